@@ -1,0 +1,5 @@
+"""`python -m autoauto`."""
+
+from autoauto.cli import main
+
+raise SystemExit(main())

@@ -1,0 +1,191 @@
+"""What several commands take: a model on a cluster, one configuration, JSON."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from autoauto.records.errors import BadInput
+from autoauto.records.units import Precision
+
+if TYPE_CHECKING:
+    from optuna.study import Study
+
+    from autoauto.flow import Flow
+    from autoauto.records.plan import Plan
+    from autoauto.records.trial import Knobs
+
+DEFAULT_MODEL = "resnet50"
+DEFAULT_CLUSTER = "bow-2000"
+DEFAULT_STORAGE = "sqlite:///studies/autoauto.db"
+DEFAULT_PLANNING_PROPORTION = 0.85  # the seed's memoryProportion (seed 001, "Minimal example")
+
+
+def add_model(parser: argparse.ArgumentParser) -> None:
+    """Take a model and where it runs."""
+    parser.add_argument(
+        "model",
+        nargs="?",
+        default=DEFAULT_MODEL,
+        metavar="MODEL",
+        help="a built-in model (see `autoauto models`) or an ONNX file; default %(default)s",
+    )
+    parser.add_argument("--target", choices=["ipu"], default="ipu", help="kind of device; default %(default)s")
+    parser.add_argument(
+        "--cluster",
+        default=DEFAULT_CLUSTER,
+        metavar="NAME|FILE",
+        help="a built-in cluster (see `autoauto clusters`), a TOML file, or the seed's JSON; default %(default)s",
+    )
+    parser.add_argument(
+        "--precision",
+        choices=[str(p) for p in Precision],
+        default=str(Precision.FP16),
+        help="format of weights and activations; default %(default)s",
+    )
+    add_planning_proportion(parser)
+    parser.add_argument(
+        "--synthetic-data", action="store_true", help="data is made on the device: the host's links cost nothing"
+    )
+
+
+def add_planning_proportion(parser: argparse.ArgumentParser) -> None:
+    """Take the share of memory that a plan may use."""
+    parser.add_argument(
+        "--planning-proportion",
+        type=float,
+        default=DEFAULT_PLANNING_PROPORTION,
+        metavar="P",
+        help="share of a device's memory that a planned stage may fill; default %(default)s",
+    )
+
+
+def add_knobs(parser: argparse.ArgumentParser) -> None:
+    """Take one configuration."""
+    parser.add_argument("--n-ipu", type=int, default=1, metavar="N", help="devices in the pipeline; default 1")
+    parser.add_argument(
+        "--memory-proportion",
+        type=float,
+        default=0.6,
+        metavar="P",
+        help="bound on the temporary memory of a matmul or convolution, as a share of a tile; default %(default)s",
+    )
+    parser.add_argument("--batch-size", type=int, default=1, metavar="B", help="samples in a micro-batch; default 1")
+
+
+def add_json(parser: argparse.ArgumentParser) -> None:
+    """Take the choice between JSON and tables."""
+    parser.add_argument("--json", action="store_true", help="print one JSON object on stdout and nothing else")
+
+
+def open_flow(args: argparse.Namespace) -> Flow:
+    """The model on the cluster that the arguments name.
+
+    Raises:
+        BadInput: no such model or cluster, or one that cannot be read.
+    """
+    from autoauto.flow import Flow
+    from autoauto.graph import load_graph
+    from autoauto.targets.clusters import load_cluster
+    from autoauto.targets.ipu import IpuTarget
+
+    cluster = load_cluster(args.cluster)
+    return Flow(
+        graph=load_graph(args.model),
+        cluster=cluster.with_synthetic_data() if args.synthetic_data else cluster,
+        target=IpuTarget(),
+        precision=Precision(args.precision),
+        planning_proportion=args.planning_proportion,
+    )
+
+
+def read_knobs(args: argparse.Namespace, flow: Flow) -> Knobs:
+    """The one configuration that the arguments name.
+
+    Raises:
+        BadInput: outside what the model and the cluster allow.
+    """
+    from autoauto.records.trial import Knobs, SearchSpace
+
+    flow.check(SearchSpace((args.n_ipu,), (args.memory_proportion,), (args.batch_size,)))
+    return Knobs(args.n_ipu, args.memory_proportion, args.batch_size)
+
+
+def describe(flow: Flow, knobs: Knobs, plan: Plan) -> dict[str, Any]:
+    """A plan of one configuration as plain values, named as the fields are."""
+    return {
+        "fits": True,
+        "samples_per_s": flow.samples_per_s(knobs, plan),
+        "model": flow.graph.name,
+        "cluster": flow.cluster.name,
+        "precision": str(flow.precision),
+        **asdict(knobs),
+        **describe_plan(plan),
+    }
+
+
+def describe_plan(plan: Plan) -> dict[str, Any]:
+    """A plan as plain values."""
+    return {
+        "partition": list(plan.partition),
+        "compute_cycles": plan.compute_cycles,
+        "transfer_cycles": plan.transfer_cycles,
+        "cost_cycles": plan.cost_cycles,
+        "stages": [asdict(stage) | {"total_bytes": stage.total_bytes} for stage in plan.stages],
+    }
+
+
+def print_json(record: dict[str, Any]) -> None:
+    """Print one JSON object on stdout."""
+    print(json.dumps(record, indent=1))
+
+
+def integers(text: str) -> tuple[int, ...]:
+    """Read "1,2,4" or "1:128" (both ends are values of the knob) as integers.
+
+    >>> integers("1,2,4"), integers("3:5")
+    ((1, 2, 4), (3, 4, 5))
+    """
+    try:
+        first, colon, last = text.partition(":")
+        return tuple(range(int(first), int(last) + 1)) if colon else tuple(int(item) for item in text.split(","))
+    except ValueError:
+        raise BadInput(f"integers are written 1,2,4 or 1:128, got {text!r}") from None
+
+
+def proportions(text: str) -> tuple[float, ...]:
+    """Read "0.3,0.6,1.0" as numbers.
+
+    >>> proportions("0.3,1")
+    (0.3, 1.0)
+    """
+    try:
+        return tuple(float(item) for item in text.split(","))
+    except ValueError:
+        raise BadInput(f"proportions are written 0.3,0.6,1.0, got {text!r}") from None
+
+
+def add_storage(parser: argparse.ArgumentParser) -> None:
+    """Take where trials are kept."""
+    parser.add_argument(
+        "--storage", default=DEFAULT_STORAGE, metavar="URL", help="database of the trials; default %(default)s"
+    )
+
+
+def add_study(parser: argparse.ArgumentParser) -> None:
+    """Take a study that exists."""
+    parser.add_argument("study", metavar="STUDY", help="name of the study, as `autoauto search` printed it")
+    add_storage(parser)
+
+
+def load(args: argparse.Namespace) -> Study:
+    """The study that the arguments name.
+
+    Raises:
+        BadInput: no such study or database.
+    """
+    from autoauto.search import load_study
+
+    return load_study(args.storage, args.study)

@@ -1,0 +1,26 @@
+"""Plan one configuration and measure it: every stage compiled whole."""
+
+from __future__ import annotations
+
+import argparse
+
+from autoauto.cli.arguments import add_json, add_knobs, add_model, open_flow, read_knobs
+from autoauto.cli.output import show_plan
+
+EXAMPLE = "measure bert-base-128 --n-ipu 2 --batch-size 8"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Take a model, a cluster and one configuration."""
+    add_model(parser)
+    add_knobs(parser)
+    add_json(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print whether the configuration fits, its plan and its throughput, as measured."""
+    from autoauto.report import MEASURED
+
+    flow = open_flow(args)
+    knobs = read_knobs(args, flow)
+    return show_plan(args, flow, knobs, lambda: flow.measure(knobs, flow.predict(knobs)), MEASURED)

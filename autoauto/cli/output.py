@@ -1,0 +1,82 @@
+"""What several commands print: a plan, or why there is none."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from autoauto.cli.arguments import describe, describe_plan, print_json
+from autoauto.records.errors import DoesNotFit
+
+if TYPE_CHECKING:
+    from autoauto.flow import Flow
+    from autoauto.records.plan import Plan
+    from autoauto.records.trial import Knobs
+    from autoauto.search import BestTrial, SearchResult
+
+
+def show_plan(
+    args: argparse.Namespace, flow: Flow, knobs: Knobs, make_plan: Callable[[], Plan], source: str
+) -> int:
+    """Print the plan that `make_plan` returns, or why nothing fits.
+
+    Returns:
+        0, or 3 when nothing fits.
+    """
+    try:
+        plan = make_plan()
+    except DoesNotFit as failure:
+        return show_infeasible(args, failure)
+    if args.json:
+        print_json(describe(flow, knobs, plan) | {"source": source})
+        return 0
+    from rich.console import Console
+
+    from autoauto.report import stages_table
+
+    console = Console()
+    console.print(stages_table(plan, flow.names, source))
+    console.print(f"throughput: {flow.samples_per_s(knobs, plan):,.1f} samples/s, {source}")
+    return 0
+
+
+def show_infeasible(args: argparse.Namespace, failure: DoesNotFit) -> int:
+    """Print that nothing fits, on stdout as JSON and on stderr as a line, and return 3."""
+    if args.json:
+        print_json(
+            {
+                "fits": False,
+                "excess_bytes": failure.excess_bytes,
+                "layers": failure.layers,
+                "memory_bytes": failure.memory_bytes,
+                "reason": str(failure),
+            }
+        )
+    print(f"autoauto: {failure}", file=sys.stderr)
+    return 3
+
+
+def describe_result(result: SearchResult, storage: str) -> dict[str, Any]:
+    """What came of a search as plain values."""
+    return {
+        "best": result.best and describe_best(result.best),
+        "n_configurations": result.n_configurations,
+        "n_measured": result.n_measured,
+        "study_name": result.study_name,
+        "storage": storage,
+        "cells": [asdict(cell) for cell in result.cells],
+    }
+
+
+def describe_best(best: BestTrial) -> dict[str, Any]:
+    """The best trial as plain values."""
+    return {
+        **asdict(best.knobs),
+        "samples_per_s": best.samples_per_s,
+        "value": best.value,
+        "trial": best.number,
+        **describe_plan(best.measured),
+    }

@@ -1,0 +1,26 @@
+"""Predict one configuration from layer profiles; nothing is measured."""
+
+from __future__ import annotations
+
+import argparse
+
+from autoauto.cli.arguments import add_json, add_knobs, add_model, describe, open_flow, read_knobs
+from autoauto.cli.output import show_plan
+
+EXAMPLE = "predict resnet50 --cluster c600 --n-ipu 1 --batch-size 16 --precision fp16 --json"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Take a model, a cluster and one configuration."""
+    add_model(parser)
+    add_knobs(parser)
+    add_json(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print whether the configuration fits, its plan and its throughput, as estimated."""
+    from autoauto.report import ESTIMATED
+
+    flow = open_flow(args)
+    knobs = read_knobs(args, flow)
+    return show_plan(args, flow, knobs, lambda: flow.predict(knobs), ESTIMATED)

@@ -1,0 +1,46 @@
+"""Profile every kind of layer of a model at one batch size."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from dataclasses import asdict
+from pathlib import Path
+
+from autoauto.cli.arguments import add_json, add_knobs, add_model, open_flow, print_json, read_knobs
+
+EXAMPLE = "profile resnet50 --batch-size 16 --output profile.json --format upstream"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Take a model, a cluster, one configuration and where to keep the profile."""
+    add_model(parser)
+    add_knobs(parser)
+    parser.add_argument("--output", type=Path, metavar="FILE", help="keep the profile as JSON")
+    parser.add_argument(
+        "--format", choices=["autoauto", "upstream"], default="autoauto", help="form of FILE; upstream: the seed's"
+    )
+    add_json(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print the layer profiles, and keep them when asked to."""
+    from rich.console import Console
+
+    from autoauto.profile import save_profile
+    from autoauto.profile.upstream import model_profile_to_upstream, write_json
+    from autoauto.report import profile_table, progress_bar
+
+    flow = open_flow(args)
+    knobs = read_knobs(args, flow)
+    with progress_bar("profile", "kinds") as progress:
+        profile = flow.profile(flow.options(knobs), progress)
+    if args.output and args.format == "upstream":
+        write_json(model_profile_to_upstream(profile), args.output)
+    elif args.output:
+        save_profile(profile, args.output)
+    if args.json:
+        print_json(asdict(profile))
+    else:
+        Console().print(profile_table(profile))
+    return 0

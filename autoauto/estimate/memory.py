@@ -1,0 +1,83 @@
+"""Memory of a range: shared keys once, exclusive categories summed, the peak of what comes and goes."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from autoauto.estimate.prefix import EXACT, prefix_sums
+from autoauto.records.cost import IntArray
+from autoauto.records.errors import BadInput
+from autoauto.records.hardware import Cluster
+from autoauto.records.profile import ModelProfile, category
+
+
+NO_LIMIT = 2**62  # more bytes than any range can need, and still an int64
+
+
+class SharedMemory(NamedTuple):
+    """What is stored once per range however many of its layers need it.
+
+    Attributes:
+        keys: for every layer, indices into the other two.
+        n_bytes: bytes of every key.
+        categories: category of every key.
+    """
+
+    keys: tuple[tuple[int, ...], ...]
+    n_bytes: tuple[int, ...]
+    categories: tuple[str, ...]
+
+
+def shared_memory(profile: ModelProfile) -> SharedMemory:
+    """Number the shared keys; where layers disagree about the bytes of a key, the largest counts.
+
+    Raises:
+        BadInput: the bytes are too many to be added exactly.
+    """
+    largest: dict[str, int] = {}
+    for layer in profile.layers:
+        for key, n_bytes in layer.shared.items():
+            largest[key] = max(n_bytes, largest.get(key, 0))
+    prefix_sums(list(largest.values()), "shared bytes")
+    number = {key: index for index, key in enumerate(largest)}
+    keys = tuple(tuple(number[key] for key in layer.shared) for layer in profile.layers)
+    return SharedMemory(keys, tuple(largest.values()), tuple(category(key) for key in largest))
+
+
+def exclusive_prefix_bytes(profile: ModelProfile) -> dict[str, IntArray]:
+    """Running sums of what adds up, {category: (n + 1,)}."""
+    names = dict.fromkeys(name for layer in profile.layers for name in layer.exclusive)
+    return {
+        name: prefix_sums([layer.exclusive.get(name, 0) for layer in profile.layers], f"{name} bytes") for name in names
+    }
+
+
+def peak_bytes(profile: ModelProfile) -> IntArray:
+    """What is not always alive while each layer runs, (n,): temporary + carried.
+
+    Raises:
+        BadInput: a number is too large to be added exactly.
+    """
+    peaks = [layer.temporary_bytes + layer.carried_bytes for layer in profile.layers]
+    if max(peaks) > EXACT:
+        raise BadInput(f"temporary and carried bytes of a layer must be at most 2**53, got {max(peaks)}")
+    return np.array(peaks, dtype=np.int64)
+
+
+def activation_prefix_bytes(profile: ModelProfile) -> IntArray:
+    """Running sum of the activations kept for the backward pass, (n + 1,)."""
+    return prefix_sums([layer.activation_bytes for layer in profile.layers], "activation bytes")
+
+
+def memory_limit_bytes(cluster: Cluster, planning_proportion: float) -> IntArray:
+    """What a planned stage may fill on each device, (P,): the seed's `int(memory * memoryProportion * 1024**2)`.
+
+    Raises:
+        BadInput: `planning_proportion` is not in (0, 1].
+    """
+    if not 0.0 < planning_proportion <= 1.0:
+        raise BadInput(f"planning_proportion must be in (0, 1], got {planning_proportion}; the seed's default is 0.85")
+    limits = [int(device.memory_bytes * planning_proportion) for device in cluster.devices]
+    return np.array([min(limit, NO_LIMIT) for limit in limits], dtype=np.int64)

@@ -1,0 +1,42 @@
+"""From the profiles of single layers to the cost of every range."""
+
+from __future__ import annotations
+
+from autoauto.estimate.allowed import cut_allowed
+from autoauto.estimate.compute import backward_prefix_cycles, compute_prefix_cycles
+from autoauto.estimate.memory import (
+    activation_prefix_bytes,
+    exclusive_prefix_bytes,
+    memory_limit_bytes,
+    peak_bytes,
+    shared_memory,
+)
+from autoauto.estimate.transfer import receive_cycles, send_cycles
+from autoauto.records.cost import CostTable
+from autoauto.records.hardware import Cluster
+from autoauto.records.profile import ModelProfile
+
+
+def cost_table(profile: ModelProfile, cluster: Cluster, planning_proportion: float) -> CostTable:
+    """Estimate every range of layers on every device of `cluster` (seed 001, "How to estimate").
+
+    A stage may fill the part `planning_proportion` of its device's memory.
+
+    Raises:
+        BadInput: `planning_proportion` is not in (0, 1], or numbers are too large to be added exactly.
+    """
+    shared = shared_memory(profile)
+    return CostTable(
+        compute_prefix_cycles=compute_prefix_cycles(profile),
+        backward_prefix_cycles=backward_prefix_cycles(profile),
+        exclusive_prefix_bytes=exclusive_prefix_bytes(profile),
+        shared_keys=shared.keys,
+        shared_bytes=shared.n_bytes,
+        shared_categories=shared.categories,
+        peak_bytes=peak_bytes(profile),
+        activation_prefix_bytes=activation_prefix_bytes(profile),
+        receive_cycles=receive_cycles(profile, cluster),
+        send_cycles=send_cycles(profile, cluster),
+        cut_allowed=cut_allowed(profile.tied),
+        memory_limit_bytes=memory_limit_bytes(cluster, planning_proportion),
+    )

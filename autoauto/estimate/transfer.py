@@ -1,0 +1,61 @@
+"""Transfer cycles of a stage: what its device receives and sends, as in the seed's `transfer_cycle`.
+
+Every device waits for the host at both ends, so the seed adds two constants to each device: receiving the first
+layer's inputs over the first link and sending the last layer's outputs over the last one. Here the first constant is
+part of `receive_cycles` and the second part of `send_cycles`, on every device. For three devices and a stage
+`[start, stop)`:
+
+    device 0:  host_in                    + host_out + send(stop)
+    device 1:  host_in + receive(start)   + host_out + send(stop)
+    device 2:  host_in + receive(start)   + host_out
+
+Each term is rounded down to whole cycles by itself (IPU.md section 2).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from autoauto.estimate.prefix import EXACT
+from autoauto.records.cost import IntArray
+from autoauto.records.errors import BadInput
+from autoauto.records.hardware import Cluster, Link
+from autoauto.records.profile import ModelProfile
+
+
+def receive_cycles(profile: ModelProfile, cluster: Cluster) -> IntArray:
+    """Cycles in which device d receives when its stage starts at layer i, (P, n), the host's constant included."""
+    n_bytes = [layer.input_bytes for layer in profile.layers]
+    times = _link_cycles(n_bytes, cluster.receive_links, cluster)
+    host = int(times[0, 0])
+    times[0] = 0
+    times += host
+    return times
+
+
+def send_cycles(profile: ModelProfile, cluster: Cluster) -> IntArray:
+    """Cycles in which device d sends when its stage stops before layer i, (P, n + 1), the host's constant included."""
+    n_bytes = [0, *(layer.output_bytes for layer in profile.layers)]
+    times = _link_cycles(n_bytes, cluster.send_links, cluster)
+    host = int(times[-1, -1])
+    times[-1] = 0
+    times += host
+    return times
+
+
+def _link_cycles(n_bytes: Sequence[int], links: Sequence[Link], cluster: Cluster) -> IntArray:
+    """Cycles of every number of bytes on every device's link, (P, len(n_bytes)); equal links are computed once."""
+    ends = [(link, device.clock_hz) for link, device in zip(links, cluster.devices, strict=True)]
+    rows = {end: _cycles(np.array(n_bytes, dtype=np.float64), *end) for end in dict.fromkeys(ends)}
+    return np.stack([rows[end] for end in ends])
+
+
+def _cycles(n_bytes: np.ndarray[tuple[int, ...], np.dtype[np.float64]], link: Link, clock_hz: float) -> IntArray:
+    """`Link.cycles` for a whole array, in the same order of operations, so that both round alike."""
+    with np.errstate(all="ignore"):  # what is not finite is refused below
+        cycles = link.idle_cycles + n_bytes / (link.bytes_per_s / clock_hz)
+    if not cycles.max() <= EXACT:
+        raise BadInput(f"a transfer must take at most 2**53 cycles, got {cycles.max():.3g}; check bytes and GBps")
+    return cycles.astype(np.int64)

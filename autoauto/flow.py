@@ -1,0 +1,145 @@
+"""The rooms in order, for one model on one cluster: `Flow`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from autoauto.estimate import cost_table
+from autoauto.plan import optimal
+from autoauto.profile import ProfileCache, profile_model
+from autoauto.profile.profiler import Progress, check_batch_size
+from autoauto.records.cost import CostTable
+from autoauto.records.errors import BadInput, DoesNotFit, OutOfMemory
+from autoauto.records.hardware import Cluster
+from autoauto.records.layers import LayerGraph
+from autoauto.records.places import cache_dir
+from autoauto.records.plan import Plan, Stage
+from autoauto.records.profile import CompileOptions, ModelProfile, Target
+from autoauto.records.trial import Knobs, Outcome, SearchSpace
+from autoauto.records.units import Precision, format_bytes
+
+DEFAULT_PLANNING_PROPORTION = 0.85  # the seed's memoryProportion (seed 001, "Minimal example")
+
+
+@dataclass(frozen=True, slots=True)
+class Flow:
+    """A model on a cluster: profile -> estimate -> plan -> measure, one configuration at a time.
+
+    Attributes:
+        graph: the model.
+        cluster: the devices there are; a configuration uses the first `n_ipu` of them.
+        target: compiles ranges of layers.
+        precision: format of weights and activations.
+        planning_proportion: share of a device's memory that a planned stage may fill.
+        cache: compiled layers kept from earlier.
+    """
+
+    graph: LayerGraph
+    cluster: Cluster
+    target: Target
+    precision: Precision = Precision.FP16
+    planning_proportion: float = DEFAULT_PLANNING_PROPORTION
+    cache: ProfileCache = ProfileCache(cache_dir() / "profiles.db")
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The name of every layer."""
+        return tuple(layer.name for layer in self.graph.layers)
+
+    def check(self, space: SearchSpace) -> None:
+        """Refuse a space with configurations that can never be asked for.
+
+        Raises:
+            BadInput: more devices than the cluster has, or a batch size that the model cannot run at.
+        """
+        if max(space.n_ipu) > len(self.cluster):
+            raise BadInput(
+                f"n_ipu must be at most {len(self.cluster)} on {self.cluster.name}, got {max(space.n_ipu)}; "
+                "try a larger --cluster"
+            )
+        check_batch_size(self.graph, max(space.batch_size))
+
+    def profile(self, options: CompileOptions, progress: Progress | None = None) -> ModelProfile:
+        """Every kind of layer compiled once, for the cluster's first device."""
+        return profile_model(self.graph, self.target, self.cluster.devices[0], options, self.cache, progress)
+
+    def table(self, knobs: Knobs, progress: Progress | None = None) -> CostTable:
+        """The estimated cost of every range of layers."""
+        profile = self.profile(self.options(knobs), progress)
+        return cost_table(profile, self.cluster.first(knobs.n_ipu), self.planning_proportion)
+
+    def predict(self, knobs: Knobs, progress: Progress | None = None) -> Plan:
+        """The best plan by estimated costs.
+
+        Raises:
+            Infeasible: no plan respects the limits.
+        """
+        return optimal(self.table(knobs, progress))
+
+    def measure(self, knobs: Knobs, plan: Plan) -> Plan:
+        """The stages of `plan` compiled whole; transfers are the plan's own.
+
+        Raises:
+            OutOfMemory: a stage needs more than its device has; the tightest is told.
+        """
+        measured = replace(plan, stages=tuple(self._measure(knobs, stage) for stage in plan.stages))
+        tightest = max(measured.stages, key=lambda stage: stage.total_bytes - stage.limit_bytes)
+        if tightest.total_bytes > tightest.limit_bytes:
+            raise _out_of_memory(tightest)
+        return measured
+
+    def evaluate(self, knobs: Knobs) -> Outcome:
+        """Plan one configuration and measure it; not fitting is an outcome."""
+        estimate: Plan | None = None
+        device_bytes = self.cluster.devices[0].memory_bytes
+        try:
+            estimate = self.predict(knobs)
+            measured = self.measure(knobs, estimate)
+        except DoesNotFit as failure:
+            limit = device_bytes if isinstance(failure, OutOfMemory) else int(device_bytes * self.planning_proportion)
+            return Outcome(knobs, estimate, None, 0.0, failure.excess_bytes, limit, str(failure))
+        speed = self.samples_per_s(knobs, measured)
+        return Outcome(knobs, estimate, measured, speed, 0, device_bytes, "")
+
+    def samples_per_s(self, knobs: Knobs, plan: Plan) -> float:
+        """Throughput of `plan` in the steady state."""
+        return plan.samples_per_s(knobs.batch_size, self.cluster.devices[0].clock_hz)
+
+    def fingerprint(self) -> Mapping[str, str]:
+        """What a study's trials depend on besides the knobs."""
+        return {
+            "model": self.graph.name,
+            "model_content": self.graph.content,
+            "cluster": self.cluster.name,
+            "cluster_content": repr(self.cluster),
+            "target": self.target.version,
+            "precision": str(self.precision),
+            "planning_proportion": str(self.planning_proportion),
+        }
+
+    def options(self, knobs: Knobs) -> CompileOptions:
+        """What of the knobs the target's compiler sees."""
+        return CompileOptions(knobs.batch_size, knobs.memory_proportion, self.precision)
+
+    def _measure(self, knobs: Knobs, stage: Stage) -> Stage:
+        device = self.cluster.devices[stage.device]
+        compiled = self.target.compile(self.graph, stage.layers, device, self.options(knobs))
+        return replace(
+            stage,
+            forward_cycles=compiled.forward_cycles,
+            backward_cycles=compiled.backward_cycles,
+            memory_bytes=compiled.memory_bytes,
+            limit_bytes=device.memory_bytes,
+        )
+
+
+def _out_of_memory(stage: Stage) -> OutOfMemory:
+    excess = stage.total_bytes - stage.limit_bytes
+    return OutOfMemory(
+        f"layers {stage.layers} need {format_bytes(stage.total_bytes)} on device {stage.device}, which has "
+        f"{format_bytes(stage.limit_bytes)}: {format_bytes(excess)} too much; try a smaller batch size or more devices",
+        excess,
+        stage.layers,
+        stage.memory_bytes,
+    )

@@ -1,0 +1,148 @@
+"""Read an ONNX file and bring it to one plain form: a flat, sorted list of nodes without functions or subgraphs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from graphlib import CycleError, TopologicalSorter
+from pathlib import Path
+
+import onnx
+from google.protobuf.message import DecodeError
+from onnx import inliner
+
+from autoauto.records.errors import UnreadableModel
+
+N_KEPT_ELEMENTS = 1 << 14  # larger constants are weights: their shape says all that we ask
+GRAPHS = (onnx.AttributeProto.GRAPH, onnx.AttributeProto.GRAPHS)
+
+
+def read_model(path: Path) -> onnx.ModelProto:
+    """Read `path` and drop the values of its weights; files with external data need not have it beside them.
+
+    Raises:
+        UnreadableModel: the file is missing, or not a complete ONNX file.
+    """
+    try:
+        model = onnx.load_model_from_string(path.read_bytes())
+    except OSError as error:
+        raise UnreadableModel(f"a model must be a readable file, got {path}: {error.strerror}") from error
+    except DecodeError as error:
+        raise UnreadableModel(f"{path} is not a complete ONNX file; try to export or copy it again") from error
+    if not model.graph.node:
+        raise UnreadableModel(f"a model needs one or more nodes, {path} has none; is it an ONNX file?")
+    for weight in _tensors(model):
+        if _n_elements(weight) > N_KEPT_ELEMENTS:
+            _forget(weight)
+    return model
+
+
+def flatten(model: onnx.ModelProto) -> onnx.ModelProto:
+    """Copy a model into plain form: functions inlined, constants as initializers, sorted, without unused nodes.
+
+    Raises:
+        UnreadableModel: control flow, a cycle, or a tensor that nothing or more than one node produces.
+    """
+    try:
+        plain = inliner.inline_local_functions(model) if model.functions else model
+    except RuntimeError as error:
+        raise UnreadableModel(f"the functions of the model cannot be inlined: {error}") from error
+    nodes, constants = [], list(plain.graph.initializer)
+    for node in plain.graph.node:
+        if any(attribute.type in GRAPHS for attribute in node.attribute):
+            raise UnreadableModel(
+                f"control flow has no static cost: {node.op_type} {node.name!r} holds a graph; try to export without it"
+            )
+        if node.op_type == "Constant" and node.domain in ("", "ai.onnx"):
+            constants.append(_constant(node))
+        else:
+            nodes.append(node)
+    known = {tensor.name for tensor in constants}
+    inputs = [value for value in plain.graph.input if value.name not in known]
+    nodes = _sorted(nodes, known | {value.name for value in inputs})
+    return assemble(plain, _used(nodes, plain), inputs, list(plain.graph.output), constants)
+
+
+def assemble(
+    model: onnx.ModelProto,
+    nodes: list[onnx.NodeProto],
+    inputs: list[onnx.ValueInfoProto],
+    outputs: list[onnx.ValueInfoProto],
+    constants: list[onnx.TensorProto],
+) -> onnx.ModelProto:
+    """Make a model of these parts with the operator sets of `model`."""
+    graph = onnx.helper.make_graph(nodes, model.graph.name or "graph", inputs, outputs, constants)
+    return onnx.helper.make_model(graph, opset_imports=model.opset_import, ir_version=max(model.ir_version, 4))
+
+
+def _constant(node: onnx.NodeProto) -> onnx.TensorProto:
+    """Turn a Constant node into an initializer."""
+    attribute = node.attribute[0]
+    value = onnx.helper.get_attribute_value(attribute)
+    tensor = onnx.TensorProto()
+    if attribute.name == "value":
+        tensor.CopyFrom(value)
+        tensor.name = node.output[0]
+        return tensor
+    kinds = {"int": onnx.TensorProto.INT64, "floa": onnx.TensorProto.FLOAT, "stri": onnx.TensorProto.STRING}
+    kind = kinds.get(attribute.name.removeprefix("value_")[:4].rstrip("s"))
+    if kind is None:
+        raise UnreadableModel(f"a constant must be a dense tensor, {node.output[0]!r} is a {attribute.name}")
+    values = list(value) if attribute.name.endswith("s") else [value]
+    return onnx.helper.make_tensor(node.output[0], kind, [len(values)] * attribute.name.endswith("s"), values)
+
+
+def _sorted(nodes: list[onnx.NodeProto], known: set[str]) -> list[onnx.NodeProto]:
+    """Order nodes so that each reads only what is known or written earlier; keep the file's order where it does."""
+    writer: dict[str, int] = {}
+    for index, node in enumerate(nodes):
+        for name in filter(None, node.output):
+            if name in writer or name in known:
+                raise UnreadableModel(f"a tensor must be written once, {name!r} is written by two nodes")
+            writer[name] = index
+    needs: list[set[int]] = []
+    for node in nodes:
+        for name in filter(None, node.input):
+            if name not in writer and name not in known:
+                raise UnreadableModel(f"node {node.name!r} ({node.op_type}) reads {name!r}, which nothing produces")
+        needs.append({writer[name] for name in node.input if name in writer})
+    if all(max(before, default=-1) < index for index, before in enumerate(needs)):
+        return nodes
+    try:
+        return [nodes[index] for index in TopologicalSorter(dict(enumerate(needs))).static_order()]
+    except CycleError as error:
+        name = nodes[error.args[1][0]].name
+        raise UnreadableModel(f"a model must not have a cycle, node {name!r} waits for itself") from error
+
+
+def _used(nodes: list[onnx.NodeProto], model: onnx.ModelProto) -> list[onnx.NodeProto]:
+    """Drop what no output of the model depends on."""
+    wanted = {value.name for value in model.graph.output}
+    kept = []
+    for node in reversed(nodes):
+        if wanted.intersection(node.output):
+            wanted.update(node.input)
+            kept.append(node)
+    return kept[::-1]
+
+
+def _tensors(model: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
+    """Every tensor stored in the file, those in Constant nodes included."""
+    yield from model.graph.initializer
+    for holder in (model.graph, *model.functions):
+        for node in holder.node:
+            yield from (attribute.t for attribute in node.attribute if attribute.HasField("t"))
+
+
+def _n_elements(tensor: onnx.TensorProto) -> int:
+    count = 1
+    for length in tensor.dims:
+        count *= length
+    return count
+
+
+def _forget(tensor: onnx.TensorProto) -> None:
+    """Keep name, type and shape of a stored tensor only."""
+    name, kind, dims = tensor.name, tensor.data_type, tuple(tensor.dims)
+    tensor.Clear()
+    tensor.name, tensor.data_type = name, kind
+    tensor.dims.extend(dims)

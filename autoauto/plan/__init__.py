@@ -1,0 +1,7 @@
+"""CostTable -> Plan: where to cut the layers, exactly, or why it cannot be done."""
+
+from autoauto.plan.evaluate import evaluate
+from autoauto.plan.exhaustive import exhaustive
+from autoauto.plan.optimal import optimal
+
+__all__ = ["evaluate", "exhaustive", "optimal"]

@@ -1,0 +1,74 @@
+"""The layers between neighbouring legal cuts: the atoms that a planner moves."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import chain, pairwise
+
+import numpy as np
+
+from autoauto.records.cost import CostTable, IntArray
+
+
+@dataclass(frozen=True, slots=True)
+class Blocks:
+    """A `CostTable` seen through its legal cuts; lists, because Python's integers are quicker there than NumPy's.
+
+    A stage holds all layers of a tie, or none, exactly when it begins and ends at legal cuts (PLANNER.md). So layers
+    between two neighbouring legal cuts act as one, a block, and every range of the B blocks is a legal stage.
+
+    Attributes:
+        cuts: (B + 1,) the layer after every legal cut.
+        compute_prefix_cycles: (B + 1,) running sum of cycles.
+        exclusive_prefix_bytes: (B + 1,) running sum over all categories of what adds up.
+        shared_keys: (B,) the shared keys of every block, as often as its layers name them.
+        shared_bytes: bytes of every shared key.
+        peak_bytes: (B,) the largest temporary + carried of a block, plus all activations kept since layer 0.
+        kept_bytes: (B + 1,) activations kept since layer 0.
+        receive_cycles: (P, B + 1) by device and start; the last column is unused.
+        send_cycles: (P, B + 1) by device and stop; the first column is unused.
+    """
+
+    cuts: list[int]
+    compute_prefix_cycles: list[int]
+    exclusive_prefix_bytes: list[int]
+    shared_keys: list[tuple[int, ...]]
+    shared_bytes: tuple[int, ...]
+    peak_bytes: list[int]
+    kept_bytes: list[int]
+    receive_cycles: list[list[int]]
+    send_cycles: list[list[int]]
+
+    def __len__(self) -> int:
+        return len(self.shared_keys)
+
+
+def contract(table: CostTable) -> Blocks:
+    """Merge the layers between legal cuts, in O(n) for each different row of transfer cycles."""
+    cuts = np.flatnonzero(table.cut_allowed)
+    exclusive = sum(table.exclusive_prefix_bytes.values(), np.zeros(table.n_layers + 1, dtype=np.int64))
+    peaks = table.peak_bytes + table.activation_prefix_bytes[:-1]
+    boundaries: list[int] = cuts.tolist()
+    return Blocks(
+        cuts=boundaries,
+        compute_prefix_cycles=table.compute_prefix_cycles[cuts].tolist(),
+        exclusive_prefix_bytes=exclusive[cuts].tolist(),
+        shared_keys=[tuple(chain(*table.shared_keys[start:stop])) for start, stop in pairwise(boundaries)],
+        shared_bytes=table.shared_bytes,
+        peak_bytes=np.maximum.reduceat(peaks, cuts[:-1]).tolist(),
+        kept_bytes=table.activation_prefix_bytes[cuts].tolist(),
+        receive_cycles=_rows(table.receive_cycles, np.minimum(cuts, table.n_layers - 1)),
+        send_cycles=_rows(table.send_cycles, cuts),
+    )
+
+
+def _rows(cycles: IntArray, columns: IntArray) -> list[list[int]]:
+    """The chosen columns as one list a row; equal rows, as of equal links, become one list."""
+    known: dict[bytes, list[int]] = {}
+    rows = []
+    for row in cycles:
+        content = row.tobytes()
+        if content not in known:
+            known[content] = row[columns].tolist()
+        rows.append(known[content])
+    return rows

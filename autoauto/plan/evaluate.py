@@ -1,0 +1,38 @@
+"""What a given partition costs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+from autoauto.records.cost import CostTable
+from autoauto.records.errors import BadInput
+from autoauto.records.layers import LayerRange
+from autoauto.records.plan import Plan, Stage
+
+
+def evaluate(table: CostTable, partition: Sequence[int]) -> Plan:
+    """The plan that cuts at `partition`, the n_devices + 1 boundaries from 0 to n_layers; no limit is checked.
+
+    Raises:
+        BadInput: these are not the boundaries of non-empty stages, one a device.
+    """
+    wanted = f"{table.n_devices + 1} ascending boundaries from 0 to {table.n_layers}"
+    ascending = all(start < stop for start, stop in pairwise(partition))
+    if len(partition) != table.n_devices + 1 or not ascending or (partition[0], partition[-1]) != (0, table.n_layers):
+        raise BadInput(f"a partition for {table.n_devices} devices needs {wanted}, got {list(partition)}")
+    return Plan(tuple(_stage(table, device, *layers) for device, layers in enumerate(pairwise(partition))))
+
+
+def _stage(table: CostTable, device: int, start: int, stop: int) -> Stage:
+    backward_cycles = int(table.backward_prefix_cycles[stop] - table.backward_prefix_cycles[start])
+    return Stage(
+        layers=LayerRange(start, stop),
+        device=device,
+        forward_cycles=table.compute_cycles(start, stop) - backward_cycles,
+        backward_cycles=backward_cycles,
+        receive_cycles=int(table.receive_cycles[device, start]),
+        send_cycles=int(table.send_cycles[device, stop]),
+        memory_bytes=table.memory_bytes(start, stop),
+        limit_bytes=int(table.memory_limit_bytes[device]),
+    )

@@ -1,0 +1,36 @@
+"""The oracle: every partition, tried in turn. For tests and for models of up to about 20 layers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import combinations
+
+from autoauto.plan.evaluate import evaluate
+from autoauto.records.cost import CostTable
+from autoauto.records.errors import Infeasible
+from autoauto.records.plan import Plan
+
+
+def exhaustive(table: CostTable) -> Plan:
+    """The cheapest of all partitions that respect the limits, the first in order among equals.
+
+    Raises:
+        Infeasible: there is none; `excess_bytes` is what every device would need more for the easiest partition.
+    """
+    plans = list(_plans(table))
+    fitting = [plan for plan in plans if excess_bytes(plan) <= 0]
+    if not fitting:
+        excess = min(map(excess_bytes, plans), default=0)
+        raise Infeasible(f"none of {len(plans)} partitions fits, at least {excess} bytes are missing", excess)
+    return min(fitting, key=lambda plan: plan.cost_cycles)
+
+
+def excess_bytes(plan: Plan) -> int:
+    """By how much the tightest stage exceeds its limit; negative when all fit."""
+    return max(stage.total_bytes - stage.limit_bytes for stage in plan.stages)
+
+
+def _plans(table: CostTable) -> Iterator[Plan]:
+    allowed = [cut for cut in range(1, table.n_layers) if table.cut_allowed[cut]]
+    for cuts in combinations(allowed, table.n_devices - 1):
+        yield evaluate(table, (0, *cuts, table.n_layers))

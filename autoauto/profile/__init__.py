@@ -1,0 +1,7 @@
+"""LayerGraph x target -> ModelProfile: every kind of layer compiled once, kept in a cache, saved as JSON."""
+
+from autoauto.profile.cache import ProfileCache
+from autoauto.profile.profiler import profile_model
+from autoauto.profile.store import load_profile, save_profile
+
+__all__ = ["ProfileCache", "load_profile", "profile_model", "save_profile"]

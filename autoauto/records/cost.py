@@ -1,0 +1,78 @@
+"""The cost of every range of layers, held as prefix sums: `CostTable`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from autoauto.records.profile import TEMPORARY
+
+IntArray = npt.NDArray[np.int64]
+BoolArray = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CostTable:
+    """What any range `[start, stop)` of n layers costs on each of P devices; nothing here is n x n.
+
+    Attributes:
+        compute_prefix_cycles: (n + 1,) running sum of cycles; a range costs the difference of its ends.
+        backward_prefix_cycles: (n + 1,) running sum of the backward part of these cycles; zeros for inference.
+        exclusive_prefix_bytes: {category: (n + 1,)} running sums of bytes that add up.
+        shared_keys: for every layer the indices into `shared_bytes` of what it stores once per range.
+        shared_bytes: bytes of every shared key.
+        shared_categories: category of every shared key.
+        peak_bytes: (n,) what is not always alive while layer i runs: temporary + carried.
+        activation_prefix_bytes: (n + 1,) running sum of activations kept by earlier layers of the range (training).
+        receive_cycles: (P, n) cycles in which device d receives, when its stage starts at layer i.
+        send_cycles: (P, n + 1) cycles in which device d sends, when its stage stops before layer i; column 0 is unused.
+        cut_allowed: (n + 1,) whether a stage may end and the next begin before layer i; both ends are always true.
+        memory_limit_bytes: (P,) what a planned stage may fill on device d.
+    """
+
+    compute_prefix_cycles: IntArray
+    backward_prefix_cycles: IntArray
+    exclusive_prefix_bytes: Mapping[str, IntArray]
+    shared_keys: tuple[tuple[int, ...], ...]
+    shared_bytes: tuple[int, ...]
+    shared_categories: tuple[str, ...]
+    peak_bytes: IntArray
+    activation_prefix_bytes: IntArray
+    receive_cycles: IntArray
+    send_cycles: IntArray
+    cut_allowed: BoolArray
+    memory_limit_bytes: IntArray
+
+    @property
+    def n_layers(self) -> int:
+        """How many layers there are."""
+        return len(self.peak_bytes)
+
+    @property
+    def n_devices(self) -> int:
+        """How many devices, hence stages, there are."""
+        return len(self.memory_limit_bytes)
+
+    def compute_cycles(self, start: int, stop: int) -> int:
+        """Cycles to compute the range once."""
+        return int(self.compute_prefix_cycles[stop] - self.compute_prefix_cycles[start])
+
+    def transfer_cycles(self, device: int, start: int, stop: int) -> int:
+        """Cycles in which `device` receives and sends when it runs the range."""
+        return int(self.receive_cycles[device, start] + self.send_cycles[device, stop])
+
+    def memory_bytes(self, start: int, stop: int) -> dict[str, int]:
+        """Bytes by category of the range: shared keys once, exclusive ones summed, the peak of the rest.
+
+        The peak is the seed's: max over the range of temporary + carried + activations kept by earlier layers.
+        """
+        memory = {name: int(prefix[stop] - prefix[start]) for name, prefix in self.exclusive_prefix_bytes.items()}
+        for key in {key for keys in self.shared_keys[start:stop] for key in keys}:
+            category = self.shared_categories[key]
+            memory[category] = memory.get(category, 0) + self.shared_bytes[key]
+        kept = self.activation_prefix_bytes[start:stop] - self.activation_prefix_bytes[start]
+        memory[TEMPORARY] = int((self.peak_bytes[start:stop] + kept).max())
+        return memory

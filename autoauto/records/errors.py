@@ -1,0 +1,62 @@
+"""Everything autoauto raises on purpose, in one tree.
+
+AutoautoError
+|-- BadInput (ValueError)       the user can mend it; the CLI exits with 2
+|   `-- UnreadableModel         the model file is not one we can read
+|-- MissingExtra (ImportError)  an optional dependency is not installed; the CLI exits with 2
+`-- DoesNotFit                  an outcome, not a crash; the CLI exits with 3, a search goes on
+    |-- Infeasible              no plan respects the limits (known before anything is compiled)
+    `-- OutOfMemory             the target compiled or ran it, and memory did not suffice
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from autoauto.records.layers import LayerRange
+
+
+class AutoautoError(Exception):
+    """The root of everything autoauto raises on purpose."""
+
+
+class BadInput(AutoautoError, ValueError):
+    """Input that the user can mend; the message says what must hold, what was given, what to try."""
+
+
+class UnreadableModel(BadInput):
+    """A model file that cannot be read: missing, truncated, cyclic, or with a construct that has no static shape."""
+
+
+class MissingExtra(AutoautoError, ImportError):
+    """An optional dependency is needed; the message names the extra that installs it."""
+
+
+class DoesNotFit(AutoautoError):
+    """A configuration that cannot run.
+
+    Attributes:
+        excess_bytes: how many bytes are missing on the tightest device; 0 when memory is not what stands in the way.
+        layers: the range of layers that is tightest, where there is one.
+        memory_bytes: what that range needs, by category, where it is known.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        excess_bytes: int,
+        layers: LayerRange | None = None,
+        memory_bytes: Mapping[str, int] | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.excess_bytes = excess_bytes
+        self.layers = layers
+        self.memory_bytes = dict(memory_bytes or {})
+
+
+class Infeasible(DoesNotFit):
+    """No partition of the layers respects the limits: an estimate says so, nothing was compiled."""
+
+
+class OutOfMemory(DoesNotFit):
+    """The target compiled or ran a range of layers and its memory did not suffice."""

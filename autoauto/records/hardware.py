@@ -1,0 +1,86 @@
+"""Devices, the links between them, and a cluster of both."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from math import inf
+
+from autoauto.records.units import transfer_cycles
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """One device of a pipeline.
+
+    Attributes:
+        name: for example "bow".
+        clock_hz: cycles per second.
+        memory_bytes: what one device holds.
+        n_tiles: processors on the device, each with a memory of its own.
+        tile_memory_bytes: memory of one tile; `memory_proportion` is a share of it.
+    """
+
+    name: str
+    clock_hz: float
+    memory_bytes: int
+    n_tiles: int
+    tile_memory_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """One direction of a connection as one device sees it: `idle_cycles`, then `bytes_per_s`."""
+
+    bytes_per_s: float
+    idle_cycles: int
+
+    def cycles(self, n_bytes: int, clock_hz: float) -> int:
+        """Cycles to move `n_bytes` over this link, the idle cycles included."""
+        return transfer_cycles(n_bytes, self.bytes_per_s, self.idle_cycles, clock_hz)
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """Devices in pipeline order; the host is at both ends.
+
+    A device receives and sends at speeds of its own, as in the seed's `connection` list, so the two ends of one cable
+    may differ.
+
+    Attributes:
+        name: for example "bow-2000".
+        target: which target the devices belong to: "ipu".
+        devices: in pipeline order.
+        receive_links: `receive_links[d]` enters device d; the host is behind the first.
+        send_links: `send_links[d]` leaves device d; the host is behind the last.
+    """
+
+    name: str
+    target: str
+    devices: tuple[Device, ...]
+    receive_links: tuple[Link, ...]
+    send_links: tuple[Link, ...]
+
+    def __post_init__(self) -> None:
+        assert len(self.devices) == len(self.receive_links) == len(self.send_links) > 0
+
+    def __len__(self) -> int:
+        return len(self.devices)
+
+    def first(self, n_ipu: int) -> Cluster:
+        """The pipeline of the first `n_ipu` devices: the last of them sends to the host as the cluster's last does."""
+        assert 1 <= n_ipu <= len(self)
+        return replace(
+            self,
+            devices=self.devices[:n_ipu],
+            receive_links=self.receive_links[:n_ipu],
+            send_links=(*self.send_links[: n_ipu - 1], self.send_links[-1]),
+        )
+
+    def with_synthetic_data(self) -> Cluster:
+        """The same devices with data made on them: what the host's links would move costs nothing."""
+        free = Link(bytes_per_s=inf, idle_cycles=0)
+        return replace(
+            self,
+            receive_links=(free, *self.receive_links[1:]),
+            send_links=(*self.send_links[:-1], free),
+        )

@@ -1,0 +1,171 @@
+"""What compiling layers told: `CompiledRange`, `LayerProfile`, `ModelProfile`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple, Protocol
+
+from autoauto.records.hardware import Device
+from autoauto.records.layers import LayerGraph, LayerRange
+from autoauto.records.units import Precision
+
+PROFILE_SCHEMA = 1
+TEMPORARY = "temporary"
+PARAMETER = "parameter"
+PROGRAM = "program"
+
+
+def category(shared_key: str) -> str:
+    """The category of a shared key "category_identity".
+
+    >>> category("vertexCode_conv_1x1")
+    'vertexCode'
+    """
+    return shared_key.partition("_")[0]
+
+
+@dataclass(frozen=True, slots=True)
+class CompileOptions:
+    """What a target needs to know to compile a range of layers.
+
+    Attributes:
+        batch_size: samples in one micro-batch.
+        memory_proportion: share of a tile's memory that temporaries of a matmul or convolution may take (0 to 1).
+        precision: format of weights and activations.
+    """
+
+    batch_size: int
+    memory_proportion: float
+    precision: Precision
+
+
+def is_program_wide(shared_key: str) -> bool:
+    """Whether a shared key names what every program has once, whatever its layers: stack, control code's floor.
+
+    >>> is_program_wide("stack_program"), is_program_wide("vertexCode_conv")
+    (True, False)
+    """
+    return shared_key.partition("_")[2] == PROGRAM
+
+
+class ProgramStep(NamedTuple):
+    """One step of a compiled program.
+
+    Attributes:
+        name: the layer and what is done for it, for example "conv1/convolve".
+        cycles: cycles of one micro-batch.
+        temporary_bytes: everything not always alive during the step: live tensors and working memory.
+    """
+
+    name: str
+    cycles: int
+    temporary_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class CompiledRange:
+    """A range of layers that a target compiled as one program.
+
+    Attributes:
+        steps: the forward program, in order.
+        backward_cycles: cycles of the backward pass; 0 for inference.
+        shared: bytes by a key "category_identity"; equal keys on one device are stored once.
+        exclusive: bytes by category that no other range shares.
+    """
+
+    steps: tuple[ProgramStep, ...]
+    backward_cycles: int
+    shared: Mapping[str, int]
+    exclusive: Mapping[str, int]
+
+    @property
+    def forward_cycles(self) -> int:
+        """Cycles of one micro-batch, without transfers between devices."""
+        return sum(step.cycles for step in self.steps)
+
+    @property
+    def temporary_bytes(self) -> int:
+        """The peak of what is not always alive."""
+        return max(step.temporary_bytes for step in self.steps)
+
+    @property
+    def memory_bytes(self) -> dict[str, int]:
+        """Bytes by category: shared keys under the category before their first "_", exclusive ones, the peak.
+
+        >>> CompiledRange((ProgramStep("a", 7, 3),), 0, {"vertexCode_1": 5}, {"parameter": 2}).memory_bytes
+        {'vertexCode': 5, 'parameter': 2, 'temporary': 3}
+        """
+        memory: dict[str, int] = {}
+        for key, n_bytes in self.shared.items():
+            memory[category(key)] = memory.get(category(key), 0) + n_bytes
+        for name, n_bytes in self.exclusive.items():
+            memory[name] = memory.get(name, 0) + n_bytes
+        memory[TEMPORARY] = self.temporary_bytes
+        return memory
+
+
+class Target(Protocol):
+    """A kind of device that ranges of layers can be compiled for."""
+
+    @property
+    def version(self) -> str:
+        """Changes whenever equal input may compile to something else; part of every cache key."""
+
+    def compile(self, graph: LayerGraph, layers: LayerRange, device: Device, options: CompileOptions) -> CompiledRange:
+        """Compile `layers` of `graph` as one program for `device`; memory limits are the caller's to check."""
+
+
+@dataclass(frozen=True, slots=True)
+class LayerProfile:
+    """One layer compiled alone, and what of the model lives around it. All bytes are for one micro-batch.
+
+    Attributes:
+        forward_cycles, backward_cycles: without transfers between devices.
+        shared, exclusive: always-live bytes, as in `CompiledRange`; a shared key counts once in a range.
+        temporary_bytes: peak of what is not always alive while this layer runs.
+        carried_bytes: tensors made before this layer and read after it, so alive while it runs.
+        input_bytes: everything alive just before the layer: what a stage that starts here receives.
+        output_bytes: everything alive just after the layer: what a stage that stops after it sends.
+        activation_bytes: kept for the backward pass; 0 for inference.
+    """
+
+    forward_cycles: int
+    backward_cycles: int
+    shared: Mapping[str, int]
+    exclusive: Mapping[str, int]
+    temporary_bytes: int
+    carried_bytes: int
+    input_bytes: int
+    output_bytes: int
+    activation_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class ModelProfile:
+    """The profiles of all layers at one batch size.
+
+    Attributes:
+        model: the model's name.
+        target: what it was compiled for, for example "ipu bow".
+        options: how it was compiled; None when a profile taken elsewhere does not say.
+        names, kinds: one entry a layer.
+        tied: one entry a layer; layers of equal key must share a stage, None is free.
+        layers: one `LayerProfile` a layer.
+        schema: version of the saved form.
+    """
+
+    model: str
+    target: str
+    options: CompileOptions | None
+    names: tuple[str, ...]
+    kinds: tuple[str, ...]
+    tied: tuple[str | None, ...]
+    layers: tuple[LayerProfile, ...]
+    schema: int = field(default=PROFILE_SCHEMA)
+
+    def __post_init__(self) -> None:
+        assert len(self.names) == len(self.kinds) == len(self.tied) == len(self.layers) > 0
+
+    def __len__(self) -> int:
+        return len(self.layers)

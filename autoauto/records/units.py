@@ -1,0 +1,65 @@
+"""The one place where units change: bytes and MiB, cycles and seconds, GB/s of the seed and bytes per second."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+MIB = 1024**2
+GIB = 1024**3
+
+
+class Precision(StrEnum):
+    """The floating-point format that weights and activations have on the device."""
+
+    FP16 = "fp16"
+    FP32 = "fp32"
+
+    @property
+    def n_bytes(self) -> int:
+        """Bytes of one floating-point element.
+
+        >>> Precision.FP16.n_bytes, Precision.FP32.n_bytes
+        (2, 4)
+        """
+        return 2 if self is Precision.FP16 else 4
+
+
+def bytes_per_s(gbps: float) -> float:
+    """Turn the seed's `GBps` into bytes per second; its "GB" is 1024**3 bytes (IPU.md section 2)."""
+    return gbps * GIB
+
+
+def gbps(rate_bytes_per_s: float) -> float:
+    """Turn bytes per second into the seed's `GBps`, the inverse of `bytes_per_s`."""
+    return rate_bytes_per_s / GIB
+
+
+def transfer_cycles(n_bytes: int, rate_bytes_per_s: float, idle_cycles: int, clock_hz: float) -> int:
+    """Cycles to move `n_bytes` over a link: `int(idle + bytes / (rate / clock))`, the seed's own order of operations.
+
+    >>> transfer_cycles(2000, 1024**3, 1_000_000, 1024**3)
+    1002000
+    """
+    return int(idle_cycles + n_bytes / (rate_bytes_per_s / clock_hz))
+
+
+def samples_per_s(batch_size: int, period_cycles: int, clock_hz: float) -> float:
+    """Throughput of a pipeline that finishes one batch every `period_cycles`.
+
+    >>> samples_per_s(16, 1_000_000, 1.85e9)
+    29600.0
+    """
+    return batch_size * clock_hz / period_cycles
+
+
+def format_bytes(n_bytes: int) -> str:
+    """Write bytes for people.
+
+    >>> format_bytes(894 * MIB), format_bytes(512)
+    ('894.0 MiB', '512 B')
+    """
+    if abs(n_bytes) < 1024:
+        return f"{n_bytes} B"
+    if abs(n_bytes) < MIB:
+        return f"{n_bytes / 1024:.1f} KiB"
+    return f"{n_bytes / MIB:.1f} MiB"

@@ -1,0 +1,26 @@
+"""Records -> tables, and progress while one waits; every number says where it comes from."""
+
+from autoauto.report.best import best_table
+from autoauto.report.compare import CompareRow, compare_rows, compare_table
+from autoauto.report.listings import clusters_table, models_table
+from autoauto.report.profile import profile_table
+from autoauto.report.progress import progress_bar
+from autoauto.report.stages import stages_table
+from autoauto.report.style import ESTIMATED, MEASURED, SIMULATED
+from autoauto.report.trials import trials_table
+
+__all__ = [
+    "ESTIMATED",
+    "MEASURED",
+    "SIMULATED",
+    "CompareRow",
+    "best_table",
+    "clusters_table",
+    "compare_rows",
+    "compare_table",
+    "models_table",
+    "profile_table",
+    "progress_bar",
+    "stages_table",
+    "trials_table",
+]

@@ -1,0 +1,53 @@
+"""The stages of a plan: layers, cycles, memory against the limit, and which stages set the period."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.console import Group
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from autoauto.records.plan import Plan, Stage
+from autoauto.records.units import format_bytes
+from autoauto.report.style import LayerName, plain_table
+
+
+def stages_table(plan: Plan, names: Sequence[str], origin: str) -> Table:
+    """One row a stage, two lines high.
+
+    The period is the largest compute plus the largest transfer (`Plan`), so "slowest" and "longest" mark what binds.
+
+    Args:
+        plan: what to show.
+        names: the name of every layer.
+        origin: where the numbers come from, for example `MEASURED`.
+    """
+    columns = ["stage", "layers", "first, last layer", "compute\ncycles", "transfer\ncycles", "memory of\nits limit"]
+    table = plain_table(f"Stages, {origin}", columns, columns[3:5])
+    slowest = max(plan.stages, key=lambda stage: stage.compute_cycles)
+    longest = max(plan.stages, key=lambda stage: stage.transfer_cycles)
+    for index, stage in enumerate(plan.stages):
+        table.add_row(
+            str(index),
+            str(stage.layers),
+            Group(LayerName(names[stage.layers.start]), LayerName(names[stage.layers.stop - 1])),
+            _cycles(stage.compute_cycles, "slowest" if stage is slowest else ""),
+            _cycles(stage.transfer_cycles, "longest" if stage is longest else ""),
+            _memory(stage),
+        )
+    table.caption = f"period: {plan.cost_cycles:,} cycles, the slowest compute + the longest transfer"
+    return table
+
+
+def _cycles(cycles: int, mark: str) -> Text:
+    return Text(f"{cycles:,}\n{mark}", "bold" if mark else "")
+
+
+def _memory(stage: Stage) -> Group:
+    percent = 100 * stage.total_bytes / stage.limit_bytes
+    return Group(
+        Text(f"{format_bytes(stage.total_bytes)}, {percent:.0f} %"),
+        ProgressBar(total=stage.limit_bytes, completed=stage.total_bytes, width=16),
+    )

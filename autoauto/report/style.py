@@ -1,0 +1,86 @@
+"""How tables look: one frame, one way to write numbers, and the words that say where a number comes from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from rich import box
+from rich.console import Console, ConsoleOptions, RenderResult
+from rich.measure import Measurement
+from rich.table import Table
+from rich.text import Text
+
+from autoauto.records.units import format_bytes
+
+ESTIMATED = "estimated"
+SIMULATED = "simulated"
+MEASURED = "measured (cost model)"  # the ipu target compiles stages whole; no hardware is involved
+
+
+def plain_table(title: str, columns: Iterable[str], numbers: Iterable[str] = ()) -> Table:
+    """An empty table with a line under its head; the columns that are also in `numbers` are set flush right."""
+    right = set(numbers)
+    table = Table(
+        title=Text(title, "bold"),
+        title_justify="left",
+        caption_justify="left",
+        box=box.SIMPLE_HEAD,
+        show_edge=False,
+        pad_edge=False,
+        padding=(0, 1, 0, 0),
+    )
+    for column in columns:
+        table.add_column(column, justify="right" if column in right else "left", overflow="fold")
+    return table
+
+
+def format_value(quantity: str, value: float) -> str:
+    """Write a value by the unit in its field's name.
+
+    >>> format_value("forward_cycles", 1234567), format_value("memory_bytes.temporary", 2048)
+    ('1,234,567', '2.0 KiB')
+    >>> format_value("samples_per_s", 1234.56)
+    '1,234.6'
+    """
+    if "_bytes" in quantity:
+        return format_bytes(int(value))
+    return f"{value:,.1f}" if isinstance(value, float) else f"{value:,}"
+
+
+def format_difference(percent: float | None) -> str:
+    """Write a difference in percent, "-" where there is none.
+
+    >>> format_difference(-3.04), format_difference(None)
+    ('-3.0 %', '-')
+    """
+    return "-" if percent is None else f"{percent:+.1f} %"
+
+
+@dataclass(frozen=True, slots=True)
+class LayerName:
+    """The name of a layer in one line of whatever width there is."""
+
+    name: str
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """Write the name, shortened where it must be."""
+        yield Text(shorten(self.name, options.max_width, "..." if options.ascii_only else "…"), no_wrap=True)
+
+    def __rich_measure__(self, console: Console, options: ConsoleOptions) -> Measurement:
+        """Between 8 columns and the whole name."""
+        return Measurement(min(8, len(self.name)), len(self.name)).with_maximum(options.max_width)
+
+
+def shorten(name: str, width: int, dots: str = "…") -> str:
+    """Make a layer's name at most `width` long and keep what tells layers apart: numbers and the end.
+
+    >>> shorten("/encoder/layer.7/attention/query/MatMul", 30)
+    '/e/layer.7/a/q/MatMul'
+    >>> shorten("/encoder/layer.7/attention/query/MatMul", 10)
+    '…/q/MatMul'
+    """
+    if len(name) > width:
+        *parents, last = name.split("/")
+        name = "/".join([part if any(map(str.isdigit, part)) else part[:1] for part in parents] + [last])
+    return name if len(name) <= width else (dots + name[len(name) - width + len(dots) :])[:width]

@@ -1,0 +1,164 @@
+"""One configuration as one Optuna trial: asked, told, and read back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from optuna import Study
+from optuna.distributions import BaseDistribution, FloatDistribution, IntDistribution
+from optuna.samplers import BaseSampler
+from optuna.trial import FrozenTrial, Trial, TrialState
+
+from autoauto.records.layers import LayerRange
+from autoauto.records.plan import Plan, Stage
+from autoauto.records.trial import Knobs, Objective, Outcome, SearchSpace
+from autoauto.search.objective import objective_value
+from autoauto.search.storage import storage_errors
+
+INTERRUPTED = "interrupted"
+"""The `reason` of a trial that was running when its search was stopped or killed."""
+
+
+class _Given(BaseSampler):
+    """Samples the configuration that the search chose."""
+
+    def __init__(self, knobs: Knobs) -> None:
+        self._knobs = knobs
+
+    def infer_relative_search_space(self, study: Study, trial: FrozenTrial) -> dict[str, BaseDistribution]:
+        return {}
+
+    def sample_relative(
+        self, study: Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
+    ) -> dict[str, Any]:
+        return {}
+
+    def sample_independent(
+        self, study: Study, trial: FrozenTrial, param_name: str, param_distribution: BaseDistribution
+    ) -> float:
+        value: float = getattr(self._knobs, param_name)
+        return value
+
+
+@storage_errors()
+def ask(study: Study, space: SearchSpace, knobs: Knobs) -> Trial:
+    """Begin a trial of `knobs`: it is RUNNING from now on."""
+    study.sampler = _Given(knobs)
+    # Ranges, not categories: Optuna refuses a study whose categories change, and a search may go on in a wider space.
+    return study.ask(
+        {
+            "n_ipu": IntDistribution(min(space.n_ipu), max(space.n_ipu)),
+            "memory_proportion": FloatDistribution(min(space.memory_proportion), max(space.memory_proportion)),
+            "batch_size": IntDistribution(min(space.batch_size), max(space.batch_size)),
+        }
+    )
+
+
+@storage_errors()
+def tell_outcome(study: Study, trial: Trial, outcome: Outcome, objective: Objective) -> FrozenTrial:
+    """End a trial: COMPLETE with its value when the configuration fits, PRUNED with a reason when it does not."""
+    for name, value in _attributes(outcome).items():
+        trial.set_user_attr(name, value)
+    _set_constraint(trial, outcome)
+    if outcome.measured is None:
+        return study.tell(trial, state=TrialState.PRUNED)
+    return study.tell(trial, objective_value(objective, outcome.knobs, outcome.measured, outcome.samples_per_s))
+
+
+@storage_errors()
+def tell_failure(study: Study, trial: Trial, error: BaseException) -> FrozenTrial:
+    """End a trial as FAIL: the user interrupted it, or its evaluation crashed."""
+    if isinstance(error, KeyboardInterrupt):
+        trial.set_user_attr("reason", INTERRUPTED)
+    else:
+        trial.set_user_attr("exc_type", type(error).__name__)
+        trial.set_user_attr("reason", f"{type(error).__name__}: {error}")
+    return study.tell(trial, state=TrialState.FAIL)
+
+
+@storage_errors()
+def finished_trials(study: Study, space: SearchSpace | None = None) -> dict[Knobs, FrozenTrial]:
+    """The COMPLETE and PRUNED trials by configuration, oldest first; only those in `space` when it is given."""
+    trials = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE, TrialState.PRUNED))
+    found = {Knobs(**trial.params): trial for trial in trials}
+    return {knobs: trial for knobs, trial in found.items() if space is None or _holds(space, knobs)}
+
+
+def plan_of(stages: Sequence[Mapping[str, Any]]) -> Plan:
+    """The plan that a trial's `stages` or `estimated_stages` describe."""
+    return Plan(
+        tuple(
+            Stage(
+                layers=LayerRange(*stage["layers"]),
+                device=stage["device"],
+                forward_cycles=stage["forward_cycles"],
+                backward_cycles=stage["backward_cycles"],
+                receive_cycles=stage["receive_cycles"],
+                send_cycles=stage["send_cycles"],
+                memory_bytes=stage["memory_bytes"],
+                limit_bytes=stage["limit_bytes"],
+            )
+            for stage in stages
+        )
+    )
+
+
+def _holds(space: SearchSpace, knobs: Knobs) -> bool:
+    return (
+        knobs.n_ipu in space.n_ipu
+        and knobs.memory_proportion in space.memory_proportion
+        and knobs.batch_size in space.batch_size
+    )
+
+
+def _attributes(outcome: Outcome) -> dict[str, Any]:
+    """What the trial shows besides its parameters and value. Few, since each is a commit of its own; never None."""
+    measured, estimate = outcome.measured, outcome.estimate
+    attributes: dict[str, Any] = {}
+    if measured is None:
+        attributes |= {"reason": outcome.reason, "excess_bytes": outcome.excess_bytes}
+    else:
+        attributes |= {
+            "samples_per_s": outcome.samples_per_s,
+            "compute_cycles": measured.compute_cycles,
+            "transfer_cycles": measured.transfer_cycles,
+            "stages": _describe(measured),
+        }
+    if measured is not None and estimate is not None:  # one batch and one clock: throughputs relate as periods do
+        attributes["estimated_samples_per_s"] = outcome.samples_per_s * measured.cost_cycles / estimate.cost_cycles
+    if estimate is not None:
+        attributes["estimated_stages"] = _describe(estimate)
+    plan = measured or estimate
+    return attributes if plan is None else {**attributes, "partition": list(plan.partition)}
+
+
+def _describe(plan: Plan) -> list[dict[str, Any]]:
+    return [
+        {
+            "layers": list(stage.layers),
+            "device": stage.device,
+            "forward_cycles": stage.forward_cycles,
+            "backward_cycles": stage.backward_cycles,
+            "receive_cycles": stage.receive_cycles,
+            "send_cycles": stage.send_cycles,
+            "memory_bytes": dict(stage.memory_bytes),
+            "total_bytes": stage.total_bytes,
+            "limit_bytes": stage.limit_bytes,
+        }
+        for stage in plan.stages
+    ]
+
+
+def _set_constraint(trial: Trial, outcome: Outcome) -> None:
+    """Write `excess_bytes / limit_bytes`: above 0 is infeasible; 1.0 when something else than memory is the reason.
+
+    The dashboard (0.21) reads a list under the system attribute "constraints", as samplers with a `constraints_func`
+    write it, and ignores what `trial.set_constraint` of Optuna 5 writes; Optuna reads both. The public way to that
+    list is the storage's own setter, which asks for the trial's id.
+    """
+    value = outcome.excess_bytes / outcome.limit_bytes if outcome.fits or outcome.excess_bytes else 1.0
+    storage = trial.storage
+    study_id = storage.get_study_id_from_name(trial.study.study_name)
+    trial_id = storage.get_trial_id_from_study_id_trial_number(study_id, trial.number)
+    storage.set_trial_system_attr(trial_id, "constraints", [value])

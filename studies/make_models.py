@@ -1,0 +1,216 @@
+"""Make the built-in models, `data/models/*.onnx`, from PyTorch with random weights.
+
+    python studies/make_models.py [NAME ...]
+
+Needs torch==2.13.0, transformers==5.23.0 and onnxscript==0.7.2, none of which autoauto depends on:
+`pip install torch transformers onnxscript`. Every float weight becomes a `ConstantOfShape` node, so that a file holds
+tens to hundreds of kilobytes and ONNX Runtime still runs it.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+import warnings
+from collections.abc import Callable
+from math import prod
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import onnx
+from onnx import numpy_helper
+
+MODELS = Path(__file__).parent.parent / "data" / "models"
+OPSET = 20  # the first with Gelu as one operator
+SEQUENCE = 128
+N_FEW_ELEMENTS = 8  # floats up to here are factors and limits, not weights
+
+
+class Recipe(NamedTuple):
+    """A PyTorch module, an example of its inputs (first axis: the batch) and the names of both ends."""
+
+    module: Any
+    inputs: dict[str, Any]
+    outputs: tuple[str, ...]
+
+
+def main(names: list[str]) -> int:
+    """Export the named models, all of them without a name, and print the size of each file."""
+    unknown = sorted(set(names) - set(RECIPES))
+    if unknown:
+        print(f"NAME must be one of {', '.join(RECIPES)}; got {', '.join(unknown)}", file=sys.stderr)
+        return 2
+    missing = [name for name in ("torch", "transformers", "onnxscript") if not _installed(name)]
+    if missing:
+        print(f"make_models needs {', '.join(missing)}; try: pip install {' '.join(missing)}", file=sys.stderr)
+        return 2
+    for name in names or RECIPES:
+        path = MODELS / f"{name}.onnx"
+        path.write_bytes(lighten(export(RECIPES[name]())).SerializeToString(deterministic=True))
+        print(f"{name}: {path.stat().st_size / 1024:.0f} KiB")
+    return 0
+
+
+def export(recipe: Recipe) -> onnx.ModelProto:
+    """Export with the dynamo exporter; the first axis of every input is the symbol "batch"."""
+    import torch  # noqa: PLC0415  (not a dependency: imported once the message about it is past)
+
+    _randomise(recipe.module)
+    names = tuple(recipe.inputs)
+
+    class Positional(torch.nn.Module):
+        """Calls the module with keywords and returns the outputs as a tuple."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.module = recipe.module
+
+        def forward(self, *values: Any) -> tuple[Any, ...]:
+            result = self.module(**dict(zip(names, values, strict=True)), return_dict=True)
+            return tuple(result[name] for name in recipe.outputs)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        program = torch.onnx.export(
+            Positional().eval(),
+            tuple(recipe.inputs.values()),
+            dynamo=True,
+            opset_version=OPSET,
+            input_names=names,
+            output_names=recipe.outputs,
+            dynamic_shapes={"values": tuple({0: "batch"} for _ in names)},
+            verbose=False,
+        )
+    return program.model_proto
+
+
+def lighten(model: onnx.ModelProto) -> onnx.ModelProto:
+    """Replace every weight by a `ConstantOfShape` node of the same name; integers, factors and masks stay."""
+    kept, nodes = [], []
+    for weight in model.graph.initializer:
+        values = numpy_helper.to_array(weight)
+        if not _is_weight(values):
+            kept.append(weight)
+            continue
+        shape = f"{weight.name}__shape"
+        kept.append(numpy_helper.from_array(np.array(weight.dims, np.int64), shape))
+        value = onnx.helper.make_tensor("value", onnx.TensorProto.FLOAT, [1], [_constant(values)])
+        nodes.append(onnx.helper.make_node("ConstantOfShape", [shape], [weight.name], value=value))
+    nodes += model.graph.node
+    for node in nodes:
+        del node.metadata_props[:]
+        node.doc_string = ""
+    graph = onnx.helper.make_graph(nodes, "light", model.graph.input, model.graph.output, kept)
+    for end in (*graph.input, *graph.output):
+        del end.metadata_props[:]
+    return onnx.helper.make_model(
+        graph, opset_imports=model.opset_import, ir_version=model.ir_version, producer_name="autoauto make_models"
+    )
+
+
+def _is_weight(values: np.ndarray[Any, Any]) -> bool:
+    """Whether it was random: many floats, and more than the two values of a mask."""
+    return (
+        values.dtype == np.float32
+        and values.size > N_FEW_ELEMENTS
+        and not np.isin(values, (values.min(), values.max())).all()
+    )
+
+
+def _constant(weight: np.ndarray[Any, Any]) -> float:
+    """One value instead of the weight: the mean of a vector, what keeps the scale of activations in a matrix."""
+    return round(float(weight.mean()), 1) if weight.ndim < 2 else 1.0 / prod(weight.shape[1:])
+
+
+def _randomise(module: Any) -> None:
+    """Make all weights differ: the exporter merges equal ones, and drops a bias of zeros."""
+    import torch  # noqa: PLC0415
+
+    torch.manual_seed(0)
+    with torch.no_grad():
+        for parameter in module.parameters():
+            parameter.add_(torch.randn_like(parameter) * 1e-3)
+
+
+def _installed(name: str) -> bool:
+    try:
+        importlib.import_module(name)
+    except ImportError:
+        return False
+    return True
+
+
+def _bert(n_layers: int, width: int, n_heads: int) -> Recipe:
+    """BERT with the SQuAD head; the mask of 0 and 1 becomes terms that are added to the scores."""
+    import torch  # noqa: PLC0415
+    import transformers  # noqa: PLC0415
+
+    config = transformers.BertConfig(
+        num_hidden_layers=n_layers,
+        hidden_size=width,
+        num_attention_heads=n_heads,
+        intermediate_size=4 * width,
+        attn_implementation="eager",
+    )
+    model = transformers.BertForQuestionAnswering(config)
+    forward = model.forward
+
+    def masked(attention_mask: Any, **others: Any) -> Any:
+        return forward(attention_mask=(1.0 - attention_mask[:, None, None, :].float()) * -1e4, **others)
+
+    model.forward = masked
+    names = ("input_ids", "attention_mask", "token_type_ids")
+    inputs = {name: torch.zeros(2, SEQUENCE, dtype=torch.int64) for name in names}
+    return Recipe(model, inputs, ("start_logits", "end_logits"))
+
+
+def _gpt2() -> Recipe:
+    """GPT-2 small; its head is the embedding transposed."""
+    import torch  # noqa: PLC0415
+    import transformers  # noqa: PLC0415
+
+    config = transformers.GPT2Config(
+        attn_implementation="eager", activation_function="gelu_pytorch_tanh", use_cache=False
+    )
+    model = transformers.GPT2LMHeadModel(config)
+    forward = model.forward
+    mask = torch.full((SEQUENCE, SEQUENCE), -1e4).triu(1)[None, None]
+    model.forward = lambda input_ids, return_dict: forward(input_ids, attention_mask=mask, return_dict=return_dict)
+    return Recipe(model, {"input_ids": torch.zeros(2, SEQUENCE, dtype=torch.int64)}, ("logits",))
+
+
+def _vit() -> Recipe:
+    """ViT-B/16 with 1,000 classes; an attention that transformers has no mask for, since it needs none."""
+    import torch  # noqa: PLC0415
+    import transformers  # noqa: PLC0415
+    from transformers.models.vit import modeling_vit  # noqa: PLC0415
+
+    transformers.AttentionInterface.register("unmasked", modeling_vit.eager_attention_forward)
+    config = transformers.ViTConfig(num_labels=1000, attn_implementation="unmasked")
+    return Recipe(
+        transformers.ViTForImageClassification(config), {"pixel_values": torch.zeros(2, 3, 224, 224)}, ("logits",)
+    )
+
+
+def _resnet() -> Recipe:
+    """ResNet-50 v1.5 (stride in the 3x3 convolution) with 1,000 classes; the exporter folds batch normalisation."""
+    import torch  # noqa: PLC0415
+    import transformers  # noqa: PLC0415
+
+    config = transformers.ResNetConfig(num_labels=1000, downsample_in_bottleneck=False)
+    return Recipe(
+        transformers.ResNetForImageClassification(config), {"pixel_values": torch.zeros(2, 3, 224, 224)}, ("logits",)
+    )
+
+
+RECIPES: dict[str, Callable[[], Recipe]] = {
+    "resnet50": _resnet,
+    "bert-base-128": lambda: _bert(12, 768, 12),
+    "bert-large-128": lambda: _bert(24, 1024, 16),
+    "gpt2-small": _gpt2,
+    "vit-b16": _vit,
+}
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

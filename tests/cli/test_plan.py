@@ -1,0 +1,64 @@
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from autoauto.cli import main
+
+CASES = json.loads((Path(__file__).parent.parent / "vectors" / "auto_pipeline_partition.json").read_text())
+Plan = Callable[..., tuple[int, dict[str, Any], str]]
+
+
+@pytest.fixture
+def plan(tmp_path: Path, capsys: pytest.CaptureFixture[str], expand_profile: Callable[..., Any]) -> Plan:
+    def run(case: dict[str, Any], *more: str) -> tuple[int, dict[str, Any], str]:
+        model, cluster = tmp_path / "model.json", tmp_path / "cluster.json"
+        model.write_text(json.dumps(expand_profile(case["profile"])))
+        cluster.write_text(json.dumps(case["cluster"]))
+        code = main(["plan", "--model-info", str(model), "--cluster-info", str(cluster), "--json", *more])
+        printed = capsys.readouterr()
+        return code, json.loads(printed.out), printed.err
+
+    return run
+
+
+@pytest.mark.parametrize("case", CASES["upstream"], ids=lambda case: str(case["name"]))
+def test_the_seeds_own_cases(plan: Plan, case: dict[str, Any]) -> None:
+    code, printed, _ = plan(case, "--planning-proportion", "0.85")
+    assert code == 0
+    assert printed["partition"] in case["accepted_partitions"]
+    assert printed["cost_cycles"] == case["optimal_cost_brute_force"]
+    assert printed["cost_cycles"] == printed["compute_cycles"] + printed["transfer_cycles"]
+
+
+@pytest.mark.parametrize("case", CASES["random"], ids=lambda case: str(case["id"]))
+def test_random_cases(plan: Plan, case: dict[str, Any]) -> None:
+    code, printed, line = plan(case, "--planning-proportion", str(case["memoryProportion"]))
+    if case["feasible"]:
+        assert code == 0
+        assert printed["partition"] in case["optimal_partitions"]
+        assert printed["cost_cycles"] == case["optimal_cost"]
+    else:
+        assert code == 3
+        assert printed["fits"] is False
+        assert printed["excess_bytes"] > 0
+        assert line.count("\n") == 1
+
+
+def test_a_profile_without_a_cluster_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["plan", "--model-info", str(tmp_path / "model.json")]) == 2
+    assert "--cluster-info" in capsys.readouterr().err
+
+
+def test_a_table_for_people(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], expand_profile: Callable[..., Any]
+) -> None:
+    case = CASES["random"][0]
+    (tmp_path / "m.json").write_text(json.dumps(expand_profile(case["profile"])))
+    (tmp_path / "c.json").write_text(json.dumps(case["cluster"]))
+    assert main(["plan", "--model-info", str(tmp_path / "m.json"), "--cluster-info", str(tmp_path / "c.json")]) == 0
+    printed = capsys.readouterr().out
+    assert "[0, 3)" in printed
+    assert "estimated" in printed

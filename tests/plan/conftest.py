@@ -1,0 +1,54 @@
+"""Random cost tables for the planner's tests."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+
+import numpy as np
+import pytest
+
+from autoauto.records.cost import CostTable
+
+MakeTable = Callable[[int], CostTable]
+
+
+@pytest.fixture(scope="session")
+def random_table() -> MakeTable:
+    """A small table for every seed: unequal links and devices, shared keys, peaks, kept activations, forbidden cuts."""
+    return _random_table
+
+
+def _random_table(seed: int) -> CostTable:
+    random = Random(seed)
+    n_layers, n_devices = random.randint(1, 9), random.randint(1, 4)
+    scale = random.choice((1, 10**12 + 7))  # cycles of large models must stay exact
+
+    def column(length: int, top: int, share_of_zeros: float = 0.3) -> np.ndarray:
+        return np.array([0 if random.random() < share_of_zeros else random.randint(1, top) for _ in range(length)])
+
+    def prefix(values: np.ndarray) -> np.ndarray:
+        return np.concatenate(([0], np.cumsum(values)))
+
+    n_keys = random.randint(0, 4)
+    limit = random.randint(10, 120)
+    n_ties = random.choice((0, 0, 0, 1, 2))
+    cut_allowed = np.ones(n_layers + 1, dtype=np.bool_)
+    for _ in range(n_ties):
+        first = random.randrange(n_layers)
+        cut_allowed[first + 1 : random.randint(first, min(first + 3, n_layers - 1)) + 1] = False
+    backward = column(n_layers, 9)
+    return CostTable(
+        compute_prefix_cycles=prefix(column(n_layers, 40, 0.1) + backward) * scale,
+        backward_prefix_cycles=prefix(backward) * scale,
+        exclusive_prefix_bytes={"parameter": prefix(column(n_layers, 20)), "state": prefix(column(n_layers, 5))},
+        shared_keys=tuple(tuple(k for k in range(n_keys) if random.random() < 0.4) for _ in range(n_layers)),
+        shared_bytes=tuple(random.randint(1, 20) for _ in range(n_keys)),
+        shared_categories=tuple(random.choice(("code", "state")) for _ in range(n_keys)),
+        peak_bytes=column(n_layers, 30),
+        activation_prefix_bytes=prefix(column(n_layers, 8, random.choice((0.5, 1.0)))),
+        receive_cycles=np.stack([column(n_layers, 30) for _ in range(n_devices)]) * scale,
+        send_cycles=np.stack([column(n_layers + 1, 30) for _ in range(n_devices)]) * scale,
+        cut_allowed=cut_allowed,
+        memory_limit_bytes=np.array([limit + random.choice((0, 0, random.randint(-10, 20))) for _ in range(n_devices)]),
+    )

@@ -1,0 +1,110 @@
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from autoauto.profile.cache import ProfileCache
+from autoauto.profile.profiler import isolate, profile_model
+from autoauto.records.errors import BadInput
+from autoauto.records.hardware import Device
+from autoauto.records.layers import LayerGraph, LayerRange
+from autoauto.records.profile import CompiledRange, CompileOptions, ProgramStep
+from autoauto.records.units import Precision
+
+DEVICE = Device("bow", 1.85e9, 894 * 1024**2, 1472, 638976)
+OPTIONS = CompileOptions(4, 0.6, Precision.FP16)
+
+
+class CountingTarget:
+    """Compiles to figures that a reader can check, and counts how often it is asked."""
+
+    version = "counting 1"
+
+    def __init__(self) -> None:
+        self.compiled: list[str] = []
+
+    def compile(
+        self, graph: LayerGraph, layers: LayerRange, device: Device, options: CompileOptions
+    ) -> CompiledRange:
+        layer = graph.layers[layers.start]
+        self.compiled.append(layer.kind)
+        weights = sum(graph.tensors[i].n_bytes(1, options.precision) for i in layer.weights)
+        steps = (ProgramStep(layer.name, 100, 50), ProgramStep(layer.name, 20, 70))
+        shared = {"vertexCode_gemm": 300, "vertexCode_copy": 40, "stack_program": 9}
+        return CompiledRange(steps, 0, shared, {"controlCode": 5, "parameter": weights})
+
+
+@pytest.fixture
+def cache(tmp_path: Path) -> ProfileCache:
+    return ProfileCache(tmp_path / "cache.db")
+
+
+def test_every_kind_is_compiled_once_and_then_never_again(
+    chain: Callable[..., LayerGraph], cache: ProfileCache
+) -> None:
+    graph = chain(kinds=["a", "b", "a", "a", "b"])
+    target = CountingTarget()
+    first = profile_model(graph, target, DEVICE, OPTIONS, cache)
+    assert target.compiled == ["a", "b"]
+    assert profile_model(graph, target, DEVICE, OPTIONS, cache) == first
+    assert target.compiled == ["a", "b"]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"batch_size": 8}, {"memory_proportion": 0.3}, {"precision": Precision.FP32}],
+)
+def test_another_option_is_another_compile(
+    chain: Callable[..., LayerGraph], cache: ProfileCache, change: dict[str, object]
+) -> None:
+    target = CountingTarget()
+    profile_model(chain(kinds=["a"]), target, DEVICE, OPTIONS, cache)
+    profile_model(chain(kinds=["a"]), target, DEVICE, replace(OPTIONS, **change), cache)  # type: ignore[arg-type]
+    assert target.compiled == ["a", "a"]
+
+
+def test_code_is_shared_by_kind_and_the_program_floor_by_all(
+    chain: Callable[..., LayerGraph], cache: ProfileCache
+) -> None:
+    profile = profile_model(chain(kinds=["a", "b"]), CountingTarget(), DEVICE, OPTIONS, cache)
+    assert profile.layers[0].shared == {"vertexCode_a": 340, "stack_program": 9}
+    assert profile.layers[1].shared == {"vertexCode_b": 340, "stack_program": 9}
+    assert profile.layers[0].forward_cycles == 120
+    assert profile.layers[0].temporary_bytes == 70
+
+
+def test_a_weight_that_two_layers_read_is_counted_once_in_a_range(
+    chain: Callable[..., LayerGraph], cache: ProfileCache
+) -> None:
+    graph = chain(kinds=["a", "b"], tie=(0, 1))
+    profile = profile_model(graph, CountingTarget(), DEVICE, OPTIONS, cache)
+    weight = graph.layers[0].weights[0]
+    n_bytes = graph.tensors[weight].n_bytes(1, Precision.FP16)
+    for layer in profile.layers:
+        assert layer.exclusive["parameter"] == 0
+        assert layer.shared[f"parameter_{weight}"] == n_bytes
+
+
+def test_a_layer_alone_reads_from_outside_and_writes_outside(chain: Callable[..., LayerGraph]) -> None:
+    graph = chain(kinds=["a", "b", "a"])
+    alone = isolate(graph, 1)
+    (layer,) = alone.layers
+    assert [alone.tensors[i].producer for i in layer.inputs] == [-1]
+    assert [(alone.tensors[i].producer, alone.tensors[i].last_use) for i in layer.outputs] == [(0, 1)]
+    assert [alone.tensors[i].shape for i in layer.operands] == [graph.tensors[i].shape for i in graph.layers[1].operands]
+
+
+def test_progress_counts_kinds(chain: Callable[..., LayerGraph], cache: ProfileCache) -> None:
+    seen: list[tuple[int, int]] = []
+    profile_model(
+        chain(kinds=["a", "b", "a"]), CountingTarget(), DEVICE, OPTIONS, cache, lambda *count: seen.append(count)
+    )
+    assert seen == [(0, 2), (1, 2), (2, 2)]
+
+
+def test_a_model_of_fixed_batch_is_refused_above_one(chain: Callable[..., LayerGraph], cache: ProfileCache) -> None:
+    graph = replace(chain(kinds=["a"]), fixed_batch="Reshape r1 mixes samples")
+    with pytest.raises(BadInput, match="Reshape r1"):
+        profile_model(graph, CountingTarget(), DEVICE, OPTIONS, cache)
+    assert len(profile_model(graph, CountingTarget(), DEVICE, replace(OPTIONS, batch_size=1), cache)) == 1

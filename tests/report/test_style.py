@@ -1,0 +1,70 @@
+"""Names that fit, values with their units, the frame of tables."""
+
+import io
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.console import Console
+
+from autoauto.report.style import LayerName, format_difference, format_value, plain_table, shorten
+
+NAME = "/bert/encoder/layer.11/attention/self/query/MatMul"
+
+
+@pytest.mark.parametrize(
+    ("width", "short"),
+    [
+        (50, NAME),
+        (49, "/b/e/layer.11/a/s/q/MatMul"),
+        (26, "/b/e/layer.11/a/s/q/MatMul"),
+        (12, "…/s/q/MatMul"),
+        (1, "…"),
+        (0, ""),
+    ],
+)
+def test_a_name_is_shortened_step_by_step(width: int, short: str) -> None:
+    assert shorten(NAME, width) == short
+
+
+@given(st.text(st.sampled_from("ab0/."), max_size=40), st.integers(0, 45), st.sampled_from(["…", "..."]))
+def test_a_short_name_fits(name: str, width: int, dots: str) -> None:
+    short = shorten(name, width, dots)
+    assert len(short) <= width
+    if len(name) <= width:
+        assert short == name
+
+
+@pytest.mark.parametrize(
+    ("quantity", "value", "shown"),
+    [
+        ("cost_cycles", 1_234_567, "1,234,567"),
+        ("total_bytes", 3 * 1024**2, "3.0 MiB"),
+        ("memory_bytes.vertexCode", 512, "512 B"),
+        ("samples_per_s", 1234.56, "1,234.6"),
+    ],
+)
+def test_a_value_is_written_by_its_unit(quantity: str, value: float, shown: str) -> None:
+    assert format_value(quantity, value) == shown
+
+
+def test_a_difference_has_a_sign() -> None:
+    assert [format_difference(percent) for percent in (1.25, -0.5, 0.0, None)] == ["+1.2 %", "-0.5 %", "+0.0 %", "-"]
+
+
+def test_a_title_with_brackets_is_no_markup(text: Callable[..., str]) -> None:
+    assert text(plain_table("model [bold]", ["a wide column"])).startswith("model [bold]")
+
+
+def test_numbers_are_flush_right(text: Callable[..., str]) -> None:
+    table = plain_table("t", ["name", "count"], ["count"])
+    table.add_row("x", "1")
+    assert text(table).splitlines()[-1] == "x         1"
+
+
+def test_ascii_is_enough() -> None:
+    written = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
+    table = plain_table("t", ["name", "count"], ["count"])
+    table.add_row(LayerName(NAME), "1")
+    Console(file=written, width=20).print(table)

@@ -1,0 +1,171 @@
+"""Studies: created, resumed, refused, loaded; on SQLite files and on a PostgreSQL server."""
+
+from __future__ import annotations
+
+import sqlite3
+import uuid
+from collections.abc import Iterator
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import optuna
+import pytest
+from optuna.trial import TrialState
+
+from autoauto.records.errors import BadInput
+from autoauto.records.trial import Knobs, Objective, SearchSpace
+from autoauto.search.run import run_search
+from autoauto.search.storage import open_storage
+from autoauto.search.study import load_study, open_study, study_names
+from autoauto.search.table import trial_table
+from autoauto.search.trials import ask
+
+if TYPE_CHECKING:
+    from tests.search.conftest import Fake
+
+SPACE = SearchSpace((1, 2), (0.3, 1.0), (1, 2, 4, 8, 16, 32, 64))
+FINGERPRINT = {"model": "abc", "cluster": "bow-2000"}
+
+
+def test_a_new_study_says_what_it_is(storage: str, capfd: pytest.CaptureFixture[str]) -> None:
+    open_study(storage, "bow", Objective.THROUGHPUT, FINGERPRINT, {"command": "autoauto search"})
+    study = optuna.load_study(study_name="bow", storage=storage)
+    assert study.user_attrs == {"objective": "throughput", **FINGERPRINT, "command": "autoauto search"}
+    assert study.metric_names == ["throughput (samples/s)"]
+    assert study.direction is optuna.study.StudyDirection.MAXIMIZE
+    assert capfd.readouterr() == ("", "")
+
+
+def test_the_seeds_cost_is_minimised(storage: str) -> None:
+    study = open_study(storage, "bow", Objective.PER_IPU, FINGERPRINT)
+    assert study.direction is optuna.study.StudyDirection.MINIMIZE
+    assert study.metric_names == ["cost (cycles x n_ipu / sample)"]
+
+
+def test_resuming_keeps_trials_and_ends_what_a_killed_search_left(storage: str, fake: Fake) -> None:
+    study = open_study(storage, "bow", Objective.THROUGHPUT, FINGERPRINT, {"command": "first"})
+    run_search(SPACE, fake, study, Objective.THROUGHPUT)
+    before = study.get_trials()
+    ask(study, SPACE, Knobs(1, 0.3, 1))
+    resumed = open_study(storage, "bow", Objective.THROUGHPUT, FINGERPRINT, {"command": "second"})
+    *kept, leftover = resumed.get_trials()
+    assert kept == before
+    assert (leftover.state, leftover.user_attrs) == (TrialState.FAIL, {"reason": "interrupted"})
+    assert leftover.datetime_complete is not None
+    assert resumed.user_attrs["command"] == "second"
+
+
+@pytest.mark.parametrize(
+    ("objective", "fingerprint", "message"),
+    [
+        (Objective.PER_IPU, FINGERPRINT, "objective 'throughput', this search has 'per-ipu'"),
+        (Objective.THROUGHPUT, {**FINGERPRINT, "model": "xyz"}, "model 'abc', this search has 'xyz'"),
+        (Objective.THROUGHPUT, {**FINGERPRINT, "precision": "fp16"}, "precision None, this search has 'fp16'"),
+    ],
+)
+def test_another_fingerprint_is_refused(
+    storage: str, fake: Fake, objective: Objective, fingerprint: dict[str, str], message: str
+) -> None:
+    study = open_study(storage, "bow", Objective.THROUGHPUT, FINGERPRINT)
+    run_search(SPACE, fake, study, Objective.THROUGHPUT)
+    with pytest.raises(BadInput) as caught:
+        open_study(storage, "bow", objective, fingerprint)
+    assert str(caught.value) == f"study 'bow' was made with {message}; give another --study-name"
+    assert load_study(storage, "bow").user_attrs == {"objective": "throughput", **FINGERPRINT}
+
+
+def test_a_study_killed_before_it_was_described_is_taken_up(storage: str) -> None:
+    optuna.create_study(storage=open_storage(storage), study_name="bow", direction="maximize")
+    study = open_study(storage, "bow", Objective.THROUGHPUT, FINGERPRINT)
+    assert study.user_attrs == {"objective": "throughput", **FINGERPRINT}
+
+
+def test_optunas_verbosity_is_put_back(storage: str) -> None:
+    before = optuna.logging.get_verbosity()
+    open_study(storage, "bow", Objective.THROUGHPUT, FINGERPRINT)
+    load_study(storage, "bow")
+    assert optuna.logging.get_verbosity() == before
+
+
+def test_an_unknown_study_names_those_there_are(storage: str) -> None:
+    for name in ("wow", "bow"):
+        open_study(storage, name, Objective.THROUGHPUT, FINGERPRINT)
+    assert study_names(storage) == ["bow", "wow"]
+    with pytest.raises(BadInput, match=r"^there is no study 'bowl' in this database; the studies are: bow, wow$"):
+        load_study(storage, "bowl")
+
+
+def test_loading_makes_nothing(storage: str, tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match="there is no database"):
+        load_study(storage, "bow")
+    with pytest.raises(BadInput, match="there is no database"):
+        study_names(storage)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_study_of_another_tool_is_refused(storage: str) -> None:
+    optuna.create_study(storage=open_storage(storage), study_name="theirs").add_trial(
+        optuna.create_trial(
+            params={"x": 1.0}, distributions={"x": optuna.distributions.FloatDistribution(0, 2)}, value=1
+        )
+    )
+    with pytest.raises(BadInput, match="study 'theirs' was not made by `autoauto search`"):
+        load_study(storage, "theirs")
+    with pytest.raises(BadInput, match="study 'theirs' was made with objective None"):
+        open_study(storage, "theirs", Objective.THROUGHPUT, FINGERPRINT)
+
+
+def test_a_locked_database_is_one_line(storage: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    open_study(storage, "bow", Objective.THROUGHPUT, FINGERPRINT).get_trials()
+    monkeypatch.setattr("autoauto.search.storage._BUSY_TIMEOUT_S", 0)
+    connection = sqlite3.connect(tmp_path / "studies/search.db", isolation_level=None)
+    connection.execute("BEGIN EXCLUSIVE")
+    with pytest.raises(BadInput, match=r"^study 'other' cannot be used: database is locked; try another --storage$"):
+        open_study(storage, "other", Objective.THROUGHPUT, FINGERPRINT)
+    connection.close()
+
+
+POSTGRES = "postgresql+{driver}://postgres@127.0.0.1:5432/test"
+
+
+@pytest.fixture
+def postgres() -> str:
+    driver = next((name for name in ("psycopg", "psycopg2") if find_spec(name)), None)
+    if driver is None:
+        pytest.skip("no PostgreSQL driver is installed")
+    storage = POSTGRES.format(driver=driver)
+    try:
+        open_storage(storage)
+    except BadInput as error:
+        pytest.skip(f"no PostgreSQL server: {error}")
+    return storage
+
+
+@pytest.fixture
+def name(postgres: str) -> Iterator[str]:
+    name = f"autoauto-test-{uuid.uuid4()}"
+    yield name
+    optuna.delete_study(study_name=name, storage=postgres)
+
+
+def test_postgresql_holds_the_same(postgres: str, name: str, storage: str, fake: Fake) -> None:
+    tables = []
+    for url in (storage, postgres):
+        study = open_study(url, name, Objective.THROUGHPUT, FINGERPRINT)
+        result = run_search(SPACE, fake, study, Objective.THROUGHPUT)
+        resumed = open_study(url, name, Objective.THROUGHPUT, FINGERPRINT)
+        n_calls = len(fake.calls)
+        assert run_search(SPACE, fake, resumed, Objective.THROUGHPUT) == result
+        assert len(fake.calls) == n_calls
+        times = ["datetime_start", "datetime_complete", "duration_s"]
+        tables.append(trial_table(load_study(url, name)).drop(columns=times))
+    assert tables[0].equals(tables[1])
+
+
+def test_postgresql_refusals_are_one_line(postgres: str) -> None:
+    for wrong in (postgres.replace("5432", "1"), postgres.replace("/test", "/no-such-database")):
+        with pytest.raises(BadInput) as caught:
+            open_study(wrong, "bow", Objective.THROUGHPUT, FINGERPRINT)
+        assert "\n" not in str(caught.value)
+        assert "cannot be used: " in str(caught.value)

@@ -1,0 +1,55 @@
+"""The trial table against Optuna's own."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from autoauto.records.trial import Knobs, Objective, SearchSpace
+from autoauto.search.run import run_search
+from autoauto.search.study import load_study, open_study
+from autoauto.search.table import trial_table
+from autoauto.search.trials import ask, tell_failure
+
+if TYPE_CHECKING:
+    from tests.search.conftest import Fake
+
+SPACE = SearchSpace((1, 2), (0.3, 1.0), tuple(range(1, 101)))
+
+
+def test_it_says_what_trials_dataframe_says(storage: str, fake: Fake) -> None:
+    study = open_study(storage, "bow", Objective.THROUGHPUT, {})
+    run_search(SPACE, fake, study, Objective.THROUGHPUT)
+    tell_failure(study, ask(study, SPACE, Knobs(1, 0.3, 1)), ZeroDivisionError())
+    ask(study, SPACE, Knobs(1, 0.3, 1))
+    study = load_study(storage, "bow")
+    table, theirs = trial_table(study), study.trials_dataframe()
+    assert set(table["state"]) == {"COMPLETE", "PRUNED", "FAIL", "RUNNING"}
+    prefixes = {"n_ipu": "params", "memory_proportion": "params", "batch_size": "params"}
+    scalars = (
+        "reason",
+        "samples_per_s",
+        "estimated_samples_per_s",
+        "compute_cycles",
+        "transfer_cycles",
+        "excess_bytes",
+    )
+    for name in ("number", "state", "datetime_start", "datetime_complete", *prefixes, *scalars, "exc_type"):
+        prefix = prefixes.get(name, "user_attrs" if name in (*scalars, "exc_type") else "")
+        their_name = f"{prefix}_{name}" if prefix else name
+        assert table[name].equals(theirs[their_name]), name
+    assert table["value"].equals(theirs["value_throughput (samples/s)"].rename("value"))
+    assert table["duration_s"].equals(theirs["duration"].dt.total_seconds().rename("duration_s"))
+    infeasible = table[table["state"] == "PRUNED"]
+    assert (infeasible["constraint"] > 0).all()
+    assert (infeasible["constraint"] == infeasible["excess_bytes"] / 1000).all()
+
+
+def test_columns_have_an_order(storage: str, fake: Fake) -> None:
+    study = open_study(storage, "bow", Objective.THROUGHPUT, {})
+    empty = ["number", "state", "value", "n_ipu", "memory_proportion", "batch_size"]
+    tail = ["reason", "constraint", "datetime_start", "datetime_complete", "duration_s"]
+    assert list(trial_table(study)) == empty + tail
+    assert len(trial_table(study)) == 0
+    run_search(SPACE, fake, study, Objective.THROUGHPUT)
+    between = ["compute_cycles", "estimated_samples_per_s", "excess_bytes", "samples_per_s", "transfer_cycles"]
+    assert list(trial_table(study)) == empty + between + tail

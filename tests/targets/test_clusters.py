@@ -1,0 +1,198 @@
+"""Cluster files: the built-in ones, the long form, and what is refused."""
+
+import json
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from autoauto.records.errors import BadInput
+from autoauto.records.hardware import Device, Link
+from autoauto.records.units import MIB, bytes_per_s
+from autoauto.targets.clusters import builtin_clusters, load_cluster
+
+SMALL = """
+name = "pair"
+target = "ipu"
+n_devices = 2
+[device]
+name = "small"
+clock_hz = 1e9
+memory_bytes = 1000
+n_tiles = 10
+tile_memory_bytes = 100
+[host_link]
+bytes_per_s = 7
+idle_cycles = 50
+[device_link]
+bytes_per_s = 70
+idle_cycles = 0
+"""
+
+UNEQUAL = """
+name = "uneven"
+target = "ipu"
+devices = [
+    {name = "big", clock_hz = 2e9, memory_bytes = 2000, n_tiles = 20, tile_memory_bytes = 100},
+    {name = "small", clock_hz = 1e9, memory_bytes = 1000, n_tiles = 10, tile_memory_bytes = 100},
+]
+[[receive_links]]
+bytes_per_s = 1
+idle_cycles = 10
+[[receive_links]]
+bytes_per_s = 2
+idle_cycles = 20
+[[send_links]]
+bytes_per_s = 3
+idle_cycles = 30
+[[send_links]]
+bytes_per_s = 4
+idle_cycles = 40
+"""
+
+
+def written(folder: Path, text: str) -> str:
+    path = folder / "cluster.toml"
+    path.write_text(text)
+    return str(path)
+
+
+def refusal(name_or_path: str) -> str:
+    with pytest.raises(BadInput) as caught:
+        load_cluster(name_or_path)
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "n_devices", "device", "clock_hz"),
+    [
+        ("c600", 1, "c600", 1.5e9),
+        ("m2000", 4, "mk2", 1.33e9),
+        ("bow-2000", 4, "bow", 1.85e9),
+        ("bow-pod16", 16, "bow", 1.85e9),
+        ("seed-2-ipu", 2, "bow", 1.85e9),
+    ],
+)
+def test_builtin_clusters_have_the_published_figures(name: str, n_devices: int, device: str, clock_hz: float) -> None:
+    cluster = load_cluster(name)
+    assert (cluster.name, cluster.target, len(cluster)) == (name, "ipu", n_devices)
+    assert {(d.name, d.clock_hz, d.n_tiles, d.tile_memory_bytes) for d in cluster.devices} == {
+        (device, clock_hz, 1472, 638_976)
+    }
+
+
+def test_there_are_no_other_builtin_clusters() -> None:
+    assert set(builtin_clusters()) == {"c600", "m2000", "bow-2000", "bow-pod16", "seed-2-ipu"}
+
+
+def test_devices_hold_at_most_what_their_tiles_hold() -> None:
+    for name in builtin_clusters():
+        for device in load_cluster(name).devices:
+            assert 0.99 < device.memory_bytes / (device.n_tiles * device.tile_memory_bytes) <= 1
+
+
+def test_the_seed_cluster_says_what_the_seed_says() -> None:
+    vector = json.loads((Path(__file__).parents[1] / "vectors" / "ipu_hardware.json").read_text())
+    seed = vector["links_and_sync"]["seed_cluster_info"]
+    cluster = load_cluster("seed-2-ipu")
+    host = Link(bytes_per_s(seed["host_GBps"]), seed["host_idle_cycles"])
+    between = Link(bytes_per_s(seed["ipu_to_ipu_GBps"]), seed["ipu_to_ipu_idle_cycles"])
+    assert cluster.receive_links == (host, between)
+    assert cluster.send_links == (between, host)
+    assert {(d.clock_hz, d.memory_bytes) for d in cluster.devices} == {(seed["clock"], seed["memory_MB"] * MIB)}
+
+
+def test_every_builtin_file_names_its_source_and_itself() -> None:
+    for name, path in builtin_clusters().items():
+        table = tomllib.loads(path.read_text())
+        assert table["name"] == name
+        assert len(table["source"]) > 20
+
+
+def test_equal_devices_are_written_once(tmp_path: Path) -> None:
+    cluster = load_cluster(written(tmp_path, SMALL))
+    assert cluster.devices == (Device("small", 1e9, 1000, 10, 100),) * 2
+    assert cluster.receive_links == (Link(7, 50), Link(70, 0))
+    assert cluster.send_links == (Link(70, 0), Link(7, 50))
+
+
+def test_unequal_devices_are_listed(tmp_path: Path) -> None:
+    cluster = load_cluster(written(tmp_path, UNEQUAL))
+    assert [device.name for device in cluster.devices] == ["big", "small"]
+    assert cluster.receive_links == (Link(1, 10), Link(2, 20))
+    assert cluster.send_links == (Link(3, 30), Link(4, 40))
+
+
+def test_one_device_needs_no_device_link(tmp_path: Path) -> None:
+    alone = SMALL.replace("n_devices = 2", "n_devices = 1").partition("[device_link]")[0]
+    assert load_cluster(written(tmp_path, alone)).send_links == (Link(7, 50),)
+
+
+def test_an_unknown_name_lists_the_known_ones() -> None:
+    message = refusal("bow-3000")
+    assert "'bow-3000'" in message
+    assert all(name in message for name in builtin_clusters())
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    assert "No such file" in refusal(str(tmp_path / "none.toml"))
+
+
+def test_a_folder_is_not_a_file(tmp_path: Path) -> None:
+    (tmp_path / "folder.toml").mkdir()
+    assert "directory" in refusal(str(tmp_path / "folder.toml"))
+
+
+def test_a_syntax_error_is_named_with_its_line(tmp_path: Path) -> None:
+    assert "line 3" in refusal(written(tmp_path, '\nname = "x"\ntarget = \n'))
+
+
+def test_bytes_that_are_no_text_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "cluster.toml").write_bytes(b'name = "\xff\xfe"')
+    assert "must be TOML" in refusal(str(tmp_path / "cluster.toml"))
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "told"),
+    [
+        ('name = "pair"\n', "", "missing: name"),
+        ("n_tiles = 10\n", "", "[device] needs the fields name, clock_hz"),
+        ("clock_hz", "clock", "missing: clock_hz; unknown: clock"),
+        ("n_devices = 2", "n_devices = 0", "n_devices must be above 0, got 0"),
+        ("n_devices = 2", "n_devices = true", "n_devices must be a whole number, got True"),
+        ("n_devices = 2", "n_devices = 2.0", "n_devices must be a whole number, got 2.0"),
+        ("clock_hz = 1e9", "clock_hz = -1e9", "[device]: clock_hz must be above 0"),
+        ("clock_hz = 1e9", "clock_hz = nan", "clock_hz must be above 0, got nan"),
+        ("clock_hz = 1e9", "clock_hz = inf", "clock_hz must be above 0, got inf"),
+        ("clock_hz = 1e9", 'clock_hz = "fast"', "clock_hz must be a number, got 'fast'"),
+        ("memory_bytes = 1000", "memory_bytes = 0.5", "memory_bytes must be a whole number"),
+        ("idle_cycles = 50", "idle_cycles = -1", "[host_link]: idle_cycles must be 0 or more, got -1"),
+        ("[device_link]", "[device_links]", "missing: device_link; unknown: device_links"),
+        ('target = "ipu"', 'target = ""', "target must be a text"),
+        ('target = "ipu"', "target = 7", "target must be a text, got 7"),
+        ("n_devices = 2", "n_devices = 2\nmemory = 3", "unknown: memory"),
+        ("n_devices = 2", "n_devices = 2\ndevices = []", "missing: receive_links, send_links"),
+    ],
+)
+def test_what_is_wrong_with_a_file_is_said(tmp_path: Path, old: str, new: str, told: str) -> None:
+    assert old in SMALL
+    assert told in refusal(written(tmp_path, SMALL.replace(old, new, 1)))
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "told"),
+    [
+        ("[[send_links]]\nbytes_per_s = 4\nidle_cycles = 40\n", "", "2 devices, 2 receive_links, 1 send_links"),
+        ("idle_cycles = 20", "idle = 20", "receive_links[1] needs the fields"),
+        ("n_tiles = 20, ", "", "devices[0] needs the fields"),
+    ],
+)
+def test_what_is_wrong_with_a_list_is_said(tmp_path: Path, old: str, new: str, told: str) -> None:
+    assert old in UNEQUAL
+    assert told in refusal(written(tmp_path, UNEQUAL.replace(old, new, 1)))
+
+
+def test_a_list_of_something_else_is_refused(tmp_path: Path) -> None:
+    text = 'name = "x"\ntarget = "ipu"\ndevices = [1]\nreceive_links = [1]\nsend_links = [1]\n'
+    assert "devices[0] must be a table" in refusal(written(tmp_path, text))

@@ -1,0 +1,104 @@
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from autoauto.flow import Flow
+from autoauto.profile.cache import ProfileCache
+from autoauto.records.errors import BadInput, Infeasible, OutOfMemory
+from autoauto.records.hardware import Cluster, Device, Link
+from autoauto.records.layers import LayerGraph, LayerRange
+from autoauto.records.profile import CompiledRange, CompileOptions, ProgramStep
+from autoauto.records.trial import Knobs, SearchSpace
+
+MIB = 1024**2
+DEVICE = Device("small", 1e6, 100 * MIB, 1472, 638976)
+
+
+class LinearTarget:
+    """A layer takes 1,000 cycles and 1 MiB a sample; compiled whole, a range takes `surplus` times the memory."""
+
+    version = "linear 1"
+
+    def __init__(self, surplus: float = 1.0) -> None:
+        self.surplus = surplus
+
+    def compile(
+        self, graph: LayerGraph, layers: LayerRange, device: Device, options: CompileOptions
+    ) -> CompiledRange:
+        n_layers = layers.stop - layers.start
+        surplus = self.surplus if n_layers > 1 else 1.0
+        n_bytes = int(n_layers * options.batch_size * MIB * surplus)
+        return CompiledRange((ProgramStep("all", 1000 * n_layers * options.batch_size, 0),), 0, {}, {"state": n_bytes})
+
+
+@pytest.fixture
+def flow(chain: Callable[..., LayerGraph], tmp_path: Path) -> Flow:
+    link = Link(1e12, 0)
+    cluster = Cluster("pair", "ipu", (DEVICE, DEVICE), (link, link), (link, link))
+    return Flow(chain(kinds=["a"] * 8), cluster, LinearTarget(), cache=ProfileCache(tmp_path / "cache.db"))
+
+
+def test_a_configuration_that_fits_is_measured(flow: Flow) -> None:
+    outcome = flow.evaluate(Knobs(2, 0.6, 4))
+    assert outcome.fits
+    assert outcome.measured is not None
+    assert outcome.measured.partition == (0, 4, 8)
+    assert outcome.measured.compute_cycles == 16_000
+    assert outcome.samples_per_s == pytest.approx(4 * 1e6 / outcome.measured.cost_cycles)
+    assert (outcome.excess_bytes, outcome.reason) == (0, "")
+
+
+def test_what_the_estimate_rules_out_is_not_measured(flow: Flow) -> None:
+    outcome = flow.evaluate(Knobs(1, 0.6, 11))
+    assert not outcome.fits
+    assert outcome.estimate is None
+    assert outcome.limit_bytes == 85 * MIB
+    assert outcome.excess_bytes >= 3 * MIB
+    with pytest.raises(Infeasible):
+        flow.predict(Knobs(1, 0.6, 11))
+
+
+def test_what_the_target_cannot_hold_is_out_of_memory(flow: Flow) -> None:
+    greedy = replace(flow, target=LinearTarget(surplus=2.0))
+    knobs = Knobs(2, 0.6, 16)
+    plan = greedy.predict(knobs)
+    with pytest.raises(OutOfMemory) as failure:
+        greedy.measure(knobs, plan)
+    assert failure.value.excess_bytes == 28 * MIB
+    assert failure.value.memory_bytes["state"] == 128 * MIB
+    outcome = greedy.evaluate(knobs)
+    assert (outcome.estimate, outcome.measured) == (plan, None)
+    assert (outcome.excess_bytes, outcome.limit_bytes) == (28 * MIB, 100 * MIB)
+
+
+def test_a_space_with_more_devices_than_the_cluster_is_refused(flow: Flow) -> None:
+    with pytest.raises(BadInput, match="at most 2 on pair, got 4"):
+        flow.check(SearchSpace(n_ipu=(1, 4)))
+
+
+def test_a_space_with_batches_that_the_model_cannot_run_is_refused(flow: Flow) -> None:
+    fixed = replace(flow, graph=replace(flow.graph, fixed_batch="Reshape r1 mixes samples"))
+    with pytest.raises(BadInput, match="Reshape r1"):
+        fixed.check(SearchSpace(n_ipu=(1,)))
+    fixed.check(SearchSpace(n_ipu=(1,), batch_size=(1,)))
+
+
+def test_synthetic_data_frees_the_host_links_only(flow: Flow) -> None:
+    host = Link(1e6, 500)
+    slow = replace(flow.cluster, receive_links=(host, Link(1e9, 7)), send_links=(Link(1e9, 7), host))
+    knobs = Knobs(2, 0.6, 1)
+    free = replace(flow, cluster=slow.with_synthetic_data()).predict(knobs)
+    paid = replace(flow, cluster=slow).predict(knobs)
+    assert 7 <= free.transfer_cycles < 500 < paid.transfer_cycles
+
+
+def test_the_fingerprint_tells_flows_apart(flow: Flow) -> None:
+    assert flow.fingerprint() == replace(flow).fingerprint()
+    for other in (
+        replace(flow, planning_proportion=0.5),
+        replace(flow, graph=replace(flow.graph, content="other")),
+        replace(flow, cluster=flow.cluster.with_synthetic_data()),
+    ):
+        assert other.fingerprint() != flow.fingerprint()
