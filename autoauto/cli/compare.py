@@ -27,12 +27,14 @@ def run(args: argparse.Namespace) -> int:
     flow = open_flow(args)
     knobs = read_knobs(args, flow)
     try:
-        estimate = flow.predict(knobs)
-        measured = flow.measure(knobs, estimate)
+        estimated = flow.predict(knobs)
+        measured = flow.measure(knobs, estimated)
     except DoesNotFit as failure:
         return show_infeasible(args, failure)
+    pair = (estimated, measured, knobs.batch_size, flow.cluster.devices[0].clock_hz)
     if args.json:
-        print_json({"fits": True, "partition": list(estimate.partition), "rows": compare_rows(estimate, measured)})
+        rows = [row._asdict() for row in compare_rows(*pair)]
+        print_json({"fits": True, "partition": list(estimated.partition), "rows": rows})
     else:
-        Console().print(compare_table(estimate, measured))
+        Console().print(compare_table(*pair))
     return 0

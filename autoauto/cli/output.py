@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
@@ -80,3 +80,16 @@ def describe_best(best: BestTrial) -> dict[str, Any]:
         "trial": best.number,
         **describe_plan(best.measured),
     }
+
+
+def show_best(best: BestTrial, n_measured: int, n_configurations: int, names: Sequence[str] | None = None) -> None:
+    """Print the best configuration and its stages, with the layers' names where they are known."""
+    from rich.console import Console
+
+    from autoauto.report import MEASURED, best_table, stages_table
+
+    console = Console()
+    counts = {"n_measured": n_measured, "n_configurations": n_configurations}
+    console.print(best_table(best.knobs, best.measured, best.samples_per_s, best.estimate, **counts))
+    console.print()
+    console.print(stages_table(best.measured, names, MEASURED))

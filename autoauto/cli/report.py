@@ -5,8 +5,9 @@ from __future__ import annotations
 import argparse
 
 from autoauto.cli.arguments import add_json, add_study, load, print_json
-from autoauto.cli.output import describe_best
+from autoauto.cli.output import describe_best, show_best
 from autoauto.records.errors import Infeasible
+from autoauto.records.trial import Objective
 
 EXAMPLE = "report resnet50-bow-2000-throughput"
 
@@ -23,7 +24,10 @@ def run(args: argparse.Namespace) -> int:
     Raises:
         Infeasible: no trial of the study fits.
     """
-    from autoauto.search import best_trial
+    from rich.console import Console
+
+    from autoauto.report import trials_table
+    from autoauto.search import best_trial, trial_table
 
     study = load(args)
     best = best_trial(study)
@@ -32,5 +36,6 @@ def run(args: argparse.Namespace) -> int:
     if best is None:
         raise Infeasible(f"no finished trial of {study.study_name} fits; `autoauto trials` shows why", 0)
     if not args.json:
-        show_best(best, study)
+        show_best(best)
+        Console().print(trials_table(trial_table(study), 5, Objective(study.user_attrs["objective"])))
     return 0

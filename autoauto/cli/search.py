@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import hashlib
+import shlex
+import sys
 from typing import TYPE_CHECKING
 
+from autoauto import __version__
 from autoauto.cli.arguments import (
     add_json,
     add_model,
@@ -14,11 +18,13 @@ from autoauto.cli.arguments import (
     print_json,
     proportions,
 )
-from autoauto.cli.output import describe_result
+from autoauto.cli.output import describe_result, show_best
+from autoauto.records.errors import Infeasible
 from autoauto.records.trial import Objective, SearchSpace
 
 if TYPE_CHECKING:
     from autoauto.flow import Flow
+    from autoauto.search import SearchProgress, SearchResult
 
 EXAMPLE = "search bert-large-128 --cluster bow-2000 --n-ipu 2,4 --batch-size 1:32"
 
@@ -56,21 +62,37 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Search, keep every trial, print the best configuration."""
-    from autoauto.report import search_progress
+    from autoauto.report import progress_bar
     from autoauto.search import open_study, run_search
 
     flow = open_flow(args)
     space = SearchSpace(args.n_ipu or default_n_ipu(len(flow.cluster)), args.memory_proportion, args.batch_size)
     flow.check(space)
     objective = Objective(args.objective)
-    study = open_study(args.storage, args.study_name or study_name(flow, objective), objective, flow.fingerprint())
-    with search_progress() as progress:
-        result = run_search(space, flow.evaluate, study, objective, progress)
+    name = args.study_name or default_study_name(flow, objective)
+    notes = {"command": shlex.join(["autoauto", *sys.argv[1:]]), "autoauto": __version__}
+    study = open_study(args.storage, name, objective, flow.fingerprint(), notes)
+    with progress_bar("search", "tries") as report:
+        result = run_search(space, flow.evaluate, study, objective, lambda now: report(*_progress(now)))
     if args.json:
-        print_json(describe_result(result))
+        print_json(describe_result(result, args.storage))
     else:
-        show_result(result, flow)
-    return 0 if result.best else 3
+        _show(args, result, flow)
+    if result.best is None:
+        raise Infeasible(f"no configuration fits; the smallest batch size: {result.cells[-1].reason}", 0)
+    return 0
+
+
+def _progress(now: SearchProgress) -> tuple[int, int, str]:
+    """What the progress bar shows: tries, and the best so far."""
+    best = "" if now.best is None else f"best so far: {now.best.samples_per_s:,.0f} samples/s"
+    return now.done, now.total, best
+
+
+def _show(args: argparse.Namespace, result: SearchResult, flow: Flow) -> None:
+    if result.best is not None:
+        show_best(result.best, result.n_measured, result.n_configurations, flow.names)
+    print(f"study {result.study_name} in {args.storage}")
 
 
 def default_n_ipu(n_devices: int) -> tuple[int, ...]:
@@ -82,6 +104,7 @@ def default_n_ipu(n_devices: int) -> tuple[int, ...]:
     return tuple(n for n in (1, 2, 4) if n <= n_devices)
 
 
-def study_name(flow: Flow, objective: Objective) -> str:
-    """The default name: what the study is about."""
-    return f"{flow.graph.name}-{flow.cluster.name}-{flow.precision}-{objective}"
+def default_study_name(flow: Flow, objective: Objective) -> str:
+    """What the study is about, and a digest of all that its trials depend on: an equal search resumes it."""
+    digest = hashlib.sha256(repr(flow.fingerprint()).encode()).hexdigest()
+    return f"{flow.graph.name}-{flow.cluster.name}-{objective}-{digest[:6]}"

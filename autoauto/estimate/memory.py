@@ -12,7 +12,6 @@ from autoauto.records.errors import BadInput
 from autoauto.records.hardware import Cluster
 from autoauto.records.profile import ModelProfile, category
 
-
 NO_LIMIT = 2**62  # more bytes than any range can need, and still an int64
 
 

@@ -19,7 +19,7 @@ Array = npt.NDArray[Any]
 
 N_KNOWN_INTEGERS = 1 << 14  # positions, masks and shapes: their values may decide a shape
 N_KNOWN_FLOATS = 16  # scales of a resize, the step of a range
-_READS_SHAPE = frozenset({"Shape", "Size"})
+READS_SHAPE = frozenset({"Shape", "Size"})
 _FOLLOWED = frozenset(
     "Abs Add And ArgMax ArgMin Cast Ceil Clip Compress Concat ConstantOfShape CumSum Div Equal Expand EyeLike Flatten "
     "Floor Gather GatherElements GatherND Greater GreaterOrEqual Identity IsNaN Less LessOrEqual Max Min Mod Mul Neg "
@@ -101,7 +101,7 @@ def _outputs(
 ) -> dict[str, Value]:
     """Values of the outputs that anything reads; old operators do not say the shape of others."""
     read = [values[name] for name in node.input if name]
-    if node.op_type in _READS_SHAPE:
+    if node.op_type in READS_SHAPE:
         return {node.output[0]: _read_shape(node, read[0])}
     types = _infer(model, node, values)
     if node.op_type in _FOLLOWED and all(value.data is not None for value in read) and _is_few(types):

@@ -18,14 +18,14 @@ def exhaustive(table: CostTable) -> Plan:
         Infeasible: there is none; `excess_bytes` is what every device would need more for the easiest partition.
     """
     plans = list(_plans(table))
-    fitting = [plan for plan in plans if excess_bytes(plan) <= 0]
+    fitting = [plan for plan in plans if _excess_bytes(plan) <= 0]
     if not fitting:
-        excess = min(map(excess_bytes, plans), default=0)
+        excess = min(map(_excess_bytes, plans), default=0)
         raise Infeasible(f"none of {len(plans)} partitions fits, at least {excess} bytes are missing", excess)
     return min(fitting, key=lambda plan: plan.cost_cycles)
 
 
-def excess_bytes(plan: Plan) -> int:
+def _excess_bytes(plan: Plan) -> int:
     """By how much the tightest stage exceeds its limit; negative when all fit."""
     return max(stage.total_bytes - stage.limit_bytes for stage in plan.stages)
 

@@ -25,7 +25,7 @@ def why_infeasible(table: CostTable) -> Infeasible:
     blocks = contract(table)
     if table.n_layers < table.n_devices:
         return Infeasible(
-            f"{table.n_devices} devices need as many layers, got {table.n_layers}; try at most {table.n_layers} devices",
+            f"{table.n_devices} devices need a layer each, got {table.n_layers}; try at most {table.n_layers} devices",
             excess_bytes=0,
         )
     if len(blocks) < table.n_devices:
@@ -42,9 +42,9 @@ def why_infeasible(table: CostTable) -> Infeasible:
 def _out_of_memory(stage: Stage) -> Infeasible:
     excess = _excess_bytes(stage)
     return Infeasible(
-        f"a stage must fit its device, but in every plan one exceeds it by at least {format_bytes(excess)}, for example "
-        f"layers {stage.layers} on device {stage.device} with {format_bytes(stage.total_bytes)} of "
-        f"{format_bytes(stage.limit_bytes)}; try a smaller batch size, more devices or a larger planning proportion",
+        f"every stage must fit its device, but at best one exceeds it by {format_bytes(excess)}: layers {stage.layers} "
+        f"need {format_bytes(stage.total_bytes)} of {format_bytes(stage.limit_bytes)} on device {stage.device}; "
+        "try a smaller batch size, more devices or a larger planning proportion",
         excess_bytes=excess,
         layers=stage.layers,
         memory_bytes=stage.memory_bytes,

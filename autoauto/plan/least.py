@@ -18,7 +18,7 @@ def least(
     `low` doubles.
     """
     best = None
-    bound, step = min(first, high), max(first - low, 1)
+    bound, step = max(low, min(first, high)), max(first - low, 1)
     while low <= high:
         found = attempt(bound)
         if found is None:

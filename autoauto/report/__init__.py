@@ -6,13 +6,12 @@ from autoauto.report.listings import clusters_table, models_table
 from autoauto.report.profile import profile_table
 from autoauto.report.progress import progress_bar
 from autoauto.report.stages import stages_table
-from autoauto.report.style import ESTIMATED, MEASURED, SIMULATED
+from autoauto.report.style import ESTIMATED, MEASURED
 from autoauto.report.trials import trials_table
 
 __all__ = [
     "ESTIMATED",
     "MEASURED",
-    "SIMULATED",
     "CompareRow",
     "best_table",
     "clusters_table",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import fields
 from typing import Any
 
 from optuna import Study
@@ -18,6 +19,8 @@ from autoauto.search.storage import storage_errors
 
 INTERRUPTED = "interrupted"
 """The `reason` of a trial that was running when its search was stopped or killed."""
+
+_STAGE_FIELDS = tuple(field.name for field in fields(Stage))
 
 
 class _Given(BaseSampler):
@@ -87,21 +90,8 @@ def finished_trials(study: Study, space: SearchSpace | None = None) -> dict[Knob
 
 def plan_of(stages: Sequence[Mapping[str, Any]]) -> Plan:
     """The plan that a trial's `stages` or `estimated_stages` describe."""
-    return Plan(
-        tuple(
-            Stage(
-                layers=LayerRange(*stage["layers"]),
-                device=stage["device"],
-                forward_cycles=stage["forward_cycles"],
-                backward_cycles=stage["backward_cycles"],
-                receive_cycles=stage["receive_cycles"],
-                send_cycles=stage["send_cycles"],
-                memory_bytes=stage["memory_bytes"],
-                limit_bytes=stage["limit_bytes"],
-            )
-            for stage in stages
-        )
-    )
+    rows = [{name: stage[name] for name in _STAGE_FIELDS} for stage in stages]
+    return Plan(tuple(Stage(**{**row, "layers": LayerRange(*row["layers"])}) for row in rows))
 
 
 def _holds(space: SearchSpace, knobs: Knobs) -> bool:
@@ -136,15 +126,9 @@ def _attributes(outcome: Outcome) -> dict[str, Any]:
 def _describe(plan: Plan) -> list[dict[str, Any]]:
     return [
         {
-            "layers": list(stage.layers),
-            "device": stage.device,
-            "forward_cycles": stage.forward_cycles,
-            "backward_cycles": stage.backward_cycles,
-            "receive_cycles": stage.receive_cycles,
-            "send_cycles": stage.send_cycles,
+            **{name: getattr(stage, name) for name in _STAGE_FIELDS},
             "memory_bytes": dict(stage.memory_bytes),
             "total_bytes": stage.total_bytes,
-            "limit_bytes": stage.limit_bytes,
         }
         for stage in plan.stages
     ]

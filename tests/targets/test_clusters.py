@@ -1,8 +1,9 @@
 """Cluster files: the built-in ones, the long form, and what is refused."""
 
-import json
 import tomllib
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -92,9 +93,8 @@ def test_devices_hold_at_most_what_their_tiles_hold() -> None:
             assert 0.99 < device.memory_bytes / (device.n_tiles * device.tile_memory_bytes) <= 1
 
 
-def test_the_seed_cluster_says_what_the_seed_says() -> None:
-    vector = json.loads((Path(__file__).parents[1] / "vectors" / "ipu_hardware.json").read_text())
-    seed = vector["links_and_sync"]["seed_cluster_info"]
+def test_the_seed_cluster_says_what_the_seed_says(vectors: Callable[[str], Any]) -> None:
+    seed = vectors("ipu_hardware")["links_and_sync"]["seed_cluster_info"]
     cluster = load_cluster("seed-2-ipu")
     host = Link(bytes_per_s(seed["host_GBps"]), seed["host_idle_cycles"])
     between = Link(bytes_per_s(seed["ipu_to_ipu_GBps"]), seed["ipu_to_ipu_idle_cycles"])

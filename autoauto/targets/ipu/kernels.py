@@ -40,11 +40,12 @@ def ceil_div(amount: Amount, parts: Amount) -> Amount:
 def exchange(n_bytes: Amount, n_sources: Amount = 1) -> Amount:
     """A sync, then `n_bytes` into the fullest tile from `n_sources` other tiles.
 
-    >>> exchange(4000)
-    1138.0
+    >>> exchange(4000), exchange(4)
+    (1138.0, 286.0)
     """
     transfer = n_bytes / EXCHANGE_BYTES_PER_CYCLE + SOURCE_CYCLES * n_sources
-    return SYNC_CYCLES + np.maximum(SHORTEST_EXCHANGE_CYCLES, transfer)
+    result: Amount = SYNC_CYCLES + np.maximum(SHORTEST_EXCHANGE_CYCLES, transfer)
+    return result if np.ndim(result) else float(result)
 
 
 def copy(n_bytes: Amount) -> Amount:
@@ -59,9 +60,9 @@ def reorder(n_elements: Amount) -> Amount:
 
 def _panel_worker(rows: Amount, precision: Precision) -> Amount:
     """Cycles of a worker that takes `rows` rows through one panel of weights."""
-    if precision is Precision.FP16:
-        return np.where(rows >= 3, 18 + 4 * rows, np.where(rows == 2, 34, 25))
-    return np.where(rows >= 3, 17 + 8 * rows, np.where(rows == 2, 37, 26))
+    long, two, one = (18 + 4 * rows, 34, 25) if precision is Precision.FP16 else (17 + 8 * rows, 37, 26)
+    result: Amount = np.where(rows >= 3, long, np.where(rows == 2, two, one))
+    return result
 
 
 def gemm(rows: Amount, in_groups: Amount, out_groups: Amount, precision: Precision) -> Amount:
@@ -83,16 +84,16 @@ def _lines_a_worker(lines: Amount) -> Amount:
 
 
 def convolution(
-    lines: Amount, width: Amount, in_groups: Amount, out_groups: Amount, taps: tuple[int, int], precision: Precision
+    lines: Amount, width: Amount, panels: tuple[Amount, Amount], taps: tuple[int, int], precision: Precision
 ) -> Amount:
-    """`lines` x `width` outputs through the matrix units, once a kernel position and panel.
+    """`lines` x `width` outputs through the matrix units, once a kernel position and panel of (inputs, outputs).
 
     Formula: poplibs ConvPartialnx1, filter height 1.
     """
     row_cycles = 4 if precision is Precision.FP16 else 8
     worker = 18 + 16 * _lines_a_worker(lines) + row_cycles * ceil_div(lines * width, WORKERS)
     position = 12 + WEIGHT_LOAD_CYCLES + 18 + WORKERS * worker
-    return 179 + in_groups * (14 + out_groups * (14 + taps[0] * (14 + taps[1] * position)))
+    return 179 + panels[0] * (14 + panels[1] * (14 + taps[0] * (14 + taps[1] * position)))
 
 
 def sliding_window(lines: Amount, width: Amount, blocks: Amount, taps: tuple[int, int]) -> Amount:
@@ -156,7 +157,7 @@ def softmax(rows: float, keys: float, precision: Precision) -> float:
     2664
     """
     width = precision.n_bytes / 2
-    return 1067 + float(ceil_div(rows, WORKERS)) * 12.47 * max(keys, 64) * width
+    return 1068 + float(ceil_div(rows, WORKERS)) * 12.47 * max(keys, 64) * width
 
 
 def layernorm(rows: float, width: float, precision: Precision) -> float:

@@ -50,9 +50,10 @@ def anything(site: Site) -> Work:
 
 
 def look_up(site: Site) -> Work:
-    """Gather and scatter: the table lies in blocks of rows and columns, every block looks for all indices (multiSlice)."""
+    """Gather and scatter: the table lies in blocks of rows and columns, each looks for every index (multiSlice)."""
     table, n_indices = size(site.shape(0)), max(_n_indices(site), 1)
-    row = max(1, -(-site.n_out // n_indices) if "Scatter" not in site.layer.op else table // max(site.shape(0)[0], 1))
+    moved = size(site.shape(2)) if "Scatter" in site.layer.op else site.n_out
+    row = max(1, -(-moved // n_indices))
     vector = 8 // site.precision.n_bytes
     ways = []
     for columns in (parts for parts in _COLUMN_PARTS if parts == 1 or row >= parts * vector):
@@ -66,6 +67,8 @@ def look_up(site: Site) -> Work:
 
 def _n_indices(site: Site) -> int:
     """How many rows are asked for: every index, or every tuple of a GatherND or ScatterND."""
+    if site.tensor(1) is None:
+        return len(site.integers("indices", (0,)))
     indices = site.shape(1)
     return size(indices[:-1]) if site.layer.op.endswith("ND") else size(indices)
 

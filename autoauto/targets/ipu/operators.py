@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 
 from autoauto.targets.ipu import kernels, moves, products, rows
 from autoauto.targets.ipu.kernels import WORKERS
@@ -39,6 +38,7 @@ def elementwise(site: Site) -> Work:
         n_tiles=min(site.n_tiles, -(-site.n_out // _GRAIN)),
         n_sources=len(parts),
         working_bytes=sum(parts),
+        follows=whole[0] if whole else -1,
         demands=tuple(Demand(i, round(float(kernels.exchange(share * width)))) for i in whole[1:]),
     )
 
@@ -66,13 +66,12 @@ def pool(site: Site) -> Work:
     share = _share(site, site.n_out)
     vector = 8 // site.precision.n_bytes
     worker = float(kernels.ceil_div(share, WORKERS * vector)) * (10 + 2 * window)  # a load and an operation a tap
-    read = share * min(window, 2 * step) * site.precision.n_bytes
+    overlap = 1.5 if window > step else 1.0  # halo: an assumption
+    read = round(site.n_elements(site.present[0]) / site.n_tiles * overlap) * site.precision.n_bytes
     exchange = kernels.exchange(read, 4)
     compute = round(kernels.UNARY_LAUNCH_CYCLES + WORKERS * worker)
     name = f"pool{'Max' if 'Max' in site.layer.op else 'Sum'}_{site.precision.value}"
-    return Work(
-        Family.POOL, round(float(exchange)), compute, (name,), site.n_tiles, n_sources=4, working_bytes=read * site.n_tiles
-    )
+    return Work(Family.POOL, round(float(exchange)), compute, (name,), site.n_tiles, 4, read * site.n_tiles)
 
 
 def matmul(site: Site) -> Work:
@@ -102,7 +101,7 @@ def einsum(site: Site) -> Work:
 def convolution(site: Site) -> Work:
     """Conv of floats or integers, and the addition of its bias."""
     weight = 3 if site.layer.op == "QLinearConv" else 1
-    product = products.multiply(site, products.convolution(site, 0, weight), site.present[:1])
+    product = products.multiply(site, products.convolution(site, weight), site.present[:1])
     return _biased(site, product, 8 if weight == 3 else 2, 1)
 
 
@@ -159,7 +158,9 @@ WORKS: dict[str, Callable[[Site], Work]] = {
     **_table(rows.group_norm, "GroupNormalization InstanceNormalization"),
     **_table(rows.layer_norm, "LayerNormalization RMSNormalization SimplifiedLayerNormalization"),
     **_table(rows.reduction, "ReduceSum ReduceMean ReduceMax ReduceMin ReduceProd ReduceL1 ReduceL2 ReduceLogSum"),
-    **_table(rows.reduction, "ReduceLogSumExp ReduceSumSquare ArgMax ArgMin GlobalAveragePool GlobalMaxPool GlobalLpPool"),
+    **_table(
+        rows.reduction, "ReduceLogSumExp ReduceSumSquare ArgMax ArgMin GlobalAveragePool GlobalMaxPool GlobalLpPool"
+    ),
     **_table(rows.softmax, "Softmax LogSoftmax Hardmax"),
     **_table(transposed_convolution, "ConvTranspose"),
 }
@@ -167,5 +168,4 @@ WORKS: dict[str, Callable[[Site], Work]] = {
 
 def work(site: Site) -> Work:
     """The work of one layer; an operator that is not known moves all that it reads and writes."""
-    done = WORKS.get(site.layer.op, moves.anything)(site)
-    return replace(done, exchange_cycles=max(done.exchange_cycles, 0), compute_cycles=max(done.compute_cycles, 1))
+    return WORKS.get(site.layer.op, moves.anything)(site)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from autoauto.records.units import Precision
 from autoauto.targets.ipu import kernels
 from autoauto.targets.ipu.split import Engine, Product, plan
 from autoauto.targets.ipu.work import Demand, Family, Shape, Site, Work, size, together
@@ -11,6 +12,7 @@ _ONE = (1, 1)
 
 def gemm(site: Site, groups: int, rows: int, inputs: int, outputs: int) -> Product:
     """`groups` products of (rows x inputs) by (inputs x outputs)."""
+    groups, rows, inputs, outputs = (max(n, 1) for n in (groups, rows, inputs, outputs))
     return Product(Engine.GEMM, groups, 1, 1, rows, inputs, outputs, _ONE, _ONE, site.precision)
 
 
@@ -37,7 +39,9 @@ def einsum(site: Site) -> Product:
     terms, _, result = site.text("equation").replace(" ", "").partition("->")
     shapes = [site.shape(position) for position in range(len(site.layer.operands))]
     labels = [_labels(term, len(shape)) for term, shape in zip(terms.split(","), shapes, strict=False)]
-    sizes = {name: n for names, shape in zip(labels, shapes, strict=False) for name, n in zip(names, shape, strict=True)}
+    sizes = {
+        name: n for names, shape in zip(labels, shapes, strict=False) for name, n in zip(names, shape, strict=True)
+    }
     out = set(_labels(result, len(site.out_shape))) if result else {n for n in sizes if terms.count(n) == 1}
     left, right = set(labels[0]), set().union(*labels[1:])
     return gemm(
@@ -62,42 +66,62 @@ def _field(shape: Shape) -> tuple[int, int, int]:
     return shape[0] * size(shape[2:-2]), spatial[0], spatial[1]
 
 
-def convolution(site: Site, data: int = 0, weight: int = 1) -> Product:
-    """The product of a convolution, on the codelet that suits its channels."""
-    kernel = site.shape(weight)
-    n_groups = site.integer("group", 1)
+def convolution(site: Site, weight: int = 1) -> Product:
+    """The product of a convolution whose weights are the operand at `weight`, on the codelet that suits it."""
+    kernel, n_groups = site.shape(weight), site.integer("group", 1)
     inputs, outputs = kernel[1] * size(kernel[2:-2]), kernel[0] // n_groups
-    taps = (1, 1, *kernel[2:])[-2:]
-    stride = (1, 1, *site.integers("strides", ()))[-2:]
-    return _with_engine(site, n_groups, site.out_shape, inputs, outputs, (taps[0], taps[1]), (stride[0], stride[1]))
+    return _suited(_over_field(site, n_groups, inputs, outputs, _plane(kernel[2:])))
 
 
 def transposed_convolution(site: Site) -> Product:
     """The product of a ConvTranspose: every output sees the taps of its own phase of the stride."""
-    kernel = site.shape(1)
-    n_groups = site.integer("group", 1)
-    stride = (1, 1, *site.integers("strides", ()))[-2:]
-    taps = (1, 1, *kernel[2:])[-2:]
-    seen = (-(-taps[0] // stride[0]), -(-taps[1] // stride[1]))
+    kernel, n_groups = site.shape(1), site.integer("group", 1)
+    taps, stride = _plane(kernel[2:]), _plane(site.integers("strides", ()))
     inputs = kernel[0] // n_groups * size(kernel[2:-2])
-    return _with_engine(site, n_groups, site.out_shape, inputs, kernel[1], seen, _ONE)
+    seen = (-(-taps[0] // stride[0]), -(-taps[1] // stride[1]))
+    return _suited(_over_field(site, n_groups, inputs, kernel[1], seen)._replace(stride=_ONE))
 
 
-def _with_engine(
-    site: Site, groups: int, out: Shape, inputs: int, outputs: int, taps: tuple[int, int], stride: tuple[int, int]
-) -> Product:
-    batch, height, width = _field(out)
-    field = (batch, height, width)
-    if groups > 1 and inputs in (1, 2, 4):
-        half = site.precision.n_bytes == 2
-        engine = Engine.SLIDING_WINDOW if half else Engine.VECTOR
-        blocks = -(-groups * outputs // 4)
-        return Product(engine, blocks, *field, 4, 4, taps, stride, site.precision)
-    if groups == 1 and inputs < 16:  # the kernel is unrolled into the input channels, which alone would leave units idle
-        return gemm(site, 1, size(field), inputs * taps[0] * taps[1], outputs)
-    if taps == _ONE and stride == _ONE:
-        return gemm(site, groups, size(field), inputs, outputs)
-    return Product(Engine.CONVOLUTION, groups, *field, inputs, outputs, taps, stride, site.precision)
+def _plane(spatial: Shape) -> tuple[int, int]:
+    """Height and width of a spatial shape; one axis is the width, further axes in front are left out."""
+    height, width = (1, 1, *spatial)[-2:]
+    return height, width
+
+
+def _over_field(site: Site, n_groups: int, inputs: int, outputs: int, taps: tuple[int, int]) -> Product:
+    """A convolution onto the output's field; depth joins the batch."""
+    batch, _, *spatial = site.out_shape
+    height, width = _plane(tuple(spatial))
+    return Product(
+        engine=Engine.CONVOLUTION,
+        groups=n_groups,
+        batch=batch * size(tuple(spatial[:-2])),
+        height=height,
+        width=width,
+        inputs=inputs,
+        outputs=outputs,
+        taps=taps,
+        stride=_plane(site.integers("strides", ())),
+        precision=site.precision,
+    )
+
+
+def _suited(product: Product) -> Product:
+    """A convolution as the codelet that suits its channels takes it.
+
+    Narrow groups go four output channels at a time without matrix units, or through sliding windows. Few channels of
+    one group are unrolled with the kernel, because alone they leave units idle. A kernel of one tap is a product.
+    """
+    if product.groups > 1 and product.inputs in (1, 2, 4):
+        engine = Engine.SLIDING_WINDOW if product.precision is Precision.FP16 else Engine.VECTOR
+        blocks = -(-product.groups * product.outputs // 4)
+        return product._replace(engine=engine, groups=blocks, inputs=4, outputs=4)
+    if product.groups == 1 and product.inputs < 16:
+        product = product._replace(inputs=product.inputs * size(product.taps), taps=_ONE, stride=_ONE)
+    if product.taps != _ONE or product.stride != _ONE:
+        return product
+    rows = product.batch * product.height * product.width
+    return product._replace(engine=Engine.GEMM, batch=1, height=1, width=rows)
 
 
 def multiply(site: Site, product: Product, operands: tuple[int, ...] = ()) -> Work:

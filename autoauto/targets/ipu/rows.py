@@ -45,7 +45,8 @@ def _normalise(site: Site, rows: int, width: int) -> Work:
     compute, meet = _spread(rows, width, site.n_tiles, lambda n, w: kernels.layernorm(n, w, precision), cut)
     scale = float(kernels.exchange(2 * min(width, -(-rows * width // site.n_tiles)) * precision.n_bytes))
     names = ("reduceAdd", "reduceSquareAdd", "broadcastSubtract", "broadcastMultiply", "rsqrt", "cast", "copy")
-    return Work(Family.NORM, round(meet + scale), round(compute), _typed(names, site), site.n_tiles, n_sources=24)
+    exchange, codelets = round(meet + scale), _typed(names, site)
+    return Work(Family.NORM, exchange, round(compute), codelets, site.n_tiles, 24, follows=site.present[0])
 
 
 def _typed(names: tuple[str, ...], site: Site) -> tuple[str, ...]:
@@ -63,14 +64,15 @@ def group_norm(site: Site) -> Work:
     """GroupNormalization and InstanceNormalization: a row is a group of channels of one sample."""
     shape = site.shape(0)
     groups = site.integer("num_groups", shape[1] if len(shape) > 1 else 1)
-    return _normalise(site, shape[0] * groups, size(shape) // (shape[0] * groups))
+    n_rows = max(shape[0] * groups, 1)
+    return _normalise(site, n_rows, size(shape) // n_rows)
 
 
 def field_norm(site: Site) -> Work:
     """LpNormalization and MeanVarianceNormalization: a row is the axis, or all that a channel holds."""
     shape = site.shape(0)
     width = shape[site.axis(-1, len(shape))] if site.layer.attribute("axis") is not None else size(shape) // shape[1]
-    return _normalise(site, size(shape) // width, width)
+    return _normalise(site, size(shape) // max(width, 1), width)
 
 
 def softmax_rows(site: Site, rows: int, keys: int) -> Work:
@@ -84,8 +86,8 @@ def softmax_rows(site: Site, rows: int, keys: int) -> Work:
 
     compute, meet = _spread(rows, keys, site.n_tiles, whole, cut)
     names = ("reduceMax", "reduceAdd", "broadcastSubtract", "broadcastMultiply", "exponent", "copy")
-    work = _typed(names, site)
-    return Work(Family.SOFTMAX, round(2 * meet), round(compute), work, site.n_tiles, n_sources=8)
+    codelets = _typed(names, site)
+    return Work(Family.SOFTMAX, round(2 * meet), round(compute), codelets, site.n_tiles, 8, follows=site.present[0])
 
 
 def softmax(site: Site) -> Work:

@@ -209,7 +209,7 @@ def _multiply(product: Product, block: _Block) -> Amount:
         return block.groups * kernels.gemm(block.cells, block.in_groups, block.out_groups, product.precision)
     if product.engine is Engine.CONVOLUTION:
         panels = (block.in_groups, block.out_groups)
-        return block.groups * kernels.convolution(block.lines, block.width, *panels, product.taps, product.precision)
+        return block.groups * kernels.convolution(block.lines, block.width, panels, product.taps, product.precision)
     codelet = kernels.sliding_window if product.engine is Engine.SLIDING_WINDOW else kernels.vector_mac
     return codelet(block.lines, block.width, block.groups, product.taps)
 
@@ -223,9 +223,9 @@ def _receive(product: Product, split: Candidates, block: _Block, n_tiles: int) -
     sharers = split.batch * split.height * split.width
     weights = block.weight_bytes * (1 - 1 / sharers)
     shared = np.maximum(np.where(split.outputs > 1, block.in_bytes, 0), np.where(sharers > 1, weights, 0))
-    tensor = product.groups * product.batch * product.inputs * product.precision.n_bytes
-    tensor = tensor * _reach(product.height, 0, product) * _reach(product.width, 1, product)
-    sources = ceil_div(block.in_bytes, max(tensor / n_tiles, 1)) + np.minimum(sharers - 1, n_tiles)
+    field = _reach(product.height, 0, product) * _reach(product.width, 1, product)
+    tensor_bytes = product.groups * product.batch * product.inputs * field * product.precision.n_bytes
+    sources = ceil_div(block.in_bytes, np.maximum(tensor_bytes / n_tiles, 1)) + sharers - 1
     return block.in_bytes + weights - shared / 2, sources
 
 
@@ -252,7 +252,7 @@ def costs(product: Product, split: Candidates, n_tiles: int) -> Costs:
     slicing = np.where(steps > 1, kernels.copy(sliced), 0)
     adding = np.where(split.serial_inputs > 1, kernels.reduce(block.out_elements, 2, product.precision), 0)
     compute = steps * (_multiply(product, block) + combine + slicing + adding)
-    tile_bytes = block.in_bytes + block.weight_bytes + out_bytes
+    tile_bytes = block.in_bytes + np.where(sharers > 1, block.weight_bytes, 0) + out_bytes
     tile_bytes = np.maximum(tile_bytes, partial_bytes + out_bytes) + np.where(split.serial_inputs > 1, out_bytes, 0)
     exchanged = steps * (kernels.exchange(received, sources) + combine_exchange)
     return Costs(*(np.asarray(column, dtype=np.float64) for column in (exchanged, compute, tile_bytes, sources)))

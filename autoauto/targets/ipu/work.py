@@ -48,6 +48,7 @@ class Work:
         n_tiles: how many tiles work.
         n_sources: tiles that the fullest tile receives from, over all exchanges.
         working_bytes: temporaries of the operator on all tiles.
+        follows: the tensor whose layout the output keeps, -1 when the operator lays it out itself.
         demands: what a neighbour in the same program may spare it.
         within_bound: False when a product was planned without the bound on temporaries.
     """
@@ -59,6 +60,7 @@ class Work:
     n_tiles: int
     n_sources: int = 0
     working_bytes: int = 0
+    follows: int = -1
     demands: tuple[Demand, ...] = ()
     within_bound: bool = True
 
@@ -79,6 +81,7 @@ def together(first: Work, *others: Work) -> Work:
         n_tiles=max(work.n_tiles for work in works),
         n_sources=sum(work.n_sources for work in works),
         working_bytes=max(work.working_bytes for work in works),
+        follows=first.follows,
         demands=tuple(demand for work in works for demand in work.demands),
         within_bound=all(work.within_bound for work in works),
     )

@@ -1,0 +1,48 @@
+"""Tensors that are alive step by step: `live_bytes`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import accumulate
+
+from autoauto.records.layers import Layer, LayerGraph, LayerRange, Tensor
+from autoauto.records.profile import CompileOptions
+from autoauto.targets.ipu.work import Family, Work
+
+
+def live_bytes(graph: LayerGraph, layers: LayerRange, works: Sequence[Work], options: CompileOptions) -> list[int]:
+    """Bytes of the range's own tensors while each of its layers runs; tensors that only pass by are not its own.
+
+    Inputs of the range are alive from its start, what it makes from its maker; both until the last use, or to the end
+    of the range when a later layer reads them.
+    """
+    change = [0] * (layers.stop - layers.start + 1)
+    for index in _own_tensors(graph, layers):
+        tensor = graph.tensors[index]
+        n_bytes = tensor.n_bytes(options.batch_size, options.precision)
+        first, last = _span(tensor, layers)
+        change[first - layers.start] += n_bytes
+        change[last - layers.start] -= n_bytes
+    alive = list(accumulate(change[:-1]))
+    for place, work in enumerate(works):
+        alive[place] -= _written_in_place(graph, layers.start + place, work, options)
+    return alive
+
+
+def _own_tensors(graph: LayerGraph, layers: LayerRange) -> set[int]:
+    return {index for layer in graph.layers[slice(*layers)] for index in (*layer.inputs, *layer.outputs)}
+
+
+def _span(tensor: Tensor, layers: LayerRange) -> tuple[int, int]:
+    """The half-open range of layers during which a tensor of the range is alive within it."""
+    return max(tensor.producer, layers.start), min(max(tensor.last_use, tensor.producer) + 1, layers.stop)
+
+
+def _written_in_place(graph: LayerGraph, index: int, work: Work, options: CompileOptions) -> int:
+    """Bytes that an elementwise layer saves by writing over an operand that dies with it."""
+    layer: Layer = graph.layers[index]
+    if work.family is not Family.ELEMENTWISE or len(layer.outputs) != 1:
+        return 0
+    dying = (graph.tensors[i] for i in layer.inputs if graph.tensors[i].last_use == index)
+    n_bytes = graph.tensors[layer.outputs[0]].n_bytes(options.batch_size, options.precision)
+    return n_bytes if any(t.n_bytes(options.batch_size, options.precision) == n_bytes for t in dying) else 0

@@ -1,0 +1,14 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from autoauto.estimate.compute import backward_prefix_cycles, compute_prefix_cycles
+from autoauto.records.profile import LayerProfile, ModelProfile
+
+
+def test_forward_and_backward_add_up(make_profile: Callable[..., ModelProfile], nothing: LayerProfile) -> None:
+    layers = [replace(nothing, forward_cycles=f, backward_cycles=b) for f, b in ((5, 1), (7, 0), (2, 30))]
+    profile = make_profile(*layers)
+    assert compute_prefix_cycles(profile).tolist() == [0, 6, 13, 45]
+    assert backward_prefix_cycles(profile).tolist() == [0, 1, 1, 31]

@@ -1,0 +1,102 @@
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from random import Random
+from typing import Any
+
+import pytest
+
+from autoauto.estimate import cost_table
+from autoauto.records.errors import BadInput
+from autoauto.records.hardware import Cluster
+from autoauto.records.profile import LayerProfile, ModelProfile
+
+MakeProfile = Callable[..., ModelProfile]
+MakeCluster = Callable[..., Cluster]
+
+
+def layer_of(record: Mapping[str, Any]) -> LayerProfile:
+    return LayerProfile(
+        forward_cycles=record["forward"],
+        backward_cycles=record["backward"],
+        shared=record["shared"],
+        exclusive=record["exclusive"],
+        temporary_bytes=record["maxTemporary"],
+        carried_bytes=record.get("curCarryOver", 0),
+        input_bytes=record["inputs"],
+        output_bytes=record["outputs"],
+        activation_bytes=record["curActivation"],
+    )
+
+
+def test_a_layer_joins_a_range_as_in_the_seeds_own_test(
+    vectors: Callable[[str], Any], make_profile: MakeProfile, make_cluster: MakeCluster
+) -> None:
+    case = vectors("auto_pipeline_transfer_aggregate")["aggregate"]
+    expected = case["expected"]
+    profile = make_profile(layer_of(case["old_range"]), layer_of(case["new_layer"]))
+    table = cost_table(profile, make_cluster(1), 1.0)
+    memory = table.memory_bytes(0, 2)
+    assert table.compute_cycles(0, 2) == expected["forward"] + expected["backward"]
+    assert table.backward_prefix_cycles[2] == expected["backward"]
+    assert memory == {"var_1": 20000, "var_2": 10000, "code": 2000, "temporary": expected["maxTemporary"]}
+    assert sum(memory.values()) == expected["totalMemory"]
+    assert sum(table.memory_bytes(0, 1).values()) == case["old_range"]["totalMemory"]
+
+
+def seed_memory_bytes(layers: tuple[LayerProfile, ...]) -> int:
+    """The seed's aggregate, one layer after the other (IPU.md section 2)."""
+    shared: dict[str, int] = {}
+    exclusive = temporary = kept = 0
+    for layer in layers:
+        temporary = max(temporary, layer.temporary_bytes + layer.carried_bytes + kept)
+        kept += layer.activation_bytes
+        shared |= layer.shared
+        exclusive += sum(layer.exclusive.values())
+    return sum(shared.values()) + exclusive + temporary
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_every_range_needs_what_the_seed_adds_up_layer_by_layer(
+    make_profile: MakeProfile, make_cluster: MakeCluster, seed: int
+) -> None:
+    random = Random(seed)
+    code = {f"vertexCode_{k}": random.randrange(10**11) for k in range(4)}
+    layers = tuple(
+        LayerProfile(
+            forward_cycles=random.randrange(10**12),
+            backward_cycles=random.randrange(10**12),
+            shared={key: code[key] for key in code if random.random() < 0.5},
+            exclusive={name: random.randrange(10**11) for name in ("parameter", "state") if random.random() < 0.5},
+            temporary_bytes=random.randrange(10**11),
+            carried_bytes=random.randrange(10**11),
+            input_bytes=0,
+            output_bytes=0,
+            activation_bytes=random.randrange(10**11),
+        )
+        for _ in range(7)
+    )
+    table = cost_table(make_profile(*layers), make_cluster(2), 0.85)
+    for start in range(7):
+        for stop in range(start + 1, 8):
+            inside = layers[start:stop]
+            assert sum(table.memory_bytes(start, stop).values()) == seed_memory_bytes(inside)
+            cycles = sum(layer.forward_cycles + layer.backward_cycles for layer in inside)
+            assert table.compute_cycles(start, stop) == cycles
+
+
+def test_ties_limits_and_sizes_reach_the_table(
+    make_profile: MakeProfile, make_cluster: MakeCluster, nothing: LayerProfile
+) -> None:
+    table = cost_table(make_profile(*[nothing] * 3, tied=(None, "w", "w")), make_cluster(2, 1000), 0.85)
+    assert (table.n_layers, table.n_devices) == (3, 2)
+    assert table.cut_allowed.tolist() == [True, True, False, True]
+    assert table.memory_limit_bytes.tolist() == [850, 850]
+
+
+def test_numbers_too_large_to_add_are_refused(
+    make_profile: MakeProfile, make_cluster: MakeCluster, nothing: LayerProfile
+) -> None:
+    with pytest.raises(BadInput, match="cycles"):
+        cost_table(make_profile(replace(nothing, forward_cycles=2**60)), make_cluster(1), 0.85)

@@ -1,0 +1,38 @@
+"""`import autoauto` and `autoauto --help` are quick because they load no large library."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+HEAVY = {"onnx", "onnxruntime", "optuna", "pandas", "rich", "scipy", "sklearn", "sqlalchemy", "torch"}
+
+LOADED = """
+import sys
+try:
+    {statement}
+except SystemExit as exit:
+    assert not exit.code, exit.code
+print(*sorted({heavy} & set(sys.modules)), file=sys.stderr)
+"""
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "import autoauto",
+        "from autoauto.cli import main; main(['--help'])",
+        "from autoauto.cli import main; main(['search', '--help'])",
+    ],
+)
+def test_no_large_library_is_loaded(statement: str, root: Path) -> None:
+    program = LOADED.format(statement=statement, heavy=HEAVY)
+    done = subprocess.run([sys.executable, "-c", program], cwd=root, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr.split()) == (0, [])
+
+
+def test_the_module_is_the_command(root: Path) -> None:
+    command = [sys.executable, "-m", "autoauto", "--version"]
+    done = subprocess.run(command, cwd=root, capture_output=True, text=True, check=True)
+    assert done.stdout.startswith("autoauto ")

@@ -1,0 +1,40 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from autoauto.plan.blocks import contract
+from autoauto.records.cost import CostTable
+
+
+def test_blocks_cost_what_their_layers_cost(random_table: Callable[[int], CostTable]) -> None:
+    for seed in range(100):
+        table = random_table(seed)
+        blocks = contract(table)
+        n_blocks = len(blocks)
+        assert blocks.cuts == [cut for cut in range(table.n_layers + 1) if table.cut_allowed[cut]]
+        assert n_blocks == len(blocks.cuts) - 1
+        for first in range(n_blocks):
+            for last in range(first + 1, n_blocks + 1):
+                start, stop = blocks.cuts[first], blocks.cuts[last]
+                prefix = blocks.compute_prefix_cycles
+                assert prefix[last] - prefix[first] == table.compute_cycles(start, stop)
+                assert block_bytes(table, first, last) == sum(table.memory_bytes(start, stop).values())
+                for device in range(table.n_devices):
+                    transfer = blocks.receive_cycles[device][first] + blocks.send_cycles[device][last]
+                    assert transfer == table.transfer_cycles(device, start, stop)
+
+
+def block_bytes(table: CostTable, first: int, last: int) -> int:
+    blocks = contract(table)
+    exclusive = blocks.exclusive_prefix_bytes[last] - blocks.exclusive_prefix_bytes[first]
+    keys = {key for keys in blocks.shared_keys[first:last] for key in keys}
+    peak = max(blocks.peak_bytes[first:last]) - blocks.kept_bytes[first]
+    return exclusive + sum(blocks.shared_bytes[key] for key in keys) + peak
+
+
+def test_devices_with_equal_links_share_their_columns(random_table: Callable[[int], CostTable]) -> None:
+    table = next(table for table in map(random_table, range(99)) if table.n_devices > 2)
+    table.receive_cycles[1:] = table.receive_cycles[1]
+    rows = contract(table).receive_cycles
+    assert rows[1] is rows[2]
+    assert rows[0] is not rows[1]

@@ -1,0 +1,57 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from autoauto.plan import exhaustive
+from autoauto.records.cost import CostTable
+from autoauto.records.errors import Infeasible
+
+
+def table(limit: int) -> CostTable:
+    """Four layers of 4, 1, 2 and 3 cycles and as many bytes on two devices; the cut after layer 0 transfers least."""
+    return CostTable(
+        compute_prefix_cycles=np.array([0, 4, 5, 7, 10]),
+        backward_prefix_cycles=np.zeros(5, dtype=np.int64),
+        exclusive_prefix_bytes={"parameter": np.array([0, 4, 5, 7, 10])},
+        shared_keys=((), (), (), ()),
+        shared_bytes=(),
+        shared_categories=(),
+        peak_bytes=np.zeros(4, dtype=np.int64),
+        activation_prefix_bytes=np.zeros(5, dtype=np.int64),
+        receive_cycles=np.array([[0, 1, 9, 9], [0, 1, 9, 9]]),
+        send_cycles=np.array([[0, 1, 9, 9, 0], [0, 1, 9, 9, 0]]),
+        cut_allowed=np.ones(5, dtype=np.bool_),
+        memory_limit_bytes=np.array([limit, limit]),
+    )
+
+
+def test_weighs_compute_against_transfer() -> None:
+    plan = exhaustive(table(limit=10))
+    assert (plan.partition, plan.compute_cycles, plan.transfer_cycles) == ((0, 1, 4), 6, 1)
+
+
+def test_memory_rules_out_the_cheapest() -> None:
+    plan = exhaustive(table(limit=5))
+    assert (plan.partition, plan.compute_cycles, plan.transfer_cycles) == ((0, 2, 4), 5, 9)
+
+
+def test_cuts_only_where_it_may() -> None:
+    tied = replace(table(limit=10), cut_allowed=np.array([True, False, False, True, True]))
+    assert exhaustive(tied).partition == (0, 3, 4)
+
+
+def test_tells_how_much_is_missing() -> None:
+    with pytest.raises(Infeasible) as raised:
+        exhaustive(table(limit=3))
+    assert raised.value.excess_bytes == 2
+
+
+def test_too_few_layers_are_not_a_matter_of_memory(random_table: Callable[[int], CostTable]) -> None:
+    short = next(t for t in map(random_table, range(999)) if t.n_layers < t.n_devices)
+    with pytest.raises(Infeasible) as raised:
+        exhaustive(short)
+    assert raised.value.excess_bytes == 0

@@ -1,0 +1,62 @@
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from itertools import combinations, pairwise
+
+from autoauto.plan.blocks import contract
+from autoauto.plan.probe import Problem, bands, probe
+from autoauto.plan.reach import earliest_starts_by_device
+from autoauto.records.cost import CostTable
+
+MakeTable = Callable[[int], CostTable]
+
+
+def problems(random_table: MakeTable) -> Iterator[Problem]:
+    for seed in range(150):
+        table = random_table(seed)
+        blocks = contract(table)
+        if len(blocks) >= table.n_devices:
+            yield Problem(blocks, earliest_starts_by_device(blocks, table.memory_limit_bytes.tolist()))
+
+
+def plans_in_memory(problem: Problem) -> list[list[int]]:
+    inner = combinations(range(1, len(problem.blocks)), problem.n_stages - 1)
+    plans = [[0, *cuts, len(problem.blocks)] for cuts in inner]
+    return [
+        cuts
+        for cuts in plans
+        if all(problem.earliest[i][stop] <= start for i, (start, stop) in enumerate(pairwise(cuts)))
+    ]
+
+
+def test_finds_a_plan_within_both_bounds_exactly_when_there_is_one(random_table: MakeTable) -> None:
+    for problem in problems(random_table):
+        plans = plans_in_memory(problem)
+        computes = {problem.compute_cycles(cuts) for cuts in plans}
+        transfers = {problem.transfer_cycles(cuts) for cuts in plans}
+        for compute in (*computes, 0):
+            for transfer in (*transfers, 0):
+                within = [
+                    cuts
+                    for cuts in plans
+                    if problem.compute_cycles(cuts) <= compute and problem.transfer_cycles(cuts) <= transfer
+                ]
+                found = probe(problem, compute, transfer)
+                assert found in within if within else found is None
+
+
+def test_no_plan_within_the_bound_cuts_outside_the_bands(random_table: MakeTable) -> None:
+    for problem in problems(random_table):
+        plans = plans_in_memory(problem)
+        for compute in {problem.compute_cycles(cuts) for cuts in plans}:
+            found = bands(problem, compute)
+            assert found is not None
+            for cuts in plans:
+                if problem.compute_cycles(cuts) <= compute:
+                    assert all(first <= cut <= last for cut, (first, last) in zip(cuts, found, strict=True))
+
+
+def test_no_device_is_left_empty(random_table: MakeTable) -> None:
+    for problem in problems(random_table):
+        cuts = probe(problem, 2**60, 2**60)
+        assert cuts is None or all(start < stop for start, stop in pairwise(cuts))

@@ -1,0 +1,94 @@
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from autoauto.records.units import Precision
+from autoauto.targets.ipu import kernels
+
+HALF, SINGLE = Precision.FP16, Precision.FP32
+Vectors = Callable[[str], Any]
+
+
+@pytest.fixture(scope="module")
+def measured(vectors: Vectors) -> Any:
+    return vectors("ipu_kernel_cycles_measured")
+
+
+def test_gemm_is_within_five_percent_of_measured_products(measured: Any) -> None:
+    for m, k, n, cycles in measured["gemm_fp16_interleaved"]["cases_MKN_cycles"]:
+        estimate = float(kernels.gemm(m, -(-k // 16), -(-n // 16), HALF))
+        assert estimate == pytest.approx(cycles, rel=0.05)
+
+
+def test_gemm_is_within_three_percent_of_the_notebook_on_average(vectors: Vectors) -> None:
+    notebook = vectors("amp_peak_flops_notebook")
+    estimates = np.asarray(kernels.gemm(np.array(notebook["N"], dtype=float), 1, 1, HALF))
+    errors = np.abs(estimates / np.array(notebook["cycles_from_tflops"]) - 1)
+    assert errors.mean() < 0.03
+
+
+def test_gemm_agrees_with_the_formula_computed_elsewhere(vectors: Vectors) -> None:
+    for case in vectors("cost_model_formulas")["conv_1x1_amp_half"]["computed"]:
+        estimate = float(kernels.gemm(case["rows"], case["in_groups_of_16"], case["out_groups_of_16"], HALF))
+        assert estimate == case["cycles_ld128"]
+
+
+def test_reduce_is_exact(measured: Any) -> None:
+    for elements, partials, cycles in measured["reduce_add_fp16"]["cases_elements_partials_cycles"]:
+        assert kernels.reduce(elements, partials, HALF) == cycles
+
+
+def test_gelu_is_exact(measured: Any) -> None:
+    for elements, cycles in measured["gelu"]["cases"]:
+        assert kernels.gelu(elements) == cycles
+
+
+def test_softmax_is_within_five_percent(measured: Any) -> None:
+    for case in measured["softmax_rows"]:
+        cycles = case["cycles"] if isinstance(case["cycles"], int) else max(case["cycles"])
+        assert kernels.softmax(8, case.get("padded_to", case["keys"]), HALF) == pytest.approx(cycles, rel=0.05)
+
+
+def test_layernorm_and_its_halves_are_exact(measured: Any) -> None:
+    for rows, width, norm, _, moments, apply in measured["layernorm_rows_width"]["cases_norm_fusedadd_moments_apply"]:
+        assert kernels.layernorm(rows, width, HALF) == norm
+        assert kernels.moments(rows, width, HALF) == moments
+        assert kernels.whiten(rows, width, HALF) == apply
+
+
+def test_addition_is_exact(measured: Any) -> None:
+    dense = measured["add"]["cases"][0]
+    assert kernels.elementwise(dense["dense_elements"], ("add",), 2, HALF) == dense["cycles"]
+
+
+def test_single_precision_products_are_four_times_slower() -> None:
+    ratio = float(kernels.gemm(6000, 8, 16, SINGLE)) / float(kernels.gemm(6000, 8, 8, HALF))
+    assert ratio == pytest.approx(4, rel=0.05)
+
+
+@given(st.integers(1, 64), st.integers(1, 64), st.integers(1, 8), st.integers(1, 7))
+def test_a_convolution_does_at_most_64_multiply_adds_a_cycle(lines: int, width: int, groups: int, taps: int) -> None:
+    cycles = float(kernels.convolution(lines, width, (groups, groups), (taps, taps), HALF))
+    assert lines * width * groups * groups * 256 * taps * taps / cycles < 64
+
+
+@given(st.integers(1, 100_000), st.integers(1, 100_000))
+def test_more_bytes_never_arrive_sooner(one: int, more: int) -> None:
+    assert kernels.exchange(one + more) >= kernels.exchange(one)
+    assert kernels.copy(one + more) > kernels.copy(one)
+    assert kernels.reorder(one) > kernels.copy(one)
+
+
+def test_vector_codelets_grow_with_the_field_and_the_kernel() -> None:
+    for codelet in (kernels.sliding_window, kernels.vector_mac):
+        small = float(codelet(7, 7, 2, (3, 3)))
+        assert small < float(codelet(14, 7, 2, (3, 3))) < float(codelet(14, 14, 4, (3, 3)))
+        assert small < float(codelet(7, 7, 2, (5, 5)))
+
+
+def test_looking_for_rows_that_are_not_here_is_cheaper_than_reading_them() -> None:
+    assert kernels.gather(100, 8, 0.1) < kernels.gather(100, 8, 1.0)
