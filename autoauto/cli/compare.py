@@ -33,8 +33,7 @@ def run(args: argparse.Namespace) -> int:
         return show_infeasible(args, failure)
     pair = (estimated, measured, knobs.batch_size, flow.cluster.devices[0].clock_hz)
     if args.json:
-        rows = [row._asdict() for row in compare_rows(*pair)]
-        print_json({"fits": True, "partition": list(estimated.partition), "rows": rows})
+        print_json({"fits": True, "partition": list(estimated.partition), "rows": compare_rows(*pair)})
     else:
         Console().print(compare_table(*pair))
     return 0

@@ -82,14 +82,24 @@ def describe_best(best: BestTrial) -> dict[str, Any]:
     }
 
 
-def show_best(best: BestTrial, n_measured: int, n_configurations: int, names: Sequence[str] | None = None) -> None:
-    """Print the best configuration and its stages, with the layers' names where they are known."""
+def show_best(
+    best: BestTrial, n_measured: int, n_configurations: int | None = None, names: Sequence[str] | None = None
+) -> None:
+    """Print the best configuration and its stages; what a study alone does not tell may be left out."""
     from rich.console import Console
 
     from autoauto.report import MEASURED, best_table, stages_table
 
     console = Console()
-    counts = {"n_measured": n_measured, "n_configurations": n_configurations}
-    console.print(best_table(best.knobs, best.measured, best.samples_per_s, best.estimate, **counts))
+    console.print(
+        best_table(
+            best.knobs,
+            best.measured,
+            best.samples_per_s,
+            best.estimate,
+            n_measured=n_measured,
+            n_configurations=n_configurations,
+        )
+    )
     console.print()
     console.print(stages_table(best.measured, names, MEASURED))

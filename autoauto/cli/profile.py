@@ -27,8 +27,8 @@ def run(args: argparse.Namespace) -> int:
     """Print the layer profiles, and keep them when asked to."""
     from rich.console import Console
 
-    from autoauto.profile import save_profile
-    from autoauto.profile.upstream import model_profile_to_upstream, write_json
+    from autoauto.profile import save_profile, write_json
+    from autoauto.profile.upstream import model_profile_to_upstream
     from autoauto.report import profile_table, progress_bar
 
     flow = open_flow(args)

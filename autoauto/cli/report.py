@@ -36,6 +36,7 @@ def run(args: argparse.Namespace) -> int:
     if best is None:
         raise Infeasible(f"no finished trial of {study.study_name} fits; `autoauto trials` shows why", 0)
     if not args.json:
-        show_best(best)
-        Console().print(trials_table(trial_table(study), 5, Objective(study.user_attrs["objective"])))
+        trials = trial_table(study)
+        show_best(best, int(trials["state"].isin(["COMPLETE", "PRUNED"]).sum()))
+        Console().print(trials_table(trials, 5, Objective(study.user_attrs["objective"])))
     return 0

@@ -1,14 +1,16 @@
-"""Where the samples of a batch lie in a tensor, and one node on their way: `Place`, `Literal`, `Step`."""
+"""Where the samples of a batch lie in a tensor, and one node on their way: `Place`, `Step`."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from math import prod
 from typing import NamedTuple
 
+import numpy as np
 import onnx
 
-from autoauto.graph.trace import READS_SHAPE, Value, label
+from autoauto.graph.trace import READS_SHAPE, Array, Value, label
 from autoauto.records.errors import BadInput
 
 
@@ -17,13 +19,6 @@ class Place(NamedTuple):
 
     axis: int
     inner: int
-
-
-class Literal(NamedTuple):
-    """A shape written into the file, whose entry `axis` grows with the batch."""
-
-    shape: tuple[int, ...]
-    axis: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +31,7 @@ class Step:
         n_samples: the batch that the file fixes.
         read, written: values of all inputs and outputs, None for an omitted one.
         places: where the samples lie in each input, None where there are none.
-        literals: inputs to replace by a shape that grows with the batch; the node's rule fills it.
+        literals: what to write instead of an input, from the batch size; the node's rule fills it.
         copies: inputs to repeat for every sample along an axis of length 1; the node's rule fills it.
     """
 
@@ -46,7 +41,7 @@ class Step:
     read: list[Value | None]
     written: list[Value | None]
     places: list[Place | None]
-    literals: dict[int, Literal] = field(default_factory=dict)
+    literals: dict[int, Callable[[int], Array]] = field(default_factory=dict)
     copies: dict[int, int] = field(default_factory=dict)
 
     def refuse(self, reason: str) -> BadInput:
@@ -96,6 +91,12 @@ class Step:
     def axis(self, default: int) -> int:
         """The attribute `axis`, counted from the first axis of input 0."""
         return self.integer("axis", default) % len(self.shape())
+
+    def grow(self, index: int, shape: Sequence[int], axis: int) -> None:
+        """Replace input `index`, a shape, by one whose entry `axis` grows with the batch."""
+        self.literals[index] = lambda batch_size: np.array(
+            [*shape[:axis], shape[axis] * batch_size // self.n_samples, *shape[axis + 1 :]], np.int64
+        )
 
     def land(self, place: Place) -> Place:
         """Where the samples lie after a Reshape of input 0: the same distance apart, on an axis that can hold them.

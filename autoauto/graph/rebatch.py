@@ -16,7 +16,7 @@ from onnx import helper, numpy_helper
 from autoauto.graph.places import Place, Step
 from autoauto.graph.read import assemble, flatten
 from autoauto.graph.rules import RULES
-from autoauto.graph.trace import Value, opset, trace
+from autoauto.graph.trace import Array, Value, opset, trace
 from autoauto.records.errors import BadInput, UnreadableModel
 
 
@@ -137,20 +137,19 @@ def _rewrite(model: onnx.ModelProto, steps: list[Step], batch_size: int) -> onnx
             continue
         node = onnx.NodeProto()
         node.CopyFrom(step.node)
-        for index, (shape, axis) in step.literals.items():
-            grown = [*shape[:axis], shape[axis] * batch_size // step.n_samples, *shape[axis + 1 :]]
-            node.input[index] = _constant(constants, f"{node.output[0]}__batched_{index}", grown)
+        for index, write in step.literals.items():
+            node.input[index] = _constant(constants, f"{node.output[0]}__batched_{index}", write(batch_size))
         for index, axis in step.copies.items():
             name = f"{node.output[0]}__copied_{index}"
-            repeats = [batch_size if position == axis else 1 for position in range(len(step.shape(index)))]
-            count = _constant(constants, f"{name}_repeats", repeats)
-            nodes.append(helper.make_node("Tile", [node.input[index], count], [name], name))
+            repeats = np.where(np.arange(len(step.shape(index))) == axis, batch_size, 1)
+            repeats_name = _constant(constants, f"{name}_repeats", repeats)
+            nodes.append(helper.make_node("Tile", [node.input[index], repeats_name], [name], name))
             node.input[index] = name
         nodes.append(node)
     return assemble(model, nodes, list(model.graph.input), list(model.graph.output), constants)
 
 
-def _constant(constants: list[onnx.TensorProto], name: str, values: list[int]) -> str:
-    """Add a list of integers to the constants; its name."""
-    constants.append(numpy_helper.from_array(np.array(values, np.int64), name))
+def _constant(constants: list[onnx.TensorProto], name: str, values: Array) -> str:
+    """Add integers to the constants; their name."""
+    constants.append(numpy_helper.from_array(values.astype(np.int64), name))
     return name

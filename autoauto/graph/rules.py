@@ -7,7 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 
-from autoauto.graph.places import Literal, Place, Step
+import numpy as np
+
+from autoauto.graph.places import Place, Step
+from autoauto.graph.trace import Array
 
 Rule = Callable[[Step], Place | tuple[Place, ...]]
 
@@ -82,7 +85,7 @@ def transpose(step: Step) -> Place:
 def reshape(step: Step) -> Place:
     """Keeps the order of elements; its target grows with the batch."""
     place = step.land(step.only())
-    step.literals[1] = Literal(step.output_shape, place.axis)
+    step.grow(1, step.output_shape, place.axis)
     return place
 
 
@@ -118,7 +121,7 @@ def expand(step: Step) -> Place:
     axis = place.axis + len(shape) - len(step.shape())
     if shape[axis] != step.shape()[place.axis]:
         raise step.refuse("repeats the batch axis")
-    step.literals[1] = Literal(shape, axis)
+    step.grow(1, shape, axis)
     return place._replace(axis=axis)
 
 
@@ -145,6 +148,34 @@ def gather(step: Step) -> Place:
     return place if place.axis < axis else place._replace(axis=place.axis + len(step.shape(1)) - 1)
 
 
+def gather_elements(step: Step) -> Place:
+    """Picks along an axis, position by position; what all samples share is repeated for each."""
+    (place,) = _same(step, set(filter(None, step.places)))
+    if place.axis == step.axis(0) or step.shape(0)[place.axis] != step.shape(1)[place.axis]:
+        raise step.refuse("works along the batch axis")
+    for index, here in enumerate(step.places):
+        if here is None:
+            _copy(step, index, place.axis)
+    return place
+
+
+def gather_nd(step: Step) -> Place:
+    """Picks positions written into the file: those in the only sample become those in every sample."""
+    place, positions = step.only(), step.read[1].data if step.read[1] else None
+    if positions is None or step.integer("batch_dims", 0) or step.shape()[place.axis] != 1 or len(positions) != 1:
+        raise step.refuse("picks positions that are not those of one sample")
+    if place.axis >= positions.shape[-1]:
+        return place._replace(axis=place.axis - positions.shape[-1] + positions.ndim - 1)
+    in_sample = np.arange(positions.shape[-1]) != place.axis  # of one sample only 0 can be picked
+
+    def spread(batch_size: int) -> Array:
+        samples = np.arange(batch_size).reshape(-1, *[1] * (positions.ndim - 1))
+        return np.where(in_sample, positions, samples)
+
+    step.literals[1] = spread
+    return Place(0, 1)
+
+
 def pad(step: Step) -> Place:
     """Adds to the ends of other axes."""
     rank = len(step.shape())
@@ -168,7 +199,7 @@ def resize(step: Step) -> Place:
         return place
     index = axes.index(place.axis)
     if len(step.read) > 3 and step.read[3]:
-        step.literals[3] = Literal(step.integers("sizes", 3) or (), index)
+        step.grow(3, step.integers("sizes", 3) or (), index)
     elif _scales(step)[index] != 1.0:
         raise step.refuse("works along the batch axis")
     return place
@@ -338,6 +369,8 @@ RULES: dict[str, Rule] = {
     "Expand": expand,
     "Flatten": flatten,
     "Gather": gather,
+    "GatherElements": gather_elements,
+    "GatherND": gather_nd,
     "Gemm": gemm,
     "MatMul": matmul,
     "Pad": pad,

@@ -104,13 +104,16 @@ def _outputs(
     if node.op_type in READS_SHAPE:
         return {node.output[0]: _read_shape(node, read[0])}
     types = _infer(model, node, values)
-    if node.op_type in _FOLLOWED and all(value.data is not None for value in read) and _is_few(types):
-        return _evaluate(model, node, values)
+    followed = node.op_type in _FOLLOWED and all(value.data is not None for value in read) and _is_few(types)
+    results = _evaluate(model, node, values) if followed else [None] * len(node.output)
     constant = node.op_type not in _RANDOM and all(value.constant for value in read)
-    written = {
-        name: _typed(types.get(name, TypeProto()), f"output {name!r} of {label(node)}")._replace(constant=constant)
-        for name in wanted
-    }
+    written = {}
+    for name, data in zip(node.output, results, strict=True):
+        if data is not None:
+            written[name] = Value(helper.np_dtype_to_tensor_dtype(data.dtype), data.shape, data, True)
+        elif name in wanted:
+            kind = types.get(name, TypeProto())
+            written[name] = _typed(kind, f"output {name!r} of {label(node)}")._replace(constant=constant)
     _check(node, read, written)
     return written
 
@@ -160,18 +163,17 @@ def _is_few(types: Mapping[str, TypeProto]) -> bool:
     )
 
 
-def _evaluate(model: onnx.ModelProto, node: onnx.NodeProto, values: Mapping[str, Value]) -> dict[str, Value]:
-    feeds = {name: values[name].data for name in node.input if name}
+def _evaluate(model: onnx.ModelProto, node: onnx.NodeProto, values: Mapping[str, Value]) -> list[Array | None]:
+    """Elements of the outputs of a node whose operands are known; None where onnx cannot compute them."""
+    names = list(dict.fromkeys(name for name in node.input if name))
+    graph = helper.make_graph(
+        [node], "node", *([helper.make_empty_tensor_value_info(name) for name in ends] for ends in (names, node.output))
+    )
     try:
-        results = ReferenceEvaluator(node, opsets={"": opset(model)}).run(None, feeds)
-    except (ValueError, IndexError, TypeError, RuntimeError, ZeroDivisionError) as error:
-        raise UnreadableModel(f"{label(node)} cannot be computed from its constants: {error}") from error
-    arrays = [np.asarray(result) for result in results]
-    return {
-        name: Value(helper.np_dtype_to_tensor_dtype(array.dtype), array.shape, array, True)
-        for name, array in zip(node.output, arrays, strict=False)
-        if name
-    }
+        run = ReferenceEvaluator(helper.make_model(graph, opset_imports=model.opset_import)).run
+        return [np.asarray(result) for result in run(None, {name: values[name].data for name in names})]
+    except (ValueError, IndexError, TypeError, RuntimeError, NotImplementedError):
+        return [None] * len(node.output)
 
 
 def _check(node: onnx.NodeProto, read: list[Value], written: Mapping[str, Value]) -> None:

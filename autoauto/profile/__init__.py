@@ -2,6 +2,6 @@
 
 from autoauto.profile.cache import ProfileCache
 from autoauto.profile.profiler import profile_model
-from autoauto.profile.store import load_profile, save_profile
+from autoauto.profile.store import load_profile, save_profile, write_json
 
-__all__ = ["ProfileCache", "load_profile", "profile_model", "save_profile"]
+__all__ = ["ProfileCache", "load_profile", "profile_model", "save_profile", "write_json"]

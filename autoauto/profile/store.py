@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -18,8 +19,17 @@ def save_profile(profile: ModelProfile, path: Path) -> None:
     Raises:
         BadInput: the file cannot be written.
     """
+    write_json(asdict(profile), path)
+
+
+def write_json(record: Mapping[str, Any], path: Path) -> None:
+    """Write plain values as a JSON file.
+
+    Raises:
+        BadInput: the file cannot be written.
+    """
     try:
-        path.write_text(json.dumps(asdict(profile), indent=1) + "\n")
+        path.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
     except OSError as error:
         raise BadInput(f"the profile needs a file that can be written, got {path} ({error.strerror})") from error
 

@@ -74,5 +74,5 @@ class CostTable:
             category = self.shared_categories[key]
             memory[category] = memory.get(category, 0) + self.shared_bytes[key]
         kept = self.activation_prefix_bytes[start:stop] - self.activation_prefix_bytes[start]
-        memory[TEMPORARY] = int((self.peak_bytes[start:stop] + kept).max())
+        memory[TEMPORARY] = memory.get(TEMPORARY, 0) + int((self.peak_bytes[start:stop] + kept).max())
         return memory

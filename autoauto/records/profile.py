@@ -101,7 +101,7 @@ class CompiledRange:
             memory[category(key)] = memory.get(category(key), 0) + n_bytes
         for name, n_bytes in self.exclusive.items():
             memory[name] = memory.get(name, 0) + n_bytes
-        memory[TEMPORARY] = self.temporary_bytes
+        memory[TEMPORARY] = memory.get(TEMPORARY, 0) + self.temporary_bytes
         return memory
 
 

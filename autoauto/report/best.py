@@ -17,7 +17,7 @@ def best_table(
     estimated: Plan | None,
     *,
     n_measured: int,
-    n_configurations: int,
+    n_configurations: int | None = None,
 ) -> Table:
     """One row a fact of a configuration; numbers say where they come from.
 
@@ -27,7 +27,7 @@ def best_table(
         samples_per_s: its measured throughput.
         estimated: the same stages as estimated before; None when there was no estimate.
         n_measured: configurations that were measured.
-        n_configurations: configurations that there are.
+        n_configurations: configurations that there are; None when that is not known.
     """
     table = plain_table("Best configuration", ["", "", ""])
     table.show_header = False
@@ -41,5 +41,6 @@ def best_table(
         difference = format_difference(difference_percent(guess, samples_per_s))
         table.add_row("", f"{guess:,.1f} samples/s", f"{ESTIMATED}, {difference}")
     table.add_row("period", f"{measured.cost_cycles:,} cycles", MEASURED)
-    table.add_row("measured", f"{n_measured:,} of {n_configurations:,} configurations")
+    of_all = "" if n_configurations is None else f" of {n_configurations:,}"
+    table.add_row("measured", f"{n_measured:,}{of_all} configurations")
     return table

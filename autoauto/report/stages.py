@@ -14,14 +14,14 @@ from autoauto.records.units import format_bytes
 from autoauto.report.style import LayerName, plain_table
 
 
-def stages_table(plan: Plan, names: Sequence[str], origin: str) -> Table:
+def stages_table(plan: Plan, names: Sequence[str] | None, origin: str) -> Table:
     """One row a stage, two lines high.
 
     The period is the largest compute plus the largest transfer (`Plan`), so "slowest" and "longest" mark what binds.
 
     Args:
         plan: what to show.
-        names: the name of every layer.
+        names: the name of every layer; None when they are not known.
         origin: where the numbers come from, for example `MEASURED`.
     """
     columns = ["stage", "layers", "first, last layer", "compute\ncycles", "transfer\ncycles", "memory of\nits limit"]
@@ -32,13 +32,19 @@ def stages_table(plan: Plan, names: Sequence[str], origin: str) -> Table:
         table.add_row(
             str(index),
             str(stage.layers),
-            Group(LayerName(names[stage.layers.start]), LayerName(names[stage.layers.stop - 1])),
+            _ends(stage, names),
             _cycles(stage.compute_cycles, "slowest" if stage is slowest else ""),
             _cycles(stage.transfer_cycles, "longest" if stage is longest else ""),
             _memory(stage),
         )
     table.caption = f"period: {plan.cost_cycles:,} cycles, the slowest compute + the longest transfer"
     return table
+
+
+def _ends(stage: Stage, names: Sequence[str] | None) -> Group | str:
+    if names is None:
+        return "-"
+    return Group(LayerName(names[stage.layers.start]), LayerName(names[stage.layers.stop - 1]))
 
 
 def _cycles(cycles: int, mark: str) -> Text:

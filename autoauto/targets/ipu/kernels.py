@@ -61,8 +61,8 @@ def reorder(n_elements: Amount) -> Amount:
 def _panel_worker(rows: Amount, precision: Precision) -> Amount:
     """Cycles of a worker that takes `rows` rows through one panel of weights."""
     long, two, one = (18 + 4 * rows, 34, 25) if precision is Precision.FP16 else (17 + 8 * rows, 37, 26)
-    result: Amount = np.where(rows >= 3, long, np.where(rows == 2, two, one))
-    return result
+    short = np.where(np.equal(rows, 2), two, one)
+    return np.where(np.greater_equal(rows, 3), long, short).astype(np.float64)
 
 
 def gemm(rows: Amount, in_groups: Amount, out_groups: Amount, precision: Precision) -> Amount:
@@ -80,7 +80,8 @@ def gemm(rows: Amount, in_groups: Amount, out_groups: Amount, precision: Precisi
 
 def _lines_a_worker(lines: Amount) -> Amount:
     """Pieces of lines that the slowest worker handles when all cells are dealt evenly."""
-    return ceil_div(lines, WORKERS) + (np.mod(lines, WORKERS) != 0)
+    whole = ceil_div(lines, WORKERS)
+    return whole + ceil_div(whole - lines / WORKERS, 1)
 
 
 def convolution(
