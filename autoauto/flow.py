@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from autoauto.estimate import cost_table
 from autoauto.plan import optimal
@@ -40,7 +40,7 @@ class Flow:
     target: Target
     precision: Precision = Precision.FP16
     planning_proportion: float = DEFAULT_PLANNING_PROPORTION
-    cache: ProfileCache = ProfileCache(cache_dir() / "profiles.db")
+    cache: ProfileCache = field(default_factory=lambda: ProfileCache(cache_dir() / "profiles.db"))
 
     @property
     def names(self) -> tuple[str, ...]:

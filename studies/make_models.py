@@ -12,6 +12,8 @@ from __future__ import annotations
 import importlib
 import sys
 import warnings
+from ast import literal_eval
+from collections import Counter
 from collections.abc import Callable
 from math import prod
 from pathlib import Path
@@ -54,7 +56,7 @@ def main(names: list[str]) -> int:
 
 def export(recipe: Recipe) -> onnx.ModelProto:
     """Export with the dynamo exporter; the first axis of every input is the symbol "batch"."""
-    import torch  # noqa: PLC0415  (not a dependency: imported once the message about it is past)
+    torch = _require("torch")
 
     _randomise(recipe.module)
     names = tuple(recipe.inputs)
@@ -98,7 +100,12 @@ def lighten(model: onnx.ModelProto) -> onnx.ModelProto:
         value = onnx.helper.make_tensor("value", onnx.TensorProto.FLOAT, [1], [_constant(values)])
         nodes.append(onnx.helper.make_node("ConstantOfShape", [shape], [weight.name], value=value))
     nodes += model.graph.node
+    titles: Counter[str] = Counter()
     for node in nodes:
+        node.name = _title(node)
+        titles[node.name] += 1
+        if titles[node.name] > 1:
+            node.name += f"_{titles[node.name]}"
         del node.metadata_props[:]
         node.doc_string = ""
     graph = onnx.helper.make_graph(nodes, "light", model.graph.input, model.graph.output, kept)
@@ -107,6 +114,14 @@ def lighten(model: onnx.ModelProto) -> onnx.ModelProto:
     return onnx.helper.make_model(
         graph, opset_imports=model.opset_import, ir_version=model.ir_version, producer_name="autoauto make_models"
     )
+
+
+def _title(node: onnx.NodeProto) -> str:
+    """Name a node after the PyTorch module that it comes from, as "encoder.layer.0.attention.output.dense.MatMul"."""
+    notes = {entry.key: entry.value for entry in node.metadata_props}
+    scopes = literal_eval(notes.get("pkg.torch.onnx.name_scopes", "[]"))
+    scope = scopes[-2].removeprefix("module").removeprefix(".") if len(scopes) > 1 else ""
+    return f"{scope}.{node.op_type}" if scope else node.op_type
 
 
 def _is_weight(values: np.ndarray[Any, Any]) -> bool:
@@ -125,7 +140,7 @@ def _constant(weight: np.ndarray[Any, Any]) -> float:
 
 def _randomise(module: Any) -> None:
     """Make all weights differ: the exporter merges equal ones, and drops a bias of zeros."""
-    import torch  # noqa: PLC0415
+    torch = _require("torch")
 
     torch.manual_seed(0)
     with torch.no_grad():
@@ -143,8 +158,8 @@ def _installed(name: str) -> bool:
 
 def _bert(n_layers: int, width: int, n_heads: int) -> Recipe:
     """BERT with the SQuAD head; the mask of 0 and 1 becomes terms that are added to the scores."""
-    import torch  # noqa: PLC0415
-    import transformers  # noqa: PLC0415
+    torch = _require("torch")
+    transformers = _require("transformers")
 
     config = transformers.BertConfig(
         num_hidden_layers=n_layers,
@@ -167,8 +182,8 @@ def _bert(n_layers: int, width: int, n_heads: int) -> Recipe:
 
 def _gpt2() -> Recipe:
     """GPT-2 small; its head is the embedding transposed."""
-    import torch  # noqa: PLC0415
-    import transformers  # noqa: PLC0415
+    torch = _require("torch")
+    transformers = _require("transformers")
 
     config = transformers.GPT2Config(
         attn_implementation="eager", activation_function="gelu_pytorch_tanh", use_cache=False
@@ -182,9 +197,9 @@ def _gpt2() -> Recipe:
 
 def _vit() -> Recipe:
     """ViT-B/16 with 1,000 classes; an attention that transformers has no mask for, since it needs none."""
-    import torch  # noqa: PLC0415
-    import transformers  # noqa: PLC0415
-    from transformers.models.vit import modeling_vit  # noqa: PLC0415
+    torch = _require("torch")
+    transformers = _require("transformers")
+    modeling_vit = _require("transformers.models.vit.modeling_vit")
 
     transformers.AttentionInterface.register("unmasked", modeling_vit.eager_attention_forward)
     config = transformers.ViTConfig(num_labels=1000, attn_implementation="unmasked")
@@ -195,8 +210,8 @@ def _vit() -> Recipe:
 
 def _resnet() -> Recipe:
     """ResNet-50 v1.5 (stride in the 3x3 convolution) with 1,000 classes; the exporter folds batch normalisation."""
-    import torch  # noqa: PLC0415
-    import transformers  # noqa: PLC0415
+    torch = _require("torch")
+    transformers = _require("transformers")
 
     config = transformers.ResNetConfig(num_labels=1000, downsample_in_bottleneck=False)
     return Recipe(

@@ -29,7 +29,7 @@ _READABLE = {
 def attributes(
     node: onnx.NodeProto, version: int, facts: Mapping[str, Fact]
 ) -> tuple[tuple[str, AttributeValue], ...]:
-    """The attributes of a node that change its code, by name; defaults and known operands such as `axes` are spelled out."""
+    """The attributes of a node that change its code, by name: given, by default, or as a known operand like `axes`."""
     definition = schema(node.op_type, version, node.domain)
     entries = [entry.default_value for entry in definition.attributes.values() if entry.default_value.name]
     found = {entry.name: _value(entry) for entry in (*entries, *node.attribute) if entry.type in _READABLE}

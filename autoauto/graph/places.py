@@ -32,7 +32,7 @@ class Step:
         read, written: values of all inputs and outputs, None for an omitted one.
         places: where the samples lie in each input, None where there are none.
         literals: what to write instead of an input, from the batch size; the node's rule fills it.
-        copies: inputs to repeat for every sample along an axis of length 1; the node's rule fills it.
+        copies: inputs to repeat for every sample, with the axis; the node's rule fills it.
     """
 
     node: onnx.NodeProto

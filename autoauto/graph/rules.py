@@ -71,7 +71,7 @@ def concat(step: Step) -> Place:
         raise step.refuse("joins along the batch axis")
     for index, here in enumerate(step.places):
         if here is None:
-            _copy(step, index, place.axis)
+            _copy(step, index, place)
     return place
 
 
@@ -155,7 +155,7 @@ def gather_elements(step: Step) -> Place:
         raise step.refuse("works along the batch axis")
     for index, here in enumerate(step.places):
         if here is None:
-            _copy(step, index, place.axis)
+            _copy(step, index, place)
     return place
 
 
@@ -270,7 +270,7 @@ def recurrent(step: Step) -> tuple[Place, ...]:
         raise step.refuse("has a length for every sample")
     for index in range(5, min(7, len(step.read))):
         if step.read[index] and step.places[index] is None:
-            _copy(step, index, 1)
+            _copy(step, index, place)
         elif step.read[index] and step.places[index] != place:
             raise step.refuse("holds the samples of its state on another axis")
     if any(step.places[7:]):
@@ -306,17 +306,18 @@ def _aligned(step: Step, index: int) -> Place:
 
 
 def _meet(step: Step, places: set[Place], rank: int | None = None) -> Place:
-    """One place for all; there an operand with samples has the full length, one without has length 1."""
+    """One place for all; there operands with samples are equally long, one without is 1 long or repeated."""
     (place,) = _same(step, places)
     rank = len(step.output_shape) if rank is None else rank
-    lengths = []
+    lengths = set()
     for index, value in enumerate(step.read):
         axis = place.axis - rank + (len(value.shape) if value else 0)
         length = value.shape[axis] if value and axis >= 0 else 1
-        if step.places[index] is None and length != 1:
-            raise step.refuse("meets an operand that differs between samples")
-        lengths += [length] * (step.places[index] is not None)
-    if len(set(lengths)) != 1:
+        if step.places[index]:
+            lengths.add(length)
+        elif length != 1:
+            _copy(step, index, place._replace(axis=axis))
+    if len(lengths) != 1:
         raise step.refuse("repeats samples")
     return place
 
@@ -332,10 +333,11 @@ def _scales(step: Step) -> list[float]:
     return [float(factor) for factor in value.data.reshape(-1)]
 
 
-def _copy(step: Step, index: int, axis: int) -> None:
-    if step.shape(index)[axis] != 1:
-        raise step.refuse("meets an operand that differs between samples")
-    step.copies[index] = axis
+def _copy(step: Step, index: int, place: Place) -> None:
+    """Repeat what all samples share, once for each of them, where the samples of the others lie."""
+    if step.n_samples != 1 or step.shape(index)[place.axis] != place.inner:
+        raise step.refuse("meets an operand that may differ between samples")
+    step.copies[index] = place.axis
 
 
 _POINTWISE = (

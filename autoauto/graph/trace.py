@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import lru_cache
+from functools import cache
 from math import prod
 from typing import Any, NamedTuple
 
@@ -20,19 +20,18 @@ Array = npt.NDArray[Any]
 N_KNOWN_INTEGERS = 1 << 14  # positions, masks and shapes: their values may decide a shape
 N_KNOWN_FLOATS = 16  # scales of a resize, the step of a range
 READS_SHAPE = frozenset({"Shape", "Size"})
-_FOLLOWED = frozenset(
+_FOLLOWED = (
     "Abs Add And ArgMax ArgMin Cast Ceil Clip Compress Concat ConstantOfShape CumSum Div Equal Expand EyeLike Flatten "
     "Floor Gather GatherElements GatherND Greater GreaterOrEqual Identity IsNaN Less LessOrEqual Max Min Mod Mul Neg "
     "NonZero Not OneHot Or Pad Pow Range ReduceMax ReduceMin ReduceProd ReduceSum Reshape Round ScatterElements "
-    "ScatterND Sign Slice Split Sqrt Squeeze Sub Sum Tile TopK Transpose Trilu Unique Unsqueeze Where Xor".split()
+    "ScatterND Sign Slice Split Sqrt Squeeze Sub Sum Tile TopK Transpose Trilu Unique Unsqueeze Where Xor"
 )
-_RANDOM = frozenset("Bernoulli Multinomial RandomNormal RandomNormalLike RandomUniform RandomUniformLike".split())
+_RANDOM = "Bernoulli Multinomial RandomNormal RandomNormalLike RandomUniform RandomUniformLike"
 
 
 def is_float(dtype: int) -> bool:
     """Whether `dtype`, a `TensorProto.DataType`, is a floating-point type."""
-    name = TensorProto.DataType.Name(dtype)
-    return name.startswith(("FLOAT", "BFLOAT", "DOUBLE"))
+    return str(TensorProto.DataType.Name(dtype)).startswith(("FLOAT", "BFLOAT", "DOUBLE"))
 
 
 class Value(NamedTuple):
@@ -80,7 +79,7 @@ def label(node: onnx.NodeProto) -> str:
     return f"node {node.name or node.output[0]!r} ({domain}{node.op_type})"
 
 
-@lru_cache(maxsize=None)
+@cache
 def schema(op: str, version: int, domain: str) -> onnx.defs.OpSchema:
     """The definition of an operator.
 
@@ -104,9 +103,9 @@ def _outputs(
     if node.op_type in READS_SHAPE:
         return {node.output[0]: _read_shape(node, read[0])}
     types = _infer(model, node, values)
-    followed = node.op_type in _FOLLOWED and all(value.data is not None for value in read) and _is_few(types)
+    followed = node.op_type in _FOLLOWED.split() and all(value.data is not None for value in read) and _is_few(types)
     results = _evaluate(model, node, values) if followed else [None] * len(node.output)
-    constant = node.op_type not in _RANDOM and all(value.constant for value in read)
+    constant = node.op_type not in _RANDOM.split() and all(value.constant for value in read)
     written = {}
     for name, data in zip(node.output, results, strict=True):
         if data is not None:
@@ -131,7 +130,8 @@ def _infer(model: onnx.ModelProto, node: onnx.NodeProto, values: Mapping[str, Va
     definition = schema(node.op_type, opset(model, node.domain), node.domain)
     names = [name for name in node.input if name]
     types = {name: helper.make_tensor_type_proto(values[name].dtype, values[name].shape) for name in names}
-    data = {name: numpy_helper.from_array(values[name].data, name) for name in names if values[name].data is not None}
+    known = {name: data for name in names if (data := values[name].data) is not None}
+    data = {name: numpy_helper.from_array(array, name) for name, array in known.items()}
     try:
         if not definition.has_type_and_shape_inference_function:
             return _infer_by_body(model, node, types, data)
@@ -166,9 +166,8 @@ def _is_few(types: Mapping[str, TypeProto]) -> bool:
 def _evaluate(model: onnx.ModelProto, node: onnx.NodeProto, values: Mapping[str, Value]) -> list[Array | None]:
     """Elements of the outputs of a node whose operands are known; None where onnx cannot compute them."""
     names = list(dict.fromkeys(name for name in node.input if name))
-    graph = helper.make_graph(
-        [node], "node", *([helper.make_empty_tensor_value_info(name) for name in ends] for ends in (names, node.output))
-    )
+    inputs, outputs = ([helper.make_empty_tensor_value_info(name) for name in ends] for ends in (names, node.output))
+    graph = helper.make_graph([node], "node", inputs, outputs)
     try:
         run = ReferenceEvaluator(helper.make_model(graph, opset_imports=model.opset_import)).run
         return [np.asarray(result) for result in run(None, {name: values[name].data for name in names})]

@@ -18,22 +18,15 @@ def is_view(node: onnx.NodeProto, facts: Mapping[str, Fact]) -> bool:
     """Whether the first output of a node is its first input under another shape."""
     if not node.input or node.input[0] not in facts or node.output[0] not in facts:
         return False
-    before, after = facts[node.input[0]], facts[node.output[0]]
-    match node.op_type:
-        case op if op in _ALWAYS:
-            return True
-        case op if op in _WHEN_EQUAL:
-            return (before.shape, before.batch_axis) == (after.shape, after.batch_axis)
-        case op if op in _WHEN_ALONE:
-            return len(node.input) == 1
-        case "Cast":
-            return before.dtype == after.dtype or {before.dtype, after.dtype} <= _WIDE_INTEGERS
-        case "Dropout":
-            return not _is_training(node, facts) and not any(name in facts for name in node.output[1:])
-        case "Transpose":
-            return _moves_ones(before, order(node, len(before.shape)))
-        case _:
-            return False
+    op, before, after = node.op_type, facts[node.input[0]], facts[node.output[0]]
+    return (
+        op in _ALWAYS
+        or (op in _WHEN_EQUAL and before[:2] == after[:2])
+        or (op in _WHEN_ALONE and len(node.input) == 1)
+        or (op == "Cast" and (before.dtype == after.dtype or {before.dtype, after.dtype} <= _WIDE_INTEGERS))
+        or (op == "Dropout" and not _is_training(node, facts) and not any(name in facts for name in node.output[1:]))
+        or (op == "Transpose" and _moves_ones(before, _order(node, len(before.shape))))
+    )
 
 
 def is_weight_view(node: onnx.NodeProto, facts: Mapping[str, Fact]) -> bool:
@@ -41,7 +34,7 @@ def is_weight_view(node: onnx.NodeProto, facts: Mapping[str, Fact]) -> bool:
     return node.op_type == "Transpose" or is_view(node, facts)
 
 
-def order(node: onnx.NodeProto, rank: int) -> tuple[int, ...]:
+def _order(node: onnx.NodeProto, rank: int) -> tuple[int, ...]:
     """The permutation of a Transpose."""
     given = next((tuple(entry.ints) for entry in node.attribute if entry.name == "perm"), ())
     return given or tuple(range(rank))[::-1]

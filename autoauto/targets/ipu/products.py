@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from autoauto.records.units import Precision
 from autoauto.targets.ipu import kernels
-from autoauto.targets.ipu.split import Engine, Product, plan
+from autoauto.targets.ipu.planner import plan
+from autoauto.targets.ipu.split import Engine, Product
 from autoauto.targets.ipu.work import Demand, Family, Shape, Site, Work, size, together
 
 _ONE = (1, 1)

@@ -1,0 +1,33 @@
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from autoauto.cli import main
+
+
+class Printed(NamedTuple):
+    code: int
+    out: str
+    err: str
+
+
+@pytest.fixture
+def door(
+    tmp_path: Path,
+    tmp_path_factory: pytest.TempPathFactory,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> Callable[..., Printed]:
+    """Run `autoauto ...` in an empty folder, with a cache of compiled layers that all tests share."""
+    monkeypatch.setenv("AUTOAUTO_CACHE_DIR", str(tmp_path_factory.getbasetemp() / "cache"))
+    monkeypatch.setenv("COLUMNS", "100")
+    monkeypatch.chdir(tmp_path)
+
+    def run(*argv: str) -> Printed:
+        code = main(argv)
+        printed = capsys.readouterr()
+        return Printed(code, printed.out, printed.err)
+
+    return run

@@ -1,0 +1,31 @@
+import json
+from collections.abc import Callable
+from typing import Any
+
+Door = Callable[..., Any]
+
+
+def test_every_stage_and_category_is_compared(door: Door) -> None:
+    printed = json.loads(door("compare", "resnet50", "--n-ipu", "2", "--batch-size", "4", "--json").out)
+    quantities = {(row["stage"], row["quantity"]) for row in printed["rows"]}
+    for stage in (0, 1):
+        assert {
+            (stage, "forward_cycles"),
+            (stage, "memory_bytes.parameter"),
+            (stage, "memory_bytes.temporary"),
+        } <= quantities
+    assert (None, "samples_per_s") in quantities
+    for row in printed["rows"]:
+        if row["measured"]:
+            expected = 100 * (row["estimated"] - row["measured"]) / row["measured"]
+            assert abs(row["difference_percent"] - expected) < 1e-9
+
+
+def test_people_get_a_table_that_says_where_numbers_come_from(door: Door) -> None:
+    out = door("compare", "resnet50").out
+    assert "estimated" in out
+    assert "measured (cost model)" in out
+
+
+def test_nothing_to_compare_when_nothing_fits(door: Door) -> None:
+    assert door("compare", "bert-large-128", "--batch-size", "128").code == 3

@@ -1,0 +1,77 @@
+import json
+from collections.abc import Callable
+from typing import Any
+
+import optuna
+
+from autoauto.cli.search import default_n_ipu
+
+Door = Callable[..., Any]
+SMALL = ("search", "resnet50", "--batch-size", "1:8", "--memory-proportion", "0.6,1.0", "--n-ipu", "1,2", "--json")
+
+
+def test_the_best_is_found_and_kept(door: Door) -> None:
+    found = json.loads(door(*SMALL).out)
+    best = found["best"]
+    assert found["n_configurations"] == 2 * 2 * 8
+    assert 4 <= found["n_measured"] <= 16
+    assert best["partition"][0] == 0
+    assert len(best["partition"]) == best["n_ipu"] + 1
+    study = optuna.load_study(study_name=found["study_name"], storage=found["storage"])
+    assert len(study.trials) == found["n_measured"]
+    assert study.best_trial.params == {name: best[name] for name in ("n_ipu", "memory_proportion", "batch_size")}
+    assert study.best_value == best["samples_per_s"]
+    trials = study.trials_dataframe()
+    assert {"params_n_ipu", "params_memory_proportion", "params_batch_size", "value"} <= set(trials.columns)
+
+
+def test_a_second_search_measures_nothing_again(door: Door) -> None:
+    first, second = json.loads(door(*SMALL).out), json.loads(door(*SMALL).out)
+    assert second == first
+    study = optuna.load_study(study_name=first["study_name"], storage=first["storage"])
+    assert len(study.trials) == first["n_measured"]
+
+
+def test_another_precision_is_another_study(door: Door) -> None:
+    names = {json.loads(door(*SMALL, "--precision", p).out)["study_name"] for p in ("fp16", "fp32")}
+    assert len(names) == 2
+
+
+def test_per_ipu_prefers_fewer_devices_at_equal_speed(door: Door) -> None:
+    throughput = json.loads(door(*SMALL).out)["best"]
+    per_ipu = json.loads(door(*SMALL, "--objective", "per-ipu").out)["best"]
+    assert per_ipu["n_ipu"] <= throughput["n_ipu"]
+    assert per_ipu["value"] == per_ipu["cost_cycles"] * per_ipu["n_ipu"] / per_ipu["batch_size"]
+
+
+def test_people_get_the_best_its_stages_and_what_was_measured(door: Door) -> None:
+    out = door(*SMALL[:-1]).out
+    for words in ("Best configuration", "Stages, measured", "of 32 configurations", "study resnet50-bow-2000"):
+        assert words in out
+
+
+def test_nothing_fits(door: Door) -> None:
+    code, out, err = door("search", "bert-large-128", "--n-ipu", "1", "--batch-size", "64,128", "--json")
+    assert code == 3
+    assert json.loads(out)["best"] is None
+    assert "no configuration fits" in err
+    assert err.count("\n") == 1
+
+
+def test_bad_input_is_one_line_and_makes_no_database(door: Door) -> None:
+    for more in (
+        ("no-such-model",),
+        ("--cluster", "no-such-cluster"),
+        ("--n-ipu", "8"),
+        ("--n-ipu", "0"),
+        ("--batch-size", "8:1"),
+        ("--memory-proportion", "0"),
+        ("--planning-proportion", "2"),
+        ("--storage", "nonsense"),
+    ):
+        code, out, err = door("search", *more)
+        assert (code, out, err.count("\n")) == (2, "", 1), more
+
+
+def test_the_default_grid_goes_as_far_as_the_cluster() -> None:
+    assert [default_n_ipu(n) for n in (1, 2, 3, 4, 16)] == [(1,), (1, 2), (1, 2), (1, 2, 4), (1, 2, 4)]

@@ -1,0 +1,50 @@
+from collections.abc import Mapping
+
+import numpy as np
+
+from autoauto.records.cost import CostTable
+
+
+def table(
+    shared: tuple[tuple[int, ...], ...] = ((0,), (0, 1), ()), exclusive: Mapping[str, list[int]] | None = None
+) -> CostTable:
+    prefixes = exclusive or {"parameter": [0, 10, 30, 60]}
+    return CostTable(
+        compute_prefix_cycles=np.array([0, 5, 7, 12]),
+        backward_prefix_cycles=np.array([0, 1, 1, 2]),
+        exclusive_prefix_bytes={name: np.array(values) for name, values in prefixes.items()},
+        shared_keys=shared,
+        shared_bytes=(100, 1000),
+        shared_categories=("vertexCode", "parameter"),
+        peak_bytes=np.array([3, 9, 4]),
+        activation_prefix_bytes=np.array([0, 2, 5, 5]),
+        receive_cycles=np.array([[1, 2, 3]]),
+        send_cycles=np.array([[0, 10, 20, 30]]),
+        cut_allowed=np.array([True, True, True, True]),
+        memory_limit_bytes=np.array([10_000]),
+    )
+
+
+def test_a_range_costs_the_difference_of_its_ends() -> None:
+    assert [table().compute_cycles(*ends) for ends in ((0, 3), (1, 2), (2, 3))] == [12, 2, 5]
+    assert table().transfer_cycles(0, 1, 3) == 32
+
+
+def test_a_shared_key_counts_once_and_joins_its_category() -> None:
+    memory = table().memory_bytes(0, 2)
+    assert memory["vertexCode"] == 100
+    assert memory["parameter"] == 30 + 1000
+
+
+def test_the_peak_has_what_earlier_layers_of_the_range_keep() -> None:
+    assert table().memory_bytes(0, 3)["temporary"] == 9 + 2
+    assert table().memory_bytes(1, 3)["temporary"] == 9
+    assert table().memory_bytes(2, 3)["temporary"] == 4
+
+
+def test_a_category_that_is_called_temporary_is_not_lost() -> None:
+    assert table(exclusive={"temporary": [0, 1, 1, 1]}).memory_bytes(0, 1)["temporary"] == 1 + 3
+
+
+def test_the_table_knows_its_size() -> None:
+    assert (table().n_layers, table().n_devices) == (3, 1)

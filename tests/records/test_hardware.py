@@ -1,0 +1,23 @@
+from autoauto.records.hardware import Cluster, Device, Link
+
+DEVICES = tuple(Device(f"d{i}", 1e9, 100, 1, 100) for i in range(3))
+HOST_IN, HOST_OUT, A, B = (Link(float(i), i) for i in (1, 2, 3, 4))
+CLUSTER = Cluster("three", "ipu", DEVICES, (HOST_IN, A, B), (A, B, HOST_OUT))
+
+
+def test_a_shorter_pipeline_still_ends_at_the_host() -> None:
+    assert CLUSTER.first(3) == CLUSTER
+    two = CLUSTER.first(2)
+    assert (two.devices, two.receive_links, two.send_links) == (DEVICES[:2], (HOST_IN, A), (A, HOST_OUT))
+    one = CLUSTER.first(1)
+    assert (one.receive_links, one.send_links) == ((HOST_IN,), (HOST_OUT,))
+
+
+def test_synthetic_data_costs_nothing_at_either_end() -> None:
+    free = CLUSTER.with_synthetic_data()
+    assert free.receive_links[0].cycles(10**12, 1e9) == free.send_links[-1].cycles(10**12, 1e9) == 0
+    assert (free.receive_links[1:], free.send_links[:-1]) == (CLUSTER.receive_links[1:], CLUSTER.send_links[:-1])
+
+
+def test_a_link_waits_and_moves() -> None:
+    assert Link(2e9, 7).cycles(100, 1e9) == 57

@@ -1,0 +1,31 @@
+import pytest
+
+from autoauto.records.layers import LayerRange
+from autoauto.records.plan import Plan, Stage
+
+
+def stage(start: int, stop: int, compute: int, transfer: int) -> Stage:
+    memory = {"parameter": 60, "temporary": 40}
+    return Stage(LayerRange(start, stop), 0, compute - 2, 2, transfer - 1, 1, memory, 120)
+
+
+PLAN = Plan((stage(0, 4, 100, 7), stage(4, 6, 90, 9)))
+
+
+def test_the_period_is_the_largest_compute_plus_the_largest_transfer() -> None:
+    assert (PLAN.compute_cycles, PLAN.transfer_cycles, PLAN.cost_cycles) == (100, 9, 109)
+    assert PLAN.samples_per_s(2, 109.0) == pytest.approx(2.0)
+
+
+def test_boundaries_begin_at_the_first_layer_and_end_after_the_last() -> None:
+    assert PLAN.partition == (0, 4, 6)
+
+
+def test_a_stage_adds_up() -> None:
+    first = PLAN.stages[0]
+    assert (first.compute_cycles, first.transfer_cycles, first.total_bytes) == (100, 7, 100)
+
+
+def test_stages_leave_no_gap() -> None:
+    with pytest.raises(AssertionError):
+        Plan((stage(0, 4, 1, 1), stage(5, 6, 1, 1)))

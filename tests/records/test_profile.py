@@ -1,0 +1,26 @@
+import pytest
+
+from autoauto.records.profile import CompiledRange, ProgramStep, category, is_program_wide
+
+STEPS = (ProgramStep("a/compute", 100, 30), ProgramStep("b/compute", 20, 70))
+
+
+def test_steps_add_up_and_the_peak_is_the_largest() -> None:
+    compiled = CompiledRange(STEPS, 5, {}, {})
+    assert (compiled.forward_cycles, compiled.backward_cycles, compiled.temporary_bytes) == (120, 5, 70)
+
+
+def test_memory_is_told_by_category() -> None:
+    shared = {"vertexCode_conv": 10, "vertexCode_copy": 1, "stack_program": 4}
+    compiled = CompiledRange(STEPS, 0, shared, {"parameter": 8, "vertexCode": 2})
+    assert compiled.memory_bytes == {"vertexCode": 13, "stack": 4, "parameter": 8, "temporary": 70}
+
+
+@pytest.mark.parametrize(("key", "name"), [("vertexCode_1", "vertexCode"), ("a_b_c", "a"), ("plain", "plain")])
+def test_the_category_ends_at_the_first_underscore(key: str, name: str) -> None:
+    assert category(key) == name
+
+
+def test_what_every_program_has_once() -> None:
+    assert is_program_wide("controlCode_program")
+    assert not is_program_wide("program_conv")

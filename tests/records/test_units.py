@@ -1,0 +1,33 @@
+from hypothesis import given
+from hypothesis import strategies as st
+
+from autoauto.records.units import MIB, bytes_per_s, format_bytes, gbps, samples_per_s, transfer_cycles
+
+
+@given(st.floats(0.1, 1e4))
+def test_the_seeds_gbps_come_back(rate: float) -> None:
+    assert abs(gbps(bytes_per_s(rate)) - rate) <= 1e-12 * rate
+
+
+def test_transfers_round_down_once_as_the_seed_does() -> None:
+    assert transfer_cycles(2_097_152, 7 * 1024**3, 50_000, 1.85e9) == int(50_000 + 2_097_152 / (7 * 1024**3 / 1.85e9))
+
+
+@given(st.integers(0, 10**11), st.integers(0, 10**11))
+def test_more_bytes_never_take_fewer_cycles(a: int, b: int) -> None:
+    few, many = sorted((a, b))
+    assert transfer_cycles(few, 7e9, 3, 1.85e9) <= transfer_cycles(many, 7e9, 3, 1.85e9)
+
+
+def test_throughput_is_batches_per_period() -> None:
+    assert samples_per_s(8, 100, 1e6) == 80_000.0
+
+
+def test_bytes_are_written_in_the_largest_unit_that_fits() -> None:
+    assert [format_bytes(n) for n in (0, 1023, 1024, MIB - 1, MIB)] == [
+        "0 B",
+        "1023 B",
+        "1.0 KiB",
+        "1024.0 KiB",
+        "1.0 MiB",
+    ]
