@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from autoauto.estimate import cost_table
+from autoauto.estimate import cost_table, memory_limit_bytes
 from autoauto.plan import optimal
 from autoauto.profile import ProfileCache, profile_model
 from autoauto.profile.profiler import Progress, check_batch_size
@@ -46,6 +46,9 @@ class Flow:
     def names(self) -> tuple[str, ...]:
         """The name of every layer."""
         return tuple(layer.name for layer in self.graph.layers)
+
+    def __post_init__(self) -> None:
+        memory_limit_bytes(self.cluster, self.planning_proportion)  # refuse an impossible proportion before any work
 
     def check(self, space: SearchSpace) -> None:
         """Refuse a space with configurations that can never be asked for.

@@ -2,19 +2,18 @@
 
     python studies/make_models.py [NAME ...]
 
-Needs torch==2.13.0, transformers==5.23.0 and onnxscript==0.7.2, none of which autoauto depends on:
-`pip install torch transformers onnxscript`. Every float weight becomes a `ConstantOfShape` node, so that a file holds
-tens to hundreds of kilobytes and ONNX Runtime still runs it.
+Needs what `NEEDS` lists, none of which autoauto depends on. Every float weight becomes a `ConstantOfShape` node, so
+that a file holds tens to hundreds of kilobytes and ONNX Runtime still runs it.
 """
 
 from __future__ import annotations
 
-import importlib
 import sys
 import warnings
 from ast import literal_eval
 from collections import Counter
 from collections.abc import Callable
+from importlib import import_module
 from math import prod
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -24,6 +23,7 @@ import onnx
 from onnx import numpy_helper
 
 MODELS = Path(__file__).parent.parent / "data" / "models"
+NEEDS = ("torch==2.13.0", "transformers==5.23.0", "onnxscript==0.7.2")
 OPSET = 20  # the first with Gelu as one operator
 SEQUENCE = 128
 N_FEW_ELEMENTS = 8  # floats up to here are factors and limits, not weights
@@ -43,39 +43,33 @@ def main(names: list[str]) -> int:
     if unknown:
         print(f"NAME must be one of {', '.join(RECIPES)}; got {', '.join(unknown)}", file=sys.stderr)
         return 2
-    missing = [name for name in ("torch", "transformers", "onnxscript") if not _installed(name)]
-    if missing:
-        print(f"make_models needs {', '.join(missing)}; try: pip install {' '.join(missing)}", file=sys.stderr)
-        return 2
     for name in names or RECIPES:
         path = MODELS / f"{name}.onnx"
-        path.write_bytes(lighten(export(RECIPES[name]())).SerializeToString(deterministic=True))
+        try:
+            path.write_bytes(lighten(export(RECIPES[name]())).SerializeToString(deterministic=True))
+        except ImportError as error:
+            print(f"make_models needs other packages: {error}; try: pip install {' '.join(NEEDS)}", file=sys.stderr)
+            return 2
         print(f"{name}: {path.stat().st_size / 1024:.0f} KiB")
     return 0
 
 
 def export(recipe: Recipe) -> onnx.ModelProto:
     """Export with the dynamo exporter; the first axis of every input is the symbol "batch"."""
-    torch = _require("torch")
+    torch = import_module("torch")
+    module, names = recipe.module.eval(), tuple(recipe.inputs)
+    _randomise(torch, module)
+    forward = module.forward
 
-    _randomise(recipe.module)
-    names = tuple(recipe.inputs)
+    def positional(*values: Any) -> tuple[Any, ...]:
+        result = forward(**dict(zip(names, values, strict=True)), return_dict=True)
+        return tuple(result[name] for name in recipe.outputs)
 
-    class Positional(torch.nn.Module):
-        """Calls the module with keywords and returns the outputs as a tuple."""
-
-        def __init__(self) -> None:
-            super().__init__()
-            self.module = recipe.module
-
-        def forward(self, *values: Any) -> tuple[Any, ...]:
-            result = self.module(**dict(zip(names, values, strict=True)), return_dict=True)
-            return tuple(result[name] for name in recipe.outputs)
-
+    module.forward = positional
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         program = torch.onnx.export(
-            Positional().eval(),
+            module,
             tuple(recipe.inputs.values()),
             dynamo=True,
             opset_version=OPSET,
@@ -84,7 +78,8 @@ def export(recipe: Recipe) -> onnx.ModelProto:
             dynamic_shapes={"values": tuple({0: "batch"} for _ in names)},
             verbose=False,
         )
-    return program.model_proto
+    model: onnx.ModelProto = program.model_proto
+    return model
 
 
 def lighten(model: onnx.ModelProto) -> onnx.ModelProto:
@@ -120,7 +115,7 @@ def _title(node: onnx.NodeProto) -> str:
     """Name a node after the PyTorch module that it comes from, as "encoder.layer.0.attention.output.dense.MatMul"."""
     notes = {entry.key: entry.value for entry in node.metadata_props}
     scopes = literal_eval(notes.get("pkg.torch.onnx.name_scopes", "[]"))
-    scope = scopes[-2].removeprefix("module").removeprefix(".") if len(scopes) > 1 else ""
+    scope = scopes[-2] if len(scopes) > 1 else ""
     return f"{scope}.{node.op_type}" if scope else node.op_type
 
 
@@ -138,28 +133,18 @@ def _constant(weight: np.ndarray[Any, Any]) -> float:
     return round(float(weight.mean()), 1) if weight.ndim < 2 else 1.0 / prod(weight.shape[1:])
 
 
-def _randomise(module: Any) -> None:
+def _randomise(torch: Any, module: Any) -> None:
     """Make all weights differ: the exporter merges equal ones, and drops a bias of zeros."""
-    torch = _require("torch")
-
     torch.manual_seed(0)
     with torch.no_grad():
         for parameter in module.parameters():
             parameter.add_(torch.randn_like(parameter) * 1e-3)
 
 
-def _installed(name: str) -> bool:
-    try:
-        importlib.import_module(name)
-    except ImportError:
-        return False
-    return True
-
-
 def _bert(n_layers: int, width: int, n_heads: int) -> Recipe:
     """BERT with the SQuAD head; the mask of 0 and 1 becomes terms that are added to the scores."""
-    torch = _require("torch")
-    transformers = _require("transformers")
+    torch = import_module("torch")
+    transformers = import_module("transformers")
 
     config = transformers.BertConfig(
         num_hidden_layers=n_layers,
@@ -182,8 +167,8 @@ def _bert(n_layers: int, width: int, n_heads: int) -> Recipe:
 
 def _gpt2() -> Recipe:
     """GPT-2 small; its head is the embedding transposed."""
-    torch = _require("torch")
-    transformers = _require("transformers")
+    torch = import_module("torch")
+    transformers = import_module("transformers")
 
     config = transformers.GPT2Config(
         attn_implementation="eager", activation_function="gelu_pytorch_tanh", use_cache=False
@@ -197,9 +182,9 @@ def _gpt2() -> Recipe:
 
 def _vit() -> Recipe:
     """ViT-B/16 with 1,000 classes; an attention that transformers has no mask for, since it needs none."""
-    torch = _require("torch")
-    transformers = _require("transformers")
-    modeling_vit = _require("transformers.models.vit.modeling_vit")
+    torch = import_module("torch")
+    transformers = import_module("transformers")
+    modeling_vit = import_module("transformers.models.vit.modeling_vit")
 
     transformers.AttentionInterface.register("unmasked", modeling_vit.eager_attention_forward)
     config = transformers.ViTConfig(num_labels=1000, attn_implementation="unmasked")
@@ -210,8 +195,8 @@ def _vit() -> Recipe:
 
 def _resnet() -> Recipe:
     """ResNet-50 v1.5 (stride in the 3x3 convolution) with 1,000 classes; the exporter folds batch normalisation."""
-    torch = _require("torch")
-    transformers = _require("transformers")
+    torch = import_module("torch")
+    transformers = import_module("transformers")
 
     config = transformers.ResNetConfig(num_labels=1000, downsample_in_bottleneck=False)
     return Recipe(

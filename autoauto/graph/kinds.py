@@ -12,6 +12,8 @@ from autoauto.graph.facts import Fact
 from autoauto.graph.trace import schema
 from autoauto.records.layers import AttributeValue
 
+Settings = tuple[tuple[str, AttributeValue], ...]
+
 _NO_CODE = frozenset({"epsilon", "momentum"})  # numbers in the data, the code is the same
 _OPERANDS = frozenset(
     {"axes", "axis", "depth", "ends", "k", "pads", "repeats", "scales", "shape", "sizes", "split", "starts", "steps"}
@@ -26,9 +28,7 @@ _READABLE = {
 }
 
 
-def attributes(
-    node: onnx.NodeProto, version: int, facts: Mapping[str, Fact]
-) -> tuple[tuple[str, AttributeValue], ...]:
+def attributes(node: onnx.NodeProto, version: int, facts: Mapping[str, Fact]) -> Settings:
     """The attributes of a node that change its code, by name: given, by default, or as a known operand like `axes`."""
     definition = schema(node.op_type, version, node.domain)
     entries = [entry.default_value for entry in definition.attributes.values() if entry.default_value.name]
@@ -49,7 +49,10 @@ def code_operands(node: onnx.NodeProto, version: int, facts: Mapping[str, Fact])
 
 
 def kind(
-    node: onnx.NodeProto, settings: tuple[tuple[str, AttributeValue], ...], outputs: list[str], facts: Mapping[str, Fact]
+    node: onnx.NodeProto,
+    settings: Settings,
+    outputs: list[str],
+    facts: Mapping[str, Fact],
 ) -> str:
     """A key that is equal for layers of the same operator, attributes, and shapes of operands and outputs."""
     read = [facts[name]._replace(data=None) if name else None for name in node.input]

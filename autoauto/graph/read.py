@@ -13,6 +13,7 @@ from onnx import inliner
 from autoauto.records.errors import UnreadableModel
 
 N_KEPT_ELEMENTS = 1 << 14  # larger constants are weights: their shape says all that we ask
+STANDARD = ("", "ai.onnx")
 GRAPHS = (onnx.AttributeProto.GRAPH, onnx.AttributeProto.GRAPHS)
 
 
@@ -48,17 +49,14 @@ def flatten(model: onnx.ModelProto) -> onnx.ModelProto:
         raise UnreadableModel(f"the functions of the model cannot be inlined: {error}") from error
     nodes, constants = [], list(plain.graph.initializer)
     for node in plain.graph.node:
-        if any(attribute.type in GRAPHS for attribute in node.attribute):
-            raise UnreadableModel(
-                f"control flow has no static cost: {node.op_type} {node.name!r} holds a graph; try to export without it"
-            )
-        if node.op_type == "Constant" and node.domain in ("", "ai.onnx"):
+        _check(node, plain)
+        if node.op_type == "Constant" and node.domain in STANDARD:
             constants.append(_constant(node))
         else:
             nodes.append(node)
     known = {tensor.name for tensor in constants}
     inputs = [value for value in plain.graph.input if value.name not in known]
-    nodes = _sorted(nodes, known | {value.name for value in inputs})
+    nodes = _sorted(nodes, known | {value.name for value in inputs}, {value.name for value in plain.graph.output})
     return assemble(plain, _used(nodes, plain), inputs, list(plain.graph.output), constants)
 
 
@@ -72,6 +70,25 @@ def assemble(
     """Make a model of these parts with the operator sets of `model`."""
     graph = onnx.helper.make_graph(nodes, model.graph.name or "graph", inputs, outputs, constants)
     return onnx.helper.make_model(graph, opset_imports=model.opset_import, ir_version=max(model.ir_version, 4))
+
+
+def _check(node: onnx.NodeProto, model: onnx.ModelProto) -> None:
+    """Refuse control flow, and a node that contradicts the definition of its operator."""
+    names = (node.name, node.op_type, node.domain, *node.input, *node.output, *(entry.name for entry in node.attribute))
+    if not all(isinstance(name, str) for name in names):  # protobuf gives bytes that are no text back as bytes
+        raise UnreadableModel(f"every name in a model must be text, got {names}; try to export or copy the file again")
+    if any(attribute.type in GRAPHS for attribute in node.attribute):
+        raise UnreadableModel(
+            f"control flow has no static cost: {node.op_type} {node.name!r} holds a graph; try to export without it"
+        )
+    context = onnx.checker.DEFAULT_CONTEXT
+    context.ir_version = model.ir_version
+    context.opset_imports = {entry.domain: entry.version for entry in model.opset_import}
+    try:
+        if node.domain in STANDARD:
+            onnx.checker.check_node(node, context)
+    except onnx.checker.ValidationError as error:
+        raise UnreadableModel(f"node {node.name!r} is not as ONNX defines it: {first_line(error)}") from error
 
 
 def _constant(node: onnx.NodeProto) -> onnx.TensorProto:
@@ -91,7 +108,7 @@ def _constant(node: onnx.NodeProto) -> onnx.TensorProto:
     return onnx.helper.make_tensor(node.output[0], kind, [len(values)] * attribute.name.endswith("s"), values)
 
 
-def _sorted(nodes: list[onnx.NodeProto], known: set[str]) -> list[onnx.NodeProto]:
+def _sorted(nodes: list[onnx.NodeProto], known: set[str], wanted: set[str]) -> list[onnx.NodeProto]:
     """Order nodes so that each reads only what is known or written earlier; keep the file's order where it does."""
     writer: dict[str, int] = {}
     for index, node in enumerate(nodes):
@@ -99,12 +116,10 @@ def _sorted(nodes: list[onnx.NodeProto], known: set[str]) -> list[onnx.NodeProto
             if name in writer or name in known:
                 raise UnreadableModel(f"a tensor must be written once, {name!r} is written by two nodes")
             writer[name] = index
-    needs: list[set[int]] = []
-    for node in nodes:
-        for name in filter(None, node.input):
-            if name not in writer and name not in known:
-                raise UnreadableModel(f"node {node.name!r} ({node.op_type}) reads {name!r}, which nothing produces")
-        needs.append({writer[name] for name in node.input if name in writer})
+    missing = wanted.union(*(node.input for node in nodes)) - known - writer.keys() - {""}
+    if missing:
+        raise UnreadableModel(f"every tensor must come from somewhere, nothing writes {min(map(str, missing))!r}")
+    needs = [{writer[name] for name in node.input if name in writer} for node in nodes]
     if all(max(before, default=-1) < index for index, before in enumerate(needs)):
         return nodes
     try:
@@ -131,6 +146,11 @@ def _tensors(model: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
     for holder in (model.graph, *model.functions):
         for node in holder.node:
             yield from (attribute.t for attribute in node.attribute if attribute.HasField("t"))
+
+
+def first_line(error: Exception) -> str:
+    """What onnx says, without the lines that only help its authors."""
+    return str(error).strip().splitlines()[0]
 
 
 def _n_elements(tensor: onnx.TensorProto) -> int:

@@ -14,7 +14,7 @@ import onnx
 from onnx import helper, numpy_helper
 
 from autoauto.graph.places import Place, Step
-from autoauto.graph.read import assemble, flatten
+from autoauto.graph.read import STANDARD, assemble, flatten
 from autoauto.graph.rules import RULES
 from autoauto.graph.trace import Array, Value, opset, trace
 from autoauto.records.errors import BadInput, UnreadableModel
@@ -119,7 +119,7 @@ def _follow(model: onnx.ModelProto, batch: Batch) -> list[Step]:
 
 def _apply(step: Step) -> tuple[Place, ...]:
     """Where the samples lie in the outputs of one node."""
-    rule = RULES.get(step.node.op_type) if step.node.domain in ("", "ai.onnx") else None
+    rule = RULES.get(step.node.op_type) if step.node.domain in STANDARD else None
     if rule is None:
         raise step.refuse("is not known to keep samples apart")
     after = rule(step)

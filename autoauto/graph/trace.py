@@ -13,6 +13,7 @@ import onnx
 from onnx import TensorProto, TypeProto, helper, numpy_helper, shape_inference
 from onnx.reference import ReferenceEvaluator
 
+from autoauto.graph.read import STANDARD, first_line
 from autoauto.records.errors import UnreadableModel
 
 Array = npt.NDArray[Any]
@@ -26,6 +27,7 @@ _FOLLOWED = (
     "NonZero Not OneHot Or Pad Pow Range ReduceMax ReduceMin ReduceProd ReduceSum Reshape Round ScatterElements "
     "ScatterND Sign Slice Split Sqrt Squeeze Sub Sum Tile TopK Transpose Trilu Unique Unsqueeze Where Xor"
 )
+_DTYPES = frozenset(TensorProto.DataType.values()) - {TensorProto.UNDEFINED}
 _RANDOM = "Bernoulli Multinomial RandomNormal RandomNormalLike RandomUniform RandomUniformLike"
 
 
@@ -66,7 +68,7 @@ def trace(model: onnx.ModelProto) -> dict[str, Value]:
 
 def opset(model: onnx.ModelProto, domain: str = "") -> int:
     """The version of the operators of `domain` that the model asks for."""
-    same = ("", "ai.onnx") if domain in ("", "ai.onnx") else (domain,)
+    same = STANDARD if domain in STANDARD else (domain,)
     versions = [int(entry.version) for entry in model.opset_import if entry.domain in same]
     if not versions:
         raise UnreadableModel(f"a model must name the version of its operators, domain {domain!r} has none")
@@ -75,7 +77,7 @@ def opset(model: onnx.ModelProto, domain: str = "") -> int:
 
 def label(node: onnx.NodeProto) -> str:
     """How a message names a node."""
-    domain = "" if node.domain in ("", "ai.onnx") else f"{node.domain}."
+    domain = "" if node.domain in STANDARD else f"{node.domain}."
     return f"node {node.name or node.output[0]!r} ({domain}{node.op_type})"
 
 
@@ -89,7 +91,7 @@ def schema(op: str, version: int, domain: str) -> onnx.defs.OpSchema:
     try:
         return onnx.defs.get_schema(op, version, "" if domain == "ai.onnx" else domain)
     except onnx.defs.SchemaError as error:
-        where = f"domain {domain!r}" if domain not in ("", "ai.onnx") else f"operator set {version}"
+        where = f"domain {domain!r}" if domain not in STANDARD else f"operator set {version}"
         raise UnreadableModel(
             f"the shapes of operator {op} of {where} are not known; try to export with standard operators"
         ) from error
@@ -130,8 +132,8 @@ def _infer(model: onnx.ModelProto, node: onnx.NodeProto, values: Mapping[str, Va
     definition = schema(node.op_type, opset(model, node.domain), node.domain)
     names = [name for name in node.input if name]
     types = {name: helper.make_tensor_type_proto(values[name].dtype, values[name].shape) for name in names}
-    known = {name: data for name in names if (data := values[name].data) is not None}
-    data = {name: numpy_helper.from_array(array, name) for name, array in known.items()}
+    known = {name: values[name].data for name in names}
+    data = {name: numpy_helper.from_array(array, name) for name, array in known.items() if array is not None}
     try:
         if not definition.has_type_and_shape_inference_function:
             return _infer_by_body(model, node, types, data)
@@ -139,8 +141,7 @@ def _infer(model: onnx.ModelProto, node: onnx.NodeProto, values: Mapping[str, Va
             definition, node, types, data, opset_imports=list(model.opset_import), ir_version=model.ir_version
         )
     except (shape_inference.InferenceError, onnx.checker.ValidationError) as error:
-        reason = str(error).strip().splitlines()[0]
-        raise UnreadableModel(f"the shapes at {label(node)} do not fit: {reason}") from error
+        raise UnreadableModel(f"the shapes at {label(node)} do not fit: {first_line(error)}") from error
 
 
 def _infer_by_body(
@@ -170,7 +171,8 @@ def _evaluate(model: onnx.ModelProto, node: onnx.NodeProto, values: Mapping[str,
     graph = helper.make_graph([node], "node", inputs, outputs)
     try:
         run = ReferenceEvaluator(helper.make_model(graph, opset_imports=model.opset_import)).run
-        return [np.asarray(result) for result in run(None, {name: values[name].data for name in names})]
+        with np.errstate(all="ignore"):
+            return [np.asarray(result) for result in run(None, {name: values[name].data for name in names})]
     except (ValueError, IndexError, TypeError, RuntimeError, NotImplementedError):
         return [None] * len(node.output)
 
@@ -194,16 +196,21 @@ def _check(node: onnx.NodeProto, read: list[Value], written: Mapping[str, Value]
 
 def _typed(kind: TypeProto, what: str) -> Value:
     """Turn a type with a fixed shape into a `Value`; `what` names the tensor in a message."""
-    if not kind.HasField("tensor_type"):
-        raise UnreadableModel(f"a model must compute with tensors of known type, {what} has none")
     tensor = kind.tensor_type
+    if tensor.elem_type not in _DTYPES:
+        raise UnreadableModel(f"a model must compute with tensors of known type, {what} has none")
     if not tensor.HasField("shape") or not all(dim.HasField("dim_value") for dim in tensor.shape.dim):
         raise UnreadableModel(f"every shape must be known before the model runs, that of {what} is not")
     return Value(tensor.elem_type, tuple(dim.dim_value for dim in tensor.shape.dim), None, False)
 
 
 def _stored(tensor: TensorProto) -> Value:
+    if tensor.data_type not in _DTYPES or any(length < 0 for length in tensor.dims):
+        raise UnreadableModel(f"a constant needs a type and a shape, {tensor.name!r} has none")
     few = prod(tensor.dims) <= (N_KNOWN_FLOATS if is_float(tensor.data_type) else N_KNOWN_INTEGERS)
     inside = tensor.data_location != TensorProto.EXTERNAL
-    data = numpy_helper.to_array(tensor) if few and inside else None
+    try:
+        data = numpy_helper.to_array(tensor) if few and inside else None
+    except ValueError as error:
+        raise UnreadableModel(f"constant {tensor.name!r} does not hold what its shape says: {error}") from error
     return Value(tensor.data_type, tuple(tensor.dims), data, True)

@@ -26,6 +26,9 @@ def progress_bar(what: str, unit: str) -> Iterator[Report]:
         what: what takes its time, for example "profile".
         unit: what is counted, for example "kinds".
     """
+    if not sys.stderr.isatty():
+        yield _silent
+        return
     columns = (
         TextColumn(what),
         BarColumn(),
@@ -34,10 +37,14 @@ def progress_bar(what: str, unit: str) -> Iterator[Report]:
         TimeElapsedColumn(),
         TextColumn("{task.description}", markup=False),
     )
-    with Progress(*columns, console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty()) as progress:
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
         task = progress.add_task("", total=None)
 
         def report(done: int, total: int, now: str = "") -> None:
             progress.update(task, completed=done, total=total, description=now)
 
         yield report
+
+
+def _silent(done: int, total: int, now: str = "") -> None:
+    """Show nothing."""

@@ -11,13 +11,14 @@ from autoauto.targets.ipu.work import Family, Work
 
 
 def live_bytes(graph: LayerGraph, layers: LayerRange, works: Sequence[Work], options: CompileOptions) -> list[int]:
-    """Bytes of the range's own tensors while each of its layers runs; tensors that only pass by are not its own.
+    """Bytes of tensors on the device while each of the layers runs.
 
     Inputs of the range are alive from its start, what it makes from its maker; both until the last use, or to the end
-    of the range when a later layer reads them.
+    of the range when a later layer reads them. What earlier layers made for later ones passes by: a pipeline hands
+    tensors on from device to device, so it is alive all the time.
     """
     change = [0] * (layers.stop - layers.start + 1)
-    for index in _own_tensors(graph, layers):
+    for index in _own_tensors(graph, layers) | _passing_tensors(graph, layers):
         tensor = graph.tensors[index]
         n_bytes = tensor.n_bytes(options.batch_size, options.precision)
         first, last = _span(tensor, layers)
@@ -31,6 +32,12 @@ def live_bytes(graph: LayerGraph, layers: LayerRange, works: Sequence[Work], opt
 
 def _own_tensors(graph: LayerGraph, layers: LayerRange) -> set[int]:
     return {index for layer in graph.layers[slice(*layers)] for index in (*layer.inputs, *layer.outputs)}
+
+
+def _passing_tensors(graph: LayerGraph, layers: LayerRange) -> set[int]:
+    made = {index for layer in graph.layers[: layers.start] for index in layer.outputs}
+    fed = {index for layer in graph.layers[layers.stop :] for index in layer.inputs if graph.tensors[index].producer < 0}
+    return {index for index in made | fed if graph.tensors[index].last_use >= layers.stop}
 
 
 def _span(tensor: Tensor, layers: LayerRange) -> tuple[int, int]:

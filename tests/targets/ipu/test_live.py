@@ -30,7 +30,7 @@ def test_tensors_live_from_their_maker_to_their_last_reader(
     assert alive(graph, device, options(), 0, 4) == [2, 2, 2, 2]
     assert alive(graph, device, options(), 0, 2) == [2, 2]
     assert alive(graph, device, options(), 1, 2) == [2]
-    assert alive(graph, device, options(), 2, 3) == [1]  # a only passes by
+    assert alive(graph, device, options(), 2, 3) == [2]  # a passes by
     assert alive(graph, device, options(), 2, 4) == [2, 2]  # a is received at the start
     assert alive(graph, device, options(8), 3, 4) == [16]
 
