@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
@@ -115,7 +116,7 @@ class Flow:
             "model": self.graph.name,
             "model_content": self.graph.content,
             "cluster": self.cluster.name,
-            "cluster_content": repr(self.cluster),
+            "cluster_content": hashlib.sha256(repr(self.cluster).encode()).hexdigest()[:16],
             "target": self.target.version,
             "precision": str(self.precision),
             "planning_proportion": str(self.planning_proportion),

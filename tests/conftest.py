@@ -55,7 +55,7 @@ def chain() -> Callable[..., LayerGraph]:
 
 
 def _chain(kinds: Sequence[str], tie: Sequence[int] = ()) -> LayerGraph:
-    """Layer i has `kinds[i]`, reads tensor i, writes tensor i + 1; layers in `tie` read one weight, others their own."""
+    """Layer i has `kinds[i]`, reads tensor i, writes tensor i + 1; layers in `tie` read one weight."""
     n = len(kinds)
     activations = [Tensor(f"x{i}", (1, 64), 0, "float", i - 1, i) for i in range(n + 1)]
     weights = [Tensor(f"w{i}", (64, 64), None, "float", -1, -1) for i in range(n)]

@@ -24,9 +24,7 @@ class LinearTarget:
     def __init__(self, surplus: float = 1.0) -> None:
         self.surplus = surplus
 
-    def compile(
-        self, graph: LayerGraph, layers: LayerRange, device: Device, options: CompileOptions
-    ) -> CompiledRange:
+    def compile(self, graph: LayerGraph, layers: LayerRange, device: Device, options: CompileOptions) -> CompiledRange:
         n_layers = layers.stop - layers.start
         surplus = self.surplus if n_layers > 1 else 1.0
         n_bytes = int(n_layers * options.batch_size * MIB * surplus)

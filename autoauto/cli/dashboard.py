@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import argparse
 import importlib.util
-import subprocess
-import sys
 
 from autoauto.cli.arguments import add_study, load
-from autoauto.records.errors import MissingExtra
+from autoauto.records.errors import BadInput, MissingExtra
 
-EXAMPLE = "dashboard resnet50-bow-2000-throughput"
+EXAMPLE = "dashboard resnet50-bow-2000-throughput-1a2b3c"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -24,9 +22,15 @@ def run(args: argparse.Namespace) -> int:
 
     Raises:
         MissingExtra: optuna-dashboard is not installed.
+        BadInput: no such study, or the port is taken.
     """
     if importlib.util.find_spec("optuna_dashboard") is None:
         raise MissingExtra('the dashboard needs the extra "dashboard"; try: pip install "autoauto[dashboard]"')
-    load(args)
-    command = [sys.executable, "-m", "optuna_dashboard", args.storage, "--host", "127.0.0.1", "--port", str(args.port)]
-    return subprocess.run(command, check=False).returncode
+    load(args)  # one clear line when there is no such study
+    import optuna_dashboard
+
+    try:
+        optuna_dashboard.run_server(args.storage, host="127.0.0.1", port=args.port)
+    except OSError as error:
+        raise BadInput(f"port {args.port} cannot be used ({error.strerror}); try another --port") from error
+    return 0

@@ -18,9 +18,7 @@ if TYPE_CHECKING:
     from autoauto.search import BestTrial, SearchResult
 
 
-def show_plan(
-    args: argparse.Namespace, flow: Flow, knobs: Knobs, make_plan: Callable[[], Plan], source: str
-) -> int:
+def show_plan(args: argparse.Namespace, flow: Flow, knobs: Knobs, make_plan: Callable[[], Plan], source: str) -> int:
     """Print the plan that `make_plan` returns, or why nothing fits.
 
     Returns:

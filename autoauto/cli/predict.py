@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from autoauto.cli.arguments import add_json, add_knobs, add_model, describe, open_flow, read_knobs
+from autoauto.cli.arguments import add_json, add_knobs, add_model, open_flow, read_knobs
 from autoauto.cli.output import show_plan
 
 EXAMPLE = "predict resnet50 --cluster c600 --n-ipu 1 --batch-size 16 --precision fp16 --json"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
+from typing import Any
 
 import onnx
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]  # protobuf ships no types
@@ -48,8 +49,11 @@ def flatten(model: onnx.ModelProto) -> onnx.ModelProto:
     except RuntimeError as error:
         raise UnreadableModel(f"the functions of the model cannot be inlined: {error}") from error
     nodes, constants = [], list(plain.graph.initializer)
+    context = type(onnx.checker.DEFAULT_CONTEXT)()
+    context.ir_version = plain.ir_version
+    context.opset_imports = {entry.domain: entry.version for entry in plain.opset_import}
     for node in plain.graph.node:
-        _check(node, plain)
+        _check(node, context)
         if node.op_type == "Constant" and node.domain in STANDARD:
             constants.append(_constant(node))
         else:
@@ -72,18 +76,15 @@ def assemble(
     return onnx.helper.make_model(graph, opset_imports=model.opset_import, ir_version=max(model.ir_version, 4))
 
 
-def _check(node: onnx.NodeProto, model: onnx.ModelProto) -> None:
+def _check(node: onnx.NodeProto, context: Any) -> None:
     """Refuse control flow, and a node that contradicts the definition of its operator."""
-    names = (node.name, node.op_type, node.domain, *node.input, *node.output, *(entry.name for entry in node.attribute))
-    if not all(isinstance(name, str) for name in names):  # protobuf gives bytes that are no text back as bytes
-        raise UnreadableModel(f"every name in a model must be text, got {names}; try to export or copy the file again")
+    for name in (node.name, node.op_type, *node.input, *node.output, *(entry.name for entry in node.attribute)):
+        if not isinstance(name, str):  # what protobuf makes of bytes that are no text
+            raise UnreadableModel(f"every name in a model must be text, got {name!r}; try to copy the file again")
     if any(attribute.type in GRAPHS for attribute in node.attribute):
         raise UnreadableModel(
             f"control flow has no static cost: {node.op_type} {node.name!r} holds a graph; try to export without it"
         )
-    context = onnx.checker.DEFAULT_CONTEXT
-    context.ir_version = model.ir_version
-    context.opset_imports = {entry.domain: entry.version for entry in model.opset_import}
     try:
         if node.domain in STANDARD:
             onnx.checker.check_node(node, context)

@@ -20,7 +20,7 @@ def test_impossible_knobs_are_refused(knobs: tuple[int, float, int]) -> None:
 )
 def test_impossible_spaces_are_refused(space: dict[str, tuple[int, ...]]) -> None:
     with pytest.raises(BadInput):
-        SearchSpace(**space)  # type: ignore[arg-type]  # one parametrised dictionary for fields of two types
+        SearchSpace(**space)
 
 
 def test_an_outcome_fits_when_it_was_measured() -> None:

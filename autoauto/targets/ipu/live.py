@@ -36,7 +36,8 @@ def _own_tensors(graph: LayerGraph, layers: LayerRange) -> set[int]:
 
 def _passing_tensors(graph: LayerGraph, layers: LayerRange) -> set[int]:
     made = {index for layer in graph.layers[: layers.start] for index in layer.outputs}
-    fed = {index for layer in graph.layers[layers.stop :] for index in layer.inputs if graph.tensors[index].producer < 0}
+    read = {index for layer in graph.layers[layers.stop :] for index in layer.inputs}
+    fed = {index for index in read if graph.tensors[index].producer < 0}
     return {index for index in made | fed if graph.tensors[index].last_use >= layers.stop}
 
 
