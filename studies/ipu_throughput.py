@@ -1,7 +1,7 @@
 """The cost model against published throughput of real IPUs: `python studies/ipu_throughput.py`.
 
-Reads `data/measurements/throughput.json`. Conditions are those of the source: synthetic data, one IPU, default available
-memory proportion of 0.6. A line compares the stages compiled whole with the published figure.
+Reads `data/measurements/throughput.json`. Conditions are those of the source: synthetic data, one IPU, available
+memory proportion 0.6 (the default). A line compares the stages compiled whole with the published figure.
 """
 
 from __future__ import annotations

@@ -114,6 +114,10 @@ def _follow(model: onnx.ModelProto, batch: Batch) -> list[Step]:
         steps.append(step)
         if any(step.places) and not step.reads_shape:
             places.update(zip(node.output, _apply(step), strict=False))
+    for entry in model.graph.output:
+        place, value = places.get(entry.name), values[entry.name]
+        if place and value and value.shape[place.axis] != batch.fixed * place.inner:
+            raise BadInput(f"the file fixes the batch at {batch.fixed} and output {entry.name!r} interleaves samples")
     return steps
 
 

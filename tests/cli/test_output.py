@@ -1,0 +1,53 @@
+import argparse
+import json
+
+import pytest
+
+from autoauto.cli.output import describe_best, describe_result, show_infeasible
+from autoauto.records.errors import OutOfMemory
+from autoauto.records.layers import LayerRange
+from autoauto.records.plan import Plan, Stage
+from autoauto.records.trial import Knobs
+from autoauto.search import BestTrial, Cell, SearchResult
+
+STAGE = Stage(LayerRange(0, 3), 0, 90, 0, 4, 6, {"parameter": 70}, 100)
+BEST = BestTrial(7, Knobs(1, 0.6, 2), 20.0, 20.0, Plan((STAGE,)), None)
+
+
+@pytest.mark.parametrize("as_json", [True, False])
+def test_what_does_not_fit_is_told_on_stderr_and_as_json_on_stdout(
+    capsys: pytest.CaptureFixture[str], as_json: bool
+) -> None:
+    failure = OutOfMemory("too much", 5, LayerRange(1, 3), {"parameter": 9})
+    assert show_infeasible(argparse.Namespace(json=as_json), failure) == 3
+    out, err = capsys.readouterr()
+    assert err == "autoauto: too much\n"
+    if as_json:
+        assert json.loads(out) == {
+            "fits": False,
+            "excess_bytes": 5,
+            "layers": [1, 3],
+            "memory_bytes": {"parameter": 9},
+            "reason": "too much",
+        }
+    else:
+        assert out == ""
+
+
+def test_the_best_is_told_with_its_knobs_and_costs() -> None:
+    told = describe_best(BEST)
+    assert (told["n_ipu"], told["memory_proportion"], told["batch_size"]) == (1, 0.6, 2)
+    assert (told["partition"], told["cost_cycles"], told["trial"]) == ([0, 3], 100, 7)
+    assert told["stages"][0]["total_bytes"] == 70
+
+
+def test_a_search_without_a_best_says_why_cell_by_cell() -> None:
+    result = SearchResult(None, 4, 2, "s", (Cell(1, 0.6, None, "too large"),))
+    assert describe_result(result, "sqlite:///x.db") == {
+        "best": None,
+        "n_configurations": 4,
+        "n_measured": 2,
+        "study_name": "s",
+        "storage": "sqlite:///x.db",
+        "cells": [{"n_ipu": 1, "memory_proportion": 0.6, "batch_size": None, "reason": "too large"}],
+    }

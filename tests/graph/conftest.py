@@ -1,0 +1,126 @@
+"""Small ONNX files for the tests of this room, and a judge that runs them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import onnx
+import pytest
+from onnx import helper, numpy_helper
+
+from autoauto.graph import rebatch
+
+Array = npt.NDArray[Any]
+Node = tuple[str, str, str] | tuple[str, str, str, Mapping[str, Any]]
+Build = Callable[..., onnx.ModelProto]
+
+LIGHT = Path(onnx.__file__).parent / "backend" / "test" / "data" / "light"
+
+
+def make(
+    nodes: Sequence[Node],
+    inputs: Mapping[str, Sequence[int | str | None]],
+    outputs: str,
+    constants: Mapping[str, Any] | None = None,
+    opset: int = 17,
+) -> onnx.ModelProto:
+    """A model of nodes (op, "inputs", "outputs", attributes); an integer array is int64, "int:x" an int64 input."""
+    made = [
+        helper.make_node(op, ["" if name == "-" else name for name in read.split()], written.split(), f"{op}_{index}")
+        for index, (op, read, written, *_) in enumerate(nodes)
+    ]
+    for node, (_, _, _, *rest) in zip(made, nodes, strict=True):
+        for attributes in rest:
+            node.attribute.extend(helper.make_attribute(key, value) for key, value in attributes.items())
+    entries = [
+        helper.make_tensor_value_info(
+            name.removeprefix("int:"),
+            onnx.TensorProto.INT64 if name.startswith("int:") else onnx.TensorProto.FLOAT,
+            list(shape),
+        )
+        for name, shape in inputs.items()
+    ]
+    stored = [
+        numpy_helper.from_array(np.asarray(value, np.int64 if np.asarray(value).dtype.kind in "iu" else None), name)
+        for name, value in (constants or {}).items()
+    ]
+    ends = [helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, None) for name in outputs.split()]
+    graph = helper.make_graph(made, "test", entries, ends, stored)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=8)
+
+
+def run(model: onnx.ModelProto, feeds: Mapping[str, Array]) -> list[Array]:
+    """Outputs of ONNX Runtime."""
+    runtime = pytest.importorskip("onnxruntime", reason="the judge of re-batched files is ONNX Runtime")
+    options = runtime.SessionOptions()
+    options.log_severity_level = 4
+    session = runtime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    return [np.asarray(result) for result in session.run(None, dict(feeds))]
+
+
+def sample(model: onnx.ModelProto, generator: np.random.Generator, n_indices: int = 2) -> dict[str, Array]:
+    """Random inputs of a model whose shapes are fixed; an open axis is 1 long."""
+    feeds = {}
+    for entry in model.graph.input:
+        shape = [dim.dim_value or 1 for dim in entry.type.tensor_type.shape.dim]
+        if entry.type.tensor_type.elem_type == onnx.TensorProto.INT64:
+            feeds[entry.name] = generator.integers(0, n_indices, shape)
+        else:
+            feeds[entry.name] = generator.standard_normal(shape).astype(np.float32)
+    return feeds
+
+
+def lies_in(batched: Array, singles: Sequence[Array]) -> bool:
+    """Whether the results of single samples lie side by side in the batched one, on some axis, at some distance."""
+    count = len(singles)
+    if batched.shape == singles[0].shape:
+        return all(np.allclose(batched, single, rtol=1e-3, atol=1e-4) for single in singles)
+    for axis, (length, one) in enumerate(zip(batched.shape, singles[0].shape, strict=True)):
+        if length != count * one:
+            continue
+        for outer in (number for number in range(1, one + 1) if one % number == 0):
+            parts = batched.reshape(*batched.shape[:axis], outer, count, one // outer, *batched.shape[axis + 1 :])
+            found = [part.reshape(singles[0].shape) for part in np.moveaxis(parts, axis + 1, 0)]
+            if all(np.allclose(a, b, rtol=1e-3, atol=1e-4) for a, b in zip(found, singles, strict=True)):
+                return True
+    return False
+
+
+def check_rebatched(model: onnx.ModelProto, count: int = 3) -> None:
+    """Run `count` different batches through the file as it is, and all of them at once through the re-batched one."""
+    generator = np.random.default_rng(0)
+    shared = {name: value for name, value in sample(model, generator).items() if value.ndim == 0}
+    singles = [sample(model, generator) | shared for _ in range(count)]
+    own = next(iter(singles[0].values())).shape[0]
+    batched = rebatch(model, own * count)
+    onnx.checker.check_model(batched, full_check=True)
+    expected = [run(model, feeds) for feeds in singles]
+    joined = {name: np.concatenate([feeds[name] for feeds in singles]) for name in singles[0] if name not in shared}
+    for index, result in enumerate(run(batched, joined | shared)):
+        assert lies_in(result, [outputs[index] for outputs in expected]), f"output {index} of {result.shape}"
+
+
+@pytest.fixture(name="make", scope="session")
+def _make() -> Build:
+    return make
+
+
+@pytest.fixture(scope="session")
+def check() -> Callable[..., None]:
+    return check_rebatched
+
+
+@pytest.fixture
+def save(tmp_path: Path) -> Callable[[onnx.ModelProto], str]:
+    """Write a model to a file and return its path."""
+
+    def write(model: onnx.ModelProto) -> str:
+        path = tmp_path / "model.onnx"
+        onnx.save_model(model, path)
+        return str(path)
+
+    return write
