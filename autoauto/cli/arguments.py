@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from autoauto.records.errors import BadInput
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from optuna.study import Study
 
     from autoauto.flow import Flow
+    from autoauto.records.hardware import Cluster
     from autoauto.records.plan import Plan
     from autoauto.records.trial import Knobs
 
@@ -88,10 +90,9 @@ def open_flow(args: argparse.Namespace) -> Flow:
     """
     from autoauto.flow import Flow
     from autoauto.graph import load_graph
-    from autoauto.targets.clusters import load_cluster
     from autoauto.targets.ipu import IpuTarget
 
-    cluster = load_cluster(args.cluster)
+    cluster = read_cluster(args.cluster)
     return Flow(
         graph=load_graph(args.model),
         cluster=cluster.with_synthetic_data() if args.synthetic_data else cluster,
@@ -99,6 +100,21 @@ def open_flow(args: argparse.Namespace) -> Flow:
         precision=Precision(args.precision),
         planning_proportion=args.planning_proportion,
     )
+
+
+def read_cluster(name: str) -> Cluster:
+    """A built-in cluster, a TOML file, or the seed's IPUClusterInfo in a file that ends in .json.
+
+    Raises:
+        BadInput: no such cluster, or one that cannot be read.
+    """
+    if name.endswith(".json"):
+        from autoauto.profile.upstream import cluster_from_upstream, read_json
+
+        return cluster_from_upstream(read_json(Path(name)))
+    from autoauto.targets.clusters import load_cluster
+
+    return load_cluster(name)
 
 
 def read_knobs(args: argparse.Namespace, flow: Flow) -> Knobs:

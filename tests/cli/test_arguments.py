@@ -1,6 +1,9 @@
+import json
+from pathlib import Path
+
 import pytest
 
-from autoauto.cli.arguments import integers, proportions
+from autoauto.cli.arguments import integers, proportions, read_cluster
 from autoauto.records.errors import BadInput
 
 
@@ -18,3 +21,13 @@ def test_what_is_no_list_of_proportions_is_refused(text: str) -> None:
 
 def test_both_ends_of_a_span_are_values() -> None:
     assert integers("1:128") == tuple(range(1, 129))
+
+
+def test_the_seeds_cluster_is_one_too(tmp_path: Path) -> None:
+    end = {"recvGBps": 7, "recvIdleCycle": 50000, "sendGBps": 70, "sendIdleCycle": 3000}
+    start = {"recvGBps": 70, "recvIdleCycle": 3000, "sendGBps": 7, "sendIdleCycle": 50000}
+    path = tmp_path / "pair.json"
+    path.write_text(json.dumps({"clock": 1850000000, "memory": 894, "connection": [end, start]}))
+    seed, ours = read_cluster(str(path)), read_cluster("seed-2-ipu")
+    assert (seed.receive_links, seed.send_links) == (ours.receive_links, ours.send_links)
+    assert [device.memory_bytes for device in seed.devices] == [device.memory_bytes for device in ours.devices]

@@ -61,7 +61,8 @@ def local_response_norm(site: Site) -> Work:
 
 def pool(site: Site) -> Work:
     """MaxPool, AveragePool, LpPool: every output reads its window, whose halo comes from other tiles."""
-    window = size(site.integers("kernel_shape", (2, 2)))
+    kernel = site.integers("kernel_shape", (2, 2))
+    window = size(tuple(map(min, kernel, site.shape(0)[2:])))  # what lies beyond the field is not read
     step = size(site.integers("strides", (1, 1)))
     share = _share(site, site.n_out)
     vector = 8 // site.precision.n_bytes

@@ -93,3 +93,11 @@ def test_elementwise_operators_follow_the_layout_of_a_whole_operand(site: MakeSi
     here = site(node("Mul", [(32, 1, 1), IMAGE], (1, 32, 28, 28)))
     assert work(here).follows == here.layer.operands[1]
     assert "Mul" in ELEMENTWISE
+
+
+def test_a_pooling_window_ends_where_the_field_ends(site: MakeSite, node: Any) -> None:
+    whole, beyond = (
+        work(site(node("AveragePool", [IMAGE], (1, 32, 1, 1), kernel_shape=kernel, strides=(1, 1))))
+        for kernel in ((28, 28), (1280, 1280))
+    )
+    assert beyond == whole
