@@ -7,8 +7,7 @@ from typing import NamedTuple
 import onnx
 from onnx import helper
 
-from autoauto.graph.read import flatten
-from autoauto.graph.rebatch import open_at_one, rebatch
+from autoauto.graph.rebatch import at_batch, own_batch, settle
 from autoauto.graph.trace import Array, Value, is_float, trace
 from autoauto.records.errors import BadInput, UnreadableModel
 
@@ -45,14 +44,16 @@ def learn(model: onnx.ModelProto) -> Known:
     Raises:
         UnreadableModel: the model cannot be read at any batch size.
     """
-    alone = open_at_one(flatten(model))
-    own = trace(alone)
+    plain, batch = settle(model)
+    alone = own_batch(plain, batch)
     try:
-        models = [rebatch(model, batch_size) for batch_size in (1, 2, 3)]
+        models = [at_batch(plain, batch, batch_size) for batch_size in (1, 2, 3)]
         one, two, three = map(trace, models)
         return Known(models[0], {name: _fact(name, one[name], two[name], three[name]) for name in one}, None)
     except BadInput as reason:
-        return Known(alone, {name: _fact(name, value, value, value) for name, value in own.items()}, str(reason))
+        return Known(
+            alone, {name: _fact(name, value, value, value) for name, value in trace(alone).items()}, str(reason)
+        )
 
 
 def _fact(name: str, one: Value, two: Value, three: Value) -> Fact:

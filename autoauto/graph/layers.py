@@ -52,8 +52,7 @@ def layers_of(name: str, known: Known) -> LayerGraph:
         fact, span = facts[tensor], spans.get(roots.get(tensor, tensor), (-1, -1))
         return tensors.setdefault(tensor, (len(tensors), Tensor(tensor, *fact[:3], *span)))[0]
 
-    matrices = [[weight for weight in reading.weights if is_matrix(*_form(facts[weight]))] for reading in readings]
-    tied = ties([(reading.node.op_type, names) for reading, names in zip(readings, matrices, strict=True)])
+    tied = ties([(reading.node.op_type, _matrices(reading, facts)) for reading in readings])
     layers = tuple(
         _layer(title, reading, key, facts, index)
         for title, reading, key in zip(_titles(readings), readings, tied, strict=True)
@@ -137,5 +136,5 @@ def _titles(readings: list[_Reading]) -> list[str]:
     ]
 
 
-def _form(fact: Fact) -> tuple[tuple[int, ...], str]:
-    return fact.shape, fact.dtype
+def _matrices(reading: _Reading, facts: Mapping[str, Fact]) -> list[str]:
+    return [name for name in reading.weights if is_matrix(facts[name].shape, facts[name].dtype)]

@@ -64,6 +64,14 @@ class Step:
         """The shape of the first output that anything reads."""
         return next(value.shape for value in self.written if value is not None)
 
+    @property
+    def known_output(self) -> Array:
+        """The elements of the first output, which are constant."""
+        value = self.written[0]
+        assert value is not None
+        assert value.data is not None
+        return value.data
+
     def only(self, index: int = 0) -> Place:
         """The place in input `index`, when no other input holds samples."""
         if [position for position, place in enumerate(self.places) if place] != [index]:

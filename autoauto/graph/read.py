@@ -8,13 +8,17 @@ from pathlib import Path
 from typing import Any
 
 import onnx
-from google.protobuf.message import DecodeError  # type: ignore[import-untyped]  # protobuf ships no types
+from google.protobuf.message import DecodeError
 from onnx import inliner
 
 from autoauto.records.errors import UnreadableModel
 
 N_KEPT_ELEMENTS = 1 << 14  # larger constants are weights: their shape says all that we ask
-STANDARD = ("", "ai.onnx")
+CONSTANTS = {
+    "value_float": onnx.TensorProto.FLOAT,
+    "value_int": onnx.TensorProto.INT64,
+    "value_string": onnx.TensorProto.STRING,
+}
 GRAPHS = (onnx.AttributeProto.GRAPH, onnx.AttributeProto.GRAPHS)
 
 
@@ -45,7 +49,7 @@ def flatten(model: onnx.ModelProto) -> onnx.ModelProto:
         UnreadableModel: control flow, a cycle, or a tensor that nothing or more than one node produces.
     """
     try:
-        plain = inliner.inline_local_functions(model) if model.functions else model
+        plain = _one_domain(inliner.inline_local_functions(model) if model.functions else model)
     except RuntimeError as error:
         raise UnreadableModel(f"the functions of the model cannot be inlined: {error}") from error
     nodes, constants = [], list(plain.graph.initializer)
@@ -54,7 +58,7 @@ def flatten(model: onnx.ModelProto) -> onnx.ModelProto:
     context.opset_imports = {entry.domain: entry.version for entry in plain.opset_import}
     for node in plain.graph.node:
         _check(node, context)
-        if node.op_type == "Constant" and node.domain in STANDARD:
+        if node.op_type == "Constant" and not node.domain:
             constants.append(_constant(node))
         else:
             nodes.append(node)
@@ -76,9 +80,21 @@ def assemble(
     return onnx.helper.make_model(graph, opset_imports=model.opset_import, ir_version=max(model.ir_version, 4))
 
 
+def _one_domain(model: onnx.ModelProto) -> onnx.ModelProto:
+    """Call the standard operators' domain by its short name, the empty one."""
+    if not any(entry.domain == "ai.onnx" for entry in (*model.opset_import, *model.graph.node)):
+        return model
+    copy = onnx.ModelProto()
+    copy.CopyFrom(model)
+    for entry in (*copy.opset_import, *copy.graph.node):
+        entry.domain = entry.domain if entry.domain != "ai.onnx" else ""
+    return copy
+
+
 def _check(node: onnx.NodeProto, context: Any) -> None:
     """Refuse control flow, and a node that contradicts the definition of its operator."""
-    for name in (node.name, node.op_type, *node.input, *node.output, *(entry.name for entry in node.attribute)):
+    names = (node.name, node.op_type, node.domain, *node.input, *node.output)
+    for name in (*names, *(entry.name for entry in node.attribute)):
         if not isinstance(name, str):  # what protobuf makes of bytes that are no text
             raise UnreadableModel(f"every name in a model must be text, got {name!r}; try to copy the file again")
     if any(attribute.type in GRAPHS for attribute in node.attribute):
@@ -86,7 +102,7 @@ def _check(node: onnx.NodeProto, context: Any) -> None:
             f"control flow has no static cost: {node.op_type} {node.name!r} holds a graph; try to export without it"
         )
     try:
-        if node.domain in STANDARD:
+        if not node.domain:
             onnx.checker.check_node(node, context)
     except onnx.checker.ValidationError as error:
         raise UnreadableModel(f"node {node.name!r} is not as ONNX defines it: {first_line(error)}") from error
@@ -94,19 +110,20 @@ def _check(node: onnx.NodeProto, context: Any) -> None:
 
 def _constant(node: onnx.NodeProto) -> onnx.TensorProto:
     """Turn a Constant node into an initializer."""
-    attribute = node.attribute[0]
+    if len(node.attribute) != 1:
+        raise UnreadableModel(f"a constant needs one value, {node.output[0]!r} has {len(node.attribute)}")
+    (attribute,) = node.attribute
     value = onnx.helper.get_attribute_value(attribute)
     tensor = onnx.TensorProto()
-    if attribute.name == "value":
+    if isinstance(value, onnx.TensorProto):
         tensor.CopyFrom(value)
         tensor.name = node.output[0]
         return tensor
-    kinds = {"int": onnx.TensorProto.INT64, "floa": onnx.TensorProto.FLOAT, "stri": onnx.TensorProto.STRING}
-    kind = kinds.get(attribute.name.removeprefix("value_")[:4].rstrip("s"))
+    kind = CONSTANTS.get(attribute.name.removesuffix("s"))
     if kind is None:
         raise UnreadableModel(f"a constant must be a dense tensor, {node.output[0]!r} is a {attribute.name}")
-    values = list(value) if attribute.name.endswith("s") else [value]
-    return onnx.helper.make_tensor(node.output[0], kind, [len(values)] * attribute.name.endswith("s"), values)
+    values, dims = (value, [len(value)]) if attribute.name.endswith("s") else ([value], [])
+    return onnx.helper.make_tensor(node.output[0], kind, dims, values)
 
 
 def _sorted(nodes: list[onnx.NodeProto], known: set[str], wanted: set[str]) -> list[onnx.NodeProto]:

@@ -14,7 +14,7 @@ import onnx
 from onnx import helper, numpy_helper
 
 from autoauto.graph.places import Place, Step
-from autoauto.graph.read import STANDARD, assemble, flatten
+from autoauto.graph.read import assemble, flatten
 from autoauto.graph.rules import RULES
 from autoauto.graph.trace import Array, Value, opset, trace
 from autoauto.records.errors import BadInput, UnreadableModel
@@ -39,20 +39,43 @@ def rebatch(model: onnx.ModelProto, batch_size: int) -> onnx.ModelProto:
         BadInput: the file fixes the batch and mixes samples, or an operator is not known to keep them apart.
         UnreadableModel: the model cannot be read.
     """
+    if batch_size < 1:
+        raise BadInput(f"batch_size must be at least 1, got {batch_size}")
+    plain, batch = settle(model)
+    return own_batch(plain, batch) if batch_size == batch.fixed else at_batch(plain, batch, batch_size)
+
+
+def settle(model: onnx.ModelProto) -> tuple[onnx.ModelProto, Batch]:
+    """Bring a model to plain form and find its batch; open inputs of a file that is fixed behind them count as fixed.
+
+    Raises:
+        BadInput: an input has an open axis besides the first.
+        UnreadableModel: the model cannot be read.
+    """
     plain = flatten(model)
     batch = find_batch(plain)
     if batch.fixed is None:
         try:
-            return _with_batch(plain, batch, batch_size)
-        except UnreadableModel:  # open at the inputs, yet fixed behind them: what counts is one sample
-            plain, batch = _with_batch(plain, batch, 1), batch._replace(fixed=1)
-    return _with_batch(_rewrite(plain, _follow(plain, batch), batch_size), batch, batch_size)
+            at_batch(plain, batch, 2)
+        except UnreadableModel:
+            return at_batch(plain, batch, 1), batch._replace(fixed=1)
+    return plain, batch
 
 
-def open_at_one(model: onnx.ModelProto) -> onnx.ModelProto:
-    """Copy a plain model with one sample where its batch is open, with its own batch where it is not."""
-    batch = find_batch(model)
-    return _with_batch(model, batch, batch.fixed or 1)
+def own_batch(plain: onnx.ModelProto, batch: Batch) -> onnx.ModelProto:
+    """A settled model as it is: at the batch that it fixes, at one sample when it leaves the batch open."""
+    return _with_batch(plain, batch, batch.fixed or 1)
+
+
+def at_batch(plain: onnx.ModelProto, batch: Batch, batch_size: int) -> onnx.ModelProto:
+    """A settled model at any batch size; the nodes are the same at each.
+
+    Raises:
+        BadInput: other batch sizes than the file's own cannot be proven right.
+    """
+    if batch.fixed is not None:
+        plain = _rewrite(plain, _follow(plain, batch), batch_size)
+    return _with_batch(plain, batch, batch_size)
 
 
 def find_batch(model: onnx.ModelProto) -> Batch:
@@ -123,7 +146,7 @@ def _follow(model: onnx.ModelProto, batch: Batch) -> list[Step]:
 
 def _apply(step: Step) -> tuple[Place, ...]:
     """Where the samples lie in the outputs of one node."""
-    rule = RULES.get(step.node.op_type) if step.node.domain in STANDARD else None
+    rule = RULES.get(step.node.op_type) if not step.node.domain else None
     if rule is None:
         raise step.refuse("is not known to keep samples apart")
     after = rule(step)
@@ -133,27 +156,25 @@ def _apply(step: Step) -> tuple[Place, ...]:
 def _rewrite(model: onnx.ModelProto, steps: list[Step], batch_size: int) -> onnx.ModelProto:
     """Write the shapes for `batch_size` samples into the nodes of a plain model."""
     nodes: list[onnx.NodeProto] = []
-    constants = list(model.graph.initializer)
+    constants = {tensor.name: tensor for tensor in model.graph.initializer}
+
+    def store(name: str, values: Array) -> str:
+        constants[name] = numpy_helper.from_array(values.astype(np.int64), name)
+        return name
+
     for step in steps:
         if any(step.places) and step.reads_shape:  # computed from the shape of one batch, it stays that of one batch
-            data = step.written[0].data if step.written[0] else None
-            constants.append(numpy_helper.from_array(np.asarray(data), step.node.output[0]))
+            store(step.node.output[0], step.known_output)
             continue
         node = onnx.NodeProto()
         node.CopyFrom(step.node)
         for index, write in step.literals.items():
-            node.input[index] = _constant(constants, f"{node.output[0]}__batched_{index}", write(batch_size))
+            node.input[index] = store(f"{node.output[0]}__batched_{index}", write(batch_size))
         for index, axis in step.copies.items():
-            name = f"{node.output[0]}__copied_{index}"
+            name = f"{node.input[index]}__copied_{index}_for_{node.output[0]}"
             repeats = np.where(np.arange(len(step.shape(index))) == axis, batch_size, 1)
-            repeats_name = _constant(constants, f"{name}_repeats", repeats)
-            nodes.append(helper.make_node("Tile", [node.input[index], repeats_name], [name], name))
+            read = [node.input[index], store(f"{name}_repeats", repeats)]
+            nodes.append(helper.make_node("Tile", read, [name], name))
             node.input[index] = name
         nodes.append(node)
-    return assemble(model, nodes, list(model.graph.input), list(model.graph.output), constants)
-
-
-def _constant(constants: list[onnx.TensorProto], name: str, values: Array) -> str:
-    """Add integers to the constants; their name."""
-    constants.append(numpy_helper.from_array(values.astype(np.int64), name))
-    return name
+    return assemble(model, nodes, list(model.graph.input), list(model.graph.output), list(constants.values()))

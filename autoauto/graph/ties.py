@@ -7,6 +7,7 @@ says nothing about the model.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
 _READERS = frozenset({"Conv", "ConvTranspose", "Einsum", "GRU", "Gather", "Gemm", "LSTM", "MatMul", "RNN"})
@@ -39,4 +40,5 @@ def ties(readings: Sequence[tuple[str, Sequence[str]]]) -> list[str | None]:
         for other in names[1:]:
             group[find(other)] = find(names[0])
     keys = [find(names[0]) if names else None for names in read]
-    return [key if keys.count(key) > 1 else None for key in keys]
+    readers = Counter(keys)
+    return [key if readers[key] > 1 else None for key in keys]

@@ -13,12 +13,12 @@ import onnx
 from onnx import TensorProto, TypeProto, helper, numpy_helper, shape_inference
 from onnx.reference import ReferenceEvaluator
 
-from autoauto.graph.read import STANDARD, first_line
+from autoauto.graph.read import N_KEPT_ELEMENTS, first_line
 from autoauto.records.errors import UnreadableModel
 
 Array = npt.NDArray[Any]
 
-N_KNOWN_INTEGERS = 1 << 14  # positions, masks and shapes: their values may decide a shape
+N_KNOWN_INTEGERS = N_KEPT_ELEMENTS  # positions, masks and shapes: their values may decide a shape
 N_KNOWN_FLOATS = 16  # scales of a resize, the step of a range
 READS_SHAPE = frozenset({"Shape", "Size"})
 _FOLLOWED = (
@@ -68,17 +68,16 @@ def trace(model: onnx.ModelProto) -> dict[str, Value]:
 
 def opset(model: onnx.ModelProto, domain: str = "") -> int:
     """The version of the operators of `domain` that the model asks for."""
-    same = STANDARD if domain in STANDARD else (domain,)
-    versions = [int(entry.version) for entry in model.opset_import if entry.domain in same]
-    if not versions:
-        raise UnreadableModel(f"a model must name the version of its operators, domain {domain!r} has none")
-    return versions[0]
+    for entry in model.opset_import:
+        if entry.domain == domain:
+            return int(entry.version)
+    raise UnreadableModel(f"a model must name the version of its operators, domain {domain!r} has none")
 
 
 def label(node: onnx.NodeProto) -> str:
     """How a message names a node."""
-    domain = "" if node.domain in STANDARD else f"{node.domain}."
-    return f"node {node.name or node.output[0]!r} ({domain}{node.op_type})"
+    operator = f"{node.domain}.{node.op_type}" if node.domain else node.op_type
+    return f"node {node.name or node.output[0]!r} ({operator})"
 
 
 @cache
@@ -89,9 +88,9 @@ def schema(op: str, version: int, domain: str) -> onnx.defs.OpSchema:
         UnreadableModel: the onnx package does not know it.
     """
     try:
-        return onnx.defs.get_schema(op, version, "" if domain == "ai.onnx" else domain)
+        return onnx.defs.get_schema(op, version, domain)
     except onnx.defs.SchemaError as error:
-        where = f"domain {domain!r}" if domain not in STANDARD else f"operator set {version}"
+        where = f"domain {domain!r}" if domain else f"operator set {version}"
         raise UnreadableModel(
             f"the shapes of operator {op} of {where} are not known; try to export with standard operators"
         ) from error
@@ -179,6 +178,8 @@ def _evaluate(model: onnx.ModelProto, node: onnx.NodeProto, values: Mapping[str,
 
 def _check(node: onnx.NodeProto, read: list[Value], written: Mapping[str, Value]) -> None:
     """Refuse what the operators' own rules let pass: two counts of the same elements that differ."""
+    if len(read) < 2:
+        return
     if node.op_type == "Reshape":
         counts = prod(read[0].shape), prod(written[node.output[0]].shape)
     elif node.op_type == "Gemm":
@@ -186,7 +187,7 @@ def _check(node: onnx.NodeProto, read: list[Value], written: Mapping[str, Value]
         counts = read[0].shape["transA" not in turned], read[1].shape["transB" in turned]
     elif node.op_type == "Conv":
         groups = {attribute.name: attribute.i for attribute in node.attribute}.get("group", 1)
-        counts = read[0].shape[1], read[1].shape[1] * groups
+        counts = prod(read[0].shape[1:2]), prod(read[1].shape[1:2]) * groups
     else:
         return
     if counts[0] != counts[1]:

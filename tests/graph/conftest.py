@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ast import literal_eval
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,27 +16,23 @@ from onnx import helper, numpy_helper
 from autoauto.graph import rebatch
 
 Array = npt.NDArray[Any]
-Node = tuple[str, str, str] | tuple[str, str, str, Mapping[str, Any]]
 Build = Callable[..., onnx.ModelProto]
 
 LIGHT = Path(onnx.__file__).parent / "backend" / "test" / "data" / "light"
 
 
 def make(
-    nodes: Sequence[Node],
+    program: str,
     inputs: Mapping[str, Sequence[int | str | None]],
     outputs: str,
     constants: Mapping[str, Any] | None = None,
     opset: int = 17,
 ) -> onnx.ModelProto:
-    """A model of nodes (op, "inputs", "outputs", attributes); an integer array is int64, "int:x" an int64 input."""
-    made = [
-        helper.make_node(op, ["" if name == "-" else name for name in read.split()], written.split(), f"{op}_{index}")
-        for index, (op, read, written, *_) in enumerate(nodes)
-    ]
-    for node, (_, _, _, *rest) in zip(made, nodes, strict=True):
-        for attributes in rest:
-            node.attribute.extend(helper.make_attribute(key, value) for key, value in attributes.items())
+    """A model of nodes "Op inputs > outputs attribute=value", "-" for an omitted input, with ";" between nodes.
+
+    Inputs are floats, "int:x" is an int64 input; constants of integers are int64.
+    """
+    nodes = [_node(index, *line.partition(" > ")[::2]) for index, line in enumerate(program.split("; "))]
     entries = [
         helper.make_tensor_value_info(
             name.removeprefix("int:"),
@@ -49,8 +46,22 @@ def make(
         for name, value in (constants or {}).items()
     ]
     ends = [helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, None) for name in outputs.split()]
-    graph = helper.make_graph(made, "test", entries, ends, stored)
+    graph = helper.make_graph(nodes, "test", entries, ends, stored)
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=8)
+
+
+def _node(index: int, left: str, right: str) -> onnx.NodeProto:
+    op, *read = left.split()
+    written = [word for word in right.split() if "=" not in word]
+    node = helper.make_node(op, ["" if name == "-" else name for name in read], written, f"{op}_{index}")
+    for word in right.split()[len(written) :]:
+        key, _, text = word.partition("=")
+        try:
+            value = literal_eval(text)
+        except (SyntaxError, ValueError):
+            value = text
+        node.attribute.append(helper.make_attribute(key, value))
+    return node
 
 
 def run(model: onnx.ModelProto, feeds: Mapping[str, Array]) -> list[Array]:
@@ -74,23 +85,28 @@ def sample(model: onnx.ModelProto, generator: np.random.Generator, n_indices: in
     return feeds
 
 
+def close(a: Array, b: Array) -> bool:
+    """Whether two results agree, small differences measured against the largest element."""
+    return np.allclose(a, b, rtol=1e-3, atol=1e-4 * float(np.abs(b).max(initial=1e-3)))
+
+
 def lies_in(batched: Array, singles: Sequence[Array]) -> bool:
     """Whether the results of single samples lie side by side in the batched one, on some axis, at some distance."""
     count = len(singles)
     if batched.shape == singles[0].shape:
-        return all(np.allclose(batched, single, rtol=1e-3, atol=1e-4) for single in singles)
+        return all(close(batched, single) for single in singles)
     for axis, (length, one) in enumerate(zip(batched.shape, singles[0].shape, strict=True)):
         if length != count * one:
             continue
         for outer in (number for number in range(1, one + 1) if one % number == 0):
             parts = batched.reshape(*batched.shape[:axis], outer, count, one // outer, *batched.shape[axis + 1 :])
             found = [part.reshape(singles[0].shape) for part in np.moveaxis(parts, axis + 1, 0)]
-            if all(np.allclose(a, b, rtol=1e-3, atol=1e-4) for a, b in zip(found, singles, strict=True)):
+            if all(close(a, b) for a, b in zip(found, singles, strict=True)):
                 return True
     return False
 
 
-def check_rebatched(model: onnx.ModelProto, count: int = 3) -> None:
+def check_rebatched(model: onnx.ModelProto, count: int = 3, *, differ: bool = True) -> None:
     """Run `count` different batches through the file as it is, and all of them at once through the re-batched one."""
     generator = np.random.default_rng(0)
     shared = {name: value for name, value in sample(model, generator).items() if value.ndim == 0}
@@ -99,6 +115,8 @@ def check_rebatched(model: onnx.ModelProto, count: int = 3) -> None:
     batched = rebatch(model, own * count)
     onnx.checker.check_model(batched, full_check=True)
     expected = [run(model, feeds) for feeds in singles]
+    if differ:
+        assert any(not close(*pair) for pair in zip(expected[0], expected[1], strict=True)), "samples must differ"
     joined = {name: np.concatenate([feeds[name] for feeds in singles]) for name in singles[0] if name not in shared}
     for index, result in enumerate(run(batched, joined | shared)):
         assert lies_in(result, [outputs[index] for outputs in expected]), f"output {index} of {result.shape}"
@@ -124,3 +142,19 @@ def save(tmp_path: Path) -> Callable[[onnx.ModelProto], str]:
         return str(path)
 
     return write
+
+
+@pytest.fixture(scope="session")
+def execute() -> Callable[..., list[Array]]:
+    return run
+
+
+@pytest.fixture(scope="session")
+def light() -> Callable[[str], Path]:
+    """The path of a light model in the onnx wheel."""
+
+    def find(name: str) -> Path:
+        (path,) = LIGHT.glob(f"light_*{name}.onnx")
+        return path
+
+    return find

@@ -1,0 +1,75 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from autoauto.graph import builtin_models, load_graph
+from autoauto.records.errors import UnreadableModel
+from autoauto.records.units import Precision
+
+LIGHT = {  # layers, millions of parameters; as published, BVLC AlexNet 61.0, DenseNet-121 8.0, VGG-19 143.7
+    "alexnet": (21, 61.0),
+    "densenet121": (668, 8.1),
+    "inception_v1": (141, 7.0),
+    "inception_v2": (370, 11.2),
+    "resnet50": (175, 25.6),
+    "shufflenet": (170, 1.4),
+    "squeezenet": (65, 1.2),
+    "vgg19": (43, 143.7),
+    "zfnet512": (21, 87.3),
+}
+BUILTIN = {  # as published: 25.6, 108.9 with the position embeddings that 128 tokens do not read, 334, 124, 86.6
+    "resnet50": (121, 25.5, 42),
+    "bert-base-128": (323, 108.6, 25),
+    "bert-large-128": (635, 333.7, 25),
+    "gpt2-small": (232, 123.8, 19),
+    "vit-b16": (308, 86.6, 22),
+}
+
+
+@pytest.mark.parametrize("name", LIGHT)
+def test_the_light_models_of_the_wheel(name: str, light: Any) -> None:
+    graph = load_graph(str(light(name)))
+    assert (len(graph), round(graph.n_weight_bytes(Precision.FP32) / 4e6, 1)) == LIGHT[name]
+    assert graph.fixed_batch is None
+    assert graph.tensors[graph.layers[-1].outputs[0]].shape_at(4)[:2] == (4, 1000)
+
+
+@pytest.mark.parametrize("name", BUILTIN)
+def test_the_builtin_models(name: str) -> None:
+    graph = load_graph(name)
+    n_kinds = len({layer.kind for layer in graph.layers})
+    assert (len(graph), round(graph.n_weight_bytes(Precision.FP32) / 4e6, 1), n_kinds) == BUILTIN[name]
+    assert (graph.name, graph.fixed_batch) == (name, None)
+    assert all(graph.tensors[index].batch_axis == 0 for layer in graph.layers for index in layer.outputs)
+
+
+def test_the_builtin_models_are_small() -> None:
+    assert set(builtin_models()) == set(BUILTIN)
+    assert all(path.stat().st_size < 400_000 for path in builtin_models().values())
+
+
+def test_gpt2_ties_its_head_to_its_embedding() -> None:
+    graph = load_graph("gpt2-small")
+    assert [number for number, layer in enumerate(graph.layers) if layer.tied] == [0, len(graph) - 1]
+    assert {layer.tied for layer in load_graph("bert-base-128").layers} == {None}
+
+
+def test_an_unknown_name_lists_the_builtin_models() -> None:
+    with pytest.raises(UnreadableModel, match=r"got 'resnet51'; try bert-base-128, .*, vit-b16"):
+        load_graph("resnet51")
+
+
+def test_a_folder_is_no_model(tmp_path: Any) -> None:
+    with pytest.raises(UnreadableModel, match="built-in name or the path"):
+        load_graph(str(tmp_path))
+
+
+def test_a_file_is_named_after_itself(make: Any, save: Any) -> None:
+    path = save(make("Relu x > y", {"x": ["n", 4]}, "y"))
+    assert load_graph(path).name == "model"
+
+
+def test_loading_twice_gives_equal_graphs() -> None:
+    assert load_graph("vit-b16") == load_graph("vit-b16")
