@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
+from autoauto import __version__
 from autoauto.estimate import cost_table, memory_limit_bytes
 from autoauto.plan import optimal
 from autoauto.profile import ProfileCache, profile_model
@@ -17,10 +18,8 @@ from autoauto.records.layers import LayerGraph
 from autoauto.records.places import cache_dir
 from autoauto.records.plan import Plan, Stage
 from autoauto.records.profile import CompileOptions, ModelProfile, Target
-from autoauto.records.trial import Knobs, Outcome, SearchSpace
+from autoauto.records.trial import DEFAULT_PLANNING_PROPORTION, Knobs, Outcome, SearchSpace
 from autoauto.records.units import Precision, format_bytes
-
-DEFAULT_PLANNING_PROPORTION = 0.85  # the seed's memoryProportion (seed 001, "Minimal example")
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,15 +95,13 @@ class Flow:
     def evaluate(self, knobs: Knobs) -> Outcome:
         """Plan one configuration and measure it; not fitting is an outcome."""
         estimate: Plan | None = None
-        device_bytes = self.cluster.devices[0].memory_bytes
+        memory_bytes = int(self.cluster.devices[0].memory_bytes)
         try:
             estimate = self.predict(knobs)
             measured = self.measure(knobs, estimate)
         except DoesNotFit as failure:
-            limit = device_bytes if isinstance(failure, OutOfMemory) else int(device_bytes * self.planning_proportion)
-            return Outcome(knobs, estimate, None, 0.0, failure.excess_bytes, limit, str(failure))
-        speed = self.samples_per_s(knobs, measured)
-        return Outcome(knobs, estimate, measured, speed, 0, device_bytes, "")
+            return Outcome(knobs, estimate, None, 0.0, failure.excess_bytes, memory_bytes, str(failure))
+        return Outcome(knobs, estimate, measured, self.samples_per_s(knobs, measured), 0, memory_bytes, "")
 
     def samples_per_s(self, knobs: Knobs, plan: Plan) -> float:
         """Throughput of `plan` in the steady state."""
@@ -113,6 +110,7 @@ class Flow:
     def fingerprint(self) -> Mapping[str, str]:
         """What a study's trials depend on besides the knobs."""
         return {
+            "autoauto": __version__,
             "model": self.graph.name,
             "model_content": self.graph.content,
             "cluster": self.cluster.name,
@@ -134,7 +132,7 @@ class Flow:
             forward_cycles=compiled.forward_cycles,
             backward_cycles=compiled.backward_cycles,
             memory_bytes=compiled.memory_bytes,
-            limit_bytes=device.memory_bytes,
+            limit_bytes=int(device.memory_bytes),
         )
 
 

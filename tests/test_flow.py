@@ -52,7 +52,7 @@ def test_what_the_estimate_rules_out_is_not_measured(flow: Flow) -> None:
     outcome = flow.evaluate(Knobs(1, 0.6, 11))
     assert not outcome.fits
     assert outcome.estimate is None
-    assert outcome.limit_bytes == 85 * MIB
+    assert outcome.memory_bytes == 100 * MIB
     assert outcome.excess_bytes >= 3 * MIB
     with pytest.raises(Infeasible):
         flow.predict(Knobs(1, 0.6, 11))
@@ -68,7 +68,7 @@ def test_what_the_target_cannot_hold_is_out_of_memory(flow: Flow) -> None:
     assert failure.value.memory_bytes["state"] == 128 * MIB
     outcome = greedy.evaluate(knobs)
     assert (outcome.estimate, outcome.measured) == (plan, None)
-    assert (outcome.excess_bytes, outcome.limit_bytes) == (28 * MIB, 100 * MIB)
+    assert (outcome.excess_bytes, outcome.memory_bytes) == (28 * MIB, 100 * MIB)
 
 
 def test_a_space_with_more_devices_than_the_cluster_is_refused(flow: Flow) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from autoauto.records.errors import BadInput
+from autoauto.records.trial import DEFAULT_PLANNING_PROPORTION
 from autoauto.records.units import Precision
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 DEFAULT_MODEL = "resnet50"
 DEFAULT_CLUSTER = "bow-2000"
 DEFAULT_STORAGE = "sqlite:///studies/autoauto.db"
-DEFAULT_PLANNING_PROPORTION = 0.85  # the seed's memoryProportion (seed 001, "Minimal example")
+MOST_VALUES = 100_000  # that one knob may take
 
 
 def add_model(parser: argparse.ArgumentParser) -> None:
@@ -77,6 +78,13 @@ def add_knobs(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--batch-size", type=int, default=1, metavar="B", help="samples in a micro-batch; default 1")
 
 
+def add_configuration(parser: argparse.ArgumentParser) -> None:
+    """Take a model, where it runs, one configuration, and the choice between JSON and tables."""
+    add_model(parser)
+    add_knobs(parser)
+    add_json(parser)
+
+
 def add_json(parser: argparse.ArgumentParser) -> None:
     """Take the choice between JSON and tables."""
     parser.add_argument("--json", action="store_true", help="print one JSON object on stdout and nothing else")
@@ -93,6 +101,8 @@ def open_flow(args: argparse.Namespace) -> Flow:
     from autoauto.targets.ipu import IpuTarget
 
     cluster = read_cluster(args.cluster)
+    if cluster.target != args.target:
+        raise BadInput(f"the cluster must be for --target {args.target}, {cluster.name} is for {cluster.target!r}")
     return Flow(
         graph=load_graph(args.model),
         cluster=cluster.with_synthetic_data() if args.synthetic_data else cluster,
@@ -164,11 +174,14 @@ def integers(text: str) -> tuple[int, ...]:
     >>> integers("1,2,4"), integers("3:5")
     ((1, 2, 4), (3, 4, 5))
     """
+    first, colon, last = text.partition(":")
     try:
-        first, colon, last = text.partition(":")
-        return tuple(range(int(first), int(last) + 1)) if colon else tuple(int(item) for item in text.split(","))
+        values = range(int(first), int(last) + 1) if colon else [int(item) for item in text.split(",")]
     except ValueError:
-        raise BadInput(f"integers are written 1,2,4 or 1:128, got {text!r}") from None
+        raise argparse.ArgumentTypeError(f"integers are written 1,2,4 or 1:128, got {text!r}") from None
+    if not 0 < len(values) <= MOST_VALUES:
+        raise argparse.ArgumentTypeError(f"a knob takes 1 to {MOST_VALUES} values, got {len(values)} in {text!r}")
+    return tuple(values)
 
 
 def proportions(text: str) -> tuple[float, ...]:
@@ -180,7 +193,18 @@ def proportions(text: str) -> tuple[float, ...]:
     try:
         return tuple(float(item) for item in text.split(","))
     except ValueError:
-        raise BadInput(f"proportions are written 0.3,0.6,1.0, got {text!r}") from None
+        raise argparse.ArgumentTypeError(f"proportions are written 0.3,0.6,1.0, got {text!r}") from None
+
+
+def positive(text: str) -> int:
+    """Read an integer from 1.
+
+    >>> positive("3")
+    3
+    """
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"must be a whole number from 1, got {text!r}")
+    return int(text)
 
 
 def add_storage(parser: argparse.ArgumentParser) -> None:

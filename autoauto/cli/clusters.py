@@ -1,22 +1,32 @@
-"""List the built-in clusters."""
+"""List the built-in clusters, or write one as the seed's IPUClusterInfo."""
 
 from __future__ import annotations
 
 import argparse
 from dataclasses import asdict
 
-from autoauto.cli.arguments import add_json, print_json
+from autoauto.cli.arguments import add_json, print_json, read_cluster
 
-EXAMPLE = "clusters --json"
+EXAMPLE = "clusters --upstream seed-2-ipu > cluster.json"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Take the choice between JSON and a table."""
+    """Take the choice between JSON, a table, and one cluster in the seed's form."""
+    parser.add_argument(
+        "--upstream",
+        metavar="NAME|FILE",
+        help="print this cluster as the seed's IPUClusterInfo, for `plan --cluster-info`",
+    )
     add_json(parser)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print devices and links of every built-in cluster."""
+    """Print devices and links of every built-in cluster, or one cluster in the seed's form."""
+    if args.upstream:
+        from autoauto.profile.upstream import cluster_to_upstream
+
+        print_json(cluster_to_upstream(read_cluster(args.upstream)))
+        return 0
     from autoauto.targets.clusters import builtin_clusters, load_cluster
 
     found = [load_cluster(name) for name in builtin_clusters()]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from autoauto.cli.arguments import add_json, add_knobs, add_model, open_flow, print_json, read_knobs
+from autoauto.cli.arguments import add_configuration, open_flow, print_json, read_knobs
 from autoauto.cli.output import show_infeasible
 from autoauto.records.errors import DoesNotFit
 
@@ -13,9 +13,7 @@ EXAMPLE = "compare resnet50 --n-ipu 2 --batch-size 16"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Take a model, a cluster and one configuration."""
-    add_model(parser)
-    add_knobs(parser)
-    add_json(parser)
+    add_configuration(parser)
 
 
 def run(args: argparse.Namespace) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from autoauto.cli.arguments import add_json, add_knobs, add_model, open_flow, read_knobs
+from autoauto.cli.arguments import add_configuration, open_flow, read_knobs
 from autoauto.cli.output import show_plan
 
 EXAMPLE = "measure bert-base-128 --n-ipu 2 --batch-size 8"
@@ -12,9 +12,7 @@ EXAMPLE = "measure bert-base-128 --n-ipu 2 --batch-size 8"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Take a model, a cluster and one configuration."""
-    add_model(parser)
-    add_knobs(parser)
-    add_json(parser)
+    add_configuration(parser)
 
 
 def run(args: argparse.Namespace) -> int:

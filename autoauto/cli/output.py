@@ -14,7 +14,7 @@ from autoauto.records.errors import DoesNotFit
 if TYPE_CHECKING:
     from autoauto.flow import Flow
     from autoauto.records.plan import Plan
-    from autoauto.records.trial import Knobs
+    from autoauto.records.trial import Counts, Knobs
     from autoauto.search import BestTrial, SearchResult
 
 
@@ -61,8 +61,7 @@ def describe_result(result: SearchResult, storage: str) -> dict[str, Any]:
     """What came of a search as plain values."""
     return {
         "best": result.best and describe_best(result.best),
-        "n_configurations": result.n_configurations,
-        "n_measured": result.n_measured,
+        **result.counts._asdict(),
         "study_name": result.study_name,
         "storage": storage,
         "cells": [asdict(cell) for cell in result.cells],
@@ -80,24 +79,13 @@ def describe_best(best: BestTrial) -> dict[str, Any]:
     }
 
 
-def show_best(
-    best: BestTrial, n_measured: int, n_configurations: int | None = None, names: Sequence[str] | None = None
-) -> None:
-    """Print the best configuration and its stages; what a study alone does not tell may be left out."""
+def show_best(best: BestTrial, counts: Counts, names: Sequence[str] | None = None) -> None:
+    """Print the best configuration and its stages, with the layers' names where they are known."""
     from rich.console import Console
 
     from autoauto.report import MEASURED, best_table, stages_table
 
     console = Console()
-    console.print(
-        best_table(
-            best.knobs,
-            best.measured,
-            best.samples_per_s,
-            best.estimate,
-            n_measured=n_measured,
-            n_configurations=n_configurations,
-        )
-    )
+    console.print(best_table(best.knobs, best.measured, best.samples_per_s, best.estimate, counts))
     console.print()
     console.print(stages_table(best.measured, names, MEASURED))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from autoauto.cli.arguments import add_json, add_knobs, add_model, open_flow, read_knobs
+from autoauto.cli.arguments import add_configuration, open_flow, read_knobs
 from autoauto.cli.output import show_plan
 
 EXAMPLE = "predict resnet50 --cluster c600 --n-ipu 1 --batch-size 16 --precision fp16 --json"
@@ -12,9 +12,7 @@ EXAMPLE = "predict resnet50 --cluster c600 --n-ipu 1 --batch-size 16 --precision
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Take a model, a cluster and one configuration."""
-    add_model(parser)
-    add_knobs(parser)
-    add_json(parser)
+    add_configuration(parser)
 
 
 def run(args: argparse.Namespace) -> int:

@@ -9,7 +9,7 @@ from autoauto.cli.output import describe_best, show_best
 from autoauto.records.errors import Infeasible
 from autoauto.records.trial import Objective
 
-EXAMPLE = "report resnet50-bow-2000-throughput"
+EXAMPLE = "report first"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -27,7 +27,7 @@ def run(args: argparse.Namespace) -> int:
     from rich.console import Console
 
     from autoauto.report import trials_table
-    from autoauto.search import best_trial, trial_table
+    from autoauto.search import best_trial, count_trials, trial_table
 
     study = load(args)
     best = best_trial(study)
@@ -36,7 +36,6 @@ def run(args: argparse.Namespace) -> int:
     if best is None:
         raise Infeasible(f"no finished trial of {study.study_name} fits; `autoauto trials` shows why", 0)
     if not args.json:
-        trials = trial_table(study)
-        show_best(best, int(trials["state"].isin(["COMPLETE", "PRUNED"]).sum()))
-        Console().print(trials_table(trials, 5, Objective(study.user_attrs["objective"])))
+        show_best(best, count_trials(study))
+        Console().print(trials_table(trial_table(study), 5, Objective(study.user_attrs["objective"])))
     return 0

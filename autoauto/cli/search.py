@@ -91,7 +91,7 @@ def _progress(now: SearchProgress) -> tuple[int, int, str]:
 
 def _show(args: argparse.Namespace, result: SearchResult, flow: Flow) -> None:
     if result.best is not None:
-        show_best(result.best, result.n_measured, result.n_configurations, flow.names)
+        show_best(result.best, result.counts, flow.names)
     print(f"study {result.study_name} in {args.storage}")
 
 

@@ -5,20 +5,12 @@ from __future__ import annotations
 from rich.table import Table
 
 from autoauto.records.plan import Plan
-from autoauto.records.trial import Knobs
+from autoauto.records.trial import Counts, Knobs
 from autoauto.report.compare import difference_percent
 from autoauto.report.style import ESTIMATED, MEASURED, format_difference, plain_table
 
 
-def best_table(
-    knobs: Knobs,
-    measured: Plan,
-    samples_per_s: float,
-    estimated: Plan | None,
-    *,
-    n_measured: int,
-    n_configurations: int | None = None,
-) -> Table:
+def best_table(knobs: Knobs, measured: Plan, samples_per_s: float, estimated: Plan | None, counts: Counts) -> Table:
     """One row a fact of a configuration; numbers say where they come from.
 
     Args:
@@ -26,8 +18,7 @@ def best_table(
         measured: its stages compiled whole.
         samples_per_s: its measured throughput.
         estimated: the same stages as estimated before; None when there was no estimate.
-        n_measured: configurations that were measured.
-        n_configurations: configurations that there are; None when that is not known.
+        counts: how far the search went.
     """
     table = plain_table("Best configuration", ["", "", ""])
     table.show_header = False
@@ -41,6 +32,7 @@ def best_table(
         difference = format_difference(difference_percent(guess, samples_per_s))
         table.add_row("", f"{guess:,.1f} samples/s", f"{ESTIMATED}, {difference}")
     table.add_row("period", f"{measured.cost_cycles:,} cycles", MEASURED)
-    of_all = "" if n_configurations is None else f" of {n_configurations:,}"
-    table.add_row("measured", f"{n_measured:,}{of_all} configurations")
+    of_all = "" if counts.n_configurations is None else f" of {counts.n_configurations:,}"
+    table.add_row("tried", f"{counts.n_tried:,}{of_all} configurations")
+    table.add_row("measured", f"{counts.n_measured:,} of those tried", "the estimate ruled out the others")
     return table

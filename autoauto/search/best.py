@@ -9,9 +9,9 @@ from optuna import Study
 from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, TrialState
 
-from autoauto.records.plan import Plan, Stage
-from autoauto.records.trial import Knobs
-from autoauto.search.trials import finished_trials, plan_of
+from autoauto.records.plan import Plan
+from autoauto.records.trial import Counts, Knobs
+from autoauto.search.trials import finished_trials, plan_of, was_measured
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,20 +34,16 @@ class BestTrial:
     measured: Plan
     estimate: Plan | None
 
-    @property
-    def partition(self) -> tuple[int, ...]:
-        """The boundaries of the stages."""
-        return self.measured.partition
-
-    @property
-    def stages(self) -> tuple[Stage, ...]:
-        """The measured stages."""
-        return self.measured.stages
-
 
 def best_trial(study: Study) -> BestTrial | None:
     """The best measured trial of a study, the oldest of equals; None when nothing fitted or nothing was measured."""
     return best_of(finished_trials(study), study.direction)
+
+
+def count_trials(study: Study) -> Counts:
+    """How many configurations of a study have a finished trial, and how many of them were measured."""
+    trials = finished_trials(study).values()
+    return Counts(len(trials), sum(map(was_measured, trials)))
 
 
 def best_of(trials: Mapping[Knobs, FrozenTrial], direction: StudyDirection) -> BestTrial | None:

@@ -9,11 +9,11 @@ from itertools import product
 from optuna import Study
 from optuna.trial import FrozenTrial, TrialState
 
-from autoauto.records.trial import Knobs, Objective, Outcome, SearchSpace
+from autoauto.records.trial import Counts, Knobs, Objective, Outcome, SearchSpace
 from autoauto.search.best import BestTrial, best_of
 from autoauto.search.bisect import largest_feasible, max_tries
 from autoauto.search.interrupts import Interrupts
-from autoauto.search.trials import ask, finished_trials, tell_failure, tell_outcome
+from autoauto.search.trials import ask, finished_trials, tell_failure, tell_outcome, was_measured
 
 Evaluate = Callable[[Knobs], Outcome]
 
@@ -24,14 +24,12 @@ class SearchProgress:
 
     Attributes:
         done, total: tries decided and the most there can be; a cell that needs fewer jumps ahead.
-        n_measured: configurations with a finished trial.
         knobs: the configuration that is tried next; None at the end.
         best: the best so far.
     """
 
     done: int
     total: int
-    n_measured: int
     knobs: Knobs | None
     best: BestTrial | None
 
@@ -58,15 +56,13 @@ class SearchResult:
 
     Attributes:
         best: the best measured configuration of the space; None when none fits.
-        n_configurations: how many the space holds.
-        n_measured: how many of them have a finished trial in the study, of this run or an earlier one.
+        counts: configurations of the space, and those with a finished trial of this run or an earlier one.
         study_name: the study that holds the trials.
         cells: in the order of the search.
     """
 
     best: BestTrial | None
-    n_configurations: int
-    n_measured: int
+    counts: Counts
     study_name: str
     cells: tuple[Cell, ...]
 
@@ -103,7 +99,7 @@ def run_search(
     def report(n_tried: int, knobs: Knobs | None) -> None:
         if progress is not None:
             done, total = len(cells) * most_tries + n_tried, len(grid) * most_tries
-            progress(SearchProgress(done, total, len(trials), knobs, best_of(trials, study.direction)))
+            progress(SearchProgress(done, total, knobs, best_of(trials, study.direction)))
 
     with Interrupts() as interrupts:
         heard_evaluate = interrupts.heard()(evaluate)  # `evaluate`, every call of it inside `heard()`
@@ -118,7 +114,8 @@ def run_search(
             cells.append(_search_cell(n_ipu, memory_proportion, space.batch_size, trial_of))
         report(0, None)
     best = best_of(trials, study.direction)
-    return SearchResult(best, space.n_configurations, len(trials), study.study_name, tuple(cells))
+    counts = Counts(len(trials), sum(map(was_measured, trials.values())), space.n_configurations)
+    return SearchResult(best, counts, study.study_name, tuple(cells))
 
 
 def _search_cell(

@@ -74,18 +74,6 @@ def load_study(storage: str, study_name: str) -> optuna.Study:
     return study
 
 
-def study_names(storage: str) -> list[str]:
-    """The names of all studies in the database at the URL `storage`, sorted.
-
-    Raises:
-        BadInput: there is no such database.
-        MissingExtra: the database's driver is not installed.
-    """
-    backend = existing_storage(storage)
-    with storage_errors():
-        return sorted(optuna.get_all_study_names(backend))
-
-
 def _identify(study: optuna.Study, fingerprint: Mapping[str, str]) -> None:
     """Refuse another fingerprint; a study without trials may lack fields (new, or killed before it had them all)."""
     known = study.user_attrs

@@ -88,6 +88,11 @@ def finished_trials(study: Study, space: SearchSpace | None = None) -> dict[Knob
     return {knobs: trial for knobs, trial in found.items() if space is None or _holds(space, knobs)}
 
 
+def was_measured(trial: FrozenTrial) -> bool:
+    """Whether there was a plan to measure; where the estimate rules all plans out, nothing is compiled whole."""
+    return "partition" in trial.user_attrs
+
+
 def plan_of(stages: Sequence[Mapping[str, Any]]) -> Plan:
     """The plan that a trial's `stages` or `estimated_stages` describe."""
     rows = [{name: stage[name] for name in _STAGE_FIELDS} for stage in stages]
@@ -135,13 +140,13 @@ def _describe(plan: Plan) -> list[dict[str, Any]]:
 
 
 def _set_constraint(trial: Trial, outcome: Outcome) -> None:
-    """Write `excess_bytes / limit_bytes`: above 0 is infeasible; 1.0 when something else than memory is the reason.
+    """Write `excess_bytes / memory_bytes`: above 0 is infeasible; 1.0 when something else than memory is the reason.
 
     The dashboard (0.21) reads a list under the system attribute "constraints", as samplers with a `constraints_func`
     write it, and ignores what `trial.set_constraint` of Optuna 5 writes; Optuna reads both. The public way to that
     list is the storage's own setter, which asks for the trial's id.
     """
-    value = outcome.excess_bytes / outcome.limit_bytes if outcome.fits or outcome.excess_bytes else 1.0
+    value = outcome.excess_bytes / outcome.memory_bytes if outcome.fits or outcome.excess_bytes else 1.0
     storage = trial.storage
     study_id = storage.get_study_id_from_name(trial.study.study_name)
     trial_id = storage.get_trial_id_from_study_id_trial_number(study_id, trial.number)

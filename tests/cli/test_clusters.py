@@ -11,3 +11,15 @@ def test_the_built_in_clusters(door: Callable[..., Any]) -> None:
 
 def test_people_get_a_table(door: Callable[..., Any]) -> None:
     assert "bow-pod16" in door("clusters").out
+
+
+def test_a_cluster_in_the_seeds_form_is_the_seeds_own_example(door: Callable[..., Any]) -> None:
+    printed = json.loads(door("clusters", "--upstream", "seed-2-ipu").out)
+    assert printed == {
+        "clock": 1850000000,
+        "memory": 894,
+        "connection": [
+            {"recvGBps": 7, "recvIdleCycle": 50000, "sendGBps": 70, "sendIdleCycle": 3000},
+            {"recvGBps": 70, "recvIdleCycle": 3000, "sendGBps": 7, "sendIdleCycle": 50000},
+        ],
+    }

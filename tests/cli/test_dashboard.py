@@ -41,7 +41,17 @@ def test_without_the_extra_its_name_is_told(door: Door, monkeypatch: pytest.Monk
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     code, _, err = door("dashboard", "nope")
     assert code == 2
-    assert "autoauto[dashboard]" in err
+    assert '"dashboard"' in err
+
+
+def test_a_port_that_cannot_be_had_is_one_line(door: Door) -> None:
+    door("search", "resnet50", "--n-ipu", "1", "--batch-size", "1", "--study-name", "small")
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        for port in (taken.getsockname()[1], 99999, 0, -1):
+            code, out, err = door("dashboard", "small", f"--port={port}")
+            assert (code, out, err.count("\n")) == (2, "", 1)
 
 
 @pytest.mark.slow
@@ -58,7 +68,7 @@ def test_the_dashboard_shows_the_study(door: Door, tmp_path: Path) -> None:
     finally:
         server.terminate()
         server.wait(timeout=30)
-    assert len(detail["trials"]) == found["n_measured"]
+    assert len(detail["trials"]) == found["n_tried"]
     states = {trial["state"]: trial["constraints"] for trial in detail["trials"]}
     assert states["Complete"] == [0.0]
     assert states["Pruned"][0] > 0

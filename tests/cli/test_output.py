@@ -7,7 +7,7 @@ from autoauto.cli.output import describe_best, describe_result, show_infeasible
 from autoauto.records.errors import OutOfMemory
 from autoauto.records.layers import LayerRange
 from autoauto.records.plan import Plan, Stage
-from autoauto.records.trial import Knobs
+from autoauto.records.trial import Counts, Knobs
 from autoauto.search import BestTrial, Cell, SearchResult
 
 STAGE = Stage(LayerRange(0, 3), 0, 90, 0, 4, 6, {"parameter": 70}, 100)
@@ -42,11 +42,12 @@ def test_the_best_is_told_with_its_knobs_and_costs() -> None:
 
 
 def test_a_search_without_a_best_says_why_cell_by_cell() -> None:
-    result = SearchResult(None, 4, 2, "s", (Cell(1, 0.6, None, "too large"),))
+    result = SearchResult(None, Counts(2, 1, 4), "s", (Cell(1, 0.6, None, "too large"),))
     assert describe_result(result, "sqlite:///x.db") == {
         "best": None,
         "n_configurations": 4,
-        "n_measured": 2,
+        "n_tried": 2,
+        "n_measured": 1,
         "study_name": "s",
         "storage": "sqlite:///x.db",
         "cells": [{"n_ipu": 1, "memory_proportion": 0.6, "batch_size": None, "reason": "too large"}],

@@ -37,7 +37,7 @@ def examples(readme: str) -> Iterator[Example]:
 
 
 def stripped(text: str) -> str:
-    return "".join(f"{line.rstrip()}\n" for line in text.strip("\n").splitlines())
+    return "\n".join(line.rstrip() for line in text.splitlines()).strip("\n") + "\n"
 
 
 def write_command(folder: Path, name: str, *argv: str) -> None:

@@ -47,8 +47,8 @@ def test_every_cell_finds_its_boundary(storage: str, fake: Fake) -> None:
         Cell(2, 0.3, 127, ""),
         Cell(2, 1.0, 72, ""),
     )
-    assert result.n_configurations == 4 * 127
-    assert result.n_measured == len(fake.calls) == len(set(fake.calls)) == 4 * 7
+    assert result.counts.n_configurations == 4 * 127
+    assert result.counts.n_tried == len(fake.calls) == len(set(fake.calls)) == 4 * 7
     assert result.study_name == "bow"
     grid = [(n, p) for n in (1, 2) for p in (0.3, 1.0)]
     assert [(k.n_ipu, k.memory_proportion) for k in fake.calls] == [cell for cell in grid for _ in range(7)]
@@ -84,7 +84,7 @@ def test_few_or_no_candidates_fit(
 ) -> None:
     result = search(storage, fake, SearchSpace((1,), (1.0,), batch_size))
     assert result.cells == (cell,)
-    assert result.n_measured == n_measured
+    assert result.counts.n_tried == n_measured
     assert (result.best is None) == (cell.batch_size is None)
 
 
@@ -110,7 +110,7 @@ def test_a_changed_space_goes_on_with_what_is_known(storage: str, fake: Fake) ->
     )
     first = search(storage, fake, narrow)
     second = search(storage, fake, wide)
-    assert len(fake.calls) == len(set(fake.calls)) == second.n_measured == 4 * 7
+    assert len(fake.calls) == len(set(fake.calls)) == second.counts.n_tried == 4 * 7
     assert second.cells[1] == first.cells[0]
     assert second.best is not None
     assert second.best.knobs.n_ipu == 4
@@ -126,8 +126,8 @@ def test_progress_counts_up_to_its_total(storage: str, fake: Fake) -> None:
     assert [step.knobs for step in tries] == fake.calls
     assert {step.total for step in seen} == {4 * 8}
     assert [step.done for step in seen] == sorted({step.done for step in seen})
-    assert (seen[0].done, seen[0].n_measured, seen[0].best) == (0, 0, None)
-    assert (end.done, end.n_measured, end.knobs, end.best) == (32, result.n_measured, None, result.best)
+    assert (seen[0].done, seen[0].best) == (0, None)
+    assert (end.done, end.knobs, end.best) == (32, None, result.best)
 
 
 @dataclass
@@ -156,7 +156,7 @@ def test_a_crash_is_a_failed_trial_and_propagates_with_its_traceback(storage: st
     assert len(finished) == 3
     assert failed.state is TrialState.FAIL
     assert failed.user_attrs == {"reason": "ZeroDivisionError: in the evaluation", "exc_type": "ZeroDivisionError"}
-    assert search(storage, fake).n_measured == 28
+    assert search(storage, fake).counts.n_tried == 28
     assert len(states(storage)) == 29
 
 
@@ -171,7 +171,7 @@ def test_an_interrupt_fails_the_running_trial_only(storage: str, fake: Fake, num
     assert all(trial.state in (TrialState.COMPLETE, TrialState.PRUNED) for trial in finished)
     assert (failed.state, failed.user_attrs) == (TrialState.FAIL, {"reason": "interrupted"})
     result = search(storage, fake)
-    assert len(fake.calls) == len(set(fake.calls)) == result.n_measured == 28
+    assert len(fake.calls) == len(set(fake.calls)) == result.counts.n_tried == 28
 
 
 def start_child(storage: str, sleep_s: float) -> subprocess.Popen[str]:
@@ -211,14 +211,14 @@ def test_a_stopped_process_loses_no_finished_trial(
         known = finished
     fake.calls.clear()
     result = search(storage, fake, child_space)
-    assert len(fake.calls) == whole.n_measured - len(known)
-    assert (result.cells, result.n_measured) == (whole.cells, whole.n_measured)
+    assert len(fake.calls) == whole.counts.n_tried - len(known)
+    assert (result.cells, result.counts.n_tried) == (whole.cells, whole.counts.n_tried)
     assert result.best is not None
     assert whole.best is not None
-    assert (result.best.knobs, result.best.value, result.best.stages) == (
+    assert (result.best.knobs, result.best.value, result.best.measured) == (
         whole.best.knobs,
         whole.best.value,
-        whole.best.stages,
+        whole.best.measured,
     )
     assert {
         trial.user_attrs["reason"] for trial in load_study(storage, "bow").get_trials(states=(TrialState.FAIL,))

@@ -17,7 +17,7 @@ from autoauto.records.errors import BadInput, MissingExtra
 from autoauto.records.trial import Knobs, Objective, SearchSpace
 from autoauto.search.run import run_search
 from autoauto.search.storage import open_storage
-from autoauto.search.study import load_study, open_study, study_names
+from autoauto.search.study import load_study, open_study
 from autoauto.search.table import trial_table
 from autoauto.search.trials import ask
 
@@ -91,7 +91,6 @@ def test_optunas_verbosity_is_put_back(storage: str) -> None:
 def test_an_unknown_study_names_those_there_are(storage: str) -> None:
     for name in ("wow", "bow"):
         open_study(storage, name, Objective.THROUGHPUT, FINGERPRINT)
-    assert study_names(storage) == ["bow", "wow"]
     with pytest.raises(BadInput, match=r"^there is no study 'bowl' in this database; the studies are: bow, wow$"):
         load_study(storage, "bowl")
 
@@ -99,8 +98,6 @@ def test_an_unknown_study_names_those_there_are(storage: str) -> None:
 def test_loading_makes_nothing(storage: str, tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="there is no database"):
         load_study(storage, "bow")
-    with pytest.raises(BadInput, match="there is no database"):
-        study_names(storage)
     assert list(tmp_path.iterdir()) == []
 
 
