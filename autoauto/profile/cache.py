@@ -4,53 +4,64 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Iterable, Mapping
-from contextlib import closing
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import closing, contextmanager
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
+from autoauto.profile.field import Field
+from autoauto.profile.store import layer_profile
 from autoauto.records.errors import BadInput
+from autoauto.records.profile import LayerProfile
 
 
 @dataclass(frozen=True, slots=True)
 class ProfileCache:
-    """A table of digest -> JSON in one SQLite file, safe for several processes at once.
+    """A table of digest -> layer profile in one SQLite file, safe for several processes at once.
 
     A digest covers everything that the entry depends on, so an entry is never stale and never overwritten with
-    something else; deleting the file costs time, not correctness.
+    something else; deleting the file costs time, not correctness. A file that cannot be written still serves reads.
     """
 
     path: Path
 
-    def read(self, digests: Iterable[str]) -> dict[str, dict[str, Any]]:
-        """The entries there are among `digests`."""
-        wanted = list(digests)
-        with closing(self._connect()) as db, db:
+    def read(self, digests: Iterable[str]) -> dict[str, LayerProfile]:
+        """The entries there are among `digests`.
+
+        Raises:
+            BadInput: the file is broken, or no cache.
+        """
+        with self._database() as db:
+            if not db.execute("SELECT 1 FROM sqlite_master WHERE name = 'entries'").fetchone():
+                return {}
             rows = db.execute(
                 "SELECT digest, entry FROM entries WHERE digest IN (SELECT value FROM json_each(?))",
-                (json.dumps(wanted),),
-            ).fetchall()
-        return {digest: json.loads(entry) for digest, entry in rows}
+                (json.dumps(list(digests)),),
+            )
+            return {digest: layer_profile(Field(json.loads(entry), "entry")) for digest, entry in rows}
 
-    def write(self, entries: Mapping[str, Mapping[str, Any]]) -> None:
-        """Keep `entries`, in one transaction."""
-        with closing(self._connect()) as db, db:
+    def write(self, entries: Mapping[str, LayerProfile]) -> None:
+        """Keep `entries`, in one transaction.
+
+        Raises:
+            BadInput: the file is broken, no cache, or cannot be written.
+        """
+        with self._database() as db:
+            db.execute("CREATE TABLE IF NOT EXISTS entries (digest TEXT PRIMARY KEY, entry TEXT NOT NULL)")
             db.executemany(
                 "INSERT OR IGNORE INTO entries (digest, entry) VALUES (?, ?)",
-                [(digest, json.dumps(entry)) for digest, entry in entries.items()],
+                [(digest, json.dumps(asdict(entry))) for digest, entry in entries.items()],
             )
 
-    def _connect(self) -> sqlite3.Connection:
+    @contextmanager
+    def _database(self) -> Iterator[sqlite3.Connection]:
+        """The open file; whatever is wrong with it becomes one line that says what to do."""
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            db = sqlite3.connect(self.path, timeout=60)
-            db.execute("PRAGMA journal_mode = WAL")
-            db.execute("PRAGMA synchronous = NORMAL")
-            db.execute("CREATE TABLE IF NOT EXISTS entries (digest TEXT PRIMARY KEY, entry TEXT NOT NULL)")
-        except (OSError, sqlite3.Error) as error:
+            with closing(sqlite3.connect(self.path, timeout=60)) as db, db:
+                yield db
+        except (OSError, sqlite3.Error, ValueError) as error:
             raise BadInput(
-                f"the profile cache must be a writable SQLite file, got {self.path} ({error}); "
-                "try another folder in AUTOAUTO_CACHE_DIR"
+                f"the profile cache must be a whole, writable SQLite file, got {self.path} ({error}); "
+                "delete it, or set AUTOAUTO_CACHE_DIR to another folder"
             ) from error
-        return db

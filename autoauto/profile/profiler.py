@@ -6,7 +6,6 @@ import hashlib
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any
 
 from autoauto.profile.cache import ProfileCache
 from autoauto.profile.carry import carried
@@ -49,18 +48,15 @@ def profile_model(
     liveness = carried(graph, options.batch_size, options.precision)
     readers = Counter(index for layer in graph.layers for index in layer.weights)
     layers = tuple(
-        LayerProfile(
-            forward_cycles=entry["forward_cycles"],
-            backward_cycles=entry["backward_cycles"],
-            shared=entry["shared"] | _shared_weights(graph, layer, readers, options),
-            exclusive=_exclusive(graph, layer, readers, options, entry["exclusive"]),
-            temporary_bytes=entry["temporary_bytes"],
+        replace(
+            alone,
+            shared={**alone.shared, **_shared_weights(graph, layer, readers, options)},
+            exclusive=_exclusive(graph, layer, readers, options, alone.exclusive),
             carried_bytes=int(carried_bytes),
             input_bytes=int(input_bytes),
             output_bytes=int(output_bytes),
-            activation_bytes=0,
         )
-        for layer, entry, carried_bytes, input_bytes, output_bytes in zip(
+        for layer, alone, carried_bytes, input_bytes, output_bytes in zip(
             graph.layers, (compiled[layer.kind] for layer in graph.layers), *liveness, strict=True
         )
     )
@@ -114,8 +110,8 @@ def _compile_kinds(
     options: CompileOptions,
     cache: ProfileCache,
     progress: Progress | None,
-) -> dict[str, dict[str, Any]]:
-    """Cache entries by kind, compiling what the cache does not have."""
+) -> dict[str, LayerProfile]:
+    """A layer of every kind alone, compiling what the cache does not have."""
     first: dict[str, int] = {}
     for index, layer in enumerate(graph.layers):
         first.setdefault(layer.kind, index)
@@ -126,8 +122,7 @@ def _compile_kinds(
     for kind in missing:
         if progress is not None:
             progress(len(compiled), len(first))
-        alone = target.compile(isolate(graph, first[kind]), LayerRange(0, 1), device, options)
-        compiled[kind] = _entry(alone, kind)
+        compiled[kind] = _alone(target.compile(isolate(graph, first[kind]), LayerRange(0, 1), device, options), kind)
     if missing:
         cache.write({digests[kind]: compiled[kind] for kind in missing})
     if progress is not None:
@@ -140,18 +135,22 @@ def _digest(target: Target, device: Device, options: CompileOptions, kind: str) 
     return hashlib.sha256(content.encode()).hexdigest()
 
 
-def _entry(compiled: CompiledRange, kind: str) -> dict[str, Any]:
-    """What the cache keeps of a compiled layer; code is keyed by the layer's kind, the program's own floor is not."""
+def _alone(compiled: CompiledRange, kind: str) -> LayerProfile:
+    """A compiled layer with nothing around it; code is keyed by the layer's kind, the program's own floor is not."""
     shared: Counter[str] = Counter()
     for key, n_bytes in compiled.shared.items():
         shared[key if is_program_wide(key) else f"{category(key)}_{kind}"] += n_bytes
-    return {
-        "forward_cycles": compiled.forward_cycles,
-        "backward_cycles": compiled.backward_cycles,
-        "shared": dict(shared),
-        "exclusive": dict(compiled.exclusive),
-        "temporary_bytes": compiled.temporary_bytes,
-    }
+    return LayerProfile(
+        forward_cycles=compiled.forward_cycles,
+        backward_cycles=compiled.backward_cycles,
+        shared=dict(shared),
+        exclusive=dict(compiled.exclusive),
+        temporary_bytes=compiled.temporary_bytes,
+        carried_bytes=0,
+        input_bytes=0,
+        output_bytes=0,
+        activation_bytes=0,
+    )
 
 
 def _shared_weights(

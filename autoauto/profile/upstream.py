@@ -5,35 +5,31 @@ A profile that was taken on real IPUs with Auto Pipeline can be planned here, an
 
 from __future__ import annotations
 
-import json
 from collections import Counter
-from dataclasses import dataclass
 from math import isinf
 from pathlib import Path
 from typing import Any
 
-from autoauto.profile.store import load_profile
+from autoauto.profile.field import Field
+from autoauto.profile.store import load_profile, read_json
 from autoauto.records.errors import BadInput
 from autoauto.records.hardware import Cluster, Device, Link
 from autoauto.records.profile import LayerProfile, ModelProfile
 from autoauto.records.units import MIB, bytes_per_s, gbps
 
+__all__ = [
+    "cluster_from_upstream",
+    "cluster_to_upstream",
+    "model_profile_from_upstream",
+    "model_profile_to_upstream",
+    "planning_proportion_from_upstream",
+    "planning_proportion_to_upstream",
+    "read_json",
+    "read_profile",
+]
+
 MK2_TILES = 1472  # the seed does not say which IPU it describes; its 894 MB are a Mk2's (IPU.md section 1.1)
 MK2_TILE_MEMORY_BYTES = 638_976
-
-
-def read_json(path: Path) -> Any:
-    """Read a JSON file.
-
-    Raises:
-        BadInput: no such file, or not JSON.
-    """
-    try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise BadInput(f"a JSON file must be readable, {path}: {error.strerror}; check the path") from error
-    except (ValueError, RecursionError) as error:
-        raise BadInput(f"a file must hold JSON, {path}: {error}; mend that place") from error
 
 
 def read_profile(path: Path) -> ModelProfile:
@@ -56,7 +52,7 @@ def model_profile_from_upstream(info: object) -> ModelProfile:
     Raises:
         BadInput: a field is missing, of the wrong length or not a number from 0; the message names it.
     """
-    root = _Field(info, "ModelInfo")
+    root = Field(info, "ModelInfo")
     names = [str(entry.value) for entry in root["layerName"].entries()]
     kinds = [str(entry.value) for entry in root.get("layerType", names).entries()]
     layers = root["layerInfo"].entries()
@@ -90,8 +86,8 @@ def cluster_from_upstream(info: object) -> Cluster:
     Raises:
         BadInput: a field is missing or not a positive number; the message names it.
     """
-    root = _Field(info, "IPUClusterInfo")
-    memory_bytes = int(root["memory"].positive() * MIB)
+    root = Field(info, "IPUClusterInfo")
+    memory_bytes = _plain(root["memory"].positive() * MIB)  # not rounded: the seed rounds after its proportion
     device = Device("ipu", root["clock"].positive(), memory_bytes, MK2_TILES, MK2_TILE_MEMORY_BYTES)
     ends = root["connection"].entries()
     if not ends:
@@ -138,7 +134,7 @@ def planning_proportion_from_upstream(configuration: object) -> float:
     Raises:
         BadInput: it is missing or not a positive number.
     """
-    return _Field(configuration, "AutoPipelineConfiguration")["memoryProportion"].positive()
+    return Field(configuration, "AutoPipelineConfiguration")["memoryProportion"].positive()
 
 
 def planning_proportion_to_upstream(planning_proportion: float) -> dict[str, Any]:
@@ -150,61 +146,7 @@ def planning_proportion_to_upstream(planning_proportion: float) -> dict[str, Any
     return {"memoryProportion": planning_proportion, "usePoplarEstimation": True}
 
 
-@dataclass(frozen=True, slots=True)
-class _Field:
-    """A value inside a JSON document and where it stands, so that a complaint can name the place."""
-
-    value: Any
-    where: str
-
-    def __getitem__(self, key: str) -> _Field:
-        if not isinstance(self.value, dict) or key not in self.value:
-            raise BadInput(f"{self.where} must be an object with a field {key}, got {self._brief()}; add the field")
-        return _Field(self.value[key], f"{self.where}.{key}")
-
-    def get(self, key: str, default: object) -> _Field:
-        """The field `key`, or `default` where it is missing."""
-        missing = isinstance(self.value, dict) and key not in self.value
-        return _Field(default, f"{self.where}.{key}") if missing else self[key]
-
-    def entries(self) -> list[_Field]:
-        """The entries of a list."""
-        if not isinstance(self.value, list):
-            raise BadInput(f"{self.where} must be a list, got {self._brief()}")
-        return [_Field(entry, f"{self.where}[{index}]") for index, entry in enumerate(self.value)]
-
-    def whole_by_name(self) -> dict[str, int]:
-        """An object whose fields are whole numbers."""
-        if not isinstance(self.value, dict):
-            raise BadInput(f"{self.where} must be an object of names and bytes, got {self._brief()}")
-        return {name: self[name].whole() for name in self.value}
-
-    def whole(self) -> int:
-        """A whole number of cycles or bytes."""
-        if not self._is_number() or self.value != int(self.value):
-            raise BadInput(f"{self.where} must be a whole number from 0 to 2**53, got {self._brief()}")
-        return int(self.value)
-
-    def positive(self) -> float:
-        """A number above 0."""
-        if not self._is_number() or self.value == 0:
-            raise BadInput(f"{self.where} must be a number above 0, at most 2**53, got {self._brief()}")
-        return float(self.value)
-
-    def _is_number(self) -> bool:
-        is_number = isinstance(self.value, int | float) and not isinstance(self.value, bool)
-        return is_number and 0 <= self.value <= 2**53  # false for NaN
-
-    def _brief(self) -> str:
-        shown = (
-            f"an object with {', '.join(self.value) or 'no field'}"
-            if isinstance(self.value, dict)
-            else repr(self.value)
-        )
-        return shown if len(shown) <= 80 else f"{shown[:77]}..."
-
-
-def _layer_from(cycle: _Field, memory: _Field) -> LayerProfile:
+def _layer_from(cycle: Field, memory: Field) -> LayerProfile:
     return LayerProfile(
         forward_cycles=cycle["forward"].whole(),
         backward_cycles=cycle.get("backward", 0).whole(),

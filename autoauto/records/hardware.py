@@ -15,14 +15,14 @@ class Device:
     Attributes:
         name: for example "bow".
         clock_hz: cycles per second.
-        memory_bytes: what one device holds.
+        memory_bytes: what one device holds; whole for real devices, a fraction where the seed's MB make one.
         n_tiles: processors on the device, each with a memory of its own.
         tile_memory_bytes: memory of one tile; `memory_proportion` is a share of it.
     """
 
     name: str
     clock_hz: float
-    memory_bytes: int
+    memory_bytes: float
     n_tiles: int
     tile_memory_bytes: int
 

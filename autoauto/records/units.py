@@ -52,14 +52,14 @@ def samples_per_s(batch_size: int, period_cycles: int, clock_hz: float) -> float
     return batch_size * clock_hz / period_cycles
 
 
-def format_bytes(n_bytes: int) -> str:
+def format_bytes(n_bytes: float) -> str:
     """Write bytes for people.
 
     >>> format_bytes(894 * MIB), format_bytes(512)
     ('894.0 MiB', '512 B')
     """
     if abs(n_bytes) < 1024:
-        return f"{n_bytes} B"
+        return f"{n_bytes:.0f} B"
     if abs(n_bytes) < MIB:
         return f"{n_bytes / 1024:.1f} KiB"
     return f"{n_bytes / MIB:.1f} MiB"

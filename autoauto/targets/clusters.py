@@ -17,7 +17,7 @@ Fields = Mapping[str, type]
 _HEAD: Fields = {"name": str, "target": str}
 _EQUAL: Fields = {**_HEAD, "n_devices": int, "device": dict, "host_link": dict, "device_link": dict}
 _LISTED: Fields = {**_HEAD, "devices": list, "receive_links": list, "send_links": list}
-_DEVICE: Fields = get_type_hints(Device)
+_DEVICE: Fields = {**get_type_hints(Device), "memory_bytes": int}  # a fraction comes from the seed's MB alone
 _LINK: Fields = get_type_hints(Link)
 
 _EXPECTED = {str: "a text", int: "a whole number", float: "a number", dict: "a table", list: "a list of tables"}

@@ -1,8 +1,11 @@
+import json
+from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from autoauto.profile.store import load_profile, save_profile
+from autoauto.profile.store import load_profile, read_json, save_profile, write_json
 from autoauto.records.errors import BadInput
 from autoauto.records.profile import CompileOptions, LayerProfile, ModelProfile
 from autoauto.records.units import Precision
@@ -35,3 +38,73 @@ def test_an_unwritable_place_is_refused(tmp_path: Path) -> None:
     profile = ModelProfile("m", "ipu bow", None, ("a",), ("k",), (None,), (LAYER,))
     with pytest.raises(BadInput, match="written"):
         save_profile(profile, tmp_path / "no" / "p.json")
+
+
+def stored() -> dict[str, Any]:
+    options = CompileOptions(4, 0.6, Precision.FP16)
+    record = asdict(ModelProfile("m", "ipu bow", options, ("a", "b"), ("k", "k"), (None, "w"), (LAYER, LAYER)))
+    fresh: dict[str, Any] = json.loads(json.dumps(record))
+    return fresh
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "named"),
+    [
+        (("model",), ..., "profile must be an object with a field model"),
+        (("target",), 7, "profile.target must be a text, got 7"),
+        (("schema",), ..., "profile must be an object with a field schema"),
+        (("schema",), 99, "profile.schema must be 1, got 99"),
+        (("options",), 7, "profile.options must be an object with a field batch_size, got 7"),
+        (("options", "batch_size"), 0, r"profile.options.batch_size must be a whole number from 1 to 2\*\*53, got 0"),
+        (("options", "memory_proportion"), "all", "profile.options.memory_proportion must be a number .* got 'all'"),
+        (("options", "precision"), "fp8", "profile.options.precision must be one of fp16, fp32, got 'fp8'"),
+        (("names",), ["a"], r"names, kinds, tied and layers of one length, at least 1, got \[1, 2, 2, 2\]"),
+        (("names",), "ab", "profile.names must be a list, got 'ab'"),
+        (("names", 1), None, r"profile.names\[1\] must be a text, got None"),
+        (("tied", 1), 3, r"profile.tied\[1\] must be a text, got 3"),
+        (("layers",), ..., "profile must be an object with a field layers"),
+        (("layers", 0), [], r"profile.layers\[0\] must be an object with a field forward_cycles, got \[\]"),
+        (("layers", 1, "input_bytes"), ..., r"profile.layers\[1\] must be an object with a field input_bytes"),
+        (("layers", 1, "forward_cycles"), "many", r"profile.layers\[1\].forward_cycles must be .* got 'many'"),
+        (("layers", 1, "backward_cycles"), -1, r"profile.layers\[1\].backward_cycles must be .* got -1"),
+        (("layers", 0, "exclusive", "parameter"), 0.5, r"profile.layers\[0\].exclusive.parameter must be .* got 0.5"),
+    ],
+)
+def test_a_wrong_field_is_named_in_one_line(
+    tmp_path: Path, path: tuple[str | int, ...], value: object, named: str
+) -> None:
+    record = stored()
+    place: Any = record
+    for step in path[:-1]:
+        place = place[step]
+    if value is ...:
+        del place[path[-1]]
+    else:
+        place[path[-1]] = value
+    write_json(record, tmp_path / "p.json")
+    with pytest.raises(BadInput, match=named) as refusal:
+        load_profile(tmp_path / "p.json")
+    assert str(tmp_path / "p.json") in str(refusal.value)
+    assert "\n" not in str(refusal.value)
+
+
+def test_a_profile_without_layers_is_refused(tmp_path: Path) -> None:
+    write_json(stored() | {"names": [], "kinds": [], "tied": [], "layers": []}, tmp_path / "p.json")
+    with pytest.raises(BadInput, match="at least 1"):
+        load_profile(tmp_path / "p.json")
+
+
+def test_what_was_written_as_json_is_read(tmp_path: Path) -> None:
+    write_json({"a": [1, None, "\u00e9"]}, tmp_path / "a.json")
+    assert read_json(tmp_path / "a.json") == {"a": [1, None, "\u00e9"]}
+
+
+@pytest.mark.parametrize("content", [None, b"{", b"", b"\xff\xfe", b"[" * 100_000])
+def test_an_unreadable_file_is_one_line(tmp_path: Path, content: bytes | None) -> None:
+    path = tmp_path / "profile.json"
+    if content is not None:
+        path.write_bytes(content)
+    for read in (read_json, load_profile):
+        with pytest.raises(BadInput, match="JSON") as refusal:
+            read(path)
+        assert "\n" not in str(refusal.value)

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from autoauto.estimate import memory_limit_bytes
 from autoauto.profile.store import save_profile
 from autoauto.profile.upstream import (
     cluster_from_upstream,
@@ -17,7 +18,6 @@ from autoauto.profile.upstream import (
     model_profile_to_upstream,
     planning_proportion_from_upstream,
     planning_proportion_to_upstream,
-    read_json,
     read_profile,
 )
 from autoauto.records.errors import BadInput
@@ -103,6 +103,19 @@ def test_a_cluster_has_links_in_both_directions_and_mk2_tiles() -> None:
     assert cluster_to_upstream(cluster) == CLUSTER
 
 
+@pytest.mark.parametrize("memory", [126.6, 0.1, 89.8, 1 / 3, 894, 894.0])
+@pytest.mark.parametrize("proportion", [0.85, 0.3, 1.0])
+def test_memory_is_rounded_where_the_seed_rounds_it(memory: float, proportion: float) -> None:
+    info = CLUSTER | {"memory": memory}
+    cluster = cluster_from_upstream(info)
+    assert list(memory_limit_bytes(cluster, proportion)) == [int(memory * proportion * 1024**2)] * 2
+    assert cluster_to_upstream(cluster) == info
+
+
+def test_whole_bytes_are_written_as_such() -> None:
+    assert repr(cluster_from_upstream(CLUSTER).devices[0].memory_bytes) == "937426944"
+
+
 def test_the_seed_has_no_words_for_unequal_devices_or_free_links() -> None:
     cluster = cluster_from_upstream(CLUSTER)
     slow = replace(cluster.devices[1], clock_hz=1e9)
@@ -185,24 +198,9 @@ def test_another_document_is_refused(info: object) -> None:
         cluster_from_upstream(info)
 
 
-def test_reads_json_files(tmp_path: Path) -> None:
-    path = tmp_path / "cluster.json"
-    path.write_text(json.dumps(CLUSTER))
-    assert cluster_from_upstream(read_json(path)) == cluster_from_upstream(CLUSTER)
-
-
 def test_reads_profiles_in_the_seeds_form_and_in_ours(tmp_path: Path) -> None:
     profile = model_profile_from_upstream(MODEL)
     theirs, ours = tmp_path / "theirs.json", tmp_path / "ours.json"
     theirs.write_text(json.dumps(MODEL))
     save_profile(profile, ours)
     assert read_profile(theirs) == read_profile(ours) == profile
-
-
-@pytest.mark.parametrize("content", [None, b"{", b"", b"\xff\xfe", b"[" * 100_000])
-def test_an_unreadable_file_is_one_line(tmp_path: Path, content: bytes | None) -> None:
-    path = tmp_path / "profile.json"
-    if content is not None:
-        path.write_bytes(content)
-    with pytest.raises(BadInput, match="JSON"):
-        read_json(path)

@@ -14,7 +14,7 @@ from autoauto.targets.ipu.memory import exclusive_bytes, shared_bytes
 from autoauto.targets.ipu.operators import work
 from autoauto.targets.ipu.work import Site, Work
 
-VERSION = "ipu-1"
+VERSION = "ipu-2"
 
 
 @dataclass(frozen=True, slots=True)

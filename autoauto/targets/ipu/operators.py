@@ -34,7 +34,7 @@ def elementwise(site: Site) -> Work:
         family=Family.ELEMENTWISE,
         exchange_cycles=round(float(kernels.exchange(broadcast, len(parts)))) if parts else 0,
         compute_cycles=round(compute),
-        codelets=(f"{'_'.join(loops)}_{'broadcast_' if parts else ''}{site.precision.value}",),
+        codelets=(f"{'+'.join(loops)}_{'broadcast_' if parts else ''}{site.precision.value}",),
         n_tiles=min(site.n_tiles, -(-site.n_out // _GRAIN)),
         n_sources=len(parts),
         working_bytes=sum(parts),

@@ -61,12 +61,6 @@ def _labels(term: str, rank: int) -> list[str]:
     return [*before, *(str(hidden - i) for i in range(hidden if dots else 0)), *after]
 
 
-def _field(shape: Shape) -> tuple[int, int, int]:
-    """Batch, height and width of (batch, channels, ...): one spatial axis is the width, depth joins the batch."""
-    spatial = (1, 1, *shape[2:])[-2:]
-    return shape[0] * size(shape[2:-2]), spatial[0], spatial[1]
-
-
 def convolution(site: Site, weight: int = 1) -> Product:
     """The product of a convolution whose weights are the operand at `weight`, on the codelet that suits it."""
     kernel, n_groups = site.shape(weight), site.integer("group", 1)

@@ -97,3 +97,32 @@ def test_a_dense_layer_needs_the_code_of_its_profile(
     code = sum(n for key, n in shared.items() if key.startswith("vertexCode_"))
     assert code == pytest.approx(profile["vertexCode"], rel=profile["tolerance"])
     assert own["parameter"] == pytest.approx(profile["parameter"], rel=profile["tolerance"])
+
+
+@pytest.mark.parametrize(
+    ("op", "codelet", "n_bytes"),
+    [
+        ("Relu", "relu_fp16", 120 + 60),
+        ("Swish", "sigmoid+add_fp16", 120 + 2 * 60),
+        ("Softplus", "exponent+add+logarithm_fp16", 120 + 3 * 60),
+        ("Elu", "exponent+add+compare+add+select_fp16", 120 + 5 * 60),
+        ("Exp", "exponent_fp16", 230),
+    ],
+)
+def test_a_generated_codelet_needs_code_for_every_loop(
+    op: str, codelet: str, n_bytes: int, graph_of: Any, node: Any, device: Device, options: Options
+) -> None:
+    shared, _ = memory(graph_of([node(op, [X], SHAPE)]), device, options())
+    assert shared[f"vertexCode_{codelet}"] == n_bytes * 1472
+
+
+def test_broadcasting_and_precision_are_no_loops(graph_of: Any, node: Any, device: Device, options: Options) -> None:
+    graph = graph_of([node("Add", [X, (1024,)], SHAPE)])
+    for precision in Precision:
+        shared, _ = memory(graph, device, options(precision=precision))
+        assert shared[f"vertexCode_add_broadcast_{precision}"] == (120 + 60) * 1472
+
+
+def test_exponentials_share_the_codelet_of_softmax(graph_of: Any, node: Any, device: Device, options: Options) -> None:
+    apart, both = [node("Softmax", [X], SHAPE, "a")], [node("Softmax", [X], SHAPE, "a"), node("Exp", ["a"], SHAPE, "b")]
+    assert memory(graph_of(both), device, options())[0] == memory(graph_of(apart), device, options())[0]
