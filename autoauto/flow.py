@@ -17,7 +17,7 @@ from autoauto.records.places import cache_dir
 from autoauto.records.plan import Plan, Stage
 from autoauto.records.profile import CompileOptions, ModelProfile, Target
 from autoauto.records.trial import Knobs, Outcome, SearchSpace
-from autoauto.records.units import Precision, format_bytes
+from autoauto.records.units import Precision, format_bytes, reference_cycles
 
 DEFAULT_PLANNING_PROPORTION = 0.85  # the seed's memoryProportion (seed 001, "Minimal example")
 
@@ -124,11 +124,12 @@ class Flow:
 
     def _measure(self, knobs: Knobs, stage: Stage) -> Stage:
         device = self.cluster.devices[stage.device]
+        speed = self.cluster.speeds[stage.device]
         compiled = self.target.compile(self.graph, stage.layers, device, self.options(knobs))
         return replace(
             stage,
-            forward_cycles=compiled.forward_cycles,
-            backward_cycles=compiled.backward_cycles,
+            forward_cycles=reference_cycles(compiled.forward_cycles, speed),
+            backward_cycles=reference_cycles(compiled.backward_cycles, speed),
             memory_bytes=compiled.memory_bytes,
             limit_bytes=device.memory_bytes,
         )

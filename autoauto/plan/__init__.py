@@ -2,6 +2,6 @@
 
 from autoauto.plan.evaluate import evaluate
 from autoauto.plan.exhaustive import exhaustive
-from autoauto.plan.optimal import optimal
+from autoauto.plan.optimal import anytime, optimal
 
-__all__ = ["evaluate", "exhaustive", "optimal"]
+__all__ = ["anytime", "evaluate", "exhaustive", "optimal"]

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from autoauto.plan import exhaustive, optimal
-from autoauto.plan.explain import why_infeasible
+from autoauto.plan.infeasible import why_infeasible
 from autoauto.records.cost import CostTable
 from autoauto.records.errors import Infeasible
 from autoauto.records.layers import LayerRange

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import pairwise
 
-from autoauto.plan.blocks import Blocks, contract
 from autoauto.plan.evaluate import evaluate
 from autoauto.plan.least import least
-from autoauto.plan.probe import UNBOUNDED, Problem, probe
+from autoauto.plan.probe import UNBOUNDED, probe
+from autoauto.plan.problem import Problem, prepare
 from autoauto.plan.reach import earliest_starts_by_device
 from autoauto.records.cost import CostTable
 from autoauto.records.errors import Infeasible
@@ -22,7 +23,8 @@ def why_infeasible(table: CostTable) -> Infeasible:
     For memory, `excess_bytes` is the least that every device would have to hold more for some plan to fit, and
     `layers` the range of that plan which needs it; 0 when memory is not the reason.
     """
-    blocks = contract(table)
+    problem = prepare(table)
+    blocks = problem.blocks
     if table.n_layers < table.n_devices:
         return Infeasible(
             f"{table.n_devices} devices need a layer each, got {table.n_layers}; try at most {table.n_layers} devices",
@@ -36,7 +38,7 @@ def why_infeasible(table: CostTable) -> Infeasible:
             excess_bytes=0,
             layers=longest,
         )
-    return _out_of_memory(_tightest(_easiest(table, blocks)))
+    return _out_of_memory(_tightest(_easiest(table, problem)))
 
 
 def _out_of_memory(stage: Stage) -> Infeasible:
@@ -51,14 +53,14 @@ def _out_of_memory(stage: Stage) -> Infeasible:
     )
 
 
-def _easiest(table: CostTable, blocks: Blocks) -> Plan:
+def _easiest(table: CostTable, problem: Problem) -> Plan:
     """The plan whose tightest stage exceeds its limit least: the smallest allowance that lets a plan fit."""
     limits: list[int] = table.memory_limit_bytes.tolist()
 
     def fit(allowance: int) -> Plan | None:
-        earliest = earliest_starts_by_device(blocks, [limit + allowance for limit in limits])
-        cuts = probe(Problem(blocks, earliest), UNBOUNDED, UNBOUNDED)
-        return None if cuts is None else evaluate(table, [blocks.cuts[cut] for cut in cuts])
+        earliest = earliest_starts_by_device(problem.blocks, [limit + allowance for limit in limits])
+        cuts = probe(replace(problem, earliest=earliest), UNBOUNDED, UNBOUNDED)
+        return None if cuts is None else evaluate(table, problem.partition(cuts))
 
     whole = sum(table.memory_bytes(0, table.n_layers).values())
     plan = least(fit, lambda plan: _excess_bytes(_tightest(plan)), low=1, high=whole, first=whole // 64)
