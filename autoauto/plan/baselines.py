@@ -15,12 +15,13 @@ from itertools import pairwise
 import numpy as np
 
 from autoauto.plan.blocks import Blocks, contract
-from autoauto.plan.probe import UNBOUNDED
 from autoauto.plan.reach import earliest_starts_by_device
 from autoauto.records.cost import CostTable, IntArray
 from autoauto.records.profile import PARAMETER
 
 Partition = tuple[int, ...]
+
+NEVER = 2**62  # more cycles than any plan takes
 
 
 def uniform_count(table: CostTable) -> Partition | None:
@@ -127,7 +128,7 @@ def three_axes(table: CostTable) -> Partition | None:
     caps = _transfer_caps(blocks)
     costs = deque(_partition_costs(blocks, earliest, caps), maxlen=1).pop()[-1]
     best = int(np.argmin(costs + caps))
-    return None if costs[best] == UNBOUNDED else _partition(blocks, _trace(blocks, earliest, caps[best : best + 1]))
+    return None if costs[best] == NEVER else _partition(blocks, _trace(blocks, earliest, caps[best : best + 1]))
 
 
 def _transfer_caps(blocks: Blocks) -> IntArray:
@@ -140,17 +141,17 @@ def _transfer_caps(blocks: Blocks) -> IntArray:
 def _partition_costs(blocks: Blocks, earliest: list[list[int]], caps: IntArray) -> Iterator[IntArray]:
     """By number of devices: the least max compute up to every stop within every cap, (B + 1, n_caps)."""
     prefix = np.array(blocks.compute_prefix_cycles)
-    costs = np.full((len(prefix), len(caps)), UNBOUNDED)
+    costs = np.full((len(prefix), len(caps)), NEVER)
     costs[0] = 0
     yield costs
     for device, first in enumerate(earliest):
         receive, send = np.array(blocks.receive_cycles[device]), blocks.send_cycles[device]
-        before, costs = costs, np.full_like(costs, UNBOUNDED)
+        before, costs = costs, np.full_like(costs, NEVER)
         for stop in range(1, len(prefix)):
             starts = slice(first[stop], stop)
             within = receive[starts, None] + send[stop] <= caps
             longest = np.maximum(before[starts], (prefix[stop] - prefix[starts])[:, None])
-            costs[stop] = np.where(within, longest, UNBOUNDED).min(axis=0, initial=UNBOUNDED)
+            costs[stop] = np.where(within, longest, NEVER).min(axis=0, initial=NEVER)
         yield costs
 
 
