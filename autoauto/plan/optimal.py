@@ -38,8 +38,12 @@ def anytime(table: CostTable, seconds: float = float("inf"), rel_gap: float = 0.
     Raises:
         Infeasible: no plan respects the limits; the error says which limit and what is missing.
     """
+    return solve(table, prepare(table), seconds, rel_gap)
+
+
+def solve(table: CostTable, problem: Problem, seconds: float = float("inf"), rel_gap: float = 0.0) -> Certified:
+    """As `anytime`, for a table that is prepared already."""
     end = monotonic() + seconds
-    problem = prepare(table)
     found = None
     for found in incumbents(problem):
         if monotonic() >= end or found.cost_cycles - found.bound_cycles <= rel_gap * found.cost_cycles:

@@ -126,3 +126,26 @@ class Certified:
     def gap(self) -> float:
         """The share of the plan's cost that a better plan could save at most; 0 when it is proved optimal."""
         return (self.plan.cost_cycles - self.bound_cycles) / max(self.plan.cost_cycles, 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Replicas:
+    """Pipelines of equal length side by side, each on devices of its own.
+
+    Attributes:
+        plans: one a replica; they differ where devices or links do.
+    """
+
+    plans: tuple[Plan, ...]
+
+    def __post_init__(self) -> None:
+        assert self.plans
+
+    @property
+    def n_ipu(self) -> int:
+        """How many devices one replica uses."""
+        return len(self.plans[0].stages)
+
+    def samples_per_s(self, batch_size: int, clock_hz: float) -> float:
+        """Throughput of all replicas together in the steady state."""
+        return sum(plan.samples_per_s(batch_size, clock_hz) for plan in self.plans)

@@ -1,0 +1,47 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from autoauto.plan import evaluate, explain, optimal
+from autoauto.plan.exhaustive import all_fitting
+from autoauto.records.cost import CostTable
+
+MakeTable = Callable[[int], CostTable]
+
+
+def test_names_the_stages_that_bind(any_table: MakeTable) -> None:
+    for table in map(any_table, range(300)):
+        for plan in all_fitting(table):
+            told = explain(table, plan)
+            assert plan.stages[told.compute_stage].compute_cycles == plan.compute_cycles
+            assert plan.stages[told.transfer_stage].transfer_cycles == plan.transfer_cycles
+            spare = [stage.limit_bytes - stage.total_bytes for stage in plan.stages]
+            assert told.spare_bytes == min(spare) == spare[told.memory_stage] >= 0
+
+
+def test_every_move_costs_what_the_moved_plan_costs(any_table: MakeTable) -> None:
+    n_moves = 0
+    for table in map(any_table, range(300)):
+        for plan in all_fitting(table):
+            told = explain(table, plan)
+            assert [cut.layer for cut in told.cuts] == list(plan.partition[1:-1])
+            for i, cut in enumerate(told.cuts, start=1):
+                for move in filter(None, (cut.earlier, cut.later)):
+                    moved = evaluate(table, (*plan.partition[:i], move.layer, *plan.partition[i + 1 :]))
+                    excess = max(stage.total_bytes - stage.limit_bytes for stage in moved.stages)
+                    assert (move.cost_cycles, move.excess_bytes) == (moved.cost_cycles, max(0, excess))
+                    low, high = sorted((cut.layer, move.layer))
+                    assert table.cut_allowed[move.layer]
+                    assert not table.cut_allowed[low + 1 : high].any()
+                    n_moves += 1
+    assert n_moves > 1000
+
+
+def test_the_next_best_move_is_no_better_than_the_optimum(any_table: MakeTable) -> None:
+    n_moves = 0
+    for table in map(any_table, range(300)):
+        if plans := list(all_fitting(table)):
+            move = explain(table, optimal(table)).next_best
+            assert move is None or move.cost_cycles >= min(plan.cost_cycles for plan in plans)
+            n_moves += move is not None
+    assert n_moves > 50
