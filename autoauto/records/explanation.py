@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
 
 
-class Move(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Move:
     """What a plan would cost if one cut lay elsewhere.
 
     Attributes:
@@ -20,7 +20,8 @@ class Move(NamedTuple):
     excess_bytes: int
 
 
-class CutMoves(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class CutMoves:
     """A cut of a plan and the places next to it.
 
     Attributes:

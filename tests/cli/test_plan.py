@@ -62,3 +62,11 @@ def test_a_table_for_people(
     printed = capsys.readouterr().out
     assert "[0, 3)" in printed
     assert "estimated" in printed
+
+
+def test_overlap_hides_the_smaller_part(plan: Plan) -> None:
+    case = next(case for case in CASES["random"] if case["feasible"])
+    code, printed, _ = plan(case, "--overlap", "--planning-proportion", str(case["memoryProportion"]))
+    assert code == 0
+    assert printed["cost_cycles"] == max(printed["compute_cycles"], printed["transfer_cycles"])
+    assert printed["cost_cycles"] < case["optimal_cost"]
