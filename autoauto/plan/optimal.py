@@ -82,8 +82,8 @@ def _walk(problem: Problem) -> Iterator[Incumbent]:
     """Walk over the trade between compute and transfer, from the least compute upwards (PLANNER.md, "Search").
 
     No plan with compute below `low` costs less than `cost`. One that costs less must then transfer in at most
-    `cost - low - 1`; the least compute at which that can be had is the next stop, and there the least transfer is
-    found. Compute rises and `cost` falls until they leave no room between them.
+    `cost - low - 1`; the least compute at which that can be had is the next stop, and there nearly the least transfer
+    is found: what is left below it, the next round finds. Compute rises and `cost` falls until no room is left.
     """
     best: list[int] = []
     cost, low, lowest_transfer = UNBOUNDED, least_compute(problem), least_transfer(problem)
@@ -101,10 +101,13 @@ def _walk(problem: Problem) -> Iterator[Incumbent]:
         yield Incumbent(best, cost, min(cost, compute + lowest_transfer))
         within_compute = partial(probe, problem, compute)
         high = cost - compute - 1
-        cuts = least(within_compute, problem.transfer_cycles, lowest_transfer, high, high)
-        if cuts is not None:
+        tolerance = max(0, high - lowest_transfer) // 64
+        cuts = least(within_compute, problem.transfer_cycles, lowest_transfer, high, high, tolerance=tolerance)
+        low = compute
+        if cuts is None:
+            low += 1
+        else:
             best, cost = cuts, problem.cost_cycles(cuts)
-        low = compute + 1
         yield Incumbent(best, cost, min(cost, low + lowest_transfer))
     if best:
         yield Incumbent(best, cost, cost)
