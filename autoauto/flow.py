@@ -6,7 +6,6 @@ import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from autoauto import __version__
 from autoauto.estimate import cost_table, memory_limit_bytes
 from autoauto.plan import optimal
 from autoauto.profile import ProfileCache, profile_model
@@ -19,7 +18,7 @@ from autoauto.records.places import cache_dir
 from autoauto.records.plan import Plan, Stage
 from autoauto.records.profile import CompileOptions, ModelProfile, Target
 from autoauto.records.trial import DEFAULT_PLANNING_PROPORTION, Knobs, Outcome, SearchSpace
-from autoauto.records.units import Precision, format_bytes
+from autoauto.records.units import Precision, format_bytes, reference_cycles
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,13 +41,19 @@ class Flow:
     planning_proportion: float = DEFAULT_PLANNING_PROPORTION
     cache: ProfileCache = field(default_factory=lambda: ProfileCache(cache_dir() / "profiles.db"))
 
+    def __post_init__(self) -> None:
+        memory_limit_bytes(self.cluster, self.planning_proportion)  # refuse an impossible proportion before any work
+        tiles = {(device.n_tiles, device.tile_memory_bytes) for device in self.cluster.devices}
+        if len(tiles) > 1:
+            raise BadInput(
+                f"the devices of a cluster may differ in clock and memory, not in tiles, since a model is profiled for "
+                f"one of them; {self.cluster.name} has {sorted(tiles)}; plan each kind by itself"
+            )
+
     @property
     def names(self) -> tuple[str, ...]:
         """The name of every layer."""
         return tuple(layer.name for layer in self.graph.layers)
-
-    def __post_init__(self) -> None:
-        memory_limit_bytes(self.cluster, self.planning_proportion)  # refuse an impossible proportion before any work
 
     def check(self, space: SearchSpace) -> None:
         """Refuse a space with configurations that can never be asked for.
@@ -110,7 +115,6 @@ class Flow:
     def fingerprint(self) -> Mapping[str, str]:
         """What a study's trials depend on besides the knobs."""
         return {
-            "autoauto": __version__,
             "model": self.graph.name,
             "model_content": self.graph.content,
             "cluster": self.cluster.name,
@@ -126,11 +130,12 @@ class Flow:
 
     def _measure(self, knobs: Knobs, stage: Stage) -> Stage:
         device = self.cluster.devices[stage.device]
+        speed = self.cluster.speeds[stage.device]
         compiled = self.target.compile(self.graph, stage.layers, device, self.options(knobs))
         return replace(
             stage,
-            forward_cycles=compiled.forward_cycles,
-            backward_cycles=compiled.backward_cycles,
+            forward_cycles=reference_cycles(compiled.forward_cycles, speed),
+            backward_cycles=reference_cycles(compiled.backward_cycles, speed),
             memory_bytes=compiled.memory_bytes,
             limit_bytes=int(device.memory_bytes),
         )

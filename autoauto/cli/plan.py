@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import argparse
+from dataclasses import replace
 from pathlib import Path
 
-from autoauto.cli.arguments import add_json, add_knobs, add_model, describe_plan, open_flow, print_json, read_knobs
+from autoauto.cli.arguments import add_json, add_knobs, add_model, open_flow, print_json, read_knobs
 from autoauto.cli.output import show_infeasible, show_plan
+from autoauto.cli.questions import Subject, add_questions, best, question
 from autoauto.records.errors import BadInput, DoesNotFit
 
 EXAMPLE = "plan --model-info profile.json --cluster-info cluster.json --planning-proportion 0.85 --json"
+
+OF_A_MODEL = ("model", "cluster", "precision", "synthetic_data", "n_ipu", "memory_proportion", "batch_size")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -22,40 +26,74 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--cluster-info", type=Path, metavar="FILE", help="plan for these devices, all of them: IPUClusterInfo as JSON"
     )
+    parser.add_argument(
+        "--config-info",
+        type=Path,
+        metavar="FILE",
+        help="take the planning proportion from the seed's AutoPipelineConfiguration as JSON",
+    )
+    parser.set_defaults(of_a_model={name: parser.get_default(name) for name in OF_A_MODEL})
+    parser.add_argument(
+        "--overlap",
+        action="store_true",
+        help="devices transfer while they compute: a plan costs the larger of max compute and max transfer",
+    )
+    add_questions(parser)
     add_json(parser)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print the partition and its costs."""
+    """Print the partition and its costs, or the answer to another question.
+
+    Raises:
+        BadInput: options that contradict each other.
+    """
+    from autoauto.profile.upstream import planning_proportion_from_upstream, read_json
+
     if (args.model_info is None) != (args.cluster_info is None):
         raise BadInput("--model-info and --cluster-info go together, got one of them; try both")
-    if args.model_info is None:
-        from autoauto.report import ESTIMATED
+    if args.config_info is not None:
+        args.planning_proportion = planning_proportion_from_upstream(read_json(args.config_info))
+    ignored = [name for name, default in args.of_a_model.items() if getattr(args, name) != default]
+    if args.model_info is not None and ignored:
+        raise BadInput(f"a profile comes with its model and options, got {', '.join(ignored)} too; leave them out")
+    return _plan_model(args) if args.model_info is None else _plan_profile(args)
 
-        flow = open_flow(args)
-        knobs = read_knobs(args, flow)
-        return show_plan(args, flow, knobs, lambda: flow.predict(knobs), ESTIMATED)
-    return _plan_profile(args)
+
+def _plan_model(args: argparse.Namespace) -> int:
+    """Plan a model that is profiled here."""
+    from autoauto.plan import optimal
+    from autoauto.report import ESTIMATED
+
+    flow = open_flow(args)
+    knobs = read_knobs(args, flow)
+    table = replace(flow.table(knobs), overlap=args.overlap)
+    if question(args) is best:
+        return show_plan(args, flow, knobs, lambda: optimal(table), ESTIMATED)
+    return _answer(args, Subject(table, flow.names, flow.cluster.devices[0].clock_hz))
 
 
 def _plan_profile(args: argparse.Namespace) -> int:
     """Plan a profile that was taken elsewhere."""
     from autoauto.estimate import cost_table
-    from autoauto.plan import optimal
     from autoauto.profile.upstream import cluster_from_upstream, read_json, read_profile
 
     cluster = cluster_from_upstream(read_json(args.cluster_info))
     profile = read_profile(args.model_info)
+    table = cost_table(profile, cluster, args.planning_proportion, args.overlap)
+    return _answer(args, Subject(table, profile.names, cluster.devices[0].clock_hz))
+
+
+def _answer(args: argparse.Namespace, subject: Subject) -> int:
+    """Print the answer to the question that was asked, or why nothing fits."""
     try:
-        plan = optimal(cost_table(profile, cluster, args.planning_proportion))
+        answer = question(args)(subject, args)
     except DoesNotFit as failure:
         return show_infeasible(args, failure)
     if args.json:
-        print_json(describe_plan(plan))
+        print_json(answer.record)
     else:
         from rich.console import Console
 
-        from autoauto.report import ESTIMATED, stages_table
-
-        Console().print(stages_table(plan, profile.names, ESTIMATED))
+        Console().print(answer.shown)
     return 0

@@ -6,6 +6,7 @@ import argparse
 import hashlib
 import shlex
 import sys
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from autoauto import __version__
@@ -69,9 +70,10 @@ def run(args: argparse.Namespace) -> int:
     space = SearchSpace(args.n_ipu or default_n_ipu(len(flow.cluster)), args.memory_proportion, args.batch_size)
     flow.check(space)
     objective = Objective(args.objective)
-    name = args.study_name or default_study_name(flow, objective)
-    notes = {"command": shlex.join(["autoauto", *sys.argv[1:]]), "autoauto": __version__}
-    study = open_study(args.storage, name, objective, flow.fingerprint(), notes)
+    fingerprint = {"autoauto": __version__, **flow.fingerprint()}
+    name = args.study_name or default_study_name(flow, objective, fingerprint)
+    notes = {"command": shlex.join(["autoauto", *sys.argv[1:]])}
+    study = open_study(args.storage, name, objective, fingerprint, notes)
     with progress_bar("search", "tries") as report:
         result = run_search(space, flow.evaluate, study, objective, lambda now: report(*_progress(now)))
     if args.json:
@@ -104,7 +106,7 @@ def default_n_ipu(n_devices: int) -> tuple[int, ...]:
     return tuple(n for n in (1, 2, 4) if n <= n_devices)
 
 
-def default_study_name(flow: Flow, objective: Objective) -> str:
+def default_study_name(flow: Flow, objective: Objective, fingerprint: Mapping[str, str]) -> str:
     """What the study is about, and a digest of all that its trials depend on: an equal search resumes it."""
-    digest = hashlib.sha256(repr(flow.fingerprint()).encode()).hexdigest()
+    digest = hashlib.sha256(repr(fingerprint).encode()).hexdigest()
     return f"{flow.graph.name}-{flow.cluster.name}-{objective}-{digest[:6]}"

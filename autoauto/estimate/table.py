@@ -17,10 +17,11 @@ from autoauto.records.hardware import Cluster
 from autoauto.records.profile import ModelProfile
 
 
-def cost_table(profile: ModelProfile, cluster: Cluster, planning_proportion: float) -> CostTable:
+def cost_table(profile: ModelProfile, cluster: Cluster, planning_proportion: float, overlap: bool = False) -> CostTable:
     """Estimate every range of layers on every device of `cluster` (seed 001, "How to estimate").
 
-    A stage may fill the part `planning_proportion` of its device's memory.
+    A stage may fill the part `planning_proportion` of its device's memory. With `overlap` a device transfers while it
+    computes. A profile's cycles are a device's own; the table counts cycles of the first device's clock.
 
     Raises:
         BadInput: `planning_proportion` is not in (0, 1], or numbers are too large to be added exactly.
@@ -39,4 +40,6 @@ def cost_table(profile: ModelProfile, cluster: Cluster, planning_proportion: flo
         send_cycles=send_cycles(profile, cluster),
         cut_allowed=cut_allowed(profile.tied),
         memory_limit_bytes=memory_limit_bytes(cluster, planning_proportion),
+        speeds=cluster.speeds,
+        overlap=overlap,
     )

@@ -9,7 +9,8 @@ part of `receive_cycles` and the second part of `send_cycles`, on every device. 
     device 1:  host_in + receive(start)   + host_out + send(stop)
     device 2:  host_in + receive(start)   + host_out
 
-Each term is rounded down to whole cycles by itself (IPU.md section 2).
+Each term is rounded down to whole cycles by itself (IPU.md section 2). Cycles are those of the first device's clock on
+every device: bytes take as long on a link whatever the clock of the device at its end.
 """
 
 from __future__ import annotations
@@ -47,9 +48,9 @@ def send_cycles(profile: ModelProfile, cluster: Cluster) -> IntArray:
 
 def _link_cycles(n_bytes: Sequence[int], links: Sequence[Link], cluster: Cluster) -> IntArray:
     """Cycles of every number of bytes on every device's link, (P, len(n_bytes)); equal links are computed once."""
-    ends = [(link, device.clock_hz) for link, device in zip(links, cluster.devices, strict=True)]
-    rows = {end: _cycles(np.array(n_bytes, dtype=np.float64), *end) for end in dict.fromkeys(ends)}
-    return np.stack([rows[end] for end in ends])
+    column, clock_hz = np.array(n_bytes, dtype=np.float64), cluster.devices[0].clock_hz
+    rows = {link: _cycles(column, link, clock_hz) for link in dict.fromkeys(links)}
+    return np.stack([rows[link] for link in links])
 
 
 def _cycles(n_bytes: np.ndarray[tuple[int, ...], np.dtype[np.float64]], link: Link, clock_hz: float) -> IntArray:

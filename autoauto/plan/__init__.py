@@ -1,7 +1,24 @@
 """CostTable -> Plan: where to cut the layers, exactly, or why it cannot be done."""
 
 from autoauto.plan.evaluate import evaluate
+from autoauto.plan.every_n import every_n
 from autoauto.plan.exhaustive import exhaustive
-from autoauto.plan.optimal import optimal
+from autoauto.plan.explain import explain
+from autoauto.plan.interleaved import interleaved
+from autoauto.plan.k_best import k_best
+from autoauto.plan.optimal import anytime, optimal
+from autoauto.plan.replicas import replicas
+from autoauto.plan.staircase import staircase
 
-__all__ = ["evaluate", "exhaustive", "optimal"]
+__all__ = [
+    "anytime",
+    "evaluate",
+    "every_n",
+    "exhaustive",
+    "explain",
+    "interleaved",
+    "k_best",
+    "optimal",
+    "replicas",
+    "staircase",
+]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain, pairwise
 
 import numpy as np
@@ -27,6 +27,8 @@ class Blocks:
         kept_bytes: (B + 1,) activations kept since layer 0.
         receive_cycles: (P, B + 1) by device and start; the last column is unused.
         send_cycles: (P, B + 1) by device and stop; the first column is unused.
+        least_receive_cycles: (P,) no start receives in less.
+        least_send_cycles: (P,) no stop sends in less.
     """
 
     cuts: list[int]
@@ -38,9 +40,22 @@ class Blocks:
     kept_bytes: list[int]
     receive_cycles: list[list[int]]
     send_cycles: list[list[int]]
+    least_receive_cycles: list[int]
+    least_send_cycles: list[int]
 
     def __len__(self) -> int:
         return len(self.shared_keys)
+
+    def part(self, first: int, stop: int) -> Blocks:
+        """The same blocks on the devices `[first, stop)` alone, as `CostTable.part`."""
+        receivers, senders = [0, *range(first + 1, stop)], [*range(first, stop - 1), -1]
+        return replace(
+            self,
+            receive_cycles=[self.receive_cycles[i] for i in receivers],
+            send_cycles=[self.send_cycles[i] for i in senders],
+            least_receive_cycles=[self.least_receive_cycles[i] for i in receivers],
+            least_send_cycles=[self.least_send_cycles[i] for i in senders],
+        )
 
 
 def contract(table: CostTable) -> Blocks:
@@ -59,6 +74,8 @@ def contract(table: CostTable) -> Blocks:
         kept_bytes=table.activation_prefix_bytes[cuts].tolist(),
         receive_cycles=_rows(table.receive_cycles, np.minimum(cuts, table.n_layers - 1)),
         send_cycles=_rows(table.send_cycles, cuts),
+        least_receive_cycles=table.receive_cycles.min(axis=1).tolist(),
+        least_send_cycles=table.send_cycles[:, 1:].min(axis=1).tolist(),
     )
 
 

@@ -21,15 +21,16 @@ def evaluate(table: CostTable, partition: Sequence[int]) -> Plan:
     ascending = all(start < stop for start, stop in pairwise(partition))
     if len(partition) != table.n_devices + 1 or not ascending or (partition[0], partition[-1]) != (0, table.n_layers):
         raise BadInput(f"a partition for {table.n_devices} devices needs {wanted}, got {list(partition)}")
-    return Plan(tuple(_stage(table, device, *layers) for device, layers in enumerate(pairwise(partition))))
+    stages = (_stage(table, device, *layers) for device, layers in enumerate(pairwise(partition)))
+    return Plan(tuple(stages), table.overlap)
 
 
 def _stage(table: CostTable, device: int, start: int, stop: int) -> Stage:
-    backward_cycles = int(table.backward_prefix_cycles[stop] - table.backward_prefix_cycles[start])
+    backward_cycles = table.backward_cycles(start, stop, device)
     return Stage(
         layers=LayerRange(start, stop),
         device=device,
-        forward_cycles=table.compute_cycles(start, stop) - backward_cycles,
+        forward_cycles=table.compute_cycles(start, stop, device) - backward_cycles,
         backward_cycles=backward_cycles,
         receive_cycles=int(table.receive_cycles[device, start]),
         send_cycles=int(table.send_cycles[device, stop]),

@@ -17,12 +17,17 @@ def exhaustive(table: CostTable) -> Plan:
     Raises:
         Infeasible: there is none; `excess_bytes` is what every device would need more for the easiest partition.
     """
-    plans = list(_plans(table))
-    fitting = [plan for plan in plans if _excess_bytes(plan) <= 0]
+    fitting = list(all_fitting(table))
     if not fitting:
-        excess = min(map(_excess_bytes, plans), default=0)
-        raise Infeasible(f"none of {len(plans)} partitions fits, at least {excess} bytes are missing", excess)
+        excess = [_excess_bytes(plan) for plan in _plans(table)]
+        least = min(excess, default=0)
+        raise Infeasible(f"none of {len(excess)} partitions fits, at least {least} bytes are missing", least)
     return min(fitting, key=lambda plan: plan.cost_cycles)
+
+
+def all_fitting(table: CostTable) -> Iterator[Plan]:
+    """Every plan that respects the limits, in the order of their partitions."""
+    return (plan for plan in _plans(table) if _excess_bytes(plan) <= 0)
 
 
 def _excess_bytes(plan: Plan) -> int:

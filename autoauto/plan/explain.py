@@ -1,74 +1,48 @@
-"""Why no plan respects the limits."""
+"""Why a plan costs what it costs, and what the next best cut would cost."""
 
 from __future__ import annotations
 
-from itertools import pairwise
+from collections.abc import Callable
 
-from autoauto.plan.blocks import Blocks, contract
+import numpy as np
+
 from autoauto.plan.evaluate import evaluate
-from autoauto.plan.least import least
-from autoauto.plan.probe import UNBOUNDED, Problem, probe
-from autoauto.plan.reach import earliest_starts_by_device
 from autoauto.records.cost import CostTable
-from autoauto.records.errors import Infeasible
-from autoauto.records.layers import LayerRange
+from autoauto.records.explanation import CutMoves, Explanation, Move
 from autoauto.records.plan import Plan, Stage
-from autoauto.records.units import format_bytes
 
 
-def why_infeasible(table: CostTable) -> Infeasible:
-    """Say what stands in the way of every plan: too few layers, too few legal cuts, or too little memory.
+def explain(table: CostTable, plan: Plan) -> Explanation:
+    """Which stages bind a plan of one stage a device, and what it would cost to move each cut to the next legal place.
 
-    For memory, `excess_bytes` is the least that every device would have to hold more for some plan to fit, and
-    `layers` the range of that plan which needs it; 0 when memory is not the reason.
+    Why there is no plan at all is told by the error that says so (`Infeasible`).
     """
-    blocks = contract(table)
-    if table.n_layers < table.n_devices:
-        return Infeasible(
-            f"{table.n_devices} devices need a layer each, got {table.n_layers}; try at most {table.n_layers} devices",
-            excess_bytes=0,
-        )
-    if len(blocks) < table.n_devices:
-        longest = max((LayerRange(*ends) for ends in pairwise(blocks.cuts)), key=lambda layers: layers[1] - layers[0])
-        return Infeasible(
-            f"{table.n_devices} devices need {table.n_devices - 1} places to cut between layers that share no "
-            f"variable, got {len(blocks) - 1}; layers {longest} must stay together, try at most {len(blocks)} devices",
-            excess_bytes=0,
-            layers=longest,
-        )
-    return _out_of_memory(_tightest(_easiest(table, blocks)))
-
-
-def _out_of_memory(stage: Stage) -> Infeasible:
-    excess = _excess_bytes(stage)
-    return Infeasible(
-        f"every stage must fit its device, but at best one exceeds it by {format_bytes(excess)}: layers {stage.layers} "
-        f"need {format_bytes(stage.total_bytes)} of {format_bytes(stage.limit_bytes)} on device {stage.device}; "
-        "try a smaller batch size, more devices or a larger planning proportion",
-        excess_bytes=excess,
-        layers=stage.layers,
-        memory_bytes=stage.memory_bytes,
+    partition, legal = plan.partition, np.flatnonzero(table.cut_allowed).tolist()
+    memory_stage = _largest(plan, lambda stage: stage.total_bytes - stage.limit_bytes)
+    return Explanation(
+        compute_stage=_largest(plan, lambda stage: stage.compute_cycles),
+        transfer_stage=_largest(plan, lambda stage: stage.transfer_cycles),
+        memory_stage=memory_stage,
+        spare_bytes=plan.stages[memory_stage].limit_bytes - plan.stages[memory_stage].total_bytes,
+        cuts=tuple(_moves(table, partition, legal, i) for i in range(1, len(plan.stages))),
     )
 
 
-def _easiest(table: CostTable, blocks: Blocks) -> Plan:
-    """The plan whose tightest stage exceeds its limit least: the smallest allowance that lets a plan fit."""
-    limits: list[int] = table.memory_limit_bytes.tolist()
-
-    def fit(allowance: int) -> Plan | None:
-        earliest = earliest_starts_by_device(blocks, [limit + allowance for limit in limits])
-        cuts = probe(Problem(blocks, earliest), UNBOUNDED, UNBOUNDED)
-        return None if cuts is None else evaluate(table, [blocks.cuts[cut] for cut in cuts])
-
-    whole = sum(table.memory_bytes(0, table.n_layers).values())
-    plan = least(fit, lambda plan: _excess_bytes(_tightest(plan)), low=1, high=whole, first=whole // 64)
-    assert plan is not None  # `whole` more bytes hold any range
-    return plan
+def _largest(plan: Plan, quantity: Callable[[Stage], int]) -> int:
+    return max(range(len(plan.stages)), key=lambda i: quantity(plan.stages[i]))
 
 
-def _tightest(plan: Plan) -> Stage:
-    return max(plan.stages, key=_excess_bytes)
+def _moves(table: CostTable, partition: tuple[int, ...], legal: list[int], i: int) -> CutMoves:
+    """The places next to cut `i` among the `legal` ones."""
+    place = legal.index(partition[i])
+    earlier, later = legal[place - 1], legal[place + 1]
+    return CutMoves(
+        partition[i],
+        _move(table, partition, i, earlier) if earlier > partition[i - 1] else None,
+        _move(table, partition, i, later) if later < partition[i + 1] else None,
+    )
 
 
-def _excess_bytes(stage: Stage) -> int:
-    return stage.total_bytes - stage.limit_bytes
+def _move(table: CostTable, partition: tuple[int, ...], i: int, layer: int) -> Move:
+    plan = evaluate(table, (*partition[:i], layer, *partition[i + 1 :]))
+    return Move(layer, plan.cost_cycles, max(0, *(stage.total_bytes - stage.limit_bytes for stage in plan.stages)))

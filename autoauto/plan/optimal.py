@@ -1,67 +1,113 @@
-"""The best plan there is: the least max compute + max transfer, exactly."""
+"""The best plan there is, exactly; or the best so far, with proof of how much better any other could be."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import partial
-from itertools import pairwise
+from time import monotonic
+from typing import NamedTuple
 
-from autoauto.plan.blocks import contract
 from autoauto.plan.evaluate import evaluate
-from autoauto.plan.explain import why_infeasible
+from autoauto.plan.infeasible import why_infeasible
 from autoauto.plan.least import least
-from autoauto.plan.probe import UNBOUNDED, Problem, probe
-from autoauto.plan.reach import earliest_starts_by_device
+from autoauto.plan.probe import UNBOUNDED, probe
+from autoauto.plan.problem import Problem, largest_block, least_compute, least_transfer, prepare
 from autoauto.records.cost import CostTable
-from autoauto.records.plan import Plan
+from autoauto.records.plan import Certified, Plan
+from autoauto.records.units import reference_cycles
 
 
 def optimal(table: CostTable) -> Plan:
     """The plan of least cost over exactly n_devices non-empty stages, within memory limits and legal cuts.
 
     The seed's objective (seed 001, "Considering data transfer time"): the largest compute of a stage plus the largest
-    transfer of a stage. No other plan costs less; several may cost the same.
+    transfer of a stage; with `table.overlap` the larger of the two. No other plan costs less; several may cost the
+    same.
 
     Raises:
         Infeasible: no plan respects the limits; the error says which limit and what is missing.
     """
-    blocks = contract(table)
-    earliest = earliest_starts_by_device(blocks, table.memory_limit_bytes.tolist())
-    problem = Problem(blocks, earliest)
-    cuts = _cheapest(problem, _lowest_transfer(table)) if len(blocks) >= table.n_devices else None
-    if cuts is None:
+    return anytime(table).plan
+
+
+def anytime(table: CostTable, seconds: float = float("inf"), rel_gap: float = 0.0) -> Certified:
+    """The best plan within `seconds`, or as soon as no plan can cost less by more than the share `rel_gap` of its cost.
+
+    Stops between two steps of the search, and never before there is a plan.
+
+    Raises:
+        Infeasible: no plan respects the limits; the error says which limit and what is missing.
+    """
+    return solve(table, prepare(table), seconds, rel_gap)
+
+
+def solve(table: CostTable, problem: Problem, seconds: float = float("inf"), rel_gap: float = 0.0) -> Certified:
+    """As `anytime`, for a table that is prepared already."""
+    end = monotonic() + seconds
+    found = None
+    for found in incumbents(problem):
+        if monotonic() >= end or found.cost_cycles - found.bound_cycles <= rel_gap * found.cost_cycles:
+            break
+    if found is None:
         raise why_infeasible(table)
-    return evaluate(table, [blocks.cuts[cut] for cut in cuts])
+    return Certified(evaluate(table, problem.partition(found.cuts)), found.bound_cycles)
 
 
-def _cheapest(problem: Problem, lowest_transfer: int) -> list[int] | None:
+class Incumbent(NamedTuple):
+    """The best plan so far, what it costs, and what no plan can cost less than."""
+
+    cuts: list[int]
+    cost_cycles: int
+    bound_cycles: int
+
+
+def incumbents(problem: Problem) -> Iterator[Incumbent]:
+    """Ever better plans with ever better bounds; the last one is optimal. Nothing when there is no plan."""
+    if len(problem.blocks) < problem.n_stages:
+        return iter(())
+    return _one_bound(problem) if problem.overlap else _walk(problem)
+
+
+def _one_bound(problem: Problem) -> Iterator[Incumbent]:
+    """The least bound that compute and transfer both keep, by bisection in one step."""
+    low = max(least_compute(problem), least_transfer(problem))
+    first = low + largest_block(problem) // 8
+    cuts = least(lambda cost: probe(problem, cost, cost), problem.cost_cycles, low, UNBOUNDED, first)
+    if cuts is not None:
+        cost = problem.cost_cycles(cuts)
+        yield Incumbent(cuts, cost, cost)
+
+
+def _walk(problem: Problem) -> Iterator[Incumbent]:
     """Walk over the trade between compute and transfer, from the least compute upwards (PLANNER.md, "Search").
 
     No plan with compute below `low` costs less than `cost`. One that costs less must then transfer in at most
-    `cost - low - 1`; the least compute at which that can be had is the next stop, and there the least transfer is
-    found. Compute rises and `cost` falls until they leave no room between them.
+    `cost - low - 1`; the least compute at which that can be had is the next stop, and there nearly the least transfer
+    is found: what is left below it, the next round finds. Compute rises and `cost` falls until no room is left.
     """
-    best, cost = None, UNBOUNDED
-    prefix = problem.blocks.compute_prefix_cycles
-    largest_block = max(stop - start for start, stop in pairwise(prefix))
-    low = max(largest_block, -(-prefix[-1] // problem.n_stages))
+    best: list[int] = []
+    cost, low, lowest_transfer = UNBOUNDED, least_compute(problem), least_transfer(problem)
+    total = reference_cycles(problem.blocks.compute_prefix_cycles[-1], min(problem.speeds))
+    step = largest_block(problem) // 8
     while low + lowest_transfer < cost:
         within_transfer = partial(probe, problem, transfer_cycles=cost - low - 1)
-        high = min(prefix[-1], cost - lowest_transfer - 1)
-        cuts = least(within_transfer, problem.compute_cycles, low, high, low + largest_block // 8)
+        high = min(total, cost - lowest_transfer - 1)
+        cuts = least(within_transfer, problem.compute_cycles, low, high, low + step, snap=problem.next_compute)
         if cuts is None:
             break
         compute = problem.compute_cycles(cuts)
         if problem.cost_cycles(cuts) < cost:
             best, cost = cuts, problem.cost_cycles(cuts)
+        yield Incumbent(best, cost, min(cost, compute + lowest_transfer))
         within_compute = partial(probe, problem, compute)
         high = cost - compute - 1
-        cuts = least(within_compute, problem.transfer_cycles, lowest_transfer, high, high)
-        if cuts is not None:
+        tolerance = max(0, high - lowest_transfer) // 64
+        cuts = least(within_compute, problem.transfer_cycles, lowest_transfer, high, high, tolerance=tolerance)
+        low = compute
+        if cuts is None:
+            low += 1
+        else:
             best, cost = cuts, problem.cost_cycles(cuts)
-        low = compute + 1
-    return best
-
-
-def _lowest_transfer(table: CostTable) -> int:
-    """No plan transfers in less: some device receives and sends at least this."""
-    return int((table.receive_cycles.min(axis=1) + table.send_cycles[:, 1:].min(axis=1)).max())
+        yield Incumbent(best, cost, min(cost, low + lowest_transfer))
+    if best:
+        yield Incumbent(best, cost, cost)

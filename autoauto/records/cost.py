@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from fractions import Fraction
 
 import numpy as np
 import numpy.typing as npt
 
 from autoauto.records.profile import TEMPORARY
+from autoauto.records.units import reference_cycles
 
 IntArray = npt.NDArray[np.int64]
 BoolArray = npt.NDArray[np.bool_]
@@ -17,6 +19,8 @@ BoolArray = npt.NDArray[np.bool_]
 @dataclass(frozen=True, slots=True, eq=False)
 class CostTable:
     """What any range `[start, stop)` of n layers costs on each of P devices; nothing here is n x n.
+
+    Cycles are those of one reference clock, the first device's; a device at another clock computes in more or fewer.
 
     Attributes:
         compute_prefix_cycles: (n + 1,) running sum of cycles; a range costs the difference of its ends.
@@ -31,6 +35,9 @@ class CostTable:
         send_cycles: (P, n + 1) cycles in which device d sends, when its stage stops before layer i; column 0 is unused.
         cut_allowed: (n + 1,) whether a stage may end and the next begin before layer i; both ends are always true.
         memory_limit_bytes: (P,) what a planned stage may fill on device d.
+        speeds: (P,) every device's clock relative to the first's; empty when all run at one clock.
+        overlap: whether a device transfers one micro-batch while it computes the next, so that a plan costs the larger
+            of its largest compute and its largest transfer, not their sum.
     """
 
     compute_prefix_cycles: IntArray
@@ -45,6 +52,8 @@ class CostTable:
     send_cycles: IntArray
     cut_allowed: BoolArray
     memory_limit_bytes: IntArray
+    speeds: tuple[Fraction, ...] = ()
+    overlap: bool = False
 
     @property
     def n_layers(self) -> int:
@@ -56,9 +65,34 @@ class CostTable:
         """How many devices, hence stages, there are."""
         return len(self.memory_limit_bytes)
 
-    def compute_cycles(self, start: int, stop: int) -> int:
-        """Cycles to compute the range once."""
-        return int(self.compute_prefix_cycles[stop] - self.compute_prefix_cycles[start])
+    def speed(self, device: int) -> Fraction:
+        """The clock of `device` relative to the first device's."""
+        return self.speeds[device] if self.speeds else Fraction(1)
+
+    def part(self, first: int, stop: int) -> CostTable:
+        """The same layers on the devices `[first, stop)` alone.
+
+        The first of them receives, and the last sends, as the table's first and last do: the host is at both ends of
+        every pipeline (`Cluster.first`).
+        """
+        assert 0 <= first < stop <= self.n_devices
+        return replace(
+            self,
+            receive_cycles=self.receive_cycles[[0, *range(first + 1, stop)]],
+            send_cycles=self.send_cycles[[*range(first, stop - 1), -1]],
+            memory_limit_bytes=self.memory_limit_bytes[first:stop],
+            speeds=self.speeds[first:stop],
+        )
+
+    def compute_cycles(self, start: int, stop: int, device: int = 0) -> int:
+        """Cycles of the reference clock in which `device` computes the range once, rounded up."""
+        own_cycles = int(self.compute_prefix_cycles[stop] - self.compute_prefix_cycles[start])
+        return reference_cycles(own_cycles, self.speed(device))
+
+    def backward_cycles(self, start: int, stop: int, device: int = 0) -> int:
+        """The backward part of `compute_cycles`."""
+        own_cycles = int(self.backward_prefix_cycles[stop] - self.backward_prefix_cycles[start])
+        return reference_cycles(own_cycles, self.speed(device))
 
     def transfer_cycles(self, device: int, start: int, stop: int) -> int:
         """Cycles in which `device` receives and sends when it runs the range."""

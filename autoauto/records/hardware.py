@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from math import inf
 
 from autoauto.records.units import transfer_cycles
@@ -29,7 +30,7 @@ class Device:
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """One direction of a connection as one device sees it: `idle_cycles`, then `bytes_per_s`."""
+    """One direction of a connection as one device sees it: `idle_cycles` of the reference clock, then `bytes_per_s`."""
 
     bytes_per_s: float
     idle_cycles: int
@@ -65,6 +66,12 @@ class Cluster:
 
     def __len__(self) -> int:
         return len(self.devices)
+
+    @property
+    def speeds(self) -> tuple[Fraction, ...]:
+        """Every device's clock relative to the first's, the reference that all cycles of a plan are counted in."""
+        reference = Fraction(self.devices[0].clock_hz)
+        return tuple(Fraction(device.clock_hz) / reference for device in self.devices)
 
     def first(self, n_ipu: int) -> Cluster:
         """The pipeline of the first `n_ipu` devices: the last of them sends to the host as the cluster's last does."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from autoauto.records.layers import LayerRange
@@ -50,13 +50,14 @@ class Stage:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Consecutive stages that cover all layers, one a device.
+    """Consecutive stages that cover all layers; what a device spends is the sum over its stages, most often one.
 
     A device starts to transfer only when the slowest has computed (seed 001), so a period is the largest compute plus
-    the largest transfer.
+    the largest transfer; with `overlap` a device does both at once, and the period is the larger of the two.
     """
 
     stages: tuple[Stage, ...]
+    overlap: bool = False
 
     def __post_init__(self) -> None:
         assert self.stages
@@ -64,24 +65,87 @@ class Plan:
 
     @property
     def partition(self) -> tuple[int, ...]:
-        """The n_ipu + 1 boundaries, from 0 to the number of layers."""
+        """The boundaries of the stages, from 0 to the number of layers."""
         return (self.stages[0].layers.start, *(stage.layers.stop for stage in self.stages))
 
     @property
     def compute_cycles(self) -> int:
-        """Cycles of the slowest stage, transfers aside."""
-        return max(stage.compute_cycles for stage in self.stages)
+        """Cycles of the device that computes longest, transfers aside."""
+        return max(self.device_compute_cycles.values())
 
     @property
     def transfer_cycles(self) -> int:
-        """Cycles of the stage that transfers longest."""
-        return max(stage.transfer_cycles for stage in self.stages)
+        """Cycles of the device that transfers longest."""
+        return max(self.device_transfer_cycles.values())
+
+    @property
+    def device_compute_cycles(self) -> dict[int, int]:
+        """Compute of every device over all its stages."""
+        return self._by_device(lambda stage: stage.compute_cycles)
+
+    @property
+    def device_transfer_cycles(self) -> dict[int, int]:
+        """Transfer of every device over all its stages."""
+        return self._by_device(lambda stage: stage.transfer_cycles)
+
+    @property
+    def peak_memory_bytes(self) -> int:
+        """What the fullest stage needs."""
+        return max(stage.total_bytes for stage in self.stages)
 
     @property
     def cost_cycles(self) -> int:
         """The period: cycles between two finished micro-batches once the pipeline is full."""
-        return self.compute_cycles + self.transfer_cycles
+        parts = (self.compute_cycles, self.transfer_cycles)
+        return max(parts) if self.overlap else sum(parts)
 
     def samples_per_s(self, batch_size: int, clock_hz: float) -> float:
         """Throughput in the steady state."""
         return samples_per_s(batch_size, self.cost_cycles, clock_hz)
+
+    def _by_device(self, cycles: Callable[[Stage], int]) -> dict[int, int]:
+        sums: dict[int, int] = {}
+        for stage in self.stages:
+            sums[stage.device] = sums.get(stage.device, 0) + cycles(stage)
+        return sums
+
+
+@dataclass(frozen=True, slots=True)
+class Certified:
+    """A plan and how much better any other could be.
+
+    Attributes:
+        plan: the best that was found.
+        bound_cycles: no plan costs less; equal to the plan's cost when it is proved optimal.
+    """
+
+    plan: Plan
+    bound_cycles: int
+
+    @property
+    def gap(self) -> float:
+        """The share of the plan's cost that a better plan could save at most; 0 when it is proved optimal."""
+        return (self.plan.cost_cycles - self.bound_cycles) / max(self.plan.cost_cycles, 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Replicas:
+    """Pipelines of equal length side by side, each on devices of its own.
+
+    Attributes:
+        plans: one a replica; they differ where devices or links do.
+    """
+
+    plans: tuple[Plan, ...]
+
+    def __post_init__(self) -> None:
+        assert self.plans
+
+    @property
+    def n_ipu(self) -> int:
+        """How many devices one replica uses."""
+        return len(self.plans[0].stages)
+
+    def samples_per_s(self, batch_size: int, clock_hz: float) -> float:
+        """Throughput of all replicas together in the steady state."""
+        return sum(plan.samples_per_s(batch_size, clock_hz) for plan in self.plans)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from enum import StrEnum
+from fractions import Fraction
 
 MIB = 1024**2
 GIB = 1024**3
@@ -41,6 +42,17 @@ def transfer_cycles(n_bytes: int, rate_bytes_per_s: float, idle_cycles: int, clo
     1002000
     """
     return int(idle_cycles + n_bytes / (rate_bytes_per_s / clock_hz))
+
+
+def reference_cycles(own_cycles: int, speed: Fraction) -> int:
+    """Cycles of the reference clock that pass while a device at `speed` times that clock counts `own_cycles`.
+
+    Rounded up, so a whole number of reference cycles suffices exactly when it is at least this.
+
+    >>> reference_cycles(900, Fraction(3, 2)), reference_cycles(901, Fraction(3, 2))
+    (600, 601)
+    """
+    return -(-own_cycles * speed.denominator // speed.numerator)
 
 
 def samples_per_s(batch_size: int, period_cycles: int, clock_hz: float) -> float:

@@ -2,7 +2,9 @@
 
 from autoauto.report.best import best_table
 from autoauto.report.compare import CompareRow, compare_rows, compare_table
+from autoauto.report.explanation import explanation_table
 from autoauto.report.listings import clusters_table, models_table
+from autoauto.report.plans import plans_table
 from autoauto.report.profile import profile_table
 from autoauto.report.progress import progress_bar
 from autoauto.report.stages import stages_table
@@ -17,7 +19,9 @@ __all__ = [
     "clusters_table",
     "compare_rows",
     "compare_table",
+    "explanation_table",
     "models_table",
+    "plans_table",
     "profile_table",
     "progress_bar",
     "stages_table",

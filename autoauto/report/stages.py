@@ -17,7 +17,8 @@ from autoauto.report.style import LayerName, plain_table
 def stages_table(plan: Plan, names: Sequence[str] | None, origin: str) -> Table:
     """One row a stage, two lines high.
 
-    The period is the largest compute plus the largest transfer (`Plan`), so "slowest" and "longest" mark what binds.
+    The largest compute and the largest transfer of a device make the period (`Plan`), so "slowest" and "longest" mark
+    what binds: every stage of that device.
 
     Args:
         plan: what to show.
@@ -26,18 +27,19 @@ def stages_table(plan: Plan, names: Sequence[str] | None, origin: str) -> Table:
     """
     columns = ["stage", "layers", "first, last layer", "compute\ncycles", "transfer\ncycles", "memory of\nits limit"]
     table = plain_table(f"Stages, {origin}", columns, columns[3:5])
-    slowest = max(plan.stages, key=lambda stage: stage.compute_cycles)
-    longest = max(plan.stages, key=lambda stage: stage.transfer_cycles)
+    compute, transfer = plan.device_compute_cycles, plan.device_transfer_cycles
+    slowest, longest = max(compute, key=compute.__getitem__), max(transfer, key=transfer.__getitem__)
     for index, stage in enumerate(plan.stages):
         table.add_row(
             str(index),
             str(stage.layers),
             _ends(stage, names),
-            _cycles(stage.compute_cycles, "slowest" if stage is slowest else ""),
-            _cycles(stage.transfer_cycles, "longest" if stage is longest else ""),
+            _cycles(stage.compute_cycles, "slowest" if stage.device == slowest else ""),
+            _cycles(stage.transfer_cycles, "longest" if stage.device == longest else ""),
             _memory(stage),
         )
-    table.caption = f"period: {plan.cost_cycles:,} cycles, the slowest compute + the longest transfer"
+    parts = "the larger of the slowest compute and" if plan.overlap else "the slowest compute +"
+    table.caption = f"period: {plan.cost_cycles:,} cycles, {parts} the longest transfer"
     return table
 
 

@@ -62,3 +62,28 @@ def test_a_table_for_people(
     printed = capsys.readouterr().out
     assert "[0, 3)" in printed
     assert "estimated" in printed
+
+
+def test_overlap_hides_the_smaller_part(plan: Plan) -> None:
+    case = next(case for case in CASES["random"] if case["feasible"])
+    code, printed, _ = plan(case, "--overlap", "--planning-proportion", str(case["memoryProportion"]))
+    assert code == 0
+    assert printed["cost_cycles"] == max(printed["compute_cycles"], printed["transfer_cycles"])
+    assert printed["cost_cycles"] < case["optimal_cost"]
+
+
+def test_what_a_profile_decides_cannot_be_asked_for(plan: Plan, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["plan", "--model-info", "m.json", "--cluster-info", "c.json", "bert-base-128", "--n-ipu", "2"]
+    assert main(arguments) == 2
+    assert "model, n_ipu" in capsys.readouterr().err
+
+
+def test_the_seeds_configuration_sets_the_proportion(plan: Plan, tmp_path: Path) -> None:
+    case = CASES["random"][0]
+    config = tmp_path / "config.json"
+    costs = []
+    for proportion in (case["memoryProportion"], 1.0):
+        config.write_text(json.dumps({"memoryProportion": proportion, "usePoplarEstimation": True}))
+        costs.append(plan(case, "--config-info", str(config))[1]["cost_cycles"])
+    assert case["memory_binds"]
+    assert costs[1] < costs[0] == case["optimal_cost"]

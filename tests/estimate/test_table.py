@@ -1,15 +1,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import fields, replace
+from fractions import Fraction
 from random import Random
 from typing import Any
 
+import numpy as np
 import pytest
 
 from autoauto.estimate import cost_table
 from autoauto.records.errors import BadInput
-from autoauto.records.hardware import Cluster
+from autoauto.records.hardware import Cluster, Link
 from autoauto.records.profile import LayerProfile, ModelProfile
 
 MakeProfile = Callable[..., ModelProfile]
@@ -100,3 +102,33 @@ def test_numbers_too_large_to_add_are_refused(
 ) -> None:
     with pytest.raises(BadInput, match="cycles"):
         cost_table(make_profile(replace(nothing, forward_cycles=2**60)), make_cluster(1), 0.85)
+
+
+def test_a_device_of_twice_the_clock_computes_in_half_the_cycles_and_transfers_as_long(
+    make_profile: MakeProfile, make_cluster: MakeCluster, nothing: LayerProfile
+) -> None:
+    profile = make_profile(*(replace(nothing, forward_cycles=7, backward_cycles=4, output_bytes=10**6) for _ in "abc"))
+    cluster = make_cluster(2)
+    slow, fast = cluster.devices[0], replace(cluster.devices[1], clock_hz=2 * cluster.devices[0].clock_hz)
+    table = cost_table(profile, replace(cluster, devices=(slow, fast)), 1.0)
+    assert table.speeds == (Fraction(1), Fraction(2))
+    assert [table.compute_cycles(0, 3, device) for device in (0, 1)] == [33, 17]
+    assert [table.backward_cycles(0, 3, device) for device in (0, 1)] == [12, 6]
+    assert (table.send_cycles == cost_table(profile, cluster, 1.0).send_cycles).all()
+
+
+def test_a_part_from_the_first_device_is_the_table_of_the_first_devices(
+    make_profile: MakeProfile, make_cluster: MakeCluster, nothing: LayerProfile
+) -> None:
+    profile = make_profile(*(replace(nothing, input_bytes=10**i, output_bytes=10 ** (9 - i)) for i in range(9)))
+    cluster = make_cluster(4)
+    clocks = (1.85e9, 1.5e9, 1.33e9, 1.85e9)
+    devices = tuple(replace(device, clock_hz=clock) for device, clock in zip(cluster.devices, clocks, strict=True))
+    links = tuple(Link(speed * 1e9, 100) for speed in (7, 70, 10, 35))
+    cluster = replace(cluster, devices=devices, receive_links=links, send_links=links[::-1])
+    whole = cost_table(profile, cluster, 0.5)
+    assert whole.speeds[1] == Fraction(150, 185)
+    for n_ipu in range(1, 5):
+        part, expected = whole.part(0, n_ipu), cost_table(profile, cluster.first(n_ipu), 0.5)
+        for name in (field.name for field in fields(part)):
+            np.testing.assert_equal(getattr(part, name), getattr(expected, name))

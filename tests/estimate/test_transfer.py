@@ -19,16 +19,16 @@ MakeCluster = Callable[..., Cluster]
 def seed_transfer_cycles(profile: ModelProfile, cluster: Cluster, device: int, start: int, stop: int) -> int:
     """The seed's `transfer_cycle`, term by term (IPU.md section 2), for the layers [start, stop)."""
 
-    def over(link: Link, n_bytes: int, at: int) -> int:
-        return int(link.idle_cycles + n_bytes / (link.bytes_per_s / cluster.devices[at].clock_hz))
+    def over(link: Link, n_bytes: int) -> int:
+        return int(link.idle_cycles + n_bytes / (link.bytes_per_s / cluster.devices[0].clock_hz))
 
     last = len(cluster) - 1
-    cycles = over(cluster.receive_links[0], profile.layers[0].input_bytes, 0)
-    cycles += over(cluster.send_links[last], profile.layers[-1].output_bytes, last)
+    cycles = over(cluster.receive_links[0], profile.layers[0].input_bytes)
+    cycles += over(cluster.send_links[last], profile.layers[-1].output_bytes)
     if device != 0:
-        cycles += over(cluster.receive_links[device], profile.layers[start].input_bytes, device)
+        cycles += over(cluster.receive_links[device], profile.layers[start].input_bytes)
     if device != last:
-        cycles += over(cluster.send_links[device], profile.layers[stop - 1].output_bytes, device)
+        cycles += over(cluster.send_links[device], profile.layers[stop - 1].output_bytes)
     return cycles
 
 

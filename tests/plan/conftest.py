@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
+from fractions import Fraction
 from random import Random
 
 import numpy as np
@@ -17,6 +19,24 @@ MakeTable = Callable[[int], CostTable]
 def random_table() -> MakeTable:
     """A small table for every seed: unequal links and devices, shared keys, peaks, kept activations, forbidden cuts."""
     return _random_table
+
+
+@pytest.fixture(scope="session")
+def any_table() -> MakeTable:
+    """As `random_table`, and devices run at clocks of their own, overlap, or have a slow link in their middle."""
+    return _any_table
+
+
+def _any_table(seed: int) -> CostTable:
+    random, table = Random(-1 - seed), _random_table(seed)
+    if random.random() < 0.5:
+        others = (Fraction(random.randint(1, 9), random.randint(1, 9)) for _ in range(1, table.n_devices))
+        table = replace(table, speeds=(Fraction(1), *others))
+    if random.random() < 0.3 and table.n_devices > 1:
+        middle = table.n_devices // 2
+        table.send_cycles[middle - 1] *= 10
+        table.receive_cycles[middle] *= 10
+    return replace(table, overlap=random.random() < 0.5)
 
 
 def _random_table(seed: int) -> CostTable:

@@ -45,3 +45,21 @@ def test_the_distance_doubles_until_the_first_success() -> None:
     assert least(attempt, lambda bound: bound, 0, 10**9, 10) == 1000
     assert tried[:4] == [10, 31, 72, 153]
     assert len(tried) < 25
+
+
+@given(smallest=st.integers(0, 1000), tolerance=st.integers(0, 50))
+@settings(deadline=None)
+def test_with_a_tolerance_it_is_not_far_above_the_smallest(smallest: int, tolerance: int) -> None:
+    found = least(lambda b: b if b >= smallest else None, lambda b: b, 0, 1000, 1000, tolerance=tolerance)
+    assert found is None or smallest <= found <= smallest + tolerance
+
+
+def test_snapping_skips_bounds_that_nothing_realises() -> None:
+    tried = []
+
+    def attempt(bound: int) -> int | None:
+        tried.append(bound)
+        return 700 if bound >= 700 else None
+
+    assert least(attempt, lambda size: size, 0, 1000, 1000, snap=lambda bound: -(-bound // 100) * 100) == 700
+    assert len(tried) <= 6

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
+from fractions import Fraction
 from itertools import accumulate, pairwise
 from random import Random
 from typing import Any
@@ -9,7 +11,9 @@ import numpy as np
 import pytest
 
 from autoauto.estimate import cost_table
-from autoauto.plan import evaluate, exhaustive, optimal
+from autoauto.plan import anytime, evaluate, exhaustive, optimal
+from autoauto.plan.optimal import incumbents
+from autoauto.plan.problem import prepare
 from autoauto.profile.upstream import cluster_from_upstream, model_profile_from_upstream
 from autoauto.records.cost import CostTable
 from autoauto.records.errors import Infeasible
@@ -61,6 +65,65 @@ def test_costs_what_the_cheapest_of_all_partitions_costs(random_table: MakeTable
         assert found == outcome(exhaustive, table), seed
         n_feasible += found[0] is not None
     assert 100 < n_feasible < 400
+
+
+@pytest.mark.parametrize("chunk", range(8))
+def test_every_mode_costs_what_the_cheapest_of_all_partitions_costs(any_table: MakeTable, chunk: int) -> None:
+    modes = set()
+    for seed in range(500 * chunk, 500 * (chunk + 1)):
+        table = any_table(seed)
+        found = outcome(optimal, table)
+        assert found == outcome(exhaustive, table), seed
+        modes.add((table.overlap, bool(table.speeds), found[0] is None))
+    assert len(modes) == 8  # overlap or not, one clock or several, feasible or not
+
+
+def test_a_stopped_search_never_promises_too_much(any_table: MakeTable) -> None:
+    n_stops = 0
+    for seed in range(1000):
+        table = any_table(seed)
+        least_cost, _ = outcome(exhaustive, table)
+        problem, bound = prepare(table), 0
+        for found in incumbents(problem):
+            assert least_cost is not None
+            plan = evaluate(table, problem.partition(found.cuts))
+            assert fits(table, plan.partition)
+            assert bound <= found.bound_cycles <= least_cost <= found.cost_cycles == plan.cost_cycles
+            bound = found.bound_cycles
+            n_stops += 1
+        assert bound == (least_cost or 0)
+    assert n_stops > 700
+
+
+def test_stops_when_time_is_up_or_the_gap_is_small_enough() -> None:
+    table = long_table(1, n_layers=200, n_devices=8, n_sizes=200)
+    best = optimal(table).cost_cycles
+    first = anytime(table, seconds=0.0)
+    assert first.bound_cycles <= best <= first.plan.cost_cycles
+    assert 0 < first.gap == pytest.approx(1 - first.bound_cycles / first.plan.cost_cycles)
+    near = anytime(table, rel_gap=first.gap / 2)
+    assert near.gap <= first.gap / 2
+    assert near.bound_cycles <= best <= near.plan.cost_cycles
+    assert anytime(table).gap == 0
+
+
+def test_a_faster_device_gets_more() -> None:
+    nothing = np.zeros(5, dtype=np.int64)
+    table = CostTable(
+        np.array([0, 6, 12, 18, 24]), nothing, {}, ((),) * 4, (), (), nothing[:4], nothing,
+        np.zeros((2, 4), dtype=np.int64), np.zeros((2, 5), dtype=np.int64), np.ones(5, dtype=np.bool_), nothing[:2],
+    )  # fmt: skip
+    assert optimal(table).partition == (0, 2, 4)
+    faster = optimal(replace(table, speeds=(Fraction(1), Fraction(3))))
+    assert (faster.partition, faster.compute_cycles) == ((0, 1, 4), 6)
+    slower = optimal(replace(table, speeds=(Fraction(1), Fraction(4, 10))))
+    assert (slower.partition, slower.compute_cycles) == ((0, 3, 4), 18)
+
+
+def test_overlap_hides_the_smaller_of_compute_and_transfer() -> None:
+    table = long_table(2, n_layers=30, n_devices=3, n_sizes=30)
+    both, hidden = optimal(table), optimal(replace(table, overlap=True))
+    assert hidden.cost_cycles == max(hidden.compute_cycles, hidden.transfer_cycles) < both.cost_cycles
 
 
 def test_one_device_takes_everything(random_table: MakeTable) -> None:

@@ -3,9 +3,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from itertools import combinations, pairwise
 
-from autoauto.plan.blocks import contract
-from autoauto.plan.probe import Problem, bands, probe
-from autoauto.plan.reach import earliest_starts_by_device
+from autoauto.plan.probe import bands, probe
+from autoauto.plan.problem import Problem, prepare
 from autoauto.records.cost import CostTable
 
 MakeTable = Callable[[int], CostTable]
@@ -13,10 +12,9 @@ MakeTable = Callable[[int], CostTable]
 
 def problems(random_table: MakeTable) -> Iterator[Problem]:
     for seed in range(150):
-        table = random_table(seed)
-        blocks = contract(table)
-        if len(blocks) >= table.n_devices:
-            yield Problem(blocks, earliest_starts_by_device(blocks, table.memory_limit_bytes.tolist()))
+        problem = prepare(random_table(seed))
+        if len(problem.blocks) >= problem.n_stages:
+            yield problem
 
 
 def plans_in_memory(problem: Problem) -> list[list[int]]:
@@ -49,7 +47,7 @@ def test_no_plan_within_the_bound_cuts_outside_the_bands(random_table: MakeTable
     for problem in problems(random_table):
         plans = plans_in_memory(problem)
         for compute in {problem.compute_cycles(cuts) for cuts in plans}:
-            found = bands(problem, compute)
+            found = bands(problem, problem.own_cycles(compute))
             assert found is not None
             for cuts in plans:
                 if problem.compute_cycles(cuts) <= compute:

@@ -4,12 +4,12 @@ from autoauto.records.layers import LayerRange
 from autoauto.records.plan import Plan, Stage
 
 
-def stage(start: int, stop: int, compute: int, transfer: int) -> Stage:
+def stage(start: int, stop: int, compute: int, transfer: int, device: int = 0) -> Stage:
     memory = {"parameter": 60, "temporary": 40}
-    return Stage(LayerRange(start, stop), 0, compute - 2, 2, transfer - 1, 1, memory, 120)
+    return Stage(LayerRange(start, stop), device, compute - 2, 2, transfer - 1, 1, memory, 120)
 
 
-PLAN = Plan((stage(0, 4, 100, 7), stage(4, 6, 90, 9)))
+PLAN = Plan((stage(0, 4, 100, 7), stage(4, 6, 90, 9, device=1)))
 
 
 def test_the_period_is_the_largest_compute_plus_the_largest_transfer() -> None:
@@ -29,3 +29,13 @@ def test_a_stage_adds_up() -> None:
 def test_stages_leave_no_gap() -> None:
     with pytest.raises(AssertionError):
         Plan((stage(0, 4, 1, 1), stage(5, 6, 1, 1)))
+
+
+def test_a_device_with_two_stages_spends_their_sum() -> None:
+    plan = Plan((stage(0, 1, 10, 1), stage(1, 2, 20, 2, device=1), stage(2, 3, 15, 4)))
+    assert plan.device_compute_cycles == {0: 25, 1: 20}
+    assert (plan.compute_cycles, plan.transfer_cycles, plan.cost_cycles) == (25, 5, 30)
+
+
+def test_with_overlap_the_longer_of_both_sets_the_period() -> None:
+    assert Plan(PLAN.stages, overlap=True).cost_cycles == 100

@@ -1,9 +1,11 @@
 """The stages table, drawn."""
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
+from autoauto.records.layers import LayerRange
 from autoauto.records.plan import Plan
 from autoauto.report.stages import stages_table
 from autoauto.report.style import ESTIMATED, MEASURED
@@ -44,3 +46,20 @@ def test_long_names_are_shortened_to_the_width(measured: Plan, text: Text, width
 
 def test_a_name_with_brackets_is_no_markup(measured: Plan, text: Text) -> None:
     assert "split[bold]" in text(stages_table(measured, ["split[bold]"] * 5, MEASURED))
+
+
+def test_overlap_is_told(measured: Plan, text: Text) -> None:
+    told = text(stages_table(replace(measured, overlap=True), NAMES, MEASURED), width=120)
+    caption = told[told.index("period") :]
+    assert " ".join(caption.split()) == (
+        "period: 2,000 cycles, the larger of the slowest compute and the longest transfer"
+    )
+
+
+def test_all_stages_of_the_device_that_binds_are_marked(measured: Plan, text: Text) -> None:
+    """Device 0 computes 2000 + 1000 cycles in two stages, device 1 less."""
+    first, second = measured.stages
+    last = replace(second, layers=LayerRange(5, 6), device=0)
+    told = text(stages_table(Plan((first, second, last)), [*NAMES, "end"], MEASURED))
+    assert told.count("slowest") == 3  # two stages and the caption
+    assert "period: 3,500 cycles" in told
