@@ -119,7 +119,8 @@ def read_cluster(name: str) -> Cluster:
         BadInput: no such cluster, or one that cannot be read.
     """
     if name.endswith(".json"):
-        from autoauto.profile.upstream import cluster_from_upstream, read_json
+        from autoauto.profile.store import read_json
+        from autoauto.profile.upstream import cluster_from_upstream
 
         return cluster_from_upstream(read_json(Path(name)))
     from autoauto.targets.clusters import load_cluster

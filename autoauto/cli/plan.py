@@ -48,7 +48,8 @@ def run(args: argparse.Namespace) -> int:
     Raises:
         BadInput: options that contradict each other.
     """
-    from autoauto.profile.upstream import planning_proportion_from_upstream, read_json
+    from autoauto.profile.store import read_json
+    from autoauto.profile.upstream import planning_proportion_from_upstream
 
     if (args.model_info is None) != (args.cluster_info is None):
         raise BadInput("--model-info and --cluster-info go together, got one of them; try both")
@@ -76,7 +77,8 @@ def _plan_model(args: argparse.Namespace) -> int:
 def _plan_profile(args: argparse.Namespace) -> int:
     """Plan a profile that was taken elsewhere."""
     from autoauto.estimate import cost_table
-    from autoauto.profile.upstream import cluster_from_upstream, read_json, read_profile
+    from autoauto.profile.store import read_json
+    from autoauto.profile.upstream import cluster_from_upstream, read_profile
 
     cluster = cluster_from_upstream(read_json(args.cluster_info))
     profile = read_profile(args.model_info)

@@ -9,7 +9,7 @@ from autoauto.plan.evaluate import evaluate
 from autoauto.plan.least import least
 from autoauto.plan.probe import UNBOUNDED, probe
 from autoauto.plan.problem import Problem, prepare
-from autoauto.plan.reach import earliest_starts_by_device
+from autoauto.plan.reach import Reach, reach
 from autoauto.records.cost import CostTable
 from autoauto.records.errors import Infeasible
 from autoauto.records.layers import LayerRange
@@ -55,15 +55,23 @@ def _out_of_memory(stage: Stage) -> Infeasible:
 
 def _easiest(table: CostTable, problem: Problem) -> Plan:
     """The plan whose tightest stage exceeds its limit least: the smallest allowance that lets a plan fit."""
+    if table.n_devices == 1:
+        return evaluate(table, (0, table.n_layers))
     limits: list[int] = table.memory_limit_bytes.tolist()
+    reaches: dict[int, Reach] = {}
 
     def fit(allowance: int) -> Plan | None:
-        earliest = earliest_starts_by_device(problem.blocks, [limit + allowance for limit in limits])
+        reaches.update({limit: reach(problem.blocks, limit + allowance) for limit in set(limits)})
+        earliest = [reaches[limit].starts for limit in limits]
         cuts = probe(replace(problem, earliest=earliest), UNBOUNDED, UNBOUNDED)
         return None if cuts is None else evaluate(table, problem.partition(cuts))
 
+    def snap(_: int) -> int:
+        """The next allowance that lets any stage begin earlier than at the last attempt, which failed."""
+        return min(r.next_bytes - limit for limit, r in reaches.items() if r.next_bytes is not None)
+
     whole = sum(table.memory_bytes(0, table.n_layers).values())
-    plan = least(fit, lambda plan: _excess_bytes(_tightest(plan)), low=1, high=whole, first=whole // 64)
+    plan = least(fit, lambda plan: _excess_bytes(_tightest(plan)), 1, whole, first=whole // 64, snap=snap)
     assert plan is not None  # `whole` more bytes hold any range
     return plan
 

@@ -4,29 +4,43 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from autoauto.plan.blocks import Blocks
 
 
-def earliest_starts(blocks: Blocks, limit_bytes: int) -> list[int]:
-    """For every stop, the smallest start with `bytes(start, stop) <= limit_bytes`; the stop itself where there is none.
+class Reach(NamedTuple):
+    """How far back stages may begin within a limit.
+
+    Attributes:
+        starts: for every stop, the smallest start with `bytes(start, stop) <= limit_bytes`; the stop where there is none.
+        next_bytes: the smallest limit that would let any stage begin earlier; None when all may begin at 0.
+    """
+
+    starts: list[int]
+    next_bytes: int | None
+
+
+def reach(blocks: Blocks, limit_bytes: int) -> Reach:
+    """Find the earliest starts within one limit.
 
     A stage that begins earlier never needs less, so the answers do not decrease and one window moves over the blocks:
     at most B steps at either end (PLANNER.md, preparation b).
     """
     window = _Window(blocks)
-    starts = [0]
+    starts, next_bytes = [0], None
     for _ in range(len(blocks)):
         window.grow()
-        while window.start < window.stop and window.n_bytes() > limit_bytes:
+        while window.start < window.stop and (n_bytes := window.n_bytes()) > limit_bytes:
+            next_bytes = n_bytes if next_bytes is None else min(n_bytes, next_bytes)
             window.shrink()
         starts.append(window.start)
-    return starts
+    return Reach(starts, next_bytes)
 
 
 def earliest_starts_by_device(blocks: Blocks, limits_bytes: Sequence[int]) -> list[list[int]]:
-    """`earliest_starts` for the limit of every device; equal limits share one list."""
-    by_limit = {limit: earliest_starts(blocks, limit) for limit in set(limits_bytes)}
+    """The earliest starts within the limit of every device; equal limits share one list."""
+    by_limit = {limit: reach(blocks, limit).starts for limit in set(limits_bytes)}
     return [by_limit[limit] for limit in limits_bytes]
 
 

@@ -17,17 +17,6 @@ from autoauto.records.hardware import Cluster, Device, Link
 from autoauto.records.profile import LayerProfile, ModelProfile
 from autoauto.records.units import MIB, bytes_per_s, gbps
 
-__all__ = [
-    "cluster_from_upstream",
-    "cluster_to_upstream",
-    "model_profile_from_upstream",
-    "model_profile_to_upstream",
-    "planning_proportion_from_upstream",
-    "planning_proportion_to_upstream",
-    "read_json",
-    "read_profile",
-]
-
 MK2_TILES = 1472  # the seed does not say which IPU it describes; its 894 MB are a Mk2's (IPU.md section 1.1)
 MK2_TILE_MEMORY_BYTES = 638_976
 
