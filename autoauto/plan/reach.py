@@ -13,7 +13,7 @@ class Reach(NamedTuple):
     """How far back stages may begin within a limit.
 
     Attributes:
-        starts: for every stop, the smallest start with `bytes(start, stop) <= limit_bytes`; the stop where there is none.
+        starts: for every stop, the smallest start with `bytes(start, stop) <= limit_bytes`; the stop if there is none.
         next_bytes: the smallest limit that would let any stage begin earlier; None when all may begin at 0.
     """
 

@@ -7,7 +7,7 @@ from autoauto.plan.reach import earliest_starts_by_device, reach
 from autoauto.records.cost import CostTable
 
 
-def test_every_earliest_start_fits_the_one_before_does_not_and_the_next_limit_changes_one(
+def test_a_start_fits_the_one_before_does_not_and_the_next_limit_moves_one(
     random_table: Callable[[int], CostTable],
 ) -> None:
     for seed in range(300):
