@@ -25,7 +25,7 @@ from autoauto.records.trial import Objective, SearchSpace
 
 if TYPE_CHECKING:
     from autoauto.flow import Flow
-    from autoauto.search import SearchProgress, SearchResult
+    from autoauto.search import SearchProgress
 
 EXAMPLE = "search bert-large-128 --cluster bow-2000 --n-ipu 2,4 --batch-size 1:32"
 
@@ -64,7 +64,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Search, keep every trial, print the best configuration."""
     from autoauto.report import progress_bar
-    from autoauto.search import open_study, run_search
+    from autoauto.search import open_study, run_search, shown_storage
 
     flow = open_flow(args)
     space = SearchSpace(args.n_ipu or default_n_ipu(len(flow.cluster)), args.memory_proportion, args.batch_size)
@@ -72,14 +72,17 @@ def run(args: argparse.Namespace) -> int:
     objective = Objective(args.objective)
     fingerprint = {"autoauto": __version__, **flow.fingerprint()}
     name = args.study_name or default_study_name(flow, objective, fingerprint)
-    notes = {"command": shlex.join(["autoauto", *sys.argv[1:]])}
+    shown = shown_storage(args.storage)
+    notes = {"command": shlex.join(["autoauto", *sys.argv[1:]]).replace(args.storage, shown)}
     study = open_study(args.storage, name, objective, fingerprint, notes)
     with progress_bar("search", "tries") as report:
         result = run_search(space, flow.evaluate, study, objective, lambda now: report(*_progress(now)))
     if args.json:
         print_json(describe_result(result, args.storage))
     else:
-        _show(args, result, flow)
+        if result.best is not None:
+            show_best(result.best, result.counts, flow.names)
+        print(f"study {result.study_name} in {shown}")
     if result.best is None:
         raise Infeasible(f"no configuration fits; the smallest batch size: {result.cells[-1].reason}", 0)
     return 0
@@ -89,12 +92,6 @@ def _progress(now: SearchProgress) -> tuple[int, int, str]:
     """What the progress bar shows: tries, and the best so far."""
     best = "" if now.best is None else f"best so far: {now.best.samples_per_s:,.0f} samples/s"
     return now.done, now.total, best
-
-
-def _show(args: argparse.Namespace, result: SearchResult, flow: Flow) -> None:
-    if result.best is not None:
-        show_best(result.best, result.counts, flow.names)
-    print(f"study {result.study_name} in {args.storage}")
 
 
 def default_n_ipu(n_devices: int) -> tuple[int, ...]:

@@ -2,6 +2,7 @@
 
 from autoauto.search.best import BestTrial, best_trial, count_trials
 from autoauto.search.run import Cell, SearchProgress, SearchResult, run_search
+from autoauto.search.storage import shown_storage
 from autoauto.search.study import load_study, open_study
 from autoauto.search.table import trial_table
 
@@ -15,5 +16,6 @@ __all__ = [
     "load_study",
     "open_study",
     "run_search",
+    "shown_storage",
     "trial_table",
 ]

@@ -73,6 +73,18 @@ def existing_storage(storage: str) -> RDBStorage:
     return _connect(url, [])
 
 
+def shown_storage(storage: str) -> str:
+    """A storage URL as it may be shown and kept: without its password.
+
+    >>> shown_storage("postgresql://me:secret@host/db")
+    'postgresql://me:***@host/db'
+
+    Raises:
+        BadInput: it is no database URL.
+    """
+    return _shown(_parse(storage))
+
+
 def _connect(url: URL, pool_events: list[tuple[Any, str]]) -> RDBStorage:
     options: dict[str, Any] = {"pool_events": pool_events}
     if url.get_backend_name() == "sqlite":
