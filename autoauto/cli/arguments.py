@@ -143,19 +143,23 @@ def read_knobs(args: argparse.Namespace, flow: Flow) -> Knobs:
 def describe(flow: Flow, knobs: Knobs, plan: Plan) -> dict[str, Any]:
     """A plan of one configuration as plain values, named as the fields are."""
     return {
-        "fits": True,
+        **describe_flow(flow, knobs),
         "samples_per_s": flow.samples_per_s(knobs, plan),
-        "model": flow.graph.name,
-        "cluster": flow.cluster.name,
-        "precision": str(flow.precision),
-        **asdict(knobs),
         **describe_plan(plan),
     }
+
+
+def describe_flow(flow: Flow, knobs: Knobs) -> dict[str, Any]:
+    """One configuration of a model on a cluster as plain values."""
+    names = {"model": flow.graph.name, "cluster": flow.cluster.name, "precision": str(flow.precision)}
+    return names | asdict(knobs)
 
 
 def describe_plan(plan: Plan) -> dict[str, Any]:
     """A plan as plain values."""
     return {
+        "fits": True,
+        "overlap": plan.overlap,
         "partition": list(plan.partition),
         "compute_cycles": plan.compute_cycles,
         "transfer_cycles": plan.transfer_cycles,

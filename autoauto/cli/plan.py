@@ -5,8 +5,9 @@ from __future__ import annotations
 import argparse
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
-from autoauto.cli.arguments import add_json, add_knobs, add_model, open_flow, print_json, read_knobs
+from autoauto.cli.arguments import add_json, add_knobs, add_model, describe_flow, open_flow, print_json, read_knobs
 from autoauto.cli.output import show_infeasible, show_plan
 from autoauto.cli.questions import Subject, add_questions, best, question
 from autoauto.records.errors import BadInput, DoesNotFit
@@ -71,7 +72,8 @@ def _plan_model(args: argparse.Namespace) -> int:
     table = replace(flow.table(knobs), overlap=args.overlap)
     if question(args) is best:
         return show_plan(args, flow, knobs, lambda: optimal(table), ESTIMATED)
-    return _answer(args, Subject(table, flow.names, flow.cluster.devices[0].clock_hz))
+    context = describe_flow(flow, knobs) | {"source": ESTIMATED}
+    return _answer(args, Subject(table, flow.names, flow.cluster.devices[0].clock_hz, knobs.batch_size), context)
 
 
 def _plan_profile(args: argparse.Namespace) -> int:
@@ -83,19 +85,23 @@ def _plan_profile(args: argparse.Namespace) -> int:
     cluster = cluster_from_upstream(read_json(args.cluster_info))
     profile = read_profile(args.model_info)
     table = cost_table(profile, cluster, args.planning_proportion, args.overlap)
-    return _answer(args, Subject(table, profile.names, cluster.devices[0].clock_hz))
+    return _answer(args, Subject(table, profile.names, cluster.devices[0].clock_hz), {})
 
 
-def _answer(args: argparse.Namespace, subject: Subject) -> int:
-    """Print the answer to the question that was asked, or why nothing fits."""
+def _answer(args: argparse.Namespace, subject: Subject, context: dict[str, Any]) -> int:
+    """Print the answer to the question that was asked and its context, or why nothing fits.
+
+    Returns:
+        0, or 3 when nothing fits.
+    """
     try:
         answer = question(args)(subject, args)
     except DoesNotFit as failure:
         return show_infeasible(args, failure)
     if args.json:
-        print_json(answer.record)
+        print_json(context | answer.record)
     else:
         from rich.console import Console
 
         Console().print(answer.shown)
-    return 0
+    return 0 if answer.fits else 3

@@ -19,11 +19,12 @@ if TYPE_CHECKING:
 
 
 class Subject(NamedTuple):
-    """What the questions are about: the costs, the layers' names, and the clock that cycles count."""
+    """What the questions are about: the costs, the layers' names, the clock that cycles count, the batch if known."""
 
     table: CostTable
     names: tuple[str, ...]
     clock_hz: float
+    batch_size: int | None = None
 
 
 class Answer(NamedTuple):
@@ -31,6 +32,7 @@ class Answer(NamedTuple):
 
     record: dict[str, Any]
     shown: RenderableType
+    fits: bool = True
 
 
 def add_questions(parser: argparse.ArgumentParser) -> None:
@@ -114,12 +116,13 @@ def every_count(subject: Subject, _: argparse.Namespace) -> Answer:
     outcomes = every_n(subject.table)
     plans = [{"n_ipu": n_ipu} | _described(outcome) for n_ipu, outcome in outcomes.items()]
     rows = ((str(n_ipu), outcome) for n_ipu, outcome in outcomes.items())
-    return Answer({"plans": plans}, plans_table("The best plan for every n_ipu", "n_ipu", rows))
+    shown = plans_table("The best plan for every n_ipu", "n_ipu", rows)
+    return Answer({"plans": plans}, shown, any(plan["fits"] for plan in plans))
 
 
 def _described(outcome: Plan | DoesNotFit) -> dict[str, Any]:
     if isinstance(outcome, Plan):
-        return {"fits": True, **describe_plan(outcome)}
+        return describe_plan(outcome)
     return {"fits": False, "excess_bytes": outcome.excess_bytes, "reason": str(outcome)}
 
 
@@ -137,6 +140,9 @@ def copies(subject: Subject, _: argparse.Namespace) -> Answer:
         "plans": [describe_plan(plan) for plan in found.plans],
     }
     title = f"{len(found.plans)} x {found.n_ipu} devices: {speed:,.1f} micro-batches/s"
+    if subject.batch_size is not None:
+        record["samples_per_s"] = found.samples_per_s(subject.batch_size, subject.clock_hz)
+        title += f", {record['samples_per_s']:,.1f} samples/s"
     return Answer(record, plans_table(title, "replica", ((str(i), plan) for i, plan in enumerate(found.plans))))
 
 

@@ -74,9 +74,10 @@ def _filled(blocks: Blocks, limits_bytes: Sequence[int], n_least: int) -> list[i
 
 
 def block_partition(table: CostTable) -> Partition | None:
-    """Even out compute until no two stages differ by more than the largest block costs (torchgpipe).
+    """Even out compute until no two stages differ by more than the largest block costs.
 
-    The linear-partition heuristic of Bárány and Grinberg, "Block partitions of sequences" (2017): start anywhere; while
+    The heuristic of Bárány and Grinberg, "Block partitions of sequences", which torchgpipe uses in a variant of its own
+    (it subtracts the smallest layer first and breaks ties otherwise): start anywhere; while
     the longest and the shortest stage differ by more, the shortest takes the next block on the longest one's side.
     Layers of 4, 4, 4, 2, 3, 4, 4, 4, 1 cycles on three devices: from [0, 2, 6, 9] to [0, 3, 6, 9].
     """

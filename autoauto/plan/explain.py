@@ -18,18 +18,20 @@ def explain(table: CostTable, plan: Plan) -> Explanation:
     Why there is no plan at all is told by the error that says so (`Infeasible`).
     """
     partition, legal = plan.partition, np.flatnonzero(table.cut_allowed).tolist()
-    memory_stage = _largest(plan, lambda stage: stage.total_bytes - stage.limit_bytes)
+    memory_stage = _largest(plan, lambda stage: stage.total_bytes - stage.limit_bytes)[0]
     return Explanation(
-        compute_stage=_largest(plan, lambda stage: stage.compute_cycles),
-        transfer_stage=_largest(plan, lambda stage: stage.transfer_cycles),
+        compute_stages=_largest(plan, lambda stage: stage.compute_cycles) if plan.compute_binds else (),
+        transfer_stages=_largest(plan, lambda stage: stage.transfer_cycles) if plan.transfer_binds else (),
         memory_stage=memory_stage,
         spare_bytes=plan.stages[memory_stage].limit_bytes - plan.stages[memory_stage].total_bytes,
         cuts=tuple(_moves(table, partition, legal, i) for i in range(1, len(plan.stages))),
     )
 
 
-def _largest(plan: Plan, quantity: Callable[[Stage], int]) -> int:
-    return max(range(len(plan.stages)), key=lambda i: quantity(plan.stages[i]))
+def _largest(plan: Plan, quantity: Callable[[Stage], int]) -> tuple[int, ...]:
+    """The stages that have the largest quantity."""
+    quantities = list(map(quantity, plan.stages))
+    return tuple(i for i, value in enumerate(quantities) if value == max(quantities))
 
 
 def _moves(table: CostTable, partition: tuple[int, ...], legal: list[int], i: int) -> CutMoves:

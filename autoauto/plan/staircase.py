@@ -16,6 +16,7 @@ from autoauto.plan.problem import Problem, largest_block, least_compute, least_t
 from autoauto.plan.reach import earliest_starts_by_device
 from autoauto.records.cost import CostTable
 from autoauto.records.plan import Plan
+from autoauto.records.units import reference_cycles
 
 
 def staircase(table: CostTable) -> Iterator[Plan]:
@@ -82,7 +83,8 @@ class _Trade:
         """The front within `cap_bytes` of what transfers less than `previous` and computes less than `following`."""
         problem = self.capped(cap_bytes)
         low = previous.compute_cycles + 1 if previous else least_compute(problem)
-        high = following.compute_cycles - 1 if following else UNBOUNDED
+        whole = problem.blocks.compute_prefix_cycles[-1]
+        high = following.compute_cycles - 1 if following else reference_cycles(whole, min(problem.speeds))
         transfer = previous.transfer_cycles - 1 if previous else UNBOUNDED
         while True:
             within_transfer = partial(probe, problem, transfer_cycles=transfer)

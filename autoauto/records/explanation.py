@@ -39,15 +39,15 @@ class Explanation:
     """What binds a plan, and what its cuts could do instead.
 
     Attributes:
-        compute_stage: the stage that computes longest.
-        transfer_stage: the stage that transfers longest.
+        compute_stages: the stages that compute longest; none when overlapped transfers take longer.
+        transfer_stages: the stages that transfer longest; none when overlapped compute takes longer.
         memory_stage: the stage that leaves the fewest bytes of its limit.
         spare_bytes: how many it leaves.
         cuts: every cut between two stages.
     """
 
-    compute_stage: int
-    transfer_stage: int
+    compute_stages: tuple[int, ...]
+    transfer_stages: tuple[int, ...]
     memory_stage: int
     spare_bytes: int
     cuts: tuple[CutMoves, ...]

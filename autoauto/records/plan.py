@@ -89,6 +89,16 @@ class Plan:
         return self._by_device(lambda stage: stage.transfer_cycles)
 
     @property
+    def compute_binds(self) -> bool:
+        """Whether less compute would lower the cost."""
+        return not self.overlap or self.compute_cycles >= self.transfer_cycles
+
+    @property
+    def transfer_binds(self) -> bool:
+        """Whether less transfer would lower the cost."""
+        return not self.overlap or self.transfer_cycles >= self.compute_cycles
+
+    @property
     def peak_memory_bytes(self) -> int:
         """What the fullest stage needs."""
         return max(stage.total_bytes for stage in self.stages)

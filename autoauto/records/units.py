@@ -56,12 +56,12 @@ def reference_cycles(own_cycles: int, speed: Fraction) -> int:
 
 
 def samples_per_s(batch_size: int, period_cycles: int, clock_hz: float) -> float:
-    """Throughput of a pipeline that finishes one batch every `period_cycles`.
+    """Throughput of a pipeline that finishes one batch every `period_cycles`, and none faster than every cycle.
 
     >>> samples_per_s(16, 1_000_000, 1.85e9)
     29600.0
     """
-    return batch_size * clock_hz / period_cycles
+    return batch_size * clock_hz / max(period_cycles, 1)
 
 
 def format_bytes(n_bytes: float) -> str:

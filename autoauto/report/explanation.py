@@ -16,11 +16,19 @@ def explanation_table(explanation: Explanation, plan: Plan) -> Table:
     table = plain_table("If one cut moved", columns, columns[2::2])
     for cut in explanation.cuts:
         table.add_row(str(cut.layer), *_cells(cut.earlier, plan), *_cells(cut.later, plan))
-    table.caption = (
-        f"stage {explanation.compute_stage} computes longest, stage {explanation.transfer_stage} transfers longest, "
-        f"stage {explanation.memory_stage} has the least memory to spare: {format_bytes(explanation.spare_bytes)}"
+    table.caption = "\n".join(
+        [
+            *_binding("compute", explanation.compute_stages),
+            *_binding("transfer", explanation.transfer_stages),
+            f"least memory to spare: stage {explanation.memory_stage}, {format_bytes(explanation.spare_bytes)}",
+        ]
     )
     return table
+
+
+def _binding(what: str, stages: tuple[int, ...]) -> list[str]:
+    """A line that says whose compute or transfer sets the period, if any does."""
+    return [f"{what} binds: stage {', '.join(map(str, stages))}"] if stages else []
 
 
 def _cells(move: Move | None, plan: Plan) -> tuple[str, str]:

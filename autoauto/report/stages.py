@@ -18,7 +18,7 @@ def stages_table(plan: Plan, names: Sequence[str] | None, origin: str) -> Table:
     """One row a stage, two lines high.
 
     The largest compute and the largest transfer of a device make the period (`Plan`), so "slowest" and "longest" mark
-    what binds: every stage of that device.
+    what binds: every stage of such a device. Where devices have several stages, each says which it is on.
 
     Args:
         plan: what to show.
@@ -28,14 +28,20 @@ def stages_table(plan: Plan, names: Sequence[str] | None, origin: str) -> Table:
     columns = ["stage", "layers", "first, last layer", "compute\ncycles", "transfer\ncycles", "memory of\nits limit"]
     table = plain_table(f"Stages, {origin}", columns, columns[3:5])
     compute, transfer = plan.device_compute_cycles, plan.device_transfer_cycles
-    slowest, longest = max(compute, key=compute.__getitem__), max(transfer, key=transfer.__getitem__)
+    several = len(compute) < len(plan.stages)
     for index, stage in enumerate(plan.stages):
         table.add_row(
-            str(index),
+            f"{index} on {stage.device}" if several else str(index),
             str(stage.layers),
             _ends(stage, names),
-            _cycles(stage.compute_cycles, "slowest" if stage.device == slowest else ""),
-            _cycles(stage.transfer_cycles, "longest" if stage.device == longest else ""),
+            _cycles(
+                stage.compute_cycles,
+                "slowest" if plan.compute_binds and compute[stage.device] == plan.compute_cycles else "",
+            ),
+            _cycles(
+                stage.transfer_cycles,
+                "longest" if plan.transfer_binds and transfer[stage.device] == plan.transfer_cycles else "",
+            ),
             _memory(stage),
         )
     parts = "the larger of the slowest compute and" if plan.overlap else "the slowest compute +"
@@ -54,7 +60,7 @@ def _cycles(cycles: int, mark: str) -> Text:
 
 
 def _memory(stage: Stage) -> Group:
-    percent = 100 * stage.total_bytes / stage.limit_bytes
+    percent = 100 * stage.total_bytes / max(stage.limit_bytes, 1)
     return Group(
         Text(f"{format_bytes(stage.total_bytes)}, {percent:.0f} %"),
         ProgressBar(total=stage.limit_bytes, completed=stage.total_bytes, width=16),

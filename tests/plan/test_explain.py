@@ -13,8 +13,14 @@ def test_names_the_stages_that_bind(any_table: MakeTable) -> None:
     for table in map(any_table, range(300)):
         for plan in all_fitting(table):
             told = explain(table, plan)
-            assert plan.stages[told.compute_stage].compute_cycles == plan.compute_cycles
-            assert plan.stages[told.transfer_stage].transfer_cycles == plan.transfer_cycles
+            slowest = tuple(i for i, stage in enumerate(plan.stages) if stage.compute_cycles == plan.compute_cycles)
+            longest = tuple(i for i, stage in enumerate(plan.stages) if stage.transfer_cycles == plan.transfer_cycles)
+            assert told.compute_stages == (
+                slowest if not table.overlap or plan.compute_cycles == plan.cost_cycles else ()
+            )
+            assert told.transfer_stages == (
+                longest if not table.overlap or plan.transfer_cycles == plan.cost_cycles else ()
+            )
             spare = [stage.limit_bytes - stage.total_bytes for stage in plan.stages]
             assert told.spare_bytes == min(spare) == spare[told.memory_stage] >= 0
 
