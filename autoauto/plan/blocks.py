@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import chain, pairwise
 
 import numpy as np
@@ -27,6 +27,7 @@ class Blocks:
         kept_bytes: (B + 1,) activations kept since layer 0.
         receive_cycles: (P, B + 1) by device and start; the last column is unused.
         send_cycles: (P, B + 1) by device and stop; the first column is unused.
+        receive_rows, send_rows: both once more, as arrays.
         least_receive_cycles: (P,) no start receives in less.
         least_send_cycles: (P,) no stop sends in less.
     """
@@ -40,6 +41,8 @@ class Blocks:
     kept_bytes: list[int]
     receive_cycles: list[list[int]]
     send_cycles: list[list[int]]
+    receive_rows: list[IntArray] = field(compare=False)
+    send_rows: list[IntArray] = field(compare=False)
     least_receive_cycles: list[int]
     least_send_cycles: list[int]
 
@@ -53,6 +56,8 @@ class Blocks:
             self,
             receive_cycles=[self.receive_cycles[i] for i in receivers],
             send_cycles=[self.send_cycles[i] for i in senders],
+            receive_rows=[self.receive_rows[i] for i in receivers],
+            send_rows=[self.send_rows[i] for i in senders],
             least_receive_cycles=[self.least_receive_cycles[i] for i in receivers],
             least_send_cycles=[self.least_send_cycles[i] for i in senders],
         )
@@ -64,6 +69,8 @@ def contract(table: CostTable) -> Blocks:
     exclusive = sum(table.exclusive_prefix_bytes.values(), np.zeros(table.n_layers + 1, dtype=np.int64))
     peaks = table.peak_bytes + table.activation_prefix_bytes[:-1]
     boundaries: list[int] = cuts.tolist()
+    receive_rows = _rows(table.receive_cycles, np.minimum(cuts, table.n_layers - 1))
+    send_rows = _rows(table.send_cycles, cuts)
     return Blocks(
         cuts=boundaries,
         compute_prefix_cycles=table.compute_prefix_cycles[cuts].tolist(),
@@ -72,20 +79,31 @@ def contract(table: CostTable) -> Blocks:
         shared_bytes=table.shared_bytes,
         peak_bytes=np.maximum.reduceat(peaks, cuts[:-1]).tolist(),
         kept_bytes=table.activation_prefix_bytes[cuts].tolist(),
-        receive_cycles=_rows(table.receive_cycles, np.minimum(cuts, table.n_layers - 1)),
-        send_cycles=_rows(table.send_cycles, cuts),
+        receive_cycles=_lists(receive_rows),
+        send_cycles=_lists(send_rows),
+        receive_rows=receive_rows,
+        send_rows=send_rows,
         least_receive_cycles=table.receive_cycles.min(axis=1).tolist(),
         least_send_cycles=table.send_cycles[:, 1:].min(axis=1).tolist(),
     )
 
 
-def _rows(cycles: IntArray, columns: IntArray) -> list[list[int]]:
-    """The chosen columns as one list a row; equal rows, as of equal links, become one list."""
-    known: dict[bytes, list[int]] = {}
+def _rows(cycles: IntArray, columns: IntArray) -> list[IntArray]:
+    """The chosen columns, row by row; equal rows, as of equal links, become one array."""
+    known: dict[bytes, IntArray] = {}
     rows = []
     for row in cycles:
         content = row.tobytes()
         if content not in known:
-            known[content] = row[columns].tolist()
+            known[content] = row[columns]
         rows.append(known[content])
     return rows
+
+
+def _lists(rows: list[IntArray]) -> list[list[int]]:
+    """The rows as lists; what is one array becomes one list."""
+    known: dict[int, list[int]] = {}
+    for row in rows:
+        if id(row) not in known:
+            known[id(row)] = row.tolist()
+    return [known[id(row)] for row in rows]

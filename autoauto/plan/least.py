@@ -23,11 +23,11 @@ def least(
     Whoever succeeds at a bound must succeed at every larger one. What is found at a bound may do with less: `realised`
     tells how much, and the search goes on below that. `first` is tried first; while attempts fail, the distance from
     `low` doubles. `snap` raises a bound to the next one that anything can realise: below that nothing changes.
-    With a `tolerance` the bound that is found may be too large by as much.
+    With a `tolerance` the bound that is found may be too large by as much, but something is found if anything can be.
     """
     best = None
     bound, step = max(low, min(first, high)), max(first - low, 1)
-    while low + tolerance <= high:
+    while low <= high - (0 if best is None else tolerance):
         found = attempt(bound)
         if found is None:
             low, step = snap(bound + 1), 2 * step

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from autoauto.plan.evaluate import evaluate
 from autoauto.plan.infeasible import why_infeasible
 from autoauto.plan.least import least
-from autoauto.plan.probe import UNBOUNDED, probe
+from autoauto.plan.probe import UNBOUNDED, cheap_cuts, probe
 from autoauto.plan.problem import Problem, largest_block, least_compute, least_transfer, prepare
 from autoauto.records.cost import CostTable
 from autoauto.records.plan import Certified, Plan
@@ -85,14 +85,15 @@ def _walk(problem: Problem) -> Iterator[Incumbent]:
     `cost - low - 1`; the least compute at which that can be had is the next stop, and there nearly the least transfer
     is found: what is left below it, the next round finds. Compute rises and `cost` falls until no room is left.
     """
-    best: list[int] = []
-    cost, low, lowest_transfer = UNBOUNDED, least_compute(problem), least_transfer(problem)
-    total = reference_cycles(problem.blocks.compute_prefix_cycles[-1], min(problem.speeds))
-    step = largest_block(problem) // 8
+    low, step = least_compute(problem), largest_block(problem) // 8
+    scouted = None
+    for scouted in _scout(problem, low, step):
+        yield scouted.incumbent
+    if scouted is None:
+        return
+    (best, cost, _), lowest_transfer = scouted
     while low + lowest_transfer < cost:
-        within_transfer = partial(probe, problem, transfer_cycles=cost - low - 1)
-        high = min(total, cost - lowest_transfer - 1)
-        cuts = least(within_transfer, problem.compute_cycles, low, high, low + step, snap=problem.next_compute)
+        cuts = _least_compute(problem, cost - low - 1, low, cost - lowest_transfer - 1, low + step)
         if cuts is None:
             break
         compute = problem.compute_cycles(cuts)
@@ -109,5 +110,44 @@ def _walk(problem: Problem) -> Iterator[Incumbent]:
         else:
             best, cost = cuts, problem.cost_cycles(cuts)
         yield Incumbent(best, cost, min(cost, low + lowest_transfer))
-    if best:
-        yield Incumbent(best, cost, cost)
+    yield Incumbent(best, cost, cost)
+
+
+class _Scouted(NamedTuple):
+    """An incumbent, and the least that any cheaper plan transfers in."""
+
+    incumbent: Incumbent
+    lowest_transfer: int
+
+
+def _scout(problem: Problem, low: int, step: int) -> Iterator[_Scouted]:
+    """Plans of nearly the least compute at a few bounds on transfer, by bisection: good ones shorten the walk.
+
+    `low` is what all plans compute in at least; the least compute is found up to `step`.
+    """
+    lowest_transfer = least_transfer(problem)
+    total = reference_cycles(problem.blocks.compute_prefix_cycles[-1], min(problem.speeds))
+    best = _least_compute(problem, UNBOUNDED, low, total, low + step, tolerance=step)
+    if best is None:
+        return
+    cost, first = problem.cost_cycles(best), problem.compute_cycles(best)
+    highest_transfer = problem.transfer_cycles(best)
+    for _ in range(3):
+        yield _Scouted(Incumbent(best, cost, min(cost, low + lowest_transfer)), lowest_transfer)
+        transfer = (lowest_transfer + highest_transfer) // 2
+        cuts = _least_compute(problem, transfer, low, cost - lowest_transfer - 1, first + step, tolerance=step)
+        if cuts is None:
+            lowest_transfer = transfer + 1
+        else:
+            highest_transfer = problem.transfer_cycles(cuts)
+            best = min(best, cuts, key=problem.cost_cycles)
+            cost = problem.cost_cycles(best)
+    yield _Scouted(Incumbent(best, cost, min(cost, low + lowest_transfer)), lowest_transfer)
+
+
+def _least_compute(
+    problem: Problem, transfer_cycles: int, low: int, high: int, first: int, tolerance: int = 0
+) -> list[int] | None:
+    """The plan of least compute in `[low, high]` that transfers in at most `transfer_cycles`, as `least` finds it."""
+    attempt = partial(probe, problem, transfer_cycles=transfer_cycles, cheap=cheap_cuts(problem, transfer_cycles))
+    return least(attempt, problem.compute_cycles, low, high, first, snap=problem.next_compute, tolerance=tolerance)

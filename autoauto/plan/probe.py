@@ -6,55 +6,79 @@ from bisect import bisect_left, bisect_right
 from collections import deque
 from operator import lt
 
+import numpy as np
+
 from autoauto.plan.problem import Problem
 
 UNBOUNDED = 2**62  # more cycles than any plan takes
 
 
-def bands(problem: Problem, own_cycles: list[int]) -> list[tuple[int, int]] | None:
-    """Where each of the P + 1 cuts can lie when transfers cost nothing, as (first, last); None when nowhere.
+def cheap_cuts(problem: Problem, transfer_cycles: int) -> list[list[int]]:
+    """Where each of the P + 1 cuts can lie by its own transfers, ascending.
+
+    A device that sends at a cut receives at least what any start receives, one that receives there sends as much as
+    any stop (PLANNER.md, "Bands").
+    """
+    blocks = problem.blocks
+    known: dict[tuple[int, ...], list[int]] = {}
+    cuts = [[0]]
+    for i in range(1, problem.n_stages):
+        send, most_send = blocks.send_rows[i - 1], transfer_cycles - blocks.least_receive_cycles[i - 1]
+        receive, most_receive = blocks.receive_rows[i], transfer_cycles - blocks.least_send_cycles[i]
+        key = id(send), most_send, id(receive), most_receive
+        if key not in known:
+            known[key] = np.flatnonzero((send <= most_send) & (receive <= most_receive)).tolist()
+        cuts.append(known[key])
+    return [*cuts, [len(blocks)]]
+
+
+def bands(problem: Problem, own_cycles: list[int], cuts: list[list[int]]) -> list[list[int]] | None:
+    """What is left of `cuts`, where each of the P + 1 cuts can lie; None when one can lie nowhere.
 
     No cut lies beyond the farthest reach of the stages before it, nor before the earliest start of those after it.
     `own_cycles` is what each device may compute, by its own clock.
     """
     prefix = problem.blocks.compute_prefix_cycles
     reach = 0
-    last = [reach]
-    for earliest, cycles, (_, bound) in zip(problem.earliest, own_cycles, problem.within[1:], strict=True):
+    ends = [1]
+    for i, (earliest, cycles) in enumerate(zip(problem.earliest, own_cycles, strict=True), start=1):
         farthest = bisect_right(prefix, prefix[reach] + cycles) - 1
-        reach = min(farthest, bisect_right(earliest, reach) - 1, bound)
-        last.append(reach)
+        end = bisect_right(cuts[i], min(farthest, bisect_right(earliest, reach) - 1, problem.within[i][1]))
+        if end == 0:
+            return None
+        reach = cuts[i][end - 1]
+        ends.append(end)
     start = len(problem.blocks)
-    if reach < start:
-        return None
-    first = [start]
+    left = [[start]]
     for i in range(problem.n_stages - 1, -1, -1):
         nearest = bisect_left(prefix, prefix[start] - own_cycles[i])
-        start = max(nearest, problem.earliest[i][start], problem.within[i][0])
-        first.append(start)
-        if start > last[i]:
+        begin = bisect_left(cuts[i], max(nearest, problem.earliest[i][start], problem.within[i][0]))
+        if begin >= ends[i]:
             return None
-    first.reverse()
-    return list(zip(first, last, strict=True))
+        start = cuts[i][begin]
+        left.append(cuts[i][begin : ends[i]])
+    return left[::-1]
 
 
-def probe(problem: Problem, compute_cycles: int, transfer_cycles: int) -> list[int] | None:
-    """The P + 1 cuts of a plan within both bounds, None when there is none.
+def probe(
+    problem: Problem, compute_cycles: int, transfer_cycles: int, cheap: list[list[int]] | None = None
+) -> list[int] | None:
+    """The P + 1 cuts of a plan within both bounds, None when there is none; `cheap` are the `cheap_cuts`, if known.
 
     `reached[i]` holds every cut at which i stages within the bounds can stop. A stage and its past meet only in the
     choice of its start, so of the starts that compute and memory allow the one that receives fastest is best: a
     sliding-window minimum, O(1) a stop (PLANNER.md, "Probe"). The farthest start would not do: it may receive slowly.
     """
     own_cycles = problem.own_cycles(compute_cycles)
-    limits = bands(problem, own_cycles)
-    if limits is None:
+    candidates = bands(problem, own_cycles, cheap or cheap_cuts(problem, transfer_cycles))
+    if candidates is None:
         return None
-    farthest = [last for _, last in limits]
+    farthest = [cuts[-1] for cuts in candidates]
     if all(map(lt, farthest, farthest[1:])) and problem.transfer_cycles(farthest) <= transfer_cycles:
         return farthest
     reached = [[0]]
-    for stage, limit in enumerate(limits[1:]):
-        stops = _stops(problem, stage, own_cycles[stage], transfer_cycles, starts=reached[-1], limit=limit)
+    for stage, ends in enumerate(candidates[1:]):
+        stops = _stops(problem, stage, own_cycles[stage], transfer_cycles, starts=reached[-1], ends=ends)
         if not stops:
             return None
         reached.append(stops)
@@ -62,19 +86,15 @@ def probe(problem: Problem, compute_cycles: int, transfer_cycles: int) -> list[i
 
 
 def _stops(
-    problem: Problem, stage: int, own_cycles: int, transfer_cycles: int, *, starts: list[int], limit: tuple[int, int]
+    problem: Problem, stage: int, own_cycles: int, transfer_cycles: int, *, starts: list[int], ends: list[int]
 ) -> list[int]:
-    """Where between both ends of `limit` this stage can stop when it begins at one of `starts`, both ascending."""
+    """At which of `ends` this stage can stop when it begins at one of `starts`; all ascending."""
     prefix, earliest = problem.blocks.compute_prefix_cycles, problem.earliest[stage]
     receive, send = problem.blocks.receive_cycles[stage], problem.blocks.send_cycles[stage]
-    most_receive = transfer_cycles - problem.blocks.least_send_cycles[stage]
-    most_send = transfer_cycles - problem.blocks.least_receive_cycles[stage]
-    starts = [start for start in starts if receive[start] <= most_receive]
-    candidates = [stop for stop in range(limit[0], limit[1] + 1) if send[stop] <= most_send]
     stops = []
     window: deque[int] = deque()  # starts that no later one in the window beats; the first receives fastest
     n_starts, n_seen = len(starts), 0
-    for stop in candidates:
+    for stop in ends:
         while n_seen < n_starts and starts[n_seen] < stop:
             start = starts[n_seen]
             while window and receive[window[-1]] >= receive[start]:

@@ -22,6 +22,7 @@ class Problem:
         blocks: the blocks and their costs.
         earliest: (P, B + 1) by device and stop: the first start that memory allows, non-decreasing.
         speeds: (P,) every device's clock relative to the reference clock.
+        clocks: the devices at every different speed.
         overlap: whether a plan costs the larger of compute and transfer, not their sum.
         within: (P + 1,) the first and the last block at which each cut may lie.
         prefix: (B + 1,) the running sum of cycles as an array.
@@ -30,6 +31,7 @@ class Problem:
     blocks: Blocks
     earliest: list[list[int]]
     speeds: tuple[Fraction, ...]
+    clocks: dict[Fraction, list[int]]
     overlap: bool
     within: list[tuple[int, int]]
     prefix: IntArray
@@ -41,20 +43,24 @@ class Problem:
 
     def part(self, first: int, stop: int) -> Problem:
         """The same blocks on the devices `[first, stop)` alone, as `CostTable.part`."""
-        blocks = self.blocks.part(first, stop)
+        blocks, speeds = self.blocks.part(first, stop), self.speeds[first:stop]
         within = _anywhere(len(blocks), stop - first)
-        return Problem(blocks, self.earliest[first:stop], self.speeds[first:stop], self.overlap, within, self.prefix)
+        return Problem(blocks, self.earliest[first:stop], speeds, _clocks(speeds), self.overlap, within, self.prefix)
 
     def own_cycles(self, cycles: int) -> list[int]:
         """How many cycles every device counts, by its own clock, in `cycles` of the reference clock."""
-        return [cycles * speed.numerator // speed.denominator for speed in self.speeds]
+        own_cycles = [0] * self.n_stages
+        for speed, devices in self.clocks.items():
+            for device in devices:
+                own_cycles[device] = cycles * speed.numerator // speed.denominator
+        return own_cycles
 
     def next_compute(self, cycles: int) -> int:
         """The least that a range of blocks computes in on some device, of all that are not below `cycles`.
 
         `cycles` itself when none computes so long.
         """
-        longer = [self._next_compute(cycles, speed) for speed in set(self.speeds)]
+        longer = [self._next_compute(cycles, speed) for speed in self.clocks]
         return min((found for found in longer if found is not None), default=cycles)
 
     def _next_compute(self, cycles: int, speed: Fraction) -> int | None:
@@ -68,8 +74,8 @@ class Problem:
     def compute_cycles(self, cuts: list[int]) -> int:
         """The largest compute of a plan."""
         prefix = self.blocks.compute_prefix_cycles
-        stages = zip(pairwise(cuts), self.speeds, strict=True)
-        return max(reference_cycles(prefix[stop] - prefix[start], speed) for (start, stop), speed in stages)
+        own = [prefix[stop] - prefix[start] for start, stop in pairwise(cuts)]
+        return max(reference_cycles(max(own[i] for i in devices), speed) for speed, devices in self.clocks.items())
 
     def transfer_cycles(self, cuts: list[int]) -> int:
         """The largest transfer of a plan."""
@@ -90,9 +96,17 @@ def prepare(table: CostTable) -> Problem:
     """Contract the layers and find how far memory reaches, in O(n) for each different device."""
     blocks = contract(table)
     earliest = earliest_starts_by_device(blocks, table.memory_limit_bytes.tolist())
-    speeds = tuple(map(table.speed, range(table.n_devices)))
+    speeds = table.speeds or (Fraction(1),) * table.n_devices
     within, prefix = _anywhere(len(blocks), table.n_devices), np.array(blocks.compute_prefix_cycles)
-    return Problem(blocks, earliest, speeds, table.overlap, within, prefix)
+    return Problem(blocks, earliest, speeds, _clocks(speeds), table.overlap, within, prefix)
+
+
+def _clocks(speeds: tuple[Fraction, ...]) -> dict[Fraction, list[int]]:
+    """The devices at every different speed."""
+    clocks: dict[Fraction, list[int]] = {}
+    for device, speed in enumerate(speeds):
+        clocks.setdefault(speed, []).append(device)
+    return clocks
 
 
 def _anywhere(n_blocks: int, n_stages: int) -> list[tuple[int, int]]:

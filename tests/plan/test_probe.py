@@ -3,7 +3,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from itertools import combinations, pairwise
 
-from autoauto.plan.probe import bands, probe
+from autoauto.plan.probe import bands, cheap_cuts, probe
 from autoauto.plan.problem import Problem, prepare
 from autoauto.records.cost import CostTable
 
@@ -43,15 +43,31 @@ def test_finds_a_plan_within_both_bounds_exactly_when_there_is_one(random_table:
                 assert found in within if within else found is None
 
 
-def test_no_plan_within_the_bound_cuts_outside_the_bands(random_table: MakeTable) -> None:
+def test_no_plan_within_the_bounds_cuts_elsewhere(random_table: MakeTable) -> None:
     for problem in problems(random_table):
         plans = plans_in_memory(problem)
-        for compute in {problem.compute_cycles(cuts) for cuts in plans}:
-            found = bands(problem, problem.own_cycles(compute))
-            assert found is not None
-            for cuts in plans:
-                if problem.compute_cycles(cuts) <= compute:
-                    assert all(first <= cut <= last for cut, (first, last) in zip(cuts, found, strict=True))
+        for transfer in {problem.transfer_cycles(cuts) for cuts in plans}:
+            cheap = cheap_cuts(problem, transfer)
+            for compute in {problem.compute_cycles(cuts) for cuts in plans}:
+                left = bands(problem, problem.own_cycles(compute), cheap)
+                for cuts in plans:
+                    if problem.compute_cycles(cuts) <= compute and problem.transfer_cycles(cuts) <= transfer:
+                        assert left is not None
+                        assert all(cut in choices for cut, choices in zip(cuts, left, strict=True))
+
+
+def test_cheap_cuts_leave_out_what_costs_too_much_by_itself(random_table: MakeTable) -> None:
+    for problem in problems(random_table):
+        blocks = problem.blocks
+        for transfer in range(0, 60, 7):
+            for i, cuts in enumerate(cheap_cuts(problem, transfer)[1:-1], start=1):
+                least_receive, least_send = blocks.least_receive_cycles[i - 1], blocks.least_send_cycles[i]
+                assert cuts == [
+                    cut
+                    for cut in range(len(blocks) + 1)
+                    if blocks.send_cycles[i - 1][cut] + least_receive <= transfer
+                    and blocks.receive_cycles[i][cut] + least_send <= transfer
+                ]
 
 
 def test_no_device_is_left_empty(random_table: MakeTable) -> None:
