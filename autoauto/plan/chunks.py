@@ -18,7 +18,8 @@ def chunk_table(table: CostTable, n_chunks: int) -> CostTable:
 
     The first chunk receives from the host and the last sends to it, as the table's first and last device do. After the
     last device comes the first again, over a link like those that enter the last and leave the first device. A device
-    waits for the host once a period, so the host's constants count for its first chunk only (`estimate/transfer.py`).
+    waits for the host once a period, so the host's constants count for its first chunk only: the first device's row of
+    `receive_cycles` and the last one's of `send_cycles` must hold nothing else, as `estimate/transfer.py` makes them.
 
     Raises:
         BadInput: `n_chunks` is below 1.
@@ -26,7 +27,7 @@ def chunk_table(table: CostTable, n_chunks: int) -> CostTable:
     if n_chunks < 1:
         raise BadInput(f"chunks a device must be at least 1, got {n_chunks}")
     receive, send = table.receive_cycles, table.send_cycles
-    host_in, host_out = receive[0].min(), send[-1].min()
+    host_in, host_out = receive[0, 0], send[-1, -1]
     from_ring = np.concatenate((receive[-1:], receive[1:])) - host_in
     to_ring = np.concatenate((send[:-1], send[:1]))
     send_rounds = [*[to_ring] * (n_chunks - 1), send]

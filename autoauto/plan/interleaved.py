@@ -5,54 +5,69 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from itertools import islice, product, takewhile
+from itertools import product, takewhile
+from random import Random
 from typing import NamedTuple
 
 from autoauto.plan.chunks import chunk_table, device_bytes, evaluate_chunks
-from autoauto.plan.optimal import incumbents
+from autoauto.plan.optimal import anytime, incumbents
 from autoauto.plan.problem import Problem, least_compute, prepare
 from autoauto.records.cost import CostTable
 from autoauto.records.errors import Infeasible
-from autoauto.records.plan import Certified
+from autoauto.records.plan import Certified, Plan
 from autoauto.records.units import format_bytes, reference_cycles
 
 Cuts = tuple[int, ...]
 
+MAX_LOADS = 100_000  # wandering ends when so many loads are known, a few seconds on large models
 
-def interleaved(table: CostTable, n_chunks: int, max_nodes: int = 20_000) -> Certified:
+
+def interleaved(table: CostTable, n_chunks: int, max_nodes: int = 5_000) -> Certified:
     """The plan of least cost with `n_chunks` stages a device, stage s on device s mod n_devices.
 
     A device spends the sum over its chunks. Chunks of one device are far apart, so no programme over the layers sees
-    what a device has spent: a descent over single cuts finds a good plan, then branch and bound looks at up to
-    `max_nodes` beginnings of plans. If these were all, the plan is optimal and its gap 0; if not, the bound is what
-    the loads of all devices together allow.
+    what a device has spent: descents over single cuts find a good plan, then branch and bound looks at up to
+    `max_nodes` beginnings of plans. If these were all, the plan is optimal and its gap 0; if not, the bound is the
+    least of those of the beginnings left. The same table always gives the same plan. One chunk a device is the
+    ordinary plan, and optimal.
 
     Raises:
         BadInput: `n_chunks` is below 1.
-        Infeasible: no plan was found within the limits; the error says whether all were tried.
+        Infeasible: no plan was found within the limits; the error says whether all were tried. `excess_bytes` and
+            `layers` are those of the best plan tried: with several chunks another may lack less.
     """
+    if n_chunks == 1:
+        return anytime(table)
     rows = chunk_table(table, n_chunks)
-    problem = prepare(rows)
-    search = _Search(rows, problem, table.n_devices, least_compute(problem.part(0, table.n_devices)))
-    n_blocks, n_stages = len(problem.blocks), rows.n_devices
+    search = _search(rows, table.n_devices)
+    n_blocks, n_stages = len(search.problem.blocks), rows.n_devices
     if n_blocks < n_stages:
         raise Infeasible(
             f"{n_chunks} chunks on {table.n_devices} devices need {n_stages - 1} places to cut between layers that "
             f"share no variable, got {n_blocks - 1}; try fewer chunks",
             excess_bytes=0,
         )
-    value, cuts = min(search.descend(start) for start in search.starts())
-    found = search.branch(value, cuts, max_nodes)
+    best = search.wander(min(map(search.descend, search.starts())), Random(0))
+    found = search.branch(*best, max_nodes)
+    plan = evaluate_chunks(rows, table.n_devices, search.problem.partition(list(found.cuts)))
     if found.value.excess_bytes > 0:
-        tried = "no plan fits" if found.is_complete else f"no plan found among {max_nodes} beginnings fits"
-        missing = format_bytes(found.value.excess_bytes)
-        raise Infeasible(
-            f"every device must hold its {n_chunks} chunks, but {tried}: the nearest exceeds a limit by {missing}; "
-            "try fewer chunks, a smaller batch size or more devices",
-            found.value.excess_bytes,
-        )
-    plan = evaluate_chunks(rows, table.n_devices, problem.partition(list(found.cuts)))
-    return Certified(plan, plan.cost_cycles if found.is_complete else min(search.bound(()), plan.cost_cycles))
+        device = max(range(table.n_devices), key=lambda device: search.load(device, found.cuts).excess_bytes)
+        raise _out_of_memory(plan, device, found)
+    return Certified(plan, min([plan.cost_cycles, *map(search.bound, found.untried)]))
+
+
+def _out_of_memory(plan: Plan, device: int, found: _Found) -> Infeasible:
+    chunks = [stage for stage in plan.stages if stage.device == device]
+    largest, excess = max(chunks, key=lambda stage: stage.total_bytes), found.value.excess_bytes
+    tried = "no plan found fits" if found.untried else "no plan fits"
+    return Infeasible(
+        f"every device must hold its {len(chunks)} chunks, but {tried}: the best plan tried exceeds device {device} by "
+        f"{format_bytes(excess)}, with layers {largest.layers} as its largest chunk; "
+        "try fewer chunks, a smaller batch size or more devices",
+        excess_bytes=excess,
+        layers=largest.layers,
+        memory_bytes=largest.memory_bytes,
+    )
 
 
 class _Load(NamedTuple):
@@ -72,28 +87,43 @@ class _Value(NamedTuple):
 
 
 class _Found(NamedTuple):
+    """The best plan, and the beginnings of all that may be better."""
+
     value: _Value
     cuts: Cuts
-    is_complete: bool
+    untried: list[Cuts]
 
 
 @dataclass(frozen=True, slots=True)
 class _Search:
+    """What a search knows.
+
+    Attributes:
+        table: the `chunk_table`.
+        problem: the same, prepared.
+        n_devices: how many devices there are, each with several of the table's rows.
+        least_compute_cycles: no plan computes in less.
+        least_rest_cycles: (n_stages + 1, n_devices) by chunks dealt out and device: no chunks that the device has still
+            to get transfer in less.
+        known: the loads that were asked for, by device and the cuts of its chunks.
+    """
+
     table: CostTable
     problem: Problem
     n_devices: int
     least_compute_cycles: int
+    least_rest_cycles: list[list[int]]
     known: dict[tuple[int, ...], _Load] = field(default_factory=dict)
 
     def starts(self) -> Iterator[Cuts]:
-        """Plans to descend from: equal compute in every chunk, and a good plan if each had a device to itself."""
+        """Plans to descend from: equal compute in every chunk, and good plans if each had a device to itself."""
         prefix, n_stages = self.problem.blocks.compute_prefix_cycles, self.problem.n_stages
         cuts = [0]
         for i, (first, last) in enumerate(self.problem.within[1:], start=1):
             even = bisect_left(prefix, prefix[-1] * i // n_stages)
             cuts.append(max(first, cuts[-1] + 1, min(even, last)))
         yield tuple(cuts)
-        yield from (tuple(found.cuts) for found in islice(incumbents(self.problem), 1))
+        yield from (tuple(found.cuts) for found in incumbents(self.problem))
 
     def descend(self, cuts: Cuts) -> tuple[_Value, Cuts]:
         """Move single cuts by 64, 16, 4 or 1 blocks either way for as long as any move makes the plan better."""
@@ -106,6 +136,18 @@ class _Search:
                     value, cuts = min((value, cuts), (self.value(moved), moved))
         return value, cuts
 
+    def wander(self, best: tuple[_Value, Cuts], random: Random) -> tuple[_Value, Cuts]:
+        """Draw four cuts of the best plan anew and descend, again and again: single moves stop at the first valley."""
+        n_blocks, n_kept = len(self.problem.blocks), max(0, self.problem.n_stages - 1 - 4)
+        for _ in range(4 * n_blocks):
+            if len(self.known) > MAX_LOADS:
+                break
+            kept = random.sample(best[1][1:-1], n_kept)
+            others = sorted(set(range(1, n_blocks)) - set(kept))
+            drawn = random.sample(others, self.problem.n_stages - 1 - n_kept)
+            best = min(best, self.descend((0, *sorted(kept + drawn), n_blocks)))
+        return best
+
     def branch(self, value: _Value, cuts: Cuts, max_nodes: int) -> _Found:
         """Try all beginnings of plans, depth first, that may lead to less than the best plan so far costs."""
         stack: list[Cuts] = [(0,)]
@@ -113,13 +155,13 @@ class _Search:
             while stack and self.is_hopeless(stack[-1], value):
                 stack.pop()
             if not stack:
-                return _Found(value, cuts, is_complete=True)
+                return _Found(value, cuts, untried=[])
             beginning = stack.pop()
             if len(beginning) > self.problem.n_stages:
                 value, cuts = self.value(beginning), beginning
             else:
                 stack += self.longer(beginning)
-        return _Found(value, cuts, is_complete=False)
+        return _Found(value, cuts, stack)
 
     def longer(self, cuts: Cuts) -> Iterator[Cuts]:
         """A beginning with one chunk more, as long as that fits; the one nearest to an equal share comes last."""
@@ -139,15 +181,9 @@ class _Search:
         """No plan that begins so costs less."""
         loads = [self.load(device, cuts) for device in range(self.n_devices)]
         compute = max(self.least_compute_cycles, *(load.compute_cycles for load in loads))
-        rest = [self.least_rest(device, len(cuts) - 1) for device in range(self.n_devices)]
+        rest = self.least_rest_cycles[len(cuts) - 1]
         transfer = max(load.transfer_cycles + least for load, least in zip(loads, rest, strict=True))
         return max(compute, transfer) if self.problem.overlap else compute + transfer
-
-    def least_rest(self, device: int, n_dealt: int) -> int:
-        """No chunks that the device has still to get after the first `n_dealt` of all transfer in less."""
-        blocks = self.problem.blocks
-        rest = [s for s in range(device, self.problem.n_stages, self.n_devices) if s >= n_dealt]
-        return sum(blocks.least_receive_cycles[s] + blocks.least_send_cycles[s] for s in rest)
 
     def value(self, cuts: Cuts) -> _Value:
         """How good a plan is."""
@@ -174,3 +210,13 @@ class _Search:
             sum(blocks.receive_cycles[stage][start] + blocks.send_cycles[stage][stop] for stage, start, stop in chunks),
             device_bytes(self.table, layers) - limit if chunks else -limit,
         )
+
+
+def _search(rows: CostTable, n_devices: int) -> _Search:
+    problem = prepare(rows)
+    blocks, rest = problem.blocks, [[0] * n_devices]
+    for stage in reversed(range(problem.n_stages)):
+        least = rest[-1].copy()
+        least[stage % n_devices] += blocks.least_receive_cycles[stage] + blocks.least_send_cycles[stage]
+        rest.append(least)
+    return _Search(rows, problem, n_devices, least_compute(problem.part(0, n_devices)), rest[::-1])
