@@ -22,7 +22,7 @@ Cuts = tuple[int, ...]
 MAX_LOADS = 100_000  # wandering ends when so many loads are known, a few seconds on large models
 
 
-def interleaved(table: CostTable, n_chunks: int, max_nodes: int = 5_000) -> Certified:
+def interleaved(table: CostTable, n_chunks: int, max_nodes: int = 1_000) -> Certified:
     """The plan of least cost with `n_chunks` stages a device, stage s on device s mod n_devices.
 
     A device spends the sum over its chunks. Chunks of one device are far apart, so no programme over the layers sees
