@@ -8,7 +8,7 @@ from itertools import pairwise
 from autoauto.plan.evaluate import evaluate
 from autoauto.plan.least import least
 from autoauto.plan.probe import UNBOUNDED, probe
-from autoauto.plan.problem import Problem, prepare
+from autoauto.plan.problem import Problem
 from autoauto.plan.reach import Reach, reach
 from autoauto.records.cost import CostTable
 from autoauto.records.errors import Infeasible
@@ -17,13 +17,14 @@ from autoauto.records.plan import Plan, Stage
 from autoauto.records.units import format_bytes
 
 
-def why_infeasible(table: CostTable) -> Infeasible:
+def why_infeasible(table: CostTable, problem: Problem) -> Infeasible:
     """Say what stands in the way of every plan: too few layers, too few legal cuts, or too little memory.
+
+    `problem` is the table prepared.
 
     For memory, `excess_bytes` is the least that every device would have to hold more for some plan to fit, and
     `layers` the range of that plan which needs it; 0 when memory is not the reason.
     """
-    problem = prepare(table)
     blocks = problem.blocks
     if table.n_layers < table.n_devices:
         return Infeasible(

@@ -31,7 +31,7 @@ def k_best(table: CostTable, k: int) -> list[Plan]:
     problem = prepare(table)
     plans = [evaluate(table, problem.partition(cuts)) for cuts in islice(ranked(problem), k)]
     if not plans:
-        raise why_infeasible(table)
+        raise why_infeasible(table, problem)
     return plans
 
 

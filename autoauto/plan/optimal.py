@@ -49,7 +49,7 @@ def solve(table: CostTable, problem: Problem, seconds: float = float("inf"), rel
         if monotonic() >= end or found.cost_cycles - found.bound_cycles <= rel_gap * found.cost_cycles:
             break
     if found is None:
-        raise why_infeasible(table)
+        raise why_infeasible(table, problem)
     return Certified(evaluate(table, problem.partition(found.cuts)), found.bound_cycles)
 
 

@@ -35,7 +35,7 @@ def staircase(table: CostTable) -> Iterator[Plan]:
         empty = False
         yield evaluate(table, problem.partition(step.cuts))
     if empty:
-        raise why_infeasible(table)
+        raise why_infeasible(table, problem)
 
 
 class _Step(NamedTuple):

@@ -8,6 +8,7 @@ import pytest
 
 from autoauto.plan import exhaustive, optimal
 from autoauto.plan.infeasible import why_infeasible
+from autoauto.plan.problem import prepare
 from autoauto.records.cost import CostTable
 from autoauto.records.errors import Infeasible
 from autoauto.records.layers import LayerRange
@@ -29,7 +30,7 @@ def test_so_many_bytes_are_missing_and_not_one_less(random_table: MakeTable) -> 
     n_tables = 0
     for table, excess in short_of_memory(random_table):
         n_tables += 1
-        assert why_infeasible(table).excess_bytes == excess > 0
+        assert why_infeasible(table, prepare(table)).excess_bytes == excess > 0
         optimal(replace(table, memory_limit_bytes=table.memory_limit_bytes + excess))
         with pytest.raises(Infeasible):
             optimal(replace(table, memory_limit_bytes=table.memory_limit_bytes + excess - 1))
@@ -38,7 +39,7 @@ def test_so_many_bytes_are_missing_and_not_one_less(random_table: MakeTable) -> 
 
 def test_the_tightest_range_is_where_they_are_missing(random_table: MakeTable) -> None:
     for table, excess in short_of_memory(random_table):
-        failure = why_infeasible(table)
+        failure = why_infeasible(table, prepare(table))
         assert failure.layers is not None
         assert failure.memory_bytes == table.memory_bytes(*failure.layers)
         assert sum(failure.memory_bytes.values()) - excess in table.memory_limit_bytes

@@ -151,7 +151,7 @@ def test_one_chunk_a_device_says_what_ordinary_plans_say() -> None:
     heavy = replace(long_table(0), exclusive_prefix_bytes={"parameter": 1024 * np.arange(61)})
     with pytest.raises(Infeasible) as raised:
         interleaved(heavy, 1)
-    assert str(raised.value) == str(why_infeasible(heavy))
+    assert str(raised.value) == str(why_infeasible(heavy, prepare(heavy)))
 
 
 def test_chunks_are_dealt_out_in_turn(any_table: MakeTable) -> None:
