@@ -1,0 +1,130 @@
+"""When everything happens, simulated or really measured: `Span`, `Timeline`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from autoauto.records.schedule import CHECK, Action, IntArray, Schedule
+
+
+class Span(NamedTuple):
+    """An action with its start and stop, in cycles."""
+
+    action: Action
+    start_cycle: float
+    stop_cycle: float
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Timeline:
+    """A schedule with the start and stop of all its actions. Ticks are whole parts of a cycle.
+
+    Attributes:
+        schedule: what was to be done.
+        starts, stops: for every device the ticks of its actions, in the schedule's order.
+        exchanges: for every device (n, 2) ticks from and to which it transfers and cannot compute; none where
+            transfers overlap.
+        stop_tick: when the last message has arrived, too.
+        ticks_per_cycle: as in `StageTimes`.
+        source: "simulated", or "measured" on real devices.
+    """
+
+    schedule: Schedule
+    starts: tuple[IntArray, ...]
+    stops: tuple[IntArray, ...]
+    exchanges: tuple[IntArray, ...]
+    stop_tick: int
+    ticks_per_cycle: int = 1
+    source: str = "simulated"
+
+    def cycles(self, ticks: int) -> float:
+        """Ticks as cycles; whole where they are."""
+        return ticks // self.ticks_per_cycle if ticks % self.ticks_per_cycle == 0 else ticks / self.ticks_per_cycle
+
+    def spans(self, device: int) -> Iterator[Span]:
+        """The actions of a device with their times."""
+        times = zip(self.starts[device].tolist(), self.stops[device].tolist(), strict=True)
+        for action, (start, stop) in zip(self.schedule.actions(device), times, strict=True):
+            yield Span(action, self.cycles(start), self.cycles(stop))
+
+    @property
+    def makespan_cycles(self) -> float:
+        """From the first start to the end of everything."""
+        return self.cycles(self.stop_tick)
+
+    @property
+    def busy_cycles(self) -> tuple[float, ...]:
+        """What each device computes, checks aside."""
+        return tuple(map(self.cycles, self._busy_ticks))
+
+    @property
+    def ideal_cycles(self) -> float:
+        """No order takes less on these devices: the work of the busiest, m (tf + tb) where all are equal (seed 004)."""
+        return self.cycles(max(self._busy_ticks))
+
+    @property
+    def exchange_cycles(self) -> tuple[float, ...]:
+        """What each device spends on transfers while it cannot compute."""
+        return tuple(map(self.cycles, self._exchange_ticks))
+
+    @property
+    def bubble_cycles(self) -> tuple[float, ...]:
+        """How long each device neither computes nor exchanges, checks counted as idle."""
+        used = zip(self._busy_ticks, self._exchange_ticks, strict=True)
+        return tuple(self.cycles(self.stop_tick - busy - exchanged) for busy, exchanged in used)
+
+    @property
+    def bubble_fraction(self) -> float:
+        """Share of all devices' time that is bubble: (p - 1) / (m + p - 1) for equal stages in 1F1B (seed 004)."""
+        return sum(self.bubble_cycles) / (self.makespan_cycles * self.schedule.n_devices) if self.stop_tick else 0.0
+
+    @property
+    def period_cycles(self) -> float:
+        """Cycles between two finished micro-batches in the steady state: the middle half of those that leave.
+
+        What leaves is the last action on a micro-batch, so gradients where there is a backward.
+        """
+        done = np.sort(self._finished())
+        first, last = len(done) // 4, len(done) - 1 - len(done) // 4
+        if first == last:
+            return self.makespan_cycles
+        return float(done[last] - done[first]) / (last - first) / self.ticks_per_cycle
+
+    @property
+    def latency_cycles(self) -> float:
+        """From the start of the first micro-batch's first action to the end of its last."""
+        return self.cycles(int(self._finished()[0]) - min(int(starts[0]) for starts in self.starts if len(starts)))
+
+    def gaps(self, device: int) -> IntArray:
+        """(n, 2) ticks from and to which a device neither computes nor exchanges; checks count as idle."""
+        work = self.schedule.codes.kinds(self.schedule.programs[device]) != CHECK
+        actions = np.stack((self.starts[device][work], self.stops[device][work]), axis=1)
+        used = np.concatenate((actions, self.exchanges[device]))
+        used = used[np.argsort(used[:, 0], kind="stable")]
+        starts = np.concatenate(([0], np.maximum.accumulate(used[:, 1])))
+        stops = np.concatenate((used[:, 0], [self.stop_tick]))
+        idle = stops > starts
+        return np.stack((starts[idle], stops[idle]), axis=1)
+
+    @property
+    def _busy_ticks(self) -> list[int]:
+        codes = self.schedule.codes
+        rows = zip(self.schedule.programs, self.starts, self.stops, strict=True)
+        return [int((stops - starts)[codes.kinds(program) != CHECK].sum()) for program, starts, stops in rows]
+
+    @property
+    def _exchange_ticks(self) -> list[int]:
+        return [int((spans[:, 1] - spans[:, 0]).sum()) for spans in self.exchanges]
+
+    def _finished(self) -> IntArray:
+        """(m,) ticks at which the last action on each micro-batch stops."""
+        codes = self.schedule.codes
+        done = np.zeros(self.schedule.n_micro_batches, dtype=np.int64)
+        for program, stops in zip(self.schedule.programs, self.stops, strict=True):
+            work = codes.kinds(program) != CHECK
+            np.maximum.at(done, codes.micro_batches(program[work]), stops[work])
+        return done

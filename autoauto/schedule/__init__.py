@@ -1,0 +1,1 @@
+"""Plan -> Schedule -> Timeline: one file an order; check, simulate, bubble checks, PopART's program."""
