@@ -16,14 +16,17 @@ from autoauto.records.hardware import Cluster
 from autoauto.records.layers import LayerGraph
 from autoauto.records.places import cache_dir
 from autoauto.records.plan import Plan, Stage
-from autoauto.records.profile import CompileOptions, ModelProfile, Target
+from autoauto.records.profile import STASH, CompileOptions, ModelProfile, Target
+from autoauto.records.schedule import SPLIT_ORDERS, Transfers
+from autoauto.records.timeline import Timeline
 from autoauto.records.trial import DEFAULT_PLANNING_PROPORTION, Knobs, Outcome, SearchSpace
-from autoauto.records.units import Precision, format_bytes, reference_cycles
+from autoauto.records.units import Precision, format_bytes, reference_cycles, samples_per_s
+from autoauto.schedule import in_flight, make_schedule, plan_times, simulate
 
 
 @dataclass(frozen=True, slots=True)
 class Flow:
-    """A model on a cluster: profile -> estimate -> plan -> measure, one configuration at a time.
+    """A model on a cluster: profile -> estimate -> plan -> measure -> schedule, one configuration at a time.
 
     Attributes:
         graph: the model.
@@ -31,6 +34,7 @@ class Flow:
         target: compiles ranges of layers.
         precision: format of weights and activations.
         planning_proportion: share of a device's memory that a planned stage may fill.
+        overlap: whether devices transfer while they compute, or all at once when the slowest has computed.
         cache: compiled layers kept from earlier.
     """
 
@@ -39,6 +43,7 @@ class Flow:
     target: Target
     precision: Precision = Precision.FP16
     planning_proportion: float = DEFAULT_PLANNING_PROPORTION
+    overlap: bool = False
     cache: ProfileCache = field(default_factory=lambda: ProfileCache(cache_dir() / "profiles.db"))
 
     def __post_init__(self) -> None:
@@ -75,7 +80,17 @@ class Flow:
     def table(self, knobs: Knobs, progress: Progress | None = None) -> CostTable:
         """The estimated cost of every range of layers."""
         profile = self.profile(self.options(knobs), progress)
-        return cost_table(profile, self.cluster.first(knobs.n_ipu), self.planning_proportion)
+        cluster = self.cluster.first(knobs.n_ipu)
+        if not knobs.training:
+            return cost_table(profile, cluster, self.planning_proportion, self.overlap)
+        return cost_table(
+            profile,
+            cluster,
+            self.planning_proportion,
+            self.overlap,
+            in_flight(knobs.schedule, knobs.n_ipu, knobs.n_micro_batches),
+            knobs.recompute,
+        )
 
     def predict(self, knobs: Knobs, progress: Progress | None = None) -> Plan:
         """The best plan by estimated costs.
@@ -86,7 +101,7 @@ class Flow:
         return optimal(self.table(knobs, progress))
 
     def measure(self, knobs: Knobs, plan: Plan) -> Plan:
-        """The stages of `plan` compiled whole; transfers are the plan's own.
+        """The stages of `plan` compiled whole; transfers are the plan's own, and so is what training stashes.
 
         Raises:
             OutOfMemory: a stage needs more than its device has; the tightest is told.
@@ -105,12 +120,23 @@ class Flow:
             estimate = self.predict(knobs)
             measured = self.measure(knobs, estimate)
         except DoesNotFit as failure:
-            return Outcome(knobs, estimate, None, 0.0, failure.excess_bytes, memory_bytes, str(failure))
-        return Outcome(knobs, estimate, measured, self.samples_per_s(knobs, measured), 0, memory_bytes, "")
+            return Outcome(knobs, estimate, None, 0.0, 0.0, failure.excess_bytes, memory_bytes, str(failure))
+        speeds = (self.samples_per_s(knobs, measured), self.samples_per_s(knobs, estimate))
+        return Outcome(knobs, estimate, measured, *speeds, 0, memory_bytes, "", self.timeline(knobs, measured))
+
+    def timeline(self, knobs: Knobs, plan: Plan) -> Timeline:
+        """The stages of `plan` in the order of the schedule: a step of training, or enough inference to be steady."""
+        n_micro_batches = knobs.n_micro_batches if knobs.training else 2 * knobs.n_ipu + 2
+        times = plan_times(plan, knobs.training, split_backward=knobs.schedule in SPLIT_ORDERS)
+        schedule = make_schedule(knobs.schedule, knobs.n_ipu, n_micro_batches, times=times)
+        return simulate(schedule, times, Transfers.OVERLAP if plan.overlap else Transfers.BARRIER)
 
     def samples_per_s(self, knobs: Knobs, plan: Plan) -> float:
-        """Throughput of `plan` in the steady state."""
-        return plan.samples_per_s(knobs.batch_size, self.cluster.devices[0].clock_hz)
+        """Throughput of `plan`: of whole steps of training, without the update of the weights; steady for inference."""
+        clock_hz = self.cluster.devices[0].clock_hz
+        if knobs.training:
+            return samples_per_s(knobs.n_samples, self.timeline(knobs, plan).makespan_cycles, clock_hz)
+        return plan.samples_per_s(knobs.batch_size, clock_hz)
 
     def fingerprint(self) -> Mapping[str, str]:
         """What a study's trials depend on besides the knobs."""
@@ -122,23 +148,34 @@ class Flow:
             "target": self.target.version,
             "precision": str(self.precision),
             "planning_proportion": str(self.planning_proportion),
+            "overlap": str(self.overlap),
         }
 
     def options(self, knobs: Knobs) -> CompileOptions:
         """What of the knobs the target's compiler sees."""
-        return CompileOptions(knobs.batch_size, knobs.memory_proportion, self.precision)
+        return CompileOptions(knobs.batch_size, knobs.memory_proportion, self.precision, knobs.training)
 
     def _measure(self, knobs: Knobs, stage: Stage) -> Stage:
         device = self.cluster.devices[stage.device]
         speed = self.cluster.speeds[stage.device]
         compiled = self.target.compile(self.graph, stage.layers, device, self.options(knobs))
+        again_cycles = compiled.forward_cycles if knobs.recompute else 0
         return replace(
             stage,
             forward_cycles=reference_cycles(compiled.forward_cycles, speed),
-            backward_cycles=reference_cycles(compiled.backward_cycles, speed),
-            memory_bytes=compiled.memory_bytes,
+            backward_cycles=reference_cycles(compiled.backward_cycles + again_cycles, speed),
+            weight_cycles=reference_cycles(compiled.weight_cycles, speed),
+            memory_bytes={**compiled.memory_bytes, **self._stash(knobs, stage, compiled.activation_bytes)},
             limit_bytes=int(device.memory_bytes),
         )
+
+    def _stash(self, knobs: Knobs, stage: Stage, activation_bytes: int) -> dict[str, int]:
+        """What a stage holds of micro-batches in flight besides the one in work: their activations, or its inputs."""
+        if not knobs.training:
+            return {}
+        n_entries = in_flight(knobs.schedule, knobs.n_ipu, knobs.n_micro_batches)[stage.device] - 1
+        input_bytes = self.profile(self.options(knobs)).layers[stage.layers.start].input_bytes
+        return {STASH: n_entries * (input_bytes if knobs.recompute else activation_bytes)}
 
 
 def _out_of_memory(stage: Stage) -> OutOfMemory:

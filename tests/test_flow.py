@@ -9,7 +9,8 @@ from autoauto.profile.cache import ProfileCache
 from autoauto.records.errors import BadInput, Infeasible, OutOfMemory
 from autoauto.records.hardware import Cluster, Device, Link
 from autoauto.records.layers import LayerGraph, LayerRange
-from autoauto.records.profile import CompiledRange, CompileOptions, ProgramStep
+from autoauto.records.profile import STASH, CompiledRange, CompileOptions, ProgramStep
+from autoauto.records.schedule import Order
 from autoauto.records.trial import Knobs, SearchSpace
 
 MIB = 1024**2
@@ -17,7 +18,10 @@ DEVICE = Device("small", 1e6, 100 * MIB, 1472, 638976)
 
 
 class LinearTarget:
-    """A layer takes 1,000 cycles and 1 MiB a sample; compiled whole, a range takes `surplus` times the memory."""
+    """A layer takes 1,000 cycles and 1 MiB a sample; compiled whole, a range takes `surplus` times the memory.
+
+    In training the backward pass takes twice as long, half of it for weights, and half of the memory is kept for it.
+    """
 
     version = "linear 1"
 
@@ -28,7 +32,11 @@ class LinearTarget:
         n_layers = layers.stop - layers.start
         surplus = self.surplus if n_layers > 1 else 1.0
         n_bytes = int(n_layers * options.batch_size * MIB * surplus)
-        return CompiledRange((ProgramStep("all", 1000 * n_layers * options.batch_size, 0),), 0, {}, {"state": n_bytes})
+        cycles = 1000 * n_layers * options.batch_size
+        step = ProgramStep("all", cycles, 0)
+        if not options.training:
+            return CompiledRange((step,), 0, {}, {"state": n_bytes})
+        return CompiledRange((step,), 2 * cycles, {}, {"state": n_bytes}, cycles, activation_bytes=n_bytes // 2)
 
 
 @pytest.fixture
@@ -69,6 +77,48 @@ def test_what_the_target_cannot_hold_is_out_of_memory(flow: Flow) -> None:
     outcome = greedy.evaluate(knobs)
     assert (outcome.estimate, outcome.measured) == (plan, None)
     assert (outcome.excess_bytes, outcome.memory_bytes) == (28 * MIB, 100 * MIB)
+
+
+def test_a_step_of_training_is_simulated(flow: Flow) -> None:
+    knobs = Knobs(2, 0.6, 2, Order.ONE_F_ONE_B, n_micro_batches=4)
+    outcome = replace(flow, overlap=True).evaluate(knobs)
+    assert outcome.measured is not None
+    assert outcome.timeline is not None
+    first = outcome.measured.stages[0]
+    assert (first.forward_cycles, first.backward_cycles, first.weight_cycles) == (8_000, 16_000, 8_000)
+    assert outcome.timeline.makespan_cycles == pytest.approx((4 + 2 - 1) * 24_000, rel=0.01)  # (m + p - 1)(tf + tb)
+    assert outcome.samples_per_s == pytest.approx(2 * 4 * 1e6 / outcome.timeline.makespan_cycles)
+
+
+def test_schedules_hold_what_they_have_in_flight(flow: Flow) -> None:
+    def stash(order: Order, recompute: bool = False) -> list[int]:
+        knobs = Knobs(2, 0.6, 2, order, recompute, 8)
+        return [stage.memory_bytes[STASH] for stage in flow.measure(knobs, flow.predict(knobs)).stages]
+
+    assert stash(Order.ONE_F_ONE_B) == [4 * MIB, 0]  # one micro-batch besides the one in work, 4 layers of 1 MiB
+    assert stash(Order.POPART) == [2 * 4 * MIB, 0]
+    assert stash(Order.GPIPE) == [7 * 4 * MIB, 7 * 4 * MIB]
+    sizes = flow.profile(flow.options(Knobs(2, 0.6, 2, Order.GPIPE, n_micro_batches=8))).layers
+    assert stash(Order.GPIPE, recompute=True) == [7 * sizes[0].input_bytes, 7 * sizes[4].input_bytes]
+
+
+def test_recomputing_runs_forward_again(flow: Flow) -> None:
+    knobs = Knobs(2, 0.6, 2, Order.GPIPE, recompute=True, n_micro_batches=8)
+    estimate = flow.predict(knobs)
+    for plan in (estimate, flow.measure(knobs, estimate)):
+        assert plan.stages[0].backward_cycles == 3 * plan.stages[0].forward_cycles
+
+
+def test_1f1b_fits_what_gpipe_cannot(flow: Flow) -> None:
+    assert not flow.evaluate(Knobs(2, 0.6, 5, Order.GPIPE, n_micro_batches=8)).fits
+    assert flow.evaluate(Knobs(2, 0.6, 5, Order.ONE_F_ONE_B, n_micro_batches=8)).fits
+
+
+def test_inference_is_simulated_at_its_period(flow: Flow) -> None:
+    outcome = flow.evaluate(Knobs(2, 0.6, 4))
+    assert outcome.timeline is not None
+    assert outcome.measured is not None
+    assert outcome.timeline.period_cycles == outcome.measured.cost_cycles
 
 
 def test_a_space_with_more_devices_than_the_cluster_is_refused(flow: Flow) -> None:

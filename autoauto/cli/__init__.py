@@ -19,12 +19,13 @@ from autoauto.cli import (
     predict,
     profile,
     report,
+    schedule,
     search,
     trials,
 )
 from autoauto.records.errors import AutoautoError, BadInput, DoesNotFit
 
-COMMANDS = (search, profile, plan, predict, measure, compare, report, trials, dashboard, models, clusters)
+COMMANDS = (search, profile, plan, predict, measure, compare, schedule, report, trials, dashboard, models, clusters)
 
 
 class _Parser(argparse.ArgumentParser):

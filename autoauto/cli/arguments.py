@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from autoauto.records.errors import BadInput
-from autoauto.records.trial import DEFAULT_PLANNING_PROPORTION
+from autoauto.records.schedule import Order
+from autoauto.records.trial import DEFAULT_PLANNING_PROPORTION, TRAINING_ORDERS, Knobs, SearchSpace
 from autoauto.records.units import Precision
 
 if TYPE_CHECKING:
@@ -18,12 +19,12 @@ if TYPE_CHECKING:
     from autoauto.flow import Flow
     from autoauto.records.hardware import Cluster
     from autoauto.records.plan import Plan
-    from autoauto.records.trial import Knobs
 
 DEFAULT_MODEL = "resnet50"
 DEFAULT_CLUSTER = "bow-2000"
 DEFAULT_STORAGE = "sqlite:///studies/autoauto.db"
 MOST_VALUES = 100_000  # that one knob may take
+DEFAULT_MICRO_BATCHES = 16  # of a step of training; PopART needs 2 n_ipu - 1
 
 
 def add_model(parser: argparse.ArgumentParser) -> None:
@@ -49,6 +50,11 @@ def add_model(parser: argparse.ArgumentParser) -> None:
         help="format of weights and activations; default %(default)s",
     )
     add_planning_proportion(parser)
+    parser.add_argument(
+        "--overlap",
+        action="store_true",
+        help="devices transfer while they compute: a period is the larger of max compute and max transfer",
+    )
     parser.add_argument(
         "--synthetic-data", action="store_true", help="data is made on the device: the host's links cost nothing"
     )
@@ -76,6 +82,33 @@ def add_knobs(parser: argparse.ArgumentParser) -> None:
         help="bound on the temporary memory of a matmul or convolution, as a share of a tile; default %(default)s",
     )
     parser.add_argument("--batch-size", type=int, default=1, metavar="B", help="samples in a micro-batch; default 1")
+    add_training(parser)
+
+
+def add_training(parser: argparse.ArgumentParser, several: bool = False) -> None:
+    """Take whether to train and how; with `several`, the values that a search tries."""
+    names, more = ", ".join(TRAINING_ORDERS), "; several with commas" if several else ""
+    parser.add_argument("--mode", choices=["inference", "training"], default="inference", help="default %(default)s")
+    parser.add_argument(
+        "--schedule",
+        type=orders,
+        metavar="NAME",
+        help=f"the order to train in: {names}; default {TRAINING_ORDERS[0]}{more}",
+    )
+    parser.add_argument(
+        "--recompute",
+        type=switches,
+        nargs="?",
+        const=(True,),
+        metavar="on|off",
+        help=f"keep the inputs of stages only, and run forward again for the backward; default off{more}",
+    )
+    parser.add_argument(
+        "--n-micro-batches",
+        type=integers,
+        metavar="M",
+        help=f"micro-batches of a step of training; default {DEFAULT_MICRO_BATCHES}{more}",
+    )
 
 
 def add_configuration(parser: argparse.ArgumentParser) -> None:
@@ -109,6 +142,7 @@ def open_flow(args: argparse.Namespace) -> Flow:
         target=IpuTarget(),
         precision=Precision(args.precision),
         planning_proportion=args.planning_proportion,
+        overlap=args.overlap,
     )
 
 
@@ -134,10 +168,29 @@ def read_knobs(args: argparse.Namespace, flow: Flow) -> Knobs:
     Raises:
         BadInput: outside what the model and the cluster allow.
     """
-    from autoauto.records.trial import Knobs, SearchSpace
+    space = SearchSpace((args.n_ipu,), (args.memory_proportion,), (args.batch_size,), *training_values(args))
+    if space.n_configurations > 1:
+        raise BadInput("one configuration has one schedule, recompute and n_micro_batches, got several; try search")
+    flow.check(space)
+    return space.cells[0][0]
 
-    flow.check(SearchSpace((args.n_ipu,), (args.memory_proportion,), (args.batch_size,)))
-    return Knobs(args.n_ipu, args.memory_proportion, args.batch_size)
+
+def training_values(args: argparse.Namespace) -> tuple[tuple[Order, ...], tuple[bool, ...], tuple[int, ...]]:
+    """The schedules, recompute switches and counts of micro-batches that the arguments name.
+
+    Raises:
+        BadInput: they are given without --mode training.
+    """
+    given = [name for name in ("schedule", "recompute", "n_micro_batches") if getattr(args, name) is not None]
+    if args.mode == "training":
+        return (
+            args.schedule or (TRAINING_ORDERS[0],),
+            args.recompute or (False,),
+            args.n_micro_batches or (DEFAULT_MICRO_BATCHES,),
+        )
+    if given:
+        raise BadInput(f"{', '.join(given)} are for training, got --mode inference; try --mode training")
+    return (Order.INFERENCE,), (False,), (1,)
 
 
 def describe(flow: Flow, knobs: Knobs, plan: Plan) -> dict[str, Any]:
@@ -199,6 +252,30 @@ def proportions(text: str) -> tuple[float, ...]:
         return tuple(float(item) for item in text.split(","))
     except ValueError:
         raise argparse.ArgumentTypeError(f"proportions are written 0.3,0.6,1.0, got {text!r}") from None
+
+
+def orders(text: str) -> tuple[Order, ...]:
+    """Read "gpipe,1f1b" as orders that can train.
+
+    >>> orders("1f1b")
+    (<Order.ONE_F_ONE_B: '1f1b'>,)
+    """
+    names = text.split(",")
+    if not set(names) <= set(TRAINING_ORDERS):
+        raise argparse.ArgumentTypeError(f"schedules are {', '.join(TRAINING_ORDERS)}, got {text!r}")
+    return tuple(map(Order, names))
+
+
+def switches(text: str) -> tuple[bool, ...]:
+    """Read "off,on" as switches.
+
+    >>> switches("off,on")
+    (False, True)
+    """
+    names = text.split(",")
+    if not set(names) <= {"off", "on"}:
+        raise argparse.ArgumentTypeError(f"a switch is on, off or off,on, got {text!r}")
+    return tuple(name == "on" for name in names)
 
 
 def positive(text: str) -> int:

@@ -29,9 +29,11 @@ def run(args: argparse.Namespace) -> int:
         measured = flow.measure(knobs, estimated)
     except DoesNotFit as failure:
         return show_infeasible(args, failure)
-    pair = (estimated, measured, knobs.batch_size, flow.cluster.devices[0].clock_hz)
+    speeds = (flow.samples_per_s(knobs, estimated), flow.samples_per_s(knobs, measured))
     if args.json:
-        print_json({"fits": True, "partition": list(estimated.partition), "rows": compare_rows(*pair)})
+        print_json(
+            {"fits": True, "partition": list(estimated.partition), "rows": compare_rows(estimated, measured, speeds)}
+        )
     else:
-        Console().print(compare_table(*pair))
+        Console().print(compare_table(estimated, measured, speeds))
     return 0

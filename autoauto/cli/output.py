@@ -14,7 +14,7 @@ from autoauto.records.errors import DoesNotFit
 if TYPE_CHECKING:
     from autoauto.flow import Flow
     from autoauto.records.plan import Plan
-    from autoauto.records.trial import Counts, Knobs
+    from autoauto.records.trial import Cell, Counts, Knobs
     from autoauto.search import BestTrial, SearchResult
 
 
@@ -64,8 +64,12 @@ def describe_result(result: SearchResult, storage: str) -> dict[str, Any]:
         **result.counts._asdict(),
         "study_name": result.study_name,
         "storage": storage,
-        "cells": [asdict(cell) for cell in result.cells],
+        "cells": [asdict(cell.knobs) | _beside_knobs(asdict(cell)) for cell in result.cells],
     }
+
+
+def _beside_knobs(record: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in record.items() if name != "knobs"}
 
 
 def describe_best(best: BestTrial) -> dict[str, Any]:
@@ -73,19 +77,28 @@ def describe_best(best: BestTrial) -> dict[str, Any]:
     return {
         **asdict(best.knobs),
         "samples_per_s": best.samples_per_s,
+        "estimated_samples_per_s": best.estimated_samples_per_s,
+        "makespan_cycles": best.makespan_cycles,
         "value": best.value,
         "trial": best.number,
         **describe_plan(best.measured),
     }
 
 
-def show_best(best: BestTrial, counts: Counts, names: Sequence[str] | None = None) -> None:
-    """Print the best configuration and its stages, with the layers' names where they are known."""
+def show_best(best: BestTrial, counts: Counts, cells: Sequence[Cell], names: Sequence[str] | None = None) -> None:
+    """Print the best configuration and its stages, with the layers' names where they are known.
+
+    Of a search for training also what fits in which cell: the schedules differ in memory.
+    """
     from rich.console import Console
 
-    from autoauto.report import MEASURED, best_table, stages_table
+    from autoauto.report import MEASURED, best_table, cells_table, stages_table
 
     console = Console()
-    console.print(best_table(best.knobs, best.measured, best.samples_per_s, best.estimate, counts))
+    speeds = (best.samples_per_s, best.estimated_samples_per_s)
+    console.print(best_table(best.knobs, best.measured, *speeds, counts, best.makespan_cycles))
     console.print()
     console.print(stages_table(best.measured, names, MEASURED))
+    if best.knobs.training:
+        console.print()
+        console.print(cells_table(cells))

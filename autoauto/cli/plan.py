@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,7 @@ from autoauto.records.errors import BadInput, DoesNotFit
 
 EXAMPLE = "plan --model-info profile.json --cluster-info cluster.json --planning-proportion 0.85 --json"
 
-OF_A_MODEL = ("model", "cluster", "precision", "synthetic_data", "n_ipu", "memory_proportion", "batch_size")
+OF_A_MODEL = ("model", "cluster", "precision", "synthetic_data", "n_ipu", "memory_proportion", "batch_size", "mode")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -34,11 +33,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="take the planning proportion from the seed's AutoPipelineConfiguration as JSON",
     )
     parser.set_defaults(of_a_model={name: parser.get_default(name) for name in OF_A_MODEL})
-    parser.add_argument(
-        "--overlap",
-        action="store_true",
-        help="devices transfer while they compute: a plan costs the larger of max compute and max transfer",
-    )
     add_questions(parser)
     add_json(parser)
 
@@ -69,7 +63,7 @@ def _plan_model(args: argparse.Namespace) -> int:
 
     flow = open_flow(args)
     knobs = read_knobs(args, flow)
-    table = replace(flow.table(knobs), overlap=args.overlap)
+    table = flow.table(knobs)
     if question(args) is best:
         return show_plan(args, flow, knobs, lambda: optimal(table), ESTIMATED)
     context = describe_flow(flow, knobs) | {"source": ESTIMATED}

@@ -27,7 +27,7 @@ def run(args: argparse.Namespace) -> int:
     from rich.console import Console
 
     from autoauto.report import trials_table
-    from autoauto.search import best_trial, count_trials, trial_table
+    from autoauto.search import best_trial, count_trials, study_cells, trial_table
 
     study = load(args)
     best = best_trial(study)
@@ -36,6 +36,6 @@ def run(args: argparse.Namespace) -> int:
     if best is None:
         raise Infeasible(f"no finished trial of {study.study_name} fits; `autoauto trials` shows why", 0)
     if not args.json:
-        show_best(best, count_trials(study))
+        show_best(best, count_trials(study), study_cells(study))
         Console().print(trials_table(trial_table(study), 5, Objective(study.user_attrs["objective"])))
     return 0

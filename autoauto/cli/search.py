@@ -14,10 +14,12 @@ from autoauto.cli.arguments import (
     add_json,
     add_model,
     add_storage,
+    add_training,
     integers,
     open_flow,
     print_json,
     proportions,
+    training_values,
 )
 from autoauto.cli.output import describe_result, show_best
 from autoauto.records.errors import Infeasible
@@ -50,6 +52,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="1:128",
         help="batch sizes to bisect over, both ends included; default 1:128",
     )
+    add_training(parser, several=True)
     parser.add_argument(
         "--objective",
         choices=[str(o) for o in Objective],
@@ -67,10 +70,15 @@ def run(args: argparse.Namespace) -> int:
     from autoauto.search import open_study, run_search, shown_storage
 
     flow = open_flow(args)
-    space = SearchSpace(args.n_ipu or default_n_ipu(len(flow.cluster)), args.memory_proportion, args.batch_size)
+    space = SearchSpace(
+        args.n_ipu or default_n_ipu(len(flow.cluster)),
+        args.memory_proportion,
+        args.batch_size,
+        *training_values(args),
+    )
     flow.check(space)
     objective = Objective(args.objective)
-    fingerprint = {"autoauto": __version__, **flow.fingerprint()}
+    fingerprint = {"autoauto": __version__, "mode": args.mode, **flow.fingerprint()}
     name = args.study_name or default_study_name(flow, objective, fingerprint)
     shown = shown_storage(args.storage)
     notes = {"command": shlex.join(["autoauto", *sys.argv[1:]]).replace(args.storage, shown)}
@@ -81,7 +89,7 @@ def run(args: argparse.Namespace) -> int:
         print_json(describe_result(result, args.storage))
     else:
         if result.best is not None:
-            show_best(result.best, result.counts, flow.names)
+            show_best(result.best, result.counts, result.cells, flow.names)
         print(f"study {result.study_name} in {shown}")
     if result.best is None:
         raise Infeasible(f"no configuration fits; the smallest batch size: {result.cells[-1].reason}", 0)

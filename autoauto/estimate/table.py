@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from autoauto.estimate.allowed import cut_allowed
-from autoauto.estimate.compute import backward_prefix_cycles, compute_prefix_cycles
+from autoauto.estimate.compute import backward_prefix_cycles, compute_prefix_cycles, weight_prefix_cycles
 from autoauto.estimate.memory import (
     activation_prefix_bytes,
     exclusive_prefix_bytes,
@@ -11,35 +13,52 @@ from autoauto.estimate.memory import (
     peak_bytes,
     shared_memory,
 )
+from autoauto.estimate.stash import is_training, kept_input_bytes, recompute_bytes, stash_entries
 from autoauto.estimate.transfer import receive_cycles, send_cycles
 from autoauto.records.cost import CostTable
 from autoauto.records.hardware import Cluster
 from autoauto.records.profile import ModelProfile
 
 
-def cost_table(profile: ModelProfile, cluster: Cluster, planning_proportion: float, overlap: bool = False) -> CostTable:
+def cost_table(
+    profile: ModelProfile,
+    cluster: Cluster,
+    planning_proportion: float,
+    overlap: bool = False,
+    in_flight: Sequence[int] | None = None,
+    recompute: bool = False,
+) -> CostTable:
     """Estimate every range of layers on every device of `cluster` (seed 001, "How to estimate").
 
     A stage may fill the part `planning_proportion` of its device's memory. With `overlap` a device transfers while it
     computes. A profile's cycles are a device's own; the table counts cycles of the first device's clock.
 
+    For training, `in_flight` tells how many micro-batches each device holds activations of at most, one when it is
+    None; with `recompute` a device keeps a stage's inputs alone and does the forward pass again before the backward
+    pass. A profile taken elsewhere is for training when `in_flight` is given.
+
     Raises:
-        BadInput: `planning_proportion` is not in (0, 1], or numbers are too large to be added exactly.
+        BadInput: `planning_proportion` is not in (0, 1], numbers are too large to be added exactly, `in_flight` is not
+            a count from 1 for every device, or the profile is for inference and asked for more than that.
     """
-    shared = shared_memory(profile)
+    shared, training = shared_memory(profile), is_training(profile, in_flight, recompute)
     return CostTable(
-        compute_prefix_cycles=compute_prefix_cycles(profile),
-        backward_prefix_cycles=backward_prefix_cycles(profile),
+        compute_prefix_cycles=compute_prefix_cycles(profile, recompute),
+        backward_prefix_cycles=backward_prefix_cycles(profile, recompute),
         exclusive_prefix_bytes=exclusive_prefix_bytes(profile),
         shared_keys=shared.keys,
         shared_bytes=shared.n_bytes,
         shared_categories=shared.categories,
         peak_bytes=peak_bytes(profile),
         activation_prefix_bytes=activation_prefix_bytes(profile),
-        receive_cycles=receive_cycles(profile, cluster),
-        send_cycles=send_cycles(profile, cluster),
+        receive_cycles=receive_cycles(profile, cluster, training),
+        send_cycles=send_cycles(profile, cluster, training),
         cut_allowed=cut_allowed(profile.tied),
         memory_limit_bytes=memory_limit_bytes(cluster, planning_proportion),
         speeds=cluster.speeds,
         overlap=overlap,
+        weight_prefix_cycles=weight_prefix_cycles(profile),
+        kept_input_bytes=kept_input_bytes(profile),
+        stash_entries=stash_entries(len(cluster), in_flight),
+        recompute_bytes=recompute_bytes(profile, recompute),
     )

@@ -9,6 +9,9 @@ part of `receive_cycles` and the second part of `send_cycles`, on every device. 
     device 1:  host_in + receive(start)   + host_out + send(stop)
     device 2:  host_in + receive(start)   + host_out
 
+For training what is exchanged between devices counts twice: activations one way, and as many bytes of gradients back
+over the same cable.
+
 Each term is rounded down to whole cycles by itself (IPU.md section 2). Cycles are those of the first device's clock on
 every device: bytes take as long on a link whatever the clock of the device at its end.
 """
@@ -26,22 +29,24 @@ from autoauto.records.hardware import Cluster, Link
 from autoauto.records.profile import ModelProfile
 
 
-def receive_cycles(profile: ModelProfile, cluster: Cluster) -> IntArray:
+def receive_cycles(profile: ModelProfile, cluster: Cluster, training: bool = False) -> IntArray:
     """Cycles in which device d receives when its stage starts at layer i, (P, n), the host's constant included."""
     n_bytes = [layer.input_bytes for layer in profile.layers]
     times = _link_cycles(n_bytes, cluster.receive_links, cluster)
     host = int(times[0, 0])
     times[0] = 0
+    times *= 1 + training
     times += host
     return times
 
 
-def send_cycles(profile: ModelProfile, cluster: Cluster) -> IntArray:
+def send_cycles(profile: ModelProfile, cluster: Cluster, training: bool = False) -> IntArray:
     """Cycles in which device d sends when its stage stops before layer i, (P, n + 1), the host's constant included."""
     n_bytes = [0, *(layer.output_bytes for layer in profile.layers)]
     times = _link_cycles(n_bytes, cluster.send_links, cluster)
     host = int(times[-1, -1])
     times[-1] = 0
+    times *= 1 + training
     times += host
     return times
 

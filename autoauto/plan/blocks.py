@@ -25,6 +25,9 @@ class Blocks:
         shared_bytes: bytes of every shared key.
         peak_bytes: (B,) the largest temporary + carried of a block, plus all activations kept since layer 0.
         kept_bytes: (B + 1,) activations kept since layer 0.
+        not_kept_bytes: (B + 1,) by start: the activations since layer 0 that a stage does not keep.
+        recompute_bytes: (B,) the widest inputs of a block's layers, if that is all that a stage keeps; else empty.
+        stash_entries: (P,) micro-batches that every device keeps besides the one in work.
         receive_cycles: (P, B + 1) by device and start; the last column is unused.
         send_cycles: (P, B + 1) by device and stop; the first column is unused.
         receive_rows, send_rows: both once more, as arrays.
@@ -39,6 +42,9 @@ class Blocks:
     shared_bytes: tuple[int, ...]
     peak_bytes: list[int]
     kept_bytes: list[int]
+    not_kept_bytes: list[int]
+    recompute_bytes: list[int]
+    stash_entries: list[int]
     receive_cycles: list[list[int]]
     send_cycles: list[list[int]]
     receive_rows: list[IntArray] = field(compare=False)
@@ -54,6 +60,7 @@ class Blocks:
         receivers, senders = [0, *range(first + 1, stop)], [*range(first, stop - 1), -1]
         return replace(
             self,
+            stash_entries=self.stash_entries[first:stop],
             receive_cycles=[self.receive_cycles[i] for i in receivers],
             send_cycles=[self.send_cycles[i] for i in senders],
             receive_rows=[self.receive_rows[i] for i in receivers],
@@ -79,6 +86,9 @@ def contract(table: CostTable) -> Blocks:
         shared_bytes=table.shared_bytes,
         peak_bytes=np.maximum.reduceat(peaks, cuts[:-1]).tolist(),
         kept_bytes=table.activation_prefix_bytes[cuts].tolist(),
+        not_kept_bytes=_not_kept(table, cuts),
+        recompute_bytes=_widest(table.recompute_bytes, cuts),
+        stash_entries=list(table.stash_entries or (0,) * table.n_devices),
         receive_cycles=_lists(receive_rows),
         send_cycles=_lists(send_rows),
         receive_rows=receive_rows,
@@ -86,6 +96,21 @@ def contract(table: CostTable) -> Blocks:
         least_receive_cycles=table.receive_cycles.min(axis=1).tolist(),
         least_send_cycles=table.send_cycles[:, 1:].min(axis=1).tolist(),
     )
+
+
+def _not_kept(table: CostTable, cuts: IntArray) -> list[int]:
+    """By start: the activations since layer 0 less those that are kept again."""
+    kept = table.activation_prefix_bytes[cuts]
+    if len(table.kept_input_bytes):
+        kept[:-1] -= table.kept_input_bytes[cuts[:-1]]
+    rest: list[int] = kept.tolist()
+    return rest
+
+
+def _widest(n_bytes: IntArray, cuts: IntArray) -> list[int]:
+    """The largest of each block; nothing of nothing."""
+    widest: list[int] = np.maximum.reduceat(n_bytes, cuts[:-1]).tolist() if len(n_bytes) else []
+    return widest
 
 
 def _rows(cycles: IntArray, columns: IntArray) -> list[IntArray]:

@@ -34,6 +34,7 @@ def _stage(table: CostTable, device: int, start: int, stop: int) -> Stage:
         backward_cycles=backward_cycles,
         receive_cycles=int(table.receive_cycles[device, start]),
         send_cycles=int(table.send_cycles[device, stop]),
-        memory_bytes=table.memory_bytes(start, stop),
+        memory_bytes=table.memory_bytes(start, stop, device),
         limit_bytes=int(table.memory_limit_bytes[device]),
+        weight_cycles=table.weight_cycles(start, stop, device),
     )

@@ -58,20 +58,21 @@ def _easiest(table: CostTable, problem: Problem) -> Plan:
     """The plan whose tightest stage exceeds its limit least: the smallest allowance that lets a plan fit."""
     if table.n_devices == 1:
         return evaluate(table, (0, table.n_layers))
-    limits: list[int] = table.memory_limit_bytes.tolist()
-    reaches: dict[int, Reach] = {}
+    devices = list(zip(table.memory_limit_bytes.tolist(), problem.blocks.stash_entries, strict=True))
+    reaches: dict[tuple[int, int], Reach] = {}
 
     def fit(allowance: int) -> Plan | None:
-        reaches.update({limit: reach(problem.blocks, limit + allowance) for limit in set(limits)})
-        earliest = [reaches[limit].starts for limit in limits]
+        reaches.update({(limit, n): reach(problem.blocks, limit + allowance, n) for limit, n in set(devices)})
+        earliest = [reaches[device].starts for device in devices]
         cuts = probe(replace(problem, earliest=earliest), UNBOUNDED, UNBOUNDED)
         return None if cuts is None else evaluate(table, problem.partition(cuts))
 
     def snap(_: int) -> int:
         """The next allowance that lets any stage begin earlier than at the last attempt, which failed."""
-        return min(r.next_bytes - limit for limit, r in reaches.items() if r.next_bytes is not None)
+        return min(r.next_bytes - limit for (limit, _), r in reaches.items() if r.next_bytes is not None)
 
-    whole = sum(table.memory_bytes(0, table.n_layers).values())
+    most_kept = max(range(table.n_devices), key=problem.blocks.stash_entries.__getitem__)
+    whole = sum(table.memory_bytes(0, table.n_layers, most_kept).values())
     plan = least(fit, lambda plan: _excess_bytes(_tightest(plan)), 1, whole, first=whole // 64, snap=snap)
     assert plan is not None  # `whole` more bytes hold any range
     return plan

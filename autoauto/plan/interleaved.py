@@ -32,7 +32,7 @@ def interleaved(table: CostTable, n_chunks: int, max_nodes: int = 1_000) -> Cert
     ordinary plan, and optimal.
 
     Raises:
-        BadInput: `n_chunks` is below 1.
+        BadInput: `n_chunks` is below 1, or above 1 where devices keep activations of several micro-batches.
         Infeasible: no plan was found within the limits; the error says whether all were tried. `excess_bytes` and
             `layers` are those of the best plan tried: with several chunks another may lack less.
     """

@@ -11,6 +11,7 @@ import numpy as np
 from autoauto.plan.blocks import Blocks, contract
 from autoauto.plan.reach import earliest_starts_by_device
 from autoauto.records.cost import CostTable, IntArray
+from autoauto.records.errors import BadInput
 from autoauto.records.units import reference_cycles
 
 
@@ -112,6 +113,17 @@ def _clocks(speeds: tuple[Fraction, ...]) -> dict[Fraction, list[int]]:
 def _anywhere(n_blocks: int, n_stages: int) -> list[tuple[int, int]]:
     """Every stage takes a block at least, so this many lie before and after each cut."""
     return [(0, 0), *((i, n_blocks - n_stages + i) for i in range(1, n_stages)), (n_blocks, n_blocks)]
+
+
+def check_one_in_flight(table: CostTable, what: str) -> None:
+    """Refuse a table in which activations wait for the backward pass: how many would do so differs from plan to plan.
+
+    Raises:
+        BadInput: some device keeps activations of several micro-batches.
+    """
+    if any(table.stash_entries):
+        in_flight = [1 + entries for entries in table.stash_entries]
+        raise BadInput(f"{what} can be planned with one micro-batch in flight only, got {in_flight}; plan one by one")
 
 
 def largest_block(problem: Problem) -> int:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from fractions import Fraction
 
 from autoauto.plan.optimal import solve
-from autoauto.plan.problem import Problem, prepare
+from autoauto.plan.problem import Problem, check_one_in_flight, prepare
 from autoauto.records.cost import CostTable
 from autoauto.records.errors import Infeasible
 from autoauto.records.plan import Plan, Replicas
@@ -20,8 +20,10 @@ def replicas(table: CostTable) -> Replicas:
     these, and one that does not fit there is left out. Every replica has the host at both ends for itself.
 
     Raises:
+        BadInput: devices keep activations of several micro-batches.
         Infeasible: not one pipeline of any length fits; of all the errors, the one with the fewest bytes missing.
     """
+    check_one_in_flight(table, "replicas")
     problem, failures = prepare(table), []
     best: tuple[Fraction, Replicas] | None = None
     for n_ipu in range(1, table.n_devices + 1):

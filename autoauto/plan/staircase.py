@@ -29,7 +29,8 @@ def staircase(table: CostTable) -> Iterator[Plan]:
         Infeasible: no plan respects the limits; the error says which limit and what is missing.
     """
     problem = prepare(table)
-    fullest = max(sum(table.memory_bytes(*block).values()) for block in pairwise(problem.blocks.cuts))
+    least_kept = min(range(table.n_devices), key=problem.blocks.stash_entries.__getitem__)
+    fullest = max(sum(table.memory_bytes(*block, least_kept).values()) for block in pairwise(problem.blocks.cuts))
     empty = True
     for step in _steps(_Trade(table, problem, fullest)) if len(problem.blocks) >= problem.n_stages else ():
         empty = False

@@ -75,6 +75,16 @@ class Field:
             raise BadInput(f"{self.where} must be one of {', '.join(choices)}, got {self._brief()}")
         return choices(self.value)
 
+    def truth(self) -> bool:
+        """True or false.
+
+        Raises:
+            BadInput: it is something else.
+        """
+        if not isinstance(self.value, bool):
+            raise BadInput(f"{self.where} must be true or false, got {self._brief()}")
+        return self.value
+
     def whole(self, least: int = 0) -> int:
         """A whole number of cycles, bytes or samples; 7.0 is one.
 

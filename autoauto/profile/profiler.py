@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from autoauto.profile.cache import ProfileCache
 from autoauto.profile.carry import carried
+from autoauto.profile.isolate import isolate
+from autoauto.profile.kept import gradient_pattern, kept
+from autoauto.records.derivative import Derivative, derivative
 from autoauto.records.errors import BadInput
 from autoauto.records.hardware import Device
 from autoauto.records.layers import Layer, LayerGraph, LayerRange
 from autoauto.records.profile import (
+    GRADIENT,
     PARAMETER,
     PROFILE_SCHEMA,
     CompiledRange,
@@ -37,28 +41,26 @@ def profile_model(
 ) -> ModelProfile:
     """Profile all layers of `graph` for one device at one batch size.
 
-    One compile a kind, unless `cache` has it. What layers of one kind share (code) is keyed by the kind: the seed's
-    layer-level sharing. `progress(done, total)` counts kinds.
+    One compile a kind, unless `cache` has it; for training one more where layers of a kind differ in which of their
+    inputs need gradients. What layers of one kind share (code) is keyed by the kind: the seed's layer-level sharing.
+    `progress(done, total)` counts compiles.
 
     Raises:
         BadInput: the model cannot run at this batch size.
     """
     check_batch_size(graph, options.batch_size)
-    compiled = _compile_kinds(graph, target, device, options, cache, progress)
-    liveness = carried(graph, options.batch_size, options.precision)
+    found = derivative(graph) if options.training else Derivative(graph, frozenset())
+    variants = [f"{layer.kind}/{gradient_pattern(found, layer)}" for layer in graph.layers]
+    compiled = _compile_variants(found, variants, target, device, options, cache, progress)
+    around = zip(
+        *carried(graph, options.batch_size, options.precision),
+        *kept(found, options.batch_size, options.precision),
+        strict=True,
+    )
     readers = Counter(index for layer in graph.layers for index in layer.weights)
     layers = tuple(
-        replace(
-            alone,
-            shared={**alone.shared, **_shared_weights(graph, layer, readers, options)},
-            exclusive=_exclusive(graph, layer, readers, options, alone.exclusive),
-            carried_bytes=int(carried_bytes),
-            input_bytes=int(input_bytes),
-            output_bytes=int(output_bytes),
-        )
-        for layer, alone, carried_bytes, input_bytes, output_bytes in zip(
-            graph.layers, (compiled[layer.kind] for layer in graph.layers), *liveness, strict=True
-        )
+        _placed(compiled[variant], _shared_weights(found, layer, readers, options), *map(int, n_bytes))
+        for layer, variant, n_bytes in zip(graph.layers, variants, around, strict=True)
     )
     return ModelProfile(
         model=graph.name,
@@ -84,54 +86,38 @@ def check_batch_size(graph: LayerGraph, batch_size: int) -> None:
         )
 
 
-def isolate(graph: LayerGraph, index: int) -> LayerGraph:
-    """One layer as a model of its own: what it reads comes from outside, what it writes goes out."""
-    layer = graph.layers[index]
-    used = sorted({*layer.operands, *layer.inputs, *layer.outputs, *layer.weights} - {-1})
-    place = {old: new for new, old in enumerate(used)} | {-1: -1}
-    alone = replace(
-        layer,
-        inputs=tuple(place[i] for i in layer.inputs),
-        outputs=tuple(place[i] for i in layer.outputs),
-        weights=tuple(place[i] for i in layer.weights),
-        operands=tuple(place[i] for i in layer.operands),
-    )
-    made = set(layer.outputs)
-    tensors = tuple(
-        graph.tensors[i]._replace(producer=0 if i in made else -1, last_use=1 if i in made else 0) for i in used
-    )
-    return replace(graph, layers=(alone,), tensors=tensors)
-
-
-def _compile_kinds(
-    graph: LayerGraph,
+def _compile_variants(
+    found: Derivative,
+    variants: Sequence[str],
     target: Target,
     device: Device,
     options: CompileOptions,
     cache: ProfileCache,
     progress: Progress | None,
 ) -> dict[str, LayerProfile]:
-    """A layer of every kind alone, compiling what the cache does not have."""
+    """A layer of every variant alone, compiling what the cache does not have."""
     first: dict[str, int] = {}
-    for index, layer in enumerate(graph.layers):
-        first.setdefault(layer.kind, index)
-    digests = {kind: _digest(target, device, options, kind) for kind in first}
+    for index, variant in enumerate(variants):
+        first.setdefault(variant, index)
+    digests = {variant: _digest(target, device, options, variant) for variant in first}
     known = cache.read(digests.values())
-    compiled = {kind: known[digest] for kind, digest in digests.items() if digest in known}
-    missing = [kind for kind in first if kind not in compiled]
-    for kind in missing:
+    compiled = {variant: known[digest] for variant, digest in digests.items() if digest in known}
+    missing = [variant for variant in first if variant not in compiled]
+    for variant in missing:
         if progress is not None:
             progress(len(compiled), len(first))
-        compiled[kind] = _alone(target.compile(isolate(graph, first[kind]), LayerRange(0, 1), device, options), kind)
+        model = isolate(found.graph, first[variant], found)
+        layers = LayerRange(len(model) - 1, len(model))
+        compiled[variant] = _alone(target.compile(model, layers, device, options), model.layers[-1].kind)
     if missing:
-        cache.write({digests[kind]: compiled[kind] for kind in missing})
+        cache.write({digests[variant]: compiled[variant] for variant in missing})
     if progress is not None:
         progress(len(first), len(first))
     return compiled
 
 
-def _digest(target: Target, device: Device, options: CompileOptions, kind: str) -> str:
-    content = repr((PROFILE_SCHEMA, target.version, device, options, kind))
+def _digest(target: Target, device: Device, options: CompileOptions, variant: str) -> str:
+    content = repr((PROFILE_SCHEMA, target.version, device, options, variant))
     return hashlib.sha256(content.encode()).hexdigest()
 
 
@@ -150,27 +136,43 @@ def _alone(compiled: CompiledRange, kind: str) -> LayerProfile:
         input_bytes=0,
         output_bytes=0,
         activation_bytes=0,
+        weight_cycles=compiled.weight_cycles,
+    )
+
+
+def _placed(
+    alone: LayerProfile,
+    shared_weights: Mapping[str, int],
+    carried_bytes: int,
+    input_bytes: int,
+    output_bytes: int,
+    activation_bytes: int,
+    kept_input_bytes: int,
+) -> LayerProfile:
+    """A layer in its model; weights that other layers read too are shared, so they are not its own."""
+    own = Counter(alone.exclusive)
+    for key, n_bytes in shared_weights.items():
+        own[category(key)] -= n_bytes
+    return replace(
+        alone,
+        shared={**alone.shared, **shared_weights},
+        exclusive=dict(own),
+        carried_bytes=carried_bytes,
+        input_bytes=input_bytes,
+        output_bytes=output_bytes,
+        activation_bytes=activation_bytes,
+        kept_input_bytes=kept_input_bytes,
     )
 
 
 def _shared_weights(
-    graph: LayerGraph, layer: Layer, readers: Mapping[int, int], options: CompileOptions
+    found: Derivative, layer: Layer, readers: Mapping[int, int], options: CompileOptions
 ) -> dict[str, int]:
-    """Weights that other layers read too: stored once in a range, so they count as shared."""
+    """Weights that other layers read too, and their gradients: stored once in a range, so they count as shared."""
+    learned = found.parameters(layer) if options.training else ()
     return {
-        f"{PARAMETER}_{index}": graph.tensors[index].n_bytes(1, options.precision)
-        for index in layer.weights
+        f"{name}_{index}": found.graph.tensors[index].n_bytes(1, options.precision)
+        for name, weights in ((PARAMETER, layer.weights), (GRADIENT, learned))
+        for index in weights
         if readers[index] > 1
     }
-
-
-def _exclusive(
-    graph: LayerGraph,
-    layer: Layer,
-    readers: Mapping[int, int],
-    options: CompileOptions,
-    compiled: Mapping[str, int],
-) -> dict[str, int]:
-    """The compiled layer's exclusive bytes, without the weights that `_shared_weights` counts."""
-    elsewhere = sum(_shared_weights(graph, layer, readers, options).values())
-    return dict(compiled) | {PARAMETER: compiled.get(PARAMETER, 0) - elsewhere}

@@ -65,6 +65,8 @@ def layer_profile(layer: Field) -> LayerProfile:
         input_bytes=layer["input_bytes"].whole(),
         output_bytes=layer["output_bytes"].whole(),
         activation_bytes=layer["activation_bytes"].whole(),
+        weight_cycles=layer["weight_cycles"].whole(),
+        kept_input_bytes=layer["kept_input_bytes"].whole(),
     )
 
 
@@ -75,6 +77,7 @@ def _options(options: Field) -> CompileOptions | None:
         batch_size=options["batch_size"].whole(least=1),
         memory_proportion=options["memory_proportion"].positive(),
         precision=options["precision"].choice(Precision),
+        training=options["training"].truth(),
     )
 
 

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 
 import numpy as np
 import numpy.typing as npt
 
-from autoauto.records.profile import TEMPORARY
+from autoauto.records.profile import STASH, TEMPORARY
 from autoauto.records.units import reference_cycles
 
 IntArray = npt.NDArray[np.int64]
 BoolArray = npt.NDArray[np.bool_]
+
+
+def _none() -> IntArray:
+    return np.zeros(0, dtype=np.int64)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -38,6 +42,15 @@ class CostTable:
         speeds: (P,) every device's clock relative to the first's; empty when all run at one clock.
         overlap: whether a device transfers one micro-batch while it computes the next, so that a plan costs the larger
             of its largest compute and its largest transfer, not their sum.
+        weight_prefix_cycles: (n + 1,) running sum of the part of the backward cycles that makes the gradients of
+            weights; empty for inference.
+        kept_input_bytes: (n,) what layers before i keep for the backward pass and layers from i on keep too, so that a
+            stage which starts at i keeps it for itself; empty when there is none. It rises by no more than the running
+            sum of activations.
+        stash_entries: (P,) micro-batches whose activations a device keeps besides those of the one in work; empty when
+            it keeps none.
+        recompute_bytes: (n,) what a stage that starts at layer i receives, if that is all that it keeps of a
+            micro-batch, as it computes the rest again; empty when it keeps all activations.
     """
 
     compute_prefix_cycles: IntArray
@@ -54,6 +67,10 @@ class CostTable:
     memory_limit_bytes: IntArray
     speeds: tuple[Fraction, ...] = ()
     overlap: bool = False
+    weight_prefix_cycles: IntArray = field(default_factory=_none)
+    kept_input_bytes: IntArray = field(default_factory=_none)
+    stash_entries: tuple[int, ...] = ()
+    recompute_bytes: IntArray = field(default_factory=_none)
 
     @property
     def n_layers(self) -> int:
@@ -82,6 +99,7 @@ class CostTable:
             send_cycles=self.send_cycles[[*range(first, stop - 1), -1]],
             memory_limit_bytes=self.memory_limit_bytes[first:stop],
             speeds=self.speeds[first:stop],
+            stash_entries=self.stash_entries[first:stop],
         )
 
     def compute_cycles(self, start: int, stop: int, device: int = 0) -> int:
@@ -94,19 +112,47 @@ class CostTable:
         own_cycles = int(self.backward_prefix_cycles[stop] - self.backward_prefix_cycles[start])
         return reference_cycles(own_cycles, self.speed(device))
 
+    def weight_cycles(self, start: int, stop: int, device: int = 0) -> int:
+        """The part of `backward_cycles` that makes the gradients of weights."""
+        if not len(self.weight_prefix_cycles):
+            return 0
+        own_cycles = int(self.weight_prefix_cycles[stop] - self.weight_prefix_cycles[start])
+        return reference_cycles(own_cycles, self.speed(device))
+
     def transfer_cycles(self, device: int, start: int, stop: int) -> int:
         """Cycles in which `device` receives and sends when it runs the range."""
         return int(self.receive_cycles[device, start] + self.send_cycles[device, stop])
 
-    def memory_bytes(self, start: int, stop: int) -> dict[str, int]:
-        """Bytes by category of the range: shared keys once, exclusive ones summed, the peak of the rest.
+    def memory_bytes(self, start: int, stop: int, device: int = 0) -> dict[str, int]:
+        """Bytes by category of the range: shared keys once, exclusive ones summed, the peak of the rest, the stash.
 
-        The peak is the seed's: max over the range of temporary + carried + activations kept by earlier layers.
+        The stash is what the device keeps of the other micro-batches that are in flight.
         """
         memory = {name: int(prefix[stop] - prefix[start]) for name, prefix in self.exclusive_prefix_bytes.items()}
         for key in {key for keys in self.shared_keys[start:stop] for key in keys}:
             category = self.shared_categories[key]
             memory[category] = memory.get(category, 0) + self.shared_bytes[key]
-        kept = self.activation_prefix_bytes[start:stop] - self.activation_prefix_bytes[start]
-        memory[TEMPORARY] = memory.get(TEMPORARY, 0) + int((self.peak_bytes[start:stop] + kept).max())
+        memory[TEMPORARY] = memory.get(TEMPORARY, 0) + self.temporary_bytes(start, stop)
+        entries = self.stash_entries[device] if self.stash_entries else 0
+        if entries:
+            memory[STASH] = memory.get(STASH, 0) + entries * self.entry_bytes(start, stop)
         return memory
+
+    def temporary_bytes(self, start: int, stop: int) -> int:
+        """The seed's peak: max over the range of temporary + carried + activations kept by earlier layers."""
+        kept = self.activation_prefix_bytes[start:stop] - self.activation_prefix_bytes[start]
+        return int((self.peak_bytes[start:stop] + kept).max()) + self._kept_inputs(start)
+
+    def entry_bytes(self, start: int, stop: int) -> int:
+        """What the range keeps of one micro-batch that waits for its backward pass.
+
+        With recomputation the widest inputs of any of its layers: at least what it receives, and never less for a
+        longer range, as a planner needs it.
+        """
+        if len(self.recompute_bytes):
+            return int(self.recompute_bytes[start:stop].max())
+        kept = self.activation_prefix_bytes
+        return int(kept[stop] - kept[start]) + self._kept_inputs(start)
+
+    def _kept_inputs(self, start: int) -> int:
+        return int(self.kept_input_bytes[start]) if len(self.kept_input_bytes) else 0

@@ -21,6 +21,7 @@ class Stage:
             `transfer_cycle`.
         memory_bytes: by category.
         limit_bytes: what the stage may fill.
+        weight_cycles: the part of `backward_cycles` that makes the gradients of weights.
     """
 
     layers: LayerRange
@@ -31,6 +32,7 @@ class Stage:
     send_cycles: int
     memory_bytes: Mapping[str, int]
     limit_bytes: int
+    weight_cycles: int = 0
 
     @property
     def compute_cycles(self) -> int:

@@ -10,9 +10,11 @@ from autoauto.records.hardware import Device
 from autoauto.records.layers import LayerGraph, LayerRange
 from autoauto.records.units import Precision
 
-PROFILE_SCHEMA = 1
+PROFILE_SCHEMA = 2
 TEMPORARY = "temporary"
 PARAMETER = "parameter"
+GRADIENT = "gradient"
+STASH = "stash"
 PROGRAM = "program"
 
 
@@ -33,11 +35,13 @@ class CompileOptions:
         batch_size: samples in one micro-batch.
         memory_proportion: share of a tile's memory that temporaries of a matmul or convolution may take (0 to 1).
         precision: format of weights and activations.
+        training: whether there is a backward pass.
     """
 
     batch_size: int
     memory_proportion: float
     precision: Precision
+    training: bool = False
 
 
 def is_program_wide(shared_key: str) -> bool:
@@ -72,12 +76,18 @@ class CompiledRange:
         backward_cycles: cycles of the backward pass; 0 for inference.
         shared: bytes by a key "category_identity"; equal keys on one device are stored once.
         exclusive: bytes by category that no other range shares.
+        weight_cycles: the part of `backward_cycles` that makes the gradients of weights.
+        activation_bytes: what one micro-batch keeps for its backward pass.
+        backward_temporary_bytes: the peak of what is not always alive in the backward pass, what is kept included.
     """
 
     steps: tuple[ProgramStep, ...]
     backward_cycles: int
     shared: Mapping[str, int]
     exclusive: Mapping[str, int]
+    weight_cycles: int = 0
+    activation_bytes: int = 0
+    backward_temporary_bytes: int = 0
 
     @property
     def forward_cycles(self) -> int:
@@ -86,8 +96,8 @@ class CompiledRange:
 
     @property
     def temporary_bytes(self) -> int:
-        """The peak of what is not always alive."""
-        return max(step.temporary_bytes for step in self.steps)
+        """The peak of what is not always alive, forward or backward."""
+        return max(self.backward_temporary_bytes, *(step.temporary_bytes for step in self.steps))
 
     @property
     def memory_bytes(self) -> dict[str, int]:
@@ -127,7 +137,10 @@ class LayerProfile:
         carried_bytes: tensors made before this layer and read after it, so alive while it runs.
         input_bytes: everything alive just before the layer: what a stage that starts here receives.
         output_bytes: everything alive just after the layer: what a stage that stops after it sends.
-        activation_bytes: kept for the backward pass; 0 for inference.
+        activation_bytes: what this layer is the first to keep for the backward pass; 0 for inference.
+        weight_cycles: the part of `backward_cycles` that makes the gradients of weights.
+        kept_input_bytes: of `input_bytes`, what earlier layers keep for the backward pass and later ones keep too: a
+            stage that starts here keeps it for itself.
     """
 
     forward_cycles: int
@@ -139,6 +152,8 @@ class LayerProfile:
     input_bytes: int
     output_bytes: int
     activation_bytes: int
+    weight_cycles: int = 0
+    kept_input_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,6 +36,10 @@ class Order(StrEnum):
     SEQUENTIAL = "sequential"
 
 
+SPLIT_ORDERS = (Order.ZB1P, Order.ZB2P, Order.ZBV, Order.V_HALF, Order.V_MIN)
+"""Orders that split the backward pass into input and weight gradients."""
+
+
 class Transfers(StrEnum):
     """When devices exchange what they made."""
 

@@ -55,7 +55,7 @@ def reference_cycles(own_cycles: int, speed: Fraction) -> int:
     return -(-own_cycles * speed.denominator // speed.numerator)
 
 
-def samples_per_s(batch_size: int, period_cycles: int, clock_hz: float) -> float:
+def samples_per_s(batch_size: int, period_cycles: float, clock_hz: float) -> float:
     """Throughput of a pipeline that finishes one batch every `period_cycles`, and none faster than every cycle.
 
     >>> samples_per_s(16, 1_000_000, 1.85e9)

@@ -1,6 +1,7 @@
 """Records -> tables, and progress while one waits; every number says where it comes from."""
 
 from autoauto.report.best import best_table
+from autoauto.report.cells import cells_table
 from autoauto.report.compare import CompareRow, compare_rows, compare_table
 from autoauto.report.explanation import explanation_table
 from autoauto.report.listings import clusters_table, models_table
@@ -16,6 +17,7 @@ __all__ = [
     "MEASURED",
     "CompareRow",
     "best_table",
+    "cells_table",
     "clusters_table",
     "compare_rows",
     "compare_table",

@@ -21,24 +21,24 @@ class CompareRow(TypedDict):
     difference_percent: float | None
 
 
-def compare_rows(estimated: Plan, measured: Plan, batch_size: int, clock_hz: float) -> list[CompareRow]:
-    """One row a quantity, named by its field: first those of every stage, then those of the whole plan."""
+def compare_rows(estimated: Plan, measured: Plan, samples_per_s: tuple[float, float]) -> list[CompareRow]:
+    """One row a quantity, named by its field: first those of every stage, then those of the whole plan.
+
+    `samples_per_s` are both plans' throughputs.
+    """
     assert estimated.partition == measured.partition
     stages = enumerate(zip(estimated.stages, measured.stages, strict=True))
     rows = [_row(index, *values) for index, (left, right) in stages for values in _stage_values(left, right)]
     for quantity in ("compute_cycles", "transfer_cycles", "cost_cycles"):
         rows.append(_row(None, quantity, getattr(estimated, quantity), getattr(measured, quantity)))
-    speeds = (plan.samples_per_s(batch_size, clock_hz) for plan in (estimated, measured))
-    return [*rows, _row(None, "samples_per_s", *speeds)]
+    return [*rows, _row(None, "samples_per_s", *samples_per_s)]
 
 
-def compare_table(estimated: Plan, measured: Plan, batch_size: int, clock_hz: float) -> Table:
+def compare_table(estimated: Plan, measured: Plan, samples_per_s: tuple[float, float]) -> Table:
     """The rows of `compare_rows` for people, without what is 0 on both sides."""
     columns = ["stage", "quantity", ESTIMATED, MEASURED, "difference"]
     table = plain_table(f"{ESTIMATED.capitalize()} against {MEASURED}", columns, columns[2:])
-    rows = [
-        row for row in compare_rows(estimated, measured, batch_size, clock_hz) if row["estimated"] or row["measured"]
-    ]
+    rows = [row for row in compare_rows(estimated, measured, samples_per_s) if row["estimated"] or row["measured"]]
     for row, following in zip(rows, [*rows[1:], None], strict=True):
         table.add_row(
             "plan" if row["stage"] is None else str(row["stage"]),

@@ -14,6 +14,7 @@ from rich.text import Text
 from autoauto.records.units import format_bytes
 
 ESTIMATED = "estimated"
+SIMULATED = "simulated"
 MEASURED = "measured (cost model)"  # the ipu target compiles stages whole; no hardware is involved
 
 

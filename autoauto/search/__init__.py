@@ -1,14 +1,14 @@
 """SearchSpace -> the best configuration: an Optuna study, a grid over cells, a bisection over the batch size."""
 
 from autoauto.search.best import BestTrial, best_trial, count_trials
-from autoauto.search.run import Cell, SearchProgress, SearchResult, run_search
+from autoauto.search.cells import study_cells
+from autoauto.search.run import SearchProgress, SearchResult, run_search
 from autoauto.search.storage import shown_storage
 from autoauto.search.study import load_study, open_study
 from autoauto.search.table import trial_table
 
 __all__ = [
     "BestTrial",
-    "Cell",
     "SearchProgress",
     "SearchResult",
     "best_trial",
@@ -17,5 +17,6 @@ __all__ = [
     "open_study",
     "run_search",
     "shown_storage",
+    "study_cells",
     "trial_table",
 ]

@@ -23,6 +23,8 @@ class BestTrial:
         knobs: the configuration.
         value: of the study's objective.
         samples_per_s: measured throughput.
+        estimated_samples_per_s: throughput by the estimate; 0 when there was none.
+        makespan_cycles: of a step of training; None for inference.
         measured: the stages compiled whole.
         estimate: the same stages as estimated; None when there was no estimate.
     """
@@ -31,6 +33,8 @@ class BestTrial:
     knobs: Knobs
     value: float
     samples_per_s: float
+    estimated_samples_per_s: float
+    makespan_cycles: float | None
     measured: Plan
     estimate: Plan | None
 
@@ -60,6 +64,8 @@ def best_of(trials: Mapping[Knobs, FrozenTrial], direction: StudyDirection) -> B
         knobs=knobs,
         value=_value(trial),
         samples_per_s=attributes["samples_per_s"],
+        estimated_samples_per_s=attributes.get("estimated_samples_per_s", 0.0),
+        makespan_cycles=attributes.get("makespan_cycles"),
         measured=plan_of(attributes["stages"]),
         estimate=None if estimated is None else plan_of(estimated),
     )

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import product
 
 from optuna import Study
 from optuna.trial import FrozenTrial, TrialState
 
-from autoauto.records.trial import Counts, Knobs, Objective, Outcome, SearchSpace
+from autoauto.records.trial import Cell, Counts, Knobs, Objective, Outcome, SearchSpace
 from autoauto.search.best import BestTrial, best_of
 from autoauto.search.bisect import largest_feasible, max_tries
+from autoauto.search.cells import cell_of
 from autoauto.search.interrupts import Interrupts
 from autoauto.search.trials import ask, finished_trials, tell_failure, tell_outcome, was_measured
 
@@ -32,22 +32,6 @@ class SearchProgress:
     total: int
     knobs: Knobs | None
     best: BestTrial | None
-
-
-@dataclass(frozen=True, slots=True)
-class Cell:
-    """What came of one cell of the grid.
-
-    Attributes:
-        n_ipu, memory_proportion: the cell.
-        batch_size: the largest that fits; None when none does.
-        reason: why the smallest batch size does not fit; empty when it does.
-    """
-
-    n_ipu: int
-    memory_proportion: float
-    batch_size: int | None
-    reason: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +60,7 @@ def run_search(
 ) -> SearchResult:
     """Search `space` for the best configuration, every one that is tried a trial of `study`.
 
-    In each cell of `n_ipu` x `memory_proportion` the batch size is bisected, which assumes that a batch that fits lets
+    In each cell of the grid the batch size is bisected, which assumes that a batch that fits lets
     smaller ones fit and nothing of throughput: the best is the best measured. A configuration with a finished trial is
     not evaluated again. Ctrl-C and SIGTERM stop the search; what is finished stays and the next search goes on.
 
@@ -92,7 +76,7 @@ def run_search(
         BadInput: the study's database cannot be used any more.
     """
     trials = finished_trials(study, space)
-    grid = list(product(space.n_ipu, space.memory_proportion))
+    grid = space.cells
     most_tries = max_tries(len(space.batch_size))
     cells: list[Cell] = []
 
@@ -110,29 +94,23 @@ def run_search(
                 trials[knobs] = _measure(study, space, objective, knobs, heard_evaluate)
             return trials[knobs]
 
-        for n_ipu, memory_proportion in grid:
-            cells.append(_search_cell(n_ipu, memory_proportion, space.batch_size, trial_of))
+        for configurations in grid:
+            cells.append(_search_cell(configurations, trial_of))
         report(0, None)
     best = best_of(trials, study.direction)
     counts = Counts(len(trials), sum(map(was_measured, trials.values())), space.n_configurations)
     return SearchResult(best, counts, study.study_name, tuple(cells))
 
 
-def _search_cell(
-    n_ipu: int,
-    memory_proportion: float,
-    batch_sizes: Sequence[int],
-    trial_of: Callable[[int, Knobs], FrozenTrial],
-) -> Cell:
-    tried: list[FrozenTrial] = []
+def _search_cell(configurations: Sequence[Knobs], trial_of: Callable[[int, Knobs], FrozenTrial]) -> Cell:
+    tried: dict[Knobs, FrozenTrial] = {}
 
-    def fits(batch_size: int) -> bool:
-        tried.append(trial_of(len(tried), Knobs(n_ipu, memory_proportion, batch_size)))
-        return tried[-1].state is TrialState.COMPLETE
+    def fits(knobs: Knobs) -> bool:
+        tried[knobs] = trial_of(len(tried), knobs)
+        return tried[knobs].state is TrialState.COMPLETE
 
-    batch_size = largest_feasible(batch_sizes, fits)
-    reason = tried[-1].user_attrs["reason"] if batch_size is None else ""  # the smallest was tried last
-    return Cell(n_ipu, memory_proportion, batch_size, reason)
+    largest_feasible(configurations, fits)
+    return cell_of(tried)
 
 
 def _measure(study: Study, space: SearchSpace, objective: Objective, knobs: Knobs, evaluate: Evaluate) -> FrozenTrial:

@@ -11,6 +11,7 @@ from optuna.trial import FrozenTrial
 from autoauto.search.storage import storage_errors
 
 _FIRST = ("number", "state", "value", "n_ipu", "memory_proportion", "batch_size")
+_TRAINING = ("schedule", "recompute", "n_micro_batches")
 _LAST = ("reason", "constraint", "datetime_start", "datetime_complete", "duration_s")
 
 
@@ -23,8 +24,9 @@ def trial_table(study: Study) -> pd.DataFrame:
     """
     rows = [_row(trial) for trial in study.get_trials(deepcopy=False)]
     found = dict.fromkeys(name for row in rows for name in row)
-    between = sorted(name for name in found if name not in (*_FIRST, *_LAST))
-    return pd.DataFrame(rows, columns=[*_FIRST, *between, *_LAST])
+    training = [name for name in _TRAINING if name in found]
+    between = sorted(name for name in found if name not in (*_FIRST, *_TRAINING, *_LAST))
+    return pd.DataFrame(rows, columns=[*_FIRST, *training, *between, *_LAST])
 
 
 def _row(trial: FrozenTrial) -> dict[str, Any]:

@@ -7,13 +7,14 @@ from dataclasses import fields
 from typing import Any
 
 from optuna import Study
-from optuna.distributions import BaseDistribution, FloatDistribution, IntDistribution
+from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
 from optuna.samplers import BaseSampler
 from optuna.trial import FrozenTrial, Trial, TrialState
 
 from autoauto.records.layers import LayerRange
 from autoauto.records.plan import Plan, Stage
-from autoauto.records.trial import Knobs, Objective, Outcome, SearchSpace
+from autoauto.records.schedule import Order
+from autoauto.records.trial import TRAINING_ORDERS, Knobs, Objective, Outcome, SearchSpace
 from autoauto.search.objective import objective_value
 from autoauto.search.storage import storage_errors
 
@@ -39,9 +40,9 @@ class _Given(BaseSampler):
 
     def sample_independent(
         self, study: Study, trial: FrozenTrial, param_name: str, param_distribution: BaseDistribution
-    ) -> float:
-        value: float = getattr(self._knobs, param_name)
-        return value
+    ) -> float | str:
+        value: float | str = getattr(self._knobs, param_name)
+        return str(value) if isinstance(value, str) else value
 
 
 @storage_errors()
@@ -49,13 +50,18 @@ def ask(study: Study, space: SearchSpace, knobs: Knobs) -> Trial:
     """Begin a trial of `knobs`: it is RUNNING from now on."""
     study.sampler = _Given(knobs)
     # Ranges, not categories: Optuna refuses a study whose categories change, and a search may go on in a wider space.
-    return study.ask(
-        {
-            "n_ipu": IntDistribution(min(space.n_ipu), max(space.n_ipu)),
-            "memory_proportion": FloatDistribution(min(space.memory_proportion), max(space.memory_proportion)),
-            "batch_size": IntDistribution(min(space.batch_size), max(space.batch_size)),
+    ranges: dict[str, BaseDistribution] = {
+        "n_ipu": IntDistribution(min(space.n_ipu), max(space.n_ipu)),
+        "memory_proportion": FloatDistribution(min(space.memory_proportion), max(space.memory_proportion)),
+        "batch_size": IntDistribution(min(space.batch_size), max(space.batch_size)),
+    }
+    if space.training:
+        ranges |= {
+            "schedule": CategoricalDistribution([str(order) for order in TRAINING_ORDERS]),
+            "recompute": CategoricalDistribution([False, True]),
+            "n_micro_batches": IntDistribution(min(space.n_micro_batches), max(space.n_micro_batches)),
         }
-    )
+    return study.ask(ranges)
 
 
 @storage_errors()
@@ -66,7 +72,7 @@ def tell_outcome(study: Study, trial: Trial, outcome: Outcome, objective: Object
     _set_constraint(trial, outcome)
     if outcome.measured is None:
         return study.tell(trial, state=TrialState.PRUNED)
-    return study.tell(trial, objective_value(objective, outcome.knobs, outcome.measured, outcome.samples_per_s))
+    return study.tell(trial, objective_value(objective, outcome))
 
 
 @storage_errors()
@@ -84,8 +90,8 @@ def tell_failure(study: Study, trial: Trial, error: BaseException) -> FrozenTria
 def finished_trials(study: Study, space: SearchSpace | None = None) -> dict[Knobs, FrozenTrial]:
     """The COMPLETE and PRUNED trials by configuration, oldest first; only those in `space` when it is given."""
     trials = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE, TrialState.PRUNED))
-    found = {Knobs(**trial.params): trial for trial in trials}
-    return {knobs: trial for knobs, trial in found.items() if space is None or _holds(space, knobs)}
+    found = {_knobs(trial.params): trial for trial in trials}
+    return {knobs: trial for knobs, trial in found.items() if space is None or knobs in space}
 
 
 def was_measured(trial: FrozenTrial) -> bool:
@@ -99,12 +105,8 @@ def plan_of(stages: Sequence[Mapping[str, Any]]) -> Plan:
     return Plan(tuple(Stage(**{**row, "layers": LayerRange(*row["layers"])}) for row in rows))
 
 
-def _holds(space: SearchSpace, knobs: Knobs) -> bool:
-    return (
-        knobs.n_ipu in space.n_ipu
-        and knobs.memory_proportion in space.memory_proportion
-        and knobs.batch_size in space.batch_size
-    )
+def _knobs(params: Mapping[str, Any]) -> Knobs:
+    return Knobs(**{**params, "schedule": Order(params.get("schedule", Order.INFERENCE))})
 
 
 def _attributes(outcome: Outcome) -> dict[str, Any]:
@@ -120,8 +122,11 @@ def _attributes(outcome: Outcome) -> dict[str, Any]:
             "transfer_cycles": measured.transfer_cycles,
             "stages": _describe(measured),
         }
-    if measured is not None and estimate is not None:  # one batch and one clock: throughputs relate as periods do
-        attributes["estimated_samples_per_s"] = outcome.samples_per_s * measured.cost_cycles / estimate.cost_cycles
+    if outcome.timeline is not None and outcome.knobs.training:
+        attributes["bubble_fraction"] = outcome.timeline.bubble_fraction
+        attributes["makespan_cycles"] = outcome.timeline.makespan_cycles
+    if outcome.estimated_samples_per_s:
+        attributes["estimated_samples_per_s"] = outcome.estimated_samples_per_s
     if estimate is not None:
         attributes["estimated_stages"] = _describe(estimate)
     plan = measured or estimate

@@ -7,11 +7,11 @@ from autoauto.cli.output import describe_best, describe_result, show_infeasible
 from autoauto.records.errors import OutOfMemory
 from autoauto.records.layers import LayerRange
 from autoauto.records.plan import Plan, Stage
-from autoauto.records.trial import Counts, Knobs
-from autoauto.search import BestTrial, Cell, SearchResult
+from autoauto.records.trial import Cell, Counts, Knobs
+from autoauto.search import BestTrial, SearchResult
 
 STAGE = Stage(LayerRange(0, 3), 0, 90, 0, 4, 6, {"parameter": 70}, 100)
-BEST = BestTrial(7, Knobs(1, 0.6, 2), 20.0, 20.0, Plan((STAGE,)), None)
+BEST = BestTrial(7, Knobs(1, 0.6, 2), 20.0, 20.0, 0.0, None, Plan((STAGE,)), None)
 
 
 @pytest.mark.parametrize("as_json", [True, False])
@@ -42,7 +42,7 @@ def test_the_best_is_told_with_its_knobs_and_costs() -> None:
 
 
 def test_a_search_without_a_best_says_why_cell_by_cell() -> None:
-    result = SearchResult(None, Counts(2, 1, 4), "s", (Cell(1, 0.6, None, "too large"),))
+    result = SearchResult(None, Counts(2, 1, 4), "s", (Cell(Knobs(1, 0.6, 2), None, 0.0, "too large"),))
     assert describe_result(result, "sqlite:///x.db") == {
         "best": None,
         "n_configurations": 4,
@@ -50,5 +50,16 @@ def test_a_search_without_a_best_says_why_cell_by_cell() -> None:
         "n_measured": 1,
         "study_name": "s",
         "storage": "sqlite:///x.db",
-        "cells": [{"n_ipu": 1, "memory_proportion": 0.6, "batch_size": None, "reason": "too large"}],
+        "cells": [
+            {
+                "n_ipu": 1,
+                "memory_proportion": 0.6,
+                "batch_size": None,
+                "schedule": "inference",
+                "recompute": False,
+                "n_micro_batches": 1,
+                "samples_per_s": 0.0,
+                "reason": "too large",
+            }
+        ],
     }

@@ -132,3 +132,24 @@ def test_a_part_from_the_first_device_is_the_table_of_the_first_devices(
         part, expected = whole.part(0, n_ipu), cost_table(profile, cluster.first(n_ipu), 0.5)
         for name in (field.name for field in fields(part)):
             np.testing.assert_equal(getattr(part, name), getattr(expected, name))
+
+
+def test_training_reaches_the_table(
+    make_profile: MakeProfile, make_cluster: MakeCluster, nothing: LayerProfile
+) -> None:
+    layer = replace(
+        nothing, forward_cycles=5, backward_cycles=9, weight_cycles=4, activation_bytes=8, input_bytes=3, output_bytes=3
+    )
+    profile = make_profile(layer, replace(layer, kept_input_bytes=2), layer)
+    inference, training, again = (
+        cost_table(profile, make_cluster(2), 0.85, in_flight=in_flight, recompute=recompute)
+        for in_flight, recompute in ((None, False), ((4, 1), False), ((4, 1), True))
+    )
+    assert (inference.stash_entries, training.stash_entries) == ((0, 0), (3, 0))
+    assert training.memory_bytes(1, 3)["stash"] == 3 * (2 + 8 + 8)
+    assert again.memory_bytes(1, 3)["stash"] == 3 * 3
+    assert [table.weight_cycles(0, 2) for table in (training, again)] == [8, 8]
+    assert [table.backward_cycles(0, 2) for table in (training, again)] == [18, 28]
+    assert [table.compute_cycles(0, 2) for table in (training, again)] == [28, 38]
+    between = inference.receive_cycles[1, 1] - inference.receive_cycles[0, 0]
+    assert training.receive_cycles[1, 1] - inference.receive_cycles[1, 1] == between > 0

@@ -87,3 +87,14 @@ def test_a_transfer_that_never_ends_is_refused(
     cluster = replace(make_cluster(1), receive_links=(Link(bytes_per_s, 0),))
     with pytest.raises(BadInput, match=r"a transfer must take at most 2\*\*53 cycles"):
         receive_cycles(make_profile(replace(nothing, input_bytes=10**9)), cluster)
+
+
+def test_gradients_go_back_between_devices_but_not_to_the_host(
+    make_profile: MakeProfile, make_cluster: MakeCluster, nothing: LayerProfile
+) -> None:
+    profile = make_profile(*(replace(nothing, input_bytes=1000 * i, output_bytes=1000 * i + 1000) for i in range(1, 6)))
+    cluster = make_cluster(3)
+    for cycles, host in ((receive_cycles, (0, 0)), (send_cycles, (-1, -1))):
+        once, twice = cycles(profile, cluster), cycles(profile, cluster, training=True)
+        assert (twice - once[host] == 2 * (once - once[host])).all()
+        assert twice[host] == once[host] > 0

@@ -27,6 +27,28 @@ def any_table() -> MakeTable:
     return _any_table
 
 
+@pytest.fixture(scope="session")
+def training_table() -> MakeTable:
+    """As `any_table`, and devices keep activations of several micro-batches, or inputs alone and more memory."""
+    return _training_table
+
+
+def _training_table(seed: int) -> CostTable:
+    random, table = Random(f"training {seed}"), _any_table(seed)
+    kept_inputs = [0]
+    for kept in np.diff(table.activation_prefix_bytes)[:-1].tolist():
+        kept_inputs.append(random.randint(0, kept_inputs[-1] + kept))
+    inputs = [random.randint(0, 9) for _ in range(table.n_layers) if seed % 2]
+    return replace(
+        table,
+        memory_limit_bytes=table.memory_limit_bytes + random.choice((0, 30, 80)),
+        weight_prefix_cycles=table.backward_prefix_cycles // 2,
+        kept_input_bytes=np.array(kept_inputs),
+        stash_entries=tuple(random.choice((0, 1, 3, 7)) for _ in range(table.n_devices)),
+        recompute_bytes=np.array(inputs, dtype=np.int64),
+    )
+
+
 def _any_table(seed: int) -> CostTable:
     random, table = Random(-1 - seed), _random_table(seed)
     if random.random() < 0.5:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -54,3 +55,15 @@ def test_chunks_that_touch_need_what_their_range_needs(any_table: MakeTable) -> 
         together = device_bytes(table, list(pairwise(cuts)))
         assert device_bytes(table, [(0, table.n_layers)]) == whole
         assert whole <= together <= whole + int(table.activation_prefix_bytes[-1])
+
+
+def test_chunks_keep_their_inputs_alone_when_they_compute_again() -> None:
+    """Two chunks of two layers, each layer keeping 10 bytes, working on 5 and receiving 3."""
+    nothing = np.zeros(5, dtype=np.int64)
+    table = CostTable(
+        nothing, nothing, {}, ((),) * 4, (), (), nothing[:4] + 5, np.arange(5) * 10,
+        nothing[None, :4], nothing[None], np.ones(5, dtype=np.bool_), nothing[:1],
+    )  # fmt: skip
+    chunks = [(0, 2), (2, 4)]
+    assert device_bytes(table, chunks) == 20 + 10 + 5
+    assert device_bytes(replace(table, recompute_bytes=nothing[:4] + 3), chunks) == 3 + 10 + 5

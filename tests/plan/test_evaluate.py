@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
@@ -27,6 +28,7 @@ def test_every_stage_costs_what_the_table_says(random_table: MakeTable) -> None:
         assert stage.backward_cycles == table.backward_prefix_cycles[stop] - table.backward_prefix_cycles[start]
         assert stage.transfer_cycles == table.transfer_cycles(device, start, stop)
         assert stage.memory_bytes == table.memory_bytes(start, stop)
+        assert stage.weight_cycles == 0
         assert stage.limit_bytes == table.memory_limit_bytes[device]
     assert plan.cost_cycles == max(s.compute_cycles for s in plan.stages) + max(s.transfer_cycles for s in plan.stages)
 
@@ -35,3 +37,12 @@ def test_every_stage_costs_what_the_table_says(random_table: MakeTable) -> None:
 def test_other_than_the_boundaries_of_stages_is_refused(random_table: MakeTable, partition: tuple[int, ...]) -> None:
     with pytest.raises(BadInput, match="a partition for 3 devices needs 4 ascending boundaries from 0 to"):
         evaluate(table_of(random_table, 3), partition)
+
+
+def test_a_stage_of_training_keeps_what_its_device_keeps(training_table: MakeTable) -> None:
+    table = replace(table_of(training_table, 3), stash_entries=(2, 1, 0), speeds=())
+    stages = evaluate(table, (0, 2, 3, table.n_layers)).stages
+    for stage, entries in zip(stages, (2, 1, 0), strict=True):
+        start, stop = stage.layers
+        assert stage.memory_bytes.get("stash", 0) == entries * table.entry_bytes(start, stop)
+        assert stage.weight_cycles == table.weight_prefix_cycles[stop] - table.weight_prefix_cycles[start]

@@ -51,3 +51,15 @@ def test_the_next_best_move_is_no_better_than_the_optimum(any_table: MakeTable) 
             assert move is None or move.cost_cycles >= min(plan.cost_cycles for plan in plans)
             n_moves += move is not None
     assert n_moves > 50
+
+
+def test_a_move_counts_the_stash_of_the_devices_it_concerns(training_table: MakeTable) -> None:
+    n_moves = 0
+    for table in map(training_table, range(200)):
+        for plan in all_fitting(table):
+            for i, cut in enumerate(explain(table, plan).cuts, start=1):
+                for move in filter(None, (cut.earlier, cut.later)):
+                    moved = evaluate(table, (*plan.partition[:i], move.layer, *plan.partition[i + 1 :]))
+                    assert move.excess_bytes == max(0, *(s.total_bytes - s.limit_bytes for s in moved.stages))
+                    n_moves += move.excess_bytes > 0
+    assert n_moves > 100

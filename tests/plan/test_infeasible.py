@@ -48,6 +48,15 @@ def test_the_tightest_range_is_where_they_are_missing(random_table: MakeTable) -
         assert "\n" not in str(failure)
 
 
+def test_the_stash_counts_for_what_is_missing(training_table: MakeTable) -> None:
+    n_tables = 0
+    for table, excess in short_of_memory(training_table):
+        failure = why_infeasible(table, prepare(table))
+        assert failure.excess_bytes == excess > 0
+        n_tables += failure.memory_bytes.get("stash", 0) > 0
+    assert n_tables > 20
+
+
 def test_fewer_layers_than_devices(random_table: MakeTable) -> None:
     table = next(t for t in map(random_table, range(999)) if (t.n_layers, t.n_devices) == (2, 4))
     with pytest.raises(Infeasible, match="4 devices need a layer each, got 2; try at most 2") as raised:

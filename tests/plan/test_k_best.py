@@ -53,3 +53,10 @@ def test_the_best_is_the_optimum(any_table: MakeTable) -> None:
 def test_none_are_refused(any_table: MakeTable) -> None:
     with pytest.raises(BadInput, match="must be at least 1, got 0"):
         k_best(any_table(0), 0)
+
+
+def test_the_stash_rules_plans_out(training_table: MakeTable) -> None:
+    for table in map(training_table, range(200)):
+        expected = {plan.partition for plan in all_fitting(table)}
+        if expected:
+            assert {plan.partition for plan in k_best(table, 10**6)} == expected

@@ -211,3 +211,30 @@ def test_two_thousand_layers_on_sixteen_devices() -> None:
             cuts[moved] += shift
             if all(a < b for a, b in pairwise(cuts)) and fits(table, tuple(cuts)):
                 assert evaluate(table, cuts).cost_cycles >= plan.cost_cycles
+
+
+@pytest.mark.parametrize("chunk", range(2))
+def test_training_costs_what_the_cheapest_of_all_partitions_costs(training_table: MakeTable, chunk: int) -> None:
+    n_feasible = n_stash_counts = 0
+    for seed in range(300 * chunk, 300 * (chunk + 1)):
+        table = training_table(seed)
+        found = outcome(optimal, table)
+        assert found == outcome(exhaustive, table), seed
+        n_feasible += found[0] is not None
+        n_stash_counts += found != outcome(optimal, replace(table, stash_entries=()))
+    assert 60 < n_feasible < 240
+    assert n_stash_counts > 60
+
+
+def test_fewer_micro_batches_in_flight_let_a_device_take_more() -> None:
+    """Four layers that keep 10 bytes each, on two devices of 60 bytes."""
+    nothing = np.zeros(5, dtype=np.int64)
+    table = CostTable(
+        np.array([0, 6, 7, 8, 9]), nothing, {}, ((),) * 4, (), (), nothing[:4], np.arange(5) * 10,
+        np.zeros((2, 4), dtype=np.int64), np.zeros((2, 5), dtype=np.int64), np.ones(5, dtype=np.bool_),
+        np.array([60, 60]),
+    )  # fmt: skip
+    gpipe, one_f_one_b = (optimal(replace(table, stash_entries=entries)) for entries in ((2, 2), (1, 0)))
+    assert (gpipe.partition, one_f_one_b.partition) == ((0, 2, 4), (0, 1, 4))
+    assert [stage.memory_bytes["stash"] for stage in gpipe.stages] == [40, 40]
+    assert [stage.memory_bytes.get("stash", 0) for stage in one_f_one_b.stages] == [10, 0]

@@ -2,11 +2,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from itertools import combinations, pairwise
 
-from autoauto.plan import evaluate
+import pytest
+
+from autoauto.plan import evaluate, every_n, interleaved, replicas
 from autoauto.plan.problem import largest_block, least_compute, least_transfer, prepare
 from autoauto.records.cost import CostTable
+from autoauto.records.errors import BadInput
 
 MakeTable = Callable[[int], CostTable]
 
@@ -61,3 +65,13 @@ def test_the_largest_block(any_table: MakeTable) -> None:
         problem = prepare(table)
         blocks = pairwise(problem.blocks.cuts)
         assert largest_block(problem) == max(table.compute_cycles(start, stop) for start, stop in blocks)
+
+
+def test_one_micro_batch_in_flight_is_all_that_some_questions_take(any_table: MakeTable) -> None:
+    table = next(table for table in map(any_table, range(99)) if (table.n_devices, table.n_layers) == (2, 4))
+    roomy = replace(table, memory_limit_bytes=table.memory_limit_bytes + 1000)
+    questions = (every_n, replicas, partial(interleaved, n_chunks=2))
+    for ask in questions:
+        ask(replace(roomy, stash_entries=(0, 0)))
+        with pytest.raises(BadInput, match=r"one micro-batch in flight only, got \[2, 1\]"):
+            ask(replace(roomy, stash_entries=(1, 0)))

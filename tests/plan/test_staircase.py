@@ -43,3 +43,11 @@ def test_begins_with_all_memory_from_the_least_compute_on(any_table: MakeTable) 
     first = next(staircase(table))
     assert first.compute_cycles == min(plan.compute_cycles for plan in all_fitting(table))
     assert len(list(islice(staircase(table), 2))) == 2
+
+
+def test_the_stash_counts_for_the_peak(training_table: MakeTable) -> None:
+    for table in map(training_table, range(200)):
+        steps = {step(plan) for plan in all_fitting(table)}
+        best = {one for one in steps if not any(is_better(other, one) for other in steps)}
+        if best:
+            assert sorted(map(step, staircase(table))) == sorted(best)

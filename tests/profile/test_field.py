@@ -23,6 +23,7 @@ def test_values_of_every_kind() -> None:
     assert Field(2**53, "root").whole() == 2**53
     assert Field({"x": 1, "y": 2.0}, "root").whole_by_name() == {"x": 1, "y": 2}
     assert Field(0.5, "root").positive() == 0.5
+    assert Field(True, "root").truth() is True
 
 
 @pytest.mark.parametrize(
@@ -32,6 +33,7 @@ def test_values_of_every_kind() -> None:
         ({"b": 1, "c": 2}, lambda f: f["a"], "root must be .* a field a, got an object with b, c; add the field"),
         ([], lambda f: f.get("a", 0), r"root must be an object with a field a, got \[\]"),
         ({}, lambda f: f.entries(), "root must be a list, got an object with no field"),
+        (1, lambda f: f.truth(), "root must be true or false, got 1"),
         (7, lambda f: f.text(), "root must be a text, got 7"),
         ("fp8", lambda f: f.choice(Precision), "root must be one of fp16, fp32, got 'fp8'"),
         ([], lambda f: f.choice(Precision), r"root must be one of fp16, fp32, got \[\]"),

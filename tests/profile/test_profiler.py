@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from autoauto.profile.cache import ProfileCache
-from autoauto.profile.profiler import isolate, profile_model
+from autoauto.profile.profiler import profile_model
 from autoauto.records.errors import BadInput
 from autoauto.records.hardware import Device
 from autoauto.records.layers import LayerGraph, LayerRange
@@ -30,7 +30,7 @@ class CountingTarget:
         weights = sum(graph.tensors[i].n_bytes(1, options.precision) for i in layer.weights)
         steps = (ProgramStep(layer.name, 100, 50), ProgramStep(layer.name, 20, 70))
         shared = {"vertexCode_gemm": 300, "vertexCode_copy": 40, "stack_program": 9}
-        return CompiledRange(steps, 0, shared, {"controlCode": 5, "parameter": weights})
+        return CompiledRange(steps, 0, shared, {"controlCode": 5, "parameter": weights, "gradient": weights})
 
 
 @pytest.fixture
@@ -51,7 +51,7 @@ def test_every_kind_is_compiled_once_and_then_never_again(
 
 @pytest.mark.parametrize(
     "change",
-    [{"batch_size": 8}, {"memory_proportion": 0.3}, {"precision": Precision.FP32}],
+    [{"batch_size": 8}, {"memory_proportion": 0.3}, {"precision": Precision.FP32}, {"training": True}],
 )
 def test_another_option_is_another_compile(
     chain: Callable[..., LayerGraph], cache: ProfileCache, change: dict[str, object]
@@ -84,14 +84,30 @@ def test_a_weight_that_two_layers_read_is_counted_once_in_a_range(
         assert layer.shared[f"parameter_{weight}"] == n_bytes
 
 
-def test_a_layer_alone_reads_from_outside_and_writes_outside(chain: Callable[..., LayerGraph]) -> None:
+def test_a_first_layer_is_compiled_apart_for_training(chain: Callable[..., LayerGraph], cache: ProfileCache) -> None:
+    target = CountingTarget()
+    profile_model(chain(kinds=["a", "b", "a", "a"]), target, DEVICE, replace(OPTIONS, training=True), cache)
+    assert target.compiled == ["a", "b", "a"]  # what the model is fed needs no gradient
+
+
+def test_every_layer_knows_what_it_is_the_first_to_keep(chain: Callable[..., LayerGraph], cache: ProfileCache) -> None:
     graph = chain(kinds=["a", "b", "a"])
-    alone = isolate(graph, 1)
-    (layer,) = alone.layers
-    assert [alone.tensors[i].producer for i in layer.inputs] == [-1]
-    assert [(alone.tensors[i].producer, alone.tensors[i].last_use) for i in layer.outputs] == [(0, 1)]
-    shapes = [graph.tensors[i].shape for i in graph.layers[1].operands]
-    assert [alone.tensors[i].shape for i in layer.operands] == shapes
+    for training in (False, True):
+        profile = profile_model(graph, CountingTarget(), DEVICE, replace(OPTIONS, training=training), cache)
+        n_bytes = 4 * 64 * 2 * training
+        assert [layer.activation_bytes for layer in profile.layers] == [n_bytes] * 3
+        assert [layer.kept_input_bytes for layer in profile.layers] == [0] * 3
+
+
+def test_the_gradient_of_a_weight_that_two_layers_read_is_counted_once(
+    chain: Callable[..., LayerGraph], cache: ProfileCache
+) -> None:
+    graph = chain(kinds=["a", "b", "c"], tie=(0, 1))
+    weight = graph.layers[0].weights[0]
+    profile = profile_model(graph, CountingTarget(), DEVICE, replace(OPTIONS, training=True), cache)
+    shared = [{key for key in layer.shared if key.startswith("gradient")} for layer in profile.layers]
+    assert shared == [{f"gradient_{weight}"}, {f"gradient_{weight}"}, set()]
+    assert [layer.exclusive["gradient"] for layer in profile.layers] == [0, 0, 64 * 64 * 2]
 
 
 def test_progress_counts_kinds(chain: Callable[..., LayerGraph], cache: ProfileCache) -> None:

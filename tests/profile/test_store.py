@@ -10,10 +10,12 @@ from autoauto.records.errors import BadInput
 from autoauto.records.profile import CompileOptions, LayerProfile, ModelProfile
 from autoauto.records.units import Precision
 
-LAYER = LayerProfile(10, 0, {"vertexCode_k": 5}, {"parameter": 7}, 11, 1, 2, 3, 0)
+LAYER = LayerProfile(10, 21, {"vertexCode_k": 5}, {"parameter": 7}, 11, 1, 2, 3, 4, 9, 2)
 
 
-@pytest.mark.parametrize("options", [None, CompileOptions(4, 0.6, Precision.FP16)])
+@pytest.mark.parametrize(
+    "options", [None, CompileOptions(4, 0.6, Precision.FP16), CompileOptions(4, 0.6, Precision.FP16, training=True)]
+)
 def test_a_saved_profile_comes_back_equal(tmp_path: Path, options: CompileOptions | None) -> None:
     profile = ModelProfile("m", "ipu bow", options, ("a", "b"), ("k", "k"), (None, "w"), (LAYER, LAYER))
     save_profile(profile, tmp_path / "p.json")
@@ -53,11 +55,12 @@ def stored() -> dict[str, Any]:
         (("model",), ..., "profile must be an object with a field model"),
         (("target",), 7, "profile.target must be a text, got 7"),
         (("schema",), ..., "profile must be an object with a field schema"),
-        (("schema",), 99, "profile.schema must be 1, got 99"),
+        (("schema",), 99, "profile.schema must be 2, got 99"),
         (("options",), 7, "profile.options must be an object with a field batch_size, got 7"),
         (("options", "batch_size"), 0, r"profile.options.batch_size must be a whole number from 1 to 2\*\*53, got 0"),
         (("options", "memory_proportion"), "all", "profile.options.memory_proportion must be a number .* got 'all'"),
         (("options", "precision"), "fp8", "profile.options.precision must be one of fp16, fp32, got 'fp8'"),
+        (("options", "training"), "yes", "profile.options.training must be true or false, got 'yes'"),
         (("names",), ["a"], r"names, kinds, tied and layers of one length, at least 1, got \[1, 2, 2, 2\]"),
         (("names",), "ab", "profile.names must be a list, got 'ab'"),
         (("names", 1), None, r"profile.names\[1\] must be a text, got None"),
@@ -67,6 +70,7 @@ def stored() -> dict[str, Any]:
         (("layers", 1, "input_bytes"), ..., r"profile.layers\[1\] must be an object with a field input_bytes"),
         (("layers", 1, "forward_cycles"), "many", r"profile.layers\[1\].forward_cycles must be .* got 'many'"),
         (("layers", 1, "backward_cycles"), -1, r"profile.layers\[1\].backward_cycles must be .* got -1"),
+        (("layers", 1, "weight_cycles"), ..., r"profile.layers\[1\] must be an object with a field weight_cycles"),
         (("layers", 0, "exclusive", "parameter"), 0.5, r"profile.layers\[0\].exclusive.parameter must be .* got 0.5"),
     ],
 )

@@ -1,4 +1,6 @@
 from collections.abc import Mapping
+from dataclasses import replace
+from fractions import Fraction
 
 import numpy as np
 
@@ -48,3 +50,31 @@ def test_a_category_that_is_called_temporary_is_not_lost() -> None:
 
 def test_the_table_knows_its_size() -> None:
     assert (table().n_layers, table().n_devices) == (3, 1)
+
+
+def test_a_device_keeps_activations_of_other_micro_batches() -> None:
+    training = replace(table(), stash_entries=(3,), kept_input_bytes=np.array([0, 1, 2]))
+    assert training.entry_bytes(0, 3) == 5
+    assert training.entry_bytes(1, 3) == 1 + 3
+    assert training.memory_bytes(1, 3)["stash"] == 3 * 4
+    assert training.memory_bytes(1, 3)["temporary"] == 1 + 9
+    assert "stash" not in table().memory_bytes(1, 3)
+
+
+def test_what_is_computed_again_is_not_kept() -> None:
+    training = replace(table(), stash_entries=(3,), recompute_bytes=np.array([7, 1, 2]))
+    assert [training.entry_bytes(*ends) for ends in ((0, 3), (1, 3), (1, 2))] == [7, 2, 1]
+    assert training.memory_bytes(1, 3)["stash"] == 3 * 2
+    assert training.memory_bytes(1, 3)["temporary"] == 9
+
+
+def test_a_device_keeps_as_much_as_its_own_entries_say() -> None:
+    both = replace(table(), memory_limit_bytes=np.array([1, 1]), stash_entries=(2, 1))
+    assert [both.memory_bytes(0, 2, device)["stash"] for device in (0, 1)] == [10, 5]
+    assert both.part(1, 2).stash_entries == (1,)
+
+
+def test_weight_cycles_are_a_part_of_the_backward_ones() -> None:
+    training = replace(table(), weight_prefix_cycles=np.array([0, 1, 1, 2]), speeds=(Fraction(1, 2),))
+    assert [training.weight_cycles(*ends) for ends in ((0, 3), (1, 2))] == [4, 0]
+    assert table().weight_cycles(0, 3) == 0

@@ -24,3 +24,8 @@ def test_the_category_ends_at_the_first_underscore(key: str, name: str) -> None:
 def test_what_every_program_has_once() -> None:
     assert is_program_wide("controlCode_program")
     assert not is_program_wide("program_conv")
+
+
+def test_the_peak_may_be_in_the_backward_pass() -> None:
+    assert CompiledRange(STEPS, 5, {}, {}, backward_temporary_bytes=90).memory_bytes == {"temporary": 90}
+    assert CompiledRange(STEPS, 5, {}, {}, backward_temporary_bytes=60).memory_bytes == {"temporary": 70}

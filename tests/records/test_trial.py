@@ -24,4 +24,4 @@ def test_impossible_spaces_are_refused(space: dict[str, tuple[int, ...]]) -> Non
 
 
 def test_an_outcome_fits_when_it_was_measured() -> None:
-    assert not Outcome(Knobs(1, 0.6, 1), None, None, 0.0, 5, 10, "too large").fits
+    assert not Outcome(Knobs(1, 0.6, 1), None, None, 0.0, 0.0, 5, 10, "too large").fits

@@ -1,12 +1,18 @@
-"""A small plan, and tables as text."""
+"""A small plan, timelines, and tables as text."""
 
 from collections.abc import Callable
+from fractions import Fraction
 
 import pytest
 from rich.console import Console, RenderableType
 
 from autoauto.records.layers import LayerRange
 from autoauto.records.plan import Plan, Stage
+from autoauto.records.schedule import Order, Transfers
+from autoauto.records.timeline import Timeline
+from autoauto.schedule.orders import make_schedule, stage_devices_of
+from autoauto.schedule.simulate import simulate
+from autoauto.schedule.times import stage_times
 
 
 @pytest.fixture
@@ -44,3 +50,20 @@ def text() -> Callable[..., str]:
         return "\n".join(line.rstrip() for line in lines)
 
     return render
+
+
+@pytest.fixture(scope="session")
+def simulated() -> Callable[..., Timeline]:
+    """An order with forwards of 1 cycle and backwards of 2 on every device, or what is asked for."""
+
+    def simulated(
+        order: Order, p: int, m: int, forward: str = "1", backward: str = "2", comm: str = "0", barrier: bool = False
+    ) -> Timeline:
+        n_chunks = 2 if order is Order.INTERLEAVED else 1
+        devices = stage_devices_of(order, p, n_chunks)
+        cycles = ([Fraction(text)] * p for text in (forward, backward, "0", comm))
+        times = stage_times(devices, *cycles, split_backward=False)
+        schedule = make_schedule(order, p, m, n_chunks=n_chunks)
+        return simulate(schedule, times, Transfers.BARRIER if barrier else Transfers.OVERLAP)
+
+    return simulated

@@ -54,13 +54,15 @@ class Fake:
         self.calls.append(knobs)
         time.sleep(self.sleep_s)
         if knobs.n_ipu == self.tied:
-            return Outcome(knobs, None, None, 0.0, 0, LIMIT_BYTES, "tied weights leave no cut")
+            return Outcome(knobs, None, None, 0.0, 0.0, 0, LIMIT_BYTES, "tied weights leave no cut")
         plan = make_plan(knobs)
         excess_bytes = plan.stages[0].total_bytes - LIMIT_BYTES
         if excess_bytes > 0:
-            return Outcome(knobs, plan, None, 0.0, excess_bytes, LIMIT_BYTES, "stage 0 is out of memory")
+            return Outcome(knobs, plan, None, 0.0, 0.0, excess_bytes, LIMIT_BYTES, "stage 0 is out of memory")
         rate = samples_per_s(knobs.batch_size, plan.cost_cycles, 1e9)
-        return Outcome(knobs, make_plan(knobs, 0.9), plan, rate, 0, LIMIT_BYTES, "")
+        estimate = make_plan(knobs, 0.9)
+        estimated_rate = samples_per_s(knobs.batch_size, estimate.cost_cycles, 1e9)
+        return Outcome(knobs, estimate, plan, rate, estimated_rate, 0, LIMIT_BYTES, "")
 
 
 @pytest.fixture

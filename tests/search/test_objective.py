@@ -2,22 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
-from autoauto.records.plan import Plan
+import numpy as np
+
+from autoauto.records.schedule import Order
+from autoauto.records.timeline import Timeline
 from autoauto.records.trial import Knobs, Objective
+from autoauto.schedule.gpipe import gpipe
 from autoauto.search.objective import direction, metric_name, objective_value
+
+if TYPE_CHECKING:
+    from tests.search.conftest import Fake
 
 KNOBS = Knobs(4, 0.6, 16)
 
 
-def test_throughput_is_maximised(plan: Callable[[Knobs], Plan]) -> None:
+def test_throughput_is_maximised(fake: Fake) -> None:
     assert direction(Objective.THROUGHPUT) == "maximize"
     assert metric_name(Objective.THROUGHPUT) == "throughput (samples/s)"
-    assert objective_value(Objective.THROUGHPUT, KNOBS, plan(KNOBS), 123.5) == 123.5
+    assert objective_value(Objective.THROUGHPUT, replace(fake(KNOBS), samples_per_s=123.5)) == 123.5
 
 
-def test_per_ipu_is_the_seeds_cost_and_is_minimised(plan: Callable[[Knobs], Plan]) -> None:
+def test_per_ipu_is_the_seeds_cost_and_is_minimised(fake: Fake) -> None:
     assert direction(Objective.PER_IPU) == "minimize"
-    assert plan(KNOBS).cost_cycles == 18_000 // 4 + 100
-    assert objective_value(Objective.PER_IPU, KNOBS, plan(KNOBS), 123.5) == 4600 * 4 / 16
+    outcome = fake(KNOBS)
+    assert outcome.measured is not None
+    assert outcome.measured.cost_cycles == 18_000 // 4 + 100
+    assert objective_value(Objective.PER_IPU, outcome) == 4600 * 4 / 16
+
+
+def test_a_step_of_training_costs_its_makespan(fake: Fake) -> None:
+    schedule = gpipe(1, 1)
+    ticks = (np.array([0, 10]), np.array([10, 30]))
+    timeline = Timeline(schedule, ticks[:1], ticks[1:], (np.zeros((0, 2), dtype=np.int64),), stop_tick=30)
+    knobs = Knobs(1, 0.6, 5, Order.GPIPE, n_micro_batches=2)
+    outcome = replace(fake(KNOBS), knobs=knobs, timeline=timeline)
+    assert objective_value(Objective.PER_IPU, outcome) == 30 / (5 * 2)

@@ -19,19 +19,25 @@ import pytest
 from optuna.trial import TrialState
 
 import autoauto
-from autoauto.records.trial import Knobs, Objective, Outcome, SearchSpace
-from autoauto.search.run import Cell, SearchProgress, SearchResult, run_search
+from autoauto.records.trial import Cell, Knobs, Objective, Outcome, SearchSpace
+from autoauto.search.run import SearchProgress, SearchResult, run_search
 from autoauto.search.study import load_study, open_study
 
 if TYPE_CHECKING:
     from tests.search.conftest import Fake
 
+Brief = tuple[int, float, int | None, str]
 SPACE = SearchSpace((1, 2), (0.3, 1.0), tuple(range(1, 128)))
 FINGERPRINT = {"model": "abc"}
 
 
 def search(storage: str, fake: Fake, space: SearchSpace = SPACE, name: str = "bow") -> SearchResult:
     return run_search(space, fake, open_study(storage, name, Objective.THROUGHPUT, FINGERPRINT), Objective.THROUGHPUT)
+
+
+def brief(cells: tuple[Cell, ...]) -> tuple[Brief, ...]:
+    """n_ipu, memory_proportion, the largest batch size that fits, and why none does."""
+    return tuple((cell.knobs.n_ipu, cell.knobs.memory_proportion, cell.batch_size, cell.reason) for cell in cells)
 
 
 def states(storage: str) -> list[TrialState]:
@@ -41,11 +47,11 @@ def states(storage: str) -> list[TrialState]:
 def test_every_cell_finds_its_boundary(storage: str, fake: Fake) -> None:
     result = search(storage, fake)
     # a stage needs 100 + batch * 25 * proportion / n_ipu bytes (rounded down) of 1000
-    assert result.cells == (
-        Cell(1, 0.3, 120, ""),
-        Cell(1, 1.0, 36, ""),
-        Cell(2, 0.3, 127, ""),
-        Cell(2, 1.0, 72, ""),
+    assert brief(result.cells) == (
+        (1, 0.3, 120, ""),
+        (1, 1.0, 36, ""),
+        (2, 0.3, 127, ""),
+        (2, 1.0, 72, ""),
     )
     assert result.counts.n_configurations == 4 * 127
     assert result.counts.n_tried == len(fake.calls) == len(set(fake.calls)) == 4 * 7
@@ -56,7 +62,7 @@ def test_every_cell_finds_its_boundary(storage: str, fake: Fake) -> None:
 
 def test_the_best_is_the_best_measured_not_the_largest_that_fits(storage: str, fake: Fake) -> None:
     result = search(storage, fake, SearchSpace((1,), (1.0,), (6, 30, 31)))
-    assert result.cells == (Cell(1, 1.0, 31, ""),)
+    assert brief(result.cells) == ((1, 1.0, 31, ""),)
     assert result.best is not None
     assert result.best.knobs == Knobs(1, 1.0, 30)  # 31 needs a sixth step of 6 samples
 
@@ -73,25 +79,25 @@ def test_the_seeds_objective_has_its_own_best(storage: str, fake: Fake) -> None:
 @pytest.mark.parametrize(
     ("batch_size", "cell", "n_measured"),
     [
-        ((1, *range(37, 90)), Cell(1, 1.0, 1, ""), 6),
-        ((36,), Cell(1, 1.0, 36, ""), 1),
-        ((37,), Cell(1, 1.0, None, "stage 0 is out of memory"), 1),
-        (tuple(range(37, 100)), Cell(1, 1.0, None, "stage 0 is out of memory"), 6),
+        ((1, *range(37, 90)), (1, 1.0, 1, ""), 6),
+        ((36,), (1, 1.0, 36, ""), 1),
+        ((37,), (1, 1.0, None, "stage 0 is out of memory"), 1),
+        (tuple(range(37, 100)), (1, 1.0, None, "stage 0 is out of memory"), 6),
     ],
 )
 def test_few_or_no_candidates_fit(
-    storage: str, fake: Fake, batch_size: tuple[int, ...], cell: Cell, n_measured: int
+    storage: str, fake: Fake, batch_size: tuple[int, ...], cell: Brief, n_measured: int
 ) -> None:
     result = search(storage, fake, SearchSpace((1,), (1.0,), batch_size))
-    assert result.cells == (cell,)
+    assert brief(result.cells) == (cell,)
     assert result.counts.n_tried == n_measured
-    assert (result.best is None) == (cell.batch_size is None)
+    assert (result.best is None) == (cell[2] is None)
 
 
 def test_a_cell_that_cannot_run_does_not_stop_the_others(storage: str, fake: Fake) -> None:
     fake.tied = 2
     result = search(storage, fake)
-    assert result.cells[1:3] == (Cell(1, 1.0, 36, ""), Cell(2, 0.3, None, "tied weights leave no cut"))
+    assert brief(result.cells[1:3]) == ((1, 1.0, 36, ""), (2, 0.3, None, "tied weights leave no cut"))
     assert result.best is not None
 
 

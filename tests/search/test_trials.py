@@ -70,6 +70,7 @@ def test_a_measured_trial_is_complete(told: dict[Knobs, FrozenTrial], plan: Call
         "receive_cycles": 40,
         "send_cycles": 60,
         "memory_bytes": {"parameter": 100, "temporary": 120},
+        "weight_cycles": 0,
         "total_bytes": 220,
         "limit_bytes": 1000,
     }

@@ -12,9 +12,10 @@ from autoauto.targets.ipu.layout import rearrangements
 from autoauto.targets.ipu.live import live_bytes
 from autoauto.targets.ipu.memory import exclusive_bytes, shared_bytes
 from autoauto.targets.ipu.operators import work
+from autoauto.targets.ipu.training import NO_BACKWARD, backward_pass
 from autoauto.targets.ipu.work import Site, Work
 
-VERSION = "ipu-2"
+VERSION = "ipu-3"
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,21 +28,31 @@ class IpuTarget:
         return VERSION
 
     def compile(self, graph: LayerGraph, layers: LayerRange, device: Device, options: CompileOptions) -> CompiledRange:
-        """Compile `layers` of `graph` as one inference program for `device`; memory limits are the caller's to check.
+        """Compile `layers` of `graph` as one program for `device`; memory limits are the caller's to check.
 
         A range costs at most what its layers cost alone, and never less than a shorter one: neighbours share code,
-        spare each other copies, and write over tensors that are not needed any more.
+        spare each other copies, and write over tensors that are not needed any more. For training the program also has
+        a backward pass and a buffer for the gradient of every parameter (`backward.py`).
         """
         works = works_of(graph, layers, device, options)
-        alive = live_bytes(graph, layers, works, options)
+        after = backward_pass(graph, layers, works, device, options) if options.training else NO_BACKWARD
+        alive = live_bytes(graph, layers, works, options, after.kept)
         rearranged = rearrangements(graph, layers, works)
         steps = tuple(
             step
             for index, done, copied, n_bytes in zip(range(*layers), works, rearranged, alive, strict=True)
             for step in _steps(graph.layers[index].name, done, copied, n_bytes + done.working_bytes)
         )
-        exclusive = exclusive_bytes(graph, layers, works, options)
-        return CompiledRange(steps, 0, shared_bytes(works, device.n_tiles), exclusive)
+        all_works = (*works, *after.works)
+        return CompiledRange(
+            steps=steps,
+            backward_cycles=after.cycles,
+            shared=shared_bytes(all_works, device.n_tiles),
+            exclusive={**exclusive_bytes(graph, layers, all_works, options), **after.exclusive},
+            weight_cycles=after.weight_cycles,
+            activation_bytes=after.activation_bytes,
+            backward_temporary_bytes=after.temporary_bytes,
+        )
 
 
 def works_of(graph: LayerGraph, layers: LayerRange, device: Device, options: CompileOptions) -> list[Work]:

@@ -2,32 +2,68 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from itertools import accumulate
 
+from autoauto.records.derivative import Derivative
 from autoauto.records.layers import Layer, LayerGraph, LayerRange, Tensor
 from autoauto.records.profile import CompileOptions
 from autoauto.targets.ipu.work import Family, Work
 
 
-def live_bytes(graph: LayerGraph, layers: LayerRange, works: Sequence[Work], options: CompileOptions) -> list[int]:
+def live_bytes(
+    graph: LayerGraph,
+    layers: LayerRange,
+    works: Sequence[Work],
+    options: CompileOptions,
+    kept: Collection[int] = (),
+) -> list[int]:
     """Bytes of tensors on the device while each of the layers runs.
 
     Inputs of the range are alive from its start, what it makes from its maker; both until the last use, or to the end
-    of the range when a later layer reads them. What earlier layers made for later ones passes by: a pipeline hands
-    tensors on from device to device, so it is alive all the time.
+    of the range when a later layer reads them or they are `kept` for the backward pass. What earlier layers made for
+    later ones passes by: a pipeline hands tensors on from device to device, so it is alive all the time.
     """
+    return _alive(graph, layers, works, options, _tensors(graph, layers), kept)
+
+
+def live_gradient_bytes(
+    graph: LayerGraph, layers: LayerRange, works: Sequence[Work], options: CompileOptions, derivative: Derivative
+) -> list[int]:
+    """Bytes of gradients on the device while each of the layers runs backward.
+
+    The gradient of a tensor is alive while the tensor was: it is made where that was read last and read where that was
+    made.
+    """
+    wanted = {index for index in _tensors(graph, layers) if derivative.needs_gradient(index)}
+    return _alive(graph, layers, works, options, wanted, ())
+
+
+def _alive(
+    graph: LayerGraph,
+    layers: LayerRange,
+    works: Sequence[Work],
+    options: CompileOptions,
+    tensors: set[int],
+    kept: Collection[int],
+) -> list[int]:
     change = [0] * (layers.stop - layers.start + 1)
-    for index in _own_tensors(graph, layers) | _passing_tensors(graph, layers):
+    for index in tensors:
         tensor = graph.tensors[index]
         n_bytes = tensor.n_bytes(options.batch_size, options.precision)
         first, last = _span(tensor, layers)
         change[first - layers.start] += n_bytes
-        change[last - layers.start] -= n_bytes
+        change[-1 if index in kept else last - layers.start] -= n_bytes
     alive = list(accumulate(change[:-1]))
-    for place, work in enumerate(works):
-        alive[place] -= _written_in_place(graph, layers.start + place, work, options)
+    may_be_lost = tensors.difference(kept)
+    for place, (index, work) in enumerate(zip(range(*layers), works, strict=True)):
+        if tensors.issuperset(graph.layers[index].outputs):
+            alive[place] -= _written_in_place(graph, index, work, options, may_be_lost)
     return alive
+
+
+def _tensors(graph: LayerGraph, layers: LayerRange) -> set[int]:
+    return _own_tensors(graph, layers) | _passing_tensors(graph, layers)
 
 
 def _own_tensors(graph: LayerGraph, layers: LayerRange) -> set[int]:
@@ -46,11 +82,11 @@ def _span(tensor: Tensor, layers: LayerRange) -> tuple[int, int]:
     return max(tensor.producer, layers.start), min(max(tensor.last_use, tensor.producer) + 1, layers.stop)
 
 
-def _written_in_place(graph: LayerGraph, index: int, work: Work, options: CompileOptions) -> int:
+def _written_in_place(graph: LayerGraph, index: int, work: Work, options: CompileOptions, may_be_lost: set[int]) -> int:
     """Bytes that an elementwise layer saves by writing over an operand that dies with it."""
     layer: Layer = graph.layers[index]
     if work.family is not Family.ELEMENTWISE or len(layer.outputs) != 1:
         return 0
-    dying = (graph.tensors[i] for i in layer.inputs if graph.tensors[i].last_use == index)
+    dying = (graph.tensors[i] for i in layer.inputs if graph.tensors[i].last_use == index and i in may_be_lost)
     n_bytes = graph.tensors[layer.outputs[0]].n_bytes(options.batch_size, options.precision)
     return n_bytes if any(t.n_bytes(options.batch_size, options.precision) == n_bytes for t in dying) else 0

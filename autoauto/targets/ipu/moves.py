@@ -13,7 +13,7 @@ _MOVE_SOURCES = 8  # tiles that a tile receives from in a relayout: regular patt
 _COMPARE_CYCLES = 10  # compare and exchange two keyed elements: an assumption
 
 
-def _relayout(site: Site, n_bytes: int, per_element: bool) -> Work:
+def relayout(site: Site, n_bytes: int, per_element: bool) -> Work:
     """Move `n_bytes`, evenly spread, from one layout to another."""
     share = -(-n_bytes // site.n_tiles)
     inside = kernels.reorder(share / site.precision.n_bytes) if per_element else kernels.copy(share)
@@ -24,18 +24,18 @@ def _relayout(site: Site, n_bytes: int, per_element: bool) -> Work:
 
 def move(site: Site) -> Work:
     """Concat, Slice, Split, Pad, Expand, Tile and the like: the outputs are written once."""
-    return _relayout(site, site.out_bytes, per_element=False)
+    return relayout(site, site.out_bytes, per_element=False)
 
 
 def shuffle(site: Site) -> Work:
     """Transpose and space-depth shuffles: element by element unless the last axis stays last."""
     order = site.integers("perm", ())
-    return _relayout(site, site.out_bytes, per_element=not order or order[-1] != len(order) - 1)
+    return relayout(site, site.out_bytes, per_element=not order or order[-1] != len(order) - 1)
 
 
 def interpolate(site: Site) -> Work:
     """Resize, Upsample, GridSample: read up to four neighbours an output, weigh and add them."""
-    moved = _relayout(site, site.out_bytes, per_element=False)
+    moved = relayout(site, site.out_bytes, per_element=False)
     if site.text("mode") in ("", "nearest"):
         return moved
     share = -(-site.n_out // site.n_tiles)
@@ -46,7 +46,7 @@ def interpolate(site: Site) -> Work:
 def anything(site: Site) -> Work:
     """An operator that is not known: all it reads and writes moves once."""
     n_bytes = site.out_bytes + sum(site.n_bytes(index) for index in site.present)
-    return _relayout(site, n_bytes, per_element=False)
+    return relayout(site, n_bytes, per_element=False)
 
 
 def look_up(site: Site) -> Work:

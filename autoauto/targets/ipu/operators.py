@@ -18,7 +18,7 @@ def _share(site: Site, n_elements: int) -> int:
 
 def elementwise(site: Site) -> Work:
     """One pass over the output, in place on the layout of the first operand of that size."""
-    loops = ELEMENTWISE.get(site.layer.op) or _power(site)
+    loops = loops_of(site)
     operands = site.present
     if site.layer.op in ("Sum", "Mean", "Max", "Min"):
         loops = loops * max(1, len(operands) - 1)
@@ -43,8 +43,13 @@ def elementwise(site: Site) -> Work:
     )
 
 
-def _power(site: Site) -> tuple[str, ...]:
-    """Pow: a constant exponent of one element becomes multiplications, as PopART does for small integers."""
+def loops_of(site: Site) -> tuple[str, ...]:
+    """The inner loops of an elementwise operator.
+
+    Pow has those of multiplications when its exponent is a constant of one element, as PopART does for small integers.
+    """
+    if site.layer.op in ELEMENTWISE:
+        return ELEMENTWISE[site.layer.op]
     exponent = site.present[-1]
     constant = site.n_elements(exponent) == 1 and not site.is_activation(exponent)
     return ("square", "add") if constant else ("power",)
@@ -120,15 +125,10 @@ def _biased(site: Site, product: Work, bias: int, channel_axis: int) -> Work:
 
 def attention(site: Site) -> Work:
     """Attention of queries, keys and values: two batched products around a softmax."""
-    queries, keys, values = (site.shape(position) for position in range(3))
-    heads = queries[1] if len(queries) == 4 else site.integer("q_num_heads", 1)
-    width, value = (s[-1] if len(queries) == 4 else s[-1] // heads for s in (queries, values))
-    groups = queries[0] * heads
-    scores = products.gemm(site, groups, queries[-2], width, keys[-2])
-    mixed = products.gemm(site, groups, queries[-2], keys[-2], value)
+    scores, mixed = products.attention(site)
     return together(
         products.multiply(site, scores, _both(site, 0, 1)),
-        rows.softmax_rows(site, groups * queries[-2], keys[-2]),
+        rows.softmax_rows(site, scores.groups * scores.width, scores.outputs),
         products.multiply(site, mixed, site.present[2:3]),
     )
 

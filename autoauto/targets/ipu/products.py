@@ -54,6 +54,18 @@ def einsum(site: Site) -> Product:
     )
 
 
+def attention(site: Site) -> tuple[Product, Product]:
+    """The two products of an Attention: queries by keys, and what the softmax makes of it by values."""
+    queries, keys, values = (site.shape(position) for position in range(3))
+    heads = queries[1] if len(queries) == 4 else site.integer("q_num_heads", 1)
+    width, value = (s[-1] if len(queries) == 4 else s[-1] // heads for s in (queries, values))
+    groups = queries[0] * heads
+    return (
+        gemm(site, groups, queries[-2], width, keys[-2]),
+        gemm(site, groups, queries[-2], keys[-2], value),
+    )
+
+
 def _labels(term: str, rank: int) -> list[str]:
     """Letters of one term, an ellipsis as numbers counted from the right."""
     before, dots, after = term.partition("...")
@@ -65,28 +77,28 @@ def convolution(site: Site, weight: int = 1) -> Product:
     """The product of a convolution whose weights are the operand at `weight`, on the codelet that suits it."""
     kernel, n_groups = site.shape(weight), site.integer("group", 1)
     inputs, outputs = kernel[1] * size(kernel[2:-2]), kernel[0] // n_groups
-    return _suited(_over_field(site, n_groups, inputs, outputs, _plane(kernel[2:])))
+    return suited(over_field(site, site.out_shape, n_groups, inputs, outputs, plane(kernel[2:])))
 
 
 def transposed_convolution(site: Site) -> Product:
     """The product of a ConvTranspose: every output sees the taps of its own phase of the stride."""
     kernel, n_groups = site.shape(1), site.integer("group", 1)
-    taps, stride = _plane(kernel[2:]), _plane(site.integers("strides", ()))
+    taps, stride = plane(kernel[2:]), plane(site.integers("strides", ()))
     inputs = kernel[0] // n_groups * size(kernel[2:-2])
     seen = (-(-taps[0] // stride[0]), -(-taps[1] // stride[1]))
-    return _suited(_over_field(site, n_groups, inputs, kernel[1], seen)._replace(stride=_ONE))
+    return suited(over_field(site, site.out_shape, n_groups, inputs, kernel[1], seen)._replace(stride=_ONE))
 
 
-def _plane(spatial: Shape) -> tuple[int, int]:
+def plane(spatial: Shape) -> tuple[int, int]:
     """Height and width of a spatial shape; one axis is the width, further axes in front are left out."""
     height, width = (1, 1, *spatial)[-2:]
     return height, width
 
 
-def _over_field(site: Site, n_groups: int, inputs: int, outputs: int, taps: tuple[int, int]) -> Product:
-    """A convolution onto the output's field; depth joins the batch."""
-    batch, _, *spatial = site.out_shape
-    height, width = _plane(tuple(spatial))
+def over_field(site: Site, shape: Shape, n_groups: int, inputs: int, outputs: int, taps: tuple[int, int]) -> Product:
+    """A convolution onto the field of a tensor of `shape`; depth joins the batch."""
+    batch, _, *spatial = shape
+    height, width = plane(tuple(spatial))
     return Product(
         engine=Engine.CONVOLUTION,
         groups=n_groups,
@@ -96,12 +108,12 @@ def _over_field(site: Site, n_groups: int, inputs: int, outputs: int, taps: tupl
         inputs=inputs,
         outputs=outputs,
         taps=taps,
-        stride=_plane(site.integers("strides", ())),
+        stride=plane(site.integers("strides", ())),
         precision=site.precision,
     )
 
 
-def _suited(product: Product) -> Product:
+def suited(product: Product) -> Product:
     """A convolution as the codelet that suits its channels takes it.
 
     Narrow groups go four output channels at a time without matrix units, or through sliding windows. Few channels of

@@ -98,8 +98,13 @@ def softmax(site: Site) -> Work:
 
 
 def reduction(site: Site) -> Work:
-    """Every output from an equal number of inputs: on one tile, or on several and then together (ReduceMulti)."""
-    n_in, n_out = size(site.shape(0)), max(site.n_out // len(site.layer.outputs), 1)
+    """Every output from an equal number of inputs."""
+    n_out = max(site.n_out // len(site.layer.outputs), 1)
+    return reduce_to(site, size(site.shape(0)), n_out, "reduceMax" if "Max" in site.layer.op else "reduceAdd")
+
+
+def reduce_to(site: Site, n_in: int, n_out: int, codelet: str = "reduceAdd") -> Work:
+    """`n_out` elements from `n_in`: each on one tile, or on several and then together (ReduceMulti)."""
     n_each = -(-n_in // n_out)
     pieces = max(1, min(site.n_tiles // n_out, n_each // _SHORTEST_CUT))
     share = -(-n_out * pieces // site.n_tiles)
@@ -108,7 +113,7 @@ def reduction(site: Site) -> Work:
         partials = isqrt(pieces) + 1 if pieces >= _STAGE_PARTIALS else pieces
         exchange += float(kernels.exchange(share * partials * 4, partials))
         compute += float(kernels.reduce(share, partials, Precision.FP32))
-    names = _typed(("reduceMax" if "Max" in site.layer.op else "reduceAdd", "copy"), site)
+    names = _typed((codelet, "copy"), site)
     n_sources = min(pieces, 32)
     return Work(Family.REDUCE, round(exchange), round(compute), names, site.n_tiles, n_sources, n_out * pieces * 4)
 

@@ -14,6 +14,24 @@ from autoauto.targets.ipu.work import Site
 
 Shape = tuple[int, ...]
 Graph = Callable[["Sequence[Node]"], LayerGraph]
+Example = tuple[list[str | Shape], Shape, dict[str, AttributeValue]]
+
+IMAGE, OTHER = "x:1x32x28x28", "x:1x1x28x28"
+EXAMPLES: dict[str, Example] = {
+    "Attention": (["x:1x12x128x64", "x:1x12x128x64", "x:1x12x128x64"], (1, 12, 128, 64), {}),
+    "Conv": ([IMAGE, (64, 32, 3, 3), (64,)], (1, 64, 28, 28), {}),
+    "ConvInteger": ([IMAGE, (64, 32, 3, 3)], (1, 64, 28, 28), {}),
+    "QLinearConv": ([IMAGE, (1,), (1,), (64, 32, 3, 3), (1,), (1,), (1,), (1,), (64,)], (1, 64, 28, 28), {}),
+    "ConvTranspose": ([IMAGE, (32, 16, 2, 2)], (1, 16, 56, 56), {"strides": (2, 2)}),
+    "Einsum": (["x:1x8x16", (16, 8)], (1, 8, 8), {"equation": "bij,jk->bik"}),
+    "Gemm": (["x:1x64", (64, 32), (32,)], (1, 32), {}),
+    "MatMul": (["x:1x8x64", (64, 32)], (1, 8, 32), {}),
+    "MatMulInteger": (["x:1x8x64", (64, 32)], (1, 8, 32), {}),
+    "QLinearMatMul": (["x:1x8x64", (1,), (1,), (64, 32), (1,), (1,), (1,), (1,)], (1, 8, 32), {}),
+    "LSTM": (["x:10x1x64", (1, 128, 64), (1, 128, 32)], (10, 1, 1, 32), {}),
+    "GRU": (["x:10x1x64", (1, 96, 64), (1, 96, 32)], (10, 1, 1, 32), {}),
+    "RNN": (["x:10x1x64", (1, 32, 64), (1, 32, 32)], (10, 1, 1, 32), {}),
+}
 
 
 class Node:
@@ -72,6 +90,12 @@ def graph_of() -> Graph:
 
 
 @pytest.fixture(scope="session")
+def example() -> Callable[[str], Example]:
+    """Operands, output shape and attributes of a layer of any operator."""
+    return lambda op: EXAMPLES.get(op, ([IMAGE, OTHER, IMAGE], (1, 32, 28, 28), {}))
+
+
+@pytest.fixture(scope="session")
 def device() -> Device:
     """A C600."""
     return Device("c600", 1.5e9, 900 * 1024**2, 1472, 638976)
@@ -79,10 +103,12 @@ def device() -> Device:
 
 @pytest.fixture(scope="session")
 def options() -> Callable[..., CompileOptions]:
-    """Make options, fp16 at batch size 1 and proportion 0.6 unless told."""
+    """Make options, fp16 at batch size 1 and proportion 0.6 for inference unless told."""
 
-    def make(batch_size: int = 1, proportion: float = 0.6, precision: Precision = Precision.FP16) -> CompileOptions:
-        return CompileOptions(batch_size, proportion, precision)
+    def make(
+        batch_size: int = 1, proportion: float = 0.6, precision: Precision = Precision.FP16, training: bool = False
+    ) -> CompileOptions:
+        return CompileOptions(batch_size, proportion, precision, training)
 
     return make
 

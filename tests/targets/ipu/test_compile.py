@@ -63,15 +63,15 @@ def total(compiled: CompiledRange) -> int:
     return sum(compiled.memory_bytes.values())
 
 
-@given(plan=plans, batch_size=st.sampled_from([1, 7, 64]))
-@settings(deadline=None, max_examples=40, suppress_health_check=[HealthCheck.differing_executors])
+@given(plan=plans, batch_size=st.sampled_from([1, 7, 64]), training=st.booleans())
+@settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.differing_executors])
 def test_a_layer_more_never_reduces_cycles_or_memory(
-    random_graph: Any, device: Device, options: Any, plan: Any, batch_size: int
+    random_graph: Any, device: Device, options: Any, plan: Any, batch_size: int, training: bool
 ) -> None:
     graph = random_graph(plan)
     n = len(graph)
     ranges = {
-        (start, stop): compile_range(graph, start, stop, device, options(batch_size))
+        (start, stop): compile_range(graph, start, stop, device, options(batch_size, training=training))
         for start in range(n)
         for stop in range(start + 1, n + 1)
     }
@@ -79,11 +79,15 @@ def test_a_layer_more_never_reduces_cycles_or_memory(
         for part in ((start + 1, stop), (start, stop - 1)):
             if part in ranges:
                 assert whole.forward_cycles >= ranges[part].forward_cycles
+                assert whole.activation_bytes >= ranges[part].activation_bytes
                 assert whole.temporary_bytes >= ranges[part].temporary_bytes
                 assert all(n_bytes <= whole.shared[key] for key, n_bytes in ranges[part].shared.items())
                 assert all(n_bytes <= whole.exclusive[name] for name, n_bytes in ranges[part].exclusive.items())
         alone = [ranges[i, i + 1] for i in range(start, stop)]
         assert whole.forward_cycles <= sum(one.forward_cycles for one in alone)
+        assert whole.backward_cycles == sum(one.backward_cycles for one in alone)
+        assert whole.weight_cycles == sum(one.weight_cycles for one in alone) <= whole.backward_cycles
+        assert whole.activation_bytes <= sum(one.activation_bytes for one in alone)
         always = Counter(whole.memory_bytes) - Counter({"temporary": whole.temporary_bytes})
         assert always.total() <= sum(total(one) - one.temporary_bytes for one in alone)
 
@@ -156,5 +160,16 @@ def test_single_precision_takes_more_of_everything(graph_of: Any, node: Any, dev
 def test_inference_has_no_backward_pass(graph_of: Any, node: Any, device: Device, options: Any) -> None:
     target: Target = IpuTarget()
     compiled = target.compile(residual_block(graph_of, node), LayerRange(0, 5), device, options())
-    assert compiled.backward_cycles == 0
+    assert compiled.backward_cycles == compiled.weight_cycles == compiled.activation_bytes == 0
+    assert "gradient" not in compiled.exclusive
     assert target.version == IpuTarget().version
+
+
+def test_training_adds_a_backward_pass_and_its_memory(graph_of: Any, node: Any, device: Device, options: Any) -> None:
+    graph = residual_block(graph_of, node)
+    inference, training = (compile_range(graph, 0, 5, device, options(8, training=mode)) for mode in (False, True))
+    assert training.forward_cycles == inference.forward_cycles
+    assert 0 < training.weight_cycles < training.backward_cycles
+    assert training.exclusive["gradient"] == training.exclusive["parameter"] == 2 * 32 * 32 * 9 * 2
+    for category in ("vertexCode", "vertexInstanceState", "controlCode", "internalExchangeCode", "temporary"):
+        assert training.memory_bytes[category] > inference.memory_bytes[category]

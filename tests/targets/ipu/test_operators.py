@@ -10,30 +10,15 @@ from autoauto.targets.ipu.work import Family, Site
 
 MakeSite = Callable[..., Site]
 
-IMAGE, OTHER = "x:1x32x28x28", "x:1x1x28x28"
-KERNEL: dict[str, Any] = {
-    "Attention": (["x:1x12x128x64", "x:1x12x128x64", "x:1x12x128x64"], (1, 12, 128, 64), {}),
-    "Conv": ([IMAGE, (64, 32, 3, 3), (64,)], (1, 64, 28, 28), {}),
-    "ConvInteger": ([IMAGE, (64, 32, 3, 3)], (1, 64, 28, 28), {}),
-    "QLinearConv": ([IMAGE, (1,), (1,), (64, 32, 3, 3), (1,), (1,), (1,), (1,), (64,)], (1, 64, 28, 28), {}),
-    "ConvTranspose": ([IMAGE, (32, 16, 2, 2)], (1, 16, 56, 56), {"strides": (2, 2)}),
-    "Einsum": (["x:1x8x16", (16, 8)], (1, 8, 8), {"equation": "bij,jk->bik"}),
-    "Gemm": (["x:1x64", (64, 32), (32,)], (1, 32), {}),
-    "MatMul": (["x:1x8x64", (64, 32)], (1, 8, 32), {}),
-    "MatMulInteger": (["x:1x8x64", (64, 32)], (1, 8, 32), {}),
-    "QLinearMatMul": (["x:1x8x64", (1,), (1,), (64, 32), (1,), (1,), (1,), (1,)], (1, 8, 32), {}),
-    "LSTM": (["x:10x1x64", (1, 128, 64), (1, 128, 32)], (10, 1, 1, 32), {}),
-    "GRU": (["x:10x1x64", (1, 96, 64), (1, 96, 32)], (10, 1, 1, 32), {}),
-    "RNN": (["x:10x1x64", (1, 32, 64), (1, 32, 32)], (10, 1, 1, 32), {}),
-}
+IMAGE = "x:1x32x28x28"
 
 
 @pytest.mark.parametrize("op", [*WORKS, "NoSuchOperator"])
 @pytest.mark.parametrize("precision", Precision)
 def test_every_operator_takes_time_and_more_of_it_for_a_larger_batch(
-    site: MakeSite, node: Any, op: str, precision: Precision
+    site: MakeSite, node: Any, example: Any, op: str, precision: Precision
 ) -> None:
-    operands, shape, attributes = KERNEL.get(op, ([IMAGE, OTHER, IMAGE], (1, 32, 28, 28), {}))
+    operands, shape, attributes = example(op)
     one, many = (work(site(node(op, operands, shape, **attributes), n, precision=precision)) for n in (1, 64))
     assert one.compute_cycles > 0
     assert one.cycles <= many.cycles

@@ -1,0 +1,23 @@
+"""Inference: every device passes on what it has made and takes the next micro-batch."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from autoauto.records.schedule import FORWARD, Codes, Order, Schedule
+
+# 0F0 0F1 0F2 0F3
+#     1F0 1F1 1F2 1F3
+#         2F0 2F1 2F2 2F3
+
+
+def inference(n_devices: int, n_micro_batches: int) -> Schedule:
+    """All forwards, one stage a device (seed 003, "Inference").
+
+    >>> [str(action) for action in inference(2, 3).actions(1)]
+    ['1F0', '1F1', '1F2']
+    """
+    codes = Codes(n_devices, n_micro_batches)
+    micro_batches = np.arange(n_micro_batches)
+    programs = tuple(codes.of(FORWARD, stage, micro_batches) for stage in range(n_devices))
+    return Schedule(Order.INFERENCE, tuple(range(n_devices)), n_micro_batches, programs)

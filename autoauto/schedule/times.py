@@ -1,0 +1,121 @@
+"""How long the stages of a schedule take: given for every device, or those of a plan."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from fractions import Fraction
+from itertools import pairwise
+from math import lcm
+
+import numpy as np
+
+from autoauto.records.errors import BadInput
+from autoauto.records.plan import Plan
+from autoauto.records.schedule import IntArray, StageTimes
+
+MAX_TICKS_PER_CYCLE = 10**6
+MAX_TICKS = 2**53  # of one action or message
+
+
+def stage_times(
+    devices: Sequence[int],
+    forward: Sequence[Fraction],
+    backward: Sequence[Fraction],
+    weight: Sequence[Fraction],
+    comm: Sequence[Fraction],
+    *,
+    split_backward: bool,
+) -> StageTimes:
+    """The times of stages from the cycles of devices: stage s is on `devices[s]`, all else is given per device.
+
+    A device with v stages spends 1/v of its cycles on each. A message between devices d and d + 1 takes `comm[d]`
+    either way; between any two others it goes the way round from the last device to the first, which is the last
+    entry. Messages to the host or within a device take nothing. When all devices exchange at once, an action takes what
+    the slower of its stage's two links does. Without `split_backward` BACKWARD does the weight gradient, too.
+
+    Raises:
+        BadInput: not one number for every device, a negative or huge one, or so many decimals that a cycle would need
+            more than 10**6 ticks to make all of them whole.
+
+    >>> two = [Fraction(2)] * 2
+    >>> times = stage_times((0, 1), [Fraction(3), Fraction("4.5")], two, two, two, split_backward=False)
+    >>> times.ticks_per_cycle, times.forward.tolist(), times.backward.tolist(), times.forward_links.tolist()
+    (2, [6, 9], [8, 8], [0, 4, 0])
+    """
+    n_stages = Counter(devices)
+    columns = {"forward": forward, "backward": backward, "weight": weight, "communication": comm}
+    for name, cycles in columns.items():
+        _check(name, cycles, max(devices) + 1)
+    forward, backward, weight = ([row[d] / n_stages[d] for d in devices] for row in (forward, backward, weight))
+    if not split_backward:
+        backward = [b + w for b, w in zip(backward, weight, strict=True)]
+        weight = [Fraction(0)] * len(devices)
+    links = [Fraction(0), *(_link(comm, *ends) for ends in pairwise(devices)), Fraction(0)]
+    scale = lcm(*(value.denominator for value in (*forward, *backward, *weight, *links)))
+    if scale > MAX_TICKS_PER_CYCLE:
+        raise BadInput(
+            f"cycles, divided among the stages of a device, must be whole in parts of at most 1/{MAX_TICKS_PER_CYCLE}, "
+            f"got parts of 1/{scale}; try fewer decimals"
+        )
+    link_ticks = _ticks(links, scale)
+    exchange = np.maximum(link_ticks[:-1], link_ticks[1:])
+    return StageTimes(
+        forward=_ticks(forward, scale),
+        backward=_ticks(backward, scale),
+        weight=_ticks(weight, scale),
+        forward_links=link_ticks,
+        backward_links=link_ticks[:-1],
+        forward_exchange=exchange,
+        backward_exchange=exchange,
+        ticks_per_cycle=scale,
+    )
+
+
+def _check(name: str, cycles: Sequence[Fraction], n_devices: int) -> None:
+    if len(cycles) != n_devices:
+        raise BadInput(f"{name} cycles must be given for each of {n_devices} devices, got {len(cycles)} numbers")
+    if min(cycles) < 0:
+        raise BadInput(f"{name} cycles must be at least 0, got {float(min(cycles)):g}")
+
+
+def _link(comm: Sequence[Fraction], device: int, other: int) -> Fraction:
+    if device == other:
+        return Fraction(0)
+    return comm[min(device, other)] if abs(device - other) == 1 else comm[-1]
+
+
+def _ticks(cycles: Sequence[Fraction], scale: int) -> IntArray:
+    ticks = [int(value * scale) for value in cycles]
+    if max(ticks) > MAX_TICKS:
+        raise BadInput(f"an action or message must take at most 2**53 ticks, got {max(ticks):.3g}; check the cycles")
+    return np.array(ticks, dtype=np.int64)
+
+
+def plan_times(plan: Plan, training: bool, *, split_backward: bool = False) -> StageTimes:
+    """The times of a plan's stages; without `training` there is no backward.
+
+    When all devices exchange at once, a stage exchanges its `transfer_cycles`: in training one half after its forward
+    and one after its backward, so a tick is half a cycle. Otherwise a message takes the longer of sending it from one
+    stage and receiving it in the next, in training half of that for activations and half for gradients; the host's
+    links are what the first stage receives and the last one sends. The host's constants that the seed adds to every
+    device (estimate/transfer.py) stay in all of these. With `split_backward` a stage's `weight_cycles` are WEIGHT's.
+    """
+    scale, gradients = (2, 1) if training else (1, 0)
+    receive, send = _column(plan, "receive_cycles"), _column(plan, "send_cycles")
+    links = np.concatenate((receive[:1], np.maximum(send[:-1], receive[1:]), send[-1:]))  # half has as many ticks
+    weight = _column(plan, "weight_cycles") * split_backward
+    return StageTimes(
+        forward=_column(plan, "forward_cycles") * scale,
+        backward=(_column(plan, "backward_cycles") - weight) * scale * gradients,
+        weight=weight * scale * gradients,
+        forward_links=links,
+        backward_links=links[:-1] * gradients,
+        forward_exchange=receive + send,
+        backward_exchange=(receive + send) * gradients,
+        ticks_per_cycle=scale,
+    )
+
+
+def _column(plan: Plan, name: str) -> IntArray:
+    return np.array([getattr(stage, name) for stage in plan.stages], dtype=np.int64)

@@ -1,0 +1,78 @@
+"""The backward pass of a range: its cycles, what it keeps until then, and the gradients that it makes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import accumulate
+
+from autoauto.records.derivative import Derivative, derivative
+from autoauto.records.hardware import Device
+from autoauto.records.layers import LayerGraph, LayerRange
+from autoauto.records.profile import GRADIENT, CompileOptions
+from autoauto.targets.ipu.backward import backward
+from autoauto.targets.ipu.gradients import Gradients, cycles
+from autoauto.targets.ipu.live import live_gradient_bytes
+from autoauto.targets.ipu.work import Site, Work
+
+
+@dataclass(frozen=True, slots=True)
+class BackwardPass:
+    """The backward pass of a range of layers.
+
+    Attributes:
+        works: what is done on the tiles.
+        cycles: of all of it.
+        weight_cycles: the part that makes the gradients of parameters.
+        kept: the activations that it reads.
+        activation_bytes: their bytes.
+        temporary_bytes: the peak of what is kept, gradients of activations, and working memory.
+        exclusive: the gradients of parameters, which every micro-batch adds to.
+    """
+
+    works: tuple[Work, ...] = ()
+    cycles: int = 0
+    weight_cycles: int = 0
+    kept: frozenset[int] = frozenset()
+    activation_bytes: int = 0
+    temporary_bytes: int = 0
+    exclusive: Mapping[str, int] = field(default_factory=dict)
+
+
+NO_BACKWARD = BackwardPass()
+
+
+def backward_pass(
+    graph: LayerGraph, layers: LayerRange, works: Sequence[Work], device: Device, options: CompileOptions
+) -> BackwardPass:
+    """The backward pass of a range whose forward pass is `works`."""
+    found = derivative(graph)
+    gradients = [
+        backward(Site(graph, graph.layers[index], device, options), found) if index in found.trained else Gradients()
+        for index in range(*layers)
+    ]
+    kept = _kept_bytes(found, layers, options)
+    alive = live_gradient_bytes(graph, layers, works, options, found)
+    working = [max((work.working_bytes for work in made.works), default=0) for made in gradients]
+    inputs, weights = (tuple(work for made in gradients for work in made[part]) for part in (0, 1))
+    parameters = {weight for layer in graph.layers[slice(*layers)] for weight in found.parameters(layer)}
+    return BackwardPass(
+        works=inputs + weights,
+        cycles=cycles(inputs) + cycles(weights),
+        weight_cycles=cycles(weights),
+        kept=frozenset().union(*map(found.kept, range(*layers))),
+        activation_bytes=sum(kept),
+        temporary_bytes=max(map(sum, zip(accumulate(kept), alive, working, strict=True))),
+        exclusive={GRADIENT: sum(graph.tensors[index].n_bytes(1, options.precision) for index in parameters)},
+    )
+
+
+def _kept_bytes(found: Derivative, layers: LayerRange, options: CompileOptions) -> list[int]:
+    """What each layer is the first of the range to keep."""
+    seen: set[int] = set()
+    n_bytes = []
+    for index in range(*layers):
+        first = found.kept(index) - seen
+        seen |= first
+        n_bytes.append(sum(found.graph.tensors[i].n_bytes(options.batch_size, options.precision) for i in first))
+    return n_bytes

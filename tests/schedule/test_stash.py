@@ -1,0 +1,65 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from autoauto.records.schedule import Action, ActionKind, Order
+from autoauto.schedule.gpipe import gpipe
+from autoauto.schedule.inference import inference
+from autoauto.schedule.interleaved import interleaved
+from autoauto.schedule.one_f_one_b import one_f_one_b
+from autoauto.schedule.popart import popart
+from autoauto.schedule.poplar import compute_offsets, poplar
+from autoauto.schedule.stash import stash_entries
+
+
+def test_popart(vectors: Callable[[str], Any]) -> None:
+    for case in vectors("popart_pipeline_cycles_stash")["training"]:
+        if case["valid"]:
+            schedule = popart(case["ipus"], case["G"], training=True)
+            assert list(stash_entries(schedule)) == case["stash_entries_per_ipu"]
+
+
+def test_inference_keeps_nothing() -> None:
+    assert stash_entries(popart(3, 5, training=False)) == stash_entries(inference(3, 5)) == (0, 0, 0)
+
+
+def test_1f1b_holds_half_as_much() -> None:
+    assert stash_entries(one_f_one_b(4, 8)) == (4, 3, 2, 0)
+    assert stash_entries(gpipe(3, 5)) == (5, 5, 5)
+    assert stash_entries(interleaved(2, 4, 2)) == (5, 3)
+    assert stash_entries(one_f_one_b(1, 8)) == (0,)
+
+
+@pytest.mark.parametrize(("order", "depth"), [(Order.GROUPED, 2), (Order.POPLAR_INTERLEAVED, 1), (Order.SEQUENTIAL, 0)])
+def test_poplars_fifos_hold_all_but_the_newest(order: Order, depth: int) -> None:
+    for n_stages in (2, 3, 5):
+        devices = [*range(n_stages), *reversed(range(n_stages))]
+        schedule = poplar(order, devices, 2 * len(compute_offsets(order, devices)), training=True)
+        expected = tuple(depth * (n_stages - 1 - stage) for stage in range(n_stages))
+        assert stash_entries(schedule) == expected == tuple(peak - 1 for peak in schedule.peak_in_flight)
+
+
+def test_the_plugins_fifo_test(vectors: Callable[[str], Any]) -> None:
+    case = vectors("tf_poplar_schedules")["fifo_depth_test"]
+    schedule = poplar(Order.POPLAR_INTERLEAVED, [0, 1, 2, 2, 1, 0], 6, training=True)
+    assert case["schedule"] == "Interleaved"
+    assert stash_entries(schedule) == (case["depth_of_stage0_inputs"], case["depth_of_stage1_inputs"], 0)
+
+
+def test_stages_of_one_device_add_up() -> None:
+    schedule = poplar(Order.GROUPED, [0, 1, 0, 0, 1, 0], 6, training=True)
+    assert stash_entries(schedule) == (4 + 0, 2)
+    assert peak_of(list(schedule.actions(0)), stage=0) - 1 == 4
+    assert peak_of(list(schedule.actions(0)), stage=2) - 1 == 0
+
+
+def peak_of(actions: list[Action], stage: int) -> int:
+    held = peak = 0
+    for action in actions:
+        if action.stage == stage:
+            held += 1 if action.kind is ActionKind.FORWARD else -1
+            peak = max(peak, held)
+    return peak
