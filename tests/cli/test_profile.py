@@ -34,7 +34,7 @@ def test_our_own_format_can_be_planned_too(door: Door, tmp_path: Path) -> None:
 
 def test_json_has_a_record_for_every_layer(door: Door) -> None:
     profile = json.loads(door("profile", "resnet50", "--batch-size", "2", "--json").out)
-    assert profile["options"] == {"batch_size": 2, "memory_proportion": 0.6, "precision": "fp16"}
+    assert profile["options"] == {"batch_size": 2, "memory_proportion": 0.6, "precision": "fp16", "training": False}
     assert len(profile["layers"]) == len(profile["names"]) == len(profile["kinds"])
     assert all(layer["forward_cycles"] > 0 for layer in profile["layers"])
 
