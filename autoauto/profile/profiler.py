@@ -20,8 +20,6 @@ from autoauto.records.profile import (
     LayerProfile,
     ModelProfile,
     Target,
-    category,
-    is_program_wide,
 )
 
 Progress = Callable[[int, int], None]
@@ -37,8 +35,9 @@ def profile_model(
 ) -> ModelProfile:
     """Profile all layers of `graph` for one device at one batch size.
 
-    One compile a kind, unless `cache` has it. What layers of one kind share (code) is keyed by the kind: the seed's
-    layer-level sharing. `progress(done, total)` counts kinds.
+    One compile a kind, unless `cache` has it. What layers share is what the target keys alike: equal codelets, which is
+    what Poplar shares, or all code of one kind, which is the seed's layer-level sharing. `progress(done, total)` counts
+    kinds.
 
     Raises:
         BadInput: the model cannot run at this batch size.
@@ -122,7 +121,7 @@ def _compile_kinds(
     for kind in missing:
         if progress is not None:
             progress(len(compiled), len(first))
-        compiled[kind] = _alone(target.compile(isolate(graph, first[kind]), LayerRange(0, 1), device, options), kind)
+        compiled[kind] = _alone(target.compile(isolate(graph, first[kind]), LayerRange(0, 1), device, options))
     if missing:
         cache.write({digests[kind]: compiled[kind] for kind in missing})
     if progress is not None:
@@ -135,15 +134,12 @@ def _digest(target: Target, device: Device, options: CompileOptions, kind: str) 
     return hashlib.sha256(content.encode()).hexdigest()
 
 
-def _alone(compiled: CompiledRange, kind: str) -> LayerProfile:
-    """A compiled layer with nothing around it; code is keyed by the layer's kind, the program's own floor is not."""
-    shared: Counter[str] = Counter()
-    for key, n_bytes in compiled.shared.items():
-        shared[key if is_program_wide(key) else f"{category(key)}_{kind}"] += n_bytes
+def _alone(compiled: CompiledRange) -> LayerProfile:
+    """A compiled layer with nothing around it."""
     return LayerProfile(
         forward_cycles=compiled.forward_cycles,
         backward_cycles=compiled.backward_cycles,
-        shared=dict(shared),
+        shared=dict(compiled.shared),
         exclusive=dict(compiled.exclusive),
         temporary_bytes=compiled.temporary_bytes,
         carried_bytes=0,

@@ -10,11 +10,11 @@ from autoauto.records.layers import LayerGraph, LayerRange
 from autoauto.records.profile import CompiledRange, CompileOptions, ProgramStep
 from autoauto.targets.ipu.layout import rearrangements
 from autoauto.targets.ipu.live import live_bytes
-from autoauto.targets.ipu.memory import exclusive_bytes, shared_bytes
+from autoauto.targets.ipu.memory import check_code, exclusive_bytes, on_fullest_tile, shared_bytes
 from autoauto.targets.ipu.operators import work
 from autoauto.targets.ipu.work import Site, Work
 
-VERSION = "ipu-2"
+VERSION = "ipu-3m"
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +30,11 @@ class IpuTarget:
         """Compile `layers` of `graph` as one inference program for `device`; memory limits are the caller's to check.
 
         A range costs at most what its layers cost alone, and never less than a shorter one: neighbours share code,
-        spare each other copies, and write over tensors that are not needed any more.
+        spare each other copies, and write over tensors that are not needed any more. Bytes are those of the fullest
+        tile on every tile.
+
+        Raises:
+            OutOfMemory: there is more code than a tile can run, however much memory is left.
         """
         works = works_of(graph, layers, device, options)
         alive = live_bytes(graph, layers, works, options)
@@ -38,15 +42,22 @@ class IpuTarget:
         steps = tuple(
             step
             for index, done, copied, n_bytes in zip(range(*layers), works, rearranged, alive, strict=True)
-            for step in _steps(graph.layers[index].name, done, copied, n_bytes + done.working_bytes)
+            for step in _steps(graph.layers[index].name, done, copied, n_bytes + _working_bytes(done, device))
         )
-        exclusive = exclusive_bytes(graph, layers, works, options)
-        return CompiledRange(steps, 0, shared_bytes(works, device.n_tiles), exclusive)
+        shared = shared_bytes(graph, layers, works, device.n_tiles)
+        exclusive = exclusive_bytes(graph, layers, works, options, device.n_tiles)
+        compiled = CompiledRange(steps, 0, shared, exclusive)
+        check_code(layers, compiled.memory_bytes, device)
+        return compiled
 
 
 def works_of(graph: LayerGraph, layers: LayerRange, device: Device, options: CompileOptions) -> list[Work]:
     """The work of every layer of a range, neighbours aside; `Work.within_bound` says whether the bound was met."""
     return [work(Site(graph, layer, device, options)) for layer in graph.layers[slice(*layers)]]
+
+
+def _working_bytes(done: Work, device: Device) -> int:
+    return on_fullest_tile(done.working_bytes, done.n_tiles, device.n_tiles)
 
 
 def _steps(name: str, done: Work, rearranged_cycles: int, temporary_bytes: int) -> Iterator[ProgramStep]:
