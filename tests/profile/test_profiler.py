@@ -62,9 +62,7 @@ def test_another_option_is_another_compile(
     assert target.compiled == ["a", "a"]
 
 
-def test_layers_share_what_the_target_keys_alike(
-    chain: Callable[..., LayerGraph], cache: ProfileCache
-) -> None:
+def test_layers_share_what_the_target_keys_alike(chain: Callable[..., LayerGraph], cache: ProfileCache) -> None:
     profile = profile_model(chain(kinds=["a", "b"]), CountingTarget(), DEVICE, OPTIONS, cache)
     assert profile.layers[0].shared == {"vertexCode_a": 300, "vertexCode_copy": 40, "stack_program": 9}
     assert profile.layers[1].shared == {"vertexCode_b": 300, "vertexCode_copy": 40, "stack_program": 9}

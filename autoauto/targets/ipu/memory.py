@@ -1,13 +1,14 @@
 """Always-live memory of a program by Poplar's categories.
 
-The fullest tile is the limit, so what layers leave empty on other tiles counts, as `imbalance`: a range fits when its
-bytes fit on the device. Figures are bytes a tile. Where nothing else is said they come from a profile of BERT-large,
-sequence length 128 (vectors/memory_popliner_profiles.json, IPU.md section 1.4), whose "per_op" figures are divided by
-1472 tiles.
+The fullest tile is the limit, so what a layer leaves empty on other tiles counts as `imbalance`: a range fits when all
+its bytes fit on the device, and its code in the part of a tile that code runs from.
 
 Code of one codelet is stored once on every tile that runs it, so equal codelets of different layers share it. State
-and control code belong to one layer. Exchange code belongs to a layer in part: the first of equal layers needs three
-times what the others need ("layers": 3.1 MB for the first without the embedding's look-up, 1.0 MB for each later one).
+and control code belong to one layer. So does a third of the exchange code; the rest is shared by equal layers.
+
+Figures are bytes a tile. Where nothing else is said they come from a profile of BERT-large, sequence length 128
+(vectors/memory_popliner_profiles.json, IPU.md section 1.4), or are fitted to it. Poplar's lists of vectors and copies,
+its constants and its code to exchange with other IPUs are left out: no figures are public.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from typing import NamedTuple
 from autoauto.records.errors import OutOfMemory
 from autoauto.records.hardware import Device
 from autoauto.records.layers import LayerGraph, LayerRange
-from autoauto.records.profile import PARAMETER, PROGRAM, CompileOptions, category
+from autoauto.records.profile import PARAMETER, PROGRAM, CompileOptions
 from autoauto.records.units import format_bytes
 from autoauto.targets.ipu.work import Family, Work
 
@@ -47,7 +48,8 @@ class Codelet(NamedTuple):
         return 8 + 4 * self.n_edges
 
 
-# Edges: a product needs 59 bytes a tile on average, a softmax 109, a normalisation 83 to 150, a look-up 28 to 63.
+# Edges fitted: a product needs 58 bytes of state on average, a softmax 109, a normalisation 83 in an encoder ("layers"
+# less the other operators of "per_op") and 150 in the embedding, a look-up 28 to 63.
 _CODELETS: dict[str, Codelet] = {
     "conv1x1": Codelet(840, 6),
     "convNx1": Codelet(1150, 7),
@@ -77,7 +79,7 @@ _LOOP_CODE_BYTES = 60  # ... and every loop in it
 _STEP_CONTROL_BYTES = 20  # control code of a compute set: "Mul scale" runs one, and exchanges nothing
 _EXCHANGE_CONTROL_BYTES = 4  # and of an exchange: "ApplyMask" needs 24 where "Mul scale" needs 20
 
-# Exchanges of a layer: a product gathers both operands and adds partial sums, rows are cut and put together again.
+# Exchanges of a layer: a product brings in its operands and then its partial sums; rows are cut and joined.
 _N_EXCHANGES: dict[Family, int] = {
     Family.PRODUCT: 2,
     Family.ELEMENTWISE: 1,
@@ -89,13 +91,13 @@ _N_EXCHANGES: dict[Family, int] = {
     Family.SORT: 2,
     Family.MOVE: 0,
 }
-_EXCHANGE_BYTES = 24  # exchange code of one exchange ...
-_SOURCE_BYTES = 4  # ... and to turn to another sending tile: an instruction
-_MOST_SOURCES = 64  # beyond, tiles send in turn and the code grows no more: products need about 320 bytes at most
-_OWN_EXCHANGE = 1 / 3  # the part of the exchange code that a layer does not share with equal ones
+_EXCHANGE_BYTES = 24  # code of one exchange; fitted to "ApplyMask" and "Add bias", 19 and 27
+_SOURCE_BYTES = 4  # an instruction to turn to another sending tile
+_MOST_SOURCES = 64  # further ones need no more code; fitted to products of all sizes, 301 to 353
+_OWN_EXCHANGE = 1 / 3  # fitted: 3.1 MB in the first encoder (less the embedding's look-up), 1.0 MB in each later one
 
-# What every program has (report of a program that adds two tensors: "poplar_report_mk1_adder"), bytes a tile. Its 700
-# bytes of control code are left out, because the dense layer's program has 70 in all.
+# What every program has: report of a program that adds two tensors ("poplar_report_mk1_adder"). Its 700 bytes of
+# control code are left out, because the program of the dense layer above has 70 in all.
 _FLOOR_BYTES: dict[str, int] = {
     "stack": 3168,
     "vertexCode": 140,
@@ -104,9 +106,7 @@ _FLOOR_BYTES: dict[str, int] = {
 }
 
 
-def shared_bytes(
-    graph: LayerGraph, layers: LayerRange, works: Sequence[Work], n_tiles: int
-) -> dict[str, int]:
+def shared_bytes(graph: LayerGraph, layers: LayerRange, works: Sequence[Work], n_tiles: int) -> dict[str, int]:
     """Bytes by "category_identity" of what a program stores once: its floor, codelets, and what equal layers share."""
     shared = {f"{name}_{PROGRAM}": n_bytes * n_tiles for name, n_bytes in _FLOOR_BYTES.items()}
     for layer, work in zip(graph.layers[slice(*layers)], works, strict=True):
