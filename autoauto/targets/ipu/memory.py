@@ -79,6 +79,10 @@ _LOOP_CODE_BYTES = 60  # ... and every loop in it
 _STEP_CONTROL_BYTES = 20  # control code of a compute set: "Mul scale" runs one, and exchanges nothing
 _EXCHANGE_CONTROL_BYTES = 4  # and of an exchange: "ApplyMask" needs 24 where "Mul scale" needs 20
 
+# A product copies or transposes an operand in one step; a normalisation copies and casts as it reads, since its 107
+# bytes of control code in an encoder are five compute sets and two exchanges.
+_ON_THE_WAY = {Family.PRODUCT: frozenset({"transpose"}), Family.NORM: frozenset({"cast", "copy"})}
+
 # Exchanges of a layer: a product brings in its operands and then its partial sums; rows are cut and joined.
 _N_EXCHANGES: dict[Family, int] = {
     Family.PRODUCT: 2,
@@ -159,14 +163,13 @@ def on_fullest_tile(n_bytes: int, n_used: int, n_tiles: int) -> int:
 
 
 def _steps(work: Work) -> list[str]:
-    """The codelets that a layer runs, one compute set each; an operand is copied, transposed or cast in one of them.
+    """The codelets that a layer runs, one compute set each, but for what is done on the way.
 
-    Moving is a view of the tensor: the figures of the layer that reads it hold the copy. A normalisation copies as it
-    reads: its 107 bytes of control code in an encoder are five compute sets.
+    Moving is a view of the tensor: the figures of the layer that reads it hold the copy.
     """
     if work.family is Family.MOVE:
         return []
-    on_the_way = {"transpose", "cast", "copy"} if work.family is Family.NORM else {"transpose", "cast"}
+    on_the_way = _ON_THE_WAY.get(work.family, frozenset())
     return [name for name in work.codelets if name.partition("_")[0] not in on_the_way]
 
 
