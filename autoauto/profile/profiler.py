@@ -25,7 +25,6 @@ from autoauto.records.profile import (
     ModelProfile,
     Target,
     category,
-    is_program_wide,
 )
 
 Progress = Callable[[int, int], None]
@@ -42,8 +41,8 @@ def profile_model(
     """Profile all layers of `graph` for one device at one batch size.
 
     One compile a kind, unless `cache` has it; for training one more where layers of a kind differ in which of their
-    inputs need gradients. What layers of one kind share (code) is keyed by the kind: the seed's layer-level sharing.
-    `progress(done, total)` counts compiles.
+    inputs need gradients. What layers share is what the target keys alike: equal codelets, which is what Poplar shares,
+    or all code of one kind, which is the seed's layer-level sharing. `progress(done, total)` counts compiles.
 
     Raises:
         BadInput: the model cannot run at this batch size.
@@ -107,8 +106,7 @@ def _compile_variants(
         if progress is not None:
             progress(len(compiled), len(first))
         model = isolate(found.graph, first[variant], found)
-        layers = LayerRange(len(model) - 1, len(model))
-        compiled[variant] = _alone(target.compile(model, layers, device, options), model.layers[-1].kind)
+        compiled[variant] = _alone(target.compile(model, LayerRange(len(model) - 1, len(model)), device, options))
     if missing:
         cache.write({digests[variant]: compiled[variant] for variant in missing})
     if progress is not None:
@@ -121,15 +119,12 @@ def _digest(target: Target, device: Device, options: CompileOptions, variant: st
     return hashlib.sha256(content.encode()).hexdigest()
 
 
-def _alone(compiled: CompiledRange, kind: str) -> LayerProfile:
-    """A compiled layer with nothing around it; code is keyed by the layer's kind, the program's own floor is not."""
-    shared: Counter[str] = Counter()
-    for key, n_bytes in compiled.shared.items():
-        shared[key if is_program_wide(key) else f"{category(key)}_{kind}"] += n_bytes
+def _alone(compiled: CompiledRange) -> LayerProfile:
+    """A compiled layer with nothing around it."""
     return LayerProfile(
         forward_cycles=compiled.forward_cycles,
         backward_cycles=compiled.backward_cycles,
-        shared=dict(shared),
+        shared=dict(compiled.shared),
         exclusive=dict(compiled.exclusive),
         temporary_bytes=compiled.temporary_bytes,
         carried_bytes=0,

@@ -15,7 +15,6 @@ TEMPORARY = "temporary"
 PARAMETER = "parameter"
 GRADIENT = "gradient"
 STASH = "stash"
-PROGRAM = "program"
 
 
 def category(shared_key: str) -> str:
@@ -42,15 +41,6 @@ class CompileOptions:
     memory_proportion: float
     precision: Precision
     training: bool = False
-
-
-def is_program_wide(shared_key: str) -> bool:
-    """Whether a shared key names what every program has once, whatever its layers: stack, control code's floor.
-
-    >>> is_program_wide("stack_program"), is_program_wide("vertexCode_conv")
-    (True, False)
-    """
-    return shared_key.partition("_")[2] == PROGRAM
 
 
 class ProgramStep(NamedTuple):

@@ -6,7 +6,7 @@ Door = Callable[..., Any]
 ARGUMENTS = ("bert-base-128", "--n-ipu", "2", "--batch-size", "2", "--json")
 
 
-def test_stages_compiled_whole_cost_less_than_their_layers(door: Door) -> None:
+def test_stages_compiled_whole_cost_no_more_than_their_layers(door: Door) -> None:
     estimated = json.loads(door("predict", *ARGUMENTS).out)
     measured = json.loads(door("measure", *ARGUMENTS).out)
     assert measured["partition"] == estimated["partition"]
@@ -14,7 +14,7 @@ def test_stages_compiled_whole_cost_less_than_their_layers(door: Door) -> None:
     assert 0.5 * estimated["compute_cycles"] < measured["compute_cycles"] < estimated["compute_cycles"]
     assert measured["source"] == "measured (cost model)"
     for ours, theirs in zip(measured["stages"], estimated["stages"], strict=True):
-        assert ours["total_bytes"] < theirs["total_bytes"]
+        assert 0.9 * theirs["total_bytes"] < ours["total_bytes"] <= theirs["total_bytes"]
 
 
 def test_what_cannot_be_planned_is_not_measured(door: Door) -> None:

@@ -1,6 +1,6 @@
 import pytest
 
-from autoauto.records.profile import CompiledRange, ProgramStep, category, is_program_wide
+from autoauto.records.profile import CompiledRange, ProgramStep, category
 
 STEPS = (ProgramStep("a/compute", 100, 30), ProgramStep("b/compute", 20, 70))
 
@@ -19,11 +19,6 @@ def test_memory_is_told_by_category() -> None:
 @pytest.mark.parametrize(("key", "name"), [("vertexCode_1", "vertexCode"), ("a_b_c", "a"), ("plain", "plain")])
 def test_the_category_ends_at_the_first_underscore(key: str, name: str) -> None:
     assert category(key) == name
-
-
-def test_what_every_program_has_once() -> None:
-    assert is_program_wide("controlCode_program")
-    assert not is_program_wide("program_conv")
 
 
 def test_the_peak_may_be_in_the_backward_pass() -> None:

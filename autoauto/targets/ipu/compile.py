@@ -10,12 +10,12 @@ from autoauto.records.layers import LayerGraph, LayerRange
 from autoauto.records.profile import CompiledRange, CompileOptions, ProgramStep
 from autoauto.targets.ipu.layout import rearrangements
 from autoauto.targets.ipu.live import live_bytes
-from autoauto.targets.ipu.memory import exclusive_bytes, shared_bytes
+from autoauto.targets.ipu.memory import check_code, program_bytes, shared_bytes, weight_bytes, working_bytes
 from autoauto.targets.ipu.operators import work
 from autoauto.targets.ipu.training import NO_BACKWARD, backward_pass
 from autoauto.targets.ipu.work import Site, Work
 
-VERSION = "ipu-3"
+VERSION = "ipu-4"
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,11 @@ class IpuTarget:
 
         A range costs at most what its layers cost alone, and never less than a shorter one: neighbours share code,
         spare each other copies, and write over tensors that are not needed any more. For training the program also has
-        a backward pass and a buffer for the gradient of every parameter (`backward.py`).
+        a backward pass and a buffer for the gradient of every parameter (`backward.py`). Bytes are those of the fullest
+        tile on every tile.
+
+        Raises:
+            OutOfMemory: there is more code than a tile can run, however much memory is left.
         """
         works = works_of(graph, layers, device, options)
         after = backward_pass(graph, layers, works, device, options) if options.training else NO_BACKWARD
@@ -41,18 +45,24 @@ class IpuTarget:
         steps = tuple(
             step
             for index, done, copied, n_bytes in zip(range(*layers), works, rearranged, alive, strict=True)
-            for step in _steps(graph.layers[index].name, done, copied, n_bytes + done.working_bytes)
+            for step in _steps(graph.layers[index].name, done, copied, n_bytes + working_bytes(done, device.n_tiles))
         )
-        all_works = (*works, *after.works)
-        return CompiledRange(
+        kinds = tuple(layer.kind for layer in graph.layers[slice(*layers)])
+        compiled = CompiledRange(
             steps=steps,
             backward_cycles=after.cycles,
-            shared=shared_bytes(all_works, device.n_tiles),
-            exclusive={**exclusive_bytes(graph, layers, all_works, options), **after.exclusive},
+            shared=shared_bytes((*kinds, *after.kinds), (*works, *after.works), device.n_tiles),
+            exclusive={
+                **program_bytes((*works, *after.works)),
+                **weight_bytes(graph, layers, works, options, device.n_tiles),
+                **after.exclusive,
+            },
             weight_cycles=after.weight_cycles,
             activation_bytes=after.activation_bytes,
             backward_temporary_bytes=after.temporary_bytes,
         )
+        check_code(layers, compiled.memory_bytes, device)
+        return compiled
 
 
 def works_of(graph: LayerGraph, layers: LayerRange, device: Device, options: CompileOptions) -> list[Work]:

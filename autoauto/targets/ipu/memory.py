@@ -1,102 +1,225 @@
 """Always-live memory of a program by Poplar's categories.
 
-Code of one codelet is stored once on every tile that runs it, so equal codelets of different layers share it; state,
-control code and exchange code belong to one layer. A codelet is called "name" or "name_variant"; the variant, such as a
-precision, does not change its size. Figures are bytes a tile from a profile of BERT-large, sequence length 128
-(vectors/memory_popliner_profiles.json, IPU.md section 1.4).
+The fullest tile is the limit, so what a layer leaves empty on other tiles counts as `imbalance`: a range fits when all
+its bytes fit on the device, and its code in the part of a tile that code runs from.
+
+Code of one codelet is stored once on every tile that runs it, so equal codelets of different layers share it. State
+and control code belong to one layer. So does a third of the exchange code; the rest is shared by equal layers.
+
+Figures are bytes a tile. Where nothing else is said they come from a profile of BERT-large, sequence length 128
+(vectors/memory_popliner_profiles.json, IPU.md section 1.4), or are fitted to it. Poplar's lists of vectors and copies,
+its constants and its code to exchange with other IPUs are left out: no figures are public.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from math import ceil
+from typing import NamedTuple
 
+from autoauto.records.errors import OutOfMemory
+from autoauto.records.hardware import Device
 from autoauto.records.layers import LayerGraph, LayerRange
-from autoauto.records.profile import PARAMETER, PROGRAM, CompileOptions
+from autoauto.records.profile import PARAMETER, CompileOptions
+from autoauto.records.units import format_bytes
 from autoauto.targets.ipu.work import Family, Work
 
-# (vertex state, control code) a tile and layer: averages of the operators of each family, "per_op" of the profile.
-_LAYER_BYTES: dict[Family, tuple[int, int]] = {
-    Family.PRODUCT: (52, 64),
-    Family.ELEMENTWISE: (12, 20),
-    Family.NORM: (120, 150),
-    Family.SOFTMAX: (100, 125),
-    Family.REDUCE: (40, 50),
-    Family.POOL: (20, 30),
-    Family.GATHER: (45, 40),
-    Family.MOVE: (8, 10),
-    Family.SORT: (60, 80),
-}
+CODE_REGION_BYTES = 212_992  # the part of a tile that instructions run from (IPU.md section 1.1, "Memory map")
+EXCHANGE_CODE = "internalExchangeCode"
+IMBALANCE = "imbalance"
+_CODE = frozenset({"vertexCode", "controlCode", "hostExchangeCode", EXCHANGE_CODE})
 
-# Code of a codelet a tile. Sizes are such that an operator needs a little more than the profile says of it (a matrix
-# product 1612, softmax 1560, layer normalisation 2020), because a layer of BERT-large needs 5351 and a dense layer with
-# bias 2422 ("auto_pipeline_dense_4096x1024_bs16_fp32").
-_CODELET_BYTES: dict[str, int] = {
-    "conv1x1": 840,
-    "convNx1": 1150,
-    "slic": 1400,
-    "vectorMac": 640,
-    "copy": 230,
-    "transpose": 500,
-    "dynamicSlice": 330,
-    "reduceAdd": 510,
-    "reduceMax": 510,
-    "reduceSquareAdd": 510,
-    "broadcastSubtract": 320,
-    "broadcastMultiply": 320,
-    "rsqrt": 260,
-    "cast": 190,
-    "exponent": 230,
-    "multiSlice": 620,
-    "gates": 770,
-    "lrn": 770,
-    "sort": 1000,
-    "poolMax": 640,
-    "poolSum": 640,
+
+class Codelet(NamedTuple):
+    """What one codelet needs on a tile.
+
+    Attributes:
+        code_bytes: such that a layer of BERT-large needs its 5351 and a dense layer with bias 2422
+            ("auto_pipeline_dense_4096x1024_bs16_fp32").
+        n_edges: pointers of its vertex; the state of a vertex is 8 bytes and 4 an edge ("poplar_report_mk1_adder").
+    """
+
+    code_bytes: int
+    n_edges: int
+
+    @property
+    def state_bytes(self) -> int:
+        """Of one vertex."""
+        return 8 + 4 * self.n_edges
+
+
+# Edges fitted: a product needs 58 bytes of state on average, a softmax 109, a normalisation 83 in an encoder ("layers"
+# less the other operators of "per_op") and 150 in the embedding, a look-up 28 to 63.
+_CODELETS: dict[str, Codelet] = {
+    "conv1x1": Codelet(840, 6),
+    "convNx1": Codelet(1150, 7),
+    "slic": Codelet(1400, 7),
+    "vectorMac": Codelet(640, 5),
+    "copy": Codelet(230, 1),
+    "transpose": Codelet(500, 1),
+    "dynamicSlice": Codelet(330, 3),
+    "reduceAdd": Codelet(510, 2),
+    "reduceMax": Codelet(510, 2),
+    "reduceSquareAdd": Codelet(510, 2),
+    "broadcastSubtract": Codelet(320, 2),
+    "broadcastMultiply": Codelet(320, 2),
+    "rsqrt": Codelet(260, 1),
+    "cast": Codelet(190, 1),
+    "exponent": Codelet(230, 1),
+    "multiSlice": Codelet(620, 6),
+    "gates": Codelet(770, 4),
+    "lrn": Codelet(770, 2),
+    "sort": Codelet(1000, 4),
+    "poolMax": Codelet(640, 2),
+    "poolSum": Codelet(640, 2),
 }
 _ELEMENTWISE_CODE_BYTES = 120  # one generated codelet ...
 _LOOP_CODE_BYTES = 60  # ... and every loop in it
-_EXCHANGE_LAYER_BYTES = 12  # exchange code of a layer that exchanges at all ...
-_EXCHANGE_SOURCE_BYTES = 1.5  # ... and to turn to another sending tile; fitted to 1.0 MB a BERT-large layer
 
-# What every program has (report of a program that adds two tensors: "poplar_report_mk1_adder"), bytes a tile.
-_FLOOR_BYTES: dict[str, int] = {"stack": 3168, "controlCode": 700, "vertexCode": 140, "hostExchangeCode": 289}
+_STEP_CONTROL_BYTES = 20  # control code of a compute set: "Mul scale" runs one, and exchanges nothing
+_EXCHANGE_CONTROL_BYTES = 4  # and of an exchange: "ApplyMask" needs 24 where "Mul scale" needs 20
+
+# A product copies or transposes an operand in one step; a normalisation copies and casts as it reads, since its 107
+# bytes of control code in an encoder are five compute sets and two exchanges.
+_ON_THE_WAY = {Family.PRODUCT: frozenset({"transpose"}), Family.NORM: frozenset({"cast", "copy"})}
+
+# Exchanges of a layer: a product brings in its operands and then its partial sums; rows are cut and joined.
+_N_EXCHANGES: dict[Family, int] = {
+    Family.PRODUCT: 2,
+    Family.ELEMENTWISE: 1,
+    Family.NORM: 2,
+    Family.SOFTMAX: 2,
+    Family.REDUCE: 2,
+    Family.POOL: 1,
+    Family.GATHER: 2,
+    Family.SORT: 2,
+    Family.MOVE: 0,
+}
+_EXCHANGE_BYTES = 24  # code of one exchange; fitted to "ApplyMask" and "Add bias", 19 and 27
+_SOURCE_BYTES = 4  # an instruction to turn to another sending tile
+_MOST_SOURCES = 64  # further ones need no more code; fitted to products of all sizes, 301 to 353
+_OWN_EXCHANGE = 1 / 3  # fitted: 3.1 MB in the first encoder (less the embedding's look-up), 1.0 MB in each later one
+
+# What every program has: report of a program that adds two tensors ("poplar_report_mk1_adder"). Its 700 bytes of
+# control code are left out, because the program of the dense layer above has 70 in all.
+_FLOOR_BYTES: dict[str, int] = {
+    "stack": 3168,
+    "vertexCode": 140,
+    "hostExchangeCode": 289,
+    "hostExchangePacketHeader": 9,
+}
 
 
-def shared_bytes(works: Sequence[Work], n_tiles: int) -> dict[str, int]:
-    """Bytes by "category_identity" of what a program stores once: its floor, and the code of every codelet."""
-    shared = {f"{name}_{PROGRAM}": n_bytes * n_tiles for name, n_bytes in _FLOOR_BYTES.items()}
-    for work in works:
+def shared_bytes(kinds: Sequence[str], works: Sequence[Work], n_tiles: int) -> dict[str, int]:
+    """Bytes by "category_identity" of what a program stores once: its floor, codelets, and what works of a kind share.
+
+    `kinds` names the kind of every work.
+    """
+    shared = {f"{name}_program": n_bytes * n_tiles for name, n_bytes in _FLOOR_BYTES.items()}
+    for kind, work in zip(kinds, works, strict=True):
         for codelet in work.codelets:
             key = f"vertexCode_{codelet}"
-            shared[key] = max(shared.get(key, 0), _codelet_bytes(codelet) * work.n_tiles)
+            shared[key] = max(shared.get(key, 0), _codelet(codelet).code_bytes * work.n_tiles)
+        if exchanged := _exchange_bytes(work):
+            shared[f"{EXCHANGE_CODE}_{kind}"] = exchanged - _own_exchange_bytes(work)
     return shared
 
 
-def _codelet_bytes(codelet: str) -> int:
-    """Code by the name before the variant: one of the table's, or the loops of a generated codelet, "loop+loop".
+def _codelet(name: str) -> Codelet:
+    """A codelet by its name before the variant: one of the table's, or the loops of a generated one, "loop+loop".
 
-    >>> _codelet_bytes("exponent_fp16"), _codelet_bytes("exponent+add+logarithm_fp16"), _codelet_bytes("add_fp16")
-    (230, 300, 180)
+    >>> [_codelet(name).code_bytes for name in ("exponent_fp16", "exponent+add+logarithm_fp16", "add_fp16")]
+    [230, 300, 180]
+    >>> [_codelet(name).state_bytes for name in ("add_fp16", "add_broadcast_fp16")]
+    [12, 16]
     """
-    name = codelet.partition("_")[0]
+    name, _, variant = name.partition("_")
     generated = _ELEMENTWISE_CODE_BYTES + _LOOP_CODE_BYTES * len(name.split("+"))
-    return _CODELET_BYTES.get(name, generated)
+    return _CODELETS.get(name, Codelet(generated, 2 if variant.startswith("broadcast") else 1))
 
 
-def exclusive_bytes(
-    graph: LayerGraph, layers: LayerRange, works: Sequence[Work], options: CompileOptions
-) -> dict[str, int]:
-    """Bytes by category of what no other program shares; a weight counts once however many layers read it."""
-    weights = {index for layer in graph.layers[slice(*layers)] for index in layer.weights}
-    state, control = zip(*(_LAYER_BYTES[work.family] for work in works), strict=True)
-    tiles = [work.n_tiles for work in works]
+def program_bytes(works: Sequence[Work]) -> dict[str, int]:
+    """Bytes by category of what the works of a program need of their own."""
     return {
-        "vertexInstanceState": sum(n * t for n, t in zip(state, tiles, strict=True)),
-        "controlCode": sum(n * t for n, t in zip(control, tiles, strict=True)),
-        "internalExchangeCode": sum(_exchange_code(work) * work.n_tiles for work in works),
-        PARAMETER: sum(graph.tensors[index].n_bytes(1, options.precision) for index in weights),
+        "vertexInstanceState": sum(_state_bytes(work) for work in works),
+        "controlCode": sum(_control_bytes(work) for work in works),
+        EXCHANGE_CODE: sum(_own_exchange_bytes(work) for work in works),
     }
 
 
-def _exchange_code(work: Work) -> int:
-    return int(_EXCHANGE_LAYER_BYTES + _EXCHANGE_SOURCE_BYTES * work.n_sources) if work.n_sources else 0
+def weight_bytes(
+    graph: LayerGraph, layers: LayerRange, works: Sequence[Work], options: CompileOptions, n_tiles: int
+) -> dict[str, int]:
+    """Bytes of weights, each once however many layers read it; in training its gradient lies as it does."""
+    fewest: dict[int, int] = {}
+    for layer, work in zip(graph.layers[slice(*layers)], works, strict=True):
+        for index in layer.weights:
+            fewest[index] = min(work.n_tiles, fewest.get(index, n_tiles))
+    weights = {index: graph.tensors[index].n_bytes(1, options.precision) for index in fewest}
+    imbalance = sum(on_fullest_tile(weights[index], n, n_tiles) - weights[index] for index, n in fewest.items())
+    return {PARAMETER: sum(weights.values()), IMBALANCE: imbalance * (2 if options.training else 1)}
+
+
+def working_bytes(work: Work, n_tiles: int) -> int:
+    """What the temporaries of a work take of a device whose tiles are all as full as those that hold them."""
+    return on_fullest_tile(work.working_bytes, work.n_tiles, n_tiles)
+
+
+def on_fullest_tile(n_bytes: int, n_used: int, n_tiles: int) -> int:
+    """What bytes that lie on `n_used` tiles take of a device whose tiles are all as full as those.
+
+    >>> on_fullest_tile(3000, 736, 1472)
+    6000
+    """
+    return ceil(n_bytes * n_tiles / n_used)
+
+
+def _steps(work: Work) -> list[str]:
+    """The codelets that a layer runs, one compute set each, but for what is done on the way.
+
+    Moving is a view of the tensor: the figures of the layer that reads it hold the copy.
+    """
+    if work.family is Family.MOVE:
+        return []
+    on_the_way = _ON_THE_WAY.get(work.family, frozenset())
+    return [name for name in work.codelets if name.partition("_")[0] not in on_the_way]
+
+
+def _n_exchanges(work: Work) -> int:
+    return _N_EXCHANGES[work.family] if work.n_sources else 0
+
+
+def _state_bytes(work: Work) -> int:
+    return work.n_tiles * sum(_codelet(name).state_bytes for name in _steps(work))
+
+
+def _control_bytes(work: Work) -> int:
+    return work.n_tiles * (len(_steps(work)) * _STEP_CONTROL_BYTES + _n_exchanges(work) * _EXCHANGE_CONTROL_BYTES)
+
+
+def _exchange_bytes(work: Work) -> int:
+    """Exchange code of a layer that is the first of its kind."""
+    n = _n_exchanges(work)
+    return work.n_tiles * (n * _EXCHANGE_BYTES + min(work.n_sources, _MOST_SOURCES) * _SOURCE_BYTES) if n else 0
+
+
+def _own_exchange_bytes(work: Work) -> int:
+    return round(_exchange_bytes(work) * _OWN_EXCHANGE)
+
+
+def check_code(layers: LayerRange, memory_bytes: Mapping[str, int], device: Device) -> None:
+    """Refuse a program whose code exceeds the region of a tile that instructions run from.
+
+    Raises:
+        OutOfMemory: it does.
+    """
+    code_bytes = sum(n_bytes for name, n_bytes in memory_bytes.items() if name in _CODE)
+    tile_bytes = ceil(code_bytes / device.n_tiles)
+    if tile_bytes > CODE_REGION_BYTES:
+        raise OutOfMemory(
+            f"layers {layers} need {format_bytes(tile_bytes)} of code on a tile, which runs code from "
+            f"{format_bytes(CODE_REGION_BYTES)} of its memory; try more devices",
+            (tile_bytes - CODE_REGION_BYTES) * device.n_tiles,
+            layers,
+            memory_bytes,
+        )

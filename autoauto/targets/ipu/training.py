@@ -13,6 +13,7 @@ from autoauto.records.profile import GRADIENT, CompileOptions
 from autoauto.targets.ipu.backward import backward
 from autoauto.targets.ipu.gradients import Gradients, cycles
 from autoauto.targets.ipu.live import live_gradient_bytes
+from autoauto.targets.ipu.memory import working_bytes
 from autoauto.targets.ipu.work import Site, Work
 
 
@@ -21,7 +22,7 @@ class BackwardPass:
     """The backward pass of a range of layers.
 
     Attributes:
-        works: what is done on the tiles.
+        works, kinds: what is done on the tiles, and the kind of each.
         cycles: of all of it.
         weight_cycles: the part that makes the gradients of parameters.
         kept: the activations that it reads.
@@ -31,6 +32,7 @@ class BackwardPass:
     """
 
     works: tuple[Work, ...] = ()
+    kinds: tuple[str, ...] = ()
     cycles: int = 0
     weight_cycles: int = 0
     kept: frozenset[int] = frozenset()
@@ -53,11 +55,12 @@ def backward_pass(
     ]
     kept = _kept_bytes(found, layers, options)
     alive = live_gradient_bytes(graph, layers, works, options, found)
-    working = [max((work.working_bytes for work in made.works), default=0) for made in gradients]
+    working = [max((working_bytes(work, device.n_tiles) for work in made.works), default=0) for made in gradients]
     inputs, weights = (tuple(work for made in gradients for work in made[part]) for part in (0, 1))
     parameters = {weight for layer in graph.layers[slice(*layers)] for weight in found.parameters(layer)}
     return BackwardPass(
-        works=inputs + weights,
+        works=tuple(work for made in gradients for work in made.works),
+        kinds=_kinds(graph, layers, gradients),
         cycles=cycles(inputs) + cycles(weights),
         weight_cycles=cycles(weights),
         kept=frozenset().union(*map(found.kept, range(*layers))),
@@ -65,6 +68,12 @@ def backward_pass(
         temporary_bytes=max(map(sum, zip(accumulate(kept), alive, working, strict=True))),
         exclusive={GRADIENT: sum(graph.tensors[index].n_bytes(1, options.precision) for index in parameters)},
     )
+
+
+def _kinds(graph: LayerGraph, layers: LayerRange, gradients: Sequence[Gradients]) -> tuple[str, ...]:
+    """The kind of every work: layers of one kind make their gradients alike."""
+    named = zip(graph.layers[slice(*layers)], gradients, strict=True)
+    return tuple(f"{layer.kind}_gradient{place}" for layer, made in named for place in range(len(made.works)))
 
 
 def _kept_bytes(found: Derivative, layers: LayerRange, options: CompileOptions) -> list[int]:

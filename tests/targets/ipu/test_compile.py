@@ -6,11 +6,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from autoauto.graph import load_graph
 from autoauto.records.hardware import Device
 from autoauto.records.layers import LayerGraph, LayerRange
 from autoauto.records.profile import CompiledRange, CompileOptions, Target
 from autoauto.records.units import Precision
 from autoauto.targets.ipu import IpuTarget
+from autoauto.targets.ipu.compile import works_of
 
 SHAPE = (1, 32, 14, 14)
 X = "x:1x32x14x14"
@@ -155,6 +157,45 @@ def test_single_precision_takes_more_of_everything(graph_of: Any, node: Any, dev
     assert single.forward_cycles > half.forward_cycles
     assert single.exclusive["parameter"] == 2 * half.exclusive["parameter"]
     assert single.temporary_bytes > half.temporary_bytes
+
+
+def test_temporaries_are_those_of_the_fullest_tile(graph_of: Any, node: Any, device: Device, options: Any) -> None:
+    graph = graph_of([node("MatMul", ["x:1x16x64", (64, 32)], (1, 16, 32))])
+    (work,) = works_of(graph, LayerRange(0, 1), device, options())
+    assert work.n_tiles < device.n_tiles
+    tensors = 2 * (16 * 64 + 16 * 32)
+    full_tile = work.working_bytes / work.n_tiles
+    compiled = compile_range(graph, 0, 1, device, options())
+    assert compiled.temporary_bytes == pytest.approx(tensors + device.n_tiles * full_tile, abs=1)
+
+
+@pytest.mark.parametrize(
+    ("precision", "batch_size", "fits"), [("fp16", 64, True), ("fp32", 8, True), ("fp16", 512, False)]
+)
+def test_resnet_fits_at_the_batch_sizes_that_were_measured(
+    device: Device, options: Any, precision: str, batch_size: int, fits: bool
+) -> None:
+    """Published up to 64 in fp16 and 8 in fp32 (data/measurements/throughput.json)."""
+    graph = load_graph("resnet50")
+    whole = compile_range(graph, 0, len(graph), device, options(batch_size, precision=Precision(precision)))
+    assert (total(whole) <= device.n_tiles * device.tile_memory_bytes) == fits
+
+
+def test_bert_large_fills_two_devices_as_its_profile_says(
+    device: Device, options: Any, vectors: Callable[[str], Any]
+) -> None:
+    """The built-in model has three products and biases where the profiled one has a single product (IPU.md 1.4)."""
+    graph = load_graph("bert-large-128")
+    cut = next(i for i, layer in enumerate(graph.layers) if "layer.12." in layer.name)
+    published = vectors("memory_popliner_profiles")["bert_large_seq128_inference"]["greedy_split_2_ipus_limit_350000"]
+    for (start, stop), row in zip(((0, cut), (cut, len(graph))), published, strict=True):
+        memory = compile_range(graph, start, stop, device, options()).memory_bytes
+        assert memory["parameter"] + memory["temporary"] == pytest.approx(row["variables"], rel=0.05)
+        assert memory["vertexCode"] == pytest.approx(row["vertex_code"], rel=0.2)
+        assert memory["vertexInstanceState"] == pytest.approx(row["vertex_state"], rel=0.2)
+        assert memory["controlCode"] == pytest.approx(row["control_code"], rel=0.2)
+        assert sum(memory.values()) == pytest.approx(row["total"], rel=0.1)
+        assert sum(memory.values()) / device.n_tiles == pytest.approx(row["max_tile"], rel=0.05)
 
 
 def test_inference_has_no_backward_pass(graph_of: Any, node: Any, device: Device, options: Any) -> None:
