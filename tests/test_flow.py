@@ -110,8 +110,8 @@ def test_recomputing_runs_forward_again(flow: Flow) -> None:
 
 
 def test_1f1b_fits_what_gpipe_cannot(flow: Flow) -> None:
-    assert not flow.evaluate(Knobs(2, 0.6, 5, Order.GPIPE, n_micro_batches=8)).fits
-    assert flow.evaluate(Knobs(2, 0.6, 5, Order.ONE_F_ONE_B, n_micro_batches=8)).fits
+    assert not flow.evaluate(Knobs(2, 0.6, 6, Order.GPIPE, n_micro_batches=8)).fits
+    assert flow.evaluate(Knobs(2, 0.6, 6, Order.ONE_F_ONE_B, n_micro_batches=8)).fits
 
 
 def test_inference_is_simulated_at_its_period(flow: Flow) -> None:

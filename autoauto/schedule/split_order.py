@@ -213,12 +213,10 @@ class _Run:
             for times in arrivals[job]:
                 if i >= len(times):
                     break
-                if times[i] > start:
-                    start = times[i]
+                start = max(start, times[i])
             else:
                 choices.append((wish, job, start))
-                if start + ticks[job] < first_stop:
-                    first_stop = start + ticks[job]
+                first_stop = min(first_stop, start + ticks[job])
         self.choices[device], self.first_stop[device] = choices, first_stop
 
     def has_room(self, device: int, job: int) -> bool:

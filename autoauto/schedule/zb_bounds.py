@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from itertools import accumulate
 
-from autoauto.records.schedule import BACKWARD
 from autoauto.schedule.split_order import Pipeline
 
 

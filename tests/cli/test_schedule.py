@@ -12,7 +12,13 @@ from tests.cli.conftest import Printed
 Door = Callable[..., Printed]
 Vectors = Callable[[str], Any]
 
-ZERO_BUBBLE = {"ZB1P(max_mem=p)": "zb1p", "ZB2P(max_mem=2p)": "zb2p", "ZBV": "zbv", "V-half": "v-half", "V-min": "v-min"}
+ZERO_BUBBLE = {
+    "ZB1P(max_mem=p)": "zb1p",
+    "ZB2P(max_mem=2p)": "zb2p",
+    "ZBV": "zbv",
+    "V-half": "v-half",
+    "V-min": "v-min",
+}
 
 
 def simulate(door: Door, order: str, **options: object) -> Any:
