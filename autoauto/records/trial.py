@@ -134,8 +134,8 @@ class SearchSpace:
 
     @staticmethod
     def _knobs(batch_size: int, cell: tuple[int, float, Order, bool, int]) -> Knobs:
-        n_ipu, memory_proportion, *rest = cell
-        return Knobs(n_ipu, memory_proportion, batch_size, *rest)
+        n_ipu, memory_proportion, schedule, recompute, n_micro_batches = cell
+        return Knobs(n_ipu, memory_proportion, batch_size, schedule, recompute, n_micro_batches)
 
 
 class Counts(NamedTuple):

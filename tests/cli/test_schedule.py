@@ -106,8 +106,8 @@ def test_popart_counts_cycles_and_stash(door: Door, vectors: Vectors) -> None:
         assert told["n_pipeline_cycles"] == case["cycles"]
         assert told["stash_entries"] == case["stash_entries_per_ipu"]
     for case in vectors("popart_pipeline_cycles_stash")["inference"]:
-        options = ("--stages", str(case["P"]), "--micro-batches", str(case["G"]), "--mode", "inference")
-        printed = door("schedule", "--order", "popart", *options, "--json")
+        words = ("--stages", str(case["P"]), "--micro-batches", str(case["G"]), "--mode", "inference")
+        printed = door("schedule", "--order", "popart", *words, "--json")
         assert printed.code == (0 if case["valid"] else 2)
         if case["valid"]:
             assert json.loads(printed.out)["n_pipeline_cycles"] == case["cycles"]
