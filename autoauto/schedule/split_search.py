@@ -55,7 +55,18 @@ class Itinerary(NamedTuple):
     window: float
 
 
-PROVEN = tuple(
+ONE_STAGE_A_DEVICE = (
+    Itinerary(2, 1, (0, 0, 0), 3, NEVER),
+    Itinerary(6, 1, (0, 2, 0), 1000, NEVER),
+    Itinerary(1, 2, (0, 0, 0), 6, NEVER),
+    Itinerary(3, 2, (0, 0, 0), 3, 4),
+    Itinerary(2, 2, (0, 0, 0), 6, 8),
+    Itinerary(1, 5, (0, 3, 0), 6, 8),
+    Itinerary(3, 1, (0, 1, 0), 6, NEVER),
+    Itinerary(4, 1, (0, 0, 0), 6, 8),
+    Itinerary(1, 6, (0, 1, 0), 3, 4),
+)
+TWO_STAGES_A_DEVICE = tuple(
     Itinerary(down, up, (0, turn, after), lag, window)
     for down, up, turn, after, lag, window in (
         (1, 5, 1, 0, 6, 8),
@@ -90,11 +101,12 @@ def best_order(pipeline: Pipeline, effort: int = EFFORT) -> Sketch:
     """The shortest order that the effort finds; the search ends at once where `lower_bound` is met."""
     few = max(2 * pipeline.n_devices, 8)
     sizes = sorted({min(size, pipeline.n_micro_batches) for size in (few, few + few // 4, pipeline.n_micro_batches)})
-    search = _Search(replace(pipeline, n_micro_batches=sizes[0]), effort // len(sizes))
+    later = effort // 5
+    search = _Search(replace(pipeline, n_micro_batches=sizes[0]), effort - later * (len(sizes) - 1))
     search.explore()
     best = search.improve()
     for size in sizes[1:]:
-        longer = _Search(replace(pipeline, n_micro_batches=size), effort // len(sizes))
+        longer = _Search(replace(pipeline, n_micro_batches=size), later)
         longer.stretch(best, search.itinerary)
         best = longer.improve()
     return best
@@ -113,7 +125,7 @@ class _Search:
         self.effort = effort
         self.random = Random(pipeline.n_devices)
         self.best: Sketch | None = None
-        self.itinerary = PROVEN[0]
+        self.itinerary = ONE_STAGE_A_DEVICE[0]
 
     @property
     def spent(self) -> float:
@@ -227,8 +239,10 @@ def itineraries(pipeline: Pipeline, random: Random) -> Iterator[Itinerary]:
     """
     fitting = 3 * pipeline.limit / pipeline.n_devices
     longest = int(max(2, min(6, fitting + 1)))
-    proven = [itinerary for itinerary in PROVEN if itinerary.down + itinerary.up <= longest]
-    yield from sorted(proven, key=lambda one: abs(one.down + one.up - fitting))
+    if pipeline.n_stages == pipeline.n_devices:
+        yield from ONE_STAGE_A_DEVICE
+    else:
+        yield from sorted(TWO_STAGES_A_DEVICE, key=lambda one: abs(one.down + one.up - fitting))
     while True:
         total = random.randint(2, longest)
         down = random.randint(1, total - 1)
