@@ -28,7 +28,8 @@ from autoauto.schedule.zb_bounds import lower_bound
 EFFORT = 250_000
 """Actions scheduled before the best order so far is the answer."""
 
-EXPLORING = 0.4
+import os
+FB=float(os.environ.get('FB','.3'));TH=float(os.environ.get('TH','0'));PR=float(os.environ.get('PR','1'));EXPLORING = float(os.environ.get('EX','0.4'))
 """The part of the effort that tries itineraries; the rest improves the best."""
 
 WINDOWS = (NEVER, 8, 4, 6, 2, 1)
@@ -193,10 +194,11 @@ class _Search:
         blocks = critical_blocks(self.forwards, current, self.random)
         while self.spent < 1 and not self.is_done() and blocks:
             window = self.random.choice(WINDOWS) * self.unit
-            sketch = self.schedule(self.nudged(current, blocks), window, current.makespan)
+            worst = max(current.makespan, self.best.makespan + int(TH * self.unit * self.random.random())) if self.random.random() < PR else current.makespan
+            sketch = self.schedule(self.nudged(current, blocks), window, worst)
             if sketch is None:
                 continue
-            if self.random.random() < 0.3:
+            if self.random.random() < FB:
                 again = self.there_and_back(sketch, window)
                 sketch = min(again, sketch, key=lambda one: one.makespan)
             current = sketch
