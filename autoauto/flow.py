@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from autoauto.estimate import cost_table, memory_limit_bytes
+from autoauto.graph import quantise
 from autoauto.plan import optimal
 from autoauto.profile import ProfileCache, profile_model
 from autoauto.profile.profiler import Progress, check_batch_size
@@ -43,6 +44,9 @@ class Flow:
 
     def __post_init__(self) -> None:
         memory_limit_bytes(self.cluster, self.planning_proportion)  # refuse an impossible proportion before any work
+        if self.precision is Precision.FP8:
+            _check_fp8(self.cluster)
+            object.__setattr__(self, "graph", quantise(self.graph))
         tiles = {(device.n_tiles, device.tile_memory_bytes) for device in self.cluster.devices}
         if len(tiles) > 1:
             raise BadInput(
@@ -138,6 +142,15 @@ class Flow:
             backward_cycles=reference_cycles(compiled.backward_cycles, speed),
             memory_bytes=compiled.memory_bytes,
             limit_bytes=int(device.memory_bytes),
+        )
+
+
+def _check_fp8(cluster: Cluster) -> None:
+    without = sorted({device.name for device in cluster.devices if not device.fp8})
+    if without:
+        raise BadInput(
+            f"fp8 needs devices that multiply in it, {cluster.name} has {', '.join(without)}; "
+            "try --cluster c600 or --precision fp16"
         )
 
 

@@ -19,6 +19,7 @@ class Device:
         memory_bytes: what one device holds; whole for real devices, a fraction where the seed's MB make one.
         n_tiles: processors on the device, each with a memory of its own.
         tile_memory_bytes: memory of one tile; `memory_proportion` is a share of it.
+        fp8: whether it multiplies in fp8.
     """
 
     name: str
@@ -26,6 +27,7 @@ class Device:
     memory_bytes: float
     n_tiles: int
     tile_memory_bytes: int
+    fp8: bool = False
 
 
 @dataclass(frozen=True, slots=True)
