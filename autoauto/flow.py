@@ -79,7 +79,9 @@ class Flow:
     def table(self, knobs: Knobs, progress: Progress | None = None) -> CostTable:
         """The estimated cost of every range of layers."""
         profile = self.profile(self.options(knobs), progress)
-        return cost_table(profile, self.cluster.first(knobs.n_ipu), self.planning_proportion)
+        table = cost_table(profile, self.cluster.first(knobs.n_ipu), self.planning_proportion)
+        host_cycles = self.cluster.host_cycles(profile.layers[0].input_bytes, profile.layers[-1].output_bytes)
+        return replace(table, host_cycles=host_cycles)
 
     def predict(self, knobs: Knobs, progress: Progress | None = None) -> Plan:
         """The best plan by estimated costs.

@@ -38,6 +38,7 @@ class CostTable:
         speeds: (P,) every device's clock relative to the first's; empty when all run at one clock.
         overlap: whether a device transfers one micro-batch while it computes the next, so that a plan costs the larger
             of its largest compute and its largest transfer, not their sum.
+        host_cycles: what the host's transfers take while the devices compute: no period is shorter.
     """
 
     compute_prefix_cycles: IntArray
@@ -54,6 +55,7 @@ class CostTable:
     memory_limit_bytes: IntArray
     speeds: tuple[Fraction, ...] = ()
     overlap: bool = False
+    host_cycles: int = 0
 
     @property
     def n_layers(self) -> int:

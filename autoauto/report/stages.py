@@ -44,6 +44,9 @@ def stages_table(plan: Plan, names: Sequence[str] | None, origin: str) -> Table:
             ),
             _memory(stage),
         )
+    if plan.host_binds:
+        table.caption = f"period: {plan.cost_cycles:,} cycles, the host's transfers behind the devices"
+        return table
     parts = "the larger of the slowest compute and" if plan.overlap else "the slowest compute +"
     table.caption = f"period: {plan.cost_cycles:,} cycles, {parts} the longest transfer"
     return table
