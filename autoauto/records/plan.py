@@ -114,7 +114,7 @@ class Plan:
     @property
     def host_binds(self) -> bool:
         """Whether the devices wait for the host's transfers."""
-        return self.cost_cycles == self.host_cycles
+        return 0 < self.host_cycles == self.cost_cycles
 
     def samples_per_s(self, batch_size: int, clock_hz: float) -> float:
         """Throughput in the steady state."""
