@@ -1,8 +1,8 @@
 """The cost model against published measurements of real IPUs: `python studies/ipu_accuracy.py [--picture FILE]`.
 
 Prints throughput of whole models, estimated | published | error, each under its source's conditions, then the error of
-every kind of kernel. The picture draws throughput by batch size: lines are the cost model, dots the publications. Figures
-and their sources: `data/measurements/throughput.json` and `kernels.json`.
+every kind of kernel. The picture draws throughput by batch size: lines are the cost model, dots the publications.
+Figures and their sources: `data/measurements/throughput.json` and `kernels.json`.
 """
 
 from __future__ import annotations
@@ -68,8 +68,9 @@ def flow_of(series: dict[str, Any]) -> Flow:
 
 def _with_host(cluster: Cluster, host: str) -> Cluster:
     """What the host does: feeds nothing ("synthetic"), overlaps ("overlapped"), or waits its turn ("in turn")."""
-    ways = {"synthetic": Cluster.with_synthetic_data, "overlapped": overlap_io, "in turn": lambda same: same}
-    return ways[host](cluster)
+    if host == "synthetic":
+        return cluster.with_synthetic_data()
+    return overlap_io(cluster) if host == "overlapped" else cluster
 
 
 def samples_per_s(flow: Flow, knobs: Knobs) -> float | None:

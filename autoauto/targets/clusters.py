@@ -20,7 +20,14 @@ _LISTED: Fields = {**_HEAD, "devices": list, "receive_links": list, "send_links"
 _DEVICE: Fields = {**get_type_hints(Device), "memory_bytes": int}  # a fraction comes from the seed's MB alone
 _LINK: Fields = get_type_hints(Link)
 
-_EXPECTED = {str: "a text", int: "a whole number", float: "a number", bool: "true or false", dict: "a table", list: "a list of tables"}
+_EXPECTED = {
+    str: "a text",
+    int: "a whole number",
+    float: "a number",
+    bool: "true or false",
+    dict: "a table",
+    list: "a list of tables",
+}
 _MAY_BE_ZERO = frozenset({"idle_cycles"})
 
 

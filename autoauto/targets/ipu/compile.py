@@ -12,7 +12,7 @@ from autoauto.targets.ipu.layout import rearrangements
 from autoauto.targets.ipu.live import live_bytes
 from autoauto.targets.ipu.memory import exclusive_bytes, shared_bytes
 from autoauto.targets.ipu.operators import work
-from autoauto.targets.ipu.settings import Settings
+from autoauto.targets.ipu.settings import DEFAULTS, Settings
 from autoauto.targets.ipu.work import Site, Work
 
 VERSION = "ipu-4"
@@ -22,7 +22,7 @@ VERSION = "ipu-4"
 class IpuTarget:
     """A cost model of Poplar's compiler for Mk2, Bow and C600 IPUs: no hardware, no SDK."""
 
-    settings: Settings = Settings()
+    settings: Settings = DEFAULTS
 
     @property
     def version(self) -> str:
@@ -48,7 +48,7 @@ class IpuTarget:
 
 
 def works_of(
-    graph: LayerGraph, layers: LayerRange, device: Device, options: CompileOptions, settings: Settings = Settings()
+    graph: LayerGraph, layers: LayerRange, device: Device, options: CompileOptions, settings: Settings = DEFAULTS
 ) -> list[Work]:
     """The work of every layer of a range, neighbours aside; `Work.within_bound` says whether the bound was met."""
     return [work(Site(graph, layer, device, options, settings)) for layer in graph.layers[slice(*layers)]]

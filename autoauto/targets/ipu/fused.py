@@ -62,10 +62,8 @@ def bias_gelu(rows: int, width: int) -> int:
     (25746, 1464)
     """
     if width % 4 == 0:
-        row = 450 + -(-width // 24) * 90
-    else:
-        row = 36 + gelu_row(width, 426, block=516, pair=138, tail=36)
-    return 222 + rows * (row - 222)
+        return 222 + rows * (228 + -(-width // 24) * 90)
+    return 222 + rows * (gelu_row(width, 426, block=516, pair=138, tail=36) - 186)
 
 
 def layernorm_add(rows: int, width: int) -> int:

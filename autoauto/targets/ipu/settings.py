@@ -28,3 +28,6 @@ class Settings:
         """
         partials = "" if self.partials is Precision.FP16 else f" partials {self.partials}"
         return partials + (f" float {','.join(sorted(self.float_operators))}" if self.float_operators else "")
+
+
+DEFAULTS = Settings()

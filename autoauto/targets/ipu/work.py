@@ -11,7 +11,7 @@ from autoauto.records.hardware import Device
 from autoauto.records.layers import Layer, LayerGraph, Tensor
 from autoauto.records.profile import CompileOptions
 from autoauto.records.units import Precision
-from autoauto.targets.ipu.settings import Settings
+from autoauto.targets.ipu.settings import DEFAULTS, Settings
 
 Shape = tuple[int, ...]
 
@@ -96,7 +96,7 @@ class Site:
     layer: Layer
     device: Device
     options: CompileOptions
-    settings: Settings = Settings()
+    settings: Settings = DEFAULTS
 
     @property
     def precision(self) -> Precision:
