@@ -15,7 +15,8 @@ def cycles(site: Site, settings: Settings) -> int:
 
 def test_settings_are_part_of_the_version() -> None:
     versions = [
-        IpuTarget(s).version for s in (Settings(), Settings(Precision.FP32), Settings(float_operators={"Gelu"}))
+        IpuTarget(s).version
+        for s in (Settings(), Settings(Precision.FP32), Settings(float_operators=frozenset({"Gelu"})))
     ]
     assert len(set(versions)) == 3
     assert versions[0] == IpuTarget().version
