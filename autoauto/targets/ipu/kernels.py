@@ -104,7 +104,12 @@ def _lines_a_worker(lines: Amount) -> Amount:
 
 
 def convolution(
-    lines: Amount, width: Amount, panels: tuple[Amount, Amount], taps: tuple[int, int], precision: Precision
+    lines: Amount,
+    width: Amount,
+    panels: tuple[Amount, Amount],
+    taps: tuple[int, int],
+    precision: Precision,
+    load_cycles: int = WEIGHT_LOAD_CYCLES,
 ) -> Amount:
     """`lines` x `width` outputs through the matrix units, once a kernel position and panel of (inputs, outputs).
 
@@ -112,7 +117,7 @@ def convolution(
     """
     share = ceil_div(lines * width, WORKERS)
     worker = 18 + 16 * _lines_a_worker(lines) + _row_cycles(precision) * share
-    position = 12 + WEIGHT_LOAD_CYCLES + 18 + WORKERS * worker
+    position = 12 + load_cycles + 18 + WORKERS * worker
     zeros = 12 + WORKERS * panels[1] * (5 + (8 if precision is Precision.FP32 else 4) * share)
     return zeros + 179 + panels[0] * (14 + panels[1] * (14 + taps[0] * (14 + taps[1] * position)))
 

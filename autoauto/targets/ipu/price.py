@@ -63,11 +63,13 @@ def _block(product: Product, split: Candidates) -> _Block:
 
 def _multiply(product: Product, block: _Block) -> Amount:
     """Cycles of the codelet for all groups of a block."""
+    load_cycles = kernels.WEIGHT_LOAD_CYCLES * product.grain[1] // 16
+    panels, precision = (block.in_groups, block.out_groups), product.precision
     if product.engine is Engine.GEMM:
-        return block.groups * kernels.gemm(block.cells, block.in_groups, block.out_groups, product.precision)
+        return block.groups * kernels.gemm(block.cells, *panels, precision, load_cycles)
     if product.engine is Engine.CONVOLUTION:
-        panels = (block.in_groups, block.out_groups)
-        return block.groups * kernels.convolution(block.lines, block.width, panels, product.taps, product.precision)
+        one = kernels.convolution(block.lines, block.width, panels, product.taps, precision, load_cycles)
+        return block.groups * one
     codelet = kernels.sliding_window if product.engine is Engine.SLIDING_WINDOW else kernels.vector_mac
     return codelet(block.lines, block.width, block.groups, product.taps)
 

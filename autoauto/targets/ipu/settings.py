@@ -12,8 +12,8 @@ class Settings:
     """How the tools were asked to compile.
 
     Attributes:
-        partials: format of partial sums; PopRT's benchmarks ask for fp16, Poplar's own default is fp32. In fp32 they
-            always are fp32.
+        partials: format of partial sums; PopRT's benchmarks ask for fp16, Poplar's own default is fp32, with which half
+            of the matrix units rest. fp32 products have fp32 sums whatever it says.
         float_operators: ONNX operators that run in fp32 with casts around them (PopRT's `fp16_skip_op_types`).
     """
 

@@ -63,10 +63,14 @@ class Product(NamedTuple):
 
     @property
     def grain(self) -> tuple[int, int]:
-        """Input and output channels that one panel of weights holds: 16 units x 32 bytes."""
+        """Input and output channels that one panel of weights holds: 32 bytes a unit.
+
+        16 units; 8 when narrower operands are added up in fp32 (poplibs: conv_partial_1x1_half_float_8 and _half_h16).
+        """
         if self.engine in (Engine.SLIDING_WINDOW, Engine.VECTOR):
             return 4, 4
-        return 32 // self.precision.n_bytes, 16
+        mixed = self.sums is not Precision.FP16 and self.precision is not Precision.FP32
+        return 32 // self.precision.n_bytes, 8 if mixed else 16
 
     @property
     def panels(self) -> tuple[int, int]:

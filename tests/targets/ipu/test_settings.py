@@ -26,7 +26,7 @@ def test_single_precision_sums_cost_more_in_products_alone(site: MakeSite, node:
     single = Settings(partials=Precision.FP32)
     product = site(node("MatMul", ["x:1x512x768", (768, 768)], (1, 512, 768)))
     other = site(node("Relu", ["x:1x512x768"], (1, 512, 768)))
-    assert cycles(product, single) > 1.05 * cycles(product, Settings())
+    assert cycles(product, single) > 1.3 * cycles(product, Settings())
     assert cycles(other, single) == cycles(other, Settings())
 
 

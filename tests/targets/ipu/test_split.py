@@ -45,6 +45,8 @@ def test_a_panel_holds_512_bytes_of_weights_and_less_for_narrow_groups() -> None
     grains = {precision: product(Engine.GEMM, (1, 1, 1, 100, 40, 40), ONE, precision).grain for precision in Precision}
     assert grains == {Precision.FP8: (32, 16), Precision.FP16: (16, 16), Precision.FP32: (8, 16)}
     assert product(Engine.GEMM, (1, 1, 1, 100, 40, 40), ONE, Precision.FP8).panels == (2, 3)
+    mixed = product(Engine.GEMM, (1, 1, 1, 100, 40, 40), ONE, Precision.FP16)._replace(partials=Precision.FP32)
+    assert mixed.panels == (3, 5)  # half the units rest
     assert product(Engine.VECTOR, (8, 1, 1, 100, 4, 4), ONE, Precision.FP16).panels == (1, 1)
 
 
