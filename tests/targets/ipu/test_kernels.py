@@ -75,7 +75,7 @@ def test_addition_is_exact(measured: Any) -> None:
 def test_rows_that_are_longer_take_longer(rows: int, width: int) -> None:
     assert kernels.softmax(rows, width + 48, HALF) > kernels.softmax(rows, width, HALF)
     for kernel in (kernels.layernorm, kernels.moments, kernels.whiten):
-        assert kernel(rows, 8 * width + 96, HALF) > kernel(rows, 8 * width, HALF)
+        assert kernel(rows, 8 * width + 192, HALF) > kernel(rows, 8 * width + 96, HALF)
         assert kernel(rows, 8 * width + 96, SINGLE) > kernel(rows, 8 * width + 96, HALF)
 
 
