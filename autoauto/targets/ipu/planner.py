@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from functools import lru_cache
-from itertools import accumulate, chain
-from math import inf
 from typing import NamedTuple
 
 import numpy as np
 
 from autoauto.targets.ipu.price import Costs, costs
-from autoauto.targets.ipu.split import Candidates, Product, candidates, ways
+from autoauto.targets.ipu.split import Candidates, Product, candidates
 
 
 class Split(NamedTuple):
@@ -45,23 +42,13 @@ class Split(NamedTuple):
 @lru_cache(maxsize=4096)
 def frontier(product: Product, n_tiles: int) -> tuple[Split, ...]:
     """The candidates that no other beats in both cycles and temporary bytes, fastest first."""
-    found = sorted(
-        (split for way in ways(product) for split in _frontier(way, n_tiles)),
-        key=lambda split: (split.cycles, split.tile_bytes),
-    )
-    least = accumulate((split.tile_bytes for split in found), min)
-    return tuple(split for split, before in zip(found, chain((inf,), least), strict=False) if split.tile_bytes < before)
-
-
-def _frontier(product: Product, n_tiles: int) -> Iterator[Split]:
-    """The frontier of one way to hold the operands."""
     split = candidates(product, n_tiles)
     cost = costs(product, split, n_tiles)
     cycles = np.ceil(cost.exchange_cycles) + np.ceil(cost.compute_cycles)
     order = np.lexsort((cost.tile_bytes, cycles))
     least = np.minimum.accumulate(cost.tile_bytes[order])
     better = np.concatenate(([True], cost.tile_bytes[order][1:] < least[:-1]))
-    return (_split(split, cost, int(i)) for i in order[better])
+    return tuple(_split(split, cost, int(i)) for i in order[better])
 
 
 def _split(split: Candidates, cost: Costs, i: int) -> Split:

@@ -80,18 +80,13 @@ def _receive(product: Product, split: Candidates, block: _Block, n_tiles: int) -
     Weights lie on the tiles that use them, spread over those that share them; activations lie evenly on all tiles.
     Two neighbours share a bus, so what both want arrives at twice the speed.
     """
-    field = split.batch * split.height * split.width
-    if product.swapped:
-        data, stored = (block.weight_bytes, field), (block.in_bytes, split.outputs)
-        elements = product.inputs * product.outputs
-    else:
-        data, stored = (block.in_bytes, split.outputs), (block.weight_bytes, field)
-        seen = product.reach(product.height, 0) * product.reach(product.width, 1)
-        elements = product.groups * product.batch * product.inputs * seen
-    data_bytes, stored_bytes = data[0], stored[0] * (1 - 1 / stored[1])
-    shared = np.maximum(*(np.where(n > 1, size, 0) for size, n in ((data_bytes, data[1]), (stored_bytes, stored[1]))))
-    share = np.maximum(elements * product.precision.n_bytes / n_tiles, 1)
-    return data_bytes + stored_bytes - shared / 2, ceil_div(data_bytes, share) + stored[1] - 1
+    sharers = split.batch * split.height * split.width
+    weights = block.weight_bytes * (1 - 1 / sharers)
+    shared = np.maximum(np.where(split.outputs > 1, block.in_bytes, 0), np.where(sharers > 1, weights, 0))
+    field = product.reach(product.height, 0) * product.reach(product.width, 1)
+    tensor_bytes = product.groups * product.batch * product.inputs * field * product.precision.n_bytes
+    sources = ceil_div(block.in_bytes, np.maximum(tensor_bytes / n_tiles, 1)) + sharers - 1
+    return block.in_bytes + weights - shared / 2, sources
 
 
 def _combine(product: Product, split: Candidates, block: _Block) -> tuple[Amount, Amount, Amount]:

@@ -42,7 +42,6 @@ class Product(NamedTuple):
         taps, stride: kernel height and width, and the step between outputs.
         precision: of operands.
         partials: of partial sums and outputs; fp32 operands have fp32 sums whatever it says.
-        swapped: whether operands changed places (`ways`): the units hold data, and stored weights stream through them.
     """
 
     engine: Engine
@@ -56,7 +55,6 @@ class Product(NamedTuple):
     stride: tuple[int, int]
     precision: Precision
     partials: Precision = Precision.FP16
-    swapped: bool = False
 
     @property
     def sums(self) -> Precision:
@@ -83,16 +81,6 @@ class Product(NamedTuple):
     def reach(self, length: Amount, axis: int) -> Amount:
         """Inputs along an axis that `length` outputs see: the halo belongs to it."""
         return (length - 1) * min(self.stride[axis], self.taps[axis]) + self.taps[axis]
-
-
-def ways(product: Product) -> tuple[Product, ...]:
-    """A product as it is, and with its operands swapped where that is one product of rows (poplin's swapOperands).
-
-    Units that hold few rows of data, through which many columns of weights stream, are busier than the other way round.
-    """
-    if product.engine is not Engine.GEMM or product.groups > 1:
-        return (product,)
-    return product, product._replace(width=product.outputs, outputs=product.width, swapped=True)
 
 
 class Candidates(NamedTuple):

@@ -30,14 +30,6 @@ def test_weights_are_exchanged_among_the_tiles_that_share_them() -> None:
     assert halves.exchange_cycles[0] == float(kernels.exchange(received, halves.n_sources[0]))
 
 
-def test_swapped_operands_receive_the_data_and_stream_stored_weights() -> None:
-    """64 x 64 of data in the units, 256 columns of weights on two tiles that each store their half."""
-    alone = price(PRODUCT._replace(swapped=True), width=2)
-    data, half = 64 * 64 * 2, 128 * 64 * 2
-    assert alone.tile_bytes[0] == data + 2 * half
-    assert alone.exchange_cycles[0] == float(kernels.exchange(data - data / 2, alone.n_sources[0]))
-
-
 def test_cut_inputs_leave_partial_sums_to_add() -> None:
     quarters = price(inputs=4)
     added = float(kernels.reduce(256 * 64 / 4, 4, Precision.FP16))

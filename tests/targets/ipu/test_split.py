@@ -2,7 +2,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from autoauto.records.units import Precision
-from autoauto.targets.ipu.split import Engine, Product, candidates, ways
+from autoauto.targets.ipu.split import Engine, Product, candidates
 
 ONE, THREE = (1, 1), (3, 3)
 
@@ -55,13 +55,6 @@ def test_single_precision_sums_in_single_precision() -> None:
     assert (half.sums, single.sums) == (Precision.FP16, Precision.FP32)
     assert half._replace(partials=Precision.FP32).sums is Precision.FP32
     assert half._replace(precision=Precision.FP8).sums is Precision.FP16
-
-
-def test_operands_swap_in_one_product_of_rows_alone() -> None:
-    one = product(Engine.GEMM, (1, 1, 1, 5, 7, 11), ONE, Precision.FP16)
-    assert ways(one) == (one, one._replace(width=11, outputs=5, swapped=True))
-    for other in (one._replace(groups=2), one._replace(engine=Engine.CONVOLUTION)):
-        assert ways(other) == (other,)
 
 
 def test_outputs_see_a_halo() -> None:
