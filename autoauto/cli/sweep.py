@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from autoauto.records.errors import BadInput
+from autoauto.records.errors import BadInput, OutOfMemory
 from autoauto.records.layers import LayerRange
 
 if TYPE_CHECKING:
@@ -13,17 +13,21 @@ if TYPE_CHECKING:
 
     from autoauto.flow import Flow
     from autoauto.records.layers import LayerGraph
+    from autoauto.records.profile import CompiledRange
     from autoauto.records.trial import Knobs
 
 PROPORTIONS = (0.02, 0.05, *(tenth / 10 for tenth in range(1, 11)))
 
 
 class Swept(NamedTuple):
-    """One memory proportion: what all layers and one of them take, and how many products did not meet the bound."""
+    """One memory proportion: what all layers and one of them take, and how many products did not meet the bound.
+
+    Bytes and cycles of all layers are None when they need more code than a tile can run.
+    """
 
     memory_proportion: float
-    cycles: int
-    temporary_bytes: int
+    cycles: int | None
+    temporary_bytes: int | None
     n_unbounded: int
     layer_cycles: int
     layer_tile_bytes: int
@@ -42,12 +46,16 @@ def _at(flow: Flow, knobs: Knobs, index: int) -> Swept:
     assert isinstance(flow.target, IpuTarget)
     layers, device = LayerRange(0, len(flow.graph)), flow.cluster.devices[0]
     options = flow.options(knobs)
-    whole = flow.target.compile(flow.graph, layers, device, options)
+    whole: CompiledRange | None
+    try:
+        whole = flow.target.compile(flow.graph, layers, device, options)
+    except OutOfMemory:
+        whole = None
     works = works_of(flow.graph, layers, device, options, flow.target.settings)
     return Swept(
         memory_proportion=knobs.memory_proportion,
-        cycles=whole.forward_cycles,
-        temporary_bytes=whole.temporary_bytes,
+        cycles=whole and whole.forward_cycles,
+        temporary_bytes=whole and whole.temporary_bytes,
         n_unbounded=sum(not work.within_bound for work in works),
         layer_cycles=works[index].cycles,
         layer_tile_bytes=works[index].working_bytes // works[index].n_tiles,
@@ -90,8 +98,9 @@ def sweep_table(swept: list[Swept], layer: str) -> Table:
     for row in swept:
         table.add_row(
             f"{row.memory_proportion:g}",
-            f"{row.cycles:,}",
-            format_bytes(row.temporary_bytes) + (f" {row.n_unbounded}*" if row.n_unbounded else ""),
+            "no fit" if row.cycles is None else f"{row.cycles:,}",
+            ("-" if row.temporary_bytes is None else format_bytes(row.temporary_bytes))
+            + (f" {row.n_unbounded}*" if row.n_unbounded else ""),
             f"{row.layer_cycles:,}",
             format_bytes(row.layer_tile_bytes) + ("" if row.layer_is_bounded else " *"),
         )
