@@ -54,8 +54,8 @@ def _at(flow: Flow, knobs: Knobs, index: int) -> Swept:
     works = works_of(flow.graph, layers, device, options, flow.target.settings)
     return Swept(
         memory_proportion=knobs.memory_proportion,
-        cycles=whole and whole.forward_cycles,
-        temporary_bytes=whole and whole.temporary_bytes,
+        cycles=whole.forward_cycles if whole else None,
+        temporary_bytes=whole.temporary_bytes if whole else None,
         n_unbounded=sum(not work.within_bound for work in works),
         layer_cycles=works[index].cycles,
         layer_tile_bytes=works[index].working_bytes // works[index].n_tiles,

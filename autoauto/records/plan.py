@@ -93,12 +93,12 @@ class Plan:
     @property
     def compute_binds(self) -> bool:
         """Whether less compute would lower the cost."""
-        return not self.overlap or self.compute_cycles >= self.transfer_cycles
+        return not self.host_binds and (not self.overlap or self.compute_cycles >= self.transfer_cycles)
 
     @property
     def transfer_binds(self) -> bool:
         """Whether less transfer would lower the cost."""
-        return not self.overlap or self.transfer_cycles >= self.compute_cycles
+        return not self.host_binds and (not self.overlap or self.transfer_cycles >= self.compute_cycles)
 
     @property
     def peak_memory_bytes(self) -> int:
