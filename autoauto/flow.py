@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from autoauto.estimate import cost_table, memory_limit_bytes
+from autoauto.graph import quantise
 from autoauto.plan import optimal
 from autoauto.profile import ProfileCache, profile_model
 from autoauto.profile.profiler import Progress, check_batch_size
@@ -48,6 +49,9 @@ class Flow:
 
     def __post_init__(self) -> None:
         memory_limit_bytes(self.cluster, self.planning_proportion)  # refuse an impossible proportion before any work
+        if self.precision is Precision.FP8:
+            _check_fp8(self.cluster)
+            object.__setattr__(self, "graph", quantise(self.graph))
         tiles = {(device.n_tiles, device.tile_memory_bytes) for device in self.cluster.devices}
         if len(tiles) > 1:
             raise BadInput(
@@ -71,6 +75,8 @@ class Flow:
                 f"n_ipu must be at most {len(self.cluster)} on {self.cluster.name}, got {max(space.n_ipu)}; "
                 "try a larger --cluster"
             )
+        if space.training and self.precision is Precision.FP8:
+            raise BadInput("fp8 is for inference, got --mode training; try --precision fp16")
         check_batch_size(self.graph, max(space.batch_size))
 
     def profile(self, options: CompileOptions, progress: Progress | None = None) -> ModelProfile:
@@ -81,16 +87,12 @@ class Flow:
         """The estimated cost of every range of layers."""
         profile = self.profile(self.options(knobs), progress)
         cluster = self.cluster.first(knobs.n_ipu)
-        if not knobs.training:
-            return cost_table(profile, cluster, self.planning_proportion, self.overlap)
-        return cost_table(
-            profile,
-            cluster,
-            self.planning_proportion,
-            self.overlap,
-            in_flight(knobs.schedule, knobs.n_ipu, knobs.n_micro_batches),
-            knobs.recompute,
+        training = (
+            (in_flight(knobs.schedule, knobs.n_ipu, knobs.n_micro_batches), knobs.recompute) if knobs.training else ()
         )
+        table = cost_table(profile, cluster, self.planning_proportion, self.overlap, *training)
+        host_cycles = self.cluster.host_cycles(profile.layers[0].input_bytes, profile.layers[-1].output_bytes)
+        return replace(table, host_cycles=host_cycles)
 
     def predict(self, knobs: Knobs, progress: Progress | None = None) -> Plan:
         """The best plan by estimated costs.
@@ -135,7 +137,10 @@ class Flow:
         """Throughput of `plan`: of whole steps of training, without the update of the weights; steady for inference."""
         clock_hz = self.cluster.devices[0].clock_hz
         if knobs.training:
-            return samples_per_s(knobs.n_samples, self.timeline(knobs, plan).makespan_cycles, clock_hz)
+            host_cycles = knobs.n_micro_batches * plan.host_cycles
+            return samples_per_s(
+                knobs.n_samples, max(self.timeline(knobs, plan).makespan_cycles, host_cycles), clock_hz
+            )
         return plan.samples_per_s(knobs.batch_size, clock_hz)
 
     def fingerprint(self) -> Mapping[str, str]:
@@ -176,6 +181,15 @@ class Flow:
         n_entries = in_flight(knobs.schedule, knobs.n_ipu, knobs.n_micro_batches)[stage.device] - 1
         input_bytes = self.profile(self.options(knobs)).layers[stage.layers.start].input_bytes
         return {STASH: n_entries * (input_bytes if knobs.recompute else activation_bytes)}
+
+
+def _check_fp8(cluster: Cluster) -> None:
+    without = sorted({device.name for device in cluster.devices if not device.fp8})
+    if without:
+        raise BadInput(
+            f"fp8 needs devices that multiply in it, {cluster.name} has {', '.join(without)}; "
+            "try --cluster c600 or --precision fp16"
+        )
 
 
 def _out_of_memory(stage: Stage) -> OutOfMemory:

@@ -141,7 +141,7 @@ def _randomise(torch: Any, module: Any) -> None:
             parameter.add_(torch.randn_like(parameter) * 1e-3)
 
 
-def _bert(n_layers: int, width: int, n_heads: int) -> Recipe:
+def _bert(n_layers: int, width: int, n_heads: int, n_tokens: int = SEQUENCE) -> Recipe:
     """BERT with the SQuAD head; the mask of 0 and 1 becomes terms that are added to the scores."""
     torch = import_module("torch")
     transformers = import_module("transformers")
@@ -161,7 +161,7 @@ def _bert(n_layers: int, width: int, n_heads: int) -> Recipe:
 
     model.forward = masked
     names = ("input_ids", "attention_mask", "token_type_ids")
-    inputs = {name: torch.zeros(2, SEQUENCE, dtype=torch.int64) for name in names}
+    inputs = {name: torch.zeros(2, n_tokens, dtype=torch.int64) for name in names}
     return Recipe(model, inputs, ("start_logits", "end_logits"))
 
 
@@ -207,6 +207,7 @@ def _resnet() -> Recipe:
 RECIPES: dict[str, Callable[[], Recipe]] = {
     "resnet50": _resnet,
     "bert-base-128": lambda: _bert(12, 768, 12),
+    "bert-base-256": lambda: _bert(12, 768, 12, 256),
     "bert-large-128": lambda: _bert(24, 1024, 16),
     "gpt2-small": _gpt2,
     "vit-b16": _vit,

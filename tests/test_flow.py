@@ -12,6 +12,7 @@ from autoauto.records.layers import LayerGraph, LayerRange
 from autoauto.records.profile import STASH, CompiledRange, CompileOptions, ProgramStep
 from autoauto.records.schedule import Order
 from autoauto.records.trial import Knobs, SearchSpace
+from autoauto.records.units import Precision
 
 MIB = 1024**2
 DEVICE = Device("small", 1e6, 100 * MIB, 1472, 638976)
@@ -150,3 +151,19 @@ def test_the_fingerprint_tells_flows_apart(flow: Flow) -> None:
         replace(flow, cluster=flow.cluster.with_synthetic_data()),
     ):
         assert other.fingerprint() != flow.fingerprint()
+
+
+def test_fp8_needs_devices_that_have_it(flow: Flow) -> None:
+    with pytest.raises(BadInput, match="fp8 needs devices that multiply in it, pair has small; try --cluster c600"):
+        replace(flow, precision=Precision.FP8)
+    devices = (replace(DEVICE, fp8=True),) * 2
+    narrow = replace(flow, precision=Precision.FP8, cluster=replace(flow.cluster, devices=devices))
+    assert [layer.attribute("precision") for layer in narrow.graph.layers] == ["fp8"] * 7 + [None]
+    assert narrow.graph == replace(narrow, planning_proportion=0.5).graph
+
+
+def test_overlapped_host_links_bound_the_period_from_below(flow: Flow) -> None:
+    slow = replace(flow.cluster, overlapped_host_links=(Link(1e9, 10**9), Link(1e9, 5)))
+    plan = replace(flow, cluster=slow).predict(Knobs(2, 0.6, 4))
+    assert plan.cost_cycles == plan.host_cycles >= 10**9 + 5
+    assert plan.partition == flow.predict(Knobs(2, 0.6, 4)).partition

@@ -55,8 +55,26 @@ def add_model(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="devices transfer while they compute: a period is the larger of max compute and max transfer",
     )
-    parser.add_argument(
+    host = parser.add_mutually_exclusive_group()
+    host.add_argument(
         "--synthetic-data", action="store_true", help="data is made on the device: the host's links cost nothing"
+    )
+    host.add_argument(
+        "--overlap-io",
+        action="store_true",
+        help="32 tiles of every device exchange with the host while the others compute",
+    )
+    parser.add_argument(
+        "--partials",
+        choices=[str(Precision.FP16), str(Precision.FP32)],
+        default=str(Precision.FP16),
+        help="format of partial sums of fp16 and fp8 products; Poplar's own default is fp32; default %(default)s",
+    )
+    parser.add_argument(
+        "--float-operators",
+        default="",
+        metavar="OP,OP",
+        help="ONNX operators that run in fp32 between casts, for example Gelu,LayerNormalization",
     )
 
 
@@ -131,19 +149,27 @@ def open_flow(args: argparse.Namespace) -> Flow:
     """
     from autoauto.flow import Flow
     from autoauto.graph import load_graph
-    from autoauto.targets.ipu import IpuTarget
+    from autoauto.targets.ipu import IpuTarget, Settings
 
     cluster = read_cluster(args.cluster)
     if cluster.target != args.target:
         raise BadInput(f"the cluster must be for --target {args.target}, {cluster.name} is for {cluster.target!r}")
     return Flow(
         graph=load_graph(args.model),
-        cluster=cluster.with_synthetic_data() if args.synthetic_data else cluster,
-        target=IpuTarget(),
+        cluster=_host_links(cluster, args),
+        target=IpuTarget(Settings(Precision(args.partials), frozenset(filter(None, args.float_operators.split(","))))),
         precision=Precision(args.precision),
         planning_proportion=args.planning_proportion,
         overlap=args.overlap,
     )
+
+
+def _host_links(cluster: Cluster, args: argparse.Namespace) -> Cluster:
+    from autoauto.targets.ipu.io import overlap_io
+
+    if args.synthetic_data:
+        return cluster.with_synthetic_data()
+    return overlap_io(cluster) if args.overlap_io else cluster
 
 
 def read_cluster(name: str) -> Cluster:
@@ -216,6 +242,7 @@ def describe_plan(plan: Plan) -> dict[str, Any]:
         "partition": list(plan.partition),
         "compute_cycles": plan.compute_cycles,
         "transfer_cycles": plan.transfer_cycles,
+        "host_cycles": plan.host_cycles,
         "cost_cycles": plan.cost_cycles,
         "stages": [asdict(stage) | {"total_bytes": stage.total_bytes} for stage in plan.stages],
     }

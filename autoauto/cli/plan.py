@@ -13,7 +13,10 @@ from autoauto.records.errors import BadInput, DoesNotFit
 
 EXAMPLE = "plan --model-info profile.json --cluster-info cluster.json --planning-proportion 0.85 --json"
 
-OF_A_MODEL = ("model", "cluster", "precision", "synthetic_data", "n_ipu", "memory_proportion", "batch_size", "mode")
+OF_A_MODEL = (
+    *("model", "cluster", "precision", "synthetic_data", "overlap_io", "partials", "float_operators"),
+    *("n_ipu", "memory_proportion", "batch_size", "mode"),
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

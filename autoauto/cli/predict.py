@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 
 from autoauto.cli.arguments import add_configuration, open_flow, read_knobs
+from autoauto.cli.bound import tell_unbounded
 from autoauto.cli.output import show_plan
 
 EXAMPLE = "predict resnet50 --cluster c600 --n-ipu 1 --batch-size 16 --precision fp16 --json"
@@ -21,4 +22,5 @@ def run(args: argparse.Namespace) -> int:
 
     flow = open_flow(args)
     knobs = read_knobs(args, flow)
+    tell_unbounded(flow, knobs)
     return show_plan(args, flow, knobs, lambda: flow.predict(knobs), ESTIMATED)

@@ -5,8 +5,14 @@ from __future__ import annotations
 import argparse
 from dataclasses import asdict
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from autoauto.cli.arguments import add_json, add_knobs, add_model, open_flow, print_json, read_knobs
+from autoauto.cli.bound import tell_unbounded
+
+if TYPE_CHECKING:
+    from autoauto.flow import Flow
+    from autoauto.records.trial import Knobs
 
 EXAMPLE = "profile resnet50 --batch-size 16 --output profile.json --format upstream"
 
@@ -18,6 +24,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--output", type=Path, metavar="FILE", help="keep the profile as JSON")
     parser.add_argument(
         "--format", choices=["autoauto", "upstream"], default="autoauto", help="form of FILE; upstream: the seed's"
+    )
+    parser.add_argument(
+        "--sweep",
+        choices=["memory-proportion"],
+        help="instead: cycles and temporary memory at proportions from 0.02 to 1",
+    )
+    parser.add_argument(
+        "--layer", metavar="NAME", help="with --sweep: the layer shown by itself; default: the product of most weights"
     )
     add_json(parser)
 
@@ -32,6 +46,9 @@ def run(args: argparse.Namespace) -> int:
 
     flow = open_flow(args)
     knobs = read_knobs(args, flow)
+    if args.sweep:
+        return _sweep(args, flow, knobs)
+    tell_unbounded(flow, knobs)
     with progress_bar("profile", "kinds") as progress:
         profile = flow.profile(flow.options(knobs), progress)
     if args.output and args.format == "upstream":
@@ -42,4 +59,19 @@ def run(args: argparse.Namespace) -> int:
         print_json(asdict(profile))
     else:
         Console().print(profile_table(profile))
+    return 0
+
+
+def _sweep(args: argparse.Namespace, flow: Flow, knobs: Knobs) -> int:
+    """Print what the bound on temporary memory costs."""
+    from rich.console import Console
+
+    from autoauto.cli.sweep import layer_index, sweep, sweep_record, sweep_table
+
+    index = layer_index(flow.graph, args.layer)
+    name, swept = flow.names[index], sweep(flow, knobs, index)
+    if args.json:
+        print_json(sweep_record(swept, name))
+    else:
+        Console().print(sweep_table(swept, name))
     return 0

@@ -47,7 +47,8 @@ def chunk_table(table: CostTable, n_chunks: int) -> CostTable:
 def evaluate_chunks(table: CostTable, n_devices: int, partition: Sequence[int]) -> Plan:
     """The plan that cuts at `partition` and runs stage s of a `chunk_table` on device s mod `n_devices`."""
     stages = evaluate(table, partition).stages
-    return Plan(tuple(replace(stage, device=stage.device % n_devices) for stage in stages), table.overlap)
+    stages = tuple(replace(stage, device=stage.device % n_devices) for stage in stages)
+    return Plan(stages, table.overlap, table.host_cycles)
 
 
 def device_bytes(table: CostTable, chunks: Sequence[tuple[int, int]]) -> int:

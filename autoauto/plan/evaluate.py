@@ -22,7 +22,7 @@ def evaluate(table: CostTable, partition: Sequence[int]) -> Plan:
     if len(partition) != table.n_devices + 1 or not ascending or (partition[0], partition[-1]) != (0, table.n_layers):
         raise BadInput(f"a partition for {table.n_devices} devices needs {wanted}, got {list(partition)}")
     stages = (_stage(table, device, *layers) for device, layers in enumerate(pairwise(partition)))
-    return Plan(tuple(stages), table.overlap)
+    return Plan(tuple(stages), table.overlap, table.host_cycles)
 
 
 def _stage(table: CostTable, device: int, start: int, stop: int) -> Stage:

@@ -51,6 +51,7 @@ class CostTable:
             it keeps none.
         recompute_bytes: (n,) what a stage that starts at layer i receives, if that is all that it keeps of a
             micro-batch, as it computes the rest again; empty when it keeps all activations.
+        host_cycles: what the host's transfers take while the devices compute: no period is shorter.
     """
 
     compute_prefix_cycles: IntArray
@@ -71,6 +72,7 @@ class CostTable:
     kept_input_bytes: IntArray = field(default_factory=_none)
     stash_entries: tuple[int, ...] = ()
     recompute_bytes: IntArray = field(default_factory=_none)
+    host_cycles: int = 0
 
     @property
     def n_layers(self) -> int:

@@ -19,6 +19,7 @@ class Device:
         memory_bytes: what one device holds; whole for real devices, a fraction where the seed's MB make one.
         n_tiles: processors on the device, each with a memory of its own.
         tile_memory_bytes: memory of one tile; `memory_proportion` is a share of it.
+        fp8: whether it multiplies in fp8.
     """
 
     name: str
@@ -26,6 +27,7 @@ class Device:
     memory_bytes: float
     n_tiles: int
     tile_memory_bytes: int
+    fp8: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +55,8 @@ class Cluster:
         devices: in pipeline order.
         receive_links: `receive_links[d]` enters device d; the host is behind the first.
         send_links: `send_links[d]` leaves device d; the host is behind the last.
+        overlapped_host_links: the host's links into the first and out of the last device when they work while the
+            devices compute; `receive_links[0]` and `send_links[-1]` then hand over within the device.
     """
 
     name: str
@@ -60,6 +64,7 @@ class Cluster:
     devices: tuple[Device, ...]
     receive_links: tuple[Link, ...]
     send_links: tuple[Link, ...]
+    overlapped_host_links: tuple[Link, Link] | None = None
 
     def __post_init__(self) -> None:
         assert len(self.devices) == len(self.receive_links) == len(self.send_links) > 0
@@ -82,6 +87,14 @@ class Cluster:
             receive_links=self.receive_links[:n_ipu],
             send_links=(*self.send_links[: n_ipu - 1], self.send_links[-1]),
         )
+
+    def host_cycles(self, in_bytes: int, out_bytes: int) -> int:
+        """Cycles of the first device's clock in which overlapped host links move a micro-batch in and another out."""
+        if self.overlapped_host_links is None:
+            return 0
+        receive, send = self.overlapped_host_links
+        clock_hz = self.devices[0].clock_hz
+        return receive.cycles(in_bytes, clock_hz) + send.cycles(out_bytes, clock_hz)
 
     def with_synthetic_data(self) -> Cluster:
         """The same devices with data made on them: what the host's links would move costs nothing."""

@@ -10,7 +10,8 @@ from autoauto.records.units import Precision
 
 AttributeValue = int | float | str | tuple[int, ...] | tuple[float, ...] | tuple[str, ...]
 
-_INTEGER_BYTES = {"bool": 1, "int8": 1, "uint8": 1}  # wider integers are 32 bits on the device
+# What is not "float": halves that fp8 leaves as they are, and integers, of which wider ones are 32 bits on the device.
+_FIXED_BYTES = {"bool": 1, "int8": 1, "uint8": 1, "float16": 2}
 
 
 class LayerRange(NamedTuple):
@@ -30,7 +31,8 @@ class Tensor(NamedTuple):
         name: its name in the model file.
         shape: the shape at batch size 1.
         batch_axis: the axis whose length is multiplied by the batch size, None when the shape does not depend on it.
-        dtype: "float" for any floating-point type (the device's precision decides its width), else NumPy's name.
+        dtype: "float" for any floating-point type (the device's precision decides its width), "float16" for one that
+            fp8 leaves alone, else NumPy's name.
         producer: the layer that writes it, -1 for an input of the model or a weight.
         last_use: the last layer that reads it; n_layers for an output of the model; equal to `producer` when unused.
     """
@@ -63,7 +65,7 @@ class Tensor(NamedTuple):
 
     def n_bytes(self, batch_size: int, precision: Precision) -> int:
         """Bytes on the device at `batch_size` samples."""
-        width = precision.n_bytes if self.is_float else _INTEGER_BYTES.get(self.dtype, 4)
+        width = precision.n_bytes if self.is_float else _FIXED_BYTES.get(self.dtype, 4)
         return self.n_elements(batch_size) * width
 
 

@@ -55,11 +55,13 @@ class Plan:
     """Consecutive stages that cover all layers; what a device spends is the sum over its stages, most often one.
 
     A device starts to transfer only when the slowest has computed (seed 001), so a period is the largest compute plus
-    the largest transfer; with `overlap` a device does both at once, and the period is the larger of the two.
+    the largest transfer; with `overlap` a device does both at once, and the period is the larger of the two. No period
+    is shorter than `host_cycles`, which the host's transfers take behind the devices' backs.
     """
 
     stages: tuple[Stage, ...]
     overlap: bool = False
+    host_cycles: int = 0
 
     def __post_init__(self) -> None:
         assert self.stages
@@ -93,12 +95,12 @@ class Plan:
     @property
     def compute_binds(self) -> bool:
         """Whether less compute would lower the cost."""
-        return not self.overlap or self.compute_cycles >= self.transfer_cycles
+        return not self.host_binds and (not self.overlap or self.compute_cycles >= self.transfer_cycles)
 
     @property
     def transfer_binds(self) -> bool:
         """Whether less transfer would lower the cost."""
-        return not self.overlap or self.transfer_cycles >= self.compute_cycles
+        return not self.host_binds and (not self.overlap or self.transfer_cycles >= self.compute_cycles)
 
     @property
     def peak_memory_bytes(self) -> int:
@@ -109,7 +111,12 @@ class Plan:
     def cost_cycles(self) -> int:
         """The period: cycles between two finished micro-batches once the pipeline is full."""
         parts = (self.compute_cycles, self.transfer_cycles)
-        return max(parts) if self.overlap else sum(parts)
+        return max(self.host_cycles, max(parts) if self.overlap else sum(parts))
+
+    @property
+    def host_binds(self) -> bool:
+        """Whether the devices wait for the host's transfers."""
+        return 0 < self.host_cycles == self.cost_cycles
 
     def samples_per_s(self, batch_size: int, clock_hz: float) -> float:
         """Throughput in the steady state."""

@@ -10,19 +10,23 @@ GIB = 1024**3
 
 
 class Precision(StrEnum):
-    """The floating-point format that weights and activations have on the device."""
+    """The floating-point format that weights and activations have on the device.
+
+    With FP8 the products that `autoauto.graph.quantise` marks have it; all else is fp16.
+    """
 
     FP16 = "fp16"
     FP32 = "fp32"
+    FP8 = "fp8"
 
     @property
     def n_bytes(self) -> int:
         """Bytes of one floating-point element.
 
-        >>> Precision.FP16.n_bytes, Precision.FP32.n_bytes
-        (2, 4)
+        >>> Precision.FP16.n_bytes, Precision.FP32.n_bytes, Precision.FP8.n_bytes
+        (2, 4, 1)
         """
-        return 2 if self is Precision.FP16 else 4
+        return {Precision.FP8: 1, Precision.FP16: 2, Precision.FP32: 4}[self]
 
 
 def bytes_per_s(gbps: float) -> float:

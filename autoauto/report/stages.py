@@ -44,9 +44,17 @@ def stages_table(plan: Plan, names: Sequence[str] | None, origin: str) -> Table:
             ),
             _memory(stage),
         )
-    parts = "the larger of the slowest compute and" if plan.overlap else "the slowest compute +"
-    table.caption = f"period: {plan.cost_cycles:,} cycles, {parts} the longest transfer"
+    table.caption = f"period: {plan.cost_cycles:,} cycles, {_period(plan)}"
     return table
+
+
+def _period(plan: Plan) -> str:
+    """What a period is made of."""
+    if plan.host_binds:
+        return "the host's transfers behind the devices"
+    return (
+        f"{'the larger of the slowest compute and' if plan.overlap else 'the slowest compute +'} the longest transfer"
+    )
 
 
 def _ends(stage: Stage, names: Sequence[str] | None) -> Group | str:

@@ -20,7 +20,14 @@ _LISTED: Fields = {**_HEAD, "devices": list, "receive_links": list, "send_links"
 _DEVICE: Fields = {**get_type_hints(Device), "memory_bytes": int}  # a fraction comes from the seed's MB alone
 _LINK: Fields = get_type_hints(Link)
 
-_EXPECTED = {str: "a text", int: "a whole number", float: "a number", dict: "a table", list: "a list of tables"}
+_EXPECTED = {
+    str: "a text",
+    int: "a whole number",
+    float: "a number",
+    bool: "true or false",
+    dict: "a table",
+    list: "a list of tables",
+}
 _MAY_BE_ZERO = frozenset({"idle_cycles"})
 
 
@@ -99,7 +106,7 @@ def _listed(table: dict[str, Any], where: str) -> Cluster:
 
 
 def _device(table: object, where: str) -> Device:
-    return Device(**_check(table, _DEVICE, where))
+    return Device(**_check(table, _DEVICE, where, optional={"fp8"}))
 
 
 def _link(table: object, where: str) -> Link:
@@ -125,9 +132,9 @@ def _check(
 
 def _check_value(value: object, kind: type, where: str, *, at_least_zero: bool) -> None:
     kinds = (int, float) if kind is float else (kind,)
-    if not isinstance(value, kinds) or isinstance(value, bool) or value == "":
+    if not isinstance(value, kinds) or isinstance(value, bool) != (kind is bool) or value == "":
         raise BadInput(f"{where} must be {_EXPECTED[kind]}, got {value!r}")
-    if not isinstance(value, int | float):
+    if not isinstance(value, int | float) or kind is bool:
         return
     if not isfinite(value) or value < 0 or (value == 0 and not at_least_zero):
         raise BadInput(f"{where} must be {'0 or more' if at_least_zero else 'above 0'}, got {value!r}")

@@ -22,6 +22,7 @@ LIGHT = {  # layers, millions of parameters; as published, BVLC AlexNet 61.0, De
 BUILTIN = {  # as published: 25.6, 108.9 with the position embeddings that 128 tokens do not read, 334, 124, 86.6
     "resnet50": (121, 25.5, 42),
     "bert-base-128": (323, 108.6, 25),
+    "bert-base-256": (323, 108.7, 25),
     "bert-large-128": (635, 333.7, 25),
     "gpt2-small": (232, 123.8, 19),
     "vit-b16": (308, 86.6, 22),

@@ -59,7 +59,7 @@ def stored() -> dict[str, Any]:
         (("options",), 7, "profile.options must be an object with a field batch_size, got 7"),
         (("options", "batch_size"), 0, r"profile.options.batch_size must be a whole number from 1 to 2\*\*53, got 0"),
         (("options", "memory_proportion"), "all", "profile.options.memory_proportion must be a number .* got 'all'"),
-        (("options", "precision"), "fp8", "profile.options.precision must be one of fp16, fp32, got 'fp8'"),
+        (("options", "precision"), "fp4", "profile.options.precision must be one of fp16, fp32, fp8, got 'fp4'"),
         (("options", "training"), "yes", "profile.options.training must be true or false, got 'yes'"),
         (("names",), ["a"], r"names, kinds, tied and layers of one length, at least 1, got \[1, 2, 2, 2\]"),
         (("names",), "ab", "profile.names must be a list, got 'ab'"),

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 from autoauto.records.hardware import Cluster, Device, Link
 
 DEVICES = tuple(Device(f"d{i}", 1e9, 100, 1, 100) for i in range(3))
@@ -17,6 +19,13 @@ def test_synthetic_data_costs_nothing_at_either_end() -> None:
     free = CLUSTER.with_synthetic_data()
     assert free.receive_links[0].cycles(10**12, 1e9) == free.send_links[-1].cycles(10**12, 1e9) == 0
     assert (free.receive_links[1:], free.send_links[:-1]) == (CLUSTER.receive_links[1:], CLUSTER.send_links[:-1])
+
+
+def test_overlapped_host_links_are_told_in_cycles() -> None:
+    assert CLUSTER.host_cycles(10, 10) == 0
+    both = replace(CLUSTER, overlapped_host_links=(Link(1e9, 5), Link(2e9, 7)))
+    assert both.host_cycles(100, 100) == 100 + 5 + 50 + 7
+    assert both.first(1).host_cycles(100, 100) == 162
 
 
 def test_a_link_waits_and_moves() -> None:

@@ -39,3 +39,9 @@ def test_a_device_with_two_stages_spends_their_sum() -> None:
 
 def test_with_overlap_the_longer_of_both_sets_the_period() -> None:
     assert Plan(PLAN.stages, overlap=True).cost_cycles == 100
+
+
+@pytest.mark.parametrize(("host_cycles", "period", "binds"), [(0, 109, False), (108, 109, False), (500, 500, True)])
+def test_no_period_is_shorter_than_the_hosts_transfers(host_cycles: int, period: int, binds: bool) -> None:
+    plan = Plan(PLAN.stages, host_cycles=host_cycles)
+    assert (plan.cost_cycles, plan.host_binds) == (period, binds)

@@ -63,3 +63,10 @@ def test_all_stages_of_the_device_that_binds_are_marked(measured: Plan, text: Te
     told = text(stages_table(Plan((first, second, last)), [*NAMES, "end"], MEASURED))
     assert told.count("slowest") == 3  # two stages and the caption
     assert "period: 3,500 cycles" in told
+
+
+def test_a_host_that_binds_is_told(measured: Plan, text: Text) -> None:
+    told = text(stages_table(replace(measured, host_cycles=5000), NAMES, MEASURED))
+    assert "period: 5,000 cycles, the host's transfers behind the devices" in told
+    assert "slowest" not in told
+    assert "longest" not in told

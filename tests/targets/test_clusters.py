@@ -72,6 +72,7 @@ def refusal(name_or_path: str) -> str:
         ("m2000", 4, "mk2", 1.33e9),
         ("bow-2000", 4, "bow", 1.85e9),
         ("bow-pod16", 16, "bow", 1.85e9),
+        ("bow-pod64", 64, "bow", 1.85e9),
         ("seed-2-ipu", 2, "bow", 1.85e9),
     ],
 )
@@ -84,13 +85,37 @@ def test_builtin_clusters_have_the_published_figures(name: str, n_devices: int, 
 
 
 def test_there_are_no_other_builtin_clusters() -> None:
-    assert set(builtin_clusters()) == {"c600", "m2000", "bow-2000", "bow-pod16", "seed-2-ipu"}
+    assert set(builtin_clusters()) == {"c600", "m2000", "bow-2000", "bow-pod16", "bow-pod64", "seed-2-ipu"}
 
 
 def test_devices_hold_at_most_what_their_tiles_hold() -> None:
     for name in builtin_clusters():
         for device in load_cluster(name).devices:
             assert 0.99 < device.memory_bytes / (device.n_tiles * device.tile_memory_bytes) <= 1
+
+
+@pytest.mark.parametrize(
+    ("name", "key"),
+    [("c600", "C600 (ipu21, FP8)"), ("m2000", "GC200 (Mk2, ipu2, M2000)"), ("bow-2000", "Bow (Mk2 die")],
+)
+def test_devices_multiply_as_fast_as_published(name: str, key: str, vectors: Callable[[str], Any]) -> None:
+    """128 floating-point operations a cycle and tile in fp16; only the C600 has fp8."""
+    published = next(row for device, row in vectors("ipu_hardware")["devices"].items() if device.startswith(key))
+    device = load_cluster(name).devices[0]
+    assert device.clock_hz == published["clock_hz"][0]
+    assert device.n_tiles == published["tiles"][0]
+    teraflops = published.get("fp16_tflops") or published["peak_fp16_tflops"]
+    assert device.clock_hz * device.n_tiles * 128 / 1e12 == pytest.approx(teraflops[0], rel=0.01)
+    assert device.fp8 == ("fp8_tflops" in published)
+
+
+def test_links_of_all_machines_are_the_seeds() -> None:
+    """The one published model of links with idle cycles; other sources say 64 to 80 GB/s a machine side."""
+    seed = load_cluster("seed-2-ipu")
+    for name in builtin_clusters():
+        cluster = load_cluster(name)
+        assert {cluster.receive_links[0], cluster.send_links[-1]} == {seed.receive_links[0]}
+        assert {*cluster.receive_links[1:], *cluster.send_links[:-1]} <= {seed.receive_links[1]}
 
 
 def test_the_seed_cluster_says_what_the_seed_says(vectors: Callable[[str], Any]) -> None:
@@ -122,6 +147,14 @@ def test_unequal_devices_are_listed(tmp_path: Path) -> None:
     assert [device.name for device in cluster.devices] == ["big", "small"]
     assert cluster.receive_links == (Link(1, 10), Link(2, 20))
     assert cluster.send_links == (Link(3, 30), Link(4, 40))
+
+
+def test_fp8_is_true_or_false(tmp_path: Path) -> None:
+    assert not load_cluster(written(tmp_path, SMALL)).devices[0].fp8
+    assert load_cluster(written(tmp_path, SMALL.replace("n_tiles = 10", "n_tiles = 10\nfp8 = true"))).devices[0].fp8
+    assert "fp8 must be true or false, got 1" in refusal(
+        written(tmp_path, SMALL.replace("n_tiles = 10", "n_tiles = 10\nfp8 = 1"))
+    )
 
 
 def test_one_device_needs_no_device_link(tmp_path: Path) -> None:

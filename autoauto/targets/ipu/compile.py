@@ -12,6 +12,7 @@ from autoauto.targets.ipu.layout import rearrangements
 from autoauto.targets.ipu.live import live_bytes
 from autoauto.targets.ipu.memory import check_code, program_bytes, shared_bytes, weight_bytes, working_bytes
 from autoauto.targets.ipu.operators import work
+from autoauto.targets.ipu.settings import DEFAULTS, Settings
 from autoauto.targets.ipu.training import NO_BACKWARD, backward_pass
 from autoauto.targets.ipu.work import Site, Work
 
@@ -22,10 +23,12 @@ VERSION = "ipu-4"
 class IpuTarget:
     """A cost model of Poplar's compiler for Mk2, Bow and C600 IPUs: no hardware, no SDK."""
 
+    settings: Settings = DEFAULTS
+
     @property
     def version(self) -> str:
         """Changes whenever equal input may compile to something else."""
-        return VERSION
+        return f"{VERSION}{self.settings}"
 
     def compile(self, graph: LayerGraph, layers: LayerRange, device: Device, options: CompileOptions) -> CompiledRange:
         """Compile `layers` of `graph` as one program for `device`; memory limits are the caller's to check.
@@ -38,8 +41,10 @@ class IpuTarget:
         Raises:
             OutOfMemory: there is more code than a tile can run, however much memory is left.
         """
-        works = works_of(graph, layers, device, options)
-        after = backward_pass(graph, layers, works, device, options) if options.training else NO_BACKWARD
+        works = works_of(graph, layers, device, options, self.settings)
+        after = NO_BACKWARD
+        if options.training:
+            after = backward_pass(graph, layers, works, device, options, self.settings)
         alive = live_bytes(graph, layers, works, options, after.kept)
         rearranged = rearrangements(graph, layers, works)
         steps = tuple(
@@ -65,9 +70,11 @@ class IpuTarget:
         return compiled
 
 
-def works_of(graph: LayerGraph, layers: LayerRange, device: Device, options: CompileOptions) -> list[Work]:
+def works_of(
+    graph: LayerGraph, layers: LayerRange, device: Device, options: CompileOptions, settings: Settings = DEFAULTS
+) -> list[Work]:
     """The work of every layer of a range, neighbours aside; `Work.within_bound` says whether the bound was met."""
-    return [work(Site(graph, layer, device, options)) for layer in graph.layers[slice(*layers)]]
+    return [work(Site(graph, layer, device, options, settings)) for layer in graph.layers[slice(*layers)]]
 
 
 def _steps(name: str, done: Work, rearranged_cycles: int, temporary_bytes: int) -> Iterator[ProgramStep]:

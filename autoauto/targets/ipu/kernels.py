@@ -21,7 +21,8 @@ SYNC_CYCLES = 126  # Target::getMaxIPUSyncDelay
 SHORTEST_EXCHANGE_CYCLES = 160  # eventCyclesPerExchangeFragment of the same target
 SOURCE_CYCLES = 12  # to turn from one sending tile to the next; fitted to ResNet-50 at batch 1
 COPY_CALL_CYCLES = 288  # localCopyCallCycles
-WEIGHT_LOAD_CYCLES = 32  # 16 units x 16 weights in 128-bit loads
+WEIGHT_LOAD_CYCLES = 64  # 512 bytes of weights in 64-bit loads, Poplar's default (use128BitConvUnitLoad is off)
+WIDE_WEIGHT_LOAD_CYCLES = 32  # the same in 128-bit loads from interleaved memory
 BINARY_LAUNCH_CYCLES = 504  # measured: vectors/ipu_kernel_cycles_measured.json, "add"
 UNARY_LAUNCH_CYCLES = 330  # measured: "gelu"
 REORDER_CYCLES_PER_ELEMENT = 3  # the lower end of 3 to 10 for a change of panel order
@@ -58,24 +59,42 @@ def reorder(n_elements: Amount) -> Amount:
     return COPY_CALL_CYCLES + REORDER_CYCLES_PER_ELEMENT * n_elements
 
 
+def _row_cycles(precision: Precision) -> int:
+    """Cycles of a worker to take one row through a panel: 16 halves, 32 quarters or 8 floats into 16 outputs.
+
+    The unit's rate: 64 multiply-adds a cycle and tile in fp16, 128 in fp8, 16 in fp32.
+    """
+    return 8 if precision is Precision.FP32 else 4
+
+
 def _panel_worker(rows: Amount, precision: Precision) -> Amount:
     """Cycles of a worker that takes `rows` rows through one panel of weights."""
-    long, two, one = (18 + 4 * rows, 34, 25) if precision is Precision.FP16 else (17 + 8 * rows, 37, 26)
+    single = precision is Precision.FP32
+    long, two, one = (17 + 8 * rows, 37, 26) if single else (18 + 4 * rows, 34, 25)
     short = np.where(np.equal(rows, 2), two, one)
     return np.where(np.greater_equal(rows, 3), long, short).astype(np.float64)
 
 
-def gemm(rows: Amount, in_groups: Amount, out_groups: Amount, precision: Precision) -> Amount:
+def gemm(
+    rows: Amount,
+    in_groups: Amount,
+    out_groups: Amount,
+    precision: Precision,
+    load_cycles: int = WEIGHT_LOAD_CYCLES,
+) -> Amount:
     """`rows` x `in_groups` groups of inputs through the matrix units to `out_groups` groups of outputs.
 
-    Formula: poplibs ConvPartial1x1 with 128-bit weight loads. Panels are 16 x 16 in fp16, 16 x 8 in fp32.
+    Formula: poplibs ConvPartial1x1. A panel of weights holds 512 bytes: 16 outputs x 16 inputs in fp16, x 32 in fp8,
+    x 8 in fp32. In fp32 the first panel of every output also writes zeros, eight cycles a row.
 
-    >>> int(gemm(16, 1, 1, Precision.FP16))
-    353
+    >>> int(gemm(16, 1, 1, Precision.FP16)), int(gemm(16, 1, 1, Precision.FP16, WIDE_WEIGHT_LOAD_CYCLES))
+    (385, 353)
     """
-    first = WORKERS * _panel_worker(ceil_div(rows, WORKERS), precision)
-    later = (in_groups - 1) * (15 + out_groups * (25 + WEIGHT_LOAD_CYCLES + first + WORKERS))
-    return 98 + 18 * in_groups + later + out_groups * (25 + WEIGHT_LOAD_CYCLES + first)
+    share = ceil_div(rows, WORKERS)
+    panel = WORKERS * _panel_worker(share, precision)
+    zeros = WORKERS * 8 * share if precision is Precision.FP32 else 0
+    later = (in_groups - 1) * (15 + out_groups * (25 + load_cycles + panel + WORKERS))
+    return 98 + 18 * in_groups + later + out_groups * (25 + load_cycles + panel + zeros)
 
 
 def _lines_a_worker(lines: Amount) -> Amount:
@@ -85,16 +104,22 @@ def _lines_a_worker(lines: Amount) -> Amount:
 
 
 def convolution(
-    lines: Amount, width: Amount, panels: tuple[Amount, Amount], taps: tuple[int, int], precision: Precision
+    lines: Amount,
+    width: Amount,
+    panels: tuple[Amount, Amount],
+    taps: tuple[int, int],
+    precision: Precision,
+    load_cycles: int = WEIGHT_LOAD_CYCLES,
 ) -> Amount:
     """`lines` x `width` outputs through the matrix units, once a kernel position and panel of (inputs, outputs).
 
-    Formula: poplibs ConvPartialnx1, filter height 1.
+    Formula: poplibs ConvPartialnx1, filter height 1, after zeros are written to all outputs in 64-bit stores.
     """
-    row_cycles = 4 if precision is Precision.FP16 else 8
-    worker = 18 + 16 * _lines_a_worker(lines) + row_cycles * ceil_div(lines * width, WORKERS)
-    position = 12 + WEIGHT_LOAD_CYCLES + 18 + WORKERS * worker
-    return 179 + panels[0] * (14 + panels[1] * (14 + taps[0] * (14 + taps[1] * position)))
+    share = ceil_div(lines * width, WORKERS)
+    worker = 18 + 16 * _lines_a_worker(lines) + _row_cycles(precision) * share
+    position = 12 + load_cycles + 18 + WORKERS * worker
+    zeros = 12 + WORKERS * panels[1] * (5 + (8 if precision is Precision.FP32 else 4) * share)
+    return zeros + 179 + panels[0] * (14 + panels[1] * (14 + taps[0] * (14 + taps[1] * position)))
 
 
 def sliding_window(lines: Amount, width: Amount, blocks: Amount, taps: tuple[int, int]) -> Amount:
@@ -136,38 +161,76 @@ def elementwise(n_elements: float, loops: tuple[str, ...], n_operands: int, prec
 
 
 def gelu(n_elements: int) -> int:
-    """Gelu in fp16: blocks of 16 dealt to the workers, the rest one by one; exact on eleven measured cases.
+    """Gelu in fp16; exact on eleven measured cases.
 
     >>> gelu(96), gelu(98), gelu(6)
     (792, 942, 702)
     """
-    blocks, rest = divmod(n_elements, 16)
-    whole = UNARY_LAUNCH_CYCLES + -(-blocks // WORKERS) * 462
-    if not rest:
-        return whole
-    before = blocks // WORKERS
-    return max(whole + 18, 342 + 60 * rest + before * 462 + 18 * (before > 0))
+    return gelu_row(n_elements, UNARY_LAUNCH_CYCLES, block=462, pair=120, tail=12)
+
+
+def gelu_row(n_elements: int, launch: int, block: int, pair: int, tail: int) -> int:
+    """Blocks of 16 elements dealt to the workers in turn, then a tail of pairs one by one.
+
+    A length that is no multiple of 16 costs 18 cycles more a block.
+    """
+    if n_elements % 16 == 0:
+        return launch + -(-n_elements // (16 * WORKERS)) * block
+    n_pairs = -(-n_elements // 2)
+    return max(_gelu_worker(n_pairs - 8 * worker, launch, block + 18, pair, tail) for worker in range(WORKERS))
+
+
+def _gelu_worker(n_pairs: int, launch: int, block: int, pair: int, tail: int) -> int:
+    """A worker whose first block begins `n_pairs` before the end; its next begins 48 pairs further on."""
+    if n_pairs <= 0:
+        return 0
+    blocks = -(-max(n_pairs - 7, 0) // (8 * WORKERS))
+    rest = max(n_pairs - 8 * WORKERS * blocks, 0)
+    return launch + blocks * block + (tail + rest * pair if rest else 0)
 
 
 def softmax(rows: float, keys: float, precision: Precision) -> float:
-    """Softmax of whole rows on one tile; a row of up to 64 keys costs as much as 64.
+    """Softmax of whole rows on one tile, a worker a row, or two rows at a time cut in three where that is faster.
 
-    Fitted to the measured 8 x 64 (2664 cycles) and 8 x 768 (20226); fp32 has half the vector width.
+    A panel of 16 keys takes 41 cycles of a worker; within 5 % of all measured rows. fp32 has half the vector width.
 
-    >>> round(softmax(8, 64, Precision.FP16))
-    2664
+    >>> softmax(8, 64, Precision.FP16), softmax(8, 768, Precision.FP16)
+    (2664.0, 19524.0)
     """
-    width = precision.n_bytes / 2
-    return 1068 + float(ceil_div(rows, WORKERS)) * 12.47 * max(keys, 64) * width
+    panels = float(ceil_div(keys * _half_widths(precision), 16))
+    waves = float(ceil_div(rows, WORKERS))
+    whole = 216 + waves * WORKERS * (40 + 41 * panels)
+    cut = 408 + float(ceil_div(rows, 2)) * WORKERS * (130 + 41 * float(ceil_div(panels, 3))) + waves * 126
+    return min(whole, cut)
+
+
+def _half_widths(precision: Precision) -> float:
+    """Vectors that a format needs for the elements that one vector of halves holds."""
+    return precision.n_bytes / 2
 
 
 def layernorm(rows: float, width: float, precision: Precision) -> float:
-    """Normalise whole rows on one tile; the line through four measured cases, exact on all of them.
+    """Normalise whole rows on one tile: mean, centred variance and scaling are three launches a row.
 
-    >>> layernorm(3, 1152, Precision.FP16), layernorm(1, 144, Precision.FP16)
-    (19938.0, 2196.0)
+    Exact on four measured cases. Widths that are no multiple of 8 go pair by pair.
+
+    >>> layernorm(1, 1152, Precision.FP16), layernorm(1, 150, Precision.FP16)
+    (6732.0, 2733.0)
     """
-    return 129 + rows * (1419 + 4.5 * width * precision.n_bytes / 2)
+    width = width * _half_widths(precision)
+    apply = 66 + 72 * float(ceil_div(width, 24)) if width % 4 == 0 else 60 * float(ceil_div(width, 12))
+    return 129 + rows * ((1329 if _in_vectors(width) else 1200) + _statistics(width) + apply)
+
+
+def _in_vectors(width: float) -> bool:
+    return width >= 96 and width % 8 == 0
+
+
+def _statistics(width: float) -> float:
+    """Cycles of a row's sum (two a vector of eight) and sum of squares (five a vector of four)."""
+    if _in_vectors(width):
+        return 24 + 12 * float(ceil_div(width, 48)) + 30 * float(ceil_div(width, 24))
+    return 48 * float(ceil_div(width, 12))
 
 
 def moments(rows: float, width: float, precision: Precision) -> float:
@@ -176,7 +239,7 @@ def moments(rows: float, width: float, precision: Precision) -> float:
     >>> moments(3, 1152, Precision.FP16)
     8676.0
     """
-    return 126 + rows * (1122 + 1.5 * width * precision.n_bytes / 2)
+    return 126 + rows * (1098 + _statistics(width * _half_widths(precision)))
 
 
 def whiten(rows: float, width: float, precision: Precision) -> float:
@@ -185,7 +248,10 @@ def whiten(rows: float, width: float, precision: Precision) -> float:
     >>> whiten(3, 1152, Precision.FP16)
     12468.0
     """
-    return 732 + rows * (456 + 3 * width * precision.n_bytes / 2)
+    width = width * _half_widths(precision)
+    if width % 4:
+        return 516 + rows * (378 + 60 * float(ceil_div(width, 12)))
+    return 732 + rows * (456 + 72 * float(ceil_div(width, 24)))
 
 
 def gather(n_indices: float, row_vectors: float, share: float) -> float:

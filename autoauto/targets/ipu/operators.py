@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
+from autoauto.records.units import Precision
 from autoauto.targets.ipu import kernels, moves, products, rows
 from autoauto.targets.ipu.kernels import WORKERS
 from autoauto.targets.ipu.tables import ELEMENTWISE
@@ -28,7 +30,7 @@ def elementwise(site: Site) -> Work:
     width = site.precision.n_bytes
     broadcast = sum(min(n_bytes, share * width) for n_bytes in parts)
     compute = kernels.elementwise(share, loops, len(operands), site.precision)
-    if site.layer.op == "Gelu" and width == 2:
+    if site.layer.op == "Gelu" and site.precision is Precision.FP16:
         compute = kernels.gelu(share)
     return Work(
         family=Family.ELEMENTWISE,
@@ -169,4 +171,14 @@ WORKS: dict[str, Callable[[Site], Work]] = {
 
 def work(site: Site) -> Work:
     """The work of one layer; an operator that is not known moves all that it reads and writes."""
+    if site.layer.op in site.settings.float_operators and site.precision is not Precision.FP32:
+        return _in_single_precision(site)
     return WORKS.get(site.layer.op, moves.anything)(site)
+
+
+def _in_single_precision(site: Site) -> Work:
+    """A layer in fp32 between casts of its first operand and of what it writes."""
+    single = work(replace(site, options=replace(site.options, precision=Precision.FP32)))
+    shares = (-(-n // site.n_tiles) for n in (site.n_elements(site.present[0]), site.n_out))
+    casts = sum(round(kernels.elementwise(share, ("cast",), 1, site.precision)) for share in shares)
+    return replace(single, compute_cycles=single.compute_cycles + casts, codelets=(*single.codelets, "cast_fp16"))

@@ -7,9 +7,11 @@ from typing import NamedTuple
 
 import numpy as np
 
+from autoauto.records.units import Precision
 from autoauto.targets.ipu import kernels
-from autoauto.targets.ipu.kernels import Amount, ceil_div
+from autoauto.targets.ipu.kernels import WORKERS, Amount, ceil_div
 from autoauto.targets.ipu.split import Array, Candidates, Engine, Product
+from autoauto.targets.ipu.tables import loop
 
 
 class Costs(NamedTuple):
@@ -61,11 +63,13 @@ def _block(product: Product, split: Candidates) -> _Block:
 
 def _multiply(product: Product, block: _Block) -> Amount:
     """Cycles of the codelet for all groups of a block."""
+    load_cycles = kernels.WEIGHT_LOAD_CYCLES * product.grain[1] // 16
+    panels, precision = (block.in_groups, block.out_groups), product.precision
     if product.engine is Engine.GEMM:
-        return block.groups * kernels.gemm(block.cells, block.in_groups, block.out_groups, product.precision)
+        return block.groups * kernels.gemm(block.cells, *panels, precision, load_cycles)
     if product.engine is Engine.CONVOLUTION:
-        panels = (block.in_groups, block.out_groups)
-        return block.groups * kernels.convolution(block.lines, block.width, panels, product.taps, product.precision)
+        one = kernels.convolution(block.lines, block.width, panels, product.taps, precision, load_cycles)
+        return block.groups * one
     codelet = kernels.sliding_window if product.engine is Engine.SLIDING_WINDOW else kernels.vector_mac
     return codelet(block.lines, block.width, block.groups, product.taps)
 
@@ -88,12 +92,21 @@ def _receive(product: Product, split: Candidates, block: _Block, n_tiles: int) -
 def _combine(product: Product, split: Candidates, block: _Block) -> tuple[Amount, Amount, Amount]:
     """Exchange cycles, compute cycles and bytes to add the partial sums of the tiles that share an output."""
     n = split.inputs
-    received = block.out_elements * (n - 1) / n * product.precision.n_bytes
+    received = block.out_elements * (n - 1) / n * product.sums.n_bytes
     stages = 1.0 + (n >= 16) + (n >= 125)  # poplibs' ConvReducePlan
     partials = np.ceil(n ** (1 / stages))
-    one = kernels.reduce(ceil_div(block.out_elements, n), partials, product.precision)
+    one = kernels.reduce(ceil_div(block.out_elements, n), partials, product.sums)
     exchanged = kernels.exchange(received, n - 1) + (stages - 1) * kernels.exchange(received / n, partials)
     return np.where(n > 1, exchanged, 0), np.where(n > 1, stages * one, 0), np.where(n > 1, received, 0)
+
+
+def _halve(product: Product, split: Candidates, block: _Block) -> Amount:
+    """Cycles to cast fp32 sums to the halves that a product of narrower operands writes; a reduction does it alone."""
+    if product.sums is product.precision or product.sums is Precision.FP16:
+        return 0.0
+    cast = loop("cast", Precision.FP16)
+    waves = ceil_div(block.out_elements, WORKERS * cast.elements)
+    return np.where(split.inputs > 1, 0, kernels.UNARY_LAUNCH_CYCLES + WORKERS * cast.cycles * waves)
 
 
 def costs(product: Product, split: Candidates, n_tiles: int) -> Costs:
@@ -102,12 +115,12 @@ def costs(product: Product, split: Candidates, n_tiles: int) -> Costs:
     received, sources = _receive(product, split, block, n_tiles)
     combine_exchange, combine, partial_bytes = _combine(product, split, block)
     steps = split.serial_inputs * split.serial_outputs
-    out_bytes = block.out_elements * product.precision.n_bytes
+    out_bytes = block.out_elements * product.sums.n_bytes
     sharers = split.batch * split.height * split.width
     sliced = block.weight_bytes / sharers + out_bytes + np.where(split.serial_inputs > 1, block.in_bytes, 0)
     slicing = np.where(steps > 1, kernels.copy(sliced), 0)
-    adding = np.where(split.serial_inputs > 1, kernels.reduce(block.out_elements, 2, product.precision), 0)
-    compute = steps * (_multiply(product, block) + combine + slicing + adding)
+    adding = np.where(split.serial_inputs > 1, kernels.reduce(block.out_elements, 2, product.sums), 0)
+    compute = steps * (_multiply(product, block) + combine + slicing + adding + _halve(product, split, block))
     tile_bytes = block.in_bytes + np.where(sharers > 1, block.weight_bytes, 0) + out_bytes
     tile_bytes = np.maximum(tile_bytes, partial_bytes + out_bytes) + np.where(split.serial_inputs > 1, out_bytes, 0)
     exchanged = steps * (kernels.exchange(received, sources) + combine_exchange)

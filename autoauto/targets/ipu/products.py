@@ -14,7 +14,8 @@ _ONE = (1, 1)
 def gemm(site: Site, groups: int, rows: int, inputs: int, outputs: int) -> Product:
     """`groups` products of (rows x inputs) by (inputs x outputs)."""
     groups, rows, inputs, outputs = (max(n, 1) for n in (groups, rows, inputs, outputs))
-    return Product(Engine.GEMM, groups, 1, 1, rows, inputs, outputs, _ONE, _ONE, site.precision)
+    formats = (site.precision, site.settings.partials)
+    return Product(Engine.GEMM, groups, 1, 1, rows, inputs, outputs, _ONE, _ONE, *formats)
 
 
 def matmul(site: Site, left: int = 0, right: int = 1) -> Product:
@@ -110,44 +111,63 @@ def over_field(site: Site, shape: Shape, n_groups: int, inputs: int, outputs: in
         taps=taps,
         stride=plane(site.integers("strides", ())),
         precision=site.precision,
+        partials=site.settings.partials,
     )
 
 
 def suited(product: Product) -> Product:
     """A convolution as the codelet that suits its channels takes it.
 
-    Narrow groups go four output channels at a time without matrix units, or through sliding windows. Few channels of
-    one group are unrolled with the kernel, because alone they leave units idle. A kernel of one tap is a product.
+    Narrow groups go four output channels at a time without matrix units, or through sliding windows; neither takes
+    fp8. Few channels of one group are unrolled with the kernel, because alone they leave units idle. A kernel of one
+    tap is a product of the rows that its stride picks.
     """
     if product.groups > 1 and product.inputs in (1, 2, 4):
-        engine = Engine.SLIDING_WINDOW if product.precision is Precision.FP16 else Engine.VECTOR
+        single = product.precision is Precision.FP32
+        engine, wide = (Engine.VECTOR, Precision.FP32) if single else (Engine.SLIDING_WINDOW, Precision.FP16)
         blocks = -(-product.groups * product.outputs // 4)
-        return product._replace(engine=engine, groups=blocks, inputs=4, outputs=4)
+        return product._replace(engine=engine, groups=blocks, inputs=4, outputs=4, precision=wide)
     if product.groups == 1 and product.inputs < 16:
-        product = product._replace(inputs=product.inputs * size(product.taps), taps=_ONE, stride=_ONE)
-    if product.taps != _ONE or product.stride != _ONE:
+        product = product._replace(inputs=product.inputs * size(product.taps), taps=_ONE)
+    if product.taps != _ONE:
         return product
+    product = product._replace(stride=_ONE)
     rows = product.batch * product.height * product.width
     return product._replace(engine=Engine.GEMM, batch=1, height=1, width=rows)
 
 
 def multiply(site: Site, product: Product, operands: tuple[int, ...] = ()) -> Work:
-    """The work of a product; `operands` are the tensors that it wants in panels of channels."""
+    """The work of a product; `operands` are the tensors that it wants in panels of channels.
+
+    It writes channels in groups of 16 and reads them in groups as deep as a panel of weights. In fp32 that is 8, so
+    operands are always regrouped, whoever wrote them (poplibs: outputs come in multiples of the 16 units).
+    """
     split = plan(product, site.n_tiles, site.bound_bytes)
     codelets = [f"{product.engine.value}_{product.precision.value}", "copy", "transpose"]
     codelets += [f"reduceAdd_{product.precision.value}"] if split.reduces else []
     codelets += ["dynamicSlice"] if split.serial > 1 else []
+    read = [rearrange(site, index) for index in operands if site.is_activation(index)]
+    single = product.precision is Precision.FP32
+    regroup = sum(demand.cycles for demand in read) if single else 0
     return Work(
         family=Family.PRODUCT,
         exchange_cycles=split.exchange_cycles,
-        compute_cycles=split.compute_cycles,
+        compute_cycles=split.compute_cycles + regroup + _narrow(site, product, operands),
         codelets=tuple(codelets),
         n_tiles=split.n_tiles,
         n_sources=split.n_sources,
         working_bytes=split.tile_bytes * split.n_tiles,
-        demands=tuple(rearrange(site, index) for index in operands if site.is_activation(index)),
+        demands=() if single else tuple(read),
         within_bound=split.within_bound,
     )
+
+
+def _narrow(site: Site, product: Product, operands: tuple[int, ...]) -> int:
+    """Cycles to cast what a product reads to fp8."""
+    if product.precision is not Precision.FP8:
+        return 0
+    shares = (-(-site.n_elements(index) // site.n_tiles) for index in operands if site.is_activation(index))
+    return sum(round(kernels.elementwise(share, ("cast",), 1, Precision.FP16)) for share in shares)
 
 
 def rearrange(site: Site, index: int) -> Demand:
@@ -161,9 +181,9 @@ def add_bias(site: Site, n_elements: int, channels: int) -> Work:
     share = -(-n_elements // site.n_tiles)
     return Work(
         family=Family.ELEMENTWISE,
-        exchange_cycles=round(float(kernels.exchange(min(channels, share) * site.precision.n_bytes))),
-        compute_cycles=round(kernels.elementwise(share, ("add",), 2, site.precision)),
-        codelets=(f"add_{site.precision.value}",),
+        exchange_cycles=round(float(kernels.exchange(min(channels, share) * site.out_precision.n_bytes))),
+        compute_cycles=round(kernels.elementwise(share, ("add",), 2, site.out_precision)),
+        codelets=(f"add_{site.out_precision.value}",),
         n_tiles=site.n_tiles,
         n_sources=1,
     )
@@ -176,7 +196,7 @@ def recurrent(site: Site) -> Work:
     feed = multiply(site, gemm(site, directions, steps * batch, inputs, gates), site.present[:1])
     step = multiply(site, gemm(site, directions, batch, hidden, gates))
     share = -(-batch * directions * gates // site.n_tiles)
-    nonlinear = round(kernels.elementwise(share, ("sigmoid", "add", "add"), 2, site.precision))
+    nonlinear = round(kernels.elementwise(share, ("sigmoid", "add", "add"), 2, site.out_precision))
     repeated = Work(
         family=Family.PRODUCT,
         exchange_cycles=steps * step.exchange_cycles,

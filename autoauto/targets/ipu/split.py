@@ -40,7 +40,8 @@ class Product(NamedTuple):
         batch, height, width: of the output.
         inputs, outputs: channels of one group.
         taps, stride: kernel height and width, and the step between outputs.
-        precision: of operands and partial sums.
+        precision: of operands.
+        partials: of partial sums and outputs; fp32 operands have fp32 sums whatever it says.
     """
 
     engine: Engine
@@ -53,13 +54,23 @@ class Product(NamedTuple):
     taps: tuple[int, int]
     stride: tuple[int, int]
     precision: Precision
+    partials: Precision = Precision.FP16
+
+    @property
+    def sums(self) -> Precision:
+        """Format of partial sums."""
+        return Precision.FP32 if Precision.FP32 in (self.precision, self.partials) else Precision.FP16
 
     @property
     def grain(self) -> tuple[int, int]:
-        """Input and output channels that one panel of weights holds."""
+        """Input and output channels that one panel of weights holds: 32 bytes a unit.
+
+        16 units; 8 when narrower operands are added up in fp32 (poplibs: conv_partial_1x1_half_float_8 and _half_h16).
+        """
         if self.engine in (Engine.SLIDING_WINDOW, Engine.VECTOR):
             return 4, 4
-        return 16, 16 if self.precision is Precision.FP16 else 8
+        mixed = self.sums is not Precision.FP16 and self.precision is not Precision.FP32
+        return 32 // self.precision.n_bytes, 8 if mixed else 16
 
     @property
     def panels(self) -> tuple[int, int]:

@@ -98,4 +98,4 @@ def loop(name: str, precision: Precision) -> Loop:
     (Loop(cycles=2, elements=4), Loop(cycles=2, elements=2))
     """
     half, single = LOOPS[name]
-    return half if precision is Precision.FP16 else single
+    return single if precision is Precision.FP32 else half

@@ -14,6 +14,7 @@ from autoauto.targets.ipu.backward import backward
 from autoauto.targets.ipu.gradients import Gradients, cycles
 from autoauto.targets.ipu.live import live_gradient_bytes
 from autoauto.targets.ipu.memory import working_bytes
+from autoauto.targets.ipu.settings import DEFAULTS, Settings
 from autoauto.targets.ipu.work import Site, Work
 
 
@@ -45,13 +46,19 @@ NO_BACKWARD = BackwardPass()
 
 
 def backward_pass(
-    graph: LayerGraph, layers: LayerRange, works: Sequence[Work], device: Device, options: CompileOptions
+    graph: LayerGraph,
+    layers: LayerRange,
+    works: Sequence[Work],
+    device: Device,
+    options: CompileOptions,
+    settings: Settings = DEFAULTS,
 ) -> BackwardPass:
     """The backward pass of a range whose forward pass is `works`."""
     found = derivative(graph)
+    sites = (Site(graph, graph.layers[index], device, options, settings) for index in range(*layers))
     gradients = [
-        backward(Site(graph, graph.layers[index], device, options), found) if index in found.trained else Gradients()
-        for index in range(*layers)
+        backward(site, found) if index in found.trained else Gradients()
+        for index, site in zip(range(*layers), sites, strict=True)
     ]
     kept = _kept_bytes(found, layers, options)
     alive = live_gradient_bytes(graph, layers, works, options, found)

@@ -11,6 +11,7 @@ from autoauto.records.hardware import Device
 from autoauto.records.layers import Layer, LayerGraph, Tensor
 from autoauto.records.profile import CompileOptions
 from autoauto.records.units import Precision
+from autoauto.targets.ipu.settings import DEFAULTS, Settings
 
 Shape = tuple[int, ...]
 
@@ -95,11 +96,19 @@ class Site:
     layer: Layer
     device: Device
     options: CompileOptions
+    settings: Settings = DEFAULTS
 
     @property
     def precision(self) -> Precision:
-        """Format of weights and activations."""
+        """Format of the operands; with fp8, that of products that `autoauto.graph.quantise` marked, else fp16."""
+        if self.options.precision is Precision.FP8 and self.layer.attribute("precision") != Precision.FP8:
+            return Precision.FP16
         return self.options.precision
+
+    @property
+    def out_precision(self) -> Precision:
+        """Format of what a layer writes: fp8 products write halves."""
+        return Precision.FP16 if self.precision is Precision.FP8 else self.precision
 
     @property
     def n_tiles(self) -> int:

@@ -5,6 +5,7 @@ import pytest
 
 from autoauto.records.units import Precision
 from autoauto.targets.ipu import products
+from autoauto.targets.ipu.planner import plan
 from autoauto.targets.ipu.split import Engine, Product
 from autoauto.targets.ipu.work import Site
 
@@ -57,6 +58,33 @@ def test_einsum_finds_rows_inputs_and_outputs(
 def test_a_kernel_of_one_tap_is_a_product_of_rows(site: MakeSite, node: Any) -> None:
     here = site(node("Conv", ["x:1x64x56x56", (256, 64, 1, 1)], (1, 256, 56, 56)), batch_size=2)
     assert products.convolution(here) == products.gemm(here, 1, 2 * 56 * 56, 64, 256)
+
+
+def test_a_stride_without_a_kernel_picks_rows(site: MakeSite, node: Any) -> None:
+    here = site(node("Conv", ["x:1x64x56x56", (128, 64, 1, 1)], (1, 128, 28, 28), strides=(2, 2)))
+    assert products.convolution(here) == products.gemm(here, 1, 28 * 28, 64, 128)
+
+
+def test_single_precision_always_regroups_what_it_reads(site: MakeSite, node: Any) -> None:
+    """It writes channels in sixteens and reads them in eights, so that no neighbour can spare it the copy."""
+    matmul = node("MatMul", ["x:1x512x768", (768, 768)], (1, 512, 768))
+    for precision, is_spared in ((Precision.FP16, True), (Precision.FP32, False)):
+        here = site(matmul, precision=precision)
+        work = products.multiply(here, products.matmul(here), here.present)
+        split = plan(products.matmul(here), here.n_tiles, here.bound_bytes)
+        regroup = 0 if is_spared else products.rearrange(here, here.present[0]).cycles
+        assert work.cycles == split.cycles + regroup
+        assert bool(work.demands) == is_spared
+
+
+def test_fp8_runs_where_a_layer_is_marked(site: MakeSite, node: Any) -> None:
+    operands, shape = ["x:1x2048x768", (768, 3072)], (1, 2048, 3072)
+    marked = site(node("MatMul", operands, shape, precision="fp8"), precision=Precision.FP8)
+    plain = site(node("MatMul", operands, shape), precision=Precision.FP8)
+    assert products.matmul(marked).precision is Precision.FP8
+    assert products.matmul(plain).precision is Precision.FP16
+    quarter, half = (products.multiply(here, products.matmul(here), here.present) for here in (marked, plain))
+    assert 0.5 < quarter.cycles / half.cycles < 0.8
 
 
 def test_few_channels_are_unrolled_with_the_kernel(site: MakeSite, node: Any) -> None:

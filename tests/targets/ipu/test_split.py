@@ -41,11 +41,20 @@ def test_no_axis_is_cut_finer_than_it_is_long(product: Product) -> None:
         assert parts.max() <= length
 
 
-def test_a_panel_holds_fewer_channels_in_single_precision_and_for_narrow_groups() -> None:
-    sizes = (1, 1, 1, 100, 40, 40)
-    panels = [product(Engine.GEMM, sizes, ONE, precision).panels for precision in Precision]
-    assert panels == [(3, 3), (3, 5)]
+def test_a_panel_holds_512_bytes_of_weights_and_less_for_narrow_groups() -> None:
+    grains = {precision: product(Engine.GEMM, (1, 1, 1, 100, 40, 40), ONE, precision).grain for precision in Precision}
+    assert grains == {Precision.FP8: (32, 16), Precision.FP16: (16, 16), Precision.FP32: (8, 16)}
+    assert product(Engine.GEMM, (1, 1, 1, 100, 40, 40), ONE, Precision.FP8).panels == (2, 3)
+    mixed = product(Engine.GEMM, (1, 1, 1, 100, 40, 40), ONE, Precision.FP16)._replace(partials=Precision.FP32)
+    assert mixed.panels == (3, 5)  # half the units rest
     assert product(Engine.VECTOR, (8, 1, 1, 100, 4, 4), ONE, Precision.FP16).panels == (1, 1)
+
+
+def test_single_precision_sums_in_single_precision() -> None:
+    half, single = (product(Engine.GEMM, (1, 1, 1, 8, 8, 8), ONE, p) for p in (Precision.FP16, Precision.FP32))
+    assert (half.sums, single.sums) == (Precision.FP16, Precision.FP32)
+    assert half._replace(partials=Precision.FP32).sums is Precision.FP32
+    assert half._replace(precision=Precision.FP8).sums is Precision.FP16
 
 
 def test_outputs_see_a_halo() -> None:

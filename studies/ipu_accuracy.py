@@ -1,0 +1,192 @@
+"""The cost model against published measurements of real IPUs: `python studies/ipu_accuracy.py [--picture FILE]`.
+
+Prints throughput of whole models, estimated | published | error, each under its source's conditions, then the error of
+every kind of kernel. The picture draws throughput by batch size: lines are the cost model, dots the publications.
+Figures and their sources: `data/measurements/throughput.json` and `kernels.json`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from math import log10
+from pathlib import Path
+from statistics import mean
+from typing import Any, NamedTuple
+
+from autoauto.flow import Flow
+from autoauto.graph import load_graph
+from autoauto.records.errors import DoesNotFit
+from autoauto.records.hardware import Cluster
+from autoauto.records.places import data_dir
+from autoauto.records.trial import Knobs
+from autoauto.records.units import Precision
+from autoauto.targets.clusters import load_cluster
+from autoauto.targets.ipu import IpuTarget, Settings, fused, kernels
+from autoauto.targets.ipu.io import overlap_io
+
+HALF = Precision.FP16
+COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000")  # told apart by everyone
+KERNELS: dict[str, Callable[..., float]] = {
+    "add": fused.add,
+    "attention_merge": fused.attention_merge,
+    "bias_gelu": fused.bias_gelu,
+    "gelu": kernels.gelu,
+    "gemm_interleaved": fused.gemm_interleaved,
+    "gemm_packed": fused.gemm_packed,
+    "layernorm": lambda rows, width: kernels.layernorm(rows, width, HALF),
+    "layernorm_add": fused.layernorm_add,
+    "matrix_units": lambda rows: float(kernels.gemm(rows, 1, 1, HALF)),
+    "moments": lambda rows, width: kernels.moments(rows, width, HALF),
+    "reduce": lambda n_outputs, n_partials: float(kernels.reduce(n_outputs, n_partials, HALF)),
+    "softmax": lambda rows, _, padded: kernels.softmax(rows, padded, HALF),
+    "whiten": lambda rows, width: kernels.whiten(rows, width, HALF),
+}
+
+
+class Point(NamedTuple):
+    """One batch size of a series; None where the model does not fit, or where nothing was published."""
+
+    batch_size: int
+    estimated: float | None
+    published: float | None
+
+    @property
+    def error(self) -> float | None:
+        """Relative error of the estimate."""
+        return self.estimated / self.published - 1 if self.estimated and self.published else None
+
+
+def flow_of(series: dict[str, Any]) -> Flow:
+    """The model on its cluster under the conditions of a series."""
+    settings = Settings(Precision(series.get("partials", "fp16")), frozenset(series.get("float_operators", ())))
+    cluster = _with_host(load_cluster(series["cluster"]), series["host"])
+    return Flow(load_graph(series["model"]), cluster, IpuTarget(settings), Precision(series["precision"]))
+
+
+def _with_host(cluster: Cluster, host: str) -> Cluster:
+    """What the host does: feeds nothing ("synthetic"), overlaps ("overlapped"), or waits its turn ("in turn")."""
+    if host == "synthetic":
+        return cluster.with_synthetic_data()
+    return overlap_io(cluster) if host == "overlapped" else cluster
+
+
+def samples_per_s(flow: Flow, knobs: Knobs) -> float | None:
+    """The cost model's throughput, stages compiled whole; None when they do not fit."""
+    try:
+        return flow.samples_per_s(knobs, flow.measure(knobs, flow.predict(knobs)))
+    except DoesNotFit:
+        return None
+
+
+def points(series: dict[str, Any]) -> Iterator[Point]:
+    """The published batch sizes of a series, compared."""
+    flow = flow_of(series)
+    for batch_size, published in zip(series["batch_sizes"], series["samples_per_s"], strict=True):
+        knobs = Knobs(series.get("n_ipu", 1), series["memory_proportion"], batch_size)
+        yield Point(batch_size, samples_per_s(flow, knobs), published)
+
+
+def line(series: dict[str, Any]) -> Iterator[Point]:
+    """Powers of two up to twice the largest published batch size, or until the model does not fit."""
+    flow, batch_size = flow_of(series), 1
+    while batch_size <= 2 * max(series["batch_sizes"]):
+        knobs = Knobs(series.get("n_ipu", 1), series["memory_proportion"], batch_size)
+        estimated = samples_per_s(flow, knobs)
+        if estimated is None:
+            return
+        yield Point(batch_size, estimated, None)
+        batch_size *= 2
+
+
+def kernel_errors(measured: dict[str, list[list[Any]]]) -> dict[str, list[float]]:
+    """Relative errors of every kind of kernel."""
+    return {
+        name: [KERNELS[name](*arguments) / cycles - 1 for *arguments, cycles in rows] for name, rows in measured.items()
+    }
+
+
+def picture(drawn: Sequence[tuple[str, Sequence[Point], Sequence[Point]]]) -> str:
+    """An SVG of (name, line, dots) by batch size, both axes logarithmic."""
+    every = [point for _, lines, dots in drawn for point in (*lines, *dots)]
+    batches = [point.batch_size for point in every]
+    speeds = [speed for point in every for speed in (point.estimated, point.published) if speed]
+    across = _axis(min(batches), max(batches), 70, 620)
+    up = _axis(min(speeds) / 1.3, max(speeds) * 1.3, 360, 20)
+    parts = [*_grid(across, up, max(batches), speeds)]
+    for place, (name, lines, dots) in enumerate(drawn):
+        colour = COLOURS[place % len(COLOURS)]
+        path = " ".join(f"{across(p.batch_size):.1f},{up(p.estimated):.1f}" for p in lines if p.estimated)
+        parts.append(f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="2"/>')
+        parts += [
+            f'<circle cx="{across(p.batch_size):.1f}" cy="{up(p.published):.1f}" r="4" fill="{colour}"/>'
+            for p in dots
+            if p.published
+        ]
+        parts.append(f'<text x="640" y="{40 + 20 * place}" fill="{colour}">{name}</text>')
+    head = '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 800 410" font-family="sans-serif" font-size="12">'
+    return "\n".join((head, '<rect width="800" height="410" fill="white"/>', *parts, "</svg>\n"))
+
+
+def _axis(low: float, high: float, start: float, stop: float) -> Callable[[float], float]:
+    """Where a value lies on a logarithmic axis."""
+    span = log10(high / low) or 1.0
+    return lambda value: start + (stop - start) * log10(value / low) / span
+
+
+def _grid(
+    across: Callable[[float], float], up: Callable[[float], float], most: int, speeds: Sequence[float]
+) -> Iterator[str]:
+    for batch_size in (2**n for n in range(most.bit_length())):
+        x = across(batch_size)
+        yield f'<line x1="{x:.1f}" y1="20" x2="{x:.1f}" y2="360" stroke="#ddd"/>'
+        yield f'<text x="{x:.1f}" y="378" text-anchor="middle">{batch_size}</text>'
+    for speed in (step * 10**power for power in range(6) for step in (1, 2, 5)):
+        if min(speeds) <= speed <= max(speeds):
+            y = up(speed)
+            yield f'<line x1="70" y1="{y:.1f}" x2="620" y2="{y:.1f}" stroke="#ddd"/>'
+            yield f'<text x="62" y="{y + 4:.1f}" text-anchor="end">{speed:,}</text>'
+    yield '<text x="345" y="398" text-anchor="middle">batch size</text>'
+    yield '<text x="70" y="14">samples/s; line: cost model, dot: published</text>'
+
+
+def print_models(found: Sequence[tuple[str, Sequence[Point]]]) -> None:
+    """Print one line a published batch size."""
+    print(f"{'series':20}{'batch':>6}{'estimated':>11}{'published':>11}{'error':>9}")
+    for name, compared in found:
+        for point in compared:
+            told = "no fit" if point.estimated is None else f"{point.estimated:,.0f}"
+            error = "" if point.error is None else f"{100 * point.error:+.1f} %"
+            print(f"{name:20}{point.batch_size:6}{told:>11}{point.published:11,.0f}{error:>9}")
+    errors = [abs(point.error) for _, compared in found for point in compared if point.error is not None]
+    print(f"mean error {100 * mean(errors):.1f} %")
+
+
+def print_kernels(errors: dict[str, list[float]]) -> None:
+    """Print one line a kind of kernel."""
+    print(f"\n{'kernel':20}{'rows':>6}{'mean error':>12}{'largest':>9}")
+    for name, some in errors.items():
+        sizes = [abs(error) for error in some]
+        print(f"{name:20}{len(some):6}{100 * mean(sizes):10.1f} %{100 * max(sizes):7.1f} %")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Print both tables, and draw the picture when asked to."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--picture", type=Path, metavar="FILE", help="also draw throughput by batch size, as SVG")
+    args = parser.parse_args(argv)
+    folder = data_dir() / "measurements"
+    every = json.loads((folder / "throughput.json").read_text(encoding="utf-8"))["series"]
+    found = [(series["name"], list(points(series))) for series in every]
+    print_models(found)
+    print_kernels(kernel_errors(json.loads((folder / "kernels.json").read_text(encoding="utf-8"))["kernels"]))
+    if args.picture:
+        drawn = [(name, list(line(series)), dots) for series, (name, dots) in zip(every, found, strict=True)]
+        args.picture.write_text(picture(drawn), encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
