@@ -137,10 +137,8 @@ class Flow:
         """Throughput of `plan`: of whole steps of training, without the update of the weights; steady for inference."""
         clock_hz = self.cluster.devices[0].clock_hz
         if knobs.training:
-            host_cycles = knobs.n_micro_batches * plan.host_cycles
-            return samples_per_s(
-                knobs.n_samples, max(self.timeline(knobs, plan).makespan_cycles, host_cycles), clock_hz
-            )
+            cycles = max(self.timeline(knobs, plan).makespan_cycles, knobs.n_micro_batches * plan.host_cycles)
+            return samples_per_s(knobs.n_samples, cycles, clock_hz)
         return plan.samples_per_s(knobs.batch_size, clock_hz)
 
     def fingerprint(self) -> Mapping[str, str]:

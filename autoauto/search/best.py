@@ -66,8 +66,8 @@ def best_of(trials: Mapping[Knobs, FrozenTrial], direction: StudyDirection) -> B
         samples_per_s=attributes["samples_per_s"],
         estimated_samples_per_s=attributes.get("estimated_samples_per_s", 0.0),
         makespan_cycles=attributes.get("makespan_cycles"),
-        measured=plan_of(attributes["stages"]),
-        estimate=None if estimated is None else plan_of(estimated),
+        measured=plan_of(attributes, attributes["stages"]),
+        estimate=None if estimated is None else plan_of(attributes, estimated),
     )
 
 

@@ -99,10 +99,11 @@ def was_measured(trial: FrozenTrial) -> bool:
     return "partition" in trial.user_attrs
 
 
-def plan_of(stages: Sequence[Mapping[str, Any]]) -> Plan:
-    """The plan that a trial's `stages` or `estimated_stages` describe."""
+def plan_of(attributes: Mapping[str, Any], stages: Sequence[Mapping[str, Any]]) -> Plan:
+    """The plan that a trial's attributes, and of them `stages` or `estimated_stages`, describe."""
     rows = [{name: stage[name] for name in _STAGE_FIELDS} for stage in stages]
-    return Plan(tuple(Stage(**{**row, "layers": LayerRange(*row["layers"])}) for row in rows))
+    found = tuple(Stage(**{**row, "layers": LayerRange(*row["layers"])}) for row in rows)
+    return Plan(found, attributes.get("overlap", False), attributes.get("host_cycles", 0))
 
 
 def _knobs(params: Mapping[str, Any]) -> Knobs:
@@ -130,7 +131,13 @@ def _attributes(outcome: Outcome) -> dict[str, Any]:
     if estimate is not None:
         attributes["estimated_stages"] = _describe(estimate)
     plan = measured or estimate
-    return attributes if plan is None else {**attributes, "partition": list(plan.partition)}
+    return attributes if plan is None else attributes | _describe_all_stages(plan)
+
+
+def _describe_all_stages(plan: Plan) -> dict[str, Any]:
+    """What is not told stage by stage; `overlap` and `host_cycles` only where they matter."""
+    told = {"overlap": plan.overlap, "host_cycles": plan.host_cycles}
+    return {"partition": list(plan.partition)} | {name: value for name, value in told.items() if value}
 
 
 def _describe(plan: Plan) -> list[dict[str, Any]]:

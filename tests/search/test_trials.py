@@ -75,7 +75,7 @@ def test_a_measured_trial_is_complete(told: dict[Knobs, FrozenTrial], plan: Call
         "limit_bytes": 1000,
     }
     assert estimated[0]["forward_cycles"] == 16_200
-    assert plan_of(stages) == plan(FITS)
+    assert plan_of({}, stages) == plan(FITS)
 
 
 def test_out_of_memory_is_pruned_with_the_excess_as_its_constraint(told: dict[Knobs, FrozenTrial]) -> None:
