@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import optuna
@@ -13,6 +14,7 @@ from optuna.trial import FrozenTrial, TrialState
 
 from autoauto.records.errors import BadInput
 from autoauto.records.plan import Plan
+from autoauto.records.schedule import Order
 from autoauto.records.trial import Knobs, Objective, SearchSpace
 from autoauto.search.study import open_study
 from autoauto.search.trials import ask, finished_trials, plan_of, tell_failure, tell_outcome
@@ -76,6 +78,18 @@ def test_a_measured_trial_is_complete(told: dict[Knobs, FrozenTrial], plan: Call
     }
     assert estimated[0]["forward_cycles"] == 16_200
     assert plan_of({}, stages) == plan(FITS)
+
+
+def test_a_plan_is_read_back_whole(study: optuna.Study, fake: Fake) -> None:
+    knobs = Knobs(2, 0.6, 32, Order.ZB1P, True, 8)
+    outcome = fake(knobs)
+    assert outcome.measured is not None
+    overlapped = replace(outcome.measured, overlap=True, host_cycles=70_000)
+    space = SearchSpace((2,), (0.6,), (32,), (Order.ZB1P,), (True,), (8,))
+    trial = tell_outcome(study, ask(study, space, knobs), replace(outcome, measured=overlapped), Objective.THROUGHPUT)
+    assert plan_of(trial.user_attrs, trial.user_attrs["stages"]) == overlapped
+    assert finished_trials(study) == {knobs: trial}
+    assert finished_trials(study, SearchSpace((2,), (0.6,), (32,))) == {}
 
 
 def test_out_of_memory_is_pruned_with_the_excess_as_its_constraint(told: dict[Knobs, FrozenTrial]) -> None:
