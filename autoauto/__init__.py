@@ -1,4 +1,4 @@
-"""autoauto: model -> graph -> profile -> estimate -> plan -> measure -> search -> report.
+"""autoauto: model -> graph -> profile -> estimate -> plan -> schedule -> measure -> search -> report.
 
 >>> import autoauto
 >>> flow = autoauto.Flow(autoauto.load_graph("resnet50"), autoauto.load_cluster("c600"), autoauto.IpuTarget())
@@ -14,14 +14,17 @@ _HOMES = {
     "Flow": "autoauto.flow",
     "IpuTarget": "autoauto.targets.ipu",
     "Knobs": "autoauto.records.trial",
+    "Order": "autoauto.records.schedule",
     "Outcome": "autoauto.records.trial",
     "Plan": "autoauto.records.plan",
     "Precision": "autoauto.records.units",
     "SearchSpace": "autoauto.records.trial",
     "load_cluster": "autoauto.targets.clusters",
     "load_graph": "autoauto.graph",
+    "make_schedule": "autoauto.schedule",
     "optimal": "autoauto.plan",
     "run_search": "autoauto.search",
+    "simulate": "autoauto.schedule",
 }
 __all__ = list(_HOMES)
 

@@ -25,6 +25,19 @@ from autoauto.records.schedule import BACKWARD, FORWARD, WEIGHT, StageTimes
 NEVER = 1 << 62
 
 
+class Rule(NamedTuple):
+    """How a device chooses.
+
+    Attributes:
+        window: by how many ticks the wish of an action may be later than the device's earliest.
+        fair: whether it may wait for an earlier wish only as long as it keeps the slack of the device with the least.
+            Slack is the time in which a device could idle, were all to stop together.
+    """
+
+    window: float = NEVER
+    fair: bool = False
+
+
 class Sketch(NamedTuple):
     """What the scheduler found.
 
@@ -145,9 +158,9 @@ class Direction:
             self.sources[to] = job
         self.n_links = len(wires)
 
-    def schedule(self, wishes: list[list[float]], window: float, cutoff: int = NEVER) -> Sketch | None:
+    def schedule(self, wishes: list[list[float]], rule: Rule, cutoff: int = NEVER) -> Sketch | None:
         """Schedule every action once; None as soon as a device cannot finish by `cutoff`."""
-        run = _Run(self, wishes, window, cutoff)
+        run = _Run(self, wishes, rule, cutoff)
         sketch = run.run()
         self.n_scheduled += sum(run.done)
         return sketch
@@ -156,9 +169,9 @@ class Direction:
 class _Run:
     """One run of the scheduler."""
 
-    def __init__(self, direction: Direction, wishes: list[list[float]], window: float, cutoff: int) -> None:
+    def __init__(self, direction: Direction, wishes: list[list[float]], rule: Rule, cutoff: int) -> None:
         pipeline, n_jobs = direction.pipeline, len(direction.device)
-        self.of, self.wishes, self.window = direction, wishes, window
+        self.of, self.wishes, self.window, self.fair = direction, wishes, rule.window, rule.fair
         self.n, self.limit, self.ticks = pipeline.n_micro_batches, pipeline.limit, pipeline.ticks
         self.done = [0] * n_jobs
         self.starts: list[list[int]] = [[] for _ in range(n_jobs)]
@@ -192,9 +205,13 @@ class _Run:
 
     def choose(self, device: int, first_stop: int) -> tuple[int, int]:
         """(job, start) of the earliest wish among the actions that can start before `first_stop`."""
-        ticks = self.ticks
-        startable = [c for c in self.choices[device] if c[2] < first_stop or c[2] + ticks[c[1]] == first_stop]
-        return min(startable)[1:]
+        choices = self.choices[device]
+        earliest = min([choice[2] for choice in choices])
+        before = first_stop
+        if self.fair:
+            before = min(before, earliest + 1 + self.slack[device] - min(self.slack))
+        before = max(before, earliest + 1)  # what takes no time stops when it starts
+        return min([choice for choice in choices if choice[2] < before])[1:]
 
     def compete(self, device: int, window: float) -> None:
         """Find which actions compete for a device, and when the first of them could stop."""

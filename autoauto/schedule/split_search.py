@@ -17,19 +17,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from itertools import product
+from itertools import chain, product
 from random import Random
 from typing import NamedTuple
 
 from autoauto.records.schedule import BACKWARD, WEIGHT
-from autoauto.schedule.split_order import NEVER, Direction, Pipeline, Sketch
+from autoauto.schedule.split_order import NEVER, Direction, Pipeline, Rule, Sketch
 from autoauto.schedule.zb_bounds import lower_bound
 
 EFFORT = 250_000
 """Actions scheduled before the best order so far is the answer."""
 
-import os
-FB=float(os.environ.get('FB','.3'));TH=float(os.environ.get('TH','0'));PR=float(os.environ.get('PR','1'));EXPLORING = float(os.environ.get('EX','0.4'))
+EXPLORING = 0.4
 """The part of the effort that tries itineraries; the rest improves the best."""
 
 WINDOWS = (NEVER, 8, 4, 6, 2, 1)
@@ -124,7 +123,7 @@ class _Search:
         self.period = max(pipeline.work)
         self.unit = self.period / len(self.forwards.jobs[0])
         self.effort = effort
-        self.random = Random(pipeline.n_devices)
+        self.random = Random(0)
         self.best: Sketch | None = None
         self.itinerary = ONE_STAGE_A_DEVICE[0]
 
@@ -135,9 +134,9 @@ class _Search:
 
     def explore(self) -> None:
         """Try itineraries."""
-        for itinerary in itineraries(self.pipeline):
+        for itinerary, fair in product(itineraries(self.pipeline), (True, False)):
             before = self.best
-            self.squeeze(self.wishes(itinerary), itinerary.window * self.unit)
+            self.squeeze(self.wishes(itinerary), Rule(itinerary.window * self.unit, fair))
             if self.best is not before:
                 self.itinerary = itinerary
             if self.spent > EXPLORING or self.is_done():
@@ -145,31 +144,30 @@ class _Search:
 
     def stretch(self, short: Sketch, itinerary: Itinerary) -> None:
         """Repeat the steady state of an order of fewer micro-batches, until no more than periods are added."""
-        self.squeeze(self.wishes(itinerary), itinerary.window * self.unit)
         n = self.pipeline.n_micro_batches
-        goal = short.makespan + (n - len(short.starts[0])) * self.period
-        for wishes, window in product(stretched(short.starts, n), (4, 2, 8)):
-            assert self.best is not None
-            if self.best.makespan <= goal or self.spent > EXPLORING:
+        goal = max(self.bound, short.makespan + (n - len(short.starts[0])) * self.period)
+        starts = product([self.wishes(itinerary)], (itinerary.window,), (True, False))
+        for wishes, window, fair in chain(starts, product(stretched(short.starts, n), (4, 2, 8), (True, False))):
+            self.squeeze(wishes, Rule(window * self.unit, fair))
+            if (self.best is not None and self.best.makespan <= goal) or self.spent > EXPLORING:
                 break
-            self.squeeze(wishes, window * self.unit)
 
     def is_done(self) -> bool:
         """Whether the best cannot be better."""
         return self.best is not None and self.best.makespan <= self.bound
 
-    def schedule(self, wishes: Wishes, window: float, cutoff: int = NEVER) -> Sketch | None:
+    def schedule(self, wishes: Wishes, rule: Rule, cutoff: int = NEVER) -> Sketch | None:
         """Schedule, and keep the result if it is the best."""
-        sketch = self.forwards.schedule(wishes, window, cutoff)
+        sketch = self.forwards.schedule(wishes, rule, cutoff)
         if sketch is not None and (self.best is None or sketch.makespan < self.best.makespan):
             self.best = sketch
         return sketch
 
-    def there_and_back(self, sketch: Sketch, window: float) -> Sketch:
+    def there_and_back(self, sketch: Sketch, rule: Rule) -> Sketch:
         """Schedule backwards in time, then forwards again."""
-        back = self.backwards.schedule(self.mirrored(sketch), window)
+        back = self.backwards.schedule(self.mirrored(sketch), rule)
         assert back is not None
-        again = self.schedule(self.mirrored(back), window)
+        again = self.schedule(self.mirrored(back), rule)
         assert again is not None
         return again
 
@@ -178,13 +176,13 @@ class _Search:
         rows = zip(sketch.starts, self.pipeline.ticks, strict=True)
         return [[sketch.makespan - ticks - start for start in reversed(starts)] for starts, ticks in rows]
 
-    def squeeze(self, wishes: Wishes, window: float) -> None:
+    def squeeze(self, wishes: Wishes, rule: Rule) -> None:
         """Schedule, then there and back for as long as that helps."""
-        sketch = self.schedule(wishes, window, NEVER if self.best is None else self.best.makespan * 11 // 10)
+        sketch = self.schedule(wishes, rule, NEVER if self.best is None else self.best.makespan * 11 // 10)
         for _ in range(4):
-            if sketch is None or self.is_done():
+            if sketch is None or self.is_done() or self.spent > 1:
                 break
-            again = self.there_and_back(sketch, window)
+            again = self.there_and_back(sketch, rule)
             sketch = again if again.makespan < sketch.makespan else None
 
     def improve(self) -> Sketch:
@@ -193,13 +191,14 @@ class _Search:
         assert current is not None
         blocks = critical_blocks(self.forwards, current, self.random)
         while self.spent < 1 and not self.is_done() and blocks:
-            window = self.random.choice(WINDOWS) * self.unit
-            worst = max(current.makespan, self.best.makespan + int(TH * self.unit * self.random.random())) if self.random.random() < PR else current.makespan
-            sketch = self.schedule(self.nudged(current, blocks), window, worst)
+            rule = Rule(self.random.choice(WINDOWS) * self.unit, self.random.random() < 0.25)
+            uphill = self.random.random() * self.unit if self.random.random() < 0.05 else 0
+            worst = max(current.makespan, int(self.best.makespan + uphill))
+            sketch = self.schedule(self.nudged(current, blocks), rule, worst)
             if sketch is None:
                 continue
-            if self.random.random() < FB:
-                again = self.there_and_back(sketch, window)
+            if self.random.random() < 0.3:
+                again = self.there_and_back(sketch, rule)
                 sketch = min(again, sketch, key=lambda one: one.makespan)
             current = sketch
             blocks = critical_blocks(self.forwards, current, self.random)

@@ -1,23 +1,70 @@
-"""What no order can beat, so that a search knows when to stop."""
+"""What no order can beat, so that a search knows when to stop and a reader how good an order is."""
 
 from __future__ import annotations
 
-from itertools import accumulate
+from itertools import pairwise
 
+from autoauto.records.schedule import BACKWARD, FORWARD, WEIGHT
 from autoauto.schedule.split_order import Pipeline
 
 
 def lower_bound(pipeline: Pipeline) -> int:
-    """Ticks that every order takes at least.
+    """Ticks that every order takes at least; the larger of two bounds.
 
-    A device starts when the first micro-batch can have reached it, and computes all its work.
+    *A device* computes all its work. It idles until the first micro-batch comes; then until the first gradient comes,
+    but for the forwards that its memory admits; and after its last forward until the end, but for the backwards and
+    weight gradients of what its memory holds. With equal stages and a limit of one activation a device this is
+    `m (F + B + W) + (p - 1) (F + B - W)`, the bubble of ZB1P (zero bubble paper, arXiv 2401.10241), plus four messages
+    for each link.
+
+    *A stage* computes all its forwards and input gradients before the last gradient leaves it.
     """
-    return max(reach + pipeline.n_micro_batches * work for reach, work in zip(_reach(pipeline), pipeline.work, strict=True))
+    heads, tails = _heads(pipeline), _tails(pipeline)
+    n, ticks, m = pipeline.n_stages, pipeline.ticks, pipeline.n_micro_batches
+    by_stage = [heads[s] + m * (ticks[s] + ticks[BACKWARD * n + s]) + tails[BACKWARD * n + s] for s in range(n)]
+    by_device = [_device_bound(pipeline, heads, tails, device) for device in range(pipeline.n_devices)]
+    return max(*by_stage, *by_device)
 
 
-def _reach(pipeline: Pipeline) -> list[int]:
-    """For every device when its first action can start at the earliest."""
+def _device_bound(pipeline: Pipeline, heads: list[int], tails: list[int], device: int) -> int:
+    n, ticks, limit = pipeline.n_stages, pipeline.ticks, pipeline.limit
+    stages = [s for s in range(n) if pipeline.devices[s] == device]
+    first, last = stages[0], stages[-1]
+    forwards = limit * max(ticks[s] for s in stages)
+    backwards = limit * max(ticks[BACKWARD * n + s] + ticks[WEIGHT * n + s] for s in stages)
+    before_gradients = max(0, heads[BACKWARD * n + last] - heads[first] - forwards)
+    after_forwards = max(0, tails[last] - backwards)
+    if limit < pipeline.n_micro_batches * len(stages):  # the last forward comes after the first gradient
+        idle = before_gradients + after_forwards
+    else:
+        idle = max(before_gradients, after_forwards)
+    return heads[first] + pipeline.n_micro_batches * pipeline.work[device] + idle
+
+
+def _path(pipeline: Pipeline) -> list[tuple[int, int]]:
+    """(job, ticks of the message to it) along which a micro-batch and then its gradient travel."""
     n = pipeline.n_stages
-    steps = [pipeline.ticks[s] + pipeline.link(s, s + 1) for s in range(n - 1)]
-    arrivals = list(accumulate(steps, initial=pipeline.forward_links[0]))
-    return [min(a for a, d in zip(arrivals, pipeline.devices, strict=True) if d == device) for device in range(pipeline.n_devices)]
+    stages = [*range(n), *reversed(range(n))]
+    links = [pipeline.forward_links[0], *(pipeline.link(a, b) if a != b else 0 for a, b in pairwise(stages))]
+    kinds = [FORWARD] * n + [BACKWARD] * n
+    return [(kind * n + stage, link) for kind, stage, link in zip(kinds, stages, links, strict=True)]
+
+
+def _heads(pipeline: Pipeline) -> list[int]:
+    """For every F and B job when its first action can start."""
+    heads, now = [0] * (2 * pipeline.n_stages), 0
+    for job, link in _path(pipeline):
+        heads[job] = now + link
+        now = heads[job] + pipeline.ticks[job]
+    return heads
+
+
+def _tails(pipeline: Pipeline) -> list[int]:
+    """For every F and B job what must still pass between the stop of an action and the end."""
+    n, ticks = pipeline.n_stages, pipeline.ticks
+    tails, after = [0] * (2 * n), 0
+    for job, link in reversed(_path(pipeline)):
+        weight = ticks[WEIGHT * n + job % n] if job >= BACKWARD * n else 0
+        tails[job] = max(after, weight)
+        after = link + ticks[job] + tails[job]
+    return tails
