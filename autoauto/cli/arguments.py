@@ -215,7 +215,7 @@ def training_values(args: argparse.Namespace) -> tuple[tuple[Order, ...], tuple[
             args.n_micro_batches or (DEFAULT_MICRO_BATCHES,),
         )
     if given:
-        raise BadInput(f"{', '.join(given)} are for training, got --mode inference; try --mode training")
+        raise BadInput(f"only training has {', '.join(given)}, got --mode inference; try --mode training")
     return (Order.INFERENCE,), (False,), (1,)
 
 
@@ -224,6 +224,7 @@ def describe(flow: Flow, knobs: Knobs, plan: Plan) -> dict[str, Any]:
     return {
         **describe_flow(flow, knobs),
         "samples_per_s": flow.samples_per_s(knobs, plan),
+        "makespan_cycles": flow.timeline(knobs, plan).makespan_cycles if knobs.training else None,
         **describe_plan(plan),
     }
 

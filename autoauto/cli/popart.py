@@ -3,46 +3,64 @@
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from autoauto.cli.arguments import print_json
 from autoauto.records.errors import BadInput
 from autoauto.records.schedule import Order
 
 if TYPE_CHECKING:
-    from autoauto.records.pipeline import PipelineGraph
+    from autoauto.records.pipeline import Pipeline
+
+DEFAULT_STAGES = 4
+POPLAR = (Order.GROUPED, Order.POPLAR_INTERLEAVED, Order.SEQUENTIAL)
+SIMULATED = ("stages", "html", "trace", "bubble_checks", "chunks", "max_in_flight", "stage_to_device")
 
 
-def show_popart(args: argparse.Namespace) -> int:
-    """Print the program or a view of the pipeline, by default the program; JSON has all three and what it holds.
+def show_pipeline(args: argparse.Namespace) -> int:
+    """Print the pipeline of layers in a file: what of it was asked, by default its program.
 
     Raises:
-        BadInput: another order, or a pipeline that PopART refuses.
+        BadInput: options that need a simulation, or a pipeline that PopART refuses.
     """
+    given = [name for name in SIMULATED if getattr(args, name)]
+    if given:
+        raise BadInput(f"a pipeline of layers is transformed, not simulated; leave out {', '.join(given)}")
+    if args.json:
+        print_json(describe_popart(args))
+    else:
+        args.program = args.program or not args.view
+        print_popart(args)
+    return 0
+
+
+def describe_popart(args: argparse.Namespace) -> dict[str, Any]:
+    """The pipeline as plain values."""
     from autoauto.report.pipeline_program import program_text
     from autoauto.report.pipeline_views import devices_view, stages_view
-    from autoauto.schedule.transform import transform
 
-    if args.order != Order.POPART:
-        raise BadInput(f"--program and --view need --order popart, got {args.order}")
-    training = args.mode == "training"
-    pipeline = transform(_graph(args), args.micro_batches, training=training, recompute=args.recompute)
-    texts = {"program": program_text, "stages": stages_view, "devices": devices_view}
-    if args.json:
-        print_json(
-            {
-                "stage_devices": pipeline.devices,
-                "n_pipeline_cycles": pipeline.program.n_cycles,
-                "stash_entries": list(pipeline.stash_entries.values()),
-                "n_copies": len(pipeline.copies),
-                **{name: text(pipeline).splitlines() for name, text in texts.items()},
-            }
-        )
-    else:
-        asked = ["program"] if args.program or not args.view else []
-        asked += [args.view] if args.view else []
-        print("\n\n".join(texts[name](pipeline) for name in asked))
-    return 0
+    pipeline = _pipeline(args)
+    return {
+        "stage_devices": pipeline.devices,
+        "n_pipeline_cycles": pipeline.program.n_cycles,
+        "stash_entries": list(pipeline.stash_entries.values()),
+        "n_copies": len(pipeline.copies),
+        "program": program_text(pipeline).splitlines(),
+        "stages_view": stages_view(pipeline).splitlines(),
+        "devices_view": devices_view(pipeline).splitlines(),
+    }
+
+
+def print_popart(args: argparse.Namespace) -> None:
+    """Print the program, a view, or both."""
+    from autoauto.report.pipeline_program import program_text
+    from autoauto.report.pipeline_views import devices_view, stages_view
+
+    pipeline = _pipeline(args)
+    texts = [program_text(pipeline)] if args.program else []
+    if args.view:
+        texts.append(stages_view(pipeline) if args.view == "stages" else devices_view(pipeline))
+    print("\n\n".join(texts))
 
 
 def poplar_mapping(args: argparse.Namespace) -> tuple[int, ...]:
@@ -51,17 +69,27 @@ def poplar_mapping(args: argparse.Namespace) -> tuple[int, ...]:
     Raises:
         BadInput: another order, or a pipeline that Poplar's plugin refuses.
     """
+    from autoauto.profile.store import read_json
+    from autoauto.schedule.pipeline_input import read_pipeline
     from autoauto.schedule.poplar_rules import check_accumulation, poplar_devices
 
-    poplar = (Order.GROUPED, Order.POPLAR_INTERLEAVED, Order.SEQUENTIAL)
-    if args.order not in poplar:
-        raise BadInput(f"--pipeline is for popart, {', '.join(poplar)}, got {args.order}")
+    if args.order not in POPLAR:
+        raise BadInput(f"--pipeline is for popart, {', '.join(POPLAR)}, got {args.order}")
     check_accumulation(args.micro_batches)
-    return poplar_devices(_graph(args), training=args.mode == "training")
+    return poplar_devices(read_pipeline(read_json(args.pipeline)), training=args.mode == "training")
 
 
-def _graph(args: argparse.Namespace) -> PipelineGraph:
+def _pipeline(args: argparse.Namespace) -> Pipeline:
+    """The layers of a file, or one on each device, as PopART pipelines them.
+
+    Raises:
+        BadInput: another order, or a pipeline that PopART refuses.
+    """
     from autoauto.profile.store import read_json
     from autoauto.schedule.pipeline_input import read_pipeline, simple_pipeline
+    from autoauto.schedule.transform import transform
 
-    return read_pipeline(read_json(args.pipeline)) if args.pipeline else simple_pipeline(args.stages)
+    if args.order != Order.POPART:
+        raise BadInput(f"--program and --view need --order popart, got {args.order}")
+    graph = read_pipeline(read_json(args.pipeline)) if args.pipeline else simple_pipeline(args.stages or DEFAULT_STAGES)
+    return transform(graph, args.micro_batches, training=args.mode == "training", recompute=args.recompute)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import re
 from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from autoauto.cli.arguments import add_json, integers, positive, print_json
-from autoauto.cli.popart import poplar_mapping, show_popart
+from autoauto.cli.popart import DEFAULT_STAGES, describe_popart, poplar_mapping, print_popart, show_pipeline
 from autoauto.records.errors import BadInput
 from autoauto.records.schedule import SPLIT_ORDERS, Order, Transfers
 
@@ -20,19 +21,26 @@ EXAMPLE = "schedule --order 1f1b --stages 4 --micro-batches 8 --forward-cycles 1
 
 Cycles = tuple[Fraction, ...]
 
+MOST_FORWARDS = 20_000_000  # a machine of 24 GiB simulates so many, and as many backwards
+
 LOCKSTEP = (Order.POPART, Order.GROUPED, Order.POPLAR_INTERLEAVED, Order.SEQUENTIAL)
 """Orders whose devices wait for each other after every pipeline cycle."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Take an order, its size, what actions take, and what to show."""
-    parser.add_argument("--order", choices=[str(o) for o in Order], default=str(Order.ONE_F_ONE_B), help="which order")
-    parser.add_argument("--stages", type=positive, default=4, metavar="P", help="devices; default %(default)s")
+    parser.add_argument(
+        "--order", choices=[str(o) for o in Order], default=str(Order.ONE_F_ONE_B), help="default %(default)s"
+    )
+    parser.add_argument("--stages", type=positive, metavar="P", help=f"devices; default {DEFAULT_STAGES}")
     parser.add_argument(
         "--micro-batches", type=positive, default=8, metavar="M", help="micro-batches of a step; default %(default)s"
     )
     parser.add_argument(
-        "--mode", choices=["training", "inference"], default="training", help="for popart; default %(default)s"
+        "--mode",
+        choices=["training", "inference"],
+        default="training",
+        help="whether popart and Poplar's orders have a backward pass; default %(default)s",
     )
     _add_costs(parser)
     parser.add_argument("--chunks", type=positive, metavar="V", help="chunks a device, for interleaved; default 2")
@@ -57,22 +65,28 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _add_costs(parser: argparse.ArgumentParser) -> None:
     costs = {
-        "forward": ("1", "a device's forward of one micro-batch"),
+        "forward": ("1", "a device's forward of one micro-batch, all its chunks together"),
         "backward": ("2", "its backward; the input gradient alone where --weight-cycles is given"),
-        "weight": (None, "its weight gradient; default: half of the backward where an order splits it"),
-        "comm": ("0", "a message to the next device or back"),
+        "weight": (None, "its weight gradient"),
+        "comm": ("0", "a message to the next device or back, the last entry from the last device to the first"),
     }
     for name, (default, what) in costs.items():
+        told = default or "half of the backward where an order splits it"
         parser.add_argument(
-            f"--{name}-cycles", type=decimals, default=default, metavar="A[,B...]", help=f"{what}; one, or one a device"
+            f"--{name}-cycles",
+            type=decimals,
+            default=default,
+            metavar="A[,B...]",
+            help=f"{what}; one number, or one a device; default {told}",
         )
     parser.add_argument(
-        "--recompute", action="store_true", help="keep stage inputs only: a backward runs forward again"
+        "--recompute", action="store_true", help="keep stage inputs only: every backward runs its forward again first"
     )
     parser.add_argument(
         "--transfers",
         choices=[str(t) for t in Transfers],
-        help="whether devices compute meanwhile; default: barrier for popart and Poplar's orders, overlap for others",
+        help="devices transfer while they compute, or all at once when all have computed; "
+        "default: barrier for popart and Poplar's orders, overlap for others",
     )
 
 
@@ -81,8 +95,8 @@ def run(args: argparse.Namespace) -> int:
     from autoauto.schedule.simulate import simulate
 
     order = Order(args.order)
-    if args.program or args.view or (args.pipeline and order is Order.POPART):
-        return show_popart(args)
+    if args.pipeline and order is Order.POPART:
+        return show_pipeline(args)
     schedule, times = _schedule(args, order)
     if args.bubble_checks and args.transfers == Transfers.BARRIER:
         raise BadInput(
@@ -92,7 +106,9 @@ def run(args: argparse.Namespace) -> int:
     timeline = simulate(schedule, times, Transfers(args.transfers or default))
     _write(args, timeline)
     if args.json:
-        print_json(describe(timeline))
+        print_json(describe(timeline) | (describe_popart(args) if args.program or args.view else {}))
+    elif args.program or args.view:
+        print_popart(args)
     else:
         _show(timeline)
     return 0
@@ -139,13 +155,11 @@ def decimals(text: str) -> Cycles:
     >>> decimals("0.1,2")
     (Fraction(1, 10), Fraction(2, 1))
     """
-    try:
-        values = tuple(Fraction(item) for item in text.split(",") if "/" not in item)
-    except ValueError:
-        values = ()
-    if len(values) != text.count(",") + 1 or min(values) < 0:
+    items = text.split(",")
+    values = tuple(Fraction(item) for item in items if re.fullmatch(r"\d{0,15}(\d\.?|\.\d)\d{0,9}(e[+-]?\d)?", item))
+    if len(values) != len(items):
         raise argparse.ArgumentTypeError(
-            f"cycles are numbers from 0, written 1 or 0.5,2,1 (one a device), got {text!r}"
+            f"cycles are numbers from 0 to 10**15, written 1 or 0.5,2,1e3 (one a device), got {text!r}"
         )
     return values
 
@@ -158,16 +172,21 @@ def _schedule(args: argparse.Namespace, order: Order) -> tuple[Schedule, StageTi
     """
     from autoauto.schedule.bubble_checks import with_bubble_checks
     from autoauto.schedule.orders import make_schedule, stage_devices_of
+    from autoauto.schedule.poplar import require_mapping
     from autoauto.schedule.times import stage_times
 
     training = args.mode == "training"
     n_chunks = args.chunks or (2 if order is Order.INTERLEAVED else 1)
     mapping = poplar_mapping(args) if args.pipeline else args.stage_to_device
     if mapping:
+        require_mapping(order, mapping, training)
         n_stages = len(mapping) // 2 if training else len(mapping)
+        if args.stages not in (None, n_stages):
+            raise BadInput(f"--stages {args.stages} and devices for {n_stages} stages contradict each other; give one")
         devices = mapping[:n_stages]
     else:
-        n_stages = args.stages
+        n_stages = args.stages or DEFAULT_STAGES
+        _check_size(n_stages * n_chunks, args.micro_batches)
         devices = stage_devices_of(order, n_stages, n_chunks)
     costs = _costs(args, order, max(devices) + 1)
     times = stage_times(devices, *costs, split_backward=order in SPLIT_ORDERS)
@@ -182,6 +201,12 @@ def _schedule(args: argparse.Namespace, order: Order) -> tuple[Schedule, StageTi
         max_in_flight=args.max_in_flight,
     )
     return with_bubble_checks(schedule, times) if args.bubble_checks else (schedule, times)
+
+
+def _check_size(n_stages: int, n_micro_batches: int) -> None:
+    if n_stages * n_micro_batches > MOST_FORWARDS:
+        product = f"{n_stages * n_micro_batches:,}"
+        raise BadInput(f"stages x chunks x micro-batches must be at most {MOST_FORWARDS:,}, got {product}; try fewer")
 
 
 def _costs(args: argparse.Namespace, order: Order, n_devices: int) -> tuple[Cycles, Cycles, Cycles, Cycles]:

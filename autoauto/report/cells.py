@@ -11,8 +11,19 @@ from autoauto.report.style import MEASURED, format_value, plain_table
 
 
 def cells_table(cells: Sequence[Cell]) -> Table:
-    """One row a cell of a search for training: the largest batch size that fits, and the best throughput."""
-    columns = ["n_ipu", "memory\nproportion", "schedule", "recompute", "micro-\nbatches", "largest\nbatch", "samples/s"]
+    """One row a cell of a search for training: the largest batch size that fits, and the best throughput of any.
+
+    The caption says which schedule fits what the others cannot.
+    """
+    columns = [
+        "n_ipu",
+        "memory\nproportion",
+        "schedule",
+        "recompute",
+        "micro-\nbatches",
+        "largest\nbatch",
+        "best\nsamples/s",
+    ]
     table = plain_table(
         f"What fits, {MEASURED}", columns, [name for name in columns if name not in ("schedule", "recompute")]
     )
@@ -27,4 +38,15 @@ def cells_table(cells: Sequence[Cell]) -> Table:
             "none" if cell.batch_size is None else str(cell.batch_size),
             format_value("samples_per_s", cell.samples_per_s) if cell.samples_per_s else "-",
         )
+    table.caption = _what_fits_most(cells)
     return table
+
+
+def _what_fits_most(cells: Sequence[Cell]) -> str:
+    largest: dict[str, int] = {}
+    for cell in cells:
+        name = str(cell.knobs.schedule)
+        largest[name] = max(largest.get(name, 0), cell.batch_size or 0)
+    (first, most), *others = sorted(largest.items(), key=lambda item: -item[1])
+    less = " and ".join(f"{name} ({n or 'none'})" for name, n in others if n < most)
+    return f"{first} fits batches of {most}, which {less} cannot" if less else ""

@@ -119,12 +119,12 @@ def _require_taken(
 ) -> None:
     """Refuse arguments that the order does not take."""
     if n_chunks > 1 and order is not Order.INTERLEAVED:
-        raise BadInput(f"n_chunks is for interleaved, got {n_chunks} with {order}")
+        raise BadInput(f"chunks are for {Order.INTERLEAVED}, got {n_chunks} with {order}")
     if not training and order not in EITHER_WAY:
         raise BadInput(f"{order} is for training; try inference, popart or one of {', '.join(POPLAR)}")
     if stage_devices is not None and order not in POPLAR:
-        raise BadInput(f"stage_devices are for {', '.join(POPLAR)}, got them with {order}")
+        raise BadInput(f"a device for every stage is for {', '.join(POPLAR)}, got one with {order}")
     if max_in_flight is not None:
         if order not in ZERO_BUBBLE + V_SHAPES:
-            raise BadInput(f"max_in_flight is for {', '.join(ZERO_BUBBLE + V_SHAPES)}, got it with {order}")
+            raise BadInput(f"a limit of activations is for {', '.join(ZERO_BUBBLE + V_SHAPES)}, got one with {order}")
         _require_counts(max_in_flight=max_in_flight)

@@ -56,7 +56,7 @@ def poplar(
     >>> execution_order(schedule)
     [0, 1, 2, 0, 3, 1, 0, 2, 1, 3, 2, 0, 3, 1, 2, 3]
     """
-    _require_mapping(order, stage_devices, training)
+    require_mapping(order, stage_devices, training)
     _require_serial(order, stage_devices, n_micro_batches, n_serial)
     offsets = compute_offsets(order, stage_devices)
     _require_micro_batches(order, n_micro_batches // n_serial, len(offsets), overlap_io)
@@ -116,7 +116,12 @@ def execution_order(schedule: Schedule) -> list[int]:
     return [int(number) for number in numbers[in_order][runs[in_order]]]
 
 
-def _require_mapping(order: Order, stage_devices: Sequence[int], training: bool) -> None:
+def require_mapping(order: Order, stage_devices: Sequence[int], training: bool) -> None:
+    """Refuse devices of stages that the plugin refuses.
+
+    Raises:
+        BadInput: it does.
+    """
     devices = list(stage_devices)
     if training and len(devices) % 2:
         raise BadInput(f"each stage and each backward must be mapped to a device, got an odd number of them, {devices}")

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from itertools import chain, product
+from itertools import product
 from random import Random
 from typing import NamedTuple
 
@@ -25,8 +25,8 @@ from autoauto.records.schedule import BACKWARD, WEIGHT
 from autoauto.schedule.split_order import NEVER, Direction, Pipeline, Rule, Sketch
 from autoauto.schedule.zb_bounds import lower_bound
 
-EFFORT = 250_000
-"""Actions scheduled before the best order so far is the answer."""
+EFFORT = 40_000
+"""Actions scheduled for each device, 8 to 24, before the best order so far is the answer."""
 
 EXPLORING = 0.4
 """The part of the effort that tries itineraries; the rest improves the best."""
@@ -97,19 +97,22 @@ TWO_STAGES_A_DEVICE = tuple(
 """They were best, or next to it, for some limit, times and links among 45 (4, 6 and 8 devices)."""
 
 
-def best_order(pipeline: Pipeline, effort: int = EFFORT) -> Sketch:
+def best_order(pipeline: Pipeline) -> Sketch:
     """The shortest order that the effort finds; the search ends at once where `lower_bound` is met."""
+    effort = EFFORT * max(8, min(24, pipeline.n_devices))
     few = max(2 * pipeline.n_devices, 8)
     sizes = sorted({min(size, pipeline.n_micro_batches) for size in (few, few + few // 4, pipeline.n_micro_batches)})
-    later = effort // 5
-    search = _Search(replace(pipeline, n_micro_batches=sizes[0]), effort - later * (len(sizes) - 1))
-    search.explore()
-    best = search.improve()
-    for size in sizes[1:]:
-        longer = _Search(replace(pipeline, n_micro_batches=size), later)
-        longer.stretch(best, search.itinerary)
-        best = longer.improve()
-    return best
+    search: _Search | None = None
+    for i, size in enumerate(sizes):
+        shorter, search = search, _Search(replace(pipeline, n_micro_batches=size), effort // (len(sizes) - i))
+        if shorter is None:
+            search.explore()
+        else:
+            search.stretch(shorter)
+        search.improve()
+        effort -= search.spent
+    assert search is not None
+    return search.found
 
 
 class _Search:
@@ -128,9 +131,9 @@ class _Search:
         self.itinerary = ONE_STAGE_A_DEVICE[0]
 
     @property
-    def spent(self) -> float:
-        """The part of the effort that is used up."""
-        return (self.forwards.n_scheduled + self.backwards.n_scheduled) / self.effort
+    def spent(self) -> int:
+        """The effort that is used up."""
+        return self.forwards.n_scheduled + self.backwards.n_scheduled
 
     def explore(self) -> None:
         """Try itineraries."""
@@ -139,18 +142,31 @@ class _Search:
             self.squeeze(self.wishes(itinerary), Rule(itinerary.window * self.unit, fair))
             if self.best is not before:
                 self.itinerary = itinerary
-            if self.spent > EXPLORING or self.is_done():
+            if self.spent > EXPLORING * self.effort or self.is_done():
                 break
 
-    def stretch(self, short: Sketch, itinerary: Itinerary) -> None:
+    def stretch(self, shorter: _Search) -> None:
         """Repeat the steady state of an order of fewer micro-batches, until no more than periods are added."""
-        n = self.pipeline.n_micro_batches
-        goal = max(self.bound, short.makespan + (n - len(short.starts[0])) * self.period)
-        starts = product([self.wishes(itinerary)], (itinerary.window,), (True, False))
-        for wishes, window, fair in chain(starts, product(stretched(short.starts, n), (4, 2, 8), (True, False))):
-            self.squeeze(wishes, Rule(window * self.unit, fair))
-            if (self.best is not None and self.best.makespan <= goal) or self.spent > EXPLORING:
+        extra = self.pipeline.n_micro_batches - shorter.pipeline.n_micro_batches
+        goal = max(self.bound, shorter.found.makespan + extra * self.period)
+        self.itinerary = shorter.itinerary
+        for tried, (wishes, rule) in enumerate(self.repeats(shorter.found)):
+            self.squeeze(wishes, rule)
+            if self.found.makespan <= goal or (tried and self.spent > EXPLORING * self.effort):
                 break
+
+    def repeats(self, short: Sketch) -> Iterator[tuple[Wishes, Rule]]:
+        """What to try: the itinerary that was best for the short order, then its steady state."""
+        yield self.wishes(self.itinerary), Rule(self.itinerary.window * self.unit, fair=True)
+        for wishes in stretched(short.starts, self.pipeline.n_micro_batches):
+            for window, fair in product((4, 2, 8), (True, False)):
+                yield wishes, Rule(window * self.unit, fair)
+
+    @property
+    def found(self) -> Sketch:
+        """The best order, once there is one."""
+        assert self.best is not None
+        return self.best
 
     def is_done(self) -> bool:
         """Whether the best cannot be better."""
@@ -178,22 +194,21 @@ class _Search:
 
     def squeeze(self, wishes: Wishes, rule: Rule) -> None:
         """Schedule, then there and back for as long as that helps."""
-        sketch = self.schedule(wishes, rule, NEVER if self.best is None else self.best.makespan * 11 // 10)
+        sketch = self.schedule(wishes, rule, NEVER if self.best is None else self.best.makespan * 3 // 2)
         for _ in range(4):
-            if sketch is None or self.is_done() or self.spent > 1:
+            if sketch is None or self.is_done() or self.spent > self.effort:
                 break
             again = self.there_and_back(sketch, rule)
             sketch = again if again.makespan < sketch.makespan else None
 
-    def improve(self) -> Sketch:
+    def improve(self) -> None:
         """Move actions off the critical path until nothing is left to gain or spend."""
-        current = self.best
-        assert current is not None
+        current = self.found
         blocks = critical_blocks(self.forwards, current, self.random)
-        while self.spent < 1 and not self.is_done() and blocks:
+        while self.spent < self.effort and not self.is_done() and blocks:
             rule = Rule(self.random.choice(WINDOWS) * self.unit, self.random.random() < 0.25)
             uphill = self.random.random() * self.unit if self.random.random() < 0.05 else 0
-            worst = max(current.makespan, int(self.best.makespan + uphill))
+            worst = max(current.makespan, int(self.found.makespan + uphill))
             sketch = self.schedule(self.nudged(current, blocks), rule, worst)
             if sketch is None:
                 continue
@@ -202,8 +217,6 @@ class _Search:
                 sketch = min(again, sketch, key=lambda one: one.makespan)
             current = sketch
             blocks = critical_blocks(self.forwards, current, self.random)
-        assert self.best is not None
-        return self.best
 
     def nudged(self, sketch: Sketch, blocks: list[Block]) -> Wishes:
         """The starts, but for one to three actions that wish to leave their block of the critical path.

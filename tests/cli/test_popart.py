@@ -63,6 +63,22 @@ def test_poplars_orders_take_the_devices_of_a_file(door: Door, tmp_path: Path, o
     assert json.loads(door(*words).out)["n_pipeline_cycles"] == n_cycles
 
 
+def test_a_program_is_printed_beside_what_is_simulated(door: Door, tmp_path: Path) -> None:
+    page = tmp_path / "timeline.json"
+    told = json.loads(door(*THREE, "--program", "--trace", str(page), "--json").out)
+    assert told["makespan_cycles"] == (5 + 3 - 1) * 3
+    assert told["program"][1] == "seq.add(ps0[D]);"
+    assert page.exists()
+
+
+def test_layers_of_a_file_are_not_simulated(door: Door, tmp_path: Path) -> None:
+    file = tmp_path / "pipeline.json"
+    file.write_text(json.dumps(SKIP), encoding="utf-8")
+    refused = door("schedule", "--order", "popart", "--pipeline", str(file), "--trace", "x.json", "--bubble-checks")
+    assert (refused.code, refused.err.count("\n")) == (2, 1)
+    assert "trace, bubble_checks" in refused.err
+
+
 def test_other_orders_have_no_such_pipeline(door: Door, tmp_path: Path) -> None:
     file = tmp_path / "pipeline.json"
     file.write_text(json.dumps(SKIP), encoding="utf-8")

@@ -168,6 +168,16 @@ def test_bubble_checks_cost_nothing(door: Door) -> None:
         (("--order", "1f1b", "--forward-cycles", "x"), "cycles are numbers"),
         (("--order", "interleaved", "--stages", "4", "--micro-batches", "6", "--chunks", "2"), "micro-batches"),
         (("--order", "grouped", "--stages", "2", "--micro-batches", "6"), "multiple of 4"),
+        (("--forward-cycles", "1e99999999"), "cycles are numbers from 0"),
+        (("--forward-cycles", "1e400"), "cycles are numbers from 0"),
+        (("--order", "grouped", "--stage-to-device", "0"), "odd number"),
+        (("--order", "grouped", "--stage-to-device", "0", "--mode", "inference"), "at least 2 stages"),
+        (("--order", "grouped", "--stage-to-device", "100000000,0,0,1"), "numbered from 0"),
+        (("--order", "grouped", "--stage-to-device", "0,1,1,0", "--stages", "7"), "contradict"),
+        (("--order", "gpipe", "--stages", "10000000000"), "at most 20,000,000"),
+        (("--order", "gpipe", "--micro-batches", "9" * 20), "at most 20,000,000"),
+        (("--order", "gpipe", "--stage-to-device", "0,1,1,0"), "grouped"),
+        (("--order", "1f1b", "--bubble-checks", "--transfers", "barrier"), "barrier"),
     ],
 )
 def test_an_invalid_pipeline_is_refused_in_one_line(door: Door, words: tuple[str, ...], what: str) -> None:

@@ -10,11 +10,12 @@ Text = Callable[..., str]
 
 DRAWN = """\
 What fits, measured (cost model)
-           memory                        micro-  largest
+           memory                        micro-  largest       best
 n_ipu  proportion  schedule  recompute  batches    batch  samples/s
 ───────────────────────────────────────────────────────────────────
     4         0.6  gpipe     off             16     none          -
-    4         0.6  1f1b      on              16       12      345.7"""
+    4         0.6  1f1b      on              16       12      345.7
+1f1b fits batches of 12, which gpipe (none) cannot"""
 
 
 def test_every_cell_is_a_row(text: Text) -> None:
