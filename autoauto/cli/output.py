@@ -38,10 +38,8 @@ def show_plan(args: argparse.Namespace, flow: Flow, knobs: Knobs, make_plan: Cal
     console = Console()
     console.print(stages_table(plan, flow.names, source))
     if knobs.training:
-        makespan_cycles = flow.timeline(knobs, plan).makespan_cycles
-        console.print(
-            f"a step of {knobs.n_micro_batches} micro-batches, {knobs.schedule}: {makespan_cycles:,.0f} cycles, simulated"
-        )
+        step = f"a step of {knobs.n_micro_batches} micro-batches, {knobs.schedule}"
+        console.print(f"{step}: {flow.timeline(knobs, plan).makespan_cycles:,.0f} cycles, simulated")
     console.print(f"throughput: {flow.samples_per_s(knobs, plan):,.1f} samples/s, {source}")
     return 0
 

@@ -95,7 +95,7 @@ class SearchSpace:
         for name in ("n_ipu", "memory_proportion", "batch_size", "schedule", "recompute", "n_micro_batches"):
             values = getattr(self, name)
             if not values or len(set(values)) != len(values):
-                raise BadInput(f"{name} needs one or more different values, got {', '.join(map(str, values)) or 'none'}")
+                raise BadInput(f"{name} needs one or more different values, got {', '.join(map(str, values))}")
         if list(self.batch_size) != sorted(self.batch_size):
             raise BadInput(f"batch_size must ascend, got {list(self.batch_size)}")
         if self.training and Order.INFERENCE in self.schedule:
