@@ -107,6 +107,7 @@ def best_order(pipeline: Pipeline) -> Sketch:
         shorter, search = search, _Search(replace(pipeline, n_micro_batches=size), effort // (len(sizes) - i))
         if shorter is None:
             search.explore()
+            search.idealise()
         else:
             search.stretch(shorter)
         search.improve()
@@ -136,13 +137,28 @@ class _Search:
         return self.forwards.n_scheduled + self.backwards.n_scheduled
 
     def explore(self) -> None:
-        """Try itineraries."""
+        """Try itineraries, then the order of the ideal pipeline."""
         for itinerary, fair in product(itineraries(self.pipeline), (True, False)):
             before = self.best
             self.squeeze(self.wishes(itinerary), Rule(itinerary.window * self.unit, fair))
             if self.best is not before:
                 self.itinerary = itinerary
             if self.spent > EXPLORING * self.effort or self.is_done():
+                break
+
+    def idealise(self) -> None:
+        """Take over the order of the ideal pipeline, where all actions take the same and messages nothing."""
+        n = self.pipeline.n_stages
+        ideal = replace(self.pipeline, ticks=(1,) * (3 * n), forward_links=(0,) * (n + 1), backward_links=(0,) * n)
+        if self.is_done():
+            return
+        search = _Search(ideal, self.effort // 4)
+        search.explore()
+        self.effort -= search.spent
+        wishes: Wishes = [[start * self.unit for start in row] for row in search.found.starts]
+        for window, fair in product((0, 1, 4, NEVER), (True, False)):
+            self.squeeze(wishes, Rule(window * self.unit, fair))
+            if self.spent > self.effort or self.is_done():
                 break
 
     def stretch(self, shorter: _Search) -> None:
