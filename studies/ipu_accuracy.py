@@ -1,8 +1,8 @@
 """The cost model against published measurements of real IPUs: `python studies/ipu_accuracy.py [--picture FILE]`.
 
-Prints throughput of whole models, estimated | published | error, each under its source's conditions, then the error of
-every kind of kernel. The picture draws throughput by batch size: lines are the cost model, dots the publications.
-Figures and their sources: `data/measurements/throughput.json` and `kernels.json`.
+Prints throughput of whole models, estimated | published | error, each under its source's conditions, then the largest
+batch sizes that fit, and the error of every kind of kernel. The picture draws throughput by batch size: lines are the
+cost model, dots the publications. Figures and their sources: `data/measurements/throughput.json` and `kernels.json`.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from math import log10
 from pathlib import Path
@@ -18,6 +19,7 @@ from typing import Any, NamedTuple
 
 from autoauto.flow import Flow
 from autoauto.graph import load_graph
+from autoauto.plan import evaluate
 from autoauto.records.errors import DoesNotFit
 from autoauto.records.hardware import Cluster
 from autoauto.records.places import data_dir
@@ -63,7 +65,8 @@ def flow_of(series: dict[str, Any]) -> Flow:
     """The model on its cluster under the conditions of a series."""
     settings = Settings(Precision(series.get("partials", "fp16")), frozenset(series.get("float_operators", ())))
     cluster = _with_host(load_cluster(series["cluster"]), series["host"])
-    return Flow(load_graph(series["model"]), cluster, IpuTarget(settings), Precision(series["precision"]))
+    precision = Precision(series["precision"])
+    return Flow(load_graph(series["model"]), cluster, IpuTarget(settings), precision, planning_proportion=1.0)
 
 
 def _with_host(cluster: Cluster, host: str) -> Cluster:
@@ -74,31 +77,51 @@ def _with_host(cluster: Cluster, host: str) -> Cluster:
 
 
 def samples_per_s(flow: Flow, knobs: Knobs) -> float | None:
-    """The cost model's throughput, stages compiled whole; None when they do not fit."""
+    """The cost model's throughput, stages compiled whole; None when they do not fit.
+
+    One device leaves nothing to plan, so that no estimate can rule it out.
+    """
     try:
-        return flow.samples_per_s(knobs, flow.measure(knobs, flow.predict(knobs)))
+        plan = flow.predict(knobs) if knobs.n_ipu > 1 else evaluate(flow.table(knobs), (0, len(flow.graph)))
+        return flow.samples_per_s(knobs, flow.measure(knobs, plan))
     except DoesNotFit:
         return None
+
+
+def knobs_of(series: dict[str, Any], batch_size: int) -> Knobs:
+    """A series at one batch size."""
+    return Knobs(series.get("n_ipu", 1), series["memory_proportion"], batch_size)
 
 
 def points(series: dict[str, Any]) -> Iterator[Point]:
     """The published batch sizes of a series, compared."""
     flow = flow_of(series)
     for batch_size, published in zip(series["batch_sizes"], series["samples_per_s"], strict=True):
-        knobs = Knobs(series.get("n_ipu", 1), series["memory_proportion"], batch_size)
-        yield Point(batch_size, samples_per_s(flow, knobs), published)
+        yield Point(batch_size, samples_per_s(flow, knobs_of(series, batch_size)), published)
 
 
 def line(series: dict[str, Any]) -> Iterator[Point]:
     """Powers of two up to twice the largest published batch size, or until the model does not fit."""
     flow, batch_size = flow_of(series), 1
     while batch_size <= 2 * max(series["batch_sizes"]):
-        knobs = Knobs(series.get("n_ipu", 1), series["memory_proportion"], batch_size)
-        estimated = samples_per_s(flow, knobs)
+        estimated = samples_per_s(flow, knobs_of(series, batch_size))
         if estimated is None:
             return
         yield Point(batch_size, estimated, None)
         batch_size *= 2
+
+
+def largest_batch(series: dict[str, Any]) -> int:
+    """The largest batch size that fits, 0 when none does: doubled until it is too large, then bisected."""
+    flow, too_large = flow_of(series), 1
+
+    def is_too_large(batch_size: int) -> bool:
+        return samples_per_s(flow, knobs_of(series, batch_size)) is None
+
+    while not is_too_large(too_large):
+        too_large *= 2
+    fitting = too_large // 2
+    return fitting + bisect_left(range(fitting + 1, too_large), True, key=is_too_large)
 
 
 def kernel_errors(measured: dict[str, list[list[Any]]]) -> dict[str, list[float]]:
@@ -164,6 +187,13 @@ def print_models(found: Sequence[tuple[str, Sequence[Point]]]) -> None:
     print(f"mean error {100 * mean(errors):.1f} %")
 
 
+def print_batches(every: Sequence[dict[str, Any]]) -> None:
+    """Print the largest batch size that fits of every series, and the largest that is published to run."""
+    print(f"\n{'largest batch':20}{'cost model':>17}{'published to run':>20}")
+    for series in every:
+        print(f"{series['name']:20}{largest_batch(series):17}{max(series['batch_sizes']):20}")
+
+
 def print_kernels(errors: dict[str, list[float]]) -> None:
     """Print one line a kind of kernel."""
     print(f"\n{'kernel':20}{'rows':>6}{'mean error':>12}{'largest':>9}")
@@ -181,6 +211,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     every = json.loads((folder / "throughput.json").read_text(encoding="utf-8"))["series"]
     found = [(series["name"], list(points(series))) for series in every]
     print_models(found)
+    print_batches(every)
     print_kernels(kernel_errors(json.loads((folder / "kernels.json").read_text(encoding="utf-8"))["kernels"]))
     if args.picture:
         drawn = [(name, list(line(series)), dots) for series, (name, dots) in zip(every, found, strict=True)]

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from autoauto.estimate.allowed import cut_allowed
 from autoauto.records.cost import IntArray
 from autoauto.records.errors import BadInput
 from autoauto.records.profile import ModelProfile
@@ -47,5 +48,8 @@ def kept_input_bytes(profile: ModelProfile) -> IntArray:
 
 
 def recompute_bytes(profile: ModelProfile, recompute: bool) -> IntArray:
-    """What a stage that starts at layer i receives, (n,), if that is all it keeps; else nothing, (0,)."""
-    return np.array([layer.input_bytes for layer in profile.layers if recompute], dtype=np.int64)
+    """What a stage that starts at layer i receives, (n,), 0 where none may start, if it keeps that alone; else (0,)."""
+    if not recompute:
+        return np.zeros(0, dtype=np.int64)
+    n_bytes = np.array([layer.input_bytes for layer in profile.layers], dtype=np.int64)
+    return n_bytes * cut_allowed(profile.tied)[:-1]

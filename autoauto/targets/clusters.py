@@ -19,6 +19,7 @@ _EQUAL: Fields = {**_HEAD, "n_devices": int, "device": dict, "host_link": dict, 
 _LISTED: Fields = {**_HEAD, "devices": list, "receive_links": list, "send_links": list}
 _DEVICE: Fields = {**get_type_hints(Device), "memory_bytes": int}  # a fraction comes from the seed's MB alone
 _LINK: Fields = get_type_hints(Link)
+_MACHINE_LINK: Fields = {**_LINK, "every": int}
 
 _EXPECTED = {
     str: "a text",
@@ -44,7 +45,8 @@ def load_cluster(name_or_path: str) -> Cluster:
     """Read a built-in cluster by its name, or a cluster file by its path, which ends in ".toml".
 
     Equal devices are written once: `n_devices`, `[device]`, `[host_link]` (both ends of the pipeline) and
-    `[device_link]` (between neighbours; not needed for one device). Unequal ones are listed in pipeline order:
+    `[device_link]` (between neighbours; not needed for one device). With `[machine_link]`, `every` so many devices make
+    a machine, and that link leads to the next one. Unequal ones are listed in pipeline order:
     `[[devices]]`, `[[receive_links]]`, `[[send_links]]`. An optional `source` says where the figures come from.
 
     Raises:
@@ -75,8 +77,8 @@ def _read(name_or_path: str) -> dict[str, Any]:
 
 def _equal(table: dict[str, Any], where: str) -> Cluster:
     alone = table.get("n_devices") == 1
-    _check(table, _EQUAL, where, optional={"source", "device_link"} if alone else {"source"})
-    between = () if alone else (_link(table["device_link"], f"{where} [device_link]"),) * (table["n_devices"] - 1)
+    _check(table, _EQUAL, where, optional={"source", "machine_link"} | ({"device_link"} if alone else set()))
+    between = () if alone else _between(table, where)
     host = _link(table["host_link"], f"{where} [host_link]")
     device = _device(table["device"], f"{where} [device]")
     return Cluster(
@@ -86,6 +88,16 @@ def _equal(table: dict[str, Any], where: str) -> Cluster:
         receive_links=(host, *between),
         send_links=(*between, host),
     )
+
+
+def _between(table: dict[str, Any], where: str) -> tuple[Link, ...]:
+    """The links between neighbours."""
+    links = [_link(table["device_link"], f"{where} [device_link]")] * (table["n_devices"] - 1)
+    if "machine_link" in table:
+        fields = dict(_check(table["machine_link"], _MACHINE_LINK, f"{where} [machine_link]"))
+        every = fields.pop("every")
+        links[every - 1 :: every] = [Link(**fields)] * (len(links) // every)
+    return tuple(links)
 
 
 def _listed(table: dict[str, Any], where: str) -> Cluster:

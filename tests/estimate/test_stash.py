@@ -52,6 +52,8 @@ def test_columns_by_layer(make_profile: MakeProfile, nothing: LayerProfile) -> N
     profile = make_profile(*layers)
     assert kept_input_bytes(profile).tolist() == [2, 4]
     assert [recompute_bytes(profile, on).tolist() for on in (False, True)] == [[], [5, 9]]
+    tied = replace(profile, tied=("table", "table"))
+    assert recompute_bytes(tied, recompute=True).tolist() == [5, 0], "no stage starts between tied layers"
 
 
 def test_a_batch_of_resnet50_trains_on_four_devices_in_1f1b_and_not_in_gpipe(tmp_path: Path) -> None:

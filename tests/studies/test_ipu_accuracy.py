@@ -76,3 +76,16 @@ def test_both_tables_are_printed(study: ModuleType, capsys: pytest.CaptureFixtur
     assert "+10.0 %" in printed
     assert "no fit" in printed
     assert "2.0 %    3.0 %" in printed
+
+
+def test_the_largest_batch_fits_and_one_more_does_not(study: ModuleType, figures: Any) -> None:
+    (series,) = (series for series in figures if series["name"] == "resnet50 fp32")
+    largest = study.largest_batch(series)
+    assert largest >= max(series["batch_sizes"]), "what ran fits"
+    flow = study.flow_of(series)
+    speeds = [study.samples_per_s(flow, study.knobs_of(series, n)) for n in (largest, largest + 1)]
+    assert [speed is None for speed in speeds] == [False, True]
+
+
+def test_what_never_fits_has_no_largest_batch(study: ModuleType, figures: Any) -> None:
+    assert study.largest_batch({**figures[0], "model": "bert-large-128", "precision": "fp32"}) == 0

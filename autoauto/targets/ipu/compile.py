@@ -16,7 +16,7 @@ from autoauto.targets.ipu.settings import DEFAULTS, Settings
 from autoauto.targets.ipu.training import NO_BACKWARD, backward_pass
 from autoauto.targets.ipu.work import Site, Work
 
-VERSION = "ipu-4"
+VERSION = "ipu-5"
 
 
 @dataclass(frozen=True, slots=True)

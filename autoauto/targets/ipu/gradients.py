@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import NamedTuple
 
 from autoauto.records.derivative import Derivative
@@ -49,10 +50,11 @@ def summed(site: Site, operand: int) -> tuple[Work, ...]:
 def for_operand(site: Site, derivative: Derivative, operand: int, *works: Work) -> Gradients:
     """`works` as what makes the gradient of an operand; that of a parameter is added to those of earlier micro-batches.
 
-    Nothing when the operand has no gradient.
+    Until it is added, a micro-batch's own gradient lies beside their sum. Nothing when the operand has no gradient.
     """
     if not derivative.has_gradient(site.layer, operand):
         return Gradients()
     if derivative.needs_gradient(operand):
         return Gradients(inputs=works)
-    return Gradients(weights=(*works, one_pass(site, site.n_elements(operand), ("add",))))
+    added = one_pass(site, site.n_elements(operand), ("add",))
+    return Gradients(weights=(*works, replace(added, working_bytes=site.n_bytes(operand))))

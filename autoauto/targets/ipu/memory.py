@@ -113,7 +113,8 @@ _FLOOR_BYTES: dict[str, int] = {
 def shared_bytes(kinds: Sequence[str], works: Sequence[Work], n_tiles: int) -> dict[str, int]:
     """Bytes by "category_identity" of what a program stores once: its floor, codelets, and what works of a kind share.
 
-    `kinds` names the kind of every work.
+    `kinds` names the kind of every work. Where works of a kind differ, as backward passes do when one layer's inputs
+    need no gradient, the largest counts.
     """
     shared = {f"{name}_program": n_bytes * n_tiles for name, n_bytes in _FLOOR_BYTES.items()}
     for kind, work in zip(kinds, works, strict=True):
@@ -121,7 +122,8 @@ def shared_bytes(kinds: Sequence[str], works: Sequence[Work], n_tiles: int) -> d
             key = f"vertexCode_{codelet}"
             shared[key] = max(shared.get(key, 0), _codelet(codelet).code_bytes * work.n_tiles)
         if exchanged := _exchange_bytes(work):
-            shared[f"{EXCHANGE_CODE}_{kind}"] = exchanged - _own_exchange_bytes(work)
+            key = f"{EXCHANGE_CODE}_{kind}"
+            shared[key] = max(shared.get(key, 0), exchanged - _own_exchange_bytes(work))
     return shared
 
 

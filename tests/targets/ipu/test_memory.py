@@ -1,4 +1,5 @@
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -30,6 +31,14 @@ def test_equal_codelets_are_stored_once(graph_of: Any, node: Any, device: Device
     (shared_one, own_one), (shared_two, own_two) = (memory(graph, device, options(2)) for graph in (one, two))
     assert shared_two == shared_one
     assert own_two == {name: 2 * n_bytes for name, n_bytes in own_one.items()}
+
+
+def test_works_of_a_kind_share_the_largest_of_them(graph_of: Any, node: Any, device: Device, options: Options) -> None:
+    graph = graph_of([node("MatMul", [X, (1024, 1024)], SHAPE, "a")])
+    (large,) = works_of(graph, LayerRange(0, 1), device, options())
+    small = replace(large, n_sources=1)
+    both = [shared_bytes(["kind", "kind"], works, device.n_tiles) for works in ((small, large), (large, small))]
+    assert both[0] == both[1] == shared_bytes(["kind"], [large], device.n_tiles)
 
 
 def test_every_program_has_a_floor(graph_of: Any, node: Any, device: Device, options: Options) -> None:
