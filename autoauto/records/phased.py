@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -34,7 +35,7 @@ class IoMode(StrEnum):
 
 
 def check_loop(io_mode: str, steps: int, io_tiles: int, rows: int = 1) -> tuple[IoMode, str]:
-    """How a loop really moves its tensors, and a warning when that is not what was asked for: one step overlaps nothing.
+    """How a loop really moves its tensors, and a warning when that is not as asked for: one step overlaps nothing.
 
     Raises:
         BadInput: there is no such mode, no step or row, or no io tiles for a mode that needs them.
@@ -72,7 +73,8 @@ def loop_cycles(io_mode: IoMode, steps: int, load: IntArray, compute: IntArray, 
     if io_mode is not IoMode.IO_OVERLAPPED or steps == 1:
         return steps * (load + compute + store)
     ends = load + np.maximum(load, compute) + np.maximum(store, compute) + store
-    return ends + (steps - 2) * np.maximum(load + store, compute)
+    cycles: IntArray = ends + (steps - 2) * np.maximum(load + store, compute)
+    return cycles
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,7 +259,7 @@ class PhasedPlan:
     def __post_init__(self) -> None:
         assert len(self.phases) == len(self.phase_cycles) > 0
         forward = self.forward_phases
-        assert all(a.layers.stop == b.layers.start for a, b in zip(forward, forward[1:], strict=False))
+        assert all(a.layers.stop == b.layers.start for a, b in pairwise(forward))
 
     @property
     def forward_phases(self) -> tuple[Phase, ...]:

@@ -1,4 +1,4 @@
-"""Replicated tensor sharding (seed 002): every replica keeps a part of a variable in its streaming memory: `Sharding`."""
+"""Replicated tensor sharding (seed 002): each replica streams a part of a variable, links bring the rest: `Sharding`."""
 
 from __future__ import annotations
 
