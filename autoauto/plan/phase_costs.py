@@ -86,12 +86,14 @@ class PhaseCosts:
     def excess_bytes(self, ranges: Ranges) -> IntArray:
         """By how much each range exceeds the memory of compute tiles or io tiles, whichever lacks more."""
         excess = self.compute_bytes(ranges) - self.compute_limit_bytes
-        return np.maximum(excess, self.io_bytes(ranges) - self.io_limit_bytes)
+        worse: IntArray = np.maximum(excess, self.io_bytes(ranges) - self.io_limit_bytes)
+        return worse
 
     def compute_bytes(self, ranges: Ranges) -> IntArray:
         """What the compute tiles hold: all but the copy of the buffers that is on io tiles."""
         n_copies = self.n_buffers - bool(self.options.n_io_tiles)
-        return ranges.base_bytes + n_copies * self._buffer_bytes(ranges)
+        n_bytes: IntArray = ranges.base_bytes + n_copies * self._buffer_bytes(ranges)
+        return n_bytes
 
     def io_bytes(self, ranges: Ranges) -> IntArray:
         """What the io tiles hold: one copy of the buffers."""
@@ -100,11 +102,12 @@ class PhaseCosts:
     def total_cycles(self, ranges: Ranges) -> IntArray:
         """All passes over each range, for all steps."""
         steps, mode = self.options.steps, self.options.effective_mode
-        cycles = [
+        by_pass = [
             one.variable_cycles + loop_cycles(mode, steps, one.load_cycles, one.compute_cycles, one.store_cycles)
             for one in self.passes(ranges)
         ]
-        return np.add.reduce(cycles)
+        cycles: IntArray = np.add.reduce(by_pass)
+        return cycles
 
     def passes(self, ranges: Ranges) -> tuple[Pass, ...]:
         """Forward; in training also backward, or both at once where the last layer is."""
@@ -121,12 +124,11 @@ class PhaseCosts:
         return most
 
     def _forward(self, ranges: Ranges) -> Pass:
-        """Load what is alive before the range, store what is alive after it and, in training, what it keeps."""
+        """Load what is alive before the range, store what is alive after it and, in training, what backward needs."""
         starts, stop = ranges.starts, ranges.stop
         stored = np.full(len(starts), self.output_bytes[stop])
-        if self.training and not self.options.recompute:
-            kept = np.array(self.blocks.kept_bytes)
-            stored = stored + kept[stop] - kept[starts]
+        if self.training:
+            stored = stored + self._kept(starts, stop)
         at_end = stop == self.last
         return Pass(
             PhaseKind.FORWARD,
@@ -137,6 +139,14 @@ class PhaseCosts:
             stored,
             self._cycles(stored, self.cluster.send_links[-1] if at_end else self.streaming.link),
         )
+
+    def _kept(self, starts: IntArray, stop: int) -> IntArray:
+        """What a forward phase stores for its backward; to compute again, inputs that only the host has."""
+        at_cuts = np.array(self.blocks.kept_bytes)
+        kept: IntArray = at_cuts[stop] - at_cuts[starts]
+        if self.options.recompute:
+            kept = np.where(starts == 0, self.input_bytes[starts], 0)
+        return kept
 
     def _backward(self, ranges: Ranges) -> Pass:
         """Load the gradients of outputs and what the forward kept, or its inputs alone; store gradients of inputs."""
@@ -192,7 +202,8 @@ class PhaseCosts:
 
     def _between(self, prefix: IntArray, ranges: Ranges) -> IntArray:
         at_cuts: IntArray = prefix[self.blocks.cuts]
-        return at_cuts[ranges.stop] - at_cuts[ranges.starts]
+        between: IntArray = at_cuts[ranges.stop] - at_cuts[ranges.starts]
+        return between
 
     def _on_compute_tiles(self, cycles: IntArray) -> IntArray:
         """What all tiles compute in `cycles`, on those that are not io tiles, rounded up."""

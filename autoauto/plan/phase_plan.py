@@ -16,14 +16,19 @@ from autoauto.records.profile import ModelProfile
 
 LOAD_BUFFER = "load buffer"
 STORE_BUFFER = "store buffer"
+HOST = -1  # in place of what crosses a cut
 
 
 def phased_plan(costs: PhaseCosts, profile: ModelProfile, cuts: Sequence[int]) -> PhasedPlan:
     """The plan whose phases are the ranges of blocks between `cuts`; no limit is checked."""
     found = [one_range(costs.table, costs.blocks, *ends) for ends in pairwise(cuts)]
     bare = [[_phase(costs, one, made) for made in costs.passes(one)] for one in found]
-    numbers = number_graphs(_identity(profile, i, phases, len(bare)) for i, phases in enumerate(bare))
-    wires = _wire(costs, cuts, [number.graph for number in numbers], [phases[0] for phases in bare])
+    widths = _widths(costs, cuts)
+    ends = [(HOST, *widths), (*widths, HOST)]
+    numbers = number_graphs(
+        (before, after, *_identity(profile, phases)) for before, after, phases in zip(*ends, bare, strict=True)
+    )
+    wires = _wire(costs, cuts, widths, [number.graph for number in numbers], [phases[0] for phases in bare])
     numbered = [
         [_wired(phase, number, wires, i) for phase in phases]
         for i, (phases, number) in enumerate(zip(bare, numbers, strict=True))
@@ -34,12 +39,23 @@ def phased_plan(costs: PhaseCosts, profile: ModelProfile, cuts: Sequence[int]) -
 
 
 def _timed(costs: PhaseCosts, phases: tuple[Phase, ...], buffers: tuple[BufferLayout, ...]) -> PhasedPlan:
+    """The plan; what would hold nothing is left out."""
     steps, mode = costs.options.steps, costs.options.effective_mode
+    used = tuple(buffer for buffer in buffers if buffer.entry_bytes)
+    names = {buffer.name for buffer in used}
+    phases = tuple(
+        replace(
+            phase,
+            loads=tuple(row for row in phase.loads if row.buffer in names),
+            stores=tuple(row for row in phase.stores if row.buffer in names),
+        )
+        for phase in phases
+    )
     return PhasedPlan(
         phases=phases,
         steps=steps,
         io_mode=mode,
-        buffers=tuple(buffer for buffer in buffers if buffer.entry_bytes),
+        buffers=used,
         phase_cycles=tuple(phase.cycles(mode, steps) for phase in phases),
         naive_cycles=steps * sum(phase.variable_cycles + phase.step_cycles for phase in phases),
         n_replicas=costs.options.n_replicas,
@@ -69,19 +85,19 @@ def _phase(costs: PhaseCosts, found: Ranges, made: Pass) -> Phase:
     )
 
 
-def _identity(profile: ModelProfile, index: int, phases: Sequence[Phase], n_phases: int) -> tuple[object, ...]:
-    """Equal for phases that run the same programs: equal kinds, costs, and neighbours (a phase or the host)."""
+def _identity(profile: ModelProfile, phases: Sequence[Phase]) -> tuple[object, ...]:
+    """Equal for phases over layers of equal kinds and costs: they run the same programs."""
     costs = [
         (
             phase.variable_cycles,
             phase.load_cycles,
             phase.compute_cycles,
             phase.store_cycles,
-            *phase.memory_bytes.items(),
+            *sorted(phase.memory_bytes.items()),
         )
-        for phase in (replace(phase, memory_bytes=dict(sorted(phase.memory_bytes.items()))) for phase in phases)
+        for phase in phases
     ]
-    return (profile.kinds[slice(*phases[0].layers)], index == 0, index == n_phases - 1, *costs)
+    return (profile.kinds[slice(*phases[0].layers)], *costs)
 
 
 class _Wires(NamedTuple):
@@ -100,18 +116,22 @@ class _Wires(NamedTuple):
         return (*self.x.buffers, *self.dx.buffers, *self.kept.buffers)
 
 
-def _wire(costs: PhaseCosts, cuts: Sequence[int], graphs: Sequence[int], forward: Sequence[Phase]) -> _Wires:
-    """Rows for what crosses the cuts, the larger of what one side stores and the other loads, and for what is kept."""
+def _widths(costs: PhaseCosts, cuts: Sequence[int]) -> list[int]:
+    """What crosses each cut: the larger of what one side stores and the other loads."""
+    return [int(max(costs.input_bytes[cut], costs.output_bytes[cut])) for cut in cuts[1:-1]]
+
+
+def _wire(
+    costs: PhaseCosts, cuts: Sequence[int], widths: Sequence[int], graphs: Sequence[int], forward: Sequence[Phase]
+) -> _Wires:
+    """Rows for what crosses the cuts and for what is kept."""
     steps, inner = costs.options.steps, cuts[1:-1]
-    widths = [int(max(costs.input_bytes[cut], costs.output_bytes[cut])) for cut in inner]
     x = share_buffers("x", widths, widths, steps)
     if not costs.training:
         return _Wires(x, NO_ROWS, NO_ROWS, ())
     dx = share_buffers("dx", widths, widths, steps)
     kept = [phase.store_bytes - int(costs.output_bytes[cut]) for phase, cut in zip(forward[:-1], inner, strict=True)]
-    if costs.options.recompute:
-        return _Wires(x, dx, NO_ROWS, (True,) * len(forward))
-    inputs_too = tuple(bool(costs.kept_inputs(cut)) for cut in cuts[:-1])
+    inputs_too = tuple(costs.options.recompute or bool(costs.kept_inputs(cut)) for cut in cuts[:-1])
     return _Wires(x, dx, share_buffers("kept", graphs[:-1], kept, steps), inputs_too)
 
 

@@ -6,8 +6,8 @@ from itertools import pairwise
 
 import numpy as np
 
-from autoauto.plan.phase_plan import phased_plan
 from autoauto.plan.phase_costs import PhaseCosts, prepare_phases
+from autoauto.plan.phase_plan import phased_plan
 from autoauto.plan.phase_ranges import Ranges, one_range, ranges
 from autoauto.records.cost import CostTable, IntArray
 from autoauto.records.errors import Infeasible
@@ -107,7 +107,7 @@ def _backwards(previous: IntArray) -> list[int]:
 
 
 def _out_of_memory(costs: PhaseCosts) -> Infeasible:
-    """`excess_bytes` is the least that tiles would have to hold more for some plan, `layers` the phase that needs it."""
+    """`excess_bytes` is the least that would have to be held more for some plan, `layers` the phase that needs it."""
     found = [one_range(costs.table, costs.blocks, *ends) for ends in pairwise(_easiest_cuts(costs))]
     tightest = max(found, key=lambda single: int(costs.excess_bytes(single)[0]))
     excess = int(costs.excess_bytes(tightest)[0])
@@ -120,8 +120,8 @@ def _out_of_memory(costs: PhaseCosts) -> Infeasible:
         need, limit = f"need {format_bytes(compute_bytes)} on the compute tiles", costs.compute_limit_bytes
         more = "a larger planning proportion"
     return Infeasible(
-        f"every phase must fit the device, but at best one exceeds it by {format_bytes(excess)}: layers {layers} {need}, "
-        f"which may fill {format_bytes(limit)}; try a smaller batch size or {more}",
+        f"every phase must fit the device, but at best one exceeds it by {format_bytes(excess)}: layers {layers} "
+        f"{need}, which may fill {format_bytes(limit)}; try a smaller batch size or {more}",
         excess,
         layers,
         costs.table.memory_bytes(*layers),

@@ -1,4 +1,4 @@
-"""Replicated tensor sharding (seed 002): each replica streams a part of a variable, links bring the rest: `Sharding`."""
+"""Replicated tensor sharding (seed 002): replicas stream parts of a variable, links bring the rest: `Sharding`."""
 
 from __future__ import annotations
 
