@@ -24,10 +24,8 @@ def phased_plan(costs: PhaseCosts, profile: ModelProfile, cuts: Sequence[int]) -
     found = [one_range(costs.table, costs.blocks, *ends) for ends in pairwise(cuts)]
     bare = [[_phase(costs, one, made) for made in costs.passes(one)] for one in found]
     widths = _widths(costs, cuts)
-    ends = [(HOST, *widths), (*widths, HOST)]
-    numbers = number_graphs(
-        (before, after, *_identity(profile, phases)) for before, after, phases in zip(*ends, bare, strict=True)
-    )
+    edges = [(HOST, *widths), (*widths, HOST), map(costs.kept_inputs, cuts[:-1])]
+    numbers = number_graphs((*edge, *_identity(profile, phases)) for *edge, phases in zip(*edges, bare, strict=True))
     wires = _wire(costs, cuts, widths, [number.graph for number in numbers], [phases[0] for phases in bare])
     numbered = [
         [_wired(phase, number, wires, i) for phase in phases]
