@@ -10,34 +10,33 @@ from autoauto.records.phased import BufferRow, Phase, PhasedPlan, PhaseKind
 from autoauto.records.units import format_bytes
 from autoauto.report.style import plain_table
 
-_KINDS = {PhaseKind.FORWARD: "F", PhaseKind.BACKWARD: "B", PhaseKind.BOTH: "FB"}
+_PASSES = {PhaseKind.FORWARD: "F", PhaseKind.BACKWARD: "B", PhaseKind.BOTH: "F B"}
 
 
 def phases_table(plan: PhasedPlan, origin: str) -> Table:
-    """One row a phase: what it runs, the cycles of its parts, the rows it loads and stores, its memory.
+    """One row a phase, two lines high: what it runs, its cycles, the rows it loads and stores, its memory.
+
+    Of its cycles first those of the variables above those of all steps, then the parts of one step.
 
     Args:
         plan: what to show.
         origin: where the numbers come from, for example `ESTIMATED`.
     """
-    numbers = ["variables\ncycles", "load\ncycles", "compute\ncycles", "store\ncycles", "all steps\ncycles"]
-    columns = ["phase", "layers", "graph\n(row)", *numbers, "loads\nstores", "memory of\nits limit"]
+    numbers = ["variables\nall steps", "load\ncycles", "compute\ncycles", "store\ncycles"]
+    columns = ["phase\npasses", "layers\ngraph(row)", *numbers, "loads\nstores", "memory of\nits limit"]
     table = plain_table(f"Phases, {origin}", columns, numbers)
     for index, (phase, cycles) in enumerate(zip(plan.phases, plan.phase_cycles, strict=True)):
-        parts = (phase.variable_cycles, phase.load_cycles, phase.compute_cycles, phase.store_cycles, cycles)
         table.add_row(
-            f"{index} {_KINDS[phase.kind]}",
-            str(phase.layers),
-            f"{phase.graph}({phase.row})",
-            *(f"{part:,}" for part in parts),
+            f"{index}\n{_PASSES[phase.kind]}",
+            f"{phase.layers}\n{phase.graph}({phase.row})",
+            f"{phase.variable_cycles:,}\n{cycles:,}",
+            *(f"{part:,}" for part in (phase.load_cycles, phase.compute_cycles, phase.store_cycles)),
             f"{_rows(phase.loads, _source(phase))}\n{_rows(phase.stores, _sink(phase, plan))}",
             f"{format_bytes(phase.total_bytes)}\n{100 * phase.total_bytes / max(phase.limit_bytes, 1):.0f} %",
         )
     gain = plan.naive_cycles / max(plan.cost_cycles, 1)
-    table.caption = (
-        f"{plan.steps} steps, {plan.io_mode}: {plan.cost_cycles:,} cycles; variables loaded at every step: "
-        f"{plan.naive_cycles:,}, {gain:.2f} times as many"
-    )
+    how = f"{plan.steps} steps, {plan.io_mode}"
+    table.caption = f"{how}: {plan.cost_cycles:,} cycles; naive loop {plan.naive_cycles:,} ({gain:.2f} times)"
     return table
 
 

@@ -12,7 +12,7 @@ from autoauto.records.hardware import Cluster, Device, Link, StreamingMemory
 from autoauto.records.phased import IoMode, PhasedOptions
 from autoauto.records.profile import CompileOptions, LayerProfile, ModelProfile
 from autoauto.records.units import Precision
-from autoauto.schedule.phased_program import phased_program
+from autoauto.schedule.phased_program import _offset, phased_program
 
 KINDS = ("fc1", "inner", "inner", "fc4")
 
@@ -79,8 +79,6 @@ def test_only_the_ends_meet_the_host() -> None:
 
 
 def test_rows_in_another_order_are_asked_for() -> None:
-    from autoauto.schedule.phased_program import _offset
-
     offset = _offset([2, 0, 1])
     assert callable(offset)
     assert [offset(row) for row in range(3)] == [2, 0, 1]
