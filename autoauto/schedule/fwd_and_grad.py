@@ -44,36 +44,29 @@ def batch_serialise_fwd_and_grad(
     >>> {tensor: handle.buffer.name for tensor, handle in loops[1].loads.items()}, loops[1].inputs
     ({"x'": 'kept/x', 'dy': 'dx'}, ('row', "fc_grad/w'"))
     """
-    both = set(_tensors(forward)) & set(_tensors(gradient))
-    if both:
-        raise BadInput(
-            f"handles tell graphs apart by their tensors, got {', '.join(sorted(both))} in both; rename them"
-        )
+    _check_apart(forward, gradient)
     needed = {
         name: expected.tensor
         for name, expected in gradient.expected.items()
         if not expected.is_gradient and expected.tensor not in named_inputs_for_grad_graph
     }
-    stores = dict(store_buffers)
-    for tensor in needed.values():
-        if tensor not in stores:
-            stores[tensor] = _place(tensor, load_handles, steps, rows)
-    gradient_loads = {name: load_handles[name] for name in _gradients(gradient, load_handles)}
-    options = (rows, io_mode, io_tiles)
-    loop = batch_serialise(
-        forward,
-        steps,
-        _of(load_handles, forward),
-        _of(store_streams, forward),
-        _of(stores, forward),
-        seed_input,
-        *options,
-    )
-    loads = {name: loop.store_buffers[tensor] for name, tensor in needed.items()} | gradient_loads
-    gradient_loop = batch_serialise(
-        gradient, steps, loads, _of(store_streams, gradient), _of(store_buffers, gradient), None, *options
-    )
-    return loop, gradient_loop
+    places = {tensor: _place(tensor, load_handles, steps, rows) for tensor in needed.values()}
+    stores = places | dict(store_buffers)
+    arriving = {name: load_handles[name] for name in _gradients(gradient, load_handles)}
+    how = (rows, io_mode, io_tiles)
+    kept, sent = _of(stores, forward), _of(store_streams, forward)
+    loop = batch_serialise(forward, steps, _of(load_handles, forward), sent, kept, seed_input, *how)
+    loads = {name: loop.store_buffers[tensor] for name, tensor in needed.items()} | arriving
+    kept, sent = _of(store_buffers, gradient), _of(store_streams, gradient)
+    return loop, batch_serialise(gradient, steps, loads, sent, kept, None, *how)
+
+
+def _check_apart(forward: PhaseGraph, gradient: PhaseGraph) -> None:
+    both = set(_tensors(forward)) & set(_tensors(gradient))
+    if both:
+        raise BadInput(
+            f"handles tell graphs apart by their tensors, got {', '.join(sorted(both))} in both; rename them"
+        )
 
 
 def _place(tensor: str, load_handles: Mapping[str, LoadHandle], steps: int, rows: int) -> RowHandle:
