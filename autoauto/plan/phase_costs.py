@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -34,7 +34,7 @@ class PhaseCosts:
 
     Attributes:
         table: costs of ranges on one device that holds one micro-batch.
-        blocks: the layers between neighbouring legal cuts.
+        blocks: the layers, each a block of its own.
         input_bytes: (B + 1,) by start: what a range receives; the last entry is unused.
         output_bytes: (B + 1,) by stop: what a range leaves; the first entry is unused.
         options: steps, io mode, replicas.
@@ -227,6 +227,8 @@ class PhaseCosts:
 def prepare_phases(table: CostTable, profile: ModelProfile, cluster: Cluster, options: PhasedOptions) -> PhaseCosts:
     """Check that the cluster can run phases at all, and collect their costs.
 
+    Phases may be cut anywhere: layers that read one variable need not share a phase, as each can load it.
+
     Raises:
         BadInput: no streaming memory, more replicas than devices, or no tiles left to compute.
     """
@@ -242,7 +244,8 @@ def prepare_phases(table: CostTable, profile: ModelProfile, cluster: Cluster, op
         raise BadInput(f"io_tiles must be below {device.n_tiles}, the tiles of a {device.name}, got {options.io_tiles}")
     assert table.n_devices == 1
     assert not any(table.stash_entries)
-    blocks = contract(table)
+    anywhere = replace(table, cut_allowed=np.ones_like(table.cut_allowed))
+    blocks = contract(anywhere)
     layers = profile.layers
     inputs = np.array([*(layer.input_bytes for layer in layers), 0], dtype=np.int64)
     outputs = np.array([0, *(layer.output_bytes for layer in layers)], dtype=np.int64)

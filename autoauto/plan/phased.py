@@ -25,7 +25,8 @@ def phased(table: CostTable, profile: ModelProfile, cluster: Cluster, options: P
 
     A phase holds its variables, program and peak with the buffers of loads and stores; io tiles hold one copy of the
     buffers, and what they hold and compute is missing on the others. In training every phase but the last comes back
-    for its backward pass.
+    for its backward pass. Only a phase's own program counts, as if it were loaded with the variables (seed 002 does not
+    say); a compiler that keeps all programs on the device leaves less room.
 
     Args:
         table: the costs on one device with one micro-batch in flight.

@@ -15,7 +15,9 @@ KINDS = ("fc1", "inner", "inner", "fc4")
 LINK = Link(1.0, 0)
 
 
-def network(*, training: bool, widths: tuple[int, ...] = (6, 8, 8, 8, 2), recompute: bool = False) -> PhasedPlan:
+def network(
+    *, training: bool, widths: tuple[int, ...] = (6, 8, 8, 8, 2), recompute: bool = False, n_replicas: int = 1
+) -> PhasedPlan:
     """Layers of 100 bytes of variables; `widths` go in, between them, and out; each keeps its input for backward."""
     layers = [
         LayerProfile(
@@ -34,9 +36,10 @@ def network(*, training: bool, widths: tuple[int, ...] = (6, 8, 8, 8, 2), recomp
     ]
     options = CompileOptions(1, 0.6, Precision.FP16, training)
     profile = ModelProfile("mnist", "ipu", options, KINDS, KINDS, (None,) * 4, tuple(layers))
-    cluster = Cluster("c", "ipu", (Device("d", 1.0, 200, 8, 25),), (LINK,), (LINK,), StreamingMemory(1.0, 0, 10**6))
-    table = cost_table(profile, cluster, 1.0, False, (1,) if training else None, recompute)
-    return phased(table, profile, cluster, PhasedOptions(4, IoMode.COMPUTE, recompute=recompute))
+    devices, links = (Device("d", 1.0, 200, 8, 25),) * 3, (LINK,) * 3
+    cluster = Cluster("c", "ipu", devices, links, links, StreamingMemory(1.0, 0, 10**6))
+    table = cost_table(profile, cluster.first(1), 1.0, False, (1,) if training else None, recompute)
+    return phased(table, profile, cluster, PhasedOptions(4, IoMode.COMPUTE, 0, n_replicas, recompute))
 
 
 def test_training_makes_seven_phases() -> None:
@@ -79,6 +82,14 @@ def test_buffers_have_a_row_for_every_phase_but_one() -> None:
         BufferLayout("variables1", 2, 1, 100),
         BufferLayout("variables2", 1, 1, 100),
     )
+
+
+def test_replicas_keep_one_copy_of_the_variables_among_them() -> None:
+    plan = network(training=False, n_replicas=3)
+    assert plan.n_replicas == 3
+    assert {(buffer.name, buffer.entry_bytes) for buffer in plan.buffers if buffer.name != "x"} == {
+        (f"variables{graph}", 34) for graph in range(3)
+    }
 
 
 def test_inference_only_goes_forward() -> None:

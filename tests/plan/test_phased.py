@@ -102,9 +102,8 @@ class Instance:
 
     def partitions(self) -> Iterator[tuple[int, ...]]:
         n = len(self.profile.layers)
-        inner = [cut for cut in range(1, n) if self.table.cut_allowed[cut]]
-        for size in range(len(inner) + 1):
-            for cuts in combinations(inner, size):
+        for size in range(n):
+            for cuts in combinations(range(1, n), size):
                 yield (0, *cuts, n)
 
     def best(self) -> tuple[int | None, int]:
@@ -216,6 +215,12 @@ def test_buffers_must_fit_the_streaming_memory() -> None:
     with pytest.raises(Infeasible, match="try fewer steps") as caught:
         simple(4, 25, steps=1000).plan()
     assert caught.value.excess_bytes == 1000 + 40 - 1000
+
+
+def test_layers_that_share_a_variable_may_part() -> None:
+    given = simple(4, 25)
+    given.table.cut_allowed[1:-1] = False
+    assert given.plan().partition == (0, 2, 4)
 
 
 def test_a_cluster_without_streaming_memory_is_refused() -> None:
