@@ -8,13 +8,14 @@ from dataclasses import dataclass, field, replace
 
 from autoauto.estimate import cost_table, memory_limit_bytes
 from autoauto.graph import quantise
-from autoauto.plan import optimal
+from autoauto.plan import optimal, phased
 from autoauto.profile import ProfileCache, profile_model
 from autoauto.profile.profiler import Progress, check_batch_size
 from autoauto.records.cost import CostTable
 from autoauto.records.errors import BadInput, DoesNotFit, OutOfMemory
 from autoauto.records.hardware import Cluster
 from autoauto.records.layers import LayerGraph
+from autoauto.records.phased import PhasedOptions, PhasedPlan
 from autoauto.records.places import cache_dir
 from autoauto.records.plan import Plan, Stage
 from autoauto.records.profile import STASH, CompileOptions, ModelProfile, Target
@@ -101,6 +102,19 @@ class Flow:
             Infeasible: no plan respects the limits.
         """
         return optimal(self.table(knobs, progress))
+
+    def phased(self, knobs: Knobs, options: PhasedOptions) -> PhasedPlan:
+        """The fastest phases of one device by estimated costs; of the knobs the pipeline's own are not used.
+
+        Raises:
+            BadInput: the cluster cannot run phases, or not so many replicas.
+            Infeasible: some layers fit no phase.
+        """
+        profile = self.profile(self.options(knobs))
+        in_flight = (1,) if knobs.training else None
+        device = self.cluster.first(1)
+        table = cost_table(profile, device, self.planning_proportion, False, in_flight, options.recompute)
+        return phased(table, profile, self.cluster, options)
 
     def measure(self, knobs: Knobs, plan: Plan) -> Plan:
         """The stages of `plan` compiled whole; transfers are the plan's own, and so is what training stashes.

@@ -7,8 +7,9 @@ import pytest
 from autoauto.flow import Flow
 from autoauto.profile.cache import ProfileCache
 from autoauto.records.errors import BadInput, Infeasible, OutOfMemory
-from autoauto.records.hardware import Cluster, Device, Link
+from autoauto.records.hardware import Cluster, Device, Link, StreamingMemory
 from autoauto.records.layers import LayerGraph, LayerRange
+from autoauto.records.phased import IoMode, PhasedOptions, PhaseKind
 from autoauto.records.profile import STASH, CompiledRange, CompileOptions, ProgramStep
 from autoauto.records.schedule import Order
 from autoauto.records.trial import Knobs, SearchSpace
@@ -167,3 +168,28 @@ def test_overlapped_host_links_bound_the_period_from_below(flow: Flow) -> None:
     plan = replace(flow, cluster=slow).predict(Knobs(2, 0.6, 4))
     assert plan.cost_cycles == plan.host_cycles >= 10**9 + 5
     assert plan.partition == flow.predict(Knobs(2, 0.6, 4)).partition
+
+
+def test_what_fits_no_device_runs_in_phases(flow: Flow) -> None:
+    streaming = StreamingMemory(1e12, 0, 10**12)
+    phased = replace(flow, cluster=replace(flow.cluster, streaming_memory=streaming))
+    knobs, options = Knobs(1, 0.6, 20), PhasedOptions(4, IoMode.COMPUTE)
+    with pytest.raises(Infeasible):
+        phased.predict(knobs)
+    plan = phased.phased(knobs, options)
+    assert plan.partition[-1] == 8
+    assert all(phase.total_bytes <= 85 * MIB for phase in plan.phases)
+    assert sum(phase.compute_cycles for phase in plan.phases) == 20 * 8000
+    with pytest.raises(BadInput, match="cluster pair has none"):
+        flow.phased(knobs, options)
+
+
+def test_phases_train_and_compute_again_when_asked(flow: Flow) -> None:
+    cluster = replace(flow.cluster, streaming_memory=StreamingMemory(1e12, 0, 10**12))
+    knobs = Knobs(1, 0.6, 20, Order.POPART, n_micro_batches=4)
+    for recompute, backward in ((False, 2), (True, 3)):
+        plan = replace(flow, cluster=cluster).phased(knobs, PhasedOptions(4, IoMode.COMPUTE, recompute=recompute))
+        first, last = plan.phases[0], plan.phases[-1]
+        assert first.layers == last.layers
+        assert last.compute_cycles == backward * first.compute_cycles
+        assert plan.phases[len(plan.phases) // 2].kind is PhaseKind.BOTH

@@ -15,6 +15,7 @@ from autoauto.cli import (
     dashboard,
     measure,
     models,
+    phased,
     plan,
     predict,
     profile,
@@ -25,7 +26,21 @@ from autoauto.cli import (
 )
 from autoauto.records.errors import AutoautoError, BadInput, DoesNotFit
 
-COMMANDS = (search, profile, plan, predict, measure, compare, schedule, report, trials, dashboard, models, clusters)
+COMMANDS = (
+    search,
+    profile,
+    plan,
+    predict,
+    measure,
+    compare,
+    schedule,
+    phased,
+    report,
+    trials,
+    dashboard,
+    models,
+    clusters,
+)
 
 
 class _Parser(argparse.ArgumentParser):

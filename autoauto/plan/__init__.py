@@ -7,6 +7,7 @@ from autoauto.plan.explain import explain
 from autoauto.plan.interleaved import interleaved
 from autoauto.plan.k_best import k_best
 from autoauto.plan.optimal import anytime, optimal
+from autoauto.plan.phased import phased
 from autoauto.plan.replicas import replicas
 from autoauto.plan.staircase import staircase
 
@@ -19,6 +20,7 @@ __all__ = [
     "interleaved",
     "k_best",
     "optimal",
+    "phased",
     "replicas",
     "staircase",
 ]

@@ -43,6 +43,26 @@ class Link:
 
 
 @dataclass(frozen=True, slots=True)
+class StreamingMemory:
+    """Memory beside a device, of which it loads and stores whole tensors while a program runs.
+
+    Attributes:
+        bytes_per_s: what one device loads or stores.
+        idle_cycles: of the reference clock, before a load or store begins.
+        capacity_bytes: one device's part.
+    """
+
+    bytes_per_s: float
+    idle_cycles: int
+    capacity_bytes: int
+
+    @property
+    def link(self) -> Link:
+        """The way to it and back."""
+        return Link(self.bytes_per_s, self.idle_cycles)
+
+
+@dataclass(frozen=True, slots=True)
 class Cluster:
     """Devices in pipeline order; the host is at both ends.
 
@@ -55,6 +75,7 @@ class Cluster:
         devices: in pipeline order.
         receive_links: `receive_links[d]` enters device d; the host is behind the first.
         send_links: `send_links[d]` leaves device d; the host is behind the last.
+        streaming_memory: what every device has beside its own memory; None when there is none.
         overlapped_host_links: the host's links into the first and out of the last device when they work while the
             devices compute; `receive_links[0]` and `send_links[-1]` then hand over within the device.
     """
@@ -64,6 +85,7 @@ class Cluster:
     devices: tuple[Device, ...]
     receive_links: tuple[Link, ...]
     send_links: tuple[Link, ...]
+    streaming_memory: StreamingMemory | None = None
     overlapped_host_links: tuple[Link, Link] | None = None
 
     def __post_init__(self) -> None:

@@ -1,4 +1,4 @@
-"""Phased execution (seed 002): `IoMode`, `BufferLayout`, `Phase`, `PhasedPlan`.
+"""Phased execution (seed 002): `PhasedOptions`, `BufferLayout`, `Phase`, `PhasedPlan`.
 
 A phase is a range of layers that has the device for itself: its variables and activations are loaded from streaming
 memory, `steps` micro-batches are computed, what later phases need is stored.
@@ -9,9 +9,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from itertools import pairwise
+from typing import NamedTuple
 
+import numpy as np
+
+from autoauto.records.cost import IntArray
 from autoauto.records.errors import BadInput
 from autoauto.records.layers import LayerRange
+from autoauto.records.units import samples_per_s
+
+MOST_STEPS = 2**20  # so that cycles of all steps stay exact integers
+DEFAULT_IO_TILES = 32  # of the seed's example
 
 
 class IoMode(StrEnum):
@@ -23,6 +32,88 @@ class IoMode(StrEnum):
     """By io tiles, taken from compute."""
     IO_OVERLAPPED = "io_overlapped"
     """By io tiles, while the compute tiles compute another micro-batch."""
+
+
+def check_loop(io_mode: str, steps: int, io_tiles: int, rows: int = 1) -> tuple[IoMode, str]:
+    """How a loop really moves its tensors, and a warning when that is not as asked for: one step overlaps nothing.
+
+    Raises:
+        BadInput: there is no such mode, no step or row, or no io tiles for a mode that needs them.
+
+    >>> check_loop("io_overlapped", 2, 32)
+    (<IoMode.IO_OVERLAPPED: 'io_overlapped'>, '')
+    >>> check_loop("io_overlapped", 1, 32)
+    (<IoMode.IO: 'io'>, 'io_overlapped needs steps of at least 2, got 1: io is used')
+    """
+    if io_mode not in tuple(IoMode):
+        raise BadInput(f"Unknown 'io_mode': it is one of {', '.join(IoMode)}, got {io_mode!r}")
+    if rows < 1:
+        raise BadInput(f"rows must be >0, got {rows}; try 1")
+    if not 1 <= steps <= MOST_STEPS:
+        raise BadInput(f"steps must be 1 to {MOST_STEPS}, got {steps}")
+    if io_mode != IoMode.COMPUTE and io_tiles < 1:
+        raise BadInput(
+            f"io_mode {io_mode} must have IO tiles, got {io_tiles}; try {DEFAULT_IO_TILES}, or io_mode compute"
+        )
+    if io_mode == IoMode.IO_OVERLAPPED and steps == 1:
+        return IoMode.IO, "io_overlapped needs steps of at least 2, got 1: io is used"
+    return IoMode(io_mode), ""
+
+
+def loop_cycles(io_mode: IoMode, steps: int, load: IntArray, compute: IntArray, store: IntArray) -> IntArray:
+    """Cycles of loops over all steps, given what one step loads, computes and stores in; variables are not part of it.
+
+    Overlapped: load 0; load 1 beside compute 0; then load i and store i - 2 beside compute i - 1; the last two stores
+    (IPU.md section 5). With one step nothing overlaps.
+
+    >>> one = [np.array([n]) for n in (1, 4, 1)]
+    >>> int(loop_cycles(IoMode.IO, 2, *one)[0]), int(loop_cycles(IoMode.IO_OVERLAPPED, 2, *one)[0])
+    (12, 10)
+    """
+    if io_mode is not IoMode.IO_OVERLAPPED or steps == 1:
+        return steps * (load + compute + store)
+    ends = load + np.maximum(load, compute) + np.maximum(store, compute) + store
+    cycles: IntArray = ends + (steps - 2) * np.maximum(load + store, compute)
+    return cycles
+
+
+@dataclass(frozen=True, slots=True)
+class PhasedOptions:
+    """How to run in phases.
+
+    Attributes:
+        steps: micro-batches that go through a phase before the next phase begins.
+        io_mode: how tensors shall move.
+        io_tiles: tiles that load and store and do not compute; 0 where the compute tiles do it.
+        n_replicas: devices that do the same on other data and share the variables' streaming memory.
+        recompute: whether a backward phase computes its forward again instead of loading what the forward kept.
+    """
+
+    steps: int
+    io_mode: IoMode = IoMode.IO
+    io_tiles: int = DEFAULT_IO_TILES
+    n_replicas: int = 1
+    recompute: bool = False
+
+    def __post_init__(self) -> None:
+        check_loop(self.io_mode, self.steps, self.io_tiles)
+        if self.n_replicas < 1:
+            raise BadInput(f"replicas must be at least 1, got {self.n_replicas}")
+
+    @property
+    def effective_mode(self) -> IoMode:
+        """How tensors really move."""
+        return check_loop(self.io_mode, self.steps, self.io_tiles)[0]
+
+    @property
+    def warning(self) -> str:
+        """Why `effective_mode` is not what was asked for; empty when it is."""
+        return check_loop(self.io_mode, self.steps, self.io_tiles)[1]
+
+    @property
+    def n_io_tiles(self) -> int:
+        """Tiles that compute nothing."""
+        return 0 if self.io_mode == IoMode.COMPUTE else self.io_tiles
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,18 +163,41 @@ class BufferLayout:
         return row * self.steps + step
 
 
+class PhaseKind(StrEnum):
+    """Which passes a phase makes over its layers."""
+
+    FORWARD = "forward"
+    BACKWARD = "backward"
+    BOTH = "forward and backward"
+    """The last layers in training: their forward, the loss, and their backward at once."""
+
+
+class BufferRow(NamedTuple):
+    """One row of a buffer."""
+
+    buffer: str
+    row: int
+
+    def __str__(self) -> str:
+        return f"{self.buffer}[{self.row}]"
+
+
 @dataclass(frozen=True, slots=True)
 class Phase:
     """A range of layers on the device alone, with the cost of its parts.
 
     Attributes:
         layers: the half-open range.
-        graph: phases of equal number run the same program; their variables and activations share buffers.
+        graph: phases of equal number and kind run the same program; their variables and activations share buffers.
         row: which of the phases of its graph it is.
-        variable_cycles: to load the variables, once a phase when batches are serialised.
+        variable_cycles: to load the variables, once a phase when batches are serialised; in a backward phase also to
+            store them updated.
         load_cycles, compute_cycles, store_cycles: of one micro-batch.
         memory_bytes: on the device, by category, with the buffers that loads and stores pass through.
         limit_bytes: what the phase may fill.
+        kind: which passes it makes.
+        variable_bytes, load_bytes, store_bytes: what those cycles move, variables before they are dealt to replicas.
+        loads, stores: the rows that hold the activations; empty for the host, or where nothing is stored.
     """
 
     layers: LayerRange
@@ -95,24 +209,42 @@ class Phase:
     store_cycles: int
     memory_bytes: Mapping[str, int]
     limit_bytes: int
+    kind: PhaseKind = PhaseKind.FORWARD
+    variable_bytes: int = 0
+    load_bytes: int = 0
+    store_bytes: int = 0
+    loads: tuple[BufferRow, ...] = ()
+    stores: tuple[BufferRow, ...] = ()
 
     @property
     def total_bytes(self) -> int:
         """Memory over all categories."""
         return sum(self.memory_bytes.values())
 
+    @property
+    def step_cycles(self) -> int:
+        """One micro-batch, one thing after the other, without the variables."""
+        return self.load_cycles + self.compute_cycles + self.store_cycles
+
+    def cycles(self, io_mode: IoMode, steps: int) -> int:
+        """All steps: the variables once, then the loop."""
+        parts = (np.array([part]) for part in (self.load_cycles, self.compute_cycles, self.store_cycles))
+        return self.variable_cycles + int(loop_cycles(io_mode, steps, *parts)[0])
+
 
 @dataclass(frozen=True, slots=True)
 class PhasedPlan:
-    """Consecutive phases that cover all layers, each run for `steps` micro-batches before the next.
+    """Phases one after the other, each run for `steps` micro-batches before the next.
 
     Attributes:
-        phases: in the order of the layers.
+        phases: in the order in which they run: forward over consecutive layers; in training then backward again.
         steps: micro-batches.
         io_mode: how tensors move.
         buffers: the activations and variables in streaming memory.
-        phase_cycles: what each phase takes for all steps, variables included (the schedule room's sum).
+        phase_cycles: what each phase takes for all steps, variables included.
         naive_cycles: what all phases take when every step loads the variables again.
+        n_replicas: devices that do the same on other data.
+        warning: why tensors do not move as asked for; empty when they do.
     """
 
     phases: tuple[Phase, ...]
@@ -121,10 +253,18 @@ class PhasedPlan:
     buffers: tuple[BufferLayout, ...]
     phase_cycles: tuple[int, ...]
     naive_cycles: int
+    n_replicas: int = 1
+    warning: str = ""
 
     def __post_init__(self) -> None:
         assert len(self.phases) == len(self.phase_cycles) > 0
-        assert all(a.layers.stop == b.layers.start for a, b in zip(self.phases, self.phases[1:], strict=False))
+        forward = self.forward_phases
+        assert all(a.layers.stop == b.layers.start for a, b in pairwise(forward))
+
+    @property
+    def forward_phases(self) -> tuple[Phase, ...]:
+        """The phases that cover all layers, in the order of the layers."""
+        return tuple(phase for phase in self.phases if phase.kind is not PhaseKind.BACKWARD)
 
     @property
     def cost_cycles(self) -> int:
@@ -134,4 +274,10 @@ class PhasedPlan:
     @property
     def partition(self) -> tuple[int, ...]:
         """The boundaries of the phases, from 0 to the number of layers."""
-        return (self.phases[0].layers.start, *(phase.layers.stop for phase in self.phases))
+        forward = self.forward_phases
+        return (forward[0].layers.start, *(phase.layers.stop for phase in forward))
+
+    def samples_per_s(self, batch_size: int, clock_hz: float, *, naive: bool = False) -> float:
+        """Throughput of all replicas."""
+        cycles = self.naive_cycles if naive else self.cost_cycles
+        return samples_per_s(batch_size * self.steps * self.n_replicas, cycles, clock_hz)

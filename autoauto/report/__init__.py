@@ -5,6 +5,7 @@ from autoauto.report.cells import cells_table
 from autoauto.report.compare import CompareRow, compare_rows, compare_table
 from autoauto.report.explanation import explanation_table
 from autoauto.report.listings import clusters_table, models_table
+from autoauto.report.phased import buffers_table, phases_table
 from autoauto.report.plans import plans_table
 from autoauto.report.profile import profile_table
 from autoauto.report.progress import progress_bar
@@ -17,12 +18,14 @@ __all__ = [
     "MEASURED",
     "CompareRow",
     "best_table",
+    "buffers_table",
     "cells_table",
     "clusters_table",
     "compare_rows",
     "compare_table",
     "explanation_table",
     "models_table",
+    "phases_table",
     "plans_table",
     "profile_table",
     "progress_bar",

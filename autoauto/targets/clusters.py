@@ -9,17 +9,26 @@ from pathlib import Path
 from typing import Any, get_type_hints
 
 from autoauto.records.errors import BadInput
-from autoauto.records.hardware import Cluster, Device, Link
+from autoauto.records.hardware import Cluster, Device, Link, StreamingMemory
 from autoauto.records.places import data_dir
 
 Fields = Mapping[str, type]
 
 _HEAD: Fields = {"name": str, "target": str}
-_EQUAL: Fields = {**_HEAD, "n_devices": int, "device": dict, "host_link": dict, "device_link": dict}
-_LISTED: Fields = {**_HEAD, "devices": list, "receive_links": list, "send_links": list}
+_EQUAL: Fields = {
+    **_HEAD,
+    "n_devices": int,
+    "device": dict,
+    "host_link": dict,
+    "device_link": dict,
+    "streaming_memory": dict,
+}
+_LISTED: Fields = {**_HEAD, "devices": list, "receive_links": list, "send_links": list, "streaming_memory": dict}
 _DEVICE: Fields = {**get_type_hints(Device), "memory_bytes": int}  # a fraction comes from the seed's MB alone
 _LINK: Fields = get_type_hints(Link)
 _MACHINE_LINK: Fields = {**_LINK, "every": int}
+_STREAMING: Fields = get_type_hints(StreamingMemory)
+_OPTIONAL = frozenset({"source", "streaming_memory"})
 
 _EXPECTED = {
     str: "a text",
@@ -47,7 +56,8 @@ def load_cluster(name_or_path: str) -> Cluster:
     Equal devices are written once: `n_devices`, `[device]`, `[host_link]` (both ends of the pipeline) and
     `[device_link]` (between neighbours; not needed for one device). With `[machine_link]`, `every` so many devices make
     a machine, and that link leads to the next one. Unequal ones are listed in pipeline order:
-    `[[devices]]`, `[[receive_links]]`, `[[send_links]]`. An optional `source` says where the figures come from.
+    `[[devices]]`, `[[receive_links]]`, `[[send_links]]`. Either may have a `[streaming_memory]`, the same beside every
+    device, and a `source` that says where the figures come from.
 
     Raises:
         BadInput: there is no such cluster, or its file does not describe one.
@@ -77,7 +87,8 @@ def _read(name_or_path: str) -> dict[str, Any]:
 
 def _equal(table: dict[str, Any], where: str) -> Cluster:
     alone = table.get("n_devices") == 1
-    _check(table, _EQUAL, where, optional={"source", "machine_link"} | ({"device_link"} if alone else set()))
+    optional = _OPTIONAL | {"machine_link"} | ({"device_link"} if alone else set())
+    _check(table, _EQUAL, where, optional=optional)
     between = () if alone else _between(table, where)
     host = _link(table["host_link"], f"{where} [host_link]")
     device = _device(table["device"], f"{where} [device]")
@@ -87,6 +98,7 @@ def _equal(table: dict[str, Any], where: str) -> Cluster:
         devices=(device,) * table["n_devices"],
         receive_links=(host, *between),
         send_links=(*between, host),
+        streaming_memory=_streaming(table, where),
     )
 
 
@@ -101,7 +113,7 @@ def _between(table: dict[str, Any], where: str) -> tuple[Link, ...]:
 
 
 def _listed(table: dict[str, Any], where: str) -> Cluster:
-    _check(table, _LISTED, where, optional={"source"})
+    _check(table, _LISTED, where, optional=_OPTIONAL)
     lengths = {name: len(table[name]) for name in ("devices", "receive_links", "send_links")}
     if len(set(lengths.values())) > 1 or not table["devices"]:
         given = ", ".join(f"{n} {name}" for name, n in lengths.items())
@@ -114,6 +126,7 @@ def _listed(table: dict[str, Any], where: str) -> Cluster:
             _link(item, f"{where} receive_links[{d}]") for d, item in enumerate(table["receive_links"])
         ),
         send_links=tuple(_link(item, f"{where} send_links[{d}]") for d, item in enumerate(table["send_links"])),
+        streaming_memory=_streaming(table, where),
     )
 
 
@@ -123,6 +136,12 @@ def _device(table: object, where: str) -> Device:
 
 def _link(table: object, where: str) -> Link:
     return Link(**_check(table, _LINK, where))
+
+
+def _streaming(table: dict[str, Any], where: str) -> StreamingMemory | None:
+    if "streaming_memory" not in table:
+        return None
+    return StreamingMemory(**_check(table["streaming_memory"], _STREAMING, f"{where} [streaming_memory]"))
 
 
 def _check(

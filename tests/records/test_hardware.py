@@ -1,6 +1,6 @@
 from dataclasses import replace
 
-from autoauto.records.hardware import Cluster, Device, Link
+from autoauto.records.hardware import Cluster, Device, Link, StreamingMemory
 
 DEVICES = tuple(Device(f"d{i}", 1e9, 100, 1, 100) for i in range(3))
 HOST_IN, HOST_OUT, A, B = (Link(float(i), i) for i in (1, 2, 3, 4))
@@ -30,3 +30,10 @@ def test_overlapped_host_links_are_told_in_cycles() -> None:
 
 def test_a_link_waits_and_moves() -> None:
     assert Link(2e9, 7).cycles(100, 1e9) == 57
+
+
+def test_streaming_memory_stays_with_every_device_and_takes_time_like_a_link() -> None:
+    memory = StreamingMemory(1e9, 10, 10**6)
+    assert replace(CLUSTER, streaming_memory=memory).first(2).streaming_memory == memory
+    assert memory.link.cycles(500, 1e9) == 510
+    assert CLUSTER.streaming_memory is None

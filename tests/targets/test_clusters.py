@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from autoauto.records.errors import BadInput
-from autoauto.records.hardware import Device, Link
+from autoauto.records.hardware import Device, Link, StreamingMemory
 from autoauto.records.units import MIB, bytes_per_s
 from autoauto.targets.clusters import builtin_clusters, load_cluster
 
@@ -243,3 +243,20 @@ def test_what_is_wrong_with_a_list_is_said(tmp_path: Path, old: str, new: str, t
 def test_a_list_of_something_else_is_refused(tmp_path: Path) -> None:
     text = 'name = "x"\ntarget = "ipu"\ndevices = [1]\nreceive_links = [1]\nsend_links = [1]\n'
     assert "devices[0] must be a table" in refusal(written(tmp_path, text))
+
+
+STREAMING = "[streaming_memory]\nbytes_per_s = 5\nidle_cycles = 6\ncapacity_bytes = 7\n"
+
+
+@pytest.mark.parametrize("text", [SMALL, UNEQUAL])
+def test_a_cluster_may_have_a_streaming_memory(tmp_path: Path, text: str) -> None:
+    assert load_cluster(written(tmp_path, text)).streaming_memory is None
+    assert load_cluster(written(tmp_path, text + STREAMING)).streaming_memory == StreamingMemory(5, 6, 7)
+    told = refusal(written(tmp_path, text + STREAMING.replace("capacity_bytes = 7", "capacity_bytes = 0")))
+    assert "[streaming_memory]: capacity_bytes must be above 0, got 0" in told
+
+
+def test_machines_with_streaming_memory_share_256_gb_among_four() -> None:
+    found = {name: load_cluster(name).streaming_memory for name in builtin_clusters()}
+    assert {name for name, memory in found.items() if memory} == {"m2000", "bow-2000", "bow-pod16"}
+    assert {memory.capacity_bytes for memory in found.values() if memory} == {64 * 10**9}

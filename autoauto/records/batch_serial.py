@@ -1,0 +1,237 @@
+"""Batch serialisation (seed 002) as values: `PhaseGraph`, where its tensors lie, and the loop: `BatchSerialResult`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import NamedTuple
+
+from autoauto.records.errors import BadInput
+from autoauto.records.phased import BufferLayout, IoMode
+
+RowOffset = int | Callable[[int], int] | None
+"""From the row that a loop is called with to the row of a buffer: add it, ask it, or None for the first row always."""
+
+
+class Stream(NamedTuple):
+    """A way from or to the host, one tensor after the other."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class RowHandle:
+    """Rows of a buffer in streaming memory that a loop loads a tensor from, or stores it to.
+
+    Attributes:
+        buffer: its entries hold the tensors, or one replica's shards of them.
+        offset: how rows of the loop become rows of the buffer.
+        shards: replicas that hold a shard each; 1 for whole tensors.
+        groups_match: whether the replicas that hold the shards are those that a stored tensor is reduced over.
+    """
+
+    buffer: BufferLayout
+    offset: RowOffset = 0
+    shards: int = 1
+    groups_match: bool = True
+
+    def buffer_row(self, row: int) -> int:
+        """The row of the buffer for a row of the loop.
+
+        >>> x = BufferLayout("x", rows=3, steps=4)
+        >>> [RowHandle(x, offset).buffer_row(1) for offset in (None, 0, 1, lambda row: 2 - row)]
+        [0, 1, 2, 1]
+        """
+        if self.offset is None:
+            return 0
+        return row + self.offset if isinstance(self.offset, int) else self.offset(row)
+
+    def entry(self, row: int, step: int) -> int:
+        """The entry of a micro-batch when the loop is called with `row`.
+
+        Raises:
+            BadInput: the buffer has no such row or column.
+        """
+        return self.buffer.flat_index(self.buffer_row(row), step)
+
+    @property
+    def after_load(self) -> tuple[str, ...]:
+        """What makes the shards whole again."""
+        return ("all_gather",) if self.shards > 1 else ()
+
+    @property
+    def before_store(self) -> tuple[str, ...]:
+        """What leaves every replica its shard of the sum."""
+        if self.shards == 1:
+            return ()
+        return ("reduce_scatter",) if self.groups_match else ("all_reduce", "slice")
+
+
+LoadHandle = RowHandle | Stream
+
+
+class Expected(NamedTuple):
+    """What a gradient graph's input is: a tensor of the forward graph, or the gradient of one."""
+
+    tensor: str
+    is_gradient: bool
+
+
+@dataclass(frozen=True, slots=True)
+class PhaseGraph:
+    """The program of a phase, by the names of its tensors.
+
+    Attributes:
+        name: of the graph.
+        inputs: in order; those without a handle become inputs of the loop.
+        outputs: in order.
+        variables: named inputs, loaded before the loop.
+        expected: for a gradient graph, what its inputs are; none for others.
+    """
+
+    name: str
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    variables: tuple[str, ...] = ()
+    expected: Mapping[str, Expected] = field(default_factory=dict)
+
+
+class LoopKind(StrEnum):
+    """What is done in a loop."""
+
+    LOAD = "load"
+    COMPUTE = "compute"
+    STORE = "store"
+
+
+class LoopOp(NamedTuple):
+    """One thing done for one micro-batch.
+
+    >>> str(LoopOp(LoopKind.LOAD, 0))
+    'load 0'
+    """
+
+    kind: LoopKind
+    step: int
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.step}"
+
+
+LoopOrder = tuple[tuple[LoopOp, ...], ...]
+"""Groups one after the other; the operations of a group run at the same time."""
+
+
+class Touch(NamedTuple):
+    """A tensor that is moved.
+
+    Attributes:
+        tensor: its name in the graph.
+        place: the buffer or the stream.
+        entry: of the buffer; None for a stream, which gives or takes the next.
+        collectives: what replicas do with it, after a load or before a store.
+    """
+
+    tensor: str
+    place: str
+    entry: int | None
+    collectives: tuple[str, ...] = ()
+
+
+class LoopStep(NamedTuple):
+    """An operation with what it touches; nothing when it computes."""
+
+    op: LoopOp
+    touches: tuple[Touch, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class BatchSerialResult:
+    """A graph in a loop over micro-batches.
+
+    Attributes:
+        graph: what is repeated.
+        steps: how often.
+        rows: how many rows it may be called with.
+        io_mode: how tensors move.
+        loads: the handle of every input that is loaded.
+        streams: the stream of every tensor that is sent to the host.
+        buffers: the handle of every tensor that the loop stores in a buffer.
+        store_buffers: where tensors lie after the loop: `buffers`, and what was loaded from one and stays there.
+        seed_input: the input that gets a new seed in every step, split off one that the loop is called with.
+        order: what is done when.
+        remap: the loop's input for every input of the graph that is not loaded.
+        warning: why tensors do not move as asked for; empty when they do.
+    """
+
+    graph: PhaseGraph
+    steps: int
+    rows: int
+    io_mode: IoMode
+    loads: Mapping[str, LoadHandle]
+    streams: Mapping[str, Stream]
+    buffers: Mapping[str, RowHandle]
+    store_buffers: Mapping[str, RowHandle]
+    seed_input: str | None
+    order: LoopOrder
+    remap: Mapping[str, str]
+    warning: str = ""
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """What the loop is called with: the row, then what is not loaded."""
+        return ("row", *self.remap.values())
+
+    def call(self, row: int) -> tuple[tuple[LoopStep, ...], ...]:
+        """What happens, in groups, and which entries it touches.
+
+        Raises:
+            BadInput: there is no such row.
+        """
+        if not 0 <= row < self.rows:
+            raise BadInput(f"{self.graph.name} has rows 0 to {self.rows - 1}, got row {row}; try more rows")
+        return tuple(tuple(LoopStep(op, self._touches(op, row)) for op in group) for group in self.order)
+
+    def _touches(self, op: LoopOp, row: int) -> tuple[Touch, ...]:
+        if op.kind is LoopKind.LOAD:
+            handles = ((tensor, self.loads[tensor]) for tensor in self.graph.inputs if tensor in self.loads)
+            return tuple(_touch(tensor, handle, row, op) for tensor, handle in handles)
+        if op.kind is LoopKind.STORE:
+            placed: tuple[tuple[str, LoadHandle], ...] = (*self.streams.items(), *self.buffers.items())
+            return tuple(_touch(tensor, handle, row, op) for tensor, handle in placed)
+        return ()
+
+
+def _touch(tensor: str, handle: LoadHandle, row: int, op: LoopOp) -> Touch:
+    if isinstance(handle, Stream):
+        return Touch(tensor, handle.name, None)
+    collectives = handle.after_load if op.kind is LoopKind.LOAD else handle.before_store
+    return Touch(tensor, handle.buffer.name, handle.entry(row, op.step), collectives)
+
+
+class PhasedCall(NamedTuple):
+    """A loop that is called with a row.
+
+    >>> str(PhasedCall("inner", 1))
+    'inner(1)'
+    """
+
+    loop: str
+    row: int
+
+    def __str__(self) -> str:
+        return f"{self.loop}({self.row})"
+
+
+@dataclass(frozen=True, slots=True)
+class PhasedProgram:
+    """A whole `PhasedPlan` as loops.
+
+    Attributes:
+        loops: by name; phases of one graph share one.
+        calls: one for every phase, in order.
+    """
+
+    loops: Mapping[str, BatchSerialResult]
+    calls: tuple[PhasedCall, ...]
