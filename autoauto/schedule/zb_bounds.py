@@ -4,18 +4,17 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-from autoauto.records.schedule import BACKWARD, FORWARD, WEIGHT
-from autoauto.schedule.split_order import Pipeline
+from autoauto.records.schedule import BACKWARD, WEIGHT
+from autoauto.schedule.split_pipeline import Pipeline
 
 
 def lower_bound(pipeline: Pipeline) -> int:
-    """Ticks that every order takes at least; the larger of two bounds.
+    """Ticks that every order takes at least: the largest of two bounds.
 
     *A device* computes all its work. It idles until the first micro-batch comes; then until the first gradient comes,
-    but for the forwards that its memory admits; and after its last forward until the end, but for the backwards and
-    weight gradients of what its memory holds. With equal stages and a limit of one activation a device this is
-    `m (F + B + W) + (p - 1) (F + B - W)`, the bubble of ZB1P (zero bubble paper, arXiv 2401.10241), plus four messages
-    for each link.
+    but for the forwards that its memory admits; and from its last forward to the end, but for the backwards and weight
+    gradients of what its memory holds. With p equal stages and a limit of p this is
+    `m (F + B + W) + (p - 1) (F + B - W)` and four messages a link: the bubble of ZB1P (zero bubble, arXiv 2401.10241).
 
     *A stage* computes all its forwards and input gradients before the last gradient leaves it.
     """
@@ -34,37 +33,25 @@ def _device_bound(pipeline: Pipeline, heads: list[int], tails: list[int], device
     backwards = limit * max(ticks[BACKWARD * n + s] + ticks[WEIGHT * n + s] for s in stages)
     before_gradients = max(0, heads[BACKWARD * n + last] - heads[first] - forwards)
     after_forwards = max(0, tails[last] - backwards)
-    if limit < pipeline.n_micro_batches * len(stages):  # the last forward comes after the first gradient
+    if limit < pipeline.n_micro_batches * len(stages):  # the last forward starts after the first gradient
         idle = before_gradients + after_forwards
     else:
         idle = max(before_gradients, after_forwards)
     return heads[first] + pipeline.n_micro_batches * pipeline.work[device] + idle
 
 
-def _path(pipeline: Pipeline) -> list[tuple[int, int]]:
-    """(job, ticks of the message to it) along which a micro-batch and then its gradient travel."""
-    n = pipeline.n_stages
-    stages = [*range(n), *reversed(range(n))]
-    links = [pipeline.forward_links[0], *(pipeline.link(a, b) if a != b else 0 for a, b in pairwise(stages))]
-    kinds = [FORWARD] * n + [BACKWARD] * n
-    return [(kind * n + stage, link) for kind, stage, link in zip(kinds, stages, links, strict=True)]
-
-
 def _heads(pipeline: Pipeline) -> list[int]:
     """For every F and B job when its first action can start."""
-    heads, now = [0] * (2 * pipeline.n_stages), 0
-    for job, link in _path(pipeline):
-        heads[job] = now + link
-        now = heads[job] + pipeline.ticks[job]
+    heads = [pipeline.forward_links[0]] * (2 * pipeline.n_stages)
+    for job, to in pairwise(pipeline.path):
+        heads[to] = heads[job] + pipeline.ticks[job] + pipeline.link(job, to)
     return heads
 
 
 def _tails(pipeline: Pipeline) -> list[int]:
-    """For every F and B job what must still pass between the stop of an action and the end."""
+    """For every F and B job what passes at least between the stop of an action and the end."""
     n, ticks = pipeline.n_stages, pipeline.ticks
-    tails, after = [0] * (2 * n), 0
-    for job, link in reversed(_path(pipeline)):
-        weight = ticks[WEIGHT * n + job % n] if job >= BACKWARD * n else 0
-        tails[job] = max(after, weight)
-        after = link + ticks[job] + tails[job]
+    tails = [0] * n + list(ticks[WEIGHT * n :])
+    for to, job in pairwise(reversed(pipeline.path)):
+        tails[job] = max(tails[job], pipeline.link(job, to) + ticks[to] + tails[to])
     return tails

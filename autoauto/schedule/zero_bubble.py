@@ -1,33 +1,34 @@
-"""Zero bubble: weight gradients wait until a device has nothing better to do."""
+"""Zero bubble: the backward pass in two halves, and weight gradients wherever a device would idle."""
 
 from __future__ import annotations
 
-import numpy as np
-
 from autoauto.records.errors import BadInput
-from autoauto.records.schedule import Codes, Order, Schedule, StageTimes
-from autoauto.schedule.split_order import Pipeline
-from autoauto.schedule.split_search import best_order
+from autoauto.records.schedule import Order, Schedule, StageTimes
+from autoauto.schedule.split_pipeline import Pipeline
+from autoauto.schedule.zb_search import short_schedule
+
+# 0F0 0F1             0B0 0W0 0F2         0B1 0W1 0B2 0W2
 
 
 def zero_bubble(times: StageTimes, n_micro_batches: int, max_in_flight: int | None) -> Schedule:
-    """The shortest order found with at most `max_in_flight` activations on every device."""
-    n = times.n_stages
-    if n_micro_batches < 1 or (max_in_flight is not None and max_in_flight < 1):
-        raise BadInput("x")
-    pipeline = Pipeline.of(times, range(n), n_micro_batches, max_in_flight)
-    order = Order.ZB1P if max_in_flight is not None and max_in_flight <= n else Order.ZB2P
-    return to_schedule(order, pipeline)
+    """The shortest order found of one stage a device.
 
+    Only a gradient makes others wait, so a W is put off until its device has nothing else to do or no memory left. ZB1P
+    holds up to p activations, no more than 1F1B; ZB2P up to 2p, where equal stages have no bubble but the skew of their
+    starts (zero bubble, arXiv 2401.10241).
 
-def to_schedule(order: Order, pipeline: Pipeline) -> Schedule:
-    sketch = best_order(pipeline)
-    codes = Codes(pipeline.n_stages, pipeline.n_micro_batches)
-    programs = []
-    for program in sketch.programs:
-        jobs = np.array(program, dtype=np.int64)
-        numbers = np.zeros_like(jobs)
-        for job in np.unique(jobs):
-            numbers[jobs == job] = np.arange(pipeline.n_micro_batches)
-        programs.append(jobs * codes.n_numbers + numbers)
-    return Schedule(order, pipeline.devices, pipeline.n_micro_batches, tuple(programs))
+    Args:
+        times: ticks of the actions and messages; `backward` is the input-gradient half.
+        n_micro_batches: how many micro-batches there are.
+        max_in_flight: the activations that a device may hold, each from its F to its W; None for no limit.
+
+    Raises:
+        BadInput: fewer than one micro-batch or activation.
+    """
+    if n_micro_batches < 1:
+        raise BadInput(f"a schedule needs at least 1 micro-batch, got {n_micro_batches}")
+    if max_in_flight is not None and max_in_flight < 1:
+        raise BadInput(f"a device must hold at least 1 activation, got max_in_flight {max_in_flight}")
+    n_devices = times.n_stages
+    order = Order.ZB1P if max_in_flight is not None and max_in_flight <= n_devices else Order.ZB2P
+    return short_schedule(order, Pipeline.of(times, range(n_devices), n_micro_batches, max_in_flight))
