@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 
-from autoauto.plan.blocks import Blocks, contract
 from autoauto.plan.phase_ranges import Ranges
 from autoauto.records.cost import CostTable, IntArray
 from autoauto.records.errors import BadInput
@@ -34,16 +33,14 @@ class PhaseCosts:
 
     Attributes:
         table: costs of ranges on one device that holds one micro-batch.
-        blocks: the layers, each a block of its own.
-        input_bytes: (B + 1,) by start: what a range receives; the last entry is unused.
-        output_bytes: (B + 1,) by stop: what a range leaves; the first entry is unused.
+        input_bytes: (n + 1,) by start: what a range receives; the last entry is unused.
+        output_bytes: (n + 1,) by stop: what a range leaves; the first entry is unused.
         options: steps, io mode, replicas.
         training: whether there is a backward pass.
         cluster: links, clock and streaming memory.
     """
 
     table: CostTable
-    blocks: Blocks
     input_bytes: IntArray
     output_bytes: IntArray
     options: PhasedOptions
@@ -56,11 +53,6 @@ class PhaseCosts:
         memory = self.cluster.streaming_memory
         assert memory is not None  # `prepare_phases` has checked
         return memory
-
-    @property
-    def last(self) -> int:
-        """The cut after all blocks."""
-        return len(self.blocks)
 
     @property
     def compute_limit_bytes(self) -> int:
@@ -78,10 +70,11 @@ class PhaseCosts:
         """Copies of what is loaded and stored: overlapped, one on the io tiles while compute works on another."""
         return 2 if self.options.effective_mode is IoMode.IO_OVERLAPPED else 1
 
-    def kept_inputs(self, start: int) -> int:
-        """Of what a range receives, bytes that its backward needs and an earlier phase has stored."""
-        blocks = self.blocks
-        return blocks.kept_bytes[start] - blocks.not_kept_bytes[start]
+    @property
+    def kept_inputs(self) -> IntArray:
+        """(n,) of what a range receives, bytes that its backward needs and an earlier phase has stored."""
+        kept = self.table.kept_input_bytes
+        return kept if len(kept) else np.zeros(self.table.n_layers, dtype=np.int64)
 
     def excess_bytes(self, ranges: Ranges) -> IntArray:
         """By how much each range exceeds the memory of compute tiles or io tiles, whichever lacks more."""
@@ -113,7 +106,7 @@ class PhaseCosts:
         """Forward; in training also backward, or both at once where the last layer is."""
         if not self.training:
             return (self._forward(ranges),)
-        if ranges.stop == self.last:
+        if ranges.stop == self.table.n_layers:
             return (self._both(ranges),)
         return self._forward(ranges), self._backward(ranges)
 
@@ -129,21 +122,21 @@ class PhaseCosts:
         stored = np.full(len(starts), self.output_bytes[stop])
         if self.training:
             stored = stored + self._kept(starts, stop)
-        at_end = stop == self.last
+        at_end = stop == self.table.n_layers
         return Pass(
             PhaseKind.FORWARD,
             self._gather(ranges.variable_bytes),
             self.input_bytes[starts],
             self._load_inputs(starts),
-            self._on_compute_tiles(self._compute(ranges) - self._compute_backward(ranges)),
+            self._on_compute_tiles(self._forward_cycles(ranges)),
             stored,
             self._cycles(stored, self.cluster.send_links[-1] if at_end else self.streaming.link),
         )
 
     def _kept(self, starts: IntArray, stop: int) -> IntArray:
         """What a forward phase stores for its backward; to compute again, inputs that only the host has."""
-        at_cuts = np.array(self.blocks.kept_bytes)
-        kept: IntArray = at_cuts[stop] - at_cuts[starts]
+        kept_bytes = self.table.activation_prefix_bytes
+        kept: IntArray = kept_bytes[stop] - kept_bytes[starts]
         if self.options.recompute:
             kept = np.where(starts == 0, self.input_bytes[starts], 0)
         return kept
@@ -151,17 +144,16 @@ class PhaseCosts:
     def _backward(self, ranges: Ranges) -> Pass:
         """Load the gradients of outputs and what the forward kept, or its inputs alone; store gradients of inputs."""
         starts, stop = ranges.starts, ranges.stop
-        if self.options.recompute:
-            kept = self.input_bytes[starts]
-        else:
-            kept = self.blocks.kept_bytes[stop] - np.array(self.blocks.not_kept_bytes)[starts]
-        loaded, stored = self.output_bytes[stop] + kept, self._input_gradients(starts)
+        again = self.input_bytes[starts]
+        if not self.options.recompute:
+            again = self._kept(starts, stop) + self.kept_inputs[starts]
+        loaded, stored = self.output_bytes[stop] + again, self._input_gradients(starts)
         return Pass(
             PhaseKind.BACKWARD,
             2 * self._gather(ranges.variable_bytes),  # loaded, and stored when they are updated
             loaded,
             self._cycles(loaded, self.streaming.link),
-            self._on_compute_tiles(self._compute_backward(ranges)),
+            self._on_compute_tiles(self._backward_cycles(ranges)),
             stored,
             self._cycles(stored, self.streaming.link),
         )
@@ -169,8 +161,9 @@ class PhaseCosts:
     def _both(self, ranges: Ranges) -> Pass:
         """Forward, loss and backward of the last layers at once: nothing is computed again."""
         stored = self._input_gradients(ranges.starts)
-        forward = self._compute(ranges) - self._compute_backward(ranges)
-        compute = self._compute(ranges) - (forward if self.options.recompute else 0)
+        compute = self._backward_cycles(ranges)
+        if not self.options.recompute:
+            compute = compute + self._forward_cycles(ranges)
         return Pass(
             PhaseKind.BOTH,
             2 * self._gather(ranges.variable_bytes),
@@ -194,16 +187,13 @@ class PhaseCosts:
         cycles: IntArray = np.where(starts > 0, streamed, from_host)
         return cycles
 
-    def _compute(self, ranges: Ranges) -> IntArray:
-        return self._between(self.table.compute_prefix_cycles, ranges)
+    def _forward_cycles(self, ranges: Ranges) -> IntArray:
+        cycles: IntArray = _between(self.table.compute_prefix_cycles, ranges) - self._backward_cycles(ranges)
+        return cycles
 
-    def _compute_backward(self, ranges: Ranges) -> IntArray:
-        return self._between(self.table.backward_prefix_cycles, ranges)
-
-    def _between(self, prefix: IntArray, ranges: Ranges) -> IntArray:
-        at_cuts: IntArray = prefix[self.blocks.cuts]
-        between: IntArray = at_cuts[ranges.stop] - at_cuts[ranges.starts]
-        return between
+    def _backward_cycles(self, ranges: Ranges) -> IntArray:
+        """With what is computed again."""
+        return _between(self.table.backward_prefix_cycles, ranges)
 
     def _on_compute_tiles(self, cycles: IntArray) -> IntArray:
         """What all tiles compute in `cycles`, on those that are not io tiles, rounded up."""
@@ -227,8 +217,6 @@ class PhaseCosts:
 def prepare_phases(table: CostTable, profile: ModelProfile, cluster: Cluster, options: PhasedOptions) -> PhaseCosts:
     """Check that the cluster can run phases at all, and collect their costs.
 
-    Phases may be cut anywhere: layers that read one variable need not share a phase, as each can load it.
-
     Raises:
         BadInput: no streaming memory, more replicas than devices, or no tiles left to compute.
     """
@@ -244,10 +232,13 @@ def prepare_phases(table: CostTable, profile: ModelProfile, cluster: Cluster, op
         raise BadInput(f"io_tiles must be below {device.n_tiles}, the tiles of a {device.name}, got {options.io_tiles}")
     assert table.n_devices == 1
     assert not any(table.stash_entries)
-    anywhere = replace(table, cut_allowed=np.ones_like(table.cut_allowed))
-    blocks = contract(anywhere)
     layers = profile.layers
     inputs = np.array([*(layer.input_bytes for layer in layers), 0], dtype=np.int64)
     outputs = np.array([0, *(layer.output_bytes for layer in layers)], dtype=np.int64)
     training = profile.options is not None and profile.options.training
-    return PhaseCosts(table, blocks, inputs[blocks.cuts], outputs[blocks.cuts], options, training, cluster)
+    return PhaseCosts(table, inputs, outputs, options, training, cluster)
+
+
+def _between(prefix: IntArray, ranges: Ranges) -> IntArray:
+    between: IntArray = prefix[ranges.stop] - prefix[ranges.starts]
+    return between

@@ -20,11 +20,11 @@ HOST = -1  # in place of what crosses a cut
 
 
 def phased_plan(costs: PhaseCosts, profile: ModelProfile, cuts: Sequence[int]) -> PhasedPlan:
-    """The plan whose phases are the ranges of blocks between `cuts`; no limit is checked."""
-    found = [one_range(costs.table, costs.blocks, *ends) for ends in pairwise(cuts)]
+    """The plan whose phases are the ranges between `cuts`; no limit is checked."""
+    found = [one_range(costs.table, *ends) for ends in pairwise(cuts)]
     bare = [[_phase(costs, one, made) for made in costs.passes(one)] for one in found]
     widths = _widths(costs, cuts)
-    edges = [(HOST, *widths), (*widths, HOST), map(costs.kept_inputs, cuts[:-1])]
+    edges = [(HOST, *widths), (*widths, HOST), costs.kept_inputs[cuts[:-1]].tolist()]
     numbers = number_graphs((*edge, *_identity(profile, phases)) for *edge, phases in zip(*edges, bare, strict=True))
     wires = _wire(costs, cuts, widths, [number.graph for number in numbers], [phases[0] for phases in bare])
     numbered = [
@@ -63,7 +63,7 @@ def _timed(costs: PhaseCosts, phases: tuple[Phase, ...], buffers: tuple[BufferLa
 
 def _phase(costs: PhaseCosts, found: Ranges, made: Pass) -> Phase:
     """One pass over one range, not yet numbered and wired."""
-    layers = LayerRange(costs.blocks.cuts[int(found.starts[0])], costs.blocks.cuts[found.stop])
+    layers = LayerRange(int(found.starts[0]), found.stop)
     load_bytes, store_bytes = int(made.load_bytes[0]), int(made.store_bytes[0])
     buffers = {LOAD_BUFFER: costs.n_buffers * load_bytes, STORE_BUFFER: costs.n_buffers * store_bytes}
     return Phase(
@@ -129,7 +129,7 @@ def _wire(
         return _Wires(x, NO_ROWS, NO_ROWS, ())
     dx = share_buffers("dx", widths, widths, steps)
     kept = [phase.store_bytes - int(costs.output_bytes[cut]) for phase, cut in zip(forward[:-1], inner, strict=True)]
-    inputs_too = tuple(costs.options.recompute or bool(costs.kept_inputs(cut)) for cut in cuts[:-1])
+    inputs_too = tuple(costs.options.recompute or kept > 0 for kept in costs.kept_inputs[cuts[:-1]].tolist())
     return _Wires(x, dx, share_buffers("kept", graphs[:-1], kept, steps), inputs_too)
 
 

@@ -55,12 +55,12 @@ def phased(table: CostTable, profile: ModelProfile, cluster: Cluster, options: P
 
 
 def best_cuts(costs: PhaseCosts) -> list[int] | None:
-    """The cheapest sequence of phases that fit, as cuts between blocks; None when there is none.
+    """The cheapest sequence of phases that fit, as cuts between layers; None when there is none.
 
     The best way to a cut is the best over all last phases that end there, each after the best way to its start.
     """
     cheapest, previous = _empty(costs)
-    for candidates in ranges(costs.table, costs.blocks, costs.compute_limit_bytes):
+    for candidates in ranges(costs.table, costs.compute_limit_bytes):
         fitting = _only(candidates, costs.excess_bytes(candidates) <= 0)
         totals = cheapest[fitting.starts] + costs.total_cycles(fitting)
         _keep_least(cheapest, previous, fitting, totals)
@@ -70,22 +70,22 @@ def best_cuts(costs: PhaseCosts) -> list[int] | None:
 def _easiest_cuts(costs: PhaseCosts) -> list[int]:
     """The phases of which the tightest exceeds its memory least: the same recursion on the largest excess.
 
-    It is never more than that of single blocks, which bounds how far memory reaches.
+    It is never more than that of single layers, which bounds how far memory reaches.
     """
-    singles = [one_range(costs.table, costs.blocks, block, block + 1) for block in range(costs.last)]
+    singles = [one_range(costs.table, layer, layer + 1) for layer in range(costs.table.n_layers)]
     allowance = max(int(costs.excess_bytes(single)[0]) for single in singles)
     least, previous = _empty(costs)
     least[0] = -_NEVER
-    for candidates in ranges(costs.table, costs.blocks, costs.compute_limit_bytes + allowance):
+    for candidates in ranges(costs.table, costs.compute_limit_bytes + allowance):
         excess = np.maximum(least[candidates.starts], costs.excess_bytes(candidates))
         _keep_least(least, previous, candidates, excess)
     return _backwards(previous)
 
 
 def _empty(costs: PhaseCosts) -> tuple[IntArray, IntArray]:
-    values = np.full(costs.last + 1, _NEVER, dtype=np.int64)
+    values = np.full(costs.table.n_layers + 1, _NEVER, dtype=np.int64)
     values[0] = 0
-    return values, np.zeros(costs.last + 1, dtype=np.int64)
+    return values, np.zeros(costs.table.n_layers + 1, dtype=np.int64)
 
 
 def _only(candidates: Ranges, chosen: np.ndarray[tuple[int, ...], np.dtype[np.bool_]]) -> Ranges:
@@ -109,10 +109,10 @@ def _backwards(previous: IntArray) -> list[int]:
 
 def _out_of_memory(costs: PhaseCosts) -> Infeasible:
     """`excess_bytes` is the least that would have to be held more for some plan, `layers` the phase that needs it."""
-    found = [one_range(costs.table, costs.blocks, *ends) for ends in pairwise(_easiest_cuts(costs))]
+    found = [one_range(costs.table, *ends) for ends in pairwise(_easiest_cuts(costs))]
     tightest = max(found, key=lambda single: int(costs.excess_bytes(single)[0]))
     excess = int(costs.excess_bytes(tightest)[0])
-    layers = LayerRange(costs.blocks.cuts[int(tightest.starts[0])], costs.blocks.cuts[tightest.stop])
+    layers = LayerRange(int(tightest.starts[0]), tightest.stop)
     io_bytes, compute_bytes = int(costs.io_bytes(tightest)[0]), int(costs.compute_bytes(tightest)[0])
     if io_bytes - costs.io_limit_bytes == excess:
         need = f"move {format_bytes(io_bytes)} through {costs.options.n_io_tiles} io tiles"

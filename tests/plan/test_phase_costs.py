@@ -46,7 +46,7 @@ def written(made: Pass) -> tuple[object, ...]:
 
 
 def passes(costs: PhaseCosts, start: int, stop: int) -> list[tuple[object, ...]]:
-    return [written(made) for made in costs.passes(one_range(costs.table, costs.blocks, start, stop))]
+    return [written(made) for made in costs.passes(one_range(costs.table, start, stop))]
 
 
 def test_inference_reads_from_the_host_first_and_writes_to_it_last() -> None:
@@ -87,7 +87,7 @@ def test_replicas_load_shards_and_gather_them() -> None:
 )
 def test_buffers_lie_where_the_mode_puts_them(mode: IoMode, compute_bytes: int, io_bytes: int) -> None:
     costs = prepared(PhasedOptions(4, mode, io_tiles=2))
-    found = one_range(costs.table, costs.blocks, 0, 1)
+    found = one_range(costs.table, 0, 1)
     assert (int(costs.compute_bytes(found)[0]), int(costs.io_bytes(found)[0])) == (compute_bytes, io_bytes)
     assert costs.compute_limit_bytes + costs.io_limit_bytes == 100
     assert costs.io_limit_bytes == (0 if mode is IoMode.COMPUTE else 20)
