@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from autoauto.estimate import cost_table, memory_limit_bytes
@@ -15,13 +15,13 @@ from autoauto.records.cost import CostTable
 from autoauto.records.errors import BadInput, DoesNotFit, OutOfMemory
 from autoauto.records.hardware import Cluster
 from autoauto.records.layers import LayerGraph
-from autoauto.records.phased import PhasedOptions, PhasedPlan
+from autoauto.records.phased import IoMode, Phase, PhasedOptions, PhasedPlan
 from autoauto.records.places import cache_dir
 from autoauto.records.plan import Plan, Stage
 from autoauto.records.profile import STASH, CompileOptions, ModelProfile, Target
 from autoauto.records.schedule import SPLIT_ORDERS, Transfers
 from autoauto.records.timeline import Timeline
-from autoauto.records.trial import DEFAULT_PLANNING_PROPORTION, Knobs, Outcome, SearchSpace
+from autoauto.records.trial import DEFAULT_PLANNING_PROPORTION, Knobs, Outcome, SearchSpace, Strategy
 from autoauto.records.units import Precision, format_bytes, reference_cycles, samples_per_s
 from autoauto.schedule import in_flight, make_schedule, plan_times, simulate
 
@@ -110,11 +110,18 @@ class Flow:
             BadInput: the cluster cannot run phases, or not so many replicas.
             Infeasible: some layers fit no phase.
         """
-        profile = self.profile(self.options(knobs))
-        in_flight = (1,) if knobs.training else None
-        device = self.cluster.first(1)
-        table = cost_table(profile, device, self.planning_proportion, False, in_flight, options.recompute)
-        return phased(table, profile, self.cluster, options)
+        return phased(self._phase_table(knobs, options), self.profile(self.options(knobs)), self.cluster, options)
+
+    def measure_phased(self, knobs: Knobs, options: PhasedOptions, plan: PhasedPlan) -> PhasedPlan:
+        """The phases of `plan` compiled whole; what they move is the plan's own.
+
+        Raises:
+            OutOfMemory: a phase needs more than the device has; the tightest is told.
+        """
+        table = self._phase_table(knobs, options)
+        measured = plan.with_phases(tuple(self._measure_phase(knobs, phase, table) for phase in plan.phases))
+        _check_memory(measured.phases)
+        return measured
 
     def measure(self, knobs: Knobs, plan: Plan) -> Plan:
         """The stages of `plan` compiled whole; transfers are the plan's own, and so is what training stashes.
@@ -123,13 +130,13 @@ class Flow:
             OutOfMemory: a stage needs more than its device has; the tightest is told.
         """
         measured = replace(plan, stages=tuple(self._measure(knobs, stage) for stage in plan.stages))
-        tightest = max(measured.stages, key=lambda stage: stage.total_bytes - stage.limit_bytes)
-        if tightest.total_bytes > tightest.limit_bytes:
-            raise _out_of_memory(tightest)
+        _check_memory(measured.stages)
         return measured
 
     def evaluate(self, knobs: Knobs) -> Outcome:
         """Plan one configuration and measure it; not fitting is an outcome."""
+        if knobs.strategy is Strategy.PHASED:
+            return self._evaluate_phased(knobs)
         estimate: Plan | None = None
         memory_bytes = int(self.cluster.devices[0].memory_bytes)
         try:
@@ -172,6 +179,52 @@ class Flow:
         """What of the knobs the target's compiler sees."""
         return CompileOptions(knobs.batch_size, knobs.memory_proportion, self.precision, knobs.training)
 
+    def _evaluate_phased(self, knobs: Knobs) -> Outcome:
+        """Phases in the io mode that is fastest by the estimate."""
+        estimate: PhasedPlan | None = None
+        memory_bytes = int(self.cluster.devices[0].memory_bytes)
+        try:
+            options, estimate = self._fastest_phases(knobs)
+            measured = self.measure_phased(knobs, options, estimate)
+        except DoesNotFit as failure:
+            return Outcome(knobs, estimate, None, 0.0, 0.0, failure.excess_bytes, memory_bytes, str(failure))
+        clock_hz = self.cluster.devices[0].clock_hz
+        speed, estimated_speed = (plan.samples_per_s(knobs.batch_size, clock_hz) for plan in (measured, estimate))
+        return Outcome(knobs, estimate, measured, speed, estimated_speed, 0, memory_bytes, "")
+
+    def _fastest_phases(self, knobs: Knobs) -> tuple[PhasedOptions, PhasedPlan]:
+        found, failures = [], []
+        for io_mode in IoMode:
+            options = PhasedOptions(knobs.n_micro_batches, io_mode, n_replicas=knobs.n_ipu, recompute=knobs.recompute)
+            try:
+                found.append((options, self.phased(knobs, options)))
+            except DoesNotFit as failure:
+                failures.append(failure)
+        if not found:
+            raise min(failures, key=lambda failure: failure.excess_bytes)
+        return min(found, key=lambda pair: pair[1].cost_cycles)
+
+    def _phase_table(self, knobs: Knobs, options: PhasedOptions) -> CostTable:
+        """The costs of one device that has one micro-batch in work."""
+        training = ((1,), options.recompute) if knobs.training else ()
+        profile = self.profile(self.options(knobs))
+        return cost_table(profile, self.cluster.first(1), self.planning_proportion, False, *training)
+
+    def _measure_phase(self, knobs: Knobs, phase: Phase, table: CostTable) -> Phase:
+        """Compute relates to its estimate as the whole range compiled does to the sum of its layers."""
+        device = self.cluster.devices[0]
+        compiled = self.target.compile(self.graph, phase.layers, device, self.options(knobs))
+        again_cycles = compiled.forward_cycles if knobs.recompute else 0
+        whole = compiled.forward_cycles + compiled.backward_cycles + again_cycles
+        estimated = table.compute_cycles(*phase.layers)
+        moved = {name: n for name, n in phase.memory_bytes.items() if name not in table.memory_bytes(*phase.layers)}
+        return replace(
+            phase,
+            compute_cycles=-(-phase.compute_cycles * whole // max(estimated, 1)),
+            memory_bytes={**compiled.memory_bytes, **moved},
+            limit_bytes=int(device.memory_bytes),
+        )
+
     def _measure(self, knobs: Knobs, stage: Stage) -> Stage:
         device = self.cluster.devices[stage.device]
         speed = self.cluster.speeds[stage.device]
@@ -204,12 +257,21 @@ def _check_fp8(cluster: Cluster) -> None:
         )
 
 
-def _out_of_memory(stage: Stage) -> OutOfMemory:
-    excess = stage.total_bytes - stage.limit_bytes
-    return OutOfMemory(
-        f"layers {stage.layers} need {format_bytes(stage.total_bytes)} on device {stage.device}, which has "
-        f"{format_bytes(stage.limit_bytes)}: {format_bytes(excess)} too much; try a smaller batch size or more devices",
-        excess,
-        stage.layers,
-        stage.memory_bytes,
-    )
+def _check_memory(parts: Sequence[Stage | Phase]) -> None:
+    """Refuse stages or phases of which one exceeds its device.
+
+    Raises:
+        OutOfMemory: one does; the tightest is told.
+    """
+    tightest = max(parts, key=lambda part: part.total_bytes - part.limit_bytes)
+    excess = tightest.total_bytes - tightest.limit_bytes
+    if excess > 0:
+        device = f" {tightest.device}" if isinstance(tightest, Stage) else ""
+        raise OutOfMemory(
+            f"layers {tightest.layers} need {format_bytes(tightest.total_bytes)} on device{device}, which has "
+            f"{format_bytes(tightest.limit_bytes)}: {format_bytes(excess)} too much; try a smaller batch size or more "
+            "devices",
+            excess,
+            tightest.layers,
+            tightest.memory_bytes,
+        )

@@ -9,10 +9,10 @@ from autoauto.profile.cache import ProfileCache
 from autoauto.records.errors import BadInput, Infeasible, OutOfMemory
 from autoauto.records.hardware import Cluster, Device, Link, StreamingMemory
 from autoauto.records.layers import LayerGraph, LayerRange
-from autoauto.records.phased import IoMode, PhasedOptions, PhaseKind
+from autoauto.records.phased import IoMode, PhasedOptions, PhasedPlan, PhaseKind
 from autoauto.records.profile import STASH, CompiledRange, CompileOptions, ProgramStep
 from autoauto.records.schedule import Order
-from autoauto.records.trial import Knobs, SearchSpace
+from autoauto.records.trial import Knobs, SearchSpace, Strategy
 from autoauto.records.units import Precision
 
 MIB = 1024**2
@@ -182,6 +182,21 @@ def test_what_fits_no_device_runs_in_phases(flow: Flow) -> None:
     assert sum(phase.compute_cycles for phase in plan.phases) == 20 * 8000
     with pytest.raises(BadInput, match="cluster pair has none"):
         flow.phased(knobs, options)
+
+
+def test_phases_are_measured(flow: Flow) -> None:
+    cluster = replace(flow.cluster, streaming_memory=StreamingMemory(1e12, 0, 10**12))
+    phased = replace(flow, cluster=cluster)
+    knobs = Knobs(2, 0.6, 20, n_micro_batches=4, strategy=Strategy.PHASED)
+    outcome = phased.evaluate(knobs)
+    assert isinstance(outcome.measured, PhasedPlan)
+    assert isinstance(outcome.estimate, PhasedPlan)
+    assert outcome.measured.cost_cycles == outcome.estimate.cost_cycles  # the target adds layers up
+    assert outcome.samples_per_s == pytest.approx(2 * 4 * 20 * 1e6 / outcome.measured.cost_cycles)
+    greedy = replace(phased, target=LinearTarget(surplus=2.0)).evaluate(knobs)
+    assert (greedy.fits, isinstance(greedy.estimate, PhasedPlan)) == (False, True)
+    assert "too much" in greedy.reason
+    assert greedy.excess_bytes > 0
 
 
 def test_phases_train_and_compute_again_when_asked(flow: Flow) -> None:

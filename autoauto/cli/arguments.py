@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from autoauto.records.errors import BadInput
+from autoauto.records.phased import PhasedPlan
 from autoauto.records.schedule import Order
 from autoauto.records.trial import DEFAULT_PLANNING_PROPORTION, TRAINING_ORDERS, Knobs, SearchSpace
 from autoauto.records.units import Precision
@@ -235,8 +236,10 @@ def describe_flow(flow: Flow, knobs: Knobs) -> dict[str, Any]:
     return names | asdict(knobs)
 
 
-def describe_plan(plan: Plan) -> dict[str, Any]:
+def describe_plan(plan: Plan | PhasedPlan) -> dict[str, Any]:
     """A plan as plain values."""
+    if isinstance(plan, PhasedPlan):
+        return describe_phases(plan)
     return {
         "fits": True,
         "overlap": plan.overlap,
@@ -246,6 +249,26 @@ def describe_plan(plan: Plan) -> dict[str, Any]:
         "host_cycles": plan.host_cycles,
         "cost_cycles": plan.cost_cycles,
         "stages": [asdict(stage) | {"total_bytes": stage.total_bytes} for stage in plan.stages],
+    }
+
+
+def describe_phases(plan: PhasedPlan) -> dict[str, Any]:
+    """Phases and their buffers as plain values."""
+    return {
+        "fits": True,
+        "io_mode": str(plan.io_mode),
+        "steps": plan.steps,
+        "n_replicas": plan.n_replicas,
+        "partition": list(plan.partition),
+        "cost_cycles": plan.cost_cycles,
+        "naive_cycles": plan.naive_cycles,
+        "phases": [
+            asdict(phase) | {"total_bytes": phase.total_bytes, "cycles": cycles}
+            for phase, cycles in zip(plan.phases, plan.phase_cycles, strict=True)
+        ],
+        "buffers": [
+            asdict(buffer) | {"n_entries": buffer.n_entries, "n_bytes": buffer.n_bytes} for buffer in plan.buffers
+        ],
     }
 
 

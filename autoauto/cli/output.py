@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from autoauto.cli.arguments import describe, describe_plan, print_json
 from autoauto.records.errors import DoesNotFit
+from autoauto.records.phased import PhasedPlan
 
 if TYPE_CHECKING:
     from autoauto.flow import Flow
@@ -95,13 +96,16 @@ def show_best(best: BestTrial, counts: Counts, cells: Sequence[Cell], names: Seq
     """
     from rich.console import Console
 
-    from autoauto.report import MEASURED, best_table, cells_table, stages_table
+    from autoauto.report import MEASURED, best_table, cells_table, phases_table, stages_table
 
     console = Console()
     speeds = (best.samples_per_s, best.estimated_samples_per_s)
     console.print(best_table(best.knobs, best.measured, *speeds, counts, best.makespan_cycles))
     console.print()
-    console.print(stages_table(best.measured, names, MEASURED))
+    if isinstance(best.measured, PhasedPlan):
+        console.print(phases_table(best.measured, MEASURED))
+    else:
+        console.print(stages_table(best.measured, names, MEASURED))
     if best.knobs.training:
         console.print()
         console.print(cells_table(cells))

@@ -7,7 +7,7 @@ import sys
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from autoauto.cli.arguments import add_json, add_model, open_flow, print_json
+from autoauto.cli.arguments import add_json, add_model, describe_phases, open_flow, print_json
 from autoauto.cli.output import show_infeasible
 from autoauto.records.errors import BadInput, DoesNotFit
 from autoauto.records.phased import DEFAULT_IO_TILES, IoMode, PhasedOptions, PhasedPlan
@@ -105,22 +105,11 @@ def describe_phased(flow: Flow, knobs: Knobs, options: PhasedOptions, plan: Phas
         "memory_proportion": knobs.memory_proportion,
         "training": knobs.training,
         **asdict(options),
-        "io_mode": str(plan.io_mode),
         "warning": plan.warning,
         "source": "estimated",
-        "fits": True,
-        "partition": list(plan.partition),
-        "cost_cycles": plan.cost_cycles,
-        "naive_cycles": plan.naive_cycles,
         "samples_per_s": plan.samples_per_s(knobs.batch_size, clock_hz),
         "naive_samples_per_s": plan.samples_per_s(knobs.batch_size, clock_hz, naive=True),
-        "phases": [
-            asdict(phase) | {"total_bytes": phase.total_bytes, "cycles": cycles}
-            for phase, cycles in zip(plan.phases, plan.phase_cycles, strict=True)
-        ],
-        "buffers": [
-            asdict(buffer) | {"n_entries": buffer.n_entries, "n_bytes": buffer.n_bytes} for buffer in plan.buffers
-        ],
+        **describe_phases(plan),
     }
 
 

@@ -7,6 +7,7 @@ import hashlib
 import shlex
 import sys
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from autoauto import __version__
@@ -23,7 +24,7 @@ from autoauto.cli.arguments import (
 )
 from autoauto.cli.output import describe_result, show_best
 from autoauto.records.errors import Infeasible
-from autoauto.records.trial import Objective, SearchSpace
+from autoauto.records.trial import Objective, SearchSpace, Strategy
 
 if TYPE_CHECKING:
     from autoauto.flow import Flow
@@ -54,6 +55,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add_training(parser, several=True)
     parser.add_argument(
+        "--strategy",
+        type=strategies,
+        metavar="pipeline,phased",
+        help="stages on several devices, or phases on each, from streaming memory; "
+        "default: pipeline, and phased where no pipeline fits",
+    )
+    parser.add_argument(
+        "--steps",
+        type=integers,
+        default=(16,),
+        metavar="16",
+        help="micro-batches that go through a phase before the next begins; default 16",
+    )
+    parser.add_argument(
         "--objective",
         choices=[str(o) for o in Objective],
         default=str(Objective.THROUGHPUT),
@@ -75,6 +90,8 @@ def run(args: argparse.Namespace) -> int:
         args.memory_proportion,
         args.batch_size,
         *training_values(args),
+        args.strategy or (Strategy.PIPELINE,),
+        args.steps,
     )
     flow.check(space)
     objective = Objective(args.objective)
@@ -85,6 +102,9 @@ def run(args: argparse.Namespace) -> int:
     study = open_study(args.storage, name, objective, fingerprint, notes)
     with progress_bar("search", "tries") as report:
         result = run_search(space, flow.evaluate, study, objective, lambda now: report(*_progress(now)))
+        if result.best is None and args.strategy is None and flow.cluster.streaming_memory is not None:
+            space = replace(space, strategy=(Strategy.PIPELINE, Strategy.PHASED))
+            result = run_search(space, flow.evaluate, study, objective, lambda now: report(*_progress(now)))
     if args.json:
         print_json(describe_result(result, args.storage))
     else:
@@ -94,6 +114,18 @@ def run(args: argparse.Namespace) -> int:
     if result.best is None:
         raise Infeasible(f"no configuration fits; the smallest batch size: {result.cells[-1].reason}", 0)
     return 0
+
+
+def strategies(text: str) -> tuple[Strategy, ...]:
+    """Read "pipeline,phased".
+
+    >>> strategies("phased")
+    (<Strategy.PHASED: 'phased'>,)
+    """
+    names = text.split(",")
+    if not set(names) <= set(Strategy):
+        raise argparse.ArgumentTypeError(f"strategies are {', '.join(Strategy)}, got {text!r}")
+    return tuple(map(Strategy, names))
 
 
 def _progress(now: SearchProgress) -> tuple[int, int, str]:

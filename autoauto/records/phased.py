@@ -7,7 +7,7 @@ memory, `steps` micro-batches are computed, what later phases need is stored.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from itertools import pairwise
 from typing import NamedTuple
@@ -267,6 +267,17 @@ class PhasedPlan:
         return tuple(phase for phase in self.phases if phase.kind is not PhaseKind.BACKWARD)
 
     @property
+    def compute_cycles(self) -> int:
+        """What all phases compute in all steps."""
+        return self.steps * sum(phase.compute_cycles for phase in self.phases)
+
+    @property
+    def transfer_cycles(self) -> int:
+        """What all phases load and store in all steps, variables once."""
+        moved = (phase.variable_cycles + self.steps * (phase.load_cycles + phase.store_cycles) for phase in self.phases)
+        return sum(moved)
+
+    @property
     def cost_cycles(self) -> int:
         """Cycles of one pass of all micro-batches through all phases."""
         return sum(self.phase_cycles)
@@ -276,6 +287,12 @@ class PhasedPlan:
         """The boundaries of the phases, from 0 to the number of layers."""
         forward = self.forward_phases
         return (forward[0].layers.start, *(phase.layers.stop for phase in forward))
+
+    def with_phases(self, phases: tuple[Phase, ...]) -> PhasedPlan:
+        """The same plan with other costs of its phases."""
+        naive_cycles = self.steps * sum(phase.variable_cycles + phase.step_cycles for phase in phases)
+        phase_cycles = tuple(phase.cycles(self.io_mode, self.steps) for phase in phases)
+        return replace(self, phases=phases, phase_cycles=phase_cycles, naive_cycles=naive_cycles)
 
     def samples_per_s(self, batch_size: int, clock_hz: float, *, naive: bool = False) -> float:
         """Throughput of all replicas."""

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from enum import StrEnum
 from itertools import product
 from typing import NamedTuple
 
 from autoauto.records.errors import BadInput
+from autoauto.records.phased import PhasedPlan
 from autoauto.records.plan import Plan
 from autoauto.records.schedule import Order
 from autoauto.records.timeline import Timeline
@@ -17,6 +18,15 @@ DEFAULT_PLANNING_PROPORTION = 0.85  # the seed's memoryProportion (seed 001, "Mi
 MOST_SAMPLES = 2**20  # in a micro-batch; far beyond any device, so that bytes and cycles stay exact integers
 TRAINING_ORDERS = (Order.POPART, Order.GPIPE, Order.ONE_F_ONE_B, Order.ZB1P, Order.ZB2P)
 """The orders in which a plan of one stage a device can train."""
+
+
+class Strategy(StrEnum):
+    """How a model that one device may not hold runs on several, or on one after all."""
+
+    PIPELINE = "pipeline"
+    """Stages, one a device."""
+    PHASED = "phased"
+    """Phases, one after the other on every device, from streaming memory (seed 002)."""
 
 
 class Objective(StrEnum):
@@ -31,12 +41,14 @@ class Knobs:
     """One configuration.
 
     Attributes:
-        n_ipu: devices in the pipeline.
+        n_ipu: devices in the pipeline; in phases the devices that do the same on other data.
         memory_proportion: Poplar's available memory proportion, a bound on temporary memory (the seed's `mem_portion`).
         batch_size: samples in one micro-batch.
-        schedule: the order in which the devices train, or inference.
+        schedule: the order in which the devices train, or inference; phases train sequentially.
         recompute: whether a stage keeps only its inputs for the backward pass and computes the rest again.
-        n_micro_batches: how many make one step of training, after which weights change; 1 for inference.
+        n_micro_batches: how many make one step of training, after which weights change, or go through a phase before
+            the next begins; 1 for inference by a pipeline.
+        strategy: pipeline or phases.
     """
 
     n_ipu: int
@@ -45,6 +57,7 @@ class Knobs:
     schedule: Order = Order.INFERENCE
     recompute: bool = False
     n_micro_batches: int = 1
+    strategy: Strategy = Strategy.PIPELINE
 
     def __post_init__(self) -> None:
         if self.n_ipu < 1:
@@ -53,6 +66,8 @@ class Knobs:
             raise BadInput(f"memory_proportion must be in (0, 1], got {self.memory_proportion}")
         if not 1 <= self.batch_size <= MOST_SAMPLES:
             raise BadInput(f"batch_size must be 1 to {MOST_SAMPLES}, got {self.batch_size}")
+        if self.strategy is Strategy.PHASED:
+            return
         if self.training and self.schedule not in TRAINING_ORDERS:
             known = ", ".join(TRAINING_ORDERS)
             raise BadInput(f"a plan of one stage a device trains as one of {known}, got schedule {self.schedule}")
@@ -71,8 +86,9 @@ class Knobs:
 
     @property
     def n_samples(self) -> int:
-        """Samples of one step of training, or of one micro-batch of inference."""
-        return self.batch_size * self.n_micro_batches
+        """Samples of one step of training, of all phases, or of one micro-batch of inference by a pipeline."""
+        replicas = self.n_ipu if self.strategy is Strategy.PHASED else 1
+        return self.batch_size * self.n_micro_batches * replicas
 
     @property
     def _least_micro_batches(self) -> int:
@@ -82,7 +98,10 @@ class Knobs:
 
 @dataclass(frozen=True, slots=True)
 class SearchSpace:
-    """A grid over all knobs but the batch size; in every cell of it all batch sizes, ascending."""
+    """A grid over all knobs but the batch size; in every cell of it all batch sizes, ascending.
+
+    Phases have no `schedule`; what goes through a phase before the next begins are `steps` micro-batches.
+    """
 
     n_ipu: tuple[int, ...] = (1, 2, 4)
     memory_proportion: tuple[float, ...] = (0.3, 0.6, 1.0)
@@ -90,9 +109,11 @@ class SearchSpace:
     schedule: tuple[Order, ...] = (Order.INFERENCE,)
     recompute: tuple[bool, ...] = (False,)
     n_micro_batches: tuple[int, ...] = (1,)
+    strategy: tuple[Strategy, ...] = (Strategy.PIPELINE,)
+    steps: tuple[int, ...] = (16,)
 
     def __post_init__(self) -> None:
-        for name in ("n_ipu", "memory_proportion", "batch_size", "schedule", "recompute", "n_micro_batches"):
+        for name in (field.name for field in fields(self)):
             values = getattr(self, name)
             if not values or len(set(values)) != len(values):
                 raise BadInput(f"{name} needs one or more different values, got {', '.join(map(str, values))}")
@@ -101,8 +122,7 @@ class SearchSpace:
         if self.training and Order.INFERENCE in self.schedule:
             raise BadInput("a search is for training or for inference, got both among its schedules")
         for batch_size in (self.batch_size[0], self.batch_size[-1]):
-            for cell in self._grid():
-                self._knobs(batch_size, cell)
+            list(self._grid(batch_size))
 
     @property
     def training(self) -> bool:
@@ -112,30 +132,27 @@ class SearchSpace:
     @property
     def n_configurations(self) -> int:
         """How many configurations the space holds."""
-        return sum(1 for _ in self._grid()) * len(self.batch_size)
+        return len(self.cells) * len(self.batch_size)
 
     @property
     def cells(self) -> list[list[Knobs]]:
         """The configurations of every cell of the grid, by ascending batch size."""
-        return [[self._knobs(batch_size, cell) for batch_size in self.batch_size] for cell in self._grid()]
+        return [list(cell) for cell in zip(*map(self._grid, self.batch_size), strict=True)]
 
     def __contains__(self, knobs: Knobs) -> bool:
-        return (
-            knobs.n_ipu in self.n_ipu
-            and knobs.memory_proportion in self.memory_proportion
-            and knobs.batch_size in self.batch_size
-            and knobs.schedule in self.schedule
-            and knobs.recompute in self.recompute
-            and knobs.n_micro_batches in self.n_micro_batches
-        )
+        return knobs.batch_size in self.batch_size and knobs in self._grid(knobs.batch_size)
 
-    def _grid(self) -> Iterator[tuple[int, float, Order, bool, int]]:
-        return product(self.n_ipu, self.memory_proportion, self.schedule, self.recompute, self.n_micro_batches)
-
-    @staticmethod
-    def _knobs(batch_size: int, cell: tuple[int, float, Order, bool, int]) -> Knobs:
-        n_ipu, memory_proportion, schedule, recompute, n_micro_batches = cell
-        return Knobs(n_ipu, memory_proportion, batch_size, schedule, recompute, n_micro_batches)
+    def _grid(self, batch_size: int) -> Iterator[Knobs]:
+        """A configuration of every cell."""
+        if Strategy.PIPELINE in self.strategy:
+            rest = (self.schedule, self.recompute, self.n_micro_batches)
+            for n_ipu, proportion, schedule, recompute, n in product(self.n_ipu, self.memory_proportion, *rest):
+                yield Knobs(n_ipu, proportion, batch_size, schedule, recompute, n)
+        if Strategy.PHASED in self.strategy:
+            order = Order.SEQUENTIAL if self.training else Order.INFERENCE
+            grid = product(self.n_ipu, self.memory_proportion, self.recompute, self.steps)
+            for n_ipu, proportion, recompute, n in grid:
+                yield Knobs(n_ipu, proportion, batch_size, order, recompute, n, Strategy.PHASED)
 
 
 class Counts(NamedTuple):
@@ -182,12 +199,12 @@ class Outcome:
         excess_bytes: bytes missing on the tightest device; 0 when it fits or when memory is not the reason.
         memory_bytes: what one device holds.
         reason: why it does not fit; empty when it does.
-        timeline: the measured stages in the order of the schedule; None when it does not fit.
+        timeline: the measured stages in the order of the schedule; None when it does not fit, and for phases.
     """
 
     knobs: Knobs
-    estimate: Plan | None
-    measured: Plan | None
+    estimate: Plan | PhasedPlan | None
+    measured: Plan | PhasedPlan | None
     samples_per_s: float
     estimated_samples_per_s: float
     excess_bytes: int

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from rich.table import Table
 
+from autoauto.records.phased import PhasedPlan
 from autoauto.records.plan import Plan
-from autoauto.records.trial import Counts, Knobs
+from autoauto.records.trial import Counts, Knobs, Strategy
 from autoauto.report.compare import difference_percent
 from autoauto.report.style import ESTIMATED, MEASURED, SIMULATED, format_difference, plain_table
 
 
 def best_table(
     knobs: Knobs,
-    measured: Plan,
+    measured: Plan | PhasedPlan,
     samples_per_s: float,
     estimated_samples_per_s: float,
     counts: Counts,
@@ -33,6 +34,8 @@ def best_table(
     table.add_row("n_ipu", str(knobs.n_ipu))
     table.add_row("memory_proportion", str(knobs.memory_proportion))
     table.add_row("batch_size", str(knobs.batch_size))
+    if knobs.strategy is Strategy.PHASED:
+        table.add_row("strategy", f"{knobs.strategy}, {knobs.n_micro_batches} steps")
     if knobs.training:
         table.add_row("schedule", str(knobs.schedule))
         table.add_row("recompute", "on" if knobs.recompute else "off")
@@ -42,7 +45,8 @@ def best_table(
     if estimated_samples_per_s:
         difference = format_difference(difference_percent(estimated_samples_per_s, samples_per_s))
         table.add_row("", f"{estimated_samples_per_s:,.1f} samples/s", f"{ESTIMATED}, {difference}")
-    table.add_row("period", f"{measured.cost_cycles:,} cycles", MEASURED)
+    name = "all phases" if isinstance(measured, PhasedPlan) else "period"
+    table.add_row(name, f"{measured.cost_cycles:,} cycles", MEASURED)
     if makespan_cycles is not None:
         table.add_row("makespan", f"{makespan_cycles:,.0f} cycles", SIMULATED)
     of_all = "" if counts.n_configurations is None else f" of {counts.n_configurations:,}"

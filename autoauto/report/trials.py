@@ -12,7 +12,7 @@ from autoauto.report.style import MEASURED, format_value, plain_table
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-_KNOBS = ["n_ipu", "memory_proportion", "batch_size", "schedule", "recompute", "n_micro_batches"]
+_KNOBS = ["n_ipu", "memory_proportion", "batch_size", "schedule", "recompute", "n_micro_batches", "strategy"]
 
 
 def trials_table(trials: DataFrame, top: int = 10, objective: Objective = Objective.THROUGHPUT) -> Table:

@@ -51,13 +51,12 @@ def search(pipeline: Pipeline) -> Sketch:
     few = max(2 * pipeline.n_devices, 8)
     sizes = sorted({min(size, pipeline.n_micro_batches) for size in (few, few + few // 4, pipeline.n_micro_batches)})
     shorter: _Search | None = None
-    for i, size in enumerate(sizes):
-        longer = _Search(replace(pipeline, n_micro_batches=size), effort // (len(sizes) - i))
-        if shorter is None:
-            longer.explore()
-            longer.idealise()
-        else:
+    for size in sizes:
+        longer = _Search(replace(pipeline, n_micro_batches=size), effort if size == sizes[-1] else effort // 4)
+        if shorter is not None:
             longer.stretch(shorter)
+        longer.explore()
+        longer.idealise()
         longer.improve()
         effort -= longer.spent
         shorter = longer
@@ -98,12 +97,12 @@ class _Search:
     def explore(self) -> None:
         """Try itineraries."""
         for itinerary, fair in product(itineraries(self.pipeline), (True, False)):
+            if self.found is not None and self.is_over(EXPLORING):
+                break
             before = self.found
             self.squeeze(wishes(self.pipeline, itinerary, self.unit, self.period), self.rule(itinerary.window, fair))
             if self.found is not before:
                 self.itinerary = itinerary
-            if self.is_over(EXPLORING):
-                break
 
     def idealise(self) -> None:
         """Try the order of the ideal pipeline."""
@@ -126,7 +125,7 @@ class _Search:
         self.itinerary = shorter.itinerary
         for tried, (wanted, rule) in enumerate(self.longer(shorter.best)):
             self.squeeze(wanted, rule)
-            if self.best.makespan <= goal or (tried and self.is_over(EXPLORING)):
+            if self.best.makespan <= goal or (tried and self.is_over(EXPLORING / 2)):
                 break
 
     def longer(self, short: Sketch) -> Iterator[tuple[Wishes, Rule]]:
@@ -134,7 +133,7 @@ class _Search:
         first = self.itinerary
         yield wishes(self.pipeline, first, self.unit, self.period), self.rule(first.window, fair=True)
         for stretched in stretches(short.starts, self.pipeline.n_micro_batches):
-            for window, fair in product((4, 2, 8), (True, False)):
+            for window, fair in product((8, NEVER, 4), (True, False)):
                 yield stretched, self.rule(window, fair)
 
     def improve(self) -> None:

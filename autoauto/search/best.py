@@ -9,9 +9,11 @@ from optuna import Study
 from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, TrialState
 
+from autoauto.records.phased import PhasedPlan
 from autoauto.records.plan import Plan
 from autoauto.records.trial import Counts, Knobs
-from autoauto.search.trials import finished_trials, plan_of, was_measured
+from autoauto.search.plans import plan_of
+from autoauto.search.trials import finished_trials, was_measured
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +27,7 @@ class BestTrial:
         samples_per_s: measured throughput.
         estimated_samples_per_s: throughput by the estimate; 0 when there was none.
         makespan_cycles: of a step of training; None for inference.
-        measured: the stages compiled whole.
+        measured: the stages, or phases, compiled whole.
         estimate: the same stages as estimated; None when there was no estimate.
     """
 
@@ -35,8 +37,8 @@ class BestTrial:
     samples_per_s: float
     estimated_samples_per_s: float
     makespan_cycles: float | None
-    measured: Plan
-    estimate: Plan | None
+    measured: Plan | PhasedPlan
+    estimate: Plan | PhasedPlan | None
 
 
 def best_trial(study: Study) -> BestTrial | None:

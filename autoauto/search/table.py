@@ -11,7 +11,7 @@ from optuna.trial import FrozenTrial
 from autoauto.search.storage import storage_errors
 
 _FIRST = ("number", "state", "value", "n_ipu", "memory_proportion", "batch_size")
-_TRAINING = ("schedule", "recompute", "n_micro_batches")
+_TRAINING = ("schedule", "recompute", "n_micro_batches", "strategy")
 _LAST = ("reason", "constraint", "datetime_start", "datetime_complete", "duration_s")
 
 

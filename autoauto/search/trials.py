@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import fields
+from collections.abc import Mapping
 from typing import Any
 
 from optuna import Study
@@ -11,17 +10,14 @@ from optuna.distributions import BaseDistribution, CategoricalDistribution, Floa
 from optuna.samplers import BaseSampler
 from optuna.trial import FrozenTrial, Trial, TrialState
 
-from autoauto.records.layers import LayerRange
-from autoauto.records.plan import Plan, Stage
 from autoauto.records.schedule import Order
-from autoauto.records.trial import TRAINING_ORDERS, Knobs, Objective, Outcome, SearchSpace
+from autoauto.records.trial import TRAINING_ORDERS, Knobs, Objective, Outcome, SearchSpace, Strategy
 from autoauto.search.objective import objective_value
+from autoauto.search.plans import describe_plan, describe_stages
 from autoauto.search.storage import storage_errors
 
 INTERRUPTED = "interrupted"
 """The `reason` of a trial that was running when its search was stopped or killed."""
-
-_STAGE_FIELDS = tuple(field.name for field in fields(Stage))
 
 
 class _Given(BaseSampler):
@@ -55,12 +51,16 @@ def ask(study: Study, space: SearchSpace, knobs: Knobs) -> Trial:
         "memory_proportion": FloatDistribution(min(space.memory_proportion), max(space.memory_proportion)),
         "batch_size": IntDistribution(min(space.batch_size), max(space.batch_size)),
     }
-    if space.training:
+    if knobs.training:
         ranges |= {
-            "schedule": CategoricalDistribution([str(order) for order in TRAINING_ORDERS]),
+            "schedule": CategoricalDistribution([str(order) for order in (*TRAINING_ORDERS, Order.SEQUENTIAL)]),
             "recompute": CategoricalDistribution([False, True]),
-            "n_micro_batches": IntDistribution(min(space.n_micro_batches), max(space.n_micro_batches)),
         }
+    if knobs.strategy is Strategy.PHASED:
+        ranges["strategy"] = CategoricalDistribution([str(strategy) for strategy in Strategy])
+    if knobs.n_micro_batches > 1 or knobs.training:
+        values = (*space.n_micro_batches, *space.steps)
+        ranges["n_micro_batches"] = IntDistribution(min(values), max(values))
     return study.ask(ranges)
 
 
@@ -99,15 +99,12 @@ def was_measured(trial: FrozenTrial) -> bool:
     return "partition" in trial.user_attrs
 
 
-def plan_of(attributes: Mapping[str, Any], stages: Sequence[Mapping[str, Any]]) -> Plan:
-    """The plan that a trial's attributes, and of them `stages` or `estimated_stages`, describe."""
-    rows = [{name: stage[name] for name in _STAGE_FIELDS} for stage in stages]
-    found = tuple(Stage(**{**row, "layers": LayerRange(*row["layers"])}) for row in rows)
-    return Plan(found, attributes.get("overlap", False), attributes.get("host_cycles", 0))
-
-
 def _knobs(params: Mapping[str, Any]) -> Knobs:
-    return Knobs(**{**params, "schedule": Order(params.get("schedule", Order.INFERENCE))})
+    named = {
+        "schedule": Order(params.get("schedule", Order.INFERENCE)),
+        "strategy": Strategy(params.get("strategy", Strategy.PIPELINE)),
+    }
+    return Knobs(**{**params, **named})
 
 
 def _attributes(outcome: Outcome) -> dict[str, Any]:
@@ -121,7 +118,7 @@ def _attributes(outcome: Outcome) -> dict[str, Any]:
             "samples_per_s": outcome.samples_per_s,
             "compute_cycles": measured.compute_cycles,
             "transfer_cycles": measured.transfer_cycles,
-            "stages": _describe(measured),
+            "stages": describe_stages(measured),
         }
     if outcome.timeline is not None and outcome.knobs.training:
         attributes["bubble_fraction"] = outcome.timeline.bubble_fraction
@@ -129,26 +126,9 @@ def _attributes(outcome: Outcome) -> dict[str, Any]:
     if outcome.estimated_samples_per_s:
         attributes["estimated_samples_per_s"] = outcome.estimated_samples_per_s
     if estimate is not None:
-        attributes["estimated_stages"] = _describe(estimate)
+        attributes["estimated_stages"] = describe_stages(estimate)
     plan = measured or estimate
-    return attributes if plan is None else attributes | _describe_all_stages(plan)
-
-
-def _describe_all_stages(plan: Plan) -> dict[str, Any]:
-    """What is not told stage by stage; `overlap` and `host_cycles` only where they matter."""
-    told = {"overlap": plan.overlap, "host_cycles": plan.host_cycles}
-    return {"partition": list(plan.partition)} | {name: value for name, value in told.items() if value}
-
-
-def _describe(plan: Plan) -> list[dict[str, Any]]:
-    return [
-        {
-            **{name: getattr(stage, name) for name in _STAGE_FIELDS},
-            "memory_bytes": dict(stage.memory_bytes),
-            "total_bytes": stage.total_bytes,
-        }
-        for stage in plan.stages
-    ]
+    return attributes if plan is None else attributes | describe_plan(plan)
 
 
 def _set_constraint(trial: Trial, outcome: Outcome) -> None:

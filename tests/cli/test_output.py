@@ -58,6 +58,7 @@ def test_a_search_without_a_best_says_why_cell_by_cell() -> None:
                 "schedule": "inference",
                 "recompute": False,
                 "n_micro_batches": 1,
+                "strategy": "pipeline",
                 "samples_per_s": 0.0,
                 "reason": "too large",
             }

@@ -53,11 +53,40 @@ def test_people_get_the_best_its_stages_and_what_was_measured(door: Door) -> Non
 
 
 def test_nothing_fits(door: Door) -> None:
-    code, out, err = door("search", "bert-large-128", "--n-ipu", "1", "--batch-size", "64,128", "--json")
+    large = ("search", "bert-large-128", "--n-ipu", "1", "--batch-size", "64,128", "--memory-proportion", "0.6")
+    code, out, err = door(*large, "--strategy", "pipeline", "--json")
     assert code == 3
     assert json.loads(out)["best"] is None
     assert "no configuration fits" in err
     assert err.count("\n") == 1
+
+
+def test_what_fits_no_pipeline_runs_in_phases(door: Door) -> None:
+    large = ("search", "bert-large-128", "--n-ipu", "1", "--batch-size", "16,32", "--memory-proportion", "0.6")
+    told = json.loads(door(*large, "--study-name", "large", "--json").out)
+    best = told["best"]
+    assert (best["strategy"], best["n_micro_batches"]) == ("phased", 16)
+    assert [cell["strategy"] for cell in told["cells"]] == ["pipeline", "phased"]
+    assert best["cost_cycles"] == sum(phase["cycles"] for phase in best["phases"])
+    assert best["naive_cycles"] > 2 * best["cost_cycles"]
+    shown = door("report", "large").out
+    assert "phased, 16 steps" in shown
+    assert "Phases, measured" in shown
+    assert "strategy" in door("trials", "large", "--csv").out.splitlines()[0]
+
+
+def test_training_searches_schedules(door: Door) -> None:
+    words = ("search", "resnet50", "--mode", "training", "--schedule", "gpipe,1f1b", "--recompute", "off,on")
+    small = ("--n-ipu", "4", "--batch-size", "8,24", "--memory-proportion", "0.6", "--study-name", "train")
+    told = json.loads(door(*words, *small, "--json").out)
+    largest = {(cell["schedule"], cell["recompute"]): cell["batch_size"] for cell in told["cells"]}
+    assert largest["1f1b", False] == 24  # 16 micro-batches in flight are too many there, 4 are not
+    assert largest["gpipe", False] != 24
+    assert told["best"]["makespan_cycles"] > 16 * told["best"]["cost_cycles"] / 2
+    assert "1f1b fits batches of 24, which gpipe" in door("report", "train").out
+    refused = door("search", "resnet50", *small)
+    assert refused.code == 2
+    assert "mode" in refused.err
 
 
 def test_bad_input_is_one_line_and_makes_no_database(door: Door, tmp_path: Path) -> None:

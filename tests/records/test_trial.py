@@ -1,10 +1,11 @@
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
 from autoauto.records.errors import BadInput
 from autoauto.records.schedule import Order
-from autoauto.records.trial import Knobs, Outcome, SearchSpace
+from autoauto.records.trial import Knobs, Outcome, SearchSpace, Strategy
 
 
 def test_the_default_space_has_1152_configurations() -> None:
@@ -46,6 +47,16 @@ def test_cells_hold_all_configurations_by_batch_size() -> None:
     assert last == Knobs(2, 0.6, 1, Order.POPART, True, 8)
     assert first in space
     assert Knobs(1, 0.6, 3) not in space
+
+
+def test_phases_join_the_grid() -> None:
+    both = SearchSpace((1, 2), (0.6,), (1, 3), strategy=tuple(Strategy), steps=(4, 8))
+    assert both.n_configurations == 2 * (2 + 2 * 2)
+    phased = Knobs(2, 0.6, 3, n_micro_batches=8, strategy=Strategy.PHASED)
+    assert phased in both
+    assert phased.n_samples == 2 * 3 * 8
+    training = replace(both, schedule=(Order.GPIPE,), n_micro_batches=(8,), recompute=(False, True))
+    assert Knobs(2, 0.6, 3, Order.SEQUENTIAL, True, 4, Strategy.PHASED) in training
 
 
 def test_a_step_of_training_has_the_samples_of_all_micro_batches() -> None:

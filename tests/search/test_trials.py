@@ -16,8 +16,9 @@ from autoauto.records.errors import BadInput
 from autoauto.records.plan import Plan
 from autoauto.records.schedule import Order
 from autoauto.records.trial import Knobs, Objective, SearchSpace
+from autoauto.search.plans import plan_of
 from autoauto.search.study import open_study
-from autoauto.search.trials import ask, finished_trials, plan_of, tell_failure, tell_outcome
+from autoauto.search.trials import ask, finished_trials, tell_failure, tell_outcome
 
 if TYPE_CHECKING:
     from tests.search.conftest import Fake
@@ -83,7 +84,7 @@ def test_a_measured_trial_is_complete(told: dict[Knobs, FrozenTrial], plan: Call
 def test_a_plan_is_read_back_whole(study: optuna.Study, fake: Fake) -> None:
     knobs = Knobs(2, 0.6, 32, Order.ZB1P, True, 8)
     outcome = fake(knobs)
-    assert outcome.measured is not None
+    assert isinstance(outcome.measured, Plan)
     overlapped = replace(outcome.measured, overlap=True, host_cycles=70_000)
     space = SearchSpace((2,), (0.6,), (32,), (Order.ZB1P,), (True,), (8,))
     trial = tell_outcome(study, ask(study, space, knobs), replace(outcome, measured=overlapped), Objective.THROUGHPUT)
