@@ -209,7 +209,7 @@ def first_backward(variables: Sequence[Array], loaded: Sequence[Array]) -> Compu
 
 
 def output(variables: Sequence[Array], loaded: Sequence[Array]) -> Computed:
-    """From w, b, x and labels: the gradient of x and the mean cross-entropy of softmax(x w + b); gradients of w and b."""
+    """From w, b, x and labels: the gradient of x and the mean cross-entropy of softmax(x w + b); as `backward`."""
     (w, b), (x, labels) = variables, loaded
     logits = x @ w + b
     logits -= logits.max(1, keepdims=True)
@@ -244,13 +244,13 @@ def _tanh(z: Array) -> Array:
     return inner
 
 
-def adam(value: Array, first: Array, second: Array, gradient: Array, learning_rate: float) -> None:
+def adam(gradient: Array, learning_rate: float, value: Array, first: Array, second: Array) -> None:
     """Update a variable and its state in place (Kingma and Ba, arXiv 1412.6980, without the bias correction).
 
     It walks a few rows at a time, so that no temporary array is as large as the variable.
 
     >>> value, first, second = np.ones(1), np.zeros(1), np.zeros(1)
-    >>> adam(value, first, second, np.array([2.0]), learning_rate=0.1)
+    >>> adam(np.array([2.0]), 0.1, value, first, second)
     >>> first, second, value.round(4)  # 0.1 x 2, 0.001 x 4, 1 - 0.1 x 0.2 / sqrt(0.004)
     (array([0.2]), array([0.004]), array([0.6838]))
     """

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+import numpy as np
+
 from autoauto.records.phased import IoMode
 from autoauto.targets.host.loop import ORDERS, Mover, walk
 from autoauto.targets.host.network import STATE, Call, Place, adam
@@ -42,7 +44,7 @@ def learn(memory: StreamingMemory, call: Call, sums: list[Array], steps: int, le
         gradient /= steps
         places = [Place(name, row), *(Place(f"{name}.{state}", row) for state in STATE)]
         updated = load_all(memory, places)
-        adam(*updated, gradient, learning_rate)
+        adam(gradient, learning_rate, *updated)
         store_all(memory, places, updated)
         del gradient, updated  # before the next variable is loaded
 
@@ -58,7 +60,7 @@ def add(sums: list[Array], gradients: Iterable[Array]) -> None:
         sums.extend(gradients)
         return
     for total, gradient in zip(sums, gradients, strict=True):
-        total += gradient
+        np.add(total, gradient, out=total)
 
 
 def load_all(memory: StreamingMemory, places: Iterable[Place], step: int = 0) -> list[Array]:

@@ -88,19 +88,23 @@ def feed(memory: StreamingMemory, network: Network, samples: Samples, update: in
 
 def run_update(memory: StreamingMemory, network: Network, steps: int, loop: Loop, start_move: Mover) -> None:
     """Run all phases for `steps` micro-batches; a variable learns when its phase has seen the last of them."""
-    for call, these in order(network.calls, steps, loop.serialised):
+
+    def run(call: Call, these: range) -> None:
         sums = run_phase(memory, call, these, loop.io_mode, start_move)
         if these[-1] == steps - 1:
             learn(memory, call, sums, steps, network.learning_rate)
         else:
             store_all(memory, sums_of(call), sums)
 
+    for call, these in order(network.calls, steps, loop.serialised):
+        run(call, these)  # what it held is free before the next phase
+
 
 def order(calls: Sequence[Call], steps: int, serialised: bool) -> Iterator[tuple[Call, range]]:
     """Which phase runs when, and for which steps.
 
-        serialised   A(0, 1)  B(0, 1)  C(0, 1)
-        naive        A(0)  B(0)  C(0)  A(1)  B(1)  C(1)
+    serialised   A(0, 1)  B(0, 1)  C(0, 1)
+    naive        A(0)  B(0)  C(0)  A(1)  B(1)  C(1)
     """
     for start in range(0, steps, steps if serialised else 1):
         for call in calls:

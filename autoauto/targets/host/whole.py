@@ -11,9 +11,7 @@ from autoauto.targets.host.network import STATE, Network, Samples, adam, backwar
 from autoauto.targets.host.streaming import Array
 
 
-def train_whole(
-    network: Network, samples: Samples, n_updates: int, budget_bytes: int | None = None
-) -> Limited[Array]:
+def train_whole(network: Network, samples: Samples, n_updates: int, budget_bytes: int | None = None) -> Limited[Array]:
     """Train in one process that holds the whole model; losses (updates, steps).
 
     Raises:
@@ -32,7 +30,7 @@ def _train(network: Network, samples: Samples, n_updates: int) -> Array:
             losses[update, step], gradients = _step(variables, *network.micro_batch_of(samples, update, step))
             sums = [total + gradient for total, gradient in zip(sums, gradients, strict=True)] if sums else gradients
         for variable, state, total in zip(variables, states, sums, strict=True):
-            adam(variable, *state, total / network.steps, network.learning_rate)
+            adam(total / network.steps, network.learning_rate, variable, *state)
     return losses
 
 
