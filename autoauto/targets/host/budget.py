@@ -2,7 +2,7 @@
 
 The limit is RLIMIT_DATA, which counts every private writable page of the process: heap, anonymous mappings, thread
 stacks. What the runtime itself holds (interpreter, NumPy, the BLAS library's buffers) is measured in the worker first,
-and the limit is that plus the budget. malloc gets a fixed mmap threshold, so that freed arrays return to the system.
+and the limit is that plus the budget. malloc gets a fixed mmap threshold, so that freed arrays return to the system. All of this is Linux's.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ ENVIRONMENT = {
 }
 """Of the worker: freed memory goes back, threads share one heap, one thread multiplies matrices, all pages are small.
 
-Which allocation gets a huge page is luck; with them a load took between 0.3 and 1.0 ms for the same 4 MiB.
+Which allocation gets a huge page is luck; with them loads of the same 4 MiB took from 0.3 to 1.0 ms.
 """
 
 THREAD_STACK_BYTES = 512 * 1024

@@ -117,7 +117,7 @@ def test_x_and_dx_connect_the_phases_as_in_the_seed(vectors: Callable[[str], Any
         assert calls[name].loads[0] == tuple(handles[told]["load"])
         assert calls[name].stores[0] == tuple(handles[told]["store"])
     layouts = {buffer.layout.name: buffer.layout for buffer in NETWORK.buffers()}
-    assert layouts["x"] == layouts["dx"].__class__("x", rows=3, steps=4, entry_bytes=4 * 3 * 6)
+    assert layouts["x"] == BufferLayout("x", rows=3, steps=4, entry_bytes=4 * 3 * 6)
     assert layouts["dx"] == BufferLayout("dx", rows=3, steps=4, entry_bytes=4 * 3 * 6)
 
 
