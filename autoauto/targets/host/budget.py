@@ -1,8 +1,9 @@
 """A process of its own under a memory budget: `run_alone`.
 
-The limit is RLIMIT_DATA, which counts every private writable page of the process: heap, anonymous mappings, thread
-stacks. What the runtime itself holds (interpreter, NumPy, the BLAS library's buffers) is measured in the worker first,
-and the limit is that plus the budget. malloc gets a fixed mmap threshold, so that freed arrays return to the system. All of this is Linux's.
+The limit is RLIMIT_DATA, which on Linux counts every private writable page of the process: heap, anonymous mappings,
+thread stacks. What the runtime itself holds (interpreter, NumPy, the BLAS library's buffers) is measured in the worker
+first, and the limit is that plus the budget. malloc gets a fixed mmap threshold, so that freed arrays return to the
+system.
 """
 
 from __future__ import annotations
