@@ -1,0 +1,121 @@
+"""Streaming memory on this machine: one file of arrays, mapped into memory (`StreamingMemory`).
+
+The file has no name from the moment it exists (`tempfile.TemporaryFile`): the kernel drops it with the process that
+made it, however that process ends, so there is nothing to clean up. A shared mapping of a file does not count under
+RLIMIT_DATA: what lies here is outside the device, what `load` returns is inside.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from autoauto.records.phased import BufferLayout
+
+Array = npt.NDArray[Any]
+
+PAGE_BYTES = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class Buffer:
+    """A buffer of arrays of one shape and type.
+
+    Attributes:
+        layout: rows, steps and the size of an entry.
+        shape: of an entry.
+        dtype: of its elements, as NumPy names it.
+    """
+
+    layout: BufferLayout
+    shape: tuple[int, ...]
+    dtype: str
+
+    @classmethod
+    def of(cls, name: str, shape: tuple[int, ...], rows: int = 1, steps: int = 1, dtype: str = "float32") -> Buffer:
+        """Lay out a buffer.
+
+        >>> Buffer.of("x", (8, 512), rows=3, steps=4).layout.n_bytes  # 3 x 4 entries of 8 x 512 x 4 bytes
+        196608
+        """
+        entry_bytes = int(np.prod(shape)) * np.dtype(dtype).itemsize
+        return cls(BufferLayout(name, rows, steps, entry_bytes), shape, dtype)
+
+
+@dataclass(slots=True)
+class Traffic:
+    """What has moved in one direction."""
+
+    n_entries: int = 0
+    n_bytes: int = 0
+    seconds: float = 0.0
+
+    def add(self, n_bytes: int, seconds: float) -> None:
+        """Count one entry."""
+        self.n_entries += 1
+        self.n_bytes += n_bytes
+        self.seconds += seconds
+
+
+class StreamingMemory(AbstractContextManager["StreamingMemory"]):
+    """Buffers in a mapped file; entries are copied into the process's own memory and back.
+
+    Attributes:
+        loads, stores: what has moved, and in what time.
+        n_bytes: size of the file.
+
+    Raises:
+        OSError: the disk has no room for the file.
+
+    >>> with StreamingMemory([Buffer.of("x", (2,), rows=2, steps=3)]) as memory:
+    ...     memory.store("x", 1, 2, np.float32([5, 7]))
+    ...     memory.load("x", 1, 2), memory.load("x", 0, 0), memory.stores.n_bytes
+    (array([5., 7.], dtype=float32), array([0., 0.], dtype=float32), 8)
+    """
+
+    def __init__(self, buffers: Iterable[Buffer]) -> None:
+        self._buffers = {buffer.layout.name: buffer for buffer in buffers}
+        offsets, self.n_bytes = {}, 0
+        for name, buffer in self._buffers.items():
+            offsets[name] = self.n_bytes
+            self.n_bytes += -(-buffer.layout.n_bytes // PAGE_BYTES) * PAGE_BYTES
+        self._file = tempfile.TemporaryFile(prefix="autoauto-")  # noqa: SIM115 (lives as long as this object)
+        os.posix_fallocate(self._file.fileno(), 0, self.n_bytes)  # a full disk is an error here, not a signal later
+        self._arrays = {name: self._mapped(buffer, offsets[name]) for name, buffer in self._buffers.items()}
+        self.loads, self.stores = Traffic(), Traffic()
+
+    def _mapped(self, buffer: Buffer, offset: int) -> Array:
+        shape = (buffer.layout.n_entries, *buffer.shape)
+        return np.memmap(self._file, buffer.dtype, "r+", offset, shape)
+
+    def _entry(self, name: str, row: int, step: int) -> Array:
+        index = self._buffers[name].layout.flat_index(row, step)
+        entry: Array = self._arrays[name][index, ...]
+        return entry
+
+    def load(self, name: str, row: int, step: int = 0) -> Array:
+        """Copy an entry into memory of its own."""
+        begin = perf_counter()
+        array = np.array(self._entry(name, row, step))
+        self.loads.add(array.nbytes, perf_counter() - begin)
+        return array
+
+    def store(self, name: str, row: int, step: int, array: Array) -> None:
+        """Copy an array of the buffer's shape into an entry."""
+        begin = perf_counter()
+        entry = self._entry(name, row, step)
+        assert entry.shape == array.shape, (name, entry.shape, array.shape)
+        entry[...] = array
+        self.stores.add(entry.nbytes, perf_counter() - begin)
+
+    def __exit__(self, *_: object) -> None:
+        self._arrays.clear()
+        self._file.close()

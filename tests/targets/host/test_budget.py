@@ -1,0 +1,119 @@
+"""A worker under a memory budget: limits that bite, failures that travel, nothing left behind."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from multiprocessing import active_children
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from autoauto.records.errors import BadInput, OutOfMemory
+from autoauto.records.units import MIB
+from autoauto.targets.host.budget import ENVIRONMENT, data_bytes, run_alone
+from autoauto.targets.host.digits import digits
+from autoauto.targets.host.network import Network
+from autoauto.targets.host.phased import Loop, train_phased
+
+
+def wait_until(true: Callable[[], bool]) -> bool:
+    """Whether something becomes true within ten seconds."""
+    stop = time.monotonic() + 10
+    while not true() and time.monotonic() < stop:
+        time.sleep(0.01)
+    return true()
+
+
+def test_a_budget_limits_what_is_held_at_once() -> None:
+    """120 MiB in all, 6 MiB at a time."""
+    ran = run_alone(eval, "sum(len(bytearray(6 * 2**20)) for _ in range(20))", {}, budget_bytes=8 * MIB)
+    assert ran.result == 120 * MIB
+    assert ran.limit_bytes == ran.overhead_bytes + 8 * MIB
+    assert ran.overhead_bytes > MIB
+
+
+def test_what_exceeds_the_budget_is_an_outcome() -> None:
+    message = r"a budget of 8.0 MiB does not suffice: Unable to allocate 32.0 MiB .*; try more, or smaller phases"
+    with pytest.raises(OutOfMemory, match=message) as failure:
+        run_alone(np.ones, 4 * MIB, budget_bytes=8 * MIB)
+    assert 23 * MIB < failure.value.excess_bytes <= 24 * MIB
+    assert failure.value.__cause__ is not None
+    assert "in ones" in str(failure.value.__cause__.__cause__)  # the worker's own traceback
+
+
+def test_a_failure_brings_its_own_traceback() -> None:
+    with pytest.raises(ZeroDivisionError) as failure:
+        run_alone(divmod, 1, 0)
+    assert "_limited" in str(failure.value.__cause__)
+
+
+def test_a_budget_has_at_least_one_byte() -> None:
+    with pytest.raises(BadInput, match="at least 1 byte, got 0"):
+        run_alone(abs, 1, budget_bytes=0)
+
+
+def test_the_settings_are_the_workers_alone() -> None:
+    before = dict(os.environ)
+    inside = run_alone(eval, "dict(__import__('os').environ)", {}).result
+    assert ENVIRONMENT.items() <= inside.items()
+    assert dict(os.environ) == before
+
+
+def test_data_bytes_counts_what_is_allocated() -> None:
+    before = data_bytes()
+    held = np.ones(16 * MIB, np.uint8)
+    assert 16 * MIB <= data_bytes() - before < 17 * MIB
+    assert held.nbytes == 16 * MIB
+
+
+@pytest.mark.slow
+def test_a_killed_worker_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Killed while its streaming memory, in `tmp_path`, is in use."""
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    with ThreadPoolExecutor(1) as thread:
+        running = thread.submit(train_phased, Network(n_hidden=64), digits(), 10**6, Loop())
+        assert wait_until(lambda: any(str(tmp_path) in target for target in open_files(active_children())))
+        (worker,) = active_children()
+        assert worker.pid is not None
+        os.kill(worker.pid, signal.SIGKILL)
+        with pytest.raises(BrokenProcessPool):
+            running.result()
+    assert active_children() == []
+    assert list(tmp_path.iterdir()) == []
+
+
+def open_files(processes: list[BaseProcess]) -> list[str]:
+    """What the file descriptors of processes point at."""
+    folders = [Path(f"/proc/{process.pid}/fd") for process in processes]
+    return [os.readlink(file) for folder in folders for file in folder.iterdir() if file.is_symlink()]
+
+
+@pytest.mark.slow
+def test_a_worker_dies_with_its_parent(tmp_path: Path) -> None:
+    script = tmp_path / "parent.py"
+    script.write_text(
+        "import time\nfrom autoauto.targets.host.budget import run_alone\n"
+        "if __name__ == '__main__':\n    run_alone(time.sleep, 60)\n"
+    )
+    parent = subprocess.Popen([sys.executable, str(script)])
+    children = Path(f"/proc/{parent.pid}/task/{parent.pid}/children")
+
+    def workers() -> list[int]:
+        commands = {int(pid): Path(f"/proc/{pid}/cmdline").read_bytes() for pid in children.read_text().split()}
+        return [pid for pid, command in commands.items() if b"spawn_main" in command]
+
+    assert wait_until(lambda: len(workers()) == 1)
+    (worker,) = workers()
+    time.sleep(0.5)
+    parent.kill()
+    parent.wait()
+    assert wait_until(lambda: not Path(f"/proc/{worker}").exists())
