@@ -31,6 +31,9 @@ from autoauto.schedule.zb_itineraries import ONE_STAGE_A_DEVICE, itineraries, wi
 EFFORT = 40_000
 """Actions to schedule for each device, 8 to 24 of them, before the best order so far is the answer."""
 
+TIMES = 1000
+"""How often all actions are scheduled at most, which is less effort if they are few."""
+
 EXPLORING = 0.4
 """The part of the effort for finding a good order; the rest is for improving it."""
 
@@ -47,7 +50,8 @@ def short_schedule(order: Order, pipeline: Pipeline) -> Schedule:
 
 def search(pipeline: Pipeline) -> Sketch:
     """The shortest order that the effort finds, for few micro-batches first."""
-    effort = EFFORT * max(8, min(24, pipeline.n_devices))
+    n_actions = len(pipeline.ticks) * pipeline.n_micro_batches
+    effort = min(EFFORT * max(8, min(24, pipeline.n_devices)), TIMES * n_actions)
     few = max(2 * pipeline.n_devices, 8)
     sizes = sorted({min(size, pipeline.n_micro_batches) for size in (few, few + few // 4, pipeline.n_micro_batches)})
     shorter: _Search | None = None
@@ -125,7 +129,7 @@ class _Search:
         self.itinerary = shorter.itinerary
         for tried, (wanted, rule) in enumerate(self.longer(shorter.best)):
             self.squeeze(wanted, rule)
-            if self.best.makespan <= goal or (tried and self.is_over(EXPLORING / 2)):
+            if self.best.makespan <= goal or (tried and self.is_over(EXPLORING)):
                 break
 
     def longer(self, short: Sketch) -> Iterator[tuple[Wishes, Rule]]:

@@ -33,14 +33,16 @@ MECHANISM = "RLIMIT_DATA of the worker, the runtime's own memory measured first 
 ENVIRONMENT = {
     "MALLOC_MMAP_THRESHOLD_": "131072",
     "MALLOC_ARENA_MAX": "1",
+    "PYTHONMALLOC": "malloc",
     "OPENBLAS_NUM_THREADS": "1",
     "OMP_NUM_THREADS": "1",
     "MKL_NUM_THREADS": "1",
     "NUMPY_MADVISE_HUGEPAGE": "0",
 }
-"""Of the worker: freed memory goes back, threads share one heap, one thread multiplies matrices, all pages are small.
+"""Of the worker: freed memory goes back, there is one heap, one thread multiplies matrices, all pages are small.
 
-Which allocation gets a huge page is luck; with them loads of the same 4 MiB took from 0.3 to 1.0 ms.
+Python's own allocator takes 1 MiB at a time, at a moment that nobody can foresee. Which allocation gets a huge page is
+luck: with them loads of the same 4 MiB took from 0.3 to 1.0 ms.
 """
 
 THREAD_STACK_BYTES = 512 * 1024

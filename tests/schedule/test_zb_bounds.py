@@ -1,0 +1,39 @@
+from __future__ import annotations
+
+from itertools import product
+
+from autoauto.schedule.split_pipeline import Pipeline
+from autoauto.schedule.zb_bounds import lower_bound
+
+
+def equal(p: int, m: int, limit: int, ticks: tuple[int, int, int], link: int = 0, *, v: bool = False) -> Pipeline:
+    devices = (*range(p), *(reversed(range(p)) if v else ()))
+    n = len(devices)
+    jobs = tuple(t for t in ticks for _ in range(n))
+    return Pipeline(devices, jobs, (0, *(link,) * n), (link,) * n, m, min(limit, m * (1 + v)))
+
+
+def test_zb1p_is_as_short_as_can_be() -> None:
+    for p, (f, b, w), link in product((1, 2, 5), ((10, 10, 10), (20, 20, 10), (10, 11, 9)), (0, 1)):
+        closed_form = 3 * p * (f + b + w) + (p - 1) * (f + b - w + 4 * link)
+        assert lower_bound(equal(p, 3 * p, p, (f, b, w), link)) == closed_form
+
+
+def test_with_memory_only_the_skew_is_left() -> None:
+    assert lower_bound(equal(4, 8, 8, (10, 10, 10))) == 240 + 30
+    assert lower_bound(equal(4, 8, 8, (10, 10, 10), v=True)) == 480 + 30
+
+
+def test_v_shapes_with_little_memory() -> None:
+    """V-half and V-min of 4 devices: vectors/schedules_zero_bubble.json has 53 and 59."""
+    assert lower_bound(equal(4, 8, 6, (1, 1, 1), v=True)) == 53
+    assert lower_bound(equal(4, 8, 4, (1, 1, 1), v=True)) == 59
+
+
+def test_a_slow_stage_decides() -> None:
+    """Stage 1 takes 5 + 7 for each of 4 micro-batches; 2 pass before, 3 + 4 after. W of stage 1 fits in."""
+    assert lower_bound(Pipeline((0, 1), (2, 5, 3, 7, 4, 0), (0, 0, 0), (0, 0), 4, 4)) == 2 + 4 * 12 + 3 + 4
+
+
+def test_one_micro_batch_takes_its_path() -> None:
+    assert lower_bound(equal(3, 1, 3, (2, 3, 4), link=1)) == 3 * 2 + 3 * 3 + 4 + 4
