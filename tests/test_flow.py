@@ -10,6 +10,7 @@ from autoauto.records.errors import BadInput, Infeasible, OutOfMemory
 from autoauto.records.hardware import Cluster, Device, Link, StreamingMemory
 from autoauto.records.layers import LayerGraph, LayerRange
 from autoauto.records.phased import IoMode, PhasedOptions, PhasedPlan, PhaseKind
+from autoauto.records.plan import Plan
 from autoauto.records.profile import STASH, CompiledRange, CompileOptions, ProgramStep
 from autoauto.records.schedule import Order
 from autoauto.records.trial import Knobs, SearchSpace, Strategy
@@ -84,7 +85,7 @@ def test_what_the_target_cannot_hold_is_out_of_memory(flow: Flow) -> None:
 def test_a_step_of_training_is_simulated(flow: Flow) -> None:
     knobs = Knobs(2, 0.6, 2, Order.ONE_F_ONE_B, n_micro_batches=4)
     outcome = replace(flow, overlap=True).evaluate(knobs)
-    assert outcome.measured is not None
+    assert isinstance(outcome.measured, Plan)
     assert outcome.timeline is not None
     first = outcome.measured.stages[0]
     assert (first.forward_cycles, first.backward_cycles, first.weight_cycles) == (8_000, 16_000, 8_000)

@@ -56,7 +56,7 @@ def search(pipeline: Pipeline) -> Sketch:
     sizes = sorted({min(size, pipeline.n_micro_batches) for size in (few, few + few // 4, pipeline.n_micro_batches)})
     shorter: _Search | None = None
     for size in sizes:
-        longer = _Search(replace(pipeline, n_micro_batches=size), effort if size == sizes[-1] else effort // 4)
+        longer = _Search(replace(pipeline, n_micro_batches=size), effort if size == sizes[-1] else effort // 3)
         if shorter is not None:
             longer.stretch(shorter)
         longer.explore()

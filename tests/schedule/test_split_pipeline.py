@@ -5,9 +5,8 @@ import numpy as np
 from autoauto.records.schedule import StageTimes
 from autoauto.schedule.split_pipeline import Pipeline
 
-TIMES = StageTimes(
-    *(np.arange(n) + first for n, first in ((4, 10), (4, 20), (4, 30), (5, 40), (4, 50), (4, 0), (4, 0)))
-)
+FOUR = np.arange(4)
+TIMES = StageTimes(FOUR + 10, FOUR + 20, FOUR + 30, np.arange(5) + 40, FOUR + 50, FOUR, FOUR)
 V = Pipeline.of(TIMES, [0, 1, 1, 0], 3, None)
 
 

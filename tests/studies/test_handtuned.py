@@ -59,7 +59,7 @@ def test_rows_are_those_of_the_published_files(vectors: Callable[[str], Any]) ->
 
 
 def row_of(name: str) -> dict[str, Any]:
-    (row,) = (row for row in ROWS if row["id"] == name)
+    row: dict[str, Any] = next(row for row in ROWS if row["id"] == name)
     return row
 
 
