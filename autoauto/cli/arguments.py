@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import argparse
 import json
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
+from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from autoauto.records.errors import BadInput
 from autoauto.records.phased import PhasedPlan
@@ -20,6 +22,8 @@ if TYPE_CHECKING:
     from autoauto.flow import Flow
     from autoauto.records.hardware import Cluster
     from autoauto.records.plan import Plan
+
+Choice = TypeVar("Choice", bound=StrEnum)
 
 DEFAULT_MODEL = "resnet50"
 DEFAULT_CLUSTER = "bow-2000"
@@ -110,7 +114,7 @@ def add_training(parser: argparse.ArgumentParser, several: bool = False) -> None
     parser.add_argument("--mode", choices=["inference", "training"], default="inference", help="default %(default)s")
     parser.add_argument(
         "--schedule",
-        type=orders,
+        type=choices_of(TRAINING_ORDERS),
         metavar="NAME",
         help=f"the order to train in: {names}; default {TRAINING_ORDERS[0]}{more}",
     )
@@ -305,16 +309,20 @@ def proportions(text: str) -> tuple[float, ...]:
         raise argparse.ArgumentTypeError(f"proportions are written 0.3,0.6,1.0, got {text!r}") from None
 
 
-def orders(text: str) -> tuple[Order, ...]:
-    """Read "gpipe,1f1b" as orders that can train.
+def choices_of(known: Sequence[Choice]) -> Callable[[str], tuple[Choice, ...]]:
+    """A reader of one or more of the words `known`, with commas.
 
-    >>> orders("1f1b")
-    (<Order.ONE_F_ONE_B: '1f1b'>,)
+    >>> choices_of(TRAINING_ORDERS)("gpipe,1f1b")
+    (<Order.GPIPE: 'gpipe'>, <Order.ONE_F_ONE_B: '1f1b'>)
     """
-    names = text.split(",")
-    if not set(names) <= set(TRAINING_ORDERS):
-        raise argparse.ArgumentTypeError(f"schedules are {', '.join(TRAINING_ORDERS)}, got {text!r}")
-    return tuple(map(Order, names))
+
+    def read(text: str) -> tuple[Choice, ...]:
+        words = text.split(",")
+        if not set(words) <= set(known):
+            raise argparse.ArgumentTypeError(f"one or more of {', '.join(known)}, got {text!r}")
+        return tuple(choice for word in words for choice in known if choice == word)
+
+    return read
 
 
 def switches(text: str) -> tuple[bool, ...]:

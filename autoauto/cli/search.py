@@ -16,6 +16,7 @@ from autoauto.cli.arguments import (
     add_model,
     add_storage,
     add_training,
+    choices_of,
     integers,
     open_flow,
     print_json,
@@ -56,7 +57,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_training(parser, several=True)
     parser.add_argument(
         "--strategy",
-        type=strategies,
+        type=choices_of(tuple(Strategy)),
         metavar="pipeline,phased",
         help="stages on several devices, or phases on each, from streaming memory; "
         "default: pipeline, and phased where no pipeline fits",
@@ -114,18 +115,6 @@ def run(args: argparse.Namespace) -> int:
     if result.best is None:
         raise Infeasible(f"no configuration fits; the smallest batch size: {result.cells[-1].reason}", 0)
     return 0
-
-
-def strategies(text: str) -> tuple[Strategy, ...]:
-    """Read "pipeline,phased".
-
-    >>> strategies("phased")
-    (<Strategy.PHASED: 'phased'>,)
-    """
-    names = text.split(",")
-    if not set(names) <= set(Strategy):
-        raise argparse.ArgumentTypeError(f"strategies are {', '.join(Strategy)}, got {text!r}")
-    return tuple(map(Strategy, names))
 
 
 def _progress(now: SearchProgress) -> tuple[int, int, str]:

@@ -9,12 +9,14 @@ from autoauto.schedule.split_pipeline import Pipeline
 
 
 def lower_bound(pipeline: Pipeline) -> int:
-    """Ticks that every order takes at least: the largest of two bounds.
+    """Ticks that every order takes at least: the largest of three bounds.
 
     *A device* computes all its work. It idles until the first micro-batch comes; then until the first gradient comes,
     but for the forwards that its memory admits; and from its last forward to the end, but for the backwards and weight
     gradients of what its memory holds. With p equal stages and a limit of p this is
     `m (F + B + W) + (p - 1) (F + B - W)` and four messages a link: the bubble of ZB1P (zero bubble, arXiv 2401.10241).
+
+    *A memory* holds every activation until its gradient has come back and its W has stopped.
 
     *A stage* computes all its forwards and input gradients before the last gradient leaves it.
     """
@@ -22,7 +24,8 @@ def lower_bound(pipeline: Pipeline) -> int:
     n, ticks, m = pipeline.n_stages, pipeline.ticks, pipeline.n_micro_batches
     by_stage = [heads[s] + m * (ticks[s] + ticks[BACKWARD * n + s]) + tails[BACKWARD * n + s] for s in range(n)]
     by_device = [_device_bound(pipeline, heads, tails, device) for device in range(pipeline.n_devices)]
-    return max(*by_stage, *by_device)
+    by_memory = [_memory_bound(pipeline, heads, device) for device in range(pipeline.n_devices)]
+    return max(*by_stage, *by_device, *by_memory)
 
 
 def _device_bound(pipeline: Pipeline, heads: list[int], tails: list[int], device: int) -> int:
@@ -38,6 +41,16 @@ def _device_bound(pipeline: Pipeline, heads: list[int], tails: list[int], device
     else:
         idle = max(before_gradients, after_forwards)
     return heads[first] + pipeline.n_micro_batches * pipeline.work[device] + idle
+
+
+def _memory_bound(pipeline: Pipeline, heads: list[int], device: int) -> int:
+    """Forwards fill the memory one by one, weight gradients empty it one by one; in between it may be full."""
+    n, ticks, limit = pipeline.n_stages, pipeline.ticks, pipeline.limit
+    stages = [s for s in range(n) if pipeline.devices[s] == device]
+    held = sum(heads[BACKWARD * n + s] - heads[s] + ticks[BACKWARD * n + s] + ticks[WEIGHT * n + s] for s in stages)
+    one_by_one = min(ticks[s] for s in stages) + min(ticks[WEIGHT * n + s] for s in stages)
+    total = pipeline.n_micro_batches * held + limit * (limit - 1) // 2 * one_by_one
+    return heads[stages[0]] - (-total // limit)
 
 
 def _heads(pipeline: Pipeline) -> list[int]:

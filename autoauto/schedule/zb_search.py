@@ -56,7 +56,7 @@ def search(pipeline: Pipeline) -> Sketch:
     sizes = sorted({min(size, pipeline.n_micro_batches) for size in (few, few + few // 4, pipeline.n_micro_batches)})
     shorter: _Search | None = None
     for size in sizes:
-        longer = _Search(replace(pipeline, n_micro_batches=size), effort if size == sizes[-1] else effort // 3)
+        longer = _Search(replace(pipeline, n_micro_batches=size), effort if size == sizes[-1] else effort // 4)
         if shorter is not None:
             longer.stretch(shorter)
         longer.explore()
@@ -129,7 +129,7 @@ class _Search:
         self.itinerary = shorter.itinerary
         for tried, (wanted, rule) in enumerate(self.longer(shorter.best)):
             self.squeeze(wanted, rule)
-            if self.best.makespan <= goal or (tried and self.is_over(EXPLORING)):
+            if self.best.makespan <= goal or (tried and self.is_over(EXPLORING / 2)):
                 break
 
     def longer(self, short: Sketch) -> Iterator[tuple[Wishes, Rule]]:

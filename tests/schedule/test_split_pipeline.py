@@ -6,7 +6,16 @@ from autoauto.records.schedule import StageTimes
 from autoauto.schedule.split_pipeline import Pipeline
 
 FOUR = np.arange(4)
-TIMES = StageTimes(FOUR + 10, FOUR + 20, FOUR + 30, np.arange(5) + 40, FOUR + 50, FOUR, FOUR)
+NOTHING = np.zeros(4, dtype=np.int64)
+TIMES = StageTimes(
+    forward=np.arange(10, 14),
+    backward=np.arange(20, 24),
+    weight=np.arange(30, 34),
+    forward_links=np.arange(40, 45),
+    backward_links=np.arange(50, 54),
+    forward_exchange=NOTHING,
+    backward_exchange=NOTHING,
+)
 V = Pipeline.of(TIMES, [0, 1, 1, 0], 3, None)
 
 

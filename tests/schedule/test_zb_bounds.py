@@ -30,6 +30,11 @@ def test_v_shapes_with_little_memory() -> None:
     assert lower_bound(equal(4, 8, 4, (1, 1, 1), v=True)) == 59
 
 
+def test_a_memory_for_one_holds_one_at_a_time() -> None:
+    """F down and up again, B down and up again, W: nothing overlaps but the other stages' W."""
+    assert lower_bound(equal(2, 5, 1, (2, 3, 4), link=1)) == 5 * (2 + 1 + 2 + 3 + 1 + 3 + 4)
+
+
 def test_a_slow_stage_decides() -> None:
     """Stage 1 takes 5 + 7 for each of 4 micro-batches; 2 pass before, 3 + 4 after. W of stage 1 fits in."""
     assert lower_bound(Pipeline((0, 1), (2, 5, 3, 7, 4, 0), (0, 0, 0), (0, 0), 4, 4)) == 2 + 4 * 12 + 3 + 4

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -16,20 +14,7 @@ from autoauto.records.layers import LayerRange
 from autoauto.records.places import data_dir
 from autoauto.records.units import Precision
 
-STUDY = Path(__file__).parents[2] / "studies" / "handtuned.py"
 ROWS = json.loads((data_dir() / "measurements" / "handtuned.json").read_text())["rows"]
-
-
-@pytest.fixture(scope="module")
-def study() -> Iterator[ModuleType]:
-    spec = importlib.util.spec_from_file_location("handtuned", STUDY)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    yield module
-    del sys.modules[spec.name]
 
 
 @pytest.fixture(autouse=True)

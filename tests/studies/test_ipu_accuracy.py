@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
-import sys
-from collections.abc import Iterator
-from pathlib import Path
 from statistics import mean
 from types import ModuleType
 from typing import Any
@@ -15,20 +11,6 @@ from xml.etree import ElementTree
 import pytest
 
 from autoauto.records.places import data_dir
-
-STUDY = Path(__file__).parents[2] / "studies" / "ipu_accuracy.py"
-
-
-@pytest.fixture(scope="module")
-def study() -> Iterator[ModuleType]:
-    spec = importlib.util.spec_from_file_location("ipu_accuracy", STUDY)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    yield module
-    del sys.modules[spec.name]
 
 
 @pytest.fixture(scope="module")

@@ -2,29 +2,11 @@
 
 from __future__ import annotations
 
-import importlib.util
-import sys
-from collections.abc import Iterator
-from pathlib import Path
 from types import ModuleType
 
 import pytest
 
 from autoauto.targets.host.phase_times import LoopTime, Measured, PhaseTimes
-
-STUDY = Path(__file__).parents[2] / "studies" / "phased_gain.py"
-
-
-@pytest.fixture(scope="module")
-def study() -> Iterator[ModuleType]:
-    spec = importlib.util.spec_from_file_location("phased_gain", STUDY)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    yield module
-    del sys.modules[spec.name]
 
 
 def made_up(study: ModuleType, wall_over_cpu: float, slower: float = 1) -> Measured:

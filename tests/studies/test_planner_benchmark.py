@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import csv
-import importlib.util
-import sys
-from collections.abc import Iterator
 from itertools import pairwise
 from math import inf
 from pathlib import Path
@@ -16,20 +13,6 @@ import pytest
 
 from autoauto.plan import optimal
 from autoauto.records.cost import CostTable
-
-STUDY = Path(__file__).parents[2] / "studies" / "planner_benchmark.py"
-
-
-@pytest.fixture(scope="module")
-def study() -> Iterator[ModuleType]:
-    spec = importlib.util.spec_from_file_location("planner_benchmark", STUDY)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    yield module
-    del sys.modules[spec.name]
 
 
 @pytest.fixture(scope="module")

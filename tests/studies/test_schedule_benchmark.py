@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
-import sys
-from collections.abc import Iterator
-from pathlib import Path
 from types import ModuleType
 
 import pytest
@@ -13,20 +9,6 @@ import pytest
 from autoauto.records.schedule import Transfers
 from autoauto.schedule.one_f_one_b import one_f_one_b
 from autoauto.schedule.simulate import simulate
-
-STUDY = Path(__file__).parents[2] / "studies" / "schedule_benchmark.py"
-
-
-@pytest.fixture(scope="module")
-def study() -> Iterator[ModuleType]:
-    spec = importlib.util.spec_from_file_location("schedule_benchmark", STUDY)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    yield module
-    del sys.modules[spec.name]
 
 
 @pytest.mark.parametrize(("n_stages", "m"), [(4, 4), (6, 3), (8, 16), (4, 100)])
