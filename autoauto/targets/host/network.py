@@ -13,6 +13,7 @@ from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
+from numpy.random import default_rng
 
 from autoauto.targets.host.streaming import Array, Buffer
 
@@ -131,7 +132,7 @@ class Network:
         """Weights before training, normal with variance 2 / inputs; biases and state are zero."""
         kinds = [name for name, *_ in self.layers]
         _, _, n, m = self.layers[kinds.index(layer)]
-        weights: Array = np.random.default_rng((self.seed, kinds.index(layer), row)).standard_normal((n, m), np.float32)
+        weights: Array = default_rng((self.seed, kinds.index(layer), row)).standard_normal((n, m), np.float32)
         weights *= np.float32((2 / n) ** 0.5)
         return weights
 
