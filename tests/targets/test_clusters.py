@@ -258,5 +258,5 @@ def test_a_cluster_may_have_a_streaming_memory(tmp_path: Path, text: str) -> Non
 
 def test_machines_with_streaming_memory_share_256_gb_among_four() -> None:
     found = {name: load_cluster(name).streaming_memory for name in builtin_clusters()}
-    assert {name for name, memory in found.items() if memory} == {"m2000", "bow-2000", "bow-pod16"}
+    assert {name for name, memory in found.items() if memory} == {"m2000", "bow-2000", "bow-pod16", "bow-pod64"}
     assert {memory.capacity_bytes for memory in found.values() if memory} == {64 * 10**9}
