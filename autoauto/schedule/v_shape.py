@@ -7,6 +7,10 @@ from autoauto.records.schedule import Order, Schedule, StageTimes
 from autoauto.schedule.split_pipeline import Pipeline
 from autoauto.schedule.zb_search import short_schedule
 
+# two devices, two micro-batches: stages 0 and 3, 1 and 2
+# 0F0 0F1     3F0 3B0 3F1 3B1 0B0 3W0 0B1 3W1 0W0 0W1
+#     1F0 2F0 1F1 2F1 2B0 1B0 2B1 1B1 2W0 1W0 2W1 1W1
+
 
 def v_shape(times: StageTimes, n_micro_batches: int, max_in_flight: int | None, order: Order = Order.ZBV) -> Schedule:
     """The shortest order found of 2p stages on p devices: device d has stages d and 2p - 1 - d.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import pairwise
 
 from autoauto.records.schedule import BACKWARD, WEIGHT
@@ -20,6 +21,8 @@ def lower_bound(pipeline: Pipeline) -> int:
 
     *A stage* computes all its forwards and input gradients before the last gradient leaves it.
     """
+    most = pipeline.n_micro_batches * (pipeline.n_stages // pipeline.n_devices)
+    pipeline = replace(pipeline, limit=min(pipeline.limit, most))
     heads, tails = _heads(pipeline), _tails(pipeline)
     n, ticks, m = pipeline.n_stages, pipeline.ticks, pipeline.n_micro_batches
     by_stage = [heads[s] + m * (ticks[s] + ticks[BACKWARD * n + s]) + tails[BACKWARD * n + s] for s in range(n)]
@@ -44,7 +47,10 @@ def _device_bound(pipeline: Pipeline, heads: list[int], tails: list[int], device
 
 
 def _memory_bound(pipeline: Pipeline, heads: list[int], device: int) -> int:
-    """Forwards fill the memory one by one, weight gradients empty it one by one; in between it may be full."""
+    """Forwards fill the memory one by one, weight gradients empty it one by one; in between it may be full.
+
+    So an activation that comes on top of i others finds room for i forwards and i weight gradients less than all time.
+    """
     n, ticks, limit = pipeline.n_stages, pipeline.ticks, pipeline.limit
     stages = [s for s in range(n) if pipeline.devices[s] == device]
     held = sum(heads[BACKWARD * n + s] - heads[s] + ticks[BACKWARD * n + s] + ticks[WEIGHT * n + s] for s in stages)

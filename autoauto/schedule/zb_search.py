@@ -29,10 +29,10 @@ from autoauto.schedule.zb_critical_path import critical_blocks, nudged
 from autoauto.schedule.zb_itineraries import ONE_STAGE_A_DEVICE, itineraries, wishes
 
 EFFORT = 40_000
-"""Actions to schedule for each device, 8 to 24 of them, before the best order so far is the answer."""
+"""Actions to schedule for each device, counted as 8 to 24, before the best order so far is the answer."""
 
 TIMES = 1000
-"""How often all actions are scheduled at most, which is less effort if they are few."""
+"""How often every action is scheduled at most: less effort where actions are few."""
 
 EXPLORING = 0.4
 """The part of the effort for finding a good order; the rest is for improving it."""
@@ -49,7 +49,7 @@ def short_schedule(order: Order, pipeline: Pipeline) -> Schedule:
 
 
 def search(pipeline: Pipeline) -> Sketch:
-    """The shortest order that the effort finds, for few micro-batches first."""
+    """The shortest order that the effort finds: for few micro-batches, for some more, for all."""
     n_actions = len(pipeline.ticks) * pipeline.n_micro_batches
     effort = min(EFFORT * max(8, min(24, pipeline.n_devices)), TIMES * n_actions)
     few = max(2 * pipeline.n_devices, 8)
@@ -95,11 +95,11 @@ class _Search:
         return self.forwards.n_scheduled + self.backwards.n_scheduled
 
     def is_over(self, part: float = 1) -> bool:
-        """Whether the best cannot be better, or this part of the effort is used up."""
+        """Whether the best order cannot be better, or this part of the effort is used up."""
         return self.best.makespan <= self.bound or self.spent > part * self.effort
 
     def explore(self) -> None:
-        """Try itineraries."""
+        """Try itineraries; `itinerary` is then the last that was better than all before."""
         for itinerary, fair in product(itineraries(self.pipeline), (True, False)):
             if self.found is not None and self.is_over(EXPLORING):
                 break

@@ -7,7 +7,10 @@ from autoauto.records.schedule import Order, Schedule, StageTimes
 from autoauto.schedule.split_pipeline import Pipeline
 from autoauto.schedule.zb_search import short_schedule
 
-# 0F0 0F1             0B0 0W0 0F2         0B1 0W1 0B2 0W2
+# three devices, four micro-batches, three activations a device: ZB1P
+# 0F0 0F1 0F2         0B0 0W0 0F3 0B1 0W1 0B2 0W2 0B3 0W3
+#     1F0 1F1 1F2 1B0 1W0 1B1 1W1 1F3 1B2 1W2 1B3 1W3
+#         2F0 2B0 2F1 2B1 2W0 2F2 2B2 2F3 2B3 2W1 2W2 2W3
 
 
 def zero_bubble(times: StageTimes, n_micro_batches: int, max_in_flight: int | None) -> Schedule:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import product
 
 from autoauto.schedule.split_pipeline import Pipeline
@@ -33,6 +34,11 @@ def test_v_shapes_with_little_memory() -> None:
 def test_a_memory_for_one_holds_one_at_a_time() -> None:
     """F down and up again, B down and up again, W: nothing overlaps but the other stages' W."""
     assert lower_bound(equal(2, 5, 1, (2, 3, 4), link=1)) == 5 * (2 + 1 + 2 + 3 + 1 + 3 + 4)
+
+
+def test_a_limit_that_is_never_reached_is_none() -> None:
+    ticks = (2, 3, 4)
+    assert lower_bound(replace(equal(3, 4, 4, ticks), limit=99)) == lower_bound(equal(3, 4, 4, ticks))
 
 
 def test_a_slow_stage_decides() -> None:
