@@ -16,21 +16,21 @@ _PASSES = {PhaseKind.FORWARD: "F", PhaseKind.BACKWARD: "B", PhaseKind.BOTH: "F B
 def phases_table(plan: PhasedPlan, origin: str) -> Table:
     """One row a phase, two lines high: what it runs, its cycles, the rows it loads and stores, its memory.
 
-    Of its cycles first those of the variables above those of all steps, then the parts of one step.
+    Of its thousands of cycles first those of the variables above those of all steps, then the parts of one step.
 
     Args:
         plan: what to show.
         origin: where the numbers come from, for example `ESTIMATED`.
     """
-    numbers = ["variables\nall steps", "load\ncycles", "compute\ncycles", "store\ncycles"]
+    numbers = ["variables\nall steps", "load\nkcycles", "compute\nkcycles", "store\nkcycles"]
     columns = ["phase\npasses", "layers\ngraph(row)", *numbers, "loads\nstores", "memory of\nits limit"]
     table = plain_table(f"Phases, {origin}", columns, numbers)
     for index, (phase, cycles) in enumerate(zip(plan.phases, plan.phase_cycles, strict=True)):
         table.add_row(
             f"{index}\n{_PASSES[phase.kind]}",
             f"{phase.layers}\n{phase.graph}({phase.row})",
-            f"{phase.variable_cycles:,}\n{cycles:,}",
-            *(f"{part:,}" for part in (phase.load_cycles, phase.compute_cycles, phase.store_cycles)),
+            f"{_thousands(phase.variable_cycles)}\n{_thousands(cycles)}",
+            *map(_thousands, (phase.load_cycles, phase.compute_cycles, phase.store_cycles)),
             f"{_rows(phase.loads, _source(phase))}\n{_rows(phase.stores, _sink(phase, plan))}",
             f"{format_bytes(phase.total_bytes)}\n{100 * phase.total_bytes / max(phase.limit_bytes, 1):.0f} %",
         )
@@ -48,6 +48,10 @@ def buffers_table(plan: PhasedPlan) -> Table:
         sizes = (format_bytes(buffer.entry_bytes), format_bytes(buffer.n_bytes))
         table.add_row(buffer.name, f"{buffer.rows:,}", f"{buffer.steps:,}", *sizes)
     return table
+
+
+def _thousands(cycles: int) -> str:
+    return f"{cycles / 1000:,.0f}"
 
 
 def _rows(rows: Sequence[BufferRow], otherwise: str) -> str:

@@ -16,7 +16,7 @@ def phase(
     layers: tuple[int, int], graph: int, kind: PhaseKind, loads: BufferRow | None, stores: BufferRow | None
 ) -> Phase:
     rows = [() if row is None else (row,) for row in (loads, stores)]
-    return Phase(LayerRange(*layers), graph, 0, 1000, 10, 200, 30, MEMORY, 4096, kind, loads=rows[0], stores=rows[1])
+    return Phase(LayerRange(*layers), graph, 0, 1_000_000, 10_000, 200_000, 30_000, MEMORY, 4096, kind, loads=rows[0], stores=rows[1])
 
 
 PLAN = PhasedPlan(
@@ -28,22 +28,22 @@ PLAN = PhasedPlan(
     4,
     IoMode.COMPUTE,
     (BufferLayout("x", 1, 4, 512), BufferLayout("dx", 1, 4, 512)),
-    (1960, 1960, 1960),
-    14880,
+    (1_960_000, 1_960_000, 1_960_000),
+    14_880_000,
 )
 
 PHASES = """\
 Phases, estimated
-phase   layers      variables    load  compute   store  loads   memory of
-passes  graph(row)  all steps  cycles   cycles  cycles  stores  its limit
-─────────────────────────────────────────────────────────────────────────
-0       [0, 2)          1,000      10      200      30  host    2.0 KiB
-F       0(0)            1,960                           x[0]    50 %
-1       [2, 5)          1,000      10      200      30  x[0]    2.0 KiB
-F B     1(0)            1,960                           dx[0]   50 %
-2       [0, 2)          1,000      10      200      30  dx[0]   2.0 KiB
-B       0(0)            1,960                           -       50 %
-4 steps, compute: 5,880 cycles; naive loop 14,880 (2.53 times)"""
+phase   layers      variables     load  compute    store  loads   memory of
+passes  graph(row)  all steps  kcycles  kcycles  kcycles  stores  its limit
+───────────────────────────────────────────────────────────────────────────
+0       [0, 2)          1,000       10      200       30  host    2.0 KiB
+F       0(0)            1,960                             x[0]    50 %
+1       [2, 5)          1,000       10      200       30  x[0]    2.0 KiB
+F B     1(0)            1,960                             dx[0]   50 %
+2       [0, 2)          1,000       10      200       30  dx[0]   2.0 KiB
+B       0(0)            1,960                             -       50 %
+4 steps, compute: 5,880,000 cycles; naive loop 14,880,000 (2.53 times)"""
 
 BUFFERS = """\
 Buffers in streaming memory
