@@ -16,7 +16,20 @@ def phase(
     layers: tuple[int, int], graph: int, kind: PhaseKind, loads: BufferRow | None, stores: BufferRow | None
 ) -> Phase:
     rows = [() if row is None else (row,) for row in (loads, stores)]
-    return Phase(LayerRange(*layers), graph, 0, 1_000_000, 10_000, 200_000, 30_000, MEMORY, 4096, kind, loads=rows[0], stores=rows[1])
+    return Phase(
+        LayerRange(*layers),
+        graph,
+        0,
+        1_000_000,
+        10_000,
+        200_000,
+        30_000,
+        MEMORY,
+        4096,
+        kind,
+        loads=rows[0],
+        stores=rows[1],
+    )
 
 
 PLAN = PhasedPlan(
