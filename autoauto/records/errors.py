@@ -53,6 +53,10 @@ class DoesNotFit(AutoautoError):
         self.layers = layers
         self.memory_bytes = dict(memory_bytes or {})
 
+    def __reduce__(self) -> tuple[type[DoesNotFit], tuple[object, ...]]:
+        """All of it, so that a worker's failure reaches the process that waits for it."""
+        return type(self), (str(self), self.excess_bytes, self.layers, self.memory_bytes)
+
 
 class Infeasible(DoesNotFit):
     """No partition of the layers respects the limits: an estimate says so, nothing was compiled."""

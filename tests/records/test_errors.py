@@ -1,3 +1,5 @@
+import pickle
+
 import pytest
 
 from autoauto.records.errors import AutoautoError, BadInput, DoesNotFit, Infeasible, MissingExtra, OutOfMemory
@@ -10,6 +12,13 @@ def test_what_does_not_fit_says_how_much_is_missing_and_where(kind: type[DoesNot
     assert isinstance(failure, DoesNotFit)
     assert (str(failure), failure.excess_bytes, failure.layers) == ("too much", 7, (1, 3))
     assert failure.memory_bytes == {"parameter": 9}
+
+
+@pytest.mark.parametrize("kind", [Infeasible, OutOfMemory])
+def test_what_does_not_fit_travels_between_processes(kind: type[DoesNotFit]) -> None:
+    failure = pickle.loads(pickle.dumps(kind("too much", 7, LayerRange(1, 3), {"parameter": 9})))
+    assert (type(failure), str(failure), failure.excess_bytes) == (kind, "too much", 7)
+    assert (failure.layers, failure.memory_bytes) == (LayerRange(1, 3), {"parameter": 9})
 
 
 def test_errors_are_kin_of_pythons_own() -> None:

@@ -64,10 +64,6 @@ class Limited(Generic[Result]):
     limit_bytes: int
 
 
-class OverBudget(MemoryError):
-    """An allocation failed; arguments: the text of the failure, and by how many bytes it went over the limit."""
-
-
 def run_alone(function: Callable[..., Result], *args: object, budget_bytes: int | None = None) -> Limited[Result]:
     """Run a function in one fresh process that may allocate at most `budget_bytes`, and wait for it.
 
@@ -84,13 +80,7 @@ def run_alone(function: Callable[..., Result], *args: object, budget_bytes: int 
     with ProcessPoolExecutor(1, get_context("spawn"), _die_with_parent, (os.getpid(),)) as pool:
         with _environment(ENVIRONMENT):
             running = pool.submit(_limited, function, args, budget_bytes)
-        try:
-            return running.result()
-        except OverBudget as error:
-            text, excess_bytes = error.args
-            memory = "the machine's memory" if budget_bytes is None else f"a budget of {format_bytes(budget_bytes)}"
-            message = f"{memory} does not suffice: {text}; try more, or smaller phases"
-            raise OutOfMemory(message, excess_bytes) from error
+        return running.result()
 
 
 def data_bytes() -> int:
@@ -114,7 +104,9 @@ def _limited(function: Callable[..., Result], args: tuple[object, ...], budget_b
     try:
         return Limited(function(*args), overhead_bytes, limit_bytes)
     except MemoryError as error:
-        raise OverBudget(str(error), _excess_bytes(error, limit_bytes)) from error
+        memory = "the machine's memory" if budget_bytes is None else f"a budget of {format_bytes(budget_bytes)}"
+        message = f"{memory} does not suffice: {error}; try more, or smaller phases"
+        raise OutOfMemory(message, _excess_bytes(error, limit_bytes)) from error
 
 
 def _excess_bytes(error: MemoryError, limit_bytes: int) -> int:
