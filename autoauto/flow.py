@@ -144,8 +144,9 @@ class Flow:
             measured = self.measure(knobs, estimate)
         except DoesNotFit as failure:
             return Outcome(knobs, estimate, None, 0.0, 0.0, failure.excess_bytes, memory_bytes, str(failure))
-        speeds = (self.samples_per_s(knobs, measured), self.samples_per_s(knobs, estimate))
-        return Outcome(knobs, estimate, measured, *speeds, 0, memory_bytes, "", self.timeline(knobs, measured))
+        timeline = self.timeline(knobs, measured)
+        speeds = (self.samples_per_s(knobs, measured, timeline), self.samples_per_s(knobs, estimate))
+        return Outcome(knobs, estimate, measured, *speeds, 0, memory_bytes, "", timeline)
 
     def timeline(self, knobs: Knobs, plan: Plan) -> Timeline:
         """The stages of `plan` in the order of the schedule: a step of training, or enough inference to be steady."""
@@ -154,11 +155,15 @@ class Flow:
         schedule = make_schedule(knobs.schedule, knobs.n_ipu, n_micro_batches, times=times)
         return simulate(schedule, times, Transfers.OVERLAP if plan.overlap else Transfers.BARRIER)
 
-    def samples_per_s(self, knobs: Knobs, plan: Plan) -> float:
-        """Throughput of `plan`: of whole steps of training, without the update of the weights; steady for inference."""
+    def samples_per_s(self, knobs: Knobs, plan: Plan, timeline: Timeline | None = None) -> float:
+        """Throughput of `plan`: of whole steps of training, without the update of the weights; steady for inference.
+
+        `timeline` is that of the plan where it is known: an order of a long step may have taken a search.
+        """
         clock_hz = self.cluster.devices[0].clock_hz
         if knobs.training:
-            cycles = max(self.timeline(knobs, plan).makespan_cycles, knobs.n_micro_batches * plan.host_cycles)
+            timeline = timeline or self.timeline(knobs, plan)
+            cycles = max(timeline.makespan_cycles, knobs.n_micro_batches * plan.host_cycles)
             return samples_per_s(knobs.n_samples, cycles, clock_hz)
         return plan.samples_per_s(knobs.batch_size, clock_hz)
 
@@ -217,7 +222,8 @@ class Flow:
         again_cycles = compiled.forward_cycles if knobs.recompute else 0
         whole = compiled.forward_cycles + compiled.backward_cycles + again_cycles
         estimated = table.compute_cycles(*phase.layers)
-        moved = {name: n for name, n in phase.memory_bytes.items() if name not in table.memory_bytes(*phase.layers)}
+        held = table.memory_bytes(*phase.layers)
+        moved = {name: n_bytes for name, n_bytes in phase.memory_bytes.items() if name not in held}
         return replace(
             phase,
             compute_cycles=-(-phase.compute_cycles * whole // max(estimated, 1)),
@@ -244,8 +250,9 @@ class Flow:
         if not knobs.training:
             return {}
         n_entries = in_flight(knobs.schedule, knobs.n_ipu, knobs.n_micro_batches)[stage.device] - 1
-        input_bytes = self.profile(self.options(knobs)).layers[stage.layers.start].input_bytes
-        return {STASH: n_entries * (input_bytes if knobs.recompute else activation_bytes)}
+        if knobs.recompute:
+            return {STASH: n_entries * self.profile(self.options(knobs)).layers[stage.layers.start].input_bytes}
+        return {STASH: n_entries * activation_bytes}
 
 
 def _check_fp8(cluster: Cluster) -> None:

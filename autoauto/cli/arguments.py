@@ -226,10 +226,11 @@ def training_values(args: argparse.Namespace) -> tuple[tuple[Order, ...], tuple[
 
 def describe(flow: Flow, knobs: Knobs, plan: Plan) -> dict[str, Any]:
     """A plan of one configuration as plain values, named as the fields are."""
+    timeline = flow.timeline(knobs, plan) if knobs.training else None
     return {
         **describe_flow(flow, knobs),
-        "samples_per_s": flow.samples_per_s(knobs, plan),
-        "makespan_cycles": flow.timeline(knobs, plan).makespan_cycles if knobs.training else None,
+        "samples_per_s": flow.samples_per_s(knobs, plan, timeline),
+        "makespan_cycles": timeline and timeline.makespan_cycles,
         **describe_plan(plan),
     }
 

@@ -38,10 +38,11 @@ def show_plan(args: argparse.Namespace, flow: Flow, knobs: Knobs, make_plan: Cal
 
     console = Console()
     console.print(stages_table(plan, flow.names, source))
-    if knobs.training:
+    timeline = flow.timeline(knobs, plan) if knobs.training else None
+    if timeline is not None:
         step = f"a step of {knobs.n_micro_batches} micro-batches, {knobs.schedule}"
-        console.print(f"{step}: {flow.timeline(knobs, plan).makespan_cycles:,.0f} cycles, simulated")
-    console.print(f"throughput: {flow.samples_per_s(knobs, plan):,.1f} samples/s, {source}")
+        console.print(f"{step}: {timeline.makespan_cycles:,.0f} cycles, simulated")
+    console.print(f"throughput: {flow.samples_per_s(knobs, plan, timeline):,.1f} samples/s, {source}")
     return 0
 
 
