@@ -97,6 +97,12 @@ def add_planning_proportion(parser: argparse.ArgumentParser) -> None:
 def add_knobs(parser: argparse.ArgumentParser) -> None:
     """Take one configuration."""
     parser.add_argument("--n-ipu", type=int, default=1, metavar="N", help="devices in the pipeline; default 1")
+    add_micro_batch(parser)
+    add_training(parser)
+
+
+def add_micro_batch(parser: argparse.ArgumentParser) -> None:
+    """Take what one micro-batch is compiled for."""
     parser.add_argument(
         "--memory-proportion",
         type=float,
@@ -105,7 +111,6 @@ def add_knobs(parser: argparse.ArgumentParser) -> None:
         help="bound on the temporary memory of a matmul or convolution, as a share of a tile; default %(default)s",
     )
     parser.add_argument("--batch-size", type=int, default=1, metavar="B", help="samples in a micro-batch; default 1")
-    add_training(parser)
 
 
 def add_training(parser: argparse.ArgumentParser, several: bool = False) -> None:

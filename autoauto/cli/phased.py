@@ -7,7 +7,7 @@ import sys
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from autoauto.cli.arguments import add_json, add_model, describe_phases, open_flow, print_json
+from autoauto.cli.arguments import add_json, add_micro_batch, add_model, describe_phases, open_flow, print_json
 from autoauto.cli.output import show_infeasible
 from autoauto.records.errors import BadInput, DoesNotFit
 from autoauto.records.phased import DEFAULT_IO_TILES, IoMode, PhasedOptions, PhasedPlan
@@ -30,7 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="micro-batches that go through each phase; default %(default)s",
     )
-    parser.add_argument("--batch-size", type=int, default=1, metavar="B", help="samples in a micro-batch; default 1")
+    add_micro_batch(parser)
     parser.add_argument(
         "--io-mode",
         choices=[str(mode) for mode in IoMode],
@@ -50,13 +50,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=1,
         metavar="R",
         help="devices that do the same on other data, each with a shard of the variables; default %(default)s",
-    )
-    parser.add_argument(
-        "--memory-proportion",
-        type=float,
-        default=0.6,
-        metavar="P",
-        help="bound on the temporary memory of a matmul or convolution, as a share of a tile; default %(default)s",
     )
     parser.add_argument("--mode", choices=["inference", "training"], default="inference", help="default %(default)s")
     parser.add_argument(

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 from autoauto.records.schedule import Order
-from autoauto.schedule.orders import make_schedule
-
-_LIMITS = {Order.ZB1P: 1, Order.ZB2P: 2}
-"""Zero bubble orders are made for a limit, in multiples of the devices."""
+from autoauto.schedule.orders import ZERO_BUBBLE, make_schedule
 
 
 def in_flight(order: Order, n_devices: int, n_micro_batches: int) -> tuple[int, ...]:
@@ -15,6 +12,6 @@ def in_flight(order: Order, n_devices: int, n_micro_batches: int) -> tuple[int, 
     >>> in_flight(Order.ONE_F_ONE_B, 4, 8), in_flight(Order.ZB2P, 2, 8)
     ((4, 3, 2, 1), (4, 4))
     """
-    if order in _LIMITS:
-        return (min(_LIMITS[order] * n_devices, n_micro_batches),) * n_devices
+    if order in ZERO_BUBBLE:
+        return (min(ZERO_BUBBLE[order] * n_devices, n_micro_batches),) * n_devices
     return make_schedule(order, n_devices, n_micro_batches).peak_in_flight

@@ -16,7 +16,8 @@ from autoauto.schedule.poplar import poplar
 
 SIMPLE = {Order.INFERENCE: inference, Order.GPIPE: gpipe, Order.ONE_F_ONE_B: one_f_one_b}
 POPLAR = (Order.GROUPED, Order.POPLAR_INTERLEAVED, Order.SEQUENTIAL)
-ZERO_BUBBLE = (Order.ZB1P, Order.ZB2P)
+ZERO_BUBBLE = {Order.ZB1P: 1, Order.ZB2P: 2}
+"""How many activations a device may hold by default, in multiples of the devices."""
 V_SHAPES = (Order.ZBV, Order.V_HALF, Order.V_MIN)
 EITHER_WAY = (Order.INFERENCE, Order.POPART, *POPLAR)
 """Orders without a backward pass if asked; inference never has one."""
@@ -88,8 +89,7 @@ def _zero_bubble(
     if order in V_SHAPES:
         found = v_shape(times, n_micro_batches, max_in_flight or default_in_flight(order, n_devices))
     else:
-        limit = n_devices if order is Order.ZB1P else 2 * n_devices
-        found = zero_bubble(times, n_micro_batches, max_in_flight or limit)
+        found = zero_bubble(times, n_micro_batches, max_in_flight or ZERO_BUBBLE[order] * n_devices)
     return replace(found, order=order)
 
 
@@ -125,6 +125,8 @@ def _require_taken(
     if stage_devices is not None and order not in POPLAR:
         raise BadInput(f"a device for every stage is for {', '.join(POPLAR)}, got one with {order}")
     if max_in_flight is not None:
-        if order not in ZERO_BUBBLE + V_SHAPES:
-            raise BadInput(f"a limit of activations is for {', '.join(ZERO_BUBBLE + V_SHAPES)}, got one with {order}")
+        if order not in (*ZERO_BUBBLE, *V_SHAPES):
+            raise BadInput(
+                f"a limit of activations is for {', '.join((*ZERO_BUBBLE, *V_SHAPES))}, got one with {order}"
+            )
         _require_counts(max_in_flight=max_in_flight)
