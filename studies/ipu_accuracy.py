@@ -83,7 +83,7 @@ def samples_per_s(flow: Flow, knobs: Knobs) -> float | None:
     """
     try:
         plan = flow.predict(knobs) if knobs.n_ipu > 1 else evaluate(flow.table(knobs), (0, len(flow.graph)))
-        return flow.samples_per_s(knobs, flow.measure(knobs, plan))
+        return flow.samples_per_s(knobs, flow.measure(knobs, plan).plan)
     except DoesNotFit:
         return None
 

@@ -1,17 +1,35 @@
-"""Fixtures for every room: the numeric vectors, and the seed's profiles in their full form."""
+"""Fixtures for every room: the numeric vectors, the seed's profiles in their full form, and a real browser."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+import os
+import select
+import shutil
+import signal
+import subprocess
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from autoauto.records.layers import Layer, LayerGraph, Tensor
+from tests.running import PATIENCE_S, wait_until
 
 VECTORS = Path(__file__).parent / "vectors"
+
+# Drawn examples are the same in every run, and none is late on a busy machine.
+settings.register_profile("house", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("house")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def hear_ctrl_c() -> None:
+    """Tests send it to processes of theirs, which would ignore it where this one does: in a shell's background."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")
@@ -65,3 +83,104 @@ def _chain(kinds: Sequence[str], tie: Sequence[int] = ()) -> LayerGraph:
         tied = "shared" if i in tie else None
         layers.append(Layer(f"layer{i}", "MatMul", (), (i,), (i + 1,), (weight,), (i, weight), kind, tied))
     return LayerGraph("chain", tuple(layers), (*activations, *weights), None, "content of " + " ".join(kinds))
+
+
+class Browser:
+    """Chromium without a window, told what to do through a pipe; remembers what pages log, raise and ask for."""
+
+    def __init__(self, chromium: str, folder: Path) -> None:
+        told, heard = os.pipe(), os.pipe()
+        options = ["--headless=new", "--no-sandbox", "--disable-gpu", "--remote-debugging-pipe"]
+        options += ["--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1", f"--user-data-dir={folder}"]
+        # It reads its descriptor 3 and writes its 4.
+        pipes = f'exec 3<&{told[0]} 4>&{heard[1]}; exec "$@"'
+        command = ["bash", "-c", pipes, "bash", chromium, *options, "about:blank"]
+        ends = (told[0], heard[1])
+        self._process = subprocess.Popen(command, pass_fds=ends, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        for end in ends:
+            os.close(end)
+        self._out, self._in, self._rest, self._count = told[1], heard[0], b"", 0
+        self._events: list[dict[str, Any]] = []
+        self._session: dict[str, str] = {}
+        (page,) = (one for one in self.send("Target.getTargets")["targetInfos"] if one["type"] == "page")
+        attached = self.send("Target.attachToTarget", targetId=page["targetId"], flatten=True)
+        self._session = {"sessionId": attached["sessionId"]}
+        for domain in ("Page", "Runtime", "Log", "Network"):
+            self.send(f"{domain}.enable")
+
+    def send(self, method: str, **params: Any) -> dict[str, Any]:
+        """One command of the DevTools protocol and its answer."""
+        self._count += 1
+        message = {"id": self._count, "method": method, "params": params, **self._session}
+        os.write(self._out, json.dumps(message).encode() + b"\0")
+        while (answer := self._read()).get("id") != self._count:
+            self._events.append(answer)
+        assert "error" not in answer, answer
+        result: dict[str, Any] = answer["result"]
+        return result
+
+    def _read(self) -> dict[str, Any]:
+        while b"\0" not in self._rest:
+            ready, _, _ = select.select([self._in], [], [], PATIENCE_S)
+            data = os.read(self._in, 1 << 20) if ready else b""
+            assert data, "the browser does not answer"
+            self._rest += data
+        message, _, self._rest = self._rest.partition(b"\0")
+        answer: dict[str, Any] = json.loads(message)
+        return answer
+
+    def open(self, url: str, width: int = 1280, scheme: str = "light") -> None:
+        """Load a page as a screen of this width, for a reader who prefers this colour scheme."""
+        size = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": False}
+        self.send("Emulation.setDeviceMetricsOverride", **size)
+        self.send("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
+        self._events.clear()
+        self.send("Page.navigate", url=url)
+        self.wait('document.readyState === "complete"')
+
+    def ask(self, expression: str) -> Any:
+        """The value of an expression of JavaScript in the page."""
+        answer = self.send("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True)
+        assert "exceptionDetails" not in answer, answer
+        return answer["result"].get("value")
+
+    def wait(self, condition: str) -> None:
+        """Ask until it is true."""
+        wait_until(lambda: self.ask(condition), condition)
+
+    @property
+    def requests(self) -> list[str]:
+        """All addresses that the page asked for."""
+        sent = (event["params"] for event in self._events if event.get("method") == "Network.requestWillBeSent")
+        return [params["request"]["url"] for params in sent]
+
+    @property
+    def errors(self) -> list[str]:
+        """What was raised, and what the console shows as an error or a warning."""
+        bad = {"error", "warning", "assert"}
+        found = []
+        for event in self._events:
+            params = event.get("params", {})
+            kind = params.get("type") if event["method"] == "Runtime.consoleAPICalled" else None
+            kind = params["entry"]["level"] if event["method"] == "Log.entryAdded" else kind
+            if event["method"] == "Runtime.exceptionThrown" or kind in bad:
+                found.append(json.dumps(params))
+        return found
+
+    def close(self) -> None:
+        """End the browser."""
+        self._process.terminate()
+        self._process.wait(timeout=PATIENCE_S)
+        os.close(self._out)
+        os.close(self._in)
+
+
+@pytest.fixture
+def browser(tmp_path: Path) -> Iterator[Browser]:
+    """A real browser; tests that need one are skipped where there is none."""
+    chromium = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    if chromium is None:
+        pytest.skip("no Chromium to open the page")
+    running = Browser(chromium, tmp_path / "browser")
+    yield running
+    running.close()

@@ -13,6 +13,7 @@ from autoauto.cli import (
     clusters,
     compare,
     dashboard,
+    explain,
     measure,
     models,
     phased,
@@ -23,11 +24,15 @@ from autoauto.cli import (
     schedule,
     search,
     trials,
+    worker,
 )
+from autoauto.cli.config import parse_with_config
+from autoauto.cli.log import write_event
 from autoauto.records.errors import AutoautoError, BadInput, DoesNotFit
 
 COMMANDS = (
     search,
+    worker,
     profile,
     plan,
     predict,
@@ -36,11 +41,15 @@ COMMANDS = (
     schedule,
     phased,
     report,
+    explain,
     trials,
     dashboard,
     models,
     clusters,
 )
+
+
+INTERRUPTED = 130  # as shells count SIGINT
 
 
 class _Parser(argparse.ArgumentParser):
@@ -56,25 +65,32 @@ def main(argv: Sequence[str] | None = None) -> int:
     Returns:
         0 done, 2 bad input, 3 nothing fits, 130 interrupted.
     """
+    args: argparse.Namespace | None = None
     try:
-        args = build_parser().parse_args(argv)
+        args = parse_with_config(build_parser(), argv)
         code = int(args.run(args))
         sys.stdout.flush()
         return code
     except AutoautoError as error:
-        print(f"autoauto: {error}", file=sys.stderr)
-        return 3 if isinstance(error, DoesNotFit) else 2
+        return _failed(args, str(error), 3 if isinstance(error, DoesNotFit) else 2)
     except KeyboardInterrupt:
-        print(
-            "autoauto: interrupted; a search goes on from its finished trials when it is started again", file=sys.stderr
-        )
-        return 130
+        searches = args is None or args.run in (search.run, worker.run)
+        more = "; a search goes on from its finished trials when it is started again" if searches else ""
+        return _failed(args, f"interrupted{more}", INTERRUPTED)
     except BrokenPipeError:  # the reader of a pipe (`| head`) has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python complains when it flushes at exit
         return 0
     except OSError as error:  # a full disk, a device that is gone
-        print(f"autoauto: {error}", file=sys.stderr)
-        return 2
+        return _failed(args, str(error), 2)
+
+
+def _failed(args: argparse.Namespace | None, message: str, code: int) -> int:
+    """Say in one line why there is no answer, as an event where a machine listens."""
+    if getattr(args, "log", None) == "json":
+        write_event("end", exit_code=code, error=message)
+    else:
+        print(f"autoauto: {message}", file=sys.stderr)
+    return code
 
 
 def build_parser() -> argparse.ArgumentParser:

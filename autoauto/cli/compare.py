@@ -1,11 +1,12 @@
-"""Hold estimated costs against measured ones, stage by stage and category by category."""
+"""Hold estimated costs against simulated and measured ones, stage by stage and category by category."""
 
 from __future__ import annotations
 
 import argparse
 
-from autoauto.cli.arguments import add_configuration, open_flow, print_json, read_knobs
-from autoauto.cli.output import show_infeasible
+from autoauto.cli.arguments import add_configuration, read_knobs
+from autoauto.cli.output import print_json, show_infeasible
+from autoauto.cli.targets import open_flow
 from autoauto.records.errors import DoesNotFit
 
 EXAMPLE = "compare resnet50 --n-ipu 2 --batch-size 16"
@@ -17,23 +18,28 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print every stage's estimate beside its measured value."""
+    """Print every stage's estimate beside its simulated and its measured value."""
     from rich.console import Console
 
-    from autoauto.report import compare_rows, compare_table
+    from autoauto.report import Speeds, compare_rows, compare_table, measured_by
 
     flow = open_flow(args)
-    knobs = read_knobs(args, flow)
+    knobs = read_knobs(args, flow, args.replicas)
     try:
-        estimated = flow.predict(knobs)
-        measured = flow.measure(knobs, estimated)
+        estimated = flow.worth_trying(knobs)
+        run = flow.measure(knobs, estimated)
     except DoesNotFit as failure:
         return show_infeasible(args, failure)
-    speeds = (flow.samples_per_s(knobs, estimated), flow.samples_per_s(knobs, measured))
+    simulated = flow.timeline(knobs, estimated)
+    speeds = Speeds(
+        flow.samples_per_s(knobs, estimated),
+        flow.simulated_samples_per_s(knobs, simulated, estimated),
+        flow.measured_samples_per_s(knobs, run),
+    )
     if args.json:
-        print_json(
-            {"fits": True, "partition": list(estimated.partition), "rows": compare_rows(estimated, measured, speeds)}
-        )
+        rows = compare_rows(estimated, simulated, run, speeds)
+        plan = {"fits": True, "partition": list(estimated.partition), "core_fraction": run.core_fraction}
+        print_json(plan | {"rows": rows})
     else:
-        Console().print(compare_table(estimated, measured, speeds))
+        Console().print(compare_table(estimated, simulated, run, speeds, measured_by(flow.target.version)))
     return 0

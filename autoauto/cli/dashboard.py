@@ -1,12 +1,15 @@
-"""Open the trials in Optuna's dashboard."""
+"""Open the study in Optuna's dashboard, with notes, figures, plans and traces."""
 
 from __future__ import annotations
 
 import argparse
 import importlib.util
 import socket
+from pathlib import Path
 
-from autoauto.cli.arguments import add_study, load, positive
+from autoauto.cli.arguments import add_study, load
+from autoauto.cli.board import default_folder, write_board
+from autoauto.cli.numbers import positive
 from autoauto.records.errors import BadInput, MissingExtra
 
 EXAMPLE = "dashboard first"
@@ -14,25 +17,35 @@ HOST = "127.0.0.1"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Take a study and a port."""
+    """Take a study, a port and a folder for files."""
     add_study(parser)
     parser.add_argument("--port", type=positive, default=8080, help="port on this machine; default %(default)s")
+    parser.add_argument(
+        "--artifacts",
+        type=Path,
+        metavar="FOLDER",
+        help="where plans, traces and pictures of the best trials are kept; default: beside the database",
+    )
 
 
 def run(args: argparse.Namespace) -> int:
-    """Serve the dashboard until interrupted.
+    """Write what the study shows, then serve the dashboard until interrupted.
 
     Raises:
-        MissingExtra: optuna-dashboard is not installed.
+        MissingExtra: optuna-dashboard or plotly is not installed.
         BadInput: no such study, or the port is taken.
     """
-    if importlib.util.find_spec("optuna_dashboard") is None:
-        raise MissingExtra('the dashboard needs the extra "dashboard"; try: pip install optuna-dashboard')
-    load(args)  # one clear line when there is no such study
+    if not all(map(importlib.util.find_spec, ("optuna_dashboard", "plotly"))):
+        raise MissingExtra('the dashboard needs the extra "dashboard"; try: pip install optuna-dashboard plotly')
+    study = load(args)
     _check_port(args.port)
     import optuna_dashboard
 
-    optuna_dashboard.run_server(args.storage, host=HOST, port=args.port)
+    from autoauto.search import Board, study_findings
+
+    board = Board(args.storage, study.study_name, args.artifacts or default_folder(args.storage))
+    write_board(board, study_findings(study, args.storage))
+    optuna_dashboard.run_server(board.backend, host=HOST, port=args.port, artifact_store=board.files)
     return 0
 
 

@@ -1,12 +1,14 @@
-"""Plan one configuration and measure it: every stage compiled whole."""
+"""Plan one configuration and measure it: run on the target's devices, or every stage compiled whole by its model."""
 
 from __future__ import annotations
 
 import argparse
 
-from autoauto.cli.arguments import add_configuration, open_flow, read_knobs
+from autoauto.cli.arguments import add_configuration, read_knobs
 from autoauto.cli.bound import tell_unbounded
-from autoauto.cli.output import show_plan
+from autoauto.cli.output import show_infeasible, show_plan
+from autoauto.cli.targets import open_flow
+from autoauto.records.errors import DoesNotFit
 
 EXAMPLE = "measure bert-base-128 --n-ipu 2 --batch-size 8"
 
@@ -18,9 +20,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print whether the configuration fits, its plan and its throughput, as measured."""
-    from autoauto.report import MEASURED
+    from autoauto.report import measured_by
 
     flow = open_flow(args)
-    knobs = read_knobs(args, flow)
+    knobs = read_knobs(args, flow, args.replicas)
     tell_unbounded(flow, knobs)
-    return show_plan(args, flow, knobs, lambda: flow.measure(knobs, flow.predict(knobs)), MEASURED)
+    try:
+        run = flow.measure(knobs, flow.worth_trying(knobs))
+    except DoesNotFit as failure:
+        return show_infeasible(args, failure)
+    return show_plan(args, flow, knobs, run.plan, measured_by(flow.target.version), run)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import argparse
 
-from autoauto.cli.arguments import add_json, print_json
+from autoauto.cli.arguments import add_json
+from autoauto.cli.output import print_json
 from autoauto.records.units import Precision
 
 EXAMPLE = "models --json"

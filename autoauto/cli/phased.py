@@ -7,8 +7,9 @@ import sys
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from autoauto.cli.arguments import add_json, add_micro_batch, add_model, describe_phases, open_flow, print_json
-from autoauto.cli.output import show_infeasible
+from autoauto.cli.arguments import DEFAULT_MEMORY_PROPORTION, add_json, add_micro_batch, add_model
+from autoauto.cli.output import describe_phases, print_json, show_infeasible
+from autoauto.cli.targets import open_flow
 from autoauto.records.errors import BadInput, DoesNotFit
 from autoauto.records.phased import DEFAULT_IO_TILES, IoMode, PhasedOptions, PhasedPlan
 from autoauto.records.schedule import Order
@@ -69,10 +70,13 @@ def run(args: argparse.Namespace) -> int:
     """
     if args.recompute and args.mode == "inference":
         raise BadInput("recompute is for training, got --mode inference; try --mode training")
+    if args.target != "ipu":
+        raise BadInput(f"phases are planned for --target ipu, got {args.target}; the host has no streaming memory")
     options = PhasedOptions(args.steps, IoMode(args.io_mode), args.io_tiles, args.replicas, args.recompute)
     flow = open_flow(args)
     order = Order.POPART if args.mode == "training" else Order.INFERENCE  # any order that trains: phases have their own
-    knobs = Knobs(1, args.memory_proportion, args.batch_size, order)
+    proportion = DEFAULT_MEMORY_PROPORTION if args.memory_proportion is None else args.memory_proportion
+    knobs = Knobs(1, proportion, args.batch_size, order)
     flow.check(SearchSpace((1,), (knobs.memory_proportion,), (knobs.batch_size,)))
     try:
         plan = flow.phased(knobs, options)

@@ -6,16 +6,18 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from autoauto.cli.arguments import add_json, add_knobs, add_model, describe_flow, open_flow, print_json, read_knobs
-from autoauto.cli.output import show_infeasible, show_plan
+from autoauto.cli.arguments import add_json, add_knobs, add_model, read_knobs
+from autoauto.cli.output import describe_flow, print_json, show_infeasible, show_plan
 from autoauto.cli.questions import Subject, add_questions, best, question
+from autoauto.cli.targets import open_flow
 from autoauto.records.errors import BadInput, DoesNotFit
+from autoauto.records.trial import DEFAULT_PLANNING_PROPORTION
 
 EXAMPLE = "plan --model-info profile.json --cluster-info cluster.json --planning-proportion 0.85 --json"
 
 OF_A_MODEL = (
-    *("model", "cluster", "precision", "synthetic_data", "overlap_io", "partials", "float_operators"),
-    *("n_ipu", "memory_proportion", "batch_size", "mode"),
+    *("model", "cluster", "headroom", "precision", "synthetic_data", "overlap_io", "partials", "float_operators"),
+    *("n_ipu", "memory_proportion", "batch_size", "mode", "estimator"),
 )
 
 
@@ -68,7 +70,11 @@ def _plan_model(args: argparse.Namespace) -> int:
     knobs = read_knobs(args, flow)
     table = flow.table(knobs)
     if question(args) is best:
-        return show_plan(args, flow, knobs, lambda: optimal(table), ESTIMATED)
+        try:
+            plan = optimal(table)
+        except DoesNotFit as failure:
+            return show_infeasible(args, failure)
+        return show_plan(args, flow, knobs, plan, ESTIMATED)
     context = describe_flow(flow, knobs) | {"source": ESTIMATED}
     return _answer(args, Subject(table, flow.names, flow.cluster.devices[0].clock_hz, knobs.batch_size), context)
 
@@ -81,7 +87,8 @@ def _plan_profile(args: argparse.Namespace) -> int:
 
     cluster = cluster_from_upstream(read_json(args.cluster_info))
     profile = read_profile(args.model_info)
-    table = cost_table(profile, cluster, args.planning_proportion, args.overlap)
+    proportion = DEFAULT_PLANNING_PROPORTION if args.planning_proportion is None else args.planning_proportion
+    table = cost_table(profile, cluster, proportion, args.overlap)
     return _answer(args, Subject(table, profile.names, cluster.devices[0].clock_hz), {})
 
 

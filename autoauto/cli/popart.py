@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, Any
 
-from autoauto.cli.arguments import print_json
+from autoauto.cli.output import print_json
 from autoauto.records.errors import BadInput
 from autoauto.records.schedule import Order
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import argparse
 
-from autoauto.cli.arguments import add_configuration, open_flow, read_knobs
+from autoauto.cli.arguments import add_configuration, read_knobs
 from autoauto.cli.bound import tell_unbounded
-from autoauto.cli.output import show_plan
+from autoauto.cli.output import show_infeasible, show_plan
+from autoauto.cli.targets import open_flow
+from autoauto.records.errors import DoesNotFit
 
 EXAMPLE = "predict resnet50 --cluster c600 --n-ipu 1 --batch-size 16 --precision fp16 --json"
 
@@ -21,6 +23,10 @@ def run(args: argparse.Namespace) -> int:
     from autoauto.report import ESTIMATED
 
     flow = open_flow(args)
-    knobs = read_knobs(args, flow)
+    knobs = read_knobs(args, flow, args.replicas)
     tell_unbounded(flow, knobs)
-    return show_plan(args, flow, knobs, lambda: flow.predict(knobs), ESTIMATED)
+    try:
+        plan = flow.predict(knobs)
+    except DoesNotFit as failure:
+        return show_infeasible(args, failure)
+    return show_plan(args, flow, knobs, plan, ESTIMATED)

@@ -7,8 +7,11 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from autoauto.cli.arguments import add_json, add_knobs, add_model, open_flow, print_json, read_knobs
+from autoauto.cli.arguments import add_json, add_knobs, add_model, read_knobs
 from autoauto.cli.bound import tell_unbounded
+from autoauto.cli.output import print_json
+from autoauto.cli.targets import open_flow, tell_spread
+from autoauto.records.errors import BadInput
 
 if TYPE_CHECKING:
     from autoauto.flow import Flow
@@ -44,6 +47,7 @@ def run(args: argparse.Namespace) -> int:
     from autoauto.profile.upstream import model_profile_to_upstream
     from autoauto.report import profile_table, progress_bar
 
+    _check(args)
     flow = open_flow(args)
     knobs = read_knobs(args, flow)
     if args.sweep:
@@ -51,6 +55,7 @@ def run(args: argparse.Namespace) -> int:
     tell_unbounded(flow, knobs)
     with progress_bar("profile", "kinds") as progress:
         profile = flow.profile(flow.options(knobs), progress)
+    tell_spread(flow)
     if args.output and args.format == "upstream":
         write_json(model_profile_to_upstream(profile), args.output)
     elif args.output:
@@ -60,6 +65,18 @@ def run(args: argparse.Namespace) -> int:
     else:
         Console().print(profile_table(profile))
     return 0
+
+
+def _check(args: argparse.Namespace) -> None:
+    """Refuse options that would do nothing."""
+    if args.sweep and args.target != "ipu":
+        raise BadInput(f"a sweep of memory-proportion is for --target ipu, got {args.target}; leave out --sweep")
+    if args.sweep and args.output:
+        raise BadInput(f"--output keeps a profile, of which a sweep makes none, got {args.output}; try --json > FILE")
+    if args.layer is not None and not args.sweep:
+        raise BadInput(f"--layer is for --sweep memory-proportion, got {args.layer!r} without it")
+    if args.format != "autoauto" and not args.output:
+        raise BadInput(f"--format is that of --output FILE, got {args.format} without a file")
 
 
 def _sweep(args: argparse.Namespace, flow: Flow, knobs: Knobs) -> int:

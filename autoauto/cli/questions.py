@@ -8,7 +8,8 @@ from dataclasses import asdict
 from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from autoauto.cli.arguments import describe_plan, positive
+from autoauto.cli.numbers import positive
+from autoauto.cli.output import describe_plan
 from autoauto.records.errors import DoesNotFit
 from autoauto.records.plan import Plan
 

@@ -8,7 +8,9 @@ from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from autoauto.cli.arguments import add_json, integers, positive, print_json
+from autoauto.cli.arguments import add_json
+from autoauto.cli.numbers import integers, positive
+from autoauto.cli.output import print_json
 from autoauto.cli.popart import DEFAULT_STAGES, describe_popart, poplar_mapping, print_popart, show_pipeline
 from autoauto.records.errors import BadInput
 from autoauto.records.schedule import SPLIT_ORDERS, Order, Transfers

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from onnx import ModelProto
+
 from autoauto.graph.facts import learn
 from autoauto.graph.layers import layers_of
-from autoauto.graph.read import read_model
+from autoauto.graph.read import copy_model, read_model
 from autoauto.records.errors import UnreadableModel
 from autoauto.records.layers import LayerGraph
 from autoauto.records.places import data_dir
@@ -17,12 +19,24 @@ def builtin_models() -> dict[str, Path]:
     return {path.stem: path for path in sorted((data_dir() / "models").glob("*.onnx"))}
 
 
-def load_graph(model: str) -> LayerGraph:
-    """Read a built-in model by name, or an ONNX file by path.
+def load_graph(model: str | Path | ModelProto) -> LayerGraph:
+    """Read a built-in model by name, an ONNX file by path, or a model that is there; its graph's name is its own.
 
     Raises:
         UnreadableModel: there is no such model, or its file cannot be read.
         BadInput: an input has an open axis besides the batch.
+    """
+    if isinstance(model, ModelProto):
+        return layers_of(model.graph.name or "model", learn(copy_model(model)))
+    path = find_model(str(model))
+    return layers_of(path.stem, learn(read_model(path)))
+
+
+def find_model(model: str) -> Path:
+    """The file of a built-in model, by name, or of any other, by path.
+
+    Raises:
+        UnreadableModel: there is no such model.
     """
     builtin = builtin_models()
     path = builtin.get(model, Path(model))
@@ -30,4 +44,4 @@ def load_graph(model: str) -> LayerGraph:
         raise UnreadableModel(
             f"a model must be a built-in name or the path of an ONNX file, got {model!r}; try {', '.join(builtin)}"
         )
-    return layers_of(path.stem, learn(read_model(path)))
+    return path

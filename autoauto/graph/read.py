@@ -25,8 +25,26 @@ GRAPHS = (onnx.AttributeProto.GRAPH, onnx.AttributeProto.GRAPHS)
 def read_model(path: Path) -> onnx.ModelProto:
     """Read `path` and drop the values of its weights; files with external data need not have it beside them.
 
+    What is left of a weight says in its `doc_string` where among `stored_tensors` it was.
+
     Raises:
         UnreadableModel: the file is missing, or not a complete ONNX file.
+    """
+    return _without_weights(parse(path))
+
+
+def copy_model(model: onnx.ModelProto) -> onnx.ModelProto:
+    """A copy of a model, in the form in which `read_model` reads a file."""
+    copy = onnx.ModelProto()
+    copy.CopyFrom(model)
+    return _without_weights(copy)
+
+
+def parse(path: Path) -> onnx.ModelProto:
+    """Read `path` as it is; external data stay where they are.
+
+    Raises:
+        UnreadableModel: as `read_model`.
     """
     try:
         model = onnx.load_model_from_string(path.read_bytes())
@@ -36,9 +54,6 @@ def read_model(path: Path) -> onnx.ModelProto:
         raise UnreadableModel(f"{path} is not a complete ONNX file; try to export or copy it again") from error
     if not model.graph.node:
         raise UnreadableModel(f"a model needs one or more nodes, {path} has none; is it an ONNX file?")
-    for weight in _tensors(model):
-        if _n_elements(weight) > N_KEPT_ELEMENTS:
-            _forget(weight)
     return model
 
 
@@ -102,7 +117,7 @@ def _check(node: onnx.NodeProto, context: Any) -> None:
             f"control flow has no static cost: {node.op_type} {node.name!r} holds a graph; try to export without it"
         )
     try:
-        if not node.domain:
+        if not node.domain and node.op_type != "Constant":  # whose value may be left in the file
             onnx.checker.check_node(node, context)
     except onnx.checker.ValidationError as error:
         raise UnreadableModel(f"node {node.name!r} is not as ONNX defines it: {first_line(error)}") from error
@@ -158,7 +173,12 @@ def _used(nodes: list[onnx.NodeProto], model: onnx.ModelProto) -> list[onnx.Node
     return kept[::-1]
 
 
-def _tensors(model: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
+def is_weight(tensor: onnx.TensorProto) -> bool:
+    """Whether the values of a stored tensor are left in the file."""
+    return _n_elements(tensor) > N_KEPT_ELEMENTS
+
+
+def stored_tensors(model: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
     """Every tensor stored in the file, those in Constant nodes included."""
     yield from model.graph.initializer
     for holder in (model.graph, *model.functions):
@@ -178,9 +198,16 @@ def _n_elements(tensor: onnx.TensorProto) -> int:
     return count
 
 
-def _forget(tensor: onnx.TensorProto) -> None:
-    """Keep name, type and shape of a stored tensor only."""
+def _without_weights(model: onnx.ModelProto) -> onnx.ModelProto:
+    for place, tensor in enumerate(stored_tensors(model)):
+        if is_weight(tensor):
+            _forget(tensor, place)
+    return model
+
+
+def _forget(tensor: onnx.TensorProto, place: int) -> None:
+    """Keep name, type and shape of a stored tensor only, and its place in the file."""
     name, kind, dims = tensor.name, tensor.data_type, tuple(tensor.dims)
     tensor.Clear()
-    tensor.name, tensor.data_type = name, kind
+    tensor.name, tensor.data_type, tensor.doc_string = name, kind, str(place)
     tensor.dims.extend(dims)

@@ -6,6 +6,7 @@ from autoauto.plan.exhaustive import exhaustive
 from autoauto.plan.explain import explain
 from autoauto.plan.interleaved import interleaved
 from autoauto.plan.k_best import k_best
+from autoauto.plan.limits import check_memory
 from autoauto.plan.optimal import anytime, optimal
 from autoauto.plan.phased import phased
 from autoauto.plan.replicas import replicas
@@ -13,6 +14,7 @@ from autoauto.plan.staircase import staircase
 
 __all__ = [
     "anytime",
+    "check_memory",
     "evaluate",
     "every_n",
     "exhaustive",

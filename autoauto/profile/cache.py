@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import closing, contextmanager
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, closing, contextmanager
+from dataclasses import dataclass, fields
 from pathlib import Path
 
 from autoauto.profile.field import Field
@@ -31,7 +31,7 @@ class ProfileCache:
         Raises:
             BadInput: the file is broken, or no cache.
         """
-        with self._database() as db:
+        with open_database(self.path) as db:
             if not db.execute("SELECT 1 FROM sqlite_master WHERE name = 'entries'").fetchone():
                 return {}
             rows = db.execute(
@@ -46,22 +46,41 @@ class ProfileCache:
         Raises:
             BadInput: the file is broken, no cache, or cannot be written.
         """
-        with self._database() as db:
+        names = [field.name for field in fields(LayerProfile)]
+        with open_database(self.path) as db:
             db.execute("CREATE TABLE IF NOT EXISTS entries (digest TEXT PRIMARY KEY, entry TEXT NOT NULL)")
             db.executemany(
                 "INSERT OR IGNORE INTO entries (digest, entry) VALUES (?, ?)",
-                [(digest, json.dumps(asdict(entry))) for digest, entry in entries.items()],
+                [
+                    (digest, json.dumps({name: getattr(entry, name) for name in names}))
+                    for digest, entry in entries.items()
+                ],
             )
 
-    @contextmanager
-    def _database(self) -> Iterator[sqlite3.Connection]:
-        """The open file; whatever is wrong with it becomes one line that says what to do."""
-        try:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            with closing(sqlite3.connect(self.path, timeout=60)) as db, db:
-                yield db
-        except (OSError, sqlite3.Error, ValueError) as error:
-            raise BadInput(
-                f"the profile cache must be a whole, writable SQLite file, got {self.path} ({error}); "
-                "delete it, or set AUTOAUTO_CACHE_DIR to another folder"
-            ) from error
+    def open(self, tables: Sequence[str]) -> AbstractContextManager[sqlite3.Connection]:
+        """The file itself, one transaction, with `tables` made where they are missing.
+
+        Raises:
+            BadInput: the file is broken, no cache, or cannot be written.
+        """
+        return open_database(self.path, tables)
+
+
+@contextmanager
+def open_database(path: Path, tables: Sequence[str] = ()) -> Iterator[sqlite3.Connection]:
+    """The open file, one transaction, with `tables` made where they are missing.
+
+    Raises:
+        BadInput: whatever is wrong with the file, in one line that says what to do.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with closing(sqlite3.connect(path, timeout=60)) as db, db:
+            for table in tables:
+                db.execute(table)
+            yield db
+    except (OSError, sqlite3.Error, ValueError) as error:
+        raise BadInput(
+            f"the profile cache must be a whole, writable SQLite file, got {path} ({error}); "
+            "delete it, or set AUTOAUTO_CACHE_DIR to another folder"
+        ) from error

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
+from fractions import Fraction
+from typing import NamedTuple
 
-from autoauto.profile.cache import ProfileCache
 from autoauto.profile.carry import carried
+from autoauto.profile.interpolate import interpolate
 from autoauto.profile.isolate import isolate
 from autoauto.profile.kept import gradient_pattern, kept
 from autoauto.records.derivative import Derivative, derivative
@@ -19,6 +21,7 @@ from autoauto.records.profile import (
     GRADIENT,
     PARAMETER,
     PROFILE_SCHEMA,
+    Cache,
     CompiledRange,
     CompileOptions,
     LayerProfile,
@@ -35,13 +38,14 @@ def profile_model(
     target: Target,
     device: Device,
     options: CompileOptions,
-    cache: ProfileCache,
+    cache: Cache,
     progress: Progress | None = None,
 ) -> ModelProfile:
     """Profile all layers of `graph` for one device at one batch size.
 
     One compile a kind, unless `cache` has it; for training one more where layers of a kind differ in which of their
-    inputs need gradients. What layers share is what the target keys alike: equal codelets, which is what Poplar shares,
+    inputs need gradients. A target that compiles at two other batch sizes does so at both, and every number is on the
+    line between them. What layers share is what the target keys alike: equal codelets, which is what Poplar shares,
     or all code of one kind, which is the seed's layer-level sharing. `progress(done, total)` counts compiles.
 
     Raises:
@@ -50,7 +54,7 @@ def profile_model(
     check_batch_size(graph, options.batch_size)
     found = derivative(graph) if options.training else Derivative(graph, frozenset())
     variants = [f"{layer.kind}/{gradient_pattern(found, layer)}" for layer in graph.layers]
-    compiled = _compile_variants(found, variants, target, device, options, cache, progress)
+    compiled = _alone_at(found, variants, target, device, options, cache, progress)
     around = zip(
         *carried(graph, options.batch_size, options.precision),
         *kept(found, options.batch_size, options.precision),
@@ -85,37 +89,70 @@ def check_batch_size(graph: LayerGraph, batch_size: int) -> None:
         )
 
 
-def _compile_variants(
+def _alone_at(
     found: Derivative,
     variants: Sequence[str],
     target: Target,
     device: Device,
     options: CompileOptions,
-    cache: ProfileCache,
+    cache: Cache,
     progress: Progress | None,
 ) -> dict[str, LayerProfile]:
-    """A layer of every variant alone, compiling what the cache does not have."""
+    """A layer of every variant alone, at the batch sizes that the target compiles at or between them."""
+    batch_sizes = target.profiled(options.batch_size)
+    low, high = batch_sizes[0], batch_sizes[-1]
+    assert low <= options.batch_size <= high, batch_sizes
     first: dict[str, int] = {}
     for index, variant in enumerate(variants):
         first.setdefault(variant, index)
-    digests = {variant: _digest(target, device, options, variant) for variant in first}
+    ends = {variant: [_Compile(replace(options, batch_size=n), variant) for n in (low, high)] for variant in first}
+    compiles = dict.fromkeys(pair[end] for end in (0, 1) for pair in ends.values())
+    compiled = _compile(found, first, compiles, target, device, cache, progress)
+    share = Fraction(options.batch_size - low, max(high - low, 1))
+    return {variant: interpolate(compiled[a], compiled[b], share) for variant, (a, b) in ends.items()}
+
+
+class _Compile(NamedTuple):
+    """One compile of one layer."""
+
+    options: CompileOptions
+    variant: str
+
+
+def _compile(
+    found: Derivative,
+    first: Mapping[str, int],
+    compiles: Collection[_Compile],
+    target: Target,
+    device: Device,
+    cache: Cache,
+    progress: Progress | None,
+) -> dict[_Compile, LayerProfile]:
+    """Compile what the cache does not have; what is compiled is kept, also when a later compile fails."""
+    digests = {one: _digest(target, device, one) for one in compiles}
     known = cache.read(digests.values())
-    compiled = {variant: known[digest] for variant, digest in digests.items() if digest in known}
-    missing = [variant for variant in first if variant not in compiled]
-    for variant in missing:
-        if progress is not None:
-            progress(len(compiled), len(first))
-        model = isolate(found.graph, first[variant], found)
-        compiled[variant] = _alone(target.compile(model, LayerRange(len(model) - 1, len(model)), device, options))
-    if missing:
-        cache.write({digests[variant]: compiled[variant] for variant in missing})
+    compiled = {one: known[digest] for one, digest in digests.items() if digest in known}
+    missing = [one for one in compiles if one not in compiled]
+    new: dict[str, LayerProfile] = {}
+    try:
+        for one in missing:
+            if progress is not None:
+                progress(len(compiled), len(compiles))
+            model = isolate(found.graph, first[one.variant], found)
+            layer = LayerRange(len(model) - 1, len(model))
+            compiled[one] = _alone(target.compile(model, layer, device, one.options))
+            new[digests[one]] = compiled[one]
+    finally:
+        if new:
+            cache.write(new)
     if progress is not None:
-        progress(len(first), len(first))
+        progress(len(compiles), len(compiles))
     return compiled
 
 
-def _digest(target: Target, device: Device, options: CompileOptions, variant: str) -> str:
-    content = repr((PROFILE_SCHEMA, target.version, device, options, variant))
+def _digest(target: Target, device: Device, one: _Compile) -> str:
+    seen = target.depends_on(device, one.options)
+    content = repr((PROFILE_SCHEMA, target.version, seen, one.variant))
     return hashlib.sha256(content.encode()).hexdigest()
 
 

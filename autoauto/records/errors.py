@@ -4,6 +4,9 @@ AutoautoError
 |-- BadInput (ValueError)       the user can mend it; the CLI exits with 2
 |   `-- UnreadableModel         the model file is not one we can read
 |-- MissingExtra (ImportError)  an optional dependency is not installed; the CLI exits with 2
+|-- MeasurementsFailed          one measurement after the other failed; the CLI exits with 2
+|-- EndOfStream (EOFError)      a device has sent all it had; the end of those that wait for more
+|-- WorkerLost                  a process that worked for us was killed; the CLI exits with 2
 `-- DoesNotFit                  an outcome, not a crash; the CLI exits with 3, a search goes on
     |-- Infeasible              no plan respects the limits (known before anything is compiled)
     `-- OutOfMemory             the target compiled or ran it, and memory did not suffice
@@ -30,6 +33,18 @@ class UnreadableModel(BadInput):
 
 class MissingExtra(AutoautoError, ImportError):
     """An optional dependency is needed; the message names the extra that installs it."""
+
+
+class EndOfStream(AutoautoError, EOFError):
+    """What was waited for will not come: its sender has ended, as it should."""
+
+
+class WorkerLost(AutoautoError):
+    """A worker process ended without an exception: somebody, or the kernel for want of memory, killed it."""
+
+
+class MeasurementsFailed(AutoautoError):
+    """The processes that measure do nothing but crash, hang or raise; the message tells of the last."""
 
 
 class DoesNotFit(AutoautoError):

@@ -118,6 +118,11 @@ class Cluster:
         clock_hz = self.devices[0].clock_hz
         return receive.cycles(in_bytes, clock_hz) + send.cycles(out_bytes, clock_hz)
 
+    def with_headroom(self, share: float) -> Cluster:
+        """The same devices with `share` of their memory kept free: plans see the rest only."""
+        held = (replace(device, memory_bytes=int(device.memory_bytes * (1.0 - share))) for device in self.devices)
+        return replace(self, devices=tuple(held)) if share else self
+
     def with_synthetic_data(self) -> Cluster:
         """The same devices with data made on them: what the host's links would move costs nothing."""
         free = Link(bytes_per_s=inf, idle_cycles=0)

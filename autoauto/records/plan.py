@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 
 from autoauto.records.layers import LayerRange
 from autoauto.records.units import samples_per_s
@@ -112,6 +113,22 @@ class Plan:
         """The period: cycles between two finished micro-batches once the pipeline is full."""
         parts = (self.compute_cycles, self.transfer_cycles)
         return max(self.host_cycles, max(parts) if self.overlap else sum(parts))
+
+    @property
+    def latency_cycles(self) -> int:
+        """From where a micro-batch begins to enter to where its result has left, when one enters every period.
+
+        When all devices exchange at once it moves on by a stage every period, and in the last stage it waits for the
+        slowest. With `overlap` it waits for nobody, since none enters sooner: stages and links take what they take.
+        What the host moves behind the devices' backs is added.
+        """
+        entry, exit_ = self.stages[0].receive_cycles, self.stages[-1].send_cycles
+        if self.overlap:
+            links = sum(max(a.send_cycles, b.receive_cycles) for a, b in pairwise(self.stages))
+            between = links + sum(stage.compute_cycles for stage in self.stages)
+        else:
+            between = (len(self.stages) - 1) * self.cost_cycles + self.compute_cycles
+        return entry + between + exit_ + self.host_cycles
 
     @property
     def host_binds(self) -> bool:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from autoauto.records.hardware import Device
 from autoauto.records.layers import LayerGraph, LayerRange
@@ -106,11 +107,30 @@ class CompiledRange:
 
 
 class Target(Protocol):
-    """A kind of device that ranges of layers can be compiled for."""
+    """A kind of device that ranges of layers can be compiled for, by a cost model or by running them.
+
+    This is all that a device of your own needs; `studies/custom_target.py` is one in 40 lines. `compile` is called for
+    every kind of layer alone at the batch sizes that `profiled` names, for a few ranges that teach the estimate, and
+    for every stage of a plan that is measured. Layers and ranges that teach are kept by `version` and `depends_on`, and
+    not asked for again. It may raise OutOfMemory: that configuration does not fit, and a search goes on; anything else
+    ends the search. It is pickled where other processes measure.
+
+    A target that also runs whole plans is a `Runner` (records/run.py): then the run is the measurement, a search has a
+    smaller default space, and the values of its trials have noise.
+    """
 
     @property
     def version(self) -> str:
         """Changes whenever equal input may compile to something else; part of every cache key."""
+
+    def profiled(self, batch_size: int) -> tuple[int, ...]:
+        """The batch sizes at which layers are compiled to know them at `batch_size`: itself, or two that it is between.
+
+        Compiling for a cost model is cheap, running layers on a real device is not: what lies between is interpolated.
+        """
+
+    def depends_on(self, device: Device, options: CompileOptions) -> object:
+        """What of `device` and `options` a compiled range depends on; its repr is part of every cache key."""
 
     def compile(self, graph: LayerGraph, layers: LayerRange, device: Device, options: CompileOptions) -> CompiledRange:
         """Compile `layers` of `graph` as one program for `device`; memory limits are the caller's to check."""
@@ -144,6 +164,23 @@ class LayerProfile:
     activation_bytes: int
     weight_cycles: int = 0
     kept_input_bytes: int = 0
+
+
+class Cache(Protocol):
+    """Compiled layers kept from earlier, by a digest of all that they depend on."""
+
+    def read(self, digests: Iterable[str]) -> dict[str, LayerProfile]:
+        """The entries there are among `digests`."""
+
+    def write(self, entries: Mapping[str, LayerProfile]) -> None:
+        """Keep `entries`; those that there are already stay as they are."""
+
+    def open(self, tables: Sequence[str]) -> AbstractContextManager[Any]:
+        """The database beneath, one transaction, with `tables` made where they are missing.
+
+        It has the methods `execute` and `executemany` of an SQLite connection, "?" for parameters, and understands the
+        SQL that SQLite and PostgreSQL have in common.
+        """
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,13 +1,17 @@
-"""What is searched and what came of it: `Knobs`, `SearchSpace`, `Outcome`."""
+"""What is searched, what for, and what came of it: `Knobs`, `SearchSpace`, `Objective`, `Outcome`."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import reprlib
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields
 from enum import StrEnum
 from itertools import product
-from typing import NamedTuple
+from math import inf
+from operator import index
+from typing import Any, NamedTuple
 
+from autoauto.records.constraint import KNOB_NAMES, Constraint
 from autoauto.records.errors import BadInput
 from autoauto.records.phased import PhasedPlan
 from autoauto.records.plan import Plan
@@ -15,6 +19,7 @@ from autoauto.records.schedule import Order
 from autoauto.records.timeline import Timeline
 
 DEFAULT_PLANNING_PROPORTION = 0.85  # the seed's memoryProportion (seed 001, "Minimal example")
+DEFAULT_NOISE = 0.01  # share of a throughput on real devices that is chance
 MOST_SAMPLES = 2**20  # in a micro-batch; far beyond any device, so that bytes and cycles stay exact integers
 TRAINING_ORDERS = (Order.POPART, Order.GPIPE, Order.ONE_F_ONE_B, Order.ZB1P, Order.ZB2P)
 """The orders in which a plan of one stage a device can train."""
@@ -29,11 +34,70 @@ class Strategy(StrEnum):
     """Phases, one after the other on every device, from streaming memory (seed 002)."""
 
 
+class Method(StrEnum):
+    """How a search chooses what to try."""
+
+    EXHAUSTIVE = "exhaustive"
+    """Every configuration."""
+    GRID_BISECT = "grid-bisect"
+    """Every cell of the grid, bisected over the batch size (seed 001)."""
+    GUIDED = "guided"
+    """What the estimate finds best, as long as anything could be better."""
+    TPE = "tpe"
+    """Optuna's tree-structured Parzen estimator."""
+    RANDOM = "random"
+    """Configurations at random."""
+
+
 class Objective(StrEnum):
     """What a search makes best."""
 
     THROUGHPUT = "throughput"
+    """Samples per second."""
     PER_IPU = "per-ipu"
+    """The seed's cycles x n_ipu / batch: what a sample takes of all devices together, waiting included.
+
+    It is also the proxy for energy: where a device draws as much power idle as busy, energy goes with it.
+    """
+    LATENCY = "latency"
+    """Seconds from a micro-batch's entry to its result."""
+
+
+Aim = Objective | tuple[Objective, ...]
+"""What a search is for: one objective, or several of equal rank."""
+
+
+def objectives_of(aim: Aim) -> tuple[Objective, ...]:
+    """The objectives, at least one.
+
+    >>> objectives_of(Objective.LATENCY)
+    (<Objective.LATENCY: 'latency'>,)
+    """
+    return (aim,) if isinstance(aim, Objective) else aim
+
+
+def aim_name(aim: Aim) -> str:
+    """The objectives in one word, as `aim_of` reads it.
+
+    >>> aim_name((Objective.THROUGHPUT, Objective.LATENCY))
+    'throughput,latency'
+    """
+    return ",".join(objectives_of(aim))
+
+
+def aim_of(name: str) -> Aim:
+    """The objectives that are named with commas.
+
+    Raises:
+        BadInput: there is no such objective, or one is named twice.
+
+    >>> aim_of("latency"), len(aim_of("throughput,per-ipu"))
+    (<Objective.LATENCY: 'latency'>, 2)
+    """
+    words = name.split(",") if isinstance(name, str) else []
+    if not words or not set(words) <= set(Objective) or len(set(words)) < len(words):
+        raise BadInput(f"objectives are one or more of {', '.join(Objective)} with commas, got {name!r}")
+    return Objective(words[0]) if len(words) == 1 else tuple(map(Objective, words))
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +113,7 @@ class Knobs:
         n_micro_batches: how many make one step of training, after which weights change, or go through a phase before
             the next begins; 1 for inference by a pipeline.
         strategy: pipeline or phases.
+        replicas: pipelines of `n_ipu` devices each, side by side, each with micro-batches of its own.
     """
 
     n_ipu: int
@@ -58,6 +123,7 @@ class Knobs:
     recompute: bool = False
     n_micro_batches: int = 1
     strategy: Strategy = Strategy.PIPELINE
+    replicas: int = 1
 
     def __post_init__(self) -> None:
         if self.n_ipu < 1:
@@ -66,6 +132,10 @@ class Knobs:
             raise BadInput(f"memory_proportion must be in (0, 1], got {self.memory_proportion}")
         if not 1 <= self.batch_size <= MOST_SAMPLES:
             raise BadInput(f"batch_size must be 1 to {MOST_SAMPLES}, got {self.batch_size}")
+        if self.replicas < 1:
+            raise BadInput(f"replicas must be at least 1, got {self.replicas}")
+        if self.replicas > 1 and (self.training or self.strategy is Strategy.PHASED):
+            raise BadInput("replicas are pipelines for inference; try --mode inference --strategy pipeline")
         if self.strategy is Strategy.PHASED:
             return
         if self.training and self.schedule not in TRAINING_ORDERS:
@@ -85,10 +155,20 @@ class Knobs:
         return self.schedule is not Order.INFERENCE
 
     @property
+    def n_devices(self) -> int:
+        """Devices of all replicas."""
+        return self.n_ipu * self.replicas
+
+    @property
     def n_samples(self) -> int:
-        """Samples of one step of training, of all phases, or of one micro-batch of inference by a pipeline."""
-        replicas = self.n_ipu if self.strategy is Strategy.PHASED else 1
+        """Samples of one step of training, of all phases, or of one micro-batch of inference by every pipeline."""
+        replicas = self.n_ipu if self.strategy is Strategy.PHASED else self.replicas
         return self.batch_size * self.n_micro_batches * replicas
+
+    @property
+    def numbers(self) -> dict[str, float]:
+        """What a constraint may say of it, by `KNOB_NAMES`."""
+        return {name: float(getattr(self, name)) for name in KNOB_NAMES}
 
     @property
     def _least_micro_batches(self) -> int:
@@ -96,9 +176,27 @@ class Knobs:
         return 2 * self.n_ipu - 1 if self.schedule is Order.POPART else 1
 
 
+_WHOLE: tuple[str, Callable[[Any], Any]] = "whole numbers", index
+_READ: dict[str, tuple[str, Callable[[Any], Any]]] = {
+    "n_ipu": _WHOLE,
+    "memory_proportion": ("numbers", float),
+    "batch_size": _WHOLE,
+    "schedule": (f"the words {', '.join(Order)}", Order),
+    "recompute": ("False and True", lambda value: bool(index(value))),
+    "n_micro_batches": _WHOLE,
+    "strategy": (f"the words {', '.join(Strategy)}", Strategy),
+    "steps": _WHOLE,
+    "replicas": _WHOLE,
+    "constraints": ("expressions", lambda told: told if isinstance(told, Constraint) else Constraint(told)),
+}
+"""What a space holds of everything, in words, and what reads one: a list, a range or an array does for a tuple."""
+
+
 @dataclass(frozen=True, slots=True)
 class SearchSpace:
     """A grid over all knobs but the batch size; in every cell of it all batch sizes, ascending.
+
+    Where `constraints`, which speak of knobs alone, do not hold, there is no configuration.
 
     Phases have no `schedule`; what goes through a phase before the next begins are `steps` micro-batches.
     """
@@ -111,18 +209,36 @@ class SearchSpace:
     n_micro_batches: tuple[int, ...] = (1,)
     strategy: tuple[Strategy, ...] = (Strategy.PIPELINE,)
     steps: tuple[int, ...] = (16,)
+    replicas: tuple[int, ...] = (1,)
+    constraints: tuple[Constraint, ...] = ()
 
     def __post_init__(self) -> None:
-        for name in (field.name for field in fields(self)):
+        for name, (kind, read) in _READ.items():
+            given = getattr(self, name)
+            try:
+                object.__setattr__(self, name, tuple(map(read, given)))
+            except BadInput:
+                raise
+            except (TypeError, ValueError):
+                raise BadInput(f"{name} takes a tuple of {kind}, got {reprlib.repr(given)}") from None
+        for constraint in self.constraints:
+            if not constraint.over_knobs:
+                raise BadInput(f"a space is bound over knobs, got {constraint.text!r}; give it to search or load_flow")
+        for name in (field.name for field in fields(self) if field.name != "constraints"):
             values = getattr(self, name)
             if not values or len(set(values)) != len(values):
                 raise BadInput(f"{name} needs one or more different values, got {', '.join(map(str, values))}")
+        if min(self.steps) < 1:
+            raise BadInput(f"steps must be at least 1, got {min(self.steps)}")
         if list(self.batch_size) != sorted(self.batch_size):
             raise BadInput(f"batch_size must ascend, got {list(self.batch_size)}")
         if self.training and Order.INFERENCE in self.schedule:
             raise BadInput("a search is for training or for inference, got both among its schedules")
         for batch_size in (self.batch_size[0], self.batch_size[-1]):
             list(self._grid(batch_size))
+        if self.constraints and not self.cells:
+            told = ", ".join(constraint.text for constraint in self.constraints)
+            raise BadInput(f"no configuration of the space keeps to {told}; try a wider space")
 
     @property
     def training(self) -> bool:
@@ -132,22 +248,27 @@ class SearchSpace:
     @property
     def n_configurations(self) -> int:
         """How many configurations the space holds."""
-        return len(self.cells) * len(self.batch_size)
+        return sum(map(len, self.cells))
 
     @property
     def cells(self) -> list[list[Knobs]]:
         """The configurations of every cell of the grid, by ascending batch size."""
-        return [list(cell) for cell in zip(*map(self._grid, self.batch_size), strict=True)]
+        cells = (list(filter(self._allows, cell)) for cell in zip(*map(self._grid, self.batch_size), strict=True))
+        return [cell for cell in cells if cell]
 
     def __contains__(self, knobs: Knobs) -> bool:
-        return knobs.batch_size in self.batch_size and knobs in self._grid(knobs.batch_size)
+        return knobs.batch_size in self.batch_size and self._allows(knobs) and knobs in self._grid(knobs.batch_size)
+
+    def _allows(self, knobs: Knobs) -> bool:
+        return all(constraint.miss(knobs.numbers) <= 0 for constraint in self.constraints)
 
     def _grid(self, batch_size: int) -> Iterator[Knobs]:
         """A configuration of every cell."""
         if Strategy.PIPELINE in self.strategy:
-            rest = (self.schedule, self.recompute, self.n_micro_batches)
-            for n_ipu, proportion, schedule, recompute, n in product(self.n_ipu, self.memory_proportion, *rest):
-                yield Knobs(n_ipu, proportion, batch_size, schedule, recompute, n)
+            rest = (self.schedule, self.recompute, self.n_micro_batches, self.replicas)
+            pipelines = product(self.n_ipu, self.memory_proportion, *rest)
+            for n_ipu, proportion, schedule, recompute, n, replicas in pipelines:
+                yield Knobs(n_ipu, proportion, batch_size, schedule, recompute, n, replicas=replicas)
         if Strategy.PHASED in self.strategy:
             order = Order.SEQUENTIAL if self.training else Order.INFERENCE
             grid = product(self.n_ipu, self.memory_proportion, self.recompute, self.steps)
@@ -175,14 +296,32 @@ class Cell:
 
     Attributes:
         knobs: the cell, with the smallest batch size that was tried.
-        batch_size: the largest that fits; None when none does.
+        batch_size: the largest that was tried and fits; None when none does.
         samples_per_s: the best measured throughput; 0 when none fits.
         reason: why the smallest batch size does not fit; empty when it does.
+        too_large: the smallest that was tried above `batch_size`, and does not fit; None when none was tried.
     """
 
     knobs: Knobs
     batch_size: int | None
     samples_per_s: float
+    reason: str
+    too_large: int | None = None
+
+
+class ExpectedCell(NamedTuple):
+    """What the estimate says of one cell of the grid, where it was asked.
+
+    Attributes:
+        knobs: the configuration that is expected to be best; the smallest batch size when none fits.
+        samples_per_s: its throughput; 0 when none fits.
+        n_tries: configurations of the cell that a search would try.
+        reason: why none fits; empty when one does.
+    """
+
+    knobs: Knobs
+    samples_per_s: float
+    n_tries: int
     reason: str
 
 
@@ -193,13 +332,17 @@ class Outcome:
     Attributes:
         knobs: the configuration.
         estimate: the plan by costs estimated from layer profiles; None when there is none, so nothing was measured.
-        measured: the same stages with the costs of the stages compiled whole; None when the configuration does not fit.
+        measured: the same stages with the costs of the stages compiled whole; None when they do not fit.
         samples_per_s: measured throughput; 0 when it does not fit.
         estimated_samples_per_s: throughput by the estimate; 0 when there is none.
         excess_bytes: bytes missing on the tightest device; 0 when it fits or when memory is not the reason.
         memory_bytes: what one device holds.
-        reason: why it does not fit; empty when it does.
+        reason: why it does not fit, or which constraint does not hold; empty when it runs as it should.
         timeline: the measured stages in the order of the schedule; None when it does not fit, and for phases.
+        latency_s: from a micro-batch's entry to its result; of training a step, of phases all of them. 0 when it does
+            not fit.
+        miss: how far the constraint that is nearest to break is from holding (`Constraint.miss`); above 0 when one does
+            not hold.
     """
 
     knobs: Knobs
@@ -211,8 +354,10 @@ class Outcome:
     memory_bytes: int
     reason: str
     timeline: Timeline | None = None
+    latency_s: float = 0.0
+    miss: float = -inf
 
     @property
     def fits(self) -> bool:
-        """Whether the configuration runs."""
-        return self.measured is not None
+        """Whether the configuration runs, and all constraints hold."""
+        return self.measured is not None and self.miss <= 0

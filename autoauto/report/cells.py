@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import inf
 
 from rich.table import Table
 
@@ -35,18 +36,27 @@ def cells_table(cells: Sequence[Cell]) -> Table:
             str(knobs.schedule),
             "on" if knobs.recompute else "off",
             str(knobs.n_micro_batches),
-            "none" if cell.batch_size is None else str(cell.batch_size),
+            _largest(cell),
             format_value("samples_per_s", cell.samples_per_s) if cell.samples_per_s else "-",
         )
     table.caption = _what_fits_most(cells)
     return table
 
 
+def _largest(cell: Cell) -> str:
+    if cell.batch_size is None:
+        return "none"
+    return f"{cell.batch_size}" if cell.too_large else f">= {cell.batch_size}"
+
+
 def _what_fits_most(cells: Sequence[Cell]) -> str:
+    """A schedule cannot what was tried in all its cells, or less."""
     largest: dict[str, int] = {}
+    too_large: dict[str, float] = {}
     for cell in cells:
         name = str(cell.knobs.schedule)
         largest[name] = max(largest.get(name, 0), cell.batch_size or 0)
+        too_large[name] = max(too_large.get(name, 0), cell.too_large or inf)
     (first, most), *others = sorted(largest.items(), key=lambda item: -item[1])
-    less = " and ".join(f"{name} ({n or 'none'})" for name, n in others if n < most)
+    less = " and ".join(f"{name} ({n or 'none'})" for name, n in others if too_large[name] <= most)
     return f"{first} fits batches of {most}, which {less} cannot" if less else ""

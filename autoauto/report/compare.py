@@ -1,54 +1,109 @@
-"""Estimated against measured, stage by stage and category by category (the seed's compare_pipelined_model_profile)."""
+"""Estimated, simulated and measured, stage by stage and category by category.
+
+The seed's tool, compare_pipelined_model_profile, has the first and the last.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TypedDict
+from typing import NamedTuple, TypedDict
 
 from rich.table import Table
 
 from autoauto.records.plan import Plan, Stage
-from autoauto.report.style import ESTIMATED, MEASURED, format_difference, format_value, plain_table
+from autoauto.records.run import Run
+from autoauto.records.timeline import Timeline
+from autoauto.report.run import disturbance
+from autoauto.report.style import ESTIMATED, SIMULATED, format_difference, format_value, plain_table
+
+
+class Speeds(NamedTuple):
+    """Throughput in samples per second."""
+
+    estimated: float
+    simulated: float
+    measured: float
 
 
 class CompareRow(TypedDict):
-    """One quantity; `stage` is None for the whole plan, a memory category is the quantity "memory_bytes.CATEGORY"."""
+    """One quantity; `stage` is None for the whole plan, a memory category is the quantity "memory_bytes.CATEGORY".
+
+    `difference_percent` is that of the estimate, where there is none of the simulation, to the measured value.
+    """
 
     stage: int | None
     quantity: str
-    estimated: float
+    estimated: float | None
+    simulated: float | None
     measured: float
     difference_percent: float | None
 
 
-def compare_rows(estimated: Plan, measured: Plan, samples_per_s: tuple[float, float]) -> list[CompareRow]:
+def compare_rows(estimated: Plan, simulated: Timeline, run: Run, speeds: Speeds) -> list[CompareRow]:
     """One row a quantity, named by its field: first those of every stage, then those of the whole plan.
 
-    `samples_per_s` are both plans' throughputs.
+    Args:
+        estimated: the plan.
+        simulated: its stages in the order of the schedule.
+        run: the plan as it was measured.
+        speeds: throughput of all three.
     """
-    assert estimated.partition == measured.partition
-    stages = enumerate(zip(estimated.stages, measured.stages, strict=True))
-    rows = [_row(index, *values) for index, (left, right) in stages for values in _stage_values(left, right)]
-    for quantity in ("compute_cycles", "transfer_cycles", "cost_cycles"):
-        rows.append(_row(None, quantity, getattr(estimated, quantity), getattr(measured, quantity)))
-    return [*rows, _row(None, "samples_per_s", *samples_per_s)]
+    assert estimated.partition == run.plan.partition
+    measured = run.timelines[0]
+    rows = []
+    for index, (left, right) in enumerate(zip(estimated.stages, run.plan.stages, strict=True)):
+        rows += [_row(index, quantity, values[0], None, values[1]) for quantity, *values in _stage_values(left, right)]
+        busy = (busy_fraction(timeline, index) for timeline in (simulated, measured))
+        rows.append(_row(index, "busy_fraction", None, *busy))
+    for quantity in ("compute_cycles", "transfer_cycles"):
+        rows.append(_row(None, quantity, getattr(estimated, quantity), None, getattr(run.plan, quantity)))
+    rows.append(
+        _row(
+            None,
+            "period_cycles",
+            estimated.cost_cycles,
+            simulated.period_cycles,
+            run.period_cycles * len(run.timelines),
+        )
+    )
+    rows.append(_row(None, "latency_cycles", None, simulated.latency_cycles, run.latency_cycles))
+    return [*rows, _row(None, "samples_per_s", *speeds)]
 
 
-def compare_table(estimated: Plan, measured: Plan, samples_per_s: tuple[float, float]) -> Table:
-    """The rows of `compare_rows` for people, without what is 0 on both sides."""
-    columns = ["stage", "quantity", ESTIMATED, MEASURED, "difference"]
-    table = plain_table(f"{ESTIMATED.capitalize()} against {MEASURED}", columns, columns[2:])
-    rows = [row for row in compare_rows(estimated, measured, samples_per_s) if row["estimated"] or row["measured"]]
+def compare_table(estimated: Plan, simulated: Timeline, run: Run, speeds: Speeds, measured_by: str) -> Table:
+    """The rows of `compare_rows` for people, without what is 0 on all sides; `measured_by` heads the last numbers."""
+    columns = ["stage", "quantity", ESTIMATED, SIMULATED, measured_by.replace(" (", "\n("), "difference"]
+    table = plain_table(f"{ESTIMATED.capitalize()}, {SIMULATED} and {measured_by}", columns, columns[2:])
+    rows = [row for row in compare_rows(estimated, simulated, run, speeds) if row["estimated"] or row["measured"]]
     for row, following in zip(rows, [*rows[1:], None], strict=True):
         table.add_row(
             "plan" if row["stage"] is None else str(row["stage"]),
-            row["quantity"],
-            format_value(row["quantity"], row["estimated"]),
-            format_value(row["quantity"], row["measured"]),
+            _short(row["quantity"]),
+            *(
+                "" if value is None else format_value(row["quantity"], value)
+                for value in (row["estimated"], row["simulated"], row["measured"])
+            ),
             format_difference(row["difference_percent"]),
             end_section=following is not None and following["stage"] != row["stage"],
         )
+    table.caption = disturbance(run)
     return table
+
+
+def _short(quantity: str) -> str:
+    """How a table calls a quantity.
+
+    >>> _short("memory_bytes.parameter"), _short("period_cycles")
+    ('parameter memory', 'period_cycles')
+    """
+    memory, dot, category = quantity.partition(".")
+    return f"{category} memory" if dot else memory
+
+
+def busy_fraction(timeline: Timeline, device: int) -> float:
+    """Share of its steady state that a device computes: of the time between its first and its last action."""
+    starts, stops = timeline.starts[device], timeline.stops[device]
+    return float((stops - starts).sum() / max(stops[-1] - starts[0], 1))
 
 
 def difference_percent(estimated: float, measured: float) -> float | None:
@@ -74,11 +129,15 @@ def _stage_values(estimated: Stage, measured: Stage) -> Iterator[tuple[str, int,
     yield "total_bytes", estimated.total_bytes, measured.total_bytes
 
 
-def _row(stage: int | None, quantity: str, estimated: float, measured: float) -> CompareRow:
+def _row(
+    stage: int | None, quantity: str, estimated: float | None, simulated: float | None, measured: float
+) -> CompareRow:
+    predicted = simulated if estimated is None else estimated
     return {
         "stage": stage,
         "quantity": quantity,
         "estimated": estimated,
+        "simulated": simulated,
         "measured": measured,
-        "difference_percent": difference_percent(estimated, measured),
+        "difference_percent": None if predicted is None else difference_percent(predicted, measured),
     }

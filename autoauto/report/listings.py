@@ -23,10 +23,10 @@ def models_table(rows: Iterable[Mapping[str, Any]]) -> Table:
     return table
 
 
-def clusters_table(clusters: Iterable[Cluster]) -> Table:
+def clusters_table(clusters: Iterable[Cluster], title: str = "Built-in clusters") -> Table:
     """One row a cluster, with its first device and the links into its first and second."""
     columns = ["name", "target", "devices", "clock", "memory", "host link", "device link"]
-    table = plain_table("Built-in clusters", columns, columns[3:])
+    table = plain_table(title, columns, columns[3:])
     for cluster in clusters:
         device, links = cluster.devices[0], cluster.receive_links
         table.add_row(

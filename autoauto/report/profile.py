@@ -6,7 +6,7 @@ from rich.table import Table
 
 from autoauto.records.profile import LayerProfile, ModelProfile
 from autoauto.records.units import format_bytes
-from autoauto.report.style import MEASURED, LayerName, plain_table
+from autoauto.report.style import LayerName, measured_by, plain_table
 
 
 def profile_table(profile: ModelProfile, top: int = 20) -> Table:
@@ -20,7 +20,7 @@ def profile_table(profile: ModelProfile, top: int = 20) -> Table:
     total = max(1, sum(cycles))
     kinds = sorted(_kinds(profile), key=lambda layers: -sum(cycles[i] for i in layers))
     columns = ["first layer", "layers", "cycles\neach", "of all\ncycles", "always live", "temporary"]
-    table = plain_table(f"Layers compiled alone, {MEASURED}", columns, columns[1:])
+    table = plain_table(f"Layers compiled alone, {measured_by(profile.target)}", columns, columns[1:])
     for layers in kinds[:top]:
         first = profile.layers[layers[0]]
         table.add_row(

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rich.console import Group
+from rich.console import Group, RenderableType
 from rich.progress_bar import ProgressBar
-from rich.table import Table
 from rich.text import Text
 
 from autoauto.records.plan import Plan, Stage
 from autoauto.records.units import format_bytes
-from autoauto.report.style import LayerName, plain_table
+from autoauto.report.style import REALLY_MEASURED, LayerName, plain_table
 
 
-def stages_table(plan: Plan, names: Sequence[str] | None, origin: str) -> Table:
+def stages_table(plan: Plan, names: Sequence[str] | None, origin: str) -> RenderableType:
     """One row a stage, two lines high.
 
     The largest compute and the largest transfer of a device make the period (`Plan`), so "slowest" and "longest" mark
@@ -25,15 +24,16 @@ def stages_table(plan: Plan, names: Sequence[str] | None, origin: str) -> Table:
         names: the name of every layer; None when they are not known.
         origin: where the numbers come from, for example `MEASURED`.
     """
-    columns = ["stage", "layers", "first, last layer", "compute\ncycles", "transfer\ncycles", "memory of\nits limit"]
-    table = plain_table(f"Stages, {origin}", columns, columns[3:5])
+    named = [] if names is None else ["first, last layer"]
+    cycles = ["compute\ncycles", "transfer\ncycles"]
+    table = plain_table(f"Stages, {origin}", ["stage", "layers", *named, *cycles, "memory of\nits limit"], cycles)
     compute, transfer = plan.device_compute_cycles, plan.device_transfer_cycles
     several = len(compute) < len(plan.stages)
     for index, stage in enumerate(plan.stages):
         table.add_row(
             f"{index} on {stage.device}" if several else str(index),
             str(stage.layers),
-            _ends(stage, names),
+            *_ends(stage, names),
             _cycles(
                 stage.compute_cycles,
                 "slowest" if plan.compute_binds and compute[stage.device] == plan.compute_cycles else "",
@@ -44,8 +44,9 @@ def stages_table(plan: Plan, names: Sequence[str] | None, origin: str) -> Table:
             ),
             _memory(stage),
         )
-    table.caption = f"period: {plan.cost_cycles:,} cycles, {_period(plan)}"
-    return table
+    if origin == REALLY_MEASURED:  # what then sets the period is in the run, not in the plan
+        return table
+    return Group(table, Text(f"period: {plan.cost_cycles:,} cycles, {_period(plan)}", "table.caption"))
 
 
 def _period(plan: Plan) -> str:
@@ -57,10 +58,10 @@ def _period(plan: Plan) -> str:
     )
 
 
-def _ends(stage: Stage, names: Sequence[str] | None) -> Group | str:
+def _ends(stage: Stage, names: Sequence[str] | None) -> list[Group]:
     if names is None:
-        return "-"
-    return Group(LayerName(names[stage.layers.start]), LayerName(names[stage.layers.stop - 1]))
+        return []
+    return [Group(LayerName(names[stage.layers.start]), LayerName(names[stage.layers.stop - 1]))]
 
 
 def _cycles(cycles: int, mark: str) -> Text:

@@ -16,6 +16,16 @@ from autoauto.records.units import format_bytes
 ESTIMATED = "estimated"
 SIMULATED = "simulated"
 MEASURED = "measured (cost model)"  # the ipu target compiles stages whole; no hardware is involved
+REALLY_MEASURED = "measured"
+
+
+def measured_by(target: str) -> str:
+    """How a measured number is called, by the version of the target that measured it.
+
+    >>> measured_by("ipu-5"), measured_by("host 1")
+    ('measured (cost model)', 'measured')
+    """
+    return MEASURED if target.startswith("ipu") else REALLY_MEASURED
 
 
 def plain_table(title: str, columns: Iterable[str], numbers: Iterable[str] = ()) -> Table:
@@ -40,11 +50,15 @@ def format_value(quantity: str, value: float) -> str:
 
     >>> format_value("forward_cycles", 1234567), format_value("memory_bytes.temporary", 2048)
     ('1,234,567', '2.0 KiB')
-    >>> format_value("samples_per_s", 1234.56)
-    '1,234.6'
+    >>> format_value("samples_per_s", 1234.56), format_value("busy_fraction", 0.5), format_value("latency_s", 0.0123)
+    ('1,234.6', '50.0 %', '12.300 ms')
     """
     if "_bytes" in quantity:
         return format_bytes(int(value))
+    if quantity == "latency_s":
+        return f"{1e3 * value:,.3f} ms"
+    if quantity.endswith("_fraction"):
+        return f"{100 * value:.1f} %"
     return f"{value:,.1f}" if isinstance(value, float) else f"{value:,}"
 
 

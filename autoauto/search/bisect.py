@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Generator, Sequence
 from typing import TypeVar
 
 T = TypeVar("T")
 
 
 def max_tries(n_candidates: int) -> int:
-    """The most candidates that `largest_feasible` tries among `n_candidates`: ceil(log2(n_candidates + 1)).
+    """The most candidates that `largest_feasible` asks for among `n_candidates`: ceil(log2(n_candidates + 1)).
 
     n candidates have n + 1 answers ("none fits" is one of them), and every try halves those left.
 
@@ -19,19 +19,20 @@ def max_tries(n_candidates: int) -> int:
     return n_candidates.bit_length()
 
 
-def largest_feasible(candidates: Sequence[T], feasible: Callable[[T], bool]) -> T | None:
+def largest_feasible(candidates: Sequence[T]) -> Generator[T, bool, T | None]:
     """The last feasible one of `candidates`, None when none is; all before a feasible one must be feasible.
 
-    Unlike the seed's search it tries a single candidate, and the smallest when all others failed (SEARCH.md section 1).
+    Yields the candidates to try and is sent whether they are feasible. Unlike the seed's search it tries a single
+    candidate, and the smallest when all others failed (SEARCH.md section 1).
 
-    >>> largest_feasible([1, 2, 4, 8], lambda batch_size: batch_size <= 5)
-    4
-    >>> largest_feasible([8], lambda batch_size: batch_size <= 5)
+    >>> search = largest_feasible([1, 2, 4])
+    >>> next(search), search.send(True)
+    (2, 4)
     """
     n_feasible, n_left = 0, len(candidates)  # candidates[:n_feasible] are feasible, candidates[n_left:] are not
     while n_feasible < n_left:
         middle = (n_feasible + n_left) // 2
-        if feasible(candidates[middle]):
+        if (yield candidates[middle]):
             n_feasible = middle + 1
         else:
             n_left = middle

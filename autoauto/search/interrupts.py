@@ -7,7 +7,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
-from typing import Self
+from typing import ClassVar, Self
 
 
 class Interrupts:
@@ -17,6 +17,8 @@ class Interrupts:
     interrupt in the middle of a database write would lose a finished measurement. Signals that the process ignores stay
     ignored; outside the main thread Python hears no signals and nothing changes.
     """
+
+    _entered: ClassVar[list[Self]] = []
 
     def __init__(self) -> None:
         self._pending = False
@@ -28,12 +30,21 @@ class Interrupts:
             for number in (signal.SIGINT, signal.SIGTERM):
                 if signal.getsignal(number) not in (signal.SIG_IGN, None):  # None: not Python's, cannot be put back
                     self._replaced[number] = signal.signal(number, self._arrived)  # type: ignore[assignment]
+            self._entered.append(self)
         return self
 
     def __exit__(self, exc_type: type[BaseException] | None, *_: object) -> None:
         for number, handler in self._replaced.items():
             signal.signal(number, handler)
+        if self in self._entered:
+            self._entered.remove(self)
         if self._pending and exc_type is None:
+            raise KeyboardInterrupt
+
+    @classmethod
+    def check(cls) -> None:
+        """Raise KeyboardInterrupt when a signal waits to be heard: for waits deep inside, in the main thread."""
+        if threading.current_thread() is threading.main_thread() and any(one._pending for one in cls._entered):
             raise KeyboardInterrupt
 
     @contextmanager

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Literal
 
-from autoauto.records.trial import Objective, Outcome
+from autoauto.records.trial import Aim, Objective, Outcome, objectives_of
 
 
 def direction(objective: Objective) -> Literal["maximize", "minimize"]:
@@ -14,11 +15,24 @@ def direction(objective: Objective) -> Literal["maximize", "minimize"]:
 
 def metric_name(objective: Objective) -> str:
     """The name of the value with its unit, as axes and column heads show it."""
-    return "throughput (samples/s)" if objective is Objective.THROUGHPUT else "cost (cycles x n_ipu / sample)"
+    return {
+        Objective.THROUGHPUT: "throughput (samples/s)",
+        Objective.PER_IPU: "cost (cycles x n_ipu / sample)",
+        Objective.LATENCY: "latency (s)",
+    }[objective]
+
+
+def score(objective: Objective, value: float) -> float:
+    """A value as a number that is more when it is better, in proportion: half the cost is twice the score.
+
+    >>> score(Objective.THROUGHPUT, 50.0), score(Objective.PER_IPU, 50.0)
+    (50.0, 0.02)
+    """
+    return value if objective is Objective.THROUGHPUT else 1.0 / value
 
 
 def objective_value(objective: Objective, outcome: Outcome) -> float:
-    """Samples per second, or the seed's cost: `cycles * n_ipu / batch` (IPU.md section 2, max_throughput).
+    """Samples per second, seconds, or the seed's cost: `cycles * n_ipu / batch` (IPU.md section 2, max_throughput).
 
     The seed truncates its cost to an integer; the fraction is kept here, so that close configurations still differ. A
     step of training takes its makespan and trains all its micro-batches.
@@ -27,5 +41,17 @@ def objective_value(objective: Objective, outcome: Outcome) -> float:
     assert measured is not None
     if objective is Objective.THROUGHPUT:
         return outcome.samples_per_s
+    if objective is Objective.LATENCY:
+        return outcome.latency_s
     cycles = timeline.makespan_cycles if knobs.training and timeline else measured.cost_cycles
-    return cycles * knobs.n_ipu / knobs.n_samples
+    return cycles * knobs.n_devices / knobs.n_samples
+
+
+def values_of(aim: Aim, outcome: Outcome) -> tuple[float, ...]:
+    """The value of every objective."""
+    return tuple(objective_value(objective, outcome) for objective in objectives_of(aim))
+
+
+def scores_of(aim: Aim, values: Sequence[float]) -> tuple[float, ...]:
+    """The values of the objectives, each as more when it is better."""
+    return tuple(map(score, objectives_of(aim), values))

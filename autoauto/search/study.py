@@ -8,32 +8,29 @@ from contextlib import contextmanager
 
 import optuna
 from optuna.exceptions import ExperimentalWarning
-from optuna.storages import RDBStorage
-from optuna.trial import TrialState
 
 from autoauto.records.errors import BadInput
-from autoauto.records.trial import Objective
+from autoauto.records.trial import Aim, aim_name, objectives_of
 from autoauto.search.objective import direction, metric_name
-from autoauto.search.storage import existing_storage, open_storage, storage_errors
-from autoauto.search.trials import INTERRUPTED
+from autoauto.search.storage import existing_storage, in_memory, open_storage, reads, storage_errors
+
+_CONTENTS = {"model_content": "the model is another", "cluster_content": "the devices are others"}
+"""What it means when a digest is not the same."""
 
 
 def open_study(
     storage: str,
     study_name: str,
-    objective: Objective,
+    aim: Aim,
     fingerprint: Mapping[str, str],
     notes: Mapping[str, str] | None = None,
 ) -> optuna.Study:
     """Create the study called `study_name` in the database at the URL `storage`, or resume it.
 
-    One process at a time may search a study: a trial that is still running is taken for what a killed search left and
-    ends as FAIL with reason "interrupted".
-
     Args:
         storage: for example "sqlite:///studies/autoauto.db"; a new SQLite file is made with its folder.
         study_name: its name in that database.
-        objective: decides the direction; part of the fingerprint.
+        aim: decides the directions; part of the fingerprint.
         fingerprint: what trials must share to be comparable (model digest, cluster, target version, ...); kept as user
             attributes of the study.
         notes: what is told of the last search only (the command, the version of autoauto); user attributes too.
@@ -42,16 +39,16 @@ def open_study(
         BadInput: the database cannot be used, or the study was made with another fingerprint.
         MissingExtra: the database's driver is not installed.
     """
+    if in_memory(storage):
+        raise BadInput(f"a study is kept in a file or on a server, got {storage}; try sqlite:///studies/autoauto.db")
     backend = open_storage(storage)
     with storage_errors(f"study {study_name!r}"), _quiet():
-        study = optuna.create_study(
-            storage=backend, study_name=study_name, direction=direction(objective), load_if_exists=True
-        )
-        _identify(study, {"objective": str(objective), **fingerprint})
+        directions = list(map(direction, objectives_of(aim)))
+        study = optuna.create_study(storage=backend, study_name=study_name, directions=directions, load_if_exists=True)
+        _identify(study, {"objective": aim_name(aim), **fingerprint})
         if study.metric_names is None:
-            study.set_metric_names([metric_name(objective)])
+            study.set_metric_names(list(map(metric_name, objectives_of(aim))))
         _set_attributes(study, notes or {})
-        _end_leftovers(backend, study_name)
     return study
 
 
@@ -74,16 +71,32 @@ def load_study(storage: str, study_name: str) -> optuna.Study:
     return study
 
 
+def join_study(storage: str, study_name: str) -> optuna.Study:
+    """Load a study to measure for the search that made it.
+
+    Raises:
+        BadInput: there is no such database or no such study; the message names the studies there are.
+        MissingExtra: the database's driver is not installed.
+    """
+    load_study(storage, study_name)
+    with storage_errors(f"study {study_name!r}"), _quiet():
+        return optuna.load_study(study_name=study_name, storage=open_storage(storage))
+
+
+@reads
 def _identify(study: optuna.Study, fingerprint: Mapping[str, str]) -> None:
     """Refuse another fingerprint; a study without trials may lack fields (new, or killed before it had them all)."""
     known = study.user_attrs
     has_trials = bool(study.get_trials(deepcopy=False))
-    for field, value in fingerprint.items():
-        if known.get(field) != value and (field in known or has_trials):
-            raise BadInput(
-                f"study {study.study_name!r} was made with {field} {known.get(field)!r}, this search has {value!r}; "
-                "give another --study-name"
-            )
+    changed = [name for name in fingerprint if known.get(name) != fingerprint[name] and (name in known or has_trials)]
+    if changed:
+        told = (f"{name} {known.get(name)!r}, this search has {fingerprint[name]!r}" for name in changed)
+        contents = [what for name, what in _CONTENTS.items() if name in changed]
+        why = f" ({' and '.join(contents)})" if contents else ""
+        raise BadInput(
+            f"study {study.study_name!r} was made with {'; '.join(told)}{why}, and its trials do not compare with this "
+            "search's; give another --study-name"
+        )
     _set_attributes(study, fingerprint)
 
 
@@ -92,14 +105,6 @@ def _set_attributes(study: optuna.Study, attributes: Mapping[str, str]) -> None:
     for name, value in attributes.items():
         if known.get(name) != value:
             study.set_user_attr(name, value)
-
-
-def _end_leftovers(backend: RDBStorage, study_name: str) -> None:
-    study_id = backend.get_study_id_from_name(study_name)
-    for trial in backend.get_all_trials(study_id, deepcopy=False, states=(TrialState.RUNNING,)):
-        trial_id = backend.get_trial_id_from_study_id_trial_number(study_id, trial.number)
-        backend.set_trial_user_attr(trial_id, "reason", INTERRUPTED)
-        backend.set_trial_state_values(trial_id, TrialState.FAIL)
 
 
 @contextmanager

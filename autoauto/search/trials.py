@@ -1,56 +1,40 @@
-"""One configuration as one Optuna trial: asked, told, and read back."""
+"""One configuration as one Optuna trial: written at once when it is finished, and read back."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import UTC, datetime
+from math import inf
 from typing import Any
 
 from optuna import Study
 from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
-from optuna.samplers import BaseSampler
-from optuna.trial import FrozenTrial, Trial, TrialState
+from optuna.trial import FrozenTrial, TrialState, create_trial
 
+from autoauto.records.attempt import Attempt
+from autoauto.records.progress import FinishedTrial
 from autoauto.records.schedule import Order
-from autoauto.records.trial import TRAINING_ORDERS, Knobs, Objective, Outcome, SearchSpace, Strategy
-from autoauto.search.objective import objective_value
+from autoauto.records.trial import TRAINING_ORDERS, Aim, Knobs, Outcome, SearchSpace, Strategy
+from autoauto.search.objective import values_of
 from autoauto.search.plans import describe_plan, describe_stages
-from autoauto.search.storage import storage_errors
+from autoauto.search.storage import database_of, reads, storage_errors, through_restarts
 
-INTERRUPTED = "interrupted"
-"""The `reason` of a trial that was running when its search was stopped or killed."""
-
-
-class _Given(BaseSampler):
-    """Samples the configuration that the search chose."""
-
-    def __init__(self, knobs: Knobs) -> None:
-        self._knobs = knobs
-
-    def infer_relative_search_space(self, study: Study, trial: FrozenTrial) -> dict[str, BaseDistribution]:
-        return {}
-
-    def sample_relative(
-        self, study: Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
-    ) -> dict[str, Any]:
-        return {}
-
-    def sample_independent(
-        self, study: Study, trial: FrozenTrial, param_name: str, param_distribution: BaseDistribution
-    ) -> float | str:
-        value: float | str = getattr(self._knobs, param_name)
-        return str(value) if isinstance(value, str) else value
+Ranges = dict[str, BaseDistribution]
+MOST = 1e6  # the constraint value of what misses by more, by infinity for one, which JSON has no word for
 
 
-@storage_errors()
-def ask(study: Study, space: SearchSpace, knobs: Knobs) -> Trial:
-    """Begin a trial of `knobs`: it is RUNNING from now on."""
-    study.sampler = _Given(knobs)
-    # Ranges, not categories: Optuna refuses a study whose categories change, and a search may go on in a wider space.
-    ranges: dict[str, BaseDistribution] = {
+def ranges_of(space: SearchSpace, knobs: Knobs) -> Ranges:
+    """The parameters that a trial of `knobs` has, and the values they may take in `space`.
+
+    Ranges, not categories: Optuna refuses a study whose categories change, and a search may go on in a wider space.
+    """
+    ranges: Ranges = {
         "n_ipu": IntDistribution(min(space.n_ipu), max(space.n_ipu)),
         "memory_proportion": FloatDistribution(min(space.memory_proportion), max(space.memory_proportion)),
         "batch_size": IntDistribution(min(space.batch_size), max(space.batch_size)),
     }
+    if space.replicas != (1,):
+        ranges["replicas"] = IntDistribution(min(space.replicas), max(space.replicas))
     if knobs.training:
         ranges |= {
             "schedule": CategoricalDistribution([str(order) for order in (*TRAINING_ORDERS, Order.SEQUENTIAL)]),
@@ -61,37 +45,54 @@ def ask(study: Study, space: SearchSpace, knobs: Knobs) -> Trial:
     if knobs.n_micro_batches > 1 or knobs.training:
         values = (*space.n_micro_batches, *space.steps)
         ranges["n_micro_batches"] = IntDistribution(min(values), max(values))
-    return study.ask(ranges)
+    return ranges
 
 
-@storage_errors()
-def tell_outcome(study: Study, trial: Trial, outcome: Outcome, objective: Objective) -> FrozenTrial:
-    """End a trial: COMPLETE with its value when the configuration fits, PRUNED with a reason when it does not."""
-    for name, value in _attributes(outcome).items():
-        trial.set_user_attr(name, value)
-    _set_constraint(trial, outcome)
-    if outcome.measured is None:
-        return study.tell(trial, state=TrialState.PRUNED)
-    return study.tell(trial, objective_value(objective, outcome))
+def trial_of(attempt: Attempt, ranges: Ranges, aim: Aim) -> FrozenTrial:
+    """A finished trial, to be added to a study in one write.
 
-
-@storage_errors()
-def tell_failure(study: Study, trial: Trial, error: BaseException) -> FrozenTrial:
-    """End a trial as FAIL: the user interrupted it, or its evaluation crashed."""
-    if isinstance(error, KeyboardInterrupt):
-        trial.set_user_attr("reason", INTERRUPTED)
+    COMPLETE with its values when the configuration fits and all constraints hold, PRUNED with a reason when not, FAIL
+    when the attempt itself failed. So no trial is ever RUNNING, whoever dies, and its times are those of the attempt.
+    """
+    outcome = attempt.outcome
+    if outcome is None:
+        state, values = TrialState.FAIL, None
+    elif outcome.fits:
+        state, values = TrialState.COMPLETE, values_of(aim, outcome)
     else:
-        trial.set_user_attr("exc_type", type(error).__name__)
-        trial.set_user_attr("reason", f"{type(error).__name__}: {error}")
-    return study.tell(trial, state=TrialState.FAIL)
+        state, values = TrialState.PRUNED, None
+    params = {name: getattr(attempt.knobs, name) for name in ranges}
+    trial = create_trial(
+        state=state,
+        values=values,
+        params={name: str(value) if isinstance(value, str) else value for name, value in params.items()},
+        distributions=ranges,
+        user_attrs={"status": str(attempt.status), **_attributes(attempt)},
+        system_attrs={} if outcome is None else {"constraints": [_constraint(outcome)]},
+    )
+    trial.datetime_start, trial.datetime_complete = attempt.started, attempt.ended
+    return trial
 
 
 @storage_errors()
+def add_trial(study: Study, trial: FrozenTrial) -> FrozenTrial:
+    """Write a finished trial, all of it in one transaction; returns it with its number."""
+    storage, study_id = database_of(study)
+    return storage.get_trial(storage.create_new_trial(study_id, trial))
+
+
+@reads
+@through_restarts
 def finished_trials(study: Study, space: SearchSpace | None = None) -> dict[Knobs, FrozenTrial]:
     """The COMPLETE and PRUNED trials by configuration, oldest first; only those in `space` when it is given."""
     trials = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE, TrialState.PRUNED))
-    found = {_knobs(trial.params): trial for trial in trials}
+    found = {knobs_of(trial.params): trial for trial in trials}
     return {knobs: trial for knobs, trial in found.items() if space is None or knobs in space}
+
+
+def complete_trials(study: Study) -> dict[Knobs, FrozenTrial]:
+    """The trials of configurations that fit, by configuration, oldest first."""
+    return {knobs: trial for knobs, trial in finished_trials(study).items() if trial.state is TrialState.COMPLETE}
 
 
 def was_measured(trial: FrozenTrial) -> bool:
@@ -99,7 +100,34 @@ def was_measured(trial: FrozenTrial) -> bool:
     return "partition" in trial.user_attrs
 
 
-def _knobs(params: Mapping[str, Any]) -> Knobs:
+def miss_of(trial: FrozenTrial) -> float:
+    """How far the constraints were from holding, by at most `MOST`; 0 without any, -inf where nothing ran."""
+    return float(trial.system_attrs["constraints"][0]) if "stages" in trial.user_attrs else -inf
+
+
+def as_finished(trial: FrozenTrial) -> FinishedTrial:
+    """A trial of a database, as a callback is told."""
+    return FinishedTrial(
+        number=trial.number,
+        knobs=knobs_of(trial.params),
+        state=trial.state.name,
+        value=trial.values[0] if trial.values else None,
+        others=tuple(trial.values[1:]) if trial.values else (),
+        samples_per_s=trial.user_attrs.get("samples_per_s"),
+        reason=trial.user_attrs.get("reason", ""),
+        measured=was_measured(trial),
+        started=_utc(trial.datetime_start),
+        ended=_utc(trial.datetime_complete),
+    )
+
+
+def _utc(local: datetime | None) -> datetime:
+    assert local is not None  # of a finished trial
+    return local.astimezone(UTC)
+
+
+def knobs_of(params: Mapping[str, Any]) -> Knobs:
+    """The configuration that a trial's parameters are."""
     named = {
         "schedule": Order(params.get("schedule", Order.INFERENCE)),
         "strategy": Strategy(params.get("strategy", Strategy.PIPELINE)),
@@ -107,15 +135,24 @@ def _knobs(params: Mapping[str, Any]) -> Knobs:
     return Knobs(**{**params, **named})
 
 
-def _attributes(outcome: Outcome) -> dict[str, Any]:
-    """What the trial shows besides its parameters and value. Few, since each is a commit of its own; never None."""
+def _attributes(attempt: Attempt) -> dict[str, Any]:
+    """What the trial shows besides its parameters and value; never None."""
+    if attempt.outcome is not None:
+        return _of_outcome(attempt.outcome)
+    return {"reason": attempt.reason} | ({"log": list(attempt.log)} if attempt.log else {})
+
+
+def _of_outcome(outcome: Outcome) -> dict[str, Any]:
     measured, estimate = outcome.measured, outcome.estimate
     attributes: dict[str, Any] = {}
+    if outcome.reason:
+        attributes["reason"] = outcome.reason
     if measured is None:
-        attributes |= {"reason": outcome.reason, "excess_bytes": outcome.excess_bytes}
+        attributes["excess_bytes"] = outcome.excess_bytes
     else:
         attributes |= {
             "samples_per_s": outcome.samples_per_s,
+            "latency_s": outcome.latency_s,
             "compute_cycles": measured.compute_cycles,
             "transfer_cycles": measured.transfer_cycles,
             "stages": describe_stages(measured),
@@ -131,15 +168,14 @@ def _attributes(outcome: Outcome) -> dict[str, Any]:
     return attributes if plan is None else attributes | describe_plan(plan)
 
 
-def _set_constraint(trial: Trial, outcome: Outcome) -> None:
-    """Write `excess_bytes / memory_bytes`: above 0 is infeasible; 1.0 when something else than memory is the reason.
+def _constraint(outcome: Outcome) -> float:
+    """How far the constraints are from holding, or `excess_bytes / memory_bytes`: above 0 is infeasible.
 
-    The dashboard (0.21) reads a list under the system attribute "constraints", as samplers with a `constraints_func`
-    write it, and ignores what `trial.set_constraint` of Optuna 5 writes; Optuna reads both. The public way to that
-    list is the storage's own setter, which asks for the trial's id.
+    It is 1.0 where something else keeps it from running, and 0.0 where nothing does and there are no constraints.
+
+    The trial holds it as a list under the system attribute "constraints", as samplers with a `constraints_func` write
+    it: the dashboard (0.21) reads that and ignores what `trial.set_constraint` of Optuna 5 writes; Optuna reads both.
     """
-    value = outcome.excess_bytes / outcome.memory_bytes if outcome.fits or outcome.excess_bytes else 1.0
-    storage = trial.storage
-    study_id = storage.get_study_id_from_name(trial.study.study_name)
-    trial_id = storage.get_trial_id_from_study_id_trial_number(study_id, trial.number)
-    storage.set_trial_system_attr(trial_id, "constraints", [value])
+    if outcome.measured is not None:
+        return 0.0 if outcome.miss == -inf else max(-MOST, min(outcome.miss, MOST))
+    return outcome.excess_bytes / outcome.memory_bytes if outcome.excess_bytes else 1.0

@@ -70,6 +70,20 @@ def load_cluster(name_or_path: str) -> Cluster:
     return _listed(table, name_or_path) if "devices" in table else _equal(table, name_or_path)
 
 
+def check_fp8(cluster: Cluster) -> None:
+    """Refuse devices that do not multiply in fp8.
+
+    Raises:
+        BadInput: some do not; the message names them.
+    """
+    without = sorted({device.name for device in cluster.devices if not device.fp8})
+    if without:
+        raise BadInput(
+            f"fp8 needs devices that multiply in it, {cluster.name} has {', '.join(without)}; "
+            "try --cluster c600 or --precision fp16"
+        )
+
+
 def _read(name_or_path: str) -> dict[str, Any]:
     builtin = builtin_clusters()
     if name_or_path not in builtin and not name_or_path.endswith(".toml"):

@@ -7,7 +7,7 @@ from autoauto.cli.output import describe_best, describe_result, show_infeasible
 from autoauto.records.errors import OutOfMemory
 from autoauto.records.layers import LayerRange
 from autoauto.records.plan import Plan, Stage
-from autoauto.records.trial import Cell, Counts, Knobs
+from autoauto.records.trial import Cell, Counts, Knobs, SearchSpace
 from autoauto.search import BestTrial, SearchResult
 
 STAGE = Stage(LayerRange(0, 3), 0, 90, 0, 4, 6, {"parameter": 70}, 100)
@@ -42,7 +42,7 @@ def test_the_best_is_told_with_its_knobs_and_costs() -> None:
 
 
 def test_a_search_without_a_best_says_why_cell_by_cell() -> None:
-    result = SearchResult(None, Counts(2, 1, 4), "s", (Cell(Knobs(1, 0.6, 2), None, 0.0, "too large"),))
+    result = SearchResult(None, Counts(2, 1, 4), "s", (Cell(Knobs(1, 0.6, 2), None, 0.0, "too large"),), SearchSpace())
     assert describe_result(result, "sqlite:///x.db") == {
         "best": None,
         "n_configurations": 4,
@@ -58,9 +58,16 @@ def test_a_search_without_a_best_says_why_cell_by_cell() -> None:
                 "schedule": "inference",
                 "recompute": False,
                 "n_micro_batches": 1,
+                "replicas": 1,
                 "strategy": "pipeline",
                 "samples_per_s": 0.0,
                 "reason": "too large",
+                "too_large": None,
             }
         ],
     }
+
+
+def test_no_password_is_printed() -> None:
+    result = SearchResult(None, Counts(0, 0, 4), "s", (), SearchSpace())
+    assert describe_result(result, "postgresql://me:secret@host/trials")["storage"] == "postgresql://me:***@host/trials"

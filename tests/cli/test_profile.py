@@ -3,15 +3,16 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 Door = Callable[..., Any]
 
 
 def test_the_seeds_format_can_be_planned_again(door: Door, tmp_path: Path) -> None:
     """A profile written in the seed's form plans to the partition that the model itself plans to."""
     assert door("profile", "resnet50", "--batch-size", "4", "--output", "info.json", "--format", "upstream").code == 0
-    direct = json.loads(
-        door("predict", "resnet50", "--cluster", "seed-2-ipu", "--n-ipu", "2", "--batch-size", "4", "--json").out
-    )
+    arguments = ("--cluster", "seed-2-ipu", "--n-ipu", "2", "--batch-size", "4", "--estimator", "sum", "--json")
+    direct = json.loads(door("predict", "resnet50", *arguments).out)
     connection = [
         {"recvGBps": 7, "recvIdleCycle": 50000, "sendGBps": 70, "sendIdleCycle": 3000},
         {"recvGBps": 70, "recvIdleCycle": 3000, "sendGBps": 7, "sendIdleCycle": 50000},
@@ -47,3 +48,17 @@ def test_a_place_that_cannot_be_written_is_one_line(door: Door) -> None:
     code, _, err = door("profile", "resnet50", "--output", "no/such/folder/profile.json")
     assert code == 2
     assert err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        (("--layer", "conv"), "--layer is for --sweep memory-proportion, got 'conv' without it"),
+        (("--format", "upstream"), "--format is that of --output FILE, got upstream without a file"),
+        (("--sweep", "memory-proportion", "--output", "x.json"), "of which a sweep makes none, got x.json"),
+    ],
+)
+def test_options_that_would_do_nothing_are_refused(door: Door, options: tuple[str, ...], told: str) -> None:
+    code, out, err = door("profile", "resnet50", *options)
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert told in err

@@ -1,6 +1,11 @@
 import json
+import sqlite3
 from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
 from typing import Any
+
+import pytest
 
 Door = Callable[..., Any]
 
@@ -19,3 +24,73 @@ def test_a_study_without_a_fit_exits_with_3(door: Door) -> None:
     code, out, err = door("report", "too-large")
     assert (code, out) == (3, "")
     assert err.count("\n") == 1
+
+
+def test_the_page_holds_what_the_study_found(door: Door) -> None:
+    found = json.loads(door("search", "resnet50", "--n-ipu", "1,2", "--batch-size", "1:4", "--json").out)
+    out = door("report", found["study_name"], "--html", "page.html").out
+    assert "Best configuration" in out
+    page = Path("page.html").read_text(encoding="utf-8")
+    assert f"{found['best']['samples_per_s']:,.1f}" in page
+    assert 'id="timeline"' in page
+    assert found["study_name"] in page
+
+
+def test_a_page_is_written_where_nothing_fits(door: Door) -> None:
+    search = ("search", "bert-large-128", "--n-ipu", "1", "--batch-size", "128", "--strategy", "pipeline")
+    door(*search, "--study-name", "too-large")
+    assert door("report", "too-large", "--html", "page.html").code == 3
+    assert "Nothing fits" in Path("page.html").read_text(encoding="utf-8")
+
+
+def test_a_page_of_phases(door: Door) -> None:
+    search = ("search", "bert-large-128", "--n-ipu", "1", "--batch-size", "1", "--memory-proportion", "0.6")
+    assert door(*search, "--strategy", "phased", "--study-name", "phases").code == 0
+    assert door("report", "phases", "--html", "page.html").code == 0
+    page = Path("page.html").read_text(encoding="utf-8")
+    assert "autoauto phased" in page.replace("</span> <span>", " ")
+    assert "of all phases" in page.replace("\xa0", " ")
+    assert 'id="timeline"' not in page
+
+
+def test_a_file_that_cannot_be_written_is_one_line(door: Door) -> None:
+    door("search", "resnet50", "--n-ipu", "1", "--batch-size", "1", "--study-name", "small")
+    code, out, err = door("report", "small", "--html", "missing/page.html")
+    assert (code, out, err.count("\n")) == (2, "", 1)
+
+
+@pytest.mark.slow
+def test_a_browser_shows_a_real_study(door: Door, browser: Any, tmp_path: Path) -> None:
+    train = ("search", "bert-base-128", "--mode", "training", "--schedule", "popart,1f1b", "--n-ipu", "4")
+    door(*train, "--memory-proportion", "0.6", "--batch-size", "4:16", "--study-name", "train")
+    door("report", "train", "--html", "page.html")
+    page = (tmp_path / "page.html").as_uri()
+    for scheme in ("light", "dark"):
+        browser.open(page, 1280, scheme)
+        assert browser.ask("document.querySelectorAll('#timeline .do-backward').length") == 4 * 16
+        assert browser.ask("document.querySelectorAll('#cells tbody tr').length") == 2
+        assert (browser.requests, browser.errors) == ([page], [])
+
+
+@pytest.mark.parametrize(
+    ("change", "commands"),
+    [
+        ("UPDATE study_user_attributes SET value_json = '3' WHERE key = 'space'", ("report", "explain")),
+        ("UPDATE study_user_attributes SET value_json = '\"{\"' WHERE key = 'space'", ("report", "explain")),
+        ("DELETE FROM study_user_attributes WHERE key = 'target'", ("report", "explain", "trials")),
+        ("UPDATE trial_user_attributes SET value_json = '[1]' WHERE key = 'stages'", ("report", "explain")),
+        ("UPDATE trial_user_attributes SET value_json = 'x'", ("report", "explain", "trials", "search")),
+        ("DELETE FROM trial_user_attributes", ("report", "explain", "search")),
+        ("DELETE FROM trial_params", ("report", "explain", "search")),
+        ("DELETE FROM trial_values", ("report", "explain")),
+    ],
+)
+def test_rows_of_another_kind_are_one_line(door: Door, tmp_path: Path, change: str, commands: tuple[str, ...]) -> None:
+    small = ("resnet50", "--n-ipu", "1", "--memory-proportion", "0.6", "--batch-size", "1,2", "--study-name", "s")
+    door("search", *small)
+    with closing(sqlite3.connect(tmp_path / "studies/autoauto.db")) as database, database:
+        database.execute(change)
+    for command in commands:
+        code, _, err = door(command, *(small if command == "search" else ("s",)))
+        assert (code, err.count("\n")) == (2, 1), command
+        assert "--study-name" in err

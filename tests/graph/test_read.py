@@ -23,6 +23,7 @@ def test_weights_are_forgotten_and_shapes_kept(make: Any, save: Any) -> None:
     weight, small = model.graph.initializer
     assert list(weight.dims) == [2, N_KEPT_ELEMENTS]
     assert not weight.raw_data
+    assert weight.doc_string == "0"
     assert numpy_helper.to_array(small).tolist() == [1, 2]
 
 
@@ -128,6 +129,14 @@ def test_constant_nodes_become_initializers(attribute: Any, expected: Any, make:
     plain = flatten(model)
     assert names(plain) == ["Expand"]
     assert numpy_helper.to_array(plain.graph.initializer[0]).tolist() == expected
+
+
+def test_a_large_constant_node_is_a_weight(make: Any, save: Any) -> None:
+    model = make("Constant > w; MatMul x w > y", {"x": [1, 2]}, "y")
+    big = numpy_helper.from_array(np.zeros((2, N_KEPT_ELEMENTS), np.float32))
+    model.graph.node[0].attribute.append(helper.make_attribute("value", big))
+    graph = load_graph(save(model))
+    assert [graph.tensors[index].shape for index in graph.layers[0].weights] == [(2, N_KEPT_ELEMENTS)]
 
 
 def test_functions_are_inlined(make: Any) -> None:

@@ -1,5 +1,6 @@
 """`import autoauto` and `autoauto --help` are quick because they load no large library."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -36,3 +37,23 @@ def test_the_module_is_the_command(root: Path) -> None:
     command = [sys.executable, "-m", "autoauto", "--version"]
     done = subprocess.run(command, cwd=root, capture_output=True, text=True, check=True)
     assert done.stdout.startswith("autoauto ")
+
+
+DOOR = """
+import sys, types
+
+def main():
+    try:
+        exec("raise KeyboardInterrupt")
+    except KeyboardInterrupt:
+        return 130
+
+sys.modules["autoauto.cli"] = types.SimpleNamespace(main=main)
+"""
+
+
+def test_an_interrupt_while_a_dataclass_is_made_is_an_exit_code_like_any_other(root: Path, tmp_path: Path) -> None:
+    """Python makes them with exec, and would die of the signal after all."""
+    (tmp_path / "sitecustomize.py").write_text(DOOR)
+    environment = {**os.environ, "PYTHONPATH": f"{tmp_path}{os.pathsep}{root}"}
+    assert subprocess.run([sys.executable, "-m", "autoauto"], env=environment, check=False).returncode == 130

@@ -1,8 +1,8 @@
 """README is executed: its commands run, in order, and what they print is what README shows.
 
 A fenced block whose info string begins with "console" holds commands after "$ ", each followed by what it prints;
-"..." stands for anything, as in a doctest. The word "slow" puts the block among the slow tests. The word "no-run" is
-for what a test must not do: the two commands for a fresh machine come first, then what serves until it is stopped.
+"..." stands for anything, as in a doctest. The word "no-run" is for what a test must not do: the two commands for a
+fresh machine come first, then what serves until it is stopped.
 """
 
 import doctest
@@ -81,19 +81,30 @@ def run(command: str, checkout: Path) -> subprocess.CompletedProcess[str]:
     )
 
 
-@pytest.mark.parametrize(
-    "skipped", [{"no-run", "slow"}, pytest.param({"no-run"}, marks=pytest.mark.slow)], ids=["quick", "all"]
-)
-def test_commands_print_what_readme_shows(root: Path, checkout: Path, skipped: set[str]) -> None:
+@pytest.mark.slow
+@pytest.mark.timeout(360)  # some thirty commands, of which some go on with what others have found
+def test_commands_print_what_readme_shows(root: Path, checkout: Path) -> None:
     readme = (root / "README.md").read_text(encoding="utf-8")
     for example in examples(readme):
-        if not example.words & skipped:
+        if "no-run" not in example.words:
             done = run(example.command, checkout)
             same = doctest.OutputChecker().check_output(
                 stripped(example.output), stripped(done.stdout), doctest.ELLIPSIS
             )
             assert same, f"$ {example.command}\n{done.stdout}"
             assert done.returncode == 0 or "autoauto: " in example.output, f"{example.command}: exit {done.returncode}"
+
+
+@pytest.mark.slow
+def test_the_call_from_python_runs(root: Path, checkout: Path) -> None:
+    section = (root / "README.md").read_text(encoding="utf-8").partition("## From Python")[2]
+    program = section.partition("```python\n")[2].partition("```")[0]
+    (checkout / "call.py").write_text(program, encoding="utf-8")
+    done = run("python call.py", checkout)
+    *trials, best = done.stdout.splitlines()
+    assert done.returncode == 0, done.stdout
+    assert all("Knobs(n_ipu=" in line for line in [*trials, best])
+    assert trials
 
 
 def test_the_first_two_commands_are_for_a_fresh_machine(root: Path) -> None:
@@ -105,8 +116,8 @@ def test_the_first_two_commands_are_for_a_fresh_machine(root: Path) -> None:
 
 
 def test_examples_are_found() -> None:
-    readme = "text\n```console slow\n$ a \\\n  b\nout\n\nmore\n$ c\n```\n```python\n$ d\n```\n"
+    readme = "text\n```console no-run\n$ a \\\n  b\nout\n\nmore\n$ c\n```\n```python\n$ d\n```\n"
     assert list(examples(readme)) == [
-        Example("a \\\n  b", "out\n\nmore\n", frozenset({"slow"})),
-        Example("c", "", frozenset({"slow"})),
+        Example("a \\\n  b", "out\n\nmore\n", frozenset({"no-run"})),
+        Example("c", "", frozenset({"no-run"})),
     ]

@@ -24,6 +24,12 @@ class CountingTarget:
     def __init__(self) -> None:
         self.compiled: list[str] = []
 
+    def profiled(self, batch_size: int) -> tuple[int, ...]:
+        return (batch_size,)
+
+    def depends_on(self, device: Device, options: CompileOptions) -> object:
+        return device, options
+
     def compile(self, graph: LayerGraph, layers: LayerRange, device: Device, options: CompileOptions) -> CompiledRange:
         layer = graph.layers[layers.start]
         self.compiled.append(layer.kind)
@@ -121,3 +127,68 @@ def test_a_model_of_fixed_batch_is_refused_above_one(chain: Callable[..., LayerG
     with pytest.raises(BadInput, match="Reshape r1"):
         profile_model(graph, CountingTarget(), DEVICE, OPTIONS, cache)
     assert len(profile_model(graph, CountingTarget(), DEVICE, replace(OPTIONS, batch_size=1), cache)) == 1
+
+
+class SlowTarget(CountingTarget):
+    """Compiles at powers of two; a layer takes 100 cycles and 10 more a sample squared, 7 bytes a sample."""
+
+    def profiled(self, batch_size: int) -> tuple[int, ...]:
+        high = 1 << (batch_size - 1).bit_length()
+        return (batch_size,) if high == batch_size else (high // 2, high)
+
+    def depends_on(self, device: Device, options: CompileOptions) -> object:
+        return options.batch_size
+
+    def compile(self, graph: LayerGraph, layers: LayerRange, device: Device, options: CompileOptions) -> CompiledRange:
+        n = options.batch_size
+        self.compiled.append(f"{graph.layers[layers.start].kind}{n}")
+        return CompiledRange(
+            (ProgramStep("all", 100 + 10 * n * n, 7 * n),), 0, {"runtime_session": 9}, {"parameter": n}
+        )
+
+
+def test_between_two_batch_sizes_compiled_numbers_are_on_the_line(
+    chain: Callable[..., LayerGraph], cache: ProfileCache
+) -> None:
+    target = SlowTarget()
+    profile = profile_model(chain(kinds=["a", "b", "a"]), target, DEVICE, replace(OPTIONS, batch_size=7), cache)
+    assert target.compiled == ["a4", "b4", "a8", "b8"]
+    first = profile.layers[0]
+    assert first.forward_cycles == 100 + 10 * (16 + 3 * (64 - 16) // 4)
+    assert first.temporary_bytes == 7 * 7
+    assert (first.shared, first.exclusive) == ({"runtime_session": 9}, {"parameter": 7})
+
+
+def test_what_the_graph_knows_is_exact_between_them(chain: Callable[..., LayerGraph], cache: ProfileCache) -> None:
+    graph, options = chain(kinds=["a", "b"]), replace(OPTIONS, batch_size=7)
+    exact = profile_model(graph, CountingTarget(), DEVICE, options, cache)
+    between = profile_model(graph, SlowTarget(), DEVICE, options, cache)
+    assert [layer.output_bytes for layer in between.layers] == [layer.output_bytes for layer in exact.layers]
+    assert between.layers[0].input_bytes == 7 * 64 * 2
+    assert between.options == options
+
+
+def test_neighbouring_batch_sizes_share_their_compiles(chain: Callable[..., LayerGraph], cache: ProfileCache) -> None:
+    target = SlowTarget()
+    for batch_size in (1, 2, 3, 4, 5, 6, 7, 8):
+        options = replace(OPTIONS, batch_size=batch_size, memory_proportion=batch_size / 10)
+        profile_model(chain(kinds=["a"]), target, DEVICE, options, cache)
+    assert target.compiled == ["a1", "a2", "a4", "a8"]
+
+
+def test_what_was_compiled_is_kept_when_a_later_compile_fails(
+    chain: Callable[..., LayerGraph], cache: ProfileCache
+) -> None:
+    class Failing(SlowTarget):
+        def compile(
+            self, graph: LayerGraph, layers: LayerRange, device: Device, options: CompileOptions
+        ) -> CompiledRange:
+            if graph.layers[layers.start].kind == "b":
+                raise BadInput("b is broken")
+            return super().compile(graph, layers, device, options)
+
+    with pytest.raises(BadInput, match="b is broken"):
+        profile_model(chain(kinds=["a", "b"]), Failing(), DEVICE, OPTIONS, cache)
+    target = SlowTarget()
+    profile_model(chain(kinds=["a", "b"]), target, DEVICE, OPTIONS, cache)
+    assert target.compiled == ["b4"]

@@ -2,7 +2,15 @@ import pickle
 
 import pytest
 
-from autoauto.records.errors import AutoautoError, BadInput, DoesNotFit, Infeasible, MissingExtra, OutOfMemory
+from autoauto.records.errors import (
+    AutoautoError,
+    BadInput,
+    DoesNotFit,
+    EndOfStream,
+    Infeasible,
+    MissingExtra,
+    OutOfMemory,
+)
 from autoauto.records.layers import LayerRange
 
 
@@ -24,5 +32,6 @@ def test_what_does_not_fit_travels_between_processes(kind: type[DoesNotFit]) -> 
 def test_errors_are_kin_of_pythons_own() -> None:
     assert issubclass(BadInput, ValueError)
     assert issubclass(MissingExtra, ImportError)
+    assert issubclass(EndOfStream, EOFError)
     assert all(issubclass(kind, AutoautoError) for kind in (BadInput, MissingExtra, DoesNotFit))
     assert not issubclass(DoesNotFit, ValueError)

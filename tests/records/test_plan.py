@@ -45,3 +45,16 @@ def test_with_overlap_the_longer_of_both_sets_the_period() -> None:
 def test_no_period_is_shorter_than_the_hosts_transfers(host_cycles: int, period: int, binds: bool) -> None:
     plan = Plan(PLAN.stages, host_cycles=host_cycles)
     assert (plan.cost_cycles, plan.host_binds) == (period, binds)
+
+
+def test_a_micro_batch_moves_on_by_a_stage_every_period() -> None:
+    assert PLAN.latency_cycles == 6 + 109 + 100 + 1  # in, one period, the slowest compute, out
+    assert Plan(PLAN.stages[:1]).latency_cycles == Plan(PLAN.stages[:1]).cost_cycles == 107
+
+
+def test_with_overlap_a_micro_batch_waits_for_nobody() -> None:
+    assert Plan(PLAN.stages, overlap=True).latency_cycles == 6 + 100 + max(1, 8) + 90 + 1
+
+
+def test_what_the_host_moves_behind_the_devices_backs_takes_its_time_too() -> None:
+    assert Plan(PLAN.stages, host_cycles=500).latency_cycles == 6 + 500 + 100 + 1 + 500

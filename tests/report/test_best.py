@@ -34,6 +34,12 @@ def test_a_configuration_is_drawn(measured: Plan, text: Text) -> None:
     assert text(best_table(Knobs(2, 0.6, 16), measured, 1000.0, 920.0, Counts(20, 14, 1152))) == DRAWN
 
 
+def test_what_the_estimate_ruled_out_is_told_only_where_something_was(measured: Plan, text: Text) -> None:
+    drawn = text(best_table(Knobs(2, 0.6, 16), measured, 1000.0, 920.0, Counts(20, 20, 1152)))
+    assert "20 of those tried" in drawn
+    assert "ruled out" not in drawn
+
+
 def test_without_an_estimate_there_is_no_such_row(measured: Plan, text: Text) -> None:
     assert "estimated," not in text(best_table(Knobs(2, 0.6, 16), measured, 1000.0, 0.0, Counts(1, 1)))
 

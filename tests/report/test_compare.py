@@ -1,4 +1,4 @@
-"""Estimated against measured."""
+"""Estimated, simulated and measured."""
 
 import json
 from collections.abc import Callable
@@ -6,68 +6,103 @@ from collections.abc import Callable
 import pytest
 
 from autoauto.records.plan import Plan
-from autoauto.report.compare import compare_rows, compare_table, difference_percent
+from autoauto.records.run import Run
+from autoauto.records.schedule import Order, Transfers
+from autoauto.records.timeline import Timeline
+from autoauto.report.compare import Speeds, busy_fraction, compare_rows, compare_table, difference_percent
+from autoauto.schedule.orders import make_schedule
+from autoauto.schedule.simulate import simulate
+from autoauto.schedule.times import plan_times
 
 Text = Callable[..., str]
+SPEEDS = Speeds(920.0, 920.0, 1000.0)
+
+
+def simulated(plan: Plan) -> Timeline:
+    """Six micro-batches, exchanges when the slowest has computed."""
+    times = plan_times(plan, False)
+    return simulate(make_schedule(Order.INFERENCE, len(plan.stages), 6, times=times), times, Transfers.BARRIER)
+
 
 DRAWN = """\
-Estimated against measured (cost model)
-stage  quantity                 estimated  measured (cost model)  difference
-────────────────────────────────────────────────────────────────────────────
-0      forward_cycles               2,200                  2,000     +10.0 %
-0      receive_cycles                  50                     50      +0.0 %
-0      send_cycles                    150                    150      +0.0 %
-0      memory_bytes.vertexCode    1.0 KiB                1.0 KiB      +0.0 %
-0      memory_bytes.parameter       512 B                    0 B           -
-0      memory_bytes.temporary         0 B                1.0 KiB    -100.0 %
-0      total_bytes                1.5 KiB                2.0 KiB     -25.0 %
+Estimated, simulated and measured (cost model)
+                                                    measured
+stage  quantity           estimated  simulated  (cost model)  difference
+────────────────────────────────────────────────────────────────────────
+0      forward_cycles         2,200                    2,000     +10.0 %
+0      receive_cycles            50                       50      +0.0 %
+0      send_cycles              150                      150      +0.0 %
+0      vertexCode memory    1.0 KiB                  1.0 KiB      +0.0 %
+0      parameter memory       512 B                      0 B           -
+0      temporary memory         0 B                  1.0 KiB    -100.0 %
+0      total_bytes          1.5 KiB                  2.0 KiB     -25.0 %
+0      busy_fraction                    90.4 %        89.6 %      +1.0 %
 
-1      forward_cycles               1,000                  1,000      +0.0 %
-1      receive_cycles                 200                    200      +0.0 %
-1      send_cycles                    100                    100      +0.0 %
-1      memory_bytes.vertexCode    1.5 KiB                3.0 KiB     -50.0 %
-1      total_bytes                1.5 KiB                3.0 KiB     -50.0 %
+1      forward_cycles         1,000                    1,000      +0.0 %
+1      receive_cycles           200                      200      +0.0 %
+1      send_cycles              100                      100      +0.0 %
+1      vertexCode memory    1.5 KiB                  3.0 KiB     -50.0 %
+1      total_bytes          1.5 KiB                  3.0 KiB     -50.0 %
+1      busy_fraction                    44.4 %        48.0 %      -7.4 %
 
-plan   compute_cycles               2,200                  2,000     +10.0 %
-plan   transfer_cycles                300                    300      +0.0 %
-plan   cost_cycles                  2,500                  2,300      +8.7 %
-plan   samples_per_s                920.0                1,000.0      -8.0 %"""
+plan   compute_cycles         2,200                    2,000     +10.0 %
+plan   transfer_cycles          300                      300      +0.0 %
+plan   period_cycles          2,500    2,500.0       2,300.0      +8.7 %
+plan   latency_cycles                    3,400         3,200      +6.2 %
+plan   samples_per_s          920.0      920.0       1,000.0      -8.0 %"""
 
 
 def test_two_plans_are_drawn(measured: Plan, estimated: Plan, text: Text) -> None:
-    assert text(compare_table(estimated, measured, (920.0, 1000.0))) == DRAWN
+    run = Run(measured, (simulated(measured),))
+    table = compare_table(estimated, simulated(estimated), run, SPEEDS, "measured (cost model)")
+    assert text(table, 100) == DRAWN
+
+
+def test_a_disturbed_run_is_told(measured: Plan, text: Text) -> None:
+    run = Run(measured, (simulated(measured),), core_fraction=0.5)
+    told = text(compare_table(measured, simulated(measured), run, SPEEDS, "measured"), 100)
+    assert "other processes had a core for 50 % of a stage's computing time" in told
 
 
 def test_rows_are_plain_values_named_by_fields(measured: Plan, estimated: Plan) -> None:
-    rows = compare_rows(estimated, measured, (920.0, 1000.0))
+    rows = compare_rows(estimated, simulated(estimated), Run(measured, (simulated(measured),)), SPEEDS)
     assert json.loads(json.dumps(rows)) == rows
     assert rows[0] == {
         "stage": 0,
         "quantity": "forward_cycles",
         "estimated": 2200,
+        "simulated": None,
         "measured": 2000,
         "difference_percent": 10.0,
     }
     assert [row["quantity"] for row in rows if row["stage"] is None] == [
         "compute_cycles",
         "transfer_cycles",
-        "cost_cycles",
+        "period_cycles",
+        "latency_cycles",
         "samples_per_s",
     ]
 
 
 def test_categories_add_up_to_the_total(measured: Plan, estimated: Plan) -> None:
-    rows = compare_rows(estimated, measured, (920.0, 1000.0))
+    rows = compare_rows(estimated, simulated(estimated), Run(measured, (simulated(measured),)), SPEEDS)
     for stage in (0, 1):
         sizes = {row["quantity"]: row for row in rows if row["stage"] == stage}
         parts = [row for quantity, row in sizes.items() if quantity.startswith("memory_bytes.")]
-        assert sum(row["estimated"] for row in parts) == sizes["total_bytes"]["estimated"]
+        assert sum(row["estimated"] or 0 for row in parts) == sizes["total_bytes"]["estimated"]
         assert sum(row["measured"] for row in parts) == sizes["total_bytes"]["measured"]
 
 
 def test_a_plan_equals_itself(measured: Plan) -> None:
-    rows = compare_rows(measured, measured, (4.0, 4.0))
+    timeline = simulated(measured)
+    rows = compare_rows(measured, timeline, Run(measured, (timeline,)), Speeds(4.0, 4.0, 4.0))
     assert {row["difference_percent"] for row in rows} == {0.0}
+
+
+def test_a_device_is_busy_for_the_share_of_a_period_that_it_computes(measured: Plan) -> None:
+    timeline = simulated(measured)
+    # six computations of 1000 and five periods of 2300 between the first start and the last
+    assert busy_fraction(timeline, 1) == pytest.approx(6 * 1000 / (5 * 2300 + 1000))
 
 
 @pytest.mark.parametrize(

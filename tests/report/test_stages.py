@@ -31,6 +31,12 @@ def test_a_plan_is_drawn(measured: Plan, text: Text) -> None:
     assert drawn == DRAWN
 
 
+def test_layers_without_names_have_no_column_for_them(measured: Plan, text: Text) -> None:
+    drawn = text(stages_table(measured, None, MEASURED))
+    assert "first, last" not in drawn
+    assert "[2, 5)  " in drawn
+
+
 def test_the_title_says_where_the_numbers_come_from(measured: Plan, text: Text) -> None:
     assert text(stages_table(measured, NAMES, ESTIMATED)).startswith("Stages, estimated\n")
 

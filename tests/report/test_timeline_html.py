@@ -15,6 +15,7 @@ from autoauto.records.schedule import ActionKind, Order
 from autoauto.records.timeline import Timeline
 from autoauto.report import timeline_html
 from autoauto.report.timeline_html import timeline_figure, write_timeline_html
+from tests.running import PATIENCE_S
 
 Simulated = Callable[..., Timeline]
 
@@ -132,4 +133,4 @@ def dom(chromium: str, page: Path) -> str:
     options = ["--headless", "--no-sandbox", "--disable-gpu", "--host-resolver-rules=MAP * ~NOTFOUND"]
     own = [f"--user-data-dir={page.parent / 'browser'}", "--virtual-time-budget=60000", "--dump-dom"]
     command = [chromium, *options, *own, page.as_uri()]
-    return subprocess.run(command, check=True, capture_output=True, text=True, timeout=300).stdout
+    return subprocess.run(command, check=True, capture_output=True, text=True, timeout=PATIENCE_S).stdout

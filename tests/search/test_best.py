@@ -9,13 +9,17 @@ import pytest
 
 from autoauto.records.plan import Plan
 from autoauto.records.trial import Knobs, Objective, SearchSpace
-from autoauto.search.best import best_trial
+from autoauto.search.best import best_of, best_trial, pareto_front
+from autoauto.search.exhaustive import exhaustive
 from autoauto.search.run import run_search
+from autoauto.search.steps import Propose
 from autoauto.search.study import load_study, open_study
+from autoauto.search.trials import finished_trials
 
 if TYPE_CHECKING:
     from tests.search.conftest import Fake
 
+EVERYTHING = Propose(lambda space, _: exhaustive(space))
 SPACE = SearchSpace((1, 2), (0.3, 1.0), tuple(range(1, 101)))
 
 
@@ -44,3 +48,52 @@ def test_nothing_measured_has_no_best(storage: str, fake: Fake) -> None:
     run_search(SearchSpace((1,), (1.0,), (64, 128)), fake, study, Objective.THROUGHPUT)
     assert len(study.get_trials()) == 2
     assert best_trial(study) is None
+
+
+def test_ties_within_the_noise_go_to_the_simpler(storage: str, fake: Fake) -> None:
+    study = open_study(storage, "bow", Objective.THROUGHPUT, {"model": "abc"})
+    run_search(SearchSpace((1, 2), (0.3,), (30, 60)), fake, study, Objective.THROUGHPUT, method=EVERYTHING)
+    trials = finished_trials(study)
+    knobs = {
+        noise: best.knobs
+        for noise in (0.0, 0.01, 0.4, 0.6)
+        if (best := best_of(trials, Objective.THROUGHPUT, noise)) is not None
+    }
+    # samples/s: 30 of 1 device 994, 60 of 1 device 997, and twice that by 2 devices, as shares 0.49, 0.5, 0.99 and 1
+    assert knobs == {0.0: Knobs(2, 0.3, 60), 0.01: Knobs(2, 0.3, 30), 0.4: Knobs(2, 0.3, 30), 0.6: Knobs(1, 0.3, 30)}
+
+
+def test_a_report_sees_the_noise_that_the_search_saw(storage: str, fake: Fake) -> None:
+    study = open_study(storage, "bow", Objective.PER_IPU, {"model": "abc"}, {"noise": "0.1"})
+    space = SearchSpace((1, 2), (0.3,), (30, 60))
+    result = run_search(space, fake, study, Objective.PER_IPU, method=EVERYTHING, noise=0.1)
+    assert best_trial(study) == result.best
+    assert result.best is not None
+    assert result.best.knobs == Knobs(1, 0.3, 30)
+
+
+AIM = (Objective.THROUGHPUT, Objective.LATENCY)
+
+
+def test_the_front_is_optunas_without_ties(storage: str, fake: Fake) -> None:
+    study = open_study(storage, "two", AIM, {"model": "abc"})
+    space = SearchSpace((1, 2), (0.3, 1.0), (1, 5, 6, 7, 24, 30, 36, 60, 100))
+    result = run_search(space, fake, study, AIM, method=EVERYTHING)
+    assert result.best is None
+    assert best_trial(study) is None
+    assert result.front == pareto_front(study)
+    assert {best.values for best in result.front} == {tuple(trial.values) for trial in study.best_trials}
+    assert len({best.values for best in result.front}) == len(result.front) > 2
+    assert [best.value for best in result.front] == sorted((best.value for best in result.front), reverse=True)
+
+
+def test_of_equals_the_front_has_the_simplest(storage: str, fake: Fake) -> None:
+    study = open_study(storage, "two", AIM, {})
+    result = run_search(SearchSpace((1, 2), (0.3, 1.0), (6,)), fake, study, AIM, method=EVERYTHING)
+    assert [best.knobs for best in result.front] == [Knobs(2, 0.3, 6), Knobs(1, 0.3, 6)]
+
+
+def test_the_front_of_one_objective_is_the_best(storage: str, fake: Fake) -> None:
+    study = open_study(storage, "bow", Objective.THROUGHPUT, {})
+    result = run_search(SearchSpace((1, 2), (0.3,), (5, 6)), fake, study, Objective.THROUGHPUT, method=EVERYTHING)
+    assert result.front == (result.best,) == pareto_front(study)

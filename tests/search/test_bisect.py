@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from math import ceil, log2
 
 from hypothesis import given, settings
@@ -17,7 +18,18 @@ def bisect(n_candidates: int, n_feasible: int) -> tuple[int | None, list[int]]:
         tried.append(candidate)
         return candidate < n_feasible
 
-    return largest_feasible(range(n_candidates), feasible), tried
+    return drive(range(n_candidates), feasible), tried
+
+
+def drive(candidates: Sequence[int], feasible: Callable[[int], bool]) -> int | None:
+    search = largest_feasible(candidates)
+    answer = None
+    try:
+        while True:
+            answer = feasible(search.send(answer))  # type: ignore[arg-type]  # a generator begins with None
+    except StopIteration as end:
+        found: int | None = end.value
+        return found
 
 
 def test_every_threshold_of_every_short_list_agrees_with_a_linear_scan() -> None:
@@ -40,9 +52,7 @@ def test_long_lists_agree_too(sizes: tuple[int, int]) -> None:
 @settings(deadline=None, derandomize=True)
 @given(st.lists(st.integers(1, 500), unique=True).map(sorted), st.integers(0, 500))
 def test_the_candidates_need_no_pattern(candidates: list[int], limit: int) -> None:
-    assert largest_feasible(candidates, lambda size: size <= limit) == max(
-        (c for c in candidates if c <= limit), default=None
-    )
+    assert drive(candidates, lambda size: size <= limit) == max((c for c in candidates if c <= limit), default=None)
 
 
 @settings(deadline=None, derandomize=True)
@@ -54,7 +64,7 @@ def test_without_monotone_feasibility_the_answer_was_still_tried_and_fits(fits: 
         tried[candidate] = fits[candidate]
         return fits[candidate]
 
-    found = largest_feasible(range(len(fits)), feasible)
+    found = drive(range(len(fits)), feasible)
     assert tried[0] is False if found is None else tried[found]
 
 

@@ -11,7 +11,7 @@ from autoauto.records.schedule import Order
 from autoauto.records.timeline import Timeline
 from autoauto.records.trial import Knobs, Objective
 from autoauto.schedule.gpipe import gpipe
-from autoauto.search.objective import direction, metric_name, objective_value
+from autoauto.search.objective import direction, metric_name, objective_value, scores_of, values_of
 
 if TYPE_CHECKING:
     from tests.search.conftest import Fake
@@ -40,3 +40,16 @@ def test_a_step_of_training_costs_its_makespan(fake: Fake) -> None:
     knobs = Knobs(1, 0.6, 5, Order.GPIPE, n_micro_batches=2)
     outcome = replace(fake(KNOBS), knobs=knobs, timeline=timeline)
     assert objective_value(Objective.PER_IPU, outcome) == 30 / (5 * 2)
+
+
+def test_latency_is_minimised_in_seconds(fake: Fake) -> None:
+    assert direction(Objective.LATENCY) == "minimize"
+    assert metric_name(Objective.LATENCY) == "latency (s)"
+    assert objective_value(Objective.LATENCY, fake(KNOBS)) == fake(KNOBS).latency_s > 0
+
+
+def test_several_objectives_have_a_value_and_a_score_each(fake: Fake) -> None:
+    outcome, aim = fake(KNOBS), (Objective.LATENCY, Objective.THROUGHPUT)
+    values = values_of(aim, outcome)
+    assert values == (outcome.latency_s, outcome.samples_per_s)
+    assert scores_of(aim, values) == (1 / outcome.latency_s, outcome.samples_per_s)

@@ -2,14 +2,33 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+import signal
 import sqlite3
+import subprocess
+import tempfile
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
-from sqlalchemy import text
+from optuna.trial import TrialState
+from sqlalchemy import create_engine, text
+from sqlalchemy.exc import OperationalError
 
 from autoauto.records.errors import AutoautoError, BadInput, MissingExtra
+from autoauto.records.trial import Knobs, Objective, Outcome, SearchSpace
+from autoauto.search.run import run_search
 from autoauto.search.storage import existing_storage, open_storage
+from autoauto.search.study import load_study, open_study
+from tests.running import wait_until
+
+if TYPE_CHECKING:
+    from tests.search.conftest import Fake
 
 
 def refusal(storage: str, *, existing: bool = False) -> str:
@@ -28,6 +47,22 @@ def test_sqlite_is_made_with_its_folder_and_tuned(tmp_path: Path) -> None:
         ]
     assert pragmas == ["wal", 1, 60_000]  # synchronous 1 is NORMAL
     assert (tmp_path / "a/b/trials.db").stat().st_size > 0
+
+
+def test_several_may_open_what_is_new_at_once(tmp_path: Path) -> None:
+    check_opened_at_once(f"sqlite:///{tmp_path}/trials.db")
+
+
+def check_opened_at_once(storage: str) -> None:
+    """Every one makes the tables that it does not find."""
+    together = threading.Barrier(8)
+
+    def open_it(_: int) -> list[object]:
+        together.wait(60.0)
+        return list(open_storage(storage).get_all_studies())
+
+    with ThreadPoolExecutor(8) as pool:
+        assert list(pool.map(open_it, range(8))) == [[]] * 8
 
 
 def test_a_relative_path_and_a_path_with_braces_are_what_they_say(
@@ -115,3 +150,75 @@ def test_reading_leaves_other_databases_alone(tmp_path: Path) -> None:
 def test_bad_input_is_what_the_user_can_mend() -> None:
     assert issubclass(MissingExtra, AutoautoError)
     assert issubclass(BadInput, ValueError)
+
+
+class Server:
+    """A PostgreSQL server of one's own, which may be killed."""
+
+    def __init__(self, programs: Path, folder: Path) -> None:
+        self._programs, self._folder = programs, folder
+        self._user = "postgres" if os.getuid() == 0 else None  # it refuses to run as root
+        if self._user is not None:
+            shutil.chown(folder, self._user)
+        made = [str(programs / "initdb"), "-D", str(folder / "data"), "-A", "trust", "-U", "postgres", "--no-sync"]
+        subprocess.run(made, user=self._user, check=True, stdout=subprocess.DEVNULL)
+        self.url = f"postgresql+psycopg2://postgres@/postgres?host={folder}"  # a socket in a folder: no port to share
+        self._process: subprocess.Popen[bytes] | None = None
+        self.start()
+
+    def start(self) -> None:
+        wait_until(self._answers, "a server")  # not before all processes of a killed one have noticed
+
+    def _answers(self) -> bool:
+        if self._process is None or self._process.poll() is not None:
+            words = ["-D", str(self._folder / "data"), "-k", str(self._folder), "-h", "", "-c", "fsync=off"]
+            command = [str(self._programs / "postgres"), *words]
+            self._process = subprocess.Popen(command, user=self._user, stderr=subprocess.DEVNULL)
+        with suppress(OperationalError), create_engine(self.url).connect():
+            return True
+        return False
+
+    def end(self, number: signal.Signals) -> None:
+        """SIGKILL is heard by nobody; after SIGQUIT it waits for its own processes."""
+        assert self._process is not None
+        self._process.send_signal(number)
+        self._process.wait()
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    pytest.importorskip("psycopg2")
+    programs = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"))
+    if not programs:
+        pytest.skip("no programs of PostgreSQL")
+    with tempfile.TemporaryDirectory() as folder:
+        server = Server(programs[-1].parent, Path(folder))
+        yield server
+        server.end(signal.SIGQUIT)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::ResourceWarning")
+def test_several_may_open_a_new_server_at_once(server: Server) -> None:
+    check_opened_at_once(server.url)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::ResourceWarning")
+def test_a_server_that_is_killed_and_started_again_loses_and_doubles_nothing(server: Server, fake: Fake) -> None:
+    space = SearchSpace((1, 2), (0.3, 1.0), tuple(range(1, 128)))
+    study = open_study(server.url, "bow", Objective.THROUGHPUT, {})
+    again = threading.Timer(1.0, server.start)
+
+    def measure(knobs: Knobs) -> Outcome:
+        if len(fake.calls) == 5:
+            server.end(signal.SIGKILL)
+            again.start()
+        return fake(knobs)
+
+    result = run_search(space, measure, study, Objective.THROUGHPUT)
+    again.join()
+    trials = load_study(server.url, "bow").get_trials()
+    assert [trial.number for trial in trials] == list(range(28))
+    assert len({tuple(trial.params.items()) for trial in trials}) == result.counts.n_tried == 28
+    assert {trial.state for trial in trials} <= {TrialState.COMPLETE, TrialState.PRUNED}

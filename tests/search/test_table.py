@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from autoauto.records.schedule import Order
 from autoauto.records.trial import Knobs, Objective, SearchSpace
+from autoauto.search.attempts import attempt_of
 from autoauto.search.run import run_search
 from autoauto.search.study import load_study, open_study
 from autoauto.search.table import trial_table
-from autoauto.search.trials import ask, tell_failure
+from autoauto.search.trials import add_trial, ranges_of, trial_of
 
 if TYPE_CHECKING:
     from tests.search.conftest import Fake
@@ -19,22 +21,25 @@ SPACE = SearchSpace((1, 2), (0.3, 1.0), tuple(range(1, 101)))
 def test_it_says_what_trials_dataframe_says(storage: str, fake: Fake) -> None:
     study = open_study(storage, "bow", Objective.THROUGHPUT, {})
     run_search(SPACE, fake, study, Objective.THROUGHPUT)
-    tell_failure(study, ask(study, SPACE, Knobs(1, 0.3, 1)), ZeroDivisionError())
-    ask(study, SPACE, Knobs(1, 0.3, 1))
+    knobs = Knobs(1, 0.3, 1)
+    failed = attempt_of(knobs, ZeroDivisionError(), 0.5)
+    add_trial(study, trial_of(failed, ranges_of(SPACE, knobs), Objective.THROUGHPUT))
+    study.ask()
     study = load_study(storage, "bow")
     table, theirs = trial_table(study), study.trials_dataframe()
     assert set(table["state"]) == {"COMPLETE", "PRUNED", "FAIL", "RUNNING"}
     prefixes = {"n_ipu": "params", "memory_proportion": "params", "batch_size": "params"}
     scalars = (
         "reason",
+        "status",
         "samples_per_s",
         "estimated_samples_per_s",
         "compute_cycles",
         "transfer_cycles",
         "excess_bytes",
     )
-    for name in ("number", "state", "datetime_start", "datetime_complete", *prefixes, *scalars, "exc_type"):
-        prefix = prefixes.get(name, "user_attrs" if name in (*scalars, "exc_type") else "")
+    for name in ("number", "state", "datetime_start", "datetime_complete", *prefixes, *scalars):
+        prefix = prefixes.get(name, "user_attrs" if name in scalars else "")
         their_name = f"{prefix}_{name}" if prefix else name
         assert table[name].equals(theirs[their_name]), name
     assert table["value"].equals(theirs["value_throughput (samples/s)"].rename("value"))
@@ -51,5 +56,25 @@ def test_columns_have_an_order(storage: str, fake: Fake) -> None:
     assert list(trial_table(study)) == empty + tail
     assert len(trial_table(study)) == 0
     run_search(SPACE, fake, study, Objective.THROUGHPUT)
-    between = ["compute_cycles", "estimated_samples_per_s", "excess_bytes", "samples_per_s", "transfer_cycles"]
+    between = [
+        "compute_cycles",
+        "estimated_samples_per_s",
+        "excess_bytes",
+        "latency_s",
+        "samples_per_s",
+        "status",
+        "transfer_cycles",
+    ]
     assert list(trial_table(study)) == empty + between + tail
+
+
+def test_orders_are_told_as_words_and_an_infinite_value_as_infinity(storage: str, fake: Fake) -> None:
+    study = open_study(storage, "bow", Objective.THROUGHPUT, {})
+    knobs = Knobs(1, 0.3, 1, Order.GPIPE, True, 4)
+    space = SearchSpace((1,), (0.3,), (1,), (Order.GPIPE,), (True,), (4,))
+    trial = trial_of(attempt_of(knobs, fake(knobs), 0.5), ranges_of(space, knobs), Objective.THROUGHPUT)
+    for trial.value in (float("inf"), float("-inf"), 1.0):
+        add_trial(study, trial)
+    table = trial_table(study)
+    assert list(table["value"]) == [float("inf"), float("-inf"), 1.0]
+    assert table[["schedule", "recompute", "n_micro_batches"]].iloc[0].tolist() == ["gpipe", True, 4]

@@ -6,19 +6,22 @@ import io
 import json
 from collections.abc import Callable
 from dataclasses import replace
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import optuna
 import pytest
 from optuna.trial import FrozenTrial, TrialState
+from sqlalchemy import event
 
-from autoauto.records.errors import BadInput
 from autoauto.records.plan import Plan
 from autoauto.records.schedule import Order
-from autoauto.records.trial import Knobs, Objective, SearchSpace
+from autoauto.records.trial import Knobs, Objective, Outcome, SearchSpace
+from autoauto.search.attempts import attempt_of
 from autoauto.search.plans import plan_of
+from autoauto.search.storage import database_of
 from autoauto.search.study import open_study
-from autoauto.search.trials import ask, finished_trials, tell_failure, tell_outcome
+from autoauto.search.trials import add_trial, finished_trials, ranges_of, trial_of
 
 if TYPE_CHECKING:
     from tests.search.conftest import Fake
@@ -27,6 +30,13 @@ SPACE = SearchSpace((1, 2), (0.3, 1.0), (1, 2, 4, 8, 16, 32, 64))
 FITS = Knobs(2, 0.3, 32)
 TOO_BIG = Knobs(1, 1.0, 64)
 TIED = Knobs(1, 0.3, 1)
+
+
+def add(
+    study: optuna.Study, knobs: Knobs, result: Outcome | Exception, space: SearchSpace = SPACE, elapsed_s: float = 2.5
+) -> FrozenTrial:
+    attempt = attempt_of(knobs, result, elapsed_s)
+    return add_trial(study, trial_of(attempt, ranges_of(space, knobs), Objective.THROUGHPUT))
 
 
 @pytest.fixture
@@ -40,14 +50,7 @@ def told(study: optuna.Study, fake: Fake) -> dict[Knobs, FrozenTrial]:
     outcomes = {FITS: fake(FITS), TIED: fake(TIED)}
     fake.tied = -1
     outcomes[TOO_BIG] = fake(TOO_BIG)
-    return {k: tell_outcome(study, ask(study, SPACE, k), o, Objective.THROUGHPUT) for k, o in outcomes.items()}
-
-
-def test_a_trial_runs_from_ask_on(study: optuna.Study) -> None:
-    ask(study, SPACE, FITS)
-    [trial] = study.get_trials()
-    assert trial.state is TrialState.RUNNING
-    assert trial.params == {"n_ipu": 2, "memory_proportion": 0.3, "batch_size": 32}
+    return {knobs: add(study, knobs, outcome) for knobs, outcome in outcomes.items()}
 
 
 def test_a_measured_trial_is_complete(told: dict[Knobs, FrozenTrial], plan: Callable[[Knobs], Plan]) -> None:
@@ -59,7 +62,9 @@ def test_a_measured_trial_is_complete(told: dict[Knobs, FrozenTrial], plan: Call
     stages = trial.user_attrs.pop("stages")
     estimated = trial.user_attrs.pop("estimated_stages")
     assert trial.user_attrs == {
+        "status": "ok",
         "samples_per_s": rate,
+        "latency_s": (40 + 18_100 + 18_000 + 60) / 1e9,
         "estimated_samples_per_s": pytest.approx(32 * 1e9 / (0.9 * 18_000 + 100)),
         "compute_cycles": 18_000,
         "transfer_cycles": 100,
@@ -87,7 +92,7 @@ def test_a_plan_is_read_back_whole(study: optuna.Study, fake: Fake) -> None:
     assert isinstance(outcome.measured, Plan)
     overlapped = replace(outcome.measured, overlap=True, host_cycles=70_000)
     space = SearchSpace((2,), (0.6,), (32,), (Order.ZB1P,), (True,), (8,))
-    trial = tell_outcome(study, ask(study, space, knobs), replace(outcome, measured=overlapped), Objective.THROUGHPUT)
+    trial = add(study, knobs, replace(outcome, measured=overlapped), space)
     assert plan_of(trial.user_attrs, trial.user_attrs["stages"]) == overlapped
     assert finished_trials(study) == {knobs: trial}
     assert finished_trials(study, SearchSpace((2,), (0.6,), (32,))) == {}
@@ -98,45 +103,69 @@ def test_out_of_memory_is_pruned_with_the_excess_as_its_constraint(told: dict[Kn
     assert (trial.state, trial.value) == (TrialState.PRUNED, None)
     assert trial.system_attrs["constraints"] == [0.7]
     assert trial.user_attrs.pop("estimated_stages")[0]["total_bytes"] == 1700
-    assert trial.user_attrs == {"reason": "stage 0 is out of memory", "excess_bytes": 700, "partition": [0, 10]}
+    assert trial.user_attrs == {
+        "status": "out of memory",
+        "reason": "stage 0 is out of memory",
+        "excess_bytes": 700,
+        "partition": [0, 10],
+    }
 
 
 def test_infeasible_for_another_reason_has_the_constraint_one(told: dict[Knobs, FrozenTrial]) -> None:
     trial = told[TIED]
     assert trial.state is TrialState.PRUNED
     assert trial.system_attrs["constraints"] == [1.0]
-    assert trial.user_attrs == {"reason": "tied weights leave no cut", "excess_bytes": 0}
+    assert trial.user_attrs == {"status": "infeasible", "reason": "tied weights leave no cut", "excess_bytes": 0}
 
 
-def test_times_are_real(told: dict[Knobs, FrozenTrial]) -> None:
-    for trial in told.values():
-        assert trial.datetime_start is not None
-        assert trial.datetime_complete is not None
-        assert trial.datetime_start < trial.datetime_complete
+def test_times_are_those_of_the_measurement(study: optuna.Study, fake: Fake) -> None:
+    before = datetime.now()
+    trial = add(study, FITS, fake(FITS), elapsed_s=2.5)
+    assert trial.datetime_start is not None
+    assert trial.datetime_complete is not None
+    assert trial.duration == timedelta(seconds=2.5)
+    assert before <= trial.datetime_complete <= datetime.now()
 
 
 @pytest.mark.parametrize(
-    ("error", "attributes"),
+    ("error", "status", "reason"),
     [
-        (KeyboardInterrupt(), {"reason": "interrupted"}),
-        (ZeroDivisionError("by zero"), {"reason": "ZeroDivisionError: by zero", "exc_type": "ZeroDivisionError"}),
+        (ZeroDivisionError("by zero"), "bug", "ZeroDivisionError: by zero"),
+        (MemoryError("cannot allocate"), "out of memory", "MemoryError: cannot allocate"),
     ],
 )
-def test_a_failure_says_why(study: optuna.Study, error: BaseException, attributes: dict[str, str]) -> None:
-    trial = tell_failure(study, ask(study, SPACE, FITS), error)
-    assert (trial.state, trial.user_attrs) == (TrialState.FAIL, attributes)
+def test_a_failure_says_why(study: optuna.Study, error: Exception, status: str, reason: str) -> None:
+    trial = add(study, FITS, error)
+    assert (trial.state, trial.value, trial.system_attrs) == (TrialState.FAIL, None, {})
+    assert trial.user_attrs == {"status": status, "reason": reason, "log": [reason]}
 
 
-def test_a_trial_ended_by_another_process_is_one_line(storage: str, study: optuna.Study, fake: Fake) -> None:
-    trial = ask(study, SPACE, FITS)
-    open_study(storage, "bow", Objective.THROUGHPUT, {"model": "abc"})
-    with pytest.raises(BadInput, match="another process ended the trial; run one search at a time"):
-        tell_outcome(study, trial, fake(FITS), Objective.THROUGHPUT)
+def test_a_trial_is_written_whole_or_not_at_all(study: optuna.Study, fake: Fake) -> None:
+    """Whatever statement of the transaction is the last before the process dies."""
+    statements: list[str] = []
+    last = 0
+
+    @event.listens_for(database_of(study).storage.engine, "before_cursor_execute")
+    def stop(*arguments: Any) -> None:
+        statements.append(arguments[2])
+        if len(statements) == last:
+            raise KeyboardInterrupt
+
+    add(study, FITS, fake(FITS))
+    writes = [number for number, text in enumerate(statements, 1) if not text.startswith("SELECT")]
+    assert len(writes) >= 10
+    for number in writes:
+        last = number
+        statements.clear()
+        with pytest.raises(KeyboardInterrupt):
+            add(study, FITS, fake(FITS))
+        assert len(study.get_trials()) == 1
+    last = 0
+    assert add(study, FITS, fake(FITS)).number == 1
 
 
 def test_finished_trials_are_found_by_configuration(study: optuna.Study, told: dict[Knobs, FrozenTrial]) -> None:
-    tell_failure(study, ask(study, SPACE, Knobs(2, 1.0, 1)), KeyboardInterrupt())
-    ask(study, SPACE, Knobs(2, 1.0, 2))
+    add(study, Knobs(2, 1.0, 1), ZeroDivisionError())
     numbers = {knobs: trial.number for knobs, trial in told.items()}
     assert {knobs: trial.number for knobs, trial in finished_trials(study).items()} == numbers
     narrow = SearchSpace((1,), (0.3, 1.0), (1, 2, 64))
@@ -144,11 +173,19 @@ def test_finished_trials_are_found_by_configuration(study: optuna.Study, told: d
     assert set(finished_trials(study, SearchSpace((1, 2), (0.3,), (1, 64)))) == {TIED}
 
 
+def test_replicas_are_part_of_the_configuration(study: optuna.Study, fake: Fake) -> None:
+    space = SearchSpace((1,), (0.3,), (1,), replicas=(1, 2))
+    several = [knobs for cell in space.cells for knobs in cell]
+    for knobs in several:
+        add(study, knobs, fake(knobs), space)
+    assert list(finished_trials(study, space)) == several
+
+
 def test_a_wider_space_goes_on_in_the_same_study(
     study: optuna.Study, told: dict[Knobs, FrozenTrial], fake: Fake
 ) -> None:
     wide, knobs = SearchSpace((1, 2, 4), (0.1, 0.3, 1.0), (1, 500)), Knobs(4, 0.1, 500)
-    tell_outcome(study, ask(study, wide, knobs), fake(knobs), Objective.THROUGHPUT)
+    add(study, knobs, fake(knobs), wide)
     assert set(finished_trials(study)) == {*told, knobs}
 
 

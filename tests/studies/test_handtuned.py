@@ -78,6 +78,7 @@ def test_a_stage_is_cut_where_blocks_begin(study: ModuleType) -> None:
     assert study.pieces_of(graph, LayerRange(h2, h4), None) == [(h2, h4)]
 
 
+@pytest.mark.slow
 def test_checkpoints_between_blocks_spare_memory(study: ModuleType) -> None:
     """BERT-large is said to fit with them; recomputing a stage as one piece needs more."""
     row = row_of("pretrain_large_128")

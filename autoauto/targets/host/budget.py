@@ -8,14 +8,11 @@ system.
 
 from __future__ import annotations
 
-import ctypes
 import os
 import resource
-import signal
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
-from contextlib import contextmanager
 from dataclasses import dataclass
 from math import prod
 from multiprocessing import get_context
@@ -26,6 +23,7 @@ import numpy as np
 
 from autoauto.records.errors import BadInput, OutOfMemory
 from autoauto.records.units import format_bytes
+from autoauto.targets.host.processes import die_with_parent, environment
 
 Result = TypeVar("Result")
 
@@ -46,7 +44,6 @@ luck: with them loads of the same 4 MiB took from 0.3 to 1.0 ms.
 """
 
 THREAD_STACK_BYTES = 512 * 1024
-PR_SET_PDEATHSIG = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,18 +74,23 @@ def run_alone(function: Callable[..., Result], *args: object, budget_bytes: int 
     """
     if budget_bytes is not None and budget_bytes < 1:
         raise BadInput(f"a memory budget needs at least 1 byte, got {budget_bytes}")
-    with ProcessPoolExecutor(1, get_context("spawn"), _die_with_parent, (os.getpid(),)) as pool:
-        with _environment(ENVIRONMENT):
+    with ProcessPoolExecutor(1, get_context("spawn"), die_with_parent, (os.getpid(),)) as pool:
+        with environment(ENVIRONMENT):
             running = pool.submit(_limited, function, args, budget_bytes)
         return running.result()
 
 
 def data_bytes() -> int:
     """Private writable memory of this process, as RLIMIT_DATA counts it."""
+    return status_bytes("VmData")
+
+
+def status_bytes(entry: str) -> int:
+    """An entry of /proc/self/status: "VmData", "VmRSS" (physical memory now), "VmHWM" (the most of it so far)."""
     for line in Path("/proc/self/status").read_text(encoding="ascii").splitlines():
-        if line.startswith("VmData:"):
+        if line.startswith(f"{entry}:"):
             return int(line.split()[1]) * 1024
-    raise AssertionError("the kernel tells no VmData")
+    raise AssertionError(f"the kernel tells no {entry}")
 
 
 def _limited(function: Callable[..., Result], args: tuple[object, ...], budget_bytes: int | None) -> Limited[Result]:
@@ -116,25 +118,3 @@ def _excess_bytes(error: MemoryError, limit_bytes: int) -> int:
         return 1
     requested_bytes: int = prod(shape) * dtype.itemsize
     return max(1, data_bytes() + requested_bytes - limit_bytes)
-
-
-def _die_with_parent(parent: int) -> None:
-    """Have the kernel kill this worker when the process that started it ends; check that it has not ended already."""
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:
-        os._exit(1)
-
-
-@contextmanager
-def _environment(variables: Mapping[str, str]) -> Iterator[None]:
-    """Set environment variables for processes that start meanwhile."""
-    before = {name: os.environ.get(name) for name in variables}
-    os.environ.update(variables)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                del os.environ[name]
-            else:
-                os.environ[name] = value

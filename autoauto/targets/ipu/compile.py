@@ -30,6 +30,14 @@ class IpuTarget:
         """Changes whenever equal input may compile to something else."""
         return f"{VERSION}{self.settings}"
 
+    def profiled(self, batch_size: int) -> tuple[int, ...]:
+        """Every batch size itself: the cost model is cheap."""
+        return (batch_size,)
+
+    def depends_on(self, device: Device, options: CompileOptions) -> object:
+        """All of them."""
+        return device, options
+
     def compile(self, graph: LayerGraph, layers: LayerRange, device: Device, options: CompileOptions) -> CompiledRange:
         """Compile `layers` of `graph` as one program for `device`; memory limits are the caller's to check.
 

@@ -48,15 +48,16 @@ def frontier(product: Product, n_tiles: int) -> tuple[Split, ...]:
     order = np.lexsort((cost.tile_bytes, cycles))
     least = np.minimum.accumulate(cost.tile_bytes[order])
     better = np.concatenate(([True], cost.tile_bytes[order][1:] < least[:-1]))
-    return tuple(_split(split, cost, int(i)) for i in order[better])
+    tiles = split.tiles
+    return tuple(_split(split, cost, int(tiles[i]), int(i)) for i in order[better])
 
 
-def _split(split: Candidates, cost: Costs, i: int) -> Split:
+def _split(split: Candidates, cost: Costs, n_tiles: int, i: int) -> Split:
     return Split(
         exchange_cycles=int(np.ceil(cost.exchange_cycles[i])),
         compute_cycles=int(np.ceil(cost.compute_cycles[i])),
         tile_bytes=int(np.ceil(cost.tile_bytes[i])),
-        n_tiles=int(split.tiles[i]),
+        n_tiles=n_tiles,
         n_sources=int(cost.n_sources[i]),
         serial=int(split.serial_inputs[i] * split.serial_outputs[i]),
         reduces=bool(split.inputs[i] > 1),

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import mmap
 import os
-import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import suppress
 from multiprocessing import active_children
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -24,14 +22,7 @@ from autoauto.targets.host.budget import ENVIRONMENT, data_bytes, run_alone
 from autoauto.targets.host.digits import digits
 from autoauto.targets.host.network import Network
 from autoauto.targets.host.phased import Loop, train_phased
-
-
-def wait_until(true: Callable[[], bool]) -> bool:
-    """Whether something becomes true within ten seconds."""
-    stop = time.monotonic() + 10
-    while not true() and time.monotonic() < stop:
-        time.sleep(0.01)
-    return true()
+from tests.running import is_running, wait_until
 
 
 def test_a_budget_limits_what_is_held_at_once() -> None:
@@ -80,10 +71,11 @@ def test_a_killed_worker_leaves_nothing(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     with ThreadPoolExecutor(1) as thread:
         running = thread.submit(train_phased, Network(n_hidden=64), digits(), 10**6, Loop())
-        assert wait_until(lambda: any(str(tmp_path) in target for target in open_files(active_children())))
-        (worker,) = active_children()
-        assert worker.pid is not None
-        os.kill(worker.pid, signal.SIGKILL)
+        try:
+            wait_until(lambda: any(str(tmp_path) in file for file in open_files(active_children())), "streaming memory")
+        finally:
+            (worker,) = active_children()
+            worker.kill()
         with pytest.raises(BrokenProcessPool):
             running.result()
     assert active_children() == []
@@ -91,28 +83,35 @@ def test_a_killed_worker_leaves_nothing(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 def open_files(processes: list[BaseProcess]) -> list[str]:
-    """What the file descriptors of processes point at."""
-    folders = [Path(f"/proc/{process.pid}/fd") for process in processes]
-    return [os.readlink(file) for folder in folders for file in folder.iterdir() if file.is_symlink()]
+    """What the file descriptors of processes point at; they may be closed at any time."""
+    found = []
+    for process in processes:
+        for name in os.listdir(f"/proc/{process.pid}/fd"):
+            with suppress(FileNotFoundError):
+                found.append(os.readlink(f"/proc/{process.pid}/fd/{name}"))
+    return found
+
+
+PARENT = """
+import os, time
+from autoauto.targets.host.budget import run_alone
+
+def work():
+    print(os.getpid(), flush=True)
+    time.sleep(600)
+
+if __name__ == "__main__":
+    run_alone(work)
+"""
 
 
 @pytest.mark.slow
 def test_a_worker_dies_with_its_parent(tmp_path: Path) -> None:
     script = tmp_path / "parent.py"
-    script.write_text(
-        "import time\nfrom autoauto.targets.host.budget import run_alone\n"
-        "if __name__ == '__main__':\n    run_alone(time.sleep, 60)\n"
-    )
-    parent = subprocess.Popen([sys.executable, str(script)])
-    children = Path(f"/proc/{parent.pid}/task/{parent.pid}/children")
-
-    def workers() -> list[int]:
-        commands = {int(pid): Path(f"/proc/{pid}/cmdline").read_bytes() for pid in children.read_text().split()}
-        return [pid for pid, command in commands.items() if b"spawn_main" in command]
-
-    assert wait_until(lambda: len(workers()) == 1)
-    (worker,) = workers()
-    time.sleep(0.5)
-    parent.kill()
-    parent.wait()
-    assert wait_until(lambda: not Path(f"/proc/{worker}").exists())
+    script.write_text(PARENT)
+    with subprocess.Popen([sys.executable, str(script)], stdout=subprocess.PIPE, text=True) as parent:
+        assert parent.stdout is not None
+        worker = int(parent.stdout.readline())
+        assert is_running(worker)
+        parent.kill()
+    wait_until(lambda: not is_running(worker), "no worker")

@@ -6,47 +6,18 @@ import pytest
 
 from autoauto.flow import Flow
 from autoauto.profile.cache import ProfileCache
+from autoauto.records.correction import Estimator
 from autoauto.records.errors import BadInput, Infeasible, OutOfMemory
-from autoauto.records.hardware import Cluster, Device, Link, StreamingMemory
+from autoauto.records.hardware import Cluster, Link, StreamingMemory
 from autoauto.records.layers import LayerGraph, LayerRange
 from autoauto.records.phased import IoMode, PhasedOptions, PhasedPlan, PhaseKind
 from autoauto.records.plan import Plan
-from autoauto.records.profile import STASH, CompiledRange, CompileOptions, ProgramStep
+from autoauto.records.profile import STASH, CompileOptions
+from autoauto.records.run import Run
 from autoauto.records.schedule import Order
 from autoauto.records.trial import Knobs, SearchSpace, Strategy
-from autoauto.records.units import Precision
-
-MIB = 1024**2
-DEVICE = Device("small", 1e6, 100 * MIB, 1472, 638976)
-
-
-class LinearTarget:
-    """A layer takes 1,000 cycles and 1 MiB a sample; compiled whole, a range takes `surplus` times the memory.
-
-    In training the backward pass takes twice as long, half of it for weights, and half of the memory is kept for it.
-    """
-
-    version = "linear 1"
-
-    def __init__(self, surplus: float = 1.0) -> None:
-        self.surplus = surplus
-
-    def compile(self, graph: LayerGraph, layers: LayerRange, device: Device, options: CompileOptions) -> CompiledRange:
-        n_layers = layers.stop - layers.start
-        surplus = self.surplus if n_layers > 1 else 1.0
-        n_bytes = int(n_layers * options.batch_size * MIB * surplus)
-        cycles = 1000 * n_layers * options.batch_size
-        step = ProgramStep("all", cycles, 0)
-        if not options.training:
-            return CompiledRange((step,), 0, {}, {"state": n_bytes})
-        return CompiledRange((step,), 2 * cycles, {}, {"state": n_bytes}, cycles, activation_bytes=n_bytes // 2)
-
-
-@pytest.fixture
-def flow(chain: Callable[..., LayerGraph], tmp_path: Path) -> Flow:
-    link = Link(1e12, 0)
-    cluster = Cluster("pair", "ipu", (DEVICE, DEVICE), (link, link), (link, link))
-    return Flow(chain(kinds=["a"] * 8), cluster, LinearTarget(), cache=ProfileCache(tmp_path / "cache.db"))
+from autoauto.schedule import timeline_of
+from tests.flow.linear import MIB, LinearTarget
 
 
 def test_a_configuration_that_fits_is_measured(flow: Flow) -> None:
@@ -96,7 +67,7 @@ def test_a_step_of_training_is_simulated(flow: Flow) -> None:
 def test_schedules_hold_what_they_have_in_flight(flow: Flow) -> None:
     def stash(order: Order, recompute: bool = False) -> list[int]:
         knobs = Knobs(2, 0.6, 2, order, recompute, 8)
-        return [stage.memory_bytes[STASH] for stage in flow.measure(knobs, flow.predict(knobs)).stages]
+        return [stage.memory_bytes[STASH] for stage in flow.measure(knobs, flow.predict(knobs)).plan.stages]
 
     assert stash(Order.ONE_F_ONE_B) == [4 * MIB, 0]  # one micro-batch besides the one in work, 4 layers of 1 MiB
     assert stash(Order.POPART) == [2 * 4 * MIB, 0]
@@ -108,7 +79,7 @@ def test_schedules_hold_what_they_have_in_flight(flow: Flow) -> None:
 def test_recomputing_runs_forward_again(flow: Flow) -> None:
     knobs = Knobs(2, 0.6, 2, Order.GPIPE, recompute=True, n_micro_batches=8)
     estimate = flow.predict(knobs)
-    for plan in (estimate, flow.measure(knobs, estimate)):
+    for plan in (estimate, flow.measure(knobs, estimate).plan):
         assert plan.stages[0].backward_cycles == 3 * plan.stages[0].forward_cycles
 
 
@@ -136,15 +107,6 @@ def test_a_space_with_batches_that_the_model_cannot_run_is_refused(flow: Flow) -
     fixed.check(SearchSpace(n_ipu=(1,), batch_size=(1,)))
 
 
-def test_synthetic_data_frees_the_host_links_only(flow: Flow) -> None:
-    host = Link(1e6, 500)
-    slow = replace(flow.cluster, receive_links=(host, Link(1e9, 7)), send_links=(Link(1e9, 7), host))
-    knobs = Knobs(2, 0.6, 1)
-    free = replace(flow, cluster=slow.with_synthetic_data()).predict(knobs)
-    paid = replace(flow, cluster=slow).predict(knobs)
-    assert 7 <= free.transfer_cycles < 500 < paid.transfer_cycles
-
-
 def test_the_fingerprint_tells_flows_apart(flow: Flow) -> None:
     assert flow.fingerprint() == replace(flow).fingerprint()
     for other in (
@@ -153,15 +115,6 @@ def test_the_fingerprint_tells_flows_apart(flow: Flow) -> None:
         replace(flow, cluster=flow.cluster.with_synthetic_data()),
     ):
         assert other.fingerprint() != flow.fingerprint()
-
-
-def test_fp8_needs_devices_that_have_it(flow: Flow) -> None:
-    with pytest.raises(BadInput, match="fp8 needs devices that multiply in it, pair has small; try --cluster c600"):
-        replace(flow, precision=Precision.FP8)
-    devices = (replace(DEVICE, fp8=True),) * 2
-    narrow = replace(flow, precision=Precision.FP8, cluster=replace(flow.cluster, devices=devices))
-    assert [layer.attribute("precision") for layer in narrow.graph.layers] == ["fp8"] * 7 + [None]
-    assert narrow.graph == replace(narrow, planning_proportion=0.5).graph
 
 
 def test_overlapped_host_links_bound_the_period_from_below(flow: Flow) -> None:
@@ -209,3 +162,128 @@ def test_phases_train_and_compute_again_when_asked(flow: Flow) -> None:
         assert first.layers == last.layers
         assert last.compute_cycles == backward * first.compute_cycles
         assert plan.phases[len(plan.phases) // 2].kind is PhaseKind.BOTH
+
+
+class RunningTarget(LinearTarget):
+    """Real devices, as far as a flow can tell: a stage takes 10 % longer than its layers and as much memory."""
+
+    def __init__(self, core_fraction: float = 1.0, needs: float = 1.0) -> None:
+        super().__init__()
+        self.core_fraction, self.needs = core_fraction, needs
+
+    def run(self, graph: LayerGraph, plan: Plan, cluster: Cluster, options: CompileOptions, replicas: int) -> Run:
+        limit = int(cluster.devices[0].memory_bytes * options.memory_proportion)
+        stages = []
+        for stage in plan.stages:
+            n_layers = stage.layers.stop - stage.layers.start
+            n_bytes = int(n_layers * options.batch_size * MIB * self.needs)
+            if n_bytes > limit:
+                raise OutOfMemory("too much", n_bytes - limit, stage.layers)
+            cycles = 1100 * n_layers * options.batch_size
+            stages.append(replace(stage, forward_cycles=cycles, memory_bytes={"state": n_bytes}))
+        knobs = Knobs(len(stages), 1.0, options.batch_size)
+        timeline = replace(timeline_of(knobs, replace(plan, stages=tuple(stages))), source="measured")
+        return Run(replace(plan, stages=tuple(stages)), (timeline,) * replicas, self.core_fraction)
+
+
+def running(flow: Flow) -> Flow:
+    return replace(flow, target=RunningTarget(), estimator=Estimator.SUM)
+
+
+def test_what_real_devices_did_is_what_counts(flow: Flow) -> None:
+    flow = running(flow)
+    outcome = flow.evaluate(Knobs(1, 1.0, 4, replicas=2))
+    assert outcome.samples_per_s == pytest.approx(2 * 4 * 1e6 / (8 * 4 * 1100), rel=0.01)
+    assert outcome.timeline is not None
+    assert outcome.timeline.source == "measured"
+
+
+class SurprisingTarget(RunningTarget):
+    """In a pipeline the layers from the fifth on take three times as long as alone, or whatever `surprise` tells."""
+
+    def __init__(self, core_fraction: float = 1.0, surprise: Callable[[LayerRange], int] | None = None) -> None:
+        super().__init__(core_fraction)
+        self.surprise = surprise or (lambda layers: sum(3 if n >= 4 else 1 for n in range(*layers)))
+        self.partitions: list[tuple[int, ...]] = []
+
+    def run(self, graph: LayerGraph, plan: Plan, cluster: Cluster, options: CompileOptions, replicas: int) -> Run:
+        self.partitions.append(plan.partition)
+        cycles = (1000 * options.batch_size * self.surprise(stage.layers) for stage in plan.stages)
+        stages = tuple(replace(stage, forward_cycles=n) for stage, n in zip(plan.stages, cycles, strict=True))
+        ran = replace(plan, stages=stages)
+        timeline = timeline_of(Knobs(len(stages), 1.0, options.batch_size), ran)
+        return Run(ran, (replace(timeline, source="measured"),) * replicas, self.core_fraction)
+
+
+def test_cuts_are_moved_by_what_stages_took(flow: Flow) -> None:
+    target = SurprisingTarget()
+    outcome = replace(flow, target=target, estimator=Estimator.SUM).evaluate(Knobs(2, 1.0, 4))
+    assert target.partitions == [(0, 4, 8), (0, 5, 8)]  # 4 | 12 and 7 | 9
+    assert outcome.measured is not None
+    assert outcome.estimate is not None
+    assert outcome.measured.partition == outcome.estimate.partition == (0, 5, 8)
+    assert outcome.samples_per_s == pytest.approx(4 * 1e6 / (9 * 4 * 1000), rel=0.01)
+
+
+def test_cuts_are_moved_back_when_that_was_slower(flow: Flow) -> None:
+    def surprise(layers: LayerRange) -> int:
+        return {(0, 4): 4, (4, 8): 12}.get((layers.start, layers.stop), 20)
+
+    target = SurprisingTarget(surprise=surprise)
+    outcome = replace(flow, target=target, estimator=Estimator.SUM).evaluate(Knobs(2, 1.0, 4))
+    assert len(target.partitions) == 2
+    assert outcome.measured is not None
+    assert outcome.measured.partition == (0, 4, 8)
+
+
+def test_a_disturbed_run_moves_no_cuts(flow: Flow) -> None:
+    target = SurprisingTarget(core_fraction=0.5)
+    replace(flow, target=target, estimator=Estimator.SUM).evaluate(Knobs(2, 1.0, 4))
+    assert target.partitions == [(0, 4, 8)]
+
+
+def test_more_pipelines_than_devices_is_an_outcome(flow: Flow) -> None:
+    outcome = running(flow).evaluate(Knobs(2, 1.0, 1, replicas=2))
+    assert not outcome.fits
+    assert "2 replicas of 2 devices need 4, pair has 2" in outcome.reason
+
+
+def test_of_real_devices_memory_proportion_is_the_part_that_is_used(flow: Flow) -> None:
+    flow = running(flow)
+    assert flow.evaluate(Knobs(1, 1.0, 10)).fits
+    assert not flow.evaluate(Knobs(1, 0.5, 10)).fits
+
+
+def test_a_disturbed_run_teaches_nothing(flow: Flow, tmp_path: Path) -> None:
+    def n_examples(core_fraction: float) -> int:
+        cache = ProfileCache(tmp_path / f"{core_fraction}.db")
+        target = RunningTarget(core_fraction=core_fraction)
+        own = replace(flow, target=target, cache=cache, estimator=Estimator.REGRESSION)
+        knobs = Knobs(2, 1.0, 4)
+        own.correction(knobs)
+        before = own.correction(knobs).n_examples
+        for batch_size in range(4, 12):
+            own.evaluate(replace(knobs, batch_size=batch_size))
+        return own.correction(knobs).n_examples - before
+
+    assert n_examples(0.5) == 0
+    assert n_examples(1.0) > 0
+
+
+def test_training_is_not_for_real_devices(flow: Flow) -> None:
+    with pytest.raises(BadInput, match="runs inference"):
+        running(flow).check(SearchSpace((1,), (1.0,), (1,), (Order.GPIPE,)))
+
+
+def test_what_is_expected_is_what_is_measured_when_the_estimate_is_right(flow: Flow) -> None:
+    fitting, failing = Knobs(2, 0.6, 4), Knobs(1, 0.6, 40)
+    expected, measured = flow.expect(fitting), flow.evaluate(fitting)
+    assert expected.samples_per_s == expected.estimated_samples_per_s == measured.estimated_samples_per_s
+    assert expected.measured == expected.estimate == flow.predict(fitting)
+    for impossible in (failing, Knobs(len(flow.cluster), 0.6, 1, replicas=2)):
+        told = flow.expect(impossible)
+        assert (told.fits, told.reason) == (False, flow.evaluate(impossible).reason)
+    training = Knobs(2, 0.6, 1, Order.GPIPE, n_micro_batches=4)
+    expected, measured = flow.expect(training), flow.evaluate(training)
+    assert expected.samples_per_s == measured.estimated_samples_per_s
+    assert expected.timeline is not None

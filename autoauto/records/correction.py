@@ -1,0 +1,138 @@
+"""What ranges compiled whole teach about sums of layers: `WholeRange`, `RangeExample`, `Band`, `Correction`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from math import log
+from typing import NamedTuple, Protocol
+
+from autoauto.records.layers import LayerRange
+
+WEIGHTS = "weights"
+"""Stands beside the classes of layers with the bytes of their weights, divided by `WEIGHTS_SCALE`: a layer alone finds
+its weights in a cache, where its last run left them, in a model perhaps not. Its factor is 0 where nothing is known."""
+WEIGHTS_SCALE = 10  # bytes a cycle, about as a core reads memory, so that its factor is near 1 like those of classes
+
+
+class Estimator(StrEnum):
+    """How the cost of a range is estimated."""
+
+    REGRESSION = "regression"
+    """The sum over its layers, corrected by what a few ranges compiled whole cost."""
+    SUM = "sum"
+    """The sum over its layers (seed 001)."""
+
+
+class WholeRange(NamedTuple):
+    """What a range of layers took as one: one micro-batch.
+
+    Attributes:
+        layers: the range.
+        forward_cycles, backward_cycles: without transfers.
+        memory_bytes: by category, without what waits of other micro-batches.
+    """
+
+    layers: LayerRange
+    forward_cycles: int
+    backward_cycles: int
+    memory_bytes: Mapping[str, int]
+
+
+class RangeExample(NamedTuple):
+    """A range beside what its layers took alone.
+
+    Attributes:
+        whole: the range as one.
+        batch_size: samples in the micro-batch.
+        forward_cycles, backward_cycles: of its layers alone, added up by class of layer; forward also has `WEIGHTS`.
+        memory_bytes: by category, estimated from its layers alone.
+    """
+
+    whole: WholeRange
+    batch_size: int
+    forward_cycles: Mapping[str, int]
+    backward_cycles: Mapping[str, int]
+    memory_bytes: Mapping[str, int]
+
+
+class Band(NamedTuple):
+    """Where a measured value lies relative to its prediction: above `low` times it and below `high` times it."""
+
+    low: float
+    high: float
+
+
+EXACT = Band(1.0, 1.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Correction:
+    """Factors on what layers cost alone, so that their sum is what a range costs whole.
+
+    No factor is negative, so a corrected range costs no less than a shorter one inside it, as with plain sums.
+
+    Attributes:
+        forward, backward: factor on a layer's cycles by its class; a class that is missing has its parent's, see
+            `parent`, and "" is the root.
+        memory: factor on bytes by category; 1 for one that is missing.
+        batch_sizes: ascending batch sizes, each with a factor on all cycles; see `at_batch_size`.
+        cycles_band, memory_band: around the predictions of a range's cycles, and of its bytes over all categories.
+        n_examples: how many ranges taught this.
+    """
+
+    forward: Mapping[str, float] = field(default_factory=dict)
+    backward: Mapping[str, float] = field(default_factory=dict)
+    memory: Mapping[str, float] = field(default_factory=dict)
+    batch_sizes: tuple[tuple[int, float], ...] = ()
+    cycles_band: Band = EXACT
+    memory_band: Band = EXACT
+    n_examples: int = 0
+
+    def at_batch_size(self, batch_size: int) -> float:
+        """The factor on all cycles at a batch size: on the line between its neighbours by logarithm, else the nearest.
+
+        >>> correction = Correction(batch_sizes=((1, 1.0), (4, 0.8)))
+        >>> [correction.at_batch_size(n) for n in (1, 2, 8)], PLAIN_SUM.at_batch_size(3)
+        ([1.0, 0.9, 0.8], 1.0)
+        """
+        if not self.batch_sizes:
+            return 1.0
+        below = [pair for pair in self.batch_sizes if pair[0] <= batch_size] or [self.batch_sizes[0]]
+        above = [pair for pair in self.batch_sizes if pair[0] > batch_size] or [below[-1]]
+        (low, low_factor), (high, high_factor) = below[-1], above[0]
+        share = log(batch_size / low) / log(high / low) if high > low else 0.0
+        return low_factor + max(share, 0.0) * (high_factor - low_factor)
+
+
+PLAIN_SUM = Correction()
+"""The seed's own estimate: nothing is corrected, nothing is known about its errors."""
+
+
+class Examples(Protocol):
+    """What has been measured of one subject, and what it taught last."""
+
+    def batch_sizes(self) -> Mapping[int, int]:
+        """How many examples there are of every batch size."""
+
+    def examples(self) -> Sequence[RangeExample]:
+        """All of them."""
+
+    def correction(self) -> Correction:
+        """The correction that was kept last; `PLAIN_SUM` when there is none."""
+
+    def keep(self, correction: Correction) -> None:
+        """Keep a correction in place of the last one."""
+
+
+def parent(layer_class: str) -> str | None:
+    """The wider class that "Relu after Conv" belongs to is "Relu", and that of "Relu" is ""; "" and weights have none.
+
+    >>> parent("Relu after Conv"), parent("Relu"), parent(""), parent(WEIGHTS)
+    ('Relu', '', None, None)
+    """
+    if layer_class in ("", WEIGHTS):
+        return None
+    operator, after, _ = layer_class.partition(" after ")
+    return operator if after else ""

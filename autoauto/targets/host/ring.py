@@ -1,0 +1,121 @@
+"""Memory that two processes share, a bounded ring of slots: `Ring`.
+
+The memory and both counters are file descriptors without a name (memfd, eventfd). The kernel drops them with the last
+process that holds them, however it ends, so there is nothing to clean up. A shared mapping does not count under
+RLIMIT_DATA: what lies here is outside the devices, as a link's buffers are.
+
+    writer  reserve -> fill -> commit          reserve waits while all slots are filled
+    reader  peek -> read -> release            peek waits while none is
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+from multiprocessing.reduction import DupFd
+from typing import Any
+
+ALIGNMENT = 64
+"""Of tensors in a slot: a cache line, and the widest vector registers."""
+
+_PAGE_BYTES = mmap.PAGESIZE
+_HEAD_BYTES = ALIGNMENT
+_END = -1
+
+
+class Ring:
+    """One writer's way to one reader; it travels to processes as an argument of their start.
+
+    Attributes:
+        n_slots: how many messages there can be between the two.
+        slot_bytes: the longest message.
+        free_fd, filled_fd: readable while a slot is free, or filled: for those who wait for several things.
+
+    >>> ring = Ring.create(n_slots=2, slot_bytes=3)
+    >>> ring.reserve()[:2] = b"ab"; ring.commit(2); ring.finish()
+    >>> bytes(ring.peek()); ring.release(); ring.peek() is None
+    b'ab'
+    True
+    """
+
+    def __init__(self, memory_fd: int, free_fd: int, filled_fd: int, n_slots: int, slot_bytes: int) -> None:
+        self.n_slots, self.slot_bytes = n_slots, slot_bytes
+        self.free_fd, self.filled_fd = free_fd, filled_fd
+        self._memory_fd = memory_fd
+        self._stride = _stride(slot_bytes)
+        self._view = memoryview(mmap.mmap(memory_fd, n_slots * self._stride))
+        self._next_write = self._next_read = 0
+
+    @classmethod
+    def create(cls, n_slots: int, slot_bytes: int) -> Ring:
+        """Make an empty ring.
+
+        Raises:
+            OSError: there is no memory, or no file descriptor, for it.
+        """
+        descriptors = [os.memfd_create("autoauto-ring")]
+        try:
+            n_bytes = n_slots * _stride(slot_bytes)
+            os.posix_fallocate(descriptors[0], 0, n_bytes)  # no memory is an error here, not a signal later
+            descriptors.extend(os.eventfd(n, os.EFD_SEMAPHORE | os.EFD_CLOEXEC) for n in (n_slots, 0))
+            return cls(descriptors[0], descriptors[1], descriptors[2], n_slots, slot_bytes)
+        except BaseException:
+            for descriptor in descriptors:
+                os.close(descriptor)
+            raise
+
+    def __getstate__(self) -> dict[str, Any]:
+        handles = [DupFd(fd) for fd in (self._memory_fd, self.free_fd, self.filled_fd)]
+        return {"handles": handles, "n_slots": self.n_slots, "slot_bytes": self.slot_bytes}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        fds = (handle.detach() for handle in state["handles"])
+        self.__init__(*fds, state["n_slots"], state["slot_bytes"])  # type: ignore[misc]
+
+    def close(self) -> None:
+        """Let go of the descriptors; the mapping goes with the last view that somebody has of it."""
+        self._view = memoryview(b"")
+        for fd in (self._memory_fd, self.free_fd, self.filled_fd):
+            os.close(fd)
+
+    def reserve(self) -> memoryview:
+        """Wait for a free slot and return its `slot_bytes` bytes to write to."""
+        os.eventfd_read(self.free_fd)
+        start = self._next_write * self._stride + _HEAD_BYTES
+        return self._view[start : start + self.slot_bytes]
+
+    def commit(self, n_bytes: int) -> None:
+        """Hand the reserved slot, of which the first `n_bytes` count, to the reader."""
+        assert n_bytes <= self.slot_bytes
+        self._send(n_bytes)
+
+    def finish(self) -> None:
+        """Tell the reader, once it has read all messages, that no more will come."""
+        self.reserve()
+        self._send(_END)
+
+    def peek(self) -> memoryview | None:
+        """Wait for a message and return it where it lies; None at the end, then and always after."""
+        os.eventfd_read(self.filled_fd)
+        start = self._next_read * self._stride
+        n_bytes = int.from_bytes(self._view[start : start + 8], "little", signed=True)
+        if n_bytes == _END:
+            os.eventfd_write(self.filled_fd, 1)
+            return None
+        return self._view[start + _HEAD_BYTES : start + _HEAD_BYTES + n_bytes]
+
+    def release(self) -> None:
+        """Give the slot that was peeked back to the writer; what was peeked must not be read any more."""
+        self._next_read = (self._next_read + 1) % self.n_slots
+        os.eventfd_write(self.free_fd, 1)
+
+    def _send(self, n_bytes: int) -> None:
+        start = self._next_write * self._stride
+        self._view[start : start + 8] = n_bytes.to_bytes(8, "little", signed=True)
+        self._next_write = (self._next_write + 1) % self.n_slots
+        os.eventfd_write(self.filled_fd, 1)
+
+
+def _stride(slot_bytes: int) -> int:
+    """From slot to slot: whole pages, which hold the length and the message."""
+    return -(-(_HEAD_BYTES + slot_bytes) // _PAGE_BYTES) * _PAGE_BYTES

@@ -1,0 +1,84 @@
+"""The seed's assembly line on processes of this machine: `python studies/assembly_line.py`.
+
+Seed 003, "Code for inference only": one layer a device, even devices x @ W, odd ones ReLU first, each as soon as the
+device before has passed something on. Every layer also sleeps, as if it were large, so that devices overlap however few
+cores there are. Prints what every device sent and received, and how many requests were finished in the time that one
+device needs for one, really and in lock step.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from autoauto.targets.host.pipelining import PipeliningInferenceOnly, SingleDevice
+from autoauto.targets.host.sharded import Sharded, run_sharded
+from autoauto.targets.host.streaming import Array
+
+MODEL_DIM, HIDDEN_DIM, BATCH_SIZE = 64, 256, 8
+
+
+class SleepingLayer(PipeliningInferenceOnly):
+    """A layer of the pipeline that takes longer."""
+
+    def __init__(self, model_dim: int, hidden_dim: int, sleep_s: float) -> None:
+        super().__init__(model_dim, hidden_dim)
+        self.sleep_s = sleep_s
+
+    def forward(self, x: npt.ArrayLike) -> Array:
+        """(batch, fan in) to (batch, fan out) of this device's layer."""
+        time.sleep(self.sleep_s)
+        return super().forward(x)
+
+
+def make_checkpoint(n_layers: int) -> dict[str, Array]:
+    """Random weights."""
+    rng = np.random.default_rng(0)
+    shapes = [(HIDDEN_DIM, MODEL_DIM) if i % 2 else (MODEL_DIM, HIDDEN_DIM) for i in range(n_layers)]
+    return {f"layers_{i}/weights": rng.normal(size=shape).astype(np.float32) for i, shape in enumerate(shapes)}
+
+
+def rows(ran: Sharded) -> list[str]:
+    """What every device did."""
+    layers = ("relu @ W" if device % 2 else "x @ W" for device in range(len(ran.devices)))
+    columns = zip(layers, ran.sends, ran.receives, ran.devices, strict=True)
+    return [
+        f"{device:<8}{f'{layer}{device}':<12}{sends:>8}{receives:>10}{len(done.forwards):>10}"
+        for device, (layer, sends, receives, done) in enumerate(columns)
+    ]
+
+
+def speed_up(ran: Sharded) -> float:
+    """What all devices computed, over the time it took."""
+    timeline = ran.timeline()
+    return sum(timeline.busy_cycles) / timeline.makespan_cycles
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Run the pipeline, compare it with one device, and print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--devices", type=int, default=4, help="how many, one layer each (default 4)")
+    parser.add_argument("--requests", type=int, default=16, help="how many batches of inputs (default 16)")
+    parser.add_argument("--sleep-ms", type=float, default=20, help="what a layer takes besides (default 20)")
+    options = parser.parse_args(argv)
+    checkpoint = make_checkpoint(options.devices)
+    rng = np.random.default_rng(1)
+    inputs = [rng.normal(size=(BATCH_SIZE, MODEL_DIM)).astype(np.float32) for _ in range(options.requests)]
+    ran = run_sharded(
+        SleepingLayer, options.devices, checkpoint, inputs, MODEL_DIM, HIDDEN_DIM, options.sleep_ms / 1000
+    )
+    alone = SingleDevice(MODEL_DIM, HIDDEN_DIM, options.devices)
+    alone.load_checkpoint(checkpoint)
+    same = all(np.array_equal(y, alone.forward(x)) for x, y in zip(inputs, ran.outputs, strict=True))
+    print("device  layer          sends  receives  forwards", *rows(ran), sep="\n")
+    print(f"outputs are those of one device, in order: {'yes' if same else 'no'}")
+    p, m = options.devices, options.requests
+    print(f"times as fast as one device: {speed_up(ran):.2f} measured, {p * m / (p + m - 1):.2f} in lock step")
+
+
+if __name__ == "__main__":
+    main()

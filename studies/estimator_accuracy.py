@@ -1,0 +1,350 @@
+"""Sums of layers and their correction against ranges compiled whole: `python studies/estimator_accuracy.py [--quick]`.
+
+For every model a few ranges are compiled whole, at a batch size and a quarter of it, and the correction is fitted. Then
+other ranges, at half and at twice that batch size, are predicted and compiled. They are as long as stages are: from a
+sixteenth of the model to all of it, evenly by ratio. Printed are the errors in % of the seed's plain sums and of the
+corrected ones; how often, in %, cycles lie inside their band (90 by construction) and memory below its upper edge (95);
+from how many ranges was learned and in how many seconds; microseconds to predict a range; and by how many % the plan
+that a search measures costs more than the best that is found by moving its cuts, stages compiled whole ("-": none
+fits). The cheapest of many measured plans is so by luck, too, so on real devices both run as pipelines, in turns.
+`--plot FILE.html` draws predicted against measured (extra `plot`).
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+from random import Random
+from statistics import mean, median
+from time import perf_counter
+from typing import NamedTuple
+
+import numpy as np
+
+from autoauto.flow import Flow
+from autoauto.graph import load_graph, onnx_source
+from autoauto.plan import evaluate, k_best
+from autoauto.profile import ProfileCache
+from autoauto.records.correction import Band, Correction, Estimator
+from autoauto.records.cost import CostTable
+from autoauto.records.errors import DoesNotFit, MissingExtra
+from autoauto.records.layers import LayerRange
+from autoauto.records.places import data_dir
+from autoauto.records.trial import Knobs
+from autoauto.records.units import Precision
+
+SHORTEST = 16  # a held-out range has at least this part of the layers
+QUICK = ("resnet50", "bert-base-128")
+MOVES = (-8, -4, -2, -1, 1, 2, 4, 8)  # layers by which a cut is moved in search of a better plan
+COLOURS = {"sum": "#e69f00", "regression": "#0072b2"}
+
+
+class Setting(NamedTuple):
+    """What differs between targets.
+
+    Attributes:
+        batch_size: what is learned at.
+        n_ranges: held-out ranges of a batch size.
+        n_ipu: stages of the plans that are compared.
+        n_best: how many of the cheapest plans by an estimate are tried.
+        n_tries: how many with one cut moved.
+        n_rounds: how often the planned and the best partition run as pipelines.
+    """
+
+    batch_size: int
+    n_ranges: int
+    n_ipu: int
+    n_best: int
+    n_tries: int
+    n_rounds: int
+
+
+SETTINGS = {"ipu": Setting(16, 40, 4, 10, 400, 1), "host": Setting(4, 12, 2, 3, 12, 5)}
+
+
+class Reading(NamedTuple):
+    """A held-out range: measured, by the seed's sum, and corrected."""
+
+    batch_size: int
+    cycles: int
+    sum_cycles: int
+    our_cycles: int
+    n_bytes: int
+    sum_bytes: int
+    our_bytes: int
+
+
+class Learned(NamedTuple):
+    """What a model's correction is and what it took."""
+
+    correction: Correction
+    seconds: float
+
+
+@contextmanager
+def ipu_flow(model: str, cache: ProfileCache) -> Iterator[Flow]:
+    """The model on the cost model of a Bow-2000."""
+    from autoauto.targets.clusters import load_cluster
+    from autoauto.targets.ipu import IpuTarget
+
+    yield Flow(load_graph(model), load_cluster("bow-2000"), IpuTarget(), cache=cache)
+
+
+@contextmanager
+def host_flow(model: str, cache: ProfileCache) -> Iterator[Flow]:
+    """The model on processes of this machine, one core each."""
+    from autoauto.targets.host import HostTarget, host_cluster
+
+    with HostTarget(onnx_source(model)) as target:
+        yield Flow(load_graph(model), host_cluster(), target, Precision.FP32, cache=cache)
+
+
+FLOWS: dict[str, Callable[[str, ProfileCache], AbstractContextManager[Flow]]] = {"ipu": ipu_flow, "host": host_flow}
+
+
+def known_models() -> list[str]:
+    """The built-in models and the light ones of the onnx package."""
+    import onnx
+
+    light = Path(onnx.__file__).parent / "backend" / "test" / "data" / "light"
+    built_in = sorted(path.stem for path in (data_dir() / "models").glob("*.onnx"))
+    return [*built_in, *map(str, sorted(light.glob("*.onnx")))]
+
+
+def knobs_at(flow: Flow, batch_size: int, n_ipu: int = 1) -> Knobs:
+    """A configuration; a model of a fixed batch has its own."""
+    return Knobs(n_ipu, 0.6, 1 if flow.graph.fixed_batch else batch_size)
+
+
+def learn(flow: Flow, batch_size: int) -> Learned:
+    """Sample ranges near a batch size and fit."""
+    knobs = knobs_at(flow, batch_size)
+    flow.profile(flow.options(knobs))
+    begin = perf_counter()
+    correction = flow.correction(knobs)
+    return Learned(correction, perf_counter() - begin)
+
+
+def held_out(flow: Flow, setting: Setting, seed: int = 1) -> list[Reading]:
+    """Ranges at half and twice the batch size of learning, predicted and compiled."""
+    readings = []
+    for batch_size in sorted({knobs_at(flow, n).batch_size for n in (setting.batch_size // 2, setting.batch_size * 2)}):
+        knobs = knobs_at(flow, batch_size)
+        ours, plain = flow.table(knobs), replace(flow, estimator=Estimator.SUM).table(knobs)
+        for layers in ranges(len(flow.graph), setting.n_ranges, Random(seed)):
+            try:
+                whole = flow.target.compile(flow.graph, layers, flow.cluster.devices[0], flow.options(knobs))
+            except DoesNotFit:
+                continue
+            cycles = whole.forward_cycles, *(table.compute_cycles(*layers) for table in (plain, ours))
+            memory = whole.memory_bytes, *(table.memory_bytes(*layers) for table in (plain, ours))
+            readings.append(Reading(batch_size, *cycles, *(sum(by_name.values()) for by_name in memory)))
+    return readings
+
+
+def ranges(n_layers: int, n_ranges: int, random: Random) -> Iterator[LayerRange]:
+    """Ranges as long as stages are."""
+    shortest = max(2, n_layers // SHORTEST)
+    for _ in range(n_ranges):
+        length = round(shortest * pow(n_layers / shortest, random.random()))
+        start = random.randrange(n_layers - length + 1)
+        yield LayerRange(start, start + length)
+
+
+def coverage(readings: Sequence[Reading], correction: Correction) -> tuple[float, float]:
+    """How often cycles lie within their band, and memory below its upper edge."""
+
+    def inside(band: Band, predicted: int, measured: int) -> bool:
+        return band.low * predicted <= measured <= band.high * predicted
+
+    cycles = [inside(correction.cycles_band, r.our_cycles, r.cycles) for r in readings]
+    memory = [r.n_bytes <= correction.memory_band.high * r.our_bytes for r in readings]
+    return mean(cycles), mean(memory)
+
+
+def regret(flow: Flow, setting: Setting) -> float | None:
+    """By how much the planned partition costs more than the best that is found, both measured; None when none fits.
+
+    Tried are the cheapest plans by either estimate, and from the best of them on those with one cut moved.
+    """
+    knobs = knobs_at(flow, setting.batch_size * 2, setting.n_ipu)
+    costs, plain = MeasuredCosts(flow, knobs), replace(flow, estimator=Estimator.SUM, planning_proportion=1.0)
+    try:
+        others = [
+            plan.partition for table in (costs.table, plain.table(knobs)) for plan in k_best(table, setting.n_best)
+        ]
+    except DoesNotFit:
+        return None
+    evaluated = flow.evaluate(knobs).measured
+    if evaluated is None:
+        return None
+    planned = evaluated.partition
+    best = climb(costs, min((planned, *others), key=costs), setting.n_tries)
+    if best == planned:
+        return 0.0
+    again = [(costs.period_cycles(planned), costs.period_cycles(best)) for _ in range(setting.n_rounds)]
+    return median(ours / theirs for ours, theirs in again) - 1
+
+
+class MeasuredCosts:
+    """The cost of a partition with stages compiled whole, without bound where one does not fit; transfers are known."""
+
+    def __init__(self, flow: Flow, knobs: Knobs) -> None:
+        self._flow, self._knobs = flow, knobs
+        self.table: CostTable = flow.table(knobs)
+        self._known: dict[LayerRange, int] = {}
+
+    def __call__(self, partition: Sequence[int]) -> int:
+        """The slowest stage and the longest transfer."""
+        stages = [LayerRange(*ends) for ends in pairwise(partition)]
+        transfers = [self.table.transfer_cycles(device, *layers) for device, layers in enumerate(stages)]
+        return max(map(self._compute, stages)) + max(transfers)
+
+    def period_cycles(self, partition: Sequence[int]) -> float:
+        """What a pipeline of these stages takes, as a search measures it."""
+        return self._flow.measure(self._knobs, evaluate(self.table, partition)).period_cycles
+
+    def _compute(self, layers: LayerRange) -> int:
+        if layers not in self._known:
+            flow, device = self._flow, self._flow.cluster.devices[0]
+            whole = flow.target.compile(flow.graph, layers, device, flow.options(self._knobs))
+            fits = sum(whole.memory_bytes.values()) <= device.memory_bytes
+            self._known[layers] = whole.forward_cycles if fits else sys.maxsize
+        return self._known[layers]
+
+
+def climb(costs: MeasuredCosts, start: Sequence[int], n_tries: int) -> tuple[int, ...]:
+    """Move one cut at a time while that costs less, in at most so many tries."""
+    best, tried = tuple(start), {tuple(start)}
+    improved = True
+    while improved:
+        improved = False
+        for candidate in neighbours(best, costs.table):
+            if candidate in tried or len(tried) > n_tries:
+                continue
+            tried.add(candidate)
+            if costs(candidate) < costs(best):
+                best, improved = candidate, True
+                break
+    return best
+
+
+def neighbours(partition: tuple[int, ...], table: CostTable) -> Iterator[tuple[int, ...]]:
+    """Partitions with one cut elsewhere, legal ones."""
+    for place in range(1, len(partition) - 1):
+        for move in MOVES:
+            cut = partition[place] + move
+            if partition[place - 1] < cut < partition[place + 1] and table.cut_allowed[cut]:
+                yield (*partition[:place], cut, *partition[place + 1 :])
+
+
+def prediction_us(flow: Flow, setting: Setting) -> float:
+    """Microseconds to predict a range's cycles."""
+    table, n_layers = flow.table(knobs_at(flow, setting.batch_size)), len(flow.graph)
+    begin = perf_counter()
+    for start in range(1000):
+        table.compute_cycles(start % n_layers, n_layers)
+    return (perf_counter() - begin) * 1e3
+
+
+def errors(readings: Sequence[Reading], predicted: str, measured: str) -> list[float]:
+    """Relative errors of one column against another."""
+    return [abs(getattr(r, predicted) / getattr(r, measured) - 1) for r in readings]
+
+
+def percents(values: Sequence[float]) -> str:
+    """Median, mean and 95th percentile."""
+    told = (median(values), mean(values), float(np.percentile(values, 95)))
+    return "".join(f"{100 * value:6.1f}" for value in told)
+
+
+def draw(drawn: dict[str, list[Reading]], path: Path) -> None:
+    """Predicted against measured cycles, relative to measured, as a page.
+
+    Raises:
+        MissingExtra: plotly is not installed.
+    """
+    try:
+        from plotly.graph_objects import Figure, Scatter
+    except ImportError:
+        raise MissingExtra('--plot needs the extra "plot"; try: pip install plotly') from None
+    every = [(name, reading) for name, readings in drawn.items() for reading in readings]
+    figure = Figure(layout={"template": "plotly_white", "title": "Ranges compiled whole, at held-out batch sizes"})
+    for estimator, column in (("sum", "sum_cycles"), ("regression", "our_cycles")):
+        figure.add_trace(
+            Scatter(
+                x=[reading.cycles for _, reading in every],
+                y=[getattr(reading, column) / reading.cycles for _, reading in every],
+                text=[f"{name}, batch {reading.batch_size}" for name, reading in every],
+                mode="markers",
+                name=estimator,
+                marker={"color": COLOURS[estimator], "size": 5},
+            )
+        )
+    figure.update_xaxes(title="measured cycles", type="log")
+    figure.update_yaxes(title="predicted / measured")
+    figure.write_html(path, include_plotlyjs=True)
+
+
+def show(name: str, readings: Sequence[Reading], learned: Learned, extra: float | None, predict_us: float) -> None:
+    """Print one line a model."""
+    cycles, memory = (
+        [errors(readings, f"{who}_{what}", measured) for who in ("sum", "our")]
+        for what, measured in (("cycles", "cycles"), ("bytes", "n_bytes"))
+    )
+    within, below = coverage(readings, learned.correction)
+    print(
+        f"{name[:18]:18}{percents(cycles[0]):>20}{percents(cycles[1]):>20}{percents(memory[0]):>20}"
+        f"{percents(memory[1]):>20}{100 * within:6.0f}{100 * below:7.0f}{learned.correction.n_examples:8}"
+        f"{learned.seconds:7.1f}{predict_us:6.1f}{'-' if extra is None else f'{100 * extra:.1f}':>8}"
+    )
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Print the table, and draw it when asked to."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--target", choices=sorted(FLOWS), default="ipu", help="default %(default)s")
+    parser.add_argument("--models", metavar="NAME,FILE", help="default: the built-in ones and the onnx package's")
+    parser.add_argument("--quick", action="store_true", help="resnet50 and bert-base-128, a quarter of the ranges")
+    parser.add_argument("--plot", type=Path, metavar="FILE", help="also draw predicted against measured, as HTML")
+    args = parser.parse_args(argv)
+    setting = SETTINGS[args.target]
+    names = args.models.split(",") if args.models else known_models()
+    if args.quick:
+        names, setting = names if args.models else list(QUICK), shorter(setting)
+    print(f"{'errors in %':18}{'cycles, sum':>20}{'regression':>20}{'memory, sum':>20}{'regression':>20}")
+    after = f"{'inside':>8}{'below':>6}{'ranges':>7}{'s':>6}{'us':>6}{'plan':>7}"
+    print(f"{'model':18}{4 * '  median mean  p95':>80}{after}")
+    drawn = {Path(name).stem: study(name, args.target, setting) for name in names}
+    every = [reading for readings in drawn.values() for reading in readings]
+    for who in ("sum", "our"):
+        print(f"{who}: mean error of cycles {100 * mean(errors(every, f'{who}_cycles', 'cycles')):.1f} %")
+    if args.plot:
+        draw(drawn, args.plot)
+    return 0
+
+
+def shorter(setting: Setting) -> Setting:
+    """A quarter of the work."""
+    return setting._replace(n_ranges=setting.n_ranges // 4, n_tries=setting.n_tries // 4)
+
+
+def study(name: str, target: str, setting: Setting) -> list[Reading]:
+    """Learn a model, predict what is held out, print its line."""
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        flow = stack.enter_context(FLOWS[target](name, ProfileCache(folder / "cache.db")))
+        learned = learn(flow, setting.batch_size)
+        readings = held_out(flow, setting)
+        show(Path(name).stem, readings, learned, regret(flow, setting), prediction_us(flow, setting))
+    return readings
+
+
+if __name__ == "__main__":
+    sys.exit(main())

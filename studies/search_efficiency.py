@@ -1,0 +1,182 @@
+"""Methods of search against each other: measurements, what they find, and time.
+
+    python studies/search_efficiency.py [--models NAME|FILE ...] [--clusters NAME|FILE ...] [--quick]
+
+Every case is a model on a cluster with the default space: n_ipu 1, 2, 4 as far as the cluster goes, three memory
+proportions, batch sizes 1 to 128. Without `--models` the cases are all built-in models and the light models of the onnx
+wheel; a model of fixed batch size has no batch to search and is left out. "measured" counts configurations compiled
+whole, "calls" also those that no plan fits; "found" is the best measured throughput, relative to the best of all
+configurations. Every search runs in a process of its own with empty caches and a new database, two at a time, and
+"CPU" and "wall" are a guided search's times over those of `grid-bisect`; nothing else should run meanwhile.
+
+`exhaustive` measures everything, which takes minutes a case; `--quick` leaves out two of three batch sizes, in all
+methods. What the estimate has learned decides how a configuration is cut into stages, so a short search may cut better
+than the long one did, and find more than 100 %.
+
+Exits with 1 when `guided` misses a target: at least 99.5 % found and at most 12 measured in every case, 6 in half of
+them, and no more wall time than `grid-bisect`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import multiprocessing
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor
+from importlib.util import find_spec
+from pathlib import Path
+from statistics import median
+from time import monotonic, process_time
+from typing import NamedTuple
+
+from autoauto.flow import Flow
+from autoauto.graph import builtin_models, load_graph
+from autoauto.profile import ProfileCache
+from autoauto.records.trial import Knobs, Method, Objective, Outcome, SearchSpace
+from autoauto.search import method_of, open_study, run_search
+from autoauto.search.defaults import default_n_ipu
+from autoauto.targets.clusters import load_cluster
+from autoauto.targets.ipu import IpuTarget
+
+CLUSTERS = ("bow-2000", "bow-pod16")
+METHODS = (Method.GUIDED, Method.GRID_BISECT, Method.EXHAUSTIVE)
+BATCH_SIZES, QUICK_BATCH_SIZES = range(1, 129), range(1, 129, 3)
+LEAST_FOUND, MOST_MEASURED, MEDIAN_MEASURED, MOST_TIME = 0.995, 12, 6, 1.0
+HEADER = f"{'model':<20}{'cluster':<12}{'guided':>21}{'grid-bisect':>21}{'exhaustive':>16}{'guided/bisect':>15}"
+COLUMNS = f"{'':<32}{'measured calls  found':>21}{'measured calls  found':>21}{'measured calls':>16}{'CPU   wall':>15}"
+
+
+class Case(NamedTuple):
+    """A model on a cluster, and the batch sizes of the space."""
+
+    model: str
+    cluster: str
+    batch_sizes: Sequence[int]
+
+
+class Found(NamedTuple):
+    """What a search found, and what it took: times in seconds, without loading the model."""
+
+    samples_per_s: float
+    n_measured: int
+    n_calls: int
+    cpu_s: float
+    wall_s: float
+
+
+def search(case: Case, method: Method) -> Found:
+    """One search from nothing."""
+    graph, cluster = load_graph(case.model), load_cluster(case.cluster)
+    space = SearchSpace(default_n_ipu(len(cluster)), batch_size=tuple(case.batch_sizes))
+    calls: list[Knobs] = []
+    with tempfile.TemporaryDirectory() as folder:
+        flow = Flow(graph, cluster, IpuTarget(), cache=ProfileCache(Path(folder) / "profiles.db"))
+
+        def evaluate(knobs: Knobs) -> Outcome:
+            calls.append(knobs)
+            return flow.evaluate(knobs)
+
+        cpu_s, wall_s = process_time(), monotonic()
+        if method is Method.EXHAUSTIVE:  # without a database: nothing is timed here, and each trial would cost more
+            outcomes = [evaluate(knobs) for cell in space.cells for knobs in cell]
+            best, n_measured = max(o.samples_per_s for o in outcomes), sum(o.estimate is not None for o in outcomes)
+        else:
+            study = open_study(f"sqlite:///{folder}/study.db", "study", Objective.THROUGHPUT, {"case": str(case)})
+            propose = method_of(method, flow.expect, Objective.THROUGHPUT)
+            result = run_search(space, evaluate, study, Objective.THROUGHPUT, method=propose)
+            best, n_measured = 0.0 if result.best is None else result.best.samples_per_s, result.counts.n_measured
+        return Found(best, n_measured, len(calls), process_time() - cpu_s, monotonic() - wall_s)
+
+
+def default_models() -> list[str]:
+    """The built-in models, and the light models of the onnx wheel where it is installed."""
+    wheel = find_spec("onnx")
+    folder = Path(wheel.origin).parent / "backend/test/data/light" if wheel and wheel.origin else Path()
+    return [*builtin_models(), *map(str, sorted(folder.glob("light_*.onnx")))]
+
+
+def cases(models: Sequence[str], clusters: Sequence[str], quick: bool) -> Iterator[Case]:
+    """Every model on every cluster, but models of a fixed batch size."""
+    for model in models:
+        if load_graph(model).fixed_batch is not None:
+            print(f"{Path(model).stem} has a fixed batch size: left out", file=sys.stderr)
+            continue
+        for cluster in clusters:
+            yield Case(model, cluster, QUICK_BATCH_SIZES if quick else BATCH_SIZES)
+
+
+def relative(found: Found, best: Found) -> float:
+    """What was found as a share of the best there is; 1 when nothing fits."""
+    return found.samples_per_s / best.samples_per_s if best.samples_per_s else 1.0
+
+
+def row(case: Case, guided: Found, bisect: Found, exhaustive: Found) -> str:
+    """One line of the table."""
+    both = "".join(
+        f"{found.n_measured:>9}{found.n_calls:>6}{100 * relative(found, exhaustive):>6.1f}"
+        for found in (guided, bisect)
+    )
+    ratios = f"{guided.cpu_s / bisect.cpu_s:>8.2f}{guided.wall_s / bisect.wall_s:>7.2f}"
+    names = f"{Path(case.model).stem:<20}{case.cluster:<12}"
+    return f"{names}{both}{exhaustive.n_measured:>9}{exhaustive.n_calls:>7}{ratios}"
+
+
+def missed(rows: Sequence[tuple[Found, Found, Found]]) -> list[str]:
+    """The targets that guided missed."""
+    measured = [guided.n_measured for guided, _, _ in rows]
+    found = [relative(guided, exhaustive) for guided, _, exhaustive in rows]
+    times = [guided.wall_s / bisect.wall_s for guided, bisect, _ in rows]
+    told = {
+        f"found {100 * min(found):.2f} % at least, wanted {100 * LEAST_FOUND} %": min(found) < LEAST_FOUND,
+        f"measured {max(measured)} at most, wanted {MOST_MEASURED}": max(measured) > MOST_MEASURED,
+        f"measured {median(measured):g} in the median, wanted {MEDIAN_MEASURED}": median(measured) > MEDIAN_MEASURED,
+        f"took {max(times):.2f} times as long as grid-bisect at most, wanted {MOST_TIME:g}": max(times) > MOST_TIME,
+    }
+    return [target for target, is_missed in told.items() if is_missed]
+
+
+def summary(rows: Sequence[tuple[Found, Found, Found]]) -> str:
+    """Medians and extremes of all cases, method by method."""
+    lines = []
+    for method, column in zip(METHODS, zip(*rows, strict=True), strict=True):
+        measured, calls = [found.n_measured for found in column], [found.n_calls for found in column]
+        shares = [100 * relative(found, all_rows[2]) for found, all_rows in zip(column, rows, strict=True)]
+        lines.append(
+            f"{method:<12} measured median {median(measured):g}, max {max(measured)}; calls median {median(calls):g}, "
+            f"max {max(calls)}; found median {median(shares):.2f} %, min {min(shares):.2f} %"
+        )
+    for name in ("cpu_s", "wall_s"):
+        ratios = [getattr(guided, name) / getattr(bisect, name) for guided, bisect, _ in rows]
+        lines.append(f"guided / grid-bisect {name}: median {median(ratios):.2f}, max {max(ratios):.2f}")
+    return "\n".join(lines)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Search every case with every method, and print a table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--models", nargs="+", metavar="NAME|FILE", help="default: built-in and light models")
+    parser.add_argument("--clusters", nargs="+", default=CLUSTERS, metavar="NAME|FILE", help="default: %(default)s")
+    parser.add_argument("--quick", action="store_true", help="a third of the batch sizes")
+    args = parser.parse_args(argv)
+    print(f"{HEADER}\n{COLUMNS}")
+    rows: list[tuple[Found, Found, Found]] = []
+    spawn = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(2, spawn, max_tasks_per_child=1) as pool:
+        pending: list[tuple[Case, list[Future[Found]]]] = [
+            (case, [pool.submit(search, case, method) for method in METHODS])
+            for case in cases(args.models or default_models(), args.clusters, args.quick)
+        ]
+        for case, futures in pending:
+            guided, bisect, exhaustive = (future.result() for future in futures)
+            rows.append((guided, bisect, exhaustive))
+            print(row(case, guided, bisect, exhaustive), flush=True)
+    print(summary(rows))
+    targets = missed(rows)
+    print("\n".join(f"MISSED: {target}" for target in targets) or "all targets met")
+    return 1 if targets else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

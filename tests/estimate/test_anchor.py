@@ -1,0 +1,31 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from autoauto.estimate import anchored, cost_table
+from autoauto.plan import evaluate
+from autoauto.records.profile import LayerProfile
+
+if TYPE_CHECKING:
+    from tests.estimate.conftest import MakeCluster, MakeProfile
+
+
+def test_measured_stages_take_what_they_took(
+    make_profile: MakeProfile, make_cluster: MakeCluster, nothing: LayerProfile
+) -> None:
+    layers = [replace(nothing, forward_cycles=cycles) for cycles in (10, 30, 20, 0, 20)]
+    table = cost_table(make_profile(*layers), make_cluster(3), 1.0)
+    first, second, third = evaluate(table, (0, 2, 3, 5)).stages
+    told = anchored(table, [replace(first, forward_cycles=80), replace(second, forward_cycles=7)])
+    assert [told.compute_cycles(n, n + 1) for n in range(5)] == [20, 60, 7, 0, 20]
+    assert told.compute_cycles(*third.layers) == third.compute_cycles
+    assert told.memory_limit_bytes is table.memory_limit_bytes
+
+
+def test_a_stage_that_was_estimated_to_take_nothing_stays(
+    make_profile: MakeProfile, make_cluster: MakeCluster, nothing: LayerProfile
+) -> None:
+    table = cost_table(make_profile(nothing, nothing), make_cluster(1), 1.0)
+    [stage] = evaluate(table, (0, 2)).stages
+    assert anchored(table, [replace(stage, forward_cycles=9)]).compute_cycles(0, 2) == 0

@@ -1,0 +1,10 @@
+"""Examples that Hypothesis draws depend on no clock and on no luck."""
+
+from hypothesis import HealthCheck, settings
+
+
+def test_they_are_the_same_in_every_run_and_never_late() -> None:
+    assert settings.default is not None
+    assert settings.default.derandomize
+    assert settings.default.deadline is None
+    assert HealthCheck.too_slow in settings.default.suppress_health_check

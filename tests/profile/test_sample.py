@@ -1,0 +1,134 @@
+"""What is chosen to be compiled whole, and that it is compiled."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from autoauto.profile.sample import MOST, choose, is_sampled, sample, sample_batch_sizes
+from autoauto.records.correction import WholeRange
+from autoauto.records.errors import OutOfMemory
+from autoauto.records.hardware import Device
+from autoauto.records.layers import LayerGraph, LayerRange
+from autoauto.records.profile import CompiledRange, CompileOptions, LayerProfile, ModelProfile, ProgramStep
+from autoauto.records.units import Precision
+
+DEVICE = Device("small", 1e6, 10**8, 1, 10**8)
+OPTIONS = CompileOptions(64, 0.6, Precision.FP16)
+
+
+@given(st.integers(2, 80), st.integers(1, MOST), st.floats(0.1, 20), st.integers(0, 9))
+def test_ranges_differ_and_lie_in_the_model(n_layers: int, most: int, budget: float, seed: int) -> None:
+    chosen = choose(["Conv", "Relu"] * (n_layers // 2), [5] * (n_layers // 2 * 2), budget, most, seed)
+    assert len(set(chosen)) == len(chosen) <= most
+    assert all(0 <= start < stop <= n_layers and stop - start >= 2 for start, stop in chosen)
+    assert chosen == choose(["Conv", "Relu"] * (n_layers // 2), [5] * (n_layers // 2 * 2), budget, most, seed)
+
+
+def test_lengths_and_places_are_spread() -> None:
+    chosen = choose(["Conv"] * 160, [1] * 160, 100.0, 16)
+    lengths = sorted(stop - start for start, stop in chosen)
+    assert lengths[0] < 20
+    assert lengths[-1] > 100
+    assert all(later < 2 * earlier for earlier, later in pairwise(lengths))
+    covered = {layer for layers in chosen for layer in range(*layers)}
+    assert len(covered) == 160
+
+
+def test_operators_that_are_rare_are_looked_for() -> None:
+    operators = ["Conv"] * 60 + ["Gelu"] * 6 + ["Conv"] * 60
+    rare = [
+        any("Gelu" in operators[slice(*layers)] for layers in choose(operators, [1] * 126, 100.0, 8, seed))
+        for seed in range(20)
+    ]
+    assert all(rare)
+
+
+def test_a_budget_ends_the_sample_but_not_before_a_third() -> None:
+    def cost(budget: float) -> tuple[int, float]:
+        chosen = choose(["Conv"] * 100, [3] * 100, budget, 24)
+        return len(chosen), sum(stop - start for start, stop in chosen) / 100
+
+    assert cost(1000.0)[0] == 24
+    assert cost(0.0)[0] == 8
+    n_ranges, spent = cost(4.0)
+    assert 8 < n_ranges < 24
+    assert spent <= 4.0
+
+
+def test_one_layer_has_no_ranges() -> None:
+    assert choose(["Conv"], [1], 10.0, 8) == []
+
+
+def test_few_batch_sizes_serve_all() -> None:
+    sampled: list[int] = []
+    for batch_size in range(128, 0, -1):
+        if not is_sampled(batch_size, sampled):
+            sampled += sample_batch_sizes(batch_size)
+        assert is_sampled(batch_size, sampled)
+    assert sampled == [16, 64, 1]
+
+
+class Fussy:
+    """Compiles what has at most five layers."""
+
+    version = "fussy"
+
+    def __init__(self) -> None:
+        self.compiled: list[tuple[LayerRange, int]] = []
+
+    def profiled(self, batch_size: int) -> tuple[int, ...]:
+        return (batch_size,)
+
+    def depends_on(self, device: Device, options: CompileOptions) -> object:
+        return device, options
+
+    def compile(self, graph: LayerGraph, layers: LayerRange, device: Device, options: CompileOptions) -> CompiledRange:
+        self.compiled.append((layers, options.batch_size))
+        if layers.stop - layers.start > 5:
+            raise OutOfMemory("too much", 1, layers, {})
+        return CompiledRange((ProgramStep("all", 7, 3),), 2, {"code_a": 4}, {})
+
+
+def test_a_sample_is_compiled_near_the_batch_size(chain: Callable[..., LayerGraph]) -> None:
+    graph, target, told = chain(kinds=["a"] * 8), Fussy(), []
+
+    def profile(options: CompileOptions) -> ModelProfile:
+        layers = (LayerProfile(9, 0, {}, {}, 0, 0, 0, 0, 0),) * 8
+        return ModelProfile("chain", "fussy", options, ("layer",) * 8, ("a",) * 8, (None,) * 8, layers)
+
+    found = list(sample(graph, target, DEVICE, OPTIONS, profile, lambda done, total: told.append((done, total))))
+    assert [near for near, _ in found] == [replace(OPTIONS, batch_size=16), OPTIONS]
+    assert {batch_size for _, batch_size in target.compiled} == {16, 64}
+    wholes = [whole for _, some in found for whole in some]
+    assert 0 < len(wholes) < len(target.compiled)
+    assert all(whole == WholeRange(whole.layers, 7, 2, {"code": 4, "temporary": 3}) for whole in wholes)
+    assert told[0][0] == 0
+    assert told[-1][0] == told[-1][1]
+
+
+@pytest.mark.slow
+def test_ranges_are_the_same_in_every_process() -> None:
+    """Where sets of names have another order."""
+    operators = ["Conv", "Relu after Conv", "Conv", "Add", "Relu after Add", "MatMul"] * 4
+    cycles = [100, 10, 100, 10, 10, 100] * 4
+    asked = f"from autoauto.profile.sample import choose; print(choose({operators}, {cycles}, 100.0, {MOST}))"
+    printed = {
+        subprocess.run(
+            [sys.executable, "-c", asked],
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "PYTHONHASHSEED": str(seed)},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for seed in range(16)
+    }
+    assert len(printed) == 1

@@ -1,0 +1,77 @@
+import pytest
+
+from autoauto.targets.host import measure
+from autoauto.targets.host.measure import Reading, Times, quietest, spread, spread_line, time_runs
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Clocks that stand still: wall and core, in nanoseconds; naps of attempts take no time."""
+    now = [0, 0]
+    monkeypatch.setattr(measure, "perf_counter_ns", lambda: now[0])
+    monkeypatch.setattr(measure, "thread_time_ns", lambda: now[1])
+    monkeypatch.setattr(measure, "sleep", lambda _: None)
+    return now
+
+
+def run_for(clock: list[int], *core_ns: int, elsewhere_ns: int = 0) -> Times:
+    """Time runs that take so long, the last of them again and again."""
+    left = list(core_ns)
+
+    def run() -> None:
+        took = left.pop(0) if len(left) > 1 else left[0]
+        clock[0] += took + elsewhere_ns
+        clock[1] += took
+
+    return time_runs(run)
+
+
+def test_short_runs_are_repeated_until_they_add_up(clock: list[int]) -> None:
+    assert run_for(clock, 1_000_000) == Times(1_000_000, 1_000_000, 0.0, 20)
+
+
+def test_a_run_of_middling_length_is_repeated_five_times(clock: list[int]) -> None:
+    assert run_for(clock, 100_000_000).n_runs == 5
+
+
+def test_long_runs_are_few(clock: list[int]) -> None:
+    assert run_for(clock, 2_000_000_000).n_runs == 3
+
+
+def test_the_first_two_runs_do_not_count(clock: list[int]) -> None:
+    assert run_for(clock, 900_000_000, 800_000_000, 10_000_000).core_ns == 10_000_000
+
+
+def test_noise_is_repeated_longer(clock: list[int]) -> None:
+    noisy = run_for(clock, *[8_000_000, 10_000_000, 12_000_000] * 100)
+    assert noisy.core_ns == 10_000_000
+    assert noisy.spread == 0.2
+    assert noisy.n_runs > 90  # a second
+
+
+def test_a_busy_machine_is_seen(clock: list[int]) -> None:
+    assert not run_for(clock, 10_000_000).busy
+    busy = run_for(clock, 10_000_000, elsewhere_ns=5_000_000)
+    assert busy.busy
+    assert busy.core_ns == 10_000_000
+
+
+def test_it_is_measured_again_while_the_machine_is_busy(clock: list[int]) -> None:
+    busy, shorter, quiet = Times(12, 30, 0, 5), Times(11, 30, 0, 5), Times(10, 10, 0, 5)
+    for attempts, least in (([busy, quiet, shorter], quiet), ([busy, shorter, busy, quiet], shorter), ([quiet], quiet)):
+        left = iter(attempts)
+        assert quietest(lambda left=left: next(left)) == least  # type: ignore[misc]
+
+
+def test_the_spread_of_equal_runs_is_zero() -> None:
+    assert spread([5, 5, 5]) == 0
+    assert spread([0, 0]) == 0
+
+
+def test_the_spread_of_measurements_is_told() -> None:
+    quiet, busy = (Reading(Times(10, wall_ns, share, 5), 0, 0, 0) for wall_ns, share in ((10, 0.01), (30, 0.08)))
+    told = "3 measurements; half of their repeats lie within 1.0 % of the median, 1.0 % in the worst"
+    assert spread_line([quiet] * 3) == told
+    assert spread_line([quiet, busy]).endswith(
+        "8.0 % in the worst; other processes had the core during 1, try again on a quiet machine"
+    )

@@ -1,0 +1,118 @@
+import os
+import signal
+import subprocess
+import sys
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+import pytest
+
+from autoauto.records.errors import WorkerLost
+from autoauto.targets.host.processes import Workers, WorkerTraceback
+from tests.running import is_running, wait_until
+
+
+def double(connection: Connection, factor: int) -> None:
+    while (number := connection.recv()) is not None:
+        connection.send(number * factor)
+
+
+def fail_deeply(connection: Connection) -> None:
+    connection.recv()
+    raise KeyError("deep inside")
+
+
+def fail_to_read(connection: Connection) -> None:
+    raise FileNotFoundError("weights")
+
+
+def fail_strangely(connection: Connection) -> None:
+    class Local(Exception):
+        pass
+
+    raise Local("cannot travel")
+
+
+def tell_environment(connection: Connection) -> None:
+    connection.send((os.environ.get("AUTOAUTO_TEST"), signal.getsignal(signal.SIGINT) == signal.SIG_IGN))
+    connection.recv()
+
+
+def test_workers_answer_and_are_gone_after_the_context() -> None:
+    with Workers() as workers:
+        workers.start("two", double, 2)
+        workers.start("three", double, 3)
+        for number in range(2):
+            workers.send(number, 7)
+        assert [workers.receive(1), workers.receive(0)] == [21, 14]
+        pids = workers.pids
+    assert not any(map(is_running, pids))
+
+
+def test_a_workers_exception_is_raised_with_its_own_traceback_whoever_is_waited_for() -> None:
+    with Workers() as workers:
+        workers.start("idle", double, 2)
+        workers.start("failing", fail_deeply)
+        workers.send(1, "go")
+        with pytest.raises(KeyError, match="deep inside") as failure:
+            workers.receive(0)
+        pids = workers.pids
+    assert isinstance(failure.value.__cause__, WorkerTraceback)
+    assert "in fail_deeply" in str(failure.value.__cause__)
+    assert not any(map(is_running, pids))
+
+
+def test_a_workers_own_io_errors_are_not_taken_for_a_lost_connection() -> None:
+    with Workers() as workers:
+        workers.start("failing", fail_to_read)
+        with pytest.raises(FileNotFoundError, match="weights"):
+            workers.receive(0)
+
+
+def test_an_exception_that_cannot_travel_is_told_by_its_text() -> None:
+    with Workers() as workers:
+        workers.start("failing", fail_strangely)
+        with pytest.raises(RuntimeError, match="Local: cannot travel"):
+            workers.receive(0)
+
+
+def test_a_killed_worker_is_told() -> None:
+    with Workers() as workers:
+        workers.start("stage 0", double, 2)
+        os.kill(workers.pids[0], signal.SIGKILL)
+        with pytest.raises(WorkerLost, match="stage 0 ended without a word, exit code -9"):
+            workers.receive(0)
+
+
+def test_workers_get_their_environment_and_leave_ctrl_c_to_the_parent() -> None:
+    with Workers({"AUTOAUTO_TEST": "here"}) as workers:
+        workers.start("one", tell_environment)
+        assert workers.receive(0) == ("here", True)
+    assert "AUTOAUTO_TEST" not in os.environ
+
+
+PARENT = """
+import sys, time
+sys.path.insert(0, sys.argv[1])
+from test_processes import double
+from autoauto.targets.host.processes import Workers
+if __name__ == "__main__":
+    with Workers() as workers:
+        workers.start("orphan", double, 2)
+        workers.send(0, 1)
+        workers.receive(0)
+        print(workers.pids[0], flush=True)
+        time.sleep(60)
+"""
+
+
+def test_a_worker_dies_with_a_parent_that_is_killed(tmp_path: Path) -> None:
+    script = tmp_path / "parent.py"
+    script.write_text(PARENT)
+    command = [sys.executable, str(script), str(Path(__file__).parent)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as parent:
+        assert parent.stdout is not None
+        pid = int(parent.stdout.readline())
+        assert is_running(pid)
+        parent.kill()
+    wait_until(lambda: not is_running(pid), "no worker")

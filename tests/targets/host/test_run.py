@@ -1,0 +1,93 @@
+from collections.abc import Callable
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pytest
+
+from autoauto.records.errors import OutOfMemory
+from autoauto.records.hardware import Cluster, Device, Link
+from autoauto.records.layers import LayerRange
+from autoauto.records.plan import Plan, Stage
+from autoauto.records.profile import CompileOptions
+from autoauto.records.run import Run
+from autoauto.records.units import MIB, Precision
+from autoauto.targets.host import steady
+from autoauto.targets.host.run import least_disturbed, run_plan, timeline_of
+from autoauto.targets.host.stage import Spans
+
+Models = Callable[[int, int], Any]
+LINK = Link(1e9, 1000)
+
+
+@pytest.fixture(autouse=True)
+def soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No test looks at how much a pipeline does, so what it does in a moment is enough."""
+    monkeypatch.setattr(steady, "LEAST_S", 0.1)
+    monkeypatch.setattr(steady, "MOST_S", 0.2)
+
+
+def cluster(n_devices: int, memory_bytes: int) -> Cluster:
+    device = Device("core", 1e9, memory_bytes, 1, memory_bytes)
+    return Cluster("host", "host", (device,) * n_devices, (LINK,) * n_devices, (LINK,) * n_devices)
+
+
+def plan(*cuts: int) -> Plan:
+    pairs = enumerate(pairwise(cuts))
+    return Plan(tuple(Stage(LayerRange(*pair), s, 5, 0, 1, 1, {"parameter": 3}, 9) for s, pair in pairs))
+
+
+def test_a_plan_comes_back_with_what_it_took(residual_model: Models) -> None:
+    model, options = residual_model(3, 128), CompileOptions(64, 1.0, Precision.FP32)
+    run = run_plan(model.source, model.graph, plan(0, 3, 7), cluster(2, 256 * MIB), options)
+    assert run.plan.partition == (0, 3, 7)
+    (timeline,) = run.timelines
+    assert timeline.source == "measured"
+    for stage, starts, stops in zip(run.plan.stages, timeline.starts, timeline.stops, strict=True):
+        assert stage.forward_cycles == int(np.median(stops - starts))
+        assert stage.memory_bytes["parameter"] >= 4 * 128 * 128
+        assert stage.limit_bytes == 256 * MIB
+    assert run.period_cycles == pytest.approx(timeline.period_cycles)
+    assert timeline.makespan_cycles >= max(timeline.busy_cycles)
+
+
+def test_pipelines_run_side_by_side(residual_model: Models) -> None:
+    model, options = residual_model(1, 16), CompileOptions(1, 1.0, Precision.FP32)
+    run = run_plan(model.source, model.graph, plan(0, 3), cluster(2, 64 * MIB), options, replicas=2)
+    assert len(run.timelines) == 2
+    assert run.period_cycles < min(timeline.period_cycles for timeline in run.timelines)
+
+
+def test_memory_proportion_is_the_part_of_a_device_that_counts(residual_model: Models) -> None:
+    model = residual_model(2, 1024)  # 8 MiB of weights
+    for share, fits in ((1.0, True), (0.25, False)):
+        options = CompileOptions(1, share, Precision.FP32)
+        ran = (model.source, model.graph, plan(0, 5), cluster(1, 24 * MIB), options)
+        if fits:
+            run_plan(*ran)
+        else:
+            with pytest.raises(OutOfMemory, match=r"may use 6\.0 MiB"):
+                run_plan(*ran)
+
+
+def test_a_timeline_tells_of_every_stage_when_it_computed_and_when_it_moved() -> None:
+    """A stage copies 1, computes 5, sends 2; the next follows it."""
+    first = Spans(np.array([[100, 101, 106, 108], [108, 109, 114, 116]]), 10)
+    second = Spans(np.array([[108, 108, 110, 111], [116, 116, 118, 119]]), 4)
+    timeline = timeline_of([first, second])
+    assert [str(span.action) for span in timeline.spans(1)] == ["1F0", "1F1"]
+    assert [tuple(span[1:]) for span in timeline.spans(0)] == [(1, 6), (9, 14)]
+    assert timeline.exchanges[0].tolist() == [[0, 1], [6, 8], [8, 9], [14, 16]]
+    assert (timeline.makespan_cycles, timeline.busy_cycles, timeline.exchange_cycles) == (19, (10, 4), (6, 2))
+    assert timeline.latency_cycles == 9
+    assert (first.core_fraction, second.core_fraction) == (1.0, 1.0)
+    assert first._replace(compute_ns=8).core_fraction == 0.8
+
+
+@pytest.mark.parametrize(
+    ("fractions", "chosen"),
+    [([0.99, 0.5], 0.99), ([0.5, 0.97, 0.99], 0.97), ([0.6, 0.8, 0.7, 0.99], 0.8)],
+)
+def test_a_disturbed_run_is_repeated(fractions: list[float], chosen: float) -> None:
+    left = iter(Run(plan(0, 1), (), fraction) for fraction in fractions)
+    assert least_disturbed(lambda: next(left)).core_fraction == chosen
