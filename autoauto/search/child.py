@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
 import resource
 import signal
@@ -20,13 +19,13 @@ from typing import IO
 from autoauto.records.attempt import Attempt, Status
 from autoauto.records.trial import Knobs, Outcome
 from autoauto.search.attempts import LOG_LINES, attempt_of, failed_attempt
+from autoauto.spawning import die_with_parent, out_of_hearing
 
 Evaluate = Callable[[Knobs], Outcome]
 
 START_S = 60.0
 """The least that a process may take to start in, however short the time-out of a measurement is."""
 
-_PR_SET_PDEATHSIG = 1
 _LOG_BYTES = 20_000
 
 
@@ -46,8 +45,8 @@ class Bounds:
 class Child:
     """A process started with `spawn` that measures with `evaluate`; whatever becomes of it is an `Attempt`.
 
-    It leads a process group of its own, so that Ctrl-C is its parent's to hear, and it and all that it starts can be
-    killed together. It dies with its parent. When memory runs out it is the first that the kernel kills. One that did
+    Ctrl-C is its parent's to hear. It leads a process group of its own, so that it and all that it starts can be killed
+    together. It dies with its parent. When memory runs out it is the first that the kernel kills. One that did
     not end well is replaced before the next measurement.
     """
 
@@ -154,9 +153,8 @@ class Child:
         self._log = tempfile.NamedTemporaryFile(prefix="autoauto-", suffix=".log")  # noqa: SIM115 (closed by `close`)
         arguments = (theirs, os.getpid(), self._bounds, self._log.name)
         self._process = context.Process(target=_measure, args=arguments, name="autoauto measurement")
-        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # until the process has its own group
-        self._process.start()
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        with out_of_hearing():
+            self._process.start()
         theirs.close()
         self._connection.send(self._evaluate)
 
@@ -198,10 +196,7 @@ def _measure(connection: Connection, parent: int, bounds: Bounds, log: str) -> N
 
 def _settle(parent: int, bounds: Bounds, log: str) -> None:
     os.setpgid(0, 0)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:
-        os._exit(1)
+    die_with_parent(parent)
     with suppress(OSError):
         Path("/proc/self/oom_score_adj").write_text("1000", encoding="ascii")
     descriptor = os.open(log, os.O_WRONLY | os.O_APPEND)

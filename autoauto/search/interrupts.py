@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import signal
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
-from typing import ClassVar, Self
+from typing import TYPE_CHECKING, ClassVar, Self
+
+if TYPE_CHECKING:
+    from sys import UnraisableHookArgs
 
 
 class Interrupts:
@@ -15,7 +19,8 @@ class Interrupts:
 
     Optuna alone books a trial as failed at SIGINT only and leaves it running at SIGTERM (SEARCH.md section 1), and an
     interrupt in the middle of a database write would lose a finished measurement. Signals that the process ignores stay
-    ignored; outside the main thread Python hears no signals and nothing changes.
+    ignored; outside the main thread Python hears no signals and nothing changes. One that arrives while Python runs a
+    destructor, which cannot raise, is heard at the next `heard()`.
     """
 
     _entered: ClassVar[list[Self]] = []
@@ -24,6 +29,7 @@ class Interrupts:
         self._pending = False
         self._hearing = False
         self._replaced: dict[signal.Signals, signal.Handlers] = {}
+        self._tell_unraisable = sys.unraisablehook
 
     def __enter__(self) -> Self:
         if threading.current_thread() is threading.main_thread():
@@ -31,6 +37,7 @@ class Interrupts:
                 if signal.getsignal(number) not in (signal.SIG_IGN, None):  # None: not Python's, cannot be put back
                     self._replaced[number] = signal.signal(number, self._arrived)  # type: ignore[assignment]
             self._entered.append(self)
+            self._tell_unraisable, sys.unraisablehook = sys.unraisablehook, self._not_raised
         return self
 
     def __exit__(self, exc_type: type[BaseException] | None, *_: object) -> None:
@@ -38,6 +45,7 @@ class Interrupts:
             signal.signal(number, handler)
         if self in self._entered:
             self._entered.remove(self)
+            sys.unraisablehook = self._tell_unraisable
         if self._pending and exc_type is None:
             raise KeyboardInterrupt
 
@@ -63,3 +71,9 @@ class Interrupts:
         if self._hearing:
             self._hearing = False  # a second signal must not disturb the handling of the first
             raise KeyboardInterrupt
+
+    def _not_raised(self, lost: UnraisableHookArgs) -> None:
+        if self._pending and issubclass(lost.exc_type, KeyboardInterrupt):
+            self._hearing = True  # it was raised where signals are heard; a second one still is
+        else:
+            self._tell_unraisable(lost)

@@ -13,10 +13,12 @@ import pytest
 ROOMS = frozenset({"graph", "targets", "profile", "estimate", "plan", "schedule", "report"})
 MAY_IMPORT = {
     "records": frozenset(),
+    "spawning": frozenset(),
     **{room: frozenset({"records"}) for room in ROOMS},
+    "targets": frozenset({"records", "spawning"}),
     "flow": ROOMS | {"records"},
     "load": ROOMS | {"records", "flow"},
-    "search": frozenset({"records", "flow", "load"}),
+    "search": frozenset({"records", "flow", "load", "spawning"}),
     "cli": ROOMS | {"records", "flow", "load", "search", "autoauto"},
     "__main__": frozenset({"cli"}),
     "__init__": ROOMS | {"records", "flow", "load", "search"},

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import threading
 
 import pytest
@@ -78,6 +79,63 @@ def test_a_second_signal_does_not_disturb_the_handling_of_the_first() -> None:
     with pytest.raises(KeyboardInterrupt):
         body()
     assert reached == ["told"]
+
+
+class Dying:
+    """Gets a signal, or an error of its own, while Python runs its destructor."""
+
+    def __init__(self, error: Exception | None = None) -> None:
+        self.error = error
+
+    def __del__(self) -> None:
+        if self.error is not None:
+            raise self.error
+        send(signal.SIGINT)
+        for _ in range(1000):
+            pass
+
+
+def test_a_signal_during_a_destructor_is_heard_next(capfd: pytest.CaptureFixture[str]) -> None:
+    reached = []
+
+    def body() -> None:
+        with Interrupts() as interrupts:
+            with interrupts.heard():
+                Dying()
+                reached.append("evaluated")
+            with interrupts.heard():
+                reached.append("evaluated again")
+
+    with pytest.raises(KeyboardInterrupt):
+        body()
+    assert reached == ["evaluated"]
+    assert capfd.readouterr().err == ""
+
+
+def test_a_second_signal_is_heard_after_one_during_a_destructor() -> None:
+    reached = []
+
+    def body() -> None:
+        with Interrupts() as interrupts, interrupts.heard():
+            Dying()
+            reached.append("evaluated")
+            send(signal.SIGINT)
+            reached.append("after the second")
+
+    with pytest.raises(KeyboardInterrupt):
+        body()
+    assert reached == ["evaluated"]
+
+
+def test_other_errors_of_destructors_are_told_as_ever() -> None:
+    told: list[object] = []
+    before, sys.unraisablehook = sys.unraisablehook, lambda lost: told.append(lost.exc_type)
+    try:
+        with Interrupts() as interrupts, interrupts.heard():
+            Dying(ZeroDivisionError())
+    finally:
+        sys.unraisablehook = before
+    assert told == [ZeroDivisionError]
 
 
 def test_another_exception_is_not_replaced() -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import resource
+import signal
 import threading
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
@@ -23,7 +24,8 @@ import numpy as np
 
 from autoauto.records.errors import BadInput, OutOfMemory
 from autoauto.records.units import format_bytes
-from autoauto.targets.host.processes import die_with_parent, environment
+from autoauto.spawning import die_with_parent, out_of_hearing
+from autoauto.targets.host.processes import environment
 
 Result = TypeVar("Result")
 
@@ -75,7 +77,7 @@ def run_alone(function: Callable[..., Result], *args: object, budget_bytes: int 
     if budget_bytes is not None and budget_bytes < 1:
         raise BadInput(f"a memory budget needs at least 1 byte, got {budget_bytes}")
     with ProcessPoolExecutor(1, get_context("spawn"), die_with_parent, (os.getpid(),)) as pool:
-        with environment(ENVIRONMENT):
+        with environment(ENVIRONMENT), out_of_hearing():
             running = pool.submit(_limited, function, args, budget_bytes)
         return running.result()
 
@@ -94,7 +96,8 @@ def status_bytes(entry: str) -> int:
 
 
 def _limited(function: Callable[..., Result], args: tuple[object, ...], budget_bytes: int | None) -> Limited[Result]:
-    """In the worker: measure the runtime, set the limit, run."""
+    """In the worker: measure the runtime, set the limit, run; a Ctrl-C ends it, since the pool waits for it."""
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     threading.stack_size(THREAD_STACK_BYTES)
     square = np.ones((512, 512), np.float32)
     square @ square  # the BLAS library allocates its buffers at the first product

@@ -8,10 +8,8 @@ left behind.
 
 from __future__ import annotations
 
-import ctypes
 import os
 import select
-import signal
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, suppress
@@ -21,8 +19,8 @@ from multiprocessing.process import BaseProcess
 from typing import Any, NamedTuple, NoReturn
 
 from autoauto.records.errors import WorkerLost
+from autoauto.spawning import die_with_parent, out_of_hearing
 
-PR_SET_PDEATHSIG = 1
 MOST_TEXT = 20_000  # characters of what a failing worker says, so that no pipe is full before anybody reads it
 
 
@@ -60,7 +58,7 @@ class Workers(AbstractContextManager["Workers"]):
         process = get_context("spawn").Process(
             target=_main, args=(theirs, os.getpid(), function, args), name=name, daemon=True
         )
-        with environment(self._environment):
+        with environment(self._environment), out_of_hearing():
             process.start()
         theirs.close()
         self._workers.append(_Worker(name, process, ours))
@@ -148,13 +146,6 @@ def _checked(message: Any) -> Any:
     return message
 
 
-def die_with_parent(parent: int) -> None:
-    """Have the kernel kill this process when the one that started it ends; check that it has not ended already."""
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:
-        os._exit(1)
-
-
 @contextmanager
 def environment(variables: Mapping[str, str]) -> Iterator[None]:
     """Set environment variables for processes that start meanwhile."""
@@ -172,7 +163,6 @@ def environment(variables: Mapping[str, str]) -> Iterator[None]:
 
 def _main(connection: Connection, parent: int, function: Callable[..., None], args: tuple[object, ...]) -> None:
     die_with_parent(parent)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
         function(connection, *args)
     except BaseException as error:  # noqa: BLE001 (all of it is the parent's to raise)

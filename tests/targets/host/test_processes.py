@@ -34,7 +34,7 @@ def fail_strangely(connection: Connection) -> None:
 
 
 def tell_environment(connection: Connection) -> None:
-    connection.send((os.environ.get("AUTOAUTO_TEST"), signal.getsignal(signal.SIGINT) == signal.SIG_IGN))
+    connection.send((os.environ.get("AUTOAUTO_TEST"), signal.SIGINT in signal.pthread_sigmask(signal.SIG_BLOCK, ())))
     connection.recv()
 
 
