@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import os
-import sys
-from collections.abc import Callable, Sequence
-from contextlib import closing, suppress
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import asdict, dataclass
 from multiprocessing.connection import Connection
-from pathlib import Path
 from statistics import median
 from time import perf_counter
 from typing import Any
@@ -18,13 +14,13 @@ from typing import Any
 import numpy as np
 
 from autoauto.records.hardware import Link
-from autoauto.records.places import cache_dir
 from autoauto.records.units import MIB
-from autoauto.targets.host.machine import CLOCK_HZ, cores_of, identity
+from autoauto.targets.host.kept import Kept
+from autoauto.targets.host.machine import CLOCK_HZ, cores_of
 from autoauto.targets.host.processes import Workers
 from autoauto.targets.host.ring import Ring
 
-VERSION = "links-1"
+VERSION = 2
 MESSAGE_BYTES = 4 * MIB
 """More than a core's own caches hold, as the activations of large models are."""
 
@@ -63,17 +59,12 @@ class LinkTimes:
 
 
 def measured_links(first: tuple[int, ...], second: tuple[int, ...]) -> LinkTimes:
-    """The times between two sets of cores, from the cache folder when this machine has measured them.
-
-    A file that is broken is measured again, which is told on stderr; a folder that cannot be written is left alone.
-    """
-    key = repr((VERSION, identity(), first, second))
-    path = cache_dir() / f"links-{hashlib.sha256(key.encode()).hexdigest()[:16]}.json"
-    known = _read(path)
+    """The times between two sets of cores, from the cache folder when this machine has measured them."""
+    kept = Kept("links", VERSION, first, second)
+    known = kept.read(_times)
     if known is None:
         known = measure(first, second)
-        with suppress(OSError):
-            _write_file(path, {"machine": key, **asdict(known)})
+        kept.write(asdict(known))
     return known
 
 
@@ -142,26 +133,8 @@ def _least(rounds: Sequence[tuple[float, ...]]) -> tuple[float, ...]:
     return tuple(min(times) for times in zip(*rounds, strict=True))
 
 
-def _read(path: Path) -> LinkTimes | None:
-    """What the file says; None without a file, and with a line on stderr when it is broken."""
-    try:
-        table = json.loads(path.read_text(encoding="utf-8"))
-        return LinkTimes(**{name: float(table[name]) for name in LinkTimes.__dataclass_fields__})
-    except OSError:
-        return None
-    except (ValueError, TypeError, KeyError) as error:
-        print(
-            f"autoauto: the file of link times {path} is broken ({error!r}); they are measured again", file=sys.stderr
-        )
-        return None
-
-
-def _write_file(path: Path, table: dict[str, Any]) -> None:
-    """Write all of the file or nothing, whatever ends this process."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    whole = path.with_suffix(f".{os.getpid()}")
-    whole.write_text(json.dumps(table, indent=1) + "\n", encoding="utf-8")
-    whole.replace(path)
+def _times(numbers: Mapping[str, Any]) -> LinkTimes:
+    return LinkTimes(**{name: float(numbers[name]) for name in LinkTimes.__dataclass_fields__})
 
 
 def device_links(cores_per_device: int, n_devices: int) -> LinkTimes:

@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 from autoauto.records.submodel import Port, SubModel
 from autoauto.targets.host.session import Content, Session, example, onnxruntime, shared_array
+from autoauto.targets.host.yardstick import Yardstick
 
 N_LEAST, N_FEWEST = 5, 3
 """Runs, and runs of a sub-model that alone takes longer than `MOST_NS`."""
@@ -27,7 +28,7 @@ KNOWN = 0.01
 BUSY = 1.2
 """Another process had the cores when a run took so many times longer on the clock than on its core."""
 
-N_ATTEMPTS = 3
+N_ATTEMPTS, MOST_SLOW = 3, 3
 PAUSE_S = 0.2
 
 
@@ -45,6 +46,11 @@ class Times(NamedTuple):
     wall_ns: float
     spread: float
     n_runs: int
+
+    @property
+    def total_ns(self) -> float:
+        """What all runs took on the clock, about."""
+        return self.wall_ns * self.n_runs
 
     @property
     def busy(self) -> bool:
@@ -97,7 +103,9 @@ def serve(connection: Connection, content: Content, cores: tuple[int, ...], n_th
     content.write(idle.content)
     first = Session(content, *nothing, n_threads)
     second = Session(content, *nothing, n_threads)
-    empty = Empty(first.parameter_bytes, second.parameter_bytes, _time(content, nothing, n_threads).core_ns)
+    yardstick = Yardstick()
+    core_ns = _time(content, nothing, n_threads, yardstick).core_ns
+    empty = Empty(first.parameter_bytes, second.parameter_bytes, core_ns)
     connection.send(empty)
     while True:
         try:
@@ -105,16 +113,16 @@ def serve(connection: Connection, content: Content, cores: tuple[int, ...], n_th
         except EOFError:  # the parent has ended
             return
         try:
-            connection.send(_reading(content, part, n_threads, empty))
+            connection.send(_reading(content, part, n_threads, empty, yardstick))
         except Exception as error:  # noqa: BLE001 (ONNX Runtime has no class of its own; the next request may work)
             connection.send(Refused(f"{type(error).__name__}: {error}"))
 
 
-def _reading(content: Content, part: Part, n_threads: int, empty: Empty) -> Reading:
+def _reading(content: Content, part: Part, n_threads: int, empty: Empty, yardstick: Yardstick) -> Reading:
     session = Session(content, *part, n_threads)
     parameter_bytes, peak_bytes = session.parameter_bytes, session.peak_bytes()
     del session
-    times = _time(content, part, n_threads)
+    times = _time(content, part, n_threads, yardstick)
     return Reading(
         times=times._replace(core_ns=max(times.core_ns - empty.core_ns, 0.0)),
         session_bytes=empty.first_bytes,
@@ -123,34 +131,63 @@ def _reading(content: Content, part: Part, n_threads: int, empty: Empty) -> Read
     )
 
 
-def _time(content: Content, part: Part, n_threads: int) -> Times:
+def _time(content: Content, part: Part, n_threads: int, yardstick: Yardstick) -> Times:
+    return quietest(lambda: _time_session(content, part, n_threads, yardstick))
+
+
+def _time_session(content: Content, part: Part, n_threads: int, yardstick: Yardstick) -> Times:
     session = Session(content, *part, n_threads, arena=True)
     inputs = {port.name: example(port) for port in part.inputs}
     outputs = {port.name: shared_array(port) for port in part.outputs}
-    return quietest(lambda: time_runs(lambda: session.run(inputs, outputs)))
+    return time_runs(lambda: session.run(inputs, outputs), yardstick)
 
 
 def quietest(attempt: Callable[[], Times]) -> Times:
-    """The shortest of a few attempts; the first that nothing disturbed ends them."""
+    """The shortest of a few attempts, each with a session and arrays of its own.
+
+    What disturbs a core, and where in memory the arrays come to lie, only adds to what a run takes, sometimes for all
+    runs of a session. Long runs have one attempt, unless other processes had the cores.
+    """
     attempts = [attempt()]
-    while attempts[-1].busy and len(attempts) < N_ATTEMPTS:
-        sleep(PAUSE_S)
+    while len(attempts) < N_ATTEMPTS and (attempts[-1].busy or sum(times.total_ns for times in attempts) < MOST_NS):
+        if attempts[-1].busy:
+            sleep(PAUSE_S)
         attempts.append(attempt())
     return min(attempts, key=lambda times: times.core_ns)
 
 
-def time_runs(run: Callable[[], None]) -> Times:
-    """Run until the median is known, after two runs in which memory is laid out."""
+def time_runs(run: Callable[[], None], yardstick: Yardstick) -> Times:
+    """Run until the median is known, after two runs in which memory is laid out.
+
+    Runs between which the core has become slow count only when that has happened `MOST_SLOW` times.
+    """
     run()
     run()
     core: list[int] = []
     wall: list[int] = []
+    n_slow = 0
     while not _known(core, sum(wall)):
+        if yardstick.wait():
+            run()
+        some_core, some_wall = _some_runs(run)
+        if yardstick.factor() > 1.0 and n_slow < MOST_SLOW:
+            n_slow += 1
+            continue
+        core += some_core
+        wall += some_wall
+    return Times(median(core), median(wall), spread(core), len(core))
+
+
+def _some_runs(run: Callable[[], None]) -> tuple[list[int], list[int]]:
+    """Nanoseconds on the core and on the clock of runs that together take `LEAST_NS`, or of one."""
+    core: list[int] = []
+    wall: list[int] = []
+    while sum(wall) < LEAST_NS:
         begin, begin_core = perf_counter_ns(), thread_time_ns()
         run()
         core.append(thread_time_ns() - begin_core)
         wall.append(perf_counter_ns() - begin)
-    return Times(median(core), median(wall), spread(core), len(core))
+    return core, wall
 
 
 def spread(values: list[int]) -> float:
