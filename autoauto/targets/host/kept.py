@@ -8,7 +8,6 @@ import os
 import sys
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from pathlib import Path
 from typing import Any, TypeVar
 
 from autoauto.records.places import cache_dir
