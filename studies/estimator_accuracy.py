@@ -7,12 +7,14 @@ corrected ones; how often, in %, cycles lie inside their band (90 by constructio
 from how many ranges was learned and in how many seconds; microseconds to predict a range; and by how many % the plan
 that a search measures costs more than the best that is found by moving its cuts, stages compiled whole ("-": none
 fits). The cheapest of many measured plans is so by luck, too, so on real devices both run as pipelines, in turns.
-`--plot FILE.html` draws predicted against measured (extra `plot`).
+`--plot FILE.html` draws predicted against measured (extra `plot`). `--keep FOLDER` keeps what is measured, but for
+plans, and uses what lies there; `--no-plans` leaves plans out.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
@@ -131,7 +133,28 @@ def learn(flow: Flow, batch_size: int) -> Learned:
     return Learned(correction, perf_counter() - begin)
 
 
-def held_out(flow: Flow, setting: Setting, seed: int = 1) -> list[Reading]:
+class Wholes:
+    """Ranges of a model compiled whole, kept in a file."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._known: dict[str, tuple[int, int]] = json.loads(path.read_text()) if path.exists() else {}
+
+    def compile(self, flow: Flow, layers: LayerRange, knobs: Knobs) -> tuple[int, int]:
+        """Cycles and bytes of a range.
+
+        Raises:
+            DoesNotFit: it is larger than the device.
+        """
+        key = f"{flow.target.version}, batch size {knobs.batch_size}, {layers}"
+        if key not in self._known:
+            whole = flow.target.compile(flow.graph, layers, flow.cluster.devices[0], flow.options(knobs))
+            self._known[key] = whole.forward_cycles, sum(whole.memory_bytes.values())
+            self._path.write_text(json.dumps(self._known))
+        return self._known[key]
+
+
+def held_out(flow: Flow, setting: Setting, wholes: Wholes, seed: int = 1) -> list[Reading]:
     """Ranges at half and twice the batch size of learning, predicted and compiled."""
     readings = []
     for batch_size in sorted({knobs_at(flow, n).batch_size for n in (setting.batch_size // 2, setting.batch_size * 2)}):
@@ -139,12 +162,12 @@ def held_out(flow: Flow, setting: Setting, seed: int = 1) -> list[Reading]:
         ours, plain = flow.table(knobs), replace(flow, estimator=Estimator.SUM).table(knobs)
         for layers in ranges(len(flow.graph), setting.n_ranges, Random(seed)):
             try:
-                whole = flow.target.compile(flow.graph, layers, flow.cluster.devices[0], flow.options(knobs))
+                n_cycles, n_bytes = wholes.compile(flow, layers, knobs)
             except DoesNotFit:
                 continue
-            cycles = whole.forward_cycles, *(table.compute_cycles(*layers) for table in (plain, ours))
-            memory = whole.memory_bytes, *(table.memory_bytes(*layers) for table in (plain, ours))
-            readings.append(Reading(batch_size, *cycles, *(sum(by_name.values()) for by_name in memory)))
+            cycles = n_cycles, *(table.compute_cycles(*layers) for table in (plain, ours))
+            sum_bytes, our_bytes = (sum(table.memory_bytes(*layers).values()) for table in (plain, ours))
+            readings.append(Reading(batch_size, *cycles, n_bytes, sum_bytes, our_bytes))
     return readings
 
 
@@ -313,6 +336,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--models", metavar="NAME,FILE", help="default: the built-in ones and the onnx package's")
     parser.add_argument("--quick", action="store_true", help="resnet50 and bert-base-128, a quarter of the ranges")
     parser.add_argument("--plot", type=Path, metavar="FILE", help="also draw predicted against measured, as HTML")
+    parser.add_argument("--keep", type=Path, metavar="FOLDER", help="keep what is measured, and use what is there")
+    parser.add_argument("--no-plans", action="store_true", help="compare no plans")
     args = parser.parse_args(argv)
     setting = SETTINGS[args.target]
     names = args.models.split(",") if args.models else known_models()
@@ -321,7 +346,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     print(f"{'errors in %':18}{'cycles, sum':>20}{'regression':>20}{'memory, sum':>20}{'regression':>20}")
     after = f"{'inside':>8}{'below':>6}{'ranges':>7}{'s':>6}{'us':>6}{'plan':>7}"
     print(f"{'model':18}{4 * '  median mean  p95':>80}{after}")
-    drawn = {Path(name).stem: study(name, args.target, setting) for name in names}
+    drawn = {Path(name).stem: study(name, args.target, setting, args.keep, not args.no_plans) for name in names}
     every = [reading for readings in drawn.values() for reading in readings]
     for who in ("sum", "our"):
         print(f"{who}: mean error of cycles {100 * mean(errors(every, f'{who}_cycles', 'cycles')):.1f} %")
@@ -335,14 +360,16 @@ def shorter(setting: Setting) -> Setting:
     return setting._replace(n_ranges=setting.n_ranges // 4, n_tries=setting.n_tries // 4)
 
 
-def study(name: str, target: str, setting: Setting) -> list[Reading]:
+def study(name: str, target: str, setting: Setting, keep: Path | None, plans: bool) -> list[Reading]:
     """Learn a model, predict what is held out, print its line."""
     with ExitStack() as stack:
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        folder = keep or Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        folder.mkdir(parents=True, exist_ok=True)
         flow = stack.enter_context(FLOWS[target](name, ProfileCache(folder / "cache.db")))
         learned = learn(flow, setting.batch_size)
-        readings = held_out(flow, setting)
-        show(Path(name).stem, readings, learned, regret(flow, setting), prediction_us(flow, setting))
+        readings = held_out(flow, setting, Wholes(folder / f"{target}-{Path(name).stem}.json"))
+        loss = regret(flow, setting) if plans else None
+        show(Path(name).stem, readings, learned, loss, prediction_us(flow, setting))
     return readings
 
 

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, TypeVar
 
 from autoauto.profile.field import Field
-from autoauto.records.correction import PLAIN_SUM, Band, Correction, RangeExample, WholeRange
+from autoauto.records.correction import FIT, PLAIN_SUM, Band, Correction, RangeExample, WholeRange
 from autoauto.records.errors import BadInput
 from autoauto.records.hardware import Device
 from autoauto.records.layers import LayerGraph, LayerRange
@@ -49,12 +49,14 @@ class RangeStore:
 
     def batch_sizes(self) -> dict[int, int]:
         """How many examples there are of every batch size."""
-        rows = self._select("SELECT batch_size, count(*) FROM autoauto_ranges WHERE subject = ? GROUP BY batch_size")
+        rows = self._select(
+            "SELECT batch_size, count(*) FROM autoauto_ranges WHERE subject = ? GROUP BY batch_size", self.subject
+        )
         return {int(batch_size): int(count) for batch_size, count in rows}
 
     def examples(self) -> list[RangeExample]:
         """All examples, always in the same order."""
-        rows = self._select("SELECT example FROM autoauto_ranges WHERE subject = ? ORDER BY digest")
+        rows = self._select("SELECT example FROM autoauto_ranges WHERE subject = ? ORDER BY digest", self.subject)
         return [self._read(example, "example", _example) for (example,) in rows]
 
     def add(self, options: CompileOptions, examples: Sequence[RangeExample]) -> None:
@@ -68,7 +70,7 @@ class RangeStore:
 
     def correction(self) -> Correction:
         """The correction that was kept last; none, the plain sum, when there is none."""
-        rows = self._select("SELECT correction FROM autoauto_corrections WHERE subject = ?")
+        rows = self._select("SELECT correction FROM autoauto_corrections WHERE subject = ?", self._fitted)
         return self._read(rows[0][0], "correction", _correction) if rows else PLAIN_SUM
 
     def keep(self, correction: Correction) -> None:
@@ -77,7 +79,7 @@ class RangeStore:
             db.execute(
                 "INSERT INTO autoauto_corrections VALUES (?, ?) "
                 "ON CONFLICT (subject) DO UPDATE SET correction = excluded.correction",
-                (self.subject, json.dumps(asdict(correction))),
+                (self._fitted, json.dumps(asdict(correction))),
             )
 
     def _read(self, text: str, name: str, make: Callable[[Field], Made]) -> Made:
@@ -89,9 +91,14 @@ class RangeStore:
                 "the tables autoauto_ranges and autoauto_corrections of the shared one"
             ) from error
 
-    def _select(self, query: str) -> list[Any]:
+    @property
+    def _fitted(self) -> str:
+        """The subject of corrections: those of another kind of fit are as good as none."""
+        return hashlib.sha256(repr((self.subject, FIT)).encode()).hexdigest()
+
+    def _select(self, query: str, subject: str) -> list[Any]:
         with self.cache.open(TABLES) as db:
-            return list(db.execute(query, (self.subject,)))
+            return list(db.execute(query, (subject,)))
 
 
 def _example(field: Field) -> RangeExample:

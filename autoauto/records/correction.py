@@ -16,6 +16,10 @@ its weights in a cache, where its last run left them, in a model perhaps not. It
 WEIGHTS_SCALE = 10  # bytes a cycle, about as a core reads memory, so that its factor is near 1 like those of classes
 
 
+FIT = 2
+"""Raised when equal examples teach something else than before."""
+
+
 class Estimator(StrEnum):
     """How the cost of a range is estimated."""
 
