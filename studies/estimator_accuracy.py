@@ -165,9 +165,9 @@ def held_out(flow: Flow, setting: Setting, wholes: Wholes, seed: int = 1) -> lis
                 n_cycles, n_bytes = wholes.compile(flow, layers, knobs)
             except DoesNotFit:
                 continue
-            cycles = n_cycles, *(table.compute_cycles(*layers) for table in (plain, ours))
+            sum_cycles, our_cycles = (table.compute_cycles(*layers) for table in (plain, ours))
             sum_bytes, our_bytes = (sum(table.memory_bytes(*layers).values()) for table in (plain, ours))
-            readings.append(Reading(batch_size, *cycles, n_bytes, sum_bytes, our_bytes))
+            readings.append(Reading(batch_size, n_cycles, sum_cycles, our_cycles, n_bytes, sum_bytes, our_bytes))
     return readings
 
 

@@ -14,7 +14,7 @@ from autoauto.records.profile import CompileOptions
 from autoauto.records.timeline import Timeline
 
 QUIET = 0.95
-"""A stage that had its cores for less of its computing time was disturbed."""
+"""A stage that had its cores, at their full speed, for less of its computing time was disturbed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +24,8 @@ class Run:
     Attributes:
         plan: the same stages with what they took; those of the first pipeline.
         timelines: what happened in every pipeline.
-        core_fraction: the part of its computing time that the stage which was disturbed most had its cores to itself.
+        core_fraction: the part of its computing time that the stage which was disturbed most had its cores, all to
+            itself.
     """
 
     plan: Plan

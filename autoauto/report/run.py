@@ -32,8 +32,8 @@ def run_table(run: Run, origin: str) -> Table:
 
 
 def disturbance(run: Run) -> str | None:
-    """What to say of a run that other processes disturbed; None for a quiet one."""
+    """What to say of a run that others on the machine disturbed; None for a quiet one."""
     if run.quiet:
         return None
-    others = f"{100 * (1 - run.core_fraction):.0f} % of a stage's computing time"
-    return f"other processes had a core for {others}; measure again on a quiet machine"
+    had = f"a stage had {100 * run.core_fraction:.0f} % of its core"
+    return f"{had}, other processes, or a tenant with whom it is shared, the rest; measure again on a quiet machine"

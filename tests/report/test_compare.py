@@ -61,7 +61,7 @@ def test_two_plans_are_drawn(measured: Plan, estimated: Plan, text: Text) -> Non
 def test_a_disturbed_run_is_told(measured: Plan, text: Text) -> None:
     run = Run(measured, (simulated(measured),), core_fraction=0.5)
     told = text(compare_table(measured, simulated(measured), run, SPEEDS, "measured"), 100)
-    assert "other processes had a core for 50 % of a stage's computing time" in told
+    assert "a stage had 50 % of its core" in told
 
 
 def test_rows_are_plain_values_named_by_fields(measured: Plan, estimated: Plan) -> None:

@@ -6,6 +6,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
+from statistics import mean
 from time import perf_counter_ns, thread_time_ns
 from typing import NamedTuple
 
@@ -17,8 +18,11 @@ from autoauto.targets.host.budget import data_bytes
 from autoauto.targets.host.ring import ALIGNMENT, Ring
 from autoauto.targets.host.session import Content, Session, check_memory, memory_errors, onnxruntime, shared_array
 from autoauto.targets.host.streaming import Array
+from autoauto.targets.host.yardstick import Yardstick
 
 ROWS_A_BLOCK = 4096
+LOOK_NS = 250_000_000
+"""So often a stage looks how fast its core is."""
 
 
 class Place(NamedTuple):
@@ -69,20 +73,23 @@ class Spans(NamedTuple):
         times: (m, 4) nanoseconds of the machine's clock: a micro-batch is there and has a place to go to; what is
             carried has been copied; it is computed; it has been sent.
         compute_ns: time of this thread on its core while it computed; less than on the clock: others had the core.
+        speed: of the core, beside the best it had, in the mean over the stream; see `yardstick`.
     """
 
     times: Array
     compute_ns: int
+    speed: float
 
     @property
     def core_fraction(self) -> float:
-        """The part of its computing time that a stage had its core."""
-        return self.compute_ns / max(int((self.times[:, 2] - self.times[:, 1]).sum()), 1)
+        """The part of its computing time that a stage had its core, all of it."""
+        return self.speed * self.compute_ns / max(int((self.times[:, 2] - self.times[:, 1]).sum()), 1)
 
 
 def serve(connection: Connection, task: Task) -> None:
     """In a worker: load the stage, say `Ready`, compute every micro-batch that comes, say `Spans`."""
     os.sched_setaffinity(0, task.place.cores)
+    yardstick = Yardstick()
     onnxruntime()
     overhead_bytes = data_bytes()
     runtime_bytes = Session(task.idle, (), (), task.place.n_threads, arena=True).parameter_bytes
@@ -91,13 +98,14 @@ def serve(connection: Connection, task: Task) -> None:
     task.content.close()
     connection.send(Ready(memory_bytes, overhead_bytes))
     with memory_errors(task.layers, memory_bytes):
-        spans = _stream(session, task)
+        spans = _stream(session, task, yardstick)
     connection.send(spans)
     connection.recv()  # until the parent has read it
 
 
-def _stream(session: Session, task: Task) -> Spans:
+def _stream(session: Session, task: Task, yardstick: Yardstick) -> Spans:
     times, compute_ns = Rows(4), 0
+    speeds, looked_ns = [1 / yardstick.factor()], perf_counter_ns()
     carried = [port.name for port in task.sent if port not in task.outputs]
     while (message := task.receive.peek()) is not None:
         inputs, outputs = arrays(message, task.received), arrays(task.send.reserve(), task.sent)
@@ -111,8 +119,11 @@ def _stream(session: Session, task: Task) -> Spans:
         task.send.commit(message_bytes(task.sent))
         task.receive.release()
         times.append((begin, copied, computed, perf_counter_ns()))
+        if computed - looked_ns > LOOK_NS:
+            speeds.append(1 / yardstick.factor())
+            looked_ns = perf_counter_ns()
     task.send.finish()
-    return Spans(times.array(), compute_ns)
+    return Spans(times.array(), compute_ns, mean(speeds))
 
 
 class Rows:

@@ -2,6 +2,7 @@ import pytest
 
 from autoauto.targets.host import measure
 from autoauto.targets.host.measure import Reading, Times, quietest, spread, spread_line, time_runs
+from autoauto.targets.host.yardstick import Yardstick
 
 
 @pytest.fixture
@@ -14,6 +15,21 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return now
 
 
+class Steady(Yardstick):
+    """A core that is slow after so many blocks of runs, the first few."""
+
+    def __init__(self, n_slow: int = 0) -> None:
+        self.n_slow, self.n_waits = n_slow, 0
+
+    def wait(self) -> bool:
+        self.n_waits += 1
+        return False
+
+    def factor(self) -> float:
+        self.n_slow -= 1
+        return 1.6 if self.n_slow >= 0 else 1.0
+
+
 def run_for(clock: list[int], *core_ns: int, elsewhere_ns: int = 0) -> Times:
     """Time runs that take so long, the last of them again and again."""
     left = list(core_ns)
@@ -23,7 +39,7 @@ def run_for(clock: list[int], *core_ns: int, elsewhere_ns: int = 0) -> Times:
         clock[0] += took + elsewhere_ns
         clock[1] += took
 
-    return time_runs(run)
+    return time_runs(run, Steady())
 
 
 def test_short_runs_are_repeated_until_they_add_up(clock: list[int]) -> None:
@@ -47,6 +63,22 @@ def test_noise_is_repeated_longer(clock: list[int]) -> None:
     assert noisy.core_ns == 10_000_000
     assert noisy.spread == 0.2
     assert noisy.n_runs > 90  # a second
+
+
+@pytest.mark.parametrize(("n_slow", "n_counted"), [(0, 0), (2, 0), (3, 0), (4, 1)])
+def test_runs_that_end_on_a_slow_core_do_not_count_three_times(clock: list[int], n_slow: int, n_counted: int) -> None:
+    left = [30_000_000] * (2 + n_slow)
+
+    def run() -> None:
+        took = left.pop(0) if left else 10_000_000
+        clock[0] += took
+        clock[1] += took
+
+    core = Steady(n_slow)
+    times = time_runs(run, core)
+    assert times.core_ns == 10_000_000
+    assert times.n_runs == n_counted + (6 if n_counted == 0 else 4)
+    assert core.n_waits == min(n_slow, 3) + 3
 
 
 def test_a_busy_machine_is_seen(clock: list[int]) -> None:

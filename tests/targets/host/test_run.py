@@ -1,5 +1,7 @@
+import json
 from collections.abc import Callable
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,9 +14,10 @@ from autoauto.records.plan import Plan, Stage
 from autoauto.records.profile import CompileOptions
 from autoauto.records.run import Run
 from autoauto.records.units import MIB, Precision
-from autoauto.targets.host import steady
+from autoauto.targets.host import steady, yardstick
 from autoauto.targets.host.run import least_disturbed, run_plan, timeline_of
 from autoauto.targets.host.stage import Spans
+from autoauto.targets.host.yardstick import Yardstick
 
 Models = Callable[[int, int], Any]
 LINK = Link(1e9, 1000)
@@ -72,8 +75,8 @@ def test_memory_proportion_is_the_part_of_a_device_that_counts(residual_model: M
 
 def test_a_timeline_tells_of_every_stage_when_it_computed_and_when_it_moved() -> None:
     """A stage copies 1, computes 5, sends 2; the next follows it."""
-    first = Spans(np.array([[100, 101, 106, 108], [108, 109, 114, 116]]), 10)
-    second = Spans(np.array([[108, 108, 110, 111], [116, 116, 118, 119]]), 4)
+    first = Spans(np.array([[100, 101, 106, 108], [108, 109, 114, 116]]), 10, 1.0)
+    second = Spans(np.array([[108, 108, 110, 111], [116, 116, 118, 119]]), 4, 1.0)
     timeline = timeline_of([first, second])
     assert [str(span.action) for span in timeline.spans(1)] == ["1F0", "1F1"]
     assert [tuple(span[1:]) for span in timeline.spans(0)] == [(1, 6), (9, 14)]
@@ -81,7 +84,23 @@ def test_a_timeline_tells_of_every_stage_when_it_computed_and_when_it_moved() ->
     assert (timeline.makespan_cycles, timeline.busy_cycles, timeline.exchange_cycles) == (19, (10, 4), (6, 2))
     assert timeline.latency_cycles == 9
     assert (first.core_fraction, second.core_fraction) == (1.0, 1.0)
-    assert first._replace(compute_ns=8).core_fraction == 0.8
+    assert first._replace(compute_ns=8, speed=0.5).core_fraction == 0.4
+
+
+def test_a_core_that_is_slower_than_it_was_disturbs_a_run(
+    residual_model: Models, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AUTOAUTO_CACHE_DIR", str(tmp_path))
+    monkeypatch.setattr(yardstick, "CALIBRATION_S", 0.0)
+    now = Yardstick()
+    (path,) = tmp_path.iterdir()
+    kept = json.loads(path.read_text())
+    assert now.factor() < 10
+    path.write_text(json.dumps({**kept, "best_ns": kept["best_ns"] // 20}))
+    model, options = residual_model(1, 16), CompileOptions(1, 1.0, Precision.FP32)
+    run = run_plan(model.source, model.graph, plan(0, 3), cluster(1, 64 * MIB), options)
+    assert not run.quiet
+    assert run.core_fraction < 0.5
 
 
 @pytest.mark.parametrize(

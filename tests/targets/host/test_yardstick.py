@@ -1,0 +1,95 @@
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from autoauto.targets.host import yardstick
+from autoauto.targets.host.yardstick import Yardstick
+
+
+class Speed:
+    """A core that takes so long for the yardstick, by the clock; naps and arithmetic move the clock on."""
+
+    def __init__(self, takes_ns: Callable[[float], int]) -> None:
+        self.takes_ns, self.now_s, self.on_core_ns = takes_ns, 0.0, 0
+        self.in_a_try = False
+
+    def thread_time_ns(self) -> int:
+        if self.in_a_try:
+            took_ns = self.takes_ns(self.now_s)
+            self.on_core_ns += took_ns
+            self.now_s += took_ns / 1e9
+        self.in_a_try = not self.in_a_try
+        return self.on_core_ns
+
+    def sleep(self, seconds: float) -> None:
+        self.now_s += seconds
+
+
+MakeCore = Callable[[Callable[[float], int]], Speed]
+
+
+@pytest.fixture
+def core(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> MakeCore:
+    """A core of a given speed in place of the real one, and a yardstick that is calibrated anew."""
+
+    def core(takes_ns: Callable[[float], int]) -> Speed:
+        speed = Speed(takes_ns)
+        monkeypatch.setattr(yardstick, "thread_time_ns", speed.thread_time_ns)
+        monkeypatch.setattr(yardstick, "perf_counter", lambda: speed.now_s)
+        monkeypatch.setattr(yardstick, "sleep", speed.sleep)
+        return speed
+
+    monkeypatch.setenv("AUTOAUTO_CACHE_DIR", str(tmp_path / "cache"))
+    return core
+
+
+def test_a_core_is_slow_beyond_what_always_varies(core: MakeCore) -> None:
+    speed = core(lambda _: 1_000_000)
+    stick = Yardstick()
+    for now_ns, factor in ((1_100_000, 1.0), (1_500_000, 1.5), (1_000_000, 1.0)):
+        speed.takes_ns = lambda _, now_ns=now_ns: now_ns  # type: ignore[misc]
+        assert stick.factor() == factor
+
+
+def test_the_best_is_found_in_a_second_and_kept(core: MakeCore) -> None:
+    core(lambda now_s: 1_000_000 if 0.4 < now_s < 0.5 else 1_600_000)
+    assert Yardstick().factor() == 1.6
+    speed = core(lambda _: 1_600_000)
+    assert Yardstick().factor() == 1.6
+    assert speed.now_s < 0.1  # no second spent
+
+
+def test_a_better_one_takes_its_place(core: MakeCore) -> None:
+    speed = core(lambda _: 1_000_000)
+    stick = Yardstick()
+    speed.takes_ns = lambda _: 500_000
+    assert stick.factor() == 1.0
+    speed.takes_ns = lambda _: 1_000_000
+    assert (stick.factor(), Yardstick().factor()) == (2.0, 2.0)
+
+
+def test_it_waits_until_the_core_is_fast(core: MakeCore) -> None:
+    speed = core(lambda now_s: 1_600_000 if 2 < now_s < 5 else 1_000_000)
+    stick = Yardstick()
+    assert not stick.wait()
+    speed.now_s = 2.5
+    assert stick.wait()
+    assert 5 <= speed.now_s < 5.1
+
+
+def test_a_core_that_stays_slow_has_a_new_speed(core: MakeCore) -> None:
+    speed = core(lambda now_s: 1_600_000 if now_s > 2 else 1_000_000)
+    stick = Yardstick()
+    speed.now_s = 3.0
+    assert stick.wait()
+    assert speed.now_s < 3 + yardstick.PATIENCE_S + 0.2
+    assert not stick.wait()
+    assert Yardstick().factor() == 1.0
+
+
+def test_a_real_core_is_never_faster_than_its_best(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("AUTOAUTO_CACHE_DIR", str(tmp_path))
+    monkeypatch.setattr(yardstick, "CALIBRATION_S", 0.01)
+    stick = Yardstick()
+    assert all(stick.factor() >= 1.0 for _ in range(20))
