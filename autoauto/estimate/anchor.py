@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from autoauto.estimate.entry import no_longer
 from autoauto.records.cost import CostTable
 from autoauto.records.plan import Stage
 
@@ -18,8 +19,11 @@ def anchored(table: CostTable, stages: Iterable[Stage]) -> CostTable:
     that holds for the whole model. Memory and transfers stay as they are.
     """
     cycles = np.diff(table.compute_prefix_cycles).astype(np.float64)
+    entry = table.entry_cycles.astype(np.float64)
     for stage in stages:
-        estimated = table.compute_cycles(*stage.layers, stage.device)
-        cycles[slice(*stage.layers)] *= stage.compute_cycles / max(estimated, 1)
+        factor = stage.compute_cycles / max(table.compute_cycles(*stage.layers, stage.device), 1)
+        cycles[slice(*stage.layers)] *= factor
+        entry[slice(*stage.layers)] *= factor
     prefix = np.concatenate(([0], np.rint(np.cumsum(cycles)))).astype(np.int64)
-    return replace(table, compute_prefix_cycles=prefix)
+    entry_cycles = no_longer(np.rint(entry).astype(np.int64), prefix) if len(entry) else table.entry_cycles
+    return replace(table, compute_prefix_cycles=prefix, entry_cycles=entry_cycles)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from autoauto.estimate.features import layer_classes, weight_units
+from autoauto.estimate.features import layer_classes, moved_cycles, weight_units
 from autoauto.estimate.regression import factor
-from autoauto.records.correction import WEIGHTS, Correction
+from autoauto.records.correction import MOVED, WEIGHTS, Correction
 from autoauto.records.layers import LayerGraph
 from autoauto.records.profile import TEMPORARY, LayerProfile, ModelProfile, category
 
@@ -15,8 +15,9 @@ from autoauto.records.profile import TEMPORARY, LayerProfile, ModelProfile, cate
 def corrected(profile: ModelProfile, graph: LayerGraph, correction: Correction) -> ModelProfile:
     """Every layer multiplied by its factors, so that sums of layers predict ranges compiled whole, rounded to integers.
 
-    Cycles go by the layer's class, its weights and the batch size, memory by category; what is carried past a layer has
-    the factor of temporary memory. What is transferred stays, and so does what is kept for a backward pass.
+    Cycles go by the layer's class, what it moves, its weights and the batch size, memory by category; what is carried
+    past a layer has the factor of temporary memory. What is transferred stays, and so does what is kept for a backward
+    pass.
     """
     if not correction.n_examples:
         return profile
@@ -27,24 +28,27 @@ def corrected(profile: ModelProfile, graph: LayerGraph, correction: Correction) 
         {name: whole * factor(factors, name) for name in (*dict.fromkeys(classes), WEIGHTS)}
         for factors in (correction.forward, correction.backward)
     )
-    reading = (weight_units(graph, layer, options) * forward[WEIGHTS] for layer in graph.layers)
+    more = [weight_units(graph, layer, options) * forward[WEIGHTS] for layer in graph.layers]
+    if MOVED in correction.forward:
+        moving = [whole * correction.forward[MOVED] - forward[name] for name in classes]
+        more = [n + by * moved_cycles(alone) for n, by, alone in zip(more, moving, profile.layers, strict=True)]
     return replace(
         profile,
         layers=tuple(
             _layer(layer, forward[name], backward[name], cycles, correction.memory)
-            for layer, name, cycles in zip(profile.layers, classes, reading, strict=True)
+            for layer, name, cycles in zip(profile.layers, classes, more, strict=True)
         ),
     )
 
 
 def _layer(
-    layer: LayerProfile, forward: float, backward: float, reading_cycles: float, memory: Mapping[str, float]
+    layer: LayerProfile, forward: float, backward: float, more_cycles: float, memory: Mapping[str, float]
 ) -> LayerProfile:
-    """`reading_cycles` are what reading the weights takes besides."""
+    """`more_cycles` are besides what the factor of its class tells of the forward pass."""
     comes_and_goes = memory.get(TEMPORARY, 1.0)
     return replace(
         layer,
-        forward_cycles=round(layer.forward_cycles * forward + reading_cycles),
+        forward_cycles=round(layer.forward_cycles * forward + more_cycles),
         backward_cycles=round(layer.backward_cycles * backward),
         weight_cycles=round(layer.weight_cycles * backward),
         shared={key: round(n_bytes * memory.get(category(key), 1.0)) for key, n_bytes in layer.shared.items()},

@@ -6,11 +6,11 @@ from collections.abc import Iterable, Sequence
 from itertools import chain
 
 from autoauto.estimate.table import cost_table
-from autoauto.records.correction import WEIGHTS, WEIGHTS_SCALE, RangeExample, WholeRange
+from autoauto.records.correction import ENTERED, MOVED, MOVED_SCALE, WEIGHTS, WEIGHTS_SCALE, RangeExample, WholeRange
 from autoauto.records.cost import CostTable
 from autoauto.records.hardware import Cluster
 from autoauto.records.layers import Layer, LayerGraph
-from autoauto.records.profile import CompileOptions, ModelProfile
+from autoauto.records.profile import CompileOptions, LayerProfile, ModelProfile
 
 
 def layer_classes(graph: LayerGraph) -> tuple[str, ...]:
@@ -28,11 +28,14 @@ def _class(graph: LayerGraph, layer: Layer) -> str:
 
 
 def range_examples(
-    graph: LayerGraph, profile: ModelProfile, cluster: Cluster, wholes: Iterable[WholeRange]
+    graph: LayerGraph, profile: ModelProfile, cluster: Cluster, wholes: Iterable[WholeRange], far: bool = False
 ) -> list[RangeExample]:
-    """Ranges beside what their layers took alone, by the profile of the same options."""
+    """Ranges beside what their layers took alone, by the profile of the same options.
+
+    With `far`, tensors lie in a memory far from the core, and what moves them is told apart.
+    """
     classes, table = layer_classes(graph), cost_table(profile, cluster.first(1), 1.0)
-    return [_example(graph, classes, profile, table, whole) for whole in wholes]
+    return [_example(graph, classes, profile, table, whole, far) for whole in wholes]
 
 
 def weight_units(graph: LayerGraph, layer: Layer, options: CompileOptions) -> int:
@@ -41,17 +44,26 @@ def weight_units(graph: LayerGraph, layer: Layer, options: CompileOptions) -> in
     return n_bytes // WEIGHTS_SCALE
 
 
+def moved_cycles(layer: LayerProfile) -> int:
+    """What would suffice to read and write all that the layer does, of its cycles alone."""
+    n_bytes = layer.input_bytes + layer.output_bytes - 2 * layer.carried_bytes
+    return min(layer.forward_cycles, n_bytes // MOVED_SCALE)
+
+
 def _example(
-    graph: LayerGraph, classes: Sequence[str], profile: ModelProfile, table: CostTable, whole: WholeRange
+    graph: LayerGraph, classes: Sequence[str], profile: ModelProfile, table: CostTable, whole: WholeRange, far: bool
 ) -> RangeExample:
     options = profile.options
     assert options is not None
     alone = list(zip(classes[slice(*whole.layers)], profile.layers[slice(*whole.layers)], strict=True))
-    weights = ((WEIGHTS, weight_units(graph, layer, options)) for layer in graph.layers[slice(*whole.layers)])
+    weights = [(WEIGHTS, weight_units(graph, layer, options)) for layer in graph.layers[slice(*whole.layers)]]
+    moved = [(name, moved_cycles(layer)) for name, layer in alone] if far else []
+    entered = profile.layers[whole.layers.start].input_bytes // MOVED_SCALE if far and whole.layers.start else 0
+    more = (*weights, (ENTERED, entered), *((name, -n) for name, n in moved), *((MOVED, n) for _, n in moved))
     return RangeExample(
         whole,
         options.batch_size,
-        _by_class(chain(((name, layer.forward_cycles) for name, layer in alone), weights)),
+        _by_class(chain(((name, layer.forward_cycles) for name, layer in alone), more)),
         _by_class((name, layer.backward_cycles) for name, layer in alone),
         table.memory_bytes(*whole.layers),
     )

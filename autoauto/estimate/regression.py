@@ -8,7 +8,7 @@ from statistics import median
 from typing import NamedTuple
 
 from autoauto.estimate.band import band
-from autoauto.records.correction import PLAIN_SUM, WEIGHTS, Band, Correction, RangeExample, parent
+from autoauto.records.correction import ENTERED, MOVED, PLAIN_SUM, WEIGHTS, Band, Correction, RangeExample, parent
 
 PULLS = (0.05, 0.2, 1.0)  # how strongly a class is drawn to its parent, relative to one example
 N_FOLDS = 5
@@ -50,7 +50,8 @@ def fit(examples: Sequence[RangeExample]) -> Correction:
 
     Cycles, forward and backward, have a factor by class of layer and one by batch size, memory one by category where
     sums miss by more than 0.5 % of it. The factors of classes and categories are non-negative least squares of relative
-    errors, in which a class that few examples tell of keeps the factor of its parent, the root 1, and weights 0. The
+    errors, in which a class that few examples tell of keeps the factor of its parent, the root 1, what is moved 1, and
+    weights and what is entered 0. The
     bands are cross-conformal (`band`): examples are predicted by a fit to those of other batch sizes, where there are
     any, since an estimate is mostly asked for another.
     """
@@ -111,7 +112,7 @@ def factor(factors: Factors, layer_class: str) -> float:
     while name is not None and name not in factors:
         name = parent(name)
     if name is None:
-        return 0.0 if layer_class == WEIGHTS else 1.0
+        return 0.0 if layer_class in (WEIGHTS, ENTERED) else 1.0
     return factors[name]
 
 
@@ -151,7 +152,7 @@ def _solve(rows: Sequence[Row], pull: float) -> Factors:
     classes = _with_ancestors(name for row in rows for name in row.alone)
     told = [{name: amount / row.scale for name, amount in row.alone.items()} for row in rows]
     draws = [_draw(name, pull) for name in classes]
-    wanted = [row.whole / row.scale for row in rows] + [0.0 if name else pull for name in classes]
+    wanted = [row.whole / row.scale for row in rows] + [pull if name in ("", MOVED) else 0.0 for name in classes]
     pipeline = make_pipeline(DictVectorizer(sparse=False), LinearRegression(fit_intercept=False, positive=True))
     pipeline.fit([*told, *draws], wanted)
     names = pipeline[0].get_feature_names_out()

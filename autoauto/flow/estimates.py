@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
-from autoauto.estimate import corrected, cost_table, learned, memory_limit_bytes, range_examples
+from autoauto.estimate import corrected, cost_table, entered, learned, memory_limit_bytes, range_examples
 from autoauto.graph import quantise
 from autoauto.profile import ProfileCache, RangeStore, profile_model, subject_of
 from autoauto.profile.profiler import Progress
@@ -120,6 +120,7 @@ class Estimates:
             (in_flight(knobs.schedule, knobs.n_ipu, knobs.n_micro_batches), knobs.recompute) if knobs.training else ()
         )
         table = cost_table(profile, cluster, self._proportion(correction), self.overlap, *training)
+        table = entered(table, profile, correction)
         host_cycles = self.cluster.host_cycles(profile.layers[0].input_bytes, profile.layers[-1].output_bytes)
         return replace(table, host_cycles=host_cycles)
 
@@ -128,12 +129,15 @@ class Estimates:
         training = ((1,), options.recompute) if knobs.training else ()
         correction = self.correction(knobs)
         profile = corrected(self.profile(self.options(knobs)), self.graph, correction)
-        return cost_table(profile, self.cluster.first(1), self._proportion(correction), False, *training)
+        table = cost_table(profile, self.cluster.first(1), self._proportion(correction), False, *training)
+        return entered(table, profile, correction)
 
     def learn(self, options: CompileOptions, measured: Iterable[WholeRange]) -> None:
         """Keep measured ranges as examples for the estimates that follow."""
         if self.estimator is not Estimator.SUM:
-            examples = range_examples(self.graph, self.profile(options), self.cluster, measured)
+            examples = range_examples(
+                self.graph, self.profile(options), self.cluster, measured, far=self.runner is not None
+            )
             self._store(options).add(options, examples)
             self._learned.clear()
 

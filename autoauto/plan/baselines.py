@@ -106,12 +106,12 @@ def binary_search(table: CostTable) -> Partition | None:
     blocks before the last devices: five equal layers on four devices end as [0, 2, 4, 5, 5], which is no partition.
     """
     blocks = contract(table)
-    prefix, n_stages = blocks.compute_prefix_cycles, table.n_devices
+    prefix, begun, n_stages = blocks.compute_prefix_cycles, blocks.start_cycles, table.n_devices
 
     def filled(bottleneck: int) -> list[int]:
         cuts = [0]
         for _ in range(n_stages):
-            cuts.append(bisect_right(prefix, prefix[cuts[-1]] + bottleneck) - 1)
+            cuts.append(max(bisect_right(prefix, begun[cuts[-1]] + bottleneck) - 1, cuts[-1]))
         return cuts
 
     bounds = range(prefix[-1] + 1)
@@ -141,7 +141,7 @@ def _transfer_caps(blocks: Blocks) -> IntArray:
 
 def _partition_costs(blocks: Blocks, earliest: list[list[int]], caps: IntArray) -> Iterator[IntArray]:
     """By number of devices: the least max compute up to every stop within every cap, (B + 1, n_caps)."""
-    prefix = np.array(blocks.compute_prefix_cycles)
+    prefix, begun = np.array(blocks.compute_prefix_cycles), np.array(blocks.start_cycles)
     costs = np.full((len(prefix), len(caps)), NEVER)
     costs[0] = 0
     yield costs
@@ -151,14 +151,15 @@ def _partition_costs(blocks: Blocks, earliest: list[list[int]], caps: IntArray) 
         for stop in range(1, len(prefix)):
             starts = slice(first[stop], stop)
             within = receive[starts, None] + send[stop] <= caps
-            longest = np.maximum(before[starts], (prefix[stop] - prefix[starts])[:, None])
+            longest = np.maximum(before[starts], (prefix[stop] - begun[starts])[:, None])
             costs[stop] = np.where(within, longest, NEVER).min(axis=0, initial=NEVER)
         yield costs
 
 
 def _trace(blocks: Blocks, earliest: list[list[int]], cap: IntArray) -> list[int]:
     """The cuts of a plan of least max compute within one cap."""
-    prefix, rows = blocks.compute_prefix_cycles, [costs[:, 0] for costs in _partition_costs(blocks, earliest, cap)]
+    prefix, begun = blocks.compute_prefix_cycles, blocks.start_cycles
+    rows = [costs[:, 0] for costs in _partition_costs(blocks, earliest, cap)]
     cuts = [len(blocks)]
     for device in reversed(range(len(earliest))):
         stop = cuts[-1]
@@ -168,7 +169,7 @@ def _trace(blocks: Blocks, earliest: list[list[int]], cap: IntArray) -> list[int
                 start
                 for start in range(earliest[device][stop], stop)
                 if receive[start] + send[stop] <= cap[0]
-                and max(rows[device][start], prefix[stop] - prefix[start]) == rows[device + 1][stop]
+                and max(rows[device][start], prefix[stop] - begun[start]) == rows[device + 1][stop]
             )
         )
     return cuts[::-1]

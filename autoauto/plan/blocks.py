@@ -20,6 +20,7 @@ class Blocks:
     Attributes:
         cuts: (B + 1,) the layer after every legal cut.
         compute_prefix_cycles: (B + 1,) running sum of cycles.
+        start_cycles: (B + 1,) by start: what the running sum is counted from by a stage, as `CostTable.start_cycles`.
         exclusive_prefix_bytes: (B + 1,) running sum over all categories of what adds up.
         shared_keys: (B,) the shared keys of every block, as often as its layers name them.
         shared_bytes: bytes of every shared key.
@@ -37,6 +38,7 @@ class Blocks:
 
     cuts: list[int]
     compute_prefix_cycles: list[int]
+    start_cycles: list[int]
     exclusive_prefix_bytes: list[int]
     shared_keys: list[tuple[int, ...]]
     shared_bytes: tuple[int, ...]
@@ -81,6 +83,7 @@ def contract(table: CostTable) -> Blocks:
     return Blocks(
         cuts=boundaries,
         compute_prefix_cycles=table.compute_prefix_cycles[cuts].tolist(),
+        start_cycles=table.start_cycles[cuts].tolist(),
         exclusive_prefix_bytes=exclusive[cuts].tolist(),
         shared_keys=[tuple(chain(*table.shared_keys[start:stop])) for start, stop in pairwise(boundaries)],
         shared_bytes=table.shared_bytes,

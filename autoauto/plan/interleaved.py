@@ -203,10 +203,10 @@ class _Search:
 
     def _load(self, device: int, chunks: list[tuple[int, int, int]]) -> _Load:
         blocks, limit = self.problem.blocks, int(self.table.memory_limit_bytes[device])
-        prefix, speed = blocks.compute_prefix_cycles, self.problem.speeds[device]
+        prefix, begun, speed = blocks.compute_prefix_cycles, blocks.start_cycles, self.problem.speeds[device]
         layers = [(blocks.cuts[start], blocks.cuts[stop]) for _, start, stop in chunks]
         return _Load(
-            sum(reference_cycles(prefix[stop] - prefix[start], speed) for _, start, stop in chunks),
+            sum(reference_cycles(prefix[stop] - begun[start], speed) for _, start, stop in chunks),
             sum(blocks.receive_cycles[stage][start] + blocks.send_cycles[stage][stop] for stage, start, stop in chunks),
             device_bytes(self.table, layers) - limit if chunks else -limit,
         )

@@ -188,7 +188,9 @@ class PhaseCosts:
         return cycles
 
     def _forward_cycles(self, ranges: Ranges) -> IntArray:
-        cycles: IntArray = _between(self.table.compute_prefix_cycles, ranges) - self._backward_cycles(ranges)
+        table = self.table
+        whole = table.compute_prefix_cycles[ranges.stop] - table.start_cycles[ranges.starts]
+        cycles: IntArray = whole - self._backward_cycles(ranges)
         return cycles
 
     def _backward_cycles(self, ranges: Ranges) -> IntArray:

@@ -38,11 +38,11 @@ def bands(problem: Problem, own_cycles: list[int], cuts: list[list[int]]) -> lis
     No cut lies beyond the farthest reach of the stages before it, nor before the earliest start of those after it.
     `own_cycles` is what each device may compute, by its own clock.
     """
-    prefix = problem.blocks.compute_prefix_cycles
+    prefix, begun = problem.blocks.compute_prefix_cycles, problem.blocks.start_cycles
     reach = 0
     ends = [1]
     for i, (earliest, cycles) in enumerate(zip(problem.earliest, own_cycles, strict=True), start=1):
-        farthest = bisect_right(prefix, prefix[reach] + cycles) - 1
+        farthest = bisect_right(prefix, begun[reach] + cycles) - 1
         end = bisect_right(cuts[i], min(farthest, bisect_right(earliest, reach) - 1, problem.within[i][1]))
         if end == 0:
             return None
@@ -51,7 +51,7 @@ def bands(problem: Problem, own_cycles: list[int], cuts: list[list[int]]) -> lis
     start = len(problem.blocks)
     left = [[start]]
     for i in range(problem.n_stages - 1, -1, -1):
-        nearest = bisect_left(prefix, prefix[start] - own_cycles[i])
+        nearest = bisect_left(begun, prefix[start] - own_cycles[i])
         begin = bisect_left(cuts[i], max(nearest, problem.earliest[i][start], problem.within[i][0]))
         if begin >= ends[i]:
             return None
@@ -89,7 +89,8 @@ def _stops(
     problem: Problem, stage: int, own_cycles: int, transfer_cycles: int, *, starts: list[int], ends: list[int]
 ) -> list[int]:
     """At which of `ends` this stage can stop when it begins at one of `starts`; all ascending."""
-    prefix, earliest = problem.blocks.compute_prefix_cycles, problem.earliest[stage]
+    prefix, begun = problem.blocks.compute_prefix_cycles, problem.blocks.start_cycles
+    earliest = problem.earliest[stage]
     receive, send = problem.blocks.receive_cycles[stage], problem.blocks.send_cycles[stage]
     stops = []
     window: deque[int] = deque()  # starts that no later one in the window beats; the first receives fastest
@@ -102,7 +103,7 @@ def _stops(
             window.append(start)
             n_seen += 1
         needed = prefix[stop] - own_cycles
-        while window and (prefix[window[0]] < needed or window[0] < earliest[stop]):
+        while window and (begun[window[0]] < needed or window[0] < earliest[stop]):
             window.popleft()
         if window and receive[window[0]] + send[stop] <= transfer_cycles:
             stops.append(stop)
@@ -111,12 +112,12 @@ def _stops(
 
 def _trace(problem: Problem, own_cycles: list[int], transfer_cycles: int, reached: list[list[int]]) -> list[int]:
     """Walk back from the last cut: every stop that was reached has a start within the bounds."""
-    prefix = problem.blocks.compute_prefix_cycles
+    prefix, begun = problem.blocks.compute_prefix_cycles, problem.blocks.start_cycles
     cuts = [len(problem.blocks)]
     for stage in range(problem.n_stages - 1, -1, -1):
         stop = cuts[-1]
         receive, send = problem.blocks.receive_cycles[stage], problem.blocks.send_cycles[stage]
-        first = max(problem.earliest[stage][stop], bisect_left(prefix, prefix[stop] - own_cycles[stage]))
+        first = max(problem.earliest[stage][stop], bisect_left(begun, prefix[stop] - own_cycles[stage]))
         starts = reached[stage]
         inside = starts[bisect_left(starts, first) : bisect_left(starts, stop)]
         cuts.append(next(start for start in inside if receive[start] + send[stop] <= transfer_cycles))

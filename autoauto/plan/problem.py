@@ -26,7 +26,7 @@ class Problem:
         clocks: the devices at every different speed.
         overlap: whether a plan costs the larger of compute and transfer, not their sum.
         within: (P + 1,) the first and the last block at which each cut may lie.
-        prefix: (B + 1,) the running sum of cycles as an array.
+        prefix, begun: (B + 1,) the running sum of cycles, and what it is counted from by start, as arrays.
     """
 
     blocks: Blocks
@@ -36,6 +36,7 @@ class Problem:
     overlap: bool
     within: list[tuple[int, int]]
     prefix: IntArray
+    begun: IntArray
 
     @property
     def n_stages(self) -> int:
@@ -46,7 +47,8 @@ class Problem:
         """The same blocks on the devices `[first, stop)` alone, as `CostTable.part`."""
         blocks, speeds = self.blocks.part(first, stop), self.speeds[first:stop]
         within = _anywhere(len(blocks), stop - first)
-        return Problem(blocks, self.earliest[first:stop], speeds, _clocks(speeds), self.overlap, within, self.prefix)
+        earliest, sums = self.earliest[first:stop], (self.prefix, self.begun)
+        return Problem(blocks, earliest, speeds, _clocks(speeds), self.overlap, within, *sums)
 
     def own_cycles(self, cycles: int) -> list[int]:
         """How many cycles every device counts, by its own clock, in `cycles` of the reference clock."""
@@ -68,14 +70,15 @@ class Problem:
         own_cycles = (cycles - 1) * speed.numerator // speed.denominator + 1
         if own_cycles > self.prefix[-1]:
             return None
-        stops = np.searchsorted(self.prefix, self.prefix + own_cycles)
+        stops = np.searchsorted(self.prefix, self.begun + own_cycles)
+        stops = np.maximum(stops, np.arange(1, len(stops) + 1))  # a block at least, however much it takes to enter it
         stops = stops[: np.searchsorted(stops, len(self.prefix))]  # from later starts no range takes so long
-        return reference_cycles(int((self.prefix[stops] - self.prefix[: len(stops)]).min()), speed)
+        return reference_cycles(int((self.prefix[stops] - self.begun[: len(stops)]).min()), speed)
 
     def compute_cycles(self, cuts: list[int]) -> int:
         """The largest compute of a plan."""
-        prefix = self.blocks.compute_prefix_cycles
-        own = [prefix[stop] - prefix[start] for start, stop in pairwise(cuts)]
+        prefix, begun = self.blocks.compute_prefix_cycles, self.blocks.start_cycles
+        own = [prefix[stop] - begun[start] for start, stop in pairwise(cuts)]
         return max(reference_cycles(max(own[i] for i in devices), speed) for speed, devices in self.clocks.items())
 
     def transfer_cycles(self, cuts: list[int]) -> int:
@@ -98,8 +101,9 @@ def prepare(table: CostTable) -> Problem:
     blocks = contract(table)
     earliest = earliest_starts_by_device(blocks, table.memory_limit_bytes.tolist())
     speeds = table.speeds or (Fraction(1),) * table.n_devices
-    within, prefix = _anywhere(len(blocks), table.n_devices), np.array(blocks.compute_prefix_cycles)
-    return Problem(blocks, earliest, speeds, _clocks(speeds), table.overlap, within, prefix)
+    within, clocks = _anywhere(len(blocks), table.n_devices), _clocks(speeds)
+    sums = np.array(blocks.compute_prefix_cycles), np.array(blocks.start_cycles)
+    return Problem(blocks, earliest, speeds, clocks, table.overlap, within, *sums)
 
 
 def _clocks(speeds: tuple[Fraction, ...]) -> dict[Fraction, list[int]]:
@@ -128,7 +132,8 @@ def check_one_in_flight(table: CostTable, what: str) -> None:
 
 def largest_block(problem: Problem) -> int:
     """The cycles of the block that computes longest."""
-    return max(stop - start for start, stop in pairwise(problem.blocks.compute_prefix_cycles))
+    blocks = problem.blocks
+    return max(stop - start for start, stop in zip(blocks.start_cycles, blocks.compute_prefix_cycles[1:], strict=False))
 
 
 def least_compute(problem: Problem) -> int:

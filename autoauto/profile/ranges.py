@@ -17,7 +17,7 @@ from autoauto.records.profile import PROFILE_SCHEMA, Cache, CompileOptions, Targ
 
 Made = TypeVar("Made")
 
-RANGE_SCHEMA = 2
+RANGE_SCHEMA = 3
 TABLES = (
     "CREATE TABLE IF NOT EXISTS autoauto_ranges (digest VARCHAR(64) PRIMARY KEY, subject VARCHAR(64) NOT NULL, "
     "batch_size INTEGER NOT NULL, example TEXT NOT NULL)",

@@ -16,7 +16,16 @@ its weights in a cache, where its last run left them, in a model perhaps not. It
 WEIGHTS_SCALE = 10  # bytes a cycle, about as a core reads memory, so that its factor is near 1 like those of classes
 
 
-FIT = 2
+MOVED = "moved"
+"""Stands beside the classes where tensors lie in a memory far from the core, with the part of the layers' cycles alone
+that would suffice to read and write their tensors there: in a model a runtime spares much of it. The classes have the
+rest. Its factor is 1 where nothing is known."""
+ENTERED = "entered"
+"""As `MOVED`, what would suffice to read what a range receives: the runtime lays it out anew, and what it would fuse
+over the cut it does not. Its factor is 0 where nothing is known."""
+MOVED_SCALE = 3  # bytes a cycle, about as a core copies
+
+FIT = 3
 """Raised when equal examples teach something else than before."""
 
 
@@ -50,7 +59,8 @@ class RangeExample(NamedTuple):
     Attributes:
         whole: the range as one.
         batch_size: samples in the micro-batch.
-        forward_cycles, backward_cycles: of its layers alone, added up by class of layer; forward also has `WEIGHTS`.
+        forward_cycles, backward_cycles: of its layers alone, added up by class of layer; forward also has `WEIGHTS`,
+            and on real devices `MOVED` and `ENTERED`.
         memory_bytes: by category, estimated from its layers alone.
     """
 
@@ -79,7 +89,7 @@ class Correction:
 
     Attributes:
         forward, backward: factor on a layer's cycles by its class; a class that is missing has its parent's, see
-            `parent`, and "" is the root.
+            `parent`, and "" is the root. Forward may have factors of `WEIGHTS`, and of `MOVED` and `ENTERED`.
         memory: factor on bytes by category; 1 for one that is missing.
         batch_sizes: ascending batch sizes, each with a factor on all cycles; see `at_batch_size`.
         cycles_band, memory_band: around the predictions of a range's cycles, and of its bytes over all categories.
@@ -131,12 +141,12 @@ class Examples(Protocol):
 
 
 def parent(layer_class: str) -> str | None:
-    """The wider class that "Relu after Conv" belongs to is "Relu", and that of "Relu" is ""; "" and weights have none.
+    """The wider class that "Relu after Conv" belongs to is "Relu", and that of "Relu" is ""; what is none has none.
 
     >>> parent("Relu after Conv"), parent("Relu"), parent(""), parent(WEIGHTS)
     ('Relu', '', None, None)
     """
-    if layer_class in ("", WEIGHTS):
+    if layer_class in ("", WEIGHTS, MOVED, ENTERED):
         return None
     operator, after, _ = layer_class.partition(" after ")
     return operator if after else ""

@@ -27,7 +27,8 @@ class CostTable:
     Cycles are those of one reference clock, the first device's; a device at another clock computes in more or fewer.
 
     Attributes:
-        compute_prefix_cycles: (n + 1,) running sum of cycles; a range costs the difference of its ends.
+        compute_prefix_cycles: (n + 1,) running sum of cycles; a range costs the difference of its ends, and what it
+            takes to enter it.
         backward_prefix_cycles: (n + 1,) running sum of the backward part of these cycles; zeros for inference.
         exclusive_prefix_bytes: {category: (n + 1,)} running sums of bytes that add up.
         shared_keys: for every layer the indices into `shared_bytes` of what it stores once per range.
@@ -51,6 +52,9 @@ class CostTable:
             it keeps none.
         recompute_bytes: (n,) what a stage that starts at layer i receives, if that is all that it keeps of a
             micro-batch, as it computes the rest again; empty when it keeps all activations.
+        entry_cycles: (n,) what a range that starts at layer i takes besides; from one layer to the next it rises by no
+            more than the first of them takes, so that a range costs no less than a shorter one inside it; 0 for layer
+            0; empty when it is 0 for all.
         host_cycles: what the host's transfers take while the devices compute: no period is shorter.
     """
 
@@ -73,6 +77,7 @@ class CostTable:
     stash_entries: tuple[int, ...] = ()
     recompute_bytes: IntArray = field(default_factory=_none)
     host_cycles: int = 0
+    entry_cycles: IntArray = field(default_factory=_none)
 
     @property
     def n_layers(self) -> int:
@@ -83,6 +88,14 @@ class CostTable:
     def n_devices(self) -> int:
         """How many devices, hence stages, there are."""
         return len(self.memory_limit_bytes)
+
+    @property
+    def start_cycles(self) -> IntArray:
+        """(n + 1,) what the running sum of cycles is counted from by a range that starts at layer i; non-decreasing."""
+        if not len(self.entry_cycles):
+            return self.compute_prefix_cycles
+        begun: IntArray = self.compute_prefix_cycles - np.append(self.entry_cycles, 0)
+        return begun
 
     def speed(self, device: int) -> Fraction:
         """The clock of `device` relative to the first device's."""
@@ -106,7 +119,8 @@ class CostTable:
 
     def compute_cycles(self, start: int, stop: int, device: int = 0) -> int:
         """Cycles of the reference clock in which `device` computes the range once, rounded up."""
-        own_cycles = int(self.compute_prefix_cycles[stop] - self.compute_prefix_cycles[start])
+        entry_cycles = int(self.entry_cycles[start]) if len(self.entry_cycles) else 0
+        own_cycles = int(self.compute_prefix_cycles[stop] - self.compute_prefix_cycles[start]) + entry_cycles
         return reference_cycles(own_cycles, self.speed(device))
 
     def backward_cycles(self, start: int, stop: int, device: int = 0) -> int:

@@ -5,8 +5,8 @@ from collections.abc import Callable
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autoauto.estimate import corrected, cost_table
-from autoauto.records.correction import PLAIN_SUM, WEIGHTS, Correction
+from autoauto.estimate import corrected, cost_table, entered
+from autoauto.records.correction import ENTERED, MOVED, PLAIN_SUM, WEIGHTS, Correction
 from autoauto.records.hardware import Cluster, Device, Link
 from autoauto.records.layers import LayerGraph
 from autoauto.records.profile import CompileOptions, LayerProfile, ModelProfile
@@ -23,14 +23,19 @@ layers = st.lists(
         st.fixed_dictionaries({"code_a": st.just(77), "code_b": st.just(5)}),
         st.fixed_dictionaries({"parameter": amount}),
         amount,
+        st.just(0),
         amount,
-        *(st.just(0),) * 3,
+        amount,
+        st.just(0),
     ),
     min_size=2,
     max_size=8,
 )
 weight = st.floats(0, 3)
-by_class = st.fixed_dictionaries({"": weight, "MatMul": weight, "MatMul after MatMul": weight, WEIGHTS: weight})
+by_class = st.fixed_dictionaries(
+    {"": weight, "MatMul": weight, "MatMul after MatMul": weight, WEIGHTS: weight},
+    optional={MOVED: weight, ENTERED: weight},
+)
 corrections = st.builds(
     Correction,
     by_class,
@@ -52,7 +57,8 @@ def test_costs_are_monotone_under_inclusion(
     chain: Callable[..., LayerGraph], profiles: list[LayerProfile], correction: Correction
 ) -> None:
     n = len(profiles)
-    table = cost_table(corrected(profile_of(profiles), chain(kinds=["a"] * n), correction), CLUSTER, 1.0)
+    profile = corrected(profile_of(profiles), chain(kinds=["a"] * n), correction)
+    table = entered(cost_table(profile, CLUSTER, 1.0), profile, correction)
     for start in range(n):
         for stop in range(start + 1, n + 1):
             whole = table.compute_cycles(start, stop), sum(table.memory_bytes(start, stop).values())
@@ -79,6 +85,14 @@ def test_weights_and_the_batch_size_count(chain: Callable[..., LayerGraph]) -> N
     correction = Correction({"": 1.0, WEIGHTS: 30.0}, batch_sizes=((1, 0.5), (4, 1.0)), n_examples=5)
     (first, _) = corrected(profile_of([layer, layer]), graph, correction).layers
     assert first.forward_cycles == round(0.5 * (100 + 30 * (n_bytes // 10)))
+
+
+def test_what_is_moved_has_its_own_factor(chain: Callable[..., LayerGraph]) -> None:
+    graph = chain(kinds=["a", "a"])
+    layer = LayerProfile(100, 0, {}, {}, 0, 5, 65, 35, 0)  # moves 60 + 30 bytes in 30 cycles
+    correction = Correction({"": 2.0, MOVED: 0.4}, batch_sizes=((1, 0.5), (4, 1.0)), n_examples=5)
+    (first, _) = corrected(profile_of([layer, layer]), graph, correction).layers
+    assert first.forward_cycles == 0.5 * (70 * 2 + 30 * 0.4)
 
 
 def test_plain_sums_stay(chain: Callable[..., LayerGraph]) -> None:

@@ -2,7 +2,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from autoauto.estimate.features import layer_classes, range_examples
-from autoauto.records.correction import WEIGHTS, WholeRange
+from autoauto.records.correction import ENTERED, MOVED, WEIGHTS, WholeRange
 from autoauto.records.hardware import Cluster, Device, Link
 from autoauto.records.layers import LayerGraph, LayerRange
 from autoauto.records.profile import CompileOptions, LayerProfile, ModelProfile
@@ -35,3 +35,17 @@ def test_an_example_holds_what_layers_take_alone(chain: Callable[..., LayerGraph
     assert example.forward_cycles == {"MatMul": 10, "MatMul after MatMul": 20, WEIGHTS: 3 * (n_bytes // 10)}
     assert example.backward_cycles == {"MatMul": 20, "MatMul after MatMul": 40}
     assert example.memory_bytes == {"parameter": 9, "code": 5, "temporary": 8}
+
+
+def test_what_is_moved_is_told_apart_where_memory_is_far(chain: Callable[..., LayerGraph]) -> None:
+    graph = chain(kinds=["a", "a", "a"])
+    layer = LayerProfile(10, 0, {}, {}, 0, 2, 11, 8, 0)  # 9 bytes come, 6 go, 2 pass
+    small = replace(layer, forward_cycles=3)
+    options = CompileOptions(2, 0.6, Precision.FP32)
+    names = tuple(layer.name for layer in graph.layers)
+    profile = ModelProfile("chain", "fake", options, names, ("a", "a", "a"), (None,) * 3, (layer, small, layer))
+    wholes = [WholeRange(LayerRange(*ends), 25, 0, {}) for ends in ((0, 2), (1, 3))]
+    first, second = (dict(e.forward_cycles) for e in range_examples(graph, profile, CLUSTER, wholes, far=True))
+    assert first.pop(WEIGHTS) == second.pop(WEIGHTS) > 0
+    assert first == {"MatMul": 5, MOVED: 5 + 3}
+    assert second == {"MatMul after MatMul": 5, MOVED: 3 + 5, ENTERED: 11 // 3}

@@ -80,8 +80,9 @@ def _random_table(seed: int) -> CostTable:
         first = random.randrange(n_layers)
         cut_allowed[first + 1 : random.randint(first, min(first + 3, n_layers - 1)) + 1] = False
     backward = column(n_layers, 9)
-    return CostTable(
-        compute_prefix_cycles=prefix(column(n_layers, 40, 0.1) + backward) * scale,
+    cycles = column(n_layers, 40, 0.1) + backward
+    table = CostTable(
+        compute_prefix_cycles=prefix(cycles) * scale,
         backward_prefix_cycles=prefix(backward) * scale,
         exclusive_prefix_bytes={"parameter": prefix(column(n_layers, 20)), "state": prefix(column(n_layers, 5))},
         shared_keys=tuple(tuple(k for k in range(n_keys) if random.random() < 0.4) for _ in range(n_layers)),
@@ -94,3 +95,12 @@ def _random_table(seed: int) -> CostTable:
         cut_allowed=cut_allowed,
         memory_limit_bytes=np.array([limit + random.choice((0, 0, random.randint(-10, 20))) for _ in range(n_devices)]),
     )
+    return replace(table, entry_cycles=_entry(random, cycles) * scale) if random.random() < 0.4 else table
+
+
+def _entry(random: Random, cycles: np.ndarray) -> np.ndarray:
+    """What it takes to enter at every layer; it rises by no more than a layer takes."""
+    entry = [0]
+    for most in cycles[:-1]:
+        entry.append(random.randint(0, entry[-1] + int(most)))
+    return np.array(entry)

@@ -21,8 +21,8 @@ def test_blocks_cost_what_their_layers_cost(request: pytest.FixtureRequest, kind
         for first in range(n_blocks):
             for last in range(first + 1, n_blocks + 1):
                 start, stop = blocks.cuts[first], blocks.cuts[last]
-                prefix = blocks.compute_prefix_cycles
-                assert prefix[last] - prefix[first] == table.compute_cycles(start, stop)
+                own_cycles = blocks.compute_prefix_cycles[last] - blocks.start_cycles[first]
+                assert own_cycles == table.compute_cycles(start, stop)
                 for device in range(table.n_devices):
                     n_bytes = sum(table.memory_bytes(start, stop, device).values())
                     assert block_bytes(table, first, last, device) == n_bytes

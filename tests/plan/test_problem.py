@@ -48,8 +48,9 @@ def test_a_part_is_the_problem_of_the_tables_part(any_table: MakeTable) -> None:
     for table in map(any_table, range(100)):
         for first, stop in combinations(range(table.n_devices + 1), 2):
             part, prepared = prepare(table).part(first, stop), prepare(table.part(first, stop))
-            assert replace(part, prefix=prepared.prefix) == prepared
+            assert replace(part, prefix=prepared.prefix, begun=prepared.begun) == prepared
             assert part.prefix.tolist() == prepared.prefix.tolist()
+            assert part.begun.tolist() == prepared.begun.tolist()
 
 
 def test_own_cycles_are_the_most_that_a_device_counts(any_table: MakeTable) -> None:
