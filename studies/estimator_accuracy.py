@@ -346,10 +346,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     print(f"{'errors in %':18}{'cycles, sum':>20}{'regression':>20}{'memory, sum':>20}{'regression':>20}")
     after = f"{'inside':>8}{'below':>6}{'ranges':>7}{'s':>6}{'us':>6}{'plan':>7}"
     print(f"{'model':18}{4 * '  median mean  p95':>80}{after}")
-    drawn = {Path(name).stem: study(name, args.target, setting, args.keep, not args.no_plans) for name in names}
+    studied = {Path(name).stem: study(name, args.target, setting, args.keep, not args.no_plans) for name in names}
+    drawn = {name: readings for name, (readings, _) in studied.items()}
     every = [reading for readings in drawn.values() for reading in readings]
     for who in ("sum", "our"):
         print(f"{who}: mean error of cycles {100 * mean(errors(every, f'{who}_cycles', 'cycles')):.1f} %")
+    shares = [[share * len(pair[0]) / len(every) for share in coverage(*pair)] for pair in studied.values()]
+    within, below = (100 * sum(column) for column in zip(*shares, strict=True))
+    print(f"of {len(every)} ranges: cycles inside their band {within:.1f} %, memory below its edge {below:.1f} %")
     if args.plot:
         draw(drawn, args.plot)
     return 0
@@ -360,7 +364,7 @@ def shorter(setting: Setting) -> Setting:
     return setting._replace(n_ranges=setting.n_ranges // 4, n_tries=setting.n_tries // 4)
 
 
-def study(name: str, target: str, setting: Setting, keep: Path | None, plans: bool) -> list[Reading]:
+def study(name: str, target: str, setting: Setting, keep: Path | None, plans: bool) -> tuple[list[Reading], Correction]:
     """Learn a model, predict what is held out, print its line."""
     with ExitStack() as stack:
         folder = keep or Path(stack.enter_context(tempfile.TemporaryDirectory()))
@@ -370,7 +374,7 @@ def study(name: str, target: str, setting: Setting, keep: Path | None, plans: bo
         readings = held_out(flow, setting, Wholes(folder / f"{target}-{Path(name).stem}.json"))
         loss = regret(flow, setting) if plans else None
         show(Path(name).stem, readings, learned, loss, prediction_us(flow, setting))
-    return readings
+    return readings, learned.correction
 
 
 if __name__ == "__main__":

@@ -12,20 +12,34 @@ import pytest
 
 from autoauto.records.correction import Band, Correction
 from autoauto.records.layers import LayerRange
+from autoauto.targets.ipu import IpuTarget
 
 
 def test_resnet50_is_predicted_twice_as_well_as_by_sums(
     study: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert study.main(["--models", "resnet50", "--quick", "--plot", str(tmp_path / "parity.html")]) == 0
-    head, _, line, *means = capsys.readouterr().out.splitlines()
+    head, _, line, *means, covered = capsys.readouterr().out.splitlines()
     assert head.split()[0] == "errors"
     assert line.startswith("resnet50")
     by_sums, ours = (float(text.split()[-2]) for text in means)
     assert ours < by_sums / 2
     assert ours < 5
     assert float(line.split()[-1]) <= 2
+    assert covered.startswith("of 20 ranges: cycles inside their band ")
     assert "regression" in (tmp_path / "parity.html").read_text(encoding="utf-8")
+
+
+def test_what_is_kept_is_not_measured_again(
+    study: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    arguments = ["--models", "resnet50", "--quick", "--no-plans", "--keep", str(tmp_path)]
+    tables = []
+    for _ in range(2):
+        assert study.main(arguments) == 0
+        tables.append([line.split()[:13] for line in capsys.readouterr().out.splitlines()])  # errors, no times
+        monkeypatch.setattr(IpuTarget, "compile", None)
+    assert tables[0] == tables[1]
 
 
 def test_coverage_counts_both_edges_of_cycles_and_the_upper_of_memory(study: ModuleType) -> None:
