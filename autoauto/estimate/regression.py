@@ -176,7 +176,11 @@ def _with_ancestors(names: Iterable[str]) -> list[str]:
 
 
 def _fit_memory(examples: Sequence[RangeExample], folds: Sequence[int]) -> tuple[Factors, Band]:
-    """Factors of the categories that need one, and the band; none where plain sums need no more up to its edge."""
+    """Factors of the categories that need one, and the band; none where plain sums need no more up to its edge.
+
+    None either where the edge lies farther above corrected sums than above plain ones: such a correction lowers most
+    ranges, since a few are much smaller than their sums, and leaves others above what is predicted.
+    """
     whole = [sum(example.whole.memory_bytes.values()) for example in examples]
     names = sorted({name for e in examples for name in (*e.memory_bytes, *e.whole.memory_bytes)})
     rows = {
@@ -194,7 +198,7 @@ def _fit_memory(examples: Sequence[RangeExample], folds: Sequence[int]) -> tuple
     guesses = [_sums(parts) for parts in ways]
     bands = [_band(whole, guess) for guess in guesses]
     edges = [edge.high * sum(guess) for guess, edge in zip(guesses, bands, strict=True)]
-    if edges[1] > WORTH * edges[0]:
+    if edges[1] > WORTH * edges[0] or bands[1].high > bands[0].high:
         return {}, bands[0]
     return {name: fitted.factors[""] for name, fitted in needed.items()}, bands[1]
 

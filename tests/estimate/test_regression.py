@@ -93,6 +93,24 @@ def test_memory_is_corrected_where_that_saves_some() -> None:
     assert fit(examples(30, memory=1.3)).memory_band.high * fit(examples(30, memory=1.3)).memory["temporary"] >= 1.28
 
 
+def test_memory_is_left_where_a_correction_would_underestimate_most_ranges() -> None:
+    """As of gpt2: a large output counts in sums, not in a range that ends with it; the others need more than sums."""
+    ends, inside = (
+        [example(Random(seed), memory=share, batch_size=size) for seed in seeds for size in (1, 4)]
+        for share, seeds in ((0.2, range(3)), (1.2, range(3, 7)))
+    )
+    large = [
+        one._replace(
+            memory_bytes={name: 8 * n_bytes for name, n_bytes in one.memory_bytes.items()},
+            whole=one.whole._replace(memory_bytes={name: 8 * n for name, n in one.whole.memory_bytes.items()}),
+        )
+        for one in ends
+    ]
+    found = fit([*large, *inside])
+    assert found.memory == {}
+    assert found.memory_band.high > 1.2
+
+
 def test_bands_hold_what_was_not_seen() -> None:
     found = fit(examples(40, noise=0.04))
     low, high = found.cycles_band
