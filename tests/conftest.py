@@ -32,6 +32,14 @@ def hear_ctrl_c() -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+@pytest.fixture(scope="session", autouse=True)
+def measure_as_it_comes() -> Iterator[None]:
+    """No test looks at how long something takes, so none waits for a fast core."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("AUTOAUTO_PATIENCE_S", "0")
+        yield
+
+
 @pytest.fixture(scope="session")
 def vectors() -> Callable[[str], Any]:
     """Read `tests/vectors/NAME.json`."""

@@ -3,6 +3,7 @@ from pathlib import Path
 
 import pytest
 
+from autoauto.records.errors import BadInput
 from autoauto.targets.host import yardstick
 from autoauto.targets.host.yardstick import Yardstick
 
@@ -41,6 +42,7 @@ def core(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> MakeCore:
         return speed
 
     monkeypatch.setenv("AUTOAUTO_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.delenv("AUTOAUTO_PATIENCE_S")
     return core
 
 
@@ -90,6 +92,33 @@ def test_a_core_that_stays_slow_has_a_new_speed(core: MakeCore) -> None:
 
 def test_a_real_core_is_never_faster_than_its_best(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("AUTOAUTO_CACHE_DIR", str(tmp_path))
+    monkeypatch.delenv("AUTOAUTO_PATIENCE_S")
     monkeypatch.setattr(yardstick, "CALIBRATION_S", 0.01)
     stick = Yardstick()
     assert all(stick.factor() >= 1.0 for _ in range(20))
+
+
+def test_without_patience_no_core_is_slow(core: MakeCore, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    speed = core(lambda now_s: 1_600_000 if now_s > 0.01 else 1_000_000)
+    monkeypatch.setenv("AUTOAUTO_PATIENCE_S", "0")
+    stick = Yardstick()
+    speed.now_s = 5.0
+    assert stick.factor() == 1.0
+    assert not stick.wait()
+    assert not (tmp_path / "cache").exists()
+
+
+def test_a_given_patience_counts(core: MakeCore, monkeypatch: pytest.MonkeyPatch) -> None:
+    speed = core(lambda now_s: 1_600_000 if now_s > 2 else 1_000_000)
+    monkeypatch.setenv("AUTOAUTO_PATIENCE_S", "2.5")
+    stick = Yardstick()
+    speed.now_s = 3.0
+    assert stick.wait()
+    assert 5.5 < speed.now_s < 5.7
+
+
+@pytest.mark.parametrize("text", ["-1", "soon", "nan", "inf", ""])
+def test_patience_is_a_time(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AUTOAUTO_PATIENCE_S", text)
+    with pytest.raises(BadInput, match="AUTOAUTO_PATIENCE_S must be a number of seconds"):
+        Yardstick()
