@@ -287,7 +287,7 @@ def percents(values: Sequence[float]) -> str:
     return "".join(f"{100 * value:6.1f}" for value in told)
 
 
-def draw(drawn: dict[str, list[Reading]], path: Path) -> None:
+def draw(drawn: dict[str, list[Reading]], target: str, path: Path) -> None:
     """Predicted against measured cycles, relative to measured, as a page.
 
     Raises:
@@ -298,7 +298,9 @@ def draw(drawn: dict[str, list[Reading]], path: Path) -> None:
     except ImportError:
         raise MissingExtra('--plot needs the extra "plot"; try: pip install plotly') from None
     every = [(name, reading) for name, readings in drawn.items() for reading in readings]
-    figure = Figure(layout={"template": "plotly_white", "title": "Ranges compiled whole, at held-out batch sizes"})
+    figure = Figure(
+        layout={"template": "plotly_white", "title": f"Ranges of layers on {target}, at held-out batch sizes"}
+    )
     for estimator, column in (("sum", "sum_cycles"), ("regression", "our_cycles")):
         figure.add_trace(
             Scatter(
@@ -355,7 +357,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     within, below = (100 * sum(column) for column in zip(*shares, strict=True))
     print(f"of {len(every)} ranges: cycles inside their band {within:.1f} %, memory below its edge {below:.1f} %")
     if args.plot:
-        draw(drawn, args.plot)
+        draw(drawn, args.target, args.plot)
     return 0
 
 

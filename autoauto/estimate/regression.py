@@ -10,6 +10,9 @@ from typing import NamedTuple
 from autoauto.estimate.band import band
 from autoauto.records.correction import ENTERED, MOVED, PLAIN_SUM, WEIGHTS, Band, Correction, RangeExample, parent
 
+USUAL = {"": 1.0, WEIGHTS: 0.0, MOVED: 0.5, ENTERED: 0.3}
+"""Factors where examples tell nothing: a layer costs what it costs alone; the other two of what is moved lie in the
+middle of those of four convolutional networks (`studies/estimator_accuracy.py --target host`)."""
 PULLS = (0.05, 0.2, 1.0)  # how strongly a class is drawn to its parent, relative to one example
 N_FOLDS = 5
 NEGLIGIBLE = 0.005  # of all memory: a category that sums miss by less is left alone
@@ -50,10 +53,9 @@ def fit(examples: Sequence[RangeExample]) -> Correction:
 
     Cycles, forward and backward, have a factor by class of layer and one by batch size, memory one by category where
     sums miss by more than 0.5 % of it. The factors of classes and categories are non-negative least squares of relative
-    errors, in which a class that few examples tell of keeps the factor of its parent, the root 1, what is moved 1, and
-    weights and what is entered 0. The
-    bands are cross-conformal (`band`): examples are predicted by a fit to those of other batch sizes, where there are
-    any, since an estimate is mostly asked for another.
+    errors, in which a class that few examples tell of keeps the factor of its parent, and what has none its `USUAL`
+    one. The bands are cross-conformal (`band`): examples are predicted by a fit to those of other batch sizes, where
+    there are any, since an estimate is mostly asked for another.
     """
     if len(examples) < 2:
         return PLAIN_SUM
@@ -152,7 +154,7 @@ def _solve(rows: Sequence[Row], pull: float) -> Factors:
     classes = _with_ancestors(name for row in rows for name in row.alone)
     told = [{name: amount / row.scale for name, amount in row.alone.items()} for row in rows]
     draws = [_draw(name, pull) for name in classes]
-    wanted = [row.whole / row.scale for row in rows] + [pull if name in ("", MOVED) else 0.0 for name in classes]
+    wanted = [row.whole / row.scale for row in rows] + [pull * USUAL.get(name, 0.0) for name in classes]
     pipeline = make_pipeline(DictVectorizer(sparse=False), LinearRegression(fit_intercept=False, positive=True))
     pipeline.fit([*told, *draws], wanted)
     names = pipeline[0].get_feature_names_out()

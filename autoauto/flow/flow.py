@@ -26,8 +26,8 @@ from autoauto.records.trial import Knobs, Outcome, SearchSpace, Strategy
 from autoauto.records.units import Precision, reference_cycles, samples_per_s
 from autoauto.schedule import in_flight, timeline_of
 
-MOST_MOVES = 2  # times that the cuts of a measured plan are moved
-WORTH_MOVING = 0.03  # of its period: what another run on real devices must promise
+MOST_MOVES = 3  # times that the cuts of a measured plan are moved
+WORTH_MOVING = 0.015  # of its period: what another run on real devices must promise
 
 
 @dataclass(frozen=True, slots=True)

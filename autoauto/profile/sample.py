@@ -20,7 +20,9 @@ from autoauto.records.run import Runner
 N_CANDIDATES = 63  # configurations that a bisection of the default space compiles whole, at most
 SHARE = 0.1  # of what that costs
 LEAST = 3  # examples of a batch size that make it known
-MOST, MOST_RUN = 24, 12  # ranges, where the budget allows them: compiled for a cost model, run on a real device
+MOST, MOST_RUN = 24, 12
+"""Ranges, where the budget allows them; fewer on real devices where the whole model takes longer than `QUICK_S`."""
+QUICK_S = 0.1
 SHORTEST = 16  # a range has at least this part of the layers, 1 / 16: stages of 16 devices
 N_DRAWS = 4  # of which the one is taken whose operators are least like those before
 
@@ -35,15 +37,15 @@ def sample(
 ) -> Iterator[tuple[CompileOptions, list[WholeRange]]]:
     """A few ranges compiled whole at each of two batch sizes near that of `options`; one that cannot be is left out.
 
-    A target that runs plans itself takes seconds for a range, so it is asked for fewer. `profile` profiles the model;
+    A real device takes seconds for a range of a large model, so it is asked for fewer. `profile` profiles the model;
     `progress(done, total)` counts compiles.
     """
     sizes, operators = sample_batch_sizes(options.batch_size), [layer.op for layer in graph.layers]
     budget = SHARE * N_CANDIDATES / len(sizes)
-    most = (MOST_RUN if isinstance(target, Runner) else MOST) // len(sizes)
     for near in (replace(options, batch_size=batch_size) for batch_size in sizes):
         cycles = [layer.forward_cycles + layer.backward_cycles for layer in profile(near).layers]
-        chosen = choose(operators, cycles, budget, most, seed=near.batch_size)
+        quick = not isinstance(target, Runner) or sum(cycles) <= QUICK_S * device.clock_hz
+        chosen = choose(operators, cycles, budget, (MOST if quick else MOST_RUN) // len(sizes), seed=near.batch_size)
         wholes = []
         for done, layers in enumerate(chosen):
             if progress is not None:

@@ -12,20 +12,20 @@ from autoauto.records.layers import LayerRange
 
 WEIGHTS = "weights"
 """Stands beside the classes of layers with the bytes of their weights, divided by `WEIGHTS_SCALE`: a layer alone finds
-its weights in a cache, where its last run left them, in a model perhaps not. Its factor is 0 where nothing is known."""
+its weights in a cache, where its last run left them, in a model perhaps not."""
 WEIGHTS_SCALE = 10  # bytes a cycle, about as a core reads memory, so that its factor is near 1 like those of classes
 
 
 MOVED = "moved"
 """Stands beside the classes where tensors lie in a memory far from the core, with the part of the layers' cycles alone
 that would suffice to read and write their tensors there: in a model a runtime spares much of it. The classes have the
-rest. Its factor is 1 where nothing is known."""
+rest."""
 ENTERED = "entered"
 """As `MOVED`, what would suffice to read what a range receives: the runtime lays it out anew, and what it would fuse
-over the cut it does not. Its factor is 0 where nothing is known."""
+over the cut it does not."""
 MOVED_SCALE = 3  # bytes a cycle, about as a core copies
 
-FIT = 3
+FIT = 4
 """Raised when equal examples teach something else than before."""
 
 
@@ -105,19 +105,24 @@ class Correction:
     n_examples: int = 0
 
     def at_batch_size(self, batch_size: int) -> float:
-        """The factor on all cycles at a batch size: on the line between its neighbours by logarithm, else the nearest.
+        """The factor on all cycles at a batch size: by logarithms on the line between its neighbours.
 
-        >>> correction = Correction(batch_sizes=((1, 1.0), (4, 0.8)))
-        >>> [correction.at_batch_size(n) for n in (1, 2, 8)], PLAIN_SUM.at_batch_size(3)
-        ([1.0, 0.9, 0.8], 1.0)
+        The line goes on beyond the ends for a factor of 2, as it goes between the end and a size of half or twice it,
+        or farther: what a layer alone costs more than in its model grows with its tensors, and not without end.
+
+        >>> correction = Correction(batch_sizes=((1, 1.0), (4, 0.64)))
+        >>> [round(correction.at_batch_size(n), 3) for n in (1, 2, 8, 16)], PLAIN_SUM.at_batch_size(3)
+        ([1.0, 0.8, 0.512, 0.512], 1.0)
         """
         if not self.batch_sizes:
             return 1.0
-        below = [pair for pair in self.batch_sizes if pair[0] <= batch_size] or [self.batch_sizes[0]]
-        above = [pair for pair in self.batch_sizes if pair[0] > batch_size] or [below[-1]]
-        (low, low_factor), (high, high_factor) = below[-1], above[0]
-        share = log(batch_size / low) / log(high / low) if high > low else 0.0
-        return low_factor + max(share, 0.0) * (high_factor - low_factor)
+        factors = dict(self.batch_sizes)
+        first, last = min(factors), max(factors)
+        at, end = min(max(batch_size, first / 2), 2 * last), min(max(batch_size, first), last)
+        low = max((size for size in factors if size <= (at if at <= last else last / 2)), default=end)
+        high = min((size for size in factors if size >= (at if at >= first else 2 * first)), default=end)
+        share = log(at / low) / log(high / low) if high > low else 0.0
+        return float(factors[low] * (factors[high] / factors[low]) ** share)
 
 
 PLAIN_SUM = Correction()

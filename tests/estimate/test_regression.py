@@ -8,7 +8,7 @@ from random import Random
 import pytest
 
 from autoauto.estimate.regression import Row, factor, fit, fit_factors, predicted
-from autoauto.records.correction import PLAIN_SUM, WEIGHTS, RangeExample, WholeRange
+from autoauto.records.correction import ENTERED, MOVED, PLAIN_SUM, WEIGHTS, RangeExample, WholeRange
 from autoauto.records.layers import LayerRange
 
 TRUE = {"Conv": 1.1, "Relu after Conv": 0.0, "Relu after Add": 0.9, "Add": 0.95}
@@ -43,6 +43,12 @@ def test_known_factors_are_found() -> None:
 def test_a_few_noisy_examples_beat_plain_sums_by_far() -> None:
     assert mean_error({}) > 0.2
     assert mean_error(fit(examples(12, noise=0.03)).forward) < 0.05
+
+
+def test_what_examples_do_not_tell_is_as_usual() -> None:
+    rows = [Row({"Conv": 1000, MOVED: 1, ENTERED: 1, WEIGHTS: 1}, 1200, number % 3) for number in range(9)]
+    found = fit_factors(rows).factors
+    assert [round(factor(found, name), 2) for name in ("Conv", MOVED, ENTERED, WEIGHTS)] == [1.2, 0.5, 0.3, 0.0]
 
 
 def test_factors_are_never_negative() -> None:

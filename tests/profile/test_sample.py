@@ -16,9 +16,11 @@ from hypothesis import strategies as st
 from autoauto.profile.sample import MOST, choose, is_sampled, sample, sample_batch_sizes
 from autoauto.records.correction import WholeRange
 from autoauto.records.errors import OutOfMemory
-from autoauto.records.hardware import Device
+from autoauto.records.hardware import Cluster, Device
 from autoauto.records.layers import LayerGraph, LayerRange
+from autoauto.records.plan import Plan
 from autoauto.records.profile import CompiledRange, CompileOptions, LayerProfile, ModelProfile, ProgramStep
+from autoauto.records.run import Run
 from autoauto.records.units import Precision
 
 DEVICE = Device("small", 1e6, 10**8, 1, 10**8)
@@ -113,6 +115,32 @@ def test_a_sample_is_compiled_near_the_batch_size(chain: Callable[..., LayerGrap
     assert all(whole == WholeRange(whole.layers, 7, 2, {"code": 4, "temporary": 3}) for whole in wholes)
     assert told[0][0] == 0
     assert told[-1][0] == told[-1][1]
+
+
+class Real(Fussy):
+    """Runs plans, too."""
+
+    def run(self, graph: LayerGraph, plan: Plan, cluster: Cluster, options: CompileOptions, replicas: int) -> Run:
+        raise AssertionError("a sample runs no plan")
+
+
+def test_a_real_device_takes_fewer_ranges_of_a_large_model(chain: Callable[..., LayerGraph]) -> None:
+    graph = chain(kinds=["a"] * 100)
+
+    def n_ranges(target: Fussy, seconds: float) -> int:
+        layer = LayerProfile(round(seconds * DEVICE.clock_hz / 100), 0, {}, {}, 0, 0, 0, 0, 0)
+
+        def profile(options: CompileOptions) -> ModelProfile:
+            return ModelProfile(
+                "chain", "fussy", options, ("layer",) * 100, ("a",) * 100, (None,) * 100, (layer,) * 100
+            )
+
+        for _ in sample(graph, target, DEVICE, OPTIONS, profile):
+            pass
+        return len(target.compiled)
+
+    assert n_ranges(Real(), 1.0) == 12
+    assert n_ranges(Real(), 0.05) == n_ranges(Fussy(), 1.0) > 12
 
 
 @pytest.mark.slow

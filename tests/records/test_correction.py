@@ -1,4 +1,6 @@
-from autoauto.records.correction import PLAIN_SUM, parent
+import pytest
+
+from autoauto.records.correction import PLAIN_SUM, Correction, parent
 
 
 def test_every_class_descends_from_the_root() -> None:
@@ -13,3 +15,18 @@ def test_every_class_descends_from_the_root() -> None:
 
 def test_a_plain_sum_has_learned_nothing() -> None:
     assert (PLAIN_SUM.n_examples, PLAIN_SUM.memory_band.high, PLAIN_SUM.cycles_band.low) == (0, 1.0, 1.0)
+
+
+def test_a_factor_goes_on_beyond_the_ends_by_no_more_than_its_last_step() -> None:
+    correction = Correction(batch_sizes=((8, 1.0), (9, 0.5), (32, 0.4), (33, 0.9)))
+    assert [correction.at_batch_size(size) for size in (8, 9, 32, 33)] == pytest.approx([1.0, 0.5, 0.4, 0.9])
+    for size in (1, 2, 4, 7):
+        assert 1.0 < correction.at_batch_size(size) <= 1.0 / 0.4
+    for size in (34, 66, 1000):
+        assert 0.9 < correction.at_batch_size(size) <= 0.9 / 0.5
+    assert correction.at_batch_size(66) == correction.at_batch_size(1000)
+
+
+def test_a_factor_of_sizes_close_together_stays_beyond_them() -> None:
+    correction = Correction(batch_sizes=((8, 1.0), (9, 0.5)))
+    assert [correction.at_batch_size(size) for size in (1, 7, 10, 100)] == [1.0, 1.0, 0.5, 0.5]

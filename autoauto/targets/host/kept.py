@@ -41,7 +41,7 @@ class Kept:
             print(f"autoauto: {told}", file=sys.stderr)
             return None
 
-    def write(self, numbers: Mapping[str, float]) -> None:
+    def write(self, numbers: Mapping[str, float | list[int]]) -> None:
         """Replace all of the file or nothing, whatever ends this process."""
         with suppress(OSError):
             self._path.parent.mkdir(parents=True, exist_ok=True)

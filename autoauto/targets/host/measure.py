@@ -1,21 +1,23 @@
 """What a sub-model takes and holds, measured in a worker that serves one request after another: `serve`.
 
 A layer alone differs from the same layer in its model: memory that the runtime takes for one run comes as fresh pages,
-whose first touch costs more than many a layer. In a whole model most of it is used again by the next layer. So time is
-measured with the runtime's arena, which keeps pages, and memory without it.
+whose first touch costs more than many a layer. In a whole model most of it is used again by the next layer. So all is
+measured with the runtime's arena, which keeps pages, as a stage has it; what one sub-model has left is given back
+before the next.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
+from functools import partial
 from multiprocessing.connection import Connection
 from statistics import median
 from time import perf_counter_ns, sleep, thread_time_ns
 from typing import NamedTuple
 
 from autoauto.records.submodel import Port, SubModel
-from autoauto.targets.host.session import Content, Session, example, onnxruntime, shared_array
+from autoauto.targets.host.session import Content, Session, onnxruntime
 from autoauto.targets.host.yardstick import Yardstick
 
 N_LEAST, N_FEWEST = 5, 3
@@ -88,11 +90,16 @@ class Refused(NamedTuple):
 
 
 class Empty(NamedTuple):
-    """An empty session: what the first one of the process holds, what any other holds, and what a run takes."""
+    """An empty session: what the first one of the process holds, what any other holds, and what a run takes.
+
+    Attributes:
+        tidy: gives back what other sessions have left.
+    """
 
     first_bytes: int
     bytes: int
     core_ns: float
+    tidy: Callable[[], None]
 
 
 def serve(connection: Connection, content: Content, cores: tuple[int, ...], n_threads: int, idle: SubModel) -> None:
@@ -101,12 +108,12 @@ def serve(connection: Connection, content: Content, cores: tuple[int, ...], n_th
     onnxruntime()
     nothing = Part(idle.inputs, idle.outputs)
     content.write(idle.content)
-    first = Session(content, *nothing, n_threads)
-    second = Session(content, *nothing, n_threads)
+    first, second = (Session(content, *nothing, n_threads, arena=True) for _ in range(2))
     yardstick = Yardstick()
     core_ns = _time(content, nothing, n_threads, yardstick).core_ns
-    empty = Empty(first.parameter_bytes, second.parameter_bytes, core_ns)
-    connection.send(empty)
+    tidy = partial(second.run, *second.made_up(), tidy=True)
+    empty = Empty(first.parameter_bytes, second.parameter_bytes, core_ns, tidy)
+    connection.send(None)
     while True:
         try:
             part = connection.recv()
@@ -119,7 +126,8 @@ def serve(connection: Connection, content: Content, cores: tuple[int, ...], n_th
 
 
 def _reading(content: Content, part: Part, n_threads: int, empty: Empty, yardstick: Yardstick) -> Reading:
-    session = Session(content, *part, n_threads)
+    empty.tidy()
+    session = Session(content, *part, n_threads, arena=True)
     parameter_bytes, peak_bytes = session.parameter_bytes, session.peak_bytes()
     del session
     times = _time(content, part, n_threads, yardstick)
@@ -137,9 +145,7 @@ def _time(content: Content, part: Part, n_threads: int, yardstick: Yardstick) ->
 
 def _time_session(content: Content, part: Part, n_threads: int, yardstick: Yardstick) -> Times:
     session = Session(content, *part, n_threads, arena=True)
-    inputs = {port.name: example(port) for port in part.inputs}
-    outputs = {port.name: shared_array(port) for port in part.outputs}
-    return time_runs(lambda: session.run(inputs, outputs), yardstick)
+    return time_runs(partial(session.run, *session.made_up()), yardstick)
 
 
 def quietest(attempt: Callable[[], Times]) -> Times:

@@ -66,7 +66,7 @@ class Session:
     """A sub-model that runs in this process.
 
     With `arena` the runtime keeps what is free for the next run, which spares it fresh pages: up to a quarter of the
-    time. All such sessions of a process share what it keeps.
+    time. All such sessions of a process share what it keeps, until a run is `tidy`.
 
     Attributes:
         parameter_bytes: private memory that loading took and keeps: weights as the runtime lays them out, and code.
@@ -83,16 +83,18 @@ class Session:
         options.inter_op_num_threads = 1
         options.enable_cpu_mem_arena = arena
         options.log_severity_level = 4
+        self._tidy = runtime.RunOptions()
         if arena:
             _make_arena()
             options.add_session_config_entry("session.use_env_allocators", "1")
+            self._tidy.add_run_config_entry("memory.enable_memory_arena_shrinkage", "cpu:0")
         before = data_bytes()
         self._session = runtime.InferenceSession(content.path, options, providers=["CPUExecutionProvider"])
         self._at_rest_bytes = data_bytes()
         self.parameter_bytes = max(self._at_rest_bytes - before, 0)
 
-    def run(self, inputs: Mapping[str, Array], outputs: Mapping[str, Array]) -> None:
-        """Compute `outputs` from `inputs`, both where they lie: nothing is copied.
+    def run(self, inputs: Mapping[str, Array], outputs: Mapping[str, Array], tidy: bool = False) -> None:
+        """Compute `outputs` from `inputs`, both where they lie: nothing is copied; a tidy run gives back what is free.
 
         Raises:
             Exception: of ONNX Runtime, which has no class of its own for want of memory.
@@ -103,17 +105,25 @@ class Session:
         for port in self._outputs:
             array = outputs[port.name]
             binding.bind_output(port.name, "cpu", 0, array.dtype.type, array.shape, array.ctypes.data)
-        self._session.run_with_iobinding(binding)
+        self._session.run_with_iobinding(binding, self._tidy if tidy else None)
+
+    def made_up(self) -> tuple[dict[str, Array], dict[str, Array]]:
+        """Inputs, and where the outputs go."""
+        inputs = {port.name: example(port) for port in self._inputs}
+        return inputs, {port.name: shared_array(port) for port in self._outputs}
 
     def without_arena(self) -> Session:
         """The same sub-model loaded again."""
         return Session(self._content, self._inputs, self._outputs, self._n_threads)
 
     def peak_bytes(self) -> int:
-        """What a run with made-up inputs holds at most besides parameters, inputs and outputs."""
-        inputs = {port.name: example(port) for port in self._inputs}
-        outputs = {port.name: shared_array(port) for port in self._outputs}
-        self.run(inputs, outputs)  # in its first run the runtime learns which tensors can share memory
+        """What a run with made-up inputs holds at most besides parameters, inputs and outputs.
+
+        In its first run the runtime learns which tensors can share memory, and from then on takes a block for all: what
+        it took before would stay beside it.
+        """
+        inputs, outputs = self.made_up()
+        self.run(inputs, outputs, tidy=True)
         kept = max(data_bytes() - self._at_rest_bytes, 0)
         Path("/proc/self/clear_refs").write_text("5", encoding="ascii")  # the peak counts from here (man 5 proc)
         before = status_bytes("VmRSS")

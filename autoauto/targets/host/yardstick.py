@@ -8,6 +8,7 @@ thread a core); on other machines it is the clock that changes. Only a yardstick
 from __future__ import annotations
 
 import os
+from collections import deque
 from collections.abc import Mapping
 from time import perf_counter, sleep, thread_time_ns
 from typing import Any
@@ -18,20 +19,26 @@ from autoauto.records.errors import BadInput
 from autoauto.targets.host.kept import Kept
 
 SLOW = 1.2
-"""A core is slow when arithmetic takes so many times what it took at best."""
+"""A core is slow when arithmetic takes so many times what it usually takes."""
+
+FAST = 0.2
+"""Of the last `N_LOOKS` looks, at most one in `LOOK_S`, the share that took no longer than is usual. Not the shortest
+of them: a core that has rested is faster for a moment. Slow ones are usual when there are hardly others."""
+N_LOOKS, LOOK_S = 300, 0.05
 
 PATIENCE_S = 10.0
-"""A core that is slow for so long has a new speed; `AUTOAUTO_PATIENCE_S` tells another time, 0 not to look at speed."""
+"""So long is waited for a fast core; `AUTOAUTO_PATIENCE_S` tells another time, 0 not to look at speed."""
 
 CALIBRATION_S = 1.0
-PAUSE_S = 0.05
+"""So long are looks gathered where none are kept, and so often they are kept."""
+
 N_TRIES, N_PRODUCTS, SIZE = 3, 2, 128
 
 
 class Yardstick:
-    """Times a little arithmetic on the calling thread's core, a third of a millisecond, beside the best so far.
+    """Times a little arithmetic on the calling thread's core, a third of a millisecond, beside what is usual.
 
-    The best is kept for other processes of this machine. Where none is, a second is spent on finding it.
+    The last looks are kept for other processes of this machine. Where there are none, a second is spent on some.
 
     Raises:
         BadInput: `AUTOAUTO_PATIENCE_S` is no time.
@@ -41,41 +48,42 @@ class Yardstick:
         self._patience_s = _patience_s()
         self._matrix = np.full((SIZE, SIZE), 0.5, np.float32)
         self._product = np.empty_like(self._matrix)
-        self._kept = Kept("yardstick", 1, np.__version__)
+        self._kept = Kept("yardstick", 2, np.__version__)
+        self._looked_s, self._kept_s = 0.0, perf_counter()
         self._now_ns()  # the BLAS library allocates its buffers at the first product
-        best_ns = self._kept.read(_best_ns) if self._patience_s else 1
-        self._best_ns = best_ns or self._calibrate()
+        known = self._kept.read(_looks_ns) if self._patience_s else [1]
+        self._looks_ns = deque(known or (), N_LOOKS)
+        end_s = perf_counter() + CALIBRATION_S
+        while not known and perf_counter() < end_s:
+            self._look()
+            sleep(LOOK_S)
 
     def factor(self) -> float:
-        """How many times longer than at best everything takes now; 1 when that is within what always varies."""
+        """How many times longer than usual everything takes now; 1 when that is within what always varies."""
         if not self._patience_s:
             return 1.0
-        now_ns = self._now_ns()
-        if now_ns < 0.98 * self._best_ns:
-            self._set(now_ns)
-        return now_ns / self._best_ns if now_ns > SLOW * self._best_ns else 1.0
+        now_ns, usual_ns = self._look(), sorted(self._looks_ns)[int(FAST * len(self._looks_ns))]
+        return now_ns / usual_ns if now_ns > SLOW * usual_ns else 1.0
 
     def wait(self) -> bool:
-        """Wait until the core is fast, and tell whether it had to; out of patience, the present speed is the best."""
+        """Wait until the core is fast or patience is at its end, and tell whether it had to."""
         give_up_s = perf_counter() + self._patience_s
         waited = False
-        while self.factor() > 1.0:
+        while self.factor() > 1.0 and perf_counter() < give_up_s:
             waited = True
-            if perf_counter() > give_up_s:
-                self._set(self._now_ns())
-            sleep(PAUSE_S)
+            sleep(LOOK_S)
         return waited
 
-    def _calibrate(self) -> int:
-        end_s, best_ns = perf_counter() + CALIBRATION_S, self._now_ns()
-        while perf_counter() < end_s:
-            best_ns = min(best_ns, self._now_ns())
-        self._set(best_ns)
-        return best_ns
-
-    def _set(self, best_ns: int) -> None:
-        self._best_ns = best_ns
-        self._kept.write({"best_ns": best_ns})
+    def _look(self) -> int:
+        """What arithmetic takes now; looks that follow close upon each other count as one."""
+        now_ns, now_s = self._now_ns(), perf_counter()
+        if now_s - self._looked_s >= LOOK_S or not self._looks_ns:
+            self._looks_ns.append(now_ns)
+            self._looked_s = now_s
+        if now_s - self._kept_s >= CALIBRATION_S:
+            self._kept.write({"looks_ns": list(self._looks_ns)})
+            self._kept_s = now_s
+        return now_ns
 
     def _now_ns(self) -> int:
         """The least of a few tries: the first finds other things in the cache."""
@@ -99,8 +107,8 @@ def _patience_s() -> float:
     return seconds
 
 
-def _best_ns(numbers: Mapping[str, Any]) -> int:
-    best_ns = int(numbers["best_ns"])
-    if best_ns < 1:
-        raise ValueError(f"must be at least 1, got {best_ns}")
-    return best_ns
+def _looks_ns(numbers: Mapping[str, Any]) -> list[int]:
+    looks_ns = [int(look_ns) for look_ns in numbers["looks_ns"]]
+    if min(looks_ns, default=0) < 1:
+        raise ValueError(f"must be at least 1 each, got {looks_ns}")
+    return looks_ns

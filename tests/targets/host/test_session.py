@@ -19,18 +19,18 @@ from autoauto.targets.host.session import Content, Session, example, onnxruntime
 Models = Callable[[int, int], Any]
 
 
-def load_and_measure(connection: Connection, content: Content, part: SubModel) -> None:
+def load_and_measure(connection: Connection, content: Content, part: SubModel, arena: bool) -> None:
     onnxruntime()
-    loaded = Session(content, part.inputs, part.outputs, 1)
+    loaded = Session(content, part.inputs, part.outputs, 1, arena)
     connection.send((loaded.parameter_bytes, loaded.peak_bytes()))
     connection.recv()
 
 
-def measured(part: SubModel) -> Any:
+def measured(part: SubModel, arena: bool = True) -> Any:
     """Parameter and peak bytes of a sub-model, in a worker with the environment of workers."""
     content = Content(part.content)
     with Workers(ENVIRONMENT) as workers:
-        workers.start("session", load_and_measure, content, SubModel(b"", part.inputs, part.outputs))
+        workers.start("session", load_and_measure, content, SubModel(b"", part.inputs, part.outputs), arena)
         result = workers.receive(0)
     content.close()
     return result
@@ -42,10 +42,13 @@ def test_parameters_are_the_weights_and_a_little_more(residual_model: Models) ->
     assert 16 * MIB <= parameter_bytes <= 20 * MIB
 
 
-def test_the_peak_is_what_lives_between_layers_without_what_comes_in_and_goes_out(residual_model: Models) -> None:
+@pytest.mark.parametrize("arena", [False, True])
+def test_the_peak_is_what_lives_between_layers_without_what_comes_in_and_goes_out(
+    arena: bool, residual_model: Models
+) -> None:
     model = residual_model(2, 256)
     ends = 16 * MIB  # 16384 x 256 floats, in and out
-    _, peak = measured(model.source.cut(model.graph, LayerRange(0, 5), 16_384))
+    _, peak = measured(model.source.cut(model.graph, LayerRange(0, 5), 16_384), arena)
     assert ends <= peak + MIB  # at least one tensor lives inside
     assert peak <= 2 * ends + 2 * MIB
 

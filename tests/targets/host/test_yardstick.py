@@ -54,21 +54,44 @@ def test_a_core_is_slow_beyond_what_always_varies(core: MakeCore) -> None:
         assert stick.factor() == factor
 
 
-def test_the_best_is_found_in_a_second_and_kept(core: MakeCore) -> None:
-    core(lambda now_s: 1_000_000 if 0.4 < now_s < 0.5 else 1_600_000)
-    assert Yardstick().factor() == 1.6
+def test_what_is_usual_is_found_in_a_second_and_kept(core: MakeCore) -> None:
+    core(lambda now_s: 1_000_000 if 0.3 < now_s < 0.7 else 1_600_000)
+    stick = Yardstick()
+    assert stick.factor() == 1.6
+    stick.wait()
     speed = core(lambda _: 1_600_000)
     assert Yardstick().factor() == 1.6
     assert speed.now_s < 0.1  # no second spent
 
 
-def test_a_better_one_takes_its_place(core: MakeCore) -> None:
-    speed = core(lambda _: 1_000_000)
+def test_one_fast_moment_is_not_usual(core: MakeCore) -> None:
+    speed = core(lambda now_s: 500_000 if now_s < 0.1 else 1_000_000)
     stick = Yardstick()
+    assert stick.factor() == 1.0
     speed.takes_ns = lambda _: 500_000
     assert stick.factor() == 1.0
     speed.takes_ns = lambda _: 1_000_000
-    assert (stick.factor(), Yardstick().factor()) == (2.0, 2.0)
+    assert stick.factor() == 1.0
+
+
+def test_a_core_that_has_become_fast_is_slow_when_it_is_as_before(core: MakeCore) -> None:
+    speed = core(lambda _: 1_000_000)
+    stick = Yardstick()
+    for _ in range(10):
+        speed.takes_ns = lambda _: 500_000
+        speed.sleep(yardstick.LOOK_S)
+        assert stick.factor() == 1.0
+    speed.takes_ns = lambda _: 1_000_000
+    assert stick.factor() == 2.0
+
+
+def test_looks_in_quick_succession_count_as_one(core: MakeCore) -> None:
+    speed = core(lambda _: 1_000_000)
+    stick = Yardstick()
+    speed.takes_ns = lambda _: 1_600
+    assert all(stick.factor() == 1.0 for _ in range(100))
+    speed.takes_ns = lambda _: 1_000_000
+    assert stick.factor() == 1.0
 
 
 def test_it_waits_until_the_core_is_fast(core: MakeCore) -> None:
@@ -84,13 +107,14 @@ def test_a_core_that_stays_slow_has_a_new_speed(core: MakeCore) -> None:
     speed = core(lambda now_s: 1_600_000 if now_s > 2 else 1_000_000)
     stick = Yardstick()
     speed.now_s = 3.0
-    assert stick.wait()
-    assert speed.now_s < 3 + yardstick.PATIENCE_S + 0.2
-    assert not stick.wait()
+    while stick.wait():
+        assert speed.now_s < 3 + yardstick.N_LOOKS * yardstick.LOOK_S
+    speed.sleep(yardstick.CALIBRATION_S)
+    assert stick.factor() == 1.0
     assert Yardstick().factor() == 1.0
 
 
-def test_a_real_core_is_never_faster_than_its_best(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_real_core_is_never_faster_than_usual(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("AUTOAUTO_CACHE_DIR", str(tmp_path))
     monkeypatch.delenv("AUTOAUTO_PATIENCE_S")
     monkeypatch.setattr(yardstick, "CALIBRATION_S", 0.01)
@@ -108,13 +132,21 @@ def test_without_patience_no_core_is_slow(core: MakeCore, monkeypatch: pytest.Mo
     assert not (tmp_path / "cache").exists()
 
 
-def test_a_given_patience_counts(core: MakeCore, monkeypatch: pytest.MonkeyPatch) -> None:
-    speed = core(lambda now_s: 1_600_000 if now_s > 2 else 1_000_000)
-    monkeypatch.setenv("AUTOAUTO_PATIENCE_S", "2.5")
+@pytest.mark.parametrize(("told_s", "patience_s"), [("2.5", 2.5), (None, yardstick.PATIENCE_S)])
+def test_patience_has_an_end(
+    told_s: str | None, patience_s: float, core: MakeCore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    speed = core(lambda _: 1_000_000)
+    if told_s:
+        monkeypatch.setenv("AUTOAUTO_PATIENCE_S", told_s)
     stick = Yardstick()
-    speed.now_s = 3.0
+    for _ in range(yardstick.N_LOOKS):
+        speed.sleep(yardstick.LOOK_S)
+        assert not stick.wait()
+    begin_s = speed.now_s
+    speed.takes_ns = lambda _: 1_600_000
     assert stick.wait()
-    assert 5.5 < speed.now_s < 5.7
+    assert patience_s <= speed.now_s - begin_s < patience_s + 0.2
 
 
 @pytest.mark.parametrize("text", ["-1", "soon", "nan", "inf", ""])
