@@ -17,7 +17,7 @@ from autoauto.targets.host.meter import Meter
 from autoauto.targets.host.run import least_disturbed, run_plan
 from autoauto.targets.host.session import RUNTIME, onnxruntime
 
-VERSION = "host-6"
+VERSION = "host-7"
 SESSION = f"{RUNTIME}_session"
 """What a session holds whatever it computes: once on a device."""
 

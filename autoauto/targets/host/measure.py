@@ -12,7 +12,7 @@ import os
 from collections.abc import Callable, Sequence
 from functools import partial
 from multiprocessing.connection import Connection
-from statistics import median
+from statistics import fmean, median
 from time import perf_counter_ns, sleep, thread_time_ns
 from typing import NamedTuple
 
@@ -29,6 +29,9 @@ KNOWN = 0.01
 
 BUSY = 1.2
 """Another process had the cores when a run took so many times longer on the clock than on its core."""
+
+N_EMPTY = 8
+"""Empty sessions: the heap grows by 132 KiB at a time, so one of two takes nothing and the other twice what it holds."""
 
 N_ATTEMPTS, MOST_SLOW = 3, 3
 PAUSE_S = 0.2
@@ -90,7 +93,7 @@ class Refused(NamedTuple):
 
 
 class Empty(NamedTuple):
-    """An empty session: what the first one of the process holds, what any other holds, and what a run takes.
+    """An empty session: what the first one of the process holds, what another holds on average, and what a run takes.
 
     Attributes:
         tidy: gives back what other sessions have left.
@@ -108,11 +111,11 @@ def serve(connection: Connection, content: Content, cores: tuple[int, ...], n_th
     onnxruntime()
     nothing = Part(idle.inputs, idle.outputs)
     content.write(idle.content)
-    first, second = (Session(content, *nothing, n_threads, arena=True) for _ in range(2))
+    first, *others = (Session(content, *nothing, n_threads, arena=True) for _ in range(1 + N_EMPTY))
     yardstick = Yardstick()
     core_ns = _time(content, nothing, n_threads, yardstick).core_ns
-    tidy = partial(second.run, *second.made_up(), tidy=True)
-    empty = Empty(first.parameter_bytes, second.parameter_bytes, core_ns, tidy)
+    other_bytes = round(fmean(other.parameter_bytes for other in others))
+    empty = Empty(first.parameter_bytes, other_bytes, core_ns, partial(first.run, *first.made_up(), tidy=True))
     connection.send(None)
     while True:
         try:

@@ -20,6 +20,8 @@ from tests.running import is_running, wait_until
 
 Models = Callable[[int, int], Any]
 WHOLE = LayerRange(0, 1)
+HEAP_STEP_BYTES = 132 * 1024
+"""What an empty session takes of the heap, and is taken off, may have been free there."""
 
 pytestmark = pytest.mark.slow
 
@@ -48,7 +50,7 @@ def test_weights_are_parameters_whatever_was_measured_before(meter: Meter, resid
     model = residual_model(3, 1024)
     for layers, weight_mib in (((0, 1), 4), ((0, 6), 12), ((1, 2), 0), ((2, 3), 4)):
         reading = meter.measure(model.source.cut(model.graph, LayerRange(*layers), 1), LayerRange(*layers))
-        assert weight_mib * MIB <= reading.parameter_bytes + 4096
+        assert weight_mib * MIB <= reading.parameter_bytes + HEAP_STEP_BYTES
         assert reading.parameter_bytes <= weight_mib * MIB * 1.1 + MIB
 
 
