@@ -149,6 +149,20 @@ def test_patience_has_an_end(
     assert patience_s <= speed.now_s - begin_s < patience_s + 0.2
 
 
+def test_waits_take_at_most_twice_as_long_as_all_else(core: MakeCore) -> None:
+    """The core is fast for a quarter of the time, which is usual, and yet too rare to wait for it always."""
+    speed = core(lambda now_s: 1_000_000 if now_s % 4 < 1 else 1_600_000)
+    stick = Yardstick()
+    waited_s, n_works = 0.0, 4000
+    for _ in range(n_works):
+        begin_s = speed.now_s
+        if stick.wait():
+            waited_s += speed.now_s - begin_s
+        speed.sleep(yardstick.LOOK_S)
+    else_s = speed.now_s - waited_s
+    assert else_s < waited_s < yardstick.MOST_WAITING * else_s + yardstick.PATIENCE_S
+
+
 @pytest.mark.parametrize("text", ["-1", "soon", "nan", "inf", ""])
 def test_patience_is_a_time(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AUTOAUTO_PATIENCE_S", text)
