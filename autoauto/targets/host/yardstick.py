@@ -12,7 +12,7 @@ import os
 from collections import deque
 from collections.abc import Mapping
 from platform import python_version
-from time import perf_counter, sleep, thread_time_ns
+from time import perf_counter, thread_time_ns
 from typing import Any
 
 from autoauto.records.errors import BadInput
@@ -54,7 +54,6 @@ class Yardstick:
         end_s = perf_counter() + CALIBRATION_S
         while not known and perf_counter() < end_s:
             self._look()
-            sleep(LOOK_S)
 
     def factor(self) -> float:
         """How many times longer than usual everything takes now; 1 when that is within what always varies."""
@@ -64,13 +63,16 @@ class Yardstick:
         return now_ns / usual_ns if now_ns > SLOW * usual_ns else 1.0
 
     def wait(self) -> bool:
-        """Wait until the core is fast or patience is at its end, and tell whether it had to."""
+        """Wait until the core is fast or patience is at its end, and tell whether it had to.
+
+        It stays awake: a thread that sleeps wakes where the machine's owner finds room, often on a core that is shared,
+        and one that is awake is soon moved (on a rented machine after 0.1 s, where naps took 0.4).
+        """
         begin_s, waited = perf_counter(), False
         else_s = begin_s - self._began_s - self._waited_s
         give_up_s = begin_s + self._patience_s + min(0.0, MOST_WAITING * else_s - self._waited_s)
         while self.factor() > 1.0 and perf_counter() < give_up_s:
             waited = True
-            sleep(LOOK_S)
         if waited:
             self._waited_s += perf_counter() - begin_s
         return waited

@@ -9,7 +9,7 @@ from autoauto.targets.host.yardstick import Yardstick
 
 
 class Speed:
-    """A core that takes so long for the yardstick, by the clock; naps and arithmetic move the clock on."""
+    """A core that takes so long for the yardstick, by the clock; arithmetic moves the clock on."""
 
     def __init__(self, takes_ns: Callable[[float], int]) -> None:
         self.takes_ns, self.now_s, self.on_core_ns = takes_ns, 0.0, 0
@@ -23,7 +23,7 @@ class Speed:
         self.in_a_try = not self.in_a_try
         return self.on_core_ns
 
-    def sleep(self, seconds: float) -> None:
+    def work(self, seconds: float) -> None:
         self.now_s += seconds
 
 
@@ -38,7 +38,6 @@ def core(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> MakeCore:
         speed = Speed(takes_ns)
         monkeypatch.setattr(yardstick, "thread_time_ns", speed.thread_time_ns)
         monkeypatch.setattr(yardstick, "perf_counter", lambda: speed.now_s)
-        monkeypatch.setattr(yardstick, "sleep", speed.sleep)
         return speed
 
     monkeypatch.setenv("AUTOAUTO_CACHE_DIR", str(tmp_path / "cache"))
@@ -79,7 +78,7 @@ def test_a_core_that_has_become_fast_is_slow_when_it_is_as_before(core: MakeCore
     stick = Yardstick()
     for _ in range(10):
         speed.takes_ns = lambda _: 500_000
-        speed.sleep(yardstick.LOOK_S)
+        speed.work(yardstick.LOOK_S)
         assert stick.factor() == 1.0
     speed.takes_ns = lambda _: 1_000_000
     assert stick.factor() == 2.0
@@ -109,7 +108,7 @@ def test_a_core_that_stays_slow_has_a_new_speed(core: MakeCore) -> None:
     speed.now_s = 3.0
     while stick.wait():
         assert speed.now_s < 3 + yardstick.N_LOOKS * yardstick.LOOK_S
-    speed.sleep(yardstick.CALIBRATION_S)
+    speed.work(yardstick.CALIBRATION_S)
     assert stick.factor() == 1.0
     assert Yardstick().factor() == 1.0
 
@@ -141,7 +140,7 @@ def test_patience_has_an_end(
         monkeypatch.setenv("AUTOAUTO_PATIENCE_S", told_s)
     stick = Yardstick()
     for _ in range(yardstick.N_LOOKS):
-        speed.sleep(yardstick.LOOK_S)
+        speed.work(yardstick.LOOK_S)
         assert not stick.wait()
     begin_s = speed.now_s
     speed.takes_ns = lambda _: 1_600_000
@@ -158,7 +157,7 @@ def test_waits_take_at_most_twice_as_long_as_all_else(core: MakeCore) -> None:
         begin_s = speed.now_s
         if stick.wait():
             waited_s += speed.now_s - begin_s
-        speed.sleep(yardstick.LOOK_S)
+        speed.work(yardstick.LOOK_S)
     else_s = speed.now_s - waited_s
     assert else_s < waited_s < yardstick.MOST_WAITING * else_s + yardstick.PATIENCE_S
 
