@@ -23,15 +23,16 @@ SLOW = 1.2
 
 FAST = 0.2
 """Of the last `N_LOOKS` looks, at most one in `LOOK_S`, the share that took no longer than is usual. Not the shortest
-of them: a core that has rested is faster for a moment. Slow ones are usual when there are hardly others."""
-N_LOOKS, LOOK_S = 300, 0.05
+of them: a core that has rested is faster for a moment. Slow ones are usual when there are hardly others, for minutes: a
+slow spell lasts up to half of one."""
+N_LOOKS, LOOK_S = 300, 1.0
 
 PATIENCE_S, MOST_WAITING = 10.0, 2.0
 """So long is waited for a fast core, and beyond that so many times what else is done takes; `AUTOAUTO_PATIENCE_S` tells
 another time, 0 not to look at speed."""
 
-CALIBRATION_S = 1.0
-"""So long are looks gathered where none are kept, and so often they are kept."""
+CALIBRATION_S, N_FIRST = 1.0, 20
+"""So long are looks gathered where none are kept, and how many; so often they are kept."""
 
 N_TRIES, N_NUMBERS = 3, 2000
 
@@ -53,7 +54,7 @@ class Yardstick:
         self._looks_ns = deque(known or (), N_LOOKS)
         end_s = perf_counter() + CALIBRATION_S
         while not known and perf_counter() < end_s:
-            self._look()
+            self._look(CALIBRATION_S / N_FIRST)
 
     def factor(self) -> float:
         """How many times longer than usual everything takes now; 1 when that is within what always varies."""
@@ -77,10 +78,10 @@ class Yardstick:
             self._waited_s += perf_counter() - begin_s
         return waited
 
-    def _look(self) -> int:
+    def _look(self, apart_s: float = LOOK_S) -> int:
         """What arithmetic takes now; looks that follow close upon each other count as one."""
         now_ns, now_s = self._now_ns(), perf_counter()
-        if now_s - self._looked_s >= LOOK_S or not self._looks_ns:
+        if now_s - self._looked_s >= apart_s or not self._looks_ns:
             self._looks_ns.append(now_ns)
             self._looked_s = now_s
         if now_s - self._kept_s >= CALIBRATION_S:
