@@ -31,7 +31,7 @@ BUSY = 1.2
 """Another process had the cores when a run took so many times longer on the clock than on its core."""
 
 N_EMPTY = 8
-"""Empty sessions: the heap grows by 132 KiB at a time, so every other one takes nothing, and one twice what it holds."""
+"""Empty sessions: the heap grows by 132 KiB at a time, so every other one takes nothing, and the next all of it."""
 
 N_ATTEMPTS, MOST_SLOW = 3, 3
 PAUSE_S = 0.2
