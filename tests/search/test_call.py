@@ -181,7 +181,7 @@ def test_one_measurement_at_a_time_on_the_cores_of_a_host() -> None:
 
 @pytest.mark.slow
 def test_several_processes_find_the_same(chain: Any) -> None:
-    """Both memory proportions of the space are equally fast: which of them is measured first is the processes' affair."""
+    """Both memory proportions of the space are equally fast: which is measured first is up to the processes."""
     told: list[FinishedTrial] = []
     best = search(chain("abcd"), "bow-2000", SMALL, n_workers=2, callback=told.append)
     alone = search(chain("abcd"), "bow-2000", SMALL)
