@@ -20,7 +20,7 @@ class Interrupts:
     Optuna alone books a trial as failed at SIGINT only and leaves it running at SIGTERM (SEARCH.md section 1), and an
     interrupt in the middle of a database write would lose a finished measurement. Signals that the process ignores stay
     ignored; outside the main thread Python hears no signals and nothing changes. One that arrives while Python runs a
-    destructor, which cannot raise, is heard at the next `heard()`.
+    destructor, which cannot raise, or imports a module, which may print it and fail, is heard at the next `heard()`.
     """
 
     _entered: ClassVar[list[Self]] = []
@@ -66,9 +66,9 @@ class Interrupts:
         finally:
             self._hearing = False
 
-    def _arrived(self, _number: int, _frame: FrameType | None) -> None:
+    def _arrived(self, _number: int, frame: FrameType | None) -> None:
         self._pending = True
-        if self._hearing:
+        if self._hearing and not _imports(frame):
             self._hearing = False  # a second signal must not disturb the handling of the first
             raise KeyboardInterrupt
 
@@ -77,3 +77,11 @@ class Interrupts:
             self._hearing = True  # it was raised where signals are heard; a second one still is
         else:
             self._tell_unraisable(lost)
+
+
+def _imports(frame: FrameType | None) -> bool:
+    while frame is not None:
+        if frame.f_code.co_filename.startswith("<frozen importlib"):
+            return True
+        frame = frame.f_back
+    return False

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import signal
 import sys
 import threading
+from pathlib import Path
 
 import pytest
 
@@ -179,3 +181,14 @@ def test_outside_the_main_thread_nothing_changes() -> None:
     thread.start()
     thread.join()
     assert seen == [signal.getsignal(signal.SIGINT)]
+
+
+def test_a_signal_during_an_import_is_heard_after_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "interrupted_import.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGINT)\nDONE = True\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    with Interrupts() as interrupts:
+        with interrupts.heard():
+            assert importlib.import_module("interrupted_import").DONE
+        with pytest.raises(KeyboardInterrupt), interrupts.heard():
+            pass
+        interrupts._pending = False
