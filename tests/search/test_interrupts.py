@@ -184,7 +184,9 @@ def test_outside_the_main_thread_nothing_changes() -> None:
 
 
 def test_a_signal_during_an_import_is_heard_after_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "interrupted_import.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGINT)\nDONE = True\n")
+    (tmp_path / "interrupted_import.py").write_text(
+        "import os, signal\nos.kill(os.getpid(), signal.SIGINT)\nDONE = True\n"
+    )
     monkeypatch.syspath_prepend(tmp_path)
     with Interrupts() as interrupts:
         with interrupts.heard():
