@@ -16,26 +16,27 @@ One configuration at a time:
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from autoauto.records.version import VERSION
+from autoauto.records.installation import VERSION
 
 if TYPE_CHECKING:
-    from autoauto.flow import Flow
-    from autoauto.graph import load_graph
-    from autoauto.load import load_flow
-    from autoauto.plan import optimal
+    from autoauto.evaluate.flow import Flow
+    from autoauto.evaluate.load import load_flow
+    from autoauto.graph.load import load_graph
+    from autoauto.plan.pipeline.optimal import optimal
+    from autoauto.records.knobs import Knobs, SearchSpace
     from autoauto.records.plan import Plan
     from autoauto.records.profile import Target
-    from autoauto.records.progress import FinishedTrial
-    from autoauto.records.run import Run, Runner
     from autoauto.records.schedule import Order
-    from autoauto.records.trial import Knobs, Outcome, SearchSpace
+    from autoauto.records.timeline import Run, Runner
+    from autoauto.records.trial import FinishedTrial, Outcome
     from autoauto.records.units import Precision
-    from autoauto.schedule import make_schedule, simulate
-    from autoauto.search.call import search, search_flow
-    from autoauto.search.run import run_search
-    from autoauto.search.upstream import search_for_max_throughput
+    from autoauto.schedule.orders.registry import make_schedule
+    from autoauto.schedule.simulate.simulate import simulate
+    from autoauto.study.auto_pipeline import search_for_max_throughput
+    from autoauto.study.run import run_search
+    from autoauto.study.search import search, search_flow
     from autoauto.targets.clusters import load_cluster
-    from autoauto.targets.ipu import IpuTarget
+    from autoauto.targets.ipu.target import IpuTarget
 else:
     from autoauto import search  # the room, which can be called; its modules load when it is
 
@@ -66,26 +67,26 @@ __all__ = [
 ]
 
 _HOMES = {
-    "FinishedTrial": "autoauto.records.progress",
-    "Flow": "autoauto.flow",
+    "FinishedTrial": "autoauto.records.knobs",
+    "Flow": "autoauto.evaluate",
     "IpuTarget": "autoauto.targets.ipu",
-    "Knobs": "autoauto.records.trial",
+    "Knobs": "autoauto.records.knobs",
     "Order": "autoauto.records.schedule",
-    "Outcome": "autoauto.records.trial",
+    "Outcome": "autoauto.records.knobs",
     "Plan": "autoauto.records.plan",
     "Precision": "autoauto.records.units",
-    "Run": "autoauto.records.run",
-    "Runner": "autoauto.records.run",
-    "SearchSpace": "autoauto.records.trial",
+    "Run": "autoauto.records.timeline",
+    "Runner": "autoauto.records.timeline",
+    "SearchSpace": "autoauto.records.knobs",
     "Target": "autoauto.records.profile",
     "load_cluster": "autoauto.targets.clusters",
-    "load_flow": "autoauto.load",
+    "load_flow": "autoauto.evaluate.load",
     "load_graph": "autoauto.graph",
     "make_schedule": "autoauto.schedule",
     "optimal": "autoauto.plan",
-    "run_search": "autoauto.search",
-    "search_flow": "autoauto.search",
-    "search_for_max_throughput": "autoauto.search.upstream",
+    "run_search": "autoauto.study",
+    "search_flow": "autoauto.study",
+    "search_for_max_throughput": "autoauto.study.auto_pipeline",
     "simulate": "autoauto.schedule",
 }
 

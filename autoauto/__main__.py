@@ -6,7 +6,7 @@ import sys
 def main() -> int:
     """Load the door, then run one command; see `autoauto.cli.main`."""
     try:
-        from autoauto.cli import main as run
+        from autoauto.cli.main import main as run
     except KeyboardInterrupt:
         print("autoauto: interrupted", file=sys.stderr)
         code = 130

@@ -15,9 +15,9 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from autoauto.targets.host.pipelining import PipeliningInferenceOnly, SingleDevice
-from autoauto.targets.host.sharded import Sharded, run_sharded
-from autoauto.targets.host.streaming import Array
+from autoauto.runtimes.sharded_engine.matrix_pipeline import PipeliningInferenceOnly, SingleDevice
+from autoauto.runtimes.sharded_engine.run import Sharded, run_sharded
+from autoauto.targets.host.transport.array_file import Array
 
 MODEL_DIM, HIDDEN_DIM, BATCH_SIZE = 64, 256, 8
 

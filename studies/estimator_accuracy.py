@@ -29,16 +29,18 @@ from typing import NamedTuple
 
 import numpy as np
 
-from autoauto.flow import Flow
-from autoauto.graph import load_graph, onnx_source
-from autoauto.plan import evaluate, k_best
-from autoauto.profile import ProfileCache
+from autoauto.evaluate.flow import Flow
+from autoauto.graph.cut.source import onnx_source
+from autoauto.graph.load import load_graph
+from autoauto.plan.pipeline.evaluate import evaluate
+from autoauto.plan.queries.k_best import k_best
+from autoauto.profile.store.cache import ProfileCache
 from autoauto.records.correction import Band, Correction, Estimator
 from autoauto.records.cost import CostTable
 from autoauto.records.errors import DoesNotFit, MissingExtra
+from autoauto.records.installation import data_dir
+from autoauto.records.knobs import Knobs
 from autoauto.records.layers import LayerRange
-from autoauto.records.places import data_dir
-from autoauto.records.trial import Knobs
 from autoauto.records.units import Precision
 
 SHORTEST = 16  # a held-out range has at least this part of the layers
@@ -93,7 +95,7 @@ class Learned(NamedTuple):
 def ipu_flow(model: str, cache: ProfileCache) -> Iterator[Flow]:
     """The model on the cost model of a Bow-2000."""
     from autoauto.targets.clusters import load_cluster
-    from autoauto.targets.ipu import IpuTarget
+    from autoauto.targets.ipu.target import IpuTarget
 
     yield Flow(load_graph(model), load_cluster("bow-2000"), IpuTarget(), cache=cache)
 
@@ -101,7 +103,8 @@ def ipu_flow(model: str, cache: ProfileCache) -> Iterator[Flow]:
 @contextmanager
 def host_flow(model: str, cache: ProfileCache) -> Iterator[Flow]:
     """The model on processes of this machine, one core each."""
-    from autoauto.targets.host import HostTarget, host_cluster
+    from autoauto.targets.host.machine.detect import host_cluster
+    from autoauto.targets.host.target import HostTarget
 
     with HostTarget(onnx_source(model)) as target:
         yield Flow(load_graph(model), host_cluster(), target, Precision.FP32, cache=cache)

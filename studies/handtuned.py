@@ -21,21 +21,21 @@ from typing import Any, NamedTuple
 
 from onnx import TensorProto, helper, save
 
-from autoauto.flow import Flow
-from autoauto.graph import load_graph
-from autoauto.plan import evaluate
+from autoauto.evaluate.flow import Flow
+from autoauto.graph.load import load_graph
+from autoauto.plan.pipeline.evaluate import evaluate
 from autoauto.records.errors import Infeasible
 from autoauto.records.hardware import Cluster
+from autoauto.records.installation import data_dir
+from autoauto.records.knobs import Knobs
 from autoauto.records.layers import LayerGraph, LayerRange
-from autoauto.records.places import data_dir
 from autoauto.records.plan import Plan, Stage
 from autoauto.records.profile import CompiledRange
 from autoauto.records.schedule import Order
-from autoauto.records.trial import Knobs
 from autoauto.records.units import format_bytes
-from autoauto.schedule import in_flight
+from autoauto.schedule.stash import in_flight
 from autoauto.targets.clusters import load_cluster
-from autoauto.targets.ipu import IpuTarget
+from autoauto.targets.ipu.target import IpuTarget
 
 Row = dict[str, Any]
 

@@ -21,17 +21,22 @@ from typing import NamedTuple
 
 import onnx
 
-from autoauto.flow import Flow
-from autoauto.graph import load_graph, onnx_source
-from autoauto.plan import evaluate, optimal
-from autoauto.plan.baselines import uniform_count
+from autoauto.evaluate.flow import Flow
+from autoauto.graph.cut.source import onnx_source
+from autoauto.graph.load import load_graph
+from autoauto.plan.pipeline.evaluate import evaluate
+from autoauto.plan.pipeline.optimal import optimal
 from autoauto.records.errors import Infeasible
+from autoauto.records.knobs import DEFAULT_NOISE, Knobs, Method, Objective, SearchSpace
 from autoauto.records.plan import Plan
-from autoauto.records.run import Run
-from autoauto.records.trial import DEFAULT_NOISE, Knobs, Method, Objective, SearchSpace
+from autoauto.records.timeline import Run
 from autoauto.records.units import Precision
-from autoauto.search import method_of, open_study, run_search
-from autoauto.targets.host import HostTarget, host_cluster
+from autoauto.study.methods.registry import method_of
+from autoauto.study.run import run_search
+from autoauto.study.store.study import open_study
+from autoauto.targets.host.machine.detect import host_cluster
+from autoauto.targets.host.target import HostTarget
+from studies.planner_baselines import uniform_count
 
 LIGHT = Path(onnx.__file__).parent / "backend" / "test" / "data" / "light"
 MODELS = ("resnet50", "bert-base-128", "gpt2-small", "vit-b16", "densenet121", "squeezenet")

@@ -17,17 +17,19 @@ from pathlib import Path
 from statistics import mean
 from typing import Any, NamedTuple
 
-from autoauto.flow import Flow
-from autoauto.graph import load_graph
-from autoauto.plan import evaluate
+from autoauto.evaluate.flow import Flow
+from autoauto.graph.load import load_graph
+from autoauto.plan.pipeline.evaluate import evaluate
 from autoauto.records.errors import DoesNotFit
 from autoauto.records.hardware import Cluster
-from autoauto.records.places import data_dir
-from autoauto.records.trial import Knobs
+from autoauto.records.installation import data_dir
+from autoauto.records.knobs import Knobs
 from autoauto.records.units import Precision
 from autoauto.targets.clusters import load_cluster
-from autoauto.targets.ipu import IpuTarget, Settings, fused, kernels
-from autoauto.targets.ipu.io import overlap_io
+from autoauto.targets.ipu.kernels import codelets as kernels
+from autoauto.targets.ipu.operator_cost import Settings
+from autoauto.targets.ipu.target import IpuTarget, overlap_io
+from studies import fused_kernels as fused
 
 HALF = Precision.FP16
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000")  # told apart by everyone

@@ -15,11 +15,10 @@ from collections.abc import Sequence
 from statistics import median
 from typing import NamedTuple
 
-from autoauto.targets.host.budget import MECHANISM, run_alone
-from autoauto.targets.host.digits import digits
-from autoauto.targets.host.network import Network
-from autoauto.targets.host.phase_times import Measured, PhaseTimes, measure, medians
-from autoauto.targets.host.phased import Loop
+from autoauto.runtimes.phased_training.network import Network, digits
+from autoauto.runtimes.phased_training.phase_times import Measured, PhaseTimes, measure, medians
+from autoauto.runtimes.phased_training.training import Loop
+from autoauto.targets.host.memory_budget import MECHANISM, run_alone
 
 STEPS = (1, 2, 4, 8, 16, 32, 64)
 NAIVE, SERIALISED = Loop(serialised=False), Loop(serialised=True)

@@ -34,10 +34,16 @@ from types import FrameType
 from typing import Any, NamedTuple
 from unittest.mock import patch
 
-from autoauto.cli import main as autoauto
-from autoauto.estimate import cost_table
-from autoauto.plan import evaluate, optimal
-from autoauto.plan.baselines import (
+from autoauto.cli.main import main as autoauto
+from autoauto.estimate.table import cost_table
+from autoauto.plan.pipeline.evaluate import evaluate
+from autoauto.plan.pipeline.optimal import optimal
+from autoauto.records.cost import CostTable
+from autoauto.records.hardware import Cluster, Device, Link
+from autoauto.records.plan import Plan
+from autoauto.records.profile import LayerProfile, ModelProfile
+from autoauto.records.units import MIB, bytes_per_s
+from studies.planner_baselines import (
     Partition,
     binary_search,
     block_partition,
@@ -46,11 +52,6 @@ from autoauto.plan.baselines import (
     uniform_count,
     uniform_parameters,
 )
-from autoauto.records.cost import CostTable
-from autoauto.records.hardware import Cluster, Device, Link
-from autoauto.records.plan import Plan
-from autoauto.records.profile import LayerProfile, ModelProfile
-from autoauto.records.units import MIB, bytes_per_s
 
 Planner = Callable[[CostTable], Partition | None]
 
@@ -303,7 +304,7 @@ def planning_shares() -> Iterator[str]:
         for profiles in ("new", "known"):
             times_s.clear()
             begin = process_time()
-            with patch("autoauto.flow.optimal", timed), redirect_stdout(io.StringIO()):
+            with patch("autoauto.evaluate.optimal", timed), redirect_stdout(io.StringIO()):
                 assert autoauto(["search", "--storage", f"sqlite:///{folder}/{profiles}.db", "--json"]) == 0
             total_s = process_time() - begin
             share = sum(times_s) / total_s

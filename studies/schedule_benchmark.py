@@ -24,11 +24,11 @@ from typing import NamedTuple
 import numpy as np
 
 from autoauto.records.schedule import Action, ActionKind, IntArray, Order, Schedule, StageTimes, Transfers
-from autoauto.schedule.gpipe import gpipe
-from autoauto.schedule.inference import inference
-from autoauto.schedule.interleaved import interleaved
-from autoauto.schedule.one_f_one_b import one_f_one_b
-from autoauto.schedule.simulate import simulate
+from autoauto.schedule.orders.gpipe import gpipe
+from autoauto.schedule.orders.inference import inference
+from autoauto.schedule.orders.interleaved import interleaved
+from autoauto.schedule.orders.one_f_one_b import one_f_one_b
+from autoauto.schedule.simulate.simulate import simulate
 
 SIZES = ((64, 1024), (128, 2048), (256, 4096), (4, 262_144))  # stages, micro-batches
 QUICK_SIZES = ((8, 64), (16, 128), (32, 256), (4, 2048))

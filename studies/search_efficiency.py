@@ -31,14 +31,17 @@ from statistics import median
 from time import monotonic, process_time
 from typing import NamedTuple
 
-from autoauto.flow import Flow
-from autoauto.graph import builtin_models, load_graph
-from autoauto.profile import ProfileCache
-from autoauto.records.trial import Knobs, Method, Objective, Outcome, SearchSpace
-from autoauto.search import method_of, open_study, run_search
-from autoauto.search.defaults import default_n_ipu
+from autoauto.evaluate.flow import Flow
+from autoauto.graph.load import builtin_models, load_graph
+from autoauto.profile.store.cache import ProfileCache
+from autoauto.records.knobs import Knobs, Method, Objective, SearchSpace
+from autoauto.records.trial import Outcome
+from autoauto.study.methods.registry import method_of
+from autoauto.study.run import run_search
+from autoauto.study.search import default_n_ipu
+from autoauto.study.store.study import open_study
 from autoauto.targets.clusters import load_cluster
-from autoauto.targets.ipu import IpuTarget
+from autoauto.targets.ipu.target import IpuTarget
 
 CLUSTERS = ("bow-2000", "bow-pod16")
 METHODS = (Method.GUIDED, Method.GRID_BISECT, Method.EXHAUSTIVE)

@@ -20,14 +20,16 @@ import optuna
 from optuna.trial import FrozenTrial
 from sqlalchemy import Connection, text
 
-from autoauto.cli.numbers import integers
+from autoauto.cli.options.numbers import integers
+from autoauto.records.knobs import Knobs, Objective, SearchSpace
 from autoauto.records.layers import LayerRange
 from autoauto.records.plan import Plan, Stage
-from autoauto.records.trial import Knobs, Objective, Outcome, SearchSpace
-from autoauto.search import open_study, trial_table
-from autoauto.search.attempts import attempt_of
-from autoauto.search.storage import database_of
-from autoauto.search.trials import add_trial, ranges_of, trial_of
+from autoauto.records.trial import Outcome
+from autoauto.study.execution.process import attempt_of
+from autoauto.study.store.database import database_of
+from autoauto.study.store.study import open_study
+from autoauto.study.store.table import trial_table
+from autoauto.study.store.trials import add_trial, ranges_of, trial_of
 
 SPACE = SearchSpace()
 MEMORY = {"parameter": 100_000_000, "temporary": 50_000_000, "activation": 20_000_000, "code": 3_000_000}

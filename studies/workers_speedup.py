@@ -20,12 +20,17 @@ from time import perf_counter, sleep
 
 import optuna
 
-from autoauto.cli.numbers import integers
+from autoauto.cli.options.numbers import integers
+from autoauto.records.knobs import Knobs, Method, Objective, SearchSpace
 from autoauto.records.layers import LayerRange
 from autoauto.records.plan import Plan, Stage
-from autoauto.records.trial import Knobs, Method, Objective, Outcome, SearchSpace
+from autoauto.records.trial import Outcome
 from autoauto.records.units import samples_per_s
-from autoauto.search import Bounds, Children, SearchResult, method_of, open_study, predictor, run_search
+from autoauto.study.execution.executors import Children
+from autoauto.study.execution.process import Bounds
+from autoauto.study.methods.registry import method_of, predictor
+from autoauto.study.run import SearchResult, run_search
+from autoauto.study.store.study import open_study
 
 LIMIT_BYTES = 1000
 CLOCK_HZ = 1e9

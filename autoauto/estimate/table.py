@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from autoauto.estimate.allowed import cut_allowed
-from autoauto.estimate.compute import backward_prefix_cycles, compute_prefix_cycles, weight_prefix_cycles
 from autoauto.estimate.memory import (
     activation_prefix_bytes,
     exclusive_prefix_bytes,
+    is_training,
+    kept_input_bytes,
     memory_limit_bytes,
     peak_bytes,
+    recompute_bytes,
     shared_memory,
+    stash_entries,
 )
-from autoauto.estimate.stash import is_training, kept_input_bytes, recompute_bytes, stash_entries
+from autoauto.estimate.sums import backward_prefix_cycles, compute_prefix_cycles, cut_allowed, weight_prefix_cycles
 from autoauto.estimate.transfer import receive_cycles, send_cycles
 from autoauto.records.cost import CostTable
 from autoauto.records.hardware import Cluster

@@ -22,7 +22,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from autoauto.estimate.prefix import EXACT
+from autoauto.estimate.sums import EXACT
 from autoauto.records.cost import IntArray
 from autoauto.records.errors import BadInput
 from autoauto.records.hardware import Cluster, Link

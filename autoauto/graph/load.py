@@ -6,12 +6,12 @@ from pathlib import Path
 
 from onnx import ModelProto
 
-from autoauto.graph.facts import learn
-from autoauto.graph.layers import layers_of
-from autoauto.graph.read import copy_model, read_model
+from autoauto.graph.layers.facts import learn
+from autoauto.graph.layers.layers import layers_of
+from autoauto.graph.read.onnx_file import copy_model, read_model
 from autoauto.records.errors import UnreadableModel
+from autoauto.records.installation import data_dir
 from autoauto.records.layers import LayerGraph
-from autoauto.records.places import data_dir
 
 
 def builtin_models() -> dict[str, Path]:

@@ -15,7 +15,7 @@ from autoauto.records.errors import DoesNotFit
 from autoauto.records.hardware import Device
 from autoauto.records.layers import LayerGraph, LayerRange
 from autoauto.records.profile import CompiledRange, CompileOptions, ModelProfile, Target
-from autoauto.records.run import Runner
+from autoauto.records.timeline import Runner
 
 N_CANDIDATES = 63  # configurations that a bisection of the default space compiles whole, at most
 SHARE = 0.1  # of what that costs

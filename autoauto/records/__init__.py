@@ -1,1 +1,1 @@
-"""The nouns of autoauto: frozen values that every room shares. Imports nothing else of ours."""
+"""The nouns of autoauto: frozen values that rooms share. Imports nothing else of ours."""

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from autoauto.records.findings import CellFindings, Contender, Findings, Tried
+from autoauto.records.knobs import Strategy
 from autoauto.records.phased import Phase, PhasedPlan
 from autoauto.records.plan import Plan, Stage
-from autoauto.records.repeats import Verdict
-from autoauto.records.trial import Strategy
+from autoauto.records.study_summary import CellFindings, Contender, Findings, Tried, Verdict
 from autoauto.records.units import format_bytes
 
 

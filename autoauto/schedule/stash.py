@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from autoauto.records.schedule import BACKWARD, Order, Schedule
+from autoauto.schedule.orders.registry import ZERO_BUBBLE, make_schedule
 
 _FIFO_DEPTHS = {Order.GROUPED: 2, Order.POPLAR_INTERLEAVED: 1, Order.SEQUENTIAL: 0}
 """Entries of a FIFO of Poplar's TensorFlow plugin, for every stage from its own to the last (IPU.md, section 4)."""
@@ -31,3 +32,14 @@ def _fifo_entries(schedule: Schedule, depth: int) -> tuple[int, ...]:
     for stage, device in enumerate(schedule.devices):
         entries[device] += depth * (schedule.n_stages - 1 - stage)
     return tuple(entries)
+
+
+def in_flight(order: Order, n_devices: int, n_micro_batches: int) -> tuple[int, ...]:
+    """The most activations that each device holds in an order of one stage a device.
+
+    >>> in_flight(Order.ONE_F_ONE_B, 4, 8), in_flight(Order.ZB2P, 2, 8)
+    ((4, 3, 2, 1), (4, 4))
+    """
+    if order in ZERO_BUBBLE:
+        return (min(ZERO_BUBBLE[order] * n_devices, n_micro_batches),) * n_devices
+    return make_schedule(order, n_devices, n_micro_batches).peak_in_flight

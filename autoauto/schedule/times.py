@@ -11,8 +11,12 @@ from math import lcm
 import numpy as np
 
 from autoauto.records.errors import BadInput
+from autoauto.records.knobs import Knobs
 from autoauto.records.plan import Plan
-from autoauto.records.schedule import IntArray, StageTimes
+from autoauto.records.schedule import SPLIT_ORDERS, IntArray, StageTimes, Transfers
+from autoauto.records.timeline import Timeline
+from autoauto.schedule.orders.registry import make_schedule
+from autoauto.schedule.simulate.simulate import simulate
 
 MAX_TICKS_PER_CYCLE = 10**6
 MAX_TICKS = 2**53  # of one action or message
@@ -119,3 +123,11 @@ def plan_times(plan: Plan, training: bool, *, split_backward: bool = False) -> S
 
 def _column(plan: Plan, name: str) -> IntArray:
     return np.array([getattr(stage, name) for stage in plan.stages], dtype=np.int64)
+
+
+def timeline_of(knobs: Knobs, plan: Plan) -> Timeline:
+    """The stages of `plan` in the order of the schedule: a step of training, or enough inference to be steady."""
+    n_micro_batches = knobs.n_micro_batches if knobs.training else 2 * knobs.n_ipu + 2
+    times = plan_times(plan, knobs.training, split_backward=knobs.schedule in SPLIT_ORDERS)
+    schedule = make_schedule(knobs.schedule, knobs.n_ipu, n_micro_batches, times=times)
+    return simulate(schedule, times, Transfers.OVERLAP if plan.overlap else Transfers.BARRIER)

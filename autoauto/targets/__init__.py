@@ -1,1 +1,1 @@
-"""What layers run on: every target compiles ranges of layers into cycles and memory."""
+"""What layers run on: a target compiles ranges of layers into cycles and memory."""

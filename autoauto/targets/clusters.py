@@ -10,7 +10,7 @@ from typing import Any, get_type_hints
 
 from autoauto.records.errors import BadInput
 from autoauto.records.hardware import Cluster, Device, Link, StreamingMemory
-from autoauto.records.places import data_dir
+from autoauto.records.installation import data_dir
 
 Fields = Mapping[str, type]
 

@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import pytest
 
-from autoauto.cli import main
+from autoauto.cli.main import main
 
 
 class Printed(NamedTuple):

@@ -10,7 +10,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from autoauto.targets.host import steady
+from autoauto.targets.host.run import run as steady
 
 Door = Callable[..., Any]
 WIDTH, N_LAYERS = 256, 4

@@ -2,19 +2,32 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from autoauto.estimate.memory import (
     activation_prefix_bytes,
     exclusive_prefix_bytes,
+    is_training,
+    kept_input_bytes,
     memory_limit_bytes,
     peak_bytes,
+    recompute_bytes,
     shared_memory,
+    stash_entries,
 )
-from autoauto.records.errors import BadInput
+from autoauto.estimate.table import cost_table
+from autoauto.graph.load import load_graph
+from autoauto.plan.pipeline.optimal import optimal
+from autoauto.profile.profiler import profile_model
+from autoauto.profile.store.cache import ProfileCache
+from autoauto.records.errors import BadInput, Infeasible
 from autoauto.records.hardware import Cluster
-from autoauto.records.profile import LayerProfile, ModelProfile
+from autoauto.records.profile import CompileOptions, LayerProfile, ModelProfile
+from autoauto.records.units import Precision
+from autoauto.targets.clusters import load_cluster
+from autoauto.targets.ipu.target import IpuTarget
 
 MakeProfile = Callable[..., ModelProfile]
 
@@ -64,3 +77,52 @@ def test_a_proportion_outside_its_range_is_refused(make_cluster: Callable[..., C
 
 def test_a_device_of_boundless_memory_holds_anything(make_cluster: Callable[..., Cluster]) -> None:
     assert memory_limit_bytes(make_cluster(1, 10**30), 1.0).tolist() == [2**62]
+
+
+def compiled_for(profile: ModelProfile, training: bool) -> ModelProfile:
+    return replace(profile, options=CompileOptions(1, 0.6, Precision.FP16, training))
+
+
+def test_a_profile_says_what_it_is_for_and_in_flight_where_it_does_not(
+    make_profile: MakeProfile, nothing: LayerProfile
+) -> None:
+    elsewhere = make_profile(nothing)
+    assert [is_training(elsewhere, in_flight) for in_flight in (None, (1,), (2,))] == [False, True, True]
+    assert [is_training(compiled_for(elsewhere, mode), (1,)) for mode in (False, True)] == [False, True]
+    assert is_training(compiled_for(elsewhere, True), None, recompute=True)
+
+
+@pytest.mark.parametrize(("in_flight", "recompute"), [((2,), False), ((1,), True), (None, True)])
+def test_a_profile_for_inference_has_nothing_to_keep(
+    make_profile: MakeProfile, nothing: LayerProfile, in_flight: tuple[int, ...] | None, recompute: bool
+) -> None:
+    with pytest.raises(BadInput, match="recompute and in_flight above 1 need a profile for training"):
+        is_training(compiled_for(make_profile(nothing), False), in_flight, recompute)
+
+
+@pytest.mark.parametrize("in_flight", [(), (1,), (1, 0), (1, 1, 1)])
+def test_every_device_needs_a_count(in_flight: tuple[int, ...]) -> None:
+    with pytest.raises(BadInput, match=r"in_flight needs a count from 1 for each of 2 devices, got \["):
+        stash_entries(2, in_flight)
+
+
+def test_columns_by_layer(make_profile: MakeProfile, nothing: LayerProfile) -> None:
+    layers = [replace(nothing, input_bytes=n, kept_input_bytes=n // 2) for n in (5, 9)]
+    profile = make_profile(*layers)
+    assert kept_input_bytes(profile).tolist() == [2, 4]
+    assert [recompute_bytes(profile, on).tolist() for on in (False, True)] == [[], [5, 9]]
+    tied = replace(profile, tied=("table", "table"))
+    assert recompute_bytes(tied, recompute=True).tolist() == [5, 0], "no stage starts between tied layers"
+
+
+def test_a_batch_of_resnet50_trains_on_four_devices_in_1f1b_and_not_in_gpipe(tmp_path: Path) -> None:
+    cluster = load_cluster("bow-2000")
+    options, cache = CompileOptions(16, 0.6, Precision.FP16, training=True), ProfileCache(tmp_path / "cache.db")
+    profile = profile_model(load_graph("resnet50"), IpuTarget(), cluster.devices[0], options, cache)
+    plan = optimal(cost_table(profile, cluster, 0.85, in_flight=(4, 3, 2, 1)))
+    assert all(stage.total_bytes <= stage.limit_bytes for stage in plan.stages)
+    with pytest.raises(Infeasible) as refusal:
+        optimal(cost_table(profile, cluster, 0.85, in_flight=(16,) * 4))
+    assert refusal.value.memory_bytes["stash"] > refusal.value.excess_bytes > 0
+    again = optimal(cost_table(profile, cluster, 0.85, in_flight=(4, 3, 2, 1), recompute=True))
+    assert again.compute_cycles > plan.compute_cycles

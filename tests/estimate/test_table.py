@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from autoauto.estimate import cost_table
+from autoauto.estimate.table import cost_table
 from autoauto.records.errors import BadInput
 from autoauto.records.hardware import Cluster, Link
 from autoauto.records.profile import LayerProfile, ModelProfile

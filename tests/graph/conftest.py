@@ -13,7 +13,7 @@ import onnx
 import pytest
 from onnx import helper, numpy_helper
 
-from autoauto.graph import rebatch
+from autoauto.graph.rebatch.rebatch import rebatch
 
 Array = npt.NDArray[Any]
 Build = Callable[..., onnx.ModelProto]

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from autoauto.graph import builtin_models, load_graph
+from autoauto.graph.load import builtin_models, load_graph
 from autoauto.records.errors import UnreadableModel
 from autoauto.records.units import Precision
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from autoauto.graph import load_graph
+from autoauto.graph.load import load_graph
 
 
 @pytest.fixture(scope="module")

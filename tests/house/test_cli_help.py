@@ -6,7 +6,7 @@ from types import ModuleType
 
 import pytest
 
-from autoauto.cli import COMMANDS, build_parser, main
+from autoauto.cli.main import COMMANDS, build_parser, main
 
 
 def name(command: ModuleType) -> str:

@@ -48,7 +48,7 @@ def main():
     except KeyboardInterrupt:
         return 130
 
-sys.modules["autoauto.cli"] = types.SimpleNamespace(main=main)
+sys.modules["autoauto.cli.main"] = types.SimpleNamespace(main=main)
 """
 
 

@@ -6,9 +6,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from autoauto.plan import exhaustive
 from autoauto.records.cost import CostTable
 from autoauto.records.errors import Infeasible
+from tests.plan.exhaustive import exhaustive
 
 
 def table(limit: int) -> CostTable:

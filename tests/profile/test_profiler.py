@@ -1,14 +1,16 @@
+from __future__ import annotations
+
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from autoauto.profile.cache import ProfileCache
-from autoauto.profile.profiler import profile_model
+from autoauto.profile.profiler import isolate, profile_model
+from autoauto.profile.store.cache import ProfileCache
 from autoauto.records.errors import BadInput
 from autoauto.records.hardware import Device
-from autoauto.records.layers import LayerGraph, LayerRange
+from autoauto.records.layers import Derivative, LayerGraph, LayerRange, derivative
 from autoauto.records.profile import CompiledRange, CompileOptions, ProgramStep
 from autoauto.records.units import Precision
 
@@ -192,3 +194,40 @@ def test_what_was_compiled_is_kept_when_a_later_compile_fails(
     target = SlowTarget()
     profile_model(chain(kinds=["a", "b"]), target, DEVICE, OPTIONS, cache)
     assert target.compiled == ["b4"]
+
+
+MakeChain = Callable[..., LayerGraph]
+
+
+def test_a_layer_alone_reads_from_outside_and_writes_outside(chain: MakeChain) -> None:
+    graph = chain(kinds=["a", "b", "a"])
+    alone = isolate(graph, 1, Derivative(graph, frozenset()))
+    (layer,) = alone.layers
+    assert [alone.tensors[i].producer for i in layer.inputs] == [-1]
+    assert [(alone.tensors[i].producer, alone.tensors[i].last_use) for i in layer.outputs] == [(0, 1)]
+    shapes = [graph.tensors[i].shape for i in graph.layers[1].operands]
+    assert [alone.tensors[i].shape for i in layer.operands] == shapes
+
+
+def test_what_needs_a_gradient_comes_from_a_layer_before(chain: MakeChain) -> None:
+    graph = chain(kinds=["a", "b", "a"])
+    alone = isolate(graph, 1, derivative(graph))
+    before, layer = alone.layers
+    assert before.outputs == layer.inputs
+    assert [alone.tensors[i][-2:] for i in (*layer.inputs, *layer.outputs)] == [(0, 1), (1, 2)]
+    assert derivative(alone).trained == {0, 1}
+
+
+def test_a_layer_that_is_fed_stays_alone(chain: MakeChain) -> None:
+    graph = chain(kinds=["a", "b", "a"])
+    alone = isolate(graph, 0, derivative(graph))
+    assert len(alone) == 1
+    assert not derivative(alone).needs_gradient(alone.layers[0].inputs[0])
+
+
+def test_as_much_is_kept_alone_as_in_the_model(chain: MakeChain) -> None:
+    graph = chain(kinds=["a", "b", "a"])
+    for index in range(3):
+        alone = isolate(graph, index, derivative(graph))
+        (here,), (there,) = derivative(alone).kept(len(alone) - 1), derivative(graph).kept(index)
+        assert alone.tensors[here].name == graph.tensors[there].name

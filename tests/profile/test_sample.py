@@ -20,7 +20,7 @@ from autoauto.records.hardware import Cluster, Device
 from autoauto.records.layers import LayerGraph, LayerRange
 from autoauto.records.plan import Plan
 from autoauto.records.profile import CompiledRange, CompileOptions, LayerProfile, ModelProfile, ProgramStep
-from autoauto.records.run import Run
+from autoauto.records.timeline import Run
 from autoauto.records.units import Precision
 
 DEVICE = Device("small", 1e6, 10**8, 1, 10**8)

@@ -1,6 +1,8 @@
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
-from autoauto.records.layers import Layer, LayerGraph, LayerRange, Tensor
+import pytest
+
+from autoauto.records.layers import Layer, LayerGraph, LayerRange, Port, Tensor, derivative
 from autoauto.records.units import Precision
 
 
@@ -34,3 +36,99 @@ def test_a_weight_that_two_layers_read_counts_once(chain: Callable[..., LayerGra
 def test_attributes_by_name() -> None:
     layer = Layer("conv", "Conv", (("group", 2), ("strides", (1, 1))), (), (), (), (), "k", None)
     assert (layer.attribute("group"), layer.attribute("pads")) == (2, None)
+
+
+SHAPE = (1, 8)
+Row = tuple[str, Sequence[str]]
+
+
+def graph(*rows: Row) -> LayerGraph:
+    """Layers by operator and operands: "x" is fed, digits are layers, "w" is a weight, "c" a constant of one element.
+
+    An operand with a prime is a view: "x'".
+    """
+    tensors: list[Tensor] = []
+    places: dict[str, int] = {}
+    last = {name.rstrip("'"): i for i, (_, operands) in enumerate(rows) for name in operands}
+
+    def place(name: str) -> int:
+        root = name.rstrip("'")
+        if name not in places:
+            producer = int(root) if root.isdecimal() else -1
+            constant = root[0] in "wc"
+            shape = (1,) if root[0] == "c" else SHAPE if name == root else (8, 1)
+            dtype = "int64" if root[0] == "i" else "float"
+            span = (producer, last.get(root, len(rows)))
+            tensors.append(Tensor(name, shape, None if constant else 0, dtype, *span))
+            places[name] = len(tensors) - 1
+        return places[name]
+
+    layers = []
+    for i, (op, operands) in enumerate(rows):
+        roots = list(dict.fromkeys(name.rstrip("'") for name in operands))
+        inputs, weights = (tuple(place(n) for n in roots if (n[0] in "wc") == constant) for constant in (False, True))
+        operand_ids = tuple(place(name) for name in operands)
+        layers.append(Layer(str(i), op, (), inputs, (place(str(i)),), weights, operand_ids, op, None))
+    return LayerGraph("hand", tuple(layers), tuple(tensors), None, "hand")
+
+
+def kept(*rows: Row) -> list[str]:
+    """What every layer keeps, as names in alphabetical order."""
+    model = graph(*rows)
+    found = derivative(model)
+    return [" ".join(sorted(model.tensors[i].name for i in found.kept(layer))) for layer in range(len(rows))]
+
+
+def test_what_does_not_depend_on_a_parameter_has_no_backward_pass() -> None:
+    model = graph(("Sub", "cx"), ("Relu", "0"), ("MatMul", "xw"), ("Mul", "12"), ("Cast", "3"))
+    found = derivative(model)
+    assert found.trained == {2, 3, 4}
+    assert [found.needs_gradient(layer.inputs[0]) for layer in model.layers] == [False, False, False, False, True]
+
+
+def test_integers_and_rounded_operators_stop_the_gradient() -> None:
+    assert derivative(graph(("Gather", "wi"), ("QLinearConv", "0w"), ("MatMulInteger", "0w"))).trained == {0}
+
+
+def test_parameters_are_constants_of_several_floats() -> None:
+    model = graph(("Gemm", ["x", "w1", "w2"]), ("Mul", "0c"), ("BatchNormalization", ["1", "w3", "w4", "w5", "w6"]))
+    found = derivative(model)
+    names = [[model.tensors[i].name for i in found.parameters(layer)] for layer in model.layers]
+    assert names == [["w1", "w2"], [], ["w3", "w4"]]
+
+
+@pytest.mark.parametrize(
+    ("op", "operands", "keeps"),
+    [
+        ("Relu", "0", "1"),
+        ("Softmax", "0", "1"),
+        ("Gelu", "0", "0"),
+        ("MaxPool", "0", "0 1"),
+        ("Add", "0w", ""),
+        ("Transpose", "0", ""),
+        ("MatMul", "0w", "0"),
+        ("MatMul", "0x", "x"),  # x needs no gradient, so nobody asks for what it is multiplied with
+        ("Mul", "0c", ""),
+        ("Mul", "00", "0"),
+        ("LayerNormalization", ["0", "w1", "w2"], "0"),
+        ("Gather", "wi", "i"),
+        ("Where", "i0", "i"),
+        ("NoSuchOperator", "0x", "0 x"),
+    ],
+)
+def test_what_the_derivative_reads_is_kept(op: str, operands: Sequence[str], keeps: str) -> None:
+    assert kept(("MatMul", "xw"), (op, operands)) == ["x", keeps]
+
+
+def test_a_view_keeps_what_lies_behind_it() -> None:
+    assert kept(("MatMul", ["x'", "w'"]), ("MatMul", ["0'", "w"])) == ["x", "0"]
+
+
+def test_a_port_counts_the_bytes_of_its_type() -> None:
+    assert [
+        Port("x", shape, dtype).n_bytes for shape, dtype in (((), "int64"), ((2, 3), "bool"), ((5,), "float16"))
+    ] == [
+        8,
+        6,
+        10,
+    ]

@@ -1,7 +1,9 @@
+from __future__ import annotations
+
 import pytest
 
 from autoauto.records.layers import LayerRange
-from autoauto.records.plan import Plan, Stage
+from autoauto.records.plan import CutMoves, Explanation, Move, Plan, Stage
 
 
 def stage(start: int, stop: int, compute: int, transfer: int, device: int = 0) -> Stage:
@@ -58,3 +60,16 @@ def test_with_overlap_a_micro_batch_waits_for_nobody() -> None:
 
 def test_what_the_host_moves_behind_the_devices_backs_takes_its_time_too() -> None:
     assert Plan(PLAN.stages, host_cycles=500).latency_cycles == 6 + 500 + 100 + 1 + 500
+
+
+def test_the_next_best_move_is_the_cheapest_that_fits() -> None:
+    cuts = (
+        CutMoves(3, Move(2, 50, 0), Move(4, 30, 7)),
+        CutMoves(6, Move(5, 40, 0), None),
+    )
+    assert Explanation((0,), (1,), 0, 10, cuts).next_best == Move(5, 40, 0)
+
+
+def test_no_move_may_fit() -> None:
+    assert Explanation((0,), (0,), 0, 10, (CutMoves(3, None, Move(4, 30, 7)),)).next_best is None
+    assert Explanation((0,), (0,), 0, 10, ()).next_best is None

@@ -1,148 +1,92 @@
-import json
-from collections.abc import Callable
-from dataclasses import replace
+"""The status of an outcome."""
 
-import numpy as np
+from __future__ import annotations
+
+import json
+import pickle
+from dataclasses import asdict, replace
+from datetime import UTC, datetime
+
 import pytest
 
-from autoauto.records.constraint import KNOB_NAMES, Constraint
-from autoauto.records.errors import BadInput
+from autoauto.records.constraint import Constraint
+from autoauto.records.knobs import Knobs
+from autoauto.records.layers import LayerRange
+from autoauto.records.plan import Plan, Stage
 from autoauto.records.schedule import Order
-from autoauto.records.trial import Knobs, Objective, Outcome, SearchSpace, Strategy, aim_name, aim_of
+from autoauto.records.timeline import Run
+from autoauto.records.trial import FinishedTrial, Outcome, Phase, Status, held_to, latency_s, run_latency_s, status_of
+from autoauto.schedule.times import timeline_of
+
+PLAN = Plan((Stage(LayerRange(0, 1), 0, 10, 0, 0, 0, {}, 100),))
+FITS = Outcome(Knobs(1, 0.6, 1), PLAN, PLAN, 10.0, 10.0, 0, 100, "")
 
 
-def test_the_default_space_has_1152_configurations() -> None:
-    assert SearchSpace().n_configurations == 3 * 3 * 128 == 1152
+def test_what_was_planned_and_not_measured_is_out_of_memory_without_a_plan_it_is_infeasible() -> None:
+    assert status_of(FITS) is Status.OK
+    assert status_of(replace(FITS, measured=None, excess_bytes=7)) is Status.OUT_OF_MEMORY
+    assert status_of(replace(FITS, measured=None, estimate=None, excess_bytes=7)) is Status.INFEASIBLE
 
 
-@pytest.mark.parametrize("knobs", [(0, 0.6, 1), (1, 0.0, 1), (1, 1.1, 1), (1, float("nan"), 1), (1, 0.6, 0)])
-def test_impossible_knobs_are_refused(knobs: tuple[int, float, int]) -> None:
-    with pytest.raises(BadInput, match=r"must be .*, got"):
-        Knobs(*knobs)
+def test_what_runs_but_breaks_a_constraint_is_constrained() -> None:
+    assert status_of(replace(FITS, miss=-0.1)) is Status.OK
+    assert status_of(replace(FITS, miss=0.1, reason="latency_s <= 1 does not hold")) is Status.CONSTRAINED
 
 
-@pytest.mark.parametrize(
-    "space",
-    [
-        lambda: SearchSpace(n_ipu=()),
-        lambda: SearchSpace(n_ipu=(1, 1)),
-        lambda: SearchSpace(n_ipu=(0,)),
-        lambda: SearchSpace(memory_proportion=(2.0,)),
-        lambda: SearchSpace(batch_size=(4, 2)),
-        lambda: SearchSpace(steps=(16, 0)),
-        lambda: SearchSpace(schedule=(Order.INFERENCE, Order.GPIPE), n_micro_batches=(8,)),
-        lambda: SearchSpace(n_ipu=(2, 4), schedule=(Order.POPART,), n_micro_batches=(6,)),  # 4 devices need 7
-        lambda: SearchSpace(schedule=(Order.INTERLEAVED,), n_micro_batches=(8,)),
-        lambda: SearchSpace(recompute=(True,)),
-    ],
-)
-def test_impossible_spaces_are_refused(space: Callable[[], SearchSpace]) -> None:
-    with pytest.raises(BadInput):
-        space()
+PLAN_results = Plan((Stage(LayerRange(0, 2), 0, 100, 0, 4, 6, {"parameter": 70}, 100),))
+KNOBS = Knobs(1, 0.6, 2)
+OUTCOME = Outcome(KNOBS, PLAN_results, PLAN_results, 20.0, 19.0, 0, 100, "", latency_s=0.11)
 
 
-@pytest.mark.parametrize(
-    ("space", "told"),
-    [
-        (lambda: SearchSpace(3), "n_ipu takes a tuple of whole numbers, got 3"),  # type: ignore[arg-type]
-        (lambda: SearchSpace("12"), "n_ipu takes a tuple of whole numbers, got '12'"),  # type: ignore[arg-type]
-        (lambda: SearchSpace((1.5,)), r"n_ipu takes a tuple of whole numbers, got \(1.5,\)"),  # type: ignore[arg-type]
-        (lambda: SearchSpace(memory_proportion=("all",)), "tuple of numbers, got"),  # type: ignore[arg-type]
-        (lambda: SearchSpace(schedule="gpipe"), "the words inference, gpipe, .*, got 'gpipe'"),  # type: ignore[arg-type]
-        (lambda: SearchSpace(recompute=("off",)), "tuple of False and True, got"),  # type: ignore[arg-type]
-        (
-            lambda: SearchSpace(constraints=(Constraint("latency_s < 1"),)),
-            "over knobs, got 'latency_s < 1'; give it to search",
-        ),
-        (lambda: SearchSpace(constraints=("n_ipus < 3",)), "did you mean n_ipu"),  # type: ignore[arg-type]
-    ],
-)
-def test_values_of_another_kind_are_told(space: Callable[[], SearchSpace], told: str) -> None:
-    with pytest.raises(BadInput, match=told):
-        space()
+def test_inference_takes_its_way_through_the_pipeline() -> None:
+    assert latency_s(KNOBS, PLAN_results, 1000.0) == 0.11
 
 
-def test_lists_ranges_and_arrays_do_for_tuples() -> None:
-    space = SearchSpace([1, 2], np.array([0.25, 0.5]), range(1, 3), np.array(["gpipe"]), n_micro_batches=np.array([8]))  # type: ignore[arg-type]
-    assert space == SearchSpace((1, 2), (0.25, 0.5), (1, 2), (Order.GPIPE,), n_micro_batches=(8,))
-    assert {type(value) for value in (*space.n_ipu, *space.batch_size, *space.n_micro_batches)} == {int}
-    assert json.dumps(space.memory_proportion) == "[0.25, 0.5]"
-    assert SearchSpace(constraints=["n_ipu <= 2"]).constraints == (Constraint("n_ipu <= 2"),)  # type: ignore[arg-type]
+def test_a_step_of_training_takes_its_makespan() -> None:
+    knobs = Knobs(1, 0.6, 2, Order.GPIPE, n_micro_batches=3)
+    timeline = timeline_of(knobs, PLAN_results)
+    assert latency_s(knobs, PLAN_results, 1000.0, timeline) == timeline.makespan_cycles / 1000.0 > 0.3
+    slow = replace(PLAN_results, host_cycles=500)
+    assert latency_s(knobs, slow, 1000.0, timeline) == 1.5
 
 
-def test_cells_hold_all_configurations_by_batch_size() -> None:
-    space = SearchSpace((1, 2), (0.6,), (1, 3), (Order.GPIPE, Order.POPART), (False, True), (4, 8))
-    assert space.training
-    assert len(space.cells) == 2 * 2 * 2 * 2
-    assert sum(map(len, space.cells)) == space.n_configurations == 32
-    first, last = space.cells[0][1], space.cells[-1][0]
-    assert first == Knobs(1, 0.6, 3, Order.GPIPE, False, 4)
-    assert last == Knobs(2, 0.6, 1, Order.POPART, True, 8)
-    assert first in space
-    assert Knobs(1, 0.6, 3) not in space
+def test_devices_tell_their_own() -> None:
+    simulated = timeline_of(KNOBS, PLAN_results)
+    assert run_latency_s(KNOBS, Run(PLAN_results, (simulated,)), 1000.0) == 0.11
+    measured = replace(simulated, source="measured", stops=tuple(stops + 900 for stops in simulated.stops))
+    assert run_latency_s(KNOBS, Run(PLAN_results, (measured,)), 1000.0) == 1.0
 
 
-def test_phases_join_the_grid() -> None:
-    both = SearchSpace((1, 2), (0.6,), (1, 3), strategy=tuple(Strategy), steps=(4, 8))
-    assert both.n_configurations == 2 * (2 + 2 * 2)
-    phased = Knobs(2, 0.6, 3, n_micro_batches=8, strategy=Strategy.PHASED)
-    assert phased in both
-    assert phased.n_samples == 2 * 3 * 8
-    training = replace(both, schedule=(Order.GPIPE,), n_micro_batches=(8,), recompute=(False, True))
-    assert Knobs(2, 0.6, 3, Order.SEQUENTIAL, True, 4, Strategy.PHASED) in training
+def test_what_breaks_a_constraint_keeps_its_numbers_but_does_not_fit() -> None:
+    loose, tight = Constraint("latency_s <= 0.2"), Constraint("latency_s * n_ipu <= 0.1")
+    assert held_to(OUTCOME, ()) is OUTCOME
+    held = held_to(OUTCOME, (loose,))
+    assert held.fits
+    assert held.miss == pytest.approx(-9 / 11)
+    broken = held_to(OUTCOME, (loose, tight))
+    assert (broken.fits, broken.measured, broken.samples_per_s) == (False, PLAN_results, 20.0)
+    assert broken.miss == pytest.approx(0.1)
+    assert broken.reason == "latency_s * n_ipu <= 0.1 does not hold: latency_s is 0.11, n_ipu is 1"
 
 
-def test_a_step_of_training_has_the_samples_of_all_micro_batches() -> None:
-    assert Knobs(2, 0.6, 3, Order.ONE_F_ONE_B, n_micro_batches=8).n_samples == 24
-    assert Knobs(2, 0.6, 3).n_samples == 3
+def test_every_result_may_be_named() -> None:
+    names = "samples_per_s == 20 and compute_cycles == 100 and transfer_cycles == 10"
+    more = "cost_cycles == 110 and peak_memory_bytes == 70 and n_samples == 2 and n_devices == 1"
+    assert held_to(OUTCOME, (Constraint(f"{names} and {more}"),)).fits
 
 
-def test_an_outcome_fits_when_it_was_measured() -> None:
-    assert not Outcome(Knobs(1, 0.6, 1), None, None, 0.0, 0.0, 5, 10, "too large").fits
+def test_what_does_not_fit_is_held_to_nothing() -> None:
+    unfit = Outcome(KNOBS, None, None, 0.0, 0.0, 5, 100, "too large")
+    assert held_to(unfit, (Constraint("latency_s <= 0.2"),)) is unfit
 
 
-def test_replicas_multiply_devices_and_samples_and_are_for_pipelines_of_inference() -> None:
-    knobs = Knobs(2, 1.0, 4, replicas=3)
-    assert (knobs.n_devices, knobs.n_samples) == (6, 12)
-    space = SearchSpace((1,), (1.0,), (1,), replicas=(1, 2))
-    assert [cell[0].replicas for cell in space.cells] == [1, 2]
-    for other in ({"schedule": Order.GPIPE}, {"strategy": Strategy.PHASED}):
-        with pytest.raises(BadInput, match="for inference"):
-            Knobs(1, 1.0, 1, replicas=2, **other)
-    with pytest.raises(BadInput, match="at least 1, got 0"):
-        Knobs(1, 1.0, 1, replicas=0)
+def test_a_trial_travels() -> None:
+    moment = datetime(2024, 1, 2, 3, 4, 5, tzinfo=UTC)
+    trial = FinishedTrial(3, Knobs(1, 0.6, 8), "COMPLETE", 2.0, 2.0, "", True, moment, moment)
+    assert pickle.loads(pickle.dumps(trial)) == trial
+    told = json.loads(json.dumps(asdict(trial), default=datetime.isoformat))
+    assert (told["knobs"]["batch_size"], told["started"]) == (8, "2024-01-02T03:04:05+00:00")
 
 
-def test_a_constraint_over_knobs_shrinks_the_space() -> None:
-    space = SearchSpace((1, 2, 4), (0.6,), (1, 2, 8), replicas=(1, 2), constraints=(Constraint("n_devices <= 4"),))
-    small = replace(space, constraints=(*space.constraints, Constraint("n_ipu * batch_size <= 8")))
-    assert [(cell[0].n_ipu, cell[0].replicas) for cell in space.cells] == [(1, 1), (1, 2), (2, 1), (2, 2), (4, 1)]
-    assert [len(cell) for cell in small.cells] == [3, 3, 2, 2, 2]
-    assert small.n_configurations == sum(knobs in small for cell in space.cells for knobs in cell) == 12
-    assert Knobs(4, 0.6, 8) in space
-    assert Knobs(4, 0.6, 8) not in small
-    with pytest.raises(BadInput, match="no configuration of the space keeps to n_ipu > 4"):
-        replace(space, constraints=(Constraint("n_ipu > 4"),))
-
-
-def test_every_knob_that_a_constraint_may_name_is_a_number() -> None:
-    numbers = Knobs(2, 0.6, 3, Order.GPIPE, True, 4).numbers
-    assert tuple(numbers) == KNOB_NAMES
-    assert (numbers["recompute"], numbers["n_samples"]) == (1.0, 12.0)
-
-
-def test_a_constraint_that_does_not_hold_is_no_fit() -> None:
-    outcome = Outcome(Knobs(1, 0.6, 1), None, None, 0.0, 0.0, 5, 10, "too large")
-    assert not replace(outcome, miss=-0.5).fits
-
-
-@pytest.mark.parametrize("name", ["throughput", "latency,throughput", "throughput,latency,per-ipu"])
-def test_objectives_are_named_with_commas(name: str) -> None:
-    assert aim_name(aim_of(name)) == name
-    assert isinstance(aim_of(name), Objective) == ("," not in name)
-
-
-@pytest.mark.parametrize("name", ["", "speed", "latency,", "latency,latency", "latency, throughput"])
-def test_other_names_are_refused(name: str) -> None:
-    with pytest.raises(BadInput, match="objectives are one or more of throughput, per-ipu, latency"):
-        aim_of(name)
+def test_phases_are_words() -> None:
+    assert list(Phase) == ["predicting", "measuring", "verifying"]

@@ -8,14 +8,14 @@ from xml.etree import ElementTree
 import pytest
 from rich.console import Console, RenderableType
 
-from autoauto.records.findings import Contender, Failure, Findings, Tried
+from autoauto.records.knobs import Knobs, Objective
 from autoauto.records.layers import LayerRange
 from autoauto.records.plan import Plan, Stage
 from autoauto.records.schedule import Order, Transfers
+from autoauto.records.study_summary import Contender, Failure, Findings, Tried
 from autoauto.records.timeline import Timeline
-from autoauto.records.trial import Knobs, Objective
-from autoauto.schedule.orders import make_schedule, stage_devices_of
-from autoauto.schedule.simulate import simulate
+from autoauto.schedule.orders.registry import make_schedule, stage_devices_of
+from autoauto.schedule.simulate.simulate import simulate
 from autoauto.schedule.times import stage_times
 
 

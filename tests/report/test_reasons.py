@@ -4,12 +4,11 @@ from dataclasses import replace
 
 import pytest
 
-from autoauto.records.findings import Contender, Findings, Tried
+from autoauto.records.knobs import Knobs
 from autoauto.records.layers import LayerRange
 from autoauto.records.phased import IoMode, Phase, PhasedPlan
 from autoauto.records.plan import Plan
-from autoauto.records.repeats import Repeated, Verdict, Verification
-from autoauto.records.trial import Knobs
+from autoauto.records.study_summary import Contender, Findings, Repeated, Tried, Verdict, Verification
 from autoauto.report.reasons import reason_of, what_binds, why_not
 
 

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from autoauto.records.batch_serial import BatchSerialResult, LoopKind, Touch
 from autoauto.records.schedule import Action, ActionKind, Schedule
+from autoauto.runtimes.batch_serialisation.program import BatchSerialResult, LoopKind, Touch
 
 Starts = dict[Action, int]
 Ticks = Callable[[Action], int]

@@ -3,16 +3,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 
-from autoauto.records.schedule import Action, ActionKind, Order
-from autoauto.schedule.gpipe import gpipe
-from autoauto.schedule.inference import inference
-from autoauto.schedule.interleaved import interleaved
-from autoauto.schedule.one_f_one_b import one_f_one_b
-from autoauto.schedule.popart import popart
-from autoauto.schedule.poplar import compute_offsets, poplar
-from autoauto.schedule.stash import stash_entries
+from autoauto.records.schedule import Action, ActionKind, Order, StageTimes
+from autoauto.schedule.orders.gpipe import gpipe
+from autoauto.schedule.orders.inference import inference
+from autoauto.schedule.orders.interleaved import interleaved
+from autoauto.schedule.orders.one_f_one_b import one_f_one_b
+from autoauto.schedule.orders.popart import popart
+from autoauto.schedule.orders.poplar import compute_offsets, poplar
+from autoauto.schedule.orders.registry import make_schedule
+from autoauto.schedule.stash import in_flight, stash_entries
 
 
 def test_popart(vectors: Callable[[str], Any]) -> None:
@@ -63,3 +65,28 @@ def peak_of(actions: list[Action], stage: int) -> int:
             held += 1 if action.kind is ActionKind.FORWARD else -1
             peak = max(peak, held)
     return peak
+
+
+@pytest.mark.parametrize(
+    ("order", "held"),
+    [
+        (Order.GPIPE, (8, 8, 8)),
+        (Order.ONE_F_ONE_B, (3, 2, 1)),
+        (Order.POPART, (5, 3, 1)),
+        (Order.ZB1P, (3, 3, 3)),
+        (Order.ZB2P, (6, 6, 6)),
+    ],
+)
+def test_each_order_holds_its_own(order: Order, held: tuple[int, ...]) -> None:
+    assert in_flight(order, 3, 8) == held
+
+
+@pytest.mark.parametrize("order", [Order.ZB1P, Order.ZB2P])
+@pytest.mark.parametrize("n_micro_batches", [1, 2, 5, 12])
+def test_zero_bubble_orders_never_hold_more(order: Order, n_micro_batches: int) -> None:
+    ticks = np.array([3, 5, 4])
+    links, none = np.zeros(4, dtype=np.int64), np.zeros(3, dtype=np.int64)
+    times = StageTimes(ticks, ticks, ticks, links, none, none, none)
+    schedule = make_schedule(order, 3, n_micro_batches, times=times)
+    limit = in_flight(order, 3, n_micro_batches)
+    assert all(held <= most for held, most in zip(schedule.peak_in_flight, limit, strict=True))

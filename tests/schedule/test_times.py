@@ -8,13 +8,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from autoauto.records.errors import BadInput
+from autoauto.records.knobs import Knobs
 from autoauto.records.layers import LayerRange
 from autoauto.records.plan import Plan, Stage
-from autoauto.records.schedule import StageTimes, Transfers
-from autoauto.schedule.inference import inference
-from autoauto.schedule.popart import popart
-from autoauto.schedule.simulate import simulate
-from autoauto.schedule.times import plan_times, stage_times
+from autoauto.records.schedule import Order, StageTimes, Transfers
+from autoauto.schedule.orders.inference import inference
+from autoauto.schedule.orders.popart import popart
+from autoauto.schedule.simulate.simulate import simulate
+from autoauto.schedule.times import plan_times, stage_times, timeline_of
 
 
 def numbers(*texts: str) -> list[Fraction]:
@@ -134,3 +135,18 @@ def test_the_links_of_a_plan() -> None:
     assert (train.forward_exchange + train.backward_exchange).tolist() == [26, 14, 22]
     halves = plan_times(plan, training=True, split_backward=True)
     assert (halves.backward.tolist(), halves.weight.tolist()) == ([26] * 3, [14] * 3)
+
+
+PLAN = Plan(tuple(Stage(LayerRange(s, s + 1), s, 10, 0, 1, 1, {}, 1) for s in range(2)))
+
+
+def test_inference_is_long_enough_to_be_steady() -> None:
+    timeline = timeline_of(Knobs(2, 1.0, 1), PLAN)
+    assert timeline.schedule.n_micro_batches == 6
+    assert timeline.period_cycles == PLAN.cost_cycles == 12
+
+
+def test_training_is_one_step() -> None:
+    knobs = Knobs(2, 1.0, 1, Order.GPIPE, n_micro_batches=5)
+    timeline = timeline_of(knobs, PLAN)
+    assert (timeline.schedule.order, timeline.schedule.n_micro_batches) == (Order.GPIPE, 5)

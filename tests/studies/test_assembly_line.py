@@ -10,8 +10,8 @@ from types import ModuleType
 
 import numpy as np
 
-from autoauto.targets.host.device import DeviceRun
-from autoauto.targets.host.sharded import Sharded
+from autoauto.runtimes.sharded_engine.device import DeviceRun
+from autoauto.runtimes.sharded_engine.run import Sharded
 
 
 def test_it_prints_what_devices_did() -> None:

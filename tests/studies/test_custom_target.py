@@ -15,7 +15,7 @@ import pytest
 import autoauto
 from autoauto.records.layers import LayerRange
 from autoauto.records.profile import CompileOptions, Target
-from autoauto.records.run import Runner
+from autoauto.records.timeline import Runner
 from autoauto.records.units import Precision
 
 ROOT = Path(__file__).parents[2]

@@ -12,7 +12,7 @@ import pytest
 
 from autoauto.records.correction import Band, Correction
 from autoauto.records.layers import LayerRange
-from autoauto.targets.ipu import IpuTarget
+from autoauto.targets.ipu.target import IpuTarget
 
 
 def test_resnet50_is_predicted_twice_as_well_as_by_sums(

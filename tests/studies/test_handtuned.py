@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
+from autoauto.records.installation import data_dir
 from autoauto.records.layers import LayerRange
-from autoauto.records.places import data_dir
 from autoauto.records.units import Precision
 
 ROWS = json.loads((data_dir() / "measurements" / "handtuned.json").read_text())["rows"]

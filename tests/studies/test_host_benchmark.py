@@ -8,12 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from autoauto.records.knobs import Knobs
 from autoauto.records.layers import LayerRange
 from autoauto.records.plan import Plan, Stage
-from autoauto.records.run import Run
 from autoauto.records.schedule import FORWARD, Codes, Order, Schedule
-from autoauto.records.timeline import Timeline
-from autoauto.records.trial import Knobs
+from autoauto.records.timeline import Run, Timeline
 
 
 def plan(cycles: int) -> Plan:

@@ -10,7 +10,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from autoauto.records.places import data_dir
+from autoauto.records.installation import data_dir
 
 
 @pytest.fixture(scope="module")

@@ -6,7 +6,7 @@ from types import ModuleType
 
 import pytest
 
-from autoauto.targets.host.phase_times import LoopTime, Measured, PhaseTimes
+from autoauto.runtimes.phased_training.phase_times import LoopTime, Measured, PhaseTimes
 
 
 def made_up(study: ModuleType, wall_over_cpu: float, slower: float = 1) -> Measured:

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from autoauto.plan import optimal
+from autoauto.plan.pipeline.optimal import optimal
 from autoauto.records.cost import CostTable
 
 

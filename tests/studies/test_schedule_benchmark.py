@@ -7,8 +7,8 @@ from types import ModuleType
 import pytest
 
 from autoauto.records.schedule import Transfers
-from autoauto.schedule.one_f_one_b import one_f_one_b
-from autoauto.schedule.simulate import simulate
+from autoauto.schedule.orders.one_f_one_b import one_f_one_b
+from autoauto.schedule.simulate.simulate import simulate
 
 
 @pytest.mark.parametrize(("n_stages", "m"), [(4, 4), (6, 3), (8, 16), (4, 100)])

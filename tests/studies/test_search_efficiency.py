@@ -6,7 +6,7 @@ from types import ModuleType
 
 import pytest
 
-from autoauto.records.trial import Method
+from autoauto.records.knobs import Method
 
 
 def test_a_row_tells_counts_shares_and_ratios(study: ModuleType) -> None:

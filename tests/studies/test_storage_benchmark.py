@@ -7,8 +7,9 @@ from types import ModuleType
 
 import pytest
 
-from autoauto.records.trial import Objective
-from autoauto.search import load_study, open_study, trial_table
+from autoauto.records.knobs import Objective
+from autoauto.study.store.study import load_study, open_study
+from autoauto.study.store.table import trial_table
 
 SAMPLED = ["n_ipu", "memory_proportion", "batch_size"]
 TIMES = ["datetime_start", "datetime_complete", "duration_s"]

@@ -18,8 +18,8 @@ from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from typing import Any, NamedTuple, NoReturn
 
+from autoauto.processes import die_with_parent, out_of_hearing
 from autoauto.records.errors import WorkerLost
-from autoauto.spawning import die_with_parent, out_of_hearing
 
 MOST_TEXT = 20_000  # characters of what a failing worker says, so that no pipe is full before anybody reads it
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from autoauto.records.layers import LayerGraph, LayerRange
-from autoauto.targets.ipu.work import Demand, Family, Work
+from autoauto.targets.ipu.operator_cost import Demand, Family, Work
 
 _OUTSIDE = -1
 _WRITES_PANELS = frozenset({Family.PRODUCT, Family.POOL, Family.MOVE})

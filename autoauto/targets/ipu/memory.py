@@ -22,7 +22,7 @@ from autoauto.records.hardware import Device
 from autoauto.records.layers import LayerGraph, LayerRange
 from autoauto.records.profile import PARAMETER, CompileOptions
 from autoauto.records.units import format_bytes
-from autoauto.targets.ipu.work import Family, Work
+from autoauto.targets.ipu.operator_cost import Family, Work
 
 CODE_REGION_BYTES = 212_992  # the part of a tile that instructions run from (IPU.md section 1.1, "Memory map")
 EXCHANGE_CODE = "internalExchangeCode"

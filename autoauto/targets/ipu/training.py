@@ -6,16 +6,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
 
-from autoauto.records.derivative import Derivative, derivative
 from autoauto.records.hardware import Device
-from autoauto.records.layers import LayerGraph, LayerRange
+from autoauto.records.layers import Derivative, LayerGraph, LayerRange, derivative
 from autoauto.records.profile import GRADIENT, CompileOptions
-from autoauto.targets.ipu.backward import backward
-from autoauto.targets.ipu.gradients import Gradients, cycles
-from autoauto.targets.ipu.live import live_gradient_bytes
+from autoauto.targets.ipu.liveness import live_gradient_bytes
 from autoauto.targets.ipu.memory import working_bytes
-from autoauto.targets.ipu.settings import DEFAULTS, Settings
-from autoauto.targets.ipu.work import Site, Work
+from autoauto.targets.ipu.operator_cost import DEFAULTS, Settings, Site, Work
+from autoauto.targets.ipu.operators.backward import backward
+from autoauto.targets.ipu.operators.gradients import Gradients, cycles
 
 
 @dataclass(frozen=True, slots=True)

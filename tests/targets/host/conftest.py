@@ -15,11 +15,10 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 from onnx.utils import Extractor
 
-from autoauto.graph import load_graph
-from autoauto.records.layers import LayerGraph, LayerRange
-from autoauto.records.submodel import Port, SubModel
-from autoauto.targets.host.peers import Flag, Peers
-from autoauto.targets.host.ring import Ring
+from autoauto.graph.load import load_graph
+from autoauto.records.layers import LayerGraph, LayerRange, Port, SubModel
+from autoauto.runtimes.sharded_engine.peers import Flag, Peers
+from autoauto.targets.host.transport.ring import Ring
 from tests.running import PATIENCE_S
 
 T = TypeVar("T")

@@ -10,8 +10,8 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from autoauto.targets.host.engine import Reader, ShardedEngine, Writer
-from autoauto.targets.host.streaming import Array
+from autoauto.runtimes.sharded_engine.engine import Reader, ShardedEngine, Writer
+from autoauto.targets.host.transport.array_file import Array
 
 
 class Line(ShardedEngine):

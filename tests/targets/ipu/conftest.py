@@ -10,7 +10,7 @@ from autoauto.records.hardware import Device
 from autoauto.records.layers import AttributeValue, Layer, LayerGraph, Tensor
 from autoauto.records.profile import CompileOptions
 from autoauto.records.units import Precision
-from autoauto.targets.ipu.work import Site
+from autoauto.targets.ipu.operator_cost import Site
 
 Shape = tuple[int, ...]
 Graph = Callable[["Sequence[Node]"], LayerGraph]

@@ -4,8 +4,8 @@ from typing import Any
 from autoauto.records.hardware import Device
 from autoauto.records.layers import LayerGraph, LayerRange
 from autoauto.records.profile import CompileOptions
-from autoauto.targets.ipu.compile import works_of
 from autoauto.targets.ipu.layout import rearrangements
+from autoauto.targets.ipu.target import works_of
 
 SHAPE, WEIGHT = (1, 64, 28, 28), (64, 64, 3, 3)
 X = "x:1x64x28x28"

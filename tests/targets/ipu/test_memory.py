@@ -10,9 +10,8 @@ from autoauto.records.hardware import Device
 from autoauto.records.layers import LayerGraph, LayerRange
 from autoauto.records.profile import CompileOptions
 from autoauto.records.units import Precision
-from autoauto.targets.ipu import IpuTarget
-from autoauto.targets.ipu.compile import works_of
 from autoauto.targets.ipu.memory import check_code, program_bytes, shared_bytes, weight_bytes
+from autoauto.targets.ipu.target import IpuTarget, works_of
 
 X, SHAPE = "x:1x128x1024", (1, 128, 1024)
 Options = Callable[..., CompileOptions]

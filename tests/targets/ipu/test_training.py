@@ -6,7 +6,7 @@ import pytest
 from autoauto.records.hardware import Device
 from autoauto.records.layers import LayerGraph, LayerRange
 from autoauto.records.profile import CompileOptions
-from autoauto.targets.ipu.compile import works_of
+from autoauto.targets.ipu.target import works_of
 from autoauto.targets.ipu.training import NO_BACKWARD, BackwardPass, backward_pass
 
 SHAPE, WEIGHT = (1, 64, 8, 8), (64, 64, 1, 1)

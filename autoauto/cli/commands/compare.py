@@ -1,0 +1,46 @@
+"""Hold estimated costs against simulated and measured ones, stage by stage and category by category."""
+
+from __future__ import annotations
+
+import argparse
+
+from autoauto.cli.options.model import add_configuration, read_knobs
+from autoauto.cli.options.targets import open_flow
+from autoauto.cli.output.results import print_json, show_infeasible
+from autoauto.records.errors import DoesNotFit
+
+EXAMPLE = "compare resnet50 --n-ipu 2 --batch-size 16"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Take a model, a cluster and one configuration."""
+    add_configuration(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print every stage's estimate beside its simulated and its measured value."""
+    from rich.console import Console
+
+    from autoauto.report.style import measured_by
+    from autoauto.report.text.compare import Speeds, compare_rows, compare_table
+
+    flow = open_flow(args)
+    knobs = read_knobs(args, flow, args.replicas)
+    try:
+        estimated = flow.worth_trying(knobs)
+        run = flow.measure(knobs, estimated)
+    except DoesNotFit as failure:
+        return show_infeasible(args, failure)
+    simulated = flow.timeline(knobs, estimated)
+    speeds = Speeds(
+        flow.samples_per_s(knobs, estimated),
+        flow.simulated_samples_per_s(knobs, simulated, estimated),
+        flow.measured_samples_per_s(knobs, run),
+    )
+    if args.json:
+        rows = compare_rows(estimated, simulated, run, speeds)
+        plan = {"fits": True, "partition": list(estimated.partition), "core_fraction": run.core_fraction}
+        print_json(plan | {"rows": rows})
+    else:
+        Console().print(compare_table(estimated, simulated, run, speeds, measured_by(flow.target.version)))
+    return 0

@@ -1,0 +1,124 @@
+"""Run a model in phases on one device, with variables and activations in streaming memory."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from autoauto.cli.options.model import DEFAULT_MEMORY_PROPORTION, add_json, add_micro_batch, add_model
+from autoauto.cli.options.targets import open_flow
+from autoauto.cli.output.results import describe_phases, print_json, show_infeasible
+from autoauto.records.errors import BadInput, DoesNotFit
+from autoauto.records.knobs import Knobs, SearchSpace
+from autoauto.records.phased import DEFAULT_IO_TILES, IoMode, PhasedOptions, PhasedPlan
+from autoauto.records.schedule import Order
+
+if TYPE_CHECKING:
+    from autoauto.evaluate.flow import Flow
+
+EXAMPLE = "phased bert-large-128 --cluster bow-2000 --steps 64 --io-mode io_overlapped"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Take a model, where it runs, and how its phases run."""
+    add_model(parser)
+    parser.add_argument(
+        "--steps",
+        type=int,
+        default=16,
+        metavar="N",
+        help="micro-batches that go through each phase; default %(default)s",
+    )
+    add_micro_batch(parser)
+    parser.add_argument(
+        "--io-mode",
+        choices=[str(mode) for mode in IoMode],
+        default=str(IoMode.IO),
+        help="who loads and stores: compute tiles, io tiles, or io tiles while others compute; default %(default)s",
+    )
+    parser.add_argument(
+        "--io-tiles",
+        type=int,
+        default=DEFAULT_IO_TILES,
+        metavar="N",
+        help="tiles that load and store and do not compute; default %(default)s",
+    )
+    parser.add_argument(
+        "--replicas",
+        type=int,
+        default=1,
+        metavar="R",
+        help="devices that do the same on other data, each with a shard of the variables; default %(default)s",
+    )
+    parser.add_argument("--mode", choices=["inference", "training"], default="inference", help="default %(default)s")
+    parser.add_argument(
+        "--recompute", action="store_true", help="backward phases compute their forward again instead of loading it"
+    )
+    add_json(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print the phases, their buffers, and how long they take against loading variables at every step.
+
+    Returns:
+        0, or 3 when some layers fit no phase.
+
+    Raises:
+        BadInput: options that contradict each other, or a cluster without streaming memory.
+    """
+    if args.recompute and args.mode == "inference":
+        raise BadInput("recompute is for training, got --mode inference; try --mode training")
+    if args.target != "ipu":
+        raise BadInput(f"phases are planned for --target ipu, got {args.target}; the host has no streaming memory")
+    options = PhasedOptions(args.steps, IoMode(args.io_mode), args.io_tiles, args.replicas, args.recompute)
+    flow = open_flow(args)
+    order = Order.POPART if args.mode == "training" else Order.INFERENCE  # any order that trains: phases have their own
+    proportion = DEFAULT_MEMORY_PROPORTION if args.memory_proportion is None else args.memory_proportion
+    knobs = Knobs(1, proportion, args.batch_size, order)
+    flow.check(SearchSpace((1,), (knobs.memory_proportion,), (knobs.batch_size,)))
+    try:
+        plan = flow.phased(knobs, options)
+    except DoesNotFit as failure:
+        return show_infeasible(args, failure)
+    if plan.warning:
+        print(f"autoauto: warning: {plan.warning}", file=sys.stderr)
+    if args.json:
+        print_json(describe_phased(flow, knobs, options, plan))
+    else:
+        _show(flow, knobs, plan)
+    return 0
+
+
+def describe_phased(flow: Flow, knobs: Knobs, options: PhasedOptions, plan: PhasedPlan) -> dict[str, Any]:
+    """A phased plan as plain values, named as the fields are."""
+    clock_hz = flow.cluster.devices[0].clock_hz
+    return {
+        "model": flow.graph.name,
+        "cluster": flow.cluster.name,
+        "precision": str(flow.precision),
+        "batch_size": knobs.batch_size,
+        "memory_proportion": knobs.memory_proportion,
+        "training": knobs.training,
+        **asdict(options),
+        "warning": plan.warning,
+        "source": "estimated",
+        "samples_per_s": plan.samples_per_s(knobs.batch_size, clock_hz),
+        "naive_samples_per_s": plan.samples_per_s(knobs.batch_size, clock_hz, naive=True),
+        **describe_phases(plan),
+    }
+
+
+def _show(flow: Flow, knobs: Knobs, plan: PhasedPlan) -> None:
+    from rich.console import Console
+
+    from autoauto.report.style import ESTIMATED
+    from autoauto.report.text.plans import buffers_table, phases_table
+
+    console, clock_hz = Console(), flow.cluster.devices[0].clock_hz
+    console.print(phases_table(plan, ESTIMATED))
+    console.print()
+    console.print(buffers_table(plan))
+    speeds = [plan.samples_per_s(knobs.batch_size, clock_hz, naive=naive) for naive in (False, True)]
+    console.print(f"throughput: {speeds[0]:,.1f} samples/s, naive loop {speeds[1]:,.1f}, {ESTIMATED}")

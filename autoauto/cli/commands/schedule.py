@@ -1,0 +1,260 @@
+"""Draw and simulate the order in which a pipeline runs its micro-batches."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from fractions import Fraction
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from autoauto.cli.commands.popart_pipeline import (
+    DEFAULT_STAGES,
+    describe_popart,
+    poplar_mapping,
+    print_popart,
+    show_pipeline,
+)
+from autoauto.cli.options.model import add_json
+from autoauto.cli.options.numbers import integers, positive
+from autoauto.cli.output.results import print_json
+from autoauto.records.errors import BadInput
+from autoauto.records.schedule import SPLIT_ORDERS, Order, Transfers
+
+if TYPE_CHECKING:
+    from autoauto.records.schedule import Schedule, StageTimes
+    from autoauto.records.timeline import Timeline
+
+EXAMPLE = "schedule --order 1f1b --stages 4 --micro-batches 8 --forward-cycles 1 --backward-cycles 2"
+
+Cycles = tuple[Fraction, ...]
+
+MOST_FORWARDS = 20_000_000  # a machine of 24 GiB simulates so many, and as many backwards
+
+LOCKSTEP = (Order.POPART, Order.GROUPED, Order.POPLAR_INTERLEAVED, Order.SEQUENTIAL)
+"""Orders whose devices wait for each other after every pipeline cycle."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Take an order, its size, what actions take, and what to show."""
+    parser.add_argument(
+        "--order", choices=[str(o) for o in Order], default=str(Order.ONE_F_ONE_B), help="default %(default)s"
+    )
+    parser.add_argument("--stages", type=positive, metavar="P", help=f"devices; default {DEFAULT_STAGES}")
+    parser.add_argument(
+        "--micro-batches", type=positive, default=8, metavar="M", help="micro-batches of a step; default %(default)s"
+    )
+    parser.add_argument(
+        "--mode",
+        choices=["training", "inference"],
+        default="training",
+        help="whether popart and Poplar's orders have a backward pass; default %(default)s",
+    )
+    _add_costs(parser)
+    parser.add_argument("--chunks", type=positive, metavar="V", help="chunks a device, for interleaved; default 2")
+    parser.add_argument(
+        "--max-in-flight", type=positive, metavar="K", help="activations a device may hold, for zb*, v-*"
+    )
+    parser.add_argument(
+        "--stage-to-device", type=integers, metavar="0,1,1,0", help="device of every stage, backward too, for Poplar's"
+    )
+    parser.add_argument("--bubble-checks", action="store_true", help="fill the bubbles of 1f1b with checks (seed 004)")
+    parser.add_argument(
+        "--pipeline", type=Path, metavar="FILE", help="layers and tensors to pipeline, as JSON, for popart and Poplar's"
+    )
+    parser.add_argument("--program", action="store_true", help="print PopART's program of fragments")
+    parser.add_argument("--view", choices=["stages", "devices"], help="print PopART's pipeline by stages or devices")
+    parser.add_argument("--html", type=Path, metavar="FILE", help="write the timeline as a page (extra plot)")
+    parser.add_argument(
+        "--trace", type=Path, metavar="FILE", help="write the timeline for Perfetto or chrome://tracing"
+    )
+    add_json(parser)
+
+
+def _add_costs(parser: argparse.ArgumentParser) -> None:
+    costs = {
+        "forward": ("1", "a device's forward of one micro-batch, all its chunks together"),
+        "backward": ("2", "its backward; the input gradient alone where --weight-cycles is given"),
+        "weight": (None, "its weight gradient"),
+        "comm": ("0", "a message to the next device or back, the last entry from the last device to the first"),
+    }
+    for name, (default, what) in costs.items():
+        told = default or "half of the backward where an order splits it"
+        parser.add_argument(
+            f"--{name}-cycles",
+            type=decimals,
+            default=default,
+            metavar="A[,B...]",
+            help=f"{what}; one number, or one a device; default {told}",
+        )
+    parser.add_argument(
+        "--recompute", action="store_true", help="keep stage inputs only: every backward runs its forward again first"
+    )
+    parser.add_argument(
+        "--transfers",
+        choices=[str(t) for t in Transfers],
+        help="devices transfer while they compute, or all at once when all have computed; "
+        "default: barrier for popart and Poplar's orders, overlap for others",
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    """Simulate the order and print or write its pictures."""
+    from autoauto.schedule.simulate.simulate import simulate
+
+    order = Order(args.order)
+    if args.pipeline and order is Order.POPART:
+        return show_pipeline(args)
+    schedule, times = _schedule(args, order)
+    if args.bubble_checks and args.transfers == Transfers.BARRIER:
+        raise BadInput(
+            "bubble checks keep 1f1b's ideal diagram, where no device waits for all, got --transfers barrier"
+        )
+    default = Transfers.BARRIER if order in LOCKSTEP else Transfers.OVERLAP
+    timeline = simulate(schedule, times, Transfers(args.transfers or default))
+    _write(args, timeline)
+    if args.json:
+        print_json(describe(timeline) | (describe_popart(args) if args.program or args.view else {}))
+    elif args.program or args.view:
+        print_popart(args)
+    else:
+        _show(timeline)
+    return 0
+
+
+def describe(timeline: Timeline) -> dict[str, Any]:
+    """A simulated order as plain values."""
+    from autoauto.schedule.orders.poplar import execution_order
+    from autoauto.schedule.simulate.barrier import slots
+    from autoauto.schedule.stash import stash_entries
+
+    schedule = timeline.schedule
+    record = {
+        "order": str(schedule.order),
+        "source": timeline.source,
+        "makespan_cycles": timeline.makespan_cycles,
+        "period_cycles": timeline.period_cycles,
+        "ideal_cycles": timeline.ideal_cycles,
+        "latency_cycles": timeline.latency_cycles,
+        "busy_cycles": timeline.busy_cycles,
+        "exchange_cycles": timeline.exchange_cycles,
+        "bubble_cycles": timeline.bubble_cycles,
+        "bubble_fraction": timeline.bubble_fraction,
+        "idle_gaps": [_gaps(timeline, device) for device in range(schedule.n_devices)],
+        "peak_in_flight": schedule.peak_in_flight,
+        "stash_entries": stash_entries(schedule),
+        "n_pipeline_cycles": 1 + max(int(rows[-1]) for rows in slots(schedule)),
+        "programs": [[str(action) for action in schedule.actions(d)] for d in range(schedule.n_devices)],
+    }
+    if schedule.slots is not None:
+        record["execution_order"] = execution_order(schedule)
+    return record
+
+
+def _gaps(timeline: Timeline, device: int) -> list[list[float]]:
+    """Start and length of every idle time of a device, in cycles."""
+    gaps = timeline.gaps(device).tolist()
+    return [[timeline.cycles(start), timeline.cycles(stop - start)] for start, stop in gaps]
+
+
+def decimals(text: str) -> Cycles:
+    """Read "1" or "0.5,2,1e3" as numbers, exactly.
+
+    >>> decimals("0.1,2")
+    (Fraction(1, 10), Fraction(2, 1))
+    """
+    items = text.split(",")
+    values = tuple(Fraction(item) for item in items if re.fullmatch(r"\d{0,15}(\d\.?|\.\d)\d{0,9}(e[+-]?\d)?", item))
+    if len(values) != len(items):
+        raise argparse.ArgumentTypeError(
+            f"cycles are numbers from 0 to 10**15, written 1 or 0.5,2,1e3 (one a device), got {text!r}"
+        )
+    return values
+
+
+def _schedule(args: argparse.Namespace, order: Order) -> tuple[Schedule, StageTimes]:
+    """The order that the arguments name and what its actions take.
+
+    Raises:
+        BadInput: there is no such pipeline.
+    """
+    from autoauto.schedule.bubble_checks import with_bubble_checks
+    from autoauto.schedule.orders.poplar import require_mapping
+    from autoauto.schedule.orders.registry import make_schedule, stage_devices_of
+    from autoauto.schedule.times import stage_times
+
+    training = args.mode == "training"
+    n_chunks = args.chunks or (2 if order is Order.INTERLEAVED else 1)
+    mapping = poplar_mapping(args) if args.pipeline else args.stage_to_device
+    if mapping:
+        require_mapping(order, mapping, training)
+        n_stages = len(mapping) // 2 if training else len(mapping)
+        if args.stages not in (None, n_stages):
+            raise BadInput(f"--stages {args.stages} and devices for {n_stages} stages contradict each other; give one")
+        devices = mapping[:n_stages]
+    else:
+        n_stages = args.stages or DEFAULT_STAGES
+        _check_size(n_stages * n_chunks, args.micro_batches)
+        devices = stage_devices_of(order, n_stages, n_chunks)
+    costs = _costs(args, order, max(devices) + 1)
+    times = stage_times(devices, *costs, split_backward=order in SPLIT_ORDERS)
+    schedule = make_schedule(
+        order,
+        n_stages,
+        args.micro_batches,
+        n_chunks=n_chunks,
+        times=times,
+        training=training,
+        stage_devices=mapping,
+        max_in_flight=args.max_in_flight,
+    )
+    return with_bubble_checks(schedule, times) if args.bubble_checks else (schedule, times)
+
+
+def _check_size(n_stages: int, n_micro_batches: int) -> None:
+    if n_stages * n_micro_batches > MOST_FORWARDS:
+        product = f"{n_stages * n_micro_batches:,}"
+        raise BadInput(f"stages x chunks x micro-batches must be at most {MOST_FORWARDS:,}, got {product}; try fewer")
+
+
+def _costs(args: argparse.Namespace, order: Order, n_devices: int) -> tuple[Cycles, Cycles, Cycles, Cycles]:
+    """Forward, backward, weight gradient and communication, one number a device each."""
+    forward = _per_device("--forward-cycles", args.forward_cycles, n_devices)
+    backward = _per_device("--backward-cycles", args.backward_cycles, n_devices)
+    comm = _per_device("--comm-cycles", args.comm_cycles, n_devices)
+    if args.weight_cycles is not None:
+        weight = _per_device("--weight-cycles", args.weight_cycles, n_devices)
+    else:
+        weight = tuple(cycles / 2 if order in SPLIT_ORDERS else Fraction(0) for cycles in backward)
+        backward = tuple(whole - part for whole, part in zip(backward, weight, strict=True))
+    if args.recompute:
+        backward = tuple(again + whole for again, whole in zip(forward, backward, strict=True))
+    return forward, backward, weight, comm
+
+
+def _per_device(option: str, values: Cycles, n_devices: int) -> Cycles:
+    if len(values) not in (1, n_devices):
+        raise BadInput(f"{option} takes one number or one for each of {n_devices} devices, got {len(values)}")
+    return values if len(values) == n_devices else values * n_devices
+
+
+def _write(args: argparse.Namespace, timeline: Timeline) -> None:
+    if args.html:
+        from autoauto.report.html.timeline import write_timeline_html
+
+        write_timeline_html(timeline, args.html)
+    if args.trace:
+        from autoauto.report.trace import write_chrome_trace
+
+        write_chrome_trace(timeline, args.trace)
+
+
+def _show(timeline: Timeline) -> None:
+    from rich.console import Console
+
+    from autoauto.report.text.timeline import timeline_picture, timeline_table
+    from autoauto.schedule.stash import stash_entries
+
+    console = Console()
+    console.print(timeline_picture(timeline, console.width))
+    console.print(timeline_table(timeline, stash_entries(timeline.schedule)))

@@ -1,0 +1,1 @@
+"""A search configuration in a TOML file."""

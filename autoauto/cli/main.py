@@ -1,0 +1,113 @@
+"""The door: `autoauto COMMAND ...`. One file a command; the rooms' libraries load only when a command runs."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from typing import NoReturn
+
+from autoauto import __version__
+from autoauto.cli.commands import (
+    clusters,
+    compare,
+    dashboard,
+    explain,
+    measure,
+    models,
+    phased,
+    plan,
+    predict,
+    profile,
+    report,
+    schedule,
+    search,
+    trials,
+    worker,
+)
+from autoauto.cli.config.search_config import parse_with_config
+from autoauto.cli.output.log import write_event
+from autoauto.records.errors import AutoautoError, BadInput, DoesNotFit
+
+COMMANDS = (
+    search,
+    worker,
+    profile,
+    plan,
+    predict,
+    measure,
+    compare,
+    schedule,
+    phased,
+    report,
+    explain,
+    trials,
+    dashboard,
+    models,
+    clusters,
+)
+
+
+INTERRUPTED = 130  # as shells count SIGINT
+
+
+class _Parser(argparse.ArgumentParser):
+    """Says what is wrong with the arguments in one line, as every other error is told."""
+
+    def error(self, message: str) -> NoReturn:
+        raise BadInput(f"{message}; see {self.prog} --help")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command.
+
+    Returns:
+        0 done, 2 bad input, 3 nothing fits, 130 interrupted.
+    """
+    args: argparse.Namespace | None = None
+    try:
+        args = parse_with_config(build_parser(), argv)
+        code = int(args.run(args))
+        sys.stdout.flush()
+        return code
+    except AutoautoError as error:
+        return _failed(args, str(error), 3 if isinstance(error, DoesNotFit) else 2)
+    except KeyboardInterrupt:
+        searches = args is None or args.run in (search.run, worker.run)
+        more = "; a search goes on from its finished trials when it is started again" if searches else ""
+        return _failed(args, f"interrupted{more}", INTERRUPTED)
+    except BrokenPipeError:  # the reader of a pipe (`| head`) has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python complains when it flushes at exit
+        return 0
+    except OSError as error:  # a full disk, a device that is gone
+        return _failed(args, str(error), 2)
+
+
+def _failed(args: argparse.Namespace | None, message: str, code: int) -> int:
+    """Say in one line why there is no answer, as an event where a machine listens."""
+    if getattr(args, "log", None) == "json":
+        write_event("end", exit_code=code, error=message)
+    else:
+        print(f"autoauto: {message}", file=sys.stderr)
+    return code
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """The parser of all commands; each command's module says what it takes and shows an example."""
+    parser = _Parser(
+        prog="autoauto",
+        description="Find the pipeline configuration with the highest throughput for a model on a cluster of devices.",
+        epilog="example: autoauto search resnet50 --cluster bow-2000",
+    )
+    parser.add_argument("--version", action="version", version=f"autoauto {__version__}")
+    subparsers = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    for command in COMMANDS:
+        name = command.__name__.rpartition(".")[2]
+        summary = str(command.__doc__)
+        subparser = subparsers.add_parser(
+            name, help=summary, description=summary, epilog=f"example: autoauto {command.EXAMPLE}"
+        )
+        command.add_arguments(subparser)
+        subparser.set_defaults(run=command.run)
+    return parser

@@ -1,0 +1,1 @@
+"""A regression from sums of layers to ranges compiled whole, and its prediction interval."""

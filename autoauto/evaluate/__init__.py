@@ -1,0 +1,1 @@
+"""One configuration through all rooms: profile -> estimate -> plan -> schedule -> measure."""

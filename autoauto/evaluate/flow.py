@@ -1,0 +1,296 @@
+"""The rooms in order, for one model on one cluster: `Flow`."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+
+from autoauto.estimate.calibration import anchored
+from autoauto.evaluate.estimates import Estimates
+from autoauto.plan.phased.optimal import phased
+from autoauto.plan.pipeline.evaluate import check_memory, evaluate
+from autoauto.plan.pipeline.optimal import optimal
+from autoauto.profile.profiler import Progress, check_batch_size
+from autoauto.profile.sample import whole_range
+from autoauto.records.constraint import Constraint
+from autoauto.records.correction import WholeRange
+from autoauto.records.cost import CostTable
+from autoauto.records.errors import BadInput, DoesNotFit, Infeasible
+from autoauto.records.knobs import Knobs, SearchSpace, Strategy
+from autoauto.records.phased import IoMode, Phase, PhasedOptions, PhasedPlan
+from autoauto.records.plan import Plan, Stage
+from autoauto.records.profile import STASH, CompiledRange
+from autoauto.records.timeline import Run, Timeline
+from autoauto.records.trial import Outcome, held_to, latency_s, run_latency_s
+from autoauto.records.units import Precision, reference_cycles, samples_per_s
+from autoauto.schedule.stash import in_flight
+from autoauto.schedule.times import timeline_of
+
+MOST_MOVES = 3  # times that the cuts of a measured plan are moved
+WORTH_MOVING = 0.015  # of its period: what another run on real devices must promise
+
+
+@dataclass(frozen=True, slots=True)
+class Flow(Estimates):
+    """profile -> estimate -> plan -> measure -> schedule, one configuration at a time.
+
+    Attributes:
+        constraints: what must hold of what comes of a configuration, expected or measured.
+    """
+
+    constraints: tuple[Constraint, ...] = ()
+
+    def check(self, space: SearchSpace) -> None:
+        """Refuse a space with configurations that can never be asked for.
+
+        Raises:
+            BadInput: more devices than the cluster has, or a batch size that the model cannot run at.
+        """
+        most, least = max(space.n_ipu), min(space.replicas)
+        if most * least > len(self.cluster):
+            replicas = f" times {least} replicas" if least > 1 else ""
+            raise BadInput(
+                f"n_ipu{replicas} must be at most {len(self.cluster)} on {self.cluster.name}, "
+                f"got {most * least}; try fewer, or another --cluster"
+            )
+        if space.training and self.runner is not None:
+            raise BadInput(f"the {self.cluster.target} target runs inference, got --mode training; try --target ipu")
+        if space.training and self.precision is Precision.FP8:
+            raise BadInput("fp8 is for inference, got --mode training; try --precision fp16")
+        check_batch_size(self.graph, max(space.batch_size))
+
+    def predict(self, knobs: Knobs, progress: Progress | None = None) -> Plan:
+        """The best plan by estimated costs.
+
+        Raises:
+            Infeasible: no plan respects the limits.
+        """
+        return optimal(self.table(knobs, progress))
+
+    def worth_trying(self, knobs: Knobs) -> Plan:
+        """The best plan by estimated costs; on real devices also one that fits only if the estimate is too high.
+
+        Raises:
+            Infeasible: no plan respects the limits.
+        """
+        try:
+            return self.predict(knobs)
+        except Infeasible as failure:
+            correction = self.correction(knobs)
+            if self.runner is None or not failure.excess_bytes or self.planning_proportion is not None:
+                raise
+            table = self.table(knobs)
+            share = correction.memory_band.high / correction.memory_band.low
+            limits = (table.memory_limit_bytes * share).astype(table.memory_limit_bytes.dtype)
+            return optimal(replace(table, memory_limit_bytes=limits))
+
+    def phased(self, knobs: Knobs, options: PhasedOptions) -> PhasedPlan:
+        """The fastest phases of one device by estimated costs; of the knobs the pipeline's own are not used.
+
+        Raises:
+            BadInput: the cluster cannot run phases, or not so many replicas.
+            Infeasible: some layers fit no phase.
+        """
+        return phased(self.phase_table(knobs, options), self.profile(self.options(knobs)), self.cluster, options)
+
+    def measure_phased(self, knobs: Knobs, options: PhasedOptions, plan: PhasedPlan) -> PhasedPlan:
+        """The phases of `plan` compiled whole; what they move is the plan's own.
+
+        Raises:
+            OutOfMemory: a phase needs more than the device has; the tightest is told.
+        """
+        table = self.phase_table(knobs, options)
+        measured = plan.with_phases(tuple(self._measure_phase(knobs, phase, table) for phase in plan.phases))
+        check_memory(measured.phases)
+        return measured
+
+    def measure(self, knobs: Knobs, plan: Plan) -> Run:
+        """`plan` run on the target's devices; by a cost model its stages compiled whole, then simulated.
+
+        With a cost model transfers are the plan's own, and so is what training stashes.
+
+        Raises:
+            OutOfMemory: a stage needs more than its device has; the tightest is told.
+        """
+        if self.runner is not None:
+            run = self.runner.run(self.graph, plan, self.cluster, self.options(knobs), knobs.replicas)
+            if run.quiet:
+                self.learn(self.options(knobs), map(_whole_stage, run.plan.stages))
+            return run
+        compiled = [self._compile(knobs, stage) for stage in plan.stages]
+        self.learn(self.options(knobs), map(whole_range, (stage.layers for stage in plan.stages), compiled))
+        measured = replace(plan, stages=tuple(map(partial(self._measured, knobs), plan.stages, compiled)))
+        check_memory(measured.stages)
+        return Run(measured, (self.timeline(knobs, measured),) * knobs.replicas)
+
+    def evaluate(self, knobs: Knobs) -> Outcome:
+        """Plan one configuration and measure it; not fitting is an outcome, and so is a constraint that is broken."""
+        estimate: Plan | PhasedPlan | None = None
+        memory_bytes, clock_hz = int(self.cluster.devices[0].memory_bytes), self.cluster.devices[0].clock_hz
+        try:
+            if knobs.strategy is Strategy.PHASED:
+                options, estimate = self._fastest_phases(knobs)
+                phases = self.measure_phased(knobs, options, estimate)
+                speed, expected = (plan.samples_per_s(knobs.batch_size, clock_hz) for plan in (phases, estimate))
+                latency = latency_s(knobs, phases, clock_hz)
+                outcome = Outcome(knobs, estimate, phases, speed, expected, 0, memory_bytes, "", None, latency)
+            else:
+                self._check_devices(knobs)
+                estimate = self.worth_trying(knobs)
+                estimate, run = self._balanced(knobs, estimate)
+                speeds = (self.measured_samples_per_s(knobs, run), self.samples_per_s(knobs, estimate))
+                seen = (run.timelines[0], run_latency_s(knobs, run, clock_hz))
+                outcome = Outcome(knobs, estimate, run.plan, *speeds, 0, memory_bytes, "", *seen)
+        except DoesNotFit as failure:
+            return Outcome(knobs, estimate, None, 0.0, 0.0, failure.excess_bytes, memory_bytes, str(failure))
+        return held_to(outcome, self.constraints)
+
+    def expect(self, knobs: Knobs) -> Outcome:
+        """What `evaluate` would tell if all stages came out as estimated; nothing is compiled whole."""
+        memory_bytes, clock_hz = int(self.cluster.devices[0].memory_bytes), self.cluster.devices[0].clock_hz
+        timeline: Timeline | None = None
+        plan: Plan | PhasedPlan
+        try:
+            self._check_devices(knobs)
+            if knobs.strategy is Strategy.PHASED:
+                _, plan = self._fastest_phases(knobs)
+                speed = plan.samples_per_s(knobs.batch_size, clock_hz)
+            else:
+                plan = self.predict(knobs)
+                timeline = self.timeline(knobs, plan) if knobs.training else None
+                speed = self.samples_per_s(knobs, plan, timeline)
+        except DoesNotFit as failure:
+            return Outcome(knobs, None, None, 0.0, 0.0, failure.excess_bytes, memory_bytes, str(failure))
+        latency = latency_s(knobs, plan, clock_hz, timeline)
+        outcome = Outcome(knobs, plan, plan, speed, speed, 0, memory_bytes, "", timeline, latency)
+        return held_to(outcome, self.constraints)
+
+    def timeline(self, knobs: Knobs, plan: Plan) -> Timeline:
+        """The stages of `plan` in the order of the schedule."""
+        return timeline_of(knobs, plan)
+
+    def samples_per_s(self, knobs: Knobs, plan: Plan, timeline: Timeline | None = None) -> float:
+        """Throughput of `plan`: of whole steps of training, without the update of the weights; steady for inference.
+
+        `timeline` is that of the plan where it is known: an order of a long step may have taken a search.
+        """
+        clock_hz = self.cluster.devices[0].clock_hz
+        if knobs.training:
+            timeline = timeline or self.timeline(knobs, plan)
+            cycles = max(timeline.makespan_cycles, knobs.n_micro_batches * plan.host_cycles)
+            return samples_per_s(knobs.n_samples, cycles, clock_hz)
+        return plan.samples_per_s(knobs.batch_size * knobs.replicas, clock_hz)
+
+    def simulated_samples_per_s(self, knobs: Knobs, timeline: Timeline, plan: Plan) -> float:
+        """Throughput of `plan` by its timeline: of whole steps of training, of the steady state of inference."""
+        if knobs.training:
+            return self.samples_per_s(knobs, plan, timeline)
+        clock_hz = self.cluster.devices[0].clock_hz
+        return samples_per_s(knobs.batch_size * knobs.replicas, timeline.period_cycles, clock_hz)
+
+    def measured_samples_per_s(self, knobs: Knobs, run: Run) -> float:
+        """Throughput of a run: of what left its pipelines, or of the plan where a cost model stands for devices."""
+        if self.runner is None:
+            return self.samples_per_s(knobs, run.plan, run.timelines[0])
+        return samples_per_s(knobs.batch_size, run.period_cycles, self.cluster.devices[0].clock_hz)
+
+    def fingerprint(self) -> Mapping[str, str]:
+        """What a study's trials depend on besides the knobs."""
+        return {
+            "model": self.graph.name,
+            "model_content": self.graph.content,
+            "cluster": self.cluster.name,
+            "cluster_content": hashlib.sha256(repr(self.cluster).encode()).hexdigest()[:16],
+            "target": self.target.version,
+            "precision": str(self.precision),
+            "planning_proportion": str(self.planning_proportion),
+            "estimator": str(self.estimator),
+            "overlap": str(self.overlap),
+            "constraints": "; ".join(sorted({constraint.text for constraint in self.constraints})),
+        }
+
+    def _balanced(self, knobs: Knobs, plan: Plan) -> tuple[Plan, Run]:
+        """`plan` and its run; on real devices with the cuts moved by what its stages took, where that was faster."""
+        run = self.measure(knobs, plan)
+        for _ in range(MOST_MOVES if self.runner is not None and len(plan.stages) > 1 else 0):
+            if not run.quiet:
+                break
+            table = anchored(self.table(knobs), run.plan.stages)
+            promised = (1 - WORTH_MOVING) * evaluate(table, plan.partition).cost_cycles
+            try:
+                moved = optimal(table)
+                again = self.measure(knobs, moved) if moved.cost_cycles <= promised else run
+            except DoesNotFit:
+                break
+            if again.period_cycles >= run.period_cycles:
+                break
+            plan, run = moved, again
+        return plan, run
+
+    def _check_devices(self, knobs: Knobs) -> None:
+        """Refuse more devices than there are."""
+        if knobs.n_devices > len(self.cluster):
+            raise Infeasible(
+                f"{knobs.replicas} replicas of {knobs.n_ipu} devices need {knobs.n_devices}, {self.cluster.name} has "
+                f"{len(self.cluster)}",
+                0,
+            )
+
+    def _fastest_phases(self, knobs: Knobs) -> tuple[PhasedOptions, PhasedPlan]:
+        found, failures = [], []
+        for io_mode in IoMode:
+            options = PhasedOptions(knobs.n_micro_batches, io_mode, n_replicas=knobs.n_ipu, recompute=knobs.recompute)
+            try:
+                found.append((options, self.phased(knobs, options)))
+            except DoesNotFit as failure:
+                failures.append(failure)
+        if not found:
+            raise min(failures, key=lambda failure: failure.excess_bytes)
+        return min(found, key=lambda pair: pair[1].cost_cycles)
+
+    def _measure_phase(self, knobs: Knobs, phase: Phase, table: CostTable) -> Phase:
+        """Compute relates to its estimate as the whole range compiled does to the sum of its layers."""
+        device = self.cluster.devices[0]
+        compiled = self.target.compile(self.graph, phase.layers, device, self.options(knobs))
+        again_cycles = compiled.forward_cycles if knobs.recompute else 0
+        whole = compiled.forward_cycles + compiled.backward_cycles + again_cycles
+        estimated = table.compute_cycles(*phase.layers)
+        held = table.memory_bytes(*phase.layers)
+        moved = {name: n_bytes for name, n_bytes in phase.memory_bytes.items() if name not in held}
+        return replace(
+            phase,
+            compute_cycles=-(-phase.compute_cycles * whole // max(estimated, 1)),
+            memory_bytes={**compiled.memory_bytes, **moved},
+            limit_bytes=int(device.memory_bytes),
+        )
+
+    def _compile(self, knobs: Knobs, stage: Stage) -> CompiledRange:
+        device = self.cluster.devices[stage.device]
+        return self.target.compile(self.graph, stage.layers, device, self.options(knobs))
+
+    def _measured(self, knobs: Knobs, stage: Stage, compiled: CompiledRange) -> Stage:
+        speed = self.cluster.speeds[stage.device]
+        again_cycles = compiled.forward_cycles if knobs.recompute else 0
+        return replace(
+            stage,
+            forward_cycles=reference_cycles(compiled.forward_cycles, speed),
+            backward_cycles=reference_cycles(compiled.backward_cycles + again_cycles, speed),
+            weight_cycles=reference_cycles(compiled.weight_cycles, speed),
+            memory_bytes={**compiled.memory_bytes, **self._stash(knobs, stage, compiled.activation_bytes)},
+            limit_bytes=int(self.cluster.devices[stage.device].memory_bytes),
+        )
+
+    def _stash(self, knobs: Knobs, stage: Stage, activation_bytes: int) -> dict[str, int]:
+        """What a stage holds of micro-batches in flight besides the one in work: their activations, or its inputs."""
+        if not knobs.training:
+            return {}
+        n_entries = in_flight(knobs.schedule, knobs.n_ipu, knobs.n_micro_batches)[stage.device] - 1
+        if knobs.recompute:
+            return {STASH: n_entries * self.profile(self.options(knobs)).layers[stage.layers.start].input_bytes}
+        return {STASH: n_entries * activation_bytes}
+
+
+def _whole_stage(stage: Stage) -> WholeRange:
+    return WholeRange(stage.layers, stage.forward_cycles, stage.backward_cycles, stage.memory_bytes)

@@ -1,0 +1,1 @@
+"""Layers of a model: which nodes compute, which share code, which share weights."""

@@ -1,0 +1,1 @@
+"""Read an ONNX file: flat nodes, concrete shapes, the values of weights."""

@@ -1,0 +1,91 @@
+"""The values of a model's weights, which `read_model` leaves in the file: `Weights`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+from zlib import crc32
+
+import numpy as np
+import numpy.typing as npt
+import onnx
+from onnx import numpy_helper
+from onnx.external_data_helper import load_external_data_for_tensor
+
+from autoauto.graph.read.onnx_file import first_line, is_weight, parse, stored_tensors
+from autoauto.records.errors import UnreadableModel
+
+
+class Weights:
+    """The values of stored tensors; the file is read when one is asked for.
+
+    Args:
+        path: of the file; external data lie beside it.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def serialised(self, tensor: onnx.TensorProto) -> bytes:
+        """A stored tensor of the model that `read_model` returned, or of its plain form, with its values inside.
+
+        Raises:
+            UnreadableModel: the file has changed, or what holds the values is missing or too short.
+        """
+        stored = self._in_file(tensor) if is_weight(tensor) and not tensor.HasField("raw_data") else tensor
+        is_external = stored.data_location == onnx.TensorProto.EXTERNAL
+        try:
+            stored = self._loaded(stored) if is_external else stored
+            onnx.checker.check_tensor(stored)
+        except (OSError, ValueError, onnx.checker.ValidationError) as error:
+            where = f"data file {_location(stored)!r} beside {self._path}" if is_external else str(self._path)
+            raise UnreadableModel(
+                f"a model that runs needs the values of its weights, those of {tensor.name!r} cannot be read from "
+                f"{where}: {first_line(error)}"
+            ) from error
+        stored.name = tensor.name  # of a Constant node, it is that of its output
+        return bytes(stored.SerializeToString())
+
+    @cached_property
+    def _tensors(self) -> Sequence[onnx.TensorProto]:
+        return list(stored_tensors(parse(self._path)))
+
+    def _in_file(self, tensor: onnx.TensorProto) -> onnx.TensorProto:
+        place = int(tensor.doc_string)
+        if place < len(self._tensors):
+            stored = self._tensors[place]
+            if (stored.data_type, stored.dims) == (tensor.data_type, tensor.dims):
+                return stored
+        raise UnreadableModel(f"{self._path} does not hold weight {tensor.name!r} any more; it has changed")
+
+    def _loaded(self, stored: onnx.TensorProto) -> onnx.TensorProto:
+        tensor = onnx.TensorProto()
+        tensor.CopyFrom(stored)
+        load_external_data_for_tensor(tensor, str(self._path.parent))
+        tensor.data_location = onnx.TensorProto.DEFAULT
+        tensor.ClearField("external_data")
+        return tensor
+
+
+def fill_value(node: onnx.NodeProto) -> npt.NDArray[Any]:
+    """The one element that a ConstantOfShape node repeats, zero where it names none."""
+    filled = next((attribute.t for attribute in node.attribute if attribute.name == "value"), None)
+    return numpy_helper.to_array(filled).reshape(()) if filled is not None else np.zeros((), np.float32)
+
+
+def made_up(name: str, shape: tuple[int, ...], value: npt.NDArray[Any]) -> onnx.TensorProto:
+    """A weight for what repeats one value: that value, a tenth more or less from place to place.
+
+    A runtime would store equal weights once, and read them from its caches.
+    """
+    noise = np.random.default_rng(crc32(name.encode())).random(shape, np.float32)
+    noise *= np.float32(0.2)
+    noise += np.float32(0.9)
+    noise *= value.astype(np.float32)
+    return numpy_helper.from_array(noise.astype(value.dtype, copy=False), name)
+
+
+def _location(stored: onnx.TensorProto) -> str:
+    return next((entry.value for entry in stored.external_data if entry.key == "location"), "")

@@ -1,0 +1,1 @@
+"""The same model for another batch size, where that is provably right."""

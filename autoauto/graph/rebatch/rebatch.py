@@ -1,0 +1,180 @@
+"""The same model for another batch size: `rebatch`.
+
+A file with a symbolic batch only needs the number. A file that fixes the batch may do so in many places; it is followed
+node by node (`rules`), and changed where a shape is written into it. What cannot be proven right is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import numpy as np
+import onnx
+from onnx import helper, numpy_helper
+
+from autoauto.graph.read.onnx_file import assemble, flatten
+from autoauto.graph.read.trace import Array, Value, opset, trace
+from autoauto.graph.rebatch.operator_rules import RULES
+from autoauto.graph.rebatch.sample_axes import Place, Step
+from autoauto.records.errors import BadInput, UnreadableModel
+
+
+class Batch(NamedTuple):
+    """How a file says what the batch is.
+
+    Attributes:
+        inputs: the inputs whose first axis counts samples.
+        fixed: how many samples the file fixes, None when it leaves them open.
+    """
+
+    inputs: frozenset[str]
+    fixed: int | None
+
+
+def rebatch(model: onnx.ModelProto, batch_size: int) -> onnx.ModelProto:
+    """Make a runnable model for `batch_size` samples, laid side by side on the first axis of its inputs.
+
+    Raises:
+        BadInput: the file fixes the batch and mixes samples, or an operator is not known to keep them apart.
+        UnreadableModel: the model cannot be read.
+    """
+    if batch_size < 1:
+        raise BadInput(f"batch_size must be at least 1, got {batch_size}")
+    plain, batch = settle(model)
+    return own_batch(plain, batch) if batch_size == batch.fixed else at_batch(plain, batch, batch_size)
+
+
+def settle(model: onnx.ModelProto) -> tuple[onnx.ModelProto, Batch]:
+    """Bring a model to plain form and find its batch; open inputs of a file that is fixed behind them count as fixed.
+
+    Raises:
+        BadInput: an input has an open axis besides the first.
+        UnreadableModel: the model cannot be read.
+    """
+    plain = flatten(model)
+    batch = find_batch(plain)
+    if batch.fixed is None:
+        try:
+            at_batch(plain, batch, 2)
+        except UnreadableModel:
+            return at_batch(plain, batch, 1), batch._replace(fixed=1)
+    return plain, batch
+
+
+def own_batch(plain: onnx.ModelProto, batch: Batch) -> onnx.ModelProto:
+    """A settled model as it is: at the batch that it fixes, at one sample when it leaves the batch open."""
+    return _with_batch(plain, batch, batch.fixed or 1)
+
+
+def at_batch(plain: onnx.ModelProto, batch: Batch, batch_size: int) -> onnx.ModelProto:
+    """A settled model at any batch size; the nodes are the same at each.
+
+    Raises:
+        BadInput: other batch sizes than the file's own cannot be proven right.
+    """
+    if batch.fixed is not None:
+        plain = _rewrite(plain, _follow(plain, batch), batch_size)
+    return _with_batch(plain, batch, batch_size)
+
+
+def find_batch(model: onnx.ModelProto) -> Batch:
+    """Say which inputs of a plain model hold samples: those whose first axis is open, else those of equal first axis.
+
+    Raises:
+        BadInput: another axis is open.
+        UnreadableModel: an input has no rank.
+    """
+    open_inputs, first = set(), {}
+    for entry in model.graph.input:
+        if not entry.type.tensor_type.HasField("shape"):
+            raise UnreadableModel(f"every input needs a known number of axes, {entry.name!r} has none")
+        for axis, dim in enumerate(entry.type.tensor_type.shape.dim):
+            if not dim.HasField("dim_value") or dim.dim_value < 1:
+                if axis:
+                    raise BadInput(
+                        f"only the first axis of an input may be open, axis {axis} of {entry.name!r} is"
+                        f" {dim.dim_param or 'unknown'!r}; try to export with that length fixed"
+                    )
+                open_inputs.add(entry.name)
+            elif axis == 0:
+                first[entry.name] = dim.dim_value
+    if open_inputs:
+        return Batch(frozenset(open_inputs), None)
+    n_samples = next(iter(first.values()), 1)
+    return Batch(frozenset(name for name, length in first.items() if length == n_samples), n_samples)
+
+
+def _with_batch(model: onnx.ModelProto, batch: Batch, batch_size: int) -> onnx.ModelProto:
+    """Copy a plain model with `batch_size` on the first axis of the batch's inputs, and the shapes that follow."""
+    copy = onnx.ModelProto()
+    copy.CopyFrom(model)
+    for entry in copy.graph.input:
+        if entry.name in batch.inputs:
+            entry.type.tensor_type.shape.dim[0].dim_value = batch_size
+    values = trace(copy)
+    for entry in copy.graph.output:
+        value = values[entry.name]
+        entry.type.CopyFrom(helper.make_tensor_type_proto(value.dtype, value.shape))
+    return copy
+
+
+def _follow(model: onnx.ModelProto, batch: Batch) -> list[Step]:
+    """Follow the samples through all nodes of a plain model; a step for each node, in order."""
+    assert batch.fixed is not None
+    values: Mapping[str, Value | None] = trace(model)
+    places: dict[str, Place | None] = dict.fromkeys(batch.inputs, Place(0, 1))
+    steps = []
+    for node in model.graph.node:
+        step = Step(
+            node=node,
+            version=opset(model, node.domain),
+            n_samples=batch.fixed,
+            read=[values.get(name) for name in node.input],
+            written=[values.get(name) for name in node.output],
+            places=[places.get(name) for name in node.input],
+        )
+        steps.append(step)
+        if any(step.places) and not step.reads_shape:
+            places.update(zip(node.output, _apply(step), strict=False))
+    for entry in model.graph.output:
+        place, value = places.get(entry.name), values[entry.name]
+        if place and value and value.shape[place.axis] != batch.fixed * place.inner:
+            raise BadInput(f"the file fixes the batch at {batch.fixed} and output {entry.name!r} interleaves samples")
+    return steps
+
+
+def _apply(step: Step) -> tuple[Place, ...]:
+    """Where the samples lie in the outputs of one node."""
+    rule = RULES.get(step.node.op_type) if not step.node.domain else None
+    if rule is None:
+        raise step.refuse("is not known to keep samples apart")
+    after = rule(step)
+    return (after,) * len(step.node.output) if isinstance(after, Place) else after
+
+
+def _rewrite(model: onnx.ModelProto, steps: list[Step], batch_size: int) -> onnx.ModelProto:
+    """Write the shapes for `batch_size` samples into the nodes of a plain model."""
+    nodes: list[onnx.NodeProto] = []
+    constants = {tensor.name: tensor for tensor in model.graph.initializer}
+
+    def store(name: str, values: Array) -> str:
+        constants[name] = numpy_helper.from_array(values.astype(np.int64), name)
+        return name
+
+    for step in steps:
+        if any(step.places) and step.reads_shape:  # computed from the shape of one batch, it stays that of one batch
+            store(step.node.output[0], step.known_output)
+            continue
+        node = onnx.NodeProto()
+        node.CopyFrom(step.node)
+        for index, write in step.literals.items():
+            node.input[index] = store(f"{node.output[0]}__batched_{index}", write(batch_size))
+        for index, axis in step.copies.items():
+            name = f"{node.input[index]}__copied_{index}_for_{node.output[0]}"
+            repeats = np.where(np.arange(len(step.shape(index))) == axis, batch_size, 1)
+            read = [node.input[index], store(f"{name}_repeats", repeats)]
+            nodes.append(helper.make_node("Tile", read, [name], name))
+            node.input[index] = name
+        nodes.append(node)
+    return assemble(model, nodes, list(model.graph.input), list(model.graph.output), list(constants.values()))

@@ -1,0 +1,127 @@
+"""Where the samples of a batch lie in a tensor, and one node on their way: `Place`, `Step`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from math import prod
+from typing import NamedTuple
+
+import numpy as np
+import onnx
+
+from autoauto.graph.read.trace import READS_SHAPE, Array, Value, label
+from autoauto.records.errors import BadInput
+
+
+class Place(NamedTuple):
+    """The samples lie on `axis`, whose index counts (outer, sample, inner) with `inner` positions, the last fastest."""
+
+    axis: int
+    inner: int
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One node that the samples pass.
+
+    Attributes:
+        node: as in the file.
+        version: of its operator set.
+        n_samples: the batch that the file fixes.
+        read, written: values of all inputs and outputs, None for an omitted one.
+        places: where the samples lie in each input, None where there are none.
+        literals: what to write instead of an input, from the batch size; the node's rule fills it.
+        copies: inputs to repeat for every sample, with the axis; the node's rule fills it.
+    """
+
+    node: onnx.NodeProto
+    version: int
+    n_samples: int
+    read: list[Value | None]
+    written: list[Value | None]
+    places: list[Place | None]
+    literals: dict[int, Callable[[int], Array]] = field(default_factory=dict)
+    copies: dict[int, int] = field(default_factory=dict)
+
+    def refuse(self, reason: str) -> BadInput:
+        """The error that says why another batch size would be wrong."""
+        return BadInput(f"the file fixes the batch at {self.n_samples} and {label(self.node)} {reason}")
+
+    @property
+    def reads_shape(self) -> bool:
+        """Whether the node reads a shape only, not the samples."""
+        return self.node.op_type in READS_SHAPE
+
+    def shape(self, index: int = 0) -> tuple[int, ...]:
+        """The shape of an input."""
+        value = self.read[index]
+        assert value is not None
+        return value.shape
+
+    @property
+    def output_shape(self) -> tuple[int, ...]:
+        """The shape of the first output that anything reads."""
+        return next(value.shape for value in self.written if value is not None)
+
+    @property
+    def known_output(self) -> Array:
+        """The elements of the first output, which are constant."""
+        value = self.written[0]
+        assert value is not None
+        assert value.data is not None
+        return value.data
+
+    def only(self, index: int = 0) -> Place:
+        """The place in input `index`, when no other input holds samples."""
+        if [position for position, place in enumerate(self.places) if place] != [index]:
+            raise self.refuse("reads the samples as an operand that all samples must share")
+        place = self.places[index]
+        assert place is not None
+        return place
+
+    def integer(self, name: str, default: int) -> int:
+        """An integer attribute."""
+        return next((int(entry.i) for entry in self.node.attribute if entry.name == name), default)
+
+    def integers(self, name: str, index: int | None = None) -> tuple[int, ...] | None:
+        """A list of integers: the attribute `name`, or since some operator set the input `index`."""
+        for entry in self.node.attribute:
+            if entry.name == name:
+                return tuple(int(number) for number in entry.ints)
+        value = self.read[index] if index is not None and index < len(self.read) else None
+        if value is None:
+            return None
+        if value.data is None:
+            raise self.refuse(f"has {name} that are not constant")
+        return tuple(int(number) for number in value.data.reshape(-1))
+
+    def axis(self, default: int) -> int:
+        """The attribute `axis`, counted from the first axis of input 0."""
+        return self.integer("axis", default) % len(self.shape())
+
+    def grow(self, index: int, shape: Sequence[int], axis: int) -> None:
+        """Replace input `index`, a shape, by one whose entry `axis` grows with the batch."""
+        self.literals[index] = lambda batch_size: np.array(
+            [*shape[:axis], shape[axis] * batch_size // self.n_samples, *shape[axis + 1 :]], np.int64
+        )
+
+    def land(self, place: Place) -> Place:
+        """Where the samples lie after a Reshape of input 0: the same distance apart, on an axis that can hold them.
+
+        Between two axes that both can, an axis of samples alone comes first (the old one before others), then any but
+        the last: it holds features.
+        """
+        shape = self.output_shape
+        distance = place.inner * prod(self.shape()[place.axis + 1 :])
+        fits = []
+        for axis, length in enumerate(shape):
+            inner, rest = divmod(distance, prod(shape[axis + 1 :]))
+            if rest == 0 and inner > 0 and length % (inner * self.n_samples) == 0:
+                fits.append(Place(axis, inner))
+        if not fits:
+            raise self.refuse(f"mixes samples when it turns {list(self.shape())} into {list(shape)}")
+        alone = [found for found in fits if shape[found.axis] == self.n_samples]
+        if alone:
+            return place if place in alone else alone[0]
+        return next((found for found in fits[::-1] if found.axis < len(shape) - 1), fits[0])

@@ -1,0 +1,1 @@
+"""The optimal phases of one device that loads them from streaming memory."""

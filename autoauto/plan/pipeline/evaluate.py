@@ -1,0 +1,62 @@
+"""What a given partition costs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+from autoauto.records.cost import CostTable
+from autoauto.records.errors import BadInput, OutOfMemory
+from autoauto.records.layers import LayerRange
+from autoauto.records.phased import Phase
+from autoauto.records.plan import Plan, Stage
+from autoauto.records.units import format_bytes
+
+
+def evaluate(table: CostTable, partition: Sequence[int]) -> Plan:
+    """The plan that cuts at `partition`, the n_devices + 1 boundaries from 0 to n_layers; no limit is checked.
+
+    Raises:
+        BadInput: these are not the boundaries of non-empty stages, one a device.
+    """
+    wanted = f"{table.n_devices + 1} ascending boundaries from 0 to {table.n_layers}"
+    ascending = all(start < stop for start, stop in pairwise(partition))
+    if len(partition) != table.n_devices + 1 or not ascending or (partition[0], partition[-1]) != (0, table.n_layers):
+        raise BadInput(f"a partition for {table.n_devices} devices needs {wanted}, got {list(partition)}")
+    stages = (_stage(table, device, *layers) for device, layers in enumerate(pairwise(partition)))
+    return Plan(tuple(stages), table.overlap, table.host_cycles)
+
+
+def _stage(table: CostTable, device: int, start: int, stop: int) -> Stage:
+    backward_cycles = table.backward_cycles(start, stop, device)
+    return Stage(
+        layers=LayerRange(start, stop),
+        device=device,
+        forward_cycles=table.compute_cycles(start, stop, device) - backward_cycles,
+        backward_cycles=backward_cycles,
+        receive_cycles=int(table.receive_cycles[device, start]),
+        send_cycles=int(table.send_cycles[device, stop]),
+        memory_bytes=table.memory_bytes(start, stop, device),
+        limit_bytes=int(table.memory_limit_bytes[device]),
+        weight_cycles=table.weight_cycles(start, stop, device),
+    )
+
+
+def check_memory(parts: Sequence[Stage | Phase]) -> None:
+    """Refuse stages or phases of which one exceeds its device.
+
+    Raises:
+        OutOfMemory: one does; the tightest is told.
+    """
+    tightest = max(parts, key=lambda part: part.total_bytes - part.limit_bytes)
+    excess = tightest.total_bytes - tightest.limit_bytes
+    if excess > 0:
+        device = f" {tightest.device}" if isinstance(tightest, Stage) else ""
+        raise OutOfMemory(
+            f"layers {tightest.layers} need {format_bytes(tightest.total_bytes)} on device{device}, which has "
+            f"{format_bytes(tightest.limit_bytes)}: {format_bytes(excess)} too much; try a smaller batch size or more "
+            "devices",
+            excess,
+            tightest.layers,
+            tightest.memory_bytes,
+        )

@@ -1,0 +1,85 @@
+"""Why no plan respects the limits."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import pairwise
+
+from autoauto.plan.pipeline.blocks import Reach, reach
+from autoauto.plan.pipeline.evaluate import evaluate
+from autoauto.plan.pipeline.probe import UNBOUNDED, least, probe
+from autoauto.plan.pipeline.problem import Problem
+from autoauto.records.cost import CostTable
+from autoauto.records.errors import Infeasible
+from autoauto.records.layers import LayerRange
+from autoauto.records.plan import Plan, Stage
+from autoauto.records.units import format_bytes
+
+
+def why_infeasible(table: CostTable, problem: Problem) -> Infeasible:
+    """Say what stands in the way of every plan: too few layers, too few legal cuts, or too little memory.
+
+    `problem` is the table prepared.
+
+    For memory, `excess_bytes` is the least that every device would have to hold more for some plan to fit, and
+    `layers` the range of that plan which needs it; 0 when memory is not the reason.
+    """
+    blocks = problem.blocks
+    if table.n_layers < table.n_devices:
+        return Infeasible(
+            f"{table.n_devices} devices need a layer each, got {table.n_layers}; try at most {table.n_layers} devices",
+            excess_bytes=0,
+        )
+    if len(blocks) < table.n_devices:
+        longest = max((LayerRange(*ends) for ends in pairwise(blocks.cuts)), key=lambda layers: layers[1] - layers[0])
+        return Infeasible(
+            f"{table.n_devices} devices need {table.n_devices - 1} places to cut between layers that share no "
+            f"variable, got {len(blocks) - 1}; layers {longest} must stay together, try at most {len(blocks)} devices",
+            excess_bytes=0,
+            layers=longest,
+        )
+    return _out_of_memory(_tightest(_easiest(table, problem)))
+
+
+def _out_of_memory(stage: Stage) -> Infeasible:
+    excess = _excess_bytes(stage)
+    return Infeasible(
+        f"every stage must fit its device, but at best one exceeds it by {format_bytes(excess)}: layers {stage.layers} "
+        f"need {format_bytes(stage.total_bytes)} of {format_bytes(stage.limit_bytes)} on device {stage.device}; "
+        "try a smaller batch size, more devices or a larger planning proportion",
+        excess_bytes=excess,
+        layers=stage.layers,
+        memory_bytes=stage.memory_bytes,
+    )
+
+
+def _easiest(table: CostTable, problem: Problem) -> Plan:
+    """The plan whose tightest stage exceeds its limit least: the smallest allowance that lets a plan fit."""
+    if table.n_devices == 1:
+        return evaluate(table, (0, table.n_layers))
+    devices = list(zip(table.memory_limit_bytes.tolist(), problem.blocks.stash_entries, strict=True))
+    reaches: dict[tuple[int, int], Reach] = {}
+
+    def fit(allowance: int) -> Plan | None:
+        reaches.update({(limit, n): reach(problem.blocks, limit + allowance, n) for limit, n in set(devices)})
+        earliest = [reaches[device].starts for device in devices]
+        cuts = probe(replace(problem, earliest=earliest), UNBOUNDED, UNBOUNDED)
+        return None if cuts is None else evaluate(table, problem.partition(cuts))
+
+    def snap(_: int) -> int:
+        """The next allowance that lets any stage begin earlier than at the last attempt, which failed."""
+        return min(r.next_bytes - limit for (limit, _), r in reaches.items() if r.next_bytes is not None)
+
+    most_kept = max(range(table.n_devices), key=problem.blocks.stash_entries.__getitem__)
+    whole = sum(table.memory_bytes(0, table.n_layers, most_kept).values())
+    plan = least(fit, lambda plan: _excess_bytes(_tightest(plan)), 1, whole, first=whole // 64, snap=snap)
+    assert plan is not None  # `whole` more bytes hold any range
+    return plan
+
+
+def _tightest(plan: Plan) -> Stage:
+    return max(plan.stages, key=_excess_bytes)
+
+
+def _excess_bytes(stage: Stage) -> int:
+    return stage.total_bytes - stage.limit_bytes

@@ -1,0 +1,1 @@
+"""Further questions about plans: k best, Pareto front, device counts, explanation."""

@@ -1,0 +1,49 @@
+"""Why a plan costs what it costs, and what the next best cut would cost."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from autoauto.plan.pipeline.evaluate import evaluate
+from autoauto.records.cost import CostTable
+from autoauto.records.plan import CutMoves, Explanation, Move, Plan, Stage
+
+
+def explain(table: CostTable, plan: Plan) -> Explanation:
+    """Which stages bind a plan of one stage a device, and what it would cost to move each cut to the next legal place.
+
+    Why there is no plan at all is told by the error that says so (`Infeasible`).
+    """
+    partition, legal = plan.partition, np.flatnonzero(table.cut_allowed).tolist()
+    memory_stage = _largest(plan, lambda stage: stage.total_bytes - stage.limit_bytes)[0]
+    return Explanation(
+        compute_stages=_largest(plan, lambda stage: stage.compute_cycles) if plan.compute_binds else (),
+        transfer_stages=_largest(plan, lambda stage: stage.transfer_cycles) if plan.transfer_binds else (),
+        memory_stage=memory_stage,
+        spare_bytes=plan.stages[memory_stage].limit_bytes - plan.stages[memory_stage].total_bytes,
+        cuts=tuple(_moves(table, partition, legal, i) for i in range(1, len(plan.stages))),
+    )
+
+
+def _largest(plan: Plan, quantity: Callable[[Stage], int]) -> tuple[int, ...]:
+    """The stages that have the largest quantity."""
+    quantities = list(map(quantity, plan.stages))
+    return tuple(i for i, value in enumerate(quantities) if value == max(quantities))
+
+
+def _moves(table: CostTable, partition: tuple[int, ...], legal: list[int], i: int) -> CutMoves:
+    """The places next to cut `i` among the `legal` ones."""
+    place = legal.index(partition[i])
+    earlier, later = legal[place - 1], legal[place + 1]
+    return CutMoves(
+        partition[i],
+        _move(table, partition, i, earlier) if earlier > partition[i - 1] else None,
+        _move(table, partition, i, later) if later < partition[i + 1] else None,
+    )
+
+
+def _move(table: CostTable, partition: tuple[int, ...], i: int, layer: int) -> Move:
+    plan = evaluate(table, (*partition[:i], layer, *partition[i + 1 :]))
+    return Move(layer, plan.cost_cycles, max(0, *(stage.total_bytes - stage.limit_bytes for stage in plan.stages)))

@@ -1,0 +1,187 @@
+"""The seed's own dictionaries as JSON: ModelInfo, IPUClusterInfo and AutoPipelineConfiguration (IPU.md section 2).
+
+A profile that was taken on real IPUs with Auto Pipeline can be planned here, and one made here can be planned there.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from math import isinf
+from pathlib import Path
+from typing import Any
+
+from autoauto.profile.store.codec import Field, load_profile, read_json
+from autoauto.records.errors import BadInput
+from autoauto.records.hardware import Cluster, Device, Link
+from autoauto.records.profile import LayerProfile, ModelProfile
+from autoauto.records.units import MIB, bytes_per_s, gbps
+
+MK2_TILES = 1472  # the seed does not say which IPU it describes; its 894 MB are a Mk2's (IPU.md section 1.1)
+MK2_TILE_MEMORY_BYTES = 638_976
+
+
+def read_profile(path: Path) -> ModelProfile:
+    """Read a profile from a JSON file, the seed's ModelInfo or our own form, which has a schema number.
+
+    Raises:
+        BadInput: it is neither.
+    """
+    info = read_json(path)
+    if isinstance(info, dict) and "schema" in info:
+        return load_profile(path)
+    return model_profile_from_upstream(info)
+
+
+def model_profile_from_upstream(info: object) -> ModelProfile:
+    """Turn the seed's ModelInfo into a profile; layers of one `layerName` are one layer called again, hence tied.
+
+    Missing backward cycles and activations are those of inference: 0. Without `layerType` every name is a kind.
+
+    Raises:
+        BadInput: a field is missing, of the wrong length or not a number from 0; the message names it.
+    """
+    root = Field(info, "ModelInfo")
+    names = [str(entry.value) for entry in root["layerName"].entries()]
+    kinds = [str(entry.value) for entry in root.get("layerType", names).entries()]
+    layers = root["layerInfo"].entries()
+    if not len(names) == len(kinds) == len(layers) > 0:
+        lengths = f"layerName {len(names)}, layerType {len(kinds)}, layerInfo {len(layers)}"
+        raise BadInput(f"ModelInfo needs lists of one length, at least 1, got {lengths}; give every layer an entry")
+    n_calls = Counter(names)
+    return ModelProfile(
+        model="upstream",
+        target="upstream",
+        options=None,
+        names=tuple(names),
+        kinds=tuple(kinds),
+        tied=tuple(name if n_calls[name] > 1 else None for name in names),
+        layers=tuple(_layer_from(layer["cycle"], layer["memory"]) for layer in layers),
+    )
+
+
+def model_profile_to_upstream(profile: ModelProfile) -> dict[str, Any]:
+    """Write a profile as the seed's ModelInfo; tied layers get one `layerName`, all others a name of their own."""
+    return {
+        "layerName": _names_by_tie(profile),
+        "layerType": list(profile.kinds),
+        "layerInfo": [_layer_to(layer) for layer in profile.layers],
+    }
+
+
+def cluster_from_upstream(info: object) -> Cluster:
+    """Turn the seed's IPUClusterInfo, with its clock in Hz and its memory in MiB, into a cluster of Mk2-like IPUs.
+
+    Raises:
+        BadInput: a field is missing or not a positive number; the message names it.
+    """
+    root = Field(info, "IPUClusterInfo")
+    memory_bytes = _plain(root["memory"].positive() * MIB)  # not rounded: the seed rounds after its proportion
+    device = Device("ipu", root["clock"].positive(), memory_bytes, MK2_TILES, MK2_TILE_MEMORY_BYTES)
+    ends = root["connection"].entries()
+    if not ends:
+        raise BadInput("connection needs one entry per device, at least 1, got an empty list; describe every IPU")
+    return Cluster(
+        name="upstream",
+        target="ipu",
+        devices=(device,) * len(ends),
+        receive_links=tuple(Link(bytes_per_s(e["recvGBps"].positive()), e["recvIdleCycle"].whole()) for e in ends),
+        send_links=tuple(Link(bytes_per_s(e["sendGBps"].positive()), e["sendIdleCycle"].whole()) for e in ends),
+    )
+
+
+def cluster_to_upstream(cluster: Cluster) -> dict[str, Any]:
+    """Write a cluster as the seed's IPUClusterInfo.
+
+    Raises:
+        BadInput: the devices differ, or a link is infinitely fast; the seed has no words for either.
+    """
+    kinds = {(device.clock_hz, device.memory_bytes) for device in cluster.devices}
+    if len(kinds) > 1:
+        raise BadInput(f"IPUClusterInfo needs devices of one clock and memory, {cluster.name} has {len(kinds)} kinds")
+    if any(isinf(link.bytes_per_s) for link in (*cluster.receive_links, *cluster.send_links)):
+        raise BadInput(f"IPUClusterInfo needs links of finite speed, {cluster.name} has an infinitely fast one")
+    device = cluster.devices[0]
+    return {
+        "clock": _plain(device.clock_hz),
+        "memory": _plain(device.memory_bytes / MIB),
+        "connection": [
+            {
+                "sendGBps": _plain(gbps(send.bytes_per_s)),
+                "sendIdleCycle": send.idle_cycles,
+                "recvGBps": _plain(gbps(receive.bytes_per_s)),
+                "recvIdleCycle": receive.idle_cycles,
+            }
+            for receive, send in zip(cluster.receive_links, cluster.send_links, strict=True)
+        ],
+    }
+
+
+def planning_proportion_from_upstream(configuration: object) -> float:
+    """Read `memoryProportion` of the seed's AutoPipelineConfiguration; `usePoplarEstimation` has no counterpart here.
+
+    Raises:
+        BadInput: it is missing or not a positive number.
+    """
+    return Field(configuration, "AutoPipelineConfiguration")["memoryProportion"].positive()
+
+
+def planning_proportion_to_upstream(planning_proportion: float) -> dict[str, Any]:
+    """Write the seed's AutoPipelineConfiguration; cycles here are a compiler's estimate.
+
+    >>> planning_proportion_to_upstream(0.85)
+    {'memoryProportion': 0.85, 'usePoplarEstimation': True}
+    """
+    return {"memoryProportion": planning_proportion, "usePoplarEstimation": True}
+
+
+def _layer_from(cycle: Field, memory: Field) -> LayerProfile:
+    return LayerProfile(
+        forward_cycles=cycle["forward"].whole(),
+        backward_cycles=cycle.get("backward", 0).whole(),
+        shared=memory["shared"].whole_by_name(),
+        exclusive=memory["exclusive"].whole_by_name(),
+        temporary_bytes=memory["maxTemporary"].whole(),
+        carried_bytes=memory["curCarryOver"].whole(),
+        input_bytes=memory["inputs"].whole(),
+        output_bytes=memory["outputs"].whole(),
+        activation_bytes=memory.get("curActivation", 0).whole(),
+    )
+
+
+def _layer_to(layer: LayerProfile) -> dict[str, Any]:
+    return {
+        "cycle": {
+            "forward": layer.forward_cycles,
+            "backward": layer.backward_cycles,
+            "total": layer.forward_cycles + layer.backward_cycles,
+        },
+        "memory": {
+            "shared": dict(layer.shared),
+            "exclusive": dict(layer.exclusive),
+            "inputs": layer.input_bytes,
+            "outputs": layer.output_bytes,
+            "curActivation": layer.activation_bytes,
+            "maxTemporary": layer.temporary_bytes,
+            "curCarryOver": layer.carried_bytes,
+        },
+    }
+
+
+def _names_by_tie(profile: ModelProfile) -> list[str]:
+    """One name for every tie, its first layer's; the index of that layer follows where the name is taken."""
+    ties = [index if tie is None else tie for index, tie in enumerate(profile.tied)]  # a free layer is a tie of one
+    names: dict[int | str, str] = {}
+    taken: set[str] = set()
+    for index, tie in enumerate(ties):
+        if tie not in names:
+            name = profile.names[index]
+            while name in taken:
+                name = f"{name}#{index}"
+            names[tie] = name
+            taken.add(name)
+    return [names[tie] for tie in ties]
+
+
+def _plain(value: float) -> int | float:
+    """Whole numbers without the ".0", as the seed's files have them."""
+    return int(value) if value == int(value) else value

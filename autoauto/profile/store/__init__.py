@@ -1,0 +1,1 @@
+"""Profiles and compiled ranges on disk and in databases."""

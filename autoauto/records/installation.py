@@ -1,0 +1,24 @@
+"""Which autoauto this is."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+VERSION = "0.1.0"
+"""As in pyproject.toml; a study remembers which one made it."""
+_PACKAGE = Path(__file__).parent.parent
+
+
+def data_dir() -> Path:
+    """The folder `data/`: inside the package when it was installed, beside it in a checkout."""
+    installed = _PACKAGE / "data"
+    return installed if installed.is_dir() else _PACKAGE.parent / "data"
+
+
+def cache_dir() -> Path:
+    """The folder for compiled profiles: `AUTOAUTO_CACHE_DIR`, else `autoauto` in the user's cache folder."""
+    chosen = os.environ.get("AUTOAUTO_CACHE_DIR")
+    if chosen:
+        return Path(chosen)
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "autoauto"

@@ -1,0 +1,1 @@
+"""Figures and notes for Optuna's dashboard."""

@@ -1,0 +1,86 @@
+"""A timeline in the Trace Event Format, for Perfetto and chrome://tracing: a track a device, a slice an action.
+
+The format is Google's ("Trace Event Format", 2016): complete events have `ph` "X", a start `ts` and a length `dur` in
+microseconds, and belong to a process `pid` and a thread `tid`; events with `ph` "M" name those. Both count from 1:
+Perfetto takes 0 for the kernel's idle process, and mixed such a thread with another (google/perfetto issue 394,
+thoren-d/tracing-chrome issue 32).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from autoauto.records.errors import BadInput
+from autoauto.records.schedule import KINDS
+from autoauto.records.timeline import Timeline
+from autoauto.report.text.timeline import ACTIVITIES, EXCHANGE, title
+
+_PID = 1
+
+
+def chrome_trace(timeline: Timeline, clock_hz: float | None = None) -> dict[str, Any]:
+    """The trace as plain values: the pipeline is a process, device d its thread d + 1.
+
+    Args:
+        timeline: what to show.
+        clock_hz: turns cycles into time, rounded to nanoseconds; without it a cycle is shown as a microsecond.
+    """
+    return _facts(timeline, clock_hz) | {"traceEvents": list(_events(timeline, clock_hz))}
+
+
+def write_chrome_trace(timeline: Timeline, path: Path, clock_hz: float | None = None) -> None:
+    """Write what `chrome_trace` returns as JSON, an event a line, without ever holding all of it.
+
+    Raises:
+        BadInput: the file cannot be written.
+    """
+    encode = json.JSONEncoder(separators=(",", ":")).encode
+    head = encode(_facts(timeline, clock_hz) | {"traceEvents": []})
+    try:
+        with path.open("w", encoding="utf-8") as file:
+            file.write(head.removesuffix("]}"))
+            for index, event in enumerate(_events(timeline, clock_hz)):
+                file.write(f"{',' if index else ''}\n{encode(event)}")
+            file.write("\n]}\n")
+    except OSError as error:
+        raise BadInput(f"the trace needs a file that can be written, got {path} ({error.strerror})") from error
+
+
+def _facts(timeline: Timeline, clock_hz: float | None) -> dict[str, Any]:
+    other = {
+        "source": timeline.source,
+        "microsecond": f"{clock_hz / 1e6:,g} cycles" if clock_hz else "1 cycle",
+        "makespan_cycles": timeline.makespan_cycles,
+        "bubble_fraction": timeline.bubble_fraction,
+    }
+    return {"displayTimeUnit": "ns", "otherData": other}
+
+
+def _events(timeline: Timeline, clock_hz: float | None) -> Iterator[dict[str, Any]]:
+    """Names first, then device by device what it does."""
+    yield {"ph": "M", "name": "process_name", "pid": _PID, "args": {"name": title(timeline)}}
+    for device in range(timeline.schedule.n_devices):
+        thread = {"ph": "M", "pid": _PID, "tid": device + 1}
+        yield thread | {"name": "thread_name", "args": {"name": f"device {device}"}}
+        yield thread | {"name": "thread_sort_index", "args": {"sort_index": device}}
+    ticks_per_us = timeline.ticks_per_cycle * (clock_hz / 1e6 if clock_hz else 1)
+    for device in range(timeline.schedule.n_devices):
+        for start, stop, name, args in _slices(timeline, device):
+            # Both ends are rounded, not the length, so that a slice never reaches into the next.
+            ts, end = round(start / ticks_per_us, 3), round(stop / ticks_per_us, 3)
+            slice_ = {"ph": "X", "name": name, "cat": args["kind"], "pid": _PID, "tid": device + 1}
+            cycles = {"cycles": timeline.cycles(stop - start)}
+            yield slice_ | {"ts": ts, "dur": round(end - ts, 3), "args": args | cycles}
+
+
+def _slices(timeline: Timeline, device: int) -> Iterator[tuple[int, int, str, dict[str, Any]]]:
+    """Start and stop tick, name and facts of everything that a device does."""
+    times = zip(timeline.starts[device].tolist(), timeline.stops[device].tolist(), strict=True)
+    for (start, stop), action in zip(times, timeline.schedule.actions(device), strict=True):
+        kind = ACTIVITIES[KINDS.index(action.kind)].name
+        yield start, stop, str(action), {"kind": kind, "stage": action.stage, "micro_batch": action.micro_batch}
+    for start, stop in timeline.exchanges[device].tolist():
+        yield start, stop, ACTIVITIES[EXCHANGE].name, {"kind": ACTIVITIES[EXCHANGE].name}

@@ -1,0 +1,1 @@
+"""popxl-addons' batch serialisation: loops that load, compute and store every micro-batch."""

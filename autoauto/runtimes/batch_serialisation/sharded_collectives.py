@@ -1,0 +1,143 @@
+"""Replicated tensor sharding (seed 002): replicas stream parts of a variable, links bring the rest: `Sharding`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from autoauto.records.errors import BadInput
+from autoauto.records.hardware import Link
+
+
+def shard_elements(n_elements: int, n_shards: int) -> int:
+    """Elements of one shard.
+
+    Raises:
+        BadInput: the elements cannot be dealt out evenly.
+
+    >>> shard_elements(12, 4)
+    3
+    """
+    if n_shards < 1 or n_elements % n_shards:
+        raise BadInput(
+            f"a sharded tensor needs a number of elements that its shards divide, got {n_elements} elements for "
+            f"{n_shards} shards; pad the tensor or try another number of replicas"
+        )
+    return n_elements // n_shards
+
+
+@dataclass(frozen=True, slots=True)
+class Sharding:
+    """What loading and storing a variable costs each of `n_replicas` that hold a shard of it each.
+
+    Collectives go round a ring: in every round each replica passes one shard on over its link to the next.
+
+    Attributes:
+        n_replicas: equal devices, each with data of its own; 1 for no sharding.
+        streaming: the way between a device and its streaming memory.
+        between: the link from replica to replica; unused for one.
+        clock_hz: of the cycles.
+    """
+
+    n_replicas: int
+    streaming: Link
+    between: Link
+    clock_hz: float
+
+    def shard_bytes(self, n_bytes: int) -> int:
+        """What one replica loads or stores; a planner's bytes need not divide evenly, so rounded up."""
+        return -(-n_bytes // self.n_replicas)
+
+    def streaming_cycles(self, n_bytes: int) -> int:
+        """Cycles to load or store one shard; nothing for nothing."""
+        return self.streaming.cycles(self.shard_bytes(n_bytes), self.clock_hz) if n_bytes else 0
+
+    def gather_bytes(self, n_bytes: int) -> int:
+        """What an all-gather brings to every replica over its link, or a reduce-scatter takes from it."""
+        return (self.n_replicas - 1) * self.shard_bytes(n_bytes)
+
+    def gather_cycles(self, n_bytes: int) -> int:
+        """Cycles of an all-gather, and of a reduce-scatter: n_replicas - 1 rounds of one shard."""
+        if not n_bytes:
+            return 0
+        return (self.n_replicas - 1) * self.between.cycles(self.shard_bytes(n_bytes), self.clock_hz)
+
+    def load_cycles(self, n_bytes: int) -> int:
+        """Load a shard, then all-gather.
+
+        >>> link, fast = Link(1.0, 0), Link(10.0, 0)
+        >>> Sharding(1, link, fast, 1.0).load_cycles(400), Sharding(4, link, fast, 1.0).load_cycles(400)
+        (400, 130)
+        """
+        return self.streaming_cycles(n_bytes) + self.gather_cycles(n_bytes)
+
+    def store_cycles(self, n_bytes: int, *, groups_match: bool = True) -> int:
+        """Reduce-scatter, then store a shard; when groups differ, all-reduce (two rounds), take a slice, store it."""
+        rounds = 1 if groups_match else 2
+        return rounds * self.gather_cycles(n_bytes) + self.streaming_cycles(n_bytes)
+
+
+class ShardedStep(NamedTuple):
+    """One part of a sharded load or store, on each replica.
+
+    Attributes:
+        op: "remote_load", "all_gather", "reduce_scatter", "all_reduce", "slice" or "remote_store".
+        streamed_bytes: from or to streaming memory.
+        linked_bytes: over the links between replicas.
+        cycles: how long it takes.
+    """
+
+    op: str
+    streamed_bytes: int
+    linked_bytes: int
+    cycles: int
+
+
+def sharded_load(n_elements: int, element_bytes: int, sharding: Sharding) -> tuple[ShardedStep, ...]:
+    """Load a shard, gather the others.
+
+    Raises:
+        BadInput: the replicas do not divide the elements.
+
+    >>> from autoauto.records.hardware import Link
+    >>> four = Sharding(4, streaming=Link(1.0, 0), between=Link(10.0, 0), clock_hz=1.0)
+    >>> for step in sharded_load(200, 2, four):
+    ...     print(*step)
+    remote_load 100 0 100
+    all_gather 0 300 30
+    """
+    n_bytes = _whole_bytes(n_elements, element_bytes, sharding)
+    load = _stream("remote_load", n_bytes, sharding)
+    return (load,) if sharding.n_replicas == 1 else (load, _ring("all_gather", n_bytes, sharding, 1))
+
+
+def sharded_store(
+    n_elements: int, element_bytes: int, sharding: Sharding, *, groups_match: bool = True
+) -> tuple[ShardedStep, ...]:
+    """Sum over the replicas, store a shard of the sum.
+
+    When the replicas that hold shards are those that are summed over, each gets no more than its shard of the sum;
+    otherwise it gets all of it, twice the way round the ring, and takes its slice.
+
+    Raises:
+        BadInput: the replicas do not divide the elements.
+    """
+    n_bytes = _whole_bytes(n_elements, element_bytes, sharding)
+    store = _stream("remote_store", n_bytes, sharding)
+    if sharding.n_replicas == 1:
+        return (store,)
+    if groups_match:
+        return (_ring("reduce_scatter", n_bytes, sharding, 1), store)
+    return (_ring("all_reduce", n_bytes, sharding, 2), ShardedStep("slice", 0, 0, 0), store)
+
+
+def _whole_bytes(n_elements: int, element_bytes: int, sharding: Sharding) -> int:
+    return shard_elements(n_elements, sharding.n_replicas) * sharding.n_replicas * element_bytes
+
+
+def _stream(op: str, n_bytes: int, sharding: Sharding) -> ShardedStep:
+    return ShardedStep(op, sharding.shard_bytes(n_bytes), 0, sharding.streaming_cycles(n_bytes))
+
+
+def _ring(op: str, n_bytes: int, sharding: Sharding, rounds: int) -> ShardedStep:
+    return ShardedStep(op, 0, rounds * sharding.gather_bytes(n_bytes), rounds * sharding.gather_cycles(n_bytes))

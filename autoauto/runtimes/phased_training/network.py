@@ -1,0 +1,272 @@
+"""A small real data set: `digits`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+from numpy.random import default_rng
+from sklearn.datasets import load_digits
+
+from autoauto.targets.host.transport.array_file import Array, Buffer
+
+
+def digits() -> Samples:
+    """1797 handwritten digits of 8 x 8 pixels from 0 to 1, installed with scikit-learn (UCI, Alpaydin and Kaynak).
+
+    >>> images, labels = digits()
+    >>> images.shape, images.dtype, images.min(), images.max(), labels[:4]
+    ((1797, 64), dtype('float32'), np.float32(0.0), np.float32(1.0), array([0, 1, 2, 3]))
+    """
+    images, labels = load_digits(return_X_y=True)
+    return Samples((images / 16).astype(np.float32), labels)
+
+
+STATE = ("first", "second")
+"""Adam's two moving averages."""
+
+
+class Computed(NamedTuple):
+    """What a graph returns: arrays to store, and the gradient of every variable that its phase trains."""
+
+    stored: tuple[Array, ...]
+    gradients: tuple[Array, ...] = ()
+
+
+Graph = Callable[[Sequence[Array], Sequence[Array]], Computed]
+"""Variables and loaded arrays in, `Computed` out: it sees no streaming memory."""
+
+
+class Place(NamedTuple):
+    """A row of a buffer."""
+
+    name: str
+    row: int
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A phase: a graph called with a row.
+
+    Attributes:
+        name: of the graph.
+        row: which of the layers that share the graph.
+        graph: what is computed.
+        variables: loaded once a phase.
+        loads, stores: in the order of what the graph takes and returns, a column for every step.
+        trained: variables that learn, in the order of the gradients that the graph returns.
+    """
+
+    name: str
+    row: int
+    graph: Graph
+    variables: tuple[Place, ...]
+    loads: tuple[Place, ...]
+    stores: tuple[Place, ...]
+    trained: tuple[Place, ...] = ()
+
+    def __str__(self) -> str:
+        return f"{self.name}({self.row})"
+
+
+class Samples(NamedTuple):
+    """A data set: images (n, n_inputs) and labels (n,)."""
+
+    images: Array
+    labels: Array
+
+
+@dataclass(frozen=True)
+class Network:
+    """Sizes of the network and of its training.
+
+    Attributes:
+        n_hidden: width of every layer but the last.
+        steps: micro-batches of an update.
+        micro_batch: samples of a micro-batch.
+        n_inner: layers between fc1 and the output layer; the seed has fc2 and fc3.
+        n_inputs, n_classes: of a sample.
+        learning_rate: of Adam.
+        seed: of the first values.
+    """
+
+    n_hidden: int
+    steps: int = 4
+    micro_batch: int = 8
+    n_inner: int = 2
+    n_inputs: int = 64
+    n_classes: int = 10
+    learning_rate: float = 1e-3
+    seed: int = 0
+
+    @property
+    def layers(self) -> tuple[tuple[str, int, int, int], ...]:
+        """Name, rows, inputs and outputs of every kind of layer."""
+        return (
+            ("fc1", 1, self.n_inputs, self.n_hidden),
+            ("inner", self.n_inner, self.n_hidden, self.n_hidden),
+            ("fc4", 1, self.n_hidden, self.n_classes),
+        )
+
+    @property
+    def learned_bytes(self) -> int:
+        """Weights, biases and optimiser state, as float32.
+
+        >>> Network(n_hidden=512).learned_bytes == 3 * 4 * (64*512 + 512 + 2 * (512*512 + 512) + 512*10 + 10)
+        True
+        """
+        return 4 * (1 + len(STATE)) * sum(rows * (n + 1) * m for _, rows, n, m in self.layers)
+
+    def buffers(self) -> Iterator[Buffer]:
+        """Everything in streaming memory: samples, x, dx, z (before the GELU, for the backward), loss, variables."""
+        hidden = (self.micro_batch, self.n_hidden)
+        yield Buffer.of("image", (self.micro_batch, self.n_inputs), steps=self.steps)
+        yield Buffer.of("label", (self.micro_batch,), steps=self.steps, dtype="int64")
+        yield Buffer.of("x", hidden, self.n_inner + 1, self.steps)
+        yield Buffer.of("dx", hidden, self.n_inner + 1, self.steps)
+        yield Buffer.of("fc1.z", hidden, steps=self.steps)
+        yield Buffer.of("inner.z", hidden, self.n_inner, self.steps)
+        yield Buffer.of("loss", (), steps=self.steps)
+        for layer, rows, n, m in self.layers:
+            for name, shape in ((f"{layer}.w", (n, m)), (f"{layer}.b", (m,))):
+                yield Buffer.of(name, shape, rows)
+                yield from (Buffer.of(f"{name}.{state}", shape, rows) for state in STATE)
+                yield Buffer.of(f"{name}.sum", shape, rows)
+
+    def first_weights(self, layer: str, row: int) -> Array:
+        """Weights before training, normal with variance 2 / inputs; biases and state are zero."""
+        kinds = [name for name, *_ in self.layers]
+        _, _, n, m = self.layers[kinds.index(layer)]
+        weights: Array = default_rng((self.seed, kinds.index(layer), row)).standard_normal((n, m), np.float32)
+        weights *= np.float32((2 / n) ** 0.5)
+        return weights
+
+    def micro_batch_of(self, samples: Samples, update: int, step: int) -> Samples:
+        """The samples of a step, in the order of the data set, from its start again when it ends."""
+        start = (update * self.steps + step) * self.micro_batch
+        chosen = np.arange(start, start + self.micro_batch) % len(samples.labels)
+        return Samples(samples.images[chosen], samples.labels[chosen])
+
+    @cached_property
+    def calls(self) -> tuple[Call, ...]:
+        """The phases of an update, in order.
+
+        >>> print(*Network(n_hidden=512).calls)
+        fc1(0) inner(0) inner(1) fc4(0) inner_grad(1) inner_grad(0) fc1_grad(0)
+        """
+        inner, last = range(self.n_inner), self.n_inner
+        return (
+            Call("fc1", 0, forward, _variables("fc1", 0), (Place("image", 0),), (Place("x", 0), Place("fc1.z", 0))),
+            *(self._inner(row) for row in inner),
+            Call(
+                "fc4",
+                0,
+                output,
+                _variables("fc4", 0),
+                (Place("x", last), Place("label", 0)),
+                (Place("dx", last), Place("loss", 0)),
+                _variables("fc4", 0),
+            ),
+            *(self._inner_grad(row) for row in reversed(inner)),
+            Call(
+                "fc1_grad",
+                0,
+                first_backward,
+                (),
+                (Place("dx", 0), Place("image", 0), Place("fc1.z", 0)),
+                (),
+                _variables("fc1", 0),
+            ),
+        )
+
+    def _inner(self, row: int) -> Call:
+        stores = (Place("x", row + 1), Place("inner.z", row))
+        return Call("inner", row, forward, _variables("inner", row), (Place("x", row),), stores)
+
+    def _inner_grad(self, row: int) -> Call:
+        variables = _variables("inner", row)
+        loads = (Place("dx", row + 1), Place("x", row), Place("inner.z", row))
+        return Call("inner_grad", row, backward, variables[:1], loads, (Place("dx", row),), variables)
+
+
+def _variables(layer: str, row: int) -> tuple[Place, Place]:
+    return Place(f"{layer}.w", row), Place(f"{layer}.b", row)
+
+
+def forward(variables: Sequence[Array], loaded: Sequence[Array]) -> Computed:
+    """From w, b and x: gelu(z) and z = x w + b."""
+    (w, b), (x,) = variables, loaded
+    z = x @ w + b
+    return Computed((gelu(z), z))
+
+
+def backward(variables: Sequence[Array], loaded: Sequence[Array]) -> Computed:
+    """From w, the gradient of the output, x and z: the gradient of x; gradients of w and b."""
+    (w,), (dy, x, z) = variables, loaded
+    dz = dy * gelu_slope(z)
+    return Computed((dz @ w.T,), (x.T @ dz, dz.sum(0)))
+
+
+def first_backward(variables: Sequence[Array], loaded: Sequence[Array]) -> Computed:
+    """As `backward`, where nobody needs the gradient of x, and so not w either."""
+    dy, x, z = loaded
+    dz = dy * gelu_slope(z)
+    return Computed((), (x.T @ dz, dz.sum(0)))
+
+
+def output(variables: Sequence[Array], loaded: Sequence[Array]) -> Computed:
+    """From w, b, x and labels: the gradient of x and the mean cross-entropy of softmax(x w + b); as `backward`."""
+    (w, b), (x, labels) = variables, loaded
+    logits = x @ w + b
+    logits -= logits.max(1, keepdims=True)
+    log_probabilities = logits - np.log(np.exp(logits).sum(1, keepdims=True))
+    at_label = (np.arange(len(labels)), labels)
+    dz = np.exp(log_probabilities)
+    dz[at_label] -= 1
+    dz /= len(labels)
+    loss = np.asarray(-log_probabilities[at_label].mean())
+    return Computed((dz @ w.T, loss), (x.T @ dz, dz.sum(0)))
+
+
+def gelu(z: Array) -> Array:
+    """z / 2 (1 + tanh(sqrt(2 / pi) (z + 0.044715 z^3))) (Hendrycks and Gimpel, arXiv 1606.08415).
+
+    >>> gelu(np.array([-10.0, 0.0, 10.0])).round(3) + 0
+    array([ 0.,  0., 10.])
+    """
+    y: Array = 0.5 * z * (1 + _tanh(z))
+    return y
+
+
+def gelu_slope(z: Array) -> Array:
+    """The derivative of `gelu`."""
+    t = _tanh(z)
+    slope: Array = 0.5 * (1 + t) + 0.5 * z * (1 - t * t) * (2 / np.pi) ** 0.5 * (1 + 3 * 0.044715 * z * z)
+    return slope
+
+
+def _tanh(z: Array) -> Array:
+    inner: Array = np.tanh((2 / np.pi) ** 0.5 * (z + 0.044715 * z * z * z))
+    return inner
+
+
+def adam(gradient: Array, learning_rate: float, value: Array, first: Array, second: Array) -> None:
+    """Update a variable and its state in place (Kingma and Ba, arXiv 1412.6980, without the bias correction).
+
+    It walks a few rows at a time, so that no temporary array is as large as the variable.
+
+    >>> value, first, second = np.ones(1), np.zeros(1), np.zeros(1)
+    >>> adam(np.array([2.0]), 0.1, value, first, second)
+    >>> first, second, value.round(4)  # 0.1 x 2, 0.001 x 4, 1 - 0.1 x 0.2 / sqrt(0.004)
+    (array([0.2]), array([0.004]), array([0.6838]))
+    """
+    n_rows = max(1, 2**16 // max(1, value[0].size))
+    for start in range(0, len(value), n_rows):
+        rows = slice(start, start + n_rows)
+        g = gradient[rows]
+        first[rows] += 0.1 * (g - first[rows])
+        second[rows] += 0.001 * (g * g - second[rows])
+        value[rows] -= learning_rate * first[rows] / (np.sqrt(second[rows]) + 1e-5)

@@ -1,0 +1,1 @@
+"""PopART's pipelining transformation: from a graph of layers to a program of fragments."""

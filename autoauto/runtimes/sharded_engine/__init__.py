@@ -1,0 +1,1 @@
+"""An engine on several processes that send arrays to each other."""

@@ -1,0 +1,217 @@
+"""An engine on several processes of this machine: `run_sharded`.
+
+               ╭──▶ device 0 ──╮
+inputs ──rings─┤      ▲▼       ├─rings──▶ outputs         rings between any two devices, each way
+               ╰──▶ device 1 ──╯
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass
+from itertools import permutations, tee
+from time import perf_counter_ns
+from typing import Protocol, TypeVar
+
+import numpy.typing as npt
+
+from autoauto.records.errors import BadInput, EndOfStream
+from autoauto.records.schedule import FORWARD, Codes, Order, Schedule
+from autoauto.records.timeline import Timeline
+from autoauto.runtimes.sharded_engine.channel import Receiver, Sender
+from autoauto.runtimes.sharded_engine.device import DeviceRun, Task, serve
+from autoauto.runtimes.sharded_engine.engine import ShardedEngine
+from autoauto.runtimes.sharded_engine.peers import N_SLOTS, SLOT_BYTES, Flag
+from autoauto.runtimes.sharded_engine.shared_arrays import SharedArrays
+from autoauto.targets.host.processes import Workers
+from autoauto.targets.host.transport.array_file import Array
+from autoauto.targets.host.transport.ring import Ring
+
+ENVIRONMENT = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+"""A device is one core: its matrices are multiplied by one thread."""
+
+
+class _Closes(Protocol):
+    def close(self) -> None: ...
+
+
+Closes = TypeVar("Closes", bound=_Closes)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Sharded:
+    """What came of a run.
+
+    Attributes:
+        written: what every device wrote, in its order.
+        devices: what every device did.
+        seconds: from when all devices were ready until all outputs were here.
+    """
+
+    written: tuple[tuple[Array, ...], ...]
+    devices: tuple[DeviceRun, ...]
+    seconds: float
+
+    @property
+    def outputs(self) -> tuple[Array, ...]:
+        """What the last device that wrote has written."""
+        return next((written for written in reversed(self.written) if written), ())
+
+    @property
+    def sends(self) -> tuple[int, ...]:
+        """How many messages each device sent, those of collectives not counted."""
+        return tuple(sum(device.sent) for device in self.devices)
+
+    @property
+    def receives(self) -> tuple[int, ...]:
+        """How many messages each device received, those of collectives not counted."""
+        return tuple(sum(device.received) for device in self.devices)
+
+    def timeline(self) -> Timeline:
+        """When each device ran its forwards, from the first on; the n-th is that of micro-batch n. 1 cycle = 1 ns.
+
+        Raises:
+            BadInput: there were none, or not as many on all devices.
+        """
+        n_forwards = [len(device.forwards) for device in self.devices]
+        if min(n_forwards) != max(n_forwards) or not max(n_forwards):
+            raise BadInput(f"a timeline needs one forward of every device for each input, got {n_forwards} forwards")
+        codes = Codes(len(self.devices), n_forwards[0])
+        programs = tuple(codes.of(FORWARD, stage, range(n_forwards[0])) for stage in range(len(self.devices)))
+        begin_ns = min(int(device.forwards[0, 0]) for device in self.devices)
+        forwards = [device.forwards - begin_ns for device in self.devices]
+        transfers = [(device.transfers - begin_ns).clip(min=0) for device in self.devices]
+        return Timeline(
+            schedule=Schedule(Order.INFERENCE, tuple(range(len(self.devices))), n_forwards[0], programs),
+            starts=tuple(spans[:, 0] for spans in forwards),
+            stops=tuple(spans[:, 1] for spans in forwards),
+            exchanges=tuple(transfers),
+            stop_tick=max(int(spans.max(initial=0)) for spans in (*forwards, *transfers)),
+            source="measured",
+        )
+
+
+def run_sharded(
+    engine_class: type[ShardedEngine],
+    n_devices: int,
+    checkpoint: Mapping[str, npt.ArrayLike],
+    inputs: Iterable[npt.ArrayLike],
+    *args: object,
+) -> Sharded:
+    """Run the inference loop of `engine_class(*args)` on `n_devices` processes until all have ended.
+
+    Every device that reads its input stream gets all inputs, as soon as it has room for them; inputs are kept until
+    the end. A device ends when its loop returns, or when it receives from a device that has ended and has nothing more:
+    so the end of the inputs travels from device to device. The class must be one that a new process can import.
+
+    With n devices 4 n (n + 1) descriptors are open: 1,024, as usual, suffice for 14.
+
+    Raises:
+        OSError: there is no memory, or no file descriptor, for the rings.
+        BadInput: fewer than one device, or a device has ended without receiving all that was sent to it.
+        WorkerLost: a device was killed.
+        Exception: the first that a device raised, with the device's own traceback as its cause.
+    """
+    if n_devices < 1:
+        raise BadInput(f"an engine runs on at least 1 device, got {n_devices}")
+    with ExitStack() as stack:
+        tasks = _tasks(engine_class, args, n_devices, checkpoint, stack)
+        workers = stack.enter_context(Workers(ENVIRONMENT))
+        for task in tasks:
+            workers.start(f"device {task.device_id}", serve, task)
+        for number in range(n_devices):
+            workers.receive(number)
+        start_ns = perf_counter_ns()
+        for number in range(n_devices):
+            workers.send(number, None)
+        written = _stream(workers, tasks, inputs)
+        seconds = (perf_counter_ns() - start_ns) * 1e-9
+        devices = tuple(workers.receive(number) for number in range(n_devices))
+    _check_received(devices)
+    return Sharded(written, devices, seconds)
+
+
+def _tasks(
+    engine_class: type[ShardedEngine],
+    args: tuple[object, ...],
+    n_devices: int,
+    checkpoint: Mapping[str, npt.ArrayLike],
+    stack: ExitStack,
+) -> list[Task]:
+    """The task of every device; what they share is closed with the stack."""
+
+    def closing(shared: Closes) -> Closes:
+        stack.callback(shared.close)
+        return shared
+
+    def ring() -> Ring:
+        return closing(Ring.create(N_SLOTS, SLOT_BYTES))
+
+    devices = range(n_devices)
+    between = {pair: ring() for pair in permutations(devices, 2)}
+    ended = tuple(closing(Flag()) for _ in devices)
+    parameters = closing(SharedArrays.create(checkpoint))
+    return [
+        Task(
+            device_id=device,
+            engine_class=engine_class,
+            args=args,
+            checkpoint=parameters,
+            to={other: between[device, other] for other in devices if other != device},
+            come_from={other: between[other, device] for other in devices if other != device},
+            ended=ended,
+            inputs=ring(),
+            outputs=ring(),
+        )
+        for device in devices
+    ]
+
+
+def _stream(workers: Workers, tasks: list[Task], inputs: Iterable[npt.ArrayLike]) -> tuple[tuple[Array, ...], ...]:
+    """Give every device all inputs, one slot of a ring at a time, until all outputs are here."""
+    written: list[list[Array]] = [[] for _ in tasks]
+    copies = tee(inputs, len(tasks))
+    feeding = {task.inputs.free_fd: _feed(Sender(task.inputs), copy) for task, copy in zip(tasks, copies, strict=True)}
+    draining = {
+        task.outputs.filled_fd: _drain(Receiver(task.outputs), outputs)
+        for task, outputs in zip(tasks, written, strict=True)
+    }
+    streams = feeding | draining
+    while streams.keys() & draining:
+        ready = workers.waiter(streams)
+        n_before = len(streams)
+        while len(streams) == n_before:
+            for fd in ready():
+                if not next(streams[fd], False):
+                    del streams[fd]
+    return tuple(map(tuple, written))
+
+
+def _feed(sender: Sender, inputs: Iterable[npt.ArrayLike]) -> Iterator[bool]:
+    """Send all inputs and the end, one slot each time; True while there is more."""
+    for array in inputs:
+        sender.load(array)
+        while not sender.step():
+            yield True
+        yield True
+    sender.ring.finish()
+
+
+def _drain(receiver: Receiver, outputs: list[Array]) -> Iterator[bool]:
+    """Receive outputs up to the end, one slot each time; True while there is more."""
+    with suppress(EndOfStream):
+        while True:
+            if message := receiver.step():
+                outputs.append(message.array)
+            yield True
+
+
+def _check_received(devices: tuple[DeviceRun, ...]) -> None:
+    for sender, receiver in permutations(range(len(devices)), 2):
+        sent, received = devices[sender].sent[receiver], devices[receiver].received[sender]
+        if sent > received:
+            raise BadInput(
+                f"a device must receive all that is sent to it, but device {receiver} ended with "
+                f"{sent - received} of {sent} messages of device {sender} left"
+            )

@@ -1,0 +1,1 @@
+"""Orders of micro-batches, one a file, and their registry."""

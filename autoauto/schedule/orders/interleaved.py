@@ -1,0 +1,76 @@
+"""Interleaved 1F1B: every device has several chunks of the model, which makes the bubble smaller."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from autoauto.records.errors import BadInput
+from autoauto.records.schedule import BACKWARD, FORWARD, Codes, IntArray, Order, Schedule
+from autoauto.schedule.orders.one_f_one_b import in_turn
+
+# 0F0 0F1 0F2 3F0 3F1 3F2         3B0     3B1     3B2 0B0 0B1 0B2
+#     1F0 1F1 1F2 4F0 4F1 4F2 4B0     4B1     4B2 1B0 1B1 1B2
+#         2F0 2F1 2F2 5F0 5B0 5F1 5B1 5F2 5B2 2B0 2B1 2B2
+
+
+def interleaved(n_devices: int, n_micro_batches: int, n_chunks: int, group_size: int | None = None) -> Schedule:
+    """1F1B over chunks: chunk c of device d is stage c * n_devices + d.
+
+    Micro-batches go in groups of `group_size`, by default one for each device; a group passes all chunks of a device
+    before the next group comes. The order and its rules are Megatron-LM's (core/pipeline_parallel/schedules.py): the
+    warm-up on device d is 2 (p - d - 1) + (v - 1) group_size forwards of one chunk. One chunk a device is 1F1B.
+
+    Raises:
+        BadInput: with several chunks, a group is smaller than the devices or larger than the micro-batches, or the last
+            group is.
+
+    >>> [str(action) for action in interleaved(2, 2, 2).actions(1)]
+    ['1F0', '1F1', '3F0', '3B0', '3F1', '3B1', '1B0', '1B1']
+    """
+    group_size = n_devices if group_size is None else group_size
+    if n_chunks > 1:
+        _require_groups(n_devices, n_micro_batches, group_size)
+    codes = Codes(n_devices * n_chunks, n_micro_batches)
+    chunks, micro_batches = chunk_order(n_micro_batches, n_chunks, group_size)
+    next_chunk, next_device = n_devices * codes.n_numbers, codes.n_numbers
+    forwards = codes.of(FORWARD, 0, micro_batches) + chunks * next_chunk
+    backwards = codes.of(BACKWARD, 0, micro_batches) + (n_chunks - 1 - chunks) * next_chunk
+    programs = tuple(
+        in_turn(
+            forwards + device * next_device,
+            backwards + device * next_device,
+            min(n_warm_up(n_devices, device, n_chunks, group_size), n_chunks * n_micro_batches),
+        )
+        for device in range(n_devices)
+    )
+    return Schedule(Order.INTERLEAVED, tuple(range(n_devices)) * n_chunks, n_micro_batches, programs)
+
+
+def n_warm_up(n_devices: int, device: int, n_chunks: int, group_size: int) -> int:
+    """Forwards of one chunk that a device runs before its first backward, if there are as many.
+
+    >>> n_warm_up(4, 0, 1, 4), n_warm_up(4, 0, 2, 4)
+    (3, 10)
+    """
+    n_later = n_devices - device - 1
+    return n_later if n_chunks == 1 else 2 * n_later + (n_chunks - 1) * group_size
+
+
+def chunk_order(n_micro_batches: int, n_chunks: int, group_size: int) -> tuple[IntArray, IntArray]:
+    """Chunk and micro-batch of every forward on a device, in order; its backwards go through the chunks from the last.
+
+    >>> [column.tolist() for column in chunk_order(5, 2, 3)]
+    [[0, 0, 0, 1, 1, 1, 0, 0, 1, 1], [0, 1, 2, 0, 1, 2, 3, 4, 3, 4]]
+    """
+    chunks = np.repeat(np.arange(n_chunks), n_micro_batches)
+    micro_batches = np.tile(np.arange(n_micro_batches), n_chunks)
+    order = np.lexsort((micro_batches, chunks, micro_batches // group_size))
+    return chunks[order], micro_batches[order]
+
+
+def _require_groups(n_devices: int, n_micro_batches: int, group_size: int) -> None:
+    if not n_devices <= group_size <= n_micro_batches or 0 < n_micro_batches % group_size < n_devices:
+        raise BadInput(
+            f"interleaved on {n_devices} devices needs micro-batches in groups of at least {n_devices}, the last too, "
+            f"got {n_micro_batches} in groups of {group_size}; try a multiple of {n_devices}"
+        )

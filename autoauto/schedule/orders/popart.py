@@ -1,0 +1,66 @@
+"""PopART's pipeline: fill, main and flush, with all devices in step."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from autoauto.records.errors import BadInput
+from autoauto.records.schedule import BACKWARD, FORWARD, Order, Schedule
+from autoauto.schedule.orders.lockstep import Row, lockstep
+
+
+class Phases(NamedTuple):
+    """Pipeline cycles of the three phases (seed 000): `main` is the body of a loop, fill and flush are not.
+
+    >>> phases(3, 5, training=True), phases(3, 5, training=True).n_cycles
+    (Phases(fill=4, main=1, flush=4), 9)
+    """
+
+    fill: int
+    main: int
+    flush: int
+
+    @property
+    def n_cycles(self) -> int:
+        """N = 2 (P - 1) + (G - (P - 1))."""
+        return self.fill + self.main + self.flush
+
+
+def phases(n_devices: int, n_micro_batches: int, *, training: bool) -> Phases:
+    """The phases of G micro-batches on P = n_devices pipeline stages, or 2 (n_devices - 1) + 1 in training.
+
+    The last device's backward is part of its forward's pipeline stage. A pipeline needs a main phase of at least 1.
+    """
+    fill = 2 * (n_devices - 1) if training else n_devices - 1
+    return Phases(fill, n_micro_batches - fill, fill)
+
+
+# 0F0     0F1     0F2     0F3     0F4.0B0 0B1     0B2     0B3     0B4
+#         1F0     1F1     1F2.1B0 1F3.1B1 1F4.1B2 1B3     1B4
+#                 2F0.2B0 2F1.2B1 2F2.2B2 2F3.2B3 2F4.2B4
+
+
+def popart(n_devices: int, n_micro_batches: int, *, training: bool) -> Schedule:
+    """PopART's pipeline: stage s runs in the pipeline cycles [s, s + G), forward before backward (seed 000).
+
+    A micro-batch is on stage s at pipeline stage s and its gradient at 2 (n_devices - 1) - s. Slots are cycles.
+
+    Raises:
+        BadInput: there are fewer micro-batches than pipeline stages, so the main phase is empty.
+
+    >>> schedule = popart(2, 3, training=True)
+    >>> [f"{cycle}: {action}" for cycle, action in zip(schedule.slots[0], schedule.actions(0))]
+    ['0: 0F0', '1: 0F1', '2: 0F2', '2: 0B0', '3: 0B1', '4: 0B2']
+    """
+    fill, main, _ = phases(n_devices, n_micro_batches, training=training)
+    if main < 1:
+        raise BadInput(
+            f"PopART's main phase needs at least 1 cycle, so {fill + 1} micro-batches for {fill + 1} pipeline stages, "
+            f"got {n_micro_batches}; try more micro-batches or fewer devices"
+        )
+    rows = [Row(s, FORWARD, s, s) for s in range(n_devices)]
+    if training:
+        rows += [Row(s, BACKWARD, s, fill - s) for s in range(n_devices)]
+    return lockstep(Order.POPART, tuple(range(n_devices)), rows, np.arange(n_micro_batches))

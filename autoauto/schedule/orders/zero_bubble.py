@@ -1,0 +1,37 @@
+"""Zero bubble: the backward pass in two halves, and weight gradients wherever a device would idle."""
+
+from __future__ import annotations
+
+from autoauto.records.errors import BadInput
+from autoauto.records.schedule import Order, Schedule, StageTimes
+from autoauto.schedule.zero_bubble.problem import Pipeline
+from autoauto.schedule.zero_bubble.search import short_schedule
+
+# three devices, four micro-batches, three activations a device: ZB1P
+# 0F0 0F1 0F2         0B0 0W0 0F3 0B1 0W1 0B2 0W2 0B3 0W3
+#     1F0 1F1 1F2 1B0 1W0 1B1 1W1 1F3 1B2 1W2 1B3 1W3
+#         2F0 2B0 2F1 2B1 2W0 2F2 2B2 2F3 2B3 2W1 2W2 2W3
+
+
+def zero_bubble(times: StageTimes, n_micro_batches: int, max_in_flight: int | None) -> Schedule:
+    """The shortest order found of one stage a device.
+
+    Only a gradient makes others wait, so a W is put off until its device has nothing else to do or no memory left. ZB1P
+    holds up to p activations, no more than 1F1B; ZB2P up to 2p, where equal stages have no bubble but the skew of their
+    starts (zero bubble, arXiv 2401.10241).
+
+    Args:
+        times: ticks of the actions and messages; `backward` is the input-gradient half.
+        n_micro_batches: how many micro-batches there are.
+        max_in_flight: the activations that a device may hold, each from its F to its W; None for no limit.
+
+    Raises:
+        BadInput: fewer than one micro-batch or activation.
+    """
+    if n_micro_batches < 1:
+        raise BadInput(f"a schedule needs at least 1 micro-batch, got {n_micro_batches}")
+    if max_in_flight is not None and max_in_flight < 1:
+        raise BadInput(f"a device must hold at least 1 activation, got max_in_flight {max_in_flight}")
+    n_devices = times.n_stages
+    order = Order.ZB1P if max_in_flight is not None and max_in_flight <= n_devices else Order.ZB2P
+    return short_schedule(order, Pipeline.of(times, range(n_devices), n_micro_batches, max_in_flight))

@@ -1,0 +1,100 @@
+"""The pipeline cycles of a schedule: in which of them every action runs when all devices advance together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from autoauto.records.schedule import IntArray, Schedule, StageTimes
+from autoauto.records.timeline import Timeline
+from autoauto.schedule.simulate.dependencies import in_order, refuse, row_devices
+from autoauto.schedule.simulate.earliest import earliest_starts
+from autoauto.schedule.simulate.simulate import exchange_ticks
+
+
+def slots(schedule: Schedule) -> tuple[IntArray, ...]:
+    """The slot of every action, for every device in the order of its program.
+
+    Those of the schedule where it has its own, else the earliest: one more than that of the device's previous action
+    and than those of its inputs from other devices.
+
+    Raises:
+        BadInput: the schedule cannot run to its end; the message says who waits for whom.
+
+    >>> from autoauto.schedule.one_f_one_b import one_f_one_b
+    >>> [row.tolist() for row in slots(one_f_one_b(2, 2))]  # 0F0 0F1 0B0 0B1, and 1F0 1B0 1F1 1B1
+    [[0, 1, 3, 5], [1, 2, 3, 4]]
+    """
+    if schedule.slots is not None:
+        return schedule.slots
+    n_stages = schedule.n_stages
+    one, none = np.ones(n_stages, dtype=np.int64), np.zeros(n_stages + 1, dtype=np.int64)
+    checks = (np.ones(schedule.codes.n_numbers, dtype=np.int64),) * n_stages
+    return earliest_starts(schedule, StageTimes(one, one, one, none, none[1:], none[1:], none[1:], checks=checks))
+
+
+BySlot = tuple[IntArray, IntArray]
+"""Some slots, ascending, and what a device spends in each of them."""
+
+
+def barrier(schedule: Schedule, times: StageTimes, durations: Sequence[IntArray]) -> Timeline:
+    """The timeline of devices that start every slot together; `durations` are those of all actions.
+
+    A device runs its actions of a slot back to back. When the slowest is done all exchange, and the next slot starts
+    when the longest exchange is over. A device exchanges for the actions that it ran; with slots of the schedule's own
+    it does so for all its stages in every slot, as PopART and Poplar copy between all devices in every cycle.
+
+    Raises:
+        BadInput: the schedule cannot run to its end; the message says who waits for whom.
+    """
+    if schedule.slots is not None and not in_order(schedule):
+        refuse(schedule)
+    rows = slots(schedule)
+    n_slots = 1 + max(int(row.max(initial=-1)) for row in rows)
+    exchanges = _exchanges(schedule, times, rows, n_slots)
+    compute = _longest(map(_by_slot, rows, durations), n_slots)
+    length = compute + _longest(exchanges, n_slots)
+    begin = np.cumsum(length) - length
+    starts = tuple(_starts(row, ticks, begin) for row, ticks in zip(rows, durations, strict=True))
+    return Timeline(
+        schedule,
+        starts,
+        stops=tuple(map(np.add, starts, durations)),
+        exchanges=tuple(_spans((begin + compute)[where], ticks) for where, ticks in exchanges),
+        stop_tick=int(length.sum()),
+        ticks_per_cycle=times.ticks_per_cycle,
+    )
+
+
+def _exchanges(schedule: Schedule, times: StageTimes, rows: Sequence[IntArray], n_slots: int) -> list[BySlot]:
+    """When and for how long every device exchanges."""
+    if schedule.slots is None:
+        return list(map(_by_slot, rows, exchange_ticks(schedule, times)))
+    of_device = np.zeros(schedule.n_devices + 1, dtype=np.int64)  # and one for rows that are on none
+    of_row = np.concatenate((times.forward_exchange, times.backward_exchange))
+    np.add.at(of_device, row_devices(schedule)[: len(of_row)], of_row)
+    return [(np.arange(n_slots), np.full(n_slots, ticks)) for ticks in of_device[:-1]]
+
+
+def _by_slot(row: IntArray, ticks: IntArray) -> BySlot:
+    where, first = np.unique(row, return_index=True)
+    return where, np.add.reduceat(ticks, first)
+
+
+def _longest(devices: Iterable[BySlot], n_slots: int) -> IntArray:
+    """What the device that spends most spends in each slot, (n_slots,)."""
+    longest = np.zeros(n_slots, dtype=np.int64)
+    for where, ticks in devices:
+        longest[where] = np.maximum(longest[where], ticks)
+    return longest
+
+
+def _starts(row: IntArray, ticks: IntArray, begin: IntArray) -> IntArray:
+    before = np.cumsum(ticks) - ticks
+    starts: IntArray = begin[row] + before - before[np.searchsorted(row, row)]  # less what it did in earlier slots
+    return starts
+
+
+def _spans(start: IntArray, ticks: IntArray) -> IntArray:
+    return np.stack((start, start + ticks), axis=1)[ticks > 0]

@@ -1,0 +1,114 @@
+"""When actions start if each does as soon as it can, while devices compute and links carry at the same time."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from itertools import chain
+from typing import NamedTuple
+
+import numpy as np
+
+from autoauto.records.schedule import CHECK, IntArray, Schedule, StageTimes
+from autoauto.schedule.simulate.dependencies import in_order, needs, refuse, row_devices
+
+NEVER = 2**63 - 1
+AWAITED = -1
+
+
+def earliest_starts(schedule: Schedule, times: StageTimes) -> tuple[IntArray, ...]:
+    """The start of every action, for every device in the order of its program.
+
+    An action starts when the device's previous one has stopped and its input is there. Messages from one device to
+    another follow each other in the order in which they are made. The host sends the first stage its inputs one after
+    the other, from tick 0 on.
+
+    Every device is a coroutine: it runs until it needs a message that is not there, and whoever sends that wakes it. So
+    every action is touched once, whatever the order.
+
+    Raises:
+        BadInput: the schedule cannot run to its end; the message says who waits for whom.
+    """
+    if not in_order(schedule):
+        refuse(schedule)
+    rows, n_numbers, first_check = _rows(schedule, times), schedule.codes.n_numbers, CHECK * schedule.n_stages
+    arrivals = _first_arrivals(schedule, rows, int(times.forward_links[0]))
+    starts: list[list[int]] = [[] for _ in schedule.programs]
+
+    def run(device: int) -> Iterator[None]:
+        now, begin = 0, starts[device].append
+        for code in schedule.programs[device].tolist():
+            arrival = arrivals[code]
+            if arrival > now:
+                if arrival == NEVER:
+                    arrivals[code] = AWAITED
+                    yield
+                    arrival = arrivals[code]
+                now = arrival if arrival > now else now  # max() would take a quarter of all time
+            begin(now)
+            row = code // n_numbers
+            ticks, onward, receiver, link, link_ticks = rows[row]
+            now += ticks
+            if onward:
+                free = link[0]
+                link[0] = arrival = (free if free > now else now) + link_ticks
+                if arrivals[code + onward] == AWAITED:
+                    awake.append(devices[receiver])
+                arrivals[code + onward] = arrival
+            elif row >= first_check:
+                now += int(times.checks[row - first_check][code % n_numbers])
+
+    devices = [run(device) for device in range(schedule.n_devices)]
+    awake = devices[::-1]
+    while awake:
+        next(awake.pop(), None)
+    if sum(map(len, starts)) < schedule.n_actions:
+        refuse(schedule)
+    return tuple(np.array(column, dtype=np.int64) for column in starts)
+
+
+class _Row(NamedTuple):
+    """What the actions of a row take, and the message that each of them sends; `onward` is 0 where there is none.
+
+    Attributes:
+        ticks: of the action; those of a check depend on its number.
+        onward: from an action's code to that of the action that needs it.
+        receiver: the device of that action.
+        link: one entry, the tick at which the messages before have arrived there.
+        link_ticks: of the message.
+    """
+
+    ticks: int
+    onward: int
+    receiver: int
+    link: list[int]
+    link_ticks: int
+
+
+def _rows(schedule: Schedule, times: StageTimes) -> list[_Row]:
+    devices, n_numbers = row_devices(schedule).tolist(), schedule.codes.n_numbers
+    nothing = [0] * schedule.n_stages
+    ticks = list(chain(*(column.tolist() for column in (times.forward, times.backward, times.weight)), nothing))
+    link_ticks = [*times.forward_links[1:-1].tolist(), 0, *times.backward_links.tolist(), *nothing, *nothing]
+    rows = [_Row(own, 0, 0, [], 0) for own in ticks]
+    links: dict[tuple[int, int], list[int]] = defaultdict(lambda: [0])
+    for before, after in zip(*(column.tolist() for column in needs(schedule)), strict=True):
+        sender, receiver = devices[before], devices[after]
+        if sender != receiver:
+            onward = (after - before) * n_numbers
+            rows[before] = _Row(ticks[before], onward, receiver, links[sender, receiver], link_ticks[before])
+    return rows
+
+
+def _first_arrivals(schedule: Schedule, rows: Sequence[_Row], host_ticks: int) -> list[int]:
+    """For every code when its input is there from elsewhere: at once, from the host in its turn, or not yet known."""
+    n_numbers = schedule.codes.n_numbers
+    known = [0] * len(rows)
+    for row in range(len(rows)):
+        if rows[row].onward:
+            known[row + rows[row].onward // n_numbers] = NEVER
+    arrivals = list(chain.from_iterable([first] * n_numbers for first in known))
+    program = schedule.programs[schedule.devices[0]]
+    for turn, code in enumerate(program[program < n_numbers].tolist(), start=1):  # forwards of stage 0
+        arrivals[code] = turn * host_ticks
+    return arrivals

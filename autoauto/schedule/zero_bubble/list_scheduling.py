@@ -1,0 +1,220 @@
+"""List scheduling of forwards, input gradients (B) and weight gradients (W) on devices with little memory.
+
+The scheduler is told when every action wishes to start. It never uses those times but to choose among actions that
+compete for a device: whatever the wishes, the order is legal. Three ideas make it good:
+
+- *Active schedules* (Giffler and Thompson). The device decides whose next action could stop first, and everything that
+  could start there before that stop competes. So a device waits for a gradient that is about to arrive rather than
+  begin a W, and never waits so long that an action would have fitted in.
+- *Windows.* A forward that starts because its device is free holds memory that others miss. So an action competes only
+  if its wish is at most `window` later than the device's earliest.
+- *Fairness.* All devices have about the same work, so the one that idles most decides how long everything takes. A
+  fair device waits only if that does not make it the one with the least slack.
+
+Time may also run backwards, from the last W to the first F. Then W takes memory and F gives it back; the rest is the
+same, so one scheduler serves both directions.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from autoauto.records.schedule import FORWARD, WEIGHT
+from autoauto.schedule.zero_bubble.problem import Pipeline
+
+NEVER = 1 << 62
+
+Wishes = list[list[float]]
+"""For every job when its actions wish to start; they never decrease."""
+
+
+class Rule(NamedTuple):
+    """How a device chooses.
+
+    Attributes:
+        window: by how many ticks the wish of an action may be later than the device's earliest.
+        fair: whether it waits only as long as another device has no more slack. Slack is what a device could idle, were
+            all to stop together.
+    """
+
+    window: float = NEVER
+    fair: bool = False
+
+
+class Sketch(NamedTuple):
+    """An order and its times.
+
+    Attributes:
+        makespan: ticks until everything stops.
+        starts: for every job the starts of its actions.
+        arrivals: for every job when the input of each action has arrived; empty where there is none.
+        programs: for every device the jobs of its actions, in order.
+    """
+
+    makespan: int
+    starts: list[list[int]]
+    arrivals: list[list[int]]
+    programs: list[list[int]]
+
+
+class Direction:
+    """A pipeline with time running forwards or backwards, laid out for the scheduler.
+
+    Attributes:
+        device: the device of every job.
+        jobs: the jobs of every device.
+        takes, gives: whether a job takes or gives back memory.
+        mate: for every job that of the same kind on the device's other stage, or itself.
+        sources: for every job the one that it needs, -1 if there is none; the last of several.
+        n_scheduled: how many actions have been scheduled so far.
+    """
+
+    def __init__(self, pipeline: Pipeline, *, backwards: bool) -> None:
+        n = pipeline.n_stages
+        self.pipeline = pipeline
+        self.backwards = backwards
+        self.device = pipeline.devices * 3
+        self.jobs = [[j for j in range(3 * n) if self.device[j] == d] for d in range(pipeline.n_devices)]
+        self.takes = [j // n == (WEIGHT if backwards else FORWARD) for j in range(3 * n)]
+        self.gives = [j // n == (FORWARD if backwards else WEIGHT) for j in range(3 * n)]
+        self.mate = [self._mate(j) for j in range(3 * n)]
+        self.sources = [-1] * (3 * n)
+        self.n_inputs = [0] * (3 * n)
+        self.outputs: list[list[tuple[int, int, int, int]]] = [[] for _ in range(3 * n)]
+        self.n_wires = self._connect()
+        self.n_scheduled = 0
+
+    def schedule(self, wishes: Wishes, rule: Rule, cutoff: int = NEVER) -> Sketch | None:
+        """Schedule every action; None as soon as a device cannot stop by `cutoff` any more."""
+        run = _Run(self, wishes, rule, cutoff)
+        sketch = run.run()
+        self.n_scheduled += max(sum(run.done), run.n * len(run.done) // 4)  # wishes cost something, too
+        return sketch
+
+    def _mate(self, job: int) -> int:
+        n = self.pipeline.n_stages
+        stages = [s for s in range(n) if self.device[s] == self.device[job]]
+        return job - job % n + stages[-1 if job % n == stages[0] else 0]
+
+    def _connect(self) -> int:
+        """Fill in the outputs, (job, which of its inputs, ticks, wire): a wire leads from one device to another."""
+        wires: dict[tuple[int, int], int] = {}
+        for edge in self.pipeline.edges():
+            job, to = edge[1::-1] if self.backwards else edge[:2]
+            ends = self.device[job], self.device[to]
+            wire = wires.setdefault(ends, len(wires)) if ends[0] != ends[1] else -1
+            self.outputs[job].append((to, self.n_inputs[to], edge[2], wire))
+            self.n_inputs[to] += 1
+            self.sources[to] = job
+        return len(wires)
+
+
+class _Run:
+    """One run of the scheduler: for every job how much is done, and for every device when it is free."""
+
+    def __init__(self, direction: Direction, wishes: Wishes, rule: Rule, cutoff: int) -> None:
+        pipeline, n_jobs = direction.pipeline, len(direction.device)
+        self.of, self.wishes, self.window, self.fair = direction, wishes, rule.window, rule.fair
+        self.n, self.limit, self.ticks = pipeline.n_micro_batches, pipeline.limit, pipeline.ticks
+        self.done = [0] * n_jobs
+        self.starts: list[list[int]] = [[] for _ in range(n_jobs)]
+        self.arrivals: list[list[list[int]]] = [[[] for _ in range(n)] for n in direction.n_inputs]
+        if not direction.backwards and pipeline.forward_links[0]:  # the host sends one input after the other
+            self.arrivals[FORWARD].append([turn * pipeline.forward_links[0] for turn in range(1, self.n + 1)])
+        self.programs: list[list[int]] = [[] for _ in direction.jobs]
+        self.free = [0] * len(direction.jobs)
+        self.slack = [cutoff - self.n * work for work in pipeline.work]
+        self.held = [0] * len(direction.jobs)
+        self.held_inside = [0] * len(direction.jobs)
+        self.wire_free = [0] * direction.n_wires
+        self.choices: list[list[tuple[float, int, int]]] = [[] for _ in direction.jobs]
+        self.first_stop = [0] * len(direction.jobs)
+
+    def run(self) -> Sketch | None:
+        """Let the device whose next action could stop first decide, until all is done."""
+        for device in range(len(self.free)):
+            self.compete(device, self.window)
+        for _ in range(self.n * len(self.done)):
+            stop = min(self.first_stop)
+            if stop == NEVER:  # everyone waits for a wish outside a window
+                for device in range(len(self.free)):
+                    self.compete(device, NEVER)
+                stop = min(self.first_stop)
+            device = self.first_stop.index(stop)
+            if not self.take(device, *self.choose(device, stop)):
+                return None
+        arrivals = [inputs[0] if inputs else [] for inputs in self.arrivals]
+        return Sketch(max(self.free), self.starts, arrivals, self.programs)
+
+    def compete(self, device: int, window: float) -> None:
+        """Find which actions compete for a device, as (wish, job, start), and when the first of them could stop."""
+        done, wishes, arrivals, ticks, n = self.done, self.wishes, self.arrivals, self.ticks, self.n
+        takes, heads = self.of.takes, []
+        for job in self.of.jobs[device]:
+            i = done[job]
+            if i < n and (not takes[job] or self.has_room(device, job)):
+                heads.append((wishes[job][i], job, i))
+        latest = min(heads)[0] + window if heads else 0
+        choices, first_stop = [], NEVER
+        for wish, job, i in heads:
+            if wish > latest:
+                continue
+            start = self.free[device]
+            for times in arrivals[job]:
+                if i >= len(times):
+                    break
+                start = times[i] if times[i] > start else start  # max() would take longer
+            else:
+                choices.append((wish, job, start))
+                stop = start + ticks[job]
+                first_stop = stop if stop < first_stop else first_stop
+        self.choices[device], self.first_stop[device] = choices, first_stop
+
+    def choose(self, device: int, first_stop: int) -> tuple[int, int]:
+        """(job, start) of the earliest wish among the actions that can start before `first_stop`."""
+        choices = self.choices[device]
+        earliest = min([choice[2] for choice in choices])
+        before = first_stop
+        if self.fair:
+            before = min(before, earliest + 1 + self.slack[device] - min(self.slack))
+        before = max(before, earliest + 1)  # an action of no ticks stops when it starts
+        return min([choice for choice in choices if choice[2] < before])[1:]
+
+    def has_room(self, device: int, job: int) -> bool:
+        """Whether an activation more can be held, and the oldest micro-batch still get through.
+
+        With two stages a device, a micro-batch holds an activation of the outer stage, which it passes first, while it
+        needs one of the inner. So the last free one is for the inner stage, unless that holds one, which comes back by
+        itself. Backwards in time weight gradients wait for nothing, so the inner one must not overtake the outer.
+        """
+        held, mate = self.held[device], self.of.mate[job]
+        if held >= self.limit:
+            return False
+        if job < mate:
+            return held < self.limit - 1 or self.held_inside[device] > 0 or self.done[mate] == self.n
+        return not self.of.backwards or job == mate or self.done[mate] > self.done[job]
+
+    def take(self, device: int, job: int, start: int) -> bool:
+        """Let an action start; False if its device cannot stop by the cutoff any more."""
+        of = self.of
+        self.slack[device] -= start - self.free[device]
+        if self.slack[device] < 0:
+            return False
+        self.done[job] += 1
+        self.starts[job].append(start)
+        self.programs[device].append(job)
+        self.free[device] = stop = start + self.ticks[job]
+        change = of.takes[job] - of.gives[job]
+        self.held[device] += change
+        if job > of.mate[job]:
+            self.held_inside[device] += change
+        for to, which, ticks, wire in of.outputs[job]:
+            arrival = stop + ticks
+            if wire >= 0:
+                arrival = self.wire_free[wire] = max(arrival, self.wire_free[wire] + ticks)
+            arrivals = self.arrivals[to][which]
+            arrivals.append(arrival)
+            if of.device[to] != device and len(arrivals) == self.done[to] + 1:  # it waited for that
+                self.compete(of.device[to], self.window)
+        self.compete(device, self.window)
+        return True

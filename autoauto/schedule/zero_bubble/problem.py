@@ -1,0 +1,148 @@
+"""What a zero bubble search schedules: stages on devices, with a backward pass in two halves and a limit on memory."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+
+from autoauto.records.schedule import BACKWARD, WEIGHT, StageTimes
+
+
+@dataclass(frozen=True, slots=True)
+class Pipeline:
+    """Stages on devices.
+
+    A *job* is all that one stage does of one kind; jobs are numbered as in `Codes`, `kind * n_stages + stage`.
+
+    Attributes:
+        devices: the device of every stage, one or two stages a device.
+        ticks: for every job what one of its actions takes.
+        forward_links, backward_links: as in `StageTimes`.
+        n_micro_batches: how many micro-batches there are.
+        limit: the most activations a device holds; each from the start of its F to the stop of its W.
+    """
+
+    devices: tuple[int, ...]
+    ticks: tuple[int, ...]
+    forward_links: tuple[int, ...]
+    backward_links: tuple[int, ...]
+    n_micro_batches: int
+    limit: int
+
+    @staticmethod
+    def of(times: StageTimes, devices: Sequence[int], n_micro_batches: int, limit: int | None) -> Pipeline:
+        """The stages of `times` on their devices; without a limit, everything may be in flight."""
+        everything = n_micro_batches * (len(devices) // (max(devices) + 1))
+        return Pipeline(
+            tuple(devices),
+            (*times.forward.tolist(), *times.backward.tolist(), *times.weight.tolist()),
+            tuple(times.forward_links.tolist()),
+            tuple(times.backward_links.tolist()),
+            n_micro_batches,
+            everything if limit is None else min(limit, everything),
+        )
+
+    @property
+    def n_stages(self) -> int:
+        """How many stages there are."""
+        return len(self.devices)
+
+    @property
+    def n_devices(self) -> int:
+        """How many devices there are."""
+        return max(self.devices) + 1
+
+    @property
+    def work(self) -> list[int]:
+        """For every device what it computes for one micro-batch."""
+        total = [0] * self.n_devices
+        for job, ticks in enumerate(self.ticks):
+            total[self.devices[job % self.n_stages]] += ticks
+        return total
+
+    @property
+    def path(self) -> list[int]:
+        """The jobs through which a micro-batch and then its gradient pass."""
+        n = self.n_stages
+        return [*range(n), *(BACKWARD * n + stage for stage in reversed(range(n)))]
+
+    def link(self, job: int, to: int) -> int:
+        """Ticks of the message from a job to the next of the path."""
+        stage, after = job % self.n_stages, to % self.n_stages
+        if self.devices[stage] == self.devices[after]:
+            return 0
+        return self.forward_links[after] if after > stage else self.backward_links[stage]
+
+    def edges(self) -> list[tuple[int, int, int]]:
+        """(job, the job that needs it, ticks of the message): micro-batch by micro-batch."""
+        n = self.n_stages
+        travel = [(job, to, self.link(job, to)) for job, to in pairwise(self.path)]
+        return [*travel, *((BACKWARD * n + stage, WEIGHT * n + stage, 0) for stage in range(n))]
+
+
+def lower_bound(pipeline: Pipeline) -> int:
+    """Ticks that every order takes at least: the largest of three bounds.
+
+    *A device* computes all its work. It idles until the first micro-batch comes; then until the first gradient comes,
+    but for the forwards that its memory admits; and from its last forward to the end, but for the backwards and weight
+    gradients of what its memory holds. With p equal stages and a limit of p this is
+    `m (F + B + W) + (p - 1) (F + B - W)` and four messages a link: the bubble of ZB1P (zero bubble, arXiv 2401.10241).
+
+    *A memory* holds every activation until its gradient has come back and its W has stopped.
+
+    *A stage* computes all its forwards and input gradients before the last gradient leaves it.
+    """
+    most = pipeline.n_micro_batches * (pipeline.n_stages // pipeline.n_devices)
+    pipeline = replace(pipeline, limit=min(pipeline.limit, most))
+    heads, tails = _heads(pipeline), _tails(pipeline)
+    n, ticks, m = pipeline.n_stages, pipeline.ticks, pipeline.n_micro_batches
+    by_stage = [heads[s] + m * (ticks[s] + ticks[BACKWARD * n + s]) + tails[BACKWARD * n + s] for s in range(n)]
+    by_device = [_device_bound(pipeline, heads, tails, device) for device in range(pipeline.n_devices)]
+    by_memory = [_memory_bound(pipeline, heads, device) for device in range(pipeline.n_devices)]
+    return max(*by_stage, *by_device, *by_memory)
+
+
+def _device_bound(pipeline: Pipeline, heads: list[int], tails: list[int], device: int) -> int:
+    n, ticks, limit = pipeline.n_stages, pipeline.ticks, pipeline.limit
+    stages = [s for s in range(n) if pipeline.devices[s] == device]
+    first, last = stages[0], stages[-1]
+    forwards = limit * max(ticks[s] for s in stages)
+    backwards = limit * max(ticks[BACKWARD * n + s] + ticks[WEIGHT * n + s] for s in stages)
+    before_gradients = max(0, heads[BACKWARD * n + last] - heads[first] - forwards)
+    after_forwards = max(0, tails[last] - backwards)
+    if limit < pipeline.n_micro_batches * len(stages):  # the last forward starts after the first gradient
+        idle = before_gradients + after_forwards
+    else:
+        idle = max(before_gradients, after_forwards)
+    return heads[first] + pipeline.n_micro_batches * pipeline.work[device] + idle
+
+
+def _memory_bound(pipeline: Pipeline, heads: list[int], device: int) -> int:
+    """Forwards fill the memory one by one, weight gradients empty it one by one; in between it may be full.
+
+    So an activation that comes on top of i others finds room for i forwards and i weight gradients less than all time.
+    """
+    n, ticks, limit = pipeline.n_stages, pipeline.ticks, pipeline.limit
+    stages = [s for s in range(n) if pipeline.devices[s] == device]
+    held = sum(heads[BACKWARD * n + s] - heads[s] + ticks[BACKWARD * n + s] + ticks[WEIGHT * n + s] for s in stages)
+    one_by_one = min(ticks[s] for s in stages) + min(ticks[WEIGHT * n + s] for s in stages)
+    total = pipeline.n_micro_batches * held + limit * (limit - 1) // 2 * one_by_one
+    return heads[stages[0]] - (-total // limit)
+
+
+def _heads(pipeline: Pipeline) -> list[int]:
+    """For every F and B job when its first action can start."""
+    heads = [pipeline.forward_links[0]] * (2 * pipeline.n_stages)
+    for job, to in pairwise(pipeline.path):
+        heads[to] = heads[job] + pipeline.ticks[job] + pipeline.link(job, to)
+    return heads
+
+
+def _tails(pipeline: Pipeline) -> list[int]:
+    """For every F and B job what passes at least between the stop of an action and the end."""
+    n, ticks = pipeline.n_stages, pipeline.ticks
+    tails = [0] * n + list(ticks[WEIGHT * n :])
+    for to, job in pairwise(reversed(pipeline.path)):
+        tails[job] = max(tails[job], pipeline.link(job, to) + ticks[to] + tails[to])
+    return tails

@@ -1,0 +1,1 @@
+"""SearchSpace -> the best configuration: a method chooses what is tried, an Optuna study keeps the trials."""

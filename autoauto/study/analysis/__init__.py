@@ -1,0 +1,1 @@
+"""What the trials of a study show: the best, its verification, comparisons, a summary, a dry run."""

@@ -1,0 +1,1 @@
+"""Methods of search: guided, grid with bisection, exhaustive, Optuna's samplers."""

@@ -1,0 +1,253 @@
+"""The database of a study, opened through Optuna's `RDBStorage`, with one clear line for whatever goes wrong."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import wraps
+from pathlib import Path
+from time import monotonic, sleep
+from typing import Any, NamedTuple, ParamSpec, TypeVar
+
+from optuna import Study
+from optuna.exceptions import StorageInternalError, UpdateFinishedTrialError
+from optuna.storages import RDBStorage
+from sqlalchemy import create_engine, inspect
+from sqlalchemy.engine import URL, make_url
+from sqlalchemy.exc import (
+    ArgumentError,
+    DBAPIError,
+    IntegrityError,
+    InterfaceError,
+    OperationalError,
+    SQLAlchemyError,
+)
+
+from autoauto.records.errors import AutoautoError, BadInput, MissingExtra
+from autoauto.study.interrupts import Interrupts
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+RESTART_S = 60.0
+_RETRY_S = 0.5
+_BUSY_TIMEOUT_S = 60
+_N_LOOKS = 20  # more than there are tables, one of which there is each time
+_EXAMPLE = "sqlite:///studies/autoauto.db"
+_PACKAGES = {"MySQLdb": "mysqlclient", "psycopg": "psycopg[binary]", "psycopg2": "psycopg2-binary"}
+"""What installs a driver whose own name installs nothing, or needs a compiler."""
+
+
+@contextmanager
+def storage_errors(subject: str = "the study's database") -> Iterator[None]:
+    """Turn what the database's driver and Optuna raise into BadInput; also a decorator."""
+    try:
+        yield
+    except UpdateFinishedTrialError as error:
+        message = f"{subject}: another process ended the trial; run one search at a time, or use another --study-name"
+        raise BadInput(message) from error
+    except (SQLAlchemyError, StorageInternalError) as error:
+        raise BadInput(f"{subject} cannot be used: {_first_line(error)}; try another --storage") from error
+
+
+def reads(work: Callable[P, T]) -> Callable[P, T]:
+    """Turn what rows of another kind than ours make `work` raise into BadInput; its first argument may be the study."""
+
+    @wraps(work)
+    def read(*args: P.args, **kwargs: P.kwargs) -> T:
+        try:
+            return work(*args, **kwargs)
+        except AutoautoError:
+            raise
+        except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
+            name = getattr(args[0], "study_name", None)
+            told = f"{f'study {name!r}' if name else 'the study'} holds what cannot be read"
+            raise BadInput(
+                f"{told} ({type(error).__name__}: {error}); delete it, or give another --study-name"
+            ) from error
+
+    return read
+
+
+def through_restarts(work: Callable[P, T]) -> Callable[P, T]:
+    """Try `work` again while a database server is away, for so long as a restart takes; then it is BadInput.
+
+    Only for work that may be done twice: the server may have done it before the connection broke. An SQLite file is
+    not away: what is wrong with it is told at once. Ctrl-C ends the wait.
+    """
+
+    @wraps(work)
+    def patient(*args: P.args, **kwargs: P.kwargs) -> T:
+        give_up_s = monotonic() + RESTART_S
+        with storage_errors():
+            while True:
+                try:
+                    return work(*args, **kwargs)
+                except (DBAPIError, StorageInternalError) as error:
+                    if not _server_is_away(error) or monotonic() > give_up_s:
+                        raise
+                Interrupts.check()
+                sleep(_RETRY_S)
+
+    return patient
+
+
+def _server_is_away(error: BaseException) -> bool:
+    """Whether the connection broke or could not be made; psycopg2 tells no more than that it is operational."""
+    cause = error.__cause__ if isinstance(error, StorageInternalError) else error
+    if not isinstance(cause, OperationalError | InterfaceError):
+        return isinstance(cause, DBAPIError) and cause.connection_invalidated
+    return not isinstance(cause.orig, sqlite3.Error)
+
+
+def open_storage(storage: str) -> RDBStorage:
+    """Open the database at the URL `storage`, made with its folder when it is new.
+
+    SQLite gets write-ahead logging, `synchronous=NORMAL` and a 60 s busy timeout: a commit costs no fsync, a killed
+    process loses nothing, and a reader does not block the writer (SEARCH.md section 3.1 and 3.2).
+
+    Raises:
+        BadInput: the URL or the database cannot be used.
+        MissingExtra: the database's driver is not installed.
+    """
+    url = _parse(storage)
+    file = _sqlite_file(url)
+    if file is not None:
+        try:
+            file.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise BadInput(f"the folder of {storage} cannot be made: {error}; try another --storage") from error
+    return _connect(url, [(_tune_sqlite, "connect")] if url.get_backend_name() == "sqlite" else [])
+
+
+def existing_storage(storage: str) -> RDBStorage:
+    """Open the database at the URL `storage` to read it; never makes one.
+
+    Raises:
+        BadInput: there is none, it holds no studies, or it cannot be used.
+        MissingExtra: the database's driver is not installed.
+    """
+    url = _parse(storage)
+    file = _sqlite_file(url)
+    if file is not None and not file.exists():
+        raise BadInput(f"there is no database {file}; `autoauto search` makes one, or give another --storage")
+    with storage_errors(_shown(url)), _driver_errors(url):
+        engine = create_engine(url)
+        has_studies = inspect(engine).has_table("studies")  # Optuna would make its tables in anyone's database
+        engine.dispose()
+    if not has_studies:
+        raise BadInput(f"{_shown(url)} holds no studies; `autoauto search` makes one, or give another --storage")
+    return _connect(url, [])
+
+
+def in_memory(storage: str) -> bool:
+    """Whether a URL is that of an SQLite database in memory, which is gone with its connection.
+
+    >>> in_memory("sqlite://"), in_memory("sqlite:///studies/autoauto.db")
+    (True, False)
+
+    Raises:
+        BadInput: it is no database URL.
+    """
+    url = _parse(storage)
+    return url.get_backend_name() == "sqlite" and url.database in (None, "", ":memory:")
+
+
+class Database(NamedTuple):
+    """Where a study is."""
+
+    storage: RDBStorage
+    study_id: int
+
+
+def database_of(study: Study) -> Database:
+    """The database that holds a study, for tables and queries of our own; the study is from `open_study`."""
+    cached = study._storage  # Optuna tells no other way; it wraps the storage that it was given
+    storage = getattr(cached, "_backend", cached)
+    assert isinstance(storage, RDBStorage)
+    return Database(storage, storage.get_study_id_from_name(study.study_name))
+
+
+def shown_storage(storage: str) -> str:
+    """A storage URL as it may be shown and kept: without its password.
+
+    >>> shown_storage("postgresql://me:secret@host/db")
+    'postgresql://me:***@host/db'
+
+    Raises:
+        BadInput: it is no database URL.
+    """
+    return _shown(_parse(storage))
+
+
+def _connect(url: URL, pool_events: list[tuple[Any, str]]) -> RDBStorage:
+    # A connection that the server has closed meanwhile is replaced when it is next used.
+    options: dict[str, Any] = {"pool_events": pool_events, "pool_pre_ping": True}
+    if url.get_backend_name() == "sqlite":
+        options["connect_args"] = {"timeout": _BUSY_TIMEOUT_S}
+    text = url.render_as_string(hide_password=False)
+    with storage_errors(_shown(url)), _driver_errors(url):
+        try:
+            return _opened(text.replace("{", "{{").replace("}", "}}"), options)  # Optuna calls str.format
+        except RuntimeError as error:  # made by another version of Optuna; the message tells how to upgrade
+            raise BadInput(f"{_shown(url)} cannot be used: {error}") from error
+
+
+def _opened(url: str, options: dict[str, Any]) -> RDBStorage:
+    """Optuna makes the tables that it does not find; where another makes one at the same moment, it looks again."""
+    for _ in range(_N_LOOKS):
+        try:
+            return RDBStorage(url, engine_kwargs=options)
+        except DBAPIError as error:
+            if not isinstance(error, IntegrityError) and "already exists" not in str(error.orig):
+                raise
+    return RDBStorage(url, engine_kwargs=options)
+
+
+def _tune_sqlite(connection: sqlite3.Connection, _record: object) -> None:
+    connection.execute("PRAGMA journal_mode=WAL")
+    connection.execute("PRAGMA synchronous=NORMAL")
+
+
+def _parse(storage: str) -> URL:
+    try:
+        url = make_url(storage)
+        url.get_dialect()
+        if "\0" in storage:
+            raise ArgumentError("a null character")
+    except ArgumentError as error:
+        raise BadInput(f"storage must be a database URL like {_EXAMPLE}, got {storage!r}") from error
+    return url
+
+
+def _sqlite_file(url: URL) -> Path | None:
+    """The file of an SQLite URL; None for a database in memory, an SQLite URI and any other database."""
+    name = url.database or ":memory:"
+    if url.get_backend_name() != "sqlite" or name == ":memory:" or name.startswith("file:"):
+        return None
+    return Path(name)
+
+
+@contextmanager
+def _driver_errors(url: URL) -> Iterator[None]:
+    try:
+        yield
+    except ImportError as error:
+        cause = error if error.name else error.__cause__  # Optuna's own ImportError does not say which module
+        module = cause.name if isinstance(cause, ImportError) and cause.name else url.get_driver_name()
+        install = f"pip install '{_PACKAGES.get(module, module)}'"
+        raise MissingExtra(f"{_shown(url)} needs the database driver {module}: {install}") from error
+
+
+def _shown(url: URL) -> str:
+    return url.render_as_string(hide_password=True)
+
+
+def _first_line(error: BaseException) -> str:
+    """What the database's driver said, without the statement and the links that SQLAlchemy adds."""
+    if isinstance(error, StorageInternalError) and error.__cause__ is not None:
+        error = error.__cause__
+    if isinstance(error, DBAPIError) and error.orig is not None:
+        error = error.orig
+    return str(error).strip().partition("\n")[0]

@@ -1,0 +1,273 @@
+"""A sub-model in ONNX Runtime, in a worker that holds its memory against a budget: `Session`.
+
+The limit is RLIMIT_DATA of the worker: all its private writable memory. What the runtime itself holds comes on top of
+the budget. The limit is set when the sub-model has been loaded, since loading holds weights twice for a moment. Tensors
+that come in and go out lie in the shared memory of links and do not count.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from functools import cache
+from math import prod
+from mmap import mmap
+from multiprocessing.reduction import DupFd
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from autoauto.records.errors import MissingExtra, OutOfMemory
+from autoauto.records.layers import LayerRange, Port, SubModel
+from autoauto.records.profile import PARAMETER, TEMPORARY
+from autoauto.records.units import format_bytes
+from autoauto.targets.host.memory_budget import data_bytes, status_bytes
+from autoauto.targets.host.transport.array_file import Array
+
+RUNTIME = "runtime"
+"""The category of what the first session of a process holds whatever it computes."""
+BOOKKEEPING_BYTES = 1 << 20
+"""Of the interpreter, on top of the budget: what a worker needs to say what it did."""
+
+
+class Content:
+    """A sub-model as a file without a name, which travels to a worker as an argument of its start."""
+
+    def __init__(self, content: bytes = b"") -> None:
+        self._fd = os.memfd_create("autoauto-model")
+        self.write(content)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"handle": DupFd(self._fd)}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self._fd = state["handle"].detach()
+
+    def write(self, content: bytes) -> None:
+        """Replace all of it, for every process that has it."""
+        with open(self.path, "wb") as file:
+            file.write(content)
+
+    @property
+    def path(self) -> str:
+        """Where this process finds it."""
+        return f"/proc/self/fd/{self._fd}"
+
+    def close(self) -> None:
+        """Let go of it."""
+        os.close(self._fd)
+
+
+class Session:
+    """A sub-model that runs in this process.
+
+    With `arena` the runtime keeps what is free for the next run, which spares it fresh pages: up to a quarter of the
+    time. All such sessions of a process share what it keeps, until a run is `tidy`.
+
+    Attributes:
+        parameter_bytes: private memory that loading took and keeps: weights as the runtime lays them out, and code.
+    """
+
+    def __init__(
+        self, content: Content, inputs: Sequence[Port], outputs: Sequence[Port], n_threads: int, arena: bool = False
+    ) -> None:
+        runtime = onnxruntime()
+        self._content, self._n_threads = content, n_threads
+        self._inputs, self._outputs = tuple(inputs), tuple(outputs)
+        options = runtime.SessionOptions()
+        options.intra_op_num_threads = n_threads
+        options.inter_op_num_threads = 1
+        options.enable_cpu_mem_arena = arena
+        options.log_severity_level = 4
+        self._tidy = runtime.RunOptions()
+        if arena:
+            _make_arena()
+            options.add_session_config_entry("session.use_env_allocators", "1")
+            self._tidy.add_run_config_entry("memory.enable_memory_arena_shrinkage", "cpu:0")
+        before = data_bytes()
+        self._session = runtime.InferenceSession(content.path, options, providers=["CPUExecutionProvider"])
+        self._at_rest_bytes = data_bytes()
+        self.parameter_bytes = max(self._at_rest_bytes - before, 0)
+
+    def run(self, inputs: Mapping[str, Array], outputs: Mapping[str, Array], tidy: bool = False) -> None:
+        """Compute `outputs` from `inputs`, both where they lie: nothing is copied; a tidy run gives back what is free.
+
+        Raises:
+            Exception: of ONNX Runtime, which has no class of its own for want of memory.
+        """
+        binding = self._session.io_binding()
+        for port in self._inputs:
+            binding.bind_cpu_input(port.name, inputs[port.name])
+        for port in self._outputs:
+            array = outputs[port.name]
+            binding.bind_output(port.name, "cpu", 0, array.dtype.type, array.shape, array.ctypes.data)
+        self._session.run_with_iobinding(binding, self._tidy if tidy else None)
+
+    def made_up(self) -> tuple[dict[str, Array], dict[str, Array]]:
+        """Inputs, and where the outputs go."""
+        inputs = {port.name: example(port) for port in self._inputs}
+        return inputs, {port.name: shared_array(port) for port in self._outputs}
+
+    def without_arena(self) -> Session:
+        """The same sub-model loaded again."""
+        return Session(self._content, self._inputs, self._outputs, self._n_threads)
+
+    def peak_bytes(self) -> int:
+        """What a run with made-up inputs holds at most besides parameters, inputs and outputs.
+
+        In its first run the runtime learns which tensors can share memory, and from then on takes a block for all: what
+        it took before would stay beside it.
+        """
+        inputs, outputs = self.made_up()
+        self.run(inputs, outputs, tidy=True)
+        kept = max(data_bytes() - self._at_rest_bytes, 0)
+        Path("/proc/self/clear_refs").write_text("5", encoding="ascii")  # the peak counts from here (man 5 proc)
+        before = status_bytes("VmRSS")
+        self.run(inputs, outputs)
+        return kept + max(status_bytes("VmHWM") - before, 0)
+
+
+def check_memory(
+    session: Session, runtime_bytes: int, budget_bytes: int, overhead_bytes: int, layers: LayerRange
+) -> dict[str, int]:
+    """Set the limit of this process and run the session under it; its memory by category.
+
+    Args:
+        session: just loaded.
+        runtime_bytes: what a session that does nothing took before.
+        budget_bytes: what both may hold.
+        overhead_bytes: what the process held before them.
+        layers: of the sub-model, for the message.
+
+    Raises:
+        OutOfMemory: the budget does not suffice; by how much, at least, is measured in a run that may use the machine's
+            memory.
+        Exception: the session fails then, too.
+    """
+    at_rest = {RUNTIME: runtime_bytes, PARAMETER: session.parameter_bytes}
+    if sum(at_rest.values()) <= budget_bytes:
+        _set_limit(overhead_bytes + budget_bytes + BOOKKEEPING_BYTES)
+        with suppress(Exception):  # with more memory it works, or it raises again
+            return at_rest | {TEMPORARY: session.peak_bytes()}
+    _set_limit(data_bytes() + machine_bytes())
+    # What a run that failed has left in the arena would count twice.
+    raise _out_of_memory(layers, at_rest | {TEMPORARY: _peak_at_least(session.without_arena())}, budget_bytes)
+
+
+@contextmanager
+def memory_errors(layers: LayerRange, memory_bytes: Mapping[str, int]) -> Iterator[None]:
+    """Tell what fails for want of memory after all, with what it took before; the limit is lifted to say so.
+
+    Raises:
+        OutOfMemory: an allocation failed.
+    """
+    try:
+        yield
+    except Exception as error:
+        _set_limit(data_bytes() + machine_bytes())
+        if not _is_memory(error):
+            raise
+        raise _out_of_memory(layers, memory_bytes, sum(memory_bytes.values())) from error
+
+
+def _out_of_memory(layers: LayerRange, memory_bytes: Mapping[str, int], budget_bytes: int) -> OutOfMemory:
+    """What is told is the least that is needed: a runtime that keeps what is free may take some more."""
+    total = sum(memory_bytes.values())
+    return OutOfMemory(
+        f"layers {layers} do not fit a device that may use {format_bytes(budget_bytes)}: they need "
+        f"{format_bytes(total)} or more; try a smaller batch size or more devices",
+        max(total - budget_bytes, 1),
+        layers,
+        memory_bytes,
+    )
+
+
+def _is_memory(error: Exception) -> bool:
+    return isinstance(error, MemoryError) or "alloc" in str(error)  # as ONNX Runtime and the C++ library say it
+
+
+def _peak_at_least(session: Session) -> int:
+    """The peak of a run; what the machine has where not even that suffices."""
+    try:
+        return session.peak_bytes()
+    except Exception as error:
+        if not _is_memory(error):
+            raise
+        return machine_bytes()
+
+
+def example(port: Port) -> Array:
+    """A made-up input in shared memory: seeded noise, zeros where it may be an index, true where it is a mask.
+
+    >>> example(Port("ids", (2, 3), "int64")).tolist(), example(Port("mask", (2,), "bool")).tolist()
+    ([[0, 0, 0], [0, 0, 0]], [True, True])
+    """
+    array = shared_array(port)
+    if array.dtype.kind != "f" or array.size == 0:
+        array[...] = array.dtype.kind == "b"
+        return array
+    noise = np.random.default_rng(array.size)
+    for row in array.reshape(len(array) if array.ndim else 1, -1):  # row by row, so that no copy of all is needed
+        row[:] = noise.standard_normal(len(row), np.float32)
+    return array
+
+
+def shared_array(port: Port) -> Array:
+    """Zeros in shared memory, which does not count as this process's own."""
+    memory = mmap(-1, max(port.n_bytes, 1))
+    return np.frombuffer(memory, port.dtype, prod(port.shape)).reshape(port.shape)
+
+
+def onnxruntime() -> Any:
+    """The package, without its telemetry: threads of its own, and files in the user's and the temporary folder.
+
+    Raises:
+        MissingExtra: it is not installed.
+    """
+    os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
+    try:
+        import onnxruntime
+    except ImportError as error:
+        raise MissingExtra("running on the host needs ONNX Runtime; try: pip install 'autoauto[host]'") from error
+    return onnxruntime
+
+
+def machine_bytes() -> int:
+    """What all processes together may still take."""
+    for line in Path("/proc/meminfo").read_text(encoding="ascii").splitlines():
+        if line.startswith("MemAvailable:"):
+            return int(line.split()[1]) * 1024
+    raise AssertionError("the kernel tells no MemAvailable")
+
+
+@cache
+def _make_arena() -> None:
+    """Make the arena of this process, which takes what is asked for; the runtime's own takes powers of two."""
+    runtime = onnxruntime()
+    memory = runtime.OrtMemoryInfo("Cpu", runtime.OrtAllocatorType.ORT_ARENA_ALLOCATOR, 0, runtime.OrtMemType.DEFAULT)
+    settings = {
+        "arena_extend_strategy": 1,
+        "max_mem": 0,
+        "initial_chunk_size_bytes": -1,
+        "max_dead_bytes_per_chunk": -1,
+    }
+    runtime.create_and_register_allocator(memory, runtime.OrtArenaCfg(settings))
+
+
+def _set_limit(limit_bytes: int) -> None:
+    _, hard = resource.getrlimit(resource.RLIMIT_DATA)
+    resource.setrlimit(resource.RLIMIT_DATA, (limit_bytes, hard))
+
+
+def idle_model() -> SubModel:
+    """A model that hands on one number."""
+    from onnx import TensorProto, helper
+
+    ports = [Port(name, (1,), "float32") for name in ("x", "y")]
+    x, y = (helper.make_tensor_value_info(port.name, TensorProto.FLOAT, port.shape) for port in ports)
+    graph = helper.make_graph([helper.make_node("Identity", ["x"], ["y"])], "idle", [x], [y])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    return SubModel(model.SerializeToString(), (ports[0],), (ports[1],))

@@ -1,0 +1,1 @@
+"""A plan run by processes of this machine, a stage each."""

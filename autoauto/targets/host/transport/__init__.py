@@ -1,0 +1,1 @@
+"""Memory that processes share: rings of messages, and arrays in a file."""

@@ -1,0 +1,1 @@
+"""Cycles of one tile: codelets on six workers, copies and exchange."""

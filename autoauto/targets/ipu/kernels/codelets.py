@@ -1,0 +1,260 @@
+"""Cycles of one tile: codelets on six workers, copies, and the exchange that feeds them.
+
+Every function takes numbers or NumPy arrays of numbers. A supervisor starts six workers that issue in turn, so a tile
+takes supervisor cycles + 6 x the cycles of its slowest worker (IPU.md section 1.2, vectors/cost_model_formulas.json).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from autoauto.records.units import Precision
+from autoauto.targets.ipu.kernels.elementwise import loop
+
+Amount = float | npt.NDArray[np.float64]
+
+WORKERS = 6
+EXCHANGE_BYTES_PER_CYCLE = 4  # Target::getExchangeBytesPerCycle
+COPY_BYTES_PER_CYCLE = 8  # Target::getMemcpyBytesPerCycle
+SYNC_CYCLES = 126  # Target::getMaxIPUSyncDelay
+SHORTEST_EXCHANGE_CYCLES = 160  # eventCyclesPerExchangeFragment of the same target
+SOURCE_CYCLES = 12  # to turn from one sending tile to the next; fitted to ResNet-50 at batch 1
+COPY_CALL_CYCLES = 288  # localCopyCallCycles
+WEIGHT_LOAD_CYCLES = 64  # 512 bytes of weights in 64-bit loads, Poplar's default (use128BitConvUnitLoad is off)
+WIDE_WEIGHT_LOAD_CYCLES = 32  # the same in 128-bit loads from interleaved memory
+BINARY_LAUNCH_CYCLES = 504  # measured: vectors/ipu_kernel_cycles_measured.json, "add"
+UNARY_LAUNCH_CYCLES = 330  # measured: "gelu"
+REORDER_CYCLES_PER_ELEMENT = 3  # the lower end of 3 to 10 for a change of panel order
+
+
+def ceil_div(amount: Amount, parts: Amount) -> Amount:
+    """The larger share when `amount` is cut in `parts`.
+
+    >>> ceil_div(7, 2)
+    4.0
+    """
+    result: Amount = np.ceil(np.asarray(amount) / parts)
+    return result if np.ndim(result) else float(result)
+
+
+def exchange(n_bytes: Amount, n_sources: Amount = 1) -> Amount:
+    """A sync, then `n_bytes` into the fullest tile from `n_sources` other tiles.
+
+    >>> exchange(4000), exchange(4)
+    (1138.0, 286.0)
+    """
+    transfer = n_bytes / EXCHANGE_BYTES_PER_CYCLE + SOURCE_CYCLES * n_sources
+    result: Amount = SYNC_CYCLES + np.maximum(SHORTEST_EXCHANGE_CYCLES, transfer)
+    return result if np.ndim(result) else float(result)
+
+
+def copy(n_bytes: Amount) -> Amount:
+    """A copy within the tile."""
+    return COPY_CALL_CYCLES + n_bytes / COPY_BYTES_PER_CYCLE
+
+
+def reorder(n_elements: Amount) -> Amount:
+    """A copy within the tile that also transposes, element by element."""
+    return COPY_CALL_CYCLES + REORDER_CYCLES_PER_ELEMENT * n_elements
+
+
+def _row_cycles(precision: Precision) -> int:
+    """Cycles of a worker to take one row through a panel: 16 halves, 32 quarters or 8 floats into 16 outputs.
+
+    The unit's rate: 64 multiply-adds a cycle and tile in fp16, 128 in fp8, 16 in fp32.
+    """
+    return 8 if precision is Precision.FP32 else 4
+
+
+def _panel_worker(rows: Amount, precision: Precision) -> Amount:
+    """Cycles of a worker that takes `rows` rows through one panel of weights."""
+    single = precision is Precision.FP32
+    long, two, one = (17 + 8 * rows, 37, 26) if single else (18 + 4 * rows, 34, 25)
+    short = np.where(np.equal(rows, 2), two, one)
+    return np.where(np.greater_equal(rows, 3), long, short).astype(np.float64)
+
+
+def gemm(
+    rows: Amount,
+    in_groups: Amount,
+    out_groups: Amount,
+    precision: Precision,
+    load_cycles: int = WEIGHT_LOAD_CYCLES,
+) -> Amount:
+    """`rows` x `in_groups` groups of inputs through the matrix units to `out_groups` groups of outputs.
+
+    Formula: poplibs ConvPartial1x1. A panel of weights holds 512 bytes: 16 outputs x 16 inputs in fp16, x 32 in fp8,
+    x 8 in fp32. In fp32 the first panel of every output also writes zeros, eight cycles a row.
+
+    >>> int(gemm(16, 1, 1, Precision.FP16)), int(gemm(16, 1, 1, Precision.FP16, WIDE_WEIGHT_LOAD_CYCLES))
+    (385, 353)
+    """
+    share = ceil_div(rows, WORKERS)
+    panel = WORKERS * _panel_worker(share, precision)
+    zeros = WORKERS * 8 * share if precision is Precision.FP32 else 0
+    later = (in_groups - 1) * (15 + out_groups * (25 + load_cycles + panel + WORKERS))
+    return 98 + 18 * in_groups + later + out_groups * (25 + load_cycles + panel + zeros)
+
+
+def _lines_a_worker(lines: Amount) -> Amount:
+    """Pieces of lines that the slowest worker handles when all cells are dealt evenly."""
+    whole = ceil_div(lines, WORKERS)
+    return whole + ceil_div(whole - lines / WORKERS, 1)
+
+
+def convolution(
+    lines: Amount,
+    width: Amount,
+    panels: tuple[Amount, Amount],
+    taps: tuple[int, int],
+    precision: Precision,
+    load_cycles: int = WEIGHT_LOAD_CYCLES,
+) -> Amount:
+    """`lines` x `width` outputs through the matrix units, once a kernel position and panel of (inputs, outputs).
+
+    Formula: poplibs ConvPartialnx1, filter height 1, after zeros are written to all outputs in 64-bit stores.
+    """
+    share = ceil_div(lines * width, WORKERS)
+    worker = 18 + 16 * _lines_a_worker(lines) + _row_cycles(precision) * share
+    position = 12 + load_cycles + 18 + WORKERS * worker
+    zeros = 12 + WORKERS * panels[1] * (5 + (8 if precision is Precision.FP32 else 4) * share)
+    return zeros + 179 + panels[0] * (14 + panels[1] * (14 + taps[0] * (14 + taps[1] * position)))
+
+
+def sliding_window(lines: Amount, width: Amount, blocks: Amount, taps: tuple[int, int]) -> Amount:
+    """Narrow groups of channels in fp16, four output channels a block, four kernel columns a pass (SLIC).
+
+    Two cycles an output, a pass and a block: min(4, channels a group) x 8 multiply-adds a cycle.
+    """
+    windows = taps[0] * ceil_div(taps[1], 4)
+    worker = 20 + 13 * _lines_a_worker(lines) + 2 * ceil_div(lines * width, WORKERS)
+    return 109 + blocks * windows * (40 + WORKERS * worker)
+
+
+def vector_mac(lines: Amount, width: Amount, blocks: Amount, taps: tuple[int, int]) -> Amount:
+    """Narrow groups of channels without matrix units: three cycles an output, a block and a kernel position."""
+    worker = 22 + 10 * _lines_a_worker(lines) + 3 * taps[0] * taps[1] * ceil_div(lines * width, WORKERS)
+    return 109 + blocks * (40 + WORKERS * worker)
+
+
+def reduce(n_outputs: Amount, n_partials: Amount, precision: Precision) -> Amount:
+    """`n_partials` values added to each of `n_outputs` on one tile; exact on seven measured cases.
+
+    >>> reduce(1472, 4, Precision.FP16)
+    3444.0
+    """
+    vector = WORKERS * 16 // precision.n_bytes
+    return 282 + ceil_div(n_outputs, vector) * WORKERS * (11 + 2 * (n_partials - 1))
+
+
+def elementwise(n_elements: float, loops: tuple[str, ...], n_operands: int, precision: Precision) -> float:
+    """One launch of the inner loops `loops` over `n_elements` of a tile; exact on the measured additions.
+
+    >>> elementwise(1728, ("add",), 2, Precision.FP16)
+    1800.0
+    """
+    worker = 0.0
+    for inner in (loop(name, precision) for name in loops):
+        worker += inner.cycles * float(ceil_div(n_elements, WORKERS * inner.elements))
+    return (BINARY_LAUNCH_CYCLES if n_operands > 1 else UNARY_LAUNCH_CYCLES) + WORKERS * worker
+
+
+def gelu(n_elements: int) -> int:
+    """Gelu in fp16; exact on eleven measured cases.
+
+    >>> gelu(96), gelu(98), gelu(6)
+    (792, 942, 702)
+    """
+    return gelu_row(n_elements, UNARY_LAUNCH_CYCLES, block=462, pair=120, tail=12)
+
+
+def gelu_row(n_elements: int, launch: int, block: int, pair: int, tail: int) -> int:
+    """Blocks of 16 elements dealt to the workers in turn, then a tail of pairs one by one.
+
+    A length that is no multiple of 16 costs 18 cycles more a block.
+    """
+    if n_elements % 16 == 0:
+        return launch + -(-n_elements // (16 * WORKERS)) * block
+    n_pairs = -(-n_elements // 2)
+    return max(_gelu_worker(n_pairs - 8 * worker, launch, block + 18, pair, tail) for worker in range(WORKERS))
+
+
+def _gelu_worker(n_pairs: int, launch: int, block: int, pair: int, tail: int) -> int:
+    """A worker whose first block begins `n_pairs` before the end; its next begins 48 pairs further on."""
+    if n_pairs <= 0:
+        return 0
+    blocks = -(-max(n_pairs - 7, 0) // (8 * WORKERS))
+    rest = max(n_pairs - 8 * WORKERS * blocks, 0)
+    return launch + blocks * block + (tail + rest * pair if rest else 0)
+
+
+def softmax(rows: float, keys: float, precision: Precision) -> float:
+    """Softmax of whole rows on one tile, a worker a row, or two rows at a time cut in three where that is faster.
+
+    A panel of 16 keys takes 41 cycles of a worker; within 5 % of all measured rows. fp32 has half the vector width.
+
+    >>> softmax(8, 64, Precision.FP16), softmax(8, 768, Precision.FP16)
+    (2664.0, 19524.0)
+    """
+    panels = float(ceil_div(keys * _half_widths(precision), 16))
+    waves = float(ceil_div(rows, WORKERS))
+    whole = 216 + waves * WORKERS * (40 + 41 * panels)
+    cut = 408 + float(ceil_div(rows, 2)) * WORKERS * (130 + 41 * float(ceil_div(panels, 3))) + waves * 126
+    return min(whole, cut)
+
+
+def _half_widths(precision: Precision) -> float:
+    """Vectors that a format needs for the elements that one vector of halves holds."""
+    return precision.n_bytes / 2
+
+
+def layernorm(rows: float, width: float, precision: Precision) -> float:
+    """Normalise whole rows on one tile: mean, centred variance and scaling are three launches a row.
+
+    Exact on four measured cases. Widths that are no multiple of 8 go pair by pair.
+
+    >>> layernorm(1, 1152, Precision.FP16), layernorm(1, 150, Precision.FP16)
+    (6732.0, 2733.0)
+    """
+    width = width * _half_widths(precision)
+    apply = 66 + 72 * float(ceil_div(width, 24)) if width % 4 == 0 else 60 * float(ceil_div(width, 12))
+    return 129 + rows * ((1329 if _in_vectors(width) else 1200) + _statistics(width) + apply)
+
+
+def _in_vectors(width: float) -> bool:
+    return width >= 96 and width % 8 == 0
+
+
+def _statistics(width: float) -> float:
+    """Cycles of a row's sum (two a vector of eight) and sum of squares (five a vector of four)."""
+    if _in_vectors(width):
+        return 24 + 12 * float(ceil_div(width, 48)) + 30 * float(ceil_div(width, 24))
+    return 48 * float(ceil_div(width, 12))
+
+
+def moments(rows: float, width: float, precision: Precision) -> float:
+    """Mean and variance of rows on one tile; exact on four measured cases.
+
+    >>> moments(3, 1152, Precision.FP16)
+    8676.0
+    """
+    return 126 + rows * (1098 + _statistics(width * _half_widths(precision)))
+
+
+def whiten(rows: float, width: float, precision: Precision) -> float:
+    """Subtract means, scale and shift rows on one tile; exact on four measured cases.
+
+    >>> whiten(3, 1152, Precision.FP16)
+    12468.0
+    """
+    width = width * _half_widths(precision)
+    if width % 4:
+        return 516 + rows * (378 + 60 * float(ceil_div(width, 12)))
+    return 732 + rows * (456 + 72 * float(ceil_div(width, 24)))
+
+
+def gather(n_indices: float, row_vectors: float, share: float) -> float:
+    """Look up `n_indices` rows, `row_vectors` vectors each, of which this tile holds the given share (multiSlice)."""
+    worker = 30 + float(ceil_div(n_indices, WORKERS)) * (share * (19 + 2 * row_vectors) + (1 - share) * 8)
+    return WORKERS * worker

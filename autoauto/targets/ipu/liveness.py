@@ -1,0 +1,91 @@
+"""Tensors that are alive step by step: `live_bytes`."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from itertools import accumulate
+
+from autoauto.records.layers import Derivative, Layer, LayerGraph, LayerRange, Tensor
+from autoauto.records.profile import CompileOptions
+from autoauto.targets.ipu.operator_cost import Family, Work
+
+
+def live_bytes(
+    graph: LayerGraph,
+    layers: LayerRange,
+    works: Sequence[Work],
+    options: CompileOptions,
+    kept: Collection[int] = (),
+) -> list[int]:
+    """Bytes of tensors on the device while each of the layers runs.
+
+    Inputs of the range are alive from its start, what it makes from its maker; both until the last use, or to the end
+    of the range when a later layer reads them or they are `kept` for the backward pass. What earlier layers made for
+    later ones passes by: a pipeline hands tensors on from device to device, so it is alive all the time.
+    """
+    return _alive(graph, layers, works, options, _tensors(graph, layers), kept)
+
+
+def live_gradient_bytes(
+    graph: LayerGraph, layers: LayerRange, works: Sequence[Work], options: CompileOptions, derivative: Derivative
+) -> list[int]:
+    """Bytes of gradients on the device while each of the layers runs backward.
+
+    The gradient of a tensor is alive while the tensor was: it is made where that was read last and read where that was
+    made.
+    """
+    wanted = {index for index in _tensors(graph, layers) if derivative.needs_gradient(index)}
+    return _alive(graph, layers, works, options, wanted, ())
+
+
+def _alive(
+    graph: LayerGraph,
+    layers: LayerRange,
+    works: Sequence[Work],
+    options: CompileOptions,
+    tensors: set[int],
+    kept: Collection[int],
+) -> list[int]:
+    change = [0] * (layers.stop - layers.start + 1)
+    for index in tensors:
+        tensor = graph.tensors[index]
+        n_bytes = tensor.n_bytes(options.batch_size, options.precision)
+        first, last = _span(tensor, layers)
+        change[first - layers.start] += n_bytes
+        change[-1 if index in kept else last - layers.start] -= n_bytes
+    alive = list(accumulate(change[:-1]))
+    may_be_lost = tensors.difference(kept)
+    for place, (index, work) in enumerate(zip(range(*layers), works, strict=True)):
+        if tensors.issuperset(graph.layers[index].outputs):
+            alive[place] -= _written_in_place(graph, index, work, options, may_be_lost)
+    return alive
+
+
+def _tensors(graph: LayerGraph, layers: LayerRange) -> set[int]:
+    return _own_tensors(graph, layers) | _passing_tensors(graph, layers)
+
+
+def _own_tensors(graph: LayerGraph, layers: LayerRange) -> set[int]:
+    return {index for layer in graph.layers[slice(*layers)] for index in (*layer.inputs, *layer.outputs)}
+
+
+def _passing_tensors(graph: LayerGraph, layers: LayerRange) -> set[int]:
+    made = {index for layer in graph.layers[: layers.start] for index in layer.outputs}
+    read = {index for layer in graph.layers[layers.stop :] for index in layer.inputs}
+    fed = {index for index in read if graph.tensors[index].producer < 0}
+    return {index for index in made | fed if graph.tensors[index].last_use >= layers.stop}
+
+
+def _span(tensor: Tensor, layers: LayerRange) -> tuple[int, int]:
+    """The half-open range of layers during which a tensor of the range is alive within it."""
+    return max(tensor.producer, layers.start), min(max(tensor.last_use, tensor.producer) + 1, layers.stop)
+
+
+def _written_in_place(graph: LayerGraph, index: int, work: Work, options: CompileOptions, may_be_lost: set[int]) -> int:
+    """Bytes that an elementwise layer saves by writing over an operand that dies with it."""
+    layer: Layer = graph.layers[index]
+    if work.family is not Family.ELEMENTWISE or len(layer.outputs) != 1:
+        return 0
+    dying = (graph.tensors[i] for i in layer.inputs if graph.tensors[i].last_use == index and i in may_be_lost)
+    n_bytes = graph.tensors[layer.outputs[0]].n_bytes(options.batch_size, options.precision)
+    return n_bytes if any(t.n_bytes(options.batch_size, options.precision) == n_bytes for t in dying) else 0

@@ -1,0 +1,1 @@
+"""What every ONNX operator costs, forward and backward."""

@@ -1,0 +1,1 @@
+"""Ways to cut a product over tiles, their cost, and the fastest within a bound on memory."""

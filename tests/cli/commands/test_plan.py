@@ -1,0 +1,89 @@
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from autoauto.cli.main import main
+
+CASES = json.loads((Path(__file__).parent.parent / "vectors" / "auto_pipeline_partition.json").read_text())
+Plan = Callable[..., tuple[int, dict[str, Any], str]]
+
+
+@pytest.fixture
+def plan(tmp_path: Path, capsys: pytest.CaptureFixture[str], expand_profile: Callable[..., Any]) -> Plan:
+    def run(case: dict[str, Any], *more: str) -> tuple[int, dict[str, Any], str]:
+        model, cluster = tmp_path / "model.json", tmp_path / "cluster.json"
+        model.write_text(json.dumps(expand_profile(case["profile"])))
+        cluster.write_text(json.dumps(case["cluster"]))
+        code = main(["plan", "--model-info", str(model), "--cluster-info", str(cluster), "--json", *more])
+        printed = capsys.readouterr()
+        return code, json.loads(printed.out), printed.err
+
+    return run
+
+
+@pytest.mark.parametrize("case", CASES["upstream"], ids=lambda case: str(case["name"]))
+def test_the_seeds_own_cases(plan: Plan, case: dict[str, Any]) -> None:
+    code, printed, _ = plan(case, "--planning-proportion", "0.85")
+    assert code == 0
+    assert printed["partition"] in case["accepted_partitions"]
+    assert printed["cost_cycles"] == case["optimal_cost_brute_force"]
+    assert printed["cost_cycles"] == printed["compute_cycles"] + printed["transfer_cycles"]
+
+
+@pytest.mark.parametrize("case", CASES["random"], ids=lambda case: str(case["id"]))
+def test_random_cases(plan: Plan, case: dict[str, Any]) -> None:
+    code, printed, line = plan(case, "--planning-proportion", str(case["memoryProportion"]))
+    if case["feasible"]:
+        assert code == 0
+        assert printed["partition"] in case["optimal_partitions"]
+        assert printed["cost_cycles"] == case["optimal_cost"]
+    else:
+        assert code == 3
+        assert printed["fits"] is False
+        assert printed["excess_bytes"] > 0
+        assert line.count("\n") == 1
+
+
+def test_a_profile_without_a_cluster_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["plan", "--model-info", str(tmp_path / "model.json")]) == 2
+    assert "--cluster-info" in capsys.readouterr().err
+
+
+def test_a_table_for_people(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], expand_profile: Callable[..., Any]
+) -> None:
+    case = CASES["random"][0]
+    (tmp_path / "m.json").write_text(json.dumps(expand_profile(case["profile"])))
+    (tmp_path / "c.json").write_text(json.dumps(case["cluster"]))
+    assert main(["plan", "--model-info", str(tmp_path / "m.json"), "--cluster-info", str(tmp_path / "c.json")]) == 0
+    printed = capsys.readouterr().out
+    assert "[0, 3)" in printed
+    assert "estimated" in printed
+
+
+def test_overlap_hides_the_smaller_part(plan: Plan) -> None:
+    case = next(case for case in CASES["random"] if case["feasible"])
+    code, printed, _ = plan(case, "--overlap", "--planning-proportion", str(case["memoryProportion"]))
+    assert code == 0
+    assert printed["cost_cycles"] == max(printed["compute_cycles"], printed["transfer_cycles"])
+    assert printed["cost_cycles"] < case["optimal_cost"]
+
+
+def test_what_a_profile_decides_cannot_be_asked_for(plan: Plan, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["plan", "--model-info", "m.json", "--cluster-info", "c.json", "bert-base-128", "--n-ipu", "2"]
+    assert main(arguments) == 2
+    assert "model, n_ipu" in capsys.readouterr().err
+
+
+def test_the_seeds_configuration_sets_the_proportion(plan: Plan, tmp_path: Path) -> None:
+    case = CASES["random"][0]
+    config = tmp_path / "config.json"
+    costs = []
+    for proportion in (case["memoryProportion"], 1.0):
+        config.write_text(json.dumps({"memoryProportion": proportion, "usePoplarEstimation": True}))
+        costs.append(plan(case, "--config-info", str(config))[1]["cost_cycles"])
+    assert case["memory_binds"]
+    assert costs[1] < costs[0] == case["optimal_cost"]

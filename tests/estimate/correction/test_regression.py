@@ -1,0 +1,169 @@
+"""Bands: by hand, and how often they hold on noise whose distribution they do not know."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from random import Random
+
+import pytest
+
+from autoauto.estimate.correction.regression import WIDEST, Row, band, factor, fit, fit_factors, predicted
+from autoauto.records.correction import ENTERED, MOVED, PLAIN_SUM, WEIGHTS, RangeExample, WholeRange
+from autoauto.records.layers import LayerRange
+
+
+def test_from_nineteen_on_the_edges_are_order_statistics() -> None:
+    ratios = [1 + (number - 10) / 100 for number in range(1, 20)]  # 0.91 to 1.09
+    assert band(ratios) == (0.91, 1.09)
+    assert band([*ratios, *ratios[1:]])[1] == pytest.approx(1.09)  # rank 36 of 37
+
+
+def test_a_perfect_prediction_is_inside() -> None:
+    assert band([0.9] * 30) == (0.9, 1.0)
+    assert band([1.2] * 30) == (1.0, 1.2)
+
+
+def test_few_ratios_make_students_interval() -> None:
+    low, high = band([0.99, 1.01])
+    assert 1 / low == pytest.approx(high, rel=1e-3)
+    assert high == pytest.approx(1 + 6.31 * 0.01414 * 1.2247, rel=0.02)  # t of one degree of freedom
+    assert band([0.5, 2.0]) == (1 / WIDEST, WIDEST)
+    assert band([1.3]) == (1.0, 1.0)
+
+
+@pytest.mark.parametrize("n_ratios", [8, 12, 19, 40])
+def test_an_edge_is_passed_at_most_five_times_in_a_hundred(n_ratios: int) -> None:
+    random = Random(n_ratios)
+    above = below = 0
+    for _ in range(2000):
+        low, high = band([random.lognormvariate(0, 0.05) for _ in range(n_ratios)])
+        unseen = random.lognormvariate(0, 0.05)
+        above += unseen > high
+        below += unseen < low
+    assert above / 2000 < 0.065
+    assert below / 2000 < 0.065
+
+
+TRUE = {"Conv": 1.1, "Relu after Conv": 0.0, "Relu after Add": 0.9, "Add": 0.95}
+
+
+def example(random: Random, noise: float = 0.0, memory: float = 1.0, batch_size: int = 4) -> RangeExample:
+    """A range of all classes; temporary memory is `memory` times what layers tell."""
+    alone = {name: random.randrange(1000, 100_000) for name in TRUE}
+    cycles = round(predicted(alone, TRUE) * random.uniform(1 - noise, 1 + noise))
+    memory_bytes = {"parameter": random.randrange(10**6), "temporary": random.randrange(10**6, 10**7)}
+    whole = {**memory_bytes, "temporary": round(memory_bytes["temporary"] * memory)}
+    return RangeExample(WholeRange(LayerRange(0, 9), cycles, 2 * cycles, whole), batch_size, alone, alone, memory_bytes)
+
+
+def examples(n: int, seed: int = 0, **arguments: float) -> list[RangeExample]:
+    random = Random(seed)
+    return [example(random, batch_size=4 ** (number % 2 + 1), **arguments) for number in range(n)]
+
+
+def mean_error(factors: Mapping[str, float], noise: float = 0.0) -> float:
+    unseen = examples(100, seed=9, noise=noise)
+    return sum(abs(predicted(e.forward_cycles, factors) / e.whole.forward_cycles - 1) for e in unseen) / 100
+
+
+def test_known_factors_are_found() -> None:
+    found = fit(examples(60))
+    for name, value in TRUE.items():
+        assert found.forward[name] == pytest.approx(value, abs=0.03)
+        assert found.backward[name] == pytest.approx(2 * value, abs=0.06)
+
+
+def test_a_few_noisy_examples_beat_plain_sums_by_far() -> None:
+    assert mean_error({}) > 0.2
+    assert mean_error(fit(examples(12, noise=0.03)).forward) < 0.05
+
+
+def test_what_examples_do_not_tell_is_as_usual() -> None:
+    rows = [Row({"Conv": 1000, MOVED: 1, ENTERED: 1, WEIGHTS: 1}, 1200, number % 3) for number in range(9)]
+    found = fit_factors(rows).factors
+    assert [round(factor(found, name), 2) for name in ("Conv", MOVED, ENTERED, WEIGHTS)] == [1.2, 0.5, 0.3, 0.0]
+
+
+def test_factors_are_never_negative() -> None:
+    rows = [Row({"Conv": 1000, "Relu": amount}, 1000 - amount, amount % 3) for amount in range(10, 500, 10)]
+    found = fit_factors(rows).factors
+    assert min(found.values()) == 0.0
+    assert found["Relu"] == 0.0
+
+
+def test_what_reading_weights_takes_is_told_from_what_layers_take() -> None:
+    random = Random(0)
+    alone = [{"Conv": random.randrange(1000, 9000), WEIGHTS: random.randrange(1, 9000)} for _ in range(20)]
+    found = fit_factors([Row(row, round(0.9 * row["Conv"] + 0.5 * row[WEIGHTS]), n % 3) for n, row in enumerate(alone)])
+    assert found.factors["Conv"] == pytest.approx(0.9, abs=0.03)
+    assert found.factors[WEIGHTS] == pytest.approx(0.5, abs=0.03)
+    assert factor({"": 0.9}, WEIGHTS) == 0.0
+
+
+def test_a_batch_size_has_its_factor() -> None:
+    """The same layers take 1.0, 0.9 and 0.8 of what the classes say at 1, 4 and 16 samples."""
+    random, teachers = Random(0), []
+    for batch_size, share in ((1, 1.0), (4, 0.9), (16, 0.8)):
+        for one in (example(random, batch_size=batch_size) for _ in range(8)):
+            whole = one.whole._replace(
+                forward_cycles=round(share * one.whole.forward_cycles),
+                backward_cycles=round(share * one.whole.backward_cycles),
+            )
+            teachers.append(one._replace(whole=whole))
+    found = fit(teachers)
+    for batch_size, share in ((1, 1.0), (2, 0.95), (16, 0.8), (64, 0.8)):
+        unseen = example(Random(7), batch_size=batch_size)
+        guess = found.at_batch_size(batch_size) * predicted(unseen.forward_cycles, found.forward)
+        assert guess == pytest.approx(share * unseen.whole.forward_cycles, rel=0.05)
+    assert fit(teachers[:8]).batch_sizes == ()
+
+
+def test_a_class_without_examples_has_its_parents_factor() -> None:
+    found = fit_factors([Row({"Conv": 1000, "Relu after Conv": n}, 900 + n // 2, n % 2) for n in range(100, 900, 50)])
+    assert factor(found.factors, "Relu after Add") == found.factors["Relu"]
+    assert factor(found.factors, "Gelu") == found.factors[""]
+    assert 0.4 < found.factors["Relu after Conv"] < 0.6
+
+
+def test_memory_is_corrected_where_that_saves_some() -> None:
+    assert fit(examples(30)).memory == {}
+    found = fit(examples(30, memory=0.8)).memory
+    assert found == {"temporary": pytest.approx(0.8, abs=0.01)}
+    assert fit(examples(30, memory=1.3)).memory_band.high * fit(examples(30, memory=1.3)).memory["temporary"] >= 1.28
+
+
+def test_memory_is_left_where_a_correction_would_underestimate_most_ranges() -> None:
+    """As of gpt2: a large output counts in sums, not in a range that ends with it; the others need more than sums."""
+    ends, inside = (
+        [example(Random(seed), memory=share, batch_size=size) for seed in seeds for size in (1, 4)]
+        for share, seeds in ((0.2, range(3)), (1.2, range(3, 7)))
+    )
+    large = [
+        one._replace(
+            memory_bytes={name: 8 * n_bytes for name, n_bytes in one.memory_bytes.items()},
+            whole=one.whole._replace(memory_bytes={name: 8 * n for name, n in one.whole.memory_bytes.items()}),
+        )
+        for one in ends
+    ]
+    found = fit([*large, *inside])
+    assert found.memory == {}
+    assert found.memory_band.high > 1.2
+
+
+def test_bands_hold_what_was_not_seen() -> None:
+    found = fit(examples(40, noise=0.04))
+    low, high = found.cycles_band
+    inside = [
+        low <= e.whole.forward_cycles / predicted(e.forward_cycles, found.forward) <= high
+        for e in examples(400, seed=5, noise=0.04)
+    ]
+    assert sum(inside) / len(inside) > 0.9
+    assert high < 1.1
+
+
+def test_equal_examples_teach_equally() -> None:
+    assert fit(examples(20, noise=0.02)) == fit(examples(20, noise=0.02))
+
+
+def test_one_example_teaches_nothing() -> None:
+    assert fit(examples(1)) == PLAIN_SUM

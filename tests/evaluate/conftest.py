@@ -1,0 +1,24 @@
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from tests.flow.linear import DEVICE, LinearTarget
+
+from autoauto.evaluate.flow import Flow
+from autoauto.profile.store.cache import ProfileCache
+from autoauto.records.correction import Estimator
+from autoauto.records.hardware import Cluster, Link
+from autoauto.records.layers import LayerGraph
+
+
+@pytest.fixture
+def flow(chain: Callable[..., LayerGraph], tmp_path: Path) -> Flow:
+    link = Link(1e12, 0)
+    cluster = Cluster("pair", "ipu", (DEVICE, DEVICE), (link, link), (link, link))
+    return Flow(
+        chain(kinds=["a"] * 8),
+        cluster,
+        LinearTarget(),
+        cache=ProfileCache(tmp_path / "cache.db"),
+        estimator=Estimator.SUM,
+    )

@@ -1,0 +1,124 @@
+from collections.abc import Callable
+from dataclasses import replace
+from itertools import pairwise
+from random import Random
+
+import pytest
+from tests.flow.linear import DEVICE, MIB, LinearTarget
+
+from autoauto.evaluate.flow import Flow
+from autoauto.records.correction import PLAIN_SUM, Estimator
+from autoauto.records.errors import BadInput, Infeasible
+from autoauto.records.hardware import Device, Link
+from autoauto.records.knobs import Knobs
+from autoauto.records.layers import LayerGraph, LayerRange
+from autoauto.records.profile import CompiledRange, CompileOptions, ProgramStep
+from autoauto.records.units import Precision
+
+
+def test_fp8_needs_devices_that_have_it(flow: Flow) -> None:
+    with pytest.raises(BadInput, match="fp8 needs devices that multiply in it, pair has small; try --cluster c600"):
+        replace(flow, precision=Precision.FP8)
+    devices = (replace(DEVICE, fp8=True),) * 2
+    narrow = replace(flow, precision=Precision.FP8, cluster=replace(flow.cluster, devices=devices))
+    assert [layer.attribute("precision") for layer in narrow.graph.layers] == ["fp8"] * 7 + [None]
+    assert narrow.graph == replace(narrow, planning_proportion=0.5).graph
+
+
+def test_synthetic_data_frees_the_host_links_only(flow: Flow) -> None:
+    host = Link(1e6, 500)
+    slow = replace(flow.cluster, receive_links=(host, Link(1e9, 7)), send_links=(Link(1e9, 7), host))
+    knobs = Knobs(2, 0.6, 1)
+    free = replace(flow, cluster=slow.with_synthetic_data()).predict(knobs)
+    paid = replace(flow, cluster=slow).predict(knobs)
+    assert 7 <= free.transfer_cycles < 500 < paid.transfer_cycles
+
+
+class FusingTarget(LinearTarget):
+    """A Relu after a Conv costs nothing in the same range, a range takes 5 % less memory; cycles vary by 2 %."""
+
+    version = "fusing 1"
+
+    def __init__(self) -> None:
+        super().__init__(surplus=0.95)
+        self.n_compiled = 0
+
+    def compile(self, graph: LayerGraph, layers: LayerRange, device: Device, options: CompileOptions) -> CompiledRange:
+        self.n_compiled += 1
+        plain = super().compile(graph, layers, device, options)
+        operators = [layer.op for layer in graph.layers[slice(*layers)]]
+        n_fused = sum(pair == ("Conv", "Relu") for pair in pairwise(operators))
+        noise = 1.0 if len(operators) == 1 else Random(str((layers, options))).uniform(0.98, 1.02)
+        cycles = round(1000 * (len(operators) - n_fused) * options.batch_size * noise)
+        return replace(plain, steps=(ProgramStep("all", cycles, 0),))
+
+
+@pytest.fixture
+def fusing(flow: Flow, chain: Callable[..., LayerGraph]) -> Flow:
+    operators = ["Conv", "Relu", "Conv", "Add", "Relu", "MatMul"] * 8
+    graph = chain(kinds=operators)
+    layers = tuple(replace(layer, op=op) for layer, op in zip(graph.layers, operators, strict=True))
+    graph = replace(graph, layers=layers, content="fused")
+    device = replace(DEVICE, memory_bytes=1000 * MIB)
+    cluster = replace(flow.cluster, devices=(device, device))
+    return replace(flow, graph=graph, cluster=cluster, target=FusingTarget(), estimator=Estimator.REGRESSION)
+
+
+def mean_error(flow: Flow, batch_size: int) -> float:
+    """Over stages that were not sampled, most of them."""
+    knobs, random = Knobs(2, 0.6, batch_size), Random(batch_size)
+    table, errors = flow.table(knobs), []
+    for _ in range(40):
+        start = random.randrange(0, 36)
+        layers = LayerRange(start, random.randrange(start + 6, 49))
+        whole = flow.target.compile(flow.graph, layers, flow.cluster.devices[0], flow.options(knobs))
+        errors.append(abs(table.compute_cycles(*layers) / whole.forward_cycles - 1))
+    return sum(errors) / len(errors)
+
+
+def test_fusion_is_learned_from_a_few_ranges(fusing: Flow) -> None:
+    fusing.table(Knobs(2, 0.6, 8))
+    assert isinstance(fusing.target, FusingTarget)
+    assert fusing.target.n_compiled <= 8 + 24  # layers of two batch sizes, ranges
+    correction = fusing.correction(Knobs(2, 0.6, 8))
+    assert correction.forward["Relu after Conv"] < 0.5 < correction.forward["Relu after Add"]
+    for batch_size in (3, 8, 20):
+        assert mean_error(fusing, batch_size) < 0.05
+        assert mean_error(replace(fusing, estimator=Estimator.SUM), batch_size) > 0.15
+
+
+def test_what_is_measured_teaches_and_stays(fusing: Flow) -> None:
+    knobs = Knobs(2, 0.6, 8)
+    first = fusing.correction(knobs)
+    for batch_size in range(2, 18):
+        fusing.evaluate(Knobs(2, 0.6, batch_size))
+    second = fusing.correction(knobs)
+    assert second.n_examples >= 2 * first.n_examples
+    fresh = replace(fusing, target=FusingTarget())
+    assert fresh.correction(knobs) == second
+    assert isinstance(fresh.target, FusingTarget)
+    assert fresh.target.n_compiled == 0
+
+
+def test_plans_fill_the_memory_up_to_the_bands_edge(fusing: Flow) -> None:
+    knobs = Knobs(1, 0.6, 21)  # 48 x 21 MiB by the sum, 5 % less whole
+    with pytest.raises(Infeasible):
+        replace(fusing, estimator=Estimator.SUM, planning_proportion=1.0).predict(knobs)
+    assert fusing.evaluate(knobs).fits
+    assert not fusing.evaluate(Knobs(1, 0.6, 22)).fits
+    band = fusing.correction(knobs).memory_band
+    assert fusing.table(knobs).memory_limit_bytes[0] == int(1000 * MIB / band.high)
+    assert replace(fusing, planning_proportion=0.5).table(knobs).memory_limit_bytes[0] == 500 * MIB
+
+
+def test_plain_sums_learn_nothing_and_plan_as_the_seed(flow: Flow) -> None:
+    knobs = Knobs(2, 0.6, 4)
+    flow.measure(knobs, flow.predict(knobs))
+    assert flow.correction(knobs) == PLAIN_SUM
+    assert flow.table(knobs).memory_limit_bytes[0] == 85 * MIB
+
+
+def test_a_profile_is_made_once_for_configurations_that_share_it(flow: Flow) -> None:
+    one, same = (flow.profile(flow.options(Knobs(n, 0.6, 4))) for n in (1, 2))
+    assert one is same
+    assert replace(flow, target=LinearTarget(surplus=2.0)).profile(flow.options(Knobs(1, 0.6, 4))) is not one

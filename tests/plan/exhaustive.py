@@ -1,0 +1,41 @@
+"""The oracle: every partition, tried in turn. For tests and for models of up to about 20 layers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import combinations
+
+from autoauto.plan.pipeline.evaluate import evaluate
+from autoauto.records.cost import CostTable
+from autoauto.records.errors import Infeasible
+from autoauto.records.plan import Plan
+
+
+def exhaustive(table: CostTable) -> Plan:
+    """The cheapest of all partitions that respect the limits, the first in order among equals.
+
+    Raises:
+        Infeasible: there is none; `excess_bytes` is what every device would need more for the easiest partition.
+    """
+    fitting = list(all_fitting(table))
+    if not fitting:
+        excess = [_excess_bytes(plan) for plan in _plans(table)]
+        least = min(excess, default=0)
+        raise Infeasible(f"none of {len(excess)} partitions fits, at least {least} bytes are missing", least)
+    return min(fitting, key=lambda plan: plan.cost_cycles)
+
+
+def all_fitting(table: CostTable) -> Iterator[Plan]:
+    """Every plan that respects the limits, in the order of their partitions."""
+    return (plan for plan in _plans(table) if _excess_bytes(plan) <= 0)
+
+
+def _excess_bytes(plan: Plan) -> int:
+    """By how much the tightest stage exceeds its limit; negative when all fit."""
+    return max(stage.total_bytes - stage.limit_bytes for stage in plan.stages)
+
+
+def _plans(table: CostTable) -> Iterator[Plan]:
+    allowed = [cut for cut in range(1, table.n_layers) if table.cut_allowed[cut]]
+    for cuts in combinations(allowed, table.n_devices - 1):
+        yield evaluate(table, (0, *cuts, table.n_layers))

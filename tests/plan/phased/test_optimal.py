@@ -1,0 +1,229 @@
+"""The phase planner against every partition in turn, with costs written out anew."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from itertools import combinations, pairwise
+from random import Random
+
+import numpy as np
+import pytest
+
+from autoauto.plan.phased.optimal import phased
+from autoauto.records.cost import CostTable
+from autoauto.records.errors import BadInput, Infeasible
+from autoauto.records.hardware import Cluster, Device, Link, StreamingMemory
+from autoauto.records.phased import IoMode, PhasedOptions, PhasedPlan
+from autoauto.records.profile import CompileOptions, LayerProfile, ModelProfile
+from autoauto.records.units import Precision
+from autoauto.runtimes.batch_serialisation.sharded_collectives import Sharding
+
+MakeTable = Callable[[int], CostTable]
+
+
+@dataclass(frozen=True)
+class Instance:
+    table: CostTable
+    profile: ModelProfile
+    cluster: Cluster
+    options: PhasedOptions
+
+    @property
+    def training(self) -> bool:
+        assert self.profile.options is not None
+        return self.profile.options.training
+
+    def plan(self) -> PhasedPlan:
+        return phased(self.table, self.profile, self.cluster, self.options)
+
+    def loop(self, load: int, compute: int, store: int) -> int:
+        """IPU.md section 5: N (L + C + S), or with overlap L + max(L, C) + (N - 2) max(L + S, C) + max(S, C) + S."""
+        n, ends = self.options.steps, max(load, compute) + max(store, compute)
+        if self.options.io_mode != IoMode.IO_OVERLAPPED or n == 1:
+            return n * (load + compute + store)
+        return load + ends + store + (n - 2) * max(load + store, compute)
+
+    def costs(self, start: int, stop: int) -> tuple[int, int]:
+        """Cycles of all passes over the layers, and the bytes by which they exceed their tiles."""
+        table, layers, options = self.table, self.profile.layers, self.options
+        n, clock_hz = len(layers), self.cluster.devices[0].clock_hz
+        assert self.cluster.streaming_memory is not None
+        stream = self.cluster.streaming_memory.link
+        sharding = Sharding(options.n_replicas, stream, self.cluster.receive_links[1], clock_hz)
+        memory = table.memory_bytes(start, stop)
+        variables = memory.get("parameter", 0)
+        inputs, outputs = layers[start].input_bytes, layers[stop - 1].output_bytes
+
+        def moved(n_bytes: int, link: Link = stream) -> int:
+            return link.cycles(n_bytes, clock_hz) if n_bytes else 0
+
+        def tiles(cycles: int) -> int:
+            n_tiles = self.cluster.devices[0].n_tiles
+            left = n_tiles - options.n_io_tiles
+            return (cycles * n_tiles + left - 1) // left
+
+        whole, backward = table.compute_cycles(start, stop), table.backward_cycles(start, stop)
+        entry = moved(inputs, self.cluster.receive_links[0] if start == 0 else stream)
+        gradient = 0 if start == 0 else inputs
+        if not self.training:
+            passes = [
+                (
+                    1,
+                    inputs,
+                    entry,
+                    whole - backward,
+                    outputs,
+                    moved(outputs, self.cluster.send_links[-1] if stop == n else stream),
+                )
+            ]
+        elif stop == n:
+            once = backward if options.recompute else whole
+            passes = [(2, inputs, entry, once, gradient, moved(gradient))]
+        else:
+            kept = int(table.activation_prefix_bytes[stop] - table.activation_prefix_bytes[start])
+            again = kept + int(table.kept_input_bytes[start])
+            if options.recompute:
+                kept, again = inputs if start == 0 else 0, inputs
+            passes = [
+                (1, inputs, entry, whole - backward, outputs + kept, moved(outputs + kept)),
+                (2, outputs + again, moved(outputs + again), backward, gradient, moved(gradient)),
+            ]
+        cycles = sum(
+            times * sharding.load_cycles(variables) + self.loop(load, tiles(compute), store)
+            for times, _, load, compute, _, store in passes
+        )
+        buffers = max(loaded + stored for _, loaded, _, _, stored, _ in passes)
+        limit, mode = int(table.memory_limit_bytes[0]), options.effective_mode
+        io_limit = limit * options.n_io_tiles // self.cluster.devices[0].n_tiles
+        on_compute = 0 if mode is IoMode.IO else buffers
+        excess = sum(memory.values()) + on_compute - (limit - io_limit)
+        return cycles, max(excess, buffers - io_limit) if options.n_io_tiles else excess
+
+    def partitions(self) -> Iterator[tuple[int, ...]]:
+        n = len(self.profile.layers)
+        for size in range(n):
+            for cuts in combinations(range(1, n), size):
+                yield (0, *cuts, n)
+
+    def best(self) -> tuple[int | None, int]:
+        """The least cycles of partitions that fit, and the least excess of any."""
+        cycles, excess = [], []
+        for partition in self.partitions():
+            found = [self.costs(*ends) for ends in pairwise(partition)]
+            excess.append(max(over for _, over in found))
+            if excess[-1] <= 0:
+                cycles.append(sum(one for one, _ in found))
+        return min(cycles, default=None), min(excess)
+
+
+def instance(seed: int, make_table: MakeTable) -> Instance:
+    random, table = Random(f"phased {seed}"), make_table(seed)
+    n, training = table.n_layers, random.random() < 0.6
+    limit = int(table.memory_limit_bytes[0]) + random.choice((0, 20, 60))
+    categories = tuple(random.choice(("code", "parameter")) for _ in table.shared_bytes)
+    table = replace(
+        table.part(0, 1),
+        stash_entries=(0,),
+        recompute_bytes=np.zeros(0, dtype=np.int64),
+        memory_limit_bytes=np.array([limit]),
+        shared_categories=categories,
+    )
+    top = random.choice((5, 30))
+    layers = [LayerProfile(0, 0, {}, {}, 0, 0, random.randint(0, top), random.randint(0, top), 0) for _ in range(n)]
+    kinds = tuple(random.choice("ab") for _ in range(n))
+    options = CompileOptions(1, 0.6, Precision.FP16, training)
+    profile = ModelProfile("m", "t", options, kinds, kinds, (None,) * n, tuple(layers))
+    links = tuple(Link(random.choice((0.5, 3.0)), random.choice((0, 4))) for _ in range(4))
+    memory = StreamingMemory(random.choice((0.3, 2.0, 1e3)), random.choice((0, 7)), 10**9)
+    cluster = Cluster("c", "ipu", (Device("d", 1.0, limit, 8, 1),) * 4, links, links, memory)
+    mode = random.choice(tuple(IoMode))
+    steps, tiles = random.choice((1, 2, 3, 8)), random.choice((1, 4))
+    recompute = training and random.random() < 0.5
+    return Instance(table, profile, cluster, PhasedOptions(steps, mode, tiles, random.choice((1, 4)), recompute))
+
+
+@pytest.mark.parametrize("block", range(10))
+def test_no_partition_is_better(training_table: MakeTable, block: int) -> None:
+    for seed in range(block * 25, block * 25 + 25):
+        given = instance(seed, training_table)
+        cycles, excess = given.best()
+        if cycles is None:
+            with pytest.raises(Infeasible) as caught:
+                given.plan()
+            assert caught.value.excess_bytes == excess
+            assert caught.value.layers is not None
+            assert given.costs(*caught.value.layers)[1] == excess
+        else:
+            plan = given.plan()
+            assert plan.cost_cycles == cycles
+            assert sum(given.costs(*ends)[0] for ends in pairwise(plan.partition)) == cycles
+            assert all(given.costs(*ends)[1] <= 0 for ends in pairwise(plan.partition))
+
+
+def test_both_outcomes_are_drawn(training_table: MakeTable) -> None:
+    fits = [instance(seed, training_table).best()[0] is not None for seed in range(60)]
+    assert 10 < sum(fits) < 50
+
+
+def simple(n_layers: int, limit: int, **options: object) -> Instance:
+    """Layers of 10 bytes of variables, 1 byte between them and 5 cycles; a byte takes a cycle."""
+    sums = np.arange(n_layers + 1)
+    zeros = np.zeros(n_layers + 1, dtype=np.int64)
+    table = CostTable(
+        compute_prefix_cycles=5 * sums,
+        backward_prefix_cycles=zeros,
+        exclusive_prefix_bytes={"parameter": 10 * sums},
+        shared_keys=((),) * n_layers,
+        shared_bytes=(),
+        shared_categories=(),
+        peak_bytes=zeros[1:],
+        activation_prefix_bytes=zeros,
+        receive_cycles=zeros[None, 1:],
+        send_cycles=zeros[None],
+        cut_allowed=np.ones(n_layers + 1, dtype=np.bool_),
+        memory_limit_bytes=np.array([limit]),
+    )
+    layer = LayerProfile(5, 0, {}, {"parameter": 10}, 0, 0, 1, 1, 0)
+    same = ("fc",) * n_layers
+    profile = ModelProfile("m", "t", None, same, same, (None,) * n_layers, (layer,) * n_layers)
+    link = Link(1.0, 0)
+    cluster = Cluster("c", "ipu", (Device("d", 1.0, limit, 8, 1),), (link,), (link,), StreamingMemory(1.0, 0, 1000))
+    return Instance(table, profile, cluster, PhasedOptions(**{"steps": 2, "io_mode": IoMode.COMPUTE, **options}))  # type: ignore[arg-type]
+
+
+def test_two_phases_by_hand() -> None:
+    # Two layers and two buffers of a byte fill 22 of 25 bytes: variables 20, then two steps of 1 + 10 + 1.
+    plan = simple(4, 25).plan()
+    assert plan.partition == (0, 2, 4)
+    assert plan.phase_cycles == (44, 44)
+    assert plan.naive_cycles == 2 * 2 * (20 + 12)
+
+
+def test_a_layer_that_fits_nowhere_is_named() -> None:
+    with pytest.raises(Infeasible, match=r"need 12 B on the compute tiles, which may fill 11 B") as caught:
+        simple(3, 11).plan()
+    assert (caught.value.excess_bytes, caught.value.layers) == (1, (0, 1))
+
+
+def test_io_tiles_must_hold_what_passes_through_them() -> None:
+    with pytest.raises(Infeasible, match=r"move 2 B through 1 io tiles, which may fill 1 B.*more io tiles"):
+        simple(2, 14, io_mode=IoMode.IO, io_tiles=1).plan()
+
+
+def test_buffers_must_fit_the_streaming_memory() -> None:
+    with pytest.raises(Infeasible, match="try fewer steps") as caught:
+        simple(4, 25, steps=1000).plan()
+    assert caught.value.excess_bytes == 1000 + 40 - 1000
+
+
+def test_layers_that_share_a_variable_may_part() -> None:
+    given = simple(4, 25)
+    given.table.cut_allowed[1:-1] = False
+    assert given.plan().partition == (0, 2, 4)
+
+
+def test_a_cluster_without_streaming_memory_is_refused() -> None:
+    given = simple(2, 99)
+    with pytest.raises(BadInput, match="needs a streaming memory, cluster c has none"):
+        replace(given, cluster=replace(given.cluster, streaming_memory=None)).plan()

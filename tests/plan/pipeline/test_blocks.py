@@ -1,0 +1,89 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from autoauto.plan.pipeline.blocks import contract, earliest_starts_by_device, reach
+from autoauto.records.cost import CostTable
+
+
+@pytest.mark.parametrize("kind", ["random_table", "training_table"])
+def test_blocks_cost_what_their_layers_cost(request: pytest.FixtureRequest, kind: str) -> None:
+    make_table: Callable[[int], CostTable] = request.getfixturevalue(kind)
+    for seed in range(100):
+        table = replace(make_table(seed), speeds=())
+        blocks = contract(table)
+        n_blocks = len(blocks)
+        assert blocks.cuts == [cut for cut in range(table.n_layers + 1) if table.cut_allowed[cut]]
+        assert n_blocks == len(blocks.cuts) - 1
+        for first in range(n_blocks):
+            for last in range(first + 1, n_blocks + 1):
+                start, stop = blocks.cuts[first], blocks.cuts[last]
+                own_cycles = blocks.compute_prefix_cycles[last] - blocks.start_cycles[first]
+                assert own_cycles == table.compute_cycles(start, stop)
+                for device in range(table.n_devices):
+                    n_bytes = sum(table.memory_bytes(start, stop, device).values())
+                    assert block_bytes(table, first, last, device) == n_bytes
+                for device in range(table.n_devices):
+                    transfer = blocks.receive_cycles[device][first] + blocks.send_cycles[device][last]
+                    assert transfer == table.transfer_cycles(device, start, stop)
+
+
+def block_bytes(table: CostTable, first: int, last: int, device: int) -> int:
+    blocks = contract(table)
+    exclusive = blocks.exclusive_prefix_bytes[last] - blocks.exclusive_prefix_bytes[first]
+    keys = {key for keys in blocks.shared_keys[first:last] for key in keys}
+    peak = max(blocks.peak_bytes[first:last]) - blocks.not_kept_bytes[first]
+    kept = max(blocks.recompute_bytes[first:last], default=blocks.kept_bytes[last] - blocks.not_kept_bytes[first])
+    return exclusive + sum(blocks.shared_bytes[key] for key in keys) + peak + blocks.stash_entries[device] * kept
+
+
+def test_devices_with_equal_links_share_their_columns(random_table: Callable[[int], CostTable]) -> None:
+    table = next(table for table in map(random_table, range(99)) if table.n_devices > 2)
+    table.receive_cycles[1:] = table.receive_cycles[1]
+    rows = contract(table).receive_cycles
+    assert rows[1] is rows[2]
+    assert rows[0] is not rows[1]
+
+
+def test_a_start_fits_the_one_before_does_not_and_the_next_limit_moves_one(
+    random_table: Callable[[int], CostTable],
+) -> None:
+    for seed in range(300):
+        table = random_table(seed)
+        blocks = contract(table)
+        limit = int(table.memory_limit_bytes[0])
+        starts, next_bytes = reach(blocks, limit)
+        over = []
+        for stop in range(1, len(blocks) + 1):
+            ranges = [(start, blocks.cuts[start], blocks.cuts[stop]) for start in range(stop)]
+            n_bytes = [sum(table.memory_bytes(*ends).values()) for _, *ends in ranges]
+            assert starts[stop] == next((start for start in range(stop) if n_bytes[start] <= limit), stop)
+            over += [n for n in n_bytes if n > limit]
+        assert next_bytes == min(over, default=None)
+
+
+def test_what_every_device_keeps_counts_for_its_starts(training_table: Callable[[int], CostTable]) -> None:
+    for table in map(training_table, range(200)):
+        blocks, cuts = contract(table), contract(table).cuts
+        limits = table.memory_limit_bytes.tolist()
+        for device, starts in enumerate(earliest_starts_by_device(blocks, limits)):
+            for stop in range(1, len(blocks) + 1):
+                fits = (
+                    sum(table.memory_bytes(cuts[start], cuts[stop], device).values()) <= limits[device]
+                    for start in range(stop)
+                )
+                assert starts[stop] == next((start for start, fit in enumerate(fits) if fit), stop)
+
+
+def test_devices_of_one_limit_and_stash_share_a_list(random_table: Callable[[int], CostTable]) -> None:
+    blocks = replace(contract(random_table(3)), stash_entries=[0, 0, 0])
+    small, large, again = earliest_starts_by_device(blocks, [30, 60, 30])
+    assert small is again
+    assert small == reach(blocks, 30).starts
+    assert large == reach(blocks, 60).starts
+    again, other = earliest_starts_by_device(replace(blocks, stash_entries=[0, 1]), [30, 30])
+    assert again == small
+    assert other == reach(blocks, 30, 1).starts

@@ -1,0 +1,241 @@
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from fractions import Fraction
+from itertools import accumulate, pairwise
+from random import Random
+from typing import Any
+
+import numpy as np
+import pytest
+
+from autoauto.estimate.table import cost_table
+from autoauto.plan.pipeline.evaluate import evaluate
+from autoauto.plan.pipeline.optimal import anytime, incumbents, optimal
+from autoauto.plan.pipeline.problem import prepare
+from autoauto.profile.importers.auto_pipeline import cluster_from_upstream, model_profile_from_upstream
+from autoauto.records.cost import CostTable
+from autoauto.records.errors import Infeasible
+from autoauto.records.plan import Plan
+from tests.plan.exhaustive import exhaustive
+
+MakeTable = Callable[[int], CostTable]
+
+
+def fits(table: CostTable, partition: tuple[int, ...]) -> bool:
+    stages = evaluate(table, partition).stages
+    within = all(stage.total_bytes <= stage.limit_bytes for stage in stages)
+    return within and all(table.cut_allowed[cut] for cut in partition)
+
+
+def test_the_seeds_own_cases(
+    vectors: Callable[[str], Any], expand_profile: Callable[[Mapping[str, Any]], dict[str, Any]]
+) -> None:
+    cases = vectors("auto_pipeline_partition")
+    for case in (*cases["upstream"], *cases["random"]):
+        profile = model_profile_from_upstream(expand_profile(case["profile"]))
+        table = cost_table(profile, cluster_from_upstream(case["cluster"]), cases["memoryProportion"])
+        if not case.get("feasible", True):
+            with pytest.raises(Infeasible) as raised:
+                optimal(table)
+            assert raised.value.excess_bytes > 0
+            continue
+        plan = optimal(table)
+        accepted = case.get("accepted_partitions") or case["optimal_partitions"]
+        assert list(plan.partition) in accepted
+        assert plan.cost_cycles == case.get("optimal_cost", case.get("optimal_cost_brute_force"))
+
+
+def outcome(plan: Callable[[CostTable], Plan], table: CostTable) -> tuple[int | None, int]:
+    """The cost of the best plan, if any, and the bytes that are missing."""
+    try:
+        best = plan(table)
+    except Infeasible as failure:
+        return None, failure.excess_bytes
+    assert fits(table, best.partition)
+    return best.cost_cycles, 0
+
+
+@pytest.mark.parametrize("chunk", range(8))
+def test_costs_what_the_cheapest_of_all_partitions_costs(random_table: MakeTable, chunk: int) -> None:
+    n_feasible = 0
+    for seed in range(500 * chunk, 500 * (chunk + 1)):
+        table = random_table(seed)
+        found = outcome(optimal, table)
+        assert found == outcome(exhaustive, table), seed
+        n_feasible += found[0] is not None
+    assert 100 < n_feasible < 400
+
+
+@pytest.mark.parametrize("chunk", range(8))
+def test_every_mode_costs_what_the_cheapest_of_all_partitions_costs(any_table: MakeTable, chunk: int) -> None:
+    modes = set()
+    for seed in range(500 * chunk, 500 * (chunk + 1)):
+        table = any_table(seed)
+        found = outcome(optimal, table)
+        assert found == outcome(exhaustive, table), seed
+        modes.add((table.overlap, bool(table.speeds), found[0] is None))
+    assert len(modes) == 8  # overlap or not, one clock or several, feasible or not
+
+
+def test_a_stopped_search_never_promises_too_much(any_table: MakeTable) -> None:
+    n_stops = 0
+    for seed in range(1000):
+        table = any_table(seed)
+        least_cost, _ = outcome(exhaustive, table)
+        problem, bound = prepare(table), 0
+        for found in incumbents(problem):
+            assert least_cost is not None
+            plan = evaluate(table, problem.partition(found.cuts))
+            assert fits(table, plan.partition)
+            assert bound <= found.bound_cycles <= least_cost <= found.cost_cycles == plan.cost_cycles
+            bound = found.bound_cycles
+            n_stops += 1
+        assert bound == (least_cost or 0)
+    assert n_stops > 700
+
+
+def test_stops_when_time_is_up_or_the_gap_is_small_enough() -> None:
+    table = long_table(1, n_layers=200, n_devices=8, n_sizes=200)
+    best = optimal(table).cost_cycles
+    first = anytime(table, seconds=0.0)
+    assert first.bound_cycles <= best <= first.plan.cost_cycles
+    assert 0 < first.gap == pytest.approx(1 - first.bound_cycles / first.plan.cost_cycles)
+    near = anytime(table, rel_gap=first.gap / 2)
+    assert near.gap <= first.gap / 2
+    assert near.bound_cycles <= best <= near.plan.cost_cycles
+    assert anytime(table).gap == 0
+
+
+def test_a_faster_device_gets_more() -> None:
+    nothing = np.zeros(5, dtype=np.int64)
+    table = CostTable(
+        np.array([0, 6, 12, 18, 24]), nothing, {}, ((),) * 4, (), (), nothing[:4], nothing,
+        np.zeros((2, 4), dtype=np.int64), np.zeros((2, 5), dtype=np.int64), np.ones(5, dtype=np.bool_), nothing[:2],
+    )  # fmt: skip
+    assert optimal(table).partition == (0, 2, 4)
+    faster = optimal(replace(table, speeds=(Fraction(1), Fraction(3))))
+    assert (faster.partition, faster.compute_cycles) == ((0, 1, 4), 6)
+    slower = optimal(replace(table, speeds=(Fraction(1), Fraction(4, 10))))
+    assert (slower.partition, slower.compute_cycles) == ((0, 3, 4), 18)
+
+
+def test_overlap_hides_the_smaller_of_compute_and_transfer() -> None:
+    table = long_table(2, n_layers=30, n_devices=3, n_sizes=30)
+    both, hidden = optimal(table), optimal(replace(table, overlap=True))
+    assert hidden.cost_cycles == max(hidden.compute_cycles, hidden.transfer_cycles) < both.cost_cycles
+
+
+def test_one_device_takes_everything(random_table: MakeTable) -> None:
+    tables = [table for table in map(random_table, range(200)) if table.n_devices == 1]
+    roomy = [
+        table for table in tables if sum(table.memory_bytes(0, table.n_layers).values()) <= table.memory_limit_bytes[0]
+    ]
+    assert len(roomy) > 10
+    assert all(optimal(table).partition == (0, table.n_layers) for table in roomy)
+
+
+def test_a_model_without_any_cost_still_gets_a_layer_on_every_device() -> None:
+    nothing = np.zeros(4, dtype=np.int64)
+    table = CostTable(
+        nothing, nothing, {}, ((), (), ()), (), (), nothing[:3], nothing,
+        np.zeros((3, 3), dtype=np.int64), np.zeros((3, 4), dtype=np.int64), np.ones(4, dtype=np.bool_), nothing[:3],
+    )  # fmt: skip
+    assert optimal(table).partition == (0, 1, 2, 3)
+
+
+def three_axis_cost(table: CostTable) -> int:
+    """The seed's own programme over devices, ends and transfer caps, for models that oracles cannot enumerate."""
+    n, p = table.n_layers, table.n_devices
+    legal = {
+        (start, stop): sum(table.memory_bytes(start, stop).values())
+        for start in range(n)
+        for stop in range(start + 1, n + 1)
+        if table.cut_allowed[start] and table.cut_allowed[stop]
+    }
+    caps = sorted({table.transfer_cycles(device, *ends) for device in range(p) for ends in legal})
+    best = 2**62
+    for cap in caps:
+        least = [0] + [2**62] * n
+        for device in range(p):
+            limit = int(table.memory_limit_bytes[device])
+            after = [2**62] * (n + 1)
+            for (start, stop), n_bytes in legal.items():
+                if n_bytes <= limit and table.transfer_cycles(device, start, stop) <= cap:
+                    after[stop] = min(after[stop], max(least[start], table.compute_cycles(start, stop)))
+            least = after
+        best = min(best, cap + least[n])
+    return best
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_agrees_with_the_seeds_programme_on_longer_models(seed: int) -> None:
+    table = long_table(seed, n_layers=24, n_devices=5, n_sizes=3)
+    assert optimal(table).cost_cycles == three_axis_cost(table)
+
+
+def long_table(seed: int, n_layers: int, n_devices: int, n_sizes: int) -> CostTable:
+    """A model with `n_sizes` sizes of boundary, shared code, ties, and nine tenths of the memory in use."""
+    random = Random(seed)
+    compute = [random.randint(1, 10**10) for _ in range(n_layers)]
+    weights = [random.randint(1, 10**10) for _ in range(n_layers)]
+    sizes = [random.randint(1, 10**9) for _ in range(n_sizes)]
+    boundary = [random.choice(sizes) for _ in range(n_layers + 1)]
+    speeds = [random.choice((1, 1, 1, 5)) for _ in range(n_devices)]
+    tied = {random.randrange(1, n_layers) for _ in range(n_layers // 10)}
+    return CostTable(
+        compute_prefix_cycles=np.array([0, *accumulate(compute)]),
+        backward_prefix_cycles=np.zeros(n_layers + 1, dtype=np.int64),
+        exclusive_prefix_bytes={"parameter": np.array([0, *accumulate(weights)])},
+        shared_keys=tuple((random.randrange(8),) for _ in range(n_layers)),
+        shared_bytes=tuple(random.randint(1, 10**9) for _ in range(8)),
+        shared_categories=("code",) * 8,
+        peak_bytes=np.array([random.randint(1, 10**9) for _ in range(n_layers)]),
+        activation_prefix_bytes=np.zeros(n_layers + 1, dtype=np.int64),
+        receive_cycles=np.array([[size * speed for size in boundary[:-1]] for speed in speeds]),
+        send_cycles=np.array([[size * speed for size in boundary] for speed in speeds]),
+        cut_allowed=np.array([cut not in tied for cut in range(n_layers + 1)]),
+        memory_limit_bytes=np.full(n_devices, int(sum(weights) / n_devices / 0.9) + 10**10),
+    )
+
+
+def test_two_thousand_layers_on_sixteen_devices() -> None:
+    table = long_table(0, n_layers=2000, n_devices=16, n_sizes=2000)
+    plan = optimal(table)
+    assert fits(table, plan.partition)
+    total = int(table.compute_prefix_cycles[-1])
+    assert total <= 16 * plan.compute_cycles < 1.05 * total
+    for shift in (-1, 1):  # no single cut can be moved with profit
+        for moved in range(1, 16):
+            cuts = list(plan.partition)
+            cuts[moved] += shift
+            if all(a < b for a, b in pairwise(cuts)) and fits(table, tuple(cuts)):
+                assert evaluate(table, cuts).cost_cycles >= plan.cost_cycles
+
+
+@pytest.mark.parametrize("chunk", range(2))
+def test_training_costs_what_the_cheapest_of_all_partitions_costs(training_table: MakeTable, chunk: int) -> None:
+    n_feasible = n_stash_counts = 0
+    for seed in range(300 * chunk, 300 * (chunk + 1)):
+        table = training_table(seed)
+        found = outcome(optimal, table)
+        assert found == outcome(exhaustive, table), seed
+        n_feasible += found[0] is not None
+        n_stash_counts += found != outcome(optimal, replace(table, stash_entries=()))
+    assert 60 < n_feasible < 240
+    assert n_stash_counts > 60
+
+
+def test_fewer_micro_batches_in_flight_let_a_device_take_more() -> None:
+    """Four layers that keep 10 bytes each, on two devices of 60 bytes."""
+    nothing = np.zeros(5, dtype=np.int64)
+    table = CostTable(
+        np.array([0, 6, 7, 8, 9]), nothing, {}, ((),) * 4, (), (), nothing[:4], np.arange(5) * 10,
+        np.zeros((2, 4), dtype=np.int64), np.zeros((2, 5), dtype=np.int64), np.ones(5, dtype=np.bool_),
+        np.array([60, 60]),
+    )  # fmt: skip
+    gpipe, one_f_one_b = (optimal(replace(table, stash_entries=entries)) for entries in ((2, 2), (1, 0)))
+    assert (gpipe.partition, one_f_one_b.partition) == ((0, 2, 4), (0, 1, 4))
+    assert [stage.memory_bytes["stash"] for stage in gpipe.stages] == [40, 40]
+    assert [stage.memory_bytes.get("stash", 0) for stage in one_f_one_b.stages] == [10, 0]

@@ -1,0 +1,67 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from autoauto.plan.pipeline.evaluate import evaluate
+from autoauto.plan.pipeline.optimal import optimal
+from autoauto.plan.queries.explain import explain
+from autoauto.records.cost import CostTable
+from tests.plan.exhaustive import all_fitting
+
+MakeTable = Callable[[int], CostTable]
+
+
+def test_names_the_stages_that_bind(any_table: MakeTable) -> None:
+    for table in map(any_table, range(300)):
+        for plan in all_fitting(table):
+            told = explain(table, plan)
+            slowest = tuple(i for i, stage in enumerate(plan.stages) if stage.compute_cycles == plan.compute_cycles)
+            longest = tuple(i for i, stage in enumerate(plan.stages) if stage.transfer_cycles == plan.transfer_cycles)
+            assert told.compute_stages == (
+                slowest if not table.overlap or plan.compute_cycles == plan.cost_cycles else ()
+            )
+            assert told.transfer_stages == (
+                longest if not table.overlap or plan.transfer_cycles == plan.cost_cycles else ()
+            )
+            spare = [stage.limit_bytes - stage.total_bytes for stage in plan.stages]
+            assert told.spare_bytes == min(spare) == spare[told.memory_stage] >= 0
+
+
+def test_every_move_costs_what_the_moved_plan_costs(any_table: MakeTable) -> None:
+    n_moves = 0
+    for table in map(any_table, range(300)):
+        for plan in all_fitting(table):
+            told = explain(table, plan)
+            assert [cut.layer for cut in told.cuts] == list(plan.partition[1:-1])
+            for i, cut in enumerate(told.cuts, start=1):
+                for move in filter(None, (cut.earlier, cut.later)):
+                    moved = evaluate(table, (*plan.partition[:i], move.layer, *plan.partition[i + 1 :]))
+                    excess = max(stage.total_bytes - stage.limit_bytes for stage in moved.stages)
+                    assert (move.cost_cycles, move.excess_bytes) == (moved.cost_cycles, max(0, excess))
+                    low, high = sorted((cut.layer, move.layer))
+                    assert table.cut_allowed[move.layer]
+                    assert not table.cut_allowed[low + 1 : high].any()
+                    n_moves += 1
+    assert n_moves > 1000
+
+
+def test_the_next_best_move_is_no_better_than_the_optimum(any_table: MakeTable) -> None:
+    n_moves = 0
+    for table in map(any_table, range(300)):
+        if plans := list(all_fitting(table)):
+            move = explain(table, optimal(table)).next_best
+            assert move is None or move.cost_cycles >= min(plan.cost_cycles for plan in plans)
+            n_moves += move is not None
+    assert n_moves > 50
+
+
+def test_a_move_counts_the_stash_of_the_devices_it_concerns(training_table: MakeTable) -> None:
+    n_moves = 0
+    for table in map(training_table, range(200)):
+        for plan in all_fitting(table):
+            for i, cut in enumerate(explain(table, plan).cuts, start=1):
+                for move in filter(None, (cut.earlier, cut.later)):
+                    moved = evaluate(table, (*plan.partition[:i], move.layer, *plan.partition[i + 1 :]))
+                    assert move.excess_bytes == max(0, *(s.total_bytes - s.limit_bytes for s in moved.stages))
+                    n_moves += move.excess_bytes > 0
+    assert n_moves > 100

@@ -1,0 +1,62 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from itertools import islice, pairwise
+
+import numpy as np
+import pytest
+
+from autoauto.plan.pipeline.optimal import optimal
+from autoauto.plan.pipeline.problem import prepare
+from autoauto.plan.queries.k_best import k_best, ranked
+from autoauto.records.cost import CostTable
+from autoauto.records.errors import BadInput, Infeasible
+from tests.plan.exhaustive import all_fitting
+
+MakeTable = Callable[[int], CostTable]
+
+
+@pytest.mark.parametrize("chunk", range(4))
+def test_all_plans_come_in_order(any_table: MakeTable, chunk: int) -> None:
+    n_plans = 0
+    for table in map(any_table, range(300 * chunk, 300 * (chunk + 1))):
+        expected = {plan.partition: plan.cost_cycles for plan in all_fitting(table)}
+        try:
+            plans = k_best(table, 10**6)
+        except Infeasible:
+            assert not expected
+            continue
+        assert {plan.partition: plan.cost_cycles for plan in plans} == expected
+        assert [plan.cost_cycles for plan in plans] == sorted(expected.values())
+        assert k_best(table, 3) == plans[:3]
+        n_plans += len(plans)
+    assert n_plans > 500
+
+
+def test_a_long_model_has_more_plans_than_anyone_can_list() -> None:
+    nothing = np.zeros(101, dtype=np.int64)
+    table = CostTable(
+        np.arange(101) * 7, nothing, {}, ((),) * 100, (), (), nothing[:100], nothing,
+        np.tile(nothing[:100], (8, 1)), np.tile(nothing, (8, 1)), np.ones(101, dtype=np.bool_), nothing[:8],
+    )  # fmt: skip
+    cuts = [tuple(cuts) for cuts in islice(ranked(prepare(table)), 200)]
+    assert len(set(cuts)) == 200
+    assert {max(stop - start for start, stop in pairwise(plan)) for plan in cuts} == {13}  # ceil(100 / 8)
+
+
+def test_the_best_is_the_optimum(any_table: MakeTable) -> None:
+    table = replace(any_table(7), memory_limit_bytes=any_table(7).memory_limit_bytes + 1000)
+    assert k_best(table, 1)[0].cost_cycles == optimal(table).cost_cycles
+
+
+def test_none_are_refused(any_table: MakeTable) -> None:
+    with pytest.raises(BadInput, match="must be at least 1, got 0"):
+        k_best(any_table(0), 0)
+
+
+def test_the_stash_rules_plans_out(training_table: MakeTable) -> None:
+    for table in map(training_table, range(200)):
+        expected = {plan.partition for plan in all_fitting(table)}
+        if expected:
+            assert {plan.partition for plan in k_best(table, 10**6)} == expected

@@ -1,0 +1,149 @@
+import json
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from autoauto.records.constraint import KNOB_NAMES, Constraint
+from autoauto.records.errors import BadInput
+from autoauto.records.knobs import Knobs, Objective, SearchSpace, Strategy, aim_name, aim_of
+from autoauto.records.schedule import Order
+from autoauto.records.trial import Outcome
+
+
+def test_the_default_space_has_1152_configurations() -> None:
+    assert SearchSpace().n_configurations == 3 * 3 * 128 == 1152
+
+
+@pytest.mark.parametrize("knobs", [(0, 0.6, 1), (1, 0.0, 1), (1, 1.1, 1), (1, float("nan"), 1), (1, 0.6, 0)])
+def test_impossible_knobs_are_refused(knobs: tuple[int, float, int]) -> None:
+    with pytest.raises(BadInput, match=r"must be .*, got"):
+        Knobs(*knobs)
+
+
+@pytest.mark.parametrize(
+    "space",
+    [
+        lambda: SearchSpace(n_ipu=()),
+        lambda: SearchSpace(n_ipu=(1, 1)),
+        lambda: SearchSpace(n_ipu=(0,)),
+        lambda: SearchSpace(memory_proportion=(2.0,)),
+        lambda: SearchSpace(batch_size=(4, 2)),
+        lambda: SearchSpace(steps=(16, 0)),
+        lambda: SearchSpace(schedule=(Order.INFERENCE, Order.GPIPE), n_micro_batches=(8,)),
+        lambda: SearchSpace(n_ipu=(2, 4), schedule=(Order.POPART,), n_micro_batches=(6,)),  # 4 devices need 7
+        lambda: SearchSpace(schedule=(Order.INTERLEAVED,), n_micro_batches=(8,)),
+        lambda: SearchSpace(recompute=(True,)),
+    ],
+)
+def test_impossible_spaces_are_refused(space: Callable[[], SearchSpace]) -> None:
+    with pytest.raises(BadInput):
+        space()
+
+
+@pytest.mark.parametrize(
+    ("space", "told"),
+    [
+        (lambda: SearchSpace(3), "n_ipu takes a tuple of whole numbers, got 3"),  # type: ignore[arg-type]
+        (lambda: SearchSpace("12"), "n_ipu takes a tuple of whole numbers, got '12'"),  # type: ignore[arg-type]
+        (lambda: SearchSpace((1.5,)), r"n_ipu takes a tuple of whole numbers, got \(1.5,\)"),  # type: ignore[arg-type]
+        (lambda: SearchSpace(memory_proportion=("all",)), "tuple of numbers, got"),  # type: ignore[arg-type]
+        (lambda: SearchSpace(schedule="gpipe"), "the words inference, gpipe, .*, got 'gpipe'"),  # type: ignore[arg-type]
+        (lambda: SearchSpace(recompute=("off",)), "tuple of False and True, got"),  # type: ignore[arg-type]
+        (
+            lambda: SearchSpace(constraints=(Constraint("latency_s < 1"),)),
+            "over knobs, got 'latency_s < 1'; give it to search",
+        ),
+        (lambda: SearchSpace(constraints=("n_ipus < 3",)), "did you mean n_ipu"),  # type: ignore[arg-type]
+    ],
+)
+def test_values_of_another_kind_are_told(space: Callable[[], SearchSpace], told: str) -> None:
+    with pytest.raises(BadInput, match=told):
+        space()
+
+
+def test_lists_ranges_and_arrays_do_for_tuples() -> None:
+    space = SearchSpace([1, 2], np.array([0.25, 0.5]), range(1, 3), np.array(["gpipe"]), n_micro_batches=np.array([8]))  # type: ignore[arg-type]
+    assert space == SearchSpace((1, 2), (0.25, 0.5), (1, 2), (Order.GPIPE,), n_micro_batches=(8,))
+    assert {type(value) for value in (*space.n_ipu, *space.batch_size, *space.n_micro_batches)} == {int}
+    assert json.dumps(space.memory_proportion) == "[0.25, 0.5]"
+    assert SearchSpace(constraints=["n_ipu <= 2"]).constraints == (Constraint("n_ipu <= 2"),)  # type: ignore[arg-type]
+
+
+def test_cells_hold_all_configurations_by_batch_size() -> None:
+    space = SearchSpace((1, 2), (0.6,), (1, 3), (Order.GPIPE, Order.POPART), (False, True), (4, 8))
+    assert space.training
+    assert len(space.cells) == 2 * 2 * 2 * 2
+    assert sum(map(len, space.cells)) == space.n_configurations == 32
+    first, last = space.cells[0][1], space.cells[-1][0]
+    assert first == Knobs(1, 0.6, 3, Order.GPIPE, False, 4)
+    assert last == Knobs(2, 0.6, 1, Order.POPART, True, 8)
+    assert first in space
+    assert Knobs(1, 0.6, 3) not in space
+
+
+def test_phases_join_the_grid() -> None:
+    both = SearchSpace((1, 2), (0.6,), (1, 3), strategy=tuple(Strategy), steps=(4, 8))
+    assert both.n_configurations == 2 * (2 + 2 * 2)
+    phased = Knobs(2, 0.6, 3, n_micro_batches=8, strategy=Strategy.PHASED)
+    assert phased in both
+    assert phased.n_samples == 2 * 3 * 8
+    training = replace(both, schedule=(Order.GPIPE,), n_micro_batches=(8,), recompute=(False, True))
+    assert Knobs(2, 0.6, 3, Order.SEQUENTIAL, True, 4, Strategy.PHASED) in training
+
+
+def test_a_step_of_training_has_the_samples_of_all_micro_batches() -> None:
+    assert Knobs(2, 0.6, 3, Order.ONE_F_ONE_B, n_micro_batches=8).n_samples == 24
+    assert Knobs(2, 0.6, 3).n_samples == 3
+
+
+def test_an_outcome_fits_when_it_was_measured() -> None:
+    assert not Outcome(Knobs(1, 0.6, 1), None, None, 0.0, 0.0, 5, 10, "too large").fits
+
+
+def test_replicas_multiply_devices_and_samples_and_are_for_pipelines_of_inference() -> None:
+    knobs = Knobs(2, 1.0, 4, replicas=3)
+    assert (knobs.n_devices, knobs.n_samples) == (6, 12)
+    space = SearchSpace((1,), (1.0,), (1,), replicas=(1, 2))
+    assert [cell[0].replicas for cell in space.cells] == [1, 2]
+    for other in ({"schedule": Order.GPIPE}, {"strategy": Strategy.PHASED}):
+        with pytest.raises(BadInput, match="for inference"):
+            Knobs(1, 1.0, 1, replicas=2, **other)
+    with pytest.raises(BadInput, match="at least 1, got 0"):
+        Knobs(1, 1.0, 1, replicas=0)
+
+
+def test_a_constraint_over_knobs_shrinks_the_space() -> None:
+    space = SearchSpace((1, 2, 4), (0.6,), (1, 2, 8), replicas=(1, 2), constraints=(Constraint("n_devices <= 4"),))
+    small = replace(space, constraints=(*space.constraints, Constraint("n_ipu * batch_size <= 8")))
+    assert [(cell[0].n_ipu, cell[0].replicas) for cell in space.cells] == [(1, 1), (1, 2), (2, 1), (2, 2), (4, 1)]
+    assert [len(cell) for cell in small.cells] == [3, 3, 2, 2, 2]
+    assert small.n_configurations == sum(knobs in small for cell in space.cells for knobs in cell) == 12
+    assert Knobs(4, 0.6, 8) in space
+    assert Knobs(4, 0.6, 8) not in small
+    with pytest.raises(BadInput, match="no configuration of the space keeps to n_ipu > 4"):
+        replace(space, constraints=(Constraint("n_ipu > 4"),))
+
+
+def test_every_knob_that_a_constraint_may_name_is_a_number() -> None:
+    numbers = Knobs(2, 0.6, 3, Order.GPIPE, True, 4).numbers
+    assert tuple(numbers) == KNOB_NAMES
+    assert (numbers["recompute"], numbers["n_samples"]) == (1.0, 12.0)
+
+
+def test_a_constraint_that_does_not_hold_is_no_fit() -> None:
+    outcome = Outcome(Knobs(1, 0.6, 1), None, None, 0.0, 0.0, 5, 10, "too large")
+    assert not replace(outcome, miss=-0.5).fits
+
+
+@pytest.mark.parametrize("name", ["throughput", "latency,throughput", "throughput,latency,per-ipu"])
+def test_objectives_are_named_with_commas(name: str) -> None:
+    assert aim_name(aim_of(name)) == name
+    assert isinstance(aim_of(name), Objective) == ("," not in name)
+
+
+@pytest.mark.parametrize("name", ["", "speed", "latency,", "latency,latency", "latency, throughput"])
+def test_other_names_are_refused(name: str) -> None:
+    with pytest.raises(BadInput, match="objectives are one or more of throughput, per-ipu, latency"):
+        aim_of(name)

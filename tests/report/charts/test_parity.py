@@ -1,0 +1,45 @@
+"""Estimated against measured, drawn."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from xml.etree import ElementTree
+
+import pytest
+
+from autoauto.records.study_summary import Findings
+from autoauto.report.charts import parity as picture
+
+Elements = Callable[[str, str], list[ElementTree.Element]]
+
+
+def test_a_dot_for_everything_that_was_measured(found: Findings, elements: Elements) -> None:
+    svg = picture.parity_svg(found)
+    dots = elements(svg, "dot")
+    titles = [str(dot.find("title").text) for dot in dots]  # type: ignore[union-attr]
+    assert [title.partition(":")[0] for title in titles] == ["trial 0", "trial 2", "trial 3"]
+    assert [dot.get("class") for dot in dots] == ["dot s0", "dot s1", "dot s1"]
+
+
+def test_an_exact_estimate_is_on_the_diagonal(found: Findings, elements: Elements) -> None:
+    """Trial 2 was estimated exactly, trial 0 too high and so below the line, trial 3 too low and above."""
+    svg = picture.parity_svg(found)
+    (line,) = elements(svg, "diagonal")
+    x1, y1, x2, y2 = (float(str(line.get(name))) for name in ("x1", "y1", "x2", "y2"))
+    above = []
+    for dot in elements(svg, "dot"):
+        x, y = float(str(dot.get("cx"))), float(str(dot.get("cy")))
+        above.append(y1 + (x - x1) / (x2 - x1) * (y2 - y1) - y)
+    assert above[0] < -1
+    assert above[1] == pytest.approx(0, abs=0.2)
+    assert above[2] > 1
+
+
+def test_the_summary_tells_mean_and_largest_error(found: Findings) -> None:
+    """+4 %, 0 % and -5 %."""
+    assert picture.parity_summary(picture.compared(found)) == "3 configurations: mean error 3.0 %, largest -5.0 %"
+    assert picture.parity_summary([]) == "nothing was measured"
+
+
+def test_dots_that_would_cover_each_other_are_one(found: Findings, elements: Elements) -> None:
+    many = replace(found, tried=tuple(found.tried[0]._replace(number=i) for i in range(1000)))
+    assert len(elements(picture.parity_svg(many), "dot")) == 1

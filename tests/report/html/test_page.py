@@ -1,0 +1,137 @@
+"""The page of a study: what it says, and what a real browser makes of it."""
+
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from autoauto.records.errors import BadInput
+from autoauto.records.knobs import Knobs
+from autoauto.records.schedule import Order
+from autoauto.records.study_summary import Comparison, Findings, Interval, Tried
+from autoauto.records.timeline import Timeline
+from autoauto.report.html.page import study_page, write_study_page
+
+Simulated = Callable[..., Timeline]
+COMMANDS = [("Measure it again", "autoauto measure net --n-ipu 2")]
+
+
+def compared(found: Findings) -> list[Comparison]:
+    gain = Comparison("runner-up", found.tried[2].knobs, Interval(150.0, None), 33.3, "the next best configuration")
+    return [gain, Comparison("default configuration", None, None, None, "was not tried")]
+
+
+@pytest.fixture
+def page(found: Findings, simulated: Simulated) -> str:
+    return study_page(found, compared(found), simulated(Order.INFERENCE, 2, 6), COMMANDS)
+
+
+class Balanced(HTMLParser):
+    """Notices an element that is not closed where it should be."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.ids: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.ids += [value for name, value in attrs if name == "id" and value]
+        if tag not in {"meta", "wbr"}:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        """Closed by itself."""
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+
+def test_the_page_is_well_formed_and_ids_are_unique(page: str) -> None:
+    parser = Balanced()
+    parser.feed(page)
+    assert parser.open == []
+    assert len(parser.ids) == len(set(parser.ids))
+    assert {"timeline", "memory", "heat-map", "parity", "batches-0", "cells", "trials", "study"} <= set(parser.ids)
+
+
+def test_the_page_tells_the_winner_and_how_to_measure_it_again(page: str) -> None:
+    text = re.sub("<[^>]*>", "", page).replace("\xa0", " ")
+    for said in ("200.0 samples/s", "measured (cost model)", "190.0 samples/s, -5.0 %", COMMANDS[0][1], "+33.3 %"):
+        assert said in text
+    assert "was not tried" in text
+    assert "a &lt;bug&gt;" in text
+
+
+def test_the_page_asks_for_nothing(page: str) -> None:
+    assert not re.search(r"""(?:src|href)=|url\(|@import|https?://""", page)
+
+
+def test_where_nothing_fits_the_page_says_why(nothing: Findings) -> None:
+    page = study_page(nothing, [], None, [])
+    assert "None of the 2 configurations that were tried fits" in page
+    assert "layers [0, 5) need more" in page
+    assert "What binds" not in page
+
+
+def test_ten_thousand_trials_make_a_small_page(found: Findings) -> None:
+    grid = [
+        Knobs(n, proportion, batch) for n in (1, 2, 4, 8, 16) for proportion in (0.3, 1.0) for batch in range(1, 1001)
+    ]
+    tried = [Tried(i, knobs, float(i % 9) * knobs.batch_size, 5.0 * knobs.batch_size) for i, knobs in enumerate(grid)]
+    large = replace(found, tried=(*tried, found.tried[3]._replace(number=10_000, samples_per_s=1e5)))
+    assert 100_000 < len(study_page(large, [], None, [])) < 4_000_000
+
+
+def test_a_file_that_cannot_be_written_is_one_line(page: str, tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match="a file that can be written"):
+        write_study_page(page, tmp_path / "missing" / "page.html")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("width", [1280, 390])
+def test_a_browser_shows_it_in_both_themes(browser: Any, page: str, width: int, tmp_path: Path) -> None:
+    """Every picture has a size, no page is wider than its screen, nothing is asked for or complained about."""
+    file = tmp_path / "page.html"
+    write_study_page(page, file)
+    grounds = {}
+    for scheme in ("light", "dark"):
+        browser.open(file.as_uri(), width, scheme)
+        assert browser.ask("document.documentElement.scrollWidth") <= width
+        sizes = browser.ask(
+            "[...document.querySelectorAll('svg[role=img]')].map(e => e.getBoundingClientRect().height)"
+        )
+        assert len(sizes) == 6
+        assert min(sizes) > 50
+        grounds[scheme] = browser.ask("getComputedStyle(document.body).backgroundColor")
+        assert (browser.requests, browser.errors) == ([file.as_uri()], [])
+    assert grounds["light"] != grounds["dark"]
+    browser.ask("document.getElementById('theme').click()")
+    assert browser.ask("getComputedStyle(document.body).backgroundColor") == grounds["light"]
+    assert browser.ask("document.getElementById('theme').textContent") == "Dark theme"
+
+
+@pytest.mark.slow
+def test_labels_do_not_lie_on_each_other(browser: Any, page: str, tmp_path: Path) -> None:
+    """In no picture do the boxes of two texts overlap by more than a pixel."""
+    file = tmp_path / "page.html"
+    write_study_page(page, file)
+    browser.open(file.as_uri())
+    overlapping = browser.ask(
+        """[...document.querySelectorAll('svg[role=img]')].flatMap(svg => {
+             const texts = [...svg.querySelectorAll('text')].map(e => [e.textContent, e.getBoundingClientRect()]);
+             return texts.flatMap(([name, a], i) => texts.slice(i + 1).filter(([, b]) =>
+               Math.min(a.right, b.right) - Math.max(a.left, b.left) > 1 &&
+               Math.min(a.bottom, b.bottom) - Math.max(a.top, b.top) > 4).map(([other]) => `${name} / ${other}`));
+           })"""
+    )
+    assert overlapping == []
+
+
+def test_of_several_objectives_the_winner_is_the_best_by_the_first(found: Findings) -> None:
+    several = replace(found, attributes={**found.attributes, "objective": "throughput,latency"})
+    assert "<h2>Best by throughput</h2>" in study_page(several, [], None, COMMANDS)
+    assert "<h2>Best configuration</h2>" in study_page(found, [], None, COMMANDS)

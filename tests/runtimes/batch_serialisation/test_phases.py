@@ -1,0 +1,84 @@
+"""From a planned network of four layers, two of them equal, to the calls of the seed's example."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from autoauto.estimate.table import cost_table
+from autoauto.plan.phased.optimal import phased
+from autoauto.records.hardware import Cluster, Device, Link, StreamingMemory
+from autoauto.records.phased import IoMode, PhasedOptions
+from autoauto.records.profile import CompileOptions, LayerProfile, ModelProfile
+from autoauto.records.units import Precision
+from autoauto.runtimes.batch_serialisation.phases import _offset, phased_program
+from autoauto.runtimes.batch_serialisation.program import PhasedProgram, RowHandle, Stream
+
+KINDS = ("fc1", "inner", "inner", "fc4")
+
+
+def program(*, training: bool) -> PhasedProgram:
+    """A device that holds one layer of 100 bytes at a time; 8 bytes between layers."""
+    layer = LayerProfile(10, 20 * training, {}, {"parameter": 100}, 20, 0, 8, 8, 0)
+    options = CompileOptions(1, 0.6, Precision.FP16, training)
+    profile = ModelProfile("mnist", "ipu", options, KINDS, KINDS, (None,) * 4, (layer,) * 4)
+    link = Link(1.0, 0)
+    cluster = Cluster("c", "ipu", (Device("d", 1.0, 200, 8, 25),), (link,), (link,), StreamingMemory(1.0, 0, 10**6))
+    table = cost_table(profile, cluster, 1.0, False, (1,) if training else None, training)
+    plan = phased(table, profile, cluster, PhasedOptions(4, IoMode.COMPUTE, recompute=training))
+    return phased_program(plan, {0: "fc1", 1: "inner", 2: "fc4"})
+
+
+def place(handle: Any) -> list[object]:
+    assert isinstance(handle, RowHandle)
+    return [handle.buffer.name, handle.offset]
+
+
+def test_the_calls_of_the_vectors(vectors: Callable[[str], Any]) -> None:
+    expected = vectors("phased_mnist")
+    made = program(training=True)
+    assert len(made.calls) == expected["phases"]
+    called = [str(call) for call in made.calls]
+    assert [name.replace("fc4(0)", "fc4") for name in called] == expected["call_order"]
+
+
+def test_the_handles_of_the_vectors(vectors: Callable[[str], Any]) -> None:
+    expected, loops = vectors("phased_mnist")["handles"], program(training=True).loops
+    inner, gradient, output = loops["inner"], loops["inner_grad"], loops["fc4"]
+    assert {"load": place(inner.loads["x"]), "store": place(inner.buffers["x_out"])} == expected["inner fwd"]
+    assert {"load": place(gradient.loads["dx"]), "store": place(gradient.buffers["dx_out"])} == expected["inner bwd"]
+    assert {"load": place(output.loads["x"]), "store": place(output.buffers["dx_out"])} == expected["output layer"]
+    assert place(gradient.loads["x"]) == ["x", 0]
+
+
+def test_every_phase_loads_what_an_earlier_one_stored() -> None:
+    for training in (False, True):
+        made = program(training=training)
+        written: set[tuple[str, int | None]] = set()
+        for call in made.calls:
+            touches = [
+                (step.op.kind, touch)
+                for group in made.loops[call.loop].call(call.row)
+                for step in group
+                for touch in step.touches
+            ]
+            for kind, touch in touches:
+                if touch.entry is not None and kind == "load":
+                    assert (touch.place, touch.entry) in written
+                elif touch.entry is not None:
+                    assert (touch.place, touch.entry) not in written
+                    written.add((touch.place, touch.entry))
+
+
+def test_only_the_ends_meet_the_host() -> None:
+    loops = program(training=False).loops
+    assert loops["fc1"].loads == {"x": Stream("inputs")}
+    assert loops["fc4"].streams == {"outputs": Stream("outputs")}
+    assert not any(isinstance(handle, Stream) for handle in loops["inner"].loads.values())
+    assert program(training=True).loops["fc4"].streams == {}
+
+
+def test_rows_in_another_order_are_asked_for() -> None:
+    offset = _offset([2, 0, 1])
+    assert callable(offset)
+    assert [offset(row) for row in range(3)] == [2, 0, 1]

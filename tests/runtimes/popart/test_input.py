@@ -1,0 +1,103 @@
+from typing import Any
+
+import pytest
+
+from autoauto.records.errors import BadInput
+from autoauto.runtimes.popart.graph import PipelineLayer, PipelineTensor, TensorKind
+from autoauto.runtimes.popart.input import read_pipeline, simple_pipeline
+
+
+def test_everything_that_can_be_said() -> None:
+    layer = {"name": "A", "inputs": ["in", "w"], "outputs": ["a", "b"], "device": 1, "stage": 0}
+    layer |= {"gradient_needs": ["w", "b"], "recompute": True}
+    tensors = [
+        {"name": "w", "kind": "variable"},
+        {"name": "in", "kind": "stream", "streamed_to": [1]},
+        {"name": "a", "anchored": True},
+    ]
+    graph = read_pipeline({"layers": [layer], "tensors": tensors, "forward_only_program": True})
+    assert graph.layers == (PipelineLayer("A", ("in", "w"), ("a", "b"), 0, 1, ("w", "b"), recompute=True),)
+    assert graph.tensors == {
+        "in": PipelineTensor("in", TensorKind.STREAM, streamed_to=(1,)),
+        "w": PipelineTensor("w", TensorKind.VARIABLE),
+        "a": PipelineTensor("a", anchored=True),
+        "b": PipelineTensor("b"),
+    }
+    assert graph.forward_only_program
+
+
+def test_a_chain_of_names_is_enough() -> None:
+    graph = read_pipeline([{"layers": [{"name": "A"}, {"name": "B"}]}])
+    assert graph.layers == (
+        PipelineLayer("A", ("in",), ("A:0",), None, None, ("in",)),
+        PipelineLayer("B", ("A:0",), ("B:0",), None, None, ("A:0",)),
+    )
+    assert graph.tensors["in"].kind is TensorKind.STREAM
+
+
+def test_a_tensor_that_is_read_twice_is_one_input() -> None:
+    assert read_pipeline({"layers": [{"name": "A", "inputs": ["x", "x"]}]}).layers[0].inputs == ("x",)
+
+
+def test_simple_pipelines_do_not_run_out_of_letters() -> None:
+    assert [layer.name for layer in simple_pipeline(28).layers[-3:]] == ["Z", "L26", "L27"]
+    with pytest.raises(BadInput, match="at least 1 device, got 0"):
+        simple_pipeline(0)
+
+
+def layers(*entries: dict[str, Any], **top: object) -> dict[str, Any]:
+    return {"layers": list(entries), **top}
+
+
+A = {"name": "A"}
+
+
+@pytest.mark.parametrize(
+    ("document", "message"),
+    [
+        (7, "pipeline must be an object with some of the fields layers tensors forward_only_program, got 7"),
+        ({"layer": []}, "pipeline must be an object .*, got an object with 'layer'"),
+        ({}, "pipeline must have the field layers"),
+        ({"layers": []}, r"pipeline.layers must be a list with a layer or more, got \[\]"),
+        ([layers(A), layers(A)], "a program holds a single pipeline, got 2"),
+        ([], "a program holds a single pipeline, got 0"),
+        (layers(A, {}), r"pipeline.layers\[1\] must have the field name"),
+        (layers({"name": "A'"}), r"pipeline.layers\[0\].name must be a printable name without ' @ ~ \(, .* got \"A'\""),
+        (layers({"name": ""}), r"layers\[0\].name must be a printable name .* got ''"),
+        (layers({"name": "A\n"}), r"layers\[0\].name must be a printable name .* got 'A\\n'"),
+        (layers(A | {"inputs": "in"}), r"layers\[0\].inputs must be a list, .* got 'in'"),
+        (layers(A | {"outputs": [1]}), r"layers\[0\].outputs must be a list, .* got \[1\]"),
+        (layers(A | {"stage": True}), r"layers\[0\].stage must be a whole number, got True"),
+        (layers(A | {"device": -1}), r"layers\[0\].device must be a whole number, 0 or more, got -1"),
+        (layers(A | {"recompute": 1}), r"layers\[0\].recompute must be true or false, got 1"),
+        (layers(A | {"gradient_needs": ["b"]}), r"gradient_needs must be some of in, A:0, got \['b'\]"),
+        (layers(A | {"colour": "red"}), r"layers\[0\] must be an object .* got an object with 'name', 'colour'"),
+        (layers(A, A), "every name must stand there once, got A more often"),
+        (layers(A, {"name": "B", "outputs": ["A:0"]}), "every output must stand there once, got A:0 more often"),
+        (layers({"name": "A", "inputs": ["B:0"]}, {"name": "B", "inputs": []}), "A reads B:0 of B; reorder the layers"),
+        (layers({"name": "A", "inputs": ["A:0"]}), "A reads A:0 of A; reorder"),
+        (layers(A, tensors=[{"name": "b"}]), "pipeline.tensors must name what layers read or make, got b"),
+        (layers(A, tensors=[{"name": "A:0", "kind": "stream"}]), "is an activation, got stream for A:0"),
+        (layers(A, tensors=[{"name": "in"}]), "is an activation, got activation for in"),
+        (layers(A, tensors=[{"name": "in", "kind": "weight"}]), r"tensors\[0\].kind must be one of .* got 'weight'"),
+        (layers(A, tensors=[{"name": "in", "kind": []}]), r"tensors\[0\].kind must be one of .* got \[\]"),
+        (layers(A, tensors=[{"name": "in", "kind": "variable", "anchored": True}]), "got the variable in"),
+        (
+            layers(A, tensors=[{"name": "in", "streamed_to": ["0"]}]),
+            r"streamed_to must be a list of devices, got \['0'\]",
+        ),
+        (layers(A, tensors=[{"name": "A:0"}, {"name": "A:0"}]), "tensors: every name must stand there once, got A:0"),
+        (layers(A, tensors={}), "pipeline.tensors must be a list, got an object with no field"),
+        (layers(A, forward_only_program="yes"), "pipeline.forward_only_program must be true or false, got 'yes'"),
+    ],
+)
+def test_what_is_wrong_is_said_in_one_line(document: object, message: str) -> None:
+    with pytest.raises(BadInput, match=message) as refusal:
+        read_pipeline(document)
+    assert "\n" not in str(refusal.value)
+
+
+def test_a_long_value_is_cut() -> None:
+    with pytest.raises(BadInput) as refusal:
+        read_pipeline({"layers": "x" * 10_000})
+    assert len(str(refusal.value)) < 200

@@ -1,0 +1,101 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from autoauto.records.errors import BadInput
+from autoauto.records.schedule import Action, ActionKind, Order, Schedule, StageTimes
+from autoauto.schedule.orders.gpipe import gpipe
+from autoauto.schedule.orders.interleaved import interleaved
+from autoauto.schedule.orders.popart import popart
+from autoauto.schedule.orders.poplar import poplar
+from autoauto.schedule.orders.registry import make_schedule, stage_devices_of
+from autoauto.schedule.simulate.check import check
+
+Asap = Callable[[Schedule, Callable[[Action], int]], dict[Action, int]]
+
+
+def unit_times(n_stages: int) -> StageTimes:
+    ones, zeros = np.ones(n_stages, dtype=np.int64), np.zeros(n_stages, dtype=np.int64)
+    return StageTimes(ones, ones, ones, np.zeros(n_stages + 1, dtype=np.int64), zeros, zeros, zeros)
+
+
+def gaps(spans: list[tuple[int, int]], makespan: int) -> list[list[int]]:
+    """Start and length of what the spans of a device leave idle."""
+    stops = [0, *(stop for _, stop in spans)]
+    starts = [*(start for start, _ in spans), makespan]
+    return [[stop, start - stop] for stop, start in zip(stops, starts, strict=True) if start > stop]
+
+
+def test_the_vectors_of_gpipe_and_1f1b(vectors: Callable[[str], Any], asap: Asap) -> None:
+    for case in vectors("schedules_1f1b_gpipe_interleaved")["cases"]:
+        schedule = make_schedule(Order(case["schedule"]), case["p"], case["m"])
+        ticks = by_kind(case["tf"], case["tb"])
+        starts = asap(schedule, ticks)
+        makespan = max(start + ticks(action) for action, start in starts.items())
+        programs = [list(schedule.actions(device)) for device in range(case["p"])]
+        idle = [gaps([(starts[a], starts[a] + ticks(a)) for a in program], makespan) for program in programs]
+        assert makespan == case["makespan"]
+        assert list(schedule.peak_in_flight) == case["peak_in_flight"]
+        assert [sum(length for _, length in row) for row in idle] == case["bubble_per_rank"]
+        if "order" in case:
+            assert [" ".join(f"{a.kind}{a.micro_batch}" for a in program) for program in programs] == case["order"]
+            assert idle == case["idle_gaps_per_rank"]
+
+
+def by_kind(forward: int, backward: int) -> Callable[[Action], int]:
+    return lambda action: forward if action.kind is ActionKind.FORWARD else backward
+
+
+def test_an_order_by_name_is_its_function() -> None:
+    pairs = [
+        (make_schedule(Order.GPIPE, 3, 4), gpipe(3, 4)),
+        (make_schedule(Order.INTERLEAVED, 2, 4, n_chunks=3), interleaved(2, 4, 3)),
+        (make_schedule(Order.POPART, 3, 4, training=False), popart(3, 4, training=False)),
+        (make_schedule(Order.GROUPED, 2, 4), poplar(Order.GROUPED, [0, 1, 1, 0], 4, training=True)),
+        (
+            make_schedule(Order.SEQUENTIAL, 3, 4, stage_devices=[0, 1, 0], training=False),
+            poplar(Order.SEQUENTIAL, [0, 1, 0], 4, training=False),
+        ),
+    ]
+    for made, same in pairs:
+        assert (made.order, made.devices, made.n_micro_batches) == (same.order, same.devices, same.n_micro_batches)
+        assert list(map(str, made.actions(1))) == list(map(str, same.actions(1)))
+
+
+@pytest.mark.parametrize("order", list(Order))
+def test_every_order_passes_the_check(order: Order) -> None:
+    n_chunks = 2 if order is Order.INTERLEAVED else 1
+    devices = stage_devices_of(order, 2, n_chunks)
+    schedule = make_schedule(order, 2, 4, n_chunks=n_chunks, times=unit_times(len(devices)))
+    check(schedule)
+    assert (schedule.order, schedule.devices) == (order, devices)
+
+
+@pytest.mark.parametrize(
+    ("order", "arguments", "message"),
+    [
+        (Order.GPIPE, {"n_devices": 0}, "n_devices must be at least 1, got 0"),
+        (Order.GPIPE, {"n_micro_batches": -2}, "n_micro_batches must be at least 1, got -2"),
+        (Order.INTERLEAVED, {"n_chunks": 0}, "n_chunks must be at least 1, got 0"),
+        (Order.GPIPE, {"n_chunks": 2}, "chunks are for interleaved, got 2 with gpipe"),
+        (Order.ONE_F_ONE_B, {"training": False}, "1f1b is for training; try inference"),
+        (Order.POPART, {"stage_devices": [0, 1]}, "a device for every stage is for grouped, .*, got one with popart"),
+        (Order.GROUPED, {"stage_devices": [0, 1, 1, 0]}, "8 for 4 stages .forward and backward., got 4"),
+        (Order.GROUPED, {"stage_devices": [0, 1], "training": False}, "4 for 4 stages .forward., got 2"),
+        (Order.GPIPE, {"max_in_flight": 3}, "a limit of activations is for zb1p, .*, got one with gpipe"),
+        (Order.ZB1P, {"max_in_flight": 0}, "max_in_flight must be at least 1, got 0"),
+        (Order.ZB1P, {}, "zb1p is made for what actions take; give times"),
+    ],
+)
+def test_what_an_order_does_not_take(order: Order, arguments: dict[str, Any], message: str) -> None:
+    with pytest.raises(BadInput, match=message):
+        make_schedule(order, **{"n_devices": 4, "n_micro_batches": 8} | arguments)
+
+
+def test_where_stages_are() -> None:
+    assert stage_devices_of(Order.ONE_F_ONE_B, 3) == (0, 1, 2)
+    assert stage_devices_of(Order.V_MIN, 3) == (0, 1, 2, 2, 1, 0)

@@ -1,0 +1,92 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import product
+
+import numpy as np
+
+from autoauto.records.schedule import StageTimes
+from autoauto.schedule.zero_bubble.problem import Pipeline, lower_bound
+
+FOUR = np.arange(4)
+NOTHING = np.zeros(4, dtype=np.int64)
+TIMES = StageTimes(
+    forward=np.arange(10, 14),
+    backward=np.arange(20, 24),
+    weight=np.arange(30, 34),
+    forward_links=np.arange(40, 45),
+    backward_links=np.arange(50, 54),
+    forward_exchange=NOTHING,
+    backward_exchange=NOTHING,
+)
+V = Pipeline.of(TIMES, [0, 1, 1, 0], 3, None)
+
+
+def test_jobs_are_numbered_by_kind_then_stage() -> None:
+    assert V.ticks == (10, 11, 12, 13, 20, 21, 22, 23, 30, 31, 32, 33)
+    assert V.work == [10 + 20 + 30 + 13 + 23 + 33, 11 + 21 + 31 + 12 + 22 + 32]
+    assert V.path == [0, 1, 2, 3, 7, 6, 5, 4]
+
+
+def test_messages_within_a_device_take_no_time() -> None:
+    messages = {(job, to): ticks for job, to, ticks in V.edges()}
+    assert messages == {
+        (0, 1): 41,
+        (1, 2): 0,  # both on device 1
+        (2, 3): 43,
+        (3, 7): 0,
+        (7, 6): 53,
+        (6, 5): 0,
+        (5, 4): 51,
+        **{(4 + stage, 8 + stage): 0 for stage in range(4)},
+    }
+
+
+def test_no_limit_is_that_all_may_be_held() -> None:
+    assert V.limit == 6
+    assert Pipeline.of(TIMES, range(4), 3, None).limit == 3
+    assert Pipeline.of(TIMES, range(4), 3, 2).limit == 2
+    assert Pipeline.of(TIMES, range(4), 3, 8).limit == 3
+
+
+def equal(p: int, m: int, limit: int, ticks: tuple[int, int, int], link: int = 0, *, v: bool = False) -> Pipeline:
+    devices = (*range(p), *(reversed(range(p)) if v else ()))
+    n = len(devices)
+    jobs = tuple(t for t in ticks for _ in range(n))
+    return Pipeline(devices, jobs, (0, *(link,) * n), (link,) * n, m, min(limit, m * (1 + v)))
+
+
+def test_zb1p_is_as_short_as_can_be() -> None:
+    for p, (f, b, w), link in product((1, 2, 5), ((10, 10, 10), (20, 20, 10), (10, 11, 9)), (0, 1)):
+        closed_form = 3 * p * (f + b + w) + (p - 1) * (f + b - w + 4 * link)
+        assert lower_bound(equal(p, 3 * p, p, (f, b, w), link)) == closed_form
+
+
+def test_with_memory_only_the_skew_is_left() -> None:
+    assert lower_bound(equal(4, 8, 8, (10, 10, 10))) == 240 + 30
+    assert lower_bound(equal(4, 8, 8, (10, 10, 10), v=True)) == 480 + 30
+
+
+def test_v_shapes_with_little_memory() -> None:
+    """V-half and V-min of 4 devices: vectors/schedules_zero_bubble.json has 53 and 59."""
+    assert lower_bound(equal(4, 8, 6, (1, 1, 1), v=True)) == 53
+    assert lower_bound(equal(4, 8, 4, (1, 1, 1), v=True)) == 59
+
+
+def test_a_memory_for_one_holds_one_at_a_time() -> None:
+    """F down and up again, B down and up again, W: nothing overlaps but the other stages' W."""
+    assert lower_bound(equal(2, 5, 1, (2, 3, 4), link=1)) == 5 * (2 + 1 + 2 + 3 + 1 + 3 + 4)
+
+
+def test_a_limit_that_is_never_reached_is_none() -> None:
+    ticks = (2, 3, 4)
+    assert lower_bound(replace(equal(3, 4, 4, ticks), limit=99)) == lower_bound(equal(3, 4, 4, ticks))
+
+
+def test_a_slow_stage_decides() -> None:
+    """Stage 1 takes 5 + 7 for each of 4 micro-batches; 2 pass before, 3 + 4 after. W of stage 1 fits in."""
+    assert lower_bound(Pipeline((0, 1), (2, 5, 3, 7, 4, 0), (0, 0, 0), (0, 0), 4, 4)) == 2 + 4 * 12 + 3 + 4
+
+
+def test_one_micro_batch_takes_its_path() -> None:
+    assert lower_bound(equal(3, 1, 3, (2, 3, 4), link=1)) == 3 * 2 + 3 * 3 + 4 + 4

@@ -1,0 +1,99 @@
+"""The best measured trial."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import pytest
+
+from autoauto.records.knobs import Knobs, Objective, SearchSpace
+from autoauto.records.plan import Plan
+from autoauto.study.analysis.best import best_of, best_trial, pareto_front
+from autoauto.study.methods.protocol import Propose
+from autoauto.study.methods.registry import exhaustive
+from autoauto.study.run import run_search
+from autoauto.study.store.study import load_study, open_study
+from autoauto.study.store.trials import finished_trials
+
+if TYPE_CHECKING:
+    from tests.search.conftest import Fake
+
+EVERYTHING = Propose(lambda space, _: exhaustive(space))
+SPACE = SearchSpace((1, 2), (0.3, 1.0), tuple(range(1, 101)))
+
+
+@pytest.mark.parametrize("objective", list(Objective))
+def test_the_best_is_read_back_whole(
+    storage: str, fake: Fake, plan: Callable[[Knobs], Plan], objective: Objective
+) -> None:
+    study = open_study(storage, "bow", objective, {})
+    run_search(SPACE, fake, study, objective)
+    best = best_trial(load_study(storage, "bow"))
+    assert best is not None
+    assert (best.number, best.value) == (study.best_trial.number, study.best_trial.value)
+    assert study.best_trial.params == {
+        "n_ipu": best.knobs.n_ipu,
+        "memory_proportion": best.knobs.memory_proportion,
+        "batch_size": best.knobs.batch_size,
+    }
+    assert best.measured == plan(best.knobs)
+    assert best.samples_per_s == fake(best.knobs).samples_per_s
+    assert best.estimate == fake(best.knobs).estimate
+
+
+def test_nothing_measured_has_no_best(storage: str, fake: Fake) -> None:
+    study = open_study(storage, "bow", Objective.THROUGHPUT, {})
+    assert best_trial(study) is None
+    run_search(SearchSpace((1,), (1.0,), (64, 128)), fake, study, Objective.THROUGHPUT)
+    assert len(study.get_trials()) == 2
+    assert best_trial(study) is None
+
+
+def test_ties_within_the_noise_go_to_the_simpler(storage: str, fake: Fake) -> None:
+    study = open_study(storage, "bow", Objective.THROUGHPUT, {"model": "abc"})
+    run_search(SearchSpace((1, 2), (0.3,), (30, 60)), fake, study, Objective.THROUGHPUT, method=EVERYTHING)
+    trials = finished_trials(study)
+    knobs = {
+        noise: best.knobs
+        for noise in (0.0, 0.01, 0.4, 0.6)
+        if (best := best_of(trials, Objective.THROUGHPUT, noise)) is not None
+    }
+    # samples/s: 30 of 1 device 994, 60 of 1 device 997, and twice that by 2 devices, as shares 0.49, 0.5, 0.99 and 1
+    assert knobs == {0.0: Knobs(2, 0.3, 60), 0.01: Knobs(2, 0.3, 30), 0.4: Knobs(2, 0.3, 30), 0.6: Knobs(1, 0.3, 30)}
+
+
+def test_a_report_sees_the_noise_that_the_search_saw(storage: str, fake: Fake) -> None:
+    study = open_study(storage, "bow", Objective.PER_IPU, {"model": "abc"}, {"noise": "0.1"})
+    space = SearchSpace((1, 2), (0.3,), (30, 60))
+    result = run_search(space, fake, study, Objective.PER_IPU, method=EVERYTHING, noise=0.1)
+    assert best_trial(study) == result.best
+    assert result.best is not None
+    assert result.best.knobs == Knobs(1, 0.3, 30)
+
+
+AIM = (Objective.THROUGHPUT, Objective.LATENCY)
+
+
+def test_the_front_is_optunas_without_ties(storage: str, fake: Fake) -> None:
+    study = open_study(storage, "two", AIM, {"model": "abc"})
+    space = SearchSpace((1, 2), (0.3, 1.0), (1, 5, 6, 7, 24, 30, 36, 60, 100))
+    result = run_search(space, fake, study, AIM, method=EVERYTHING)
+    assert result.best is None
+    assert best_trial(study) is None
+    assert result.front == pareto_front(study)
+    assert {best.values for best in result.front} == {tuple(trial.values) for trial in study.best_trials}
+    assert len({best.values for best in result.front}) == len(result.front) > 2
+    assert [best.value for best in result.front] == sorted((best.value for best in result.front), reverse=True)
+
+
+def test_of_equals_the_front_has_the_simplest(storage: str, fake: Fake) -> None:
+    study = open_study(storage, "two", AIM, {})
+    result = run_search(SearchSpace((1, 2), (0.3, 1.0), (6,)), fake, study, AIM, method=EVERYTHING)
+    assert [best.knobs for best in result.front] == [Knobs(2, 0.3, 6), Knobs(1, 0.3, 6)]
+
+
+def test_the_front_of_one_objective_is_the_best(storage: str, fake: Fake) -> None:
+    study = open_study(storage, "bow", Objective.THROUGHPUT, {})
+    result = run_search(SearchSpace((1, 2), (0.3,), (5, 6)), fake, study, Objective.THROUGHPUT, method=EVERYTHING)
+    assert result.front == (result.best,) == pareto_front(study)

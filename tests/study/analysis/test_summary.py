@@ -1,0 +1,83 @@
+"""Cells of the grid, read back from trials."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from autoauto.records.knobs import Knobs, Objective, SearchSpace
+from autoauto.records.schedule import Order
+from autoauto.study.analysis.summary import study_cells
+from autoauto.study.run import run_search
+from autoauto.study.store.study import open_study
+
+if TYPE_CHECKING:
+    from tests.search.conftest import Fake
+import pytest
+
+from autoauto.study.analysis.best import best_trial
+from autoauto.study.analysis.summary import study_findings
+from autoauto.study.execution.process import Evaluate
+
+ORDERS = (Order.GPIPE, Order.ONE_F_ONE_B)
+
+
+def test_the_study_tells_the_cells_that_the_search_told(storage: str, fake: Fake) -> None:
+    fake.tied = 2
+    space = SearchSpace((1, 2), (0.6,), tuple(range(1, 100)), ORDERS, (False, True), (8,))
+    study = open_study(storage, "bow", Objective.THROUGHPUT, {"model": "abc"})
+    result = run_search(space, fake, study, Objective.THROUGHPUT)
+    assert study_cells(study) == result.cells
+    assert [(c.knobs.n_ipu, c.knobs.schedule, c.knobs.recompute) for c in result.cells] == [
+        (n, order, recompute) for n in (1, 2) for order in ORDERS for recompute in (False, True)
+    ]
+    fitting, failing = result.cells[0], result.cells[-1]
+    assert (fitting.batch_size, failing.batch_size) == (60, None)  # 100 + batch * 25 * 0.6 bytes of 1,000
+    best = max(fake(Knobs(1, 0.6, batch_size, Order.GPIPE, False, 8)).samples_per_s for batch_size in (50, 60))
+    assert fitting.samples_per_s >= best
+    assert failing.reason == "tied weights leave no cut"
+
+
+SPACE = SearchSpace((1, 2), (0.6, 1.0), tuple(range(1, 65)))
+
+
+def test_all_that_was_tried_is_told(storage: str, fake: Evaluate) -> None:
+    study = open_study(storage, "bow", Objective.THROUGHPUT, {"model": "abc"})
+    result = run_search(SPACE, fake, study, Objective.THROUGHPUT)
+    found = study_findings(study, storage, n_contenders=3)
+    assert (found.study_name, found.storage, found.attributes["model"]) == ("bow", storage, "abc")
+    assert len(found.tried) == result.counts.n_tried
+    assert sum(tried.compiled for tried in found.tried) == result.counts.n_measured
+    best = best_trial(study)
+    assert best is not None
+    assert found.winner is not None
+    assert (found.winner.tried.number, found.winner.measured) == (best.number, best.measured)
+    assert (found.winner.tried.samples_per_s, found.winner.estimate) == (best.samples_per_s, best.estimate)
+    assert [contender.tried for contender in found.contenders] == list(found.ranked[:3])
+    assert {(cell.knobs, cell.largest and cell.largest.knobs.batch_size) for cell in found.cells} == {
+        (cell.knobs, cell.batch_size) for cell in result.cells
+    }
+
+
+def test_what_does_not_fit_has_its_reason(storage: str, fake: Evaluate) -> None:
+    study = open_study(storage, "bow", Objective.THROUGHPUT, {})
+    space = SearchSpace((1,), (1.0,), (100,))
+    run_search(space, fake, study, Objective.THROUGHPUT)
+    found = study_findings(study, storage)
+    (tried,) = found.tried
+    assert (tried.fits, tried.compiled, tried.reason) == (False, True, "stage 0 is out of memory")
+    assert tried.excess_bytes == 100 + 2500 - 1000
+    assert (found.winner, found.ranked) == (None, ())
+
+
+def test_a_trial_that_failed_is_told_beside_the_others(storage: str, fake: Evaluate) -> None:
+    def breaks(knobs: Knobs) -> object:
+        raise RuntimeError("a bug")
+
+    study = open_study(storage, "bow", Objective.THROUGHPUT, {})
+    run_search(SearchSpace((1,), (0.6,), (1,)), fake, study, Objective.THROUGHPUT)
+    with pytest.raises(RuntimeError):
+        run_search(SearchSpace((1,), (0.6,), (2,)), breaks, study, Objective.THROUGHPUT)  # type: ignore[arg-type]
+    found = study_findings(study, storage)
+    (failure,) = found.failures
+    assert (failure.params["batch_size"], "a bug" in failure.reason) == (2, True)
+    assert len(found.tried) == 1

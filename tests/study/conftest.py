@@ -1,0 +1,218 @@
+"""A target that needs no device: memory and cycles by formula. Tests use the fixtures, child processes run the file."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from math import ceil, exp
+from pathlib import Path
+from random import Random
+
+import optuna
+import pytest
+
+from autoauto.records.constraint import Constraint
+from autoauto.records.errors import BadInput, MissingExtra
+from autoauto.records.knobs import Knobs, Objective, SearchSpace
+from autoauto.records.layers import LayerRange
+from autoauto.records.plan import Plan, Stage
+from autoauto.records.trial import Outcome, held_to
+from autoauto.records.units import samples_per_s
+from autoauto.study.execution.executors import Children, Own
+from autoauto.study.execution.process import Bounds
+from autoauto.study.methods.protocol import Forecast, Steps, Tried
+from autoauto.study.run import run_search
+from autoauto.study.store.database import open_storage
+from autoauto.study.store.study import open_study
+
+LIMIT_BYTES = 1000
+CHILD_SPACE = SearchSpace((1, 2), (0.3, 0.6, 1.0), tuple(range(1, 128)))
+
+
+def make_plan(knobs: Knobs, factor: float = 1.0) -> Plan:
+    """`n_ipu` stages of 10 layers; cycles step every 6 samples, memory grows with batch and proportion."""
+    cycles = int(ceil(knobs.batch_size / 6) * 6000 * factor) // knobs.n_ipu
+    temporary_bytes = int(knobs.batch_size * 25 * knobs.memory_proportion / knobs.n_ipu)
+    stages = [
+        Stage(
+            LayerRange(10 * s, 10 * s + 10),
+            s,
+            cycles,
+            0,
+            40,
+            60,
+            {"parameter": 100, "temporary": temporary_bytes},
+            LIMIT_BYTES,
+        )
+        for s in range(knobs.n_ipu)
+    ]
+    return Plan(tuple(stages))
+
+
+@dataclass
+class Fake:
+    """Evaluates by formula; remembers what it was asked."""
+
+    tied: int = -1  # this n_ipu never fits, for another reason than memory
+    sleep_s: float = 0.0
+    constraints: tuple[Constraint, ...] = ()
+    calls: list[Knobs] = field(default_factory=list)
+
+    def __call__(self, knobs: Knobs) -> Outcome:
+        self.calls.append(knobs)
+        time.sleep(self.sleep_s)
+        if knobs.n_ipu == self.tied:
+            return Outcome(knobs, None, None, 0.0, 0.0, 0, LIMIT_BYTES, "tied weights leave no cut")
+        plan = make_plan(knobs)
+        excess_bytes = plan.stages[0].total_bytes - LIMIT_BYTES
+        if excess_bytes > 0:
+            return Outcome(knobs, plan, None, 0.0, 0.0, excess_bytes, LIMIT_BYTES, "stage 0 is out of memory")
+        rate = samples_per_s(knobs.batch_size, plan.cost_cycles, 1e9)
+        estimate = make_plan(knobs, 0.9)
+        estimated_rate = samples_per_s(knobs.batch_size, estimate.cost_cycles, 1e9)
+        outcome = Outcome(knobs, estimate, plan, rate, estimated_rate, 0, LIMIT_BYTES, "")
+        return held_to(replace(outcome, latency_s=plan.latency_cycles / 1e9), self.constraints)
+
+
+@dataclass
+class World:
+    """A space in which throughput rises by steps and memory falls at some, and an estimate of it that errs.
+
+    Attributes:
+        space: few cells, of which some batch sizes are missing.
+        truth: what comes of every configuration.
+        forecasts: what the estimate says of them.
+        asked: what the estimate was asked.
+    """
+
+    space: SearchSpace
+    truth: dict[Knobs, Tried]
+    forecasts: dict[Knobs, Forecast]
+    asked: list[Knobs] = field(default_factory=list)
+
+    @property
+    def best(self) -> float:
+        """The best score there is; 0 when nothing fits."""
+        return max((tried.score or 0.0 for tried in self.truth.values()), default=0.0)
+
+    def predict(self, knobs: Knobs) -> Forecast:
+        """The estimate."""
+        self.asked.append(knobs)
+        return self.forecasts[knobs]
+
+    def run(self, steps: Steps) -> dict[Knobs, Tried]:
+        """Let a method work; what it tried, in that order. A method never asks twice, nor outside the space."""
+        tried: dict[Knobs, Tried] = {}
+        told = None
+        while True:
+            try:
+                knobs, done, total = steps.send(told)
+            except StopIteration:
+                return tried
+            assert 0 <= done <= total
+            told = None if knobs is None else self.truth[knobs]
+            if knobs is not None and told is not None:
+                tried.setdefault(knobs, told)
+
+
+def make_world(seed: int, cell_error: float = 0.02, own_error: float = 0.003, memory_error: float = 0.06) -> World:
+    """Errors are standard deviations, shares of throughput and of memory."""
+    random = Random(seed)
+    n_ipu = tuple(sorted(random.sample((1, 2, 3, 4), random.randint(1, 3))))
+    proportions = tuple(sorted(random.sample((0.2, 0.4, 0.6, 0.8, 1.0), random.randint(1, 3))))
+    sizes = {1 + random.choice((0, 3)) + random.choice((1, 2)) * i for i in range(random.choice((1, 5, 20, 40)))}
+    space = SearchSpace(n_ipu, proportions, tuple(sorted(sizes)))
+    fixed, slope, jump = random.uniform(0, 20), random.uniform(1, 3), random.uniform(0, 6)
+    base, growth, drop = random.uniform(0.1, 0.7), random.uniform(0.002, 0.03), random.uniform(0, 0.15)
+    tile, memory_tile, bias = random.randint(1, 16), random.randint(5, 30), random.gauss(0, 0.05)
+    world = World(space, {}, {})
+    for cell in space.cells:
+        error, memory = bias + random.gauss(0, cell_error), 1 + random.gauss(0, memory_error)
+        for knobs in cell:
+            n, n_ipu_used, proportion = knobs.batch_size, knobs.n_ipu, knobs.memory_proportion
+            cycles = (fixed + slope * n + jump * ceil(n / tile)) / n_ipu_used**0.8 + 3 + 0.4 / proportion * n**0.5
+            used = (base + growth * n * proportion - drop * (n // memory_tile % 2)) / n_ipu_used**0.7
+            score = n / cycles
+            estimate = score * exp(error + random.gauss(0, own_error))
+            world.truth[knobs] = Tried(score if used <= 1 else None, True)
+            world.forecasts[knobs] = Forecast(estimate if used * memory <= 1 else None, used * memory - 1)
+    return world
+
+
+@pytest.fixture
+def world() -> Callable[..., World]:
+    return make_world
+
+
+@pytest.fixture
+def fake() -> Fake:
+    return Fake()
+
+
+@pytest.fixture
+def child_space() -> SearchSpace:
+    """The space that a child process searches; this file with the storage, sleep_s and n_workers starts one."""
+    return CHILD_SPACE
+
+
+@pytest.fixture
+def plan() -> Callable[[Knobs], Plan]:
+    return make_plan
+
+
+@pytest.fixture
+def storage(tmp_path: Path) -> str:
+    return f"sqlite:///{tmp_path}/studies/search.db"
+
+
+POSTGRES = os.environ.get("AUTOAUTO_TEST_POSTGRES", "postgresql+psycopg2://postgres@127.0.0.1:5432/test")
+
+
+@pytest.fixture
+def postgres() -> str:
+    """A server's URL; where AUTOAUTO_REQUIRE_POSTGRES is set, a server that is missing fails instead of skipping."""
+    try:
+        open_storage(POSTGRES)
+    except (BadInput, MissingExtra) as error:
+        if os.environ.get("AUTOAUTO_REQUIRE_POSTGRES"):
+            raise
+        pytest.skip(f"no PostgreSQL server: {error}")
+    return POSTGRES
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def any_storage(request: pytest.FixtureRequest) -> str:
+    """One after the other, the URL of an SQLite file and of a server."""
+    return str(request.getfixturevalue("storage" if request.param == "sqlite" else "postgres"))
+
+
+@pytest.fixture
+def study_name(any_storage: str) -> Iterator[str]:
+    """A name that no other study has; its study is deleted at the end."""
+    name = f"autoauto-test-{uuid.uuid4()}"
+    yield name
+    if name in optuna.get_all_study_names(any_storage):
+        optuna.delete_study(study_name=name, storage=any_storage)
+
+
+def search_slowly(storage: str, sleep_s: float, n_workers: int) -> None:
+    """What the child processes do: a search whose every measurement takes `sleep_s`; alone it waits in its 15th."""
+    study = open_study(storage, "bow", Objective.THROUGHPUT, {"model": "abc"})
+    print("started", flush=True)
+    fake = Fake(sleep_s=sleep_s)
+
+    def measure(knobs: Knobs) -> Outcome:
+        if len(fake.calls) == 14:
+            time.sleep(600)
+        return fake(knobs)
+
+    hands = Children(fake, n_workers, Bounds()) if n_workers else Own(measure)
+    run_search(CHILD_SPACE, fake, study, Objective.THROUGHPUT, hands=hands)
+
+
+if __name__ == "__main__":
+    search_slowly(sys.argv[1], float(sys.argv[2]), int(sys.argv[3]))

@@ -1,0 +1,111 @@
+"""The bisection against a linear scan."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from math import ceil, log2
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from autoauto.records.knobs import Knobs, SearchSpace
+from autoauto.study.methods.grid_bisect import grid_bisect, largest_feasible, max_tries
+from autoauto.study.methods.protocol import Tried
+
+
+def bisect(n_candidates: int, n_feasible: int) -> tuple[int | None, list[int]]:
+    tried: list[int] = []
+
+    def feasible(candidate: int) -> bool:
+        tried.append(candidate)
+        return candidate < n_feasible
+
+    return drive(range(n_candidates), feasible), tried
+
+
+def drive(candidates: Sequence[int], feasible: Callable[[int], bool]) -> int | None:
+    search = largest_feasible(candidates)
+    answer = None
+    try:
+        while True:
+            answer = feasible(search.send(answer))  # type: ignore[arg-type]  # a generator begins with None
+    except StopIteration as end:
+        found: int | None = end.value
+        return found
+
+
+def test_every_threshold_of_every_short_list_agrees_with_a_linear_scan() -> None:
+    for n_candidates in range(40):
+        for n_feasible in range(n_candidates + 1):
+            found, tried = bisect(n_candidates, n_feasible)
+            assert found == (n_feasible - 1 if n_feasible else None)
+            assert len(tried) == len(set(tried)) <= ceil(log2(n_candidates + 1))
+
+
+@settings(deadline=None, derandomize=True)
+@given(st.integers(0, 3000).flatmap(lambda n: st.tuples(st.just(n), st.integers(0, n))))
+def test_long_lists_agree_too(sizes: tuple[int, int]) -> None:
+    n_candidates, n_feasible = sizes
+    found, tried = bisect(n_candidates, n_feasible)
+    assert found == (n_feasible - 1 if n_feasible else None)
+    assert len(tried) <= max_tries(n_candidates)
+
+
+@settings(deadline=None, derandomize=True)
+@given(st.lists(st.integers(1, 500), unique=True).map(sorted), st.integers(0, 500))
+def test_the_candidates_need_no_pattern(candidates: list[int], limit: int) -> None:
+    assert drive(candidates, lambda size: size <= limit) == max((c for c in candidates if c <= limit), default=None)
+
+
+@settings(deadline=None, derandomize=True)
+@given(st.lists(st.booleans(), min_size=1))
+def test_without_monotone_feasibility_the_answer_was_still_tried_and_fits(fits: list[bool]) -> None:
+    tried: dict[int, bool] = {}
+
+    def feasible(candidate: int) -> bool:
+        tried[candidate] = fits[candidate]
+        return fits[candidate]
+
+    found = drive(range(len(fits)), feasible)
+    assert tried[0] is False if found is None else tried[found]
+
+
+def test_the_smallest_is_tried_when_larger_ones_failed() -> None:
+    assert bisect(127, 1) == (0, [63, 31, 15, 7, 3, 1, 0])
+
+
+def test_a_single_candidate_is_tried() -> None:
+    assert bisect(1, 1) == (0, [0])
+    assert bisect(1, 0) == (None, [0])
+
+
+def test_max_tries_is_reached() -> None:
+    for n_candidates in range(200):
+        most = max(len(bisect(n_candidates, n_feasible)[1]) for n_feasible in range(n_candidates + 1))
+        assert most == max_tries(n_candidates) == ceil(log2(n_candidates + 1))
+
+
+def test_cell_by_cell_down_to_the_largest_that_fits() -> None:
+    steps = grid_bisect(SearchSpace((1, 2), (0.6,), (1, 2, 4, 8)))
+    step, seen = next(steps), []
+    try:
+        while True:
+            assert step.knobs is not None
+            seen.append((step.knobs.n_ipu, step.knobs.batch_size, step.done))
+            fits = step.knobs.batch_size <= 2 * step.knobs.n_ipu
+            step = steps.send(Tried(1.0 if fits else None, True))
+    except StopIteration:
+        pass
+    assert step.total == 2 * 3
+    assert seen == [(1, 4, 0), (1, 2, 1), (2, 4, 3), (2, 8, 4)]
+
+
+def test_a_cell_takes_no_more_tries_than_a_bisection(world: Callable[..., Any]) -> None:
+    for seed in range(20):
+        some = world(seed)
+        cells: dict[tuple[int, float], list[Knobs]] = {}
+        for knobs in some.run(grid_bisect(some.space)):
+            cells.setdefault((knobs.n_ipu, knobs.memory_proportion), []).append(knobs)
+        assert len(cells) == len(some.space.cells)
+        assert max(map(len, cells.values())) <= max_tries(len(some.space.batch_size))

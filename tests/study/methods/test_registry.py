@@ -1,0 +1,235 @@
+"""One suite for all methods, on a real study."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+
+from autoauto.records.constraint import Constraint
+from autoauto.records.knobs import Aim, Knobs, Method, Objective, SearchSpace
+from autoauto.records.trial import Outcome, held_to
+from autoauto.study.methods.registry import method_of, predictor
+from autoauto.study.run import run_search
+from autoauto.study.store.study import open_study
+
+if TYPE_CHECKING:
+    from tests.search.conftest import Fake
+from collections.abc import Callable
+from typing import Any
+
+from autoauto.study.methods.registry import exhaustive
+
+SPACE = SearchSpace((1, 2), (0.3, 1.0), (1, 5, 6, 7, 24, 30, 36, 37, 60, 72, 100))
+ALL = pytest.mark.parametrize("method", Method)
+
+
+class Expect:
+    """The fake's own formula, a little pessimistic; counts."""
+
+    def __init__(self, fake: Fake) -> None:
+        self.fake = type(fake)(tied=fake.tied, constraints=fake.constraints)
+
+    def __call__(self, knobs: Knobs) -> Outcome:
+        return self.fake(knobs)
+
+
+def propose(method: Method, fake: Fake, objective: Aim = Objective.THROUGHPUT, n_measurements: int = 10):  # type: ignore[no-untyped-def]
+    return method_of(method, Expect(fake), objective, n_measurements=n_measurements)
+
+
+@ALL
+@pytest.mark.parametrize("objective", Objective)
+def test_no_method_asks_twice_or_outside_and_the_best_is_the_best_measured(
+    storage: str, fake: Fake, method: Method, objective: Objective
+) -> None:
+    study = open_study(storage, "bow", objective, {"model": "abc"})
+    result = run_search(SPACE, fake, study, objective, method=propose(method, fake, objective))
+    assert len(fake.calls) == len(set(fake.calls)) == result.counts.n_tried
+    assert all(knobs in SPACE for knobs in fake.calls)
+    assert result.counts.n_measured == result.counts.n_tried  # the fake always has a plan
+    assert result.counts.n_configurations == 4 * 11
+    values = [trial.value for trial in study.get_trials() if trial.value is not None]
+    assert result.best is not None
+    assert result.best.value == (max(values) if objective is Objective.THROUGHPUT else min(values))
+
+
+@ALL
+def test_a_finished_search_asks_nothing_again(storage: str, fake: Fake, method: Method) -> None:
+    study = open_study(storage, "bow", Objective.THROUGHPUT, {"model": "abc"})
+    first = run_search(SPACE, fake, study, Objective.THROUGHPUT, method=propose(method, fake))
+    calls = list(fake.calls)
+    again = open_study(storage, "bow", Objective.THROUGHPUT, {"model": "abc"})
+    assert run_search(SPACE, fake, again, Objective.THROUGHPUT, method=propose(method, fake)) == first
+    assert fake.calls == calls
+
+
+@ALL
+def test_an_interrupted_search_goes_on(storage: str, fake: Fake, method: Method) -> None:
+    class Stop(Exception):
+        pass
+
+    def stops(knobs: Knobs) -> Outcome:
+        if len(fake.calls) == 2:
+            raise Stop
+        return fake(knobs)
+
+    study = open_study(storage, "bow", Objective.THROUGHPUT, {"model": "abc"})
+    with pytest.raises(Stop):
+        run_search(SPACE, stops, study, Objective.THROUGHPUT, method=propose(method, fake))
+    result = run_search(SPACE, fake, study, Objective.THROUGHPUT, method=propose(method, fake))
+    assert len(fake.calls) == len(set(fake.calls)) == result.counts.n_tried
+
+
+@ALL
+def test_where_nothing_fits_there_is_a_reason(storage: str, fake: Fake, method: Method) -> None:
+    fake.tied = 2
+    study = open_study(storage, "bow", Objective.THROUGHPUT, {"model": "abc"})
+    space = SearchSpace((2,), (0.3, 1.0), (1, 2, 3))
+    result = run_search(space, fake, study, Objective.THROUGHPUT, method=propose(method, fake))
+    assert result.best is None
+    assert result.cells[-1].reason == "tied weights leave no cut"
+
+
+@ALL
+def test_one_configuration(storage: str, fake: Fake, method: Method) -> None:
+    study = open_study(storage, "bow", Objective.THROUGHPUT, {"model": "abc"})
+    only = SearchSpace((2,), (0.3,), (7,))
+    result = run_search(only, fake, study, Objective.THROUGHPUT, method=propose(method, fake))
+    assert fake.calls == [Knobs(2, 0.3, 7)]
+    assert result.best is not None
+
+
+@pytest.mark.parametrize("objective", Objective)
+def test_guided_finds_what_exhaustive_finds(storage: str, fake: Fake, objective: Objective) -> None:
+    best = {}
+    for method in (Method.EXHAUSTIVE, Method.GUIDED):
+        study = open_study(storage, method, objective, {"model": "abc"})
+        result = run_search(SPACE, fake, study, objective, method=propose(method, fake, objective))
+        assert result.best is not None
+        best[method] = (result.best.samples_per_s, result.best.value)
+    assert best[Method.GUIDED] == best[Method.EXHAUSTIVE]
+    assert len(fake.calls) < 1.5 * 44
+
+
+@pytest.mark.parametrize("method", [Method.TPE, Method.RANDOM])
+def test_samplers_measure_as_often_as_they_are_told(storage: str, fake: Fake, method: Method) -> None:
+    study = open_study(storage, "bow", Objective.THROUGHPUT, {"model": "abc"})
+    result = run_search(SPACE, fake, study, Objective.THROUGHPUT, method=propose(method, fake, n_measurements=9))
+    assert result.counts.n_measured == 9
+
+
+def test_forecasts_say_how_full_the_fullest_device_is(fake: Fake) -> None:
+    predict = predictor(Expect(fake), Objective.PER_IPU)
+    fitting, failing = predict(Knobs(1, 1.0, 20)), predict(Knobs(1, 1.0, 60))
+    assert fitting.excess == pytest.approx((100 + 20 * 25 - 1000) / 1000)
+    assert fitting.score == pytest.approx(20 / fake(Knobs(1, 1.0, 20)).measured.cost_cycles)  # type: ignore[union-attr]
+    assert failing.score is None
+    assert failing.excess == pytest.approx((100 + 60 * 25 - 1000) / 1000)
+
+
+@ALL
+def test_nothing_that_breaks_a_constraint_is_the_best(storage: str, fake: Fake, method: Method) -> None:
+    bound = Constraint("latency_s <= 2e-5")
+    fake.constraints = (bound,)
+    study = open_study(storage, "bow", Objective.THROUGHPUT, {"model": "abc"})
+    result = run_search(SPACE, fake, study, Objective.THROUGHPUT, method=propose(method, fake, n_measurements=25))
+    assert result.best is not None
+    assert result.best.latency_s <= 2e-5
+    for trial in study.get_trials():
+        broken = trial.user_attrs.get("latency_s", 0.0) > 2e-5
+        assert broken == str(trial.user_attrs.get("reason")).startswith(
+            "latency_s <= 2e-05 does not hold: latency_s is"
+        )
+        if broken:
+            assert (trial.state.name, trial.user_attrs["status"]) == ("PRUNED", "constrained")
+            assert trial.system_attrs["constraints"][0] > 0
+    if method in (Method.EXHAUSTIVE, Method.GUIDED):
+        fits = [fake(knobs) for cell in SPACE.cells for knobs in cell]
+        assert result.best.samples_per_s == max(outcome.samples_per_s for outcome in fits if outcome.fits)
+
+
+def test_guided_measures_little_of_what_breaks_a_constraint_by_the_estimate(storage: str, fake: Fake) -> None:
+    space = SearchSpace((1, 2), (0.3,), tuple(range(1, 101)))
+    fake.constraints = (Constraint("latency_s <= 2e-5"),)
+    study = open_study(storage, "bow", Objective.THROUGHPUT, {})
+    run_search(space, fake, study, Objective.THROUGHPUT, method=propose(Method.GUIDED, fake))
+    broken = [trial for trial in study.get_trials() if trial.user_attrs["status"] == "constrained"]
+    assert len(broken) <= 1 < len(study.get_trials()) <= 4
+
+
+@pytest.mark.parametrize("method", [Method.EXHAUSTIVE, Method.GRID_BISECT, Method.TPE, Method.RANDOM])
+def test_several_objectives_are_traded(storage: str, fake: Fake, method: Method) -> None:
+    aim = (Objective.THROUGHPUT, Objective.LATENCY)
+    study = open_study(storage, "two", aim, {"model": "abc"})
+    space = replace(SPACE, constraints=(Constraint("batch_size * n_ipu <= 144"),))
+    result = run_search(space, fake, study, aim, method=propose(method, fake, aim, n_measurements=20))
+    assert [direction.name for direction in study.directions] == ["MAXIMIZE", "MINIMIZE"]
+    assert all(knobs in space for knobs in fake.calls)
+    fitting = [outcome for outcome in map(fake, list(fake.calls)) if outcome.fits]
+    best = max(fitting, key=lambda outcome: outcome.samples_per_s)
+    quickest = min(fitting, key=lambda outcome: outcome.latency_s)
+    assert result.front[0].samples_per_s == best.samples_per_s
+    assert result.front[-1].latency_s == quickest.latency_s
+
+
+def test_a_forecast_tells_how_far_a_constraint_is_from_holding(fake: Fake) -> None:
+    fake.constraints = (Constraint("latency_s <= 2e-5"),)
+    predict = predictor(Expect(fake), Objective.THROUGHPUT)
+    near, far = predict(Knobs(1, 0.3, 18)), predict(Knobs(1, 0.3, 36))
+    assert near.works
+    assert near.miss == pytest.approx(1 - 2e-5 / 18_100e-9)
+    assert not far.works
+    assert far.score is not None  # fits, and says what it would be worth
+    assert far.lack == far.miss == pytest.approx(36_100e-9 / 2e-5 - 1)
+
+
+def test_least_latency_for_a_throughput_is_found(storage: str, fake: Fake) -> None:
+    space = SearchSpace((1,), (0.3,), tuple(range(1, 101)))
+    fake.constraints = (Constraint("samples_per_s >= 980000"),)
+    study = open_study(storage, "bow", Objective.LATENCY, {})
+    result = run_search(space, fake, study, Objective.LATENCY, method=propose(Method.GUIDED, fake, Objective.LATENCY))
+    assert result.best is not None
+    n_tried = len(fake.calls)
+    outcomes = [fake(knobs) for cell in space.cells for knobs in cell]
+    assert result.best.latency_s == min(outcome.latency_s for outcome in outcomes if outcome.fits)
+    assert n_tried <= 4
+
+
+class Hasty(Expect):
+    """Takes every latency for 3 % longer than it is."""
+
+    def __call__(self, knobs: Knobs) -> Outcome:
+        outcome = self.fake(knobs)
+        return held_to(replace(outcome, latency_s=outcome.latency_s * 1.03), self.fake.constraints)
+
+
+def test_an_error_of_constraints_is_learned_once_for_all_cells(storage: str, fake: Fake) -> None:
+    space = SearchSpace((1, 2), (0.3, 0.4, 0.5, 0.6, 0.7), tuple(range(1, 101)))
+    fake.constraints = (Constraint("latency_s <= 12.3e-6"),)
+    study = open_study(storage, "bow", Objective.THROUGHPUT, {})
+    method = method_of(Method.GUIDED, Hasty(fake), Objective.THROUGHPUT)
+    result = run_search(space, fake, study, Objective.THROUGHPUT, method=method)
+    n_tried = len(fake.calls)
+    assert result.best is not None
+    outcomes = [fake(knobs) for cell in space.cells for knobs in cell]
+    assert result.best.samples_per_s == max(outcome.samples_per_s for outcome in outcomes if outcome.fits)
+    assert n_tried <= 6
+
+
+def test_every_configuration_in_the_order_of_the_grid(world: Callable[..., Any]) -> None:
+    for seed in range(20):
+        some = world(seed)
+        assert list(some.run(exhaustive(some.space))) == [knobs for cell in some.space.cells for knobs in cell]
+        assert some.asked == []
+
+
+def test_progress_counts_configurations() -> None:
+    steps = exhaustive(SearchSpace((1, 2), (0.6,), (4, 8)))
+    assert [(step.knobs, step.done, step.total) for step in steps] == [
+        (Knobs(1, 0.6, 4), 0, 4),
+        (Knobs(1, 0.6, 8), 1, 4),
+        (Knobs(2, 0.6, 4), 2, 4),
+        (Knobs(2, 0.6, 8), 3, 4),
+    ]

@@ -1,0 +1,225 @@
+"""Databases that can be used, and one line for those that cannot."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import sqlite3
+import subprocess
+import tempfile
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from optuna.trial import TrialState
+from sqlalchemy import create_engine, text
+from sqlalchemy.exc import OperationalError
+
+from autoauto.records.errors import AutoautoError, BadInput, MissingExtra
+from autoauto.records.knobs import Knobs, Objective, SearchSpace
+from autoauto.records.trial import Outcome
+from autoauto.study.run import run_search
+from autoauto.study.store.database import existing_storage, open_storage
+from autoauto.study.store.study import load_study, open_study
+from tests.running import wait_until
+
+if TYPE_CHECKING:
+    from tests.search.conftest import Fake
+
+
+def refusal(storage: str, *, existing: bool = False) -> str:
+    with pytest.raises(AutoautoError) as caught:
+        (existing_storage if existing else open_storage)(storage)
+    message = str(caught.value)
+    assert "\n" not in message
+    return message
+
+
+def test_sqlite_is_made_with_its_folder_and_tuned(tmp_path: Path) -> None:
+    storage = open_storage(f"sqlite:///{tmp_path}/a/b/trials.db")
+    with storage.engine.connect() as connection:
+        pragmas = [
+            connection.execute(text(f"PRAGMA {p}")).scalar() for p in ("journal_mode", "synchronous", "busy_timeout")
+        ]
+    assert pragmas == ["wal", 1, 60_000]  # synchronous 1 is NORMAL
+    assert (tmp_path / "a/b/trials.db").stat().st_size > 0
+
+
+def test_several_may_open_what_is_new_at_once(tmp_path: Path) -> None:
+    check_opened_at_once(f"sqlite:///{tmp_path}/trials.db")
+
+
+def check_opened_at_once(storage: str) -> None:
+    """Every one makes the tables that it does not find."""
+    together = threading.Barrier(8)
+
+    def open_it(_: int) -> list[object]:
+        together.wait(60.0)
+        return list(open_storage(storage).get_all_studies())
+
+    with ThreadPoolExecutor(8) as pool:
+        assert list(pool.map(open_it, range(8))) == [[]] * 8
+
+
+def test_a_relative_path_and_a_path_with_braces_are_what_they_say(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    open_storage("sqlite:///here/{0}.db")
+    existing_storage("sqlite:///here/{0}.db")
+    assert (tmp_path / "here" / "{0}.db").exists()
+
+
+def test_a_database_in_memory_works() -> None:
+    assert open_storage("sqlite://").get_all_studies() == []
+
+
+@pytest.mark.parametrize("storage", ["trials.db", "", "mongodb://localhost/trials", "sqlite:/trials.db"])
+@pytest.mark.parametrize("existing", [False, True])
+def test_no_database_url(storage: str, existing: bool) -> None:
+    assert refusal(storage, existing=existing) == (
+        f"storage must be a database URL like sqlite:///studies/autoauto.db, got {storage!r}"
+    )
+
+
+@pytest.mark.parametrize("existing", [False, True])
+def test_a_missing_driver_names_what_to_install(existing: bool) -> None:
+    storage = "mysql+mysqldb://user:secret@localhost/trials"
+    with pytest.raises(
+        MissingExtra, match=r"^mysql\+mysqldb://user:\*\*\*@localhost/trials needs the database driver MySQLdb: pip"
+    ):
+        (existing_storage if existing else open_storage)(storage)
+
+
+def test_a_path_that_cannot_be_a_database(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    assert "the folder of" in refusal(f"sqlite:///{tmp_path}/file/trials.db")
+    assert "unable to open database file; try another --storage" in refusal(f"sqlite:///{tmp_path}")
+    assert "unable to open database file" in refusal(f"sqlite:///{tmp_path}", existing=True)
+
+
+@pytest.mark.parametrize("existing", [False, True])
+def test_a_file_that_is_no_database(tmp_path: Path, existing: bool) -> None:
+    (tmp_path / "notes.txt").write_text("not a database, but longer than a header of SQLite would be, " * 20)
+    assert "file is not a database" in refusal(f"sqlite:///{tmp_path}/notes.txt", existing=existing)
+
+
+@pytest.mark.parametrize("existing", [False, True])
+def test_a_corrupt_database(tmp_path: Path, existing: bool) -> None:
+    path = tmp_path / "trials.db"
+    open_storage(f"sqlite:///{path}").engine.dispose()
+    content = path.read_bytes()
+    path.write_bytes(content[:100] + b"\xff" * (len(content) - 100))
+    assert "malformed" in refusal(f"sqlite:///{path}", existing=existing)
+
+
+def test_a_database_that_may_only_be_read(tmp_path: Path) -> None:
+    sqlite3.connect(tmp_path / "trials.db").execute("CREATE TABLE theirs (x)").connection.close()
+    uri = f"sqlite:///file:{tmp_path}/trials.db?mode=ro&uri=true"
+    assert "attempt to write a readonly database" in refusal(uri)
+
+
+def test_a_database_of_another_optuna(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/trials.db"
+    open_storage(url).engine.dispose()
+    with sqlite3.connect(tmp_path / "trials.db") as connection:
+        connection.execute("UPDATE alembic_version SET version_num = 'v99'")
+    connection.close()
+    assert "no longer compatible" in refusal(url)
+
+
+def test_reading_makes_nothing(tmp_path: Path) -> None:
+    assert refusal(f"sqlite:///{tmp_path}/typo/trials.db", existing=True).startswith("there is no database ")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_reading_leaves_other_databases_alone(tmp_path: Path) -> None:
+    path = tmp_path / "theirs.db"
+    connection = sqlite3.connect(path)
+    connection.execute("CREATE TABLE theirs (x)")
+    connection.close()
+    before = path.read_bytes()
+    assert "holds no studies" in refusal(f"sqlite:///{path}", existing=True)
+    assert path.read_bytes() == before
+
+
+def test_bad_input_is_what_the_user_can_mend() -> None:
+    assert issubclass(MissingExtra, AutoautoError)
+    assert issubclass(BadInput, ValueError)
+
+
+class Server:
+    """A PostgreSQL server of one's own, which may be killed."""
+
+    def __init__(self, programs: Path, folder: Path) -> None:
+        self._programs, self._folder = programs, folder
+        self._user = "postgres" if os.getuid() == 0 else None  # it refuses to run as root
+        if self._user is not None:
+            shutil.chown(folder, self._user)
+        made = [str(programs / "initdb"), "-D", str(folder / "data"), "-A", "trust", "-U", "postgres", "--no-sync"]
+        subprocess.run(made, user=self._user, check=True, stdout=subprocess.DEVNULL)
+        self.url = f"postgresql+psycopg2://postgres@/postgres?host={folder}"  # a socket in a folder: no port to share
+        self._process: subprocess.Popen[bytes] | None = None
+        self.start()
+
+    def start(self) -> None:
+        wait_until(self._answers, "a server")  # not before all processes of a killed one have noticed
+
+    def _answers(self) -> bool:
+        if self._process is None or self._process.poll() is not None:
+            words = ["-D", str(self._folder / "data"), "-k", str(self._folder), "-h", "", "-c", "fsync=off"]
+            command = [str(self._programs / "postgres"), *words]
+            self._process = subprocess.Popen(command, user=self._user, stderr=subprocess.DEVNULL)
+        with suppress(OperationalError), create_engine(self.url).connect():
+            return True
+        return False
+
+    def end(self, number: signal.Signals) -> None:
+        """SIGKILL is heard by nobody; after SIGQUIT it waits for its own processes."""
+        assert self._process is not None
+        self._process.send_signal(number)
+        self._process.wait()
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    pytest.importorskip("psycopg2")
+    programs = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"))
+    if not programs:
+        pytest.skip("no programs of PostgreSQL")
+    with tempfile.TemporaryDirectory() as folder:
+        server = Server(programs[-1].parent, Path(folder))
+        yield server
+        server.end(signal.SIGQUIT)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::ResourceWarning")
+def test_several_may_open_a_new_server_at_once(server: Server) -> None:
+    check_opened_at_once(server.url)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::ResourceWarning")
+def test_a_server_that_is_killed_and_started_again_loses_and_doubles_nothing(server: Server, fake: Fake) -> None:
+    space = SearchSpace((1, 2), (0.3, 1.0), tuple(range(1, 128)))
+    study = open_study(server.url, "bow", Objective.THROUGHPUT, {})
+    again = threading.Timer(1.0, server.start)
+
+    def measure(knobs: Knobs) -> Outcome:
+        if len(fake.calls) == 5:
+            server.end(signal.SIGKILL)
+            again.start()
+        return fake(knobs)
+
+    result = run_search(space, measure, study, Objective.THROUGHPUT)
+    again.join()
+    trials = load_study(server.url, "bow").get_trials()
+    assert [trial.number for trial in trials] == list(range(28))
+    assert len({tuple(trial.params.items()) for trial in trials}) == result.counts.n_tried == 28
+    assert {trial.state for trial in trials} <= {TrialState.COMPLETE, TrialState.PRUNED}

@@ -1,0 +1,252 @@
+"""Plans as values of a trial, and back."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+from autoauto.records.layers import LayerRange
+from autoauto.records.phased import BufferLayout, BufferRow, IoMode, Phase, PhasedPlan, PhaseKind
+from autoauto.records.plan import Plan, Stage
+from autoauto.study.store.trials import describe_plan, describe_stages, plan_of
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+import io
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+import optuna
+import pytest
+from optuna.trial import FrozenTrial, TrialState
+from sqlalchemy import event
+
+from autoauto.records.knobs import Knobs, Objective, SearchSpace
+from autoauto.records.schedule import Order
+from autoauto.records.trial import Outcome
+from autoauto.study.execution.process import attempt_of
+from autoauto.study.store.database import database_of
+from autoauto.study.store.study import open_study
+from autoauto.study.store.trials import add_trial, finished_trials, ranges_of, trial_of
+
+if TYPE_CHECKING:
+    from tests.search.conftest import Fake
+
+STAGE = Stage(LayerRange(0, 3), 0, 90, 180, 4, 6, {"parameter": 70}, 100, 80)
+MEMORY = {"parameter": 70, "load buffer": 8}
+FIRST = Phase(LayerRange(0, 2), 0, 0, 50, 2, 9, 3, MEMORY, 100, variable_bytes=70, stores=(BufferRow("x", 0),))
+LAST = Phase(LayerRange(2, 5), 1, 0, 40, 3, 9, 2, MEMORY, 100, PhaseKind.BOTH, 60, 8, 8, (BufferRow("x", 0),))
+BUFFERS = (BufferLayout("x", 1, 4, 8), BufferLayout("variables0", 1, 1, 70))
+PHASED = PhasedPlan((FIRST, LAST), 4, IoMode.IO, BUFFERS, (0, 0), 0, 2).with_phases((FIRST, LAST))
+
+
+def back(plan: Plan | PhasedPlan) -> Plan | PhasedPlan:
+    """Through JSON, as through the database."""
+    attributes: Mapping[str, object] = json.loads(json.dumps(describe_plan(plan)))
+    return plan_of(attributes, json.loads(json.dumps(describe_stages(plan))))
+
+
+def test_a_plan_comes_back() -> None:
+    assert back(Plan((STAGE,))) == Plan((STAGE,))
+    assert describe_plan(Plan((STAGE,))) == {"partition": [0, 3]}
+    assert back(Plan((STAGE,), overlap=True, host_cycles=500)) == Plan((STAGE,), True, 500)
+
+
+def test_phases_come_back() -> None:
+    assert PHASED.cost_cycles == 50 + 40 + 4 * (2 + 9 + 3) + 4 * (3 + 9 + 2)
+    assert back(PHASED) == PHASED
+    assert describe_stages(PHASED)[1]["total_bytes"] == 78
+
+
+SPACE = SearchSpace((1, 2), (0.3, 1.0), (1, 2, 4, 8, 16, 32, 64))
+FITS = Knobs(2, 0.3, 32)
+TOO_BIG = Knobs(1, 1.0, 64)
+TIED = Knobs(1, 0.3, 1)
+
+
+def add(
+    study: optuna.Study, knobs: Knobs, result: Outcome | Exception, space: SearchSpace = SPACE, elapsed_s: float = 2.5
+) -> FrozenTrial:
+    attempt = attempt_of(knobs, result, elapsed_s)
+    return add_trial(study, trial_of(attempt, ranges_of(space, knobs), Objective.THROUGHPUT))
+
+
+@pytest.fixture
+def study(storage: str) -> optuna.Study:
+    return open_study(storage, "bow", Objective.THROUGHPUT, {"model": "abc"})
+
+
+@pytest.fixture
+def told(study: optuna.Study, fake: Fake) -> dict[Knobs, FrozenTrial]:
+    fake.tied = 1
+    outcomes = {FITS: fake(FITS), TIED: fake(TIED)}
+    fake.tied = -1
+    outcomes[TOO_BIG] = fake(TOO_BIG)
+    return {knobs: add(study, knobs, outcome) for knobs, outcome in outcomes.items()}
+
+
+def test_a_measured_trial_is_complete(told: dict[Knobs, FrozenTrial], plan: Callable[[Knobs], Plan]) -> None:
+    trial = told[FITS]
+    cost_cycles, rate = plan(FITS).cost_cycles, 32 * 1e9 / 18_100
+    assert cost_cycles == 18_100
+    assert (trial.state, trial.value) == (TrialState.COMPLETE, rate)
+    assert trial.system_attrs["constraints"] == [0.0]
+    stages = trial.user_attrs.pop("stages")
+    estimated = trial.user_attrs.pop("estimated_stages")
+    assert trial.user_attrs == {
+        "status": "ok",
+        "samples_per_s": rate,
+        "latency_s": (40 + 18_100 + 18_000 + 60) / 1e9,
+        "estimated_samples_per_s": pytest.approx(32 * 1e9 / (0.9 * 18_000 + 100)),
+        "compute_cycles": 18_000,
+        "transfer_cycles": 100,
+        "partition": [0, 10, 20],
+    }
+    assert stages[1] == {
+        "layers": [10, 20],
+        "device": 1,
+        "forward_cycles": 18_000,
+        "backward_cycles": 0,
+        "receive_cycles": 40,
+        "send_cycles": 60,
+        "memory_bytes": {"parameter": 100, "temporary": 120},
+        "weight_cycles": 0,
+        "total_bytes": 220,
+        "limit_bytes": 1000,
+    }
+    assert estimated[0]["forward_cycles"] == 16_200
+    assert plan_of({}, stages) == plan(FITS)
+
+
+def test_a_plan_is_read_back_whole(study: optuna.Study, fake: Fake) -> None:
+    knobs = Knobs(2, 0.6, 32, Order.ZB1P, True, 8)
+    outcome = fake(knobs)
+    assert isinstance(outcome.measured, Plan)
+    overlapped = replace(outcome.measured, overlap=True, host_cycles=70_000)
+    space = SearchSpace((2,), (0.6,), (32,), (Order.ZB1P,), (True,), (8,))
+    trial = add(study, knobs, replace(outcome, measured=overlapped), space)
+    assert plan_of(trial.user_attrs, trial.user_attrs["stages"]) == overlapped
+    assert finished_trials(study) == {knobs: trial}
+    assert finished_trials(study, SearchSpace((2,), (0.6,), (32,))) == {}
+
+
+def test_out_of_memory_is_pruned_with_the_excess_as_its_constraint(told: dict[Knobs, FrozenTrial]) -> None:
+    trial = told[TOO_BIG]
+    assert (trial.state, trial.value) == (TrialState.PRUNED, None)
+    assert trial.system_attrs["constraints"] == [0.7]
+    assert trial.user_attrs.pop("estimated_stages")[0]["total_bytes"] == 1700
+    assert trial.user_attrs == {
+        "status": "out of memory",
+        "reason": "stage 0 is out of memory",
+        "excess_bytes": 700,
+        "partition": [0, 10],
+    }
+
+
+def test_infeasible_for_another_reason_has_the_constraint_one(told: dict[Knobs, FrozenTrial]) -> None:
+    trial = told[TIED]
+    assert trial.state is TrialState.PRUNED
+    assert trial.system_attrs["constraints"] == [1.0]
+    assert trial.user_attrs == {"status": "infeasible", "reason": "tied weights leave no cut", "excess_bytes": 0}
+
+
+def test_times_are_those_of_the_measurement(study: optuna.Study, fake: Fake) -> None:
+    before = datetime.now()
+    trial = add(study, FITS, fake(FITS), elapsed_s=2.5)
+    assert trial.datetime_start is not None
+    assert trial.datetime_complete is not None
+    assert trial.duration == timedelta(seconds=2.5)
+    assert before <= trial.datetime_complete <= datetime.now()
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "reason"),
+    [
+        (ZeroDivisionError("by zero"), "bug", "ZeroDivisionError: by zero"),
+        (MemoryError("cannot allocate"), "out of memory", "MemoryError: cannot allocate"),
+    ],
+)
+def test_a_failure_says_why(study: optuna.Study, error: Exception, status: str, reason: str) -> None:
+    trial = add(study, FITS, error)
+    assert (trial.state, trial.value, trial.system_attrs) == (TrialState.FAIL, None, {})
+    assert trial.user_attrs == {"status": status, "reason": reason, "log": [reason]}
+
+
+def test_a_trial_is_written_whole_or_not_at_all(study: optuna.Study, fake: Fake) -> None:
+    """Whatever statement of the transaction is the last before the process dies."""
+    statements: list[str] = []
+    last = 0
+
+    @event.listens_for(database_of(study).storage.engine, "before_cursor_execute")
+    def stop(*arguments: Any) -> None:
+        statements.append(arguments[2])
+        if len(statements) == last:
+            raise KeyboardInterrupt
+
+    add(study, FITS, fake(FITS))
+    writes = [number for number, text in enumerate(statements, 1) if not text.startswith("SELECT")]
+    assert len(writes) >= 10
+    for number in writes:
+        last = number
+        statements.clear()
+        with pytest.raises(KeyboardInterrupt):
+            add(study, FITS, fake(FITS))
+        assert len(study.get_trials()) == 1
+    last = 0
+    assert add(study, FITS, fake(FITS)).number == 1
+
+
+def test_finished_trials_are_found_by_configuration(study: optuna.Study, told: dict[Knobs, FrozenTrial]) -> None:
+    add(study, Knobs(2, 1.0, 1), ZeroDivisionError())
+    numbers = {knobs: trial.number for knobs, trial in told.items()}
+    assert {knobs: trial.number for knobs, trial in finished_trials(study).items()} == numbers
+    narrow = SearchSpace((1,), (0.3, 1.0), (1, 2, 64))
+    assert set(finished_trials(study, narrow)) == {TIED, TOO_BIG}
+    assert set(finished_trials(study, SearchSpace((1, 2), (0.3,), (1, 64)))) == {TIED}
+
+
+def test_replicas_are_part_of_the_configuration(study: optuna.Study, fake: Fake) -> None:
+    space = SearchSpace((1,), (0.3,), (1,), replicas=(1, 2))
+    several = [knobs for cell in space.cells for knobs in cell]
+    for knobs in several:
+        add(study, knobs, fake(knobs), space)
+    assert list(finished_trials(study, space)) == several
+
+
+def test_a_wider_space_goes_on_in_the_same_study(
+    study: optuna.Study, told: dict[Knobs, FrozenTrial], fake: Fake
+) -> None:
+    wide, knobs = SearchSpace((1, 2, 4), (0.1, 0.3, 1.0), (1, 500)), Knobs(4, 0.1, 500)
+    add(study, knobs, fake(knobs), wide)
+    assert set(finished_trials(study)) == {*told, knobs}
+
+
+@pytest.mark.usefixtures("told")
+def test_optuna_reads_it(storage: str) -> None:
+    study = optuna.load_study(study_name="bow", storage=storage)
+    assert study.best_trial.params == {"n_ipu": 2, "memory_proportion": 0.3, "batch_size": 32}
+    table = study.trials_dataframe()
+    assert list(table["state"]) == ["COMPLETE", "PRUNED", "PRUNED"]
+    assert list(table["system_attrs_constraints"]) == [[0.0], [1.0], [0.7]]
+    assert list(table["user_attrs_excess_bytes"].dropna()) == [0, 700]
+
+
+@pytest.mark.filterwarnings("ignore")  # the dashboard's own imports
+@pytest.mark.usefixtures("told")
+def test_the_dashboard_reads_it(storage: str) -> None:
+    dashboard = pytest.importorskip("optuna_dashboard")
+    app = dashboard.wsgi(optuna.storages.get_storage(storage))
+
+    def get(path: str) -> Any:
+        environ = {"REQUEST_METHOD": "GET", "PATH_INFO": path, "QUERY_STRING": "", "wsgi.input": io.BytesIO()}
+        return json.loads(b"".join(app(environ, lambda *_: None)))
+
+    [summary] = get("/api/studies")["study_summaries"]
+    detail = get(f"/api/studies/{summary['study_id']}")
+    assert detail["objective_names"] == ["throughput (samples/s)"]
+    assert [trial["state"] for trial in detail["trials"]] == ["Complete", "Pruned", "Pruned"]
+    assert [trial["constraints"] for trial in detail["trials"]] == [[0.0], [1.0], [0.7]]
+    assert {p["name"] for p in detail["trials"][0]["params"]} == {"batch_size", "memory_proportion", "n_ipu"}
+    assert {"key": "reason", "value": "stage 0 is out of memory"} in detail["trials"][2]["user_attrs"]

@@ -1,0 +1,55 @@
+"""Directions, names and values of the objectives."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from autoauto.records.knobs import Knobs, Objective
+from autoauto.records.schedule import Order
+from autoauto.records.timeline import Timeline
+from autoauto.schedule.orders.gpipe import gpipe
+from autoauto.study.objectives import direction, metric_name, objective_value, scores_of, values_of
+
+if TYPE_CHECKING:
+    from tests.search.conftest import Fake
+
+KNOBS = Knobs(4, 0.6, 16)
+
+
+def test_throughput_is_maximised(fake: Fake) -> None:
+    assert direction(Objective.THROUGHPUT) == "maximize"
+    assert metric_name(Objective.THROUGHPUT) == "throughput (samples/s)"
+    assert objective_value(Objective.THROUGHPUT, replace(fake(KNOBS), samples_per_s=123.5)) == 123.5
+
+
+def test_per_ipu_is_the_seeds_cost_and_is_minimised(fake: Fake) -> None:
+    assert direction(Objective.PER_IPU) == "minimize"
+    outcome = fake(KNOBS)
+    assert outcome.measured is not None
+    assert outcome.measured.cost_cycles == 18_000 // 4 + 100
+    assert objective_value(Objective.PER_IPU, outcome) == 4600 * 4 / 16
+
+
+def test_a_step_of_training_costs_its_makespan(fake: Fake) -> None:
+    schedule = gpipe(1, 1)
+    ticks = (np.array([0, 10]), np.array([10, 30]))
+    timeline = Timeline(schedule, ticks[:1], ticks[1:], (np.zeros((0, 2), dtype=np.int64),), stop_tick=30)
+    knobs = Knobs(1, 0.6, 5, Order.GPIPE, n_micro_batches=2)
+    outcome = replace(fake(KNOBS), knobs=knobs, timeline=timeline)
+    assert objective_value(Objective.PER_IPU, outcome) == 30 / (5 * 2)
+
+
+def test_latency_is_minimised_in_seconds(fake: Fake) -> None:
+    assert direction(Objective.LATENCY) == "minimize"
+    assert metric_name(Objective.LATENCY) == "latency (s)"
+    assert objective_value(Objective.LATENCY, fake(KNOBS)) == fake(KNOBS).latency_s > 0
+
+
+def test_several_objectives_have_a_value_and_a_score_each(fake: Fake) -> None:
+    outcome, aim = fake(KNOBS), (Objective.LATENCY, Objective.THROUGHPUT)
+    values = values_of(aim, outcome)
+    assert values == (outcome.latency_s, outcome.samples_per_s)
+    assert scores_of(aim, values) == (1 / outcome.latency_s, outcome.samples_per_s)

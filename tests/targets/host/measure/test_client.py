@@ -1,0 +1,130 @@
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from autoauto.records.errors import BadInput
+from autoauto.records.layers import LayerRange, SubModel
+from autoauto.records.units import MIB
+from autoauto.targets.host.machine.machine import cores_of
+from autoauto.targets.host.measure.client import Meter
+from autoauto.targets.host.measure.session import idle_model
+from autoauto.targets.host.processes import Workers
+from tests.running import is_running, wait_until
+
+Models = Callable[[int, int], Any]
+WHOLE = LayerRange(0, 1)
+HEAP_STEP_BYTES = 132 * 1024
+"""What an empty session takes of the heap, and is taken off, may have been free there."""
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+def meter() -> Iterator[Meter]:
+    pytest.importorskip("onnxruntime", reason="the host target runs ONNX Runtime")
+    with Meter(cores_of(0, 1), 1) as meter:
+        yield meter
+
+
+def pids(meter: Meter) -> list[int]:
+    assert meter._workers is not None
+    return meter._workers.pids
+
+
+def test_an_idle_model_takes_and_holds_next_to_nothing(meter: Meter) -> None:
+    reading = meter.measure(idle_model(), WHOLE)
+    assert reading.times.core_ns < 200_000
+    assert 0 < reading.session_bytes < 16 * MIB
+    assert reading.parameter_bytes < MIB
+    assert reading.peak_bytes < MIB
+
+
+def test_weights_are_parameters_whatever_was_measured_before(meter: Meter, residual_model: Models) -> None:
+    model = residual_model(3, 1024)
+    for layers, weight_mib in (((0, 1), 4), ((0, 6), 12), ((1, 2), 0), ((2, 3), 4)):
+        reading = meter.measure(model.source.cut(model.graph, LayerRange(*layers), 1), LayerRange(*layers))
+        assert weight_mib * MIB <= reading.parameter_bytes + HEAP_STEP_BYTES
+        assert reading.parameter_bytes <= weight_mib * MIB * 1.1 + MIB
+
+
+def test_one_process_serves_all_and_survives_a_model_that_fails(meter: Meter, residual_model: Models) -> None:
+    model = residual_model(1, 64)
+    part = model.source.cut(model.graph, LayerRange(0, 1), 2)
+    meter.measure(part, WHOLE)
+    first = pids(meter)
+    broken = SubModel(part.content[: len(part.content) // 2], part.inputs, part.outputs)
+    with pytest.raises(BadInput, match=r"ONNX Runtime does not run layers \[4, 7\): "):
+        meter.measure(broken, LayerRange(4, 7))
+    meter.measure(part, WHOLE)
+    assert pids(meter) == first
+
+
+def test_a_process_that_is_killed_is_replaced(meter: Meter) -> None:
+    meter.measure(idle_model(), WHOLE)
+    (first,) = pids(meter)
+    os.kill(first, signal.SIGKILL)
+    meter.measure(idle_model(), WHOLE)
+    assert pids(meter) != [first]
+
+
+def test_the_answer_to_an_interrupted_request_is_not_taken_for_the_next(
+    meter: Meter, residual_model: Models, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = residual_model(2, 64)
+    first, second = (model.source.cut(model.graph, LayerRange(*layers), 1) for layers in ((0, 1), (1, 5)))
+    meter.measure(first, WHOLE)
+
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    (before,) = pids(meter)
+    with monkeypatch.context() as patch:
+        patch.setattr(Workers, "receive", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            meter.measure(first, WHOLE)
+    assert not is_running(before)
+    assert meter.measure(second, LayerRange(1, 5)).times.n_runs > 0
+
+
+def test_nothing_runs_after_the_context(residual_model: Models) -> None:
+    with Meter(cores_of(0, 1), 1) as meter:
+        meter.measure(idle_model(), WHOLE)
+        (pid,) = pids(meter)
+    assert not is_running(pid)
+
+
+PARENT = """
+import sys
+from autoauto.records.layers import LayerRange
+from autoauto.targets.host.idle import idle_model
+from autoauto.targets.host.machine import cores_of
+from autoauto.targets.host.meter import Meter
+
+if __name__ == "__main__":
+    meter = Meter(cores_of(0, 1), 1)
+    meter.measure(idle_model(), LayerRange(0, 1))
+    print(*meter._workers.pids, flush=True)
+    while True:
+        meter.measure(idle_model(), LayerRange(0, 1))
+"""
+
+
+def test_the_worker_dies_with_its_parent(tmp_path: Path) -> None:
+    pytest.importorskip("onnxruntime", reason="the host target runs ONNX Runtime")
+    script = tmp_path / "parent.py"
+    script.write_text(PARENT)
+    before = set(tmp_path.iterdir())
+    environment = {**os.environ, "TMPDIR": str(tmp_path)}
+    with subprocess.Popen([sys.executable, str(script)], stdout=subprocess.PIPE, text=True, env=environment) as parent:
+        assert parent.stdout is not None
+        pid = int(parent.stdout.readline())
+        assert is_running(pid)
+        parent.kill()
+    wait_until(lambda: not is_running(pid), "no worker")
+    assert set(tmp_path.iterdir()) == before

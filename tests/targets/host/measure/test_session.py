@@ -1,0 +1,112 @@
+import os
+from collections.abc import Callable
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from autoauto.records.errors import OutOfMemory
+from autoauto.records.layers import LayerRange, Port, SubModel
+from autoauto.records.units import MIB
+from autoauto.targets.host.measure import session
+from autoauto.targets.host.measure.session import Content, Session, example, idle_model, onnxruntime, shared_array
+from autoauto.targets.host.memory_budget import ENVIRONMENT, data_bytes
+from autoauto.targets.host.processes import Workers
+
+Models = Callable[[int, int], Any]
+
+
+def load_and_measure(connection: Connection, content: Content, part: SubModel, arena: bool) -> None:
+    onnxruntime()
+    loaded = Session(content, part.inputs, part.outputs, 1, arena)
+    connection.send((loaded.parameter_bytes, loaded.peak_bytes()))
+    connection.recv()
+
+
+def measured(part: SubModel, arena: bool = True) -> Any:
+    """Parameter and peak bytes of a sub-model, in a worker with the environment of workers."""
+    content = Content(part.content)
+    with Workers(ENVIRONMENT) as workers:
+        workers.start("session", load_and_measure, content, SubModel(b"", part.inputs, part.outputs), arena)
+        result = workers.receive(0)
+    content.close()
+    return result
+
+
+def test_parameters_are_the_weights_and_a_little_more(residual_model: Models) -> None:
+    model = residual_model(4, 1024)  # 4 x 4 MiB
+    parameter_bytes, _ = measured(model.source.cut(model.graph, LayerRange(0, 9), 1))
+    assert 16 * MIB <= parameter_bytes <= 20 * MIB
+
+
+@pytest.mark.parametrize("arena", [False, True])
+def test_the_peak_is_what_lives_between_layers_without_what_comes_in_and_goes_out(
+    arena: bool, residual_model: Models
+) -> None:
+    model = residual_model(2, 256)
+    ends = 16 * MIB  # 16384 x 256 floats, in and out
+    _, peak = measured(model.source.cut(model.graph, LayerRange(0, 5), 16_384), arena)
+    assert ends <= peak + MIB  # at least one tensor lives inside
+    assert peak <= 2 * ends + 2 * MIB
+
+
+def test_tensors_are_computed_where_they_lie(residual_model: Models) -> None:
+    model = residual_model(1, 8)
+    part = model.source.cut(model.graph, LayerRange(0, 3), 2)
+    content = Content(part.content)
+    loaded = Session(content, part.inputs, part.outputs, 1)
+    content.close()
+    inputs, outputs = {"x": example(part.inputs[0])}, {"y": shared_array(part.outputs[0])}
+    loaded.run(inputs, outputs)
+    np.testing.assert_allclose(outputs["y"], model.outputs(inputs, 2)[0], rtol=1e-5)
+    inputs["x"][...] = 0  # bound again, not copied
+    loaded.run(inputs, outputs)
+    assert not outputs["y"].any()
+
+
+def test_content_has_no_name() -> None:
+    content = Content(b"model")
+    assert Path(content.path).read_bytes() == b"model"
+    assert "(deleted)" in os.readlink(content.path)
+    content.close()
+
+
+def test_made_up_inputs_are_the_same_each_time_and_do_not_count() -> None:
+    port = Port("x", (4, 2**20), "float32")
+    before = data_bytes()
+    array = example(port)
+    assert data_bytes() - before < 8 * MIB  # of 16
+    assert array.std() > 0.9
+    np.testing.assert_array_equal(array, example(port))
+    assert example(Port("scalar", (), "float64")).shape == ()
+    assert example(Port("nothing", (0, 3), "float32")).shape == (0, 3)
+    assert not example(Port("index", (3,), "int64")).any()
+    assert example(Port("mask", (3,), "bool")).all()
+
+
+@pytest.mark.parametrize("error", [MemoryError(), RuntimeError("std::bad_alloc"), RuntimeError("Failed to allocate 8")])
+def test_what_fails_for_want_of_memory_while_it_runs_is_an_outcome(
+    monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    limits: list[int] = []
+    monkeypatch.setattr(session, "_set_limit", limits.append)
+    with pytest.raises(OutOfMemory) as failure, session.memory_errors(LayerRange(2, 5), {"parameter": 7}):
+        raise error
+    assert failure.value.layers == LayerRange(2, 5)
+    assert len(limits) == 1  # lifted, so that the worker can say so
+
+
+def test_other_failures_are_what_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(session, "_set_limit", lambda _: None)
+    with pytest.raises(ValueError, match="no such input"), session.memory_errors(LayerRange(0, 1), {}):
+        raise ValueError("no such input")
+
+
+def test_what_goes_in_comes_out() -> None:
+    runtime = pytest.importorskip("onnxruntime", reason="the host target runs ONNX Runtime")
+    model = idle_model()
+    session = runtime.InferenceSession(model.content, providers=["CPUExecutionProvider"])
+    x = np.array([3], model.inputs[0].dtype)
+    assert session.run([model.outputs[0].name], {model.inputs[0].name: x}) == [x]

@@ -1,0 +1,45 @@
+import numpy as np
+import pytest
+
+from autoauto.records.layers import Port
+from autoauto.targets.host.memory_budget import data_bytes
+from autoauto.targets.host.run.stage import ROWS_A_BLOCK, Rows, arrays, message_bytes
+from autoauto.targets.host.transport.ring import ALIGNMENT
+
+PORTS = [
+    Port("mask", (3,), "bool"),
+    Port("x", (2, 2), "float32"),
+    Port("scalar", (), "int64"),
+    Port("h", (5,), "float16"),
+]
+
+
+def test_tensors_of_a_message_lie_side_by_side_and_aligned() -> None:
+    message = memoryview(bytearray(message_bytes(PORTS)))
+    views = arrays(message, PORTS)
+    for number, port in enumerate(PORTS):
+        assert (views[port.name].shape, views[port.name].dtype) == (port.shape, np.dtype(port.dtype))
+        views[port.name][...] = number
+    starts = [views[port.name].__array_interface__["data"][0] for port in PORTS]
+    assert all((start - starts[0]) % ALIGNMENT == 0 for start in starts)
+    again = arrays(message, PORTS)
+    assert [np.unique(again[port.name].astype(int)).tolist() for port in PORTS] == [[0], [1], [2], [3]]
+
+
+@pytest.mark.parametrize(("ports", "n_bytes"), [([], 0), (PORTS[:1], 3), (PORTS[:2], 64 + 16), (PORTS, 192 + 10)])
+def test_a_message_is_as_long_as_its_last_tensor_needs(ports: list[Port], n_bytes: int) -> None:
+    assert message_bytes(ports) == n_bytes
+
+
+def test_rows_of_any_number_come_back_in_order_and_do_not_count_as_the_stages_own() -> None:
+    rows = Rows(2)
+    assert rows.array().shape == (0, 2)
+    grown_bytes, kept = [], [rows, Rows(2), Rows(2)]
+    for rows in kept:  # the allocator takes more than is asked for now and then, but not thrice
+        before = data_bytes()
+        for number in range(2 * ROWS_A_BLOCK + 3):
+            rows.append((number, -number))
+        grown_bytes.append(data_bytes() - before)
+    assert min(grown_bytes) < 64 * 1024  # of 128 KiB
+    expected = np.arange(2 * ROWS_A_BLOCK + 3)
+    np.testing.assert_array_equal(rows.array(), np.stack([expected, -expected], axis=1))

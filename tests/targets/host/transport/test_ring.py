@@ -1,0 +1,91 @@
+import os
+import threading
+from multiprocessing import get_context
+
+import numpy as np
+import pytest
+
+from autoauto.targets.host.transport.ring import ALIGNMENT, Ring
+from tests.running import n_descriptors
+
+
+def echo(there: Ring, back: Ring) -> None:
+    """In another process: add one to every number."""
+    while (message := there.peek()) is not None:
+        numbers = np.frombuffer(message, np.int32)
+        np.frombuffer(back.reserve(), np.int32, len(numbers))[:] = numbers + 1
+        back.commit(len(message))
+        there.release()
+    back.finish()
+
+
+def test_messages_of_any_length_arrive_in_another_process_in_order_and_the_end_after_them() -> None:
+    there, back = (Ring.create(n_slots=2, slot_bytes=40) for _ in range(2))
+    process = get_context("spawn").Process(target=echo, args=(there, back), daemon=True)
+    process.start()
+    sent = [np.arange(n, dtype=np.int32) for n in (10, 0, 3, 7, 1)]
+    received = []
+    for numbers in sent:
+        np.frombuffer(there.reserve(), np.int32, len(numbers))[:] = numbers
+        there.commit(numbers.nbytes)
+        message = back.peek()
+        assert message is not None
+        received.append(np.frombuffer(message, np.int32).copy())
+        back.release()
+    there.finish()
+    assert back.peek() is None
+    assert back.peek() is None  # for as long as anybody asks
+    process.join()
+    assert [numbers.tolist() for numbers in received] == [(numbers + 1).tolist() for numbers in sent]
+
+
+def test_a_writer_waits_while_all_slots_are_filled() -> None:
+    ring = Ring.create(n_slots=2, slot_bytes=1)
+    written = []
+
+    def write() -> None:
+        for i in range(5):
+            ring.reserve()[0] = i
+            ring.commit(1)
+            written.append(i)
+
+    writer = threading.Thread(target=write, daemon=True)
+    writer.start()
+    read: list[int] = []
+    for _ in range(5):
+        message = ring.peek()
+        assert message is not None
+        assert len(written) - len(read) <= ring.n_slots + 1  # it may not have booked what it has just written
+        read.append(message[0])
+        ring.release()
+    writer.join()
+    assert read == list(range(5))
+
+
+def test_slots_are_aligned_for_vector_registers() -> None:
+    ring = Ring.create(n_slots=3, slot_bytes=5000)
+    for _ in range(3):
+        assert np.frombuffer(ring.reserve(), np.uint8).ctypes.data % ALIGNMENT == 0
+        ring.commit(0)
+
+
+def test_a_closed_ring_leaves_no_descriptor() -> None:
+    before = n_descriptors()
+    rings = [Ring.create(n_slots=1, slot_bytes=1) for _ in range(10)]
+    for ring in rings:
+        ring.close()
+    assert n_descriptors() == before
+    assert not [name for name in os.listdir("/dev/shm") if name.startswith("autoauto")]
+
+
+def test_a_ring_without_room_leaves_no_descriptor(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError("no room")
+
+    before = n_descriptors()
+    for name in ("posix_fallocate", "eventfd"):
+        with monkeypatch.context() as patched:
+            patched.setattr(os, name, refuse)
+            with pytest.raises(OSError, match="no room"):
+                Ring.create(n_slots=1, slot_bytes=1)
+    assert n_descriptors() == before
