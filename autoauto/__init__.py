@@ -1,4 +1,4 @@
-"""autoauto: model -> graph -> profile -> estimate -> plan -> schedule -> measure -> search -> report.
+"""autoauto finds the pipeline configuration of a model on a cluster with the highest throughput: `search`.
 
 >>> import autoauto
 >>> space = autoauto.SearchSpace(n_ipu=(1,), memory_proportion=(0.6,), batch_size=(4,))
@@ -37,8 +37,6 @@ if TYPE_CHECKING:
     from autoauto.study.search import search, search_flow
     from autoauto.targets.clusters import load_cluster
     from autoauto.targets.ipu.target import IpuTarget
-else:
-    from autoauto import search  # the room, which can be called; its modules load when it is
 
 __version__ = VERSION
 __all__ = [
@@ -67,12 +65,12 @@ __all__ = [
 ]
 
 _HOMES = {
-    "FinishedTrial": "autoauto.records.knobs",
-    "Flow": "autoauto.evaluate",
-    "IpuTarget": "autoauto.targets.ipu",
+    "FinishedTrial": "autoauto.records.trial",
+    "Flow": "autoauto.evaluate.flow",
+    "IpuTarget": "autoauto.targets.ipu.target",
     "Knobs": "autoauto.records.knobs",
     "Order": "autoauto.records.schedule",
-    "Outcome": "autoauto.records.knobs",
+    "Outcome": "autoauto.records.trial",
     "Plan": "autoauto.records.plan",
     "Precision": "autoauto.records.units",
     "Run": "autoauto.records.timeline",
@@ -81,18 +79,19 @@ _HOMES = {
     "Target": "autoauto.records.profile",
     "load_cluster": "autoauto.targets.clusters",
     "load_flow": "autoauto.evaluate.load",
-    "load_graph": "autoauto.graph",
-    "make_schedule": "autoauto.schedule",
-    "optimal": "autoauto.plan",
-    "run_search": "autoauto.study",
-    "search_flow": "autoauto.study",
+    "load_graph": "autoauto.graph.load",
+    "make_schedule": "autoauto.schedule.orders.registry",
+    "optimal": "autoauto.plan.pipeline.optimal",
+    "run_search": "autoauto.study.run",
+    "search": "autoauto.study.search",
+    "search_flow": "autoauto.study.search",
     "search_for_max_throughput": "autoauto.study.auto_pipeline",
-    "simulate": "autoauto.schedule",
+    "simulate": "autoauto.schedule.simulate.simulate",
 }
 
 
 def __getattr__(name: str) -> object:
-    """Import a public name when it is first asked for, so that `import autoauto` stays quick."""
+    """Import a public name at its first use, so that `import autoauto` is quick."""
     if name not in _HOMES:
         raise AttributeError(f"module 'autoauto' has no attribute {name!r}")
     return getattr(import_module(_HOMES[name]), name)

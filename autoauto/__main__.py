@@ -1,10 +1,10 @@
-"""`python -m autoauto`, and the command `autoauto`: Ctrl-C is one line while it still loads, too."""
+"""The command `autoauto`, also `python -m autoauto`: `main` prints one line for Ctrl-C, also during imports."""
 
 import sys
 
 
 def main() -> int:
-    """Load the door, then run one command; see `autoauto.cli.main`."""
+    """Import the CLI, then run one command; see `autoauto.cli.main`."""
     try:
         from autoauto.cli.main import main as run
     except KeyboardInterrupt:
@@ -12,8 +12,8 @@ def main() -> int:
         code = 130
     else:
         code = run()
-    # An interrupt that leaves an exec, as of a dataclass that is being made, is one that Python will die of at its end,
-    # though it was caught; the next exec makes it forget.
+    # When Ctrl-C interrupts an `exec`, for example that of a dataclass, Python ends with this signal even though the
+    # KeyboardInterrupt was caught. The next `exec` resets that state.
     exec("")
     return code
 

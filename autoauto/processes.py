@@ -1,4 +1,4 @@
-"""What all processes that we start have in common: they die with their parent and leave Ctrl-C to it."""
+"""Processes that we start leave Ctrl-C to their parent, `sigint_blocked`, and end with it, `die_with_parent`."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ PR_SET_PDEATHSIG = 1
 
 
 @contextmanager
-def out_of_hearing() -> Iterator[None]:
-    """Processes that are started meanwhile do not hear SIGINT, from their first moment on, unless they unblock it.
+def sigint_blocked() -> Iterator[None]:
+    """Processes that are started in this context block SIGINT from their first instruction on, unless they unblock it.
 
-    A terminal sends it to all processes of a command; one that has not yet read what it shall do would print a
-    traceback. In this process a SIGINT waits until they are started, for the same reason.
+    A terminal sends SIGINT to all processes of a command, and a process that is still starting would print a traceback.
+    In this process a SIGINT is deferred to the end of the context, so that it does not interrupt a start halfway.
     """
-    resource_tracker.ensure_running()  # when it starts with the first process, it unblocks SIGINT
-    came: list[int] = []
+    resource_tracker.ensure_running()  # started now: a start together with the first process would unblock SIGINT
+    deferred: list[int] = []
     handler = signal.getsignal(signal.SIGINT)
     defers = callable(handler) and threading.current_thread() is threading.main_thread()
-    if defers:  # the mask is this thread's: another may take the signal, and Python raises it here
-        signal.signal(signal.SIGINT, lambda number, _: came.append(number))
+    if defers:  # the mask is of this thread only: another may receive the signal, and Python runs the handler here
+        signal.signal(signal.SIGINT, lambda number, _: deferred.append(number))
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
@@ -33,12 +33,12 @@ def out_of_hearing() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
         if defers:
             signal.signal(signal.SIGINT, handler)
-        if came:
+        if deferred:
             signal.raise_signal(signal.SIGINT)
 
 
 def die_with_parent(parent: int) -> None:
-    """Have the kernel kill this process when the one that started it ends; check that it has not ended already."""
+    """Let the kernel kill this process when its parent ends; end now when the parent has ended already."""
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
         os._exit(1)

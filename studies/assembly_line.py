@@ -1,9 +1,8 @@
-"""The seed's assembly line on processes of this machine: `python studies/assembly_line.py`.
+"""The assembly line of [sharding-book, Code for inference only] on processes: `python studies/assembly_line.py`.
 
-Seed 003, "Code for inference only": one layer a device, even devices x @ W, odd ones ReLU first, each as soon as the
-device before has passed something on. Every layer also sleeps, as if it were large, so that devices overlap however few
-cores there are. Prints what every device sent and received, and how many requests were finished in the time that one
-device needs for one, really and in lock step.
+Every device has one layer: even devices compute x @ W, odd ones ReLU first. A device starts as soon as it has the
+output of the device before. Every layer also sleeps, as if it were large, so that devices overlap on few cores, too.
+Prints what every device sent and received, and the speed-up over one device, measured and in lock step.
 """
 
 from __future__ import annotations
@@ -15,15 +14,15 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
+from autoauto.records.arrays import Array
 from autoauto.runtimes.sharded_engine.matrix_pipeline import PipeliningInferenceOnly, SingleDevice
-from autoauto.runtimes.sharded_engine.run import Sharded, run_sharded
-from autoauto.targets.host.transport.array_file import Array
+from autoauto.runtimes.sharded_engine.run import ShardedRun, run_sharded
 
 MODEL_DIM, HIDDEN_DIM, BATCH_SIZE = 64, 256, 8
 
 
 class SleepingLayer(PipeliningInferenceOnly):
-    """A layer of the pipeline that takes longer."""
+    """A layer of the pipeline that sleeps before it computes."""
 
     def __init__(self, model_dim: int, hidden_dim: int, sleep_s: float) -> None:
         super().__init__(model_dim, hidden_dim)
@@ -42,19 +41,19 @@ def make_checkpoint(n_layers: int) -> dict[str, Array]:
     return {f"layers_{i}/weights": rng.normal(size=shape).astype(np.float32) for i, shape in enumerate(shapes)}
 
 
-def rows(ran: Sharded) -> list[str]:
-    """What every device did."""
-    layers = ("relu @ W" if device % 2 else "x @ W" for device in range(len(ran.devices)))
-    columns = zip(layers, ran.sends, ran.receives, ran.devices, strict=True)
+def rows(run: ShardedRun) -> list[str]:
+    """One line a device: its layer, and how often it sent, received and computed."""
+    layers = ("relu @ W" if device % 2 else "x @ W" for device in range(len(run.devices)))
+    columns = zip(layers, run.sends, run.receives, run.devices, strict=True)
     return [
-        f"{device:<8}{f'{layer}{device}':<12}{sends:>8}{receives:>10}{len(done.forwards):>10}"
-        for device, (layer, sends, receives, done) in enumerate(columns)
+        f"{device:<8}{f'{layer}{device}':<12}{sends:>8}{receives:>10}{len(device_run.forwards):>10}"
+        for device, (layer, sends, receives, device_run) in enumerate(columns)
     ]
 
 
-def speed_up(ran: Sharded) -> float:
-    """What all devices computed, over the time it took."""
-    timeline = ran.timeline()
+def speed_up(run: ShardedRun) -> float:
+    """The busy time of all devices over the time of the whole run."""
+    timeline = run.timeline()
     return sum(timeline.busy_cycles) / timeline.makespan_cycles
 
 
@@ -63,21 +62,21 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--devices", type=int, default=4, help="how many, one layer each (default 4)")
     parser.add_argument("--requests", type=int, default=16, help="how many batches of inputs (default 16)")
-    parser.add_argument("--sleep-ms", type=float, default=20, help="what a layer takes besides (default 20)")
+    parser.add_argument("--sleep-ms", type=float, default=20, help="how long a layer sleeps (default 20)")
     options = parser.parse_args(argv)
     checkpoint = make_checkpoint(options.devices)
     rng = np.random.default_rng(1)
     inputs = [rng.normal(size=(BATCH_SIZE, MODEL_DIM)).astype(np.float32) for _ in range(options.requests)]
-    ran = run_sharded(
+    run = run_sharded(
         SleepingLayer, options.devices, checkpoint, inputs, MODEL_DIM, HIDDEN_DIM, options.sleep_ms / 1000
     )
     alone = SingleDevice(MODEL_DIM, HIDDEN_DIM, options.devices)
     alone.load_checkpoint(checkpoint)
-    same = all(np.array_equal(y, alone.forward(x)) for x, y in zip(inputs, ran.outputs, strict=True))
-    print("device  layer          sends  receives  forwards", *rows(ran), sep="\n")
+    same = all(np.array_equal(y, alone.forward(x)) for x, y in zip(inputs, run.outputs, strict=True))
+    print("device  layer          sends  receives  forwards", *rows(run), sep="\n")
     print(f"outputs are those of one device, in order: {'yes' if same else 'no'}")
     p, m = options.devices, options.requests
-    print(f"times as fast as one device: {speed_up(ran):.2f} measured, {p * m / (p + m - 1):.2f} in lock step")
+    print(f"times as fast as one device: {speed_up(run):.2f} measured, {p * m / (p + m - 1):.2f} in lock step")
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
-"""A target of one's own, and a search on it: `python studies/custom_target.py`.
+"""A target of your own, `NumpyTarget`, and a search on it: `python studies/custom_target.py`.
 
-The device is NumPy in this process: ONNX's reference implementation really runs every range of layers, and is timed.
-For another device, put what compiles and times a model there where `compile` runs it here.
+The device is NumPy in this process: ONNX's reference implementation runs every range of layers, and is timed.
+For another device, let `compile` compile and time the range there.
 """
 
 from __future__ import annotations
@@ -23,32 +23,32 @@ from autoauto.records.profile import PARAMETER, CompiledRange, CompileOptions, P
 
 
 class NumpyTarget:
-    """Devices that run layers with NumPy; a cycle is a period of the clock that the cluster tells."""
+    """Devices that run layers with NumPy; a cycle is one period of the clock of `Device.clock_hz`."""
 
-    version = f"numpy {np.__version__}, onnx {onnx.__version__}"  # part of every key of what is kept
+    version = f"numpy {np.__version__}, onnx {onnx.__version__}"  # part of every key of the profile cache
 
     def __init__(self, model: str) -> None:
         self._source = onnx_source(model)  # cuts ranges of layers out of the file
 
     def profiled(self, batch_size: int) -> tuple[int, ...]:
-        """Layers are timed at powers of two; what lies between is interpolated."""
+        """Batch sizes at which layers are timed: powers of two; the profile of others is interpolated."""
         above = 1 << (batch_size - 1).bit_length()
         return (above,) if above == batch_size else (above // 2, above)
 
     def depends_on(self, device: Device, options: CompileOptions) -> object:
-        """A range that was compiled is used again unless one of these differs."""
+        """The rest of the cache key: a compiled range is used again unless one of these values differs."""
         return device.clock_hz, options.batch_size
 
     def compile(self, graph: LayerGraph, layers: LayerRange, device: Device, options: CompileOptions) -> CompiledRange:
-        """Run a range of layers five times; the quickest counts."""
+        """Run a range of layers five times and return the shortest time."""
         part = self._source.cut(graph, layers, options.batch_size)
         model = ReferenceEvaluator(onnx.load_model_from_string(part.content))
         inputs = {port.name: np.ones(port.shape, port.dtype) for port in part.inputs}
         seconds = []
         for _ in range(5):
-            begun = perf_counter()
+            start_s = perf_counter()
             model.run(None, inputs)
-            seconds.append(perf_counter() - begun)
+            seconds.append(perf_counter() - start_s)
         weights = {weight for layer in graph.layers[slice(*layers)] for weight in layer.weights}
         weight_bytes = sum(graph.tensors[weight].n_bytes(1, options.precision) for weight in weights)
         alive_bytes = sum(port.n_bytes for port in (*part.inputs, *part.outputs))
@@ -57,7 +57,7 @@ class NumpyTarget:
 
 
 def cluster() -> Cluster:
-    """Two devices of 16 MiB, a cycle a nanosecond, with links of 1 GB/s."""
+    """Two devices of 16 MiB at 1 GHz with links of 1 GB/s."""
     device, link = Device("numpy", 1e9, 16 * 2**20, 1, 16 * 2**20), Link(1e9, 1000)
     return Cluster("two", "numpy", (device, device), (link, link), (link, link))
 
@@ -76,9 +76,9 @@ def model_of(n_layers: int, width: int) -> onnx.ModelProto:
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=10)
 
 
-def tell(trial: autoauto.FinishedTrial) -> None:
+def print_trial(trial: autoauto.FinishedTrial) -> None:
     """Print a finished trial."""
-    print(f"{trial.state} n_ipu {trial.knobs.n_ipu} batch_size {trial.knobs.batch_size} {trial.reason}".rstrip())
+    print(f"{trial.state} n_ipu {trial.knobs.n_ipu} batch_size {trial.knobs.batch_size}")
 
 
 def main() -> None:
@@ -94,9 +94,7 @@ def main() -> None:
             target=NumpyTarget(str(path)),
             precision="fp32",
             noise=0.02,  # values that differ by less are ties: these times are real
-            callback=lambda trial: print(
-                f"{trial.state} n_ipu {trial.knobs.n_ipu} batch_size {trial.knobs.batch_size}"
-            ),
+            callback=print_trial,
         )
         print(f"best: n_ipu {best.knobs.n_ipu} batch_size {best.knobs.batch_size}")
         assert best.measured is not None

@@ -2,13 +2,19 @@
 
 For every model a few ranges are compiled whole, at a batch size and a quarter of it, and the correction is fitted. Then
 other ranges, at half and at twice that batch size, are predicted and compiled. They are as long as stages are: from a
-sixteenth of the model to all of it, evenly by ratio. Printed are the errors in % of the seed's plain sums and of the
-corrected ones; how often, in %, cycles lie inside their band (90 by construction) and memory below its upper edge (95);
-from how many ranges was learned and in how many seconds; microseconds to predict a range; and by how many % the plan
-that a search measures costs more than the best that is found by moving its cuts, stages compiled whole ("-": none
-fits). The cheapest of many measured plans is so by luck, too, so on real devices both run as pipelines, in turns.
-`--plot FILE.html` draws predicted against measured (extra `plot`). `--keep FOLDER` keeps what is measured, but for
-plans, and uses what lies there; `--no-plans` leaves plans out.
+sixteenth of the model to all of it, evenly by ratio. The columns of the table:
+
+- the errors in % of the plain sums [auto-pipeline] and of the corrected ones: median, mean, 95th percentile;
+- inside: how often, in %, cycles lie in their prediction interval (90 by construction);
+- below: how often memory lies below the upper end of its interval (95 by construction);
+- ranges, s: the ranges that the correction is fitted to, and the seconds that takes;
+- us: microseconds to predict a range;
+- plan: by how many % the plan that a search measures costs more than the best one that moving its cuts gives, with
+  stages compiled whole ("-": no plan fits). The cheapest of many measurements is partly so by luck, so on real devices
+  both plans run again as pipelines, in turns.
+
+`--plot FILE.html` draws predicted against measured (extra `plot`). `--keep FOLDER` stores measurements, except those of
+plans, and uses the stored ones; `--no-plans` leaves plans out.
 """
 
 from __future__ import annotations
@@ -35,7 +41,7 @@ from autoauto.graph.load import load_graph
 from autoauto.plan.pipeline.evaluate import evaluate
 from autoauto.plan.queries.k_best import k_best
 from autoauto.profile.store.cache import ProfileCache
-from autoauto.records.correction import Band, Correction, Estimator
+from autoauto.records.correction import Correction, Estimator, PredictionInterval
 from autoauto.records.cost import CostTable
 from autoauto.records.errors import DoesNotFit, MissingExtra
 from autoauto.records.installation import data_dir
@@ -46,18 +52,18 @@ from autoauto.records.units import Precision
 SHORTEST = 16  # a held-out range has at least this part of the layers
 QUICK = ("resnet50", "bert-base-128")
 MOVES = (-8, -4, -2, -1, 1, 2, 4, 8)  # layers by which a cut is moved in search of a better plan
-COLOURS = {"sum": "#e69f00", "regression": "#0072b2"}
+COLOURS = {"sum": "#e69f00", "regression": "#0072b2"}  # [okabe-ito]
 
 
 class Setting(NamedTuple):
     """What differs between targets.
 
     Attributes:
-        batch_size: what is learned at.
+        batch_size: at which the correction is fitted.
         n_ranges: held-out ranges of a batch size.
         n_ipu: stages of the plans that are compared.
-        n_best: how many of the cheapest plans by an estimate are tried.
-        n_tries: how many with one cut moved.
+        n_best: how many of the cheapest plans by an estimate are compared.
+        n_tries: how many plans with one cut moved are compared.
         n_rounds: how often the planned and the best partition run as pipelines.
     """
 
@@ -73,7 +79,7 @@ SETTINGS = {"ipu": Setting(16, 40, 4, 10, 400, 1), "host": Setting(4, 12, 2, 3, 
 
 
 class Reading(NamedTuple):
-    """A held-out range: measured, by the seed's sum, and corrected."""
+    """A held-out range: measured, estimated by the plain sum, and by the corrected sum."""
 
     batch_size: int
     cycles: int
@@ -84,8 +90,8 @@ class Reading(NamedTuple):
     our_bytes: int
 
 
-class Learned(NamedTuple):
-    """What a model's correction is and what it took."""
+class FittedCorrection(NamedTuple):
+    """A model's correction, and how long sampling and fitting took."""
 
     correction: Correction
     seconds: float
@@ -127,17 +133,17 @@ def knobs_at(flow: Flow, batch_size: int, n_ipu: int = 1) -> Knobs:
     return Knobs(n_ipu, 0.6, 1 if flow.graph.fixed_batch else batch_size)
 
 
-def learn(flow: Flow, batch_size: int) -> Learned:
-    """Sample ranges near a batch size and fit."""
+def fit(flow: Flow, batch_size: int) -> FittedCorrection:
+    """Sample ranges near a batch size and fit the correction."""
     knobs = knobs_at(flow, batch_size)
     flow.profile(flow.options(knobs))
-    begin = perf_counter()
+    start_s = perf_counter()
     correction = flow.correction(knobs)
-    return Learned(correction, perf_counter() - begin)
+    return FittedCorrection(correction, perf_counter() - start_s)
 
 
-class Wholes:
-    """Ranges of a model compiled whole, kept in a file."""
+class CompiledRanges:
+    """Ranges of a model compiled whole, stored in a file."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -147,7 +153,7 @@ class Wholes:
         """Cycles and bytes of a range.
 
         Raises:
-            DoesNotFit: it is larger than the device.
+            DoesNotFit: the range needs more memory than the device has.
         """
         key = f"{flow.target.version}, batch size {knobs.batch_size}, {layers}"
         if key not in self._known:
@@ -157,15 +163,15 @@ class Wholes:
         return self._known[key]
 
 
-def held_out(flow: Flow, setting: Setting, wholes: Wholes, seed: int = 1) -> list[Reading]:
-    """Ranges at half and twice the batch size of learning, predicted and compiled."""
+def held_out(flow: Flow, setting: Setting, compiled: CompiledRanges, seed: int = 1) -> list[Reading]:
+    """Ranges at half and twice the batch size of the correction, predicted and compiled."""
     readings = []
     for batch_size in sorted({knobs_at(flow, n).batch_size for n in (setting.batch_size // 2, setting.batch_size * 2)}):
         knobs = knobs_at(flow, batch_size)
         ours, plain = flow.table(knobs), replace(flow, estimator=Estimator.SUM).table(knobs)
         for layers in ranges(len(flow.graph), setting.n_ranges, Random(seed)):
             try:
-                n_cycles, n_bytes = wholes.compile(flow, layers, knobs)
+                n_cycles, n_bytes = compiled.compile(flow, layers, knobs)
             except DoesNotFit:
                 continue
             sum_cycles, our_cycles = (table.compute_cycles(*layers) for table in (plain, ours))
@@ -184,20 +190,20 @@ def ranges(n_layers: int, n_ranges: int, random: Random) -> Iterator[LayerRange]
 
 
 def coverage(readings: Sequence[Reading], correction: Correction) -> tuple[float, float]:
-    """How often cycles lie within their band, and memory below its upper edge."""
+    """How often cycles lie in their prediction interval, and memory below the upper end of its own."""
 
-    def inside(band: Band, predicted: int, measured: int) -> bool:
-        return band.low * predicted <= measured <= band.high * predicted
+    def inside(interval: PredictionInterval, predicted: int, measured: int) -> bool:
+        return interval.low * predicted <= measured <= interval.high * predicted
 
-    cycles = [inside(correction.cycles_band, r.our_cycles, r.cycles) for r in readings]
-    memory = [r.n_bytes <= correction.memory_band.high * r.our_bytes for r in readings]
+    cycles = [inside(correction.cycles_interval, r.our_cycles, r.cycles) for r in readings]
+    memory = [r.n_bytes <= correction.memory_interval.high * r.our_bytes for r in readings]
     return mean(cycles), mean(memory)
 
 
 def regret(flow: Flow, setting: Setting) -> float | None:
-    """By how much the planned partition costs more than the best that is found, both measured; None when none fits.
+    """By how much the planned partition costs more than the best known one, both measured; None when none fits.
 
-    Tried are the cheapest plans by either estimate, and from the best of them on those with one cut moved.
+    Compared are the cheapest plans by either estimate and then, from the best of them on, plans with one cut moved.
     """
     knobs = knobs_at(flow, setting.batch_size * 2, setting.n_ipu)
     costs, plain = MeasuredCosts(flow, knobs), replace(flow, estimator=Estimator.SUM, planning_proportion=1.0)
@@ -219,7 +225,7 @@ def regret(flow: Flow, setting: Setting) -> float | None:
 
 
 class MeasuredCosts:
-    """The cost of a partition with stages compiled whole, without bound where one does not fit; transfers are known."""
+    """The cost of a partition with stages compiled whole; where a stage does not fit, it is larger than any other."""
 
     def __init__(self, flow: Flow, knobs: Knobs) -> None:
         self._flow, self._knobs = flow, knobs
@@ -233,7 +239,7 @@ class MeasuredCosts:
         return max(map(self._compute, stages)) + max(transfers)
 
     def period_cycles(self, partition: Sequence[int]) -> float:
-        """What a pipeline of these stages takes, as a search measures it."""
+        """The period of a pipeline of these stages, as a search measures it."""
         return self._flow.measure(self._knobs, evaluate(self.table, partition)).period_cycles
 
     def _compute(self, layers: LayerRange) -> int:
@@ -246,15 +252,15 @@ class MeasuredCosts:
 
 
 def climb(costs: MeasuredCosts, start: Sequence[int], n_tries: int) -> tuple[int, ...]:
-    """Move one cut at a time while that costs less, in at most so many tries."""
-    best, tried = tuple(start), {tuple(start)}
+    """Move one cut at a time while that lowers the cost, in at most `n_tries` evaluations."""
+    best, evaluated = tuple(start), {tuple(start)}
     improved = True
     while improved:
         improved = False
         for candidate in neighbours(best, costs.table):
-            if candidate in tried or len(tried) > n_tries:
+            if candidate in evaluated or len(evaluated) > n_tries:
                 continue
-            tried.add(candidate)
+            evaluated.add(candidate)
             if costs(candidate) < costs(best):
                 best, improved = candidate, True
                 break
@@ -262,21 +268,21 @@ def climb(costs: MeasuredCosts, start: Sequence[int], n_tries: int) -> tuple[int
 
 
 def neighbours(partition: tuple[int, ...], table: CostTable) -> Iterator[tuple[int, ...]]:
-    """Partitions with one cut elsewhere, legal ones."""
-    for place in range(1, len(partition) - 1):
+    """Legal partitions with one cut moved."""
+    for s in range(1, len(partition) - 1):
         for move in MOVES:
-            cut = partition[place] + move
-            if partition[place - 1] < cut < partition[place + 1] and table.cut_allowed[cut]:
-                yield (*partition[:place], cut, *partition[place + 1 :])
+            cut = partition[s] + move
+            if partition[s - 1] < cut < partition[s + 1] and table.cut_allowed[cut]:
+                yield (*partition[:s], cut, *partition[s + 1 :])
 
 
 def prediction_us(flow: Flow, setting: Setting) -> float:
     """Microseconds to predict a range's cycles."""
     table, n_layers = flow.table(knobs_at(flow, setting.batch_size)), len(flow.graph)
-    begin = perf_counter()
+    start_s = perf_counter()
     for start in range(1000):
         table.compute_cycles(start % n_layers, n_layers)
-    return (perf_counter() - begin) * 1e3
+    return (perf_counter() - start_s) * 1e3
 
 
 def errors(readings: Sequence[Reading], predicted: str, measured: str) -> list[float]:
@@ -286,8 +292,8 @@ def errors(readings: Sequence[Reading], predicted: str, measured: str) -> list[f
 
 def percents(values: Sequence[float]) -> str:
     """Median, mean and 95th percentile."""
-    told = (median(values), mean(values), float(np.percentile(values, 95)))
-    return "".join(f"{100 * value:6.1f}" for value in told)
+    statistics = (median(values), mean(values), float(np.percentile(values, 95)))
+    return "".join(f"{100 * value:6.1f}" for value in statistics)
 
 
 def draw(drawn: dict[str, list[Reading]], target: str, path: Path) -> None:
@@ -300,16 +306,16 @@ def draw(drawn: dict[str, list[Reading]], target: str, path: Path) -> None:
         from plotly.graph_objects import Figure, Scatter
     except ImportError:
         raise MissingExtra('--plot needs the extra "plot"; try: pip install plotly') from None
-    every = [(name, reading) for name, readings in drawn.items() for reading in readings]
+    points = [(name, reading) for name, readings in drawn.items() for reading in readings]
     figure = Figure(
         layout={"template": "plotly_white", "title": f"Ranges of layers on {target}, at held-out batch sizes"}
     )
     for estimator, column in (("sum", "sum_cycles"), ("regression", "our_cycles")):
         figure.add_trace(
             Scatter(
-                x=[reading.cycles for _, reading in every],
-                y=[getattr(reading, column) / reading.cycles for _, reading in every],
-                text=[f"{name}, batch {reading.batch_size}" for name, reading in every],
+                x=[reading.cycles for _, reading in points],
+                y=[getattr(reading, column) / reading.cycles for _, reading in points],
+                text=[f"{name}, batch {reading.batch_size}" for name, reading in points],
                 mode="markers",
                 name=estimator,
                 marker={"color": COLOURS[estimator], "size": 5},
@@ -320,17 +326,19 @@ def draw(drawn: dict[str, list[Reading]], target: str, path: Path) -> None:
     figure.write_html(path, include_plotlyjs=True)
 
 
-def show(name: str, readings: Sequence[Reading], learned: Learned, extra: float | None, predict_us: float) -> None:
-    """Print one line a model."""
+def print_model(
+    name: str, readings: Sequence[Reading], fitted: FittedCorrection, extra_cost: float | None, predict_us: float
+) -> None:
+    """Print the line of a model."""
     cycles, memory = (
-        [errors(readings, f"{who}_{what}", measured) for who in ("sum", "our")]
-        for what, measured in (("cycles", "cycles"), ("bytes", "n_bytes"))
+        [errors(readings, f"{estimator}_{quantity}", measured) for estimator in ("sum", "our")]
+        for quantity, measured in (("cycles", "cycles"), ("bytes", "n_bytes"))
     )
-    within, below = coverage(readings, learned.correction)
+    within, below = coverage(readings, fitted.correction)
     print(
         f"{name[:18]:18}{percents(cycles[0]):>20}{percents(cycles[1]):>20}{percents(memory[0]):>20}"
-        f"{percents(memory[1]):>20}{100 * within:6.0f}{100 * below:7.0f}{learned.correction.n_examples:8}"
-        f"{learned.seconds:7.1f}{predict_us:6.1f}{'-' if extra is None else f'{100 * extra:.1f}':>8}"
+        f"{percents(memory[1]):>20}{100 * within:6.0f}{100 * below:7.0f}{fitted.correction.n_examples:8}"
+        f"{fitted.seconds:7.1f}{predict_us:6.1f}{'-' if extra_cost is None else f'{100 * extra_cost:.1f}':>8}"
     )
 
 
@@ -341,7 +349,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--models", metavar="NAME,FILE", help="default: the built-in ones and the onnx package's")
     parser.add_argument("--quick", action="store_true", help="resnet50 and bert-base-128, a quarter of the ranges")
     parser.add_argument("--plot", type=Path, metavar="FILE", help="also draw predicted against measured, as HTML")
-    parser.add_argument("--keep", type=Path, metavar="FOLDER", help="keep what is measured, and use what is there")
+    parser.add_argument("--keep", type=Path, metavar="FOLDER", help="store measurements there, and use the stored ones")
     parser.add_argument("--no-plans", action="store_true", help="compare no plans")
     args = parser.parse_args(argv)
     setting = SETTINGS[args.target]
@@ -349,37 +357,41 @@ def main(argv: Sequence[str] | None = None) -> int:
     if args.quick:
         names, setting = names if args.models else list(QUICK), shorter(setting)
     print(f"{'errors in %':18}{'cycles, sum':>20}{'regression':>20}{'memory, sum':>20}{'regression':>20}")
-    after = f"{'inside':>8}{'below':>6}{'ranges':>7}{'s':>6}{'us':>6}{'plan':>7}"
-    print(f"{'model':18}{4 * '  median mean  p95':>80}{after}")
+    other_columns = f"{'inside':>8}{'below':>6}{'ranges':>7}{'s':>6}{'us':>6}{'plan':>7}"
+    print(f"{'model':18}{4 * '  median mean  p95':>80}{other_columns}")
     studied = {Path(name).stem: study(name, args.target, setting, args.keep, not args.no_plans) for name in names}
     drawn = {name: readings for name, (readings, _) in studied.items()}
-    every = [reading for readings in drawn.values() for reading in readings]
-    for who in ("sum", "our"):
-        print(f"{who}: mean error of cycles {100 * mean(errors(every, f'{who}_cycles', 'cycles')):.1f} %")
-    shares = [[share * len(pair[0]) / len(every) for share in coverage(*pair)] for pair in studied.values()]
+    all_readings = [reading for readings in drawn.values() for reading in readings]
+    for estimator in ("sum", "our"):
+        error = mean(errors(all_readings, f"{estimator}_cycles", "cycles"))
+        print(f"{estimator}: mean error of cycles {100 * error:.1f} %")
+    shares = [[share * len(pair[0]) / len(all_readings) for share in coverage(*pair)] for pair in studied.values()]
     within, below = (100 * sum(column) for column in zip(*shares, strict=True))
-    print(f"of {len(every)} ranges: cycles inside their band {within:.1f} %, memory below its edge {below:.1f} %")
+    print(
+        f"of {len(all_readings)} ranges: cycles inside their interval {within:.1f} %, "
+        f"memory below its end {below:.1f} %"
+    )
     if args.plot:
         draw(drawn, args.target, args.plot)
     return 0
 
 
 def shorter(setting: Setting) -> Setting:
-    """A quarter of the work."""
+    """A quarter of the ranges and of the moved cuts."""
     return setting._replace(n_ranges=setting.n_ranges // 4, n_tries=setting.n_tries // 4)
 
 
 def study(name: str, target: str, setting: Setting, keep: Path | None, plans: bool) -> tuple[list[Reading], Correction]:
-    """Learn a model, predict what is held out, print its line."""
+    """Fit the correction of a model, predict held-out ranges, and print the line of the model."""
     with ExitStack() as stack:
         folder = keep or Path(stack.enter_context(tempfile.TemporaryDirectory()))
         folder.mkdir(parents=True, exist_ok=True)
         flow = stack.enter_context(FLOWS[target](name, ProfileCache(folder / "cache.db")))
-        learned = learn(flow, setting.batch_size)
-        readings = held_out(flow, setting, Wholes(folder / f"{target}-{Path(name).stem}.json"))
-        loss = regret(flow, setting) if plans else None
-        show(Path(name).stem, readings, learned, loss, prediction_us(flow, setting))
-    return readings, learned.correction
+        fitted = fit(flow, setting.batch_size)
+        readings = held_out(flow, setting, CompiledRanges(folder / f"{target}-{Path(name).stem}.json"))
+        extra_cost = regret(flow, setting) if plans else None
+        print_model(Path(name).stem, readings, fitted, extra_cost, prediction_us(flow, setting))
+    return readings, fitted.correction
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
-"""Codelets of a compiler other than Poplar, measured on a C600: yardsticks of what fused kernels take.
+"""Cycles of fused kernels, `gemm_packed` to `attention_merge`, of a compiler other than Poplar [ipu21-kernels].
 
-Poplar runs these steps apart, so no layer is priced here. Each formula follows how the codelet deals its work to six
-workers; figures are cycles of a worker's loops and of its supervisor's launches
-(vectors/ipu_kernel_cycles_measured.json; the codelets' description is in the source named there).
+Poplar runs these steps as separate kernels, so no layer of the cost model uses these formulas. Each formula follows how
+the codelet divides its rows among six worker threads; its constants are cycles of a worker's loops and of the launch by
+the supervisor. The measured cycles are in `tests/vectors/ipu_kernel_cycles_measured.json`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ _PANEL = 16  # rows or channels that lie together
 
 
 def gemm_interleaved(rows: int, inputs: int, outputs: int) -> int:
-    """fp16 matrix product whose operands lie in panels in interleaved memory; within 2 % of six measured cases.
+    """Cycles of an fp16 matrix product, operands in panels in interleaved memory; within 2 % of six measured cases.
 
     >>> gemm_interleaved(244, 64, 64)
     18470
@@ -22,16 +22,16 @@ def gemm_interleaved(rows: int, inputs: int, outputs: int) -> int:
 
 
 def gemm_packed(rows: int, inputs: int, outputs: int, interleaved: bool = False) -> int:
-    """fp16 matrix product that writes its rows packed in panels of 16; within 1 % of four measured cases.
+    """Cycles of an fp16 matrix product that packs its rows in panels of 16; within 1 % of four measured cases.
 
-    Workers take rows evenly and stop at every edge of a panel, which takes 184 cycles. The first panel of inputs has no
-    partial sums to load, which spares 189.
+    Rows are divided evenly among the workers. A worker stops at every edge of a panel, which takes 184 cycles. The
+    first panel of inputs has no partial sums to load, which saves 189 cycles.
 
     >>> gemm_packed(48, 240, 64), gemm_packed(48, 240, 64, interleaved=True)
     (34986, 33066)
     """
-    slowest = max(_packed_worker(worker, rows) for worker in range(WORKERS))
-    panel = slowest + (182 if interleaved else 214)  # 32 more to load weights in 64 bits at a time
+    slowest_cycles = max(_packed_worker(worker, rows) for worker in range(WORKERS))
+    panel = slowest_cycles + (182 if interleaved else 214)  # 32 more cycles to load weights in 64 bits at a time
     return 342 + -(-outputs // _PANEL) * (-(-inputs // _PANEL) * panel - 189)
 
 
@@ -42,9 +42,9 @@ def _packed_worker(worker: int, rows: int) -> int:
 
 
 def add(n_elements: int, width: int) -> int:
-    """fp16 addition of a row of `width` to `n_elements`, or of as many; exact on two measured cases.
+    """Cycles to add a row of `width` to `n_elements` in fp16, or as many elements; exact on two measured cases.
 
-    A row that is added over and over begins anew every time, in 234 cycles.
+    A row that is added repeatedly starts again every time, which takes 234 cycles.
 
     >>> add(1728, 1728), add(3456, 1152)
     (1800, 3564)
@@ -56,7 +56,7 @@ def add(n_elements: int, width: int) -> int:
 
 
 def bias_gelu(rows: int, width: int) -> int:
-    """Bias and gelu in fp16, row by row; within 1 % of nine measured cases.
+    """Cycles of bias and gelu in fp16, row by row; within 1 % of nine measured cases.
 
     >>> bias_gelu(3, 2208), bias_gelu(1, 94)
     (25746, 1464)
@@ -67,7 +67,7 @@ def bias_gelu(rows: int, width: int) -> int:
 
 
 def layernorm_add(rows: int, width: int) -> int:
-    """Residual addition and layer normalisation in fp16; exact on four measured cases.
+    """Cycles of residual addition and layer normalisation in fp16; exact on four measured cases.
 
     >>> layernorm_add(1, 1152)
     8376
@@ -79,7 +79,7 @@ def layernorm_add(rows: int, width: int) -> int:
 
 
 def attention_merge(rows: int, values: int, initial: bool = False, final: bool = False) -> int:
-    """Weigh the values of one block of keys into the running sum of attention; exact on three measured cases.
+    """Cycles to add one block of keys to the running sum of attention; exact on three measured cases.
 
     >>> attention_merge(8, 72, initial=True), attention_merge(8, 72), attention_merge(8, 72, final=True)
     (2430, 3378, 3438)

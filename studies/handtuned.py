@@ -1,17 +1,21 @@
-"""Splits by hand of Graphcore's engineers beside the planner's: `python studies/handtuned.py`.
+"""Hand-tuned splits of models beside the planner's: `python studies/handtuned.py [--rows ID ...]`.
 
-Reads `data/measurements/handtuned.json`. Both splits of a row are for the same devices (an M2000), micro-batch, memory
-proportion and mode, and cost what the same model says: a row of training runs forward and backward in PopART's order,
-recomputing where the row does. What a stage needs is told by compiling it whole.
+Reads `data/measurements/handtuned.json`, with configurations of [graphcore-examples] and [optimum-graphcore]. Both
+splits of a row are for the same devices (an M2000), micro-batch, memory proportion and mode, and the same cost model
+gives their costs: a row of training runs forward and backward in PopART's order, and recomputes where the published
+configuration does. The memory of a stage is that of the stage compiled whole.
 
-Graphcore's GPT-2 and BERT run embedding and head, which share their weights, on the first IPU: a ring 0 1 2 3 0. A line
-costs the same when the head comes first and reads an input of its own, what the last IPU sent for the micro-batch
-before; both ends of that line are links between devices, so the host's words are left out.
+In these configurations GPT-2 and BERT run embedding and head, which share their weights, on the first IPU: a ring
+0 1 2 3 0. A line costs the same when the head comes first and reads an input of its own, the output of the last IPU for
+the previous micro-batch. Both ends of that line are links between devices, so transfers of token ids by the host are
+left out.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
+import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -41,7 +45,7 @@ Row = dict[str, Any]
 
 
 class Split(NamedTuple):
-    """One way to cut a model: where, at what cost, what its stages compiled whole need, and what a device has."""
+    """One way to cut a model: its cuts, its cost, the bytes of its stages compiled whole, and the bytes of a device."""
 
     partition: tuple[int, ...]
     cost_cycles: int
@@ -55,7 +59,7 @@ class Split(NamedTuple):
 
 
 class Comparison(NamedTuple):
-    """Graphcore's split and ours; None when the planner says that none fits."""
+    """Graphcore's split and ours; None when the planner finds no split that fits."""
 
     theirs: Split
     ours: Split | None
@@ -63,8 +67,8 @@ class Comparison(NamedTuple):
 
 def rows() -> list[Row]:
     """The published configurations."""
-    found: list[Row] = json.loads((data_dir() / "measurements" / "handtuned.json").read_text())["rows"]
-    return found
+    configurations: list[Row] = json.loads((data_dir() / "measurements" / "handtuned.json").read_text())["rows"]
+    return configurations
 
 
 def compare(row: Row) -> Comparison:
@@ -79,7 +83,7 @@ def compare(row: Row) -> Comparison:
 
 
 def knobs_of(row: Row) -> Knobs:
-    """The configuration of a row; all IPUs have the memory proportion of most."""
+    """The configuration of a row; where IPUs differ in memory proportion, all get the most frequent one."""
     inference = row["n_ipu"], row["memory_proportion"], row["batch_size"]
     if row["mode"] == "infer":
         return Knobs(*inference)
@@ -96,7 +100,7 @@ def cluster_of(row: Row) -> Cluster:
 
 
 def split(flow: Flow, row: Row, plan: Plan) -> Split:
-    """A plan with what its stages need."""
+    """A plan with the bytes of its stages."""
     n_bytes = tuple(stage_bytes(flow, row, stage) for stage in plan.stages)
     return Split(plan.partition, plan.cost_cycles, n_bytes, int(flow.cluster.devices[0].memory_bytes))
 
@@ -105,9 +109,9 @@ def stage_bytes(flow: Flow, row: Row, stage: Stage) -> int:
     """Bytes of a stage compiled whole.
 
     Every row of training recomputes: a stage runs forward again from its inputs, or from one checkpoint to the next
-    where the row has them. It keeps those of all micro-batches in flight, and the activations of one piece. Weights
-    change when nothing is in flight; then the largest lies on the device with the optimizer's state of it, which else
-    is off chip.
+    where the row has checkpoints. It stashes the inputs and checkpoints of all micro-batches in flight, and the
+    activations of one piece. Weights are updated when nothing is in flight; at that time the largest weight needs its
+    optimizer state on the device, which is off chip otherwise.
     """
     knobs, device = knobs_of(row), flow.cluster.devices[stage.device]
 
@@ -122,12 +126,12 @@ def stage_bytes(flow: Flow, row: Row, stage: Stage) -> int:
     pieces = pieces_of(flow.graph, stage.layers, row.get("block"))
     layers = flow.profile(flow.options(knobs)).layers
     before = [0, *accumulate(layers[piece.start].input_bytes for piece in pieces)]
-    peak = max(n_kept + compiled(piece).temporary_bytes for n_kept, piece in zip(before, pieces, strict=False))
+    peak = max(stash + compiled(piece).temporary_bytes for stash, piece in zip(before, pieces, strict=False))
     return always_bytes + max(peak + n_waiting * before[-1], update_bytes(flow.graph, stage.layers, row))
 
 
 def pieces_of(graph: LayerGraph, layers: LayerRange, block: str | None) -> list[LayerRange]:
-    """A stage cut where a block of the model begins, layers "<block>0." and on; whole without a name of blocks."""
+    """A stage cut at the first layer of every block, named "<block>0." and so on; one piece where `block` is None."""
     firsts: dict[str, int] = {}
     for index in range(*layers):
         name = graph.layers[index].name
@@ -150,7 +154,7 @@ def first_layer(graph: LayerGraph, start: str) -> int:
 
 
 def graph_of(row: Row) -> LayerGraph:
-    """A built-in model by its name, or one made by its family and sizes."""
+    """A built-in model by its name, or a model made from its family and sizes."""
     if isinstance(row["model"], str):
         return load_graph(row["model"])
     sizes = {name: size for name, size in row["model"].items() if name != "family"}
@@ -161,7 +165,7 @@ def graph_of(row: Row) -> LayerGraph:
 
 
 class _Nodes:
-    """ONNX nodes in the making; weights are nodes too, so that they take no space in the file."""
+    """Builder of ONNX nodes; weights are `ConstantOfShape` nodes, so that they take no space in the file."""
 
     def __init__(self) -> None:
         self.nodes: list[Any] = []
@@ -194,11 +198,11 @@ class _Nodes:
         return self.add(f"{name}.Slice", "Slice", x, *ends)
 
     def words(self, name: str, logits: str) -> str:
-        """The best word and, since training asks for it, the logarithm of how likely each is."""
+        """The most likely word and, since training needs it, the logarithm of the probability of every word."""
         return self.add(name, "ArgMax", self.add(f"{name}.LogSoftmax", "LogSoftmax", logits), axis=-1, keepdims=0)
 
     def attention(self, name: str, three: Sequence[str], n_heads: int, width: int) -> str:
-        """Of queries, keys and values whose heads are `width` wide: heads apart, scores, softmax, heads together."""
+        """Attention of (queries, keys, values) with heads of `width`: split heads, scores, softmax, join heads."""
         shape = self.integers(f"{name}.heads", 0, -1, n_heads, width)
         query, key, value = (
             self.add(
@@ -217,7 +221,7 @@ class _Nodes:
         return self.add(f"{name}.Reshape", "Reshape", y, self.integers(f"{name}.joined", 0, -1, n_heads * width))
 
     def self_attention(self, name: str, x: str, width: int, n_heads: int) -> str:
-        """One product makes queries, keys and values."""
+        """Self-attention; one product computes queries, keys and values."""
         y = self.dense(f"{name}.c_attn", x, width, 3 * width)
         three = [f"{name}.{part}" for part in ("query", "key", "value")]
         self.nodes.append(helper.make_node("Split", [y], three, name=f"{name}.Split", axis=-1, num_outputs=3))
@@ -241,7 +245,7 @@ def _floats(name: str, *shape: int | str) -> Any:
 
 
 def gpt2(n_layers: int, width: int, n_heads: int, sequence: int, vocabulary: int = 50257) -> Any:
-    """GPT-2 as a line: its head first, which reads `previous`, then the embedding and the blocks "h.0." and on."""
+    """GPT-2 as a line: its head first, which reads `previous`, then the embedding and the blocks "h.0.", "h.1.", ..."""
     nodes = _Nodes()
     table = nodes.weight("wte.weight", vocabulary, width)
     across = nodes.add("head.Transpose", "Transpose", table, perm=(1, 0))
@@ -262,22 +266,22 @@ def gpt2(n_layers: int, width: int, n_heads: int, sequence: int, vocabulary: int
 def bert(n_layers: int, width: int, n_heads: int, sequence: int, masked: int, vocabulary: int = 30522) -> Any:
     """BERT in pretraining as a line: both heads first, which read `previous`, then the embedding and the blocks.
 
-    The words to guess are the first `masked` ones.
+    The masked words are the first `masked` ones.
     """
     nodes = _Nodes()
     table = nodes.weight("words.weight", vocabulary, width)
-    guessed = nodes.dense("head.transform", nodes.first("head", "previous", masked), width, width)
-    guessed = nodes.norm("head.norm", nodes.add("head.Gelu", "Gelu", guessed), width)
+    logits = nodes.dense("head.transform", nodes.first("head", "previous", masked), width, width)
+    logits = nodes.norm("head.norm", nodes.add("head.Gelu", "Gelu", logits), width)
     across = nodes.add("head.Transpose", "Transpose", table, perm=(1, 0))
-    guessed = nodes.add("head.MatMul", "MatMul", guessed, across)
-    nodes.words("word", nodes.add("head.Add", "Add", guessed, nodes.weight("head.bias", vocabulary)))
+    logits = nodes.add("head.MatMul", "MatMul", logits, across)
+    nodes.words("word", nodes.add("head.Add", "Add", logits, nodes.weight("head.bias", vocabulary)))
     pooled = nodes.dense("pooler", nodes.first("pooler", "previous", 1), width, width)
     nodes.words("follows", nodes.dense("next", nodes.add("pooler.Tanh", "Tanh", pooled), width, 2))
     x = nodes.add("words.Gather", "Gather", table, "ids")
     x = nodes.add(
         "types.Add", "Add", x, nodes.add("types.Gather", "Gather", nodes.weight("types.weight", 2, width), "types")
     )
-    x = nodes.add("places.Add", "Add", x, nodes.weight("places.weight", sequence, width))
+    x = nodes.add("positions.Add", "Add", x, nodes.weight("positions.weight", sequence, width))
     x = nodes.norm("embedding.norm", x, width)
     for name in (f"h.{number}" for number in range(n_layers)):
         x = nodes.add(f"{name}.Add", "Add", x, nodes.self_attention(name, x, width, n_heads))
@@ -290,9 +294,9 @@ def bert(n_layers: int, width: int, n_heads: int, sequence: int, masked: int, vo
 
 
 def mt5(n_layers: int, width: int, inner: int, n_heads: int, sequence: int, vocabulary: int = 250112) -> Any:
-    """mT5: an embedding that both halves read, "encoder.0." and on, "decoder.0." and on, and a head of its own.
+    """mT5: an embedding that both halves read, "encoder.0.", ..., "decoder.0.", ..., and a separate head.
 
-    Heads are 64 wide. Left out: the terms of relative positions, 192 weights a half.
+    Heads have a width of 64. The relative position biases, 192 weights a half, are left out.
     """
     nodes = _Nodes()
     table = nodes.weight("shared.weight", vocabulary, width)
@@ -328,31 +332,40 @@ FAMILIES: dict[str, Callable[..., Any]] = {"bert": bert, "gpt2": gpt2, "mt5": mt
 
 def lines(row: Row) -> Iterator[str]:
     """One line a split."""
-    told = f"{row['id']:36}{row['mode']:7}{row['n_ipu']:4}{row['batch_size']:6}{row['memory_proportion']:6}"
-    theirs, found = compare(row)
-    yield f"{told}  Graphcore {_told(theirs)}; published: {_fits(row['fits'])}"
-    saved = "" if found is None else f"; {100 * (1 - found.cost_cycles / theirs.cost_cycles):.1f}% less"
-    yield f"{'':{len(told)}}  ours      {'none fits' if found is None else _told(found)}{saved}"
+    configuration = f"{row['id']:36}{row['mode']:7}{row['n_ipu']:4}{row['batch_size']:6}{row['memory_proportion']:6}"
+    theirs, ours = compare(row)
+    yield f"{configuration}  Graphcore {_cells(theirs)}; published: {_fits(row['fits'])}"
+    saved = "" if ours is None else f"; {100 * (1 - ours.cost_cycles / theirs.cost_cycles):.1f}% less"
+    yield f"{'':{len(configuration)}}  ours      {'none fits' if ours is None else _cells(ours)}{saved}"
 
 
-def _told(split: Split) -> str:
+def _cells(split: Split) -> str:
     sizes = " ".join(str(stop - start) for start, stop in pairwise(split.partition))
     fullest = max(split.stage_bytes)
-    where = f"{format_bytes(fullest)} on IPU {split.stage_bytes.index(fullest)}"
-    return f"{sizes:16}{split.cost_cycles:11,}  {_fits(split.fits)}, {where}"
+    memory = f"{format_bytes(fullest)} on IPU {split.stage_bytes.index(fullest)}"
+    return f"{sizes:16}{split.cost_cycles:11,}  {_fits(split.fits)}, {memory}"
 
 
 def _fits(fits: bool) -> str:
     return "fits" if fits else "does not fit"
 
 
-def main() -> None:
+def main(argv: Sequence[str] | None = None) -> int:
     """Print two lines a published configuration."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rows", nargs="+", metavar="ID", help="compare only these configurations; default: all")
+    args = parser.parse_args(argv)
+    configurations = rows()
+    ids = [row["id"] for row in configurations]
+    unknown = sorted(set(args.rows or ()) - set(ids))
+    if unknown:
+        parser.error(f"--rows must name some of {ids}; got {unknown}")
     print(f"{'configuration':36}{'mode':6}{'IPUs':>5}{'batch':>6}{'p':>6}  {'split':10}{'layers':16}{'cycles':>11}")
-    for row in rows():
-        for line in lines(row):
-            print(line, flush=True)
+    for row in configurations:
+        if row["id"] in (args.rows or ids):
+            print(*lines(row), sep="\n", flush=True)
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -1,8 +1,9 @@
 """The cost model against published measurements of real IPUs: `python studies/ipu_accuracy.py [--picture FILE]`.
 
 Prints throughput of whole models, estimated | published | error, each under its source's conditions, then the largest
-batch sizes that fit, and the error of every kind of kernel. The picture draws throughput by batch size: lines are the
-cost model, dots the publications. Figures and their sources: `data/measurements/throughput.json` and `kernels.json`.
+batch sizes that fit, and the error of every kind of kernel. `--series NAME ...` restricts the first two tables. The
+picture draws throughput by batch size: lines are the cost model, dots the publications. Figures and their sources:
+`data/measurements/throughput.json` and `data/measurements/kernels.json`.
 """
 
 from __future__ import annotations
@@ -27,12 +28,12 @@ from autoauto.records.knobs import Knobs
 from autoauto.records.units import Precision
 from autoauto.targets.clusters import load_cluster
 from autoauto.targets.ipu.kernels import codelets as kernels
-from autoauto.targets.ipu.operator_cost import Settings
+from autoauto.targets.ipu.operator_cost import CompilerSettings
 from autoauto.targets.ipu.target import IpuTarget, overlap_io
 from studies import fused_kernels as fused
 
 HALF = Precision.FP16
-COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000")  # told apart by everyone
+COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000")  # [okabe-ito]
 KERNELS: dict[str, Callable[..., float]] = {
     "add": fused.add,
     "attention_merge": fused.attention_merge,
@@ -65,14 +66,14 @@ class Point(NamedTuple):
 
 def flow_of(series: dict[str, Any]) -> Flow:
     """The model on its cluster under the conditions of a series."""
-    settings = Settings(Precision(series.get("partials", "fp16")), frozenset(series.get("float_operators", ())))
+    settings = CompilerSettings(Precision(series.get("partials", "fp16")), frozenset(series.get("float_operators", ())))
     cluster = _with_host(load_cluster(series["cluster"]), series["host"])
     precision = Precision(series["precision"])
     return Flow(load_graph(series["model"]), cluster, IpuTarget(settings), precision, planning_proportion=1.0)
 
 
 def _with_host(cluster: Cluster, host: str) -> Cluster:
-    """What the host does: feeds nothing ("synthetic"), overlaps ("overlapped"), or waits its turn ("in turn")."""
+    """The cluster with a host that feeds nothing ("synthetic"), overlaps with compute ("overlapped") or does not."""
     if host == "synthetic":
         return cluster.with_synthetic_data()
     return overlap_io(cluster) if host == "overlapped" else cluster
@@ -81,7 +82,7 @@ def _with_host(cluster: Cluster, host: str) -> Cluster:
 def samples_per_s(flow: Flow, knobs: Knobs) -> float | None:
     """The cost model's throughput, stages compiled whole; None when they do not fit.
 
-    One device leaves nothing to plan, so that no estimate can rule it out.
+    With one device there is nothing to plan, so that no estimate rules the model out.
     """
     try:
         plan = flow.predict(knobs) if knobs.n_ipu > 1 else evaluate(flow.table(knobs), (0, len(flow.graph)))
@@ -96,7 +97,7 @@ def knobs_of(series: dict[str, Any], batch_size: int) -> Knobs:
 
 
 def points(series: dict[str, Any]) -> Iterator[Point]:
-    """The published batch sizes of a series, compared."""
+    """The estimated and the published throughput of every batch size of a series."""
     flow = flow_of(series)
     for batch_size, published in zip(series["batch_sizes"], series["samples_per_s"], strict=True):
         yield Point(batch_size, samples_per_s(flow, knobs_of(series, batch_size)), published)
@@ -135,14 +136,14 @@ def kernel_errors(measured: dict[str, list[list[Any]]]) -> dict[str, list[float]
 
 def picture(drawn: Sequence[tuple[str, Sequence[Point], Sequence[Point]]]) -> str:
     """An SVG of (name, line, dots) by batch size, both axes logarithmic."""
-    every = [point for _, lines, dots in drawn for point in (*lines, *dots)]
-    batches = [point.batch_size for point in every]
-    speeds = [speed for point in every for speed in (point.estimated, point.published) if speed]
+    all_points = [point for _, lines, dots in drawn for point in (*lines, *dots)]
+    batches = [point.batch_size for point in all_points]
+    speeds = [speed for point in all_points for speed in (point.estimated, point.published) if speed]
     across = _axis(min(batches), max(batches), 70, 620)
     up = _axis(min(speeds) / 1.3, max(speeds) * 1.3, 360, 20)
     parts = [*_grid(across, up, max(batches), speeds)]
-    for place, (name, lines, dots) in enumerate(drawn):
-        colour = COLOURS[place % len(COLOURS)]
+    for number, (name, lines, dots) in enumerate(drawn):
+        colour = COLOURS[number % len(COLOURS)]
         path = " ".join(f"{across(p.batch_size):.1f},{up(p.estimated):.1f}" for p in lines if p.estimated)
         parts.append(f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="2"/>')
         parts += [
@@ -150,21 +151,21 @@ def picture(drawn: Sequence[tuple[str, Sequence[Point], Sequence[Point]]]) -> st
             for p in dots
             if p.published
         ]
-        parts.append(f'<text x="640" y="{40 + 20 * place}" fill="{colour}">{name}</text>')
+        parts.append(f'<text x="640" y="{40 + 20 * number}" fill="{colour}">{name}</text>')
     head = '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 800 410" font-family="sans-serif" font-size="12">'
     return "\n".join((head, '<rect width="800" height="410" fill="white"/>', *parts, "</svg>\n"))
 
 
 def _axis(low: float, high: float, start: float, stop: float) -> Callable[[float], float]:
-    """Where a value lies on a logarithmic axis."""
+    """The function from a value to its position on a logarithmic axis."""
     span = log10(high / low) or 1.0
     return lambda value: start + (stop - start) * log10(value / low) / span
 
 
 def _grid(
-    across: Callable[[float], float], up: Callable[[float], float], most: int, speeds: Sequence[float]
+    across: Callable[[float], float], up: Callable[[float], float], max_batch_size: int, speeds: Sequence[float]
 ) -> Iterator[str]:
-    for batch_size in (2**n for n in range(most.bit_length())):
+    for batch_size in (2**n for n in range(max_batch_size.bit_length())):
         x = across(batch_size)
         yield f'<line x1="{x:.1f}" y1="20" x2="{x:.1f}" y2="360" stroke="#ddd"/>'
         yield f'<text x="{x:.1f}" y="378" text-anchor="middle">{batch_size}</text>'
@@ -177,46 +178,52 @@ def _grid(
     yield '<text x="70" y="14">samples/s; line: cost model, dot: published</text>'
 
 
-def print_models(found: Sequence[tuple[str, Sequence[Point]]]) -> None:
+def print_models(compared: Sequence[tuple[str, Sequence[Point]]]) -> None:
     """Print one line a published batch size."""
     print(f"{'series':20}{'batch':>6}{'estimated':>11}{'published':>11}{'error':>9}")
-    for name, compared in found:
-        for point in compared:
-            told = "no fit" if point.estimated is None else f"{point.estimated:,.0f}"
+    for name, series_points in compared:
+        for point in series_points:
+            estimated = "no fit" if point.estimated is None else f"{point.estimated:,.0f}"
             error = "" if point.error is None else f"{100 * point.error:+.1f} %"
-            print(f"{name:20}{point.batch_size:6}{told:>11}{point.published:11,.0f}{error:>9}")
-    errors = [abs(point.error) for _, compared in found for point in compared if point.error is not None]
+            print(f"{name:20}{point.batch_size:6}{estimated:>11}{point.published:11,.0f}{error:>9}")
+    errors = [abs(point.error) for _, dots in compared for point in dots if point.error is not None]
     print(f"mean error {100 * mean(errors):.1f} %")
 
 
-def print_batches(every: Sequence[dict[str, Any]]) -> None:
-    """Print the largest batch size that fits of every series, and the largest that is published to run."""
+def print_batches(all_series: Sequence[dict[str, Any]]) -> None:
+    """Print the largest batch size of every series that fits by the cost model, and the largest published one."""
     print(f"\n{'largest batch':20}{'cost model':>17}{'published to run':>20}")
-    for series in every:
+    for series in all_series:
         print(f"{series['name']:20}{largest_batch(series):17}{max(series['batch_sizes']):20}")
 
 
 def print_kernels(errors: dict[str, list[float]]) -> None:
     """Print one line a kind of kernel."""
     print(f"\n{'kernel':20}{'rows':>6}{'mean error':>12}{'largest':>9}")
-    for name, some in errors.items():
-        sizes = [abs(error) for error in some]
-        print(f"{name:20}{len(some):6}{100 * mean(sizes):10.1f} %{100 * max(sizes):7.1f} %")
+    for name, signed in errors.items():
+        sizes = [abs(error) for error in signed]
+        print(f"{name:20}{len(signed):6}{100 * mean(sizes):10.1f} %{100 * max(sizes):7.1f} %")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Print both tables, and draw the picture when asked to."""
+    """Print the tables, and draw the picture when asked to."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--picture", type=Path, metavar="FILE", help="also draw throughput by batch size, as SVG")
+    parser.add_argument("--series", nargs="+", metavar="NAME", help="of the whole models only these; default: all")
     args = parser.parse_args(argv)
     folder = data_dir() / "measurements"
-    every = json.loads((folder / "throughput.json").read_text(encoding="utf-8"))["series"]
-    found = [(series["name"], list(points(series))) for series in every]
-    print_models(found)
-    print_batches(every)
+    published = json.loads((folder / "throughput.json").read_text(encoding="utf-8"))["series"]
+    names = [series["name"] for series in published]
+    unknown = sorted(set(args.series or ()) - set(names))
+    if unknown:
+        parser.error(f"--series must name some of {names}; got {unknown}")
+    all_series = [series for series in published if series["name"] in (args.series or names)]
+    compared = [(series["name"], list(points(series))) for series in all_series]
+    print_models(compared)
+    print_batches(all_series)
     print_kernels(kernel_errors(json.loads((folder / "kernels.json").read_text(encoding="utf-8"))["kernels"]))
     if args.picture:
-        drawn = [(name, list(line(series)), dots) for series, (name, dots) in zip(every, found, strict=True)]
+        drawn = [(name, list(line(series)), dots) for series, (name, dots) in zip(all_series, compared, strict=True)]
         args.picture.write_text(picture(drawn), encoding="utf-8")
     return 0
 

@@ -2,8 +2,8 @@
 
     python studies/make_models.py [NAME ...]
 
-Needs what `NEEDS` lists, none of which autoauto depends on. Every float weight becomes a `ConstantOfShape` node, so
-that a file holds tens to hundreds of kilobytes and ONNX Runtime still runs it.
+Needs the packages of `NEEDS`, none of which autoauto depends on. Every float weight becomes a `ConstantOfShape` node,
+so that a file has tens to hundreds of kilobytes and ONNX Runtime still runs it.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ MODELS = Path(__file__).parent.parent / "data" / "models"
 NEEDS = ("torch==2.13.0", "transformers==5.23.0", "onnxscript==0.7.2")
 OPSET = 20  # the first with Gelu as one operator
 SEQUENCE = 128
-N_FEW_ELEMENTS = 8  # floats up to here are factors and limits, not weights
+N_FEW_ELEMENTS = 8  # a float tensor of so few elements is a factor or a limit, not a weight
 
 
-class Recipe(NamedTuple):
-    """A PyTorch module, an example of its inputs (first axis: the batch) and the names of both ends."""
+class TorchModel(NamedTuple):
+    """A PyTorch module, examples of its inputs by name (first axis: the batch), and the names of its outputs."""
 
     module: Any
     inputs: dict[str, Any]
@@ -39,14 +39,14 @@ class Recipe(NamedTuple):
 
 def main(names: list[str]) -> int:
     """Export the named models, all of them without a name, and print the size of each file."""
-    unknown = sorted(set(names) - set(RECIPES))
+    unknown = sorted(set(names) - set(MAKERS))
     if unknown:
-        print(f"NAME must be one of {', '.join(RECIPES)}; got {', '.join(unknown)}", file=sys.stderr)
+        print(f"NAME must be one of {', '.join(MAKERS)}; got {', '.join(unknown)}", file=sys.stderr)
         return 2
-    for name in names or RECIPES:
+    for name in names or MAKERS:
         path = MODELS / f"{name}.onnx"
         try:
-            path.write_bytes(lighten(export(RECIPES[name]())).SerializeToString(deterministic=True))
+            path.write_bytes(lighten(export(MAKERS[name]())).SerializeToString(deterministic=True))
         except ImportError as error:
             print(f"make_models needs other packages: {error}; try: pip install {' '.join(NEEDS)}", file=sys.stderr)
             return 2
@@ -54,44 +54,44 @@ def main(names: list[str]) -> int:
     return 0
 
 
-def export(recipe: Recipe) -> onnx.ModelProto:
+def export(model: TorchModel) -> onnx.ModelProto:
     """Export with the dynamo exporter; the first axis of every input is the symbol "batch"."""
     torch = import_module("torch")
-    module, names = recipe.module.eval(), tuple(recipe.inputs)
+    module, names = model.module.eval(), tuple(model.inputs)
     _randomise(torch, module)
     forward = module.forward
 
     def positional(*values: Any) -> tuple[Any, ...]:
         result = forward(**dict(zip(names, values, strict=True)), return_dict=True)
-        return tuple(result[name] for name in recipe.outputs)
+        return tuple(result[name] for name in model.outputs)
 
     module.forward = positional
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         program = torch.onnx.export(
             module,
-            tuple(recipe.inputs.values()),
+            tuple(model.inputs.values()),
             dynamo=True,
             opset_version=OPSET,
             input_names=names,
-            output_names=recipe.outputs,
+            output_names=model.outputs,
             dynamic_shapes={"values": tuple({0: "batch"} for _ in names)},
             verbose=False,
         )
-    model: onnx.ModelProto = program.model_proto
-    return model
+    exported: onnx.ModelProto = program.model_proto
+    return exported
 
 
 def lighten(model: onnx.ModelProto) -> onnx.ModelProto:
     """Replace every weight by a `ConstantOfShape` node of the same name; integers, factors and masks stay."""
-    kept, nodes = [], []
+    initializers, nodes = [], []
     for weight in model.graph.initializer:
         values = numpy_helper.to_array(weight)
         if not _is_weight(values):
-            kept.append(weight)
+            initializers.append(weight)
             continue
         shape = f"{weight.name}__shape"
-        kept.append(numpy_helper.from_array(np.array(weight.dims, np.int64), shape))
+        initializers.append(numpy_helper.from_array(np.array(weight.dims, np.int64), shape))
         value = onnx.helper.make_tensor("value", onnx.TensorProto.FLOAT, [1], [_constant(values)])
         nodes.append(onnx.helper.make_node("ConstantOfShape", [shape], [weight.name], value=value))
     nodes += model.graph.node
@@ -103,16 +103,16 @@ def lighten(model: onnx.ModelProto) -> onnx.ModelProto:
             node.name += f"_{titles[node.name]}"
         del node.metadata_props[:]
         node.doc_string = ""
-    graph = onnx.helper.make_graph(nodes, "light", model.graph.input, model.graph.output, kept)
-    for end in (*graph.input, *graph.output):
-        del end.metadata_props[:]
+    graph = onnx.helper.make_graph(nodes, "light", model.graph.input, model.graph.output, initializers)
+    for value_info in (*graph.input, *graph.output):
+        del value_info.metadata_props[:]
     return onnx.helper.make_model(
         graph, opset_imports=model.opset_import, ir_version=model.ir_version, producer_name="autoauto make_models"
     )
 
 
 def _title(node: onnx.NodeProto) -> str:
-    """Name a node after the PyTorch module that it comes from, as "encoder.layer.0.attention.output.dense.MatMul"."""
+    """The PyTorch module of a node and its operator, for example "encoder.layer.0.attention.output.dense.MatMul"."""
     notes = {entry.key: entry.value for entry in node.metadata_props}
     scopes = literal_eval(notes.get("pkg.torch.onnx.name_scopes", "[]"))
     scope = scopes[-2] if len(scopes) > 1 else ""
@@ -120,7 +120,7 @@ def _title(node: onnx.NodeProto) -> str:
 
 
 def _is_weight(values: np.ndarray[Any, Any]) -> bool:
-    """Whether it was random: many floats, and more than the two values of a mask."""
+    """Whether a tensor is a weight: many floats, and more than the two values of a mask."""
     return (
         values.dtype == np.float32
         and values.size > N_FEW_ELEMENTS
@@ -129,19 +129,19 @@ def _is_weight(values: np.ndarray[Any, Any]) -> bool:
 
 
 def _constant(weight: np.ndarray[Any, Any]) -> float:
-    """One value instead of the weight: the mean of a vector, what keeps the scale of activations in a matrix."""
+    """The value that replaces a weight: the mean of a vector; for a matrix one that keeps the scale of activations."""
     return round(float(weight.mean()), 1) if weight.ndim < 2 else 1.0 / prod(weight.shape[1:])
 
 
 def _randomise(torch: Any, module: Any) -> None:
-    """Make all weights differ: the exporter merges equal ones, and drops a bias of zeros."""
+    """Make all weights different, because the exporter merges equal ones and drops a bias of zeros."""
     torch.manual_seed(0)
     with torch.no_grad():
         for parameter in module.parameters():
             parameter.add_(torch.randn_like(parameter) * 1e-3)
 
 
-def _bert(n_layers: int, width: int, n_heads: int, n_tokens: int = SEQUENCE) -> Recipe:
+def _bert(n_layers: int, width: int, n_heads: int, n_tokens: int = SEQUENCE) -> TorchModel:
     """BERT with the SQuAD head; the mask of 0 and 1 becomes terms that are added to the scores."""
     torch = import_module("torch")
     transformers = import_module("transformers")
@@ -162,10 +162,10 @@ def _bert(n_layers: int, width: int, n_heads: int, n_tokens: int = SEQUENCE) -> 
     model.forward = masked
     names = ("input_ids", "attention_mask", "token_type_ids")
     inputs = {name: torch.zeros(2, n_tokens, dtype=torch.int64) for name in names}
-    return Recipe(model, inputs, ("start_logits", "end_logits"))
+    return TorchModel(model, inputs, ("start_logits", "end_logits"))
 
 
-def _gpt2() -> Recipe:
+def _gpt2() -> TorchModel:
     """GPT-2 small; its head is the embedding transposed."""
     torch = import_module("torch")
     transformers = import_module("transformers")
@@ -177,34 +177,34 @@ def _gpt2() -> Recipe:
     forward = model.forward
     mask = torch.full((SEQUENCE, SEQUENCE), -1e4).triu(1)[None, None]
     model.forward = lambda input_ids, return_dict: forward(input_ids, attention_mask=mask, return_dict=return_dict)
-    return Recipe(model, {"input_ids": torch.zeros(2, SEQUENCE, dtype=torch.int64)}, ("logits",))
+    return TorchModel(model, {"input_ids": torch.zeros(2, SEQUENCE, dtype=torch.int64)}, ("logits",))
 
 
-def _vit() -> Recipe:
-    """ViT-B/16 with 1,000 classes; an attention that transformers has no mask for, since it needs none."""
+def _vit() -> TorchModel:
+    """ViT-B/16 with 1,000 classes; its attention is registered under a name for which transformers makes no mask."""
     torch = import_module("torch")
     transformers = import_module("transformers")
     modeling_vit = import_module("transformers.models.vit.modeling_vit")
 
     transformers.AttentionInterface.register("unmasked", modeling_vit.eager_attention_forward)
     config = transformers.ViTConfig(num_labels=1000, attn_implementation="unmasked")
-    return Recipe(
+    return TorchModel(
         transformers.ViTForImageClassification(config), {"pixel_values": torch.zeros(2, 3, 224, 224)}, ("logits",)
     )
 
 
-def _resnet() -> Recipe:
+def _resnet() -> TorchModel:
     """ResNet-50 v1.5 (stride in the 3x3 convolution) with 1,000 classes; the exporter folds batch normalisation."""
     torch = import_module("torch")
     transformers = import_module("transformers")
 
     config = transformers.ResNetConfig(num_labels=1000, downsample_in_bottleneck=False)
-    return Recipe(
+    return TorchModel(
         transformers.ResNetForImageClassification(config), {"pixel_values": torch.zeros(2, 3, 224, 224)}, ("logits",)
     )
 
 
-RECIPES: dict[str, Callable[[], Recipe]] = {
+MAKERS: dict[str, Callable[[], TorchModel]] = {
     "resnet50": _resnet,
     "bert-base-128": lambda: _bert(12, 768, 12),
     "bert-base-256": lambda: _bert(12, 768, 12, 256),

@@ -1,10 +1,10 @@
 """Serialised against naive loops of phased execution, measured and predicted: `python studies/phased_gain.py`.
 
-Trains the seed's MNIST network on scikit-learn's digits, in one process whose memory budget the model exceeds. A round
-measures the parts of every phase alone and then updates of each number of steps by both loops; the table shows medians
-over rounds, in seconds of CPU time. "predicted" puts the parts together: serialised V + N (L + C + S), naive
+Trains the network of [popxl-mnist] on scikit-learn's digits, in one process whose memory budget the model exceeds. A
+round measures the parts of every phase alone and then updates of each number of steps by both loops; the table shows
+medians over rounds, in seconds of CPU time. "predicted" is the sum of the parts: serialised V + N (L + C + S), naive
 N (V + L + C + S), with the sums of gradients and the optimiser as in `PhaseTimes`. "busy" is wall time over CPU time; a
-round on a busy machine is measured again, and the quietest counts.
+round on a busy machine is measured again, and the least busy round counts.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from statistics import median
 from typing import NamedTuple
 
 from autoauto.runtimes.phased_training.network import Network, digits
-from autoauto.runtimes.phased_training.phase_times import Measured, PhaseTimes, measure, medians
-from autoauto.runtimes.phased_training.training import Loop
+from autoauto.runtimes.phased_training.phase_times import MeasuredRound, PhaseTimes, measure, medians
+from autoauto.runtimes.phased_training.training import UpdateLoop
 from autoauto.targets.host.memory_budget import MECHANISM, run_alone
 
 STEPS = (1, 2, 4, 8, 16, 32, 64)
-NAIVE, SERIALISED = Loop(serialised=False), Loop(serialised=True)
+NAIVE, SERIALISED = UpdateLoop(serialised=False), UpdateLoop(serialised=True)
 BUSY = 1.2
 COLUMNS = ("steps", "naive s", "predicted", "serialised s", "predicted", "gain", "predicted", "difference", "busy")
 WIDTHS = (5, 9, 11, 14, 11, 7, 11, 12, 6)
@@ -41,29 +41,29 @@ FULL = Study(Network(n_hidden=1024, steps=64), 20 * 2**20, n_rounds=5, n_tries=3
 QUICK = Study(Network(n_hidden=64, steps=64), 8 * 2**20, n_rounds=1, n_tries=1, repeats=2)
 
 
-def measure_round(study: Study) -> Measured:
-    """The quietest of a few rounds; the first that is quiet enough."""
-    rounds: list[Measured] = []
+def measure_round(study: Study) -> MeasuredRound:
+    """The first round that other processes do not disturb, or the least disturbed of `n_tries`."""
+    rounds: list[MeasuredRound] = []
     while len(rounds) < study.n_tries and not (rounds and busy(rounds[-1]) < BUSY):
         worker = (study.network, digits(), STEPS, (NAIVE, SERIALISED), study.repeats)
         rounds.append(run_alone(measure, *worker, budget_bytes=study.budget_bytes).result)
     return min(rounds, key=busy)
 
 
-def busy(measured: Measured) -> float:
+def busy(measured: MeasuredRound) -> float:
     """Wall time over CPU time of all loops."""
     times = measured.loops.values()
     return sum(time.wall_s for time in times) / sum(time.cpu_s for time in times)
 
 
-def phase_medians(rounds: Sequence[Measured]) -> list[PhaseTimes]:
+def phase_medians(rounds: Sequence[MeasuredRound]) -> list[PhaseTimes]:
     """Every part of every phase, the median over rounds."""
     parts = PhaseTimes.__slots__
     calls = zip(*(measured.phases for measured in rounds), strict=True)
     return [PhaseTimes(**medians([{part: getattr(run, part) for part in parts} for run in runs])) for runs in calls]
 
 
-def row(rounds: Sequence[Measured], phases: Sequence[PhaseTimes], steps: int) -> tuple[str, ...]:
+def row(rounds: Sequence[MeasuredRound], phases: Sequence[PhaseTimes], steps: int) -> tuple[str, ...]:
     """One line of the table."""
     naive, serialised = (median(run.loops[steps, loop].cpu_s for run in rounds) for loop in (NAIVE, SERIALISED))
     naive_predicted = sum(phase.naive_s(steps) for phase in phases)
@@ -93,8 +93,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     print_row(COLUMNS)
     for steps in STEPS:
         print_row(row(rounds, phases, steps))
-    learned_mib, budget_mib = study.network.learned_bytes / 2**20, study.budget_bytes / 2**20
-    print(f"Weights and optimiser {learned_mib:.1f} MiB, budget {budget_mib:.1f} MiB by {MECHANISM}.")
+    trained_mib, budget_mib = study.network.trained_bytes / 2**20, study.budget_bytes / 2**20
+    print(f"Weights and optimiser {trained_mib:.1f} MiB, budget {budget_mib:.1f} MiB by {MECHANISM}.")
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
-"""How others cut a model, to compare `optimal` with: plain code written from their rules.
+"""`BASELINES`: the rules by which other planners cut a model, as plain code, to compare `optimal` with.
 
-Every baseline moves blocks (`Blocks`), so none separates layers that share a variable, and returns n_devices + 1
+Every baseline assigns blocks (`Blocks`), so none separates layers that share a variable, and returns n_devices + 1
 boundaries. It returns None when its rule leaves a device without layers. `greedy_fill` and `three_axes` respect memory
-and return None when they find nothing that fits; the others do not look at memory, as their models do not.
+and return None when no partition of theirs fits; the others ignore memory, as the original planners do.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from itertools import pairwise
 import numpy as np
 
 from autoauto.plan.pipeline.blocks import Blocks, contract, earliest_starts_by_device
-from autoauto.records.cost import CostTable, IntArray
+from autoauto.records.arrays import IntArray
+from autoauto.records.cost import CostTable
 from autoauto.records.profile import PARAMETER
 
 Partition = tuple[int, ...]
@@ -24,7 +25,7 @@ NEVER = 2**62  # more cycles than any plan takes
 
 
 def uniform_count(table: CostTable) -> Partition | None:
-    """As many blocks on every device; the last devices take the remainder (IPU.md section 3: optimum, GPS++).
+    """As many blocks on every device; the last devices take the remainder [optimum-graphcore].
 
     Seven layers on three devices: [0, 2, 4, 7].
     """
@@ -36,8 +37,8 @@ def uniform_count(table: CostTable) -> Partition | None:
 def uniform_parameters(table: CostTable) -> Partition | None:
     """As many parameter bytes on every device: each cut where their running sum is nearest to its equal share.
 
-    What DeepSpeed's `partition_method="parameters"` is after (issue 2974, in PLANNER.md). Layers with 4, 1, 1, 1, 1 MiB
-    on two devices: [0, 1, 5].
+    The intention of `partition_method="parameters"` [deepspeed, issue 2974]. Layers with 4, 1, 1, 1, 1 MiB on two
+    devices: [0, 1, 5].
     """
     blocks = contract(table)
     prefix = table.exclusive_prefix_bytes.get(PARAMETER, np.zeros(table.n_layers + 1, dtype=np.int64))
@@ -45,39 +46,39 @@ def uniform_parameters(table: CostTable) -> Partition | None:
 
 
 def greedy_fill(table: CostTable) -> Partition | None:
-    """Fill one device after the other to half its limit, or more if need be, and balance nothing (popliner).
+    """Fill one device after the other to half its limit, or more where necessary, and balance nothing [popliner].
 
-    The rule (vectors/memory_popliner_profiles.json, `greedy_rule`): with at least 3, else 2, else 1 layers a device,
-    and 0.5, 0.6, ... 1.0 of the limit, take layers until the memory exceeds that; the first success wins. popliner may
-    leave devices idle; a plan for exactly n_devices must not, so the least number is kept for each device to come.
+    The rule (`greedy_rule` of `tests/vectors/memory_popliner_profiles.json`): with at least 3, else 2, else 1 layers a
+    device, and 0.5, 0.6, ... 1.0 of the limit, take layers until the memory exceeds that; the first success wins.
+    popliner may leave devices idle; a plan for exactly n_devices must not, so the minimum number of blocks is reserved
+    for each of the following devices.
     """
     blocks = contract(table)
-    for n_least in (3, 2, 1):
+    for min_blocks in (3, 2, 1):
         for tenths in range(5, 11):
-            cuts = _filled(blocks, [limit * tenths // 10 for limit in table.memory_limit_bytes.tolist()], n_least)
+            cuts = _filled(blocks, [limit * tenths // 10 for limit in table.memory_limit_bytes.tolist()], min_blocks)
             if cuts[-1] == len(blocks):
                 return _partition(blocks, cuts)
     return None
 
 
-def _filled(blocks: Blocks, limits_bytes: Sequence[int], n_least: int) -> list[int]:
-    """Cuts up to the first device that cannot hold `n_least` blocks."""
+def _filled(blocks: Blocks, limits_bytes: Sequence[int], min_blocks: int) -> list[int]:
+    """Cuts up to the first device that cannot hold `min_blocks` blocks."""
     cuts = [0]
     for device, earliest in enumerate(earliest_starts_by_device(blocks, limits_bytes)):
-        kept = n_least * (len(limits_bytes) - device - 1)
-        stop = min(bisect_right(earliest, cuts[-1]) - 1, len(blocks) - kept)
-        if stop < cuts[-1] + n_least:
+        n_reserved = min_blocks * (len(limits_bytes) - device - 1)
+        stop = min(bisect_right(earliest, cuts[-1]) - 1, len(blocks) - n_reserved)
+        if stop < cuts[-1] + min_blocks:
             break
         cuts.append(stop)
     return cuts
 
 
 def block_partition(table: CostTable) -> Partition | None:
-    """Even out compute until no two stages differ by more than the largest block costs.
+    """Even out compute until no two stages differ by more than the largest block costs [block-partitions].
 
-    The heuristic of Bárány and Grinberg, "Block partitions of sequences", which torchgpipe uses in a variant of its own
-    (it subtracts the smallest layer first and breaks ties otherwise): start anywhere; while
-    the longest and the shortest stage differ by more, the shortest takes the next block on the longest one's side.
+    Start anywhere; while the longest and the shortest stage differ by more, the shortest takes the next block on the
+    longest one's side. The variant of [torchgpipe] subtracts the smallest layer first and breaks ties differently.
     Layers of 4, 4, 4, 2, 3, 4, 4, 4, 1 cycles on three devices: from [0, 2, 6, 9] to [0, 3, 6, 9].
     """
     blocks = contract(table)
@@ -99,18 +100,19 @@ def block_partition(table: CostTable) -> Partition | None:
 
 
 def binary_search(table: CostTable) -> Partition | None:
-    """The least bottleneck of compute by bisection, every stage filled up to it (DeepSpeed's `partition_balanced`).
+    """The smallest bottleneck of compute by bisection, every stage filled up to it [deepspeed].
 
-    Prefix sums and one greedy pass a probe, as it was before pull request 4312 (PLANNER.md). Filling can use up the
-    blocks before the last devices: five equal layers on four devices end as [0, 2, 4, 5, 5], which is no partition.
+    DeepSpeed's `partition_balanced` before its pull request 4312: prefix sums and one greedy pass a probe. Filling can
+    use up the blocks before the last devices: five equal layers on four devices end as [0, 2, 4, 5, 5], which is no
+    partition.
     """
     blocks = contract(table)
-    prefix, begun, n_stages = blocks.compute_prefix_cycles, blocks.start_cycles, table.n_devices
+    prefix, offsets, n_stages = blocks.compute_prefix_cycles, blocks.start_offset_cycles, table.n_devices
 
     def filled(bottleneck: int) -> list[int]:
         cuts = [0]
         for _ in range(n_stages):
-            cuts.append(max(bisect_right(prefix, begun[cuts[-1]] + bottleneck) - 1, cuts[-1]))
+            cuts.append(max(bisect_right(prefix, offsets[cuts[-1]] + bottleneck) - 1, cuts[-1]))
         return cuts
 
     bounds = range(prefix[-1] + 1)
@@ -118,10 +120,11 @@ def binary_search(table: CostTable) -> Partition | None:
 
 
 def three_axes(table: CostTable) -> Partition | None:
-    """The seed's dynamic programme over devices, ends and transfer caps: exact, O(P n^2) for every cap.
+    """The dynamic programme over devices, ends and transfer caps of [auto-pipeline]: exact, O(P n^2) for every cap.
 
-    Seed 001, "Considering data transfer time": one clock, no overlap. It is given the planner's own memory reach, and
-    NumPy takes all starts and caps of a stop at once, so it is quicker than the seed's loops.
+    The section "Considering data transfer time" of its README: one clock, no overlap. It uses the planner's own
+    earliest starts within memory, and NumPy computes all starts and caps of a stop at once, so it is faster than the
+    original.
     """
     blocks = contract(table)
     earliest = earliest_starts_by_device(blocks, table.memory_limit_bytes.tolist())
@@ -132,15 +135,15 @@ def three_axes(table: CostTable) -> Partition | None:
 
 
 def _transfer_caps(blocks: Blocks) -> IntArray:
-    """Every value that a stage's transfer can take, ascending."""
+    """Every possible transfer time of a stage, in cycles, ascending."""
     rows = zip(blocks.receive_cycles, blocks.send_cycles, strict=True)
     sums = [np.add.outer(np.unique(receive[:-1]), np.unique(send[1:])).ravel() for receive, send in rows]
     return np.unique(np.concatenate(sums))
 
 
 def _partition_costs(blocks: Blocks, earliest: list[list[int]], caps: IntArray) -> Iterator[IntArray]:
-    """By number of devices: the least max compute up to every stop within every cap, (B + 1, n_caps)."""
-    prefix, begun = np.array(blocks.compute_prefix_cycles), np.array(blocks.start_cycles)
+    """By number of devices: the minimum of max compute up to every stop within every cap, (B + 1, n_caps)."""
+    prefix, offsets = np.array(blocks.compute_prefix_cycles), np.array(blocks.start_offset_cycles)
     costs = np.full((len(prefix), len(caps)), NEVER)
     costs[0] = 0
     yield costs
@@ -150,14 +153,14 @@ def _partition_costs(blocks: Blocks, earliest: list[list[int]], caps: IntArray) 
         for stop in range(1, len(prefix)):
             starts = slice(first[stop], stop)
             within = receive[starts, None] + send[stop] <= caps
-            longest = np.maximum(before[starts], (prefix[stop] - begun[starts])[:, None])
+            longest = np.maximum(before[starts], (prefix[stop] - offsets[starts])[:, None])
             costs[stop] = np.where(within, longest, NEVER).min(axis=0, initial=NEVER)
         yield costs
 
 
 def _trace(blocks: Blocks, earliest: list[list[int]], cap: IntArray) -> list[int]:
-    """The cuts of a plan of least max compute within one cap."""
-    prefix, begun = blocks.compute_prefix_cycles, blocks.start_cycles
+    """The cuts of a plan with minimal max compute within one cap."""
+    prefix, offsets = blocks.compute_prefix_cycles, blocks.start_offset_cycles
     rows = [costs[:, 0] for costs in _partition_costs(blocks, earliest, cap)]
     cuts = [len(blocks)]
     for device in reversed(range(len(earliest))):
@@ -168,7 +171,7 @@ def _trace(blocks: Blocks, earliest: list[list[int]], cap: IntArray) -> list[int
                 start
                 for start in range(earliest[device][stop], stop)
                 if receive[start] + send[stop] <= cap[0]
-                and max(rows[device][start], prefix[stop] - begun[start]) == rows[device + 1][stop]
+                and max(rows[device][start], prefix[stop] - offsets[start]) == rows[device + 1][stop]
             )
         )
     return cuts[::-1]

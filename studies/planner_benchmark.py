@@ -1,10 +1,10 @@
 """The planner against the baselines: time and cost, from 24 layers to 10,000 and from 4 devices to 256.
 
-    python studies/planner_benchmark.py [--quick] [--peers] [--csv FILE]
+    python studies/planner_benchmark.py [--quick] [--layers N,N] [--peers] [--csv FILE]
 
 Times are the median CPU time from prepared costs (`CostTable`) to the partition; a planner is stopped after 10 s. Costs
-are max compute + max transfer, relative to the optimum; the seed's programme (`three_axes`) must find the planner's own
-cost wherever it finishes. `--peers` also runs the public planners themselves, those that are installed:
+are max compute + max transfer, relative to the optimum; the dynamic programme of [auto-pipeline] (`three_axes`) must
+return the same cost as `optimal` wherever it finishes. `--peers` also runs the public planners that are installed:
 
     pip install --no-deps torchgpipe                                   needs torch
     DS_BUILD_OPS=0 pip install --no-build-isolation deepspeed          needs torch and setuptools
@@ -35,6 +35,7 @@ from typing import Any, NamedTuple
 from unittest.mock import patch
 
 from autoauto.cli.main import main as autoauto
+from autoauto.cli.options.values import integers
 from autoauto.estimate.table import cost_table
 from autoauto.plan.pipeline.evaluate import evaluate
 from autoauto.plan.pipeline.optimal import optimal
@@ -59,8 +60,8 @@ LAYERS, DEVICES = (24, 107, 200, 1000, 10_000), (4, 16, 64, 256)
 SIZES = [(layers, devices) for layers in LAYERS for devices in DEVICES if devices <= layers / 2]
 QUICK_SIZES = [(24, 4), (107, 16), (200, 16), (1000, 64), (10_000, 64)]
 LIMIT_S, QUICK_LIMIT_S = 10.0, 1.0
-RUNS, RUNS_S = 5, 1.0  # repeat a planner up to so often, as long as all repetitions together take no longer
-LINKS_GBPS = {"equal": (70.0,), "unequal": (10.0, 35.0, 70.0), "slow": (1.0, 3.5, 7.0)}  # between devices, in turn
+RUNS, RUNS_S = 5, 1.0  # repetitions of a planner, fewer where they would take longer than this together
+LINKS_GBPS = {"equal": (70.0,), "unequal": (10.0, 35.0, 70.0), "slow": (1.0, 3.5, 7.0)}  # between devices, in rotation
 PLANNERS: dict[str, Planner] = {
     "optimal": lambda table: optimal(table).partition,
     "three axes": three_axes,
@@ -152,7 +153,7 @@ def profile(operations: Sequence[Operation], parameter_mib: float) -> ModelProfi
 
 
 def cluster(n_devices: int, gbps: Sequence[float]) -> Cluster:
-    """The seed's example devices; the speeds of the links between them come in turn."""
+    """Devices of the example of [auto-pipeline]; the links between them have the given speeds in rotation."""
     device = Device("bow", 1.85e9, 894 * MIB, 1472, 638_976)
     host = Link(bytes_per_s(7), 50_000)
     between = tuple(Link(bytes_per_s(gbps[i % len(gbps)]), 3000) for i in range(n_devices - 1))
@@ -168,7 +169,7 @@ class Setting(NamedTuple):
 
 
 class Run(NamedTuple):
-    """One planner on one model: infinite time where it was stopped, no cost where it found no partition."""
+    """One planner on one model: infinite time where it was stopped, no cost where it returned no partition."""
 
     cpu_ms: float
     cost_cycles: int | None
@@ -199,17 +200,17 @@ def stopped_after(cpu_s: float) -> Iterator[None]:
 
 
 def measure(planner: Planner, table: CostTable, limit_s: float) -> Run:
-    """Run a planner a few times and look at what it found."""
+    """Run a planner a few times and evaluate its partition."""
     times_s: list[float] = []
     partition = None
     while len(times_s) < RUNS and (not times_s or sum(times_s) + times_s[-1] < RUNS_S):
-        begin = thread_time()  # the clock of the process is coarse while a timer runs
+        start_s = thread_time()  # the clock of the process is coarse while a timer runs
         try:
             with stopped_after(limit_s):
                 partition = planner(table)
         except OutOfTime:
             return Run(inf, None, 0)
-        times_s.append(thread_time() - begin)
+        times_s.append(thread_time() - start_s)
     cpu_ms = 1000 * median(times_s)
     if partition is None or any(start >= stop for start, stop in pairwise(partition)):
         return Run(cpu_ms, None, 0)
@@ -226,13 +227,13 @@ def measure_all(planners: dict[str, Planner], setting: Setting, limit_s: float) 
         table = cost_table(layers, links, 0.85)
         for name, planner in planners.items():
             runs[setting, name, model] = measure(planner, table, limit_s)
-        seed = runs[setting, "three axes", model]
-        assert seed.cpu_ms == inf or seed.cost_cycles == runs[setting, "optimal", model].cost_cycles
+        exact = runs[setting, "three axes", model]
+        assert exact.cpu_ms == inf or exact.cost_cycles == runs[setting, "optimal", model].cost_cycles
     return runs
 
 
 def cpu_ms(runs: Runs, setting: Setting, planner: str) -> float:
-    """The median of all models."""
+    """The median CPU time of all models."""
     return median(runs[setting, planner, model].cpu_ms for model in MODELS)
 
 
@@ -243,7 +244,7 @@ def relative_cost(runs: Runs, setting: Setting, planner: str, model: str) -> flo
 
 
 def growth(runs: Runs, setting: Setting) -> float | None:
-    """The planner's time over that with the next fewer layers; None for the fewest."""
+    """The time of `optimal` over that with the next fewer layers; None for the fewest."""
     fewer = [other for other in dict.fromkeys(key[0] for key in runs) if other[1:] == setting[1:] and other < setting]
     return cpu_ms(runs, setting, "optimal") / cpu_ms(runs, fewer[-1], "optimal") if fewer else None
 
@@ -256,10 +257,10 @@ def print_row(cells: Iterable[object]) -> None:
 
 def row(runs: Runs, setting: Setting, planners: Iterable[str], limit_s: float) -> Iterator[str]:
     """The cells of one setting."""
-    ours, seed, factor = cpu_ms(runs, setting, "optimal"), cpu_ms(runs, setting, "three axes"), growth(runs, setting)
+    ours, exact, factor = cpu_ms(runs, setting, "optimal"), cpu_ms(runs, setting, "three axes"), growth(runs, setting)
     yield from map(str, setting)
-    yield from (in_ms(ours, limit_s), in_ms(seed, limit_s))
-    yield f"> {1000 * limit_s / ours:,.0f}x" if seed == inf else f"{seed / ours:,.0f}x"
+    yield from (in_ms(ours, limit_s), in_ms(exact, limit_s))
+    yield f"> {1000 * limit_s / ours:,.0f}x" if exact == inf else f"{exact / ours:,.0f}x"
     yield "-" if factor is None else f"{factor:.1f}x"
     for name in planners:
         time = cpu_ms(runs, setting, name)
@@ -280,7 +281,7 @@ def cost_cell(runs: Runs, setting: Setting, planner: str) -> str:
 
 
 def legend(limit_s: float) -> str:
-    """What the columns mean."""
+    """The meaning of the columns."""
     links = ", ".join(f"{name} {'/'.join(f'{gbps:g}' for gbps in speeds)}" for name, speeds in LINKS_GBPS.items())
     return f"""\
 Links in GB/s: {links}. Models: {", ".join(MODELS)}.
@@ -290,29 +291,29 @@ speed-up: three axes / optimal; growth: optimal / optimal with the next fewer la
 
 
 def planning_shares() -> Iterator[str]:
-    """How much of `autoauto search` with the default space is spent in `optimal`."""
+    """The share of `optimal` in the CPU time of `autoauto search` with the default space."""
     times_s: list[float] = []
 
     def timed(table: CostTable) -> Plan:
-        begin = process_time()
+        start_s = process_time()
         try:
             return optimal(table)
         finally:
-            times_s.append(process_time() - begin)
+            times_s.append(process_time() - start_s)
 
     with tempfile.TemporaryDirectory() as folder, patch.dict(os.environ, {"AUTOAUTO_CACHE_DIR": folder}):
         for profiles in ("new", "known"):
             times_s.clear()
-            begin = process_time()
-            with patch("autoauto.evaluate.optimal", timed), redirect_stdout(io.StringIO()):
+            start_s = process_time()
+            with patch("autoauto.evaluate.flow.optimal", timed), redirect_stdout(io.StringIO()):
                 assert autoauto(["search", "--storage", f"sqlite:///{folder}/{profiles}.db", "--json"]) == 0
-            total_s = process_time() - begin
+            total_s = process_time() - start_s
             share = sum(times_s) / total_s
             yield f"Default search, {profiles} profiles: {len(times_s)} plans, {share:.1%} of {total_s:.1f} s"
 
 
 def cycles(table: CostTable) -> list[int]:
-    """The compute of every layer: what other planners balance."""
+    """The compute of every layer, which other planners balance."""
     prefix: list[int] = table.compute_prefix_cycles.tolist()
     return [stop - start for start, stop in pairwise(prefix)]
 
@@ -332,8 +333,8 @@ PEERS = {"torchgpipe.balance.blockpartition": torchgpipe, "deepspeed.runtime.uti
 
 
 def installed_peers() -> dict[str, Planner]:
-    """The public planners that can be imported; says which cannot."""
-    found: dict[str, Planner] = {}
+    """The public planners that can be imported; prints which ones cannot."""
+    peers: dict[str, Planner] = {}
     for module_name, adapter in PEERS.items():
         try:
             with redirect_stdout(sys.stderr):
@@ -341,8 +342,8 @@ def installed_peers() -> dict[str, Planner]:
         except ImportError as error:
             print(f"{adapter.__name__} is not installed: {error}")
         else:
-            found[adapter.__name__] = partial(adapter, module)
-    return found
+            peers[adapter.__name__] = partial(adapter, module)
+    return peers
 
 
 def write_csv(path: Path, runs: Runs) -> None:
@@ -355,13 +356,17 @@ def write_csv(path: Path, runs: Runs) -> None:
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Measure, print one table and what follows from it."""
+    """Measure, print the table, its legend, the growth of the planner and its share of a search."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="few sizes, planners stopped after 1 s: under a minute")
+    parser.add_argument(
+        "--layers", type=integers, metavar="N,N", help="only models of so many layers; default: all sizes"
+    )
     parser.add_argument("--peers", action="store_true", help="run the public planners that are installed, too")
     parser.add_argument("--csv", type=Path, metavar="FILE", help="write every run to a file")
     args = parser.parse_args(argv)
     sizes, limit_s = (QUICK_SIZES, QUICK_LIMIT_S) if args.quick else (SIZES, LIMIT_S)
+    sizes = [size for size in sizes if size[0] in (args.layers or LAYERS)]
     planners = PLANNERS | (installed_peers() if args.peers else {})
     others = list(planners)[2:]
     runs: Runs = {}
@@ -370,8 +375,9 @@ def main(argv: Sequence[str] | None = None) -> None:
         runs |= measure_all(planners, setting, limit_s)
         print_row(row(runs, setting, others, limit_s))
     print(legend(limit_s))
-    factors = [growth(runs, setting) or 0 for setting in {key[0] for key in runs} if setting.n_layers == LAYERS[-1]]
-    print(f"From 1,000 to 10,000 layers on as many devices: at most {max(factors):.1f}x the time.")
+    factors = [growth(runs, setting) for setting in {key[0] for key in runs} if setting.n_layers == LAYERS[-1]]
+    if known := [factor for factor in factors if factor is not None]:
+        print(f"From 1,000 to 10,000 layers on as many devices: at most {max(known):.1f}x the time.")
     for line in planning_shares():
         print(line, flush=True)
     if args.csv:

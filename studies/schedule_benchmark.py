@@ -2,10 +2,10 @@
 
     python studies/schedule_benchmark.py [--quick]
 
-CPU seconds of every order and size, the least of three runs, and seconds per million actions; growth relates these to
+CPU seconds of every order and size, the minimum of three runs, and seconds per million actions; growth relates these to
 the smallest size and is 1 where time is linear. Stages and links are unequal. The baseline, in seconds per million
-actions, is an event-driven simulator as one writes it first, with a heap of what happens next; it runs the smallest
-size and must find the same makespan.
+actions, is a textbook event-driven simulator with a heap of events; it runs the smallest size and must return the same
+makespan.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from autoauto.records.schedule import Action, ActionKind, IntArray, Order, Schedule, StageTimes, Transfers
+from autoauto.records.arrays import IntArray
+from autoauto.records.schedule import Action, ActionKind, Order, Schedule, StageTimes, Transfers
 from autoauto.schedule.orders.gpipe import gpipe
 from autoauto.schedule.orders.inference import inference
 from autoauto.schedule.orders.interleaved import interleaved
@@ -62,8 +63,8 @@ def unequal_times(n_stages: int) -> StageTimes:
     """Forwards of 80 to 120 ticks, backwards twice as long, messages and exchanges of 1 to 20."""
     random = Random(0)
 
-    def row(least: int, most: int, length: int = n_stages) -> IntArray:
-        return np.array([random.randint(least, most) for _ in range(length)])
+    def row(low: int, high: int, length: int = n_stages) -> IntArray:
+        return np.array([random.randint(low, high) for _ in range(length)])
 
     forward, exchange = row(80, 120), row(1, 20)
     return StageTimes(forward, 2 * forward, 0 * forward, row(1, 20, n_stages + 1), row(1, 20), exchange, exchange)
@@ -75,7 +76,7 @@ def event_driven(schedule: Schedule, times: StageTimes) -> int:
     done, busy_until = [0] * len(programs), [0] * len(programs)
     link_free: dict[tuple[int, int], int] = defaultdict(int)
     arrived: set[Action] = set()
-    events: list[tuple[int, int, int, Action | None]] = []  # tick, number, device, what arrives there
+    events: list[tuple[int, int, int, Action | None]] = []  # tick, number, device, message that arrives
     number = count()
     now = 0
     for turn, action in enumerate(a for a in programs[0] if (a.stage, a.kind) == (0, ActionKind.FORWARD)):
@@ -103,13 +104,13 @@ def event_driven(schedule: Schedule, times: StageTimes) -> int:
 
 
 def ticks(times: StageTimes, action: Action) -> int:
-    """What an action takes."""
+    """The duration of an action."""
     column = times.forward if action.kind is ActionKind.FORWARD else times.backward
     return int(column[action.stage])
 
 
 def messages(schedule: Schedule, times: StageTimes, action: Action) -> Iterator[tuple[int, Action | None, int]]:
-    """Where the results of an action go, what needs them there, and how long that takes."""
+    """(receiving device, action that needs the result, ticks on the link) of every result of an action."""
     stage, kind, m = action
     last = schedule.n_stages - 1
     if kind is ActionKind.FORWARD and stage < last:
@@ -122,20 +123,20 @@ def messages(schedule: Schedule, times: StageTimes, action: Action) -> Iterator[
 
 
 def measure(schedule: Schedule, times: StageTimes, transfers: Transfers) -> Run:
-    """The least time of a few runs: what disturbs only adds to it."""
+    """The minimum time of a few runs, because disturbances only add to it."""
     seconds = []
     for _ in range(RUNS):
-        begin = process_time()
+        start_s = process_time()
         simulate(schedule, times, transfers)
-        seconds.append(process_time() - begin)
+        seconds.append(process_time() - start_s)
     return Run(schedule.n_actions, min(seconds))
 
 
 def measure_baseline(schedule: Schedule, times: StageTimes) -> Run:
     """One run of the event-driven simulator, which must agree."""
-    begin = process_time()
+    start_s = process_time()
     stop_tick = event_driven(schedule, times)
-    seconds = process_time() - begin
+    seconds = process_time() - start_s
     assert stop_tick == simulate(schedule, times).stop_tick
     return Run(schedule.n_actions, seconds)
 

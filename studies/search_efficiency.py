@@ -1,20 +1,20 @@
-"""Methods of search against each other: measurements, what they find, and time.
+"""Search methods against each other: measurements, quality of the result, and time.
 
-    python studies/search_efficiency.py [--models NAME|FILE ...] [--clusters NAME|FILE ...] [--quick]
+    python studies/search_efficiency.py [--models NAME ...] [--clusters NAME ...] [--quick | --batch-sizes N,N]
 
-Every case is a model on a cluster with the default space: n_ipu 1, 2, 4 as far as the cluster goes, three memory
+Every case is a model on a cluster with the default space: n_ipu 1, 2, 4 up to the size of the cluster, three memory
 proportions, batch sizes 1 to 128. Without `--models` the cases are all built-in models and the light models of the onnx
 wheel; a model of fixed batch size has no batch to search and is left out. "measured" counts configurations compiled
-whole, "calls" also those that no plan fits; "found" is the best measured throughput, relative to the best of all
-configurations. Every search runs in a process of its own with empty caches and a new database, two at a time, and
-"CPU" and "wall" are a guided search's times over those of `grid-bisect`; nothing else should run meanwhile.
+whole, "calls" also those that no plan fits; "found" is the best measured throughput in % of the best of all
+configurations. Every search runs in a separate process with empty caches and a new database, two at a time, and
+"CPU" and "wall" are a guided search's times over those of `grid-bisect`; no other program should run meanwhile.
 
 `exhaustive` measures everything, which takes minutes a case; `--quick` leaves out two of three batch sizes, in all
-methods. What the estimate has learned decides how a configuration is cut into stages, so a short search may cut better
-than the long one did, and find more than 100 %.
+methods. Measurements refine the estimate, and the estimate decides where a configuration is cut into stages, so a short
+search may cut better than the exhaustive one and find more than 100 %.
 
-Exits with 1 when `guided` misses a target: at least 99.5 % found and at most 12 measured in every case, 6 in half of
-them, and no more wall time than `grid-bisect`.
+Exits with 1 when `guided` does not meet a target: at least 99.5 % found and at most 12 measured in every case, 6 in
+half of them, and no more wall time than `grid-bisect`.
 """
 
 from __future__ import annotations
@@ -31,14 +31,15 @@ from statistics import median
 from time import monotonic, process_time
 from typing import NamedTuple
 
+from autoauto.cli.options.values import integers
 from autoauto.evaluate.flow import Flow
 from autoauto.graph.load import builtin_models, load_graph
 from autoauto.profile.store.cache import ProfileCache
 from autoauto.records.knobs import Knobs, Method, Objective, SearchSpace
 from autoauto.records.trial import Outcome
+from autoauto.study.defaults import default_n_ipu
 from autoauto.study.methods.registry import method_of
 from autoauto.study.run import run_search
-from autoauto.study.search import default_n_ipu
 from autoauto.study.store.study import open_study
 from autoauto.targets.clusters import load_cluster
 from autoauto.targets.ipu.target import IpuTarget
@@ -46,7 +47,7 @@ from autoauto.targets.ipu.target import IpuTarget
 CLUSTERS = ("bow-2000", "bow-pod16")
 METHODS = (Method.GUIDED, Method.GRID_BISECT, Method.EXHAUSTIVE)
 BATCH_SIZES, QUICK_BATCH_SIZES = range(1, 129), range(1, 129, 3)
-LEAST_FOUND, MOST_MEASURED, MEDIAN_MEASURED, MOST_TIME = 0.995, 12, 6, 1.0
+MIN_QUALITY, MAX_MEASURED, MEDIAN_MEASURED, MAX_TIME = 0.995, 12, 6, 1.0
 HEADER = f"{'model':<20}{'cluster':<12}{'guided':>21}{'grid-bisect':>21}{'exhaustive':>16}{'guided/bisect':>15}"
 COLUMNS = f"{'':<32}{'measured calls  found':>21}{'measured calls  found':>21}{'measured calls':>16}{'CPU   wall':>15}"
 
@@ -59,8 +60,8 @@ class Case(NamedTuple):
     batch_sizes: Sequence[int]
 
 
-class Found(NamedTuple):
-    """What a search found, and what it took: times in seconds, without loading the model."""
+class Result(NamedTuple):
+    """The best throughput of a search and its effort: calls, and seconds without those of loading the model."""
 
     samples_per_s: float
     n_measured: int
@@ -69,8 +70,8 @@ class Found(NamedTuple):
     wall_s: float
 
 
-def search(case: Case, method: Method) -> Found:
-    """One search from nothing."""
+def search(case: Case, method: Method) -> Result:
+    """One search with an empty cache and a new study."""
     graph, cluster = load_graph(case.model), load_cluster(case.cluster)
     space = SearchSpace(default_n_ipu(len(cluster)), batch_size=tuple(case.batch_sizes))
     calls: list[Knobs] = []
@@ -90,7 +91,7 @@ def search(case: Case, method: Method) -> Found:
             propose = method_of(method, flow.expect, Objective.THROUGHPUT)
             result = run_search(space, evaluate, study, Objective.THROUGHPUT, method=propose)
             best, n_measured = 0.0 if result.best is None else result.best.samples_per_s, result.counts.n_measured
-        return Found(best, n_measured, len(calls), process_time() - cpu_s, monotonic() - wall_s)
+        return Result(best, n_measured, len(calls), process_time() - cpu_s, monotonic() - wall_s)
 
 
 def default_models() -> list[str]:
@@ -100,52 +101,52 @@ def default_models() -> list[str]:
     return [*builtin_models(), *map(str, sorted(folder.glob("light_*.onnx")))]
 
 
-def cases(models: Sequence[str], clusters: Sequence[str], quick: bool) -> Iterator[Case]:
-    """Every model on every cluster, but models of a fixed batch size."""
+def cases(models: Sequence[str], clusters: Sequence[str], batch_sizes: Sequence[int]) -> Iterator[Case]:
+    """Every model on every cluster, without models of a fixed batch size."""
     for model in models:
         if load_graph(model).fixed_batch is not None:
             print(f"{Path(model).stem} has a fixed batch size: left out", file=sys.stderr)
             continue
         for cluster in clusters:
-            yield Case(model, cluster, QUICK_BATCH_SIZES if quick else BATCH_SIZES)
+            yield Case(model, cluster, batch_sizes)
 
 
-def relative(found: Found, best: Found) -> float:
-    """What was found as a share of the best there is; 1 when nothing fits."""
-    return found.samples_per_s / best.samples_per_s if best.samples_per_s else 1.0
+def quality(result: Result, best: Result) -> float:
+    """The throughput of a search as a share of the best possible one; 1 when nothing fits."""
+    return result.samples_per_s / best.samples_per_s if best.samples_per_s else 1.0
 
 
-def row(case: Case, guided: Found, bisect: Found, exhaustive: Found) -> str:
+def row(case: Case, guided: Result, bisect: Result, exhaustive: Result) -> str:
     """One line of the table."""
     both = "".join(
-        f"{found.n_measured:>9}{found.n_calls:>6}{100 * relative(found, exhaustive):>6.1f}"
-        for found in (guided, bisect)
+        f"{result.n_measured:>9}{result.n_calls:>6}{100 * quality(result, exhaustive):>6.1f}"
+        for result in (guided, bisect)
     )
     ratios = f"{guided.cpu_s / bisect.cpu_s:>8.2f}{guided.wall_s / bisect.wall_s:>7.2f}"
     names = f"{Path(case.model).stem:<20}{case.cluster:<12}"
     return f"{names}{both}{exhaustive.n_measured:>9}{exhaustive.n_calls:>7}{ratios}"
 
 
-def missed(rows: Sequence[tuple[Found, Found, Found]]) -> list[str]:
-    """The targets that guided missed."""
+def violations(rows: Sequence[tuple[Result, Result, Result]]) -> list[str]:
+    """The targets that `guided` does not meet."""
     measured = [guided.n_measured for guided, _, _ in rows]
-    found = [relative(guided, exhaustive) for guided, _, exhaustive in rows]
+    shares = [quality(guided, exhaustive) for guided, _, exhaustive in rows]
     times = [guided.wall_s / bisect.wall_s for guided, bisect, _ in rows]
-    told = {
-        f"found {100 * min(found):.2f} % at least, wanted {100 * LEAST_FOUND} %": min(found) < LEAST_FOUND,
-        f"measured {max(measured)} at most, wanted {MOST_MEASURED}": max(measured) > MOST_MEASURED,
+    targets = {
+        f"found {100 * min(shares):.2f} % at least, wanted {100 * MIN_QUALITY} %": min(shares) < MIN_QUALITY,
+        f"measured {max(measured)} at most, wanted {MAX_MEASURED}": max(measured) > MAX_MEASURED,
         f"measured {median(measured):g} in the median, wanted {MEDIAN_MEASURED}": median(measured) > MEDIAN_MEASURED,
-        f"took {max(times):.2f} times as long as grid-bisect at most, wanted {MOST_TIME:g}": max(times) > MOST_TIME,
+        f"took {max(times):.2f} times as long as grid-bisect at most, wanted {MAX_TIME:g}": max(times) > MAX_TIME,
     }
-    return [target for target, is_missed in told.items() if is_missed]
+    return [target for target, is_violated in targets.items() if is_violated]
 
 
-def summary(rows: Sequence[tuple[Found, Found, Found]]) -> str:
+def summary(rows: Sequence[tuple[Result, Result, Result]]) -> str:
     """Medians and extremes of all cases, method by method."""
     lines = []
     for method, column in zip(METHODS, zip(*rows, strict=True), strict=True):
-        measured, calls = [found.n_measured for found in column], [found.n_calls for found in column]
-        shares = [100 * relative(found, all_rows[2]) for found, all_rows in zip(column, rows, strict=True)]
+        measured, calls = [result.n_measured for result in column], [result.n_calls for result in column]
+        shares = [100 * quality(result, all_rows[2]) for result, all_rows in zip(column, rows, strict=True)]
         lines.append(
             f"{method:<12} measured median {median(measured):g}, max {max(measured)}; calls median {median(calls):g}, "
             f"max {max(calls)}; found median {median(shares):.2f} %, min {min(shares):.2f} %"
@@ -161,24 +162,27 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--models", nargs="+", metavar="NAME|FILE", help="default: built-in and light models")
     parser.add_argument("--clusters", nargs="+", default=CLUSTERS, metavar="NAME|FILE", help="default: %(default)s")
-    parser.add_argument("--quick", action="store_true", help="a third of the batch sizes")
+    sizes = parser.add_mutually_exclusive_group()
+    sizes.add_argument("--quick", action="store_true", help="a third of the batch sizes")
+    sizes.add_argument("--batch-sizes", type=integers, metavar="N,N", help="only these batch sizes; default: 1 to 128")
     args = parser.parse_args(argv)
+    batch_sizes = args.batch_sizes or (QUICK_BATCH_SIZES if args.quick else BATCH_SIZES)
     print(f"{HEADER}\n{COLUMNS}")
-    rows: list[tuple[Found, Found, Found]] = []
+    rows: list[tuple[Result, Result, Result]] = []
     spawn = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(2, spawn, max_tasks_per_child=1) as pool:
-        pending: list[tuple[Case, list[Future[Found]]]] = [
+        pending: list[tuple[Case, list[Future[Result]]]] = [
             (case, [pool.submit(search, case, method) for method in METHODS])
-            for case in cases(args.models or default_models(), args.clusters, args.quick)
+            for case in cases(args.models or default_models(), args.clusters, batch_sizes)
         ]
         for case, futures in pending:
             guided, bisect, exhaustive = (future.result() for future in futures)
             rows.append((guided, bisect, exhaustive))
             print(row(case, guided, bisect, exhaustive), flush=True)
     print(summary(rows))
-    targets = missed(rows)
-    print("\n".join(f"MISSED: {target}" for target in targets) or "all targets met")
-    return 1 if targets else 0
+    violated = violations(rows)
+    print("\n".join(f"NOT MET: {target}" for target in violated) or "all targets met")
+    return 1 if violated else 0
 
 
 if __name__ == "__main__":

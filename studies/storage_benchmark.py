@@ -1,10 +1,10 @@
-"""The database of a study: how fast trials are read and written, against Optuna's own ways in the same run.
+"""Reading and writing the trials of a study, against Optuna's own methods in the same run.
 
     python studies/storage_benchmark.py [--trials 1000,3000,10000] [--storage URL]
 
 Reading is `trial_table` against `study.trials_dataframe()` on one database of so many trials, each with 3 parameters,
-6 numbers and texts, and 2 lists of stages. Writing is one write a finished trial against ask, every attribute by
-itself, and tell. Both times are wall time; the ratio is what says something on a busy machine.
+6 numbers and texts, and 2 lists of stages. Writing is one write a finished trial (`add_trial`) against Optuna's ask,
+one write an attribute, and tell. Both times are wall time; on a busy machine only their ratio is meaningful.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import optuna
 from optuna.trial import FrozenTrial
 from sqlalchemy import Connection, text
 
-from autoauto.cli.options.numbers import integers
+from autoauto.cli.options.values import integers
 from autoauto.records.knobs import Knobs, Objective, SearchSpace
 from autoauto.records.layers import LayerRange
 from autoauto.records.plan import Plan, Stage
@@ -47,11 +47,11 @@ def some_trial(number: int) -> FrozenTrial:
 
 
 def write_one_by_one(study: optuna.Study, trial: FrozenTrial) -> None:
-    """What a program does that asks, sets attributes and tells."""
-    asked = study.ask(trial.distributions)
+    """Write a trial by Optuna's ask, `set_user_attr` and tell, as programs without `add_trial` do."""
+    running = study.ask(trial.distributions)
     for name, value in trial.user_attrs.items():
-        asked.set_user_attr(name, value)
-    study.tell(asked, trial.value)
+        running.set_user_attr(name, value)
+    study.tell(running, trial.value)
 
 
 def multiply(study: optuna.Study, n_trials: int) -> None:
@@ -93,9 +93,9 @@ def _copy(connection: Connection, study_id: int, n_have: int, n_copied: int) -> 
 
 def seconds(work: Callable[..., Any], *arguments: object) -> float:
     """Wall time of one call."""
-    begun_s = perf_counter()
+    start_s = perf_counter()
     work(*arguments)
-    return perf_counter() - begun_s
+    return perf_counter() - start_s
 
 
 def main(sizes: Sequence[int], storage: str) -> None:
@@ -105,8 +105,8 @@ def main(sizes: Sequence[int], storage: str) -> None:
     other.sampler = optuna.samplers.RandomSampler(seed=0)  # the cheapest
     trials = [some_trial(number) for number in range(N_WRITTEN)]
     ours_s, theirs_s = (
-        sum(seconds(write, kept, trial) for trial in trials)
-        for write, kept in ((add_trial, study), (write_one_by_one, other))
+        sum(seconds(write, target, trial) for trial in trials)
+        for write, target in ((add_trial, study), (write_one_by_one, other))
     )
     print(f"writing {N_WRITTEN} trials: {ours_s:.2f} s in one write each, {theirs_s:.2f} s by ask and tell: ", end="")
     print(f"{theirs_s / ours_s:.1f} x\n\n{'trials':>7} {'trial_table':>12} {'trials_dataframe':>17} {'ratio':>6}")

@@ -1,11 +1,11 @@
-"""The speed-up of several workers on measurements that wait, and whether they find what one finds.
+"""The speed-up of several workers on measurements that sleep, and whether the result is the one of a single worker.
 
-    python studies/workers_speedup.py [--workers 1,2,4] [--seconds 1.0] [--storage URL]
+    python studies/workers_speedup.py [--workers 1,2,4] [--seconds 1.0] [--quick] [--storage URL]
 
-A measurement sleeps, then tells throughput and memory by formula; predictions tell them 2 % wrong. Every search is a
-new study: measurements are made by child processes, which are started before the clock is (their start is the same for
-any number of measurements). The ideal is as many times as there are workers; a method that chooses by what came of the
-last measurement cannot always know what comes next.
+A measurement sleeps, then computes throughput and memory by a formula; predictions are wrong by 2 %. Every search is a
+new study. Child processes measure; they are started before the clock, because starting them takes the same time for any
+number of measurements. The ideal speed-up is the number of workers; a method whose next proposal depends on the last
+measurement cannot always keep all workers busy.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from time import perf_counter, sleep
 
 import optuna
 
-from autoauto.cli.options.numbers import integers
+from autoauto.cli.options.values import integers
 from autoauto.records.knobs import Knobs, Method, Objective, SearchSpace
 from autoauto.records.layers import LayerRange
 from autoauto.records.plan import Plan, Stage
 from autoauto.records.trial import Outcome
 from autoauto.records.units import samples_per_s
-from autoauto.study.execution.executors import Children
+from autoauto.study.execution.executors import ProcessExecutor
 from autoauto.study.execution.process import Bounds
 from autoauto.study.methods.registry import method_of, predictor
 from autoauto.study.run import SearchResult, run_search
@@ -34,17 +34,17 @@ from autoauto.study.store.study import open_study
 
 LIMIT_BYTES = 1000
 CLOCK_HZ = 1e9
-SPACE = SearchSpace()
+SPACE, QUICK_SPACE = SearchSpace(), SearchSpace((1, 2), (0.6,), tuple(range(1, 33)))
 METHODS = (Method.GRID_BISECT, Method.GUIDED)
 
 
 @dataclass(frozen=True)
 class Model:
-    """Takes so long to measure, and so much of everything.
+    """Cycles and memory of a configuration by formula, after a wait.
 
     Attributes:
-        wait_s: of a measurement.
-        factor: of compute, by which a prediction differs from a measurement.
+        wait_s: how long a measurement sleeps.
+        factor: multiplies compute; 1.02 makes a prediction that is wrong by 2 %.
     """
 
     wait_s: float
@@ -67,36 +67,38 @@ class Model:
         return Outcome(knobs, plan, plan, rate, rate, 0, LIMIT_BYTES, "")
 
 
-def search(storage: str, method: Method, n_workers: int, wait_s: float) -> tuple[SearchResult, float]:
-    """One search in a study of its own, and its wall time from the first measurement on."""
+def search(
+    storage: str, method: Method, n_workers: int, wait_s: float, space: SearchSpace = SPACE
+) -> tuple[SearchResult, float]:
+    """One search in a new study, and its wall time from the first measurement on."""
     name = f"workers-speedup-{uuid.uuid4()}"
     study = open_study(storage, name, Objective.THROUGHPUT, {})
-    children = Children(Model(wait_s), n_workers, Bounds())
-    children.start()
+    executor = ProcessExecutor(Model(wait_s), n_workers, Bounds())
+    executor.start()
     expect = Model(0.0, 1.02)
     predict = predictor(expect, Objective.THROUGHPUT)
-    begun_s = perf_counter()
+    start_s = perf_counter()
     result = run_search(
-        SPACE,
+        space,
         Model(wait_s),
         study,
         Objective.THROUGHPUT,
         method=method_of(method, expect, Objective.THROUGHPUT),
-        hands=children,
-        guess=lambda knobs: predict(knobs).score,
+        executor=executor,
+        expected_score=lambda knobs: predict(knobs).score,
     )
-    elapsed_s = perf_counter() - begun_s
+    elapsed_s = perf_counter() - start_s
     optuna.delete_study(study_name=name, storage=storage)
     return result, elapsed_s
 
 
-def main(workers: Sequence[int], wait_s: float, storage: str) -> None:
+def main(workers: Sequence[int], wait_s: float, storage: str, space: SearchSpace = SPACE) -> None:
     """Print a line for each method and number of workers."""
     print(f"{'method':<12} {'workers':>7} {'tried':>6} {'time':>8} {'speed-up':>9}  best")
     for method in METHODS:
         alone: tuple[SearchResult, float] | None = None
         for n_workers in workers:
-            result, elapsed_s = search(storage, method, n_workers, wait_s)
+            result, elapsed_s = search(storage, method, n_workers, wait_s, space)
             alone = alone or (result, elapsed_s)
             assert result.best is not None
             assert alone[0].best is not None
@@ -113,8 +115,10 @@ def main(workers: Sequence[int], wait_s: float, storage: str) -> None:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--workers", type=integers, default=(1, 2, 4))
-    parser.add_argument("--seconds", type=float, default=1.0, help="that a measurement takes")
+    parser.add_argument("--seconds", type=float, default=1.0, help="duration of a measurement")
+    parser.add_argument("--quick", action="store_true", help="a space of 64 configurations")
     parser.add_argument("--storage", help="default: a new SQLite file")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        main(args.workers, args.seconds, args.storage or f"sqlite:///{folder}/speedup.db")
+        storage = args.storage or f"sqlite:///{folder}/speedup.db"
+        main(args.workers, args.seconds, storage, QUICK_SPACE if args.quick else SPACE)

@@ -1,4 +1,4 @@
-"""Fixtures for every room: the numeric vectors, the seed's profiles in their full form, and a real browser."""
+"""Fixtures for every room: numeric vectors, profiles of auto_pipeline, models of layers in a row, and a browser."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ settings.load_profile("house")
 
 
 @pytest.fixture(scope="session", autouse=True)
-def hear_ctrl_c() -> None:
-    """Tests send it to processes of theirs, which would ignore it where this one does: in a shell's background."""
+def ctrl_c_interrupts() -> None:
+    """Handle SIGINT even where a shell ignores it in the background, so that processes of tests do not ignore it."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session", autouse=True)
-def measure_as_it_comes() -> Iterator[None]:
-    """No test looks at how long something takes, so none waits for a fast core."""
+def measure_at_any_speed() -> Iterator[None]:
+    """Do not wait for a fast core before measurements: no test looks at their values."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("AUTOAUTO_PATIENCE_S", "0")
         yield
@@ -48,7 +48,7 @@ def vectors() -> Callable[[str], Any]:
 
 @pytest.fixture(scope="session")
 def expand_profile() -> Callable[[Mapping[str, Any]], dict[str, Any]]:
-    """Turn a vector's compact columns into the seed's ModelInfo dictionary."""
+    """Turn a vector's compact columns into a ModelInfo dictionary [auto-pipeline]."""
     return _expand
 
 
@@ -94,23 +94,23 @@ def _chain(kinds: Sequence[str], tie: Sequence[int] = ()) -> LayerGraph:
 
 
 class Browser:
-    """Chromium without a window, told what to do through a pipe; remembers what pages log, raise and ask for."""
+    """Chromium without a window, controlled through a pipe; it records what pages log, raise and request."""
 
     def __init__(self, chromium: str, folder: Path) -> None:
-        told, heard = os.pipe(), os.pipe()
+        commands, answers = os.pipe(), os.pipe()
         options = ["--headless=new", "--no-sandbox", "--disable-gpu", "--remote-debugging-pipe"]
         options += ["--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1", f"--user-data-dir={folder}"]
-        # It reads its descriptor 3 and writes its 4.
-        pipes = f'exec 3<&{told[0]} 4>&{heard[1]}; exec "$@"'
+        # Chromium reads commands from descriptor 3 and writes answers to descriptor 4.
+        pipes = f'exec 3<&{commands[0]} 4>&{answers[1]}; exec "$@"'
         command = ["bash", "-c", pipes, "bash", chromium, *options, "about:blank"]
-        ends = (told[0], heard[1])
+        ends = (commands[0], answers[1])
         self._process = subprocess.Popen(command, pass_fds=ends, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         for end in ends:
             os.close(end)
-        self._out, self._in, self._rest, self._count = told[1], heard[0], b"", 0
+        self._out, self._in, self._rest, self._count = commands[1], answers[0], b"", 0
         self._events: list[dict[str, Any]] = []
         self._session: dict[str, str] = {}
-        (page,) = (one for one in self.send("Target.getTargets")["targetInfos"] if one["type"] == "page")
+        (page,) = (info for info in self.send("Target.getTargets")["targetInfos"] if info["type"] == "page")
         attached = self.send("Target.attachToTarget", targetId=page["targetId"], flatten=True)
         self._session = {"sessionId": attached["sessionId"]}
         for domain in ("Page", "Runtime", "Log", "Network"):
@@ -138,7 +138,7 @@ class Browser:
         return answer
 
     def open(self, url: str, width: int = 1280, scheme: str = "light") -> None:
-        """Load a page as a screen of this width, for a reader who prefers this colour scheme."""
+        """Load a page on a screen of this width, with this preferred colour scheme."""
         size = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": False}
         self.send("Emulation.setDeviceMetricsOverride", **size)
         self.send("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
@@ -153,27 +153,27 @@ class Browser:
         return answer["result"].get("value")
 
     def wait(self, condition: str) -> None:
-        """Ask until it is true."""
+        """Wait until an expression of JavaScript in the page is true."""
         wait_until(lambda: self.ask(condition), condition)
 
     @property
     def requests(self) -> list[str]:
-        """All addresses that the page asked for."""
+        """All addresses that the page requested."""
         sent = (event["params"] for event in self._events if event.get("method") == "Network.requestWillBeSent")
         return [params["request"]["url"] for params in sent]
 
     @property
     def errors(self) -> list[str]:
-        """What was raised, and what the console shows as an error or a warning."""
+        """Exceptions of the page, and errors and warnings on its console."""
         bad = {"error", "warning", "assert"}
-        found = []
+        errors = []
         for event in self._events:
             params = event.get("params", {})
             kind = params.get("type") if event["method"] == "Runtime.consoleAPICalled" else None
             kind = params["entry"]["level"] if event["method"] == "Log.entryAdded" else kind
             if event["method"] == "Runtime.exceptionThrown" or kind in bad:
-                found.append(json.dumps(params))
-        return found
+                errors.append(json.dumps(params))
+        return errors
 
     def close(self) -> None:
         """End the browser."""
@@ -185,7 +185,7 @@ class Browser:
 
 @pytest.fixture
 def browser(tmp_path: Path) -> Iterator[Browser]:
-    """A real browser; tests that need one are skipped where there is none."""
+    """A real browser; tests that need it are skipped without one."""
     chromium = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
     if chromium is None:
         pytest.skip("no Chromium to open the page")

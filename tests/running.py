@@ -1,4 +1,4 @@
-"""What tests of processes ask the kernel, and how long they wait for it."""
+"""Helpers for tests of processes: `is_running`, `wait_until`, `n_descriptors`."""
 
 import gc
 import os
@@ -7,19 +7,19 @@ from collections.abc import Callable
 from pathlib import Path
 
 PATIENCE_S = 60.0
-"""What takes a moment may take so long on a busy machine; what never comes fails the test then."""
+"""The time after which a test fails when an event does not come; long enough for a busy machine."""
 
 
 def is_running(pid: int) -> bool:
-    """Whether there is such a process, and it has not ended."""
+    """Whether the process exists and has not ended."""
     try:
         return "\nState:\tZ" not in Path(f"/proc/{pid}/status").read_text()
-    except (FileNotFoundError, ProcessLookupError):  # the second when it ends between opening and reading
+    except (FileNotFoundError, ProcessLookupError):  # ProcessLookupError when it ends between opening and reading
         return False
 
 
 def wait_until(condition: Callable[[], object], what: str) -> None:
-    """Ask until it is true; `what` should then be.
+    """Wait until `condition` is true; `what` describes it in the error.
 
     Raises:
         AssertionError: it was not true within `PATIENCE_S`.
@@ -31,6 +31,6 @@ def wait_until(condition: Callable[[], object], what: str) -> None:
 
 
 def n_descriptors() -> int:
-    """Open files of this process; not those of objects that nobody has any more, which may be closed at any time."""
+    """The number of open files of this process, after closing those of unreachable objects."""
     gc.collect()
     return len(os.listdir("/proc/self/fd"))

@@ -1,25 +1,30 @@
-"""Ctrl-C while processes start, with real ones."""
+"""Ctrl-C while processes start, with real processes."""
 
 import os
 import signal
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
-from autoauto.processes import out_of_hearing
+from autoauto.processes import sigint_blocked
 from tests.running import PATIENCE_S, wait_until
 
 STARTS = """
 import os, time
 from multiprocessing import get_context
 from pathlib import Path
-from autoauto.spawning import die_with_parent, out_of_hearing
+from autoauto.processes import die_with_parent, sigint_blocked
 
-if __name__ != "__main__":  # in the child, before it knows what it shall do
+def wait_for(name):
+    while not Path(name).exists():
+        time.sleep(0.01)
+
+if __name__ != "__main__":  # in the child, before it has its task
     Path("starting").touch()
-    time.sleep(0.5)
+    wait_for("interrupted")
 
 def lives(parent):
     die_with_parent(parent)
@@ -28,40 +33,44 @@ def lives(parent):
 
 if __name__ == "__main__":
     process = get_context("spawn").Process(target=lives, args=(os.getpid(),))
-    with out_of_hearing():
-        process.start()  # the first one: the resource tracker starts with it
     try:
+        with sigint_blocked():
+            process.start()  # the first one: the resource tracker starts with it
         time.sleep(60)
     except KeyboardInterrupt:
-        while not Path("lives").exists():
-            time.sleep(0.01)
+        wait_for("lives")
         process.kill()
         print("interrupted")
 """
 
 
-def test_a_process_that_starts_does_not_hear_what_the_terminal_sends(tmp_path: Path) -> None:
+def test_ctrl_c_of_the_terminal_does_not_interrupt_a_process_that_starts(tmp_path: Path) -> None:
     (tmp_path / "starts.py").write_text(STARTS)
-    environment = {**os.environ, "PYTHONPATH": str(Path.cwd())}
     parent = subprocess.Popen(
         [sys.executable, "starts.py"],
         cwd=tmp_path,
-        env=environment,
+        env={**os.environ, "PYTHONPATH": str(Path.cwd())},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
     )
-    wait_until((tmp_path / "starting").exists, "a process that starts")
-    os.killpg(parent.pid, signal.SIGINT)
-    assert parent.communicate(timeout=PATIENCE_S) == ("interrupted\n", "")
+    try:
+        wait_until((tmp_path / "starting").exists, "a process that starts")
+        os.killpg(parent.pid, signal.SIGINT)
+        (tmp_path / "interrupted").touch()
+        assert parent.communicate(timeout=PATIENCE_S) == ("interrupted\n", "")
+    finally:
+        with suppress(ProcessLookupError):  # all of its group have ended
+            os.killpg(parent.pid, signal.SIGKILL)
+        parent.communicate()
 
 
-def test_an_interrupt_waits_until_all_are_started() -> None:
+def test_an_interrupt_is_deferred_until_all_processes_are_started() -> None:
     done = []
 
     def interrupted() -> None:
-        with out_of_hearing():
+        with sigint_blocked():
             signal.raise_signal(signal.SIGINT)
             os.kill(os.getpid(), signal.SIGINT)
             done.append(1)
@@ -73,10 +82,10 @@ def test_an_interrupt_waits_until_all_are_started() -> None:
     assert signal.SIGINT not in signal.pthread_sigmask(signal.SIG_BLOCK, ())
 
 
-def test_what_is_ignored_stays_ignored() -> None:
+def test_an_ignored_signal_is_still_ignored() -> None:
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
-        with out_of_hearing():
+        with sigint_blocked():
             signal.raise_signal(signal.SIGINT)
         assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
     finally:

@@ -1,4 +1,4 @@
-"""The door: `autoauto COMMAND ...`. One file a command; the rooms' libraries load only when a command runs."""
+"""The command line, `main`: one file per command; the libraries of a command are imported when it runs."""
 
 from __future__ import annotations
 
@@ -9,23 +9,8 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 from autoauto import __version__
-from autoauto.cli.commands import (
-    clusters,
-    compare,
-    dashboard,
-    explain,
-    measure,
-    models,
-    phased,
-    plan,
-    predict,
-    profile,
-    report,
-    schedule,
-    search,
-    trials,
-    worker,
-)
+from autoauto.cli.commands import clusters, compare, measure, models, phased, plan, predict, profile, schedule
+from autoauto.cli.commands.studies import dashboard, explain, report, search, trials, worker
 from autoauto.cli.config.search_config import parse_with_config
 from autoauto.cli.output.log import write_event
 from autoauto.records.errors import AutoautoError, BadInput, DoesNotFit
@@ -47,16 +32,7 @@ COMMANDS = (
     models,
     clusters,
 )
-
-
-INTERRUPTED = 130  # as shells count SIGINT
-
-
-class _Parser(argparse.ArgumentParser):
-    """Says what is wrong with the arguments in one line, as every other error is told."""
-
-    def error(self, message: str) -> NoReturn:
-        raise BadInput(f"{message}; see {self.prog} --help")
+INTERRUPTED = 130  # the exit code that shells use for SIGINT
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -72,29 +48,20 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.stdout.flush()
         return code
     except AutoautoError as error:
-        return _failed(args, str(error), 3 if isinstance(error, DoesNotFit) else 2)
+        return _fail(args, str(error), 3 if isinstance(error, DoesNotFit) else 2)
     except KeyboardInterrupt:
-        searches = args is None or args.run in (search.run, worker.run)
-        more = "; a search goes on from its finished trials when it is started again" if searches else ""
-        return _failed(args, f"interrupted{more}", INTERRUPTED)
+        is_search = args is None or args.run in (search.run, worker.run)
+        hint = "; a search continues from its finished trials when it is started again" if is_search else ""
+        return _fail(args, f"interrupted{hint}", INTERRUPTED)
     except BrokenPipeError:  # the reader of a pipe (`| head`) has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python complains when it flushes at exit
         return 0
     except OSError as error:  # a full disk, a device that is gone
-        return _failed(args, str(error), 2)
-
-
-def _failed(args: argparse.Namespace | None, message: str, code: int) -> int:
-    """Say in one line why there is no answer, as an event where a machine listens."""
-    if getattr(args, "log", None) == "json":
-        write_event("end", exit_code=code, error=message)
-    else:
-        print(f"autoauto: {message}", file=sys.stderr)
-    return code
+        return _fail(args, str(error), 2)
 
 
 def build_parser() -> argparse.ArgumentParser:
-    """The parser of all commands; each command's module says what it takes and shows an example."""
+    """The parser of all commands; each command's module adds its arguments and has an example."""
     parser = _Parser(
         prog="autoauto",
         description="Find the pipeline configuration with the highest throughput for a model on a cluster of devices.",
@@ -111,3 +78,19 @@ def build_parser() -> argparse.ArgumentParser:
         command.add_arguments(subparser)
         subparser.set_defaults(run=command.run)
     return parser
+
+
+class _Parser(argparse.ArgumentParser):
+    """Reports wrong arguments in one line, like every other error."""
+
+    def error(self, message: str) -> NoReturn:
+        raise BadInput(f"{message}; see {self.prog} --help")
+
+
+def _fail(args: argparse.Namespace | None, message: str, code: int) -> int:
+    """Print in one line why there is no answer; with --log json as an event."""
+    if getattr(args, "log", None) == "json":
+        write_event("end", exit_code=code, error=message)
+    else:
+        print(f"autoauto: {message}", file=sys.stderr)
+    return code

@@ -1,4 +1,4 @@
-"""What it takes to enter a range, besides what its layers take: `entered`."""
+"""Changes to a finished cost table: `with_entry_overhead` adds it, `calibrated` scales compute to measured stages."""
 
 from __future__ import annotations
 
@@ -7,41 +7,48 @@ from dataclasses import replace
 
 import numpy as np
 
-from autoauto.records.correction import ENTERED, MOVED_SCALE, Correction
-from autoauto.records.cost import CostTable, IntArray
+from autoauto.records.arrays import IntArray
+from autoauto.records.correction import ENTRY, MOVED_BYTES_PER_CYCLE, Correction
+from autoauto.records.cost import CostTable
 from autoauto.records.plan import Stage
 from autoauto.records.profile import ModelProfile
 
 
-def entered(table: CostTable, profile: ModelProfile, correction: Correction) -> CostTable:
-    """The same costs, and what ranges take to read what they receive; `table` is that of the corrected profile."""
-    if ENTERED not in correction.forward:
+def with_entry_overhead(table: CostTable, profile: ModelProfile, correction: Correction) -> CostTable:
+    """The same costs plus the entry overhead of ranges: cycles to read their inputs, by the factor of `ENTRY`.
+
+    `table` is that of the corrected profile. A range from layer 0 has no entry overhead, since
+    there is no cut before it.
+    """
+    if ENTRY not in correction.forward:
         return table
     assert profile.options is not None
-    factor = correction.forward[ENTERED] * correction.at_batch_size(profile.options.batch_size)
+    factor = correction.forward[ENTRY] * correction.at_batch_size(profile.options.batch_size)
     n_bytes = np.array([0, *(layer.input_bytes for layer in profile.layers[1:])])
-    entry_cycles = np.rint(n_bytes * factor / MOVED_SCALE).astype(np.int64)
-    return replace(table, entry_cycles=no_longer(entry_cycles, table.compute_prefix_cycles))
+    entry_cycles = np.rint(n_bytes * factor / MOVED_BYTES_PER_CYCLE).astype(np.int64)
+    return replace(table, entry_cycles=monotone_entry_cycles(entry_cycles, table.compute_prefix_cycles))
 
 
-def no_longer(entry_cycles: IntArray, prefix_cycles: IntArray) -> IntArray:
-    """Lowered to where a range costs no less than one that starts later inside it, as the planner needs it.
+def monotone_entry_cycles(entry_cycles: IntArray, prefix_cycles: IntArray) -> IntArray:
+    """Lower entry cycles (n,) until a range costs no less than one that starts later inside it, as planning requires.
 
-    (n,) and the running sum of cycles, (n + 1,), to (n,).
+    With the running sum of cycles `prefix`, (n + 1,), the cost of `[i, stop)` is `prefix[stop] - prefix[i] + entry[i]`.
+    It does not rise with i exactly when `entry - prefix` does not, so the result is the running minimum of that.
 
-    >>> no_longer(np.array([0, 7, 9]), np.array([0, 4, 5, 8])).tolist()
+    >>> monotone_entry_cycles(np.array([0, 7, 9]), np.array([0, 4, 5, 8])).tolist()
     [0, 4, 5]
     """
-    before = prefix_cycles[:-1]
-    lowered: IntArray = before + np.minimum.accumulate(entry_cycles - before)
+    prefix = prefix_cycles[:-1]
+    lowered: IntArray = prefix + np.minimum.accumulate(entry_cycles - prefix)
     return lowered
 
 
-def anchored(table: CostTable, stages: Iterable[Stage]) -> CostTable:
-    """The same costs of inference, but every stage takes the cycles that it was measured to take.
+def calibrated(table: CostTable, stages: Iterable[Stage]) -> CostTable:
+    """The same costs, except that the compute of every measured stage is what was measured; for inference only.
 
-    Its layers keep their proportions, so that a plan near the measured one is predicted better than by any correction
-    that holds for the whole model. Memory and transfers stay as they are.
+    All layers of a stage, and their entry overhead, are scaled by measured over estimated cycles. Plans whose cuts lie
+    near those of the measured plan are then predicted better than by a `Correction`, which has the same factors for
+    the whole model. Memory and transfers do not change.
     """
     cycles = np.diff(table.compute_prefix_cycles).astype(np.float64)
     entry = table.entry_cycles.astype(np.float64)
@@ -50,5 +57,5 @@ def anchored(table: CostTable, stages: Iterable[Stage]) -> CostTable:
         cycles[slice(*stage.layers)] *= factor
         entry[slice(*stage.layers)] *= factor
     prefix = np.concatenate(([0], np.rint(np.cumsum(cycles)))).astype(np.int64)
-    entry_cycles = no_longer(np.rint(entry).astype(np.int64), prefix) if len(entry) else table.entry_cycles
+    entry_cycles = monotone_entry_cycles(np.rint(entry).astype(np.int64), prefix) if len(entry) else table.entry_cycles
     return replace(table, compute_prefix_cycles=prefix, entry_cycles=entry_cycles)

@@ -1,4 +1,4 @@
-"""Memory of a range: shared keys once, exclusive categories summed, the peak of what comes and goes."""
+"""The memory columns of a cost table: shared data, exclusive bytes, temporary peaks, stash and limits."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from autoauto.estimate.sums import EXACT, cut_allowed, prefix_sums
-from autoauto.records.cost import IntArray
+from autoauto.estimate.sums import MAX_EXACT, cut_allowed, prefix_sums
+from autoauto.records.arrays import IntArray
 from autoauto.records.errors import BadInput
 from autoauto.records.hardware import Cluster
 from autoauto.records.profile import ModelProfile, category
@@ -17,7 +17,7 @@ NO_LIMIT = 2**62  # more bytes than any range can need, and still an int64
 
 
 class SharedMemory(NamedTuple):
-    """What is stored once per range however many of its layers need it.
+    """Data that a range stores once, however many of its layers need it.
 
     Attributes:
         keys: for every layer, indices into the other two.
@@ -31,7 +31,7 @@ class SharedMemory(NamedTuple):
 
 
 def shared_memory(profile: ModelProfile) -> SharedMemory:
-    """Number the shared keys; where layers disagree about the bytes of a key, the largest counts.
+    """The shared keys of all layers, numbered; where layers differ in the bytes of a key, the largest counts.
 
     Raises:
         BadInput: the bytes are too many to be added exactly.
@@ -47,7 +47,7 @@ def shared_memory(profile: ModelProfile) -> SharedMemory:
 
 
 def exclusive_prefix_bytes(profile: ModelProfile) -> dict[str, IntArray]:
-    """Running sums of what adds up, {category: (n + 1,)}."""
+    """Running sums of exclusive bytes, {category: (n + 1,)}."""
     names = dict.fromkeys(name for layer in profile.layers for name in layer.exclusive)
     return {
         name: prefix_sums([layer.exclusive.get(name, 0) for layer in profile.layers], f"{name} bytes") for name in names
@@ -55,36 +55,36 @@ def exclusive_prefix_bytes(profile: ModelProfile) -> dict[str, IntArray]:
 
 
 def peak_bytes(profile: ModelProfile) -> IntArray:
-    """What is not always alive while each layer runs, (n,): temporary + carried.
+    """Memory that is in use only while layer i runs, (n,): its temporary memory and the tensors carried past it.
 
     Raises:
         BadInput: a number is too large to be added exactly.
     """
     peaks = [layer.temporary_bytes + layer.carried_bytes for layer in profile.layers]
-    if max(peaks) > EXACT:
+    if max(peaks) > MAX_EXACT:
         raise BadInput(f"temporary and carried bytes of a layer must be at most 2**53, got {max(peaks)}")
     return np.array(peaks, dtype=np.int64)
 
 
 def activation_prefix_bytes(profile: ModelProfile) -> IntArray:
-    """Running sum of the activations kept for the backward pass, (n + 1,)."""
+    """Running sum of the activations that are stashed for the backward pass, (n + 1,)."""
     return prefix_sums([layer.activation_bytes for layer in profile.layers], "activation bytes")
 
 
 def memory_limit_bytes(cluster: Cluster, planning_proportion: float) -> IntArray:
-    """What a planned stage may fill on each device, (P,): the seed's `int(memory * memoryProportion * 1024**2)`.
+    """Memory that a planned stage may fill on each device, (P,): `int(memory * memoryProportion)` [auto-pipeline].
 
     Raises:
         BadInput: `planning_proportion` is not in (0, 1].
     """
     if not 0.0 < planning_proportion <= 1.0:
-        raise BadInput(f"planning_proportion must be in (0, 1], got {planning_proportion}; the seed's default is 0.85")
+        raise BadInput(f"planning_proportion must be in (0, 1], got {planning_proportion}; try 0.85")
     limits = [int(device.memory_bytes * planning_proportion) for device in cluster.devices]
     return np.array([min(limit, NO_LIMIT) for limit in limits], dtype=np.int64)
 
 
 def is_training(profile: ModelProfile, in_flight: Sequence[int] | None, recompute: bool = False) -> bool:
-    """Whether there is a backward pass; a profile taken elsewhere does not say, so there `in_flight` tells.
+    """Whether there is a backward pass: by the profile's options, or without options if `in_flight` is given.
 
     Raises:
         BadInput: the profile is for inference, and recomputation or several micro-batches in flight are asked for.
@@ -99,7 +99,7 @@ def is_training(profile: ModelProfile, in_flight: Sequence[int] | None, recomput
 
 
 def stash_entries(n_devices: int, in_flight: Sequence[int] | None) -> tuple[int, ...]:
-    """Micro-batches that each device keeps besides the one in work.
+    """Micro-batches whose activations each device stashes, besides those of the current one.
 
     Raises:
         BadInput: `in_flight` is not a count from 1 for every device.
@@ -113,14 +113,14 @@ def stash_entries(n_devices: int, in_flight: Sequence[int] | None) -> tuple[int,
     return tuple(count - 1 for count in counts)
 
 
-def kept_input_bytes(profile: ModelProfile) -> IntArray:
-    """Of what a stage that starts at layer i receives, what it keeps though an earlier layer does too, (n,)."""
-    return np.array([layer.kept_input_bytes for layer in profile.layers], dtype=np.int64)
+def stashed_input_bytes(profile: ModelProfile) -> IntArray:
+    """The inputs of a stage from layer i that both the stage and an earlier layer stash, (n,)."""
+    return np.array([layer.stashed_input_bytes for layer in profile.layers], dtype=np.int64)
 
 
 def recompute_bytes(profile: ModelProfile, recompute: bool) -> IntArray:
-    """What a stage that starts at layer i receives, (n,), 0 where none may start, if it keeps that alone; else (0,)."""
+    """The inputs of a stage from layer i, which it stashes to recompute the rest, (n,); (0,) without recomputation."""
     if not recompute:
         return np.zeros(0, dtype=np.int64)
     n_bytes = np.array([layer.input_bytes for layer in profile.layers], dtype=np.int64)
-    return n_bytes * cut_allowed(profile.tied)[:-1]
+    return n_bytes * cut_allowed(profile.tied)[:-1]  # 0 where no stage may start: the table takes maxima over layers

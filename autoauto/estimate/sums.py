@@ -1,4 +1,4 @@
-"""Running sums: what a range costs is the difference of two entries."""
+"""Running sums over layers, `prefix_sums`, whose differences are costs of ranges; legal cuts, `cut_allowed`."""
 
 from __future__ import annotations
 
@@ -7,40 +7,40 @@ from operator import add
 
 import numpy as np
 
-from autoauto.records.cost import BoolArray, IntArray
+from autoauto.records.arrays import BoolArray, IntArray
 from autoauto.records.errors import BadInput
 from autoauto.records.profile import ModelProfile
 
-EXACT = 2**53  # up to here a float64 and an int64 hold every integer
+MAX_EXACT = 2**53  # up to here a float64 and an int64 hold every integer
 
 
 def prefix_sums(values: Sequence[int], what: str) -> IntArray:
-    """Sum everything before each position: (n,) values to (n + 1,) sums.
+    """Running sums: (n,) values to (n + 1,) sums, of which entry i adds up the values before i.
 
     Raises:
-        BadInput: the values, which `what` names, are too large to be added exactly.
+        BadInput: the values are too large to be added exactly; the message calls them `what`.
 
     >>> prefix_sums([3, 1, 2], "cycles").tolist()
     [0, 3, 4, 6]
     """
-    if sum(values) > EXACT:
+    if sum(values) > MAX_EXACT:
         raise BadInput(f"{what} of all layers must add up to at most 2**53, got {sum(values)}; check the unit")
     return np.concatenate((np.zeros(1, dtype=np.int64), np.cumsum(np.array(values, dtype=np.int64))))
 
 
 def compute_prefix_cycles(profile: ModelProfile, recompute: bool = False) -> IntArray:
-    """Running sum of forward and backward cycles, (n + 1,); the seed, which knows inference only, has no backward."""
+    """Running sum of forward and backward cycles, (n + 1,); with `recompute` they include a second forward pass."""
     forward = [layer.forward_cycles for layer in profile.layers]
     return prefix_sums(list(map(add, forward, _backward_cycles(profile, recompute))), "cycles")
 
 
 def backward_prefix_cycles(profile: ModelProfile, recompute: bool = False) -> IntArray:
-    """Running sum of backward cycles, (n + 1,); with `recompute` the forward pass is done again before."""
+    """Running sum of backward cycles, (n + 1,); with `recompute` they include a second forward pass."""
     return prefix_sums(_backward_cycles(profile, recompute), "backward cycles")
 
 
 def weight_prefix_cycles(profile: ModelProfile) -> IntArray:
-    """Running sum of the cycles that make the gradients of weights, (n + 1,)."""
+    """Running sum of the cycles that compute the gradients of weights, (n + 1,)."""
     return prefix_sums([layer.weight_cycles for layer in profile.layers], "weight cycles")
 
 
@@ -49,10 +49,15 @@ def _backward_cycles(profile: ModelProfile, recompute: bool) -> list[int]:
 
 
 def cut_allowed(tied: Sequence[str | None]) -> BoolArray:
-    """Whether a stage may end and the next begin before layer i, (n + 1,); layers of equal key share a stage.
+    """Whether a cut may lie before layer i, (n + 1,); `tied` has a key for every layer, and equal keys share a stage.
 
-    A stage holds all layers of a key, or none, unless one of its ends lies after the key's first layer and not after
-    its last. Two flags a key and a running sum count the keys that forbid each cut.
+    A key whose layers are first to last forbids the cuts first + 1 to last. It adds 1 at first + 1 and subtracts 1 at
+    last + 1, so a running sum counts the keys that forbid each cut. For the keys of the example:
+
+        layer         0   1   2   3
+        tied          w   -   w   -
+        cut         0   1   2   3   4
+        forbidden by    w   w
 
     >>> cut_allowed(["w", None, "w", None]).tolist()
     [True, False, False, True, True]

@@ -1,4 +1,4 @@
-"""From the profiles of single layers to the cost of every range."""
+"""From a model's profile and a cluster to the costs of every range of layers: `cost_table`."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from autoauto.estimate.memory import (
     activation_prefix_bytes,
     exclusive_prefix_bytes,
     is_training,
-    kept_input_bytes,
     memory_limit_bytes,
     peak_bytes,
     recompute_bytes,
     shared_memory,
     stash_entries,
+    stashed_input_bytes,
 )
 from autoauto.estimate.sums import backward_prefix_cycles, compute_prefix_cycles, cut_allowed, weight_prefix_cycles
 from autoauto.estimate.transfer import receive_cycles, send_cycles
@@ -30,18 +30,18 @@ def cost_table(
     in_flight: Sequence[int] | None = None,
     recompute: bool = False,
 ) -> CostTable:
-    """Estimate every range of layers on every device of `cluster` (seed 001, "How to estimate").
+    """Estimate every range of layers on every device of `cluster` by sums over layers [auto-pipeline, README].
 
-    A stage may fill the part `planning_proportion` of its device's memory. With `overlap` a device transfers while it
-    computes. A profile's cycles are a device's own; the table counts cycles of the first device's clock.
+    A stage may fill the share `planning_proportion` of its device's memory. With `overlap` a device transfers while it
+    computes. A profile counts cycles of each device's own clock, the table those of the first device's clock.
 
-    For training, `in_flight` tells how many micro-batches each device holds activations of at most, one when it is
-    None; with `recompute` a device keeps a stage's inputs alone and does the forward pass again before the backward
-    pass. A profile taken elsewhere is for training when `in_flight` is given.
+    For training, `in_flight` has the largest number of micro-batches in flight on each device, one when it is None.
+    With `recompute` a device stashes only a stage's inputs and runs the forward pass again before the backward pass.
+    An imported profile without options is for training when `in_flight` is given.
 
     Raises:
         BadInput: `planning_proportion` is not in (0, 1], numbers are too large to be added exactly, `in_flight` is not
-            a count from 1 for every device, or the profile is for inference and asked for more than that.
+            a count from 1 for every device, or training is asked of a profile for inference.
     """
     shared, training = shared_memory(profile), is_training(profile, in_flight, recompute)
     return CostTable(
@@ -60,7 +60,7 @@ def cost_table(
         speeds=cluster.speeds,
         overlap=overlap,
         weight_prefix_cycles=weight_prefix_cycles(profile),
-        kept_input_bytes=kept_input_bytes(profile),
+        stashed_input_bytes=stashed_input_bytes(profile),
         stash_entries=stash_entries(len(cluster), in_flight),
         recompute_bytes=recompute_bytes(profile, recompute),
     )

@@ -1,19 +1,19 @@
-"""Transfer cycles of a stage: what its device receives and sends, as in the seed's `transfer_cycle`.
+"""Transfers of a stage, `receive_cycles` and `send_cycles`, as in the function `transfer_cycle` of [auto-pipeline].
 
-Every device waits for the host at both ends, so the seed adds two constants to each device: receiving the first
-layer's inputs over the first link and sending the last layer's outputs over the last one. Here the first constant is
-part of `receive_cycles` and the second part of `send_cycles`, on every device. For three devices and a stage
-`[start, stop)`:
+All devices exchange at the same time, so every device waits while the first receives from the host and the last sends
+to it. Two constants are therefore part of every entry: `host_in`, the first layer's inputs over the first link, in
+`receive_cycles`; `host_out`, the last layer's outputs over the last link, in `send_cycles`. With `receive(start)` and
+`send(stop)` for the transfers between devices, the three devices of a pipeline transfer for a stage `[start, stop)`:
 
     device 0:  host_in                    + host_out + send(stop)
     device 1:  host_in + receive(start)   + host_out + send(stop)
     device 2:  host_in + receive(start)   + host_out
 
-For training what is exchanged between devices counts twice: activations one way, and as many bytes of gradients back
-over the same cable.
+For training, transfers between devices count twice: activations one way, and as many bytes of gradients back over the
+same cable.
 
-Each term is rounded down to whole cycles by itself (IPU.md section 2). Cycles are those of the first device's clock on
-every device: bytes take as long on a link whatever the clock of the device at its end.
+Each term is rounded down to whole cycles. Cycles are those of the first device's clock on every device, since the time
+on a link does not depend on the clock of the device at its end.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from autoauto.estimate.sums import EXACT
-from autoauto.records.cost import IntArray
+from autoauto.estimate.sums import MAX_EXACT
+from autoauto.records.arrays import FloatArray, IntArray
 from autoauto.records.errors import BadInput
 from autoauto.records.hardware import Cluster, Link
 from autoauto.records.profile import ModelProfile
@@ -58,10 +58,10 @@ def _link_cycles(n_bytes: Sequence[int], links: Sequence[Link], cluster: Cluster
     return np.stack([rows[link] for link in links])
 
 
-def _cycles(n_bytes: np.ndarray[tuple[int, ...], np.dtype[np.float64]], link: Link, clock_hz: float) -> IntArray:
+def _cycles(n_bytes: FloatArray, link: Link, clock_hz: float) -> IntArray:
     """`Link.cycles` for a whole array, in the same order of operations, so that both round alike."""
-    with np.errstate(all="ignore"):  # what is not finite is refused below
+    with np.errstate(all="ignore"):  # results that are not finite are refused below
         cycles = link.idle_cycles + n_bytes / (link.bytes_per_s / clock_hz)
-    if not cycles.max() <= EXACT:
+    if not cycles.max() <= MAX_EXACT:
         raise BadInput(f"a transfer must take at most 2**53 cycles, got {cycles.max():.3g}; check bytes and GBps")
     return cycles.astype(np.int64)

@@ -1,4 +1,4 @@
-"""The rooms in order, for one model on one cluster: `Flow`."""
+"""One model on one cluster, from profile to measurement: `Flow`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 
-from autoauto.estimate.calibration import anchored
+from autoauto.estimate.calibration import calibrated
 from autoauto.evaluate.estimates import Estimates
 from autoauto.plan.phased.optimal import phased
 from autoauto.plan.pipeline.evaluate import check_memory, evaluate
@@ -23,37 +23,39 @@ from autoauto.records.phased import IoMode, Phase, PhasedOptions, PhasedPlan
 from autoauto.records.plan import Plan, Stage
 from autoauto.records.profile import STASH, CompiledRange
 from autoauto.records.timeline import Run, Timeline
-from autoauto.records.trial import Outcome, held_to, latency_s, run_latency_s
+from autoauto.records.trial import Outcome, apply_constraints, latency_s, run_latency_s
 from autoauto.records.units import Precision, reference_cycles, samples_per_s
 from autoauto.schedule.stash import in_flight
 from autoauto.schedule.times import timeline_of
 
-MOST_MOVES = 3  # times that the cuts of a measured plan are moved
-WORTH_MOVING = 0.015  # of its period: what another run on real devices must promise
+MAX_MOVES = 3  # plans with moved cuts that are measured after the first, on real devices
+WORTH_MOVING = 0.015  # predicted gain, as a share of the period, from which on such a plan is measured
 
 
 @dataclass(frozen=True, slots=True)
 class Flow(Estimates):
-    """profile -> estimate -> plan -> measure -> schedule, one configuration at a time.
+    """profile -> estimate -> plan -> schedule -> measure, one configuration at a time.
+
+    `expect` ends with the schedule of the estimated plan; `evaluate` also measures. The other methods are their steps.
 
     Attributes:
-        constraints: what must hold of what comes of a configuration, expected or measured.
+        constraints: conditions on the results of a configuration, expected or measured.
     """
 
     constraints: tuple[Constraint, ...] = ()
 
     def check(self, space: SearchSpace) -> None:
-        """Refuse a space with configurations that can never be asked for.
+        """Refuse a space with configurations that cannot be evaluated.
 
         Raises:
             BadInput: more devices than the cluster has, or a batch size that the model cannot run at.
         """
-        most, least = max(space.n_ipu), min(space.replicas)
-        if most * least > len(self.cluster):
-            replicas = f" times {least} replicas" if least > 1 else ""
+        n_ipu, n_replicas = max(space.n_ipu), min(space.replicas)
+        if n_ipu * n_replicas > len(self.cluster):
+            replicas = f" times {n_replicas} replicas" if n_replicas > 1 else ""
             raise BadInput(
                 f"n_ipu{replicas} must be at most {len(self.cluster)} on {self.cluster.name}, "
-                f"got {most * least}; try fewer, or another --cluster"
+                f"got {n_ipu * n_replicas}; try fewer, or another --cluster"
             )
         if space.training and self.runner is not None:
             raise BadInput(f"the {self.cluster.target} target runs inference, got --mode training; try --target ipu")
@@ -69,8 +71,11 @@ class Flow(Estimates):
         """
         return optimal(self.table(knobs, progress))
 
-    def worth_trying(self, knobs: Knobs) -> Plan:
-        """The best plan by estimated costs; on real devices also one that fits only if the estimate is too high.
+    def plan_to_try(self, knobs: Knobs) -> Plan:
+        """The plan to measure: that of `predict`, or on real devices one that may fit although it is predicted not to.
+
+        If no predicted plan fits, the memory limits are raised until the lower end of the prediction interval fills the
+        memory, since the estimate may be too high; not where the user has set `planning_proportion`.
 
         Raises:
             Infeasible: no plan respects the limits.
@@ -82,12 +87,12 @@ class Flow(Estimates):
             if self.runner is None or not failure.excess_bytes or self.planning_proportion is not None:
                 raise
             table = self.table(knobs)
-            share = correction.memory_band.high / correction.memory_band.low
+            share = correction.memory_interval.high / correction.memory_interval.low
             limits = (table.memory_limit_bytes * share).astype(table.memory_limit_bytes.dtype)
             return optimal(replace(table, memory_limit_bytes=limits))
 
     def phased(self, knobs: Knobs, options: PhasedOptions) -> PhasedPlan:
-        """The fastest phases of one device by estimated costs; of the knobs the pipeline's own are not used.
+        """The fastest phases of one device by estimated costs; knobs of pipelines are not used.
 
         Raises:
             BadInput: the cluster cannot run phases, or not so many replicas.
@@ -96,10 +101,10 @@ class Flow(Estimates):
         return phased(self.phase_table(knobs, options), self.profile(self.options(knobs)), self.cluster, options)
 
     def measure_phased(self, knobs: Knobs, options: PhasedOptions, plan: PhasedPlan) -> PhasedPlan:
-        """The phases of `plan` compiled whole; what they move is the plan's own.
+        """The phases of `plan` compiled whole; their transfers remain those of the plan.
 
         Raises:
-            OutOfMemory: a phase needs more than the device has; the tightest is told.
+            OutOfMemory: a phase needs more than the device has; the error describes the one that lacks most.
         """
         table = self.phase_table(knobs, options)
         measured = plan.with_phases(tuple(self._measure_phase(knobs, phase, table) for phase in plan.phases))
@@ -107,26 +112,26 @@ class Flow(Estimates):
         return measured
 
     def measure(self, knobs: Knobs, plan: Plan) -> Run:
-        """`plan` run on the target's devices; by a cost model its stages compiled whole, then simulated.
+        """`plan` run on the target's devices; with a cost model its stages are compiled whole, then simulated.
 
-        With a cost model transfers are the plan's own, and so is what training stashes.
+        With a cost model, transfers remain those of the plan, and so do the micro-batches that each device stashes.
 
         Raises:
-            OutOfMemory: a stage needs more than its device has; the tightest is told.
+            OutOfMemory: a stage needs more than its device has; the error describes the one that lacks most.
         """
         if self.runner is not None:
             run = self.runner.run(self.graph, plan, self.cluster, self.options(knobs), knobs.replicas)
-            if run.quiet:
-                self.learn(self.options(knobs), map(_whole_stage, run.plan.stages))
+            if run.undisturbed:
+                self.add_examples(self.options(knobs), map(_whole_stage, run.plan.stages))
             return run
         compiled = [self._compile(knobs, stage) for stage in plan.stages]
-        self.learn(self.options(knobs), map(whole_range, (stage.layers for stage in plan.stages), compiled))
+        self.add_examples(self.options(knobs), map(whole_range, (stage.layers for stage in plan.stages), compiled))
         measured = replace(plan, stages=tuple(map(partial(self._measured, knobs), plan.stages, compiled)))
         check_memory(measured.stages)
         return Run(measured, (self.timeline(knobs, measured),) * knobs.replicas)
 
     def evaluate(self, knobs: Knobs) -> Outcome:
-        """Plan one configuration and measure it; not fitting is an outcome, and so is a constraint that is broken."""
+        """Plan one configuration and measure it; one that does not fit or violates a constraint has an outcome too."""
         estimate: Plan | PhasedPlan | None = None
         memory_bytes, clock_hz = int(self.cluster.devices[0].memory_bytes), self.cluster.devices[0].clock_hz
         try:
@@ -138,17 +143,17 @@ class Flow(Estimates):
                 outcome = Outcome(knobs, estimate, phases, speed, expected, 0, memory_bytes, "", None, latency)
             else:
                 self._check_devices(knobs)
-                estimate = self.worth_trying(knobs)
-                estimate, run = self._balanced(knobs, estimate)
+                estimate = self.plan_to_try(knobs)
+                estimate, run = self._measure_moving_cuts(knobs, estimate)
                 speeds = (self.measured_samples_per_s(knobs, run), self.samples_per_s(knobs, estimate))
-                seen = (run.timelines[0], run_latency_s(knobs, run, clock_hz))
-                outcome = Outcome(knobs, estimate, run.plan, *speeds, 0, memory_bytes, "", *seen)
+                timing = (run.timelines[0], run_latency_s(knobs, run, clock_hz))
+                outcome = Outcome(knobs, estimate, run.plan, *speeds, 0, memory_bytes, "", *timing)
         except DoesNotFit as failure:
             return Outcome(knobs, estimate, None, 0.0, 0.0, failure.excess_bytes, memory_bytes, str(failure))
-        return held_to(outcome, self.constraints)
+        return apply_constraints(outcome, self.constraints)
 
     def expect(self, knobs: Knobs) -> Outcome:
-        """What `evaluate` would tell if all stages came out as estimated; nothing is compiled whole."""
+        """The outcome of `evaluate` if every stage cost what is estimated; no stage is measured."""
         memory_bytes, clock_hz = int(self.cluster.devices[0].memory_bytes), self.cluster.devices[0].clock_hz
         timeline: Timeline | None = None
         plan: Plan | PhasedPlan
@@ -165,16 +170,17 @@ class Flow(Estimates):
             return Outcome(knobs, None, None, 0.0, 0.0, failure.excess_bytes, memory_bytes, str(failure))
         latency = latency_s(knobs, plan, clock_hz, timeline)
         outcome = Outcome(knobs, plan, plan, speed, speed, 0, memory_bytes, "", timeline, latency)
-        return held_to(outcome, self.constraints)
+        return apply_constraints(outcome, self.constraints)
 
     def timeline(self, knobs: Knobs, plan: Plan) -> Timeline:
         """The stages of `plan` in the order of the schedule."""
         return timeline_of(knobs, plan)
 
     def samples_per_s(self, knobs: Knobs, plan: Plan, timeline: Timeline | None = None) -> float:
-        """Throughput of `plan`: of whole steps of training, without the update of the weights; steady for inference.
+        """Throughput by the costs of `plan`: in training of whole steps, without the update of the weights.
 
-        `timeline` is that of the plan where it is known: an order of a long step may have taken a search.
+        For inference it is the throughput of the steady state. Give the plan's `timeline` if it is known: for some
+        orders another search is needed to make it.
         """
         clock_hz = self.cluster.devices[0].clock_hz
         if knobs.training:
@@ -184,20 +190,20 @@ class Flow(Estimates):
         return plan.samples_per_s(knobs.batch_size * knobs.replicas, clock_hz)
 
     def simulated_samples_per_s(self, knobs: Knobs, timeline: Timeline, plan: Plan) -> float:
-        """Throughput of `plan` by its timeline: of whole steps of training, of the steady state of inference."""
+        """Throughput by the `timeline` of `plan`: in training of whole steps, for inference of the steady state."""
         if knobs.training:
             return self.samples_per_s(knobs, plan, timeline)
         clock_hz = self.cluster.devices[0].clock_hz
         return samples_per_s(knobs.batch_size * knobs.replicas, timeline.period_cycles, clock_hz)
 
     def measured_samples_per_s(self, knobs: Knobs, run: Run) -> float:
-        """Throughput of a run: of what left its pipelines, or of the plan where a cost model stands for devices."""
+        """Throughput of a run: by its timelines on real devices, else by the costs of its plan."""
         if self.runner is None:
             return self.samples_per_s(knobs, run.plan, run.timelines[0])
         return samples_per_s(knobs.batch_size, run.period_cycles, self.cluster.devices[0].clock_hz)
 
     def fingerprint(self) -> Mapping[str, str]:
-        """What a study's trials depend on besides the knobs."""
+        """Everything besides the knobs on which trials depend; a study refuses to continue with another fingerprint."""
         return {
             "model": self.graph.name,
             "model_content": self.graph.content,
@@ -211,17 +217,22 @@ class Flow(Estimates):
             "constraints": "; ".join(sorted({constraint.text for constraint in self.constraints})),
         }
 
-    def _balanced(self, knobs: Knobs, plan: Plan) -> tuple[Plan, Run]:
-        """`plan` and its run; on real devices with the cuts moved by what its stages took, where that was faster."""
+    def _measure_moving_cuts(self, knobs: Knobs, plan: Plan) -> tuple[Plan, Run]:
+        """Measure `plan`, and on real devices also a few plans with moved cuts; the fastest of them, with its run.
+
+        A correction has the same factors for the whole model, so single stages deviate from it. The measured stages
+        calibrate the table (`calibrated`). If the plan that is then optimal promises a gain of `WORTH_MOVING`, it is
+        measured, and if it is faster, the next plan is calibrated with its stages.
+        """
         run = self.measure(knobs, plan)
-        for _ in range(MOST_MOVES if self.runner is not None and len(plan.stages) > 1 else 0):
-            if not run.quiet:
+        for _ in range(MAX_MOVES if self.runner is not None and len(plan.stages) > 1 else 0):
+            if not run.undisturbed:
                 break
-            table = anchored(self.table(knobs), run.plan.stages)
-            promised = (1 - WORTH_MOVING) * evaluate(table, plan.partition).cost_cycles
+            table = calibrated(self.table(knobs), run.plan.stages)
+            limit_cycles = (1 - WORTH_MOVING) * evaluate(table, plan.partition).cost_cycles
             try:
                 moved = optimal(table)
-                again = self.measure(knobs, moved) if moved.cost_cycles <= promised else run
+                again = self.measure(knobs, moved) if moved.cost_cycles <= limit_cycles else run
             except DoesNotFit:
                 break
             if again.period_cycles >= run.period_cycles:
@@ -239,30 +250,31 @@ class Flow(Estimates):
             )
 
     def _fastest_phases(self, knobs: Knobs) -> tuple[PhasedOptions, PhasedPlan]:
-        found, failures = [], []
+        """The fastest phases over all io modes by estimated costs, with their options."""
+        plans, failures = [], []
         for io_mode in IoMode:
             options = PhasedOptions(knobs.n_micro_batches, io_mode, n_replicas=knobs.n_ipu, recompute=knobs.recompute)
             try:
-                found.append((options, self.phased(knobs, options)))
+                plans.append((options, self.phased(knobs, options)))
             except DoesNotFit as failure:
                 failures.append(failure)
-        if not found:
+        if not plans:
             raise min(failures, key=lambda failure: failure.excess_bytes)
-        return min(found, key=lambda pair: pair[1].cost_cycles)
+        return min(plans, key=lambda pair: pair[1].cost_cycles)
 
     def _measure_phase(self, knobs: Knobs, phase: Phase, table: CostTable) -> Phase:
-        """Compute relates to its estimate as the whole range compiled does to the sum of its layers."""
+        """`phase` with the memory of its range compiled whole; its compute is scaled by measured over estimated."""
         device = self.cluster.devices[0]
         compiled = self.target.compile(self.graph, phase.layers, device, self.options(knobs))
-        again_cycles = compiled.forward_cycles if knobs.recompute else 0
-        whole = compiled.forward_cycles + compiled.backward_cycles + again_cycles
+        recompute_cycles = compiled.forward_cycles if knobs.recompute else 0
+        whole = compiled.forward_cycles + compiled.backward_cycles + recompute_cycles
         estimated = table.compute_cycles(*phase.layers)
-        held = table.memory_bytes(*phase.layers)
-        moved = {name: n_bytes for name, n_bytes in phase.memory_bytes.items() if name not in held}
+        layer_bytes = table.memory_bytes(*phase.layers)
+        buffers = {name: n_bytes for name, n_bytes in phase.memory_bytes.items() if name not in layer_bytes}
         return replace(
             phase,
             compute_cycles=-(-phase.compute_cycles * whole // max(estimated, 1)),
-            memory_bytes={**compiled.memory_bytes, **moved},
+            memory_bytes={**compiled.memory_bytes, **buffers},
             limit_bytes=int(device.memory_bytes),
         )
 
@@ -271,19 +283,20 @@ class Flow(Estimates):
         return self.target.compile(self.graph, stage.layers, device, self.options(knobs))
 
     def _measured(self, knobs: Knobs, stage: Stage, compiled: CompiledRange) -> Stage:
+        """`stage` with the compute and memory of its range compiled whole."""
         speed = self.cluster.speeds[stage.device]
-        again_cycles = compiled.forward_cycles if knobs.recompute else 0
+        recompute_cycles = compiled.forward_cycles if knobs.recompute else 0
         return replace(
             stage,
             forward_cycles=reference_cycles(compiled.forward_cycles, speed),
-            backward_cycles=reference_cycles(compiled.backward_cycles + again_cycles, speed),
+            backward_cycles=reference_cycles(compiled.backward_cycles + recompute_cycles, speed),
             weight_cycles=reference_cycles(compiled.weight_cycles, speed),
             memory_bytes={**compiled.memory_bytes, **self._stash(knobs, stage, compiled.activation_bytes)},
             limit_bytes=int(self.cluster.devices[stage.device].memory_bytes),
         )
 
     def _stash(self, knobs: Knobs, stage: Stage, activation_bytes: int) -> dict[str, int]:
-        """What a stage holds of micro-batches in flight besides the one in work: their activations, or its inputs."""
+        """The stash of a stage: activations, or with recomputation inputs, of the other micro-batches in flight."""
         if not knobs.training:
             return {}
         n_entries = in_flight(knobs.schedule, knobs.n_ipu, knobs.n_micro_batches)[stage.device] - 1

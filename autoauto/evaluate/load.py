@@ -1,4 +1,4 @@
-"""A model on a cluster, by their names, by their files or as they are: `load_flow`."""
+"""Open a model and a cluster, given by name, by file or as values: `load_flow`, `read_cluster`."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 Word = TypeVar("Word", bound=StrEnum)
 
 DEFAULT_CLUSTERS = {"ipu": "bow-2000", "host": "host"}
-"""Of every target that has a name."""
+"""The default cluster of every target that has a name."""
 
 
 def load_flow(
@@ -45,17 +45,18 @@ def load_flow(
 
     Args:
         model: a built-in name, the path of an ONNX file, an ONNX model or a graph of layers.
-        cluster: a built-in name, the path of a TOML file or of the seed's JSON, the seed's IPUClusterInfo, or the
-            cluster itself; by default "bow-2000", and this machine for the target "host".
+        cluster: a built-in name, the path of a TOML file or of a JSON file, an IPUClusterInfo [auto-pipeline], or
+            the cluster itself; by default "bow-2000", and this machine for the target "host".
         target: "ipu" for the cost model, "host" for processes of this machine, or a `Target` of your own.
         precision: "fp16", "fp32" or "fp8"; by default fp16, and fp32 on a host, whose files have formats of their own.
         planning_proportion, overlap, estimator, constraints: as in `Flow`.
-        storage: the URL of a PostgreSQL server that keeps what is compiled; by default a file of this machine does.
+        storage: the URL of a PostgreSQL server that caches compiled layers; by default a file of this machine does.
 
     Raises:
         BadInput: no such model, cluster or target, one that cannot be read, or a cluster of another target.
     """
-    if target not in DEFAULT_CLUSTERS if isinstance(target, str) else not hasattr(target, "compile"):
+    known = target in DEFAULT_CLUSTERS if isinstance(target, str) else hasattr(target, "compile")
+    if not known:
         raise BadInput(f"a target is {', '.join(DEFAULT_CLUSTERS)} or an object that compiles layers, got {target!r}")
     opened = _cluster(cluster, target)
     default = Precision.FP32 if opened.target == "host" else Precision.FP16
@@ -73,7 +74,7 @@ def load_flow(
 
 
 def read_cluster(name: str | Path) -> Cluster:
-    """A built-in cluster, "host" for this machine, a TOML file, or the seed's IPUClusterInfo in a .json file.
+    """A built-in cluster, "host" for this machine, a TOML file, or an IPUClusterInfo in a .json file [auto-pipeline].
 
     Raises:
         BadInput: no such cluster, or one that cannot be read.
@@ -83,18 +84,18 @@ def read_cluster(name: str | Path) -> Cluster:
 
         return host_cluster()
     if Path(name).suffix == ".json":
-        from autoauto.profile.importers.auto_pipeline import cluster_from_upstream
+        from autoauto.profile.importers.auto_pipeline import cluster_from_auto_pipeline
         from autoauto.profile.store.codec import read_json
 
-        return cluster_from_upstream(read_json(Path(name)))
+        return cluster_from_auto_pipeline(read_json(Path(name)))
     return load_cluster(str(name))
 
 
 def check_cluster(cluster: Cluster, target: str, cores_per_device: int = 1) -> None:
-    """Refuse a cluster that is not the target's, and a described host that this machine is not.
+    """Refuse a cluster of another target, and a host cluster that does not match this machine.
 
     Raises:
-        BadInput: it is for another target, needs more cores than there are, or counts other cycles than nanoseconds.
+        BadInput: the cluster is for another target, needs more cores than there are, or a cycle of it is no nanosecond.
     """
     if cluster.target != target:
         raise BadInput(
@@ -124,9 +125,9 @@ def _cluster(cluster: str | Path | Mapping[str, object] | Cluster | None, target
             raise BadInput("a target of your own needs a cluster of its devices, got none; give `cluster`")
         cluster = DEFAULT_CLUSTERS[target]
     if isinstance(cluster, Mapping):
-        from autoauto.profile.importers.auto_pipeline import cluster_from_upstream
+        from autoauto.profile.importers.auto_pipeline import cluster_from_auto_pipeline
 
-        cluster = cluster_from_upstream(cluster)
+        cluster = cluster_from_auto_pipeline(cluster)
     if not isinstance(cluster, str | Path | Cluster):
         raise BadInput(f"a cluster is a name, a file, an IPUClusterInfo or a Cluster, got {cluster!r:.60}")
     opened = cluster if isinstance(cluster, Cluster) else read_cluster(cluster)
@@ -148,7 +149,7 @@ def _target(name: str, model: str | Path | ModelProto | LayerGraph) -> Target:
 
 
 def _cache(storage: str | None) -> Cache:
-    """Where trials go to a server, what is compiled goes there too."""
+    """The cache of compiled layers: on the server of the trials where there is one, else a file."""
     if storage is None or not str(storage).startswith("postgresql"):
         return ProfileCache(cache_dir() / "profiles.db")
     from autoauto.profile.store.shared_cache import SharedCache

@@ -1,1 +1,1 @@
-"""LayerGraph of an ONNX file or a built-in model, and ranges of its layers as models of their own."""
+"""From an ONNX file or a built-in model to a LayerGraph, and ranges of its layers as models of their own."""

@@ -1,4 +1,4 @@
-"""The door of the room: a built-in name or a path becomes a `LayerGraph`."""
+"""Reading a model: `load_graph` makes a `LayerGraph` of a built-in name, a path or an ONNX model."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 
 from onnx import ModelProto
 
-from autoauto.graph.layers.facts import learn
+from autoauto.graph.layers.facts import infer_facts
 from autoauto.graph.layers.layers import layers_of
 from autoauto.graph.read.onnx_file import copy_model, read_model
 from autoauto.records.errors import UnreadableModel
@@ -20,16 +20,16 @@ def builtin_models() -> dict[str, Path]:
 
 
 def load_graph(model: str | Path | ModelProto) -> LayerGraph:
-    """Read a built-in model by name, an ONNX file by path, or a model that is there; its graph's name is its own.
+    """Read a built-in model by name, an ONNX file by path, or a `ModelProto`, whose graph has the name.
 
     Raises:
         UnreadableModel: there is no such model, or its file cannot be read.
         BadInput: an input has an open axis besides the batch.
     """
     if isinstance(model, ModelProto):
-        return layers_of(model.graph.name or "model", learn(copy_model(model)))
+        return layers_of(model.graph.name or "model", infer_facts(copy_model(model)))
     path = find_model(str(model))
-    return layers_of(path.stem, learn(read_model(path)))
+    return layers_of(path.stem, infer_facts(read_model(path)))
 
 
 def find_model(model: str) -> Path:

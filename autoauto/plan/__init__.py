@@ -1,1 +1,1 @@
-"""CostTable -> Plan: where to cut the layers, exactly, or why it cannot be done."""
+"""CostTable -> Plan: where to cut the layers, exactly, or why no plan fits."""

@@ -1,4 +1,4 @@
-"""A layer at a batch size between two at which it was compiled: `interpolate`."""
+"""The profile of a layer at a batch size between two at which it was compiled: `interpolate`."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from autoauto.records.profile import LayerProfile
 
 
 def interpolate(low: LayerProfile, high: LayerProfile, share: Fraction) -> LayerProfile:
-    """One layer, compiled alone, the part `share` of the way from `low` to `high`; every number is on the line.
+    """One layer, compiled alone, interpolated linearly at `share` of the way from `low` to `high`.
 
-    A key that one of them does not have counts 0 there. Numbers are rounded up, so that what fits a limit really does.
-    What lies around a layer in its model is not interpolated: the graph knows it exactly.
+    A key that is missing in one of them has 0 bytes there. Numbers are rounded up: memory is not underestimated. The
+    tensors around the layer in its model are not interpolated: their sizes are exact at any batch size.
 
     >>> low = LayerProfile(10, 0, {"code_a": 4}, {"parameter": 8}, 100, 0, 0, 0, 0)
     >>> high = LayerProfile(17, 0, {"code_a": 4}, {"parameter": 8}, 400, 0, 0, 0, 0)

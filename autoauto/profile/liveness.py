@@ -1,4 +1,4 @@
-"""What is alive around every layer, by two flags a tensor and one running sum."""
+"""Activations alive around every layer, `carried`, and stashed for the backward pass, `stashed`."""
 
 from __future__ import annotations
 
@@ -6,19 +6,17 @@ from itertools import accumulate
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from autoauto.records.arrays import IntArray
 from autoauto.records.layers import Derivative, Layer, LayerGraph
 from autoauto.records.units import Precision
-
-IntArray = npt.NDArray[np.int64]
 
 
 class Liveness(NamedTuple):
     """Bytes of activations around each of n layers; every array is (n,).
 
     Attributes:
-        carried_bytes: made before layer i and read after it, so alive while it runs.
+        carried_bytes: written before layer i and read after it, so alive while it runs.
         input_bytes: alive at the boundary before layer i, carried ones included.
         output_bytes: alive at the boundary after layer i, carried ones included.
     """
@@ -31,9 +29,15 @@ class Liveness(NamedTuple):
 def carried(graph: LayerGraph, batch_size: int, precision: Precision) -> Liveness:
     """Bytes alive before, during and after every layer; weights do not count.
 
-    Boundary b lies before layer b. A tensor is alive at the boundaries `producer < b <= last_use`: it switches on at
-    `producer + 1` and off at `last_use + 1`, and a running sum over these flags gives the bytes at all boundaries
-    (seed 001, "lazy update scheme"). What is alive on both sides of a layer is what the layer carries.
+    Boundary b lies before layer b. A tensor is alive at the boundaries `producer < b <= last_use`: its bytes are added
+    at `producer + 1` and subtracted at `last_use + 1`, and a running sum gives the bytes at all boundaries, as in the
+    lazy update of [auto-pipeline, README]. A tensor of layer 0 that layer 2 reads:
+
+        boundary    0   1   2   3
+        change      .   +   .   -
+        alive       .   x   x   .
+
+    A layer carries the tensors that are alive at both of its boundaries.
     """
     n_layers = len(graph)
     used = sorted({index for layer in graph.layers for index in (*layer.inputs, *layer.outputs)})
@@ -52,30 +56,30 @@ def carried(graph: LayerGraph, batch_size: int, precision: Precision) -> Livenes
     return Liveness(alive[:-1] - read_last[:-1], alive[:-1], alive[1:])
 
 
-class Kept(NamedTuple):
-    """Bytes of activations kept for the backward pass, by layer; both lists have n entries.
+class StashedBytes(NamedTuple):
+    """Bytes of activations stashed for the backward pass, by layer; both lists have n entries.
 
     Attributes:
-        first_bytes: what layer i is the first to keep.
-        input_bytes: what layers before i keep and layers from i on keep too.
+        first_bytes: what layer i is the first to stash.
+        input_bytes: what both layers before i and layers from i on stash.
     """
 
     first_bytes: list[int]
     input_bytes: list[int]
 
 
-def kept(derivative: Derivative, batch_size: int, precision: Precision) -> Kept:
-    """Add up what all layers keep, by the first and the last that keeps each tensor.
+def stashed(derivative: Derivative, batch_size: int, precision: Precision) -> StashedBytes:
+    """Add up the stashes of all layers, by the first and the last layer that stashes each tensor.
 
-    So `[start, stop)` keeps at most the sum of its `first_bytes` and `input_bytes[start]`, and just that when no later
-    layer keeps what earlier ones do. The bound never shrinks when the range grows: what an earlier start adds to the
-    sum is at least what it takes from the rest.
+    A range `[start, stop)` stashes at most the sum of its `first_bytes` plus `input_bytes[start]`, and exactly that
+    when layers of the range stash all of the latter. The bound never shrinks when the range grows: when
+    `start` moves from i + 1 to i, the sum grows by `first_bytes[i]`, and `input_bytes` falls by no more than that.
     """
     n_layers = len(derivative.graph)
     first: dict[int, int] = {}
     last: dict[int, int] = {}
     for index in range(n_layers):
-        for tensor in derivative.kept(index):
+        for tensor in derivative.stashed(index):
             first.setdefault(tensor, index)
             last[tensor] = index
     first_bytes, change = [0] * n_layers, [0] * (n_layers + 1)
@@ -84,12 +88,12 @@ def kept(derivative: Derivative, batch_size: int, precision: Precision) -> Kept:
         first_bytes[index] += n_bytes
         change[index + 1] += n_bytes
         change[last[tensor] + 1] -= n_bytes
-    return Kept(first_bytes, list(accumulate(change[:-1])))
+    return StashedBytes(first_bytes, list(accumulate(change[:-1])))
 
 
 def gradient_pattern(derivative: Derivative, layer: Layer) -> str:
-    """Which operands of a layer have a gradient as activations, a digit each: part of what its backward pass is.
+    """A digit for every operand of a layer, 1 for an activation with a gradient; its backward pass depends on it.
 
-    What is a parameter, layers of one kind agree about.
+    Parameters need no digit: layers of one kind have the same ones.
     """
     return "".join(str(int(operand >= 0 and derivative.needs_gradient(operand))) for operand in layer.operands)

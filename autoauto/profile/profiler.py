@@ -1,4 +1,4 @@
-"""Every kind of layer compiled once, alone: `profile_model`."""
+"""Compile every kind of layer once, alone, and profile a model: `profile_model`, `check_batch_size`, `isolate`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from fractions import Fraction
 from typing import NamedTuple
 
 from autoauto.profile.interpolate import interpolate
-from autoauto.profile.liveness import carried, gradient_pattern, kept
+from autoauto.profile.liveness import carried, gradient_pattern, stashed
 from autoauto.records.errors import BadInput
 from autoauto.records.hardware import Device
 from autoauto.records.layers import Derivative, Layer, LayerGraph, LayerRange, Tensor, derivative
@@ -28,6 +28,7 @@ from autoauto.records.profile import (
 )
 
 Progress = Callable[[int, int], None]
+"""Called with the number of finished and of all compiles."""
 
 
 def profile_model(
@@ -40,26 +41,26 @@ def profile_model(
 ) -> ModelProfile:
     """Profile all layers of `graph` for one device at one batch size.
 
-    One compile a kind, unless `cache` has it; for training one more where layers of a kind differ in which of their
-    inputs need gradients. A target that compiles at two other batch sizes does so at both, and every number is on the
-    line between them. What layers share is what the target keys alike: equal codelets, which is what Poplar shares,
-    or all code of one kind, which is the seed's layer-level sharing. `progress(done, total)` counts compiles.
+    Every kind is compiled once, unless `cache` has it; for training once more where layers of a kind differ in which of
+    their inputs need gradients. When the target compiles at two other batch sizes, every number is interpolated between
+    them. Layers share the bytes to which the target gives equal keys: equal codelets, which Poplar shares, or all code
+    of one kind, as with the layer-level sharing of [auto-pipeline].
 
     Raises:
         BadInput: the model cannot run at this batch size.
     """
     check_batch_size(graph, options.batch_size)
-    found = derivative(graph) if options.training else Derivative(graph, frozenset())
-    variants = [f"{layer.kind}/{gradient_pattern(found, layer)}" for layer in graph.layers]
-    compiled = _alone_at(found, variants, target, device, options, cache, progress)
+    backward = derivative(graph) if options.training else Derivative(graph, frozenset())
+    variants = [f"{layer.kind}/{gradient_pattern(backward, layer)}" for layer in graph.layers]
+    compiled = _alone_at(backward, variants, target, device, options, cache, progress)
     around = zip(
         *carried(graph, options.batch_size, options.precision),
-        *kept(found, options.batch_size, options.precision),
+        *stashed(backward, options.batch_size, options.precision),
         strict=True,
     )
     readers = Counter(index for layer in graph.layers for index in layer.weights)
     layers = tuple(
-        _placed(compiled[variant], _shared_weights(found, layer, readers, options), *map(int, n_bytes))
+        _in_model(compiled[variant], _shared_weights(backward, layer, readers, options), *map(int, n_bytes))
         for layer, variant, n_bytes in zip(graph.layers, variants, around, strict=True)
     )
     return ModelProfile(
@@ -87,7 +88,7 @@ def check_batch_size(graph: LayerGraph, batch_size: int) -> None:
 
 
 def _alone_at(
-    found: Derivative,
+    backward: Derivative,
     variants: Sequence[str],
     target: Target,
     device: Device,
@@ -95,7 +96,7 @@ def _alone_at(
     cache: Cache,
     progress: Progress | None,
 ) -> dict[str, LayerProfile]:
-    """A layer of every variant alone, at the batch sizes that the target compiles at or between them."""
+    """A layer of every variant alone, interpolated between the batch sizes at which the target compiles."""
     batch_sizes = target.profiled(options.batch_size)
     low, high = batch_sizes[0], batch_sizes[-1]
     assert low <= options.batch_size <= high, batch_sizes
@@ -104,7 +105,7 @@ def _alone_at(
         first.setdefault(variant, index)
     ends = {variant: [_Compile(replace(options, batch_size=n), variant) for n in (low, high)] for variant in first}
     compiles = dict.fromkeys(pair[end] for end in (0, 1) for pair in ends.values())
-    compiled = _compile(found, first, compiles, target, device, cache, progress)
+    compiled = _compile(backward, first, compiles, target, device, cache, progress)
     share = Fraction(options.batch_size - low, max(high - low, 1))
     return {variant: interpolate(compiled[a], compiled[b], share) for variant, (a, b) in ends.items()}
 
@@ -117,7 +118,7 @@ class _Compile(NamedTuple):
 
 
 def _compile(
-    found: Derivative,
+    backward: Derivative,
     first: Mapping[str, int],
     compiles: Collection[_Compile],
     target: Target,
@@ -125,20 +126,20 @@ def _compile(
     cache: Cache,
     progress: Progress | None,
 ) -> dict[_Compile, LayerProfile]:
-    """Compile what the cache does not have; what is compiled is kept, also when a later compile fails."""
-    digests = {one: _digest(target, device, one) for one in compiles}
-    known = cache.read(digests.values())
-    compiled = {one: known[digest] for one, digest in digests.items() if digest in known}
-    missing = [one for one in compiles if one not in compiled]
+    """Compile what the cache does not have; the cache stores the results, also when a later compile fails."""
+    digests = {job: _digest(target, device, job) for job in compiles}
+    cached = cache.read(digests.values())
+    compiled = {job: cached[digest] for job, digest in digests.items() if digest in cached}
+    missing = [job for job in compiles if job not in compiled]
     new: dict[str, LayerProfile] = {}
     try:
-        for one in missing:
+        for job in missing:
             if progress is not None:
                 progress(len(compiled), len(compiles))
-            model = isolate(found.graph, first[one.variant], found)
+            model = isolate(backward.graph, first[job.variant], backward)
             layer = LayerRange(len(model) - 1, len(model))
-            compiled[one] = _alone(target.compile(model, layer, device, one.options))
-            new[digests[one]] = compiled[one]
+            compiled[job] = _alone(target.compile(model, layer, device, job.options))
+            new[digests[job]] = compiled[job]
     finally:
         if new:
             cache.write(new)
@@ -147,9 +148,9 @@ def _compile(
     return compiled
 
 
-def _digest(target: Target, device: Device, one: _Compile) -> str:
-    seen = target.depends_on(device, one.options)
-    content = repr((PROFILE_SCHEMA, target.version, seen, one.variant))
+def _digest(target: Target, device: Device, job: _Compile) -> str:
+    depends_on = target.depends_on(device, job.options)
+    content = repr((PROFILE_SCHEMA, target.version, depends_on, job.variant))
     return hashlib.sha256(content.encode()).hexdigest()
 
 
@@ -169,71 +170,72 @@ def _alone(compiled: CompiledRange) -> LayerProfile:
     )
 
 
-def _placed(
+def _in_model(
     alone: LayerProfile,
     shared_weights: Mapping[str, int],
     carried_bytes: int,
     input_bytes: int,
     output_bytes: int,
     activation_bytes: int,
-    kept_input_bytes: int,
+    stashed_input_bytes: int,
 ) -> LayerProfile:
-    """A layer in its model; weights that other layers read too are shared, so they are not its own."""
-    own = Counter(alone.exclusive)
+    """A layer in its model: weights that other layers read too are shared bytes, no exclusive ones."""
+    exclusive = Counter(alone.exclusive)
     for key, n_bytes in shared_weights.items():
-        own[category(key)] -= n_bytes
+        exclusive[category(key)] -= n_bytes
     return replace(
         alone,
         shared={**alone.shared, **shared_weights},
-        exclusive=dict(own),
+        exclusive=dict(exclusive),
         carried_bytes=carried_bytes,
         input_bytes=input_bytes,
         output_bytes=output_bytes,
         activation_bytes=activation_bytes,
-        kept_input_bytes=kept_input_bytes,
+        stashed_input_bytes=stashed_input_bytes,
     )
 
 
 def _shared_weights(
-    found: Derivative, layer: Layer, readers: Mapping[int, int], options: CompileOptions
+    backward: Derivative, layer: Layer, readers: Mapping[int, int], options: CompileOptions
 ) -> dict[str, int]:
     """Weights that other layers read too, and their gradients: stored once in a range, so they count as shared."""
-    learned = found.parameters(layer) if options.training else ()
+    parameters = backward.parameters(layer) if options.training else ()
     return {
-        f"{name}_{index}": found.graph.tensors[index].n_bytes(1, options.precision)
-        for name, weights in ((PARAMETER, layer.weights), (GRADIENT, learned))
+        f"{name}_{index}": backward.graph.tensors[index].n_bytes(1, options.precision)
+        for name, weights in ((PARAMETER, layer.weights), (GRADIENT, parameters))
         for index in weights
         if readers[index] > 1
     }
 
 
 def isolate(graph: LayerGraph, index: int, derivative: Derivative) -> LayerGraph:
-    """One layer, the last of a model of its own: what it reads comes from outside, what it writes goes out.
+    """One layer as the last of a model of its own: its inputs are inputs of the model, its outputs are outputs.
 
-    What needs a gradient comes from a layer before it that has something to learn.
+    Inputs that need a gradient are the outputs of a layer before it, which has a parameter.
     """
     layer = graph.layers[index]
     used = sorted({*layer.operands, *layer.inputs, *layer.outputs, *layer.weights} - {-1})
-    place = {old: new for new, old in enumerate(used)} | {-1: -1}
-    wanted = {i for i in used if derivative.needs_gradient(i) and i not in layer.outputs}
-    makers = (_maker(tuple(place[i] for i in layer.inputs if i in wanted), len(used)),) if wanted else ()
+    number = {old: new for new, old in enumerate(used)} | {-1: -1}
+    with_gradient = {i for i in used if derivative.needs_gradient(i) and i not in layer.outputs}
+    outputs_before = tuple(number[i] for i in layer.inputs if i in with_gradient)
+    producers = (_producer(outputs_before, len(used)),) if with_gradient else ()
     alone = replace(
         layer,
-        inputs=tuple(place[i] for i in layer.inputs),
-        outputs=tuple(place[i] for i in layer.outputs),
-        weights=tuple(place[i] for i in layer.weights),
-        operands=tuple(place[i] for i in layer.operands),
+        inputs=tuple(number[i] for i in layer.inputs),
+        outputs=tuple(number[i] for i in layer.outputs),
+        weights=tuple(number[i] for i in layer.weights),
+        operands=tuple(number[i] for i in layer.operands),
     )
-    here = len(makers)
-    spans = dict.fromkeys(wanted, (0, here)) | dict.fromkeys(layer.outputs, (here, here + 1))
-    tensors = [_moved(graph.tensors[i], *spans.get(i, (-1, here))) for i in used]
-    learned = (Tensor("learned before", (2,), None, "float", -1, 0),) * here
-    return replace(graph, layers=(*makers, alone), tensors=(*tensors, *learned))
+    n_before = len(producers)
+    spans = dict.fromkeys(with_gradient, (0, n_before)) | dict.fromkeys(layer.outputs, (n_before, n_before + 1))
+    tensors = [_with_span(graph.tensors[i], *spans.get(i, (-1, n_before))) for i in used]
+    parameter = (Tensor("parameter", (2,), None, "float", -1, 0),) * n_before
+    return replace(graph, layers=(*producers, alone), tensors=(*tensors, *parameter))
 
 
-def _maker(outputs: tuple[int, ...], weight: int) -> Layer:
+def _producer(outputs: tuple[int, ...], weight: int) -> Layer:
     return Layer("before", "Identity", (), (), outputs, (weight,), (weight,), "before", None)
 
 
-def _moved(tensor: Tensor, producer: int, last_use: int) -> Tensor:
+def _with_span(tensor: Tensor, producer: int, last_use: int) -> Tensor:
     return tensor._replace(producer=producer, last_use=last_use)

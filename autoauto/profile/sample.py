@@ -1,4 +1,4 @@
-"""A few ranges of layers to compile whole, so that an estimate can learn from them: `sample`."""
+"""Choose a few ranges of layers and compile them whole, as examples for the estimate: `sample`, `choose`."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from autoauto.records.layers import LayerGraph, LayerRange
 from autoauto.records.profile import CompiledRange, CompileOptions, ModelProfile, Target
 from autoauto.records.timeline import Runner
 
-N_CANDIDATES = 63  # configurations that a bisection of the default space compiles whole, at most
-SHARE = 0.1  # of what that costs
-LEAST = 3  # examples of a batch size that make it known
-MOST, MOST_RUN = 24, 12
-"""Ranges, where the budget allows them; fewer on real devices where the whole model takes longer than `QUICK_S`."""
+N_BISECTION_COMPILES = 63  # configurations that a bisection of the default space compiles whole, at most
+SHARE = 0.1  # of the cost of these compiles that a sample may cost
+MIN_EXAMPLES = 3  # at a batch size, for it to need no sample
+MAX_RANGES, MAX_RANGES_RUN = 24, 12
+"""Ranges of a sample, if the budget allows them; fewer on a real device that runs the model in more than `QUICK_S`."""
 QUICK_S = 0.1
-SHORTEST = 16  # a range has at least this part of the layers, 1 / 16: stages of 16 devices
-N_DRAWS = 4  # of which the one is taken whose operators are least like those before
+MAX_STAGES = 16  # a range has at least 1 / 16 of the layers, about as a stage of 16 devices
+N_DRAWS = 4  # ranges of one length, of which the one is chosen whose operators differ most from earlier ranges
 
 
 def sample(
@@ -35,17 +35,18 @@ def sample(
     profile: Callable[[CompileOptions], ModelProfile],
     progress: Progress | None = None,
 ) -> Iterator[tuple[CompileOptions, list[WholeRange]]]:
-    """A few ranges compiled whole at each of two batch sizes near that of `options`; one that cannot be is left out.
+    """A few ranges compiled whole, at each of two batch sizes near that of `options`; without ranges that do not fit.
 
-    A real device takes seconds for a range of a large model, so it is asked for fewer. `profile` profiles the model;
-    `progress(done, total)` counts compiles.
+    A real device takes seconds for a range of a large model, so it compiles fewer. `profile` profiles the model.
     """
     sizes, operators = sample_batch_sizes(options.batch_size), [layer.op for layer in graph.layers]
-    budget = SHARE * N_CANDIDATES / len(sizes)
+    budget = SHARE * N_BISECTION_COMPILES / len(sizes)
     for near in (replace(options, batch_size=batch_size) for batch_size in sizes):
         cycles = [layer.forward_cycles + layer.backward_cycles for layer in profile(near).layers]
         quick = not isinstance(target, Runner) or sum(cycles) <= QUICK_S * device.clock_hz
-        chosen = choose(operators, cycles, budget, (MOST if quick else MOST_RUN) // len(sizes), seed=near.batch_size)
+        chosen = choose(
+            operators, cycles, budget, (MAX_RANGES if quick else MAX_RANGES_RUN) // len(sizes), seed=near.batch_size
+        )
         wholes = []
         for done, layers in enumerate(chosen):
             if progress is not None:
@@ -58,12 +59,14 @@ def sample(
 
 
 def whole_range(layers: LayerRange, compiled: CompiledRange) -> WholeRange:
-    """What of a compiled range is an example."""
+    """The parts of a compiled range that make an example."""
     return WholeRange(layers, compiled.forward_cycles, compiled.backward_cycles, compiled.memory_bytes)
 
 
 def sample_batch_sizes(batch_size: int) -> tuple[int, ...]:
-    """The batch sizes to sample at: the power of 4 below and the one before, so that few serve all.
+    """The batch sizes to sample at: the largest power of 4 that is not above, and the one before it.
+
+    So samples at a few batch sizes are enough for all.
 
     >>> [sample_batch_sizes(n) for n in (1, 3, 4, 63, 128)]
     [(1,), (1,), (1, 4), (4, 16), (16, 64)]
@@ -73,7 +76,7 @@ def sample_batch_sizes(batch_size: int) -> tuple[int, ...]:
 
 
 def is_sampled(batch_size: int, sampled: Iterable[int]) -> bool:
-    """Whether a batch size is at most 4 times another that is sampled, and no less than a quarter of it.
+    """Whether a sampled batch size is within a factor of 4.
 
     >>> is_sampled(100, [16, 64]), is_sampled(3, [16, 64]), is_sampled(1, [])
     (True, False, False)
@@ -82,12 +85,12 @@ def is_sampled(batch_size: int, sampled: Iterable[int]) -> bool:
 
 
 def well_known(n_examples: Mapping[int, int]) -> list[int]:
-    """The batch sizes with as many examples as a sample has at least: a measured stage alone is none.
+    """The batch sizes with enough examples; a few measured stages are not enough.
 
     >>> well_known({1: 12, 8: 1})
     [1]
     """
-    return [batch_size for batch_size, n in n_examples.items() if n >= LEAST]
+    return [batch_size for batch_size, n in n_examples.items() if n >= MIN_EXAMPLES]
 
 
 def choose(
@@ -95,10 +98,9 @@ def choose(
 ) -> list[LayerRange]:
     """Different ranges of two layers or more, spread over length, position and mix of operators.
 
-    There are `most` of them, or as many as cost together at most `budget` times the whole model by `cycles`, but at
-    least a third of `most` if there can be.
-    Lengths are spread evenly by ratio, from a sixteenth of the model; the first few are as spread as all. Equal
-    arguments choose equal ranges.
+    There are at most `most` ranges, which together cost at most `budget` times the whole model by `cycles`; but a third
+    of `most` if possible, whatever they cost. The logarithms of their lengths are spread evenly, from a sixteenth of
+    the model; so are those of the first few. Equal arguments choose equal ranges.
     """
     random, whole = Random(seed), max(sum(cycles), 1)
     chosen: dict[LayerRange, dict[str, float]] = {}
@@ -119,18 +121,18 @@ def choose(
 
 
 def _start(last: int, random: Random) -> int:
-    """Where a range begins, from 0 to `last`; the ends more often, since few ranges reach there otherwise."""
-    more = last // 5 + 1
-    return min(max(random.randrange(-more, last + more + 1), 0), last)
+    """A random first layer from 0 to `last`; 0 and `last` more often, since few ranges reach the ends otherwise."""
+    margin = last // 5 + 1
+    return min(max(random.randrange(-margin, last + margin + 1), 0), last)
 
 
 def _length(n_layers: int, share: float) -> int:
-    shortest = max(2, n_layers // SHORTEST)
+    shortest = max(2, n_layers // MAX_STAGES)
     return round(shortest * pow(n_layers / shortest, share))
 
 
 def _spread(index: int) -> float:
-    """Van der Corput's sequence, 1/2, 1/4, 3/4, 1/8, ...: every beginning of it is spread over 0 to 1.
+    """Van der Corput's sequence, 1/2, 1/4, 3/4, 1/8, ...: its first n numbers are spread over 0 to 1, for every n.
 
     >>> [_spread(index) for index in (1, 2, 3, 4, 5)]
     [0.5, 0.25, 0.75, 0.125, 0.625]
@@ -149,5 +151,5 @@ def _mix(operators: Sequence[str], cycles: Sequence[int], start: int, length: in
 
 
 def _distance(left: dict[str, float], right: dict[str, float]) -> float:
-    """How far two mixes are apart; `fsum`, since a set has another order in every process, and its last digit ties."""
+    """The distance of two mixes; by `fsum`: a set has another order in every process, and rounding may break ties."""
     return fsum(abs(left.get(name, 0.0) - right.get(name, 0.0)) for name in {*left, *right})

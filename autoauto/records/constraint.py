@@ -1,4 +1,4 @@
-"""What must hold of a configuration or of what came of it, as an expression: `Constraint`."""
+"""Conditions on a configuration or on its results, as expressions: `Constraint`."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ KNOB_NAMES = (
     "n_devices",
     "n_samples",
 )
-"""What a constraint may say of a configuration; `recompute` is 0 or 1."""
+"""The names of knobs that a constraint may contain; `recompute` is 0 or 1."""
 RESULT_NAMES = (
     "samples_per_s",
     "latency_s",
@@ -34,20 +34,20 @@ RESULT_NAMES = (
     "cost_cycles",
     "peak_memory_bytes",
 )
-"""What a constraint may say of what came of a configuration."""
+"""The names of results that a constraint may contain."""
 
-LONGEST = 500  # characters of an expression
-DEEPEST = 40  # expressions within expressions
-LEAST = 1e-9
-"""How far from holding is what misses by nothing, for example 1 < 1."""
+MAX_CHARACTERS = 500  # of an expression
+MAX_DEPTH = 40  # expressions within expressions
+MIN_VIOLATION = 1e-9
+"""The violation of a comparison that does not hold although both sides are equal, for example 1 < 1."""
 
-_SUMS: dict[type[ast.AST], Callable[[float, float], float]] = {
+_ARITHMETIC: dict[type[ast.AST], Callable[[float, float], float]] = {
     ast.Add: operator.add,
     ast.Sub: operator.sub,
     ast.Mult: operator.mul,
     ast.Div: operator.truediv,
 }
-_COMPARED: dict[type[ast.AST], Callable[[float, float], bool]] = {
+_COMPARISONS: dict[type[ast.AST], Callable[[float, float], bool]] = {
     ast.Lt: operator.lt,
     ast.LtE: operator.le,
     ast.Gt: operator.gt,
@@ -57,14 +57,14 @@ _COMPARED: dict[type[ast.AST], Callable[[float, float], bool]] = {
 }
 
 
-class Held(NamedTuple):
-    """Whether something holds, and how far it is from the other answer, as a share of what is compared.
+class ConstraintCheck(NamedTuple):
+    """Whether an expression holds, and how far it is from the opposite, relative to the numbers compared.
 
-    `miss` is above 0 for what does not hold, and at most 0 for what does.
+    `violation` is above 0 when it does not hold, else at most 0.
     """
 
     holds: bool
-    miss: float
+    violation: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,15 +72,15 @@ class Constraint:
     """An expression that must hold: numbers, names, `+ - * /`, comparisons, `and`, `or`, `not`, and brackets.
 
     Attributes:
-        text: as Python writes it, so that spaces and needless brackets make no other constraint.
+        text: the expression as Python formats it, so that spaces and redundant brackets make no difference.
 
     Raises:
-        BadInput: it is no such expression, or has a name that means nothing.
+        BadInput: it is no such expression, or contains an unknown name.
 
     >>> bound = Constraint("latency_s<=0.02")
     >>> bound.text, bound.over_knobs, Constraint("n_ipu * replicas <= 16").over_knobs
     ('latency_s <= 0.02', False, True)
-    >>> round(bound.miss({"latency_s": 0.03}), 6), bound.miss({"latency_s": 0.01})
+    >>> round(bound.violation({"latency_s": 0.03}), 6), bound.violation({"latency_s": 0.01})
     (0.5, -1.0)
     >>> bound.reason({"latency_s": 0.03})
     'latency_s <= 0.02 does not hold: latency_s is 0.03'
@@ -91,9 +91,9 @@ class Constraint:
     def __post_init__(self) -> None:
         if not isinstance(self.text, str):
             raise BadInput(f'a constraint is an expression like "latency_s <= 0.02", got {self.text!r}')
-        if len(self.text) > LONGEST:
+        if len(self.text) > MAX_CHARACTERS:
             raise BadInput(
-                f"a constraint has at most {LONGEST} characters, got {len(self.text)}; try several constraints"
+                f"a constraint has at most {MAX_CHARACTERS} characters, got {len(self.text)}; try several constraints"
             )
         object.__setattr__(self, "text", ast.unparse(_parsed(self.text)))
         if not self.names:
@@ -101,57 +101,57 @@ class Constraint:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """What it speaks of, each once, in the order in which it is named."""
-        found = (node for node in ast.walk(_parsed(self.text)) if isinstance(node, ast.Name))
-        return tuple(dict.fromkeys(node.id for node in sorted(found, key=lambda node: node.col_offset)))
+        """The names in the expression, each once, in order."""
+        names = (node for node in ast.walk(_parsed(self.text)) if isinstance(node, ast.Name))
+        return tuple(dict.fromkeys(node.id for node in sorted(names, key=lambda node: node.col_offset)))
 
     @property
     def over_knobs(self) -> bool:
-        """Whether it speaks of the configuration alone, so that nothing need be known of what comes of it."""
+        """Whether it contains names of knobs only, so that it can be checked before the configuration is estimated."""
         return set(self.names) <= set(KNOB_NAMES)
 
-    def miss(self, values: Mapping[str, float]) -> float:
-        """How far it is from holding, as a share of what is compared: above 0 when it does not hold.
+    def violation(self, values: Mapping[str, float]) -> float:
+        """How far it is from holding, relative to the numbers compared: above 0 when it does not hold.
 
-        Of what holds only together the worst counts, of what may hold instead the best. What divides by 0 does not
-        hold.
+        Of parts joined by `and` the largest violation counts, of parts joined by `or` the smallest. An expression that
+        divides by 0 does not hold.
         """
         try:
-            held = _held(_parsed(self.text), values)
+            check = _check(_parsed(self.text), values)
         except ZeroDivisionError:
             return 1.0
-        return max(held.miss, LEAST) if not held.holds else min(held.miss, 0.0)
+        return max(check.violation, MIN_VIOLATION) if not check.holds else min(check.violation, 0.0)
 
     def reason(self, values: Mapping[str, float]) -> str:
-        """That it does not hold, and for which values."""
-        said = ", ".join(f"{name} is {values[name]:.4g}" for name in self.names)
-        return f"{self.text} does not hold: {said}"
+        """A line that says that it does not hold, and for which values."""
+        shown = ", ".join(f"{name} is {values[name]:.4g}" for name in self.names)
+        return f"{self.text} does not hold: {shown}"
 
 
 @cache
 def _parsed(text: str) -> ast.expr:
-    """The expression, all of whose parts are allowed, and which is true or false."""
+    """The tree of an expression with a truth value, in which all nodes are allowed."""
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of "1or 2"
+            warnings.simplefilter("ignore")  # for example for "1or 2"
             tree = ast.parse(text.strip(), mode="eval").body
     except (SyntaxError, ValueError, MemoryError, RecursionError) as error:
-        told = error.msg if isinstance(error, SyntaxError) else str(error)
-        raise _bad(text, told or "it is nested too deeply") from None
+        problem = error.msg if isinstance(error, SyntaxError) else str(error)
+        raise _bad(text, problem or "it is nested too deeply") from None
     _check_truth(tree, text, 0)
     return tree
 
 
 def _check_truth(node: ast.AST, text: str, depth: int) -> None:
-    """Refuse what is neither true nor false."""
-    if depth > DEEPEST:
-        raise _bad(text, f"it is nested more than {DEEPEST} deep")
+    """Refuse nodes without a truth value."""
+    if depth > MAX_DEPTH:
+        raise _bad(text, f"it is nested more than {MAX_DEPTH} deep")
     if isinstance(node, ast.BoolOp):
         for part in node.values:
             _check_truth(part, text, depth + 1)
     elif isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
         _check_truth(node.operand, text, depth + 1)
-    elif isinstance(node, ast.Compare) and all(type(op) in _COMPARED for op in node.ops):
+    elif isinstance(node, ast.Compare) and all(type(op) in _COMPARISONS for op in node.ops):
         for part in (node.left, *node.comparators):
             _check_number(part, text, depth + 1)
     else:
@@ -159,10 +159,10 @@ def _check_truth(node: ast.AST, text: str, depth: int) -> None:
 
 
 def _check_number(node: ast.AST, text: str, depth: int) -> None:
-    """Refuse what is no number."""
-    if depth > DEEPEST:
-        raise _bad(text, f"it is nested more than {DEEPEST} deep")
-    if isinstance(node, ast.BinOp) and type(node.op) in _SUMS:
+    """Refuse nodes without a numeric value."""
+    if depth > MAX_DEPTH:
+        raise _bad(text, f"it is nested more than {MAX_DEPTH} deep")
+    if isinstance(node, ast.BinOp) and type(node.op) in _ARITHMETIC:
         _check_number(node.left, text, depth + 1)
         _check_number(node.right, text, depth + 1)
     elif isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub | ast.UAdd):
@@ -174,7 +174,7 @@ def _check_number(node: ast.AST, text: str, depth: int) -> None:
 
 
 def _is_number(value: object) -> bool:
-    """Infinity is none, nor are whole numbers that are no floats; nor True, which Python counts among numbers."""
+    """Whether a constant is a number that fits a float; infinity and True, which Python counts as an int, are none."""
     return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 1e300
 
 
@@ -186,9 +186,9 @@ def _check_name(name: str, text: str) -> None:
         raise _bad(text, f"there is no {name}; {hint}", "")
 
 
-def _bad(text: str, told: str, hint: str = '; try for example "latency_s <= 0.02"') -> BadInput:
+def _bad(text: str, problem: str, hint: str = '; try for example "latency_s <= 0.02"') -> BadInput:
     shown = text if len(text) <= 80 else text[:77] + "..."
-    return BadInput(f"a constraint compares numbers and names of knobs and results, got {shown!r}: {told}{hint}")
+    return BadInput(f"a constraint compares numbers and names of knobs and results, got {shown!r}: {problem}{hint}")
 
 
 def _shown(node: ast.AST) -> str:
@@ -199,37 +199,38 @@ def _shown(node: ast.AST) -> str:
     return repr(text if len(text) <= 40 else text[:37] + "...")
 
 
-def _held(node: ast.expr, values: Mapping[str, float]) -> Held:
+def _check(node: ast.expr, values: Mapping[str, float]) -> ConstraintCheck:
     if isinstance(node, ast.BoolOp):
-        parts = [_held(part, values) for part in node.values]
-        together = isinstance(node.op, ast.And)
-        misses = (part.miss for part in parts)
-        return Held((all if together else any)(part.holds for part in parts), (max if together else min)(misses))
+        parts = [_check(part, values) for part in node.values]
+        violations = [part.violation for part in parts]
+        if isinstance(node.op, ast.And):
+            return ConstraintCheck(all(part.holds for part in parts), max(violations))
+        return ConstraintCheck(any(part.holds for part in parts), min(violations))
     if isinstance(node, ast.UnaryOp):
-        held = _held(node.operand, values)
-        return Held(not held.holds, -held.miss)
+        check = _check(node.operand, values)
+        return ConstraintCheck(not check.holds, -check.violation)
     assert isinstance(node, ast.Compare)
     numbers = [_number(part, values) for part in (node.left, *node.comparators)]
-    links = [_compared(op, left, right) for op, (left, right) in zip(node.ops, pairwise(numbers), strict=True)]
-    return Held(all(link.holds for link in links), max(link.miss for link in links))
+    links = [_compare(op, left, right) for op, (left, right) in zip(node.ops, pairwise(numbers), strict=True)]
+    return ConstraintCheck(all(link.holds for link in links), max(link.violation for link in links))
 
 
-def _compared(op: ast.cmpop, left: float, right: float) -> Held:
-    """A difference as a share of the smaller of the two: 0.03 misses a bound of 0.02 by half."""
-    holds = _COMPARED[type(op)](left, right)
+def _compare(op: ast.cmpop, left: float, right: float) -> ConstraintCheck:
+    """The violation is the difference relative to the smaller number: 0.03 violates a bound of 0.02 by half."""
+    holds = _COMPARISONS[type(op)](left, right)
     sizes = sorted((abs(left), abs(right)))
     share = (left - right) / (sizes[0] or sizes[1] or 1.0)
     if isnan(share):
-        return Held(holds, -inf if holds else inf)
+        return ConstraintCheck(holds, -inf if holds else inf)
     if isinstance(op, ast.Eq | ast.NotEq):
-        return Held(holds, -abs(share) if holds else max(abs(share), LEAST))
-    return Held(holds, share if isinstance(op, ast.Lt | ast.LtE) else -share)
+        return ConstraintCheck(holds, -abs(share) if holds else max(abs(share), MIN_VIOLATION))
+    return ConstraintCheck(holds, share if isinstance(op, ast.Lt | ast.LtE) else -share)
 
 
 def _number(node: ast.expr, values: Mapping[str, float]) -> float:
-    """Numbers are all floats: these overflow to infinity, whole numbers would grow without bound."""
+    """The value of a node as a float, which overflows to infinity, where an int would grow without bound."""
     if isinstance(node, ast.BinOp):
-        return _SUMS[type(node.op)](_number(node.left, values), _number(node.right, values))
+        return _ARITHMETIC[type(node.op)](_number(node.left, values), _number(node.right, values))
     if isinstance(node, ast.UnaryOp):
         number = _number(node.operand, values)
         return -number if isinstance(node.op, ast.USub) else number

@@ -1,4 +1,8 @@
-"""What ranges compiled whole teach about sums of layers: `WholeRange`, `RangeExample`, `Band`, `Correction`."""
+"""Corrections of sums of layers, fitted to ranges compiled whole: `WholeRange`, `RangeExample`, `Correction`.
+
+The class of a layer is its operator and the operator before it, for example "Relu after Conv" (`layer_classes`). The
+features of a range are the cycles of its layers by class, and the three features below.
+"""
 
 from __future__ import annotations
 
@@ -11,40 +15,38 @@ from typing import NamedTuple, Protocol
 from autoauto.records.layers import LayerRange
 
 WEIGHTS = "weights"
-"""Stands beside the classes of layers with the bytes of their weights, divided by `WEIGHTS_SCALE`: a layer alone finds
-its weights in a cache, where its last run left them, in a model perhaps not."""
-WEIGHTS_SCALE = 10  # bytes a cycle, about as a core reads memory, so that its factor is near 1 like those of classes
-
-
+"""The feature for the weights of a range: cycles to read them at `WEIGHTS_BYTES_PER_CYCLE`. A layer that is profiled
+alone finds its weights in the core's cache, where its last run left them; in a model it may not."""
+WEIGHTS_BYTES_PER_CYCLE = 10  # about as a core reads memory, so that the factor is near 1 like the factors of classes
 MOVED = "moved"
-"""Stands beside the classes where tensors lie in a memory far from the core, with the part of the layers' cycles alone
-that would suffice to read and write their tensors there: in a model a runtime spares much of it. The classes have the
-rest."""
-ENTERED = "entered"
-"""As `MOVED`, what would suffice to read what a range receives: the runtime lays it out anew, and what it would fuse
-over the cut it does not."""
-MOVED_SCALE = 3  # bytes a cycle, about as a core copies
+"""The feature for moving tensors, where they lie in a memory far from the core: cycles to read and write the inputs and
+outputs of single layers there, at `MOVED_BYTES_PER_CYCLE`. They are subtracted from the classes of the layers. In a
+model a runtime avoids much of this traffic."""
+ENTRY = "entered"
+"""The feature for the entry overhead, where tensors lie in a far memory: cycles to read the inputs of a range at
+`MOVED_BYTES_PER_CYCLE`. The runtime changes their layout, and does not fuse operators across the cut."""
+MOVED_BYTES_PER_CYCLE = 3  # about as a core copies
 
-FIT = 4
-"""Raised when equal examples teach something else than before."""
+FIT_VERSION = 4
+"""Raised whenever `fit` returns another correction for equal examples than before; part of the key of stored ones."""
 
 
 class Estimator(StrEnum):
     """How the cost of a range is estimated."""
 
     REGRESSION = "regression"
-    """The sum over its layers, corrected by what a few ranges compiled whole cost."""
+    """The sum over its layers, corrected by factors that are fitted to a few ranges compiled whole."""
     SUM = "sum"
-    """The sum over its layers (seed 001)."""
+    """The sum over its layers [auto-pipeline]."""
 
 
 class WholeRange(NamedTuple):
-    """What a range of layers took as one: one micro-batch.
+    """The costs of a range of layers that was compiled or run whole, for one micro-batch.
 
     Attributes:
         layers: the range.
         forward_cycles, backward_cycles: without transfers.
-        memory_bytes: by category, without what waits of other micro-batches.
+        memory_bytes: by category, without the stash of other micro-batches.
     """
 
     layers: LayerRange
@@ -54,13 +56,13 @@ class WholeRange(NamedTuple):
 
 
 class RangeExample(NamedTuple):
-    """A range beside what its layers took alone.
+    """A range, and the costs of its layers alone.
 
     Attributes:
-        whole: the range as one.
+        whole: the costs of the range as one program.
         batch_size: samples in the micro-batch.
-        forward_cycles, backward_cycles: of its layers alone, added up by class of layer; forward also has `WEIGHTS`,
-            and on real devices `MOVED` and `ENTERED`.
+        forward_cycles, backward_cycles: of its layers alone, added up by class of layer; forward also has the features
+            `WEIGHTS`, and on real devices `MOVED` and `ENTRY`.
         memory_bytes: by category, estimated from its layers alone.
     """
 
@@ -71,44 +73,47 @@ class RangeExample(NamedTuple):
     memory_bytes: Mapping[str, int]
 
 
-class Band(NamedTuple):
-    """Where a measured value lies relative to its prediction: above `low` times it and below `high` times it."""
+class PredictionInterval(NamedTuple):
+    """A measured value lies above `low` and below `high` times its prediction, each with a probability of 95 %."""
 
     low: float
     high: float
 
 
-EXACT = Band(1.0, 1.0)
+EXACT = PredictionInterval(1.0, 1.0)
 
 
 @dataclass(frozen=True, slots=True)
 class Correction:
-    """Factors on what layers cost alone, so that their sum is what a range costs whole.
+    """Factors on the costs of single layers, so that their sum predicts the cost of a range compiled whole.
 
     No factor is negative, so a corrected range costs no less than a shorter one inside it, as with plain sums.
 
     Attributes:
-        forward, backward: factor on a layer's cycles by its class; a class that is missing has its parent's, see
-            `parent`, and "" is the root. Forward may have factors of `WEIGHTS`, and of `MOVED` and `ENTERED`.
-        memory: factor on bytes by category; 1 for one that is missing.
-        batch_sizes: ascending batch sizes, each with a factor on all cycles; see `at_batch_size`.
-        cycles_band, memory_band: around the predictions of a range's cycles, and of its bytes over all categories.
-        n_examples: how many ranges taught this.
+        forward, backward: factor on a layer's cycles by its class; a missing class has the factor of its parent, see
+            `parent_class`; "" is the root of all classes. Forward may also have factors of `WEIGHTS`, `MOVED`, `ENTRY`.
+        memory: factor on bytes by category; 1 for a missing category.
+        batch_sizes: pairs of a batch size and a factor on all cycles, ascending; see `at_batch_size`.
+        cycles_interval, memory_interval: prediction intervals of a range's cycles, and of its bytes over all
+            categories.
+        n_examples: the number of ranges in the fit.
     """
 
     forward: Mapping[str, float] = field(default_factory=dict)
     backward: Mapping[str, float] = field(default_factory=dict)
     memory: Mapping[str, float] = field(default_factory=dict)
     batch_sizes: tuple[tuple[int, float], ...] = ()
-    cycles_band: Band = EXACT
-    memory_band: Band = EXACT
+    cycles_interval: PredictionInterval = EXACT
+    memory_interval: PredictionInterval = EXACT
     n_examples: int = 0
 
     def at_batch_size(self, batch_size: int) -> float:
-        """The factor on all cycles at a batch size: by logarithms on the line between its neighbours.
+        """The factor on all cycles at a batch size: linear interpolation of log(factor) over log(batch size).
 
-        The line goes on beyond the ends for a factor of 2, as it goes between the end and a size of half or twice it,
-        or farther: what a layer alone costs more than in its model grows with its tensors, and not without end.
+        Below the smallest size of the fit and above the largest, the factor is extrapolated up to half and twice that
+        size, and constant beyond: a layer costs more alone than in its model, and the difference grows with its
+        tensors, but not without bound. The slope is that between this size and the nearest one that differs from it by
+        a factor of 2 or more.
 
         >>> correction = Correction(batch_sizes=((1, 1.0), (4, 0.64)))
         >>> [round(correction.at_batch_size(n), 3) for n in (1, 2, 8, 16)], PLAIN_SUM.at_batch_size(3)
@@ -118,40 +123,41 @@ class Correction:
             return 1.0
         factors = dict(self.batch_sizes)
         first, last = min(factors), max(factors)
-        at, end = min(max(batch_size, first / 2), 2 * last), min(max(batch_size, first), last)
-        low = max((size for size in factors if size <= (at if at <= last else last / 2)), default=end)
-        high = min((size for size in factors if size >= (at if at >= first else 2 * first)), default=end)
-        share = log(at / low) / log(high / low) if high > low else 0.0
+        size = min(max(batch_size, first / 2), 2 * last)  # extrapolation ends here
+        nearest_end = min(max(batch_size, first), last)
+        low = max((n for n in factors if n <= (size if size <= last else last / 2)), default=nearest_end)
+        high = min((n for n in factors if n >= (size if size >= first else 2 * first)), default=nearest_end)
+        share = log(size / low) / log(high / low) if high > low else 0.0
         return float(factors[low] * (factors[high] / factors[low]) ** share)
 
 
 PLAIN_SUM = Correction()
-"""The seed's own estimate: nothing is corrected, nothing is known about its errors."""
+"""The estimate of [auto-pipeline]: no factors, and no knowledge about the errors."""
 
 
-class Examples(Protocol):
-    """What has been measured of one subject, and what it taught last."""
+class ExampleStore(Protocol):
+    """The examples of one model on one target, and the correction that was fitted to them last."""
 
     def batch_sizes(self) -> Mapping[int, int]:
-        """How many examples there are of every batch size."""
+        """The number of examples of every batch size."""
 
     def examples(self) -> Sequence[RangeExample]:
-        """All of them."""
+        """All examples."""
 
     def correction(self) -> Correction:
-        """The correction that was kept last; `PLAIN_SUM` when there is none."""
+        """The stored correction; `PLAIN_SUM` when there is none."""
 
-    def keep(self, correction: Correction) -> None:
-        """Keep a correction in place of the last one."""
+    def store_correction(self, correction: Correction) -> None:
+        """Store a correction in place of the last one."""
 
 
-def parent(layer_class: str) -> str | None:
-    """The wider class that "Relu after Conv" belongs to is "Relu", and that of "Relu" is ""; what is none has none.
+def parent_class(layer_class: str) -> str | None:
+    """The next wider class: "Relu" for "Relu after Conv", "" for "Relu"; None for "" and for the other features.
 
-    >>> parent("Relu after Conv"), parent("Relu"), parent(""), parent(WEIGHTS)
+    >>> parent_class("Relu after Conv"), parent_class("Relu"), parent_class(""), parent_class(WEIGHTS)
     ('Relu', '', None, None)
     """
-    if layer_class in ("", WEIGHTS, MOVED, ENTERED):
+    if layer_class in ("", WEIGHTS, MOVED, ENTRY):
         return None
     operator, after, _ = layer_class.partition(" after ")
     return operator if after else ""

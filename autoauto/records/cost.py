@@ -1,4 +1,4 @@
-"""The cost of every range of layers, held as prefix sums: `CostTable`."""
+"""The cost of every range of layers, stored as running sums: `CostTable`."""
 
 from __future__ import annotations
 
@@ -7,55 +7,58 @@ from dataclasses import dataclass, field, replace
 from fractions import Fraction
 
 import numpy as np
-import numpy.typing as npt
 
+from autoauto.records.arrays import BoolArray, IntArray
 from autoauto.records.profile import STASH, TEMPORARY
 from autoauto.records.units import reference_cycles
 
-IntArray = npt.NDArray[np.int64]
-BoolArray = npt.NDArray[np.bool_]
 
-
-def _none() -> IntArray:
+def _empty() -> IntArray:
     return np.zeros(0, dtype=np.int64)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CostTable:
-    """What any range `[start, stop)` of n layers costs on each of P devices; nothing here is n x n.
+    """The cost of any range `[start, stop)` of n layers on each of P devices; no array here is n x n.
 
-    Cycles are those of one reference clock, the first device's; a device at another clock computes in more or fewer.
+    A range takes equally many compute cycles on every device, counted by the device's own clock: these are in the
+    arrays `compute_...`, `backward_...`, `weight_...` and `entry_cycles`. Transfers, the host's cycles and the results
+    of all methods are cycles of the reference clock, which is the first device's.
 
     Attributes:
-        compute_prefix_cycles: (n + 1,) running sum of cycles; a range costs the difference of its ends, and what it
-            takes to enter it.
+        compute_prefix_cycles: (n + 1,) running sum of cycles; a range costs the difference of its ends plus
+            `entry_cycles`.
         backward_prefix_cycles: (n + 1,) running sum of the backward part of these cycles; zeros for inference.
         exclusive_prefix_bytes: {category: (n + 1,)} running sums of bytes that add up.
-        shared_keys: for every layer the indices into `shared_bytes` of what it stores once per range.
+        shared_keys: for every layer, indices into `shared_bytes`. A shared key is a piece of data, for example code or
+            a tied weight, that a range stores once however many of its layers use it.
         shared_bytes: bytes of every shared key.
         shared_categories: category of every shared key.
-        peak_bytes: (n,) what is not always alive while layer i runs: temporary + carried.
-        activation_prefix_bytes: (n + 1,) running sum of activations kept by earlier layers of the range (training).
-        receive_cycles: (P, n) cycles in which device d receives, when its stage starts at layer i.
+        peak_bytes: (n,) memory that is in use only while layer i runs: its temporary memory and the tensors that are
+            carried past it (`LayerProfile.carried_bytes`).
+        activation_prefix_bytes: (n + 1,) running sum of activations stashed for the backward pass (training).
+        receive_cycles: (P, n) cycles in which device d receives, when its stage starts at layer i. Every entry contains
+            the constant for the host's inputs, see `autoauto/estimate/transfer.py`; so does `send_cycles` for outputs.
         send_cycles: (P, n + 1) cycles in which device d sends, when its stage stops before layer i; column 0 is unused.
         cut_allowed: (n + 1,) whether a stage may end and the next begin before layer i; both ends are always true.
-        memory_limit_bytes: (P,) what a planned stage may fill on device d.
+        memory_limit_bytes: (P,) the memory that a planned stage may fill on device d.
         speeds: (P,) every device's clock relative to the first's; empty when all run at one clock.
         overlap: whether a device transfers one micro-batch while it computes the next, so that a plan costs the larger
             of its largest compute and its largest transfer, not their sum.
         weight_prefix_cycles: (n + 1,) running sum of the part of the backward cycles that makes the gradients of
             weights; empty for inference.
-        kept_input_bytes: (n,) what layers before i keep for the backward pass and layers from i on keep too, so that a
-            stage which starts at i keeps it for itself; empty when there is none. It rises by no more than the running
-            sum of activations.
-        stash_entries: (P,) micro-batches whose activations a device keeps besides those of the one in work; empty when
-            it keeps none.
-        recompute_bytes: (n,) what a stage that starts at layer i receives, if that is all that it keeps of a
-            micro-batch, as it computes the rest again; empty when it keeps all activations.
-        entry_cycles: (n,) what a range that starts at layer i takes besides; from one layer to the next it rises by no
-            more than the first of them takes, so that a range costs no less than a shorter one inside it; 0 for layer
-            0; empty when it is 0 for all.
-        host_cycles: what the host's transfers take while the devices compute: no period is shorter.
+        stashed_input_bytes: (n,) activations that are stashed both for a layer before i and for layer i or a later one.
+            `activation_prefix_bytes` counts them before i, so a stage that starts at i adds them. Empty when there are
+            none. `stashed_input_bytes[i + 1] - stashed_input_bytes[i]` is at most the activations of layer i.
+        stash_entries: (P,) micro-batches whose activations a device stashes besides those of the current one; empty
+            when it stashes none.
+        recompute_bytes: (n,) the inputs of a stage that starts at layer i, when it stashes only these and computes the
+            rest again; empty when it stashes all activations.
+        entry_cycles: (n,) entry overhead of a range that starts at layer i: what it costs beyond the sum of its layers
+            because it reads its inputs. `entry_cycles[i + 1] - entry_cycles[i]` is at most the cycles of layer i, so
+            that a range costs no less than a shorter one inside it. 0 for layer 0; empty when it is 0 for all.
+        host_cycles: the host's transfers that overlap with compute (`Cluster.host_cycles`), a lower bound of the
+            period; 0 when the host's links do not overlap.
     """
 
     compute_prefix_cycles: IntArray
@@ -72,12 +75,12 @@ class CostTable:
     memory_limit_bytes: IntArray
     speeds: tuple[Fraction, ...] = ()
     overlap: bool = False
-    weight_prefix_cycles: IntArray = field(default_factory=_none)
-    kept_input_bytes: IntArray = field(default_factory=_none)
+    weight_prefix_cycles: IntArray = field(default_factory=_empty)
+    stashed_input_bytes: IntArray = field(default_factory=_empty)
     stash_entries: tuple[int, ...] = ()
-    recompute_bytes: IntArray = field(default_factory=_none)
+    recompute_bytes: IntArray = field(default_factory=_empty)
     host_cycles: int = 0
-    entry_cycles: IntArray = field(default_factory=_none)
+    entry_cycles: IntArray = field(default_factory=_empty)
 
     @property
     def n_layers(self) -> int:
@@ -90,12 +93,15 @@ class CostTable:
         return len(self.memory_limit_bytes)
 
     @property
-    def start_cycles(self) -> IntArray:
-        """(n + 1,) what the running sum of cycles is counted from by a range that starts at layer i; non-decreasing."""
+    def start_offset_cycles(self) -> IntArray:
+        """(n + 1,) offsets: `[i, stop)` costs `compute_prefix_cycles[stop] - start_offset_cycles[i]`; non-decreasing.
+
+        This cost contains the entry overhead.
+        """
         if not len(self.entry_cycles):
             return self.compute_prefix_cycles
-        begun: IntArray = self.compute_prefix_cycles - np.append(self.entry_cycles, 0)
-        return begun
+        offsets: IntArray = self.compute_prefix_cycles - np.append(self.entry_cycles, 0)
+        return offsets
 
     def speed(self, device: int) -> Fraction:
         """The clock of `device` relative to the first device's."""
@@ -104,8 +110,8 @@ class CostTable:
     def part(self, first: int, stop: int) -> CostTable:
         """The same layers on the devices `[first, stop)` alone.
 
-        The first of them receives, and the last sends, as the table's first and last do: the host is at both ends of
-        every pipeline (`Cluster.first`).
+        The first of them receives, and the last sends, like the first and last device of the table: the host is at both
+        ends of every pipeline (`Cluster.first`).
         """
         assert 0 <= first < stop <= self.n_devices
         return replace(
@@ -118,7 +124,7 @@ class CostTable:
         )
 
     def compute_cycles(self, start: int, stop: int, device: int = 0) -> int:
-        """Cycles of the reference clock in which `device` computes the range once, rounded up."""
+        """Cycles of the reference clock in which `device` computes one micro-batch of the range, rounded up."""
         entry_cycles = int(self.entry_cycles[start]) if len(self.entry_cycles) else 0
         own_cycles = int(self.compute_prefix_cycles[stop] - self.compute_prefix_cycles[start]) + entry_cycles
         return reference_cycles(own_cycles, self.speed(device))
@@ -140,9 +146,10 @@ class CostTable:
         return int(self.receive_cycles[device, start] + self.send_cycles[device, stop])
 
     def memory_bytes(self, start: int, stop: int, device: int = 0) -> dict[str, int]:
-        """Bytes by category of the range: shared keys once, exclusive ones summed, the peak of the rest, the stash.
+        """Bytes of the range by category.
 
-        The stash is what the device keeps of the other micro-batches that are in flight.
+        Shared keys count once, exclusive bytes add up, temporary memory is the peak of the current micro-batch, and
+        the stash has the activations of the other micro-batches in flight.
         """
         memory = {name: int(prefix[stop] - prefix[start]) for name, prefix in self.exclusive_prefix_bytes.items()}
         for key in {key for keys in self.shared_keys[start:stop] for key in keys}:
@@ -151,24 +158,27 @@ class CostTable:
         memory[TEMPORARY] = memory.get(TEMPORARY, 0) + self.temporary_bytes(start, stop)
         entries = self.stash_entries[device] if self.stash_entries else 0
         if entries:
-            memory[STASH] = memory.get(STASH, 0) + entries * self.entry_bytes(start, stop)
+            memory[STASH] = memory.get(STASH, 0) + entries * self.stash_entry_bytes(start, stop)
         return memory
 
     def temporary_bytes(self, start: int, stop: int) -> int:
-        """The seed's peak: max over the range of temporary + carried + activations kept by earlier layers."""
-        kept = self.activation_prefix_bytes[start:stop] - self.activation_prefix_bytes[start]
-        return int((self.peak_bytes[start:stop] + kept).max()) + self._kept_inputs(start)
+        """The peak over the layers of a range, for the current micro-batch [auto-pipeline].
 
-    def entry_bytes(self, start: int, stop: int) -> int:
-        """What the range keeps of one micro-batch that waits for its backward pass.
+        A layer needs its `peak_bytes` and the activations that the range has stashed before it.
+        """
+        stashed = self.activation_prefix_bytes[start:stop] - self.activation_prefix_bytes[start]
+        return int((self.peak_bytes[start:stop] + stashed).max()) + self._stashed_inputs(start)
 
-        With recomputation the widest inputs of any of its layers: at least what it receives, and never less for a
-        longer range, as a planner needs it.
+    def stash_entry_bytes(self, start: int, stop: int) -> int:
+        """Bytes that a range stashes for one micro-batch until its backward pass.
+
+        With recomputation a stage stashes its inputs only. The largest inputs of any layer of the range are counted:
+        an upper bound that never falls when the range grows, as the planner requires.
         """
         if len(self.recompute_bytes):
             return int(self.recompute_bytes[start:stop].max())
-        kept = self.activation_prefix_bytes
-        return int(kept[stop] - kept[start]) + self._kept_inputs(start)
+        prefix = self.activation_prefix_bytes
+        return int(prefix[stop] - prefix[start]) + self._stashed_inputs(start)
 
-    def _kept_inputs(self, start: int) -> int:
-        return int(self.kept_input_bytes[start]) if len(self.kept_input_bytes) else 0
+    def _stashed_inputs(self, start: int) -> int:
+        return int(self.stashed_input_bytes[start]) if len(self.stashed_input_bytes) else 0

@@ -5,9 +5,9 @@ AutoautoError
 |   `-- UnreadableModel         the model file is not one we can read
 |-- MissingExtra (ImportError)  an optional dependency is not installed; the CLI exits with 2
 |-- MeasurementsFailed          one measurement after the other failed; the CLI exits with 2
-|-- EndOfStream (EOFError)      a device has sent all it had; the end of those that wait for more
-|-- WorkerLost                  a process that worked for us was killed; the CLI exits with 2
-`-- DoesNotFit                  an outcome, not a crash; the CLI exits with 3, a search goes on
+|-- EndOfStream (EOFError)      a device has sent its last message; receivers that wait for more end
+|-- WorkerLost                  a worker process was killed; the CLI exits with 2
+`-- DoesNotFit                  an outcome, not a crash; the CLI exits with 3, a search continues
     |-- Infeasible              no plan respects the limits (known before anything is compiled)
     `-- OutOfMemory             the target compiled or ran it, and memory did not suffice
 """
@@ -36,23 +36,23 @@ class MissingExtra(AutoautoError, ImportError):
 
 
 class EndOfStream(AutoautoError, EOFError):
-    """What was waited for will not come: its sender has ended, as it should."""
+    """A sender has ended as planned, so a receiver that waits for more gets nothing."""
 
 
 class WorkerLost(AutoautoError):
-    """A worker process ended without an exception: somebody, or the kernel for want of memory, killed it."""
+    """A worker process ended without an exception: somebody killed it, or the kernel when memory ran out."""
 
 
 class MeasurementsFailed(AutoautoError):
-    """The processes that measure do nothing but crash, hang or raise; the message tells of the last."""
+    """Measuring processes crash, hang or raise one after the other; the message describes the last failure."""
 
 
 class DoesNotFit(AutoautoError):
     """A configuration that cannot run.
 
     Attributes:
-        excess_bytes: how many bytes are missing on the tightest device; 0 when memory is not what stands in the way.
-        layers: the range of layers that is tightest, where there is one.
+        excess_bytes: how many bytes are missing on the tightest device; 0 when memory is not the reason.
+        layers: the range of layers that lacks most, where there is one.
         memory_bytes: what that range needs, by category, where it is known.
     """
 
@@ -69,12 +69,12 @@ class DoesNotFit(AutoautoError):
         self.memory_bytes = dict(memory_bytes or {})
 
     def __reduce__(self) -> tuple[type[DoesNotFit], tuple[object, ...]]:
-        """All of it, so that a worker's failure reaches the process that waits for it."""
+        """Pickle all attributes, so that a worker's failure reaches the process that waits for it."""
         return type(self), (str(self), self.excess_bytes, self.layers, self.memory_bytes)
 
 
 class Infeasible(DoesNotFit):
-    """No partition of the layers respects the limits: an estimate says so, nothing was compiled."""
+    """No partition of the layers respects the limits: an estimate shows it, nothing was compiled."""
 
 
 class OutOfMemory(DoesNotFit):

@@ -1,4 +1,4 @@
-"""Devices, the links between them, and a cluster of both."""
+"""Devices and the links between them: `Device`, `Link`, `StreamingMemory`, `Cluster`."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ class Device:
     Attributes:
         name: for example "bow".
         clock_hz: cycles per second.
-        memory_bytes: what one device holds; whole for real devices, a fraction where the seed's MB make one.
+        memory_bytes: what one device holds; a fraction where MB of Graphcore's auto_pipeline are no whole bytes.
         n_tiles: processors on the device, each with a memory of its own.
         tile_memory_bytes: memory of one tile; `memory_proportion` is a share of it.
-        fp8: whether it multiplies in fp8.
+        fp8: whether it can multiply in fp8.
     """
 
     name: str
@@ -32,7 +32,10 @@ class Device:
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """One direction of a connection as one device sees it: `idle_cycles` of the reference clock, then `bytes_per_s`."""
+    """One direction of a connection, as one device sees it.
+
+    A message waits `idle_cycles` of the reference clock, then moves at `bytes_per_s`.
+    """
 
     bytes_per_s: float
     idle_cycles: int
@@ -44,10 +47,10 @@ class Link:
 
 @dataclass(frozen=True, slots=True)
 class StreamingMemory:
-    """Memory beside a device, of which it loads and stores whole tensors while a program runs.
+    """Memory beside a device, from and to which a running program loads and stores whole tensors.
 
     Attributes:
-        bytes_per_s: what one device loads or stores.
+        bytes_per_s: what one device loads or stores in a second.
         idle_cycles: of the reference clock, before a load or store begins.
         capacity_bytes: one device's part.
     """
@@ -58,7 +61,7 @@ class StreamingMemory:
 
     @property
     def link(self) -> Link:
-        """The way to it and back."""
+        """The connection between a device and this memory, in either direction."""
         return Link(self.bytes_per_s, self.idle_cycles)
 
 
@@ -66,18 +69,18 @@ class StreamingMemory:
 class Cluster:
     """Devices in pipeline order; the host is at both ends.
 
-    A device receives and sends at speeds of its own, as in the seed's `connection` list, so the two ends of one cable
-    may differ.
+    A device receives and sends at speeds of its own, as in the `connection` list of [auto-pipeline], so the two ends of
+    one cable may differ.
 
     Attributes:
         name: for example "bow-2000".
-        target: which target the devices belong to: "ipu".
+        target: which target the devices belong to: "ipu" or "host".
         devices: in pipeline order.
         receive_links: `receive_links[d]` enters device d; the host is behind the first.
         send_links: `send_links[d]` leaves device d; the host is behind the last.
         streaming_memory: what every device has beside its own memory; None when there is none.
-        overlapped_host_links: the host's links into the first and out of the last device when they work while the
-            devices compute; `receive_links[0]` and `send_links[-1]` then hand over within the device.
+        overlapped_host_links: the host's links into the first and out of the last device, where they transfer while the
+            devices compute. `receive_links[0]` and `send_links[-1]` are then transfers within a device.
     """
 
     name: str
@@ -96,7 +99,7 @@ class Cluster:
 
     @property
     def speeds(self) -> tuple[Fraction, ...]:
-        """Every device's clock relative to the first's, the reference that all cycles of a plan are counted in."""
+        """Every device's clock relative to the first's, the reference clock in which a plan counts all cycles."""
         reference = Fraction(self.devices[0].clock_hz)
         return tuple(Fraction(device.clock_hz) / reference for device in self.devices)
 
@@ -119,12 +122,12 @@ class Cluster:
         return receive.cycles(in_bytes, clock_hz) + send.cycles(out_bytes, clock_hz)
 
     def with_headroom(self, share: float) -> Cluster:
-        """The same devices with `share` of their memory kept free: plans see the rest only."""
-        held = (replace(device, memory_bytes=int(device.memory_bytes * (1.0 - share))) for device in self.devices)
-        return replace(self, devices=tuple(held)) if share else self
+        """The same devices with `share` of their memory left free: plans use the rest only."""
+        smaller = (replace(device, memory_bytes=int(device.memory_bytes * (1.0 - share))) for device in self.devices)
+        return replace(self, devices=tuple(smaller)) if share else self
 
     def with_synthetic_data(self) -> Cluster:
-        """The same devices with data made on them: what the host's links would move costs nothing."""
+        """The same devices with data made on them: transfers over the host's links cost nothing."""
         free = Link(bytes_per_s=inf, idle_cycles=0)
         return replace(
             self,

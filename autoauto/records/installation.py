@@ -1,4 +1,4 @@
-"""Which autoauto this is."""
+"""The installed package: its `VERSION`, `data_dir` and `cache_dir`."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import os
 from pathlib import Path
 
 VERSION = "0.1.0"
-"""As in pyproject.toml; a study remembers which one made it."""
-_PACKAGE = Path(__file__).parent.parent
+"""The version in pyproject.toml; every study stores it."""
+_PACKAGE = Path(__file__).parents[1]
 
 
 def data_dir() -> Path:

@@ -1,4 +1,4 @@
-"""What is searched, what for, and what came of it: `Knobs`, `SearchSpace`, `Objective`, `Outcome`."""
+"""Configurations, and the space, objective and method of a search: `Knobs`, `SearchSpace`, `Objective`, `Method`."""
 
 from __future__ import annotations
 
@@ -14,31 +14,32 @@ from autoauto.records.constraint import KNOB_NAMES, Constraint
 from autoauto.records.errors import BadInput
 from autoauto.records.schedule import Order
 
-DEFAULT_PLANNING_PROPORTION = 0.85  # the seed's memoryProportion (seed 001, "Minimal example")
-DEFAULT_NOISE = 0.01  # share of a throughput on real devices that is chance
-MOST_SAMPLES = 2**20  # in a micro-batch; far beyond any device, so that bytes and cycles stay exact integers
+DEFAULT_PLANNING_PROPORTION = 0.85
+"""Share of a device's memory that a planned stage may fill by plain sums: memoryProportion of [auto-pipeline]."""
+DEFAULT_NOISE = 0.01  # relative noise of a throughput measured on real devices
+MAX_SAMPLES = 2**20  # in a micro-batch; far beyond any device, so that bytes and cycles stay exact integers
 TRAINING_ORDERS = (Order.POPART, Order.GPIPE, Order.ONE_F_ONE_B, Order.ZB1P, Order.ZB2P)
-"""The orders in which a plan of one stage a device can train."""
+"""The orders in which a plan with one stage a device can train."""
 
 
 class Strategy(StrEnum):
-    """How a model that one device may not hold runs on several, or on one after all."""
+    """How a model runs that may be too large for the memory of one device."""
 
     PIPELINE = "pipeline"
     """Stages, one a device."""
     PHASED = "phased"
-    """Phases, one after the other on every device, from streaming memory (seed 002)."""
+    """Phases, one after the other on every device, from streaming memory [popxl-phased]."""
 
 
 class Method(StrEnum):
-    """How a search chooses what to try."""
+    """How a search chooses the configurations that it measures."""
 
     EXHAUSTIVE = "exhaustive"
     """Every configuration."""
     GRID_BISECT = "grid-bisect"
-    """Every cell of the grid, bisected over the batch size (seed 001)."""
+    """Every cell of the grid, bisected over the batch size [auto-pipeline]."""
     GUIDED = "guided"
-    """What the estimate finds best, as long as anything could be better."""
+    """The best configuration by the estimate, until no other could be better."""
     TPE = "tpe"
     """Optuna's tree-structured Parzen estimator."""
     RANDOM = "random"
@@ -46,48 +47,48 @@ class Method(StrEnum):
 
 
 class Objective(StrEnum):
-    """What a search makes best."""
+    """What a search optimises."""
 
     THROUGHPUT = "throughput"
     """Samples per second."""
     PER_IPU = "per-ipu"
-    """The seed's cycles x n_ipu / batch: what a sample takes of all devices together, waiting included.
+    """Device cycles of one sample, idle ones included: cycles x n_ipu / batch [auto-pipeline].
 
-    It is also the proxy for energy: where a device draws as much power idle as busy, energy goes with it.
+    It is also a proxy for energy: proportional to it when a device draws as much power idle as busy.
     """
     LATENCY = "latency"
     """Seconds from a micro-batch's entry to its result."""
 
 
-Aim = Objective | tuple[Objective, ...]
-"""What a search is for: one objective, or several of equal rank."""
+Objectives = Objective | tuple[Objective, ...]
+"""One objective of a search, or several of equal rank."""
 
 
-def objectives_of(aim: Aim) -> tuple[Objective, ...]:
+def objective_tuple(objectives: Objectives) -> tuple[Objective, ...]:
     """The objectives, at least one.
 
-    >>> objectives_of(Objective.LATENCY)
+    >>> objective_tuple(Objective.LATENCY)
     (<Objective.LATENCY: 'latency'>,)
     """
-    return (aim,) if isinstance(aim, Objective) else aim
+    return (objectives,) if isinstance(objectives, Objective) else objectives
 
 
-def aim_name(aim: Aim) -> str:
-    """The objectives in one word, as `aim_of` reads it.
+def objectives_text(objectives: Objectives) -> str:
+    """The objectives as a text that `parse_objectives` reads.
 
-    >>> aim_name((Objective.THROUGHPUT, Objective.LATENCY))
+    >>> objectives_text((Objective.THROUGHPUT, Objective.LATENCY))
     'throughput,latency'
     """
-    return ",".join(objectives_of(aim))
+    return ",".join(objective_tuple(objectives))
 
 
-def aim_of(name: str) -> Aim:
-    """The objectives that are named with commas.
+def parse_objectives(name: str) -> Objectives:
+    """Read the names of objectives, separated by commas.
 
     Raises:
         BadInput: there is no such objective, or one is named twice.
 
-    >>> aim_of("latency"), len(aim_of("throughput,per-ipu"))
+    >>> parse_objectives("latency"), len(parse_objectives("throughput,per-ipu"))
     (<Objective.LATENCY: 'latency'>, 2)
     """
     words = name.split(",") if isinstance(name, str) else []
@@ -101,13 +102,16 @@ class Knobs:
     """One configuration.
 
     Attributes:
-        n_ipu: devices in the pipeline; in phases the devices that do the same on other data.
-        memory_proportion: Poplar's available memory proportion, a bound on temporary memory (the seed's `mem_portion`).
+        n_ipu: devices of one pipeline, of whichever target; for phases the number of devices that run the same phases
+            on different data.
+        memory_proportion: Poplar's `availableMemoryProportion`, a bound on temporary memory [poplar-docs]; on the host
+            the share of a device's memory that may be used.
         batch_size: samples in one micro-batch.
-        schedule: the order in which the devices train, or inference; phases train sequentially.
-        recompute: whether a stage keeps only its inputs for the backward pass and computes the rest again.
-        n_micro_batches: how many make one step of training, after which weights change, or go through a phase before
-            the next begins; 1 for inference by a pipeline.
+        schedule: the order of forward and backward passes in training; `Order.INFERENCE` means no training, and phases
+            train in `Order.SEQUENTIAL`.
+        recompute: whether a stage stashes only its inputs for the backward pass and computes the rest again.
+        n_micro_batches: micro-batches of one step of training, after which weights change; for phases the micro-batches
+            that go through a phase before the next phase begins; 1 for inference by a pipeline.
         strategy: pipeline or phases.
         replicas: pipelines of `n_ipu` devices each, side by side, each with micro-batches of its own.
     """
@@ -126,8 +130,8 @@ class Knobs:
             raise BadInput(f"n_ipu must be at least 1, got {self.n_ipu}")
         if not 0.0 < self.memory_proportion <= 1.0:
             raise BadInput(f"memory_proportion must be in (0, 1], got {self.memory_proportion}")
-        if not 1 <= self.batch_size <= MOST_SAMPLES:
-            raise BadInput(f"batch_size must be 1 to {MOST_SAMPLES}, got {self.batch_size}")
+        if not 1 <= self.batch_size <= MAX_SAMPLES:
+            raise BadInput(f"batch_size must be 1 to {MAX_SAMPLES}, got {self.batch_size}")
         if self.replicas < 1:
             raise BadInput(f"replicas must be at least 1, got {self.replicas}")
         if self.replicas > 1 and (self.training or self.strategy is Strategy.PHASED):
@@ -139,10 +143,10 @@ class Knobs:
             raise BadInput(f"a plan of one stage a device trains as one of {known}, got schedule {self.schedule}")
         if not self.training and (self.recompute or self.n_micro_batches != 1):
             raise BadInput("recompute and n_micro_batches are for training; try --mode training")
-        if self.n_micro_batches < self._least_micro_batches:
+        if self.n_micro_batches < self._min_micro_batches:
             raise BadInput(
                 f"{self.schedule} on {self.n_ipu} devices needs n_micro_batches of at least "
-                f"{self._least_micro_batches}, got {self.n_micro_batches}"
+                f"{self._min_micro_batches}, got {self.n_micro_batches}"
             )
 
     @property
@@ -163,38 +167,38 @@ class Knobs:
 
     @property
     def numbers(self) -> dict[str, float]:
-        """What a constraint may say of it, by `KNOB_NAMES`."""
+        """The values to which a constraint may refer, by `KNOB_NAMES`."""
         return {name: float(getattr(self, name)) for name in KNOB_NAMES}
 
     @property
-    def _least_micro_batches(self) -> int:
-        """PopART's main phase must not be empty (seed 000)."""
+    def _min_micro_batches(self) -> int:
+        """The fewest micro-batches of a step; with PopART some must lie between fill and flush [popart-pipelining]."""
         return 2 * self.n_ipu - 1 if self.schedule is Order.POPART else 1
 
 
-_WHOLE: tuple[str, Callable[[Any], Any]] = "whole numbers", index
-_READ: dict[str, tuple[str, Callable[[Any], Any]]] = {
-    "n_ipu": _WHOLE,
+_INTEGERS: tuple[str, Callable[[Any], Any]] = "whole numbers", index
+_READERS: dict[str, tuple[str, Callable[[Any], Any]]] = {
+    "n_ipu": _INTEGERS,
     "memory_proportion": ("numbers", float),
-    "batch_size": _WHOLE,
+    "batch_size": _INTEGERS,
     "schedule": (f"the words {', '.join(Order)}", Order),
     "recompute": ("False and True", lambda value: bool(index(value))),
-    "n_micro_batches": _WHOLE,
+    "n_micro_batches": _INTEGERS,
     "strategy": (f"the words {', '.join(Strategy)}", Strategy),
-    "steps": _WHOLE,
-    "replicas": _WHOLE,
-    "constraints": ("expressions", lambda told: told if isinstance(told, Constraint) else Constraint(told)),
+    "steps": _INTEGERS,
+    "replicas": _INTEGERS,
+    "constraints": ("expressions", lambda given: given if isinstance(given, Constraint) else Constraint(given)),
 }
-"""What a space holds of everything, in words, and what reads one: a list, a range or an array does for a tuple."""
+"""For every field of `SearchSpace`: the kind of its values, for error messages, and a function that reads a value."""
 
 
 @dataclass(frozen=True, slots=True)
 class SearchSpace:
-    """A grid over all knobs but the batch size; in every cell of it all batch sizes, ascending.
+    """A grid over all knobs but the batch size; every cell of the grid has all batch sizes, ascending.
 
-    Where `constraints`, which speak of knobs alone, do not hold, there is no configuration.
+    Configurations that violate one of the `constraints`, which name knobs only, are not part of the space.
 
-    Phases have no `schedule`; what goes through a phase before the next begins are `steps` micro-batches.
+    Cells of phases have no `schedule`, and `steps` are their values of `Knobs.n_micro_batches`.
     """
 
     n_ipu: tuple[int, ...] = (1, 2, 4)
@@ -209,7 +213,7 @@ class SearchSpace:
     constraints: tuple[Constraint, ...] = ()
 
     def __post_init__(self) -> None:
-        for name, (kind, read) in _READ.items():
+        for name, (kind, read) in _READERS.items():
             given = getattr(self, name)
             try:
                 object.__setattr__(self, name, tuple(map(read, given)))
@@ -219,7 +223,9 @@ class SearchSpace:
                 raise BadInput(f"{name} takes a tuple of {kind}, got {reprlib.repr(given)}") from None
         for constraint in self.constraints:
             if not constraint.over_knobs:
-                raise BadInput(f"a space is bound over knobs, got {constraint.text!r}; give it to search or load_flow")
+                raise BadInput(
+                    f"a constraint of a space names knobs only, got {constraint.text!r}; give it to search or load_flow"
+                )
         for name in (field.name for field in fields(self) if field.name != "constraints"):
             values = getattr(self, name)
             if not values or len(set(values)) != len(values):
@@ -231,10 +237,10 @@ class SearchSpace:
         if self.training and Order.INFERENCE in self.schedule:
             raise BadInput("a search is for training or for inference, got both among its schedules")
         for batch_size in (self.batch_size[0], self.batch_size[-1]):
-            list(self._grid(batch_size))
+            list(self._grid(batch_size))  # `Knobs` raises BadInput for a configuration that cannot exist
         if self.constraints and not self.cells:
-            told = ", ".join(constraint.text for constraint in self.constraints)
-            raise BadInput(f"no configuration of the space keeps to {told}; try a wider space")
+            texts = ", ".join(constraint.text for constraint in self.constraints)
+            raise BadInput(f"no configuration of the space meets {texts}; try a wider space")
 
     @property
     def training(self) -> bool:
@@ -243,7 +249,7 @@ class SearchSpace:
 
     @property
     def n_configurations(self) -> int:
-        """How many configurations the space holds."""
+        """The number of configurations in the space."""
         return sum(map(len, self.cells))
 
     @property
@@ -256,10 +262,10 @@ class SearchSpace:
         return knobs.batch_size in self.batch_size and self._allows(knobs) and knobs in self._grid(knobs.batch_size)
 
     def _allows(self, knobs: Knobs) -> bool:
-        return all(constraint.miss(knobs.numbers) <= 0 for constraint in self.constraints)
+        return all(constraint.violation(knobs.numbers) <= 0 for constraint in self.constraints)
 
     def _grid(self, batch_size: int) -> Iterator[Knobs]:
-        """A configuration of every cell."""
+        """The configuration of every cell at one batch size."""
         if Strategy.PIPELINE in self.strategy:
             rest = (self.schedule, self.recompute, self.n_micro_batches, self.replicas)
             pipelines = product(self.n_ipu, self.memory_proportion, *rest)

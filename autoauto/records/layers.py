@@ -1,4 +1,8 @@
-"""A model as a sequence of layers: `LayerRange`, `Tensor`, `Layer`, `LayerGraph`."""
+"""A model as a sequence of layers, its sub-models and its backward pass.
+
+`LayerRange`, `Tensor`, `Layer` and `LayerGraph` describe the model, `SubModel` is a range of layers that a runtime can
+load, cut out of a model file by a `Source`, and `Derivative` is the backward pass.
+"""
 
 from __future__ import annotations
 
@@ -12,8 +16,25 @@ import numpy as np
 from autoauto.records.units import Precision
 
 AttributeValue = int | float | str | tuple[int, ...] | tuple[float, ...] | tuple[str, ...]
-# What is not "float": halves that fp8 leaves as they are, and integers, of which wider ones are 32 bits on the device.
+# Bytes of element types other than "float". Any other type has 4: the device has no wider integers.
 _FIXED_BYTES = {"bool": 1, "int8": 1, "uint8": 1, "float16": 2}
+
+
+def _operators(names: str) -> frozenset[str]:
+    return frozenset(names.split())
+
+
+# What the derivative of an operator reads besides the gradients of its outputs; all others read their inputs.
+_READS_NOTHING = _operators(
+    "Add Sub Sum Mean Neg Identity Cast Dropout Ceil Floor Round Concat Slice Split Pad Expand Tile Reshape Flatten "
+    "Squeeze Unsqueeze Transpose DepthToSpace SpaceToDepth ReduceSum ReduceMean GlobalAveragePool AveragePool CumSum "
+    "Resize Upsample Trilu"
+)
+_READS_OUTPUTS = _operators("Relu Sigmoid Tanh Softmax LogSoftmax Exp Sqrt Reciprocal Rsqrt")
+_READS_BOTH = _operators("MaxPool GlobalMaxPool LRN ReduceMax ReduceMin LSTM GRU RNN")
+_READS_THE_OTHER_FACTOR = _operators("Mul MatMul Gemm Conv ConvTranspose Einsum")
+_READS_AN_OPERAND = {"Gather": 1, "GatherElements": 1, "GatherND": 1, "Where": 0}  # the indices, the condition
+_STATISTICS = {"BatchNormalization": (3, 4)}  # operands that no gradient changes
 
 
 class LayerRange(NamedTuple):
@@ -34,7 +55,7 @@ class Tensor(NamedTuple):
         shape: the shape at batch size 1.
         batch_axis: the axis whose length is multiplied by the batch size, None when the shape does not depend on it.
         dtype: "float" for any floating-point type (the device's precision decides its width), "float16" for one that
-            fp8 leaves alone, else NumPy's name.
+            fp8 does not change, else NumPy's name.
         producer: the layer that writes it, -1 for an input of the model or a weight.
         last_use: the last layer that reads it; n_layers for an output of the model; equal to `producer` when unused.
     """
@@ -129,105 +150,8 @@ class LayerGraph:
         return sum(self.tensors[index].n_bytes(1, precision) for index in used)
 
 
-_STATISTICS = {"BatchNormalization": (3, 4)}  # operands that no gradient changes
-
-
-def _operators(names: str) -> frozenset[str]:
-    return frozenset(names.split())
-
-
-# What the derivative of an operator reads besides the gradients of its outputs; all others read their inputs.
-_READS_NOTHING = _operators(
-    "Add Sub Sum Mean Neg Identity Cast Dropout Ceil Floor Round Concat Slice Split Pad Expand Tile Reshape Flatten "
-    "Squeeze Unsqueeze Transpose DepthToSpace SpaceToDepth ReduceSum ReduceMean GlobalAveragePool AveragePool CumSum "
-    "Resize Upsample Trilu"
-)
-_READS_OUTPUTS = _operators("Relu Sigmoid Tanh Softmax LogSoftmax Exp Sqrt Reciprocal Rsqrt")
-_READS_BOTH = _operators("MaxPool GlobalMaxPool LRN ReduceMax ReduceMin LSTM GRU RNN")
-_READS_THE_OTHER_FACTOR = _operators("Mul MatMul Gemm Conv ConvTranspose Einsum")
-_READS_AN_OPERAND = {"Gather": 1, "GatherElements": 1, "GatherND": 1, "Where": 0}  # the indices, the condition
-
-
-@dataclass(frozen=True, slots=True)
-class Derivative:
-    """The backward pass of a model.
-
-    A constant of several floats is a parameter; one of a single element is a constant of the formula, and the moments
-    of a BatchNormalization are statistics. Whatever depends on a parameter needs a gradient, and so no input of the
-    model does. Nothing flows back through operators on rounded numbers.
-
-    Attributes:
-        graph: the model.
-        trained: the layers whose outputs depend on a parameter; no other has a backward pass.
-    """
-
-    graph: LayerGraph
-    trained: Set[int]
-
-    def is_parameter(self, layer: Layer, operand: int) -> bool:
-        """Whether an operand is a constant that training changes."""
-        tensor = self.graph.tensors[operand]
-        statistics = (layer.operands[i] for i in _STATISTICS.get(layer.op, ()) if i < len(layer.operands))
-        learns = tensor.is_float and tensor.batch_axis is None and tensor.n_elements(1) > 1
-        return learns and operand not in statistics and any(self._is_view(operand, root) for root in layer.weights)
-
-    def parameters(self, layer: Layer) -> Iterator[int]:
-        """The weights of a layer that training changes, as they are stored."""
-        return (index for index in layer.weights if self.is_parameter(layer, index))
-
-    def needs_gradient(self, tensor: int) -> bool:
-        """Whether the gradient of an activation is asked for."""
-        entry = self.graph.tensors[tensor]
-        return entry.is_float and entry.producer in self.trained
-
-    def has_gradient(self, layer: Layer, operand: int) -> bool:
-        """Whether an operand, which may be omitted, has a gradient: as a parameter or as an activation."""
-        return operand >= 0 and (self.needs_gradient(operand) or self.is_parameter(layer, operand))
-
-    def kept(self, index: int) -> frozenset[int]:
-        """The activations that the backward pass of a layer reads: they are kept from its forward pass on."""
-        layer = self.graph.layers[index]
-        if index not in self.trained or layer.op in _READS_NOTHING:
-            return frozenset()
-        if layer.op in _READS_THE_OTHER_FACTOR:
-            return self._inputs_behind(layer, self._other_factors(layer))
-        if layer.op in _READS_AN_OPERAND:
-            return self._inputs_behind(layer, layer.operands[_READS_AN_OPERAND[layer.op] :][:1])
-        inputs = () if layer.op in _READS_OUTPUTS else layer.inputs
-        outputs = layer.outputs if layer.op in _READS_OUTPUTS | _READS_BOTH else ()
-        return frozenset((*inputs, *outputs))
-
-    def _other_factors(self, layer: Layer) -> list[int]:
-        """The factors of a product that are multiplied with one that has a gradient."""
-        factors = layer.operands if layer.op in ("Mul", "Einsum") else layer.operands[:2]
-        has = [self.has_gradient(layer, factor) for factor in factors]
-        return [factor for i, factor in enumerate(factors) if any(has[:i]) or any(has[i + 1 :])]
-
-    def _inputs_behind(self, layer: Layer, operands: Iterable[int]) -> frozenset[int]:
-        """The inputs of a layer that its operands are, or are views of."""
-        return frozenset(root for operand in operands for root in layer.inputs if self._is_view(operand, root))
-
-    def _is_view(self, operand: int, root: int) -> bool:
-        """Whether an operand may lie in memory as `root`: a view has its producer, last use and size."""
-        view, tensor = self.graph.tensors[operand], self.graph.tensors[root]
-        alike = view.is_float == tensor.is_float and view.n_elements(1) == tensor.n_elements(1)
-        return operand == root or (alike and view.producer == tensor.producer and view.last_use == tensor.last_use)
-
-
-def derivative(graph: LayerGraph) -> Derivative:
-    """Follow the parameters of a model forward to all that depends on them."""
-    trained: set[int] = set()
-    found = Derivative(graph, trained)
-    for index, layer in enumerate(graph.layers):
-        depends = any(found.has_gradient(layer, operand) for operand in layer.operands)
-        rounded = layer.op.startswith("QLinear") or layer.op.endswith("Integer")
-        if depends and not rounded and any(graph.tensors[output].is_float for output in layer.outputs):
-            trained.add(index)
-    return Derivative(graph, frozenset(trained))
-
-
 class Port(NamedTuple):
-    """A tensor that enters or leaves.
+    """An input or output of a sub-model.
 
     Attributes:
         name: in the model file.
@@ -255,9 +179,9 @@ class SubModel:
 
     Attributes:
         content: a whole ONNX file, weights inside.
-        inputs: what the layers read that is made before them, without repeats.
-        outputs: what they make that is read after them; for the last layers the outputs of the whole model, in its
-            order, but for those that are there before: they are carried.
+        inputs: tensors that the layers read and do not write, without repeats.
+        outputs: tensors that they write and later layers read. The last layers have the outputs of the whole model in
+            its order, except those that earlier layers write: these are carried.
     """
 
     content: bytes
@@ -266,17 +190,96 @@ class SubModel:
 
 
 class Source(Protocol):
-    """A model file that layers can be cut out of."""
+    """A model file out of which sub-models can be cut."""
 
     def cut(self, graph: LayerGraph, layers: LayerRange, batch_size: int) -> SubModel:
-        """Make a model of `layers`, which are found by what they write, so `graph` may be a part of the whole.
+        """Cut out `layers`. They are identified by the tensors that they write, so `graph` may be a part of the model.
 
         Raises:
             UnreadableModel: the file has changed, or its weights are missing.
         """
 
     def carried(self, graph: LayerGraph, cut: int, batch_size: int) -> tuple[Port, ...]:
-        """All that is alive between the layers before `cut` and those from it on: inputs of the model that are still
-        read and outputs of the model that are already made included, in one fixed order; for `cut` 0 the inputs of the
-        whole model, for n_layers its outputs, both in the model's order.
+        """All tensors that are alive between the layers before `cut` and the layers from it on, in one fixed order.
+
+        They include inputs of the model that are read later and outputs of the model that are written already. For
+        `cut` 0 they are the inputs of the whole model, for n_layers its outputs, both in the model's order.
         """
+
+
+@dataclass(frozen=True, slots=True)
+class Derivative:
+    """The backward pass of a model.
+
+    A constant of several floats is a parameter; one of a single element is a constant of the formula, and the moments
+    of a BatchNormalization are statistics. A tensor needs a gradient when it depends on a parameter, so no input of the
+    model does. No gradient passes through operators on rounded numbers.
+
+    Attributes:
+        graph: the model.
+        trained: the layers whose outputs depend on a parameter; no other has a backward pass.
+    """
+
+    graph: LayerGraph
+    trained: Set[int]
+
+    def is_parameter(self, layer: Layer, operand: int) -> bool:
+        """Whether an operand is a constant that training changes."""
+        tensor = self.graph.tensors[operand]
+        statistics = (layer.operands[i] for i in _STATISTICS.get(layer.op, ()) if i < len(layer.operands))
+        has_weights = tensor.is_float and tensor.batch_axis is None and tensor.n_elements(1) > 1
+        return has_weights and operand not in statistics and any(self._is_view(operand, root) for root in layer.weights)
+
+    def parameters(self, layer: Layer) -> Iterator[int]:
+        """The weights of a layer that training changes, as they are stored."""
+        return (index for index in layer.weights if self.is_parameter(layer, index))
+
+    def needs_gradient(self, tensor: int) -> bool:
+        """Whether the backward pass computes the gradient of an activation."""
+        entry = self.graph.tensors[tensor]
+        return entry.is_float and entry.producer in self.trained
+
+    def has_gradient(self, layer: Layer, operand: int) -> bool:
+        """Whether an operand, which may be omitted, has a gradient: as a parameter or as an activation."""
+        return operand >= 0 and (self.needs_gradient(operand) or self.is_parameter(layer, operand))
+
+    def stashed(self, index: int) -> frozenset[int]:
+        """The activations that the backward pass of a layer reads, so that they are stashed in the forward pass."""
+        layer = self.graph.layers[index]
+        if index not in self.trained or layer.op in _READS_NOTHING:
+            return frozenset()
+        if layer.op in _READS_THE_OTHER_FACTOR:
+            return self._inputs_behind(layer, self._other_factors(layer))
+        if layer.op in _READS_AN_OPERAND:
+            return self._inputs_behind(layer, layer.operands[_READS_AN_OPERAND[layer.op] :][:1])
+        inputs = () if layer.op in _READS_OUTPUTS else layer.inputs
+        outputs = layer.outputs if layer.op in _READS_OUTPUTS | _READS_BOTH else ()
+        return frozenset((*inputs, *outputs))
+
+    def _other_factors(self, layer: Layer) -> list[int]:
+        """The factors of a product that are multiplied with a factor that has a gradient."""
+        factors = layer.operands if layer.op in ("Mul", "Einsum") else layer.operands[:2]
+        has = [self.has_gradient(layer, factor) for factor in factors]
+        return [factor for i, factor in enumerate(factors) if any(has[:i]) or any(has[i + 1 :])]
+
+    def _inputs_behind(self, layer: Layer, operands: Iterable[int]) -> frozenset[int]:
+        """The inputs of a layer that its operands are, or are views of."""
+        return frozenset(root for operand in operands for root in layer.inputs if self._is_view(operand, root))
+
+    def _is_view(self, operand: int, root: int) -> bool:
+        """Whether an operand may lie in memory as `root`: a view has its producer, last use and size."""
+        view, tensor = self.graph.tensors[operand], self.graph.tensors[root]
+        alike = view.is_float == tensor.is_float and view.n_elements(1) == tensor.n_elements(1)
+        return operand == root or (alike and view.producer == tensor.producer and view.last_use == tensor.last_use)
+
+
+def derivative(graph: LayerGraph) -> Derivative:
+    """The backward pass of a model: follow its parameters forward to every layer that depends on them."""
+    trained: set[int] = set()
+    partial = Derivative(graph, trained)  # sees the layers that are added to `trained` below
+    for index, layer in enumerate(graph.layers):
+        depends = any(partial.has_gradient(layer, operand) for operand in layer.operands)
+        rounded = layer.op.startswith("QLinear") or layer.op.endswith("Integer")
+        if depends and not rounded and any(graph.tensors[output].is_float for output in layer.outputs):
+            trained.add(index)
+    return Derivative(graph, frozenset(trained))

@@ -1,4 +1,4 @@
-"""Phased execution (seed 002): `PhasedOptions`, `BufferLayout`, `Phase`, `PhasedPlan`.
+"""Phased execution [popxl-phased]: `PhasedOptions`, `BufferLayout`, `Phase`, `PhasedPlan`.
 
 A phase is a range of layers that has the device for itself: its variables and activations are loaded from streaming
 memory, `steps` micro-batches are computed, what later phases need is stored.
@@ -14,13 +14,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from autoauto.records.cost import IntArray
+from autoauto.records.arrays import IntArray
 from autoauto.records.errors import BadInput
 from autoauto.records.layers import LayerRange
 from autoauto.records.units import samples_per_s
 
-MOST_STEPS = 2**20  # so that cycles of all steps stay exact integers
-DEFAULT_IO_TILES = 32  # of the seed's example
+MAX_STEPS = 2**20  # so that cycles of all steps stay exact integers
+DEFAULT_IO_TILES = 32  # as in the example of [popxl-phased]
 
 
 class IoMode(StrEnum):
@@ -29,13 +29,13 @@ class IoMode(StrEnum):
     COMPUTE = "compute"
     """By the compute tiles."""
     IO = "io"
-    """By io tiles, taken from compute."""
+    """By io tiles, which then do not compute."""
     IO_OVERLAPPED = "io_overlapped"
     """By io tiles, while the compute tiles compute another micro-batch."""
 
 
 def check_loop(io_mode: str, steps: int, io_tiles: int, rows: int = 1) -> tuple[IoMode, str]:
-    """How a loop really moves its tensors, and a warning when that is not as asked for: one step overlaps nothing.
+    """The mode in which a loop moves its tensors, and a warning where it is not `io_mode`: one step overlaps nothing.
 
     Raises:
         BadInput: there is no such mode, no step or row, or no io tiles for a mode that needs them.
@@ -49,8 +49,8 @@ def check_loop(io_mode: str, steps: int, io_tiles: int, rows: int = 1) -> tuple[
         raise BadInput(f"Unknown 'io_mode': it is one of {', '.join(IoMode)}, got {io_mode!r}")
     if rows < 1:
         raise BadInput(f"rows must be >0, got {rows}; try 1")
-    if not 1 <= steps <= MOST_STEPS:
-        raise BadInput(f"steps must be 1 to {MOST_STEPS}, got {steps}")
+    if not 1 <= steps <= MAX_STEPS:
+        raise BadInput(f"steps must be 1 to {MAX_STEPS}, got {steps}")
     if io_mode != IoMode.COMPUTE and io_tiles < 1:
         raise BadInput(
             f"io_mode {io_mode} must have IO tiles, got {io_tiles}; try {DEFAULT_IO_TILES}, or io_mode compute"
@@ -61,13 +61,15 @@ def check_loop(io_mode: str, steps: int, io_tiles: int, rows: int = 1) -> tuple[
 
 
 def loop_cycles(io_mode: IoMode, steps: int, load: IntArray, compute: IntArray, store: IntArray) -> IntArray:
-    """Cycles of loops over all steps, given what one step loads, computes and stores in; variables are not part of it.
+    """Cycles of loops over all steps, without variables; `load`, `compute` and `store` are the cycles of one step.
 
-    Overlapped: load 0; load 1 beside compute 0; then load i and store i - 2 beside compute i - 1; the last two stores
-    (IPU.md section 5). With one step nothing overlaps.
+    With one step nothing overlaps. Overlapped, with a column for every slot in time [popxl-phased]:
 
-    >>> one = [np.array([n]) for n in (1, 4, 1)]
-    >>> int(loop_cycles(IoMode.IO, 2, *one)[0]), int(loop_cycles(IoMode.IO_OVERLAPPED, 2, *one)[0])
+        io tiles        load 0 | load 1    | load 2, store 0 | load 3, store 1 | store 2 | store 3
+        compute tiles          | compute 0 | compute 1       | compute 2       | compute 3
+
+    >>> step = [np.array([n]) for n in (1, 4, 1)]
+    >>> int(loop_cycles(IoMode.IO, 2, *step)[0]), int(loop_cycles(IoMode.IO_OVERLAPPED, 2, *step)[0])
     (12, 10)
     """
     if io_mode is not IoMode.IO_OVERLAPPED or steps == 1:
@@ -83,10 +85,10 @@ class PhasedOptions:
 
     Attributes:
         steps: micro-batches that go through a phase before the next phase begins.
-        io_mode: how tensors shall move.
+        io_mode: how tensors move, as requested.
         io_tiles: tiles that load and store and do not compute; 0 where the compute tiles do it.
-        n_replicas: devices that do the same on other data and share the variables' streaming memory.
-        recompute: whether a backward phase computes its forward again instead of loading what the forward kept.
+        n_replicas: devices that run the same phases on other data and share the variables' streaming memory.
+        recompute: whether a backward phase computes its forward pass again instead of loading stashed activations.
     """
 
     steps: int
@@ -102,17 +104,17 @@ class PhasedOptions:
 
     @property
     def effective_mode(self) -> IoMode:
-        """How tensors really move."""
+        """How tensors move when the options are carried out."""
         return check_loop(self.io_mode, self.steps, self.io_tiles)[0]
 
     @property
     def warning(self) -> str:
-        """Why `effective_mode` is not what was asked for; empty when it is."""
+        """Why `effective_mode` is not `io_mode`; empty when it is."""
         return check_loop(self.io_mode, self.steps, self.io_tiles)[1]
 
     @property
     def n_io_tiles(self) -> int:
-        """Tiles that compute nothing."""
+        """Tiles that do not compute."""
         return 0 if self.io_mode == IoMode.COMPUTE else self.io_tiles
 
 
@@ -189,14 +191,14 @@ class Phase:
     Attributes:
         layers: the half-open range.
         graph: phases of equal number and kind run the same program; their variables and activations share buffers.
-        row: which of the phases of its graph it is.
+        row: its number among the phases of its graph.
         variable_cycles: to load the variables, once a phase when batches are serialised; in a backward phase also to
-            store them updated.
+            store the updated variables.
         load_cycles, compute_cycles, store_cycles: of one micro-batch.
-        memory_bytes: on the device, by category, with the buffers that loads and stores pass through.
+        memory_bytes: on the device, by category, with the buffers through which loads and stores go.
         limit_bytes: what the phase may fill.
         kind: which passes it makes.
-        variable_bytes, load_bytes, store_bytes: what those cycles move, variables before they are dealt to replicas.
+        variable_bytes, load_bytes, store_bytes: what those cycles move; variables for all replicas.
         loads, stores: the rows that hold the activations; empty for the host, or where nothing is stored.
     """
 
@@ -223,7 +225,7 @@ class Phase:
 
     @property
     def step_cycles(self) -> int:
-        """One micro-batch, one thing after the other, without the variables."""
+        """One micro-batch without overlap and without the variables."""
         return self.load_cycles + self.compute_cycles + self.store_cycles
 
     def cycles(self, io_mode: IoMode, steps: int) -> int:
@@ -243,8 +245,8 @@ class PhasedPlan:
         buffers: the activations and variables in streaming memory.
         phase_cycles: what each phase takes for all steps, variables included.
         naive_cycles: what all phases take when every step loads the variables again.
-        n_replicas: devices that do the same on other data.
-        warning: why tensors do not move as asked for; empty when they do.
+        n_replicas: devices that run the same phases on other data.
+        warning: why tensors do not move as requested; empty when they do.
     """
 
     phases: tuple[Phase, ...]
@@ -268,12 +270,12 @@ class PhasedPlan:
 
     @property
     def compute_cycles(self) -> int:
-        """What all phases compute in all steps."""
+        """Compute of all phases in all steps."""
         return self.steps * sum(phase.compute_cycles for phase in self.phases)
 
     @property
     def transfer_cycles(self) -> int:
-        """What all phases load and store in all steps, variables once."""
+        """Loads and stores of all phases in all steps, variables once."""
         moved = (phase.variable_cycles + self.steps * (phase.load_cycles + phase.store_cycles) for phase in self.phases)
         return sum(moved)
 

@@ -1,4 +1,4 @@
-"""Where the layers go: `Stage` and `Plan`."""
+"""Pipeline plans, and answers about them: `Stage`, `Plan`, `BoundedPlan`, `Replicas`, `Explanation`."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ class Stage:
         layers: the half-open range.
         device: index into the cluster's devices.
         forward_cycles, backward_cycles: compute, without transfers.
-        receive_cycles, send_cycles: what this device spends on its two links, host terms as in the seed's
-            `transfer_cycle`.
+        receive_cycles, send_cycles: transfers over the device's two links, in cycles of the reference clock, with the
+            constants for the host as in the function `transfer_cycle` of [auto-pipeline].
         memory_bytes: by category.
-        limit_bytes: what the stage may fill.
+        limit_bytes: the memory that the stage may fill.
         weight_cycles: the part of `backward_cycles` that makes the gradients of weights.
     """
 
@@ -53,11 +53,11 @@ class Stage:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Consecutive stages that cover all layers; what a device spends is the sum over its stages, most often one.
+    """Consecutive stages that cover all layers; a device's cycles are the sum over its stages, usually one.
 
-    A device starts to transfer only when the slowest has computed (seed 001), so a period is the largest compute plus
-    the largest transfer; with `overlap` a device does both at once, and the period is the larger of the two. No period
-    is shorter than `host_cycles`, which the host's transfers take behind the devices' backs.
+    All devices wait for the slowest compute, then all exchange [auto-pipeline], so a period is the largest compute plus
+    the largest transfer. With `overlap` a device does both at once, and the period is the larger of the two. No period
+    is shorter than `host_cycles`, the host's transfers that overlap with compute.
     """
 
     stages: tuple[Stage, ...]
@@ -110,17 +110,17 @@ class Plan:
 
     @property
     def cost_cycles(self) -> int:
-        """The period: cycles between two finished micro-batches once the pipeline is full."""
+        """The period: cycles of the reference clock between two finished micro-batches once the pipeline is full."""
         parts = (self.compute_cycles, self.transfer_cycles)
         return max(self.host_cycles, max(parts) if self.overlap else sum(parts))
 
     @property
     def latency_cycles(self) -> int:
-        """From where a micro-batch begins to enter to where its result has left, when one enters every period.
+        """From the start of a micro-batch's first transfer to the end of its last, when one enters every period.
 
-        When all devices exchange at once it moves on by a stage every period, and in the last stage it waits for the
-        slowest. With `overlap` it waits for nobody, since none enters sooner: stages and links take what they take.
-        What the host moves behind the devices' backs is added.
+        Without `overlap` a micro-batch reaches the next stage once a period, and waits in the last stage until the
+        slowest device has computed. With `overlap` it never waits, because micro-batches enter a period apart: its
+        latency is the sum over stages and links. `host_cycles` is added.
         """
         entry, exit_ = self.stages[0].receive_cycles, self.stages[-1].send_cycles
         if self.overlap:
@@ -147,12 +147,12 @@ class Plan:
 
 
 @dataclass(frozen=True, slots=True)
-class Certified:
+class BoundedPlan:
     """A plan and how much better any other could be.
 
     Attributes:
-        plan: the best that was found.
-        bound_cycles: no plan costs less; equal to the plan's cost when it is proved optimal.
+        plan: the best plan of a search.
+        bound_cycles: a lower bound on the cost of every plan; equal to this plan's cost when it is proved optimal.
     """
 
     plan: Plan
@@ -160,7 +160,7 @@ class Certified:
 
     @property
     def gap(self) -> float:
-        """The share of the plan's cost that a better plan could save at most; 0 when it is proved optimal."""
+        """The largest share of the plan's cost that a better plan could save; 0 when it is proved optimal."""
         return (self.plan.cost_cycles - self.bound_cycles) / max(self.plan.cost_cycles, 1)
 
 
@@ -194,7 +194,7 @@ class Move:
     Attributes:
         layer: the layer before which the cut would lie.
         cost_cycles: the cost of the plan then.
-        excess_bytes: what the fullest device would then lack; 0 when all fits.
+        excess_bytes: the memory that the fullest device would then lack; 0 when every stage fits.
     """
 
     layer: int
@@ -204,11 +204,11 @@ class Move:
 
 @dataclass(frozen=True, slots=True)
 class CutMoves:
-    """A cut of a plan and the places next to it.
+    """A cut of a plan and the nearest legal positions on either side.
 
     Attributes:
         layer: the layer before which the cut lies.
-        earlier, later: the nearest legal places on either side; None when the neighbouring stage would be left empty.
+        earlier, later: the cut moved there; None when it would leave the neighbouring stage empty.
     """
 
     layer: int
@@ -218,13 +218,13 @@ class CutMoves:
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """What binds a plan, and what its cuts could do instead.
+    """The bottlenecks of a plan, and what it would cost with other cuts.
 
     Attributes:
-        compute_stages: the stages that compute longest; none when overlapped transfers take longer.
-        transfer_stages: the stages that transfer longest; none when overlapped compute takes longer.
-        memory_stage: the stage that leaves the fewest bytes of its limit.
-        spare_bytes: how many it leaves.
+        compute_stages: the stages that compute longest; empty when less compute would not lower the cost.
+        transfer_stages: the stages that transfer longest; empty when less transfer would not lower the cost.
+        memory_stage: the stage that leaves the fewest bytes of its limit free.
+        spare_bytes: the bytes that this stage leaves free.
         cuts: every cut between two stages.
     """
 

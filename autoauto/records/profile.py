@@ -1,4 +1,4 @@
-"""What compiling layers told: `CompiledRange`, `LayerProfile`, `ModelProfile`."""
+"""Targets and what they compile layers to: `Target`, `CompiledRange`, `LayerProfile`, `ModelProfile`."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def category(shared_key: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class CompileOptions:
-    """What a target needs to know to compile a range of layers.
+    """The options with which a target compiles a range of layers.
 
     Attributes:
         batch_size: samples in one micro-batch.
@@ -50,7 +50,7 @@ class ProgramStep(NamedTuple):
     Attributes:
         name: the layer and what is done for it, for example "conv1/convolve".
         cycles: cycles of one micro-batch.
-        temporary_bytes: everything not always alive during the step: live tensors and working memory.
+        temporary_bytes: memory that is in use during the step but not always: live tensors and working memory.
     """
 
     name: str
@@ -68,8 +68,8 @@ class CompiledRange:
         shared: bytes by a key "category_identity"; equal keys on one device are stored once.
         exclusive: bytes by category that no other range shares.
         weight_cycles: the part of `backward_cycles` that makes the gradients of weights.
-        activation_bytes: what one micro-batch keeps for its backward pass.
-        backward_temporary_bytes: the peak of what is not always alive in the backward pass, what is kept included.
+        activation_bytes: what one micro-batch stashes for its backward pass.
+        backward_temporary_bytes: the peak of temporary memory in the backward pass, stashed activations included.
     """
 
     steps: tuple[ProgramStep, ...]
@@ -87,12 +87,12 @@ class CompiledRange:
 
     @property
     def temporary_bytes(self) -> int:
-        """The peak of what is not always alive, forward or backward."""
+        """The peak of temporary memory, forward or backward."""
         return max(self.backward_temporary_bytes, *(step.temporary_bytes for step in self.steps))
 
     @property
     def memory_bytes(self) -> dict[str, int]:
-        """Bytes by category: shared keys under the category before their first "_", exclusive ones, the peak.
+        """Bytes by category: shared keys under the category before their first "_", exclusive bytes, temporary peak.
 
         >>> CompiledRange((ProgramStep("a", 7, 3),), 0, {"vertexCode_1": 5}, {"parameter": 2}).memory_bytes
         {'vertexCode': 5, 'parameter': 2, 'temporary': 3}
@@ -109,48 +109,52 @@ class CompiledRange:
 class Target(Protocol):
     """A kind of device that ranges of layers can be compiled for, by a cost model or by running them.
 
-    This is all that a device of your own needs; `studies/custom_target.py` is one in 40 lines. `compile` is called for
-    every kind of layer alone at the batch sizes that `profiled` names, for a few ranges that teach the estimate, and
-    for every stage of a plan that is measured. Layers and ranges that teach are kept by `version` and `depends_on`, and
-    not asked for again. It may raise OutOfMemory: that configuration does not fit, and a search goes on; anything else
-    ends the search. It is pickled where other processes measure.
+    This is all that a device of your own needs; `studies/custom_target.py` has an example of 40 lines. `compile` is
+    called for every kind of layer alone at the batch sizes that `profiled` returns, for a few ranges to which the
+    estimate is fitted, and for every stage of a plan that is measured. The results for single layers and for those
+    ranges are cached under `version` and `depends_on`, and not asked for again. `compile` may raise OutOfMemory: the
+    configuration does not fit, and the search continues. Any other exception ends the search. The target is pickled
+    where other processes measure.
 
-    A target that also runs whole plans is a `Runner` (records/run.py): then the run is the measurement, a search has a
-    smaller default space, and the values of its trials have noise.
+    A target that also runs whole plans is a `Runner` (`autoauto.records.timeline`): the run is then the measurement, a
+    search has a smaller default space, and the values of its trials have noise.
     """
 
     @property
     def version(self) -> str:
-        """Changes whenever equal input may compile to something else; part of every cache key."""
+        """A text that changes whenever equal input may compile to something else; part of every cache key."""
 
     def profiled(self, batch_size: int) -> tuple[int, ...]:
-        """The batch sizes at which layers are compiled to know them at `batch_size`: itself, or two that it is between.
+        """The batch sizes at which layers are compiled to profile them at `batch_size`: itself, or two around it.
 
-        Compiling for a cost model is cheap, running layers on a real device is not: what lies between is interpolated.
+        Compiling for a cost model is cheap, running layers on a real device is not; between two sizes the profiler
+        interpolates.
         """
 
     def depends_on(self, device: Device, options: CompileOptions) -> object:
-        """What of `device` and `options` a compiled range depends on; its repr is part of every cache key."""
+        """What a compiled range depends on in `device` and `options`; its repr is part of every cache key."""
 
     def compile(self, graph: LayerGraph, layers: LayerRange, device: Device, options: CompileOptions) -> CompiledRange:
-        """Compile `layers` of `graph` as one program for `device`; memory limits are the caller's to check."""
+        """Compile `layers` of `graph` as one program for `device`; the caller checks memory limits."""
 
 
 @dataclass(frozen=True, slots=True)
 class LayerProfile:
-    """One layer compiled alone, and what of the model lives around it. All bytes are for one micro-batch.
+    """One layer compiled alone, and the tensors that are alive around it in its model.
+
+    All bytes are for one micro-batch. Stored profiles have keys by these names (`autoauto.profile.store.codec`).
 
     Attributes:
         forward_cycles, backward_cycles: without transfers between devices.
         shared, exclusive: always-live bytes, as in `CompiledRange`; a shared key counts once in a range.
-        temporary_bytes: peak of what is not always alive while this layer runs.
+        temporary_bytes: peak of temporary memory while this layer runs.
         carried_bytes: tensors made before this layer and read after it, so alive while it runs.
-        input_bytes: everything alive just before the layer: what a stage that starts here receives.
-        output_bytes: everything alive just after the layer: what a stage that stops after it sends.
-        activation_bytes: what this layer is the first to keep for the backward pass; 0 for inference.
+        input_bytes: all tensors alive just before the layer: what a stage that starts here receives.
+        output_bytes: all tensors alive just after the layer: what a stage that stops after it sends.
+        activation_bytes: what this layer is the first to stash for the backward pass; 0 for inference.
         weight_cycles: the part of `backward_cycles` that makes the gradients of weights.
-        kept_input_bytes: of `input_bytes`, what earlier layers keep for the backward pass and later ones keep too: a
-            stage that starts here keeps it for itself.
+        stashed_input_bytes: of `input_bytes`, what both earlier layers and layers from this one on stash for the
+            backward pass, so that a stage which starts here has a stash of its own of it.
     """
 
     forward_cycles: int
@@ -163,23 +167,23 @@ class LayerProfile:
     output_bytes: int
     activation_bytes: int
     weight_cycles: int = 0
-    kept_input_bytes: int = 0
+    stashed_input_bytes: int = 0
 
 
 class Cache(Protocol):
-    """Compiled layers kept from earlier, by a digest of all that they depend on."""
+    """Profiles of compiled layers, by a digest of everything that they depend on."""
 
     def read(self, digests: Iterable[str]) -> dict[str, LayerProfile]:
-        """The entries there are among `digests`."""
+        """The cached entries among `digests`."""
 
     def write(self, entries: Mapping[str, LayerProfile]) -> None:
-        """Keep `entries`; those that there are already stay as they are."""
+        """Store `entries`; entries that are stored already do not change."""
 
     def open(self, tables: Sequence[str]) -> AbstractContextManager[Any]:
-        """The database beneath, one transaction, with `tables` made where they are missing.
+        """The database of the cache for one transaction; `tables` are created where they are missing.
 
-        It has the methods `execute` and `executemany` of an SQLite connection, "?" for parameters, and understands the
-        SQL that SQLite and PostgreSQL have in common.
+        The result has the methods `execute` and `executemany` of an SQLite connection, takes "?" for parameters, and
+        understands the SQL that SQLite and PostgreSQL have in common.
         """
 
 
@@ -190,7 +194,7 @@ class ModelProfile:
     Attributes:
         model: the model's name.
         target: what it was compiled for, for example "ipu bow".
-        options: how it was compiled; None when a profile taken elsewhere does not say.
+        options: how it was compiled; None when an imported profile does not contain them.
         names, kinds: one entry a layer.
         tied: one entry a layer; layers of equal key must share a stage, None is free.
         layers: one `LayerProfile` a layer.

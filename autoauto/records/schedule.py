@@ -1,6 +1,6 @@
-"""Who does what, in which order: `Action`, `Schedule`, and how long it takes: `StageTimes`.
+"""The actions of every device in order, and their durations: `Action`, `Schedule`, `StageTimes`.
 
-A schedule is a value, separate from whatever executes it: "2F0" is stage 2, forward, micro-batch 0.
+A schedule is a value, separate from the code that executes it: "2F0" is stage 2, forward, micro-batch 0.
 """
 
 from __future__ import annotations
@@ -11,11 +11,9 @@ from enum import StrEnum
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from autoauto.records.arrays import IntArray
 from autoauto.records.errors import BadInput
-
-IntArray = npt.NDArray[np.int64]
 
 
 class Order(StrEnum):
@@ -41,12 +39,12 @@ SPLIT_ORDERS = (Order.ZB1P, Order.ZB2P, Order.ZBV, Order.V_HALF, Order.V_MIN)
 
 
 class Transfers(StrEnum):
-    """When devices exchange what they made."""
+    """When devices exchange activations and gradients."""
 
     OVERLAP = "overlap"
     """Every direction of a link carries one message after the other, while devices compute."""
     BARRIER = "barrier"
-    """All devices exchange at once, when the slowest has computed (seed 001, "Considering data transfer time")."""
+    """All devices exchange at once, when the slowest has computed [auto-pipeline, README]."""
 
 
 class ActionKind(StrEnum):
@@ -58,7 +56,7 @@ class ActionKind(StrEnum):
     WEIGHT = "W"
     """The weight-gradient half of the backward pass."""
     CHECK = "C"
-    """A bubble check (seed 004): work that fills idle time; its number counts a device's checks."""
+    """A bubble check [pipeline-notes]: work that fills idle time; its number counts a device's checks."""
 
 
 KINDS = tuple(ActionKind)
@@ -87,8 +85,8 @@ class Action(NamedTuple):
             BadInput: the text is something else.
         """
         for kind in KINDS:
-            stage, found, micro_batch = text.partition(kind)
-            if found and stage.isdecimal() and micro_batch.isdecimal():
+            stage, letter, micro_batch = text.partition(kind)
+            if letter and stage.isdecimal() and micro_batch.isdecimal():
                 return Action(int(stage), kind, int(micro_batch))
         raise BadInput(f"an action is written 2F0 (stage, one of {' '.join(KINDS)}, micro-batch), got {text!r}")
 
@@ -96,8 +94,8 @@ class Action(NamedTuple):
 class Codes(NamedTuple):
     """The numbers that stand for actions, so that a million of them are one array.
 
-    `code = (kind * n_stages + stage) * n_numbers + micro_batch`: what an action depends on is a sum or difference away.
-    `n_numbers` leaves room for a device's checks, 2 (stages - 1) at most, where micro-batches are fewer.
+    `code = (kind * n_stages + stage) * n_numbers + micro_batch`: an action and one on which it depends differ by a
+    constant. `n_numbers` is large enough for a device's checks, at most 2 (stages - 1).
 
     >>> codes = Codes(n_stages=2, n_micro_batches=4)
     >>> codes.of(FORWARD, 1, range(3)).tolist(), [str(a) for a in codes.actions(codes.of(BACKWARD, 0, [2]))]
@@ -150,12 +148,12 @@ class Schedule:
     """What every device does, one action after the other.
 
     Attributes:
-        order: its name.
+        order: the rule by which the actions are ordered.
         devices: the device of every stage; with several chunks a device, a stage is a chunk.
         n_micro_batches: how many micro-batches there are.
         programs: for every device the codes (`Codes`) of its actions, in order.
         slots: for every device the pipeline cycle of each of its actions, non-decreasing, where the order has such
-            cycles (PopART's, Poplar's): devices then wait for each other after each. None where each runs on.
+            cycles (PopART's, Poplar's): all devices then wait for each other after every cycle. None where they do not.
     """
 
     order: Order
@@ -198,10 +196,10 @@ class Schedule:
 
     @property
     def peak_in_flight(self) -> tuple[int, ...]:
-        """The most activations that each device holds: of a micro-batch from its forward to its backward.
+        """The largest number of stashed activations on each device: one for every stage and micro-batch in flight.
 
-        Counted in stages' activations, so in chunks where a device has several; where the backward is split, the
-        weight gradient lets go. Without a backward one micro-batch is held while it is computed.
+        An activation is stashed from its forward to its backward, or to its weight gradient where the backward is
+        split. With several chunks a device, every chunk counts. Without a backward one micro-batch is in flight.
         """
         if not self.has(BACKWARD):
             return (1,) * self.n_devices
@@ -210,8 +208,8 @@ class Schedule:
 
     @staticmethod
     def _peak(kinds: IntArray, release: int) -> int:
-        held = np.cumsum((kinds == FORWARD).astype(np.int64) - (kinds == release))
-        return int(held.max(initial=0))
+        n_stashed = np.cumsum((kinds == FORWARD).astype(np.int64) - (kinds == release))
+        return int(n_stashed.max(initial=0))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -221,12 +219,12 @@ class StageTimes:
     Attributes:
         forward, backward, weight: (S,) compute of an action; `backward` is the whole backward pass, or its
             input-gradient half where a schedule has WEIGHT actions, which take `weight`.
-        forward_links: (S + 1,) entry s is what a message takes into stage s from the one before it, or from the host;
-            the last entry leads from the last stage to the host. Unused where both ends are one device.
-        backward_links: (S,) entry s is what a gradient takes from stage s to the one before it; entry 0 is unused.
-        forward_exchange, backward_exchange: (S,) what a device exchanges for one forward or backward of a stage when
-            all devices exchange at once.
-        ticks_per_cycle: so that decimals of cycles, and parts of a device's cycles for each of its chunks, stay exact.
+        forward_links: (S + 1,) entry s is the time of a message into stage s from the stage before, or from the host;
+            the last entry is from the last stage to the host. Unused where both ends are one device.
+        backward_links: (S,) entry s is the time of a gradient from stage s to the stage before it; entry 0 is unused.
+        forward_exchange, backward_exchange: (S,) the device's transfers for a forward or backward of a stage, when all
+            devices exchange at once.
+        ticks_per_cycle: above 1 where fractions of cycles must stay exact, as for chunks of a device.
         checks: for every stage the ticks of its checks by number; empty where there are none.
     """
 

@@ -1,4 +1,7 @@
-"""The best of a search measured again beside others: `Repeated`, `Expected`, `Verification`."""
+"""A study as its reports show it: `StudySummary`, with its `Verification`, `TrialSummary`s and `CellSummary`s.
+
+A `Verification` is the best configuration of a search measured again, in turns with others.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,7 @@ class Interval(NamedTuple):
 
     Attributes:
         mean: of all.
-        error: half the width of the 95 % confidence interval around it; None for one measurement, which tells none.
+        error: half the width of the 95 % confidence interval around it; None for a single measurement.
     """
 
     mean: float
@@ -29,7 +32,7 @@ class Interval(NamedTuple):
 
 
 def interval(values: Sequence[float]) -> Interval:
-    """The mean of values that scatter normally, and how far it may be from the true one (Student, 1908).
+    """The mean of normally distributed values and its confidence interval [student].
 
     >>> interval([10.0, 11.0, 12.0])  # 4.303 x 1 / sqrt(3)
     Interval(mean=11.0, error=2.484...)
@@ -43,26 +46,26 @@ def interval(values: Sequence[float]) -> Interval:
 
 
 class Verdict(StrEnum):
-    """What turns tell of two configurations."""
+    """The result of comparing two configurations over all turns."""
 
     CLEAR = "clear"
     """One is better, or there was nothing to compare."""
     TIE = "tie"
-    """They are the same as far as the turns tell: the simpler one wins."""
+    """The turns show no difference: the simpler one wins."""
     UNSURE = "unsure"
-    """The turns scatter too much to tell: the better mean wins."""
+    """The turns scatter too much to decide: the better mean wins."""
 
 
 class Repeated(NamedTuple):
-    """One configuration, and what came of it turn by turn.
+    """One configuration that is measured once a turn.
 
     Attributes:
         name: what it is, for example "runner-up".
         knobs: the configuration.
-        what: how it ran, where the knobs do not tell it.
+        what: how it ran, where the knobs do not define it.
         samples_per_s: measured throughput of every turn; None where it failed or did not fit.
-        scores: what the search's objective makes of it, more is better; None likewise.
-        reason: why some are missing; empty when none is.
+        scores: the search's objective of every turn, more is better; None as above.
+        reason: why a turn has no measurement; empty when all have one.
     """
 
     name: str
@@ -74,12 +77,12 @@ class Repeated(NamedTuple):
 
     @property
     def speed(self) -> Interval | None:
-        """Throughput over all turns; None when no turn told it."""
+        """Throughput over all turns; None when no turn has a measurement."""
         return _interval(self.samples_per_s)
 
     @property
     def score(self) -> Interval | None:
-        """The objective over all turns; None when no turn told it."""
+        """The objective over all turns; None when no turn has a measurement."""
         return _interval(self.scores)
 
 
@@ -88,13 +91,13 @@ def _interval(values: Sequence[float | None]) -> Interval | None:
     return interval(known) if known else None
 
 
-class Expected(NamedTuple):
-    """The configuration that the seed's search would end on if all came out as estimated.
+class AutoPipelineAnswer(NamedTuple):
+    """The result of the search of [auto-pipeline], if all measurements equalled the estimates.
 
     Attributes:
         knobs: the configuration.
         samples_per_s: its throughput, estimated.
-        gain_percent: how much more the best of the search is worth, estimated too.
+        gain_percent: how much better the best of our search is, estimated too.
     """
 
     knobs: Knobs
@@ -104,34 +107,35 @@ class Expected(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Verification:
-    """What measuring again told.
+    """The best configurations of a search, measured again in turns.
 
     Attributes:
         repeated: the best of the search, then the runner-up where there is one, then the default configuration unless
             it is one of them.
-        n_repeats: turns; in each all are measured once.
-        settled: which of `repeated` is the winner: 0, or 1 when the runner-up is better, or as good and simpler.
-        verdict: how that was found.
-        seed: the seed's answer; None when nothing fits by the estimate.
+        n_repeats: the number of turns; in each all are measured once.
+        winner_index: the position of the winner in `repeated`: 0, or 1 when the runner-up is better, or as good and
+            simpler.
+        verdict: how clear the result is.
+        auto_pipeline: the result of the search of [auto-pipeline]; None when nothing fits by the estimate.
     """
 
     repeated: tuple[Repeated, ...]
     n_repeats: int
-    settled: int
+    winner_index: int
     verdict: Verdict
-    seed: Expected | None
+    auto_pipeline: AutoPipelineAnswer | None
 
     @property
     def winner(self) -> Repeated:
         """The best of all."""
-        return self.repeated[self.settled]
+        return self.repeated[self.winner_index]
 
     def named(self, name: str) -> Repeated | None:
-        """The configuration that was measured under a name."""
-        return next((one for one in self.repeated if one.name == name), None)
+        """The configuration that was measured under a name; None when there is none."""
+        return next((row for row in self.repeated if row.name == name), None)
 
 
-class Tried(NamedTuple):
+class TrialSummary(NamedTuple):
     """One configuration with a finished trial.
 
     Attributes:
@@ -143,8 +147,8 @@ class Tried(NamedTuple):
         makespan_cycles: of a step of training, simulated; None for inference.
         bubble_fraction: of a step of training, simulated; None for inference.
         excess_bytes: bytes missing on the tightest device; 0 when it fits or when memory is not the reason.
-        reason: why it does not fit, or which constraint does not hold; empty when it runs as it should.
-        compiled: whether stages were compiled whole; the estimate ruled it out otherwise.
+        reason: why it does not fit, or which constraint does not hold; empty when `fits`.
+        compiled: whether stages were compiled whole; otherwise the estimate ruled it out.
         latency_s: from a micro-batch's entry to its result; 0 when it does not fit.
     """
 
@@ -163,7 +167,7 @@ class Tried(NamedTuple):
 
     @property
     def fits(self) -> bool:
-        """Whether it was measured and runs, and all constraints hold."""
+        """Whether it was measured, runs, and all constraints hold."""
         return self.samples_per_s > 0 and not self.constrained
 
     @property
@@ -173,12 +177,12 @@ class Tried(NamedTuple):
 
 
 class Failure(NamedTuple):
-    """A trial that ended without an answer.
+    """A trial that failed.
 
     Attributes:
         number: of the trial.
-        params: its parameters, as the database has them.
-        reason: what went wrong.
+        params: its parameters in the database.
+        reason: why it failed.
     """
 
     number: int
@@ -187,61 +191,62 @@ class Failure(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Contender:
+class Finalist:
     """One of the best configurations, with its stages.
 
     Attributes:
-        tried: the configuration and its numbers.
+        trial: the configuration and its numbers.
         measured: the stages, or phases, compiled whole.
-        estimate: the same as estimated; None when there was no estimate.
+        estimate: the same stages by the estimate; None when there was no estimate.
     """
 
-    tried: Tried
+    trial: TrialSummary
     measured: Plan | PhasedPlan
     estimate: Plan | PhasedPlan | None
 
     @property
     def clock_hz(self) -> float:
-        """The clock that its cycles count: throughput is samples over cycles at this rate."""
-        tried = self.tried
-        steps = tried.knobs.n_micro_batches if tried.knobs.training else 1
+        """The clock of its cycles, from its throughput: samples per second x cycles per sample."""
+        trial = self.trial
+        steps = trial.knobs.n_micro_batches if trial.knobs.training else 1
         host_cycles = steps * self.measured.host_cycles if isinstance(self.measured, Plan) else 0
-        cycles = max(tried.makespan_cycles or self.measured.cost_cycles, host_cycles)
-        return tried.samples_per_s * cycles / tried.knobs.n_samples
+        cycles = max(trial.makespan_cycles or self.measured.cost_cycles, host_cycles)
+        return trial.samples_per_s * cycles / trial.knobs.n_samples
 
 
 @dataclass(frozen=True, slots=True)
-class CellFindings:
-    """What the trials tell of one cell of the grid: all knobs but the batch size.
+class CellSummary:
+    """The trials of one cell of the grid: all knobs but the batch size.
 
     Attributes:
-        tried: by ascending batch size, at least one.
+        trials: by ascending batch size, at least one.
         best: the best of them; None when none fits.
     """
 
-    tried: tuple[Tried, ...]
-    best: Tried | None
+    trials: tuple[TrialSummary, ...]
+    best: TrialSummary | None
 
     @property
     def knobs(self) -> Knobs:
         """The cell, with the smallest batch size that was tried."""
-        return self.tried[0].knobs
+        return self.trials[0].knobs
 
     @property
-    def largest(self) -> Tried | None:
+    def largest(self) -> TrialSummary | None:
         """The largest batch size that fits; None when none does."""
-        return next((tried for tried in reversed(self.tried) if tried.fits), None)
+        return next((trial for trial in reversed(self.trials) if trial.fits), None)
 
     @property
-    def first_unfit(self) -> Tried | None:
+    def first_unfit(self) -> TrialSummary | None:
         """The smallest batch size above `largest` that does not fit; None when no larger one was tried."""
-        least = self.largest.knobs.batch_size if self.largest else 0
-        return next((tried for tried in self.tried if not tried.fits and tried.knobs.batch_size > least), None)
+        fitting_size = self.largest.knobs.batch_size if self.largest else 0
+        larger = (trial for trial in self.trials if trial.knobs.batch_size > fitting_size)
+        return next((trial for trial in larger if not trial.fits), None)
 
     @property
     def n_compiled(self) -> int:
-        """How many of them were compiled whole."""
-        return sum(tried.compiled for tried in self.tried)
+        """The number of trials whose stages were compiled whole."""
+        return sum(trial.compiled for trial in self.trials)
 
 
 class Comparison(NamedTuple):
@@ -249,10 +254,10 @@ class Comparison(NamedTuple):
 
     Attributes:
         name: what the other one is, for example "runner-up".
-        knobs: the other one; None when nothing tells it.
+        knobs: the other one; None when it is not known.
         speed: its throughput in samples/s, with its confidence interval where it was measured again; None likewise.
-        gain_percent: how much more the winner is worth, in percent of the other; None likewise.
-        note: what is compared, or why it cannot be told.
+        gain_percent: how much better the winner is, in percent of the other; None likewise.
+        note: what is compared, or why it cannot be.
         estimated: whether speed and gain are estimated, on both sides.
     """
 
@@ -264,66 +269,66 @@ class Comparison(NamedTuple):
     estimated: bool = False
 
 
-@dataclass(frozen=True)  # no slots: what is derived from all trials is kept
-class Findings:
-    """All that a study's reports tell.
+@dataclass(frozen=True)  # no slots: `cached_property` needs a dictionary
+class StudySummary:
+    """Everything that the reports of a study show.
 
     Attributes:
-        study_name, storage: where it is; the storage's URL without its password.
-        objective: what is best; of several the first.
-        attributes: what the study keeps about itself: model, cluster, versions, the command.
-        tried: every configuration with a finished trial, in the order of their trials.
-        failures: trials that ended without an answer.
-        contenders: the winner first, then the next best; none when nothing fits.
-        verification: the winner measured again beside others; None when it was not.
+        study_name, storage: the study, and the URL of its storage without a password.
+        objective: what the study optimises; the first of several objectives.
+        attributes: stored attributes of the study: model, cluster, versions, the command.
+        trials: every configuration with a finished trial, in the order of their trials.
+        failures: trials that failed.
+        finalists: the winner first, then the next best; none when nothing fits.
+        verification: the winner measured again, in turns with others; None when it was not.
     """
 
     study_name: str
     storage: str
     objective: Objective
     attributes: Mapping[str, str]
-    tried: tuple[Tried, ...]
+    trials: tuple[TrialSummary, ...]
     failures: tuple[Failure, ...]
-    contenders: tuple[Contender, ...] = ()
+    finalists: tuple[Finalist, ...] = ()
     verification: Verification | None = None
 
     @property
-    def winner(self) -> Contender | None:
+    def winner(self) -> Finalist | None:
         """The best configuration; None when nothing fits."""
-        return self.contenders[0] if self.contenders else None
+        return self.finalists[0] if self.finalists else None
 
     @property
     def of_several(self) -> bool:
         """Whether the study has further objectives, so that the winner is the best by the first of them only."""
         return "," in self.attributes.get("objective", "")
 
-    def worth(self, tried: Tried) -> float:
-        """What the objective compares, more is better: samples/s, of all devices or of one, or 1 / latency."""
+    def worth(self, trial: TrialSummary) -> float:
+        """The value of the objective, more is better: samples/s, of all devices or of one, or 1 / latency."""
         if self.objective is Objective.LATENCY:
-            return 1.0 / tried.latency_s
+            return 1.0 / trial.latency_s
         per_ipu = self.objective is Objective.PER_IPU
-        return tried.samples_per_s / (tried.knobs.n_devices if per_ipu else 1)
+        return trial.samples_per_s / (trial.knobs.n_devices if per_ipu else 1)
 
-    def loss_percent(self, tried: Tried) -> float:
-        """How far a configuration is below the winner, in percent of it; 0 for the winner."""
+    def loss_percent(self, trial: TrialSummary) -> float:
+        """How far a configuration is below the winner, in percent of the winner; 0 for the winner."""
         assert self.winner is not None
-        return 100.0 * (1.0 - self.worth(tried) / self.worth(self.winner.tried))
+        return 100.0 * (1.0 - self.worth(trial) / self.worth(self.winner.trial))
 
     @cached_property
-    def ranked(self) -> tuple[Tried, ...]:
-        """The configurations that fit, best first, the oldest of equals first; the winner before those it ties with."""
-        fitting = sorted((tried for tried in self.tried if tried.fits), key=self.worth, reverse=True)
-        winner = self.winner.tried.number if self.winner else None
-        return tuple(sorted(fitting, key=lambda tried: tried.number != winner))
+    def ranked(self) -> tuple[TrialSummary, ...]:
+        """The configurations that fit, the winner first, then by descending worth; the oldest of equals first."""
+        fitting = sorted((trial for trial in self.trials if trial.fits), key=self.worth, reverse=True)
+        winner = self.winner.trial.number if self.winner else None
+        return tuple(sorted(fitting, key=lambda trial: trial.number != winner))
 
     @cached_property
-    def cells(self) -> tuple[CellFindings, ...]:
+    def cells(self) -> tuple[CellSummary, ...]:
         """Every cell that was tried, by ascending knobs."""
-        cells: dict[Knobs, list[Tried]] = {}
-        for tried in self.tried:
-            cells.setdefault(replace(tried.knobs, batch_size=1), []).append(tried)
-        places = {tried.number: place for place, tried in enumerate(self.ranked)}
-        return tuple(_cell(cells[knobs], places) for knobs in sorted(cells, key=_grid_order))
+        cells: dict[Knobs, list[TrialSummary]] = {}
+        for trial in self.trials:
+            cells.setdefault(replace(trial.knobs, batch_size=1), []).append(trial)
+        ranks = {trial.number: rank for rank, trial in enumerate(self.ranked)}
+        return tuple(_cell(cells[knobs], ranks) for knobs in sorted(cells, key=_grid_order))
 
 
 def _grid_order(knobs: Knobs) -> tuple[object, ...]:
@@ -331,7 +336,7 @@ def _grid_order(knobs: Knobs) -> tuple[object, ...]:
     return (*shape, str(knobs.schedule), knobs.recompute, knobs.n_micro_batches)
 
 
-def _cell(found: list[Tried], places: Mapping[int, int]) -> CellFindings:
-    fitting = [tried for tried in found if tried.fits]
-    ascending = sorted(found, key=lambda tried: tried.knobs.batch_size)
-    return CellFindings(tuple(ascending), min(fitting, key=lambda tried: places[tried.number], default=None))
+def _cell(trials: list[TrialSummary], ranks: Mapping[int, int]) -> CellSummary:
+    fitting = [trial for trial in trials if trial.fits]
+    ascending = sorted(trials, key=lambda trial: trial.knobs.batch_size)
+    return CellSummary(tuple(ascending), min(fitting, key=lambda trial: ranks[trial.number], default=None))

@@ -1,4 +1,4 @@
-"""When everything happens, simulated or really measured: `Span`, `Timeline`."""
+"""When actions start and stop, simulated or measured: `Timeline`; and plans that ran: `Run`, `Runner`."""
 
 from __future__ import annotations
 
@@ -8,11 +8,15 @@ from typing import NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 
+from autoauto.records.arrays import IntArray
 from autoauto.records.hardware import Cluster
 from autoauto.records.layers import LayerGraph
 from autoauto.records.plan import Plan
 from autoauto.records.profile import CompileOptions
-from autoauto.records.schedule import CHECK, Action, IntArray, Schedule
+from autoauto.records.schedule import CHECK, Action, Schedule
+
+UNDISTURBED_FRACTION = 0.95
+"""A stage that had its cores to itself, at full speed, for less of its computing time was disturbed."""
 
 
 class Span(NamedTuple):
@@ -28,11 +32,11 @@ class Timeline:
     """A schedule with the start and stop of all its actions. Ticks are whole parts of a cycle.
 
     Attributes:
-        schedule: what was to be done.
+        schedule: the actions in order.
         starts, stops: for every device the ticks of its actions, in the schedule's order.
-        exchanges: for every device (n, 2) ticks from and to which it transfers and cannot compute; none where
+        exchanges: for every device (n, 2) start and stop ticks of transfers in which it cannot compute; none where
             transfers overlap.
-        stop_tick: when the last message has arrived, too.
+        stop_tick: when the last action has stopped and the last message has arrived.
         ticks_per_cycle: as in `StageTimes`.
         source: "simulated", or "measured" on real devices.
     """
@@ -46,7 +50,7 @@ class Timeline:
     source: str = "simulated"
 
     def cycles(self, ticks: int) -> float:
-        """Ticks as cycles; whole where they are."""
+        """Ticks as cycles; an integer where they are whole."""
         return ticks // self.ticks_per_cycle if ticks % self.ticks_per_cycle == 0 else ticks / self.ticks_per_cycle
 
     def spans(self, device: int) -> Iterator[Span]:
@@ -57,22 +61,22 @@ class Timeline:
 
     @property
     def makespan_cycles(self) -> float:
-        """From the first start to the end of everything."""
+        """From the first start to the end of the last action and message."""
         return self.cycles(self.stop_tick)
 
     @property
     def busy_cycles(self) -> tuple[float, ...]:
-        """What each device computes, checks aside."""
+        """Compute of each device, checks aside."""
         return tuple(map(self.cycles, self._busy_ticks))
 
     @property
     def ideal_cycles(self) -> float:
-        """No order takes less on these devices: the work of the busiest, m (tf + tb) where all are equal (seed 004)."""
+        """A lower bound for all orders: compute of the busiest device, m (tf + tb) when balanced [pipeline-notes]."""
         return self.cycles(max(self._busy_ticks))
 
     @property
     def exchange_cycles(self) -> tuple[float, ...]:
-        """What each device spends on transfers while it cannot compute."""
+        """Transfers of each device in which it cannot compute."""
         return tuple(map(self.cycles, self._exchange_ticks))
 
     @property
@@ -83,14 +87,14 @@ class Timeline:
 
     @property
     def bubble_fraction(self) -> float:
-        """Share of all devices' time that is bubble: (p - 1) / (m + p - 1) for equal stages in 1F1B (seed 004)."""
+        """Bubble as a share of all devices' time: (p - 1) / (m + p - 1) for equal stages in 1F1B [pipeline-notes]."""
         return sum(self.bubble_cycles) / (self.makespan_cycles * self.schedule.n_devices) if self.stop_tick else 0.0
 
     @property
     def period_cycles(self) -> float:
-        """Cycles between two finished micro-batches in the steady state: the middle half of those that leave.
+        """Cycles between two finished micro-batches in the steady state: the middle half of all micro-batches.
 
-        What leaves is the last action on a micro-batch, so gradients where there is a backward.
+        A micro-batch is finished when the last action on it stops, the backward where there is one.
         """
         done = np.sort(self._finished())
         first, last = len(done) // 4, len(done) - 1 - len(done) // 4
@@ -104,7 +108,7 @@ class Timeline:
         return self.cycles(int(self._finished()[0]) - min(int(starts[0]) for starts in self.starts if len(starts)))
 
     def gaps(self, device: int) -> IntArray:
-        """(n, 2) ticks from and to which a device neither computes nor exchanges; checks count as idle."""
+        """(n, 2) start and stop ticks of the spans in which a device is idle or runs checks."""
         work = self.schedule.codes.kinds(self.schedule.programs[device]) != CHECK
         actions = np.stack((self.starts[device][work], self.stops[device][work]), axis=1)
         used = np.concatenate((actions, self.exchanges[device]))
@@ -134,19 +138,14 @@ class Timeline:
         return done
 
 
-QUIET = 0.95
-"""A stage that had its cores, at their full speed, for less of its computing time was disturbed."""
-
-
 @dataclass(frozen=True, slots=True)
 class Run:
     """A plan that ran, in one or more pipelines side by side.
 
     Attributes:
-        plan: the same stages with what they took; those of the first pipeline.
-        timelines: what happened in every pipeline.
-        core_fraction: the part of its computing time that the stage which was disturbed most had its cores, all to
-            itself.
+        plan: the stages with their measured costs, those of the first pipeline.
+        timelines: one for every pipeline.
+        core_fraction: the part of its computing time in which the most disturbed stage had its cores to itself.
     """
 
     plan: Plan
@@ -154,26 +153,29 @@ class Run:
     core_fraction: float = 1.0
 
     @property
-    def quiet(self) -> bool:
-        """Whether the stages were left alone, so that their times are their own."""
-        return self.core_fraction >= QUIET
+    def undisturbed(self) -> bool:
+        """Whether no other process took much of the stages' cores, so that the times show the plan alone."""
+        return self.core_fraction >= UNDISTURBED_FRACTION
 
     @property
     def latency_cycles(self) -> float:
-        """From the start of the first stage to the end of the last: the median when it was measured, else the first."""
+        """Cycles from the start of the first stage to the end of the last.
+
+        The median of all micro-batches when they were measured, else that of the first.
+        """
         if self.timelines[0].source == "simulated":
             return self.timelines[0].latency_cycles
         return float(np.median(np.concatenate([t.stops[-1] - t.starts[0] for t in self.timelines])))
 
     @property
     def period_cycles(self) -> float:
-        """Cycles between two finished micro-batches in the steady state, whichever pipeline they leave."""
+        """Cycles between two finished micro-batches in the steady state, over all pipelines."""
         return 1 / sum(1 / timeline.period_cycles for timeline in self.timelines)
 
 
 @runtime_checkable
 class Runner(Protocol):
-    """A target whose devices are there to run plans."""
+    """A target with real devices that run plans."""
 
     def run(self, graph: LayerGraph, plan: Plan, cluster: Cluster, options: CompileOptions, replicas: int) -> Run:
         """Run `plan` on the first devices of `cluster`, `replicas` times side by side, until it is steady.

@@ -1,4 +1,4 @@
-"""The one place where units change: bytes and MiB, cycles and seconds, GB/s of the seed and bytes per second."""
+"""Units and their conversions: `Precision`, `transfer_cycles`, `reference_cycles`, `samples_per_s`, `format_bytes`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ GIB = 1024**3
 class Precision(StrEnum):
     """The floating-point format that weights and activations have on the device.
 
-    With FP8 the products that `autoauto.graph.quantise` marks have it; all else is fp16.
+    With FP8 only the products that `autoauto.graph.layers.kinds.quantise` marks are in FP8; all else is fp16.
     """
 
     FP16 = "fp16"
@@ -30,17 +30,19 @@ class Precision(StrEnum):
 
 
 def bytes_per_s(gbps: float) -> float:
-    """Turn the seed's `GBps` into bytes per second; its "GB" is 1024**3 bytes (IPU.md section 2)."""
+    """Turn `GBps` of Graphcore's auto_pipeline into bytes per second; its "GB" is 1024**3 bytes [auto-pipeline]."""
     return gbps * GIB
 
 
 def gbps(rate_bytes_per_s: float) -> float:
-    """Turn bytes per second into the seed's `GBps`, the inverse of `bytes_per_s`."""
+    """Turn bytes per second into `GBps` of Graphcore's auto_pipeline, the inverse of `bytes_per_s`."""
     return rate_bytes_per_s / GIB
 
 
 def transfer_cycles(n_bytes: int, rate_bytes_per_s: float, idle_cycles: int, clock_hz: float) -> int:
-    """Cycles to move `n_bytes` over a link: `int(idle + bytes / (rate / clock))`, the seed's own order of operations.
+    """Cycles to move `n_bytes` over a link: `int(idle + bytes / (rate / clock))`.
+
+    The order of operations is that of [auto-pipeline], so that both round alike.
 
     >>> transfer_cycles(2000, 1024**3, 1_000_000, 1024**3)
     1002000
@@ -51,7 +53,7 @@ def transfer_cycles(n_bytes: int, rate_bytes_per_s: float, idle_cycles: int, clo
 def reference_cycles(own_cycles: int, speed: Fraction) -> int:
     """Cycles of the reference clock that pass while a device at `speed` times that clock counts `own_cycles`.
 
-    Rounded up, so a whole number of reference cycles suffices exactly when it is at least this.
+    Rounded up: a whole number of reference cycles is enough exactly when it is at least this.
 
     >>> reference_cycles(900, Fraction(3, 2)), reference_cycles(901, Fraction(3, 2))
     (600, 601)
@@ -60,7 +62,7 @@ def reference_cycles(own_cycles: int, speed: Fraction) -> int:
 
 
 def samples_per_s(batch_size: int, period_cycles: float, clock_hz: float) -> float:
-    """Throughput of a pipeline that finishes one batch every `period_cycles`, and none faster than every cycle.
+    """Throughput of a pipeline that finishes one batch every `period_cycles`, at most one a cycle.
 
     >>> samples_per_s(16, 1_000_000, 1.85e9)
     29600.0

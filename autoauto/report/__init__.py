@@ -1,1 +1,1 @@
-"""Records -> tables, charts and pages; every number says where it comes from."""
+"""Records -> tables, charts and pages; every number is shown with its origin."""

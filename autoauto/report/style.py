@@ -1,9 +1,10 @@
-"""How tables look: one frame, one way to write numbers, and the words that say where a number comes from."""
+"""How reports look: `plain_table`, `format_value`, `LayerName`, `ACTIVITIES`, and the origin of a number in words."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from rich import box
 from rich.console import Console, ConsoleOptions, RenderResult
@@ -11,21 +12,43 @@ from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
+from autoauto.records.schedule import KINDS
 from autoauto.records.units import format_bytes
 
 ESTIMATED = "estimated"
 SIMULATED = "simulated"
-MEASURED = "measured (cost model)"  # the ipu target compiles stages whole; no hardware is involved
-REALLY_MEASURED = "measured"
+MEASURED_BY_COST_MODEL = "measured (cost model)"  # the ipu target compiles stages whole; no hardware is involved
+MEASURED_BY_DEVICES = "measured"
+
+
+class Activity(NamedTuple):
+    """How an activity of a device is shown."""
+
+    letter: str
+    name: str
+    colour: str
+
+
+ACTIVITIES = (
+    Activity("F", "forward", "#56B4E9"),
+    Activity("B", "backward", "#E69F00"),
+    Activity("W", "weight gradient", "#009E73"),
+    Activity("C", "check", "#CC79A7"),
+    Activity("x", "exchange", "#999999"),
+    Activity(".", "idle", ""),
+)
+"""By index into `KINDS`, then exchange and idle; the colours are of `[okabe-ito]`."""
+
+EXCHANGE, IDLE = len(KINDS), len(KINDS) + 1
 
 
 def measured_by(target: str) -> str:
-    """How a measured number is called, by the version of the target that measured it.
+    """The origin of a measured number, by the version of the target that measured it.
 
     >>> measured_by("ipu-5"), measured_by("host 1")
     ('measured (cost model)', 'measured')
     """
-    return MEASURED if target.startswith("ipu") else REALLY_MEASURED
+    return MEASURED_BY_COST_MODEL if target.startswith("ipu") else MEASURED_BY_DEVICES
 
 
 def plain_table(title: str, columns: Iterable[str], numbers: Iterable[str] = ()) -> Table:
@@ -62,6 +85,17 @@ def format_value(quantity: str, value: float) -> str:
     return f"{value:,.1f}" if isinstance(value, float) else f"{value:,}"
 
 
+def difference_percent(estimated: float, measured: float) -> float | None:
+    """How far the estimate is from the measured value, in percent of the latter; None when only that is 0.
+
+    >>> difference_percent(11, 10), difference_percent(0, 0), difference_percent(1, 0)
+    (10.0, 0.0, None)
+    """
+    if measured:
+        return 100.0 * (estimated - measured) / measured
+    return None if estimated else 0.0
+
+
 def format_difference(percent: float | None) -> str:
     """Write a difference in percent, "-" where there is none.
 
@@ -73,12 +107,12 @@ def format_difference(percent: float | None) -> str:
 
 @dataclass(frozen=True, slots=True)
 class LayerName:
-    """The name of a layer in one line of whatever width there is."""
+    """The name of a layer in one line, shortened to the width of its column."""
 
     name: str
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        """Write the name, shortened where it must be."""
+        """Write the name, shortened if it is wider than the column."""
         yield Text(shorten(self.name, options.max_width, "..." if options.ascii_only else "…"), no_wrap=True)
 
     def __rich_measure__(self, console: Console, options: ConsoleOptions) -> Measurement:
@@ -87,7 +121,7 @@ class LayerName:
 
 
 def shorten(name: str, width: int, dots: str = "…") -> str:
-    """Make a layer's name at most `width` long and keep what tells layers apart: numbers and the end.
+    """Make a layer's name at most `width` long; numbers and the end stay, because they distinguish layers.
 
     >>> shorten("/encoder/layer.7/attention/query/MatMul", 30)
     '/e/layer.7/a/q/MatMul'

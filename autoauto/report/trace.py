@@ -1,9 +1,9 @@
-"""A timeline in the Trace Event Format, for Perfetto and chrome://tracing: a track a device, a slice an action.
+"""`chrome_trace`: a timeline for Perfetto and chrome://tracing, a track per device, a slice per action.
 
-The format is Google's ("Trace Event Format", 2016): complete events have `ph` "X", a start `ts` and a length `dur` in
-microseconds, and belong to a process `pid` and a thread `tid`; events with `ph` "M" name those. Both count from 1:
-Perfetto takes 0 for the kernel's idle process, and mixed such a thread with another (google/perfetto issue 394,
-thoren-d/tracing-chrome issue 32).
+In the format [trace-events] complete events have `ph` "X", a start `ts` and a length `dur` in microseconds, and belong
+to a process `pid` and a thread `tid`; events with `ph` "M" name those. Both numbers count from 1: Perfetto takes 0 for
+the kernel's idle process and mixes such a thread with another (google/perfetto issue 394, thoren-d/tracing-chrome
+issue 32).
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from typing import Any
 from autoauto.records.errors import BadInput
 from autoauto.records.schedule import KINDS
 from autoauto.records.timeline import Timeline
-from autoauto.report.text.timeline import ACTIVITIES, EXCHANGE, title
+from autoauto.report.style import ACTIVITIES, EXCHANGE
+from autoauto.report.wording import timeline_title
 
 _PID = 1
 
@@ -28,17 +29,17 @@ def chrome_trace(timeline: Timeline, clock_hz: float | None = None) -> dict[str,
         timeline: what to show.
         clock_hz: turns cycles into time, rounded to nanoseconds; without it a cycle is shown as a microsecond.
     """
-    return _facts(timeline, clock_hz) | {"traceEvents": list(_events(timeline, clock_hz))}
+    return _head(timeline, clock_hz) | {"traceEvents": list(_events(timeline, clock_hz))}
 
 
 def write_chrome_trace(timeline: Timeline, path: Path, clock_hz: float | None = None) -> None:
-    """Write what `chrome_trace` returns as JSON, an event a line, without ever holding all of it.
+    """Write what `chrome_trace` returns as JSON, an event per line, without holding all of it in memory.
 
     Raises:
         BadInput: the file cannot be written.
     """
     encode = json.JSONEncoder(separators=(",", ":")).encode
-    head = encode(_facts(timeline, clock_hz) | {"traceEvents": []})
+    head = encode(_head(timeline, clock_hz) | {"traceEvents": []})
     try:
         with path.open("w", encoding="utf-8") as file:
             file.write(head.removesuffix("]}"))
@@ -49,7 +50,7 @@ def write_chrome_trace(timeline: Timeline, path: Path, clock_hz: float | None = 
         raise BadInput(f"the trace needs a file that can be written, got {path} ({error.strerror})") from error
 
 
-def _facts(timeline: Timeline, clock_hz: float | None) -> dict[str, Any]:
+def _head(timeline: Timeline, clock_hz: float | None) -> dict[str, Any]:
     other = {
         "source": timeline.source,
         "microsecond": f"{clock_hz / 1e6:,g} cycles" if clock_hz else "1 cycle",
@@ -60,8 +61,8 @@ def _facts(timeline: Timeline, clock_hz: float | None) -> dict[str, Any]:
 
 
 def _events(timeline: Timeline, clock_hz: float | None) -> Iterator[dict[str, Any]]:
-    """Names first, then device by device what it does."""
-    yield {"ph": "M", "name": "process_name", "pid": _PID, "args": {"name": title(timeline)}}
+    """First the names of process and threads, then the slices of every device."""
+    yield {"ph": "M", "name": "process_name", "pid": _PID, "args": {"name": timeline_title(timeline)}}
     for device in range(timeline.schedule.n_devices):
         thread = {"ph": "M", "pid": _PID, "tid": device + 1}
         yield thread | {"name": "thread_name", "args": {"name": f"device {device}"}}
@@ -77,7 +78,7 @@ def _events(timeline: Timeline, clock_hz: float | None) -> Iterator[dict[str, An
 
 
 def _slices(timeline: Timeline, device: int) -> Iterator[tuple[int, int, str, dict[str, Any]]]:
-    """Start and stop tick, name and facts of everything that a device does."""
+    """Start and stop tick, name and arguments of every action and exchange of a device."""
     times = zip(timeline.starts[device].tolist(), timeline.stops[device].tolist(), strict=True)
     for (start, stop), action in zip(times, timeline.schedule.actions(device), strict=True):
         kind = ACTIVITIES[KINDS.index(action.kind)].name

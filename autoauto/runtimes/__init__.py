@@ -1,1 +1,1 @@
-"""Programs of existing runtimes as values, and small runtimes of our own; beside the main path."""
+"""Beside the main path: programs of existing runtimes as values, and small runtimes that sources describe."""

@@ -1,4 +1,7 @@
-"""Checks in the bubbles of 1F1B: they force the ideal diagram and cost nothing (seed 004, 2.2 and 2.3)."""
+"""Checks in the bubbles of 1F1B, `with_bubble_checks`: they force the ideal diagram and cost nothing.
+
+The counts are those of [pipeline-notes, 2.2 and 2.3].
+"""
 
 from __future__ import annotations
 
@@ -6,8 +9,9 @@ from dataclasses import replace
 
 import numpy as np
 
+from autoauto.records.arrays import IntArray
 from autoauto.records.errors import BadInput
-from autoauto.records.schedule import CHECK, Codes, IntArray, Order, Schedule, StageTimes
+from autoauto.records.schedule import CHECK, Codes, Order, Schedule, StageTimes
 
 # Stage s of p, w = p - s - 1, with p = 4, tf = 1, tb = 2 and m = 4:
 #
@@ -22,7 +26,7 @@ from autoauto.records.schedule import CHECK, Codes, IntArray, Order, Schedule, S
 def with_bubble_checks(
     schedule: Schedule, times: StageTimes, check_ticks: int | None = None
 ) -> tuple[Schedule, StageTimes]:
-    """A 1F1B schedule with checks in all its bubbles, and times with what the checks take.
+    """A 1F1B schedule with checks in all its bubbles, and its times with those of the checks.
 
     On stage s, counted from 0, there are s checks before the warm-up, p - s - 1 before and p - s - 1 after the steady
     phase and s after the cool-down. Each is as long as its unit of the bubble, so they fill (p - 1)(tf + tb) and the
@@ -57,7 +61,7 @@ def _with_checks(codes: Codes, stage: int, program: IntArray) -> IntArray:
 
 
 def _ticks(stage: int, n_stages: int, forward_ticks: int, backward_ticks: int) -> IntArray:
-    """What the checks of a stage take, by number."""
+    """How long the checks of a stage take, by their numbers."""
     n_later = n_stages - stage - 1
     units = (forward_ticks, backward_ticks, forward_ticks, backward_ticks)
     return np.repeat(units, (stage, n_later, n_later, stage))
@@ -65,8 +69,8 @@ def _ticks(stage: int, n_stages: int, forward_ticks: int, backward_ticks: int) -
 
 def _require_ideal(schedule: Schedule, times: StageTimes) -> None:
     if schedule.order is not Order.ONE_F_ONE_B or schedule.has(CHECK):
-        what = "one that has checks" if schedule.has(CHECK) else schedule.order
-        raise BadInput(f"bubble checks need a plain 1f1b schedule, got {what}")
+        given = "one that has checks" if schedule.has(CHECK) else schedule.order
+        raise BadInput(f"bubble checks need a plain 1f1b schedule, got {given}")
     for name, ticks in (("forward", times.forward), ("backward", times.backward)):
         if len(set(ticks.tolist())) > 1:
             raise BadInput(f"bubble checks need stages of equal times, got {name} ticks {ticks.tolist()}")

@@ -1,4 +1,4 @@
-"""How long the stages of a schedule take: given for every device, or those of a plan."""
+"""How long stages take: `stage_times` from cycles a device, `plan_times` from a plan; and `timeline_of` a plan."""
 
 from __future__ import annotations
 
@@ -10,12 +10,13 @@ from math import lcm
 
 import numpy as np
 
+from autoauto.records.arrays import IntArray
 from autoauto.records.errors import BadInput
 from autoauto.records.knobs import Knobs
 from autoauto.records.plan import Plan
-from autoauto.records.schedule import SPLIT_ORDERS, IntArray, StageTimes, Transfers
+from autoauto.records.schedule import StageTimes, Transfers
 from autoauto.records.timeline import Timeline
-from autoauto.schedule.orders.registry import make_schedule
+from autoauto.schedule.orders.registry import make_schedule, spec_of
 from autoauto.schedule.simulate.simulate import simulate
 
 MAX_TICKS_PER_CYCLE = 10**6
@@ -102,8 +103,8 @@ def plan_times(plan: Plan, training: bool, *, split_backward: bool = False) -> S
     When all devices exchange at once, a stage exchanges its `transfer_cycles`: in training one half after its forward
     and one after its backward, so a tick is half a cycle. Otherwise a message takes the longer of sending it from one
     stage and receiving it in the next, in training half of that for activations and half for gradients; the host's
-    links are what the first stage receives and the last one sends. The host's constants that the seed adds to every
-    device (estimate/transfer.py) stay in all of these. With `split_backward` a stage's `weight_cycles` are WEIGHT's.
+    links are what the first stage receives and the last one sends. The host's constants that [auto-pipeline] adds to
+    every device (estimate/transfer.py) stay in all of these. With `split_backward` WEIGHT takes `weight_cycles`.
     """
     scale, gradients = (2, 1) if training else (1, 0)
     receive, send = _column(plan, "receive_cycles"), _column(plan, "send_cycles")
@@ -126,8 +127,8 @@ def _column(plan: Plan, name: str) -> IntArray:
 
 
 def timeline_of(knobs: Knobs, plan: Plan) -> Timeline:
-    """The stages of `plan` in the order of the schedule: a step of training, or enough inference to be steady."""
+    """The timeline of `plan` in the schedule of `knobs`: one step of training, or enough inference to be steady."""
     n_micro_batches = knobs.n_micro_batches if knobs.training else 2 * knobs.n_ipu + 2
-    times = plan_times(plan, knobs.training, split_backward=knobs.schedule in SPLIT_ORDERS)
+    times = plan_times(plan, knobs.training, split_backward=spec_of(knobs.schedule).splits_backward)
     schedule = make_schedule(knobs.schedule, knobs.n_ipu, n_micro_batches, times=times)
     return simulate(schedule, times, Transfers.OVERLAP if plan.overlap else Transfers.BARRIER)

@@ -1,1 +1,1 @@
-"""SearchSpace -> the best configuration: a method chooses what is tried, an Optuna study keeps the trials."""
+"""SearchSpace -> the best configuration: a method proposes configurations, an Optuna study stores their trials."""

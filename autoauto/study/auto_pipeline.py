@@ -1,4 +1,4 @@
-"""The seed's own call (seed 001, "Auto Auto Pipeline"): `search_for_max_throughput`."""
+"""The search function of [auto-pipeline] with its own arguments: `search_for_max_throughput`."""
 
 from __future__ import annotations
 
@@ -16,23 +16,15 @@ from autoauto.records.layers import LayerGraph
 from autoauto.records.profile import Target
 from autoauto.records.trial import FinishedTrial, Outcome
 from autoauto.study.analysis.best import BestTrial
+from autoauto.study.defaults import POPLAR_MEMORY_PROPORTION
 from autoauto.study.run import run_search
-from autoauto.study.search import kept
+from autoauto.study.search import stored
 from autoauto.study.store.study import open_study
 
 if TYPE_CHECKING:
     from onnx import ModelProto
 
 CreateArgs = Callable[..., Mapping[str, Any] | None]
-POPLARS_PROPORTION = 0.6  # its availableMemoryProportion where nothing is set
-
-
-class _Cell(NamedTuple):
-    """One choice of all that the grid varies, and the one cell of a space that it is."""
-
-    config: dict[str, Any]
-    space: SearchSpace
-    args: Mapping[str, Any]
 
 
 def search_for_max_throughput(
@@ -47,56 +39,67 @@ def search_for_max_throughput(
     study_name: str = "search_for_max_throughput",
     callback: Callable[[FinishedTrial], None] | None = None,
 ) -> tuple[dict[str, Any], list[int]]:
-    """The configuration of the least `cycles * n_ipu / batch`, and where its stages begin; `({}, [])` if nothing fits.
+    """The configuration of minimum `cycles * n_ipu / batch`, and its partition: where each stage begins, and the end.
 
-    Every choice from the grid has its batch sizes bisected for the largest that fits, and what is tried is measured.
+    In every cell of the grid the batch sizes are bisected for the largest that fits; every tried one is measured.
 
     Args:
         binary_search_configs: the name of the batch size, and its values, ascending.
-        grid_search_configs: names and values of all else.
+        grid_search_configs: names and values of everything else.
         create_args: called with one value of every name; returns "batchSize", "clusterInfo" (one connection an IPU),
             "autoPipeConfig" with "memoryProportion", and "ipuConfig", of which the available memory proportion of
-            matrix products is read; None where the values do not go together.
+            matrix products is read; None when the values do not go together.
         create_model: called once; a built-in name, the path of an ONNX file, an ONNX model or a graph of layers.
-        create_dataset: not called: a target makes up its data.
-        target: who measures: "ipu" for the cost model, "host", or a `Target` of your own.
-        storage: the URL of the database that keeps the trials; by default they are forgotten.
+        create_dataset: not called, because a target makes its own data.
+        target: "ipu" for the cost model, "host", or a `Target` of your own.
+        storage: the URL of the database that stores the trials; by default they are deleted.
         study_name: of the study there.
         callback: called with every finished trial.
 
+    Returns:
+        Both; `({}, [])` when nothing fits.
+
     Raises:
-        BadInput: a dictionary is not as described; what `target` raises passes through, unlike with the seed.
+        BadInput: a dictionary is not as described. Exceptions of `target` pass through, unlike in [auto-pipeline].
     """
     if len(binary_search_configs) != 1:
         raise BadInput(f"binary_search_configs needs one name, the batch size's, got {list(binary_search_configs)}")
     for name, values in {**binary_search_configs, **grid_search_configs}.items():
         if isinstance(values, str) or not isinstance(values, Iterable):
             raise BadInput(f"{name} needs a list of values, got {values!r:.60}")
-    measure = _Measure(create_args, create_model(), target)
+    measurer = _Measurer(create_args, create_model(), target)
     cells = _cells(binary_search_configs, grid_search_configs, create_args)
     best: BestTrial | None = None
     config: dict[str, Any] = {}
-    with kept(storage) as url:
+    with stored(storage) as url:
         for name, cell in zip(_study_names(study_name, cells), cells, strict=True):
-            fingerprint = {"configurations": _digest(cells), **measure.fingerprint(cell)}
+            fingerprint = {"configurations": _digest(cells), **measurer.fingerprint(cell)}
             study = open_study(url, name, Objective.PER_IPU, fingerprint)
             [batch_size] = binary_search_configs
-            evaluate = measure.of(cell.config, batch_size)
-            found = run_search(cell.space, evaluate, study, Objective.PER_IPU, callback=callback).best
-            if found is not None and (best is None or found.value < best.value):
-                best, config = found, {**cell.config, batch_size: found.knobs.batch_size}
+            evaluate = measurer.evaluator(cell.config, batch_size)
+            trial = run_search(cell.space, evaluate, study, Objective.PER_IPU, callback=callback).best
+            if trial is not None and (best is None or trial.value < best.value):
+                best, config = trial, {**cell.config, batch_size: trial.knobs.batch_size}
     return config, [] if best is None else list(best.measured.partition)
 
 
-class _Measure:
-    """Measures configurations by what `create_args` makes of them."""
+class _Cell(NamedTuple):
+    """One choice of the values of the grid, with its space of one cell and the arguments of its first batch size."""
+
+    config: dict[str, Any]
+    space: SearchSpace
+    args: Mapping[str, Any]
+
+
+class _Measurer:
+    """Measures configurations with the arguments that `create_args` returns for them."""
 
     def __init__(self, create_args: CreateArgs, model: str | ModelProto | LayerGraph, target: str | Target) -> None:
         self._create_args, self._model, self._target = create_args, model, target
         self._flows: dict[str, Flow] = {}
 
-    def of(self, config: Mapping[str, Any], batch_size: str) -> Callable[[Knobs], Outcome]:
-        """How a cell measures its configurations."""
+    def evaluator(self, config: Mapping[str, Any], batch_size: str) -> Callable[[Knobs], Outcome]:
+        """The function that measures the configurations of a cell."""
 
         def evaluate(knobs: Knobs) -> Outcome:
             args = self._create_args(**config, **{batch_size: knobs.batch_size})
@@ -112,9 +115,9 @@ class _Measure:
         return evaluate
 
     def fingerprint(self, cell: _Cell) -> dict[str, str]:
-        """What all cells share of what trials depend on; the rest is in the configurations."""
-        told = self._flow(cell.args).fingerprint()
-        return {name: told[name] for name in ("model", "model_content", "target")}
+        """The part of the fingerprint that all cells share; the rest is in the configurations."""
+        fingerprint = self._flow(cell.args).fingerprint()
+        return {name: fingerprint[name] for name in ("model", "model_content", "target")}
 
     def _flow(self, args: Mapping[str, Any]) -> Flow:
         proportion = _number("memoryProportion", _entry(_entry(args, "autoPipeConfig"), "memoryProportion"))
@@ -126,13 +129,13 @@ class _Measure:
 
 
 def _cells(binary: Mapping[str, Sequence[int]], grid: Mapping[str, Any], create_args: CreateArgs) -> list[_Cell]:
-    """Every choice from the grid that goes together at some batch size."""
+    """Every choice of the values of the grid that goes together at some batch size."""
     [(batch_size, sizes)] = binary.items()
     cells = []
     for values in product(*grid.values()):
         config = dict(zip(grid, values, strict=True))
-        found = (create_args(**config, **{batch_size: size}) for size in sizes)
-        args = next((args for args in found if args is not None), None)
+        all_args = (create_args(**config, **{batch_size: size}) for size in sizes)
+        args = next((args for args in all_args if args is not None), None)
         if args is not None:
             knobs = _knobs(args)
             cells.append(_Cell(config, SearchSpace((knobs.n_ipu,), (knobs.memory_proportion,), tuple(sizes)), args))
@@ -140,10 +143,12 @@ def _cells(binary: Mapping[str, Sequence[int]], grid: Mapping[str, Any], create_
 
 
 def _knobs(args: Mapping[str, Any]) -> Knobs:
-    """The configuration that the seed's arguments are."""
+    """The arguments of a configuration as knobs."""
     connections = _entry(_entry(args, "clusterInfo"), "connection")
     options = getattr(getattr(args.get("ipuConfig"), "matmuls", None), "poplar_options", {})
-    proportion = _number("availableMemoryProportion", options.get("availableMemoryProportion", POPLARS_PROPORTION))
+    proportion = _number(
+        "availableMemoryProportion", options.get("availableMemoryProportion", POPLAR_MEMORY_PROPORTION)
+    )
     batch_size = _number("batchSize", _entry(args, "batchSize"))
     if not isinstance(connections, Sequence):
         raise BadInput(f"clusterInfo must have a list of connections, one an IPU, got {connections!r:.60}")
@@ -159,21 +164,21 @@ def _number(name: str, value: Any) -> float:
 
 def _entry(args: Any, name: str) -> Any:
     if not isinstance(args, Mapping) or name not in args:
-        raise BadInput(f"create_args must return {name!r} as in the seed's example, got {reprlib.repr(args)}")
+        raise BadInput(f"create_args must return {name!r} as in the example of auto_pipeline, got {reprlib.repr(args)}")
     return args[name]
 
 
 def _study_names(study_name: str, cells: Sequence[_Cell]) -> list[str]:
-    """One study for all cells, and another for those that differ in what no knob tells."""
+    """One study for all cells; a further one for a cell that differs from another only in a value that is no knob."""
     seen: list[SearchSpace] = []
     names = []
     for cell in cells:
-        again = seen.count(cell.space)
-        names.append(f"{study_name} {again + 1}" if again else study_name)
+        n_equal = seen.count(cell.space)
+        names.append(f"{study_name} {n_equal + 1}" if n_equal else study_name)
         seen.append(cell.space)
     return names
 
 
 def _digest(cells: Sequence[_Cell]) -> str:
-    told = [(cell.config, cell.args["clusterInfo"], cell.args["autoPipeConfig"]) for cell in cells]
-    return hashlib.sha256(repr(told).encode()).hexdigest()[:16]
+    configurations = [(cell.config, cell.args["clusterInfo"], cell.args["autoPipeConfig"]) for cell in cells]
+    return hashlib.sha256(repr(configurations).encode()).hexdigest()[:16]

@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM, heard only where nothing is lost by it: `Interrupts`."""
+"""Ctrl-C and SIGTERM as KeyboardInterrupt, raised only where no result is lost: `Interrupts`."""
 
 from __future__ import annotations
 
@@ -15,71 +15,75 @@ if TYPE_CHECKING:
 
 
 class Interrupts:
-    """While entered, SIGINT and SIGTERM raise KeyboardInterrupt inside `heard()` and elsewhere wait for it.
+    """Inside its `with` block, SIGINT and SIGTERM raise KeyboardInterrupt in or at the next `interruptible()`.
 
-    Optuna alone books a trial as failed at SIGINT only and leaves it running at SIGTERM (SEARCH.md section 1), and an
-    interrupt in the middle of a database write would lose a finished measurement. Signals that the process ignores stay
-    ignored; outside the main thread Python hears no signals and nothing changes. One that arrives while Python runs a
-    destructor, which cannot raise, or imports a module, which may print it and fail, is heard at the next `heard()`.
+    An interrupt in the middle of a database write would lose a finished measurement; and Optuna alone marks a trial as
+    failed at SIGINT only, and leaves it running at SIGTERM. Signals that the process ignores stay ignored. Outside the
+    main thread, where Python delivers no signals, nothing changes. A signal that arrives while Python runs a
+    destructor, which cannot raise, or imports a module, which may print the exception and fail, raises at the next
+    `interruptible()`.
     """
 
-    _entered: ClassVar[list[Self]] = []
+    _active: ClassVar[list[Self]] = []
 
     def __init__(self) -> None:
         self._pending = False
-        self._hearing = False
+        self._interruptible = False
         self._replaced: dict[signal.Signals, signal.Handlers] = {}
-        self._tell_unraisable = sys.unraisablehook
+        self._previous_hook = sys.unraisablehook
 
     def __enter__(self) -> Self:
         if threading.current_thread() is threading.main_thread():
             for number in (signal.SIGINT, signal.SIGTERM):
                 if signal.getsignal(number) not in (signal.SIG_IGN, None):  # None: not Python's, cannot be put back
-                    self._replaced[number] = signal.signal(number, self._arrived)  # type: ignore[assignment]
-            self._entered.append(self)
-            self._tell_unraisable, sys.unraisablehook = sys.unraisablehook, self._not_raised
+                    self._replaced[number] = signal.signal(number, self._on_signal)  # type: ignore[assignment]
+            self._active.append(self)
+            self._previous_hook, sys.unraisablehook = sys.unraisablehook, self._on_unraisable
         return self
 
     def __exit__(self, exc_type: type[BaseException] | None, *_: object) -> None:
         for number, handler in self._replaced.items():
             signal.signal(number, handler)
-        if self in self._entered:
-            self._entered.remove(self)
-            sys.unraisablehook = self._tell_unraisable
+        if self in self._active:
+            self._active.remove(self)
+            sys.unraisablehook = self._previous_hook
         if self._pending and exc_type is None:
             raise KeyboardInterrupt
 
     @classmethod
     def check(cls) -> None:
-        """Raise KeyboardInterrupt when a signal waits to be heard: for waits deep inside, in the main thread."""
-        if threading.current_thread() is threading.main_thread() and any(one._pending for one in cls._entered):
+        """Raise KeyboardInterrupt when a signal is pending; for long waits outside `interruptible()`."""
+        if threading.current_thread() is threading.main_thread() and any(active._pending for active in cls._active):
             raise KeyboardInterrupt
 
     @contextmanager
-    def heard(self) -> Iterator[None]:
-        """Raise KeyboardInterrupt here: at once when one waits, else as soon as one arrives."""
-        self._hearing = True
+    def interruptible(self) -> Iterator[None]:
+        """Raise KeyboardInterrupt in this context: at once when a signal is pending, else when one arrives.
+
+        Also a decorator, since a context manager of `contextlib` is one.
+        """
+        self._interruptible = True
         try:
             if self._pending:
                 raise KeyboardInterrupt
             yield
         finally:
-            self._hearing = False
+            self._interruptible = False
 
-    def _arrived(self, _number: int, frame: FrameType | None) -> None:
+    def _on_signal(self, _number: int, frame: FrameType | None) -> None:
         self._pending = True
-        if self._hearing and not _imports(frame):
-            self._hearing = False  # a second signal must not disturb the handling of the first
+        if self._interruptible and not _is_importing(frame):
+            self._interruptible = False  # a second signal must not disturb the handling of the first
             raise KeyboardInterrupt
 
-    def _not_raised(self, lost: UnraisableHookArgs) -> None:
+    def _on_unraisable(self, lost: UnraisableHookArgs) -> None:
         if self._pending and issubclass(lost.exc_type, KeyboardInterrupt):
-            self._hearing = True  # it was raised where signals are heard; a second one still is
+            self._interruptible = True  # it was raised inside `interruptible()`, where a second signal may raise
         else:
-            self._tell_unraisable(lost)
+            self._previous_hook(lost)
 
 
-def _imports(frame: FrameType | None) -> bool:
+def _is_importing(frame: FrameType | None) -> bool:
     while frame is not None:
         if frame.f_code.co_filename.startswith("<frozen importlib"):
             return True

@@ -1,11 +1,11 @@
-"""What a search makes best, as Optuna needs to know it: direction, name and value."""
+"""Direction, name and values of the objectives, as Optuna needs them, and `score`, as methods compare them."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Literal
 
-from autoauto.records.knobs import Aim, Objective, objectives_of
+from autoauto.records.knobs import Objective, Objectives, objective_tuple
 from autoauto.records.trial import Outcome
 
 
@@ -24,7 +24,7 @@ def metric_name(objective: Objective) -> str:
 
 
 def score(objective: Objective, value: float) -> float:
-    """A value as a number that is more when it is better, in proportion: half the cost is twice the score.
+    """A value as a number that is larger when it is better, in proportion: half the cost is twice the score.
 
     >>> score(Objective.THROUGHPUT, 50.0), score(Objective.PER_IPU, 50.0)
     (50.0, 0.02)
@@ -33,10 +33,10 @@ def score(objective: Objective, value: float) -> float:
 
 
 def objective_value(objective: Objective, outcome: Outcome) -> float:
-    """Samples per second, seconds, or the seed's cost: `cycles * n_ipu / batch` (IPU.md section 2, max_throughput).
+    """Samples per second, seconds, or `cycles * n_ipu / batch`, the cost of [auto-pipeline, max_throughput].
 
-    The seed truncates its cost to an integer; the fraction is kept here, so that close configurations still differ. A
-    step of training takes its makespan and trains all its micro-batches.
+    Auto-pipeline truncates its cost to an integer; here it stays a fraction, so that close configurations still differ.
+    A step of training takes its makespan and trains all its micro-batches.
     """
     knobs, timeline, measured = outcome.knobs, outcome.timeline, outcome.measured
     assert measured is not None
@@ -48,11 +48,11 @@ def objective_value(objective: Objective, outcome: Outcome) -> float:
     return cycles * knobs.n_devices / knobs.n_samples
 
 
-def values_of(aim: Aim, outcome: Outcome) -> tuple[float, ...]:
+def values_of(objectives: Objectives, outcome: Outcome) -> tuple[float, ...]:
     """The value of every objective."""
-    return tuple(objective_value(objective, outcome) for objective in objectives_of(aim))
+    return tuple(objective_value(objective, outcome) for objective in objective_tuple(objectives))
 
 
-def scores_of(aim: Aim, values: Sequence[float]) -> tuple[float, ...]:
-    """The values of the objectives, each as more when it is better."""
-    return tuple(map(score, objectives_of(aim), values))
+def scores_of(objectives: Objectives, values: Sequence[float]) -> tuple[float, ...]:
+    """The score of every objective."""
+    return tuple(map(score, objective_tuple(objectives), values))

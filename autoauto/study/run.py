@@ -1,4 +1,9 @@
-"""The search itself: what a method asks for is measured and becomes a trial."""
+"""The loop of a search, `run_search`: what a method proposes is measured and becomes a trial of the study.
+
+method --- proposal ---> run_search --- configurations ---> WorkerLoop ---> Executor ---> evaluate
+   ^                        |  ^                                |
+   +----- observation ------+  +------------- trials -----------+---> database
+"""
 
 from __future__ import annotations
 
@@ -9,40 +14,39 @@ from dataclasses import dataclass
 from optuna import Study
 from optuna.trial import FrozenTrial, TrialState
 
-from autoauto.records.knobs import Aim, Knobs, SearchSpace
-from autoauto.records.trial import Cell, Counts, FinishedTrial, Phase
+from autoauto.records.knobs import Knobs, Objectives, SearchSpace
+from autoauto.records.trial import Cell, Counts, FinishedTrial, SearchActivity
 from autoauto.study.analysis.best import BestTrial, best_of, front_of
 from autoauto.study.analysis.summary import cells_of
-from autoauto.study.execution.executors import Hands, Own
+from autoauto.study.execution.executors import Executor, InlineExecutor
 from autoauto.study.execution.pace import TimeLeft
 from autoauto.study.execution.process import Evaluate
-from autoauto.study.execution.worker_loop import Crew
+from autoauto.study.execution.worker_loop import WorkerLoop
 from autoauto.study.interrupts import Interrupts
-from autoauto.study.methods.grid_bisect import grid_bisect
-from autoauto.study.methods.protocol import Guess, Propose, Step, Tried, look_ahead
+from autoauto.study.methods.grid_bisect import BISECTION
+from autoauto.study.methods.protocol import ExpectedScore, Observation, Proposal, Proposer, lookahead
 from autoauto.study.objectives import scores_of
 from autoauto.study.store.database import through_restarts
-from autoauto.study.store.trials import Ranges, finished_trials, miss_of, ranges_of, was_measured
+from autoauto.study.store.trials import Ranges, finished_trials, ranges_of, violation_of, was_measured
 
-BISECTION = Propose(lambda space, _: grid_bisect(space))
 FINISHED = "finished"
-"""The attribute of a study that holds digests of the searches that came to their end; see `Propose`."""
+"""The attribute of a study that holds digests of its finished searches; see `Proposer.name`."""
 
 
 @dataclass(frozen=True, slots=True)
 class SearchProgress:
-    """Where a search stands.
+    """How far a search is.
 
     Attributes:
-        phase: what it is at.
-        done, total: how far its method is, and the most there can be: tries, or closed cells of a guided search.
-        knobs: the configuration that is tried next; None while configurations are only predicted, and at the end.
-        n_measured: configurations measured so far, by earlier searches too.
+        activity: what it does now.
+        done, total: progress of its method, and the maximum: tries, or closed cells of a guided search.
+        knobs: the next configuration; None while configurations are only predicted, and at the end.
+        n_measured: number of measured configurations, including those of earlier searches.
         best: the best so far.
-        left_s: seconds that the rest of the phase takes, if it goes on as it has; None before anything is done.
+        left_s: estimated seconds to the end of the activity (`TimeLeft`); None before its first step is done.
     """
 
-    phase: Phase
+    activity: SearchActivity
     done: int
     total: int
     knobs: Knobs | None
@@ -53,16 +57,15 @@ class SearchProgress:
 
 @dataclass(frozen=True, slots=True)
 class SearchResult:
-    """What came of a search.
+    """The result of a search.
 
     Attributes:
         best: the best measured configuration of the space; None when none fits, and with several objectives.
-        counts: configurations of the space, and those with a finished trial of this run or an earlier one.
+        counts: numbers of configurations in the space, and of those with a finished trial of this search or another.
         study_name: the study that holds the trials.
-        cells: those that something was tried of, in the order of the grid.
+        cells: the cells with at least one trial, in the order of the grid.
         space: what was searched.
-        front: the measured configurations that no other beats in one objective without losing in another; with one
-            objective the best alone.
+        front: the Pareto front: the measured configurations that no other dominates; with one objective only the best.
     """
 
     best: BestTrial | None
@@ -77,103 +80,104 @@ def run_search(
     space: SearchSpace,
     evaluate: Evaluate,
     study: Study,
-    aim: Aim,
+    objectives: Objectives,
     progress: Callable[[SearchProgress], None] | None = None,
-    method: Propose = BISECTION,
+    method: Proposer = BISECTION,
     noise: float = 0.0,
-    hands: Hands | None = None,
-    guess: Guess | None = None,
+    executor: Executor | None = None,
+    expected_score: ExpectedScore | None = None,
     callback: Callable[[FinishedTrial], None] | None = None,
 ) -> SearchResult:
-    """Search `space` for the best configuration, every one that is tried a trial of `study`.
+    """Search `space` for the best configuration; every configuration that is tried becomes a trial of `study`.
 
-    A configuration with a finished trial is not evaluated again. Ctrl-C and SIGTERM stop the search; what is finished
-    stays and the next search goes on.
+    A configuration with a finished trial is not evaluated again. Ctrl-C and SIGTERM stop the search; the next search
+    resumes from its finished trials.
 
     Args:
         space: what is searched.
         evaluate: measures a configuration; raises only when it crashes.
         study: from `open_study`, with the same objectives.
-        aim: what the trials' values are.
-        progress: called before every try, recalled from the study or not, and at the end.
-        method: chooses what is tried; see `method_of`.
-        noise: values that differ by no more than this share are ties, which go to the simpler configuration.
-        hands: who measures, when it is not this process by `evaluate`. Several measure besides what the method asks for
-            what it would ask for next (`look_ahead`); it finds what it would find with one.
-        guess: what those are chosen by.
-        callback: called with every trial as soon as it is finished and in the database, whoever measured it, in the
-            order in which they end; not with those of earlier searches. What it raises ends the search.
+        objectives: the values of the trials.
+        progress: called before every try, also of a configuration that has a trial already, and at the end.
+        method: proposes the configurations; see `method_of`.
+        noise: values that differ by at most this share are ties, which go to the simpler configuration.
+        executor: measures; by default this process does. One with several slots also measures the configurations that
+            the method will probably propose next (`lookahead`); this does not change what the method proposes.
+        expected_score: predicts these next configurations.
+        callback: called with every trial as soon as it is in the database, wherever it was measured, in the order in
+            which they finish; not with trials of earlier searches. An exception that it raises ends the search.
 
     Raises:
-        KeyboardInterrupt: the search was interrupted; the measurement that ran leaves no trial.
-        MeasurementsFailed: measurements in other processes do nothing but fail.
+        KeyboardInterrupt: the search was interrupted; the running measurement leaves no trial.
+        MeasurementsFailed: measurements in other processes failed several times in a row.
         BadInput: the study's database cannot be used any more.
     """
     trials = finished_trials(study, space)
 
     def best() -> BestTrial | None:
-        return best_of(trials, aim, noise)
+        return best_of(trials, objectives, noise)
 
     report = _reporter(progress, trials, best)
-    hands = hands or Own(evaluate)
-    with Interrupts() as interrupts, Crew(study, hands, aim, callback=callback) as crew:
-        last = Step(None, 1, 1)
+    executor = executor or InlineExecutor(evaluate)
+    with Interrupts() as interrupts, WorkerLoop(study, executor, objectives, callback=callback) as loop:
+        last = Proposal(None, 1, 1)
         if not _is_finished(study, space, method):
-            measure = _measurer(space, aim, method, crew, hands.n_hands, guess, trials, interrupts)
-            known = {knobs: _tried(trial, aim) for knobs, trial in trials.items()}
-            choose = interrupts.heard()(method.begin(space, known).send)  # predicts, which may take its time
-            tried = None
-            while (step := _next(choose, tried)) is not None:
-                report(step, Phase.PREDICTING if step.knobs is None else Phase.MEASURING)
-                tried, last = None if step.knobs is None else measure(step.knobs), step
-            _finish(study, space, method, trials)
-        report(Step(None, last.total, last.total), Phase.MEASURING)
+            measure = _measurer(space, objectives, method, loop, executor.n_slots, expected_score, trials, interrupts)
+            known = {knobs: _observation(trial, objectives) for knobs, trial in trials.items()}
+            propose = interrupts.interruptible()(method.start(space, known).send)  # asks the estimate, which takes time
+            observation = None
+            while (proposal := _next(propose, observation)) is not None:
+                report(proposal, SearchActivity.PREDICTING if proposal.knobs is None else SearchActivity.MEASURING)
+                observation, last = None if proposal.knobs is None else measure(proposal.knobs), proposal
+            _note_finished(study, space, method, trials)
+        report(Proposal(None, last.total, last.total), SearchActivity.MEASURING)
     counts = Counts(len(trials), _n_measured(trials), space.n_configurations)
-    found, cells = best(), cells_of(trials, space)
-    front = front_of(trials, aim) if found is None else (found,)
-    return SearchResult(found, counts, study.study_name, cells, space, front)
+    winner, cells = best(), cells_of(trials, space)
+    front = front_of(trials, objectives) if winner is None else (winner,)
+    return SearchResult(winner, counts, study.study_name, cells, space, front)
 
 
 def _reporter(
     progress: Callable[[SearchProgress], None] | None,
     trials: Mapping[Knobs, FrozenTrial],
     best: Callable[[], BestTrial | None],
-) -> Callable[[Step, Phase], None]:
-    """Calls `progress`, if there is one."""
+) -> Callable[[Proposal, SearchActivity], None]:
+    """A function that calls `progress`, if there is one."""
     time_left = TimeLeft()
 
-    def report(step: Step, phase: Phase) -> None:
+    def report(proposal: Proposal, activity: SearchActivity) -> None:
         if progress is not None:
-            left_s = time_left.seconds(phase, step.done, step.total, step.knobs in trials)
-            progress(SearchProgress(phase, step.done, step.total, step.knobs, _n_measured(trials), best(), left_s))
+            knobs, done, total = proposal
+            left_s = time_left.seconds(activity, done, total, knobs in trials)
+            progress(SearchProgress(activity, done, total, knobs, _n_measured(trials), best(), left_s))
 
     return report
 
 
 def _measurer(
     space: SearchSpace,
-    aim: Aim,
-    method: Propose,
-    crew: Crew,
-    n_hands: int,
-    guess: Guess | None,
+    objectives: Objectives,
+    method: Proposer,
+    loop: WorkerLoop,
+    n_slots: int,
+    expected_score: ExpectedScore | None,
     trials: dict[Knobs, FrozenTrial],
     interrupts: Interrupts,
-) -> Callable[[Knobs], Tried]:
-    """Measures a configuration, unless it is among `trials`; several hands also what would be asked for next."""
-    known = {knobs: _tried(trial, aim) for knobs, trial in trials.items()}
+) -> Callable[[Knobs], Observation]:
+    """A function that measures a configuration, unless it is in `trials`, and with several slots also the next ones."""
+    known = {knobs: _observation(trial, objectives) for knobs, trial in trials.items()}
 
-    def wanted(knobs: Knobs) -> dict[Knobs, Ranges]:
-        now = {one: _tried(trial, aim) for one, trial in trials.items()}
-        coming = look_ahead(lambda: method.begin(space, known), now, guess, n_hands) if n_hands > 1 else []
-        return {one: ranges_of(space, one) for one in (knobs, *coming)}
+    def with_next(knobs: Knobs) -> dict[Knobs, Ranges]:
+        now = {knobs: _observation(trial, objectives) for knobs, trial in trials.items()}
+        coming = lookahead(lambda: method.start(space, known), now, expected_score, n_slots) if n_slots > 1 else []
+        return {wanted: ranges_of(space, wanted) for wanted in (knobs, *coming)}
 
-    choose_several = interrupts.heard()(wanted)
+    choose = interrupts.interruptible()(with_next)
 
-    def measure(knobs: Knobs) -> Tried:
+    def measure(knobs: Knobs) -> Observation:
         while knobs not in trials:
-            trials.update(crew.measure(choose_several(knobs), interrupts.heard))
-        return _tried(trials[knobs], aim)
+            trials.update(loop.measure(choose(knobs), interrupts.interruptible))
+        return _observation(trials[knobs], objectives)
 
     return measure
 
@@ -182,30 +186,30 @@ def _n_measured(trials: Mapping[Knobs, FrozenTrial]) -> int:
     return sum(map(was_measured, trials.values()))
 
 
-def _is_finished(study: Study, space: SearchSpace, method: Propose) -> bool:
+def _is_finished(study: Study, space: SearchSpace, method: Proposer) -> bool:
     return _digest(space, method) in study.user_attrs.get(FINISHED, ())
 
 
 @through_restarts
-def _finish(study: Study, space: SearchSpace, method: Propose, trials: Mapping[Knobs, FrozenTrial]) -> None:
-    if any(trial.state is TrialState.FAIL for trial in trials.values()):  # the next search tries those again
+def _note_finished(study: Study, space: SearchSpace, method: Proposer, trials: Mapping[Knobs, FrozenTrial]) -> None:
+    if any(trial.state is TrialState.FAIL for trial in trials.values()):  # the next search tries the failed ones again
         return
     if method.name and not _is_finished(study, space, method):
         study.set_user_attr(FINISHED, [*study.user_attrs.get(FINISHED, ()), _digest(space, method)])
 
 
-def _digest(space: SearchSpace, method: Propose) -> str:
+def _digest(space: SearchSpace, method: Proposer) -> str:
     return hashlib.sha256(repr((method.name, space)).encode()).hexdigest()[:16]
 
 
-def _next(choose: Callable[[Tried | None], Step], tried: Tried | None) -> Step | None:
-    """What the method does next; None when it is done."""
+def _next(propose: Callable[[Observation | None], Proposal], observation: Observation | None) -> Proposal | None:
+    """The next proposal; None at the end."""
     try:
-        return choose(tried)
+        return propose(observation)
     except StopIteration:
         return None
 
 
-def _tried(trial: FrozenTrial, aim: Aim) -> Tried:
-    score, *others = scores_of(aim, trial.values) if trial.values else (None,)
-    return Tried(score, was_measured(trial), tuple(others), miss_of(trial))
+def _observation(trial: FrozenTrial, objectives: Objectives) -> Observation:
+    score, *others = scores_of(objectives, trial.values) if trial.values else (None,)
+    return Observation(score, was_measured(trial), tuple(others), violation_of(trial))

@@ -1,41 +1,50 @@
-"""A whole search in one call: of names with `search`, of a flow with `search_flow`; the command line makes the second.
+"""A whole search in one call: `search` takes names, `search_flow` a flow and is what the command line calls.
 
-The call is the room's own, too: `autoauto.search("resnet50")` is `autoauto.search.search("resnet50")`.
+Both search, then measure the best again (`verify_winner`). `flow_of_study` opens the flow of a study for a worker.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
+from optuna import Study
+
 from autoauto.evaluate.flow import Flow
+from autoauto.evaluate.flow_config import FlowConfig
 from autoauto.evaluate.load import load_flow
 from autoauto.records.constraint import Constraint
 from autoauto.records.correction import Estimator
 from autoauto.records.errors import BadInput, Infeasible
 from autoauto.records.hardware import Cluster
-from autoauto.records.knobs import Aim, Knobs, Objective, SearchSpace, Strategy, aim_of
+from autoauto.records.knobs import Knobs, Objective, Objectives, SearchSpace, Strategy, parse_objectives
 from autoauto.records.layers import LayerGraph
 from autoauto.records.plan import Plan
 from autoauto.records.profile import Target
 from autoauto.records.trial import FinishedTrial, Outcome
-from autoauto.study.execution.executors import Children, Hands
+from autoauto.study.defaults import (
+    default_n_repeats,
+    default_noise,
+    default_space,
+    default_study_name,
+    fingerprint_of,
+)
+from autoauto.study.execution.executors import Executor, InlineExecutor, ProcessExecutor
 from autoauto.study.execution.process import Bounds
-from autoauto.study.methods.protocol import Guess
+from autoauto.study.methods.protocol import ExpectedScore, Proposer
 from autoauto.study.methods.registry import method_for, method_of, predictor
 from autoauto.study.run import SearchProgress, SearchResult, run_search
-from autoauto.study.store.study import note_space, open_study, provenance
+from autoauto.study.store.provenance import provenance
+from autoauto.study.store.study import FLOW, note_space, open_study
+from autoauto.study.verify_winner import verify_winner
 
 if TYPE_CHECKING:
     from onnx import ModelProto
-import hashlib
-
-from autoauto.records.installation import VERSION
-from autoauto.records.knobs import DEFAULT_NOISE, aim_name
 
 
 def search(
@@ -56,29 +65,31 @@ def search(
     storage: str | None = None,
     study_name: str | None = None,
     n_workers: int | None = None,
+    n_repeats: int | None = None,
     callback: Callable[[FinishedTrial], None] | None = None,
     progress: Callable[[SearchProgress], None] | None = None,
 ) -> Outcome:
-    """The best configuration of a model on a cluster, measured: what `autoauto search` finds.
+    """The best configuration of a model on a cluster, measured and verified, as the command `autoauto search` finds it.
 
     Args:
         model, cluster, target, precision, planning_proportion, overlap, estimator: as in `load_flow`.
-        space, objective, method, n_measurements, noise, study_name, callback, progress: as in `search_flow`.
+        space, objective, method, n_measurements, noise, study_name, n_repeats, callback, progress: as in `search_flow`.
         constraints: expressions that must hold, for example "latency_s <= 0.004", see `Constraint`.
-        storage: the URL of the database that keeps the trials, for example "sqlite:///studies/autoauto.db": an equal
-            search goes on from them. By default they are forgotten at the end.
-        n_workers: processes that measure side by side; by default this one measures. They are started anew, so a script
-            searches under `if __name__ == "__main__":`, and a target of your own must be picklable.
+        storage: the URL of the database that stores the trials, for example "sqlite:///studies/autoauto.db": an equal
+            search resumes from them, and `autoauto worker` can join where model, cluster and target are names or paths.
+            By default they are deleted at the end.
+        n_workers: number of processes that measure; by default this one does. They are started with `spawn`, so a
+            script searches under `if __name__ == "__main__":`, and a target of your own must be picklable.
 
     Raises:
         Infeasible: no configuration of the space fits.
-        BadInput: what is given does not go together; the message says what to try.
+        BadInput: the arguments do not go together; the message says what to try.
         KeyboardInterrupt: Ctrl-C, SIGTERM.
     """
-    if isinstance(aim_of(objective), tuple):
-        raise BadInput(f"several objectives have no one best configuration, got {objective}; try search_flow")
+    if isinstance(parse_objectives(objective), tuple):
+        raise BadInput(f"several objectives have no single best configuration, got {objective}; try search_flow")
     bounds = tuple(map(Constraint, (constraints,) if isinstance(constraints, str) else constraints))
-    over_knobs, over_results = (tuple(bound for bound in bounds if bound.over_knobs is sort) for sort in (True, False))
+    over_knobs, over_results = (tuple(bound for bound in bounds if bound.over_knobs is kind) for kind in (True, False))
     flow = load_flow(model, cluster, target, precision, planning_proportion, overlap, estimator, storage, over_results)
     result = search_flow(
         flow,
@@ -89,11 +100,39 @@ def search(
         noise=noise,
         storage=storage,
         study_name=study_name,
-        hands=None if n_workers is None else children_of(flow, n_workers),
+        notes=_flow_notes(model, cluster, target, precision, planning_proportion, overlap, estimator, bounds),
+        make_executor=None if n_workers is None else partial(process_executor, flow, n_workers),
+        n_repeats=n_repeats,
         callback=callback,
         progress=progress,
     )
     return outcome_of(flow, result)
+
+
+def _flow_notes(
+    model: object,
+    cluster: object,
+    target: object,
+    precision: str | None,
+    planning_proportion: float | None,
+    overlap: bool,
+    estimator: str,
+    constraints: Iterable[Constraint],
+) -> dict[str, str]:
+    """The flow as a study stores it for workers; nothing when model, cluster or target are objects."""
+    if not (isinstance(model, str | Path) and isinstance(cluster, str | Path | None) and isinstance(target, str)):
+        return {}
+    config = FlowConfig(
+        str(model),
+        target,
+        None if cluster is None else str(cluster),
+        precision=precision,
+        estimator=estimator,
+        planning_proportion=planning_proportion,
+        overlap=overlap,
+        constraints=tuple(constraint.text for constraint in constraints),
+    )
+    return {FLOW: config.to_json()}
 
 
 def search_flow(
@@ -108,60 +147,95 @@ def search_flow(
     study_name: str | None = None,
     about: Mapping[str, str] | None = None,
     notes: Mapping[str, str] | None = None,
-    hands: Hands | None = None,
+    make_executor: Callable[[], Executor] | None = None,
     or_phased: bool = True,
+    n_repeats: int | None = None,
     callback: Callable[[FinishedTrial], None] | None = None,
     progress: Callable[[SearchProgress], None] | None = None,
-    tell: Callable[[str], None] | None = None,
+    verification_progress: Callable[[int, int], None] | None = None,
+    on_space_change: Callable[[str], None] | None = None,
 ) -> SearchResult:
-    """Search the configurations of a flow; all that was found, the best and every cell.
+    """Search the configurations of a flow, and verify the best.
 
     Args:
         flow: from `load_flow`.
-        space: what may vary; by default what `default_space` says.
+        space: what may vary; by default `default_space`.
         objective: its name, or those of several with commas.
         method, n_measurements: as in `method_of`; by default guided, and tpe for several objectives.
-        noise: share of a value that is chance, see `run_search`; by default 0, and 0.01 on real devices.
-        storage: the URL of the database that keeps the trials; by default they are forgotten at the end.
-        study_name: by default made of all that the trials depend on.
-        about: what trials depend on besides the flow, see `open_study`.
-        notes: what else the study tells of this search.
-        hands: who measures; by default this process.
-        or_phased: whether phases are tried where no pipeline fits.
-        callback: called with every trial as soon as it is finished and kept.
-        progress: called before every try.
-        tell: called with a line when the study was searched in another space before.
+        noise: share of a value that is noise, see `run_search`; by default 0, and 0.01 on real devices.
+        storage: the URL of the database that stores the trials; by default they are deleted at the end.
+        study_name: by default made of everything that the trials depend on.
+        about, notes: further parts of the fingerprint and further attributes of the study, see `open_study`.
+        make_executor: makes an executor for each run and for the verification; by default this process measures.
+        or_phased: whether phases are tried when no pipeline fits.
+        n_repeats: turns of `verify_winner`, 0 for none; by default 3 on real devices and 1 on a cost model.
+        callback, progress: as in `run_search`.
+        verification_progress: as `progress` of `verify_winner`.
+        on_space_change: called with a line of text when an earlier search of the study had another space.
 
     Raises:
-        BadInput: what is given does not go together; the message says what to try.
+        BadInput: the arguments do not go together; the message says what to try.
         KeyboardInterrupt, MeasurementsFailed: as `run_search`.
     """
-    aim = aim_of(objective)
-    chosen, space = method_for(aim, method), _space_of(flow, space)
+    objectives, space = parse_objectives(objective), _space_of(flow, space)
     flow.check(space)
-    noise = _noise_of(flow, noise, n_measurements)
-    fingerprint = {**(about or {}), **fingerprint_of(flow, space)}
-    name = study_name or default_study_name(flow, aim, fingerprint)
-    told = {"method": str(chosen), "noise": str(noise), **provenance(), **(notes or {})}
-    with kept(storage) as url:
-        study = open_study(url, name, aim, fingerprint, told)
-        if (changes := note_space(study, space)) and tell is not None:
-            tell(changes)
-        propose, guess = method_of(chosen, flow.expect, aim, noise, n_measurements), _guesser(flow, aim)
-
-        def run_on(space: SearchSpace) -> SearchResult:
-            return run_search(space, flow.evaluate, study, aim, progress, propose, noise, hands, guess, callback)
-
-        result = run_on(space)
+    noise, chosen = _noise_of(flow, noise, n_measurements), method_for(objectives, method)
+    proposer = method_of(chosen, flow.expect, objectives, noise, n_measurements)
+    search = _Search(flow, objectives, chosen, noise, proposer, _expected_score(flow, objectives), callback, progress)
+    make_executor = make_executor or partial(InlineExecutor, flow.evaluate)
+    executor = make_executor()  # before the study is made: this may raise
+    with stored(storage) as url:
+        study = search.open_study(url, space, study_name, about or {}, notes or {})
+        if (changes := note_space(study, space)) and on_space_change is not None:
+            on_space_change(changes)
+        result = search.run(study, space, executor)
         if not result.front and or_phased and _can_phase(flow, space):
-            result = run_on(replace(space, strategy=(Strategy.PIPELINE, Strategy.PHASED)))
-    return result
+            both = replace(space, strategy=(Strategy.PIPELINE, Strategy.PHASED))
+            result = search.run(study, both, make_executor())
+        n_repeats = default_n_repeats(flow) if n_repeats is None else n_repeats
+        return verify_winner(flow, study, result, objectives, n_repeats, make_executor, verification_progress)
+
+
+@dataclass(frozen=True, slots=True)
+class _Search:
+    """What the runs of a search have in common; they share a proposer, so that they see the same forecasts."""
+
+    flow: Flow
+    objectives: Objectives
+    method: str
+    noise: float
+    proposer: Proposer
+    expected_score: ExpectedScore
+    callback: Callable[[FinishedTrial], None] | None
+    progress: Callable[[SearchProgress], None] | None
+
+    def open_study(
+        self, url: str, space: SearchSpace, name: str | None, about: Mapping[str, str], notes: Mapping[str, str]
+    ) -> Study:
+        fingerprint = {**about, **fingerprint_of(self.flow, space)}
+        name = name or default_study_name(self.flow, self.objectives, fingerprint)
+        attributes = {"method": str(self.method), "noise": str(self.noise), **provenance(), **notes}
+        return open_study(url, name, self.objectives, fingerprint, attributes)
+
+    def run(self, study: Study, space: SearchSpace, executor: Executor) -> SearchResult:
+        return run_search(
+            space,
+            self.flow.evaluate,
+            study,
+            self.objectives,
+            self.progress,
+            self.proposer,
+            self.noise,
+            executor,
+            self.expected_score,
+            self.callback,
+        )
 
 
 def _space_of(flow: Flow, space: SearchSpace | None, constraints: tuple[Constraint, ...] = ()) -> SearchSpace:
-    """What is searched: the default of the flow unless a space is given, with more constraints."""
+    """The given space or the default of the flow, with further constraints."""
     if not isinstance(flow, Flow):
-        raise BadInput(f"what is searched is a Flow as load_flow returns it, got {flow!r:.60}; try autoauto.search")
+        raise BadInput(f"search_flow takes a Flow as load_flow returns it, got {flow!r:.60}; try autoauto.search")
     space = default_space(flow) if space is None else space
     if not isinstance(space, SearchSpace):
         raise BadInput(f"a space is a SearchSpace, got {space!r:.60}; try SearchSpace(n_ipu=(1, 2))")
@@ -169,7 +243,7 @@ def _space_of(flow: Flow, space: SearchSpace | None, constraints: tuple[Constrai
 
 
 def _noise_of(flow: Flow, noise: float | None, n_measurements: object) -> float:
-    """The share of a value that is chance, when it and `n_measurements` are numbers as they should be."""
+    """The given noise or the default of the flow; refuses a noise and an `n_measurements` that are out of range."""
     noise = default_noise(flow) if noise is None else noise
     if not isinstance(n_measurements, int) or n_measurements < 1:
         raise BadInput(f"n_measurements must be a whole number from 1, got {n_measurements!r}")
@@ -178,14 +252,14 @@ def _noise_of(flow: Flow, noise: float | None, n_measurements: object) -> float:
     return noise
 
 
-def _guesser(flow: Flow, aim: Aim) -> Guess:
-    predict = predictor(flow.expect, aim)
+def _expected_score(flow: Flow, objectives: Objectives) -> ExpectedScore:
+    predict = predictor(flow.expect, objectives)
 
-    def guess(knobs: Knobs) -> float | None:
+    def expected_score(knobs: Knobs) -> float | None:
         forecast = predict(knobs)
         return forecast.score if forecast.works else None
 
-    return guess
+    return expected_score
 
 
 def _can_phase(flow: Flow, space: SearchSpace) -> bool:
@@ -193,10 +267,10 @@ def _can_phase(flow: Flow, space: SearchSpace) -> bool:
 
 
 def outcome_of(flow: Flow, result: SearchResult) -> Outcome:
-    """The best of a search as an outcome; its timeline is that of the measured stages, simulated.
+    """The best of a search as an outcome; its timeline is simulated from the measured stages.
 
     Raises:
-        Infeasible: there is none.
+        Infeasible: nothing fits.
     """
     best = result.best
     if best is None:
@@ -216,15 +290,15 @@ def outcome_of(flow: Flow, result: SearchResult) -> Outcome:
 
 
 def nothing_fits(result: SearchResult) -> Infeasible:
-    """Why a search found nothing."""
+    """The error of a search in whose space nothing fits."""
     return Infeasible(f"no configuration fits; the smallest batch size: {result.cells[-1].reason}", 0)
 
 
-def children_of(flow: Flow, n_workers: int, bounds: Bounds | None = None) -> Children:
-    """Processes of this machine that measure.
+def process_executor(flow: Flow, n_workers: int, bounds: Bounds | None = None) -> ProcessExecutor:
+    """An executor of `n_workers` processes of this machine.
 
     Raises:
-        BadInput: there are none, or several would disturb each other's measurements.
+        BadInput: the number is no positive integer, or several processes would disturb each other's measurements.
     """
     if not isinstance(n_workers, int) or n_workers < 1:
         raise BadInput(f"workers are 1 or more, got {n_workers!r}")
@@ -232,12 +306,12 @@ def children_of(flow: Flow, n_workers: int, bounds: Bounds | None = None) -> Chi
         raise BadInput(
             f"measurements on the cores of one machine disturb each other, got --workers {n_workers}; try --workers 1"
         )
-    return Children(flow.evaluate, n_workers, bounds or Bounds())
+    return ProcessExecutor(flow.evaluate, n_workers, bounds or Bounds())
 
 
 @contextmanager
-def kept(storage: str | None) -> Iterator[str]:
-    """The URL of where trials go: a database for as long as the search lasts, unless `storage` shall keep them."""
+def stored(storage: str | None) -> Iterator[str]:
+    """The URL of the database of a search: `storage`, or without it a temporary database."""
     if storage is not None:
         yield storage
         return
@@ -245,37 +319,31 @@ def kept(storage: str | None) -> Iterator[str]:
         yield f"sqlite:///{folder}/trials.db"
 
 
-def default_space(flow: Flow) -> SearchSpace:
-    """The space for a target and as many devices as there are.
+def flow_of_study(study: Study, storage: str, **changes: str) -> Flow:
+    """The flow of the search of a study, opened on this machine.
 
-    Real devices differ little in what part of their memory they use, and every measurement takes their time.
+    Args:
+        study: of a search.
+        storage: the URL of its database.
+        changes: the model or the cluster, when their files have other paths on this machine.
+
+    Raises:
+        BadInput: the study does not store its flow, or something that its trials depend on differs on this machine.
     """
-    powers = default_n_ipu(len(flow.cluster))
-    if flow.runner is None:
-        return SearchSpace(powers)
-    return SearchSpace(powers, (1.0,), (1, 2, 4, 8, 16, 32), replicas=powers)
-
-
-def default_n_ipu(n_devices: int) -> tuple[int, ...]:
-    """The grid over devices, as far as the cluster goes.
-
-    >>> default_n_ipu(4), default_n_ipu(1)
-    ((1, 2, 4), (1,))
-    """
-    return tuple(n for n in (1, 2, 4) if n <= n_devices)
-
-
-def default_noise(flow: Flow) -> float:
-    """The share of a value that is chance: none where a cost model measures."""
-    return 0.0 if flow.runner is None else DEFAULT_NOISE
-
-
-def fingerprint_of(flow: Flow, space: SearchSpace) -> dict[str, str]:
-    """What trials must share to be comparable."""
-    return {"autoauto": VERSION, "mode": "training" if space.training else "inference", **flow.fingerprint()}
-
-
-def default_study_name(flow: Flow, aim: Aim, fingerprint: Mapping[str, str]) -> str:
-    """What the study is about, and a digest of all that its trials depend on: an equal search resumes it."""
-    digest = hashlib.sha256(repr(fingerprint).encode()).hexdigest()
-    return f"{flow.graph.name}-{flow.cluster.name}-{aim_name(aim).replace(',', '-')}-{digest[:6]}"
+    known = study.user_attrs
+    if FLOW not in known:
+        raise BadInput(
+            f"study {study.study_name!r} does not store its model and cluster, so no worker can join it; "
+            "`autoauto search` makes one that does"
+        )
+    try:
+        flow = FlowConfig.from_json(known[FLOW], **changes).open(storage)
+    except BadInput as error:
+        raise BadInput(f"study {study.study_name!r}: {error}") from error
+    for field, value in flow.fingerprint().items():
+        if known.get(field) != value:
+            raise BadInput(
+                f"study {study.study_name!r} has {field} {known.get(field)!r}, this machine has {value!r}; "
+                "workers need the same model, cluster and version of autoauto"
+            )
+    return flow

@@ -1,1 +1,1 @@
-"""What layers run on: a target compiles ranges of layers into cycles and memory."""
+"""Targets compile ranges of layers into cycles and memory: the cost model of an IPU, and cores of this machine."""

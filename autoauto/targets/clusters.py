@@ -1,4 +1,4 @@
-"""Built-in clusters and cluster files: TOML whose field names are those of `Device`, `Link` and `Cluster`."""
+"""Built-in clusters and cluster files (`load_cluster`): TOML with the field names of `Device`, `Link` and `Cluster`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from autoauto.records.installation import data_dir
 Fields = Mapping[str, type]
 
 _HEAD: Fields = {"name": str, "target": str}
-_EQUAL: Fields = {
+_EQUAL_DEVICES: Fields = {
     **_HEAD,
     "n_devices": int,
     "device": dict,
@@ -23,14 +23,20 @@ _EQUAL: Fields = {
     "device_link": dict,
     "streaming_memory": dict,
 }
-_LISTED: Fields = {**_HEAD, "devices": list, "receive_links": list, "send_links": list, "streaming_memory": dict}
-_DEVICE: Fields = {**get_type_hints(Device), "memory_bytes": int}  # a fraction comes from the seed's MB alone
+_LISTED_DEVICES: Fields = {
+    **_HEAD,
+    "devices": list,
+    "receive_links": list,
+    "send_links": list,
+    "streaming_memory": dict,
+}
+_DEVICE: Fields = {**get_type_hints(Device), "memory_bytes": int}  # only imported profiles and io tiles make fractions
 _LINK: Fields = get_type_hints(Link)
 _MACHINE_LINK: Fields = {**_LINK, "every": int}
 _STREAMING: Fields = get_type_hints(StreamingMemory)
 _OPTIONAL = frozenset({"source", "streaming_memory"})
 
-_EXPECTED = {
+_DESCRIPTIONS = {
     str: "a text",
     int: "a whole number",
     float: "a number",
@@ -54,10 +60,10 @@ def load_cluster(name_or_path: str) -> Cluster:
     """Read a built-in cluster by its name, or a cluster file by its path, which ends in ".toml".
 
     Equal devices are written once: `n_devices`, `[device]`, `[host_link]` (both ends of the pipeline) and
-    `[device_link]` (between neighbours; not needed for one device). With `[machine_link]`, `every` so many devices make
-    a machine, and that link leads to the next one. Unequal ones are listed in pipeline order:
-    `[[devices]]`, `[[receive_links]]`, `[[send_links]]`. Either may have a `[streaming_memory]`, the same beside every
-    device, and a `source` that says where the figures come from.
+    `[device_link]` (between neighbours; not needed for one device). With a `[machine_link]`, `every` devices make a
+    machine, and that link leads to the next machine. Unequal devices are listed in pipeline order: `[[devices]]`,
+    `[[receive_links]]`, `[[send_links]]`. Both forms may have a `[streaming_memory]`, the same for every device, and a
+    `source` of the figures.
 
     Raises:
         BadInput: there is no such cluster, or its file does not describe one.
@@ -74,7 +80,7 @@ def check_fp8(cluster: Cluster) -> None:
     """Refuse devices that do not multiply in fp8.
 
     Raises:
-        BadInput: some do not; the message names them.
+        BadInput: a device does not; the message names all that do not.
     """
     without = sorted({device.name for device in cluster.devices if not device.fp8})
     if without:
@@ -96,13 +102,13 @@ def _read(name_or_path: str) -> dict[str, Any]:
     except OSError as error:
         raise BadInput(f"a cluster file must be readable, {name_or_path}: {error.strerror}; check the path") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise BadInput(f"a cluster file must be TOML, {name_or_path}: {error}; mend that place") from error
+        raise BadInput(f"a cluster file must be TOML, {name_or_path}: {error}; correct it there") from error
 
 
 def _equal(table: dict[str, Any], where: str) -> Cluster:
     alone = table.get("n_devices") == 1
     optional = _OPTIONAL | {"machine_link"} | ({"device_link"} if alone else set())
-    _check(table, _EQUAL, where, optional=optional)
+    _check(table, _EQUAL_DEVICES, where, optional=optional)
     between = () if alone else _between(table, where)
     host = _link(table["host_link"], f"{where} [host_link]")
     device = _device(table["device"], f"{where} [device]")
@@ -127,7 +133,7 @@ def _between(table: dict[str, Any], where: str) -> tuple[Link, ...]:
 
 
 def _listed(table: dict[str, Any], where: str) -> Cluster:
-    _check(table, _LISTED, where, optional=_OPTIONAL)
+    _check(table, _LISTED_DEVICES, where, optional=_OPTIONAL)
     lengths = {name: len(table[name]) for name in ("devices", "receive_links", "send_links")}
     if len(set(lengths.values())) > 1 or not table["devices"]:
         given = ", ".join(f"{n} {name}" for name, n in lengths.items())
@@ -161,7 +167,11 @@ def _streaming(table: dict[str, Any], where: str) -> StreamingMemory | None:
 def _check(
     table: object, expected: Fields, where: str, optional: frozenset[str] | set[str] = frozenset()
 ) -> dict[str, Any]:
-    """Return `table` once it is known to hold the expected fields, each with a value of the right kind."""
+    """Return `table` if it has the expected fields, each with a value of the right kind.
+
+    Raises:
+        BadInput: a field is missing, unknown, or has a wrong value.
+    """
     if not isinstance(table, dict):
         raise BadInput(f"{where} must be a table with {', '.join(expected)}, got {table!r}")
     missing = [name for name in expected if name not in table and name not in optional]
@@ -178,7 +188,7 @@ def _check(
 def _check_value(value: object, kind: type, where: str, *, at_least_zero: bool) -> None:
     kinds = (int, float) if kind is float else (kind,)
     if not isinstance(value, kinds) or isinstance(value, bool) != (kind is bool) or value == "":
-        raise BadInput(f"{where} must be {_EXPECTED[kind]}, got {value!r}")
+        raise BadInput(f"{where} must be {_DESCRIPTIONS[kind]}, got {value!r}")
     if not isinstance(value, int | float) or kind is bool:
         return
     if not isfinite(value) or value < 0 or (value == 0 and not at_least_zero):

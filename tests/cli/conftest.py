@@ -1,3 +1,5 @@
+"""`run_cli` runs a command in an empty folder."""
+
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
@@ -13,13 +15,16 @@ class Printed(NamedTuple):
     err: str
 
 
+RunCli = Callable[..., Printed]
+
+
 @pytest.fixture
-def door(
+def run_cli(
     tmp_path: Path,
     tmp_path_factory: pytest.TempPathFactory,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
-) -> Callable[..., Printed]:
+) -> RunCli:
     """Run `autoauto ...` in an empty folder, with a cache of compiled layers that all tests share."""
     monkeypatch.setenv("AUTOAUTO_CACHE_DIR", str(tmp_path_factory.getbasetemp() / "cache"))
     monkeypatch.setenv("COLUMNS", "100")

@@ -1,9 +1,8 @@
-"""`--target host` from the door: a real model, real processes, a real database."""
+"""`--target host` on the command line: a real model, real processes, a real database."""
 
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import onnx
@@ -11,18 +10,18 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from autoauto.targets.host.run import run as steady
+from tests.cli.conftest import RunCli
 
-Door = Callable[..., Any]
 WIDTH, N_LAYERS = 256, 4
 QUICK = ("--estimator", "sum", "--repeats", "0")
 pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(autouse=True)
-def soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No test looks at how much a pipeline does, so what it does in a moment is enough."""
-    monkeypatch.setattr(steady, "LEAST_S", 0.1)
-    monkeypatch.setattr(steady, "MOST_S", 0.2)
+def short_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No test looks at the throughput of a pipeline, so a short measurement is enough."""
+    monkeypatch.setattr(steady, "MIN_S", 0.1)
+    monkeypatch.setattr(steady, "MAX_S", 0.2)
 
 
 @pytest.fixture
@@ -53,51 +52,54 @@ def model(save: Callable[..., str]) -> str:
     return save()
 
 
-def test_a_model_runs_on_this_machine(door: Door, model: str) -> None:
-    told = json.loads(door("measure", model, "--target", "host", "--batch-size", "8", "--json").out)
-    assert told["source"] == "measured"
-    assert told["samples_per_s"] == pytest.approx(8 * 1e9 / told["period_cycles"])
-    assert told["stages"][0]["memory_bytes"]["parameter"] >= 4 * N_LAYERS * WIDTH**2
-    assert told["pipelines"][0]["n_micro_batches"] >= 4
+def test_a_model_runs_on_this_machine(run_cli: RunCli, model: str) -> None:
+    record = json.loads(run_cli("measure", model, "--target", "host", "--batch-size", "8", "--json").out)
+    assert record["source"] == "measured"
+    assert record["samples_per_s"] == pytest.approx(8 * 1e9 / record["period_cycles"])
+    assert record["stages"][0]["memory_bytes"]["parameter"] >= 4 * N_LAYERS * WIDTH**2
+    assert record["pipelines"][0]["n_micro_batches"] >= 4
 
 
-def test_estimated_simulated_and_measured_stand_side_by_side(door: Door, model: str) -> None:
-    out = door("compare", model, "--target", "host", "--batch-size", "8").out
+def test_estimated_simulated_and_measured_costs_are_compared(run_cli: RunCli, model: str) -> None:
+    out = run_cli("compare", model, "--target", "host", "--batch-size", "8").out
     assert "Estimated, simulated and measured" in out
-    rows = json.loads(door("compare", model, "--target", "host", "--batch-size", "8", "--json").out)["rows"]
+    rows = json.loads(run_cli("compare", model, "--target", "host", "--batch-size", "8", "--json").out)["rows"]
     (period,) = [row for row in rows if row["quantity"] == "period_cycles"]
     assert min(period["estimated"], period["simulated"], period["measured"]) > 0
 
 
-def test_a_device_without_the_memory_is_an_outcome(door: Door, model: str) -> None:
-    code, out, err = door("measure", model, "--target", "host", "--device-memory-mib", "1", "--json")
+def test_a_device_with_too_little_memory_exits_with_3(run_cli: RunCli, model: str) -> None:
+    code, out, err = run_cli("measure", model, "--target", "host", "--device-memory-mib", "1", "--json")
     assert code == 3
     assert json.loads(out)["excess_bytes"] > 0
     assert "MiB" in err
 
 
-def test_a_search_goes_on_where_memory_ends_and_says_how_it_was_measured(door: Door, model: str) -> None:
+def test_a_search_continues_after_a_trial_out_of_memory(run_cli: RunCli, model: str) -> None:
     space = ("--n-ipu", "1", "--replicas", "1", "--batch-size", "1,8,32768", "--device-memory-mib", "24")
     storage = ("--storage", "sqlite:///host.db", "--study-name", "host")
-    printed = door("search", model, "--target", "host", *space, *storage, *QUICK, "--method", "exhaustive")
+    printed = run_cli("search", model, "--target", "host", *space, *storage, *QUICK, "--method", "exhaustive")
     assert printed.code == 0
     assert "measured (cost model)" not in printed.out
-    trials = json.loads(door("trials", "host", "--storage", "sqlite:///host.db", "--json").out)["trials"]
+    trials = json.loads(run_cli("trials", "host", "--storage", "sqlite:///host.db", "--json").out)["trials"]
     states = {trial["batch_size"]: trial["state"] for trial in trials}
     assert states[32768] == "PRUNED"
     assert states[8] == "COMPLETE"
 
 
-def test_one_sample_more_than_the_largest_batch_that_a_search_finds_really_fails(
-    door: Door, save: Callable[..., str]
+@pytest.mark.timeout(300)  # it starts processes for a dozen measurements
+def test_the_largest_batch_of_a_search_runs_and_one_more_sample_fails(
+    run_cli: RunCli, save: Callable[..., str]
 ) -> None:
     model, options = save(512), ("--target", "host", "--device-memory-mib", "24")  # 512 KiB a sample and tensor
     space = ("--n-ipu", "1", "--replicas", "1", "--batch-size", "1:64")
-    assert door("search", model, *options, *space, *QUICK, "--study-name", "edge", "--method", "grid-bisect").code == 0
-    trials = json.loads(door("trials", "edge", "--json").out)["trials"]
+    assert (
+        run_cli("search", model, *options, *space, *QUICK, "--study-name", "edge", "--method", "grid-bisect").code == 0
+    )
+    trials = json.loads(run_cli("trials", "edge", "--json").out)["trials"]
     fits = {trial["batch_size"]: trial["state"] == "COMPLETE" for trial in trials}
     largest = max(size for size, does in fits.items() if does)
     assert 8 < largest < 48
     assert fits[largest + 1] is False
     for batch_size, code in ((largest, 0), (largest + 1, 3)):
-        assert door("measure", model, *options, *QUICK[:2], "--batch-size", str(batch_size)).code == code
+        assert run_cli("measure", model, *options, *QUICK[:2], "--batch-size", str(batch_size)).code == code

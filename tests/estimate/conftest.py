@@ -1,4 +1,4 @@
-"""Hand-written profiles and clusters for the estimator's tests."""
+"""Hand-written profiles and clusters."""
 
 from __future__ import annotations
 

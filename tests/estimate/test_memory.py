@@ -1,3 +1,5 @@
+"""The memory columns of a cost table, and the memory of real plans."""
+
 from __future__ import annotations
 
 from collections.abc import Callable
@@ -10,12 +12,12 @@ from autoauto.estimate.memory import (
     activation_prefix_bytes,
     exclusive_prefix_bytes,
     is_training,
-    kept_input_bytes,
     memory_limit_bytes,
     peak_bytes,
     recompute_bytes,
     shared_memory,
     stash_entries,
+    stashed_input_bytes,
 )
 from autoauto.estimate.table import cost_table
 from autoauto.graph.load import load_graph
@@ -63,7 +65,7 @@ def test_activations_add_up(make_profile: MakeProfile, nothing: LayerProfile) ->
     assert activation_prefix_bytes(profile).tolist() == [0, 3, 7]
 
 
-def test_the_limit_is_the_seeds(make_cluster: Callable[..., Cluster]) -> None:
+def test_limits_are_rounded_down_after_the_proportion(make_cluster: Callable[..., Cluster]) -> None:
     for proportion in (0.85, 0.3, 1.0, 1 / 3):
         limits = memory_limit_bytes(make_cluster(2, 894 * 1024**2), proportion)
         assert limits.tolist() == [int(894 * proportion * 1024**2)] * 2
@@ -75,7 +77,7 @@ def test_a_proportion_outside_its_range_is_refused(make_cluster: Callable[..., C
         memory_limit_bytes(make_cluster(1), proportion)
 
 
-def test_a_device_of_boundless_memory_holds_anything(make_cluster: Callable[..., Cluster]) -> None:
+def test_limits_above_int64_are_cut(make_cluster: Callable[..., Cluster]) -> None:
     assert memory_limit_bytes(make_cluster(1, 10**30), 1.0).tolist() == [2**62]
 
 
@@ -83,17 +85,17 @@ def compiled_for(profile: ModelProfile, training: bool) -> ModelProfile:
     return replace(profile, options=CompileOptions(1, 0.6, Precision.FP16, training))
 
 
-def test_a_profile_says_what_it_is_for_and_in_flight_where_it_does_not(
+def test_options_of_a_profile_decide_on_training_else_in_flight_does(
     make_profile: MakeProfile, nothing: LayerProfile
 ) -> None:
-    elsewhere = make_profile(nothing)
-    assert [is_training(elsewhere, in_flight) for in_flight in (None, (1,), (2,))] == [False, True, True]
-    assert [is_training(compiled_for(elsewhere, mode), (1,)) for mode in (False, True)] == [False, True]
-    assert is_training(compiled_for(elsewhere, True), None, recompute=True)
+    imported = make_profile(nothing)
+    assert [is_training(imported, in_flight) for in_flight in (None, (1,), (2,))] == [False, True, True]
+    assert [is_training(compiled_for(imported, mode), (1,)) for mode in (False, True)] == [False, True]
+    assert is_training(compiled_for(imported, True), None, recompute=True)
 
 
 @pytest.mark.parametrize(("in_flight", "recompute"), [((2,), False), ((1,), True), (None, True)])
-def test_a_profile_for_inference_has_nothing_to_keep(
+def test_a_profile_for_inference_has_no_stash(
     make_profile: MakeProfile, nothing: LayerProfile, in_flight: tuple[int, ...] | None, recompute: bool
 ) -> None:
     with pytest.raises(BadInput, match="recompute and in_flight above 1 need a profile for training"):
@@ -106,10 +108,10 @@ def test_every_device_needs_a_count(in_flight: tuple[int, ...]) -> None:
         stash_entries(2, in_flight)
 
 
-def test_columns_by_layer(make_profile: MakeProfile, nothing: LayerProfile) -> None:
-    layers = [replace(nothing, input_bytes=n, kept_input_bytes=n // 2) for n in (5, 9)]
+def test_stashed_inputs_and_recomputed_inputs_by_layer(make_profile: MakeProfile, nothing: LayerProfile) -> None:
+    layers = [replace(nothing, input_bytes=n, stashed_input_bytes=n // 2) for n in (5, 9)]
     profile = make_profile(*layers)
-    assert kept_input_bytes(profile).tolist() == [2, 4]
+    assert stashed_input_bytes(profile).tolist() == [2, 4]
     assert [recompute_bytes(profile, on).tolist() for on in (False, True)] == [[], [5, 9]]
     tied = replace(profile, tied=("table", "table"))
     assert recompute_bytes(tied, recompute=True).tolist() == [5, 0], "no stage starts between tied layers"
@@ -124,5 +126,5 @@ def test_a_batch_of_resnet50_trains_on_four_devices_in_1f1b_and_not_in_gpipe(tmp
     with pytest.raises(Infeasible) as refusal:
         optimal(cost_table(profile, cluster, 0.85, in_flight=(16,) * 4))
     assert refusal.value.memory_bytes["stash"] > refusal.value.excess_bytes > 0
-    again = optimal(cost_table(profile, cluster, 0.85, in_flight=(4, 3, 2, 1), recompute=True))
-    assert again.compute_cycles > plan.compute_cycles
+    recomputing = optimal(cost_table(profile, cluster, 0.85, in_flight=(4, 3, 2, 1), recompute=True))
+    assert recomputing.compute_cycles > plan.compute_cycles

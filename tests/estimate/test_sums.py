@@ -1,3 +1,5 @@
+"""Running sums, and the cuts that ties forbid."""
+
 from __future__ import annotations
 
 from collections.abc import Callable
@@ -8,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from autoauto.estimate.sums import (
-    EXACT,
+    MAX_EXACT,
     backward_prefix_cycles,
     compute_prefix_cycles,
     cut_allowed,
@@ -26,10 +28,10 @@ def test_the_difference_of_two_entries_is_the_sum_between_them() -> None:
     assert all(sums[b] - sums[a] == sum(values[a:b]) for a in range(5) for b in range(a, 5))
 
 
-def test_what_cannot_be_added_exactly_is_refused() -> None:
-    assert prefix_sums([EXACT - 1, 1], "cycles")[-1] == EXACT
+def test_sums_beyond_exact_floats_are_refused() -> None:
+    assert prefix_sums([MAX_EXACT - 1, 1], "cycles")[-1] == MAX_EXACT
     with pytest.raises(BadInput, match=r"cycles of all layers must add up to at most 2\*\*53"):
-        prefix_sums([EXACT, 1], "cycles")
+        prefix_sums([MAX_EXACT, 1], "cycles")
     with pytest.raises(BadInput):
         prefix_sums([10**400], "cycles")
 

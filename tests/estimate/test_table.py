@@ -1,3 +1,5 @@
+"""The cost table against [auto-pipeline], and its columns together."""
+
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
@@ -32,7 +34,7 @@ def layer_of(record: Mapping[str, Any]) -> LayerProfile:
     )
 
 
-def test_a_layer_joins_a_range_as_in_the_seeds_own_test(
+def test_a_range_aggregates_as_in_the_test_of_auto_pipeline(
     vectors: Callable[[str], Any], make_profile: MakeProfile, make_cluster: MakeCluster
 ) -> None:
     case = vectors("auto_pipeline_transfer_aggregate")["aggregate"]
@@ -47,20 +49,20 @@ def test_a_layer_joins_a_range_as_in_the_seeds_own_test(
     assert sum(table.memory_bytes(0, 1).values()) == case["old_range"]["totalMemory"]
 
 
-def seed_memory_bytes(layers: tuple[LayerProfile, ...]) -> int:
-    """The seed's aggregate, one layer after the other (IPU.md section 2)."""
+def aggregated_memory_bytes(layers: tuple[LayerProfile, ...]) -> int:
+    """The memory of a range by the aggregation of [auto-pipeline], one layer after the other."""
     shared: dict[str, int] = {}
-    exclusive = temporary = kept = 0
+    exclusive = temporary = stashed = 0
     for layer in layers:
-        temporary = max(temporary, layer.temporary_bytes + layer.carried_bytes + kept)
-        kept += layer.activation_bytes
+        temporary = max(temporary, layer.temporary_bytes + layer.carried_bytes + stashed)
+        stashed += layer.activation_bytes
         shared |= layer.shared
         exclusive += sum(layer.exclusive.values())
     return sum(shared.values()) + exclusive + temporary
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_every_range_needs_what_the_seed_adds_up_layer_by_layer(
+def test_every_range_needs_what_aggregation_layer_by_layer_gives(
     make_profile: MakeProfile, make_cluster: MakeCluster, seed: int
 ) -> None:
     random = Random(seed)
@@ -83,7 +85,7 @@ def test_every_range_needs_what_the_seed_adds_up_layer_by_layer(
     for start in range(7):
         for stop in range(start + 1, 8):
             inside = layers[start:stop]
-            assert sum(table.memory_bytes(start, stop).values()) == seed_memory_bytes(inside)
+            assert sum(table.memory_bytes(start, stop).values()) == aggregated_memory_bytes(inside)
             cycles = sum(layer.forward_cycles + layer.backward_cycles for layer in inside)
             assert table.compute_cycles(start, stop) == cycles
 
@@ -140,7 +142,7 @@ def test_training_reaches_the_table(
     layer = replace(
         nothing, forward_cycles=5, backward_cycles=9, weight_cycles=4, activation_bytes=8, input_bytes=3, output_bytes=3
     )
-    profile = make_profile(layer, replace(layer, kept_input_bytes=2), layer)
+    profile = make_profile(layer, replace(layer, stashed_input_bytes=2), layer)
     inference, training, again = (
         cost_table(profile, make_cluster(2), 0.85, in_flight=in_flight, recompute=recompute)
         for in_flight, recompute in ((None, False), ((4, 1), False), ((4, 1), True))

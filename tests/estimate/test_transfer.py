@@ -1,3 +1,5 @@
+"""Transfers of every range, against a formula term by term."""
+
 from __future__ import annotations
 
 from collections.abc import Callable
@@ -16,8 +18,8 @@ MakeProfile = Callable[..., ModelProfile]
 MakeCluster = Callable[..., Cluster]
 
 
-def seed_transfer_cycles(profile: ModelProfile, cluster: Cluster, device: int, start: int, stop: int) -> int:
-    """The seed's `transfer_cycle`, term by term (IPU.md section 2), for the layers [start, stop)."""
+def expected_transfer_cycles(profile: ModelProfile, cluster: Cluster, device: int, start: int, stop: int) -> int:
+    """`transfer_cycle` of [auto-pipeline], term by term, for the layers [start, stop)."""
 
     def over(link: Link, n_bytes: int) -> int:
         return int(link.idle_cycles + n_bytes / (link.bytes_per_s / cluster.devices[0].clock_hz))
@@ -32,7 +34,7 @@ def seed_transfer_cycles(profile: ModelProfile, cluster: Cluster, device: int, s
     return cycles
 
 
-def test_the_cases_of_the_seeds_own_test(
+def test_the_cases_of_the_test_of_auto_pipeline(
     vectors: Callable[[str], Any], make_profile: MakeProfile, make_cluster: MakeCluster, nothing: LayerProfile
 ) -> None:
     case = vectors("auto_pipeline_transfer_aggregate")["transfer_cycle"]
@@ -43,7 +45,7 @@ def test_the_cases_of_the_seeds_own_test(
         receive, send = receive_cycles(profile, cluster), send_cycles(profile, cluster)
         device, start, stop = expected["ipu"], expected["start"], expected["end"] + 1
         assert receive[device, start] + send[device, stop] == expected["cycles"]
-        assert seed_transfer_cycles(profile, cluster, device, start, stop) == expected["cycles"]
+        assert expected_transfer_cycles(profile, cluster, device, start, stop) == expected["cycles"]
 
 
 @pytest.mark.parametrize("n_devices", [1, 2, 5])
@@ -67,7 +69,7 @@ def test_every_range_on_unequal_links_and_clocks(
     for device in range(n_devices):
         for start in range(6):
             for stop in range(start + 1, 7):
-                expected = seed_transfer_cycles(profile, cluster, device, start, stop)
+                expected = expected_transfer_cycles(profile, cluster, device, start, stop)
                 assert receive[device, start] + send[device, stop] == expected
 
 
@@ -81,7 +83,7 @@ def test_links_without_limit_cost_their_idle_cycles(
 
 
 @pytest.mark.parametrize("bytes_per_s", [1e-9, 1e-320])
-def test_a_transfer_that_never_ends_is_refused(
+def test_a_transfer_of_more_cycles_than_are_exact_is_refused(
     make_profile: MakeProfile, make_cluster: MakeCluster, nothing: LayerProfile, bytes_per_s: float
 ) -> None:
     cluster = replace(make_cluster(1), receive_links=(Link(bytes_per_s, 0),))

@@ -1,14 +1,16 @@
+"""A model of eight layers on two devices, with costs that can be computed by hand."""
+
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tests.flow.linear import DEVICE, LinearTarget
 
 from autoauto.evaluate.flow import Flow
 from autoauto.profile.store.cache import ProfileCache
 from autoauto.records.correction import Estimator
 from autoauto.records.hardware import Cluster, Link
 from autoauto.records.layers import LayerGraph
+from tests.evaluate.linear import DEVICE, LinearTarget
 
 
 @pytest.fixture

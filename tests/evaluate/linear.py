@@ -1,4 +1,4 @@
-"""A target whose costs are told at once."""
+"""A target with costs that can be computed by hand: `LinearTarget`."""
 
 from autoauto.records.hardware import Device
 from autoauto.records.layers import LayerGraph, LayerRange
@@ -11,7 +11,7 @@ DEVICE = Device("small", 1e6, 100 * MIB, 1472, 638976)
 class LinearTarget:
     """A layer takes 1,000 cycles and 1 MiB a sample; compiled whole, a range takes `surplus` times the memory.
 
-    In training the backward pass takes twice as long, half of it for weights, and half of the memory is kept for it.
+    In training the backward pass takes twice as long, half of it for weights, and half of the memory is stashed for it.
     """
 
     version = "linear 1"

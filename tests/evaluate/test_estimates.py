@@ -1,10 +1,11 @@
+"""Estimates: corrections that are fitted to ranges, limits of memory, and profiles that are made once."""
+
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import pairwise
 from random import Random
 
 import pytest
-from tests.flow.linear import DEVICE, MIB, LinearTarget
 
 from autoauto.evaluate.flow import Flow
 from autoauto.records.correction import PLAIN_SUM, Estimator
@@ -14,6 +15,7 @@ from autoauto.records.knobs import Knobs
 from autoauto.records.layers import LayerGraph, LayerRange
 from autoauto.records.profile import CompiledRange, CompileOptions, ProgramStep
 from autoauto.records.units import Precision
+from tests.evaluate.linear import DEVICE, MIB, LinearTarget
 
 
 def test_fp8_needs_devices_that_have_it(flow: Flow) -> None:
@@ -65,7 +67,7 @@ def fusing(flow: Flow, chain: Callable[..., LayerGraph]) -> Flow:
 
 
 def mean_error(flow: Flow, batch_size: int) -> float:
-    """Over stages that were not sampled, most of them."""
+    """The mean error of predicted cycles of stages, most of which were not sampled."""
     knobs, random = Knobs(2, 0.6, batch_size), Random(batch_size)
     table, errors = flow.table(knobs), []
     for _ in range(40):
@@ -76,7 +78,7 @@ def mean_error(flow: Flow, batch_size: int) -> float:
     return sum(errors) / len(errors)
 
 
-def test_fusion_is_learned_from_a_few_ranges(fusing: Flow) -> None:
+def test_the_correction_finds_fusion_by_a_few_ranges(fusing: Flow) -> None:
     fusing.table(Knobs(2, 0.6, 8))
     assert isinstance(fusing.target, FusingTarget)
     assert fusing.target.n_compiled <= 8 + 24  # layers of two batch sizes, ranges
@@ -87,7 +89,7 @@ def test_fusion_is_learned_from_a_few_ranges(fusing: Flow) -> None:
         assert mean_error(replace(fusing, estimator=Estimator.SUM), batch_size) > 0.15
 
 
-def test_what_is_measured_teaches_and_stays(fusing: Flow) -> None:
+def test_measured_stages_become_examples_and_are_stored(fusing: Flow) -> None:
     knobs = Knobs(2, 0.6, 8)
     first = fusing.correction(knobs)
     for batch_size in range(2, 18):
@@ -100,18 +102,18 @@ def test_what_is_measured_teaches_and_stays(fusing: Flow) -> None:
     assert fresh.target.n_compiled == 0
 
 
-def test_plans_fill_the_memory_up_to_the_bands_edge(fusing: Flow) -> None:
+def test_plans_fill_the_memory_up_to_the_upper_end_of_the_interval(fusing: Flow) -> None:
     knobs = Knobs(1, 0.6, 21)  # 48 x 21 MiB by the sum, 5 % less whole
     with pytest.raises(Infeasible):
         replace(fusing, estimator=Estimator.SUM, planning_proportion=1.0).predict(knobs)
     assert fusing.evaluate(knobs).fits
     assert not fusing.evaluate(Knobs(1, 0.6, 22)).fits
-    band = fusing.correction(knobs).memory_band
-    assert fusing.table(knobs).memory_limit_bytes[0] == int(1000 * MIB / band.high)
+    interval = fusing.correction(knobs).memory_interval
+    assert fusing.table(knobs).memory_limit_bytes[0] == int(1000 * MIB / interval.high)
     assert replace(fusing, planning_proportion=0.5).table(knobs).memory_limit_bytes[0] == 500 * MIB
 
 
-def test_plain_sums_learn_nothing_and_plan_as_the_seed(flow: Flow) -> None:
+def test_plain_sums_have_no_correction_and_plan_with_085_of_the_memory(flow: Flow) -> None:
     knobs = Knobs(2, 0.6, 4)
     flow.measure(knobs, flow.predict(knobs))
     assert flow.correction(knobs) == PLAIN_SUM
@@ -119,6 +121,6 @@ def test_plain_sums_learn_nothing_and_plan_as_the_seed(flow: Flow) -> None:
 
 
 def test_a_profile_is_made_once_for_configurations_that_share_it(flow: Flow) -> None:
-    one, same = (flow.profile(flow.options(Knobs(n, 0.6, 4))) for n in (1, 2))
-    assert one is same
-    assert replace(flow, target=LinearTarget(surplus=2.0)).profile(flow.options(Knobs(1, 0.6, 4))) is not one
+    first, second = (flow.profile(flow.options(Knobs(n, 0.6, 4))) for n in (1, 2))
+    assert first is second
+    assert replace(flow, target=LinearTarget(surplus=2.0)).profile(flow.options(Knobs(1, 0.6, 4))) is not first

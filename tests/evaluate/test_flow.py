@@ -1,9 +1,10 @@
+"""One configuration, from plan to measurement, with cost models and with real devices."""
+
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tests.flow.linear import MIB, LinearTarget
 
 from autoauto.evaluate.flow import Flow
 from autoauto.profile.store.cache import ProfileCache
@@ -18,6 +19,7 @@ from autoauto.records.profile import STASH, CompileOptions
 from autoauto.records.schedule import Order
 from autoauto.records.timeline import Run
 from autoauto.schedule.times import timeline_of
+from tests.evaluate.linear import MIB, LinearTarget
 
 
 def test_a_configuration_that_fits_is_measured(flow: Flow) -> None:
@@ -30,7 +32,7 @@ def test_a_configuration_that_fits_is_measured(flow: Flow) -> None:
     assert (outcome.excess_bytes, outcome.reason) == (0, "")
 
 
-def test_what_the_estimate_rules_out_is_not_measured(flow: Flow) -> None:
+def test_a_configuration_that_the_estimate_rules_out_is_not_measured(flow: Flow) -> None:
     outcome = flow.evaluate(Knobs(1, 0.6, 11))
     assert not outcome.fits
     assert outcome.estimate is None
@@ -40,7 +42,7 @@ def test_what_the_estimate_rules_out_is_not_measured(flow: Flow) -> None:
         flow.predict(Knobs(1, 0.6, 11))
 
 
-def test_what_the_target_cannot_hold_is_out_of_memory(flow: Flow) -> None:
+def test_a_stage_too_large_for_its_device_is_out_of_memory(flow: Flow) -> None:
     greedy = replace(flow, target=LinearTarget(surplus=2.0))
     knobs = Knobs(2, 0.6, 16)
     plan = greedy.predict(knobs)
@@ -64,12 +66,12 @@ def test_a_step_of_training_is_simulated(flow: Flow) -> None:
     assert outcome.samples_per_s == pytest.approx(2 * 4 * 1e6 / outcome.timeline.makespan_cycles)
 
 
-def test_schedules_hold_what_they_have_in_flight(flow: Flow) -> None:
+def test_schedules_stash_what_they_have_in_flight(flow: Flow) -> None:
     def stash(order: Order, recompute: bool = False) -> list[int]:
         knobs = Knobs(2, 0.6, 2, order, recompute, 8)
         return [stage.memory_bytes[STASH] for stage in flow.measure(knobs, flow.predict(knobs)).plan.stages]
 
-    assert stash(Order.ONE_F_ONE_B) == [4 * MIB, 0]  # one micro-batch besides the one in work, 4 layers of 1 MiB
+    assert stash(Order.ONE_F_ONE_B) == [4 * MIB, 0]  # one other micro-batch, 4 layers of 1 MiB
     assert stash(Order.POPART) == [2 * 4 * MIB, 0]
     assert stash(Order.GPIPE) == [7 * 4 * MIB, 7 * 4 * MIB]
     sizes = flow.profile(flow.options(Knobs(2, 0.6, 2, Order.GPIPE, n_micro_batches=8))).layers
@@ -107,7 +109,7 @@ def test_a_space_with_batches_that_the_model_cannot_run_is_refused(flow: Flow) -
     fixed.check(SearchSpace(n_ipu=(1,), batch_size=(1,)))
 
 
-def test_the_fingerprint_tells_flows_apart(flow: Flow) -> None:
+def test_different_flows_have_different_fingerprints(flow: Flow) -> None:
     assert flow.fingerprint() == replace(flow).fingerprint()
     for other in (
         replace(flow, planning_proportion=0.5),
@@ -124,7 +126,7 @@ def test_overlapped_host_links_bound_the_period_from_below(flow: Flow) -> None:
     assert plan.partition == flow.predict(Knobs(2, 0.6, 4)).partition
 
 
-def test_what_fits_no_device_runs_in_phases(flow: Flow) -> None:
+def test_a_model_too_large_for_a_device_runs_in_phases(flow: Flow) -> None:
     streaming = StreamingMemory(1e12, 0, 10**12)
     phased = replace(flow, cluster=replace(flow.cluster, streaming_memory=streaming))
     knobs, options = Knobs(1, 0.6, 20), PhasedOptions(4, IoMode.COMPUTE)
@@ -165,7 +167,7 @@ def test_phases_train_and_compute_again_when_asked(flow: Flow) -> None:
 
 
 class RunningTarget(LinearTarget):
-    """Real devices, as far as a flow can tell: a stage takes 10 % longer than its layers and as much memory."""
+    """Stands for real devices: a stage takes 10 % longer than its layers and as much memory."""
 
     def __init__(self, core_fraction: float = 1.0, needs: float = 1.0) -> None:
         super().__init__()
@@ -190,7 +192,7 @@ def running(flow: Flow) -> Flow:
     return replace(flow, target=RunningTarget(), estimator=Estimator.SUM)
 
 
-def test_what_real_devices_did_is_what_counts(flow: Flow) -> None:
+def test_throughput_of_real_devices_is_that_of_their_run(flow: Flow) -> None:
     flow = running(flow)
     outcome = flow.evaluate(Knobs(1, 1.0, 4, replicas=2))
     assert outcome.samples_per_s == pytest.approx(2 * 4 * 1e6 / (8 * 4 * 1100), rel=0.01)
@@ -199,7 +201,7 @@ def test_what_real_devices_did_is_what_counts(flow: Flow) -> None:
 
 
 class SurprisingTarget(RunningTarget):
-    """In a pipeline the layers from the fifth on take three times as long as alone, or whatever `surprise` tells."""
+    """In a pipeline the layers from the fifth on take three times as long as alone, or as `surprise` returns."""
 
     def __init__(self, core_fraction: float = 1.0, surprise: Callable[[LayerRange], int] | None = None) -> None:
         super().__init__(core_fraction)
@@ -215,7 +217,7 @@ class SurprisingTarget(RunningTarget):
         return Run(ran, (replace(timeline, source="measured"),) * replicas, self.core_fraction)
 
 
-def test_cuts_are_moved_by_what_stages_took(flow: Flow) -> None:
+def test_cuts_are_moved_by_measured_costs_of_stages(flow: Flow) -> None:
     target = SurprisingTarget()
     outcome = replace(flow, target=target, estimator=Estimator.SUM).evaluate(Knobs(2, 1.0, 4))
     assert target.partitions == [(0, 4, 8), (0, 5, 8)]  # 4 | 12 and 7 | 9
@@ -248,13 +250,13 @@ def test_more_pipelines_than_devices_is_an_outcome(flow: Flow) -> None:
     assert "2 replicas of 2 devices need 4, pair has 2" in outcome.reason
 
 
-def test_of_real_devices_memory_proportion_is_the_part_that_is_used(flow: Flow) -> None:
+def test_memory_proportion_is_the_usable_share_of_a_real_devices_memory(flow: Flow) -> None:
     flow = running(flow)
     assert flow.evaluate(Knobs(1, 1.0, 10)).fits
     assert not flow.evaluate(Knobs(1, 0.5, 10)).fits
 
 
-def test_a_disturbed_run_teaches_nothing(flow: Flow, tmp_path: Path) -> None:
+def test_a_disturbed_run_adds_no_examples(flow: Flow, tmp_path: Path) -> None:
     def n_examples(core_fraction: float) -> int:
         cache = ProfileCache(tmp_path / f"{core_fraction}.db")
         target = RunningTarget(core_fraction=core_fraction)
@@ -275,14 +277,14 @@ def test_training_is_not_for_real_devices(flow: Flow) -> None:
         running(flow).check(SearchSpace((1,), (1.0,), (1,), (Order.GPIPE,)))
 
 
-def test_what_is_expected_is_what_is_measured_when_the_estimate_is_right(flow: Flow) -> None:
+def test_expected_outcomes_equal_measured_ones_when_the_estimate_is_right(flow: Flow) -> None:
     fitting, failing = Knobs(2, 0.6, 4), Knobs(1, 0.6, 40)
     expected, measured = flow.expect(fitting), flow.evaluate(fitting)
     assert expected.samples_per_s == expected.estimated_samples_per_s == measured.estimated_samples_per_s
     assert expected.measured == expected.estimate == flow.predict(fitting)
     for impossible in (failing, Knobs(len(flow.cluster), 0.6, 1, replicas=2)):
-        told = flow.expect(impossible)
-        assert (told.fits, told.reason) == (False, flow.evaluate(impossible).reason)
+        outcome = flow.expect(impossible)
+        assert (outcome.fits, outcome.reason) == (False, flow.evaluate(impossible).reason)
     training = Knobs(2, 0.6, 1, Order.GPIPE, n_micro_batches=4)
     expected, measured = flow.expect(training), flow.evaluate(training)
     assert expected.samples_per_s == measured.estimated_samples_per_s

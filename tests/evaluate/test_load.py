@@ -1,4 +1,4 @@
-"""Models and clusters by name, by file, and as they are."""
+"""Models and clusters by name, by file, and as values."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class Clock:
         return CompiledRange((ProgramStep("all", (layers.stop - layers.start) * options.batch_size, 1),), 0, {}, {})
 
 
-def test_names_have_defaults() -> None:
+def test_a_model_by_name_has_a_default_cluster_and_target() -> None:
     flow = load_flow("resnet50")
     assert (flow.graph.name, flow.cluster.name, flow.precision) == ("resnet50", "bow-2000", Precision.FP16)
     assert flow.target == IpuTarget()
@@ -79,25 +79,25 @@ def test_a_model_may_be_a_graph_a_file_or_onnx(tmp_path: Path, chain: Callable[.
     assert (from_file.name, from_memory.name) == ("two", "two products")
     assert from_file.layers == from_memory.layers
     assert from_file.content == from_memory.content
-    assert model.SerializeToString() == whole  # the caller keeps the weights
+    assert model.SerializeToString() == whole  # the caller's model still has its weights
 
 
-def test_a_cluster_may_be_a_file_the_seeds_dictionary_or_itself(tmp_path: Path) -> None:
+def test_a_cluster_may_be_a_file_a_dictionary_or_a_value(tmp_path: Path) -> None:
     bow = builtin_clusters()["bow-2000"]
     (tmp_path / "pair.json").write_text(json.dumps(PAIR))
     for cluster in (bow, str(bow), load_cluster("bow-2000"), "bow-2000"):
         assert load_flow("resnet50", cluster).cluster == load_cluster("bow-2000")
-    for seeds in (PAIR, tmp_path / "pair.json"):
-        pair = load_flow("resnet50", seeds).cluster
+    for info in (PAIR, tmp_path / "pair.json"):
+        pair = load_flow("resnet50", info).cluster
         assert pair.receive_links == load_cluster("seed-2-ipu").receive_links
 
 
-def test_the_seeds_cluster_is_one_too(tmp_path: Path) -> None:
+def test_a_cluster_may_be_an_ipu_cluster_info(tmp_path: Path) -> None:
     path = tmp_path / "pair.json"
     path.write_text(json.dumps(PAIR))
-    seed, ours = read_cluster(str(path)), read_cluster("seed-2-ipu")
-    assert (seed.receive_links, seed.send_links) == (ours.receive_links, ours.send_links)
-    assert [device.memory_bytes for device in seed.devices] == [device.memory_bytes for device in ours.devices]
+    imported, ours = read_cluster(str(path)), read_cluster("seed-2-ipu")
+    assert (imported.receive_links, imported.send_links) == (ours.receive_links, ours.send_links)
+    assert [device.memory_bytes for device in imported.devices] == [device.memory_bytes for device in ours.devices]
 
 
 def test_a_target_of_ones_own_measures(chain: Callable[..., LayerGraph]) -> None:
@@ -108,7 +108,7 @@ def test_a_target_of_ones_own_measures(chain: Callable[..., LayerGraph]) -> None
 
 
 @pytest.mark.parametrize(
-    ("cluster", "target", "told"),
+    ("cluster", "target", "problem"),
     [
         ("bow-2000", "gpu", "a target is ipu, host or an object that compiles layers, got 'gpu'"),
         ("bow-2000", "host", "for --target host, bow-2000 is for 'ipu'"),
@@ -117,8 +117,8 @@ def test_a_target_of_ones_own_measures(chain: Callable[..., LayerGraph]) -> None
         ({"clock": 1}, "ipu", "IPUClusterInfo"),
     ],
 )
-def test_what_does_not_go_together_is_refused(cluster: Any, target: Any, told: str) -> None:
-    with pytest.raises(BadInput, match=told):
+def test_clusters_and_targets_that_do_not_match_are_refused(cluster: Any, target: Any, problem: str) -> None:
+    with pytest.raises(BadInput, match=problem):
         load_flow("resnet50", cluster, target)
 
 

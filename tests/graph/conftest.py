@@ -1,4 +1,4 @@
-"""Small ONNX files for the tests of this room, and a judge that runs them."""
+"""Small ONNX files for the tests of this room, and ONNX Runtime to run them."""
 
 from __future__ import annotations
 
@@ -8,14 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import onnx
 import pytest
 from onnx import helper, numpy_helper
 
 from autoauto.graph.rebatch.rebatch import rebatch
+from autoauto.records.arrays import Array
 
-Array = npt.NDArray[Any]
 Build = Callable[..., onnx.ModelProto]
 
 LIGHT = Path(onnx.__file__).parent / "backend" / "test" / "data" / "light"
@@ -66,7 +65,7 @@ def _node(index: int, left: str, right: str) -> onnx.NodeProto:
 
 def run(model: onnx.ModelProto, feeds: Mapping[str, Array]) -> list[Array]:
     """Outputs of ONNX Runtime."""
-    runtime = pytest.importorskip("onnxruntime", reason="the judge of re-batched files is ONNX Runtime")
+    runtime = pytest.importorskip("onnxruntime", reason="re-batched files are compared in ONNX Runtime")
     options = runtime.SessionOptions()
     options.log_severity_level = 4
     session = runtime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
@@ -94,20 +93,20 @@ def lies_in(batched: Array, singles: Sequence[Array]) -> bool:
     """Whether the results of single samples lie side by side in the batched one, on some axis, at some distance."""
     count = len(singles)
     if batched.shape == singles[0].shape:
-        return all(close(batched, single) for single in singles)
-    for axis, (length, one) in enumerate(zip(batched.shape, singles[0].shape, strict=True)):
-        if length != count * one:
+        return all(close(batched, result) for result in singles)
+    for axis, (length, single) in enumerate(zip(batched.shape, singles[0].shape, strict=True)):
+        if length != count * single:
             continue
-        for outer in (number for number in range(1, one + 1) if one % number == 0):
-            parts = batched.reshape(*batched.shape[:axis], outer, count, one // outer, *batched.shape[axis + 1 :])
-            found = [part.reshape(singles[0].shape) for part in np.moveaxis(parts, axis + 1, 0)]
-            if all(close(a, b) for a, b in zip(found, singles, strict=True)):
+        for outer in (number for number in range(1, single + 1) if single % number == 0):
+            parts = batched.reshape(*batched.shape[:axis], outer, count, single // outer, *batched.shape[axis + 1 :])
+            samples = [part.reshape(singles[0].shape) for part in np.moveaxis(parts, axis + 1, 0)]
+            if all(close(a, b) for a, b in zip(samples, singles, strict=True)):
                 return True
     return False
 
 
 def check_rebatched(model: onnx.ModelProto, count: int = 3, *, differ: bool = True) -> None:
-    """Run `count` different batches through the file as it is, and all of them at once through the re-batched one."""
+    """Compare `count` batches, each run through the file itself, with all of them in the re-batched file at once."""
     generator = np.random.default_rng(0)
     shared = {name: value for name, value in sample(model, generator).items() if value.ndim == 0}
     singles = [sample(model, generator) | shared for _ in range(count)]

@@ -20,12 +20,24 @@ def root() -> Path:
 def files() -> list[Path]:
     """Every file that is, or would be, committed: paths relative to the top."""
     command = ["git", "ls-files", "--cached", "--others", "--exclude-standard", "-z"]
-    listed = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout.split("\0")
-    return sorted(Path(name) for name in listed if name and (ROOT / name).is_file())
+    names = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout.split("\0")
+    return sorted({Path(name) for name in names if name and (ROOT / name).is_file()})
 
 
 @pytest.fixture(scope="session")
-def package(files: list[Path]) -> Mapping[Path, ast.Module]:
-    """Every source file of the package, parsed; paths relative to the package."""
-    sources = [path for path in files if path.parts[0] == "autoauto" and path.suffix == ".py"]
-    return {path.relative_to("autoauto"): ast.parse((ROOT / path).read_text(encoding="utf-8")) for path in sources}
+def texts(files: list[Path]) -> Mapping[Path, str]:
+    """The content of every text file."""
+    return {path: (ROOT / path).read_text(encoding="utf-8") for path in files if path.suffix not in {".onnx", ".png"}}
+
+
+@pytest.fixture(scope="session")
+def sources(texts: Mapping[Path, str]) -> Mapping[Path, ast.Module]:
+    """Every Python file of autoauto/, studies/ and tests/, parsed."""
+    folders = {"autoauto", "studies", "tests"}
+    return {path: ast.parse(text) for path, text in texts.items() if path.suffix == ".py" and path.parts[0] in folders}
+
+
+@pytest.fixture(scope="session")
+def package(sources: Mapping[Path, ast.Module]) -> Mapping[Path, ast.Module]:
+    """Every source file of the package; paths relative to the package."""
+    return {path.relative_to("autoauto"): tree for path, tree in sources.items() if path.parts[0] == "autoauto"}

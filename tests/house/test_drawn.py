@@ -1,9 +1,9 @@
-"""Examples that Hypothesis draws depend on no clock and on no luck."""
+"""Examples that Hypothesis draws depend on no clock and on no chance."""
 
 from hypothesis import HealthCheck, settings
 
 
-def test_they_are_the_same_in_every_run_and_never_late() -> None:
+def test_drawn_examples_are_the_same_in_every_run_and_have_no_deadline() -> None:
     assert settings.default is not None
     assert settings.default.derandomize
     assert settings.default.deadline is None

@@ -13,8 +13,8 @@ LOADED = """
 import sys
 try:
     {statement}
-except SystemExit as exit:
-    assert not exit.code, exit.code
+except SystemExit as end:
+    assert not end.code, end.code
 print(*sorted({heavy} & set(sys.modules)), file=sys.stderr)
 """
 
@@ -23,8 +23,9 @@ print(*sorted({heavy} & set(sys.modules)), file=sys.stderr)
     "statement",
     [
         "import autoauto",
-        "from autoauto.cli import main; main(['--help'])",
-        "from autoauto.cli import main; main(['search', '--help'])",
+        "from autoauto.cli.main import main; main(['--version'])",
+        "from autoauto.cli.main import main; main(['--help'])",
+        "from autoauto.cli.main import main; main(['search', '--help'])",
     ],
 )
 def test_no_large_library_is_loaded(statement: str, root: Path) -> None:
@@ -39,7 +40,7 @@ def test_the_module_is_the_command(root: Path) -> None:
     assert done.stdout.startswith("autoauto ")
 
 
-DOOR = """
+MAIN_WITH_EXEC = """
 import sys, types
 
 def main():
@@ -53,7 +54,7 @@ sys.modules["autoauto.cli.main"] = types.SimpleNamespace(main=main)
 
 
 def test_an_interrupt_while_a_dataclass_is_made_is_an_exit_code_like_any_other(root: Path, tmp_path: Path) -> None:
-    """Python makes them with exec, and would die of the signal after all."""
-    (tmp_path / "sitecustomize.py").write_text(DOOR)
+    """Python makes dataclasses with exec, whose KeyboardInterrupt would end the process by the signal."""
+    (tmp_path / "sitecustomize.py").write_text(MAIN_WITH_EXEC)
     environment = {**os.environ, "PYTHONPATH": f"{tmp_path}{os.pathsep}{root}"}
     assert subprocess.run([sys.executable, "-m", "autoauto"], env=environment, check=False).returncode == 130

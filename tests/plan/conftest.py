@@ -17,7 +17,7 @@ MakeTable = Callable[[int], CostTable]
 
 @pytest.fixture(scope="session")
 def random_table() -> MakeTable:
-    """A small table for every seed: unequal links and devices, shared keys, peaks, kept activations, forbidden cuts."""
+    """A small table for every random seed: unequal links and devices, shared keys, peaks, stashes, forbidden cuts."""
     return _random_table
 
 
@@ -29,21 +29,21 @@ def any_table() -> MakeTable:
 
 @pytest.fixture(scope="session")
 def training_table() -> MakeTable:
-    """As `any_table`, and devices keep activations of several micro-batches, or inputs alone and more memory."""
+    """As `any_table`, and devices stash activations of several micro-batches, or inputs alone, and have more memory."""
     return _training_table
 
 
 def _training_table(seed: int) -> CostTable:
     random, table = Random(f"training {seed}"), _any_table(seed)
-    kept_inputs = [0]
-    for kept in np.diff(table.activation_prefix_bytes)[:-1].tolist():
-        kept_inputs.append(random.randint(0, kept_inputs[-1] + kept))
+    stashed_inputs = [0]
+    for n_bytes in np.diff(table.activation_prefix_bytes)[:-1].tolist():
+        stashed_inputs.append(random.randint(0, stashed_inputs[-1] + n_bytes))
     inputs = [random.randint(0, 9) for _ in range(table.n_layers) if seed % 2]
     return replace(
         table,
         memory_limit_bytes=table.memory_limit_bytes + random.choice((0, 30, 80)),
         weight_prefix_cycles=table.backward_prefix_cycles // 2,
-        kept_input_bytes=np.array(kept_inputs),
+        stashed_input_bytes=np.array(stashed_inputs),
         stash_entries=tuple(random.choice((0, 1, 3, 7)) for _ in range(table.n_devices)),
         recompute_bytes=np.array(inputs, dtype=np.int64),
     )
@@ -99,7 +99,7 @@ def _random_table(seed: int) -> CostTable:
 
 
 def _entry(random: Random, cycles: np.ndarray) -> np.ndarray:
-    """What it takes to enter at every layer; it rises by no more than a layer takes."""
+    """The entry cycles of every layer; they rise by no more than a layer takes."""
     entry = [0]
     for most in cycles[:-1]:
         entry.append(random.randint(0, entry[-1] + int(most)))

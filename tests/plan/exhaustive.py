@@ -1,4 +1,4 @@
-"""The oracle: every partition, tried in turn. For tests and for models of up to about 20 layers."""
+"""The oracle of the planner's tests: every partition in turn, for models of up to about 20 layers."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ def exhaustive(table: CostTable) -> Plan:
     """The cheapest of all partitions that respect the limits, the first in order among equals.
 
     Raises:
-        Infeasible: there is none; `excess_bytes` is what every device would need more for the easiest partition.
+        Infeasible: there is none; `excess_bytes` is the smallest amount by which all limits must grow.
     """
     fitting = list(all_fitting(table))
     if not fitting:
         excess = [_excess_bytes(plan) for plan in _plans(table)]
-        least = min(excess, default=0)
-        raise Infeasible(f"none of {len(excess)} partitions fits, at least {least} bytes are missing", least)
+        smallest = min(excess, default=0)
+        raise Infeasible(f"none of {len(excess)} partitions fits, at least {smallest} bytes are missing", smallest)
     return min(fitting, key=lambda plan: plan.cost_cycles)
 
 

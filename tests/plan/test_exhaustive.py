@@ -12,7 +12,7 @@ from tests.plan.exhaustive import exhaustive
 
 
 def table(limit: int) -> CostTable:
-    """Four layers of 4, 1, 2 and 3 cycles and as many bytes on two devices; the cut after layer 0 transfers least."""
+    """Four layers of 4, 1, 2 and 3 cycles and as many bytes on two devices; the first cut transfers fastest."""
     return CostTable(
         compute_prefix_cycles=np.array([0, 4, 5, 7, 10]),
         backward_prefix_cycles=np.zeros(5, dtype=np.int64),
@@ -29,28 +29,28 @@ def table(limit: int) -> CostTable:
     )
 
 
-def test_weighs_compute_against_transfer() -> None:
+def test_the_oracle_weighs_compute_against_transfer() -> None:
     plan = exhaustive(table(limit=10))
     assert (plan.partition, plan.compute_cycles, plan.transfer_cycles) == ((0, 1, 4), 6, 1)
 
 
-def test_memory_rules_out_the_cheapest() -> None:
+def test_the_oracle_leaves_out_partitions_that_do_not_fit() -> None:
     plan = exhaustive(table(limit=5))
     assert (plan.partition, plan.compute_cycles, plan.transfer_cycles) == ((0, 2, 4), 5, 9)
 
 
-def test_cuts_only_where_it_may() -> None:
+def test_the_oracle_cuts_at_legal_cuts_only() -> None:
     tied = replace(table(limit=10), cut_allowed=np.array([True, False, False, True, True]))
     assert exhaustive(tied).partition == (0, 3, 4)
 
 
-def test_tells_how_much_is_missing() -> None:
+def test_the_oracle_reports_the_missing_bytes() -> None:
     with pytest.raises(Infeasible) as raised:
         exhaustive(table(limit=3))
     assert raised.value.excess_bytes == 2
 
 
-def test_too_few_layers_are_not_a_matter_of_memory(random_table: Callable[[int], CostTable]) -> None:
+def test_too_few_layers_have_no_missing_bytes(random_table: Callable[[int], CostTable]) -> None:
     short = next(t for t in map(random_table, range(999)) if t.n_layers < t.n_devices)
     with pytest.raises(Infeasible) as raised:
         exhaustive(short)

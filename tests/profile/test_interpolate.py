@@ -1,3 +1,5 @@
+"""Profiles of layers between two batch sizes."""
+
 from fractions import Fraction
 
 import pytest
@@ -10,19 +12,19 @@ HIGH = LayerProfile(200, 30, {"code_a": 4, "code_high": 6}, {"parameter": 16, "s
 
 
 @pytest.mark.parametrize(("share", "end"), [(Fraction(0), LOW), (Fraction(1), HIGH)])
-def test_at_an_end_the_numbers_are_those_of_the_end(share: Fraction, end: LayerProfile) -> None:
-    found = interpolate(LOW, HIGH, share)
-    assert (found.forward_cycles, found.backward_cycles, found.weight_cycles, found.temporary_bytes) == (
+def test_at_an_end_the_numbers_are_those_of_that_end(share: Fraction, end: LayerProfile) -> None:
+    layer = interpolate(LOW, HIGH, share)
+    assert (layer.forward_cycles, layer.backward_cycles, layer.weight_cycles, layer.temporary_bytes) == (
         end.forward_cycles,
         end.backward_cycles,
         end.weight_cycles,
         end.temporary_bytes,
     )
-    assert {key: n for key, n in found.shared.items() if n} == end.shared
-    assert {key: n for key, n in found.exclusive.items() if n} == end.exclusive
+    assert {key: n for key, n in layer.shared.items() if n} == end.shared
+    assert {key: n for key, n in layer.exclusive.items() if n} == end.exclusive
 
 
-def test_between_the_ends_every_number_is_on_the_line() -> None:
+def test_between_the_ends_all_numbers_are_interpolated() -> None:
     assert interpolate(LOW, HIGH, Fraction(1, 2)) == LayerProfile(
         forward_cycles=150,
         backward_cycles=20,
@@ -38,6 +40,6 @@ def test_between_the_ends_every_number_is_on_the_line() -> None:
 
 
 def test_numbers_are_rounded_up() -> None:
-    found = interpolate(LOW, HIGH, Fraction(1, 7))
-    assert found.forward_cycles == 115  # 114 2/7
-    assert found.temporary_bytes == 45  # 44 2/7
+    layer = interpolate(LOW, HIGH, Fraction(1, 7))
+    assert layer.forward_cycles == 115  # 114 2/7
+    assert layer.temporary_bytes == 45  # 44 2/7

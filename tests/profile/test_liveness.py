@@ -1,3 +1,5 @@
+"""Activations that are alive around layers, and those stashed for the backward pass."""
+
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
@@ -6,7 +8,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from autoauto.profile.liveness import carried, gradient_pattern, kept
+from autoauto.profile.liveness import carried, gradient_pattern, stashed
 from autoauto.records.layers import Derivative, Layer, LayerGraph, Tensor, derivative
 from autoauto.records.units import Precision
 
@@ -14,7 +16,7 @@ Lifetime = tuple[int, int, int]  # elements of one sample, producer, last use
 
 
 def graph(n_layers: int, lifetimes: Sequence[Lifetime]) -> LayerGraph:
-    """Layers that make and last read activations as told, and a large weight each that must not count."""
+    """Layers with activations of given lifetimes, and a large weight each, which must not count."""
     activations = [
         Tensor(f"t{i}", (1, n), 0, "float", producer, last_use) for i, (n, producer, last_use) in enumerate(lifetimes)
     ]
@@ -54,7 +56,7 @@ def test_half_precision_halves_every_byte() -> None:
 
 
 @st.composite
-def lives(draw: st.DrawFn) -> tuple[int, list[Lifetime]]:
+def drawn_lifetimes(draw: st.DrawFn) -> tuple[int, list[Lifetime]]:
     n_layers = draw(st.integers(1, 8))
     lifetimes = []
     for producer in (*draw(st.lists(st.integers(-1, n_layers - 1), max_size=8)), *range(n_layers)):
@@ -63,26 +65,26 @@ def lives(draw: st.DrawFn) -> tuple[int, list[Lifetime]]:
     return n_layers, lifetimes
 
 
-@given(lives())
+@given(drawn_lifetimes())
 @settings(deadline=None)
-def test_equals_its_definition(drawn: tuple[int, list[Lifetime]]) -> None:
+def test_liveness_equals_its_definition(drawn: tuple[int, list[Lifetime]]) -> None:
     n_layers, lifetimes = drawn
     hand = graph(n_layers, lifetimes)
     used = {index for layer in hand.layers for index in (*layer.inputs, *layer.outputs)}
-    kept = [(n * 4, producer, last) for i, (n, producer, last) in enumerate(lifetimes) if i in used]
-    alive = [sum(n for n, producer, last in kept if producer < b <= last) for b in range(n_layers + 1)]
+    lives = [(n * 4, producer, last) for i, (n, producer, last) in enumerate(lifetimes) if i in used]
+    alive = [sum(n for n, producer, last in lives if producer < b <= last) for b in range(n_layers + 1)]
     liveness = carried(hand, 1, Precision.FP32)
     assert liveness.input_bytes.tolist() == alive[:-1]
     assert liveness.output_bytes.tolist() == alive[1:]
-    over = [sum(n for n, producer, last in kept if producer < i < last) for i in range(n_layers)]
-    assert liveness.carried_bytes.tolist() == over
+    passing = [sum(n for n, producer, last in lives if producer < i < last) for i in range(n_layers)]
+    assert liveness.carried_bytes.tolist() == passing
 
 
 Choice = tuple[str, int, int]  # operator, and which tensor each operand is
 
 
-def graph_kept(choices: Sequence[Choice]) -> LayerGraph:
-    """Layer i makes tensor i + 1 of i + 2 floats from the input or what was made before; a product has a weight."""
+def training_graph(choices: Sequence[Choice]) -> LayerGraph:
+    """Layer i writes tensor i + 1 of i + 2 floats and reads the input or earlier tensors; a product has a weight."""
     n = len(choices)
     last = list(range(-1, n))
     layers = []
@@ -100,36 +102,38 @@ graphs = st.lists(
     st.tuples(st.sampled_from(["MatMul", "Relu", "Add", "Gelu", "MaxPool"]), st.integers(0, 9), st.integers(0, 9)),
     min_size=1,
     max_size=9,
-).map(graph_kept)
+).map(training_graph)
 
 
-def test_a_tensor_counts_where_it_is_kept_first_and_is_kept_again_further_on() -> None:
-    found = derivative(graph_kept([("MatMul", 0, 0), ("Relu", 1, 1), ("Gelu", 2, 2), ("Add", 3, 3), ("MatMul", 2, 2)]))
-    keeps = kept(found, 1, Precision.FP16)
-    assert keeps.first_bytes == [2, 6, 0, 0, 0]  # the input, and what Relu makes
-    assert keeps.input_bytes == [0, 0, 6, 6, 6]  # Gelu and the last product read that, too
+def test_a_tensor_counts_for_the_first_layer_that_stashes_it_and_as_an_input_of_later_ones() -> None:
+    backward = derivative(
+        training_graph([("MatMul", 0, 0), ("Relu", 1, 1), ("Gelu", 2, 2), ("Add", 3, 3), ("MatMul", 2, 2)])
+    )
+    stash = stashed(backward, 1, Precision.FP16)
+    assert stash.first_bytes == [2, 6, 0, 0, 0]  # the input, and the output of Relu
+    assert stash.input_bytes == [0, 0, 6, 6, 6]  # Gelu and the last product read that output, too
 
 
 @given(model=graphs, batch_size=st.integers(1, 3))
-def test_a_range_keeps_at_most_what_its_parts_add_up_to(model: LayerGraph, batch_size: int) -> None:
-    found, n = derivative(model), len(model)
-    keeps = kept(found, batch_size, Precision.FP16)
+def test_a_range_stashes_at_most_the_sum_of_its_parts(model: LayerGraph, batch_size: int) -> None:
+    backward, n = derivative(model), len(model)
+    stash = stashed(backward, batch_size, Precision.FP16)
     for start in range(n):
         for stop in range(start + 1, n + 1):
-            tensors = frozenset[int]().union(*(found.kept(i) for i in range(start, stop)))
+            tensors = frozenset[int]().union(*(backward.stashed(i) for i in range(start, stop)))
             n_bytes = sum(model.tensors[i].n_bytes(batch_size, Precision.FP16) for i in tensors)
-            bound = sum(keeps.first_bytes[start:stop]) + keeps.input_bytes[start]
+            bound = sum(stash.first_bytes[start:stop]) + stash.input_bytes[start]
             assert n_bytes <= bound
             assert n_bytes == bound or stop < n
-    for first, here, following in zip(keeps.first_bytes, keeps.input_bytes, keeps.input_bytes[1:], strict=False):
+    for first, here, following in zip(stash.first_bytes, stash.input_bytes, stash.input_bytes[1:], strict=False):
         assert following - here <= first
 
 
-def test_inference_keeps_nothing() -> None:
-    model = graph_kept([("MatMul", 0, 0), ("Relu", 1, 1)])
-    assert kept(Derivative(model, frozenset()), 1, Precision.FP16) == ([0, 0], [0, 0])
+def test_inference_stashes_nothing() -> None:
+    model = training_graph([("MatMul", 0, 0), ("Relu", 1, 1)])
+    assert stashed(Derivative(model, frozenset()), 1, Precision.FP16) == ([0, 0], [0, 0])
 
 
 def test_layers_differ_by_which_operands_have_gradients() -> None:
-    model = graph_kept([("MatMul", 0, 0), ("Add", 0, 1), ("Add", 2, 1), ("Relu", 0, 0)])
+    model = training_graph([("MatMul", 0, 0), ("Add", 0, 1), ("Add", 2, 1), ("Relu", 0, 0)])
     assert [gradient_pattern(derivative(model), layer) for layer in model.layers] == ["00", "01", "11", "00"]

@@ -1,3 +1,5 @@
+"""Profiles of models: what is compiled, what is shared, and layers alone in a model of their own."""
+
 from __future__ import annotations
 
 from collections.abc import Callable
@@ -19,7 +21,7 @@ OPTIONS = CompileOptions(4, 0.6, Precision.FP16)
 
 
 class CountingTarget:
-    """Compiles to figures that a reader can check, and counts how often it is asked."""
+    """Compiles to numbers that a reader can check, and records what it compiles."""
 
     version = "counting 1"
 
@@ -70,7 +72,7 @@ def test_another_option_is_another_compile(
     assert target.compiled == ["a", "a"]
 
 
-def test_layers_share_what_the_target_keys_alike(chain: Callable[..., LayerGraph], cache: ProfileCache) -> None:
+def test_layers_share_bytes_with_equal_keys(chain: Callable[..., LayerGraph], cache: ProfileCache) -> None:
     profile = profile_model(chain(kinds=["a", "b"]), CountingTarget(), DEVICE, OPTIONS, cache)
     assert profile.layers[0].shared == {"vertexCode_a": 300, "vertexCode_copy": 40, "stack_program": 9}
     assert profile.layers[1].shared == {"vertexCode_b": 300, "vertexCode_copy": 40, "stack_program": 9}
@@ -90,19 +92,23 @@ def test_a_weight_that_two_layers_read_is_counted_once_in_a_range(
         assert layer.shared[f"parameter_{weight}"] == n_bytes
 
 
-def test_a_first_layer_is_compiled_apart_for_training(chain: Callable[..., LayerGraph], cache: ProfileCache) -> None:
+def test_the_first_layer_is_compiled_separately_for_training(
+    chain: Callable[..., LayerGraph], cache: ProfileCache
+) -> None:
     target = CountingTarget()
     profile_model(chain(kinds=["a", "b", "a", "a"]), target, DEVICE, replace(OPTIONS, training=True), cache)
-    assert target.compiled == ["a", "b", "a"]  # what the model is fed needs no gradient
+    assert target.compiled == ["a", "b", "a"]  # the input of the model needs no gradient
 
 
-def test_every_layer_knows_what_it_is_the_first_to_keep(chain: Callable[..., LayerGraph], cache: ProfileCache) -> None:
+def test_every_layer_has_the_bytes_that_it_is_the_first_to_stash(
+    chain: Callable[..., LayerGraph], cache: ProfileCache
+) -> None:
     graph = chain(kinds=["a", "b", "a"])
     for training in (False, True):
         profile = profile_model(graph, CountingTarget(), DEVICE, replace(OPTIONS, training=training), cache)
         n_bytes = 4 * 64 * 2 * training
         assert [layer.activation_bytes for layer in profile.layers] == [n_bytes] * 3
-        assert [layer.kept_input_bytes for layer in profile.layers] == [0] * 3
+        assert [layer.stashed_input_bytes for layer in profile.layers] == [0] * 3
 
 
 def test_the_gradient_of_a_weight_that_two_layers_read_is_counted_once(
@@ -149,7 +155,7 @@ class SlowTarget(CountingTarget):
         )
 
 
-def test_between_two_batch_sizes_compiled_numbers_are_on_the_line(
+def test_numbers_are_interpolated_between_two_compiled_batch_sizes(
     chain: Callable[..., LayerGraph], cache: ProfileCache
 ) -> None:
     target = SlowTarget()
@@ -161,7 +167,9 @@ def test_between_two_batch_sizes_compiled_numbers_are_on_the_line(
     assert (first.shared, first.exclusive) == ({"runtime_session": 9}, {"parameter": 7})
 
 
-def test_what_the_graph_knows_is_exact_between_them(chain: Callable[..., LayerGraph], cache: ProfileCache) -> None:
+def test_sizes_of_tensors_are_exact_between_compiled_batch_sizes(
+    chain: Callable[..., LayerGraph], cache: ProfileCache
+) -> None:
     graph, options = chain(kinds=["a", "b"]), replace(OPTIONS, batch_size=7)
     exact = profile_model(graph, CountingTarget(), DEVICE, options, cache)
     between = profile_model(graph, SlowTarget(), DEVICE, options, cache)
@@ -178,7 +186,7 @@ def test_neighbouring_batch_sizes_share_their_compiles(chain: Callable[..., Laye
     assert target.compiled == ["a1", "a2", "a4", "a8"]
 
 
-def test_what_was_compiled_is_kept_when_a_later_compile_fails(
+def test_compiled_layers_are_cached_when_a_later_compile_fails(
     chain: Callable[..., LayerGraph], cache: ProfileCache
 ) -> None:
     class Failing(SlowTarget):
@@ -196,10 +204,7 @@ def test_what_was_compiled_is_kept_when_a_later_compile_fails(
     assert target.compiled == ["b4"]
 
 
-MakeChain = Callable[..., LayerGraph]
-
-
-def test_a_layer_alone_reads_from_outside_and_writes_outside(chain: MakeChain) -> None:
+def test_a_layer_alone_reads_inputs_and_writes_outputs_of_its_model(chain: Callable[..., LayerGraph]) -> None:
     graph = chain(kinds=["a", "b", "a"])
     alone = isolate(graph, 1, Derivative(graph, frozenset()))
     (layer,) = alone.layers
@@ -209,7 +214,7 @@ def test_a_layer_alone_reads_from_outside_and_writes_outside(chain: MakeChain) -
     assert [alone.tensors[i].shape for i in layer.operands] == shapes
 
 
-def test_what_needs_a_gradient_comes_from_a_layer_before(chain: MakeChain) -> None:
+def test_inputs_with_gradients_come_from_a_layer_before(chain: Callable[..., LayerGraph]) -> None:
     graph = chain(kinds=["a", "b", "a"])
     alone = isolate(graph, 1, derivative(graph))
     before, layer = alone.layers
@@ -218,16 +223,16 @@ def test_what_needs_a_gradient_comes_from_a_layer_before(chain: MakeChain) -> No
     assert derivative(alone).trained == {0, 1}
 
 
-def test_a_layer_that_is_fed_stays_alone(chain: MakeChain) -> None:
+def test_a_layer_without_inputs_with_gradients_has_no_layer_before(chain: Callable[..., LayerGraph]) -> None:
     graph = chain(kinds=["a", "b", "a"])
     alone = isolate(graph, 0, derivative(graph))
     assert len(alone) == 1
     assert not derivative(alone).needs_gradient(alone.layers[0].inputs[0])
 
 
-def test_as_much_is_kept_alone_as_in_the_model(chain: MakeChain) -> None:
+def test_a_layer_alone_has_the_same_stash_as_in_the_model(chain: Callable[..., LayerGraph]) -> None:
     graph = chain(kinds=["a", "b", "a"])
     for index in range(3):
         alone = isolate(graph, index, derivative(graph))
-        (here,), (there,) = derivative(alone).kept(len(alone) - 1), derivative(graph).kept(index)
-        assert alone.tensors[here].name == graph.tensors[there].name
+        (stash_alone,), (stash,) = derivative(alone).stashed(len(alone) - 1), derivative(graph).stashed(index)
+        assert alone.tensors[stash_alone].name == graph.tensors[stash].name

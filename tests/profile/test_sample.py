@@ -1,4 +1,4 @@
-"""What is chosen to be compiled whole, and that it is compiled."""
+"""Which ranges are chosen as examples, and how they are compiled."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autoauto.profile.sample import MOST, choose, is_sampled, sample, sample_batch_sizes
+from autoauto.profile.sample import MAX_RANGES, choose, is_sampled, sample, sample_batch_sizes
 from autoauto.records.correction import WholeRange
 from autoauto.records.errors import OutOfMemory
 from autoauto.records.hardware import Cluster, Device
@@ -27,7 +27,7 @@ DEVICE = Device("small", 1e6, 10**8, 1, 10**8)
 OPTIONS = CompileOptions(64, 0.6, Precision.FP16)
 
 
-@given(st.integers(2, 80), st.integers(1, MOST), st.floats(0.1, 20), st.integers(0, 9))
+@given(st.integers(2, 80), st.integers(1, MAX_RANGES), st.floats(0.1, 20), st.integers(0, 9))
 def test_ranges_differ_and_lie_in_the_model(n_layers: int, most: int, budget: float, seed: int) -> None:
     chosen = choose(["Conv", "Relu"] * (n_layers // 2), [5] * (n_layers // 2 * 2), budget, most, seed)
     assert len(set(chosen)) == len(chosen) <= most
@@ -35,7 +35,7 @@ def test_ranges_differ_and_lie_in_the_model(n_layers: int, most: int, budget: fl
     assert chosen == choose(["Conv", "Relu"] * (n_layers // 2), [5] * (n_layers // 2 * 2), budget, most, seed)
 
 
-def test_lengths_and_places_are_spread() -> None:
+def test_lengths_and_positions_are_spread() -> None:
     chosen = choose(["Conv"] * 160, [1] * 160, 100.0, 16)
     lengths = sorted(stop - start for start, stop in chosen)
     assert lengths[0] < 20
@@ -45,7 +45,7 @@ def test_lengths_and_places_are_spread() -> None:
     assert len(covered) == 160
 
 
-def test_operators_that_are_rare_are_looked_for() -> None:
+def test_rare_operators_are_in_some_range() -> None:
     operators = ["Conv"] * 60 + ["Gelu"] * 6 + ["Conv"] * 60
     rare = [
         any("Gelu" in operators[slice(*layers)] for layers in choose(operators, [1] * 126, 100.0, 8, seed))
@@ -70,7 +70,7 @@ def test_one_layer_has_no_ranges() -> None:
     assert choose(["Conv"], [1], 10.0, 8) == []
 
 
-def test_few_batch_sizes_serve_all() -> None:
+def test_samples_at_few_batch_sizes_are_enough_for_all() -> None:
     sampled: list[int] = []
     for batch_size in range(128, 0, -1):
         if not is_sampled(batch_size, sampled):
@@ -79,10 +79,10 @@ def test_few_batch_sizes_serve_all() -> None:
     assert sampled == [16, 64, 1]
 
 
-class Fussy:
-    """Compiles what has at most five layers."""
+class SmallTarget:
+    """Compiles ranges of at most five layers."""
 
-    version = "fussy"
+    version = "small"
 
     def __init__(self) -> None:
         self.compiled: list[tuple[LayerRange, int]] = []
@@ -101,24 +101,24 @@ class Fussy:
 
 
 def test_a_sample_is_compiled_near_the_batch_size(chain: Callable[..., LayerGraph]) -> None:
-    graph, target, told = chain(kinds=["a"] * 8), Fussy(), []
+    graph, target, counts = chain(kinds=["a"] * 8), SmallTarget(), []
 
     def profile(options: CompileOptions) -> ModelProfile:
         layers = (LayerProfile(9, 0, {}, {}, 0, 0, 0, 0, 0),) * 8
-        return ModelProfile("chain", "fussy", options, ("layer",) * 8, ("a",) * 8, (None,) * 8, layers)
+        return ModelProfile("chain", "small", options, ("layer",) * 8, ("a",) * 8, (None,) * 8, layers)
 
-    found = list(sample(graph, target, DEVICE, OPTIONS, profile, lambda done, total: told.append((done, total))))
-    assert [near for near, _ in found] == [replace(OPTIONS, batch_size=16), OPTIONS]
+    samples = list(sample(graph, target, DEVICE, OPTIONS, profile, lambda done, total: counts.append((done, total))))
+    assert [near for near, _ in samples] == [replace(OPTIONS, batch_size=16), OPTIONS]
     assert {batch_size for _, batch_size in target.compiled} == {16, 64}
-    wholes = [whole for _, some in found for whole in some]
+    wholes = [whole for _, ranges in samples for whole in ranges]
     assert 0 < len(wholes) < len(target.compiled)
     assert all(whole == WholeRange(whole.layers, 7, 2, {"code": 4, "temporary": 3}) for whole in wholes)
-    assert told[0][0] == 0
-    assert told[-1][0] == told[-1][1]
+    assert counts[0][0] == 0
+    assert counts[-1][0] == counts[-1][1]
 
 
-class Real(Fussy):
-    """Runs plans, too."""
+class RunningTarget(SmallTarget):
+    """A real device: it runs plans, too."""
 
     def run(self, graph: LayerGraph, plan: Plan, cluster: Cluster, options: CompileOptions, replicas: int) -> Run:
         raise AssertionError("a sample runs no plan")
@@ -127,28 +127,28 @@ class Real(Fussy):
 def test_a_real_device_takes_fewer_ranges_of_a_large_model(chain: Callable[..., LayerGraph]) -> None:
     graph = chain(kinds=["a"] * 100)
 
-    def n_ranges(target: Fussy, seconds: float) -> int:
+    def n_ranges(target: SmallTarget, seconds: float) -> int:
         layer = LayerProfile(round(seconds * DEVICE.clock_hz / 100), 0, {}, {}, 0, 0, 0, 0, 0)
 
         def profile(options: CompileOptions) -> ModelProfile:
             return ModelProfile(
-                "chain", "fussy", options, ("layer",) * 100, ("a",) * 100, (None,) * 100, (layer,) * 100
+                "chain", "small", options, ("layer",) * 100, ("a",) * 100, (None,) * 100, (layer,) * 100
             )
 
         for _ in sample(graph, target, DEVICE, OPTIONS, profile):
             pass
         return len(target.compiled)
 
-    assert n_ranges(Real(), 1.0) == 12
-    assert n_ranges(Real(), 0.05) == n_ranges(Fussy(), 1.0) > 12
+    assert n_ranges(RunningTarget(), 1.0) == 12
+    assert n_ranges(RunningTarget(), 0.05) == n_ranges(SmallTarget(), 1.0) > 12
 
 
 @pytest.mark.slow
 def test_ranges_are_the_same_in_every_process() -> None:
-    """Where sets of names have another order."""
+    """Although sets of names have another order in every process."""
     operators = ["Conv", "Relu after Conv", "Conv", "Add", "Relu after Add", "MatMul"] * 4
     cycles = [100, 10, 100, 10, 10, 100] * 4
-    asked = f"from autoauto.profile.sample import choose; print(choose({operators}, {cycles}, 100.0, {MOST}))"
+    asked = f"from autoauto.profile.sample import choose; print(choose({operators}, {cycles}, 100.0, {MAX_RANGES}))"
     printed = {
         subprocess.run(
             [sys.executable, "-c", asked],

@@ -1,4 +1,4 @@
-"""Expressions that must hold: what is allowed, what holds, and how far from it the rest is."""
+"""Constraints: which expressions are allowed, which hold, and the violation of the others."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autoauto.records.constraint import DEEPEST, KNOB_NAMES, LONGEST, RESULT_NAMES, Constraint
+from autoauto.records.constraint import KNOB_NAMES, MAX_CHARACTERS, MAX_DEPTH, RESULT_NAMES, Constraint
 from autoauto.records.errors import BadInput
 
 NUMBERS = {**dict.fromkeys((*KNOB_NAMES, *RESULT_NAMES), 1.0), "n_ipu": 4.0, "replicas": 2.0, "latency_s": 0.02}
@@ -31,16 +31,16 @@ NUMBERS = {**dict.fromkeys((*KNOB_NAMES, *RESULT_NAMES), 1.0), "n_ipu": 4.0, "re
         ("not (n_ipu > 4 or replicas == 3)", True),
         ("not n_ipu <= 4", False),
         ("1 / (recompute - 1) < 3", False),  # divides by 0
-        ("n_ipu * 1e299 * 1e299 - n_ipu * 1e299 * 1e299 < 1", False),  # no number at all
+        ("n_ipu * 1e299 * 1e299 - n_ipu * 1e299 * 1e299 < 1", False),  # not a number
         ("n_ipu * 1e299 * 1e299 > 1", True),
     ],
 )
-def test_what_holds(text: str, holds: bool) -> None:
-    assert (Constraint(text).miss(NUMBERS) <= 0) == holds
+def test_a_constraint_holds_or_not(text: str, holds: bool) -> None:
+    assert (Constraint(text).violation(NUMBERS) <= 0) == holds
 
 
 @pytest.mark.parametrize(
-    ("text", "miss"),
+    ("text", "violation"),
     [
         ("latency_s <= 0.01", 1.0),
         ("latency_s <= 0.04", -1.0),
@@ -51,12 +51,12 @@ def test_what_holds(text: str, holds: bool) -> None:
         ("n_ipu == 5", 0.25),
     ],
 )
-def test_a_miss_is_a_share_of_what_is_compared(text: str, miss: float) -> None:
-    assert Constraint(text).miss(NUMBERS) == pytest.approx(miss)
+def test_a_violation_is_relative_to_the_numbers_compared(text: str, violation: float) -> None:
+    assert Constraint(text).violation(NUMBERS) == pytest.approx(violation)
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "problem"),
     [
         ("n_ipus <= 2", "did you mean n_ipu"),
         ("width <= 2", "there are n_ipu"),
@@ -74,24 +74,24 @@ def test_a_miss_is_a_share_of_what_is_compared(text: str, miss: float) -> None:
         ("", "invalid syntax"),
         ("n_ipu < \0", "null"),
         ("n_ipu <\n2", "invalid syntax"),
-        ("-" * 2 * DEEPEST + "n_ipu < 2", "nested"),
-        ("n_ipu < 2" + " " * LONGEST, "at most"),
+        ("-" * 2 * MAX_DEPTH + "n_ipu < 2", "nested"),
+        ("n_ipu < 2" + " " * MAX_CHARACTERS, "at most"),
         ("(" * 240 + "n_ipu < 2" + ")" * 240, "nested"),
     ],
 )
-def test_anything_else_is_refused_in_one_line(text: str, told: str) -> None:
-    with pytest.raises(BadInput, match=told) as refused:
+def test_other_expressions_are_refused_in_one_line(text: str, problem: str) -> None:
+    with pytest.raises(BadInput, match=problem) as refused:
         Constraint(text)
     assert "\n" not in str(refused.value)
 
 
-def test_how_it_is_written_makes_no_difference() -> None:
-    one, other = Constraint("(latency_s<=0.020)"), Constraint(" latency_s  <=  0.02 # tight")
-    assert one == other == pickle.loads(pickle.dumps(one))
-    assert hash(one) == hash(other)
+def test_spaces_and_brackets_make_no_difference() -> None:
+    first, second = Constraint("(latency_s<=0.020)"), Constraint(" latency_s  <=  0.02 # tight")
+    assert first == second == pickle.loads(pickle.dumps(first))
+    assert hash(first) == hash(second)
 
 
-def test_what_it_speaks_of() -> None:
+def test_a_constraint_knows_the_names_in_it() -> None:
     constraint = Constraint("n_ipu * replicas <= 16 or latency_s < n_ipu")
     assert constraint.names == ("n_ipu", "replicas", "latency_s")
     assert not constraint.over_knobs
@@ -103,13 +103,13 @@ PIECES = [*"n_ipu<=>+-*/() 0123456789.,'[]:eE\n\0%é", "latency_s", " and ", " n
 
 
 @given(st.lists(st.sampled_from(PIECES)).map("".join))
-def test_no_text_is_worse_than_refused(text: str) -> None:
+def test_any_text_is_a_constraint_or_refused_in_one_line(text: str) -> None:
     try:
         constraint = Constraint(text)
     except BadInput as error:
         refusal = str(error)
     else:
-        assert isinstance(constraint.miss(NUMBERS), float)
+        assert isinstance(constraint.violation(NUMBERS), float)
         assert Constraint(constraint.text) == constraint
         return
     assert "\n" not in refusal
@@ -127,8 +127,8 @@ TRUTH = st.recursive(
 )
 
 
-@given(TRUTH.filter(lambda text: "_" in text and len(text) <= LONGEST))
-def test_it_holds_where_python_says_so(text: str) -> None:
+@given(TRUTH.filter(lambda text: "_" in text and len(text) <= MAX_CHARACTERS))
+def test_a_constraint_holds_when_python_evaluates_it_to_true(text: str) -> None:
     values = {"n_ipu": 4.0, "latency_s": 0.02}
     expected = bool(eval(text, {"__builtins__": {}}, {**values}))
-    assert (Constraint(text).miss(NUMBERS | values) <= 0) == expected
+    assert (Constraint(text).violation(NUMBERS | values) <= 0) == expected

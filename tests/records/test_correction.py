@@ -1,23 +1,25 @@
+"""Factors by class of layer and by batch size."""
+
 import pytest
 
-from autoauto.records.correction import PLAIN_SUM, Correction, parent
+from autoauto.records.correction import PLAIN_SUM, Correction, parent_class
 
 
 def test_every_class_descends_from_the_root() -> None:
     name, ancestors = "Relu after Conv", []
     while name:
-        above = parent(name)
+        above = parent_class(name)
         assert above is not None
         ancestors.append(above)
         name = above
     assert ancestors == ["Relu", ""]
 
 
-def test_a_plain_sum_has_learned_nothing() -> None:
-    assert (PLAIN_SUM.n_examples, PLAIN_SUM.memory_band.high, PLAIN_SUM.cycles_band.low) == (0, 1.0, 1.0)
+def test_a_plain_sum_has_no_factors_and_no_examples() -> None:
+    assert (PLAIN_SUM.n_examples, PLAIN_SUM.memory_interval.high, PLAIN_SUM.cycles_interval.low) == (0, 1.0, 1.0)
 
 
-def test_a_factor_goes_on_beyond_the_ends_by_no_more_than_its_last_step() -> None:
+def test_a_factor_beyond_the_ends_is_extrapolated_by_no_more_than_its_last_step() -> None:
     correction = Correction(batch_sizes=((8, 1.0), (9, 0.5), (32, 0.4), (33, 0.9)))
     assert [correction.at_batch_size(size) for size in (8, 9, 32, 33)] == pytest.approx([1.0, 0.5, 0.4, 0.9])
     for size in (1, 2, 4, 7):
@@ -27,6 +29,6 @@ def test_a_factor_goes_on_beyond_the_ends_by_no_more_than_its_last_step() -> Non
     assert correction.at_batch_size(66) == correction.at_batch_size(1000)
 
 
-def test_a_factor_of_sizes_close_together_stays_beyond_them() -> None:
+def test_a_factor_is_constant_beyond_sizes_that_are_close_together() -> None:
     correction = Correction(batch_sizes=((8, 1.0), (9, 0.5)))
     assert [correction.at_batch_size(size) for size in (1, 7, 10, 100)] == [1.0, 1.0, 0.5, 0.5]

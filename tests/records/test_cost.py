@@ -1,3 +1,5 @@
+"""The cost of a range by prefix sums."""
+
 from collections.abc import Mapping
 from dataclasses import replace
 from fractions import Fraction
@@ -38,37 +40,37 @@ def test_a_shared_key_counts_once_and_joins_its_category() -> None:
     assert memory["parameter"] == 30 + 1000
 
 
-def test_the_peak_has_what_earlier_layers_of_the_range_keep() -> None:
+def test_the_peak_includes_activations_of_earlier_layers_of_the_range() -> None:
     assert table().memory_bytes(0, 3)["temporary"] == 9 + 2
     assert table().memory_bytes(1, 3)["temporary"] == 9
     assert table().memory_bytes(2, 3)["temporary"] == 4
 
 
-def test_a_category_that_is_called_temporary_is_not_lost() -> None:
+def test_exclusive_temporary_bytes_are_added_to_the_peak() -> None:
     assert table(exclusive={"temporary": [0, 1, 1, 1]}).memory_bytes(0, 1)["temporary"] == 1 + 3
 
 
-def test_the_table_knows_its_size() -> None:
+def test_the_table_has_its_numbers_of_layers_and_devices() -> None:
     assert (table().n_layers, table().n_devices) == (3, 1)
 
 
-def test_a_device_keeps_activations_of_other_micro_batches() -> None:
-    training = replace(table(), stash_entries=(3,), kept_input_bytes=np.array([0, 1, 2]))
-    assert training.entry_bytes(0, 3) == 5
-    assert training.entry_bytes(1, 3) == 1 + 3
+def test_a_device_stashes_activations_of_other_micro_batches() -> None:
+    training = replace(table(), stash_entries=(3,), stashed_input_bytes=np.array([0, 1, 2]))
+    assert training.stash_entry_bytes(0, 3) == 5
+    assert training.stash_entry_bytes(1, 3) == 1 + 3
     assert training.memory_bytes(1, 3)["stash"] == 3 * 4
     assert training.memory_bytes(1, 3)["temporary"] == 1 + 9
     assert "stash" not in table().memory_bytes(1, 3)
 
 
-def test_what_is_computed_again_is_not_kept() -> None:
+def test_with_recomputation_only_inputs_are_stashed() -> None:
     training = replace(table(), stash_entries=(3,), recompute_bytes=np.array([7, 1, 2]))
-    assert [training.entry_bytes(*ends) for ends in ((0, 3), (1, 3), (1, 2))] == [7, 2, 1]
+    assert [training.stash_entry_bytes(*ends) for ends in ((0, 3), (1, 3), (1, 2))] == [7, 2, 1]
     assert training.memory_bytes(1, 3)["stash"] == 3 * 2
     assert training.memory_bytes(1, 3)["temporary"] == 9
 
 
-def test_a_device_keeps_as_much_as_its_own_entries_say() -> None:
+def test_every_device_has_its_own_number_of_stash_entries() -> None:
     both = replace(table(), memory_limit_bytes=np.array([1, 1]), stash_entries=(2, 1))
     assert [both.memory_bytes(0, 2, device)["stash"] for device in (0, 1)] == [10, 5]
     assert both.part(1, 2).stash_entries == (1,)

@@ -1,3 +1,5 @@
+"""The tree of errors, and failures that reach other processes."""
+
 import pickle
 
 import pytest
@@ -15,7 +17,7 @@ from autoauto.records.layers import LayerRange
 
 
 @pytest.mark.parametrize("kind", [Infeasible, OutOfMemory])
-def test_what_does_not_fit_says_how_much_is_missing_and_where(kind: type[DoesNotFit]) -> None:
+def test_a_failure_to_fit_has_the_missing_bytes_and_the_layers(kind: type[DoesNotFit]) -> None:
     failure = kind("too much", 7, LayerRange(1, 3), {"parameter": 9})
     assert isinstance(failure, DoesNotFit)
     assert (str(failure), failure.excess_bytes, failure.layers) == ("too much", 7, (1, 3))
@@ -23,13 +25,13 @@ def test_what_does_not_fit_says_how_much_is_missing_and_where(kind: type[DoesNot
 
 
 @pytest.mark.parametrize("kind", [Infeasible, OutOfMemory])
-def test_what_does_not_fit_travels_between_processes(kind: type[DoesNotFit]) -> None:
+def test_a_failure_to_fit_can_be_pickled(kind: type[DoesNotFit]) -> None:
     failure = pickle.loads(pickle.dumps(kind("too much", 7, LayerRange(1, 3), {"parameter": 9})))
     assert (type(failure), str(failure), failure.excess_bytes) == (kind, "too much", 7)
     assert (failure.layers, failure.memory_bytes) == (LayerRange(1, 3), {"parameter": 9})
 
 
-def test_errors_are_kin_of_pythons_own() -> None:
+def test_errors_derive_from_errors_of_python() -> None:
     assert issubclass(BadInput, ValueError)
     assert issubclass(MissingExtra, ImportError)
     assert issubclass(EndOfStream, EOFError)

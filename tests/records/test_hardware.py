@@ -1,3 +1,5 @@
+"""Clusters, links and streaming memory."""
+
 from dataclasses import replace
 
 from autoauto.records.hardware import Cluster, Device, Link, StreamingMemory
@@ -11,8 +13,8 @@ def test_a_shorter_pipeline_still_ends_at_the_host() -> None:
     assert CLUSTER.first(3) == CLUSTER
     two = CLUSTER.first(2)
     assert (two.devices, two.receive_links, two.send_links) == (DEVICES[:2], (HOST_IN, A), (A, HOST_OUT))
-    one = CLUSTER.first(1)
-    assert (one.receive_links, one.send_links) == ((HOST_IN,), (HOST_OUT,))
+    single = CLUSTER.first(1)
+    assert (single.receive_links, single.send_links) == ((HOST_IN,), (HOST_OUT,))
 
 
 def test_synthetic_data_costs_nothing_at_either_end() -> None:
@@ -21,14 +23,14 @@ def test_synthetic_data_costs_nothing_at_either_end() -> None:
     assert (free.receive_links[1:], free.send_links[:-1]) == (CLUSTER.receive_links[1:], CLUSTER.send_links[:-1])
 
 
-def test_overlapped_host_links_are_told_in_cycles() -> None:
+def test_overlapped_host_links_take_cycles_of_the_first_device() -> None:
     assert CLUSTER.host_cycles(10, 10) == 0
     both = replace(CLUSTER, overlapped_host_links=(Link(1e9, 5), Link(2e9, 7)))
     assert both.host_cycles(100, 100) == 100 + 5 + 50 + 7
     assert both.first(1).host_cycles(100, 100) == 162
 
 
-def test_a_link_waits_and_moves() -> None:
+def test_a_link_takes_its_idle_cycles_and_its_transfer() -> None:
     assert Link(2e9, 7).cycles(100, 1e9) == 57
 
 

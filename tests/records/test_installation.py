@@ -1,4 +1,4 @@
-"""The version is told once to Python and once to the packager."""
+"""The version and the folders of the installation."""
 
 import tomllib
 from pathlib import Path
@@ -14,7 +14,7 @@ def test_the_package_has_the_version_of_the_project() -> None:
     assert project["version"] == VERSION == autoauto.__version__
 
 
-def test_the_data_is_there() -> None:
+def test_the_data_folder_has_clusters_and_models() -> None:
     assert (data_dir() / "clusters").is_dir()
     assert (data_dir() / "models").is_dir()
 

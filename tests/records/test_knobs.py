@@ -1,3 +1,5 @@
+"""Configurations, the search space and objectives."""
+
 import json
 from collections.abc import Callable
 from dataclasses import replace
@@ -7,9 +9,8 @@ import pytest
 
 from autoauto.records.constraint import KNOB_NAMES, Constraint
 from autoauto.records.errors import BadInput
-from autoauto.records.knobs import Knobs, Objective, SearchSpace, Strategy, aim_name, aim_of
+from autoauto.records.knobs import Knobs, Objective, SearchSpace, Strategy, objectives_text, parse_objectives
 from autoauto.records.schedule import Order
-from autoauto.records.trial import Outcome
 
 
 def test_the_default_space_has_1152_configurations() -> None:
@@ -43,7 +44,7 @@ def test_impossible_spaces_are_refused(space: Callable[[], SearchSpace]) -> None
 
 
 @pytest.mark.parametrize(
-    ("space", "told"),
+    ("space", "problem"),
     [
         (lambda: SearchSpace(3), "n_ipu takes a tuple of whole numbers, got 3"),  # type: ignore[arg-type]
         (lambda: SearchSpace("12"), "n_ipu takes a tuple of whole numbers, got '12'"),  # type: ignore[arg-type]
@@ -53,17 +54,17 @@ def test_impossible_spaces_are_refused(space: Callable[[], SearchSpace]) -> None
         (lambda: SearchSpace(recompute=("off",)), "tuple of False and True, got"),  # type: ignore[arg-type]
         (
             lambda: SearchSpace(constraints=(Constraint("latency_s < 1"),)),
-            "over knobs, got 'latency_s < 1'; give it to search",
+            "names knobs only, got 'latency_s < 1'; give it to search",
         ),
         (lambda: SearchSpace(constraints=("n_ipus < 3",)), "did you mean n_ipu"),  # type: ignore[arg-type]
     ],
 )
-def test_values_of_another_kind_are_told(space: Callable[[], SearchSpace], told: str) -> None:
-    with pytest.raises(BadInput, match=told):
+def test_values_of_a_wrong_type_are_refused(space: Callable[[], SearchSpace], problem: str) -> None:
+    with pytest.raises(BadInput, match=problem):
         space()
 
 
-def test_lists_ranges_and_arrays_do_for_tuples() -> None:
+def test_lists_ranges_and_arrays_are_read_like_tuples() -> None:
     space = SearchSpace([1, 2], np.array([0.25, 0.5]), range(1, 3), np.array(["gpipe"]), n_micro_batches=np.array([8]))  # type: ignore[arg-type]
     assert space == SearchSpace((1, 2), (0.25, 0.5), (1, 2), (Order.GPIPE,), n_micro_batches=(8,))
     assert {type(value) for value in (*space.n_ipu, *space.batch_size, *space.n_micro_batches)} == {int}
@@ -98,10 +99,6 @@ def test_a_step_of_training_has_the_samples_of_all_micro_batches() -> None:
     assert Knobs(2, 0.6, 3).n_samples == 3
 
 
-def test_an_outcome_fits_when_it_was_measured() -> None:
-    assert not Outcome(Knobs(1, 0.6, 1), None, None, 0.0, 0.0, 5, 10, "too large").fits
-
-
 def test_replicas_multiply_devices_and_samples_and_are_for_pipelines_of_inference() -> None:
     knobs = Knobs(2, 1.0, 4, replicas=3)
     assert (knobs.n_devices, knobs.n_samples) == (6, 12)
@@ -122,7 +119,7 @@ def test_a_constraint_over_knobs_shrinks_the_space() -> None:
     assert small.n_configurations == sum(knobs in small for cell in space.cells for knobs in cell) == 12
     assert Knobs(4, 0.6, 8) in space
     assert Knobs(4, 0.6, 8) not in small
-    with pytest.raises(BadInput, match="no configuration of the space keeps to n_ipu > 4"):
+    with pytest.raises(BadInput, match="no configuration of the space meets n_ipu > 4"):
         replace(space, constraints=(Constraint("n_ipu > 4"),))
 
 
@@ -132,18 +129,13 @@ def test_every_knob_that_a_constraint_may_name_is_a_number() -> None:
     assert (numbers["recompute"], numbers["n_samples"]) == (1.0, 12.0)
 
 
-def test_a_constraint_that_does_not_hold_is_no_fit() -> None:
-    outcome = Outcome(Knobs(1, 0.6, 1), None, None, 0.0, 0.0, 5, 10, "too large")
-    assert not replace(outcome, miss=-0.5).fits
-
-
 @pytest.mark.parametrize("name", ["throughput", "latency,throughput", "throughput,latency,per-ipu"])
 def test_objectives_are_named_with_commas(name: str) -> None:
-    assert aim_name(aim_of(name)) == name
-    assert isinstance(aim_of(name), Objective) == ("," not in name)
+    assert objectives_text(parse_objectives(name)) == name
+    assert isinstance(parse_objectives(name), Objective) == ("," not in name)
 
 
 @pytest.mark.parametrize("name", ["", "speed", "latency,", "latency,latency", "latency, throughput"])
 def test_other_names_are_refused(name: str) -> None:
     with pytest.raises(BadInput, match="objectives are one or more of throughput, per-ipu, latency"):
-        aim_of(name)
+        parse_objectives(name)

@@ -1,3 +1,5 @@
+"""Layers and tensors, sub-models, and which activations a backward pass needs."""
+
 from collections.abc import Callable, Sequence
 
 import pytest
@@ -43,47 +45,49 @@ Row = tuple[str, Sequence[str]]
 
 
 def graph(*rows: Row) -> LayerGraph:
-    """Layers by operator and operands: "x" is fed, digits are layers, "w" is a weight, "c" a constant of one element.
+    """Layers by operator and operands: "x" is an input, a digit a layer, "w" a weight, "c" a constant of one element.
 
     An operand with a prime is a view: "x'".
     """
     tensors: list[Tensor] = []
-    places: dict[str, int] = {}
+    indices: dict[str, int] = {}
     last = {name.rstrip("'"): i for i, (_, operands) in enumerate(rows) for name in operands}
 
-    def place(name: str) -> int:
+    def index_of(name: str) -> int:
         root = name.rstrip("'")
-        if name not in places:
+        if name not in indices:
             producer = int(root) if root.isdecimal() else -1
             constant = root[0] in "wc"
             shape = (1,) if root[0] == "c" else SHAPE if name == root else (8, 1)
             dtype = "int64" if root[0] == "i" else "float"
             span = (producer, last.get(root, len(rows)))
             tensors.append(Tensor(name, shape, None if constant else 0, dtype, *span))
-            places[name] = len(tensors) - 1
-        return places[name]
+            indices[name] = len(tensors) - 1
+        return indices[name]
 
     layers = []
     for i, (op, operands) in enumerate(rows):
         roots = list(dict.fromkeys(name.rstrip("'") for name in operands))
-        inputs, weights = (tuple(place(n) for n in roots if (n[0] in "wc") == constant) for constant in (False, True))
-        operand_ids = tuple(place(name) for name in operands)
-        layers.append(Layer(str(i), op, (), inputs, (place(str(i)),), weights, operand_ids, op, None))
+        inputs, weights = (
+            tuple(index_of(n) for n in roots if (n[0] in "wc") == constant) for constant in (False, True)
+        )
+        operand_ids = tuple(index_of(name) for name in operands)
+        layers.append(Layer(str(i), op, (), inputs, (index_of(str(i)),), weights, operand_ids, op, None))
     return LayerGraph("hand", tuple(layers), tuple(tensors), None, "hand")
 
 
-def kept(*rows: Row) -> list[str]:
-    """What every layer keeps, as names in alphabetical order."""
+def stashes(*rows: Row) -> list[str]:
+    """The stash of every layer, as names in alphabetical order."""
     model = graph(*rows)
-    found = derivative(model)
-    return [" ".join(sorted(model.tensors[i].name for i in found.kept(layer))) for layer in range(len(rows))]
+    backward = derivative(model)
+    return [" ".join(sorted(model.tensors[i].name for i in backward.stashed(layer))) for layer in range(len(rows))]
 
 
-def test_what_does_not_depend_on_a_parameter_has_no_backward_pass() -> None:
+def test_layers_that_depend_on_no_parameter_have_no_backward_pass() -> None:
     model = graph(("Sub", "cx"), ("Relu", "0"), ("MatMul", "xw"), ("Mul", "12"), ("Cast", "3"))
-    found = derivative(model)
-    assert found.trained == {2, 3, 4}
-    assert [found.needs_gradient(layer.inputs[0]) for layer in model.layers] == [False, False, False, False, True]
+    backward = derivative(model)
+    assert backward.trained == {2, 3, 4}
+    assert [backward.needs_gradient(layer.inputs[0]) for layer in model.layers] == [False, False, False, False, True]
 
 
 def test_integers_and_rounded_operators_stop_the_gradient() -> None:
@@ -92,13 +96,13 @@ def test_integers_and_rounded_operators_stop_the_gradient() -> None:
 
 def test_parameters_are_constants_of_several_floats() -> None:
     model = graph(("Gemm", ["x", "w1", "w2"]), ("Mul", "0c"), ("BatchNormalization", ["1", "w3", "w4", "w5", "w6"]))
-    found = derivative(model)
-    names = [[model.tensors[i].name for i in found.parameters(layer)] for layer in model.layers]
+    backward = derivative(model)
+    names = [[model.tensors[i].name for i in backward.parameters(layer)] for layer in model.layers]
     assert names == [["w1", "w2"], [], ["w3", "w4"]]
 
 
 @pytest.mark.parametrize(
-    ("op", "operands", "keeps"),
+    ("op", "operands", "stash"),
     [
         ("Relu", "0", "1"),
         ("Softmax", "0", "1"),
@@ -107,7 +111,7 @@ def test_parameters_are_constants_of_several_floats() -> None:
         ("Add", "0w", ""),
         ("Transpose", "0", ""),
         ("MatMul", "0w", "0"),
-        ("MatMul", "0x", "x"),  # x needs no gradient, so nobody asks for what it is multiplied with
+        ("MatMul", "0x", "x"),  # x needs no gradient, so its factor is not needed
         ("Mul", "0c", ""),
         ("Mul", "00", "0"),
         ("LayerNormalization", ["0", "w1", "w2"], "0"),
@@ -116,19 +120,14 @@ def test_parameters_are_constants_of_several_floats() -> None:
         ("NoSuchOperator", "0x", "0 x"),
     ],
 )
-def test_what_the_derivative_reads_is_kept(op: str, operands: Sequence[str], keeps: str) -> None:
-    assert kept(("MatMul", "xw"), (op, operands)) == ["x", keeps]
+def test_a_layer_stashes_what_its_derivative_reads(op: str, operands: Sequence[str], stash: str) -> None:
+    assert stashes(("MatMul", "xw"), (op, operands)) == ["x", stash]
 
 
-def test_a_view_keeps_what_lies_behind_it() -> None:
-    assert kept(("MatMul", ["x'", "w'"]), ("MatMul", ["0'", "w"])) == ["x", "0"]
+def test_a_layer_that_reads_a_view_stashes_the_viewed_tensor() -> None:
+    assert stashes(("MatMul", ["x'", "w'"]), ("MatMul", ["0'", "w"])) == ["x", "0"]
 
 
-def test_a_port_counts_the_bytes_of_its_type() -> None:
-    assert [
-        Port("x", shape, dtype).n_bytes for shape, dtype in (((), "int64"), ((2, 3), "bool"), ((5,), "float16"))
-    ] == [
-        8,
-        6,
-        10,
-    ]
+def test_a_port_has_the_bytes_of_its_type() -> None:
+    ports = [Port("x", (), "int64"), Port("x", (2, 3), "bool"), Port("x", (5,), "float16")]
+    assert [port.n_bytes for port in ports] == [8, 6, 10]

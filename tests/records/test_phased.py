@@ -1,3 +1,5 @@
+"""Phases, their buffers, and the options of phased execution."""
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -28,10 +30,10 @@ def test_every_entry_has_one_row_and_step(rows: int, steps: int) -> None:
     assert layout.n_bytes == 8 * rows * steps
 
 
-@pytest.mark.parametrize("place", [(3, 0), (0, 4), (-1, 0), (0, -1)])
-def test_an_entry_outside_is_refused(place: tuple[int, int]) -> None:
+@pytest.mark.parametrize(("row", "step"), [(3, 0), (0, 4), (-1, 0), (0, -1)])
+def test_an_entry_outside_is_refused(row: int, step: int) -> None:
     with pytest.raises(BadInput, match="buffer x has rows 0 to 2 and steps 0 to 3"):
-        BufferLayout("x", 3, 4).flat_index(*place)
+        BufferLayout("x", 3, 4).flat_index(row, step)
 
 
 def test_a_buffer_is_not_empty() -> None:
@@ -40,10 +42,10 @@ def test_a_buffer_is_not_empty() -> None:
 
 
 def test_a_phase_adds_up() -> None:
-    one = phase(0, 1)
-    assert (one.total_bytes, one.step_cycles) == (7, 6)
-    assert [one.cycles(mode, 2) for mode in IoMode] == [112, 112, 110]
-    assert one.cycles(IoMode.IO_OVERLAPPED, 1) == 106
+    single = phase(0, 1)
+    assert (single.total_bytes, single.step_cycles) == (7, 6)
+    assert [single.cycles(mode, 2) for mode in IoMode] == [112, 112, 110]
+    assert single.cycles(IoMode.IO_OVERLAPPED, 1) == 106
 
 
 def test_a_training_plan_knows_its_forward_phases() -> None:
@@ -59,7 +61,7 @@ def test_a_row_prints_like_an_array() -> None:
     assert str(BufferRow("dx", 2)) == "dx[2]"
 
 
-def test_options_say_what_really_happens() -> None:
+def test_options_have_their_effective_mode_and_a_warning() -> None:
     alone = PhasedOptions(1, IoMode.IO_OVERLAPPED)
     assert (alone.effective_mode, alone.n_io_tiles) == (IoMode.IO, 32)
     assert "got 1" in alone.warning
@@ -67,7 +69,7 @@ def test_options_say_what_really_happens() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given_options", "told"),
+    ("given_options", "problem"),
     [
         ({"io_mode": "slow", "steps": 1, "io_tiles": 1}, "Unknown 'io_mode'"),
         ({"io_mode": "io", "steps": 1, "io_tiles": 1, "rows": 0}, "rows must be >0, got 0"),
@@ -75,8 +77,8 @@ def test_options_say_what_really_happens() -> None:
         ({"io_mode": "io_overlapped", "steps": 2, "io_tiles": 0}, "io_mode io_overlapped must have IO tiles, got 0"),
     ],
 )
-def test_impossible_loops_are_refused(given_options: dict[str, int | str], told: str) -> None:
-    with pytest.raises(BadInput, match=told):
+def test_impossible_loops_are_refused(given_options: dict[str, int | str], problem: str) -> None:
+    with pytest.raises(BadInput, match=problem):
         check_loop(**given_options)  # type: ignore[arg-type]
 
 

@@ -1,3 +1,5 @@
+"""Costs and latency of a plan, and moves of its cuts."""
+
 from __future__ import annotations
 
 import pytest
@@ -19,7 +21,7 @@ def test_the_period_is_the_largest_compute_plus_the_largest_transfer() -> None:
     assert PLAN.samples_per_s(2, 109.0) == pytest.approx(2.0)
 
 
-def test_boundaries_begin_at_the_first_layer_and_end_after_the_last() -> None:
+def test_a_partition_starts_at_the_first_layer_and_stops_after_the_last() -> None:
     assert PLAN.partition == (0, 4, 6)
 
 
@@ -54,11 +56,11 @@ def test_a_micro_batch_moves_on_by_a_stage_every_period() -> None:
     assert Plan(PLAN.stages[:1]).latency_cycles == Plan(PLAN.stages[:1]).cost_cycles == 107
 
 
-def test_with_overlap_a_micro_batch_waits_for_nobody() -> None:
+def test_with_overlap_a_micro_batch_never_waits() -> None:
     assert Plan(PLAN.stages, overlap=True).latency_cycles == 6 + 100 + max(1, 8) + 90 + 1
 
 
-def test_what_the_host_moves_behind_the_devices_backs_takes_its_time_too() -> None:
+def test_host_transfers_while_devices_compute_add_to_the_latency() -> None:
     assert Plan(PLAN.stages, host_cycles=500).latency_cycles == 6 + 500 + 100 + 1 + 500
 
 
@@ -70,6 +72,6 @@ def test_the_next_best_move_is_the_cheapest_that_fits() -> None:
     assert Explanation((0,), (1,), 0, 10, cuts).next_best == Move(5, 40, 0)
 
 
-def test_no_move_may_fit() -> None:
+def test_there_is_no_next_best_when_no_move_fits() -> None:
     assert Explanation((0,), (0,), 0, 10, (CutMoves(3, None, Move(4, 30, 7)),)).next_best is None
     assert Explanation((0,), (0,), 0, 10, ()).next_best is None

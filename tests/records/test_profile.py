@@ -1,3 +1,5 @@
+"""Compiled ranges: cycles, and memory by category."""
+
 import pytest
 
 from autoauto.records.profile import CompiledRange, ProgramStep, category
@@ -10,7 +12,7 @@ def test_steps_add_up_and_the_peak_is_the_largest() -> None:
     assert (compiled.forward_cycles, compiled.backward_cycles, compiled.temporary_bytes) == (120, 5, 70)
 
 
-def test_memory_is_told_by_category() -> None:
+def test_memory_is_added_up_by_category() -> None:
     shared = {"vertexCode_conv": 10, "vertexCode_copy": 1, "stack_program": 4}
     compiled = CompiledRange(STEPS, 0, shared, {"parameter": 8, "vertexCode": 2})
     assert compiled.memory_bytes == {"vertexCode": 13, "stack": 4, "parameter": 8, "temporary": 70}

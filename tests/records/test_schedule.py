@@ -1,3 +1,5 @@
+"""Actions, their codes, and schedules."""
+
 from __future__ import annotations
 
 import numpy as np
@@ -21,7 +23,7 @@ from autoauto.records.schedule import (
 )
 
 
-def one_device(text: str, n_stages: int = 1, m: int = 4) -> Schedule:
+def single_device(text: str, n_stages: int = 1, m: int = 4) -> Schedule:
     """A schedule of some actions on one device."""
     codes = Codes(n_stages, m).encode([Action.parse(word) for word in text.split()])
     return Schedule(Order.INTERLEAVED, (0,) * n_stages, m, (codes,))
@@ -61,14 +63,14 @@ def test_every_action_has_a_code_of_its_own() -> None:
     assert codes.of(WEIGHT, 2, [1, 0]).tolist() == codes.encode([Action.parse("2W1"), Action.parse("2W0")]).tolist()
 
 
-def test_checks_have_numbers_where_micro_batches_are_few() -> None:
+def test_codes_have_room_for_checks_when_micro_batches_are_few() -> None:
     codes = Codes(4, 1)
     checks = [Action(3, ActionKind.CHECK, number) for number in range(6)]
     assert list(codes.actions(codes.encode(checks))) == checks
     assert set(codes.encode(checks)).isdisjoint(codes.of(CHECK, 2, range(6)))
 
 
-def test_a_schedule_counts_and_reads_its_programs() -> None:
+def test_a_schedule_has_the_actions_of_its_programs() -> None:
     codes = Codes(2, 2)
     programs = tuple(codes.of(kind, stage, [0, 1]) for stage, kind in ((0, FORWARD), (1, FORWARD)))
     schedule = Schedule(Order.INFERENCE, (0, 1), 2, programs)
@@ -92,14 +94,14 @@ def test_every_device_has_a_stage_and_a_program() -> None:
         ("0F0 0F1 0B0 0F2 0B1 0B2", 1, 2),
         ("0F0 0F1 0F2 0B2 0B1 0B0", 1, 3),
         ("0C0 0F0 0C1 0B0 0C2 0F1 0B1", 1, 1),
-        ("0F0 0B0 0F1 0W0 0B1 0W1", 1, 2),  # the weight gradient lets go
+        ("0F0 0B0 0F1 0W0 0B1 0W1", 1, 2),  # the weight gradient ends the stash
         ("0F0 1F0 0F1 1B0 0B0 1F1 1B1 0B1", 2, 3),  # chunks count one by one
     ],
 )
-def test_peak_in_flight(text: str, n_stages: int, peak: int) -> None:
-    assert one_device(text, n_stages).peak_in_flight == (peak,)
+def test_the_peak_in_flight_counts_stashed_activations(text: str, n_stages: int, peak: int) -> None:
+    assert single_device(text, n_stages).peak_in_flight == (peak,)
 
 
-def test_times_count_their_stages() -> None:
+def test_times_have_their_number_of_stages() -> None:
     none = np.zeros(4, dtype=np.int64)
     assert StageTimes(none[1:], none[1:], none[1:], none, none[1:], none[1:], none[1:]).n_stages == 3

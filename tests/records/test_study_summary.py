@@ -1,4 +1,4 @@
-"""Means and their confidence intervals."""
+"""Repeated measurements, cells, and the ranking of a study's trials."""
 
 from dataclasses import replace
 
@@ -9,20 +9,28 @@ from autoauto.records.knobs import Knobs, Objective
 from autoauto.records.layers import LayerRange
 from autoauto.records.plan import Plan, Stage
 from autoauto.records.schedule import Order
-from autoauto.records.study_summary import Contender, Findings, Repeated, Tried, Verdict, Verification, interval
+from autoauto.records.study_summary import (
+    Finalist,
+    Repeated,
+    StudySummary,
+    TrialSummary,
+    Verdict,
+    Verification,
+    interval,
+)
 
 KNOBS = Knobs(1, 0.6, 8)
 
 
 @pytest.mark.parametrize("values", [[10.0, 11.0], [5.0, 5.5, 4.0, 7.25], [1.0, 2.0, 3.0, 4.0, 5.0, 9.0]])
-def test_intervals_are_students(values: list[float]) -> None:
-    found = interval(values)
-    low, high = stats.t.interval(0.95, len(values) - 1, loc=found.mean, scale=stats.sem(values))
-    assert found.error is not None
-    assert (found.mean - found.error, found.mean + found.error) == pytest.approx((low, high))
+def test_intervals_are_those_of_students_distribution(values: list[float]) -> None:
+    result = interval(values)
+    low, high = stats.t.interval(0.95, len(values) - 1, loc=result.mean, scale=stats.sem(values))
+    assert result.error is not None
+    assert (result.mean - result.error, result.mean + result.error) == pytest.approx((low, high))
 
 
-def test_one_measurement_tells_no_interval() -> None:
+def test_a_single_measurement_has_no_interval() -> None:
     assert interval([3.0]) == (3.0, None)
 
 
@@ -34,55 +42,55 @@ def test_turns_that_failed_do_not_count() -> None:
     assert Repeated("winner", KNOBS, "", (None,), (None,)).speed is None
 
 
-def test_the_winner_is_the_settled_one() -> None:
+def test_the_winner_is_given_by_its_index() -> None:
     rows = Repeated("winner", KNOBS), Repeated("runner-up", Knobs(1, 0.6, 4))
     assert Verification(rows, 3, 1, Verdict.TIE, None).winner is rows[1]
     assert Verification(rows, 3, 0, Verdict.CLEAR, None).named("runner-up") is rows[1]
     assert Verification(rows, 3, 0, Verdict.CLEAR, None).named("default configuration") is None
 
 
-def findings(*tried: Tried, objective: Objective = Objective.THROUGHPUT) -> Findings:
-    return Findings("small", "sqlite:///x.db", objective, {}, tried, ())
+def summary(*trials: TrialSummary, objective: Objective = Objective.THROUGHPUT) -> StudySummary:
+    return StudySummary("small", "sqlite:///x.db", objective, {}, trials, ())
 
 
 def plan(host_cycles: int = 0) -> Plan:
-    """A period of 100 + 20 cycles, or what the host takes."""
+    """A plan with a period of 100 + 20 cycles, or of `host_cycles`."""
     return Plan((Stage(LayerRange(0, 3), 0, 100, 0, 10, 10, {}, 1000),), host_cycles=host_cycles)
 
 
 def test_the_best_come_first_and_of_equals_the_oldest() -> None:
     speeds = (50.0, 70.0, 0.0, 70.0)
-    tried = [Tried(number, Knobs(1, 0.6, number + 1), speed) for number, speed in enumerate(speeds)]
-    assert [one.number for one in findings(*tried).ranked] == [1, 3, 0]
+    trials = [TrialSummary(number, Knobs(1, 0.6, number + 1), speed) for number, speed in enumerate(speeds)]
+    assert [trial.number for trial in summary(*trials).ranked] == [1, 3, 0]
 
 
 def test_per_ipu_compares_what_one_device_does() -> None:
-    one, four = Tried(0, Knobs(1, 0.6, 1), 50.0), Tried(1, Knobs(4, 0.6, 1), 100.0)
-    found = findings(one, four, objective=Objective.PER_IPU)
-    assert (found.worth(one), found.worth(four)) == (50.0, 25.0)
-    winner = replace(found, contenders=(Contender(found.ranked[0], plan(), None),))
+    single, four = TrialSummary(0, Knobs(1, 0.6, 1), 50.0), TrialSummary(1, Knobs(4, 0.6, 1), 100.0)
+    study = summary(single, four, objective=Objective.PER_IPU)
+    assert (study.worth(single), study.worth(four)) == (50.0, 25.0)
+    winner = replace(study, finalists=(Finalist(study.ranked[0], plan(), None),))
     assert winner.loss_percent(four) == 50.0
 
 
-def test_a_cell_tells_its_best_its_largest_and_the_first_that_is_too_large() -> None:
+def test_a_cell_has_its_best_its_largest_and_the_first_size_that_is_too_large() -> None:
     sizes = {8: 0.0, 4: 90.0, 2: 100.0, 6: 0.0}
-    tried = [Tried(number, Knobs(2, 0.6, size), speed) for number, (size, speed) in enumerate(sizes.items())]
-    (cell,) = findings(*tried).cells
-    assert [one.knobs.batch_size for one in cell.tried] == [2, 4, 6, 8]
+    trials = [TrialSummary(number, Knobs(2, 0.6, size), speed) for number, (size, speed) in enumerate(sizes.items())]
+    (cell,) = summary(*trials).cells
+    assert [trial.knobs.batch_size for trial in cell.trials] == [2, 4, 6, 8]
     best, largest, unfit = cell.best, cell.largest, cell.first_unfit
     assert (best and best.number, largest and largest.number, unfit and unfit.number) == (2, 1, 3)
 
 
 def test_cells_are_in_the_order_of_the_grid() -> None:
     grid = [(4, 0.3), (1, 1.0), (4, 0.1), (1, 0.6)]
-    tried = [Tried(number, Knobs(n, proportion, 1)) for number, (n, proportion) in enumerate(grid)]
-    cells = findings(*tried).cells
+    trials = [TrialSummary(number, Knobs(n, proportion, 1)) for number, (n, proportion) in enumerate(grid)]
+    cells = summary(*trials).cells
     assert [(cell.knobs.n_ipu, cell.knobs.memory_proportion) for cell in cells] == sorted(grid)
-    assert all(cell.best is cell.largest is None and cell.first_unfit is cell.tried[0] for cell in cells)
+    assert all(cell.best is cell.largest is None and cell.first_unfit is cell.trials[0] for cell in cells)
 
 
 @pytest.mark.parametrize(
-    ("knobs", "tried_cycles", "measured", "speed"),
+    ("knobs", "makespan_cycles", "measured", "speed"),
     [
         (Knobs(1, 0.6, 6), None, plan(), 6 * 1e9 / 120),
         (Knobs(1, 0.6, 6), None, plan(300), 6 * 1e9 / 300),
@@ -91,31 +99,33 @@ def test_cells_are_in_the_order_of_the_grid() -> None:
     ],
 )
 def test_the_clock_follows_from_throughput_and_cycles(
-    knobs: Knobs, tried_cycles: float | None, measured: Plan, speed: float
+    knobs: Knobs, makespan_cycles: float | None, measured: Plan, speed: float
 ) -> None:
-    contender = Contender(Tried(0, knobs, speed, makespan_cycles=tried_cycles), measured, None)
-    assert contender.clock_hz == pytest.approx(1e9)
+    finalist = Finalist(TrialSummary(0, knobs, speed, makespan_cycles=makespan_cycles), measured, None)
+    assert finalist.clock_hz == pytest.approx(1e9)
 
 
-def test_the_winner_comes_before_those_it_ties_with() -> None:
+def test_the_winner_is_ranked_before_trials_that_are_as_good() -> None:
     """Of throughputs that differ by noise the simpler configuration wins, though another was a little quicker."""
-    simple, quick = Tried(0, Knobs(1, 0.6, 8), 99.5), Tried(1, Knobs(2, 0.6, 8), 100.0)
-    found = findings(simple, quick)
-    assert found.ranked == (quick, simple)
-    assert replace(found, contenders=(Contender(simple, plan(), None),)).ranked == (simple, quick)
+    simple, quick = TrialSummary(0, Knobs(1, 0.6, 8), 99.5), TrialSummary(1, Knobs(2, 0.6, 8), 100.0)
+    study = summary(simple, quick)
+    assert study.ranked == (quick, simple)
+    assert replace(study, finalists=(Finalist(simple, plan(), None),)).ranked == (simple, quick)
 
 
-def test_what_breaks_a_constraint_was_measured_and_does_not_fit() -> None:
-    runs = Tried(0, Knobs(1, 0.6, 1), 10.0, latency_s=0.1)
-    breaks = Tried(1, Knobs(1, 0.6, 2), 20.0, latency_s=0.2, reason="latency_s <= 0.1 does not hold: latency_s is 0.2")
-    found = findings(runs, breaks)
-    assert found.ranked == (runs,)
+def test_a_trial_that_violates_a_constraint_was_measured_and_does_not_fit() -> None:
+    runs = TrialSummary(0, Knobs(1, 0.6, 1), 10.0, latency_s=0.1)
+    breaks = TrialSummary(
+        1, Knobs(1, 0.6, 2), 20.0, latency_s=0.2, reason="latency_s <= 0.1 does not hold: latency_s is 0.2"
+    )
+    study = summary(runs, breaks)
+    assert study.ranked == (runs,)
     assert (breaks.constrained, runs.constrained) == (True, False)
-    assert found.cells[0].first_unfit == breaks
+    assert study.cells[0].first_unfit == breaks
 
 
 def test_by_latency_the_quickest_comes_first() -> None:
-    slow, quick = (Tried(n, Knobs(1, 0.6, n), 10.0 * n, latency_s=0.1 * n) for n in (2, 1))
-    found = findings(slow, quick, objective=Objective.LATENCY)
-    assert found.ranked == (quick, slow)
-    assert found.worth(quick) == pytest.approx(2 * found.worth(slow))
+    slow, quick = (TrialSummary(n, Knobs(1, 0.6, n), 10.0 * n, latency_s=0.1 * n) for n in (2, 1))
+    study = summary(slow, quick, objective=Objective.LATENCY)
+    assert study.ranked == (quick, slow)
+    assert study.worth(quick) == pytest.approx(2 * study.worth(slow))

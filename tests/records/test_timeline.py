@@ -1,3 +1,5 @@
+"""Timelines and runs, on schedules that are drawn beside them."""
+
 from __future__ import annotations
 
 from collections.abc import Sequence
@@ -41,7 +43,7 @@ def test_spans_are_actions_with_their_times() -> None:
     assert [span.stop_cycle for span in TRAINING.spans(0)] == [2, 4, 7, 10]
 
 
-def test_bubbles_are_what_is_left() -> None:
+def test_bubbles_are_the_time_without_compute() -> None:
     assert TRAINING.makespan_cycles == 10
     assert TRAINING.busy_cycles == (8, 6)
     assert TRAINING.ideal_cycles == 8
@@ -60,43 +62,43 @@ def test_exchanges_are_neither_work_nor_bubble() -> None:
     # 0     2     4     6     8
     # 0F0   x     0F1   x            1F0 waits for the exchange, both wait at its end
     #       x x   1F0   x x
-    found = timeline(
+    drawn = timeline(
         [("0F0", 0, 2), ("0F1", 4, 6)],
         [("1F0", 4, 6)],
         stop=8,
         exchanges=[[[2, 3], [6, 7]], [[2, 4], [6, 8]]],
     )
-    assert found.exchange_cycles == (2, 4)
-    assert found.busy_cycles == (4, 2)
-    assert found.bubble_cycles == (2, 2)
-    assert found.gaps(0).tolist() == [[3, 4], [7, 8]]
-    assert found.gaps(1).tolist() == [[0, 2]]
+    assert drawn.exchange_cycles == (2, 4)
+    assert drawn.busy_cycles == (4, 2)
+    assert drawn.bubble_cycles == (2, 2)
+    assert drawn.gaps(0).tolist() == [[3, 4], [7, 8]]
+    assert drawn.gaps(1).tolist() == [[0, 2]]
 
 
 def test_checks_are_idle() -> None:
-    found = timeline([("0C0", 0, 1), ("0F0", 1, 3), ("0C1", 3, 5), ("0B0", 5, 6)], stop=6, m=1)
-    assert found.busy_cycles == (3,)
-    assert found.bubble_cycles == (3,)
-    assert found.gaps(0).tolist() == [[0, 1], [3, 5]]
-    assert [str(span.action) for span in found.spans(0)] == ["0C0", "0F0", "0C1", "0B0"]
+    drawn = timeline([("0C0", 0, 1), ("0F0", 1, 3), ("0C1", 3, 5), ("0B0", 5, 6)], stop=6, m=1)
+    assert drawn.busy_cycles == (3,)
+    assert drawn.bubble_cycles == (3,)
+    assert drawn.gaps(0).tolist() == [[0, 1], [3, 5]]
+    assert [str(span.action) for span in drawn.spans(0)] == ["0C0", "0F0", "0C1", "0B0"]
 
 
 def test_ticks_become_cycles_whole_where_they_are() -> None:
-    found = timeline([("0F0", 0, 3), ("0F1", 3, 8)], stop=9, scale=2)
-    assert [(span.start_cycle, span.stop_cycle) for span in found.spans(0)] == [(0, 1.5), (1.5, 4)]
-    assert (found.makespan_cycles, found.busy_cycles) == (4.5, (4,))
-    assert isinstance(found.busy_cycles[0], int)
-    assert found.gaps(0).tolist() == [[8, 9]]  # in ticks
-    assert found.period_cycles == 2.5
+    drawn = timeline([("0F0", 0, 3), ("0F1", 3, 8)], stop=9, scale=2)
+    assert [(span.start_cycle, span.stop_cycle) for span in drawn.spans(0)] == [(0, 1.5), (1.5, 4)]
+    assert (drawn.makespan_cycles, drawn.busy_cycles) == (4.5, (4,))
+    assert isinstance(drawn.busy_cycles[0], int)
+    assert drawn.gaps(0).tolist() == [[8, 9]]  # in ticks
+    assert drawn.period_cycles == 2.5
 
 
 def test_the_period_leaves_filling_and_draining_out() -> None:
-    # Eight micro-batches: the first and last two leave in their own time, the four between every 10 cycles.
+    # Eight micro-batches: the first and last two are finished irregularly, the four between every 10 cycles.
     stops = [100, 150, 160, 170, 180, 190, 197, 198]
     rows = [(f"0F{i}", stop - 1, stop) for i, stop in enumerate(stops)]
-    found = timeline(rows, stop=200, m=8)
-    assert found.period_cycles == 10
-    assert found.latency_cycles == 100 - 99
+    drawn = timeline(rows, stop=200, m=8)
+    assert drawn.period_cycles == 10
+    assert drawn.latency_cycles == 100 - 99
 
 
 def test_a_single_micro_batch_takes_the_whole_time() -> None:
@@ -104,8 +106,8 @@ def test_a_single_micro_batch_takes_the_whole_time() -> None:
 
 
 def test_nothing_takes_no_time() -> None:
-    found = timeline([("0F0", 0, 0)], stop=0, m=1)
-    assert (found.makespan_cycles, found.bubble_fraction, found.gaps(0).tolist()) == (0, 0.0, [])
+    drawn = timeline([("0F0", 0, 0)], stop=0, m=1)
+    assert (drawn.makespan_cycles, drawn.bubble_fraction, drawn.gaps(0).tolist()) == (0, 0.0, [])
 
 
 def steady(period: int) -> Timeline:
@@ -116,15 +118,15 @@ def steady(period: int) -> Timeline:
     return Timeline(schedule, (starts,), (starts + period,), (np.zeros((0, 2), np.int64),), 8 * period)
 
 
-def test_the_period_of_pipelines_side_by_side_counts_what_all_of_them_finish() -> None:
+def test_the_period_of_parallel_pipelines_counts_the_micro_batches_of_all() -> None:
     plan = Plan((Stage(LayerRange(0, 1), 0, 1, 0, 0, 0, {}, 1),))
     assert Run(plan, (steady(100),)).period_cycles == pytest.approx(100)
     assert Run(plan, (steady(100), steady(100))).period_cycles == pytest.approx(50)
     assert Run(plan, (steady(100), steady(50))).period_cycles == pytest.approx(100 / 3)
 
 
-def test_latency_is_the_median_of_what_was_measured() -> None:
-    """A first micro-batch that takes 900, seven that take 100: the first tells of a cold start."""
+def test_measured_latency_is_the_median() -> None:
+    """A first micro-batch that takes 900, seven that take 100: the first was a cold start."""
     codes = Codes(1, 8)
     schedule = Schedule(Order.INFERENCE, (0,), 8, (codes.of(FORWARD, 0, range(8)),))
     starts = np.arange(8) * 1000
@@ -135,7 +137,7 @@ def test_latency_is_the_median_of_what_was_measured() -> None:
     assert Run(plan, (replace(measured, source="simulated"),)).latency_cycles == 900
 
 
-def test_a_run_is_quiet_when_its_stages_had_their_cores() -> None:
+def test_a_run_is_undisturbed_when_its_stages_had_their_cores() -> None:
     plan = Plan((Stage(LayerRange(0, 1), 0, 1, 0, 0, 0, {}, 1),))
-    assert Run(plan, (steady(100),), 0.96).quiet
-    assert not Run(plan, (steady(100),), 0.9).quiet
+    assert Run(plan, (steady(100),), 0.96).undisturbed
+    assert not Run(plan, (steady(100),), 0.9).undisturbed

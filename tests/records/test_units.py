@@ -1,3 +1,5 @@
+"""Conversions between bytes, cycles, seconds and rates."""
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -5,11 +7,11 @@ from autoauto.records.units import MIB, bytes_per_s, format_bytes, gbps, samples
 
 
 @given(st.floats(0.1, 1e4))
-def test_the_seeds_gbps_come_back(rate: float) -> None:
+def test_gbps_and_bytes_per_s_are_inverse(rate: float) -> None:
     assert abs(gbps(bytes_per_s(rate)) - rate) <= 1e-12 * rate
 
 
-def test_transfers_round_down_once_as_the_seed_does() -> None:
+def test_transfers_are_rounded_down_once() -> None:
     assert transfer_cycles(2_097_152, 7 * 1024**3, 50_000, 1.85e9) == int(50_000 + 2_097_152 / (7 * 1024**3 / 1.85e9))
 
 

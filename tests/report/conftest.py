@@ -1,4 +1,4 @@
-"""A small plan, timelines, what a small study found, and tables as text."""
+"""A small plan, timelines, the summary of a small study, and tables as text."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -12,7 +12,7 @@ from autoauto.records.knobs import Knobs, Objective
 from autoauto.records.layers import LayerRange
 from autoauto.records.plan import Plan, Stage
 from autoauto.records.schedule import Order, Transfers
-from autoauto.records.study_summary import Contender, Failure, Findings, Tried
+from autoauto.records.study_summary import Failure, Finalist, StudySummary, TrialSummary
 from autoauto.records.timeline import Timeline
 from autoauto.schedule.orders.registry import make_schedule, stage_devices_of
 from autoauto.schedule.simulate.simulate import simulate
@@ -58,7 +58,7 @@ def text() -> Callable[..., str]:
 
 @pytest.fixture(scope="session")
 def simulated() -> Callable[..., Timeline]:
-    """An order with forwards of 1 cycle and backwards of 2 on every device, or what is asked for."""
+    """Simulate an order on `p` devices with `m` micro-batches; forwards take 1 cycle and backwards 2 by default."""
 
     def simulated(
         order: Order, p: int, m: int, forward: str = "1", backward: str = "2", comm: str = "0", barrier: bool = False
@@ -77,34 +77,36 @@ INFERENCE = {"model": "net", "cluster": "pair", "mode": "inference", "precision"
 
 
 @pytest.fixture
-def found(measured: Plan, estimated: Plan) -> Findings:
-    """Three cells: one device is half as fast, two win with batch 8, and with memory proportion 1.0 nothing fits."""
-    winner = Tried(3, Knobs(2, 0.6, 8), 200.0, 190.0, 2000, 300, compiled=True)
-    tried = (
-        Tried(0, Knobs(1, 0.6, 4), 100.0, 104.0, 4000, 100, compiled=True),
-        Tried(1, Knobs(1, 0.6, 5), excess_bytes=2048, reason="stage 0 lacks 2 KiB; try less"),
-        Tried(2, Knobs(2, 0.6, 4), 150.0, 150.0, 1500, 300, compiled=True),
+def summary(measured: Plan, estimated: Plan) -> StudySummary:
+    """Three cells: one device is half as fast, two win with batch 8, and none fits with memory proportion 1.0."""
+    winner = TrialSummary(3, Knobs(2, 0.6, 8), 200.0, 190.0, 2000, 300, compiled=True)
+    trials = (
+        TrialSummary(0, Knobs(1, 0.6, 4), 100.0, 104.0, 4000, 100, compiled=True),
+        TrialSummary(1, Knobs(1, 0.6, 5), excess_bytes=2048, reason="stage 0 lacks 2 KiB; try less"),
+        TrialSummary(2, Knobs(2, 0.6, 4), 150.0, 150.0, 1500, 300, compiled=True),
         winner,
-        Tried(4, Knobs(2, 1.0, 1), excess_bytes=1024, reason="no stage <fits>: layers [0, 5) need more; try less"),
+        TrialSummary(
+            4, Knobs(2, 1.0, 1), excess_bytes=1024, reason="no stage <fits>: layers [0, 5) need more; try less"
+        ),
     )
     failures = (Failure(5, {"n_ipu": 2, "batch_size": 9}, "RuntimeError: a <bug>"),)
-    runner_up = Contender(tried[2], measured, estimated)
-    contenders = (Contender(winner, measured, estimated), runner_up)
-    return Findings("small", "sqlite:///x.db", Objective.THROUGHPUT, INFERENCE, tried, failures, contenders)
+    runner_up = Finalist(trials[2], measured, estimated)
+    finalists = (Finalist(winner, measured, estimated), runner_up)
+    return StudySummary("small", "sqlite:///x.db", Objective.THROUGHPUT, INFERENCE, trials, failures, finalists)
 
 
 @pytest.fixture
-def nothing(found: Findings) -> Findings:
-    """The same study if nothing had fitted."""
-    return replace(found, tried=tuple(tried for tried in found.tried if not tried.fits), contenders=())
+def nothing_fits(summary: StudySummary) -> StudySummary:
+    """The same study if no configuration had fitted."""
+    return replace(summary, trials=tuple(trial for trial in summary.trials if not trial.fits), finalists=())
 
 
 @pytest.fixture
 def elements() -> Callable[[str, str], list[ElementTree.Element]]:
-    """Read SVG and return its elements of a class, which is well-formed XML for that."""
+    """Parse SVG, which must be well-formed XML, and return its elements of a class."""
 
     def elements(svg: str, class_: str) -> list[ElementTree.Element]:
         every = ElementTree.fromstring(svg).iter()
-        return [one for one in every if class_ in one.get("class", "").split()]
+        return [element for element in every if class_ in element.get("class", "").split()]
 
     return elements

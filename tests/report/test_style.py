@@ -1,4 +1,4 @@
-"""Names that fit, values with their units, the frame of tables."""
+"""Names that fit, values with their units, differences, and the frame of tables."""
 
 import io
 from collections.abc import Callable
@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from autoauto.report.style import LayerName, format_difference, format_value, plain_table, shorten
+from autoauto.report.style import LayerName, difference_percent, format_difference, format_value, plain_table, shorten
 
 NAME = "/bert/encoder/layer.11/attention/self/query/MatMul"
 
@@ -24,7 +24,7 @@ NAME = "/bert/encoder/layer.11/attention/self/query/MatMul"
         (0, ""),
     ],
 )
-def test_a_name_is_shortened_step_by_step(width: int, short: str) -> None:
+def test_a_name_loses_parts_before_it_loses_its_start(width: int, short: str) -> None:
     assert shorten(NAME, width) == short
 
 
@@ -49,6 +49,13 @@ def test_a_value_is_written_by_its_unit(quantity: str, value: float, shown: str)
     assert format_value(quantity, value) == shown
 
 
+@pytest.mark.parametrize(
+    ("estimated", "measured", "percent"), [(11, 10, 10.0), (9, 10, -10.0), (0, 10, -100.0), (0, 0, 0.0), (1, 0, None)]
+)
+def test_differences_are_relative_to_the_measured_value(estimated: int, measured: int, percent: float | None) -> None:
+    assert difference_percent(estimated, measured) == percent
+
+
 def test_a_difference_has_a_sign() -> None:
     assert [format_difference(percent) for percent in (1.25, -0.5, 0.0, None)] == ["+1.2 %", "-0.5 %", "+0.0 %", "-"]
 
@@ -63,8 +70,12 @@ def test_numbers_are_flush_right(text: Callable[..., str]) -> None:
     assert text(table).splitlines()[-1] == "x         1"
 
 
-def test_ascii_is_enough() -> None:
-    written = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
+def test_a_table_can_be_written_as_ascii() -> None:
+    file = io.BytesIO()
     table = plain_table("t", ["name", "count"], ["count"])
     table.add_row(LayerName(NAME), "1")
+    written = io.TextIOWrapper(file, encoding="ascii")
     Console(file=written, width=20).print(table)
+    written.flush()
+    row = file.getvalue().decode("ascii").splitlines()[-1].split()
+    assert (row[0], row[-1]) == ("...s/q/MatMul", "1")

@@ -20,7 +20,7 @@ from autoauto.report.trace import chrome_trace, write_chrome_trace
 
 Simulated = Callable[..., Timeline]
 
-DRAWN = """\
+GPIPE = """\
 1: forward 0F0 0.0 + 1.0
 1: backward 0B0 7.0 + 2.0
 1: exchange exchange 1.0 + 1.0
@@ -44,13 +44,13 @@ def slices(trace: dict[str, Any]) -> list[dict[str, Any]]:
     return [event for event in trace["traceEvents"] if event["ph"] == "X"]
 
 
-def test_slices_are_drawn(simulated: Simulated) -> None:
+def test_every_action_and_exchange_is_a_slice(simulated: Simulated) -> None:
     trace = chrome_trace(simulated(Order.GPIPE, 2, 1, comm="1", barrier=True))
     lines = (f"{s['tid']}: {s['cat']} {s['name']} {s['ts']} + {s['dur']}\n" for s in slices(trace))
-    assert "".join(lines) == DRAWN
+    assert "".join(lines) == GPIPE
 
 
-def test_devices_and_facts_are_named(simulated: Simulated) -> None:
+def test_process_and_devices_have_names_and_slices_have_arguments(simulated: Simulated) -> None:
     trace = chrome_trace(replace(simulated(Order.GPIPE, 2, 2), source="measured"))
     names = [(event.get("tid"), event["args"]) for event in trace["traceEvents"] if event["ph"] == "M"]
     assert names[0] == (None, {"name": "gpipe, 2 micro-batches, measured"})
@@ -85,7 +85,7 @@ def test_slices_of_a_device_follow_each_other(simulated: Simulated, case: tuple[
 
 @settings(deadline=None)
 @given(CASES)
-def test_slices_add_up_to_what_devices_do(simulated: Simulated, case: tuple[Any, ...]) -> None:
+def test_slices_add_up_to_the_cycles_of_every_device(simulated: Simulated, case: tuple[Any, ...]) -> None:
     timeline = simulated(*case)
     for tid, events in by_device(chrome_trace(timeline)).items():
         exchanges = [event["args"]["cycles"] for event in events if event["cat"] == "exchange"]
@@ -102,7 +102,7 @@ def by_device(trace: dict[str, Any]) -> dict[int, list[dict[str, Any]]]:
     return devices
 
 
-def test_the_file_holds_the_trace(simulated: Simulated, tmp_path: Path) -> None:
+def test_the_file_equals_the_trace_with_an_event_per_line(simulated: Simulated, tmp_path: Path) -> None:
     timeline = simulated(Order.POPART, 2, 5, "1/3", comm="1/7", barrier=True)
     write_chrome_trace(timeline, tmp_path / "trace.json", clock_hz=1.85e9)
     text = (tmp_path / "trace.json").read_text(encoding="utf-8")
@@ -110,7 +110,7 @@ def test_the_file_holds_the_trace(simulated: Simulated, tmp_path: Path) -> None:
     assert text.count("\n") == 2 + len(chrome_trace(timeline)["traceEvents"])
 
 
-def test_writing_needs_little_memory(simulated: Simulated, tmp_path: Path) -> None:
+def test_writing_a_file_needs_a_tenth_of_the_memory_of_the_whole_trace(simulated: Simulated, tmp_path: Path) -> None:
     timeline = simulated(Order.ONE_F_ONE_B, 16, 256)
     written = peak_bytes(lambda: write_chrome_trace(timeline, tmp_path / "trace.json"))
     assert written < peak_bytes(lambda: chrome_trace(timeline)) / 10
@@ -125,6 +125,6 @@ def peak_bytes(run: Callable[[], object]) -> int:
         tracemalloc.stop()
 
 
-def test_a_file_that_cannot_be_written_is_one_line(simulated: Simulated, tmp_path: Path) -> None:
+def test_a_file_that_cannot_be_written_is_bad_input(simulated: Simulated, tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="a file that can be written"):
         write_chrome_trace(simulated(Order.GPIPE, 1, 1), tmp_path / "missing" / "trace.json")

@@ -1,18 +1,13 @@
-"""A tiny simulator that shares nothing with autoauto's, drawings of what it finds, and a tiny interpreter of loops."""
+"""A tiny simulator that shares nothing with autoauto's, and drawings of its schedules."""
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
-from typing import Any
 
-import numpy as np
 import pytest
-from numpy.typing import NDArray
 
 from autoauto.records.schedule import Action, ActionKind, Schedule
-from autoauto.runtimes.batch_serialisation.program import BatchSerialResult, LoopKind, Touch
 
 Starts = dict[Action, int]
 Ticks = Callable[[Action], int]
@@ -72,67 +67,3 @@ def _draw(schedule: Schedule) -> str:
     width = max(len(text) for cells in lines for text in cells.values())
     rows = (" ".join(cells.get(column, "").ljust(width) for column in range(last + 1)) for cells in lines)
     return "\n".join(row.rstrip() for row in rows)
-
-
-Arrays = dict[str, NDArray[np.float64]]
-
-
-@dataclass
-class Machine:
-    """A tiny interpreter of loops: arrays are buffers; the first axis of every array counts replicas.
-
-    A group's operations see only what earlier groups have made, as those of a group run at the same time.
-    """
-
-    buffers: dict[str, dict[int, NDArray[np.float64]]] = field(default_factory=dict)
-    inputs: dict[str, list[NDArray[np.float64]]] = field(default_factory=dict)
-    outputs: dict[str, list[NDArray[np.float64]]] = field(default_factory=dict)
-    seeds: list[tuple[int, int]] = field(default_factory=list)
-
-    def run(self, loop: BatchSerialResult, row: int, compute: Callable[[Arrays], Arrays], **bound: Any) -> None:
-        """Call a loop with a row; `bound` are its other inputs by the names that the graph has for them."""
-        assert {loop.remap[name] for name in bound} == set(loop.inputs) - {"row"}
-        values: dict[int, Arrays] = {}
-        for group in loop.call(row):
-            before = {step: dict(arrays) for step, arrays in values.items()}
-            for op, touches in group:
-                if op.kind is LoopKind.LOAD:
-                    values[op.step] = {touch.tensor: self._load(touch) for touch in touches} | bound
-                elif op.kind is LoopKind.COMPUTE:
-                    if loop.seed_input:
-                        self.seeds.append((row, op.step))
-                    values[op.step] = before[op.step] | compute(before[op.step])
-                else:
-                    for touch in touches:
-                        self._store(touch, before[op.step][touch.tensor])
-
-    def _load(self, touch: Touch) -> NDArray[np.float64]:
-        if touch.entry is None:
-            return self.inputs[touch.place].pop(0)
-        return collective(self.buffers[touch.place][touch.entry], touch.collectives)
-
-    def _store(self, touch: Touch, value: NDArray[np.float64]) -> None:
-        if touch.entry is None:
-            self.outputs.setdefault(touch.place, []).append(value)
-        else:
-            self.buffers.setdefault(touch.place, {})[touch.entry] = collective(value, touch.collectives)
-
-
-def collective(value: NDArray[np.float64], names: tuple[str, ...]) -> NDArray[np.float64]:
-    n = len(value)
-    for name in names:
-        if name == "all_gather":
-            value = np.stack([value.reshape(-1)] * n)
-        elif name == "reduce_scatter":
-            value = value.sum(axis=0).reshape(n, -1)
-        elif name == "all_reduce":
-            value = np.stack([value.sum(axis=0)] * n)
-        else:
-            assert name == "slice"
-            value = np.stack(list(value[0].reshape(n, -1)))
-    return value
-
-
-@pytest.fixture
-def machine() -> Machine:
-    return Machine()

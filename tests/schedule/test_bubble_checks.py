@@ -33,8 +33,8 @@ def ticks_of(times: StageTimes) -> Callable[[Action], int]:
     return ticks
 
 
-def test_the_drawing_of_the_seed(draw: Callable[[Schedule], str]) -> None:
-    """Seed 004, 2.3, p = m = 4: 3 checks after the third forward of the first device."""
+def test_bubble_checks_are_as_drawn(draw: Callable[[Schedule], str]) -> None:
+    """[pipeline-notes, 2.3], p = m = 4: 3 checks after the third forward of the first device."""
     schedule, _ = with_bubble_checks(one_f_one_b(4, 4), equal_times(4, 1, 1))
     assert draw(schedule) == (
         "0F0 0F1 0F2 0C0 0C1 0C2 0F3 0B0 0C3 0C4 0C5 0B1 0B2 0B3\n"
@@ -64,8 +64,8 @@ def test_checks_fill_the_bubble_and_nothing_else_moves(asap: Asap, forward: int,
             assert int(checked.checks[device].sum()) == (p - 1) * (forward + backward)
 
 
-def test_the_seeds_counts_with_more_micro_batches_than_devices() -> None:
-    """Seed 004, 2.3, pp_stage from 1: pp_stage - 1, p - pp_stage, p - pp_stage and pp_stage - 1 checks."""
+def test_the_counts_hold_with_more_micro_batches_than_devices() -> None:
+    """[pipeline-notes, 2.3], pp_stage from 1: pp_stage - 1, p - pp_stage, p - pp_stage and pp_stage - 1 checks."""
     schedule, _ = with_bubble_checks(one_f_one_b(4, 6), equal_times(4, 1, 2))
     assert ["".join(action.kind for action in schedule.actions(device)) for device in range(4)] == [
         "" + "FFF" + "CCC" + "FBFBFB" + "CCC" + "BBB" + "",
@@ -75,14 +75,14 @@ def test_the_seeds_counts_with_more_micro_batches_than_devices() -> None:
     ]
 
 
-def test_the_bubble_of_the_seed(vectors: Callable[[str], Any]) -> None:
+def test_the_bubble_is_that_of_the_notes(vectors: Callable[[str], Any]) -> None:
     units = vectors("schedules_1f1b_gpipe_interleaved")["seed_004_checks"]["bubble_units_per_device"]
     for (forward, backward), expected in zip([(1, 1), (1, 2)], units.values(), strict=True):
         _, times = with_bubble_checks(one_f_one_b(4, 4), equal_times(4, forward, backward))
         assert [int(ticks.sum()) for ticks in times.checks] == [expected] * 4
 
 
-def test_shorter_checks_need_less(asap: Asap) -> None:
+def test_shorter_checks_leave_the_makespan_unchanged(asap: Asap) -> None:
     for check_ticks in (0, 1, 2):
         schedule, times = with_bubble_checks(one_f_one_b(4, 6), equal_times(4, 2, 3), check_ticks)
         ticks = ticks_of(times)
@@ -91,7 +91,7 @@ def test_shorter_checks_need_less(asap: Asap) -> None:
         assert all(row.tolist() == [check_ticks] * 6 for row in times.checks)
 
 
-def test_what_is_refused() -> None:
+def test_pipelines_without_the_ideal_diagram_are_refused() -> None:
     schedule, times = one_f_one_b(3, 4), equal_times(3, 2, 3)
     with pytest.raises(BadInput, match="2 and 3 ticks, got 3; try 2"):
         with_bubble_checks(schedule, times, 3)

@@ -17,18 +17,18 @@ from autoauto.schedule.orders.registry import make_schedule
 from autoauto.schedule.stash import in_flight, stash_entries
 
 
-def test_popart(vectors: Callable[[str], Any]) -> None:
+def test_popart_agrees_with_the_vectors(vectors: Callable[[str], Any]) -> None:
     for case in vectors("popart_pipeline_cycles_stash")["training"]:
         if case["valid"]:
             schedule = popart(case["ipus"], case["G"], training=True)
             assert list(stash_entries(schedule)) == case["stash_entries_per_ipu"]
 
 
-def test_inference_keeps_nothing() -> None:
+def test_inference_stashes_nothing() -> None:
     assert stash_entries(popart(3, 5, training=False)) == stash_entries(inference(3, 5)) == (0, 0, 0)
 
 
-def test_1f1b_holds_half_as_much() -> None:
+def test_stashes_of_training_orders() -> None:
     assert stash_entries(one_f_one_b(4, 8)) == (4, 3, 2, 0)
     assert stash_entries(gpipe(3, 5)) == (5, 5, 5)
     assert stash_entries(interleaved(2, 4, 2)) == (5, 3)
@@ -36,7 +36,7 @@ def test_1f1b_holds_half_as_much() -> None:
 
 
 @pytest.mark.parametrize(("order", "depth"), [(Order.GROUPED, 2), (Order.POPLAR_INTERLEAVED, 1), (Order.SEQUENTIAL, 0)])
-def test_poplars_fifos_hold_all_but_the_newest(order: Order, depth: int) -> None:
+def test_poplars_fifos_hold_all_activations_but_the_newest(order: Order, depth: int) -> None:
     for n_stages in (2, 3, 5):
         devices = [*range(n_stages), *reversed(range(n_stages))]
         schedule = poplar(order, devices, 2 * len(compute_offsets(order, devices)), training=True)
@@ -77,16 +77,16 @@ def peak_of(actions: list[Action], stage: int) -> int:
         (Order.ZB2P, (6, 6, 6)),
     ],
 )
-def test_each_order_holds_its_own(order: Order, held: tuple[int, ...]) -> None:
+def test_activations_in_flight_of_every_order(order: Order, held: tuple[int, ...]) -> None:
     assert in_flight(order, 3, 8) == held
 
 
 @pytest.mark.parametrize("order", [Order.ZB1P, Order.ZB2P])
 @pytest.mark.parametrize("n_micro_batches", [1, 2, 5, 12])
-def test_zero_bubble_orders_never_hold_more(order: Order, n_micro_batches: int) -> None:
+def test_zero_bubble_orders_stay_within_their_limit(order: Order, n_micro_batches: int) -> None:
     ticks = np.array([3, 5, 4])
     links, none = np.zeros(4, dtype=np.int64), np.zeros(3, dtype=np.int64)
     times = StageTimes(ticks, ticks, ticks, links, none, none, none)
     schedule = make_schedule(order, 3, n_micro_batches, times=times)
     limit = in_flight(order, 3, n_micro_batches)
-    assert all(held <= most for held, most in zip(schedule.peak_in_flight, limit, strict=True))
+    assert all(held <= allowed for held, allowed in zip(schedule.peak_in_flight, limit, strict=True))

@@ -37,7 +37,7 @@ def test_chunks_share_the_cycles_of_their_device() -> None:
     assert times.weight.tolist() == [0, 1, 0]
 
 
-def test_a_whole_backward_makes_both_gradients() -> None:
+def test_without_split_backward_it_includes_the_weight_gradient() -> None:
     columns = numbers("1"), numbers("2"), numbers("3"), numbers("4")
     whole = stage_times((0,), *columns, split_backward=False)
     assert (whole.backward.tolist(), whole.weight.tolist()) == ([5], [0])
@@ -57,7 +57,7 @@ def test_links_lie_between_neighbours_and_from_the_last_device_to_the_first() ->
 
 
 @given(st.lists(st.fractions(0, 100, max_denominator=12), min_size=4, max_size=4))
-def test_ticks_are_whole_and_as_few_as_can_be(cycles: list[Fraction]) -> None:
+def test_ticks_are_whole_and_as_few_as_possible(cycles: list[Fraction]) -> None:
     forward, backward, weight, comm = ([value] for value in cycles)
     times = stage_times((0, 0), forward, backward, weight, comm, split_backward=True)
     scale = times.ticks_per_cycle
@@ -66,16 +66,16 @@ def test_ticks_are_whole_and_as_few_as_can_be(cycles: list[Fraction]) -> None:
     assert not any(all((value * fewer).denominator == 1 for value in wanted) for fewer in range(1, scale))
 
 
-def test_what_cannot_be_simulated_is_refused() -> None:
-    one, two = numbers("1"), numbers("1", "1")
+def test_cycles_that_cannot_become_ticks_are_refused() -> None:
+    single, double = numbers("1"), numbers("1", "1")
     with pytest.raises(BadInput, match="backward cycles must be given for each of 2 devices, got 1 numbers"):
-        stage_times((0, 1), two, one, two, two, split_backward=False)
+        stage_times((0, 1), double, single, double, double, split_backward=False)
     with pytest.raises(BadInput, match="communication cycles must be at least 0, got -1"):
-        stage_times((0, 1), two, two, two, numbers("0", "-1"), split_backward=False)
+        stage_times((0, 1), double, double, double, numbers("0", "-1"), split_backward=False)
     with pytest.raises(BadInput, match="got parts of 1/10000000; try fewer decimals"):
-        stage_times((0,), numbers("1.0000001"), one, one, one, split_backward=False)
+        stage_times((0,), numbers("1.0000001"), single, single, single, split_backward=False)
     with pytest.raises(BadInput, match=r"at most 2\*\*53 ticks, got 1e\+20"):
-        stage_times((0,), numbers("1e20"), one, one, one, split_backward=False)
+        stage_times((0,), numbers("1e20"), single, single, single, split_backward=False)
 
 
 def random_plan(random: Random, n_stages: int, overlap: bool = False) -> Plan:
@@ -121,7 +121,7 @@ def test_overlapped_devices_infer_at_most_at_the_plans_cost(seed: int, n_stages:
     assert timeline.period_cycles == max(plan.compute_cycles, *times.forward_links[:-1].tolist()) <= plan.cost_cycles
 
 
-def test_the_links_of_a_plan() -> None:
+def test_the_times_of_a_plan() -> None:
     receive, send = (9, 2, 3), (4, 5, 8)
     stages = (Stage(LayerRange(s, s + 1), s, 10, 20, receive[s], send[s], {}, 0, weight_cycles=7) for s in range(3))
     plan = Plan(tuple(stages))
@@ -140,13 +140,13 @@ def test_the_links_of_a_plan() -> None:
 PLAN = Plan(tuple(Stage(LayerRange(s, s + 1), s, 10, 0, 1, 1, {}, 1) for s in range(2)))
 
 
-def test_inference_is_long_enough_to_be_steady() -> None:
+def test_a_timeline_of_inference_reaches_the_steady_state() -> None:
     timeline = timeline_of(Knobs(2, 1.0, 1), PLAN)
     assert timeline.schedule.n_micro_batches == 6
     assert timeline.period_cycles == PLAN.cost_cycles == 12
 
 
-def test_training_is_one_step() -> None:
+def test_a_timeline_of_training_is_one_step() -> None:
     knobs = Knobs(2, 1.0, 1, Order.GPIPE, n_micro_batches=5)
     timeline = timeline_of(knobs, PLAN)
     assert (timeline.schedule.order, timeline.schedule.n_micro_batches) == (Order.GPIPE, 5)

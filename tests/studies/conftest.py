@@ -1,22 +1,26 @@
-"""The study that a test file is the twin of, as a module: `test_NAME.py` tests `studies/NAME.py`."""
+"""Run a script of studies/ as a user does."""
 
-import importlib.util
+import os
+import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Collection
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 
+ROOT = Path(__file__).parents[2]
+RunScript = Callable[..., list[str]]
 
-@pytest.fixture(scope="module")
-def study(request: pytest.FixtureRequest) -> Iterator[ModuleType]:
-    name = Path(request.path).stem.removeprefix("test_")
-    spec = importlib.util.spec_from_file_location(name, Path(__file__).parents[2] / "studies" / f"{name}.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module  # dataclasses look their module up
-    spec.loader.exec_module(module)
-    yield module
-    del sys.modules[name]
+
+@pytest.fixture
+def run_script(tmp_path: Path) -> RunScript:
+    """Run `studies/NAME.py` with arguments in an empty folder, with an empty cache; the lines of its output."""
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "AUTOAUTO_CACHE_DIR": str(tmp_path / "cache")}
+
+    def run(name: str, *arguments: str, exit_codes: Collection[int] = (0,)) -> list[str]:
+        command = [sys.executable, str(ROOT / "studies" / f"{name}.py"), *arguments]
+        done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+        assert done.returncode in exit_codes, done.stderr
+        return [*done.stdout.splitlines(), *(done.stderr.splitlines() if done.returncode == 2 else ())]
+
+    return run

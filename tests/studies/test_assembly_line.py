@@ -1,24 +1,21 @@
-"""The assembly line, run small."""
+"""The assembly line of the sharding tutorial on two devices."""
 
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
-from pathlib import Path
-from types import ModuleType
+from collections.abc import Callable
 
 import numpy as np
+import pytest
 
 from autoauto.runtimes.sharded_engine.device import DeviceRun
-from autoauto.runtimes.sharded_engine.run import Sharded
+from autoauto.runtimes.sharded_engine.run import ShardedRun
+from studies import assembly_line
 
 
-def test_it_prints_what_devices_did() -> None:
-    study = Path(__file__).parents[2] / "studies" / "assembly_line.py"
-    words = ["--devices", "2", "--requests", "3", "--sleep-ms", "1"]
-    done = subprocess.run([sys.executable, str(study), *words], capture_output=True, text=True, check=True)
-    *lines, last = done.stdout.splitlines()
+@pytest.mark.slow
+def test_every_device_sends_and_computes_every_request(run_script: Callable[..., list[str]]) -> None:
+    *lines, last = run_script("assembly_line", "--devices", "2", "--requests", "3", "--sleep-ms", "1")
     assert lines == [
         "device  layer          sends  receives  forwards",
         "0       x @ W0             3         0         3",
@@ -28,7 +25,7 @@ def test_it_prints_what_devices_did() -> None:
     assert re.fullmatch(r"times as fast as one device: \d\.\d\d measured, 1.50 in lock step", last)
 
 
-def test_the_speed_up_is_work_over_time(study: ModuleType) -> None:
+def test_the_speed_up_is_busy_time_over_the_time_of_the_run() -> None:
     spans = [np.array([[0, 10], [10, 20]]), np.array([[10, 20], [20, 30]])]
     devices = tuple(DeviceRun((0, 0), (0, 0), forwards, np.empty((0, 2), np.int64)) for forwards in spans)
-    assert study.speed_up(Sharded(((), ()), devices, 0.0)) == 40 / 30
+    assert assembly_line.speed_up(ShardedRun(((), ()), devices, 0.0)) == 40 / 30

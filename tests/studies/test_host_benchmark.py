@@ -1,11 +1,14 @@
-"""The study's own arithmetic; the benchmark itself takes minutes of an idle machine."""
+"""The arithmetic of the host benchmark, and one round of its smallest model."""
 
 from __future__ import annotations
 
-from types import ModuleType, SimpleNamespace
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 
 from autoauto.records.knobs import Knobs
@@ -13,6 +16,25 @@ from autoauto.records.layers import LayerRange
 from autoauto.records.plan import Plan, Stage
 from autoauto.records.schedule import FORWARD, Codes, Order, Schedule
 from autoauto.records.timeline import Run, Timeline
+from studies.custom_target import model_of
+from studies.host_benchmark import (
+    ALONE,
+    COLUMNS,
+    NAMES,
+    REPLICAS,
+    SEARCH,
+    SUMMARY,
+    SUMMARY_WIDTHS,
+    Entrant,
+    MeasuredEntrant,
+    error,
+    row,
+    run_in_turns,
+    samples_per_s,
+    summary,
+)
+
+pytest.importorskip("onnxruntime")
 
 
 def plan(cycles: int) -> Plan:
@@ -29,47 +51,63 @@ def steady(period_ms: float, n_pipelines: int = 1) -> Run:
     return Run(plan(period), (Timeline(schedule, (starts,), (starts + period,), none, 8 * period),) * n_pipelines)
 
 
-def rival(study: ModuleType, cycles: int, replicas: int = 1, **fields: Any) -> Any:
-    return study.Rival("rival", None, Knobs(1, 1.0, 4, replicas=replicas), plan(cycles), **fields)
+def entrant(cycles: int, replicas: int = 1, name: str = "entrant", predicted: bool = True) -> Entrant:
+    flow: Any = None
+    return Entrant(name, flow, Knobs(1, 1.0, 4, replicas=replicas), plan(cycles), predicted)
 
 
-def test_a_row_tells_throughput_latency_and_how_good_the_prediction_was(study: ModuleType) -> None:
+def test_a_row_has_throughput_latency_and_the_error_of_the_prediction() -> None:
     runs = [steady(20.0), steady(18.0), steady(90.0)]  # the median counts
-    cells = study.row("model", study.Race(rival(study, 22_000_000), runs), 400.0)
-    assert cells == ["model", "4", "rival", "200.00", "0.50", "20.0", "20.00", "22.00", "+10.0 %"]
+    cells = row("model", MeasuredEntrant(entrant(22_000_000), runs), 400.0)
+    assert cells == ["model", "4", "entrant", "200.00", "0.50", "20.0", "20.00", "22.00", "+10.0 %"]
 
 
-def test_replicas_share_what_is_predicted(study: ModuleType) -> None:
-    two = study.Race(rival(study, 20_000_000, replicas=2), [steady(20.0, 2)])
-    assert study.samples_per_s(two) == pytest.approx(400.0)
-    assert study.error(two) == pytest.approx(0.0)
+def test_the_predicted_period_is_divided_by_the_replicas() -> None:
+    two = MeasuredEntrant(entrant(20_000_000, replicas=2), [steady(20.0, 2)])
+    assert samples_per_s(two) == pytest.approx(400.0)
+    assert error(two) == pytest.approx(0.0)
 
 
-def test_what_is_not_predicted_has_no_error(study: ModuleType) -> None:
-    race = study.Race(rival(study, 1, predicted=False), [steady(20.0)])
-    assert len(study.row("model", race, 1.0)) == len(study.COLUMNS) - 2
+def test_a_row_without_prediction_has_no_error() -> None:
+    result = MeasuredEntrant(entrant(1, predicted=False), [steady(20.0)])
+    assert len(row("model", result, 1.0)) == len(COLUMNS) - 2
 
 
-def test_the_summary_has_the_best_of_every_way_and_what_the_search_is_worth(study: ModuleType) -> None:
-    races = [
-        study.Race(rival(study, 20_000_000)._replace(name=name), [steady(period_ms)])
-        for name, period_ms in ((study.ALONE, 20.0), (study.ALONE, 16.0), (study.REPLICAS, 10.0), (study.SEARCH, 8.0))
+def test_the_summary_has_the_best_of_every_way_and_the_ratio_of_the_search_to_them() -> None:
+    results = [
+        MeasuredEntrant(entrant(20_000_000, name=name), [steady(period_ms)])
+        for name, period_ms in ((ALONE, 20.0), (ALONE, 16.0), (REPLICAS, 10.0), (SEARCH, 8.0))
     ]
-    cells = study.summary("model", races)
+    cells = summary("model", results)
     assert cells == ["model", "-", "250.00", "400.00", "-", "-", "500.00", "1.25", "68.8 %"]
-    assert len(cells) == len(study.SUMMARY) == len(study.SUMMARY_WIDTHS)
+    assert len(cells) == len(SUMMARY) == len(SUMMARY_WIDTHS)
 
 
-def test_contestants_take_turns(study: ModuleType) -> None:
+def test_entrants_run_in_turn() -> None:
     order: list[str] = []
 
-    def contestant(name: str) -> Any:
+    def recording(name: str) -> Any:
         def run() -> Run:
             order.append(name)
             return steady(1.0)
 
         return SimpleNamespace(run=run)
 
-    runs = study.rounds([contestant("a"), contestant("b")], 2)
+    results = run_in_turns([recording("a"), recording("b")], 2)
     assert order == ["a", "b", "a", "b"]
-    assert [len(its) for its in runs] == [2, 2]
+    assert [len(result.runs) for result in results] == [2, 2]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)  # about ten runs, each repeated while other processes disturb it
+def test_every_way_to_run_a_model_has_its_row(run_script: Callable[..., list[str]], tmp_path: Path) -> None:
+    onnx.save(model_of(n_layers=4, width=1024), tmp_path / "small.onnx")
+    options = ["--models", "small.onnx", "--batch-sizes", "16", "--rounds", "1"]
+    header, *lines = run_script("host_benchmark", *options)
+    assert header.split() == " ".join(COLUMNS).split()
+    rows = lines[: lines.index("")]
+    names = [next(name for name in NAMES if f" {name} " in line) for line in rows]
+    assert names == [name for name in NAMES if name in names]
+    assert {"one session, all cores", ALONE, SEARCH} <= set(names)
+    assert lines[-2].split()[0] == "small.onnx"
+    assert lines[-1].endswith(f"over {len(rows) - 1} cells, measured")

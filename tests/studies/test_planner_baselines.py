@@ -1,4 +1,4 @@
-"""Every rule on examples that a reader can follow, and what all of them promise on random models."""
+"""Every baseline on examples that a reader can follow, and properties of all of them on random models."""
 
 from __future__ import annotations
 
@@ -24,11 +24,14 @@ from studies.planner_baselines import (
     uniform_count,
     uniform_parameters,
 )
+from tests.plan import conftest as planner_fixtures
 from tests.plan.exhaustive import exhaustive
 
 Baseline = Callable[[CostTable], Partition | None]
 MakeTable = Callable[[int], CostTable]
 ROOMY = 2**40
+
+random_table = planner_fixtures.random_table
 
 
 def model(
@@ -40,7 +43,7 @@ def model(
     sent: Sequence[int] = (),
     tied: Sequence[int] = (),
 ) -> CostTable:
-    """Layers of these cycles; a stage sends what its last layer is said to; no cut where `tied` says."""
+    """Layers of these cycles; `sent` are the send cycles of a stage by its last layer; `tied` are cuts not allowed."""
     n = len(cycles)
     return CostTable(
         compute_prefix_cycles=np.array([0, *accumulate(cycles)]),
@@ -58,8 +61,8 @@ def model(
     )
 
 
-def seed_table(random_table: MakeTable, seed: int) -> CostTable:
-    """A random table of the seed's kind: one clock, no overlap."""
+def plain_table(random_table: MakeTable, seed: int) -> CostTable:
+    """A random table as [auto-pipeline] has them: one clock, no overlap."""
     return replace(random_table(seed), speeds=(), overlap=False)
 
 
@@ -98,7 +101,7 @@ def test_uniform_parameters(parameter_bytes: tuple[int, ...], n_devices: int, pa
         (9, 60, (0, 5, 9)),  # 0.8 holds four, nine need 0.9
         (12, 60, (0, 6, 12)),
         (5, 60, (0, 3, 5)),  # three layers a device are too many: two
-        (5, 500, (0, 3, 5)),  # all would fit on one; the least number is kept for the other
+        (5, 500, (0, 3, 5)),  # all would fit on one; the minimum is reserved for the other
         (3, 500, (0, 2, 3)),
     ],
 )
@@ -110,7 +113,7 @@ def test_greedy_fill(n_layers: int, limit_bytes: int, partition: Partition) -> N
 def test_greedy_fill_fails_only_where_nothing_fits(random_table: MakeTable) -> None:
     assert greedy_fill(model([1] * 13, 2, parameter_bytes=[10] * 13, limit_bytes=60)) is None
     for seed in range(400):
-        table = seed_table(random_table, seed)
+        table = plain_table(random_table, seed)
         assert (greedy_fill(table) is None) == (three_axes(table) is None)
 
 
@@ -118,15 +121,15 @@ def test_greedy_fill_splits_bert_large_as_popliner_did(vectors: Callable[[str], 
     """popliner bounds the fullest tile; profiles hold sums over tiles, which is 5 to 6 % less full on average."""
     bert = vectors("memory_popliner_profiles")["bert_large_seq128_inference"]
     layers, split = bert["layers"], bert["greedy_split_2_ipus_limit_350000"]
-    alone = layers[5]["variables"]  # of one layer: its weights and what lives while it runs
+    alone = layers[5]["variables"]  # of one layer: its weights and the tensors alive while it runs
     weights = (split[1]["variables"] - alone) // 11  # eleven more layers on the second device
     extra = [0, layers[1]["variables"] - alone, *[0] * 23]
-    own = [layer["vertex_state"] + layer["exchange_code"] + layer["control_code"] for layer in layers]
+    code = [layer["vertex_state"] + layer["exchange_code"] + layer["control_code"] for layer in layers]
     table = replace(
         model(
             [1] * 25,
             2,
-            parameter_bytes=[own[i] + extra[i] + (weights if i > 0 else 0) for i in range(25)],
+            parameter_bytes=[code[i] + extra[i] + (weights if i > 0 else 0) for i in range(25)],
             limit_bytes=int(350_000 * 1472 / 1.06),
         ),
         peak_bytes=np.full(25, alone - weights),
@@ -153,7 +156,7 @@ def test_block_partition(cycles: tuple[int, ...], n_devices: int, partition: Par
     assert block_partition(model(cycles, n_devices)) == partition
 
 
-def test_block_partition_may_miss_the_optimum() -> None:
+def test_block_partition_may_differ_from_the_optimum() -> None:
     table = model((1, 3, 1, 2), 3)
     assert block_partition(table) == (0, 1, 3, 4)  # 1, 4, 2 differ by no more than the largest layer
     assert optimal(table).partition == (0, 1, 2, 4)  # 1, 3, 3
@@ -161,7 +164,7 @@ def test_block_partition_may_miss_the_optimum() -> None:
 
 def test_block_partition_evens_out_as_the_theorem_says(random_table: MakeTable) -> None:
     for seed in range(400):
-        table = seed_table(random_table, seed)
+        table = plain_table(random_table, seed)
         allowed = np.flatnonzero(table.cut_allowed)
         partition = block_partition(table)
         if len(allowed) <= table.n_devices:
@@ -185,13 +188,13 @@ def test_binary_search(cycles: tuple[int, ...], n_devices: int, partition: Parti
     assert binary_search(model(cycles, n_devices)) == partition
 
 
-def test_binary_search_finds_the_least_bottleneck_of_compute(random_table: MakeTable) -> None:
-    n_found = 0
+def test_binary_search_has_the_smallest_bottleneck_of_compute(random_table: MakeTable) -> None:
+    n_partitions = 0
     for seed in range(400):
-        table = seed_table(random_table, seed)
+        table = plain_table(random_table, seed)
         partition = binary_search(table)
         if partition is not None:
-            n_found += 1
+            n_partitions += 1
             free = replace(
                 table,
                 memory_limit_bytes=np.full(table.n_devices, ROOMY),
@@ -199,7 +202,7 @@ def test_binary_search_finds_the_least_bottleneck_of_compute(random_table: MakeT
                 send_cycles=0 * table.send_cycles,
             )
             assert evaluate(free, partition).cost_cycles == exhaustive(free).cost_cycles
-    assert n_found > 100
+    assert n_partitions > 100
 
 
 def test_three_axes_prefers_a_cheap_cut_to_an_even_one() -> None:
@@ -210,7 +213,7 @@ def test_three_axes_prefers_a_cheap_cut_to_an_even_one() -> None:
 def test_three_axes_is_exact(random_table: MakeTable) -> None:
     n_feasible = 0
     for seed in range(1000):
-        table = seed_table(random_table, seed)
+        table = plain_table(random_table, seed)
         try:
             cost = exhaustive(table).cost_cycles
         except Infeasible:
@@ -226,17 +229,17 @@ def test_three_axes_is_exact(random_table: MakeTable) -> None:
 @pytest.mark.parametrize("baseline", BASELINES, ids=lambda baseline: baseline.__name__)
 def test_partitions_are_legal(random_table: MakeTable, baseline: Baseline) -> None:
     knows_memory = baseline in {three_axes, greedy_fill}
-    n_found = 0
+    n_partitions = 0
     for seed in range(400):
-        table = seed_table(random_table, seed)
+        table = plain_table(random_table, seed)
         partition = baseline(table)
         if partition is not None:
-            n_found += 1
+            n_partitions += 1
             stages = evaluate(table, partition).stages  # refuses empty stages
             assert all(table.cut_allowed[cut] for cut in partition)
             if knows_memory:
                 assert all(stage.total_bytes <= stage.limit_bytes for stage in stages)
-    assert n_found > 50
+    assert n_partitions > 50
 
 
 @pytest.mark.parametrize("baseline", BASELINES, ids=lambda baseline: baseline.__name__)

@@ -1,4 +1,4 @@
-"""A target that needs no device: memory and cycles by formula. Tests use the fixtures, child processes run the file."""
+"""`Fake` and `World`, targets that need no device, and databases; as a program, a search that tests kill."""
 
 from __future__ import annotations
 
@@ -14,23 +14,25 @@ from random import Random
 
 import optuna
 import pytest
+from optuna.storages import RDBStorage
+from sqlalchemy import inspect, text
 
 from autoauto.records.constraint import Constraint
 from autoauto.records.errors import BadInput, MissingExtra
 from autoauto.records.knobs import Knobs, Objective, SearchSpace
 from autoauto.records.layers import LayerRange
 from autoauto.records.plan import Plan, Stage
-from autoauto.records.trial import Outcome, held_to
+from autoauto.records.trial import Outcome, apply_constraints
 from autoauto.records.units import samples_per_s
-from autoauto.study.execution.executors import Children, Own
+from autoauto.study.execution.executors import InlineExecutor, ProcessExecutor
 from autoauto.study.execution.process import Bounds
-from autoauto.study.methods.protocol import Forecast, Steps, Tried
+from autoauto.study.methods.protocol import Forecast, Observation, Proposals
 from autoauto.study.run import run_search
 from autoauto.study.store.database import open_storage
 from autoauto.study.store.study import open_study
 
 LIMIT_BYTES = 1000
-CHILD_SPACE = SearchSpace((1, 2), (0.3, 0.6, 1.0), tuple(range(1, 128)))
+SLOW_SPACE = SearchSpace((1, 2), (0.3, 0.6, 1.0), tuple(range(1, 128)))
 
 
 def make_plan(knobs: Knobs, factor: float = 1.0) -> Plan:
@@ -55,9 +57,9 @@ def make_plan(knobs: Knobs, factor: float = 1.0) -> Plan:
 
 @dataclass
 class Fake:
-    """Evaluates by formula; remembers what it was asked."""
+    """A target that evaluates by formula and records the configurations."""
 
-    tied: int = -1  # this n_ipu never fits, for another reason than memory
+    tied: int = -1  # a pipeline of so many devices never fits, because of tied weights
     sleep_s: float = 0.0
     constraints: tuple[Constraint, ...] = ()
     calls: list[Knobs] = field(default_factory=list)
@@ -75,7 +77,7 @@ class Fake:
         estimate = make_plan(knobs, 0.9)
         estimated_rate = samples_per_s(knobs.batch_size, estimate.cost_cycles, 1e9)
         outcome = Outcome(knobs, estimate, plan, rate, estimated_rate, 0, LIMIT_BYTES, "")
-        return held_to(replace(outcome, latency_s=plan.latency_cycles / 1e9), self.constraints)
+        return apply_constraints(replace(outcome, latency_s=plan.latency_cycles / 1e9), self.constraints)
 
 
 @dataclass
@@ -84,39 +86,39 @@ class World:
 
     Attributes:
         space: few cells, of which some batch sizes are missing.
-        truth: what comes of every configuration.
-        forecasts: what the estimate says of them.
-        asked: what the estimate was asked.
+        truth: the observation of every configuration.
+        forecasts: the estimate of every configuration.
+        predicted: the configurations whose forecast was read.
     """
 
     space: SearchSpace
-    truth: dict[Knobs, Tried]
+    truth: dict[Knobs, Observation]
     forecasts: dict[Knobs, Forecast]
-    asked: list[Knobs] = field(default_factory=list)
+    predicted: list[Knobs] = field(default_factory=list)
 
     @property
     def best(self) -> float:
         """The best score there is; 0 when nothing fits."""
-        return max((tried.score or 0.0 for tried in self.truth.values()), default=0.0)
+        return max((observation.score or 0.0 for observation in self.truth.values()), default=0.0)
 
     def predict(self, knobs: Knobs) -> Forecast:
         """The estimate."""
-        self.asked.append(knobs)
+        self.predicted.append(knobs)
         return self.forecasts[knobs]
 
-    def run(self, steps: Steps) -> dict[Knobs, Tried]:
-        """Let a method work; what it tried, in that order. A method never asks twice, nor outside the space."""
-        tried: dict[Knobs, Tried] = {}
-        told = None
+    def run(self, proposals: Proposals) -> dict[Knobs, Observation]:
+        """Run a method to its end; the observations in the order of its proposals."""
+        tried: dict[Knobs, Observation] = {}
+        observation = None
         while True:
             try:
-                knobs, done, total = steps.send(told)
+                knobs, done, total = proposals.send(observation)
             except StopIteration:
                 return tried
             assert 0 <= done <= total
-            told = None if knobs is None else self.truth[knobs]
-            if knobs is not None and told is not None:
-                tried.setdefault(knobs, told)
+            observation = None if knobs is None else self.truth[knobs]
+            if knobs is not None and observation is not None:
+                tried.setdefault(knobs, observation)
 
 
 def make_world(seed: int, cell_error: float = 0.02, own_error: float = 0.003, memory_error: float = 0.06) -> World:
@@ -138,7 +140,7 @@ def make_world(seed: int, cell_error: float = 0.02, own_error: float = 0.003, me
             used = (base + growth * n * proportion - drop * (n // memory_tile % 2)) / n_ipu_used**0.7
             score = n / cycles
             estimate = score * exp(error + random.gauss(0, own_error))
-            world.truth[knobs] = Tried(score if used <= 1 else None, True)
+            world.truth[knobs] = Observation(score if used <= 1 else None, True)
             world.forecasts[knobs] = Forecast(estimate if used * memory <= 1 else None, used * memory - 1)
     return world
 
@@ -154,9 +156,9 @@ def fake() -> Fake:
 
 
 @pytest.fixture
-def child_space() -> SearchSpace:
-    """The space that a child process searches; this file with the storage, sleep_s and n_workers starts one."""
-    return CHILD_SPACE
+def slow_space() -> SearchSpace:
+    """The space of `search_slowly`, which this file runs as a program with a storage, sleep_s and n_workers."""
+    return SLOW_SPACE
 
 
 @pytest.fixture
@@ -174,7 +176,7 @@ POSTGRES = os.environ.get("AUTOAUTO_TEST_POSTGRES", "postgresql+psycopg2://postg
 
 @pytest.fixture
 def postgres() -> str:
-    """A server's URL; where AUTOAUTO_REQUIRE_POSTGRES is set, a server that is missing fails instead of skipping."""
+    """A server's URL; without a server the test is skipped, with AUTOAUTO_REQUIRE_POSTGRES it fails."""
     try:
         open_storage(POSTGRES)
     except (BadInput, MissingExtra) as error:
@@ -186,21 +188,46 @@ def postgres() -> str:
 
 @pytest.fixture(params=["sqlite", "postgresql"])
 def any_storage(request: pytest.FixtureRequest) -> str:
-    """One after the other, the URL of an SQLite file and of a server."""
+    """The URL of an SQLite file, then of a server."""
     return str(request.getfixturevalue("storage" if request.param == "sqlite" else "postgres"))
 
 
 @pytest.fixture
 def study_name(any_storage: str) -> Iterator[str]:
-    """A name that no other study has; its study is deleted at the end."""
+    """A name that no other study has; its study is deleted at the end, also when the test fails."""
+    yield from temporary_name(any_storage)
+
+
+@pytest.fixture
+def other_study_name(any_storage: str) -> Iterator[str]:
+    """A second one."""
+    yield from temporary_name(any_storage)
+
+
+@pytest.fixture
+def postgres_study_name(postgres: str) -> Iterator[str]:
+    """The same on a server only."""
+    yield from temporary_name(postgres)
+
+
+def temporary_name(storage: str) -> Iterator[str]:
     name = f"autoauto-test-{uuid.uuid4()}"
     yield name
-    if name in optuna.get_all_study_names(any_storage):
-        optuna.delete_study(study_name=name, storage=any_storage)
+    backend = open_storage(storage)
+    if name in optuna.get_all_study_names(backend):
+        delete_leases(backend, backend.get_study_id_from_name(name))
+        optuna.delete_study(study_name=name, storage=backend)
+    backend.engine.dispose()
+
+
+def delete_leases(backend: RDBStorage, study_id: int) -> None:
+    if inspect(backend.engine).has_table("autoauto_leases"):
+        with backend.engine.begin() as connection:
+            connection.execute(text("DELETE FROM autoauto_leases WHERE study_id = :study"), {"study": study_id})
 
 
 def search_slowly(storage: str, sleep_s: float, n_workers: int) -> None:
-    """What the child processes do: a search whose every measurement takes `sleep_s`; alone it waits in its 15th."""
+    """A search whose measurements take `sleep_s` each; without workers it hangs in its 15th measurement."""
     study = open_study(storage, "bow", Objective.THROUGHPUT, {"model": "abc"})
     print("started", flush=True)
     fake = Fake(sleep_s=sleep_s)
@@ -210,8 +237,8 @@ def search_slowly(storage: str, sleep_s: float, n_workers: int) -> None:
             time.sleep(600)
         return fake(knobs)
 
-    hands = Children(fake, n_workers, Bounds()) if n_workers else Own(measure)
-    run_search(CHILD_SPACE, fake, study, Objective.THROUGHPUT, hands=hands)
+    executor = ProcessExecutor(fake, n_workers, Bounds()) if n_workers else InlineExecutor(measure)
+    run_search(SLOW_SPACE, fake, study, Objective.THROUGHPUT, executor=executor)
 
 
 if __name__ == "__main__":

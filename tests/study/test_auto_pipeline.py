@@ -1,4 +1,4 @@
-"""The seed's call, with the seed's example."""
+"""The search function of [auto-pipeline], with the example of its README."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def cluster_info(n_ipu: int) -> dict[str, Any]:
 
 
 def create_args(batch_size: int, n_ipu: int, mem_portion: float) -> dict[str, Any]:
-    """As the seed's, with what stands for its IPUConfig."""
+    """As in the example, with a stand-in for its IPUConfig."""
     ipu_config = SimpleNamespace(matmuls=SimpleNamespace(poplar_options={}))
     ipu_config.matmuls.poplar_options["availableMemoryProportion"] = str(mem_portion)
     return {
@@ -67,8 +67,8 @@ def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.slow
-def test_the_seeds_example() -> None:
-    told: list[FinishedTrial] = []
+def test_the_example_of_auto_pipeline() -> None:
+    trials: list[FinishedTrial] = []
     n_models: list[int] = []
 
     def create_model() -> str:
@@ -80,13 +80,13 @@ def test_the_seeds_example() -> None:
 
     binary, grid = {"batch_size": list(range(1, 128))}, {"n_ipu": [1, 2, 4], "mem_portion": [0.3, 0.6, 1]}
     config, partition = search_for_max_throughput(
-        binary, grid, create_args, create_model, create_dataset, callback=told.append
+        binary, grid, create_args, create_model, create_dataset, callback=trials.append
     )
-    assert len(told) == 9 * 7  # ceil(log2(128)) tries in every cell
-    assert {(trial.knobs.n_ipu, trial.knobs.memory_proportion) for trial in told} == {
+    assert len(trials) == 9 * 7  # ceil(log2(128)) tries in every cell
+    assert {(trial.knobs.n_ipu, trial.knobs.memory_proportion) for trial in trials} == {
         (n_ipu, portion) for n_ipu in (1, 2, 4) for portion in (0.3, 0.6, 1.0)
     }
-    best = min((trial for trial in told if trial.value is not None), key=lambda trial: trial.value or 0.0)
+    best = min((trial for trial in trials if trial.value is not None), key=lambda trial: trial.value or 0.0)
     assert config == {
         "batch_size": best.knobs.batch_size,
         "n_ipu": best.knobs.n_ipu,
@@ -105,12 +105,12 @@ BINARY, GRID = {"batch_size": list(range(1, 65))}, {"n_ipu": [1, 2], "mem_portio
 
 
 def test_the_largest_batch_that_fits_is_found_in_every_cell(chain: Callable[..., LayerGraph]) -> None:
-    told: list[FinishedTrial] = []
+    trials: list[FinishedTrial] = []
     config, partition = search_for_max_throughput(
-        BINARY, GRID, create_args, lambda: chain("abcd"), target=Filling(), callback=told.append
+        BINARY, GRID, create_args, lambda: chain("abcd"), target=Filling(), callback=trials.append
     )
     largest: dict[tuple[int, float], int] = {}
-    for trial in told:
+    for trial in trials:
         if trial.state == "COMPLETE":
             cell = trial.knobs.n_ipu, trial.knobs.memory_proportion
             largest[cell] = max(trial.knobs.batch_size, largest.get(cell, 0))
@@ -123,22 +123,28 @@ def test_the_largest_batch_that_fits_is_found_in_every_cell(chain: Callable[...,
     assert partition == [0, 4]
 
 
-def test_trials_are_one_study_that_goes_on(chain: Callable[..., LayerGraph], tmp_path: Path) -> None:
+def test_trials_are_one_study_that_is_resumed(chain: Callable[..., LayerGraph], tmp_path: Path) -> None:
     storage = f"sqlite:///{tmp_path}/trials.db"
-    told: list[FinishedTrial] = []
+    trials: list[FinishedTrial] = []
     first, second = (
         search_for_max_throughput(
-            BINARY, GRID, create_args, lambda: chain("abcd"), target=Filling(), storage=storage, callback=told.append
+            BINARY,
+            GRID,
+            create_args,
+            lambda: chain("abcd"),
+            target=Filling(),
+            storage=storage,
+            callback=trials.append,
         )
         for _ in range(2)
     )
     assert first == second
     study = load_study(storage, "search_for_max_throughput")
-    assert [trial.value for trial in study.get_trials()] == [trial.value for trial in told]
+    assert [trial.value for trial in study.get_trials()] == [trial.value for trial in trials]
 
 
-def test_names_are_the_users_own(chain: Callable[..., LayerGraph], tmp_path: Path) -> None:
-    """Two of a name that is no knob are two studies, of which the better wins."""
+def test_names_are_free(chain: Callable[..., LayerGraph], tmp_path: Path) -> None:
+    """Two values of a name that is no knob are two studies, and the better result wins."""
 
     def create(size: int, ipus: int, clock: int) -> dict[str, Any]:
         args = create_args(size, ipus, 0.6)
@@ -159,16 +165,16 @@ def test_names_are_the_users_own(chain: Callable[..., LayerGraph], tmp_path: Pat
         assert load_study(storage, name).get_trials()
 
 
-def test_what_create_args_leaves_out_is_not_tried(chain: Callable[..., LayerGraph]) -> None:
+def test_configurations_that_create_args_leaves_out_are_not_tried(chain: Callable[..., LayerGraph]) -> None:
     def create(batch_size: int, n_ipu: int, mem_portion: float) -> dict[str, Any] | None:
         return create_args(batch_size, n_ipu, mem_portion) if n_ipu == 2 and batch_size <= 5 else None
 
-    told: list[FinishedTrial] = []
+    trials: list[FinishedTrial] = []
     config, partition = search_for_max_throughput(
-        BINARY, GRID, create, lambda: chain("abcd"), target=Filling(), callback=told.append
+        BINARY, GRID, create, lambda: chain("abcd"), target=Filling(), callback=trials.append
     )
     assert (config["n_ipu"], config["batch_size"], len(partition)) == (2, 5, 3)
-    assert {trial.reason for trial in told if trial.state == "PRUNED"} == {"create_args returned None"}
+    assert {trial.reason for trial in trials if trial.state == "PRUNED"} == {"create_args returned None"}
 
 
 def test_nothing_fits(chain: Callable[..., LayerGraph]) -> None:
@@ -178,7 +184,7 @@ def test_nothing_fits(chain: Callable[..., LayerGraph]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("binary", "change", "told"),
+    ("binary", "change", "message"),
     [
         ({}, {}, "binary_search_configs needs one name"),
         ({"batch_size": [1, 2], "n": [1]}, {}, "binary_search_configs needs one name"),
@@ -186,23 +192,27 @@ def test_nothing_fits(chain: Callable[..., LayerGraph]) -> None:
         (BINARY, {"batchSize": 7}, "must return the batchSize that it is given"),
         (BINARY, {"autoPipeConfig": {}}, "must return 'memoryProportion'"),
         (BINARY, {"autoPipeConfig": {"memoryProportion": "most"}}, "a number for 'memoryProportion', got 'most'"),
-        (BINARY, {"autoPipeConfig": 0.85}, "must return 'memoryProportion' as in the seed's example, got 0.85"),
+        (
+            BINARY,
+            {"autoPipeConfig": 0.85},
+            "must return 'memoryProportion' as in the example of auto_pipeline, got 0.85",
+        ),
         (BINARY, {"batchSize": "x"}, "a number for 'batchSize', got 'x'"),
         (BINARY, {"clusterInfo": {"connection": 2}}, "a list of connections, one an IPU, got 2"),
         ({"batch_size": 8}, {}, "batch_size needs a list of values, got 8"),
     ],
 )
-def test_bad_input_is_told(
-    chain: Callable[..., LayerGraph], binary: dict[str, Any], change: dict[str, Any], told: str
+def test_bad_input_is_refused(
+    chain: Callable[..., LayerGraph], binary: dict[str, Any], change: dict[str, Any], message: str
 ) -> None:
     def create(**values: Any) -> dict[str, Any]:
         return create_args(**values) | change
 
-    with pytest.raises(BadInput, match=told):
+    with pytest.raises(BadInput, match=message):
         search_for_max_throughput(binary, GRID, create, lambda: chain("ab"), target=Filling())
 
 
-def test_a_bug_of_the_users_is_no_configuration_that_does_not_fit(chain: Callable[..., LayerGraph]) -> None:
+def test_an_exception_of_create_args_passes_through(chain: Callable[..., LayerGraph]) -> None:
     def create(batch_size: int, n_ipu: int, mem_portion: float) -> dict[str, Any]:
         return create_args(batch_size, n_ipu, mem_portion) | {"batchSize": batch_size // (batch_size - 1)}
 

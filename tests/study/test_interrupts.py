@@ -1,4 +1,4 @@
-"""Where SIGINT and SIGTERM are heard."""
+"""Where SIGINT and SIGTERM raise KeyboardInterrupt."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ def send(number: signal.Signals) -> None:
 
 
 @pytest.mark.parametrize("number", SIGNALS)
-def test_a_signal_inside_heard_raises_at_once(number: signal.Signals) -> None:
+def test_a_signal_inside_interruptible_raises_at_once(number: signal.Signals) -> None:
     reached = []
 
     def body() -> None:
-        with Interrupts() as interrupts, interrupts.heard():
+        with Interrupts() as interrupts, interrupts.interruptible():
             send(number)
             reached.append("after the signal")
 
@@ -35,14 +35,14 @@ def test_a_signal_inside_heard_raises_at_once(number: signal.Signals) -> None:
 
 
 @pytest.mark.parametrize("number", SIGNALS)
-def test_a_signal_elsewhere_waits_for_heard(number: signal.Signals) -> None:
+def test_a_signal_elsewhere_raises_at_the_next_interruptible(number: signal.Signals) -> None:
     reached = []
 
     def body() -> None:
         with Interrupts() as interrupts:
             send(number)
             reached.append("written")
-            with interrupts.heard():
+            with interrupts.interruptible():
                 reached.append("evaluated")
 
     with pytest.raises(KeyboardInterrupt):
@@ -50,12 +50,12 @@ def test_a_signal_elsewhere_waits_for_heard(number: signal.Signals) -> None:
     assert reached == ["written"]
 
 
-def test_a_signal_after_the_last_heard_is_not_forgotten() -> None:
+def test_a_signal_after_the_last_interruptible_raises_at_the_end() -> None:
     reached = []
 
     def body() -> None:
         with Interrupts() as interrupts:
-            with interrupts.heard():
+            with interrupts.interruptible():
                 reached.append("evaluated")
             send(signal.SIGTERM)
             reached.append("written")
@@ -71,16 +71,16 @@ def test_a_second_signal_does_not_disturb_the_handling_of_the_first() -> None:
     def body() -> None:
         with Interrupts() as interrupts:
             try:
-                with interrupts.heard():
+                with interrupts.interruptible():
                     send(signal.SIGINT)
             except KeyboardInterrupt:
                 send(signal.SIGINT)
-                reached.append("told")
+                reached.append("handled")
                 raise
 
     with pytest.raises(KeyboardInterrupt):
         body()
-    assert reached == ["told"]
+    assert reached == ["handled"]
 
 
 class Dying:
@@ -97,15 +97,15 @@ class Dying:
             pass
 
 
-def test_a_signal_during_a_destructor_is_heard_next(capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_signal_during_a_destructor_raises_at_the_next_interruptible(capfd: pytest.CaptureFixture[str]) -> None:
     reached = []
 
     def body() -> None:
         with Interrupts() as interrupts:
-            with interrupts.heard():
+            with interrupts.interruptible():
                 Dying()
                 reached.append("evaluated")
-            with interrupts.heard():
+            with interrupts.interruptible():
                 reached.append("evaluated again")
 
     with pytest.raises(KeyboardInterrupt):
@@ -114,11 +114,11 @@ def test_a_signal_during_a_destructor_is_heard_next(capfd: pytest.CaptureFixture
     assert capfd.readouterr().err == ""
 
 
-def test_a_second_signal_is_heard_after_one_during_a_destructor() -> None:
+def test_a_second_signal_raises_after_one_during_a_destructor() -> None:
     reached = []
 
     def body() -> None:
-        with Interrupts() as interrupts, interrupts.heard():
+        with Interrupts() as interrupts, interrupts.interruptible():
             Dying()
             reached.append("evaluated")
             send(signal.SIGINT)
@@ -129,15 +129,15 @@ def test_a_second_signal_is_heard_after_one_during_a_destructor() -> None:
     assert reached == ["evaluated"]
 
 
-def test_other_errors_of_destructors_are_told_as_ever() -> None:
-    told: list[object] = []
-    before, sys.unraisablehook = sys.unraisablehook, lambda lost: told.append(lost.exc_type)
+def test_other_errors_of_destructors_reach_the_hook_that_was_there() -> None:
+    reported: list[object] = []
+    before, sys.unraisablehook = sys.unraisablehook, lambda lost: reported.append(lost.exc_type)
     try:
-        with Interrupts() as interrupts, interrupts.heard():
+        with Interrupts() as interrupts, interrupts.interruptible():
             Dying(ZeroDivisionError())
     finally:
         sys.unraisablehook = before
-    assert told == [ZeroDivisionError]
+    assert reported == [ZeroDivisionError]
 
 
 def test_another_exception_is_not_replaced() -> None:
@@ -150,20 +150,20 @@ def test_another_exception_is_not_replaced() -> None:
         body()
 
 
-def test_heard_decorates_a_function_for_every_call() -> None:
+def test_interruptible_decorates_a_function_for_every_call() -> None:
     def double(number: int) -> int:
         return 2 * number
 
     with Interrupts() as interrupts:
-        heard = interrupts.heard()(double)
-        assert [heard(1), heard(2)] == [2, 4]
+        interruptible = interrupts.interruptible()(double)
+        assert [interruptible(1), interruptible(2)] == [2, 4]
 
 
 def test_handlers_are_put_back_and_ignored_signals_stay_ignored() -> None:
     before = [signal.getsignal(number) for number in SIGNALS]
     old = signal.signal(signal.SIGTERM, signal.SIG_IGN)
     try:
-        with Interrupts() as interrupts, interrupts.heard():
+        with Interrupts() as interrupts, interrupts.interruptible():
             send(signal.SIGTERM)
     finally:
         signal.signal(signal.SIGTERM, old)
@@ -174,7 +174,7 @@ def test_outside_the_main_thread_nothing_changes() -> None:
     seen = []
 
     def work() -> None:
-        with Interrupts() as interrupts, interrupts.heard():
+        with Interrupts() as interrupts, interrupts.interruptible():
             seen.append(signal.getsignal(signal.SIGINT))
 
     thread = threading.Thread(target=work)
@@ -183,14 +183,14 @@ def test_outside_the_main_thread_nothing_changes() -> None:
     assert seen == [signal.getsignal(signal.SIGINT)]
 
 
-def test_a_signal_during_an_import_is_heard_after_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_signal_during_an_import_raises_after_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "interrupted_import.py").write_text(
         "import os, signal\nos.kill(os.getpid(), signal.SIGINT)\nDONE = True\n"
     )
     monkeypatch.syspath_prepend(tmp_path)
     with Interrupts() as interrupts:
-        with interrupts.heard():
+        with interrupts.interruptible():
             assert importlib.import_module("interrupted_import").DONE
-        with pytest.raises(KeyboardInterrupt), interrupts.heard():
+        with pytest.raises(KeyboardInterrupt), interrupts.interruptible():
             pass
         interrupts._pending = False

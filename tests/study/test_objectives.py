@@ -14,7 +14,7 @@ from autoauto.schedule.orders.gpipe import gpipe
 from autoauto.study.objectives import direction, metric_name, objective_value, scores_of, values_of
 
 if TYPE_CHECKING:
-    from tests.search.conftest import Fake
+    from tests.study.conftest import Fake
 
 KNOBS = Knobs(4, 0.6, 16)
 
@@ -25,7 +25,7 @@ def test_throughput_is_maximised(fake: Fake) -> None:
     assert objective_value(Objective.THROUGHPUT, replace(fake(KNOBS), samples_per_s=123.5)) == 123.5
 
 
-def test_per_ipu_is_the_seeds_cost_and_is_minimised(fake: Fake) -> None:
+def test_per_ipu_is_the_cost_of_auto_pipeline_and_is_minimised(fake: Fake) -> None:
     assert direction(Objective.PER_IPU) == "minimize"
     outcome = fake(KNOBS)
     assert outcome.measured is not None
@@ -49,7 +49,7 @@ def test_latency_is_minimised_in_seconds(fake: Fake) -> None:
 
 
 def test_several_objectives_have_a_value_and_a_score_each(fake: Fake) -> None:
-    outcome, aim = fake(KNOBS), (Objective.LATENCY, Objective.THROUGHPUT)
-    values = values_of(aim, outcome)
+    outcome, objectives = fake(KNOBS), (Objective.LATENCY, Objective.THROUGHPUT)
+    values = values_of(objectives, outcome)
     assert values == (outcome.latency_s, outcome.samples_per_s)
-    assert scores_of(aim, values) == (1 / outcome.latency_s, outcome.samples_per_s)
+    assert scores_of(objectives, values) == (1 / outcome.latency_s, outcome.samples_per_s)

@@ -1,9 +1,8 @@
-"""The search: its answer, what it measures, how it goes on, and how it is stopped."""
+"""`run_search`: its answer, its measurements, resumed, interrupted, killed, and with failing targets and databases."""
 
 from __future__ import annotations
 
 import os
-import random
 import resource
 import signal
 import sqlite3
@@ -27,18 +26,20 @@ import autoauto
 from autoauto.records.errors import BadInput, MeasurementsFailed
 from autoauto.records.knobs import Knobs, Objective, SearchSpace
 from autoauto.records.trial import Cell, FinishedTrial, Outcome
-from autoauto.study.execution.executors import Children
+from autoauto.study.execution.executors import ProcessExecutor
 from autoauto.study.execution.process import Bounds
 from autoauto.study.run import SearchProgress, SearchResult, run_search
 from autoauto.study.store.study import load_study, open_study
 from tests.running import is_running, wait_until
 
 if TYPE_CHECKING:
-    from tests.search.conftest import Fake
+    from tests.study.conftest import Fake
 
 Brief = tuple[int, float, int | None, str]
 SPACE = SearchSpace((1, 2), (0.3, 1.0), tuple(range(1, 128)))
 FINGERPRINT = {"model": "abc"}
+HANG_S = 10.0
+"""Time limit of measurements of which some hang; the others take no time, also on a busy machine."""
 
 
 def search(storage: str, fake: Fake, space: SearchSpace = SPACE, name: str = "bow") -> SearchResult:
@@ -54,7 +55,7 @@ def states(storage: str) -> list[TrialState]:
     return [trial.state for trial in load_study(storage, "bow").get_trials()]
 
 
-def test_every_cell_finds_its_boundary(storage: str, fake: Fake) -> None:
+def test_every_cell_is_searched_to_its_boundary(storage: str, fake: Fake) -> None:
     result = search(storage, fake)
     # a stage needs 100 + batch * 25 * proportion / n_ipu bytes (rounded down) of 1000
     assert brief(result.cells) == (
@@ -77,7 +78,7 @@ def test_the_best_is_the_best_measured_not_the_largest_that_fits(storage: str, f
     assert result.best.knobs == Knobs(1, 1.0, 30)  # 31 needs a sixth step of 6 samples
 
 
-def test_the_seeds_objective_has_its_own_best(storage: str, fake: Fake) -> None:
+def test_per_ipu_has_its_own_best(storage: str, fake: Fake) -> None:
     study = open_study(storage, "bow", Objective.PER_IPU, FINGERPRINT)
     result = run_search(SPACE, fake, study, Objective.PER_IPU)
     values = [t.value for t in study.get_trials() if t.value is not None]
@@ -119,7 +120,7 @@ def test_a_finished_search_measures_nothing_again(storage: str, fake: Fake) -> N
     assert len(states(storage)) == len(calls)
 
 
-def test_a_changed_space_goes_on_with_what_is_known(storage: str, fake: Fake) -> None:
+def test_a_changed_space_resumes_from_known_trials(storage: str, fake: Fake) -> None:
     narrow, wide = (
         SearchSpace((1,), (1.0,), tuple(range(1, 128))),
         SearchSpace((1, 4), (0.1, 1.0), tuple(range(1, 128))),
@@ -147,37 +148,37 @@ def test_progress_counts_up_to_its_total(storage: str, fake: Fake) -> None:
 
 
 def test_an_error_in_the_callback_ends_the_search_and_loses_no_trial(storage: str, fake: Fake) -> None:
-    told: list[Knobs] = []
+    reported: list[Knobs] = []
 
     def callback(trial: FinishedTrial) -> None:
-        told.append(trial.knobs)
-        if len(told) == 4:
+        reported.append(trial.knobs)
+        if len(reported) == 4:
             raise ZeroDivisionError("in the callback")
 
     study = open_study(storage, "bow", Objective.THROUGHPUT, FINGERPRINT)
     with pytest.raises(ZeroDivisionError, match="in the callback"):
         run_search(SPACE, fake, study, Objective.THROUGHPUT, callback=callback)
-    assert told == fake.calls
+    assert reported == fake.calls
     assert states(storage) == [TrialState.COMPLETE, TrialState.COMPLETE, TrialState.COMPLETE, TrialState.COMPLETE]
-    assert search(storage, fake).counts.n_tried == len(fake.calls) == 28  # what was told is not measured again
+    assert search(storage, fake).counts.n_tried == len(fake.calls) == 28  # what was reported is not measured again
 
 
 @pytest.mark.slow
-def test_the_callback_hears_of_children_that_hang_and_crash(storage: str, fake: Fake) -> None:
+def test_the_callback_gets_trials_of_processes_that_hang_and_crash(storage: str, fake: Fake) -> None:
     space = SearchSpace((1, 2), (0.3,), (32, 100))
     study = open_study(storage, "bow", Objective.THROUGHPUT, FINGERPRINT)
-    told: list[FinishedTrial] = []
-    hands = Children(Treacherous(fake), 2, Bounds(timeout_s=2.0))
-    run_search(space, fake, study, Objective.THROUGHPUT, hands=hands, callback=told.append)
-    reasons = {(trial.knobs.n_ipu, trial.knobs.batch_size): (trial.state, trial.reason) for trial in told}
-    assert reasons[1, 100] == ("FAIL", "no result within 2 s")
+    reported: list[FinishedTrial] = []
+    executor = ProcessExecutor(Unreliable(fake), 2, Bounds(timeout_s=HANG_S))
+    run_search(space, fake, study, Objective.THROUGHPUT, executor=executor, callback=reported.append)
+    reasons = {(trial.knobs.n_ipu, trial.knobs.batch_size): (trial.state, trial.reason) for trial in reported}
+    assert reasons[1, 100] == ("FAIL", f"no result within {HANG_S:g} s")
     assert reasons[2, 100] == ("FAIL", "the measuring process died of SIGABRT")
-    assert [trial.number for trial in told] == sorted(trial.number for trial in study.get_trials())
+    assert [trial.number for trial in reported] == sorted(trial.number for trial in study.get_trials())
 
 
 @dataclass
 class Stops:
-    """Evaluates like `fake` until call number `after`, then does something else."""
+    """Evaluates like `fake` until call number `after`, then raises or sends a signal."""
 
     fake: Fake
     after: int
@@ -189,7 +190,7 @@ class Stops:
         if self.signal is None:
             raise ZeroDivisionError("in the evaluation")
         os.kill(os.getpid(), self.signal)
-        raise AssertionError("the signal was not heard")
+        raise AssertionError("the signal raised nothing")
 
 
 def test_a_crash_is_a_failed_trial_and_propagates_with_its_traceback(storage: str, fake: Fake) -> None:
@@ -221,7 +222,7 @@ def test_an_interrupt_leaves_finished_trials_only(storage: str, fake: Fake, numb
 
 @pytest.fixture
 def start_child(storage: str) -> Iterator[Callable[..., subprocess.Popen[str]]]:
-    """Start a search in a process of its own, which outlives no test."""
+    """Start a search in another process, which is killed at the end of the test."""
     started: list[subprocess.Popen[str]] = []
 
     def start(sleep_s: float, n_workers: int = 0) -> subprocess.Popen[str]:
@@ -251,16 +252,15 @@ def test_a_stopped_process_loses_no_finished_trial(
     storage: str,
     tmp_path: Path,
     fake: Fake,
-    child_space: SearchSpace,
+    slow_space: SearchSpace,
     start_child: Callable[..., subprocess.Popen[str]],
     number: signal.Signals,
 ) -> None:
-    whole = search(f"sqlite:///{tmp_path}/whole.db", fake, child_space)
+    whole = search(f"sqlite:///{tmp_path}/whole.db", fake, slow_space)
     known: list[optuna.trial.FrozenTrial] = []
-    seed = random.Random(number)
-    for _ in range(2):
-        child = start_child(0.02)  # it cannot end: it measures a few, then waits
-        time.sleep(seed.uniform(0.0, 0.5))
+    for n_more in (1, 4):
+        child = start_child(0.02)  # it cannot end: it hangs in its 15th measurement
+        wait_for_trials(storage, len(known) + n_more)
         assert end(child, number) != 0
         with sqlite3.connect(tmp_path / "studies/search.db") as connection:
             assert connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
@@ -269,7 +269,7 @@ def test_a_stopped_process_loses_no_finished_trial(
         assert finished[: len(known)] == known
         known = finished
     fake.calls.clear()
-    result = search(storage, fake, child_space)
+    result = search(storage, fake, slow_space)
     assert len(fake.calls) == whole.counts.n_tried - len(known)
     assert (result.cells, result.counts.n_tried) == (whole.cells, whole.counts.n_tried)
     assert result.best is not None
@@ -282,28 +282,32 @@ def test_a_stopped_process_loses_no_finished_trial(
     assert set(states(storage)) <= {TrialState.COMPLETE, TrialState.PRUNED}
 
 
+def wait_for_trials(storage: str, n_trials: int) -> None:
+    wait_until(lambda: len(states(storage)) >= n_trials, f"{n_trials} trials")
+
+
 @pytest.mark.slow
-def test_a_killed_coordinator_takes_its_workers_along_and_is_resumed(
-    storage: str, fake: Fake, child_space: SearchSpace, start_child: Callable[..., subprocess.Popen[str]]
+def test_the_processes_of_a_killed_search_die_with_it_and_it_is_resumed(
+    storage: str, fake: Fake, slow_space: SearchSpace, start_child: Callable[..., subprocess.Popen[str]]
 ) -> None:
     coordinator = start_child(0.3, 2)
     wait_until(lambda: states(storage) or coordinator.poll() is not None, "a trial")
-    workers = [int(pid) for pid in children_of(coordinator.pid)]
+    workers = [int(pid) for pid in child_processes(coordinator.pid)]
     assert len(workers) >= 2
     end(coordinator, signal.SIGKILL)
     wait_until(lambda: not any(map(is_running, workers)), "no workers")
     known = load_study(storage, "bow").get_trials()
-    result = search(storage, fake, child_space)
+    result = search(storage, fake, slow_space)
     trials = load_study(storage, "bow").get_trials()
     assert trials[: len(known)] == known
     assert len({tuple(trial.params.items()) for trial in trials}) == len(trials) == result.counts.n_tried
 
 
-def children_of(pid: int) -> list[str]:
+def child_processes(pid: int) -> list[str]:
     return Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
 
 
-def test_a_full_disk_is_one_line_and_the_search_goes_on_when_there_is_room(
+def test_a_full_disk_is_one_line_and_the_search_is_resumed_when_there_is_room(
     storage: str, tmp_path: Path, fake: Fake
 ) -> None:
     study = open_study(storage, "bow", Objective.THROUGHPUT, FINGERPRINT)
@@ -325,16 +329,23 @@ def test_a_full_disk_is_one_line_and_the_search_goes_on_when_there_is_room(
 
 @pytest.mark.slow
 def test_a_server_that_drops_all_connections_again_and_again_loses_and_doubles_nothing(
-    postgres: str, fake: Fake
+    postgres: str, postgres_study_name: str, fake: Fake
 ) -> None:
-    """What a restart of the server does to its clients, without stopping a server that others use."""
-    name, application = (f"autoauto-test-{uuid.uuid4()}" for _ in range(2))
+    """As a restart of the server does, without stopping a server that others use."""
+    name, application = postgres_study_name, f"autoauto-test-{uuid.uuid4()}"
     study = open_study(f"{postgres}?application_name={application}", name, Objective.THROUGHPUT, FINGERPRINT)
     done, n_dropped = threading.Event(), list[int]()
     drops = threading.Thread(target=drop_connections, args=(postgres, application, done, n_dropped))
+
+    def measure(knobs: Knobs) -> Outcome:
+        if len(fake.calls) in (5, 10):  # the search has connections, which it will use again
+            before = sum(n_dropped)
+            wait_until(lambda: sum(n_dropped) > before, "dropped connections")
+        return fake(knobs)
+
     drops.start()
     try:
-        result = run_search(SPACE, fake, study, Objective.THROUGHPUT)
+        result = run_search(SPACE, measure, study, Objective.THROUGHPUT)
     finally:
         done.set()
         drops.join()
@@ -342,12 +353,11 @@ def test_a_server_that_drops_all_connections_again_and_again_loses_and_doubles_n
     assert result.counts.n_tried == len(trials) == 28
     assert [trial.number for trial in trials] == list(range(28))
     assert len({tuple(trial.params.items()) for trial in trials}) == 28
-    assert sum(n_dropped) > 1
-    optuna.delete_study(study_name=name, storage=postgres)
+    assert sum(n_dropped) >= 2
 
 
 def drop_connections(storage: str, application: str, done: threading.Event, n_dropped: list[int]) -> None:
-    """Again and again, each time after a longer pause: a slow machine too comes to an end in between."""
+    """Drop all connections of an application after longer and longer pauses, so that a slow machine makes progress."""
     engine, pause_s = create_engine(storage), 0.1
     drop = text("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = :application")
     while not done.wait(pause_s):
@@ -358,8 +368,8 @@ def drop_connections(storage: str, application: str, done: threading.Event, n_dr
 
 
 @dataclass(frozen=True)
-class Treacherous:
-    """Crashes the process at large batches of two devices, and hangs at those of one."""
+class Unreliable:
+    """A target that crashes at large batches of two devices, and hangs at those of one."""
 
     fake: Fake
 
@@ -375,21 +385,21 @@ class Treacherous:
 def test_a_target_that_crashes_and_hangs_costs_those_configurations_only(storage: str, fake: Fake) -> None:
     space = SearchSpace((1, 2), (0.3,), tuple(range(16, 128, 16)))
     study = open_study(storage, "bow", Objective.THROUGHPUT, FINGERPRINT)
-    hands = Children(Treacherous(fake), 1, Bounds(timeout_s=2.0))
-    result = run_search(space, fake, study, Objective.THROUGHPUT, hands=hands)
+    executor = ProcessExecutor(Unreliable(fake), 1, Bounds(timeout_s=HANG_S))
+    result = run_search(space, fake, study, Objective.THROUGHPUT, executor=executor)
     assert brief(result.cells) == ((1, 0.3, 64, ""), (2, 0.3, 64, ""))
     failed = [trial for trial in study.get_trials() if trial.state is TrialState.FAIL]
     assert {(trial.params["n_ipu"], trial.user_attrs["status"]) for trial in failed} == {(1, "time-out"), (2, "crash")}
     assert {trial.user_attrs["reason"] for trial in failed} == {
-        "no result within 2 s",
+        f"no result within {HANG_S:g} s",
         "the measuring process died of SIGABRT",
     }
 
 
 @pytest.mark.slow
-def test_a_target_that_does_nothing_but_fail_ends_the_search(storage: str, fake: Fake) -> None:
+def test_a_target_that_always_fails_ends_the_search(storage: str, fake: Fake) -> None:
     study = open_study(storage, "bow", Objective.THROUGHPUT, FINGERPRINT)
     with pytest.raises(MeasurementsFailed, match=r"^3 measurements in a row failed, the last by bug: Zero"):
-        run_search(SPACE, fake, study, Objective.THROUGHPUT, hands=Children(Stops(fake, 0), 1, Bounds()))
+        run_search(SPACE, fake, study, Objective.THROUGHPUT, executor=ProcessExecutor(Stops(fake, 0), 1, Bounds()))
     assert states(storage) == [TrialState.FAIL] * 3
     assert search(storage, fake).counts.n_tried == 28

@@ -1,45 +1,35 @@
-"""One call that does what `autoauto search` does."""
+"""A search in one call: as the command line, verified, joined by workers, with every method, and refused input."""
 
 from __future__ import annotations
 
-import inspect
-import os
-import subprocess
-import sys
+import json
 import tempfile
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import optuna
 import pytest
 
 import autoauto
+from autoauto.cli.main import main
 from autoauto.evaluate.flow import Flow
 from autoauto.evaluate.load import load_flow
+from autoauto.records.constraint import Constraint
 from autoauto.records.errors import BadInput, Infeasible
-from autoauto.records.installation import VERSION
-from autoauto.records.knobs import DEFAULT_NOISE, Knobs, Objective, SearchSpace, Strategy
+from autoauto.records.knobs import Knobs, Objective, SearchSpace, Strategy
 from autoauto.records.layers import LayerGraph
-from autoauto.records.schedule import Order
-from autoauto.records.timeline import Run
-from autoauto.records.trial import FinishedTrial, Outcome, Phase
+from autoauto.records.trial import FinishedTrial, Outcome, SearchActivity
+from autoauto.study.analysis.verification import DEFAULT, RUNNER_UP, WINNER, verifications
+from autoauto.study.execution.executors import InlineExecutor
 from autoauto.study.run import SearchProgress
-from autoauto.study.search import (
-    children_of,
-    default_n_ipu,
-    default_noise,
-    default_space,
-    default_study_name,
-    fingerprint_of,
-    outcome_of,
-    search,
-    search_flow,
-)
-from autoauto.study.store.study import load_study
-from autoauto.targets.ipu.target import IpuTarget
+from autoauto.study.search import flow_of_study, outcome_of, process_executor, search, search_flow, stored
+from autoauto.study.store.study import FLOW, load_study, open_study
+from autoauto.targets.clusters import builtin_clusters
 
 SMALL = SearchSpace((1, 2), (0.6, 1.0), (1, 2, 4, 8))
+TINY = SearchSpace((1,), (0.6,), (4,))
+Chain = Callable[..., LayerGraph]
 
 
 @pytest.fixture(autouse=True)
@@ -49,31 +39,18 @@ def shared_cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.M
 
 
 @pytest.fixture
-def flow(chain: Callable[..., LayerGraph]) -> Flow:
+def flow(chain: Chain) -> Flow:
     return load_flow(chain("abcd"), "bow-2000")
 
 
-def test_it_finds_what_the_command_line_finds(door: Any, tmp_path: Path) -> None:
-    words = ("--n-ipu", "1,2", "--memory-proportion", "0.6,1.0", "--batch-size", "1,2,4,8", "--json")
-    told = door("search", "resnet50", *words)["best"]
-    best = search("resnet50", "bow-2000", SMALL)
-    assert best.measured is not None
-    assert best.estimate is not None
-    found = (best.knobs.n_ipu, best.knobs.memory_proportion, best.knobs.batch_size, best.samples_per_s)
-    assert found == (told["n_ipu"], told["memory_proportion"], told["batch_size"], told["samples_per_s"])
-    assert list(best.measured.partition) == told["partition"]
-    assert best.estimated_samples_per_s == told["estimated_samples_per_s"]
-    assert best.fits
-    assert best.timeline is not None
-    assert best.timeline.source == "simulated"
+@pytest.fixture
+def storage(tmp_path: Path) -> str:
+    return f"sqlite:///{tmp_path}/trials.db"
 
 
 @pytest.fixture
-def door(capsys: pytest.CaptureFixture[str]) -> Callable[..., Any]:
+def run_json(capsys: pytest.CaptureFixture[str]) -> Callable[..., Any]:
     """Run `autoauto ...` and read the JSON that it prints."""
-    import json
-
-    from autoauto.cli.main import main
 
     def run(*argv: str) -> Any:
         main(argv)
@@ -82,58 +59,132 @@ def door(capsys: pytest.CaptureFixture[str]) -> Callable[..., Any]:
     return run
 
 
-def test_trials_are_kept_where_they_are_asked_to_and_nowhere_else(
-    chain: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))  # others write into the machine's at the same time
-    forgotten = search(chain("abcd"), "bow-2000", SMALL)
-    assert [path.name for path in tmp_path.iterdir()] == []
-    storage = f"sqlite:///{tmp_path}/trials.db"
-    told: list[FinishedTrial] = []
-    kept = [search(chain("abcd"), "bow-2000", SMALL, storage=storage, callback=told.append) for _ in range(2)]
-    assert {brief(outcome) for outcome in (*kept, forgotten)} == {brief(forgotten)}
-    study = load_study(storage, "chain-bow-2000-throughput-" + study_digest(storage))
-    assert [trial.number for trial in study.get_trials()] == [one.number for one in told]  # the second recalled all
-
-
 def brief(outcome: Outcome) -> tuple[Knobs, float]:
     return outcome.knobs, outcome.samples_per_s
 
 
-def study_digest(storage: str) -> str:
-    import optuna
-
+def only_study(storage: str) -> optuna.Study:
     [name] = optuna.get_all_study_names(storage)
-    return name.rpartition("-")[2]
+    return load_study(storage, name)
 
 
-def test_all_that_was_found_is_there_for_a_flow(flow: Flow) -> None:
+def test_it_finds_what_the_command_line_finds(run_json: Callable[..., Any]) -> None:
+    options = ("--n-ipu", "1,2", "--memory-proportion", "0.6,1.0", "--batch-size", "1,2,4,8", "--json")
+    printed = run_json("search", "resnet50", *options)["best"]
+    best = search("resnet50", "bow-2000", SMALL)
+    assert best.measured is not None
+    assert best.estimate is not None
+    knobs = (best.knobs.n_ipu, best.knobs.memory_proportion, best.knobs.batch_size)
+    assert knobs == (printed["n_ipu"], printed["memory_proportion"], printed["batch_size"])
+    assert best.samples_per_s == printed["samples_per_s"]
+    assert list(best.measured.partition) == printed["partition"]
+    assert best.estimated_samples_per_s == printed["estimated_samples_per_s"]
+    assert best.fits
+    assert best.timeline is not None
+    assert best.timeline.source == "simulated"
+
+
+def test_trials_are_stored_in_the_given_database_and_nowhere_else(
+    chain: Chain, storage: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))  # other processes write into the machine's meanwhile
+    without_storage = search(chain("abcd"), "bow-2000", SMALL)
+    assert list(tmp_path.iterdir()) == []
+    trials: list[FinishedTrial] = []
+    outcomes = [search(chain("abcd"), "bow-2000", SMALL, storage=storage, callback=trials.append) for _ in range(2)]
+    assert {brief(outcome) for outcome in outcomes} == {brief(without_storage)}
+    study = only_study(storage)
+    assert study.study_name.startswith("chain-bow-2000-throughput-")
+    assert [trial.number for trial in study.get_trials()] == [trial.number for trial in trials]  # once, not twice
+
+
+def test_a_temporary_database_is_deleted_with_its_folder() -> None:
+    with stored(None) as url:
+        open_study(url, "bow", Objective.THROUGHPUT, {})
+        folder = Path(url.removeprefix("sqlite:///")).parent
+        assert folder.is_dir()
+    assert not folder.exists()
+
+
+def test_the_best_is_verified(chain: Chain, storage: str) -> None:
+    space = SearchSpace((1, 2), (1.0,), (1, 2, 4, 8))
+    best = search(chain("abcd"), "bow-2000", space, storage=storage)
+    [verification] = verifications(only_study(storage))
+    assert verification.winner.knobs == best.knobs
+    assert verification.n_repeats == 1  # a cost model
+    assert [row.name for row in verification.repeated] == [WINNER, RUNNER_UP, DEFAULT]
+    assert verification.repeated[2].knobs == Knobs(2, 0.6, 8)
+    assert all(row.speed is not None for row in verification.repeated)
+
+
+def test_a_search_without_turns_is_not_verified(chain: Chain, storage: str) -> None:
+    search(chain("abcd"), "bow-2000", TINY, storage=storage, n_repeats=0)
+    assert verifications(only_study(storage)) == []
+
+
+def test_workers_can_join_a_search_of_names(storage: str, tmp_path: Path) -> None:
+    cluster = tmp_path / "mine.toml"
+    cluster.write_text(builtin_clusters()["bow-2000"].read_text())
+    constraints = ("samples_per_s > 1", "n_ipu < 3")
+    options: dict[str, Any] = {"planning_proportion": 0.9, "overlap": True, "constraints": constraints}
+    best = search("resnet50", "mine.toml", TINY, storage=storage, **options)
+    flow = flow_of_study(only_study(storage), storage)
+    assert flow.overlap
+    assert flow.constraints == (Constraint("samples_per_s > 1"),)  # those over knobs belong to the space
+    first = load_flow("resnet50", cluster, "ipu", None, 0.9, True, storage=storage, constraints=flow.constraints)
+    assert flow.fingerprint() == first.fingerprint()
+    assert flow.evaluate(best.knobs).samples_per_s == best.samples_per_s
+
+
+def test_a_search_of_objects_cannot_be_joined(chain: Chain, storage: str) -> None:
+    search(chain("abcd"), "bow-2000", TINY, storage=storage)
+    study = only_study(storage)
+    assert FLOW not in study.user_attrs
+    with pytest.raises(BadInput, match="does not store its model and cluster, so no worker can join it"):
+        flow_of_study(study, storage)
+
+
+def test_another_model_or_cluster_cannot_join(storage: str) -> None:
+    search("resnet50", "bow-2000", TINY, storage=storage, study_name="small")
+    study = load_study(storage, "small")
+    with pytest.raises(BadInput, match=r"^study 'small' has model 'resnet50', this machine has 'vit-b16'"):
+        flow_of_study(study, storage, model="vit-b16")
+    with pytest.raises(BadInput, match=r"^study 'small' has cluster 'bow-2000', this machine has 'c600'"):
+        flow_of_study(study, storage, cluster="c600")
+
+
+def test_a_stored_flow_that_cannot_be_read_is_refused(storage: str) -> None:
+    study = open_study(storage, "small", Objective.THROUGHPUT, {}, {FLOW: json.dumps({"model": "resnet50"})})
+    with pytest.raises(BadInput, match=r"^study 'small': the configuration of a flow must hold target, cluster, "):
+        flow_of_study(study, storage)
+
+
+def test_a_result_holds_every_cell_and_progress_reaches_the_end(flow: Flow) -> None:
     seen: list[SearchProgress] = []
     result = search_flow(flow, SMALL, method="grid-bisect", progress=seen.append)
     assert len(result.cells) == 4
     assert result.counts.n_configurations == 16
     assert result.best is not None
     assert outcome_of(flow, result).knobs == result.best.knobs
-    assert {step.phase for step in seen} == {Phase.MEASURING}
+    assert {progress.activity for progress in seen} == {SearchActivity.MEASURING}
     assert seen[-1].left_s == 0.0
 
 
 @pytest.mark.parametrize("method", ["guided", "grid-bisect", "exhaustive", "tpe", "random"])
-def test_every_finished_trial_is_told_once_with_every_method(flow: Flow, method: str, tmp_path: Path) -> None:
-    told: list[FinishedTrial] = []
-    storage = f"sqlite:///{tmp_path}/trials.db"
-    options = {"storage": storage, "study_name": "one", "n_measurements": 5, "callback": told.append}
+def test_the_callback_gets_every_finished_trial_once_with_every_method(flow: Flow, method: str, storage: str) -> None:
+    finished: list[FinishedTrial] = []
+    options = {"storage": storage, "study_name": "one", "n_measurements": 5, "callback": finished.append}
     result = search_flow(flow, SMALL, method=method, **options)  # type: ignore[arg-type]
     trials = load_study(storage, "one").get_trials()
-    assert [one.number for one in told] == [trial.number for trial in trials]
-    assert [one.state for one in told] == [trial.state.name for trial in trials]
-    assert [one.value for one in told] == [trial.value for trial in trials]
-    assert len(told) == result.counts.n_tried
-    assert all(one.knobs in SMALL and one.started <= one.ended for one in told)
-    assert all(one.started.utcoffset() is not None for one in told)
+    assert [trial.number for trial in finished] == [trial.number for trial in trials]
+    assert [trial.state for trial in finished] == [trial.state.name for trial in trials]
+    assert [trial.value for trial in finished] == [trial.value for trial in trials]
+    assert len(finished) == result.counts.n_tried
+    assert all(trial.knobs in SMALL and trial.started <= trial.ended for trial in finished)
+    assert all(trial.started.utcoffset() is not None for trial in finished)
 
 
-def test_the_seeds_objective(flow: Flow) -> None:
+def test_per_ipu_is_the_cost_of_auto_pipeline(flow: Flow) -> None:
     best = search_flow(flow, SMALL, "per-ipu").best
     assert best is not None
     assert best.value == best.measured.cost_cycles * best.knobs.n_ipu / best.knobs.batch_size
@@ -151,12 +202,33 @@ def test_phases_are_tried_where_no_pipeline_fits() -> None:
         outcome_of(flow, result)
 
 
+def test_an_executor_is_made_for_the_search_and_for_its_verification(flow: Flow) -> None:
+    executors: list[InlineExecutor] = []
+
+    def make_executor() -> InlineExecutor:
+        executors.append(InlineExecutor(flow.evaluate))
+        return executors[-1]
+
+    progress: list[tuple[int, int]] = []
+    search_flow(flow, TINY, make_executor=make_executor, verification_progress=lambda *now: progress.append(now))
+    assert len(executors) == 2
+    assert progress == [(0, 1)]  # the default configuration is the winner
+
+
+def test_a_changed_space_is_reported(flow: Flow, storage: str) -> None:
+    lines: list[str] = []
+    for space in (TINY, SMALL):
+        search_flow(flow, space, storage=storage, study_name="one", on_space_change=lines.append)
+    [line] = lines
+    assert "n_ipu was 1, is 1,2; memory_proportion was 0.6, is 0.6,1.0; batch_size was 4, is 1,2,4,8" in line
+
+
 @pytest.mark.parametrize(
-    ("options", "told"),
+    ("options", "message"),
     [
         ({"objective": "fastest"}, "objectives are one or more of throughput, .*, got 'fastest'"),
-        ({"objective": "throughput,latency"}, "several objectives have no one best configuration"),
-        ({"objective": "latency,throughput", "method": "guided"}, "several objectives have no one best"),
+        ({"objective": "throughput,latency"}, "several objectives have no single best configuration"),
+        ({"objective": "latency,throughput", "method": "guided"}, "several objectives have no single best"),
         ({"method": "luck"}, "method is one of exhaustive, .*, got 'luck'"),
         ({"space": SearchSpace((8,))}, "n_ipu must be at most 4"),
         ({"n_workers": 0}, "workers are 1 or more, got 0"),
@@ -169,16 +241,16 @@ def test_phases_are_tried_where_no_pipeline_fits() -> None:
         ({"noise": -0.1}, "noise is a share, a number from 0 to below 1, got -0.1"),
         ({"noise": "little"}, "noise is a share, .*, got 'little'"),
         ({"constraints": "n_ipus <= 2"}, "did you mean n_ipu"),
-        ({"constraints": ["n_ipu > 9"]}, "no configuration of the space keeps to n_ipu > 9"),
+        ({"constraints": ["n_ipu > 9"]}, "no configuration of the space .* n_ipu > 9"),
         ({"storage": "nonsense"}, "storage must be a database URL"),
     ],
 )
-def test_bad_input_is_told(chain: Any, options: dict[str, Any], told: str) -> None:
-    with pytest.raises(BadInput, match=told):
+def test_bad_input_is_refused(chain: Chain, options: dict[str, Any], message: str) -> None:
+    with pytest.raises(BadInput, match=message):
         search(chain("ab"), "bow-2000", **options)
 
 
-def test_constraints_are_over_knobs_and_over_results(chain: Any) -> None:
+def test_constraints_are_over_knobs_and_over_results(chain: Chain) -> None:
     best = search(chain("abcd"), "bow-2000", SMALL)
     within = search(chain("abcd"), "bow-2000", SMALL, constraints=(f"batch_size < {best.knobs.batch_size}",))
     assert within.knobs.batch_size < best.knobs.batch_size
@@ -186,68 +258,23 @@ def test_constraints_are_over_knobs_and_over_results(chain: Any) -> None:
     assert quick.latency_s < best.latency_s
 
 
-def test_one_measurement_at_a_time_on_the_cores_of_a_host() -> None:
+def test_one_process_measures_on_the_cores_of_a_host() -> None:
     flow = load_flow("resnet50", None, "host")
     with pytest.raises(BadInput, match="disturb each other"):
-        children_of(flow, 2)
-    assert children_of(flow, 1).n_hands == 1
+        process_executor(flow, 2)
+    assert process_executor(flow, 1).n_slots == 1
 
 
 @pytest.mark.slow
-def test_several_processes_find_the_same(chain: Any) -> None:
-    """Both memory proportions of the space are equally fast: which is measured first is up to the processes."""
-    told: list[FinishedTrial] = []
-    best = search(chain("abcd"), "bow-2000", SMALL, n_workers=2, callback=told.append)
-    alone = search(chain("abcd"), "bow-2000", SMALL)
-    assert brief(best) == (replace(alone.knobs, memory_proportion=best.knobs.memory_proportion), alone.samples_per_s)
-    assert len({one.number for one in told}) == len(told) > 0
+def test_several_processes_find_what_one_finds(chain: Chain) -> None:
+    """No two configurations of the space tie: of a tie the older trial wins, and processes finish in any order."""
+    space = SearchSpace((1, 2), (0.6,), (1, 2, 4, 8))
+    finished: list[FinishedTrial] = []
+    best = search(chain("abcd"), "bow-2000", space, n_workers=2, callback=finished.append)
+    alone = search(chain("abcd"), "bow-2000", space)
+    assert brief(best) == brief(alone)
+    assert len({trial.number for trial in finished}) == len(finished) > 0
 
 
-def test_the_room_is_the_function(chain: Any) -> None:
-    best = autoauto.search(chain("ab"), "bow-2000", SMALL, objective=Objective.PER_IPU)
-    assert best.fits
-    assert autoauto.search.search is search  # type: ignore[attr-defined]  # for a type checker it is the function
-    assert inspect.signature(autoauto.search) == inspect.signature(search)
-
-
-@pytest.mark.parametrize("first", ["", "import autoauto.search.run", "from autoauto.search import run_search"])
-def test_it_can_be_called_whatever_was_imported_before(first: str) -> None:
-    program = f"{first}\nimport autoauto\nprint(callable(autoauto.search), autoauto.search.run_search.__name__)"
-    environment = {**os.environ, "PYTHONPATH": str(Path(autoauto.__file__).parent.parent)}
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, env=environment)
-    assert done.stdout == "True run_search\n"
-
-
-class Real(IpuTarget):
-    """A target whose devices are there."""
-
-    __slots__ = ()
-
-    def run(self, *_: object) -> Run:
-        raise NotImplementedError
-
-
-def test_the_grid_goes_as_far_as_the_cluster() -> None:
-    assert [default_n_ipu(n) for n in (1, 2, 3, 4, 16)] == [(1,), (1, 2), (1, 2), (1, 2, 4), (1, 2, 4)]
-
-
-def test_real_devices_have_a_smaller_space_and_noise(flow: Flow) -> None:
-    assert default_space(flow) == SearchSpace()
-    assert default_noise(flow) == 0.0
-    real = replace(flow, target=Real())
-    assert default_space(real) == SearchSpace((1, 2, 4), (1.0,), (1, 2, 4, 8, 16, 32), replicas=(1, 2, 4))
-    assert default_noise(real) == DEFAULT_NOISE
-
-
-def test_what_changes_a_trial_changes_the_studys_name(flow: Flow) -> None:
-    training = SearchSpace(schedule=(Order.GPIPE,), n_micro_batches=(8,))
-    fingerprint = fingerprint_of(flow, SearchSpace())
-    assert fingerprint["autoauto"] == VERSION
-    names = {
-        default_study_name(flow, Objective.THROUGHPUT, fingerprint),
-        default_study_name(flow, Objective.PER_IPU, fingerprint),
-        default_study_name(flow, Objective.THROUGHPUT, fingerprint_of(flow, training)),
-        default_study_name(flow, Objective.THROUGHPUT, fingerprint_of(replace(flow, overlap=True), SearchSpace())),
-    }
-    assert len(names) == 4
-    assert all(name.startswith("chain-bow-2000-") for name in names)
+def test_the_function_is_public_whatever_was_imported_before() -> None:
+    assert autoauto.search is search

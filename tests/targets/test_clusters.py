@@ -51,6 +51,8 @@ bytes_per_s = 4
 idle_cycles = 40
 """
 
+STREAMING = "[streaming_memory]\nbytes_per_s = 5\nidle_cycles = 6\ncapacity_bytes = 7\n"
+
 
 def written(folder: Path, text: str) -> str:
     path = folder / "cluster.toml"
@@ -110,8 +112,8 @@ def test_devices_multiply_as_fast_as_published(name: str, key: str, vectors: Cal
 
 
 @pytest.mark.parametrize("name", ["c600", "bow-2000", "m2000", "bow-pod16", "bow-pod64"])
-def test_links_are_the_seeds_where_nothing_else_is_published(name: str, vectors: Callable[[str], Any]) -> None:
-    """The seed's is the one published model with idle cycles; the host of an M2000 was measured through the gateway."""
+def test_links_are_those_of_auto_pipeline_unless_others_are_published(name: str, vectors: Callable[[str], Any]) -> None:
+    """Only [auto-pipeline] publishes idle cycles; the host link of an M2000 was measured through its gateway."""
     cluster, (host, within) = load_cluster(name), load_cluster("seed-2-ipu").receive_links
     if name == "m2000":
         measured = vectors("ipu_hardware")["links_and_sync"]["host_via_gateway_GBps"][0]
@@ -123,14 +125,16 @@ def test_links_are_the_seeds_where_nothing_else_is_published(name: str, vectors:
     assert list(cluster.receive_links[1:]) == expected
 
 
-def test_the_seed_cluster_says_what_the_seed_says(vectors: Callable[[str], Any]) -> None:
-    seed = vectors("ipu_hardware")["links_and_sync"]["seed_cluster_info"]
+def test_the_cluster_of_two_ipus_has_the_figures_of_auto_pipeline(vectors: Callable[[str], Any]) -> None:
+    published = vectors("ipu_hardware")["links_and_sync"]["seed_cluster_info"]
     cluster = load_cluster("seed-2-ipu")
-    host = Link(bytes_per_s(seed["host_GBps"]), seed["host_idle_cycles"])
-    between = Link(bytes_per_s(seed["ipu_to_ipu_GBps"]), seed["ipu_to_ipu_idle_cycles"])
+    host = Link(bytes_per_s(published["host_GBps"]), published["host_idle_cycles"])
+    between = Link(bytes_per_s(published["ipu_to_ipu_GBps"]), published["ipu_to_ipu_idle_cycles"])
     assert cluster.receive_links == (host, between)
     assert cluster.send_links == (between, host)
-    assert {(d.clock_hz, d.memory_bytes) for d in cluster.devices} == {(seed["clock"], seed["memory_MB"] * MIB)}
+    assert {(d.clock_hz, d.memory_bytes) for d in cluster.devices} == {
+        (published["clock"], published["memory_MB"] * MIB)
+    }
 
 
 def test_every_builtin_file_names_its_source_and_itself() -> None:
@@ -200,7 +204,7 @@ def test_bytes_that_are_no_text_are_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "told"),
+    ("old", "new", "message"),
     [
         ('name = "pair"\n', "", "missing: name"),
         ("n_tiles = 10\n", "", "[device] needs the fields name, clock_hz"),
@@ -222,22 +226,22 @@ def test_bytes_that_are_no_text_are_refused(tmp_path: Path) -> None:
         ("n_devices = 2", "n_devices = 2\ndevices = []", "missing: receive_links, send_links"),
     ],
 )
-def test_what_is_wrong_with_a_file_is_said(tmp_path: Path, old: str, new: str, told: str) -> None:
+def test_the_message_names_what_is_wrong_with_a_file(tmp_path: Path, old: str, new: str, message: str) -> None:
     assert old in SMALL
-    assert told in refusal(written(tmp_path, SMALL.replace(old, new, 1)))
+    assert message in refusal(written(tmp_path, SMALL.replace(old, new, 1)))
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "told"),
+    ("old", "new", "message"),
     [
         ("[[send_links]]\nbytes_per_s = 4\nidle_cycles = 40\n", "", "2 devices, 2 receive_links, 1 send_links"),
         ("idle_cycles = 20", "idle = 20", "receive_links[1] needs the fields"),
         ("n_tiles = 20, ", "", "devices[0] needs the fields"),
     ],
 )
-def test_what_is_wrong_with_a_list_is_said(tmp_path: Path, old: str, new: str, told: str) -> None:
+def test_the_message_names_what_is_wrong_with_a_list(tmp_path: Path, old: str, new: str, message: str) -> None:
     assert old in UNEQUAL
-    assert told in refusal(written(tmp_path, UNEQUAL.replace(old, new, 1)))
+    assert message in refusal(written(tmp_path, UNEQUAL.replace(old, new, 1)))
 
 
 def test_a_list_of_something_else_is_refused(tmp_path: Path) -> None:
@@ -245,18 +249,15 @@ def test_a_list_of_something_else_is_refused(tmp_path: Path) -> None:
     assert "devices[0] must be a table" in refusal(written(tmp_path, text))
 
 
-STREAMING = "[streaming_memory]\nbytes_per_s = 5\nidle_cycles = 6\ncapacity_bytes = 7\n"
-
-
 @pytest.mark.parametrize("text", [SMALL, UNEQUAL])
 def test_a_cluster_may_have_a_streaming_memory(tmp_path: Path, text: str) -> None:
     assert load_cluster(written(tmp_path, text)).streaming_memory is None
     assert load_cluster(written(tmp_path, text + STREAMING)).streaming_memory == StreamingMemory(5, 6, 7)
-    told = refusal(written(tmp_path, text + STREAMING.replace("capacity_bytes = 7", "capacity_bytes = 0")))
-    assert "[streaming_memory]: capacity_bytes must be above 0, got 0" in told
+    message = refusal(written(tmp_path, text + STREAMING.replace("capacity_bytes = 7", "capacity_bytes = 0")))
+    assert "[streaming_memory]: capacity_bytes must be above 0, got 0" in message
 
 
 def test_machines_with_streaming_memory_share_256_gb_among_four() -> None:
-    found = {name: load_cluster(name).streaming_memory for name in builtin_clusters()}
-    assert {name for name, memory in found.items() if memory} == {"m2000", "bow-2000", "bow-pod16", "bow-pod64"}
-    assert {memory.capacity_bytes for memory in found.values() if memory} == {64 * 10**9}
+    memories = {name: load_cluster(name).streaming_memory for name in builtin_clusters()}
+    assert {name for name, memory in memories.items() if memory} == {"m2000", "bow-2000", "bow-pod16", "bow-pod64"}
+    assert {memory.capacity_bytes for memory in memories.values() if memory} == {64 * 10**9}

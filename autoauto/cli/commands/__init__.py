@@ -1,1 +1,1 @@
-"""The commands, one a file."""
+"""The commands, one per file; a part of a command is a file that begins with its name."""

@@ -1,33 +1,34 @@
-"""Hold estimated costs against simulated and measured ones, stage by stage and category by category."""
+"""Compare estimated costs with simulated and measured ones, stage by stage and category by category."""
 
 from __future__ import annotations
 
 import argparse
 
-from autoauto.cli.options.model import add_configuration, read_knobs
+from autoauto.cli.options.model import add_configuration, requested_knobs
 from autoauto.cli.options.targets import open_flow
-from autoauto.cli.output.results import print_json, show_infeasible
+from autoauto.cli.output.json_output import print_json
+from autoauto.cli.output.plans import show_infeasible
 from autoauto.records.errors import DoesNotFit
 
 EXAMPLE = "compare resnet50 --n-ipu 2 --batch-size 16"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Take a model, a cluster and one configuration."""
+    """Add a model, a cluster and one configuration."""
     add_configuration(parser)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print every stage's estimate beside its simulated and its measured value."""
+    """Print the estimated, simulated and measured costs of every stage side by side."""
     from rich.console import Console
 
     from autoauto.report.style import measured_by
     from autoauto.report.text.compare import Speeds, compare_rows, compare_table
 
     flow = open_flow(args)
-    knobs = read_knobs(args, flow, args.replicas)
+    knobs = requested_knobs(args, flow, args.replicas)
     try:
-        estimated = flow.worth_trying(knobs)
+        estimated = flow.plan_to_try(knobs)
         run = flow.measure(knobs, estimated)
     except DoesNotFit as failure:
         return show_infeasible(args, failure)

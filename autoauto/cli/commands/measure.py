@@ -1,31 +1,31 @@
-"""Plan one configuration and measure it: run on the target's devices, or every stage compiled whole by its model."""
+"""Plan one configuration and measure it: on the devices of the target, or by its cost model stage by stage."""
 
 from __future__ import annotations
 
 import argparse
 
-from autoauto.cli.options.model import add_configuration, read_knobs
+from autoauto.cli.options.model import add_configuration, requested_knobs
 from autoauto.cli.options.targets import open_flow
-from autoauto.cli.output.results import show_infeasible, show_plan, tell_unbounded
+from autoauto.cli.output.plans import show_infeasible, show_plan, warn_unbounded
 from autoauto.records.errors import DoesNotFit
 
 EXAMPLE = "measure bert-base-128 --n-ipu 2 --batch-size 8"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Take a model, a cluster and one configuration."""
+    """Add a model, a cluster and one configuration."""
     add_configuration(parser)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print whether the configuration fits, its plan and its throughput, as measured."""
+    """Print the plan of the configuration and its measured throughput, or why it does not fit."""
     from autoauto.report.style import measured_by
 
     flow = open_flow(args)
-    knobs = read_knobs(args, flow, args.replicas)
-    tell_unbounded(flow, knobs)
+    knobs = requested_knobs(args, flow, args.replicas)
+    warn_unbounded(flow, knobs)
     try:
-        run = flow.measure(knobs, flow.worth_trying(knobs))
+        run = flow.measure(knobs, flow.plan_to_try(knobs))
     except DoesNotFit as failure:
         return show_infeasible(args, failure)
     return show_plan(args, flow, knobs, run.plan, measured_by(flow.target.version), run)

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import argparse
 
-from autoauto.cli.options.model import add_json
-from autoauto.cli.output.results import print_json
+from autoauto.cli.output.json_output import add_json, print_json
 from autoauto.records.units import Precision
 
 EXAMPLE = "models --json"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Take the choice between JSON and a table."""
+    """Add the choice between JSON and a table."""
     add_json(parser)
 
 

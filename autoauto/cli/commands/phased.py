@@ -7,9 +7,10 @@ import sys
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from autoauto.cli.options.model import DEFAULT_MEMORY_PROPORTION, add_json, add_micro_batch, add_model
+from autoauto.cli.options.model import DEFAULT_MEMORY_PROPORTION, add_micro_batch, add_model
 from autoauto.cli.options.targets import open_flow
-from autoauto.cli.output.results import describe_phases, print_json, show_infeasible
+from autoauto.cli.output.json_output import add_json, print_json
+from autoauto.cli.output.plans import describe_phases, show_infeasible
 from autoauto.records.errors import BadInput, DoesNotFit
 from autoauto.records.knobs import Knobs, SearchSpace
 from autoauto.records.phased import DEFAULT_IO_TILES, IoMode, PhasedOptions, PhasedPlan
@@ -22,7 +23,7 @@ EXAMPLE = "phased bert-large-128 --cluster bow-2000 --steps 64 --io-mode io_over
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Take a model, where it runs, and how its phases run."""
+    """Add a model, its target, and how its phases run."""
     add_model(parser)
     parser.add_argument(
         "--steps",
@@ -36,7 +37,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--io-mode",
         choices=[str(mode) for mode in IoMode],
         default=str(IoMode.IO),
-        help="who loads and stores: compute tiles, io tiles, or io tiles while others compute; default %(default)s",
+        help="which tiles load and store: compute tiles, IO tiles, or IO tiles while the others compute; "
+        "default %(default)s",
     )
     parser.add_argument(
         "--io-tiles",
@@ -50,17 +52,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=int,
         default=1,
         metavar="R",
-        help="devices that do the same on other data, each with a shard of the variables; default %(default)s",
+        help="devices that run the same phases on other data, each with a shard of the variables; default %(default)s",
     )
     parser.add_argument("--mode", choices=["inference", "training"], default="inference", help="default %(default)s")
     parser.add_argument(
-        "--recompute", action="store_true", help="backward phases compute their forward again instead of loading it"
+        "--recompute", action="store_true", help="backward phases run forward again instead of loading its activations"
     )
     add_json(parser)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print the phases, their buffers, and how long they take against loading variables at every step.
+    """Print the phases, their buffers, and their time compared with a loop that loads variables at every step.
 
     Returns:
         0, or 3 when some layers fit no phase.
@@ -74,7 +76,9 @@ def run(args: argparse.Namespace) -> int:
         raise BadInput(f"phases are planned for --target ipu, got {args.target}; the host has no streaming memory")
     options = PhasedOptions(args.steps, IoMode(args.io_mode), args.io_tiles, args.replicas, args.recompute)
     flow = open_flow(args)
-    order = Order.POPART if args.mode == "training" else Order.INFERENCE  # any order that trains: phases have their own
+    order = (
+        Order.POPART if args.mode == "training" else Order.INFERENCE
+    )  # any order of training will do: phases have their own
     proportion = DEFAULT_MEMORY_PROPORTION if args.memory_proportion is None else args.memory_proportion
     knobs = Knobs(1, proportion, args.batch_size, order)
     flow.check(SearchSpace((1,), (knobs.memory_proportion,), (knobs.batch_size,)))
@@ -85,14 +89,14 @@ def run(args: argparse.Namespace) -> int:
     if plan.warning:
         print(f"autoauto: warning: {plan.warning}", file=sys.stderr)
     if args.json:
-        print_json(describe_phased(flow, knobs, options, plan))
+        print_json(_describe(flow, knobs, options, plan))
     else:
         _show(flow, knobs, plan)
     return 0
 
 
-def describe_phased(flow: Flow, knobs: Knobs, options: PhasedOptions, plan: PhasedPlan) -> dict[str, Any]:
-    """A phased plan as plain values, named as the fields are."""
+def _describe(flow: Flow, knobs: Knobs, options: PhasedOptions, plan: PhasedPlan) -> dict[str, Any]:
+    """A phased plan as plain values, named like the fields."""
     clock_hz = flow.cluster.devices[0].clock_hz
     return {
         "model": flow.graph.name,

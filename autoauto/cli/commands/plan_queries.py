@@ -1,4 +1,4 @@
-"""What `autoauto plan` may be asked besides the best plan: one function a question, each with one answer."""
+"""What `autoauto plan` can compute besides the best plan: one function per query, each with one `QueryAnswer`."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from dataclasses import asdict
 from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from autoauto.cli.options.numbers import positive
-from autoauto.cli.output.results import describe_plan
+from autoauto.cli.options.values import positive
+from autoauto.cli.output.plans import describe_plan
 from autoauto.records.errors import DoesNotFit
 from autoauto.records.plan import Plan
 
@@ -19,8 +19,15 @@ if TYPE_CHECKING:
     from autoauto.records.cost import CostTable
 
 
-class Subject(NamedTuple):
-    """What the questions are about: the costs, the layers' names, the clock that cycles count, the batch if known."""
+class QuerySubject(NamedTuple):
+    """What is planned.
+
+    Attributes:
+        table: the costs of all ranges of layers.
+        names: of the layers.
+        clock_hz: the clock of the cycles.
+        batch_size: None when it is not known.
+    """
 
     table: CostTable
     names: tuple[str, ...]
@@ -28,52 +35,62 @@ class Subject(NamedTuple):
     batch_size: int | None = None
 
 
-class Answer(NamedTuple):
-    """An answer as plain values, and as something to print."""
+class QueryAnswer(NamedTuple):
+    """The answer to a query.
+
+    Attributes:
+        record: as plain values.
+        printable: as tables and text.
+        fits: whether there is a plan.
+    """
 
     record: dict[str, Any]
-    shown: RenderableType
+    printable: RenderableType
     fits: bool = True
 
 
-def add_questions(parser: argparse.ArgumentParser) -> None:
-    """Take one question, or none."""
-    questions = parser.add_argument_group("instead of the best plan alone").add_mutually_exclusive_group()
-    for name, text in (
-        ("--explain", "tell what binds it and what moving a cut would cost"),
-        ("--every-n-ipu", "the plan for every number of devices from one to all that are given"),
-        ("--replicas", "divide the devices among copies of one pipeline: the most micro-batches a second"),
+def add_queries(parser: argparse.ArgumentParser) -> None:
+    """Add one query, or none."""
+    queries = parser.add_argument_group("instead of the best plan alone").add_mutually_exclusive_group()
+    for names, text in (
+        (("--explain",), "the best plan, what limits it, and what moving a cut would cost"),
+        (
+            ("--per-device-count", "--every-n-ipu"),
+            "the best plan for every number of devices from one to all that are given",
+        ),
+        (("--replicas",), "divide the devices among copies of one pipeline: the most micro-batches per second"),
     ):
-        questions.add_argument(name, action="store_const", const=True, help=text)
-    questions.add_argument("--k-best", type=positive, metavar="K", help="the K cheapest different plans")
-    questions.add_argument(
+        queries.add_argument(*names, action="store_const", const=True, help=text)
+    queries.add_argument("--k-best", type=positive, metavar="K", help="the K cheapest different plans")
+    queries.add_argument(
+        "--pareto-front",
         "--staircase",
         type=positive,
         nargs="?",
         const=100,
         metavar="MAX",
-        help="the trade of compute against transfer against peak memory, up to MAX plans; default %(const)s",
+        help="the Pareto front of compute, transfer and peak memory, up to MAX plans; default %(const)s",
     )
-    questions.add_argument(
+    queries.add_argument(
         "--chunks",
         type=positive,
         metavar="V",
-        help="V stages a device, dealt out in turn as interleaved schedules want",
+        help="V stages per device, dealt out in turn as interleaved schedules need",
     )
 
 
-def best(subject: Subject, _: argparse.Namespace) -> Answer:
+def best_plan(subject: QuerySubject, _: argparse.Namespace) -> QueryAnswer:
     """The best plan alone."""
     from autoauto.plan.pipeline.optimal import optimal
     from autoauto.report.style import ESTIMATED
     from autoauto.report.text.plans import stages_table
 
     plan = optimal(subject.table)
-    return Answer(describe_plan(plan), stages_table(plan, subject.names, ESTIMATED))
+    return QueryAnswer(describe_plan(plan), stages_table(plan, subject.names, ESTIMATED))
 
 
-def explained(subject: Subject, _: argparse.Namespace) -> Answer:
-    """The best plan, what binds it, and what moving a cut would cost."""
+def _explained_plan(subject: QuerySubject, _: argparse.Namespace) -> QueryAnswer:
+    """The best plan, what limits it, and what moving a cut would cost."""
     from rich.console import Group
 
     from autoauto.plan.pipeline.optimal import optimal
@@ -86,95 +103,99 @@ def explained(subject: Subject, _: argparse.Namespace) -> Answer:
     next_best = explanation.next_best and asdict(explanation.next_best)
     record = describe_plan(plan) | {"explanation": asdict(explanation) | {"next_best": next_best}}
     tables = stages_table(plan, subject.names, ESTIMATED), explanation_table(explanation, plan)
-    return Answer(record, Group(*tables))
+    return QueryAnswer(record, Group(*tables))
 
 
-def cheapest(subject: Subject, args: argparse.Namespace) -> Answer:
+def _k_best_plans(subject: QuerySubject, args: argparse.Namespace) -> QueryAnswer:
     """The k cheapest plans."""
     from autoauto.plan.queries.k_best import k_best
     from autoauto.report.text.plans import plans_table
 
     plans = k_best(subject.table, args.k_best)
     rows = ((str(rank), plan) for rank, plan in enumerate(plans, start=1))
-    return Answer({"plans": [describe_plan(plan) for plan in plans]}, plans_table("The cheapest plans", "rank", rows))
+    record = {"plans": [describe_plan(plan) for plan in plans]}
+    return QueryAnswer(record, plans_table("The cheapest plans", "rank", rows))
 
 
-def trade(subject: Subject, args: argparse.Namespace) -> Answer:
-    """The trade of compute against transfer against peak memory, or its beginning."""
-    from autoauto.plan.queries.pareto_front import staircase
+def _front_plans(subject: QuerySubject, args: argparse.Namespace) -> QueryAnswer:
+    """The Pareto front of compute, transfer and peak memory, or its first plans."""
+    from autoauto.plan.queries.pareto_front import pareto_front
     from autoauto.report.text.plans import plans_table
 
-    plans = list(islice(staircase(subject.table), args.staircase + 1))
-    complete, plans = len(plans) <= args.staircase, plans[: args.staircase]
+    n_plans = args.pareto_front
+    plans = list(islice(pareto_front(subject.table), n_plans + 1))
+    is_complete, plans = len(plans) <= n_plans, plans[:n_plans]
     steps = [describe_plan(plan) | {"peak_memory_bytes": plan.peak_memory_bytes} for plan in plans]
-    title = "All best trades" if complete else f"The first {len(plans)} of the best trades"
+    title = "All best trades" if is_complete else f"The first {len(plans)} of the best trades"
     rows = ((str(number), plan) for number, plan in enumerate(plans, start=1))
-    return Answer({"steps": steps, "is_complete": complete}, plans_table(title, "step", rows))
+    return QueryAnswer({"steps": steps, "is_complete": is_complete}, plans_table(title, "step", rows))
 
 
-def every_count(subject: Subject, _: argparse.Namespace) -> Answer:
-    """The plan for every number of devices, or why there is none."""
-    from autoauto.plan.queries.device_counts import every_n
+def _plans_per_device_count(subject: QuerySubject, _: argparse.Namespace) -> QueryAnswer:
+    """The best plan for every number of devices, or why there is none."""
+    from autoauto.plan.queries.device_counts import best_per_device_count
     from autoauto.report.text.plans import plans_table
 
-    outcomes = every_n(subject.table)
-    plans = [{"n_ipu": n_ipu} | _described(outcome) for n_ipu, outcome in outcomes.items()]
+    outcomes = best_per_device_count(subject.table)
+    plans = [{"n_ipu": n_ipu} | _describe_outcome(outcome) for n_ipu, outcome in outcomes.items()]
     rows = ((str(n_ipu), outcome) for n_ipu, outcome in outcomes.items())
-    shown = plans_table("The best plan for every n_ipu", "n_ipu", rows)
-    return Answer({"plans": plans}, shown, any(plan["fits"] for plan in plans))
+    table = plans_table("The best plan for every n_ipu", "n_ipu", rows)
+    return QueryAnswer({"plans": plans}, table, any(plan["fits"] for plan in plans))
 
 
-def _described(outcome: Plan | DoesNotFit) -> dict[str, Any]:
+def _describe_outcome(outcome: Plan | DoesNotFit) -> dict[str, Any]:
     if isinstance(outcome, Plan):
         return describe_plan(outcome)
     return {"fits": False, "excess_bytes": outcome.excess_bytes, "reason": str(outcome)}
 
 
-def copies(subject: Subject, _: argparse.Namespace) -> Answer:
-    """The division of the devices among copies of one pipeline that finishes the most micro-batches a second."""
+def _replicated_plans(subject: QuerySubject, _: argparse.Namespace) -> QueryAnswer:
+    """The division of the devices among copies of one pipeline that finishes the most micro-batches per second."""
     from autoauto.plan.queries.device_counts import replicas
     from autoauto.report.text.plans import plans_table
 
-    found = replicas(subject.table)
-    speed = found.samples_per_s(1, subject.clock_hz)
+    division = replicas(subject.table)
+    micro_batches_per_s = division.samples_per_s(1, subject.clock_hz)
     record = {
-        "n_ipu": found.n_ipu,
-        "n_replicas": len(found.plans),
-        "micro_batches_per_s": speed,
-        "plans": [describe_plan(plan) for plan in found.plans],
+        "n_ipu": division.n_ipu,
+        "n_replicas": len(division.plans),
+        "micro_batches_per_s": micro_batches_per_s,
+        "plans": [describe_plan(plan) for plan in division.plans],
     }
-    title = f"{len(found.plans)} x {found.n_ipu} devices: {speed:,.1f} micro-batches/s"
+    title = f"{len(division.plans)} x {division.n_ipu} devices: {micro_batches_per_s:,.1f} micro-batches/s"
     if subject.batch_size is not None:
-        record["samples_per_s"] = found.samples_per_s(subject.batch_size, subject.clock_hz)
+        record["samples_per_s"] = division.samples_per_s(subject.batch_size, subject.clock_hz)
         title += f", {record['samples_per_s']:,.1f} samples/s"
-    return Answer(record, plans_table(title, "replica", ((str(i), plan) for i, plan in enumerate(found.plans))))
+    rows = ((str(i), plan) for i, plan in enumerate(division.plans))
+    return QueryAnswer(record, plans_table(title, "replica", rows))
 
 
-def dealt(subject: Subject, args: argparse.Namespace) -> Answer:
-    """The best plan found with several stages a device, and how much better another could be."""
+def _interleaved_plan(subject: QuerySubject, args: argparse.Namespace) -> QueryAnswer:
+    """A plan with several stages per device, and how much better another one can be at most."""
     from rich.console import Group
 
     from autoauto.plan.pipeline.interleaved import interleaved
     from autoauto.report.style import ESTIMATED
     from autoauto.report.text.plans import stages_table
 
-    found = interleaved(subject.table, args.chunks)
-    certificate = {"n_chunks": args.chunks, "bound_cycles": found.bound_cycles, "gap": found.gap}
-    proof = "optimal" if found.gap == 0 else f"no plan costs more than {100 * found.gap:.1f} % less"
-    shown = Group(stages_table(found.plan, subject.names, ESTIMATED), proof)
-    return Answer(describe_plan(found.plan) | certificate, shown)
+    bounded = interleaved(subject.table, args.chunks)
+    certificate = {"n_chunks": args.chunks, "bound_cycles": bounded.bound_cycles, "gap": bounded.gap}
+    proof = "optimal" if bounded.gap == 0 else f"no plan costs more than {100 * bounded.gap:.1f} % less"
+    tables = stages_table(bounded.plan, subject.names, ESTIMATED)
+    return QueryAnswer(describe_plan(bounded.plan) | certificate, Group(tables, proof))
 
 
-QUESTIONS: dict[str, Callable[[Subject, argparse.Namespace], Answer]] = {
-    "explain": explained,
-    "k_best": cheapest,
-    "staircase": trade,
-    "every_n_ipu": every_count,
-    "replicas": copies,
-    "chunks": dealt,
+QUERIES: dict[str, Callable[[QuerySubject, argparse.Namespace], QueryAnswer]] = {
+    "explain": _explained_plan,
+    "k_best": _k_best_plans,
+    "pareto_front": _front_plans,
+    "per_device_count": _plans_per_device_count,
+    "replicas": _replicated_plans,
+    "chunks": _interleaved_plan,
 }
+"""By the argument that asks for it."""
 
 
-def question(args: argparse.Namespace) -> Callable[[Subject, argparse.Namespace], Answer]:
-    """The question that the arguments ask."""
-    return next((ask for name, ask in QUESTIONS.items() if getattr(args, name) is not None), best)
+def requested_query(args: argparse.Namespace) -> Callable[[QuerySubject, argparse.Namespace], QueryAnswer]:
+    """The query of the arguments; `best_plan` when they have none."""
+    return next((query for name, query in QUERIES.items() if getattr(args, name) is not None), best_plan)

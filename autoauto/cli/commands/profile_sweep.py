@@ -1,4 +1,4 @@
-"""The trade of cycles against temporary memory: the same program at every memory proportion."""
+"""`autoauto profile --sweep`: cycles and temporary memory of the same model at every memory proportion."""
 
 from __future__ import annotations
 
@@ -19,10 +19,17 @@ if TYPE_CHECKING:
 PROPORTIONS = (0.02, 0.05, *(tenth / 10 for tenth in range(1, 11)))
 
 
-class Swept(NamedTuple):
-    """One memory proportion: what all layers and one of them take, and how many products did not meet the bound.
+class SweepRow(NamedTuple):
+    """Costs at one memory proportion.
 
-    Bytes and cycles of all layers are None when they need more code than a tile can run.
+    Attributes:
+        memory_proportion: the bound on temporary memory, as a share of a tile.
+        cycles: of all layers; None when they need more code than a tile can run.
+        temporary_bytes: of all layers; None likewise.
+        n_unbounded: the number of products for which no plan meets the bound.
+        layer_cycles: of the layer that is shown by itself.
+        layer_tile_bytes: its temporary memory on one tile.
+        layer_is_bounded: whether it meets the bound.
     """
 
     memory_proportion: float
@@ -34,13 +41,13 @@ class Swept(NamedTuple):
     layer_is_bounded: bool
 
 
-def sweep(flow: Flow, knobs: Knobs, index: int) -> list[Swept]:
-    """The whole model and its layer `index` compiled at every proportion, neighbours of the layer aside."""
-    return [_at(flow, replace(knobs, memory_proportion=proportion), index) for proportion in PROPORTIONS]
+def sweep(flow: Flow, knobs: Knobs, index: int) -> list[SweepRow]:
+    """The whole model, and layer `index` without the cost of its neighbours' layouts, at every proportion."""
+    return [_row(flow, replace(knobs, memory_proportion=proportion), index) for proportion in PROPORTIONS]
 
 
-def _at(flow: Flow, knobs: Knobs, index: int) -> Swept:
-    from autoauto.targets.ipu.target import IpuTarget, works_of
+def _row(flow: Flow, knobs: Knobs, index: int) -> SweepRow:
+    from autoauto.targets.ipu.target import IpuTarget, operator_costs
 
     assert isinstance(flow.target, IpuTarget)
     layers, device = LayerRange(0, len(flow.graph)), flow.cluster.devices[0]
@@ -50,30 +57,30 @@ def _at(flow: Flow, knobs: Knobs, index: int) -> Swept:
         whole = flow.target.compile(flow.graph, layers, device, options)
     except OutOfMemory:
         whole = None
-    works = works_of(flow.graph, layers, device, options, flow.target.settings)
-    return Swept(
+    costs = operator_costs(flow.graph, layers, device, options, flow.target.settings)
+    return SweepRow(
         memory_proportion=knobs.memory_proportion,
         cycles=whole.forward_cycles if whole else None,
         temporary_bytes=whole.temporary_bytes if whole else None,
-        n_unbounded=sum(not work.within_bound for work in works),
-        layer_cycles=works[index].cycles,
-        layer_tile_bytes=works[index].working_bytes // works[index].n_tiles,
-        layer_is_bounded=works[index].within_bound,
+        n_unbounded=sum(not cost.within_bound for cost in costs),
+        layer_cycles=costs[index].cycles,
+        layer_tile_bytes=costs[index].working_bytes // costs[index].n_tiles,
+        layer_is_bounded=costs[index].within_bound,
     )
 
 
 def layer_index(graph: LayerGraph, name: str | None) -> int:
-    """The layer called `name`; without a name the product that reads the largest weights.
+    """The position of the layer called `name`; without a name that of the product with the largest weights.
 
     Raises:
-        BadInput: no layer is called so.
+        BadInput: there is no such layer.
     """
     if name is None:
         return max(range(len(graph)), key=lambda index: _weight_elements(graph, index))
-    found = [index for index, layer in enumerate(graph.layers) if layer.name == name]
-    if not found:
+    indices = [index for index, layer in enumerate(graph.layers) if layer.name == name]
+    if not indices:
         raise BadInput(f"--layer must name a layer of {graph.name}, got {name!r}; `autoauto profile` prints names")
-    return found[0]
+    return indices[0]
 
 
 def _weight_elements(graph: LayerGraph, index: int) -> int:
@@ -82,19 +89,19 @@ def _weight_elements(graph: LayerGraph, index: int) -> int:
     return is_product * sum(graph.tensors[weight].n_elements(1) for weight in layer.weights)
 
 
-def sweep_record(swept: list[Swept], layer: str) -> dict[str, Any]:
+def sweep_record(rows: list[SweepRow], layer: str) -> dict[str, Any]:
     """A sweep as plain values."""
-    return {"layer": layer, "sweep": [row._asdict() for row in swept]}
+    return {"layer": layer, "sweep": [row._asdict() for row in rows]}
 
 
-def sweep_table(swept: list[Swept], layer: str) -> Table:
-    """One row a proportion; a star marks products that no plan within the bound exists for."""
+def sweep_table(rows: list[SweepRow], layer: str) -> Table:
+    """One row per proportion; a star marks products for which no plan meets the bound."""
     from autoauto.records.units import format_bytes
     from autoauto.report.style import plain_table
 
     columns = ["memory\nproportion", "all layers\ncycles", "temporary", "layer\ncycles", "temporary\na tile"]
     table = plain_table(f"The bound on temporary memory, all layers and {layer}", columns, columns)
-    for row in swept:
+    for row in rows:
         table.add_row(
             f"{row.memory_proportion:g}",
             "no fit" if row.cycles is None else f"{row.cycles:,}",
@@ -103,6 +110,6 @@ def sweep_table(swept: list[Swept], layer: str) -> Table:
             f"{row.layer_cycles:,}",
             format_bytes(row.layer_tile_bytes) + ("" if row.layer_is_bounded else " *"),
         )
-    if any(row.n_unbounded for row in swept):
+    if any(row.n_unbounded for row in rows):
         table.caption = "N*: N products for which no plan meets the bound, planned without it as Poplar does"
     return table

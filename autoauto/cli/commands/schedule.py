@@ -1,4 +1,4 @@
-"""Draw and simulate the order in which a pipeline runs its micro-batches."""
+"""Simulate and draw the order in which a pipeline runs its micro-batches."""
 
 from __future__ import annotations
 
@@ -8,18 +8,17 @@ from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from autoauto.cli.commands.popart_pipeline import (
+from autoauto.cli.commands.schedule_popart import (
     DEFAULT_STAGES,
     describe_popart,
     poplar_mapping,
     print_popart,
     show_pipeline,
 )
-from autoauto.cli.options.model import add_json
-from autoauto.cli.options.numbers import integers, positive
-from autoauto.cli.output.results import print_json
+from autoauto.cli.options.values import integers, positive
+from autoauto.cli.output.json_output import add_json, print_json
 from autoauto.records.errors import BadInput
-from autoauto.records.schedule import SPLIT_ORDERS, Order, Transfers
+from autoauto.records.schedule import Order, Transfers
 
 if TYPE_CHECKING:
     from autoauto.records.schedule import Schedule, StageTimes
@@ -29,18 +28,17 @@ EXAMPLE = "schedule --order 1f1b --stages 4 --micro-batches 8 --forward-cycles 1
 
 Cycles = tuple[Fraction, ...]
 
-MOST_FORWARDS = 20_000_000  # a machine of 24 GiB simulates so many, and as many backwards
-
-LOCKSTEP = (Order.POPART, Order.GROUPED, Order.POPLAR_INTERLEAVED, Order.SEQUENTIAL)
-"""Orders whose devices wait for each other after every pipeline cycle."""
+MAX_FORWARDS = 20_000_000  # these, and as many backwards, fit a machine of 24 GiB
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Take an order, its size, what actions take, and what to show."""
+    """Add an order, its size, the times of its actions, and what to print."""
     parser.add_argument(
         "--order", choices=[str(o) for o in Order], default=str(Order.ONE_F_ONE_B), help="default %(default)s"
     )
-    parser.add_argument("--stages", type=positive, metavar="P", help=f"devices; default {DEFAULT_STAGES}")
+    parser.add_argument(
+        "--stages", type=positive, metavar="P", help=f"devices in the pipeline; default {DEFAULT_STAGES}"
+    )
     parser.add_argument(
         "--micro-batches", type=positive, default=8, metavar="M", help="micro-batches of a step; default %(default)s"
     )
@@ -48,23 +46,34 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--mode",
         choices=["training", "inference"],
         default="training",
-        help="whether popart and Poplar's orders have a backward pass; default %(default)s",
+        help="whether popart and the orders of Poplar have a backward pass; default %(default)s",
     )
     _add_costs(parser)
-    parser.add_argument("--chunks", type=positive, metavar="V", help="chunks a device, for interleaved; default 2")
+    parser.add_argument("--chunks", type=positive, metavar="V", help="chunks per device, for interleaved; default 2")
     parser.add_argument(
-        "--max-in-flight", type=positive, metavar="K", help="activations a device may hold, for zb*, v-*"
+        "--max-in-flight",
+        type=positive,
+        metavar="K",
+        help="micro-batches whose activations a device may hold, for zb*, v-*",
     )
     parser.add_argument(
-        "--stage-to-device", type=integers, metavar="0,1,1,0", help="device of every stage, backward too, for Poplar's"
+        "--stage-to-device",
+        type=integers,
+        metavar="0,1,1,0",
+        help="device of every stage, also of backward stages, for the orders of Poplar",
     )
-    parser.add_argument("--bubble-checks", action="store_true", help="fill the bubbles of 1f1b with checks (seed 004)")
     parser.add_argument(
-        "--pipeline", type=Path, metavar="FILE", help="layers and tensors to pipeline, as JSON, for popart and Poplar's"
+        "--bubble-checks", action="store_true", help="fill the bubbles of 1f1b with checks, which take no extra time"
+    )
+    parser.add_argument(
+        "--pipeline",
+        type=Path,
+        metavar="FILE",
+        help="layers and tensors to pipeline, as JSON, for popart and the orders of Poplar",
     )
     parser.add_argument("--program", action="store_true", help="print PopART's program of fragments")
     parser.add_argument("--view", choices=["stages", "devices"], help="print PopART's pipeline by stages or devices")
-    parser.add_argument("--html", type=Path, metavar="FILE", help="write the timeline as a page (extra plot)")
+    parser.add_argument("--html", type=Path, metavar="FILE", help="write the timeline as a page (needs the extra plot)")
     parser.add_argument(
         "--trace", type=Path, metavar="FILE", help="write the timeline for Perfetto or chrome://tracing"
     )
@@ -73,33 +82,36 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _add_costs(parser: argparse.ArgumentParser) -> None:
     costs = {
-        "forward": ("1", "a device's forward of one micro-batch, all its chunks together"),
-        "backward": ("2", "its backward; the input gradient alone where --weight-cycles is given"),
-        "weight": (None, "its weight gradient"),
-        "comm": ("0", "a message to the next device or back, the last entry from the last device to the first"),
+        "forward": ("1", "cycles of the forward of one micro-batch on a device, all its chunks together"),
+        "backward": ("2", "cycles of its backward; with --weight-cycles those of the input gradient alone"),
+        "weight": (None, "cycles of its weight gradient"),
+        "comm": (
+            "0",
+            "cycles of a message to the next device or back; the last entry: from the last device to the first",
+        ),
     }
     for name, (default, what) in costs.items():
-        told = default or "half of the backward where an order splits it"
+        default_text = default or "half of the backward where an order splits it"
         parser.add_argument(
             f"--{name}-cycles",
             type=decimals,
             default=default,
             metavar="A[,B...]",
-            help=f"{what}; one number, or one a device; default {told}",
+            help=f"{what}; one number, or one per device; default {default_text}",
         )
     parser.add_argument(
-        "--recompute", action="store_true", help="keep stage inputs only: every backward runs its forward again first"
+        "--recompute", action="store_true", help="stash only stage inputs: every backward runs its forward again first"
     )
     parser.add_argument(
         "--transfers",
         choices=[str(t) for t in Transfers],
         help="devices transfer while they compute, or all at once when all have computed; "
-        "default: barrier for popart and Poplar's orders, overlap for others",
+        "default: barrier for popart and the orders of Poplar, overlap for others",
     )
 
 
 def run(args: argparse.Namespace) -> int:
-    """Simulate the order and print or write its pictures."""
+    """Simulate the order, and print or write its timeline."""
     from autoauto.schedule.simulate.simulate import simulate
 
     order = Order(args.order)
@@ -110,11 +122,11 @@ def run(args: argparse.Namespace) -> int:
         raise BadInput(
             "bubble checks keep 1f1b's ideal diagram, where no device waits for all, got --transfers barrier"
         )
-    default = Transfers.BARRIER if order in LOCKSTEP else Transfers.OVERLAP
+    default = Transfers.OVERLAP if schedule.slots is None else Transfers.BARRIER  # devices in lockstep
     timeline = simulate(schedule, times, Transfers(args.transfers or default))
     _write(args, timeline)
     if args.json:
-        print_json(describe(timeline) | (describe_popart(args) if args.program or args.view else {}))
+        print_json(_describe(timeline) | (describe_popart(args) if args.program or args.view else {}))
     elif args.program or args.view:
         print_popart(args)
     else:
@@ -122,7 +134,7 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def describe(timeline: Timeline) -> dict[str, Any]:
+def _describe(timeline: Timeline) -> dict[str, Any]:
     """A simulated order as plain values."""
     from autoauto.schedule.orders.poplar import execution_order
     from autoauto.schedule.simulate.barrier import slots
@@ -167,20 +179,20 @@ def decimals(text: str) -> Cycles:
     values = tuple(Fraction(item) for item in items if re.fullmatch(r"\d{0,15}(\d\.?|\.\d)\d{0,9}(e[+-]?\d)?", item))
     if len(values) != len(items):
         raise argparse.ArgumentTypeError(
-            f"cycles are numbers from 0 to 10**15, written 1 or 0.5,2,1e3 (one a device), got {text!r}"
+            f"cycles are numbers from 0 to 10**15, written 1 or 0.5,2,1e3 (one per device), got {text!r}"
         )
     return values
 
 
 def _schedule(args: argparse.Namespace, order: Order) -> tuple[Schedule, StageTimes]:
-    """The order that the arguments name and what its actions take.
+    """The schedule of the arguments, and the times of its actions.
 
     Raises:
         BadInput: there is no such pipeline.
     """
     from autoauto.schedule.bubble_checks import with_bubble_checks
     from autoauto.schedule.orders.poplar import require_mapping
-    from autoauto.schedule.orders.registry import make_schedule, stage_devices_of
+    from autoauto.schedule.orders.registry import make_schedule, spec_of, stage_devices_of
     from autoauto.schedule.times import stage_times
 
     training = args.mode == "training"
@@ -197,7 +209,7 @@ def _schedule(args: argparse.Namespace, order: Order) -> tuple[Schedule, StageTi
         _check_size(n_stages * n_chunks, args.micro_batches)
         devices = stage_devices_of(order, n_stages, n_chunks)
     costs = _costs(args, order, max(devices) + 1)
-    times = stage_times(devices, *costs, split_backward=order in SPLIT_ORDERS)
+    times = stage_times(devices, *costs, split_backward=spec_of(order).splits_backward)
     schedule = make_schedule(
         order,
         n_stages,
@@ -212,23 +224,25 @@ def _schedule(args: argparse.Namespace, order: Order) -> tuple[Schedule, StageTi
 
 
 def _check_size(n_stages: int, n_micro_batches: int) -> None:
-    if n_stages * n_micro_batches > MOST_FORWARDS:
+    if n_stages * n_micro_batches > MAX_FORWARDS:
         product = f"{n_stages * n_micro_batches:,}"
-        raise BadInput(f"stages x chunks x micro-batches must be at most {MOST_FORWARDS:,}, got {product}; try fewer")
+        raise BadInput(f"stages x chunks x micro-batches must be at most {MAX_FORWARDS:,}, got {product}; try fewer")
 
 
 def _costs(args: argparse.Namespace, order: Order, n_devices: int) -> tuple[Cycles, Cycles, Cycles, Cycles]:
-    """Forward, backward, weight gradient and communication, one number a device each."""
+    """Cycles of forward, backward, weight gradient and communication, each with one number per device."""
+    from autoauto.schedule.orders.registry import spec_of
+
     forward = _per_device("--forward-cycles", args.forward_cycles, n_devices)
     backward = _per_device("--backward-cycles", args.backward_cycles, n_devices)
     comm = _per_device("--comm-cycles", args.comm_cycles, n_devices)
     if args.weight_cycles is not None:
         weight = _per_device("--weight-cycles", args.weight_cycles, n_devices)
     else:
-        weight = tuple(cycles / 2 if order in SPLIT_ORDERS else Fraction(0) for cycles in backward)
+        weight = tuple(cycles / 2 if spec_of(order).splits_backward else Fraction(0) for cycles in backward)
         backward = tuple(whole - part for whole, part in zip(backward, weight, strict=True))
     if args.recompute:
-        backward = tuple(again + whole for again, whole in zip(forward, backward, strict=True))
+        backward = tuple(f + b for f, b in zip(forward, backward, strict=True))
     return forward, backward, weight, comm
 
 

@@ -1,4 +1,4 @@
-"""A search in a file: the options of `autoauto search` and its knobs as TOML."""
+"""A search in a file, `--config FILE.toml`: options and knobs of `autoauto search`, read by `parse_with_config`."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from autoauto.cli.config.toml_file import TomlFile, read_toml
 _NOT_IN_FILES = frozenset({"help", "config", "json", "dry_run", *KNOBS})
 _KINDS: Mapping[type, str] = {bool: "true or false", int: "a whole number", float: "a number", str: "a text"}
 _LISTS = {"objective": ",", "constraints": None}
-"""Options that may be lists, and what their texts are joined by on the command line."""
+"""Options that may be lists, and what separates their items on the command line."""
 
 
 def add_config(parser: argparse.ArgumentParser) -> None:
-    """Take a file with more arguments."""
+    """Add a file with more arguments."""
     parser.add_argument(
         "--config",
         type=Path,
         metavar="FILE.toml",
-        help='options and knobs from a file (README, "A search space in a file"); what is typed counts more',
+        help="options and knobs from a file, see docs/search.md; arguments on the command line win",
     )
     parser.set_defaults(parser=parser)
 
@@ -33,7 +33,7 @@ def parse_with_config(parser: argparse.ArgumentParser, argv: Sequence[str] | Non
     """Parse arguments, with those of a --config file as defaults.
 
     Raises:
-        BadInput: an argument is wrong, or something in the file; then the message names its line.
+        BadInput: an argument is wrong, or a value in the file; then the message names its line.
     """
     args = parser.parse_args(argv)
     if getattr(args, "config", None) is None:
@@ -43,25 +43,25 @@ def parse_with_config(parser: argparse.ArgumentParser, argv: Sequence[str] | Non
 
 
 def read_config(path: Path, parser: argparse.ArgumentParser) -> dict[str, Any]:
-    """The values of the options of `parser` that a file gives.
+    """The values in a file of options of `parser`.
 
     Raises:
-        BadInput: it is no TOML, has a key that there is not, or a value that a key cannot have.
+        BadInput: it is no TOML, or has an unknown key or a wrong value.
     """
     file = read_toml(path)
     options = {action.dest: action for action in parser._actions if action.dest not in _NOT_IN_FILES}
     for key in file.table:
         if key not in options and key != "knobs":
             raise file.bad([key], unknown(key, [*options, "knobs"], list(KNOBS)))
-    told = {key: _value(file, key, options[key]) for key in file.table if key != "knobs"}
+    values = {key: _value(file, key, options[key]) for key in file.table if key != "knobs"}
     knobs, method = read_knobs(file)
-    if told.get("synthetic_data") and told.get("overlap_io"):
+    if values.get("synthetic_data") and values.get("overlap_io"):
         raise file.bad(["overlap_io"], "overlap_io and synthetic_data exclude each other; leave one out")
-    return told | knobs | ({"method": str(method)} if method else {})
+    return values | knobs | ({"method": str(method)} if method else {})
 
 
 def unknown(key: str, known: Sequence[str], elsewhere: Sequence[str] = ()) -> str:
-    """That there is no such key, and what may be meant."""
+    """A message that there is no such key, and what may be meant."""
     if key in elsewhere:
         return f"{key} is a knob; write it under [knobs]"
     close = get_close_matches(key, known, 1)
@@ -69,7 +69,7 @@ def unknown(key: str, known: Sequence[str], elsewhere: Sequence[str] = ()) -> st
 
 
 def _value(file: TomlFile, key: str, action: argparse.Action) -> object:
-    """The value of an option, as the parser would have read it."""
+    """The value of an option, as the parser reads it from the command line."""
     value = file.table[key]
     if key in _LISTS:
         texts = value if isinstance(value, list) else [value]
@@ -92,14 +92,14 @@ def _value(file: TomlFile, key: str, action: argparse.Action) -> object:
 
 
 def _kind(read: Any) -> type:
-    """What a value of an option is in TOML, by what its reader makes of a number."""
+    """The type of an option in TOML, by the type that its reader returns for a number."""
     if read is None:
         return str
     try:
-        made = read("1")
+        value = read("1")
     except argparse.ArgumentTypeError:  # a share is below 1
-        made = read("0.5")
-    return type(made) if type(made) in _KINDS else str
+        value = read("0.5")
+    return type(value) if type(value) in _KINDS else str
 
 
 def _check_kind(file: TomlFile, key: str, value: object, kind: type) -> object:
@@ -110,7 +110,7 @@ def _check_kind(file: TomlFile, key: str, value: object, kind: type) -> object:
 
 
 def shown(value: object) -> str:
-    """A value in a message, at most so long."""
+    """A value in a message, cut to 60 characters."""
     text = repr(value)
     return text if len(text) <= 60 else text[:57] + "..."
 

@@ -1,4 +1,4 @@
-"""A TOML file whose mistakes are told with their line: `TomlFile`."""
+"""A TOML file, `TomlFile`, whose errors name the line of the mistake."""
 
 from __future__ import annotations
 
@@ -11,43 +11,49 @@ from typing import Any
 
 from autoauto.records.errors import BadInput
 
-MOST_BYTES = 100_000
-_PLACE = re.compile(r"\s*\(at (?:line (\d+), column \d+|end of document)\)$")
+MAX_BYTES = 100_000
+_POSITION = re.compile(r"\s*\(at (?:line (\d+), column \d+|end of document)\)$")
 
 
 @dataclass(frozen=True, slots=True)
 class TomlFile:
-    """What a file says.
+    """A file and its values.
 
     Attributes:
         path: as it was given.
-        text: all of it.
-        table: the same, parsed.
+        text: the whole content.
+        table: the content, parsed.
     """
 
     path: str
     text: str
     table: dict[str, Any]
 
-    def bad(self, keys: Sequence[str], message: str, said: str = "") -> BadInput:
-        """What is wrong with the value at `keys`, each the name of a table but the last; `said` is in its line."""
-        return BadInput(f"{self.path}, line {line_of(self.text, keys, said)}: {message}")
+    def bad(self, keys: Sequence[str], message: str, item: str = "") -> BadInput:
+        """An error about a value, or about an `item` of it.
+
+        Args:
+            keys: the names of tables, then the key of the value.
+            message: what is wrong.
+            item: a text in the line of the mistake, where the value has several lines.
+        """
+        return BadInput(f"{self.path}, line {line_of(self.text, keys, item)}: {message}")
 
 
 def read_toml(path: Path) -> TomlFile:
     """Read a TOML file.
 
     Raises:
-        BadInput: it cannot be read, is too large, or no TOML; the message tells the line where it is known.
+        BadInput: it cannot be read, is too large, or no TOML; then the message names the line if it is known.
     """
     try:
         with path.open("rb") as file:
-            content = file.read(MOST_BYTES + 1)  # a device may never end
+            content = file.read(MAX_BYTES + 1)  # a device may have no end
     except (OSError, ValueError) as error:  # ValueError: a null character in the path
         reason = error.strerror if isinstance(error, OSError) else error
         raise BadInput(f"a search is written in a file that can be read, {path}: {reason}; check the path") from None
-    if len(content) > MOST_BYTES:
-        raise BadInput(f"a search is written in at most {MOST_BYTES:,} bytes, {path} has more; check the path")
+    if len(content) > MAX_BYTES:
+        raise BadInput(f"a search is written in at most {MAX_BYTES:,} bytes, {path} has more; check the path")
     try:
         text = content.decode()
         return TomlFile(str(path), text, tomllib.loads(text))
@@ -55,14 +61,14 @@ def read_toml(path: Path) -> TomlFile:
         line = content[: error.start].count(b"\n") + 1
         raise BadInput(f"{path}, line {line}: a TOML file is UTF-8 text, got byte {content[error.start]:#x}") from None
     except (ValueError, RecursionError) as error:
-        raise BadInput(_told(str(path), text, error)) from None
+        raise BadInput(_syntax_message(str(path), text, error)) from None
 
 
-def line_of(text: str, keys: Sequence[str], said: str = "") -> int:
-    """The line, from 1, that gives `keys` a value; within a value of several lines the first with `said` in it.
+def line_of(text: str, keys: Sequence[str], item: str = "") -> int:
+    """The line, from 1, of the value at `keys`; within a value of several lines the first that contains `item`.
 
-    The parser tells no lines, so that it is asked of ever longer beginnings: the first that parses and has the key
-    ends with its value.
+    The parser of TOML does not report lines. So it parses longer and longer beginnings of the text: the first one that
+    is valid TOML and has the key ends with its value.
 
     >>> line_of("a = 1\\n[b] # c = 2\\nc = [\\n  3,\\n]", ["b", "c"]), line_of("c = [\\n 3,\\n]", ["c"], "3")
     (3, 2)
@@ -76,7 +82,7 @@ def line_of(text: str, keys: Sequence[str], said: str = "") -> int:
             continue
         if _has(table, keys):
             value = lines[start:stop]
-            return start + 1 + next((i for i, line in enumerate(value) if _says(line, said or keys[-1])), 0)
+            return start + 1 + next((i for i, line in enumerate(value) if _contains(line, item or keys[-1])), 0)
         start = stop
     return len(lines)
 
@@ -89,15 +95,15 @@ def _has(table: object, keys: Sequence[str]) -> bool:
     return True
 
 
-def _says(line: str, said: str) -> bool:
-    return re.search(rf"(?<!\w){re.escape(said)}(?!\w)", line) is not None
+def _contains(line: str, word: str) -> bool:
+    return re.search(rf"(?<!\w){re.escape(word)}(?!\w)", line) is not None
 
 
-def _told(path: str, text: str, error: ValueError | RecursionError) -> str:
+def _syntax_message(path: str, text: str, error: ValueError | RecursionError) -> str:
     if isinstance(error, RecursionError):
         return f"{path}: its lists or tables are nested too deeply"
-    place = _PLACE.search(str(error))
-    if place is None:
+    position = _POSITION.search(str(error))
+    if position is None:
         return f"{path}: the file must be TOML: {str(error)[:200]}"
-    line = place[1] or len(text.rstrip("\n").split("\n"))
-    return f"{path}, line {line}: the file must be TOML: {_PLACE.sub('', str(error))[:200]!s}".replace("\n", " ")
+    line = position[1] or len(text.rstrip("\n").split("\n"))
+    return f"{path}, line {line}: the file must be TOML: {_POSITION.sub('', str(error))[:200]}".replace("\n", " ")

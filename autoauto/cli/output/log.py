@@ -1,4 +1,4 @@
-"""What a running search tells on stderr: a bar for people, or for machines events, one JSON object a line."""
+"""The progress of a search on stderr, `open_log`: a bar for people, or events for programs, one JSON object a line."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import argparse
 import json
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Protocol
 
 from autoauto.records.knobs import Method
-from autoauto.records.trial import Phase
+from autoauto.records.trial import SearchActivity
 
 if TYPE_CHECKING:
     from autoauto.records.trial import FinishedTrial
@@ -21,51 +21,65 @@ if TYPE_CHECKING:
 
 
 class Log(Protocol):
-    """Hears what a search tells."""
+    """Shows or writes the progress of a search."""
 
     def progress(self, now: SearchProgress) -> None:
-        """Hear where it stands."""
+        """Show where the search stands."""
 
     def trial(self, trial: FinishedTrial) -> None:
-        """Hear of a finished trial."""
+        """Show a finished trial."""
+
+    def verification(self, done: int, total: int) -> None:
+        """Show how many measurements of the verification are done, of how many."""
 
 
-def add_log(parser: argparse.ArgumentParser, otherwise: str) -> None:
-    """Take how the progress is told."""
+def add_log(parser: argparse.ArgumentParser, default_text: str) -> None:
+    """Add how the progress is shown."""
     parser.add_argument(
         "--log",
         choices=["json"],
-        help=f"what stderr shows meanwhile: one JSON object a line for every event; default: {otherwise}",
+        help=f"what stderr shows meanwhile; json: one JSON object a line for every event; default: {default_text}",
     )
 
 
 @contextmanager
 def open_log(log: str | None, method: str) -> Iterator[Log]:
-    """What shows a search by `method` on stderr."""
+    """Show a search by `method` on stderr until the block ends."""
     unit = "cells" if method == Method.GUIDED else "tries"
     if log == "json":
         yield JsonLog(unit)
         return
-    from autoauto.report.text.progress import search_bar
-
-    with search_bar(unit) as show:
-        yield _Bar(show)
+    with ExitStack() as bars:
+        yield _Bars(unit, bars)
 
 
-class _Bar:
-    def __init__(self, show: Any) -> None:
-        self._show = show
+class _Bars:
+    """One bar for the search, which another one replaces during the verification."""
+
+    def __init__(self, unit: str, bars: ExitStack) -> None:
+        from autoauto.report.text.progress import search_bar
+
+        self._bars, self._show_search = bars, bars.enter_context(search_bar(unit))
+        self._show_verification: Callable[[int, int], None] | None = None
 
     def progress(self, now: SearchProgress) -> None:
         speed = None if now.best is None else now.best.samples_per_s
-        self._show(now.phase, now.done, now.total, now.n_measured, speed, now.left_s)
+        self._show_search(now.activity, now.done, now.total, now.n_measured, speed, now.left_s)
 
     def trial(self, trial: FinishedTrial) -> None:
-        """The progress tells it."""
+        """Show nothing: a bar has no single trials."""
+
+    def verification(self, done: int, total: int) -> None:
+        if self._show_verification is None:
+            from autoauto.report.text.progress import progress_bar
+
+            self._bars.close()
+            self._show_verification = self._bars.enter_context(progress_bar("measuring again", "measurements"))
+        self._show_verification(done, total)
 
 
 class JsonLog:
-    """Writes a search as events."""
+    """Writes the progress of a search as events."""
 
     def __init__(self, unit: str) -> None:
         self._unit = unit
@@ -74,44 +88,31 @@ class JsonLog:
 
     def progress(self, now: SearchProgress) -> None:
         """Write a new phase, a new best, and where the search stands."""
-        if now.phase != self._phase:
-            self._phase = now.phase
-            write_event("phase", phase=now.phase)
+        if now.activity != self._phase:
+            self._phase = now.activity
+            write_event("phase", phase=now.activity)
         if now.best is not None and now.best != self._best:
             self._best = now.best
             write_event("best", **best_event(now.best))
         left_s = now.left_s if now.left_s is None else round(now.left_s, 3)
-        stands = {"done": now.done, "total": now.total, "unit": self._unit}
-        write_event("progress", phase=now.phase, **stands, n_measured=now.n_measured, left_s=left_s)
+        counts = {"done": now.done, "total": now.total, "unit": self._unit}
+        write_event("progress", phase=now.activity, **counts, n_measured=now.n_measured, left_s=left_s)
 
     def trial(self, trial: FinishedTrial) -> None:
         """Write a finished trial."""
         write_event("trial", **trial_event(trial))
 
-
-@contextmanager
-def open_again(log: str | None) -> Iterator[Callable[[int, int], None]]:
-    """What shows that the best of a search is measured again: how many measurements are done, of how many."""
-    if log != "json":
-        from autoauto.report.text.progress import progress_bar
-
-        with progress_bar("measuring again", "measurements") as show:
-            yield show
-        return
-    begun = False
-
-    def tell(done: int, total: int) -> None:
-        nonlocal begun
-        if not begun:
-            write_event("phase", phase=Phase.VERIFYING)
-        begun = True
-        write_event("progress", phase=Phase.VERIFYING, done=done, total=total, unit="measurements")
-
-    yield tell
+    def verification(self, done: int, total: int) -> None:
+        """Write how many measurements of the verification are done."""
+        phase = SearchActivity.VERIFYING
+        if self._phase != phase:
+            self._phase = phase
+            write_event("phase", phase=phase)
+        write_event("progress", phase=phase, done=done, total=total, unit="measurements")
 
 
 def write_event(event: str, **fields: Any) -> None:
-    """Write one event with the time, in UTC."""
+    """Write one event with its time in UTC."""
     print(json.dumps({"time": _utc(datetime.now(UTC)), "event": event, **fields}), file=sys.stderr, flush=True)
 
 
@@ -131,7 +132,7 @@ def best_event(best: BestTrial) -> dict[str, Any]:
 
 
 def _utc(moment: datetime) -> str:
-    """As ISO 8601 writes it.
+    """A moment in ISO 8601.
 
     >>> _utc(datetime(2024, 1, 2, 3, 4, 5, tzinfo=UTC))
     '2024-01-02T03:04:05.000Z'

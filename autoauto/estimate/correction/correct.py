@@ -1,71 +1,74 @@
-"""A model's profile with what ranges compiled whole taught: `corrected`."""
+"""Apply a correction to a profile, `corrected`, and fit one when there are enough examples, `fitted_correction`."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
 
-from autoauto.estimate.correction.features import layer_classes, moved_cycles, weight_units
+from autoauto.estimate.correction.features import layer_classes, moved_cycles, weight_read_cycles
 from autoauto.estimate.correction.regression import factor, fit
-from autoauto.records.correction import MOVED, WEIGHTS, Correction, Examples
+from autoauto.records.correction import MOVED, WEIGHTS, Correction, ExampleStore
 from autoauto.records.layers import LayerGraph
 from autoauto.records.profile import TEMPORARY, LayerProfile, ModelProfile, category
 
+REFIT = 2.0  # a correction is fitted again when there are this many times as many examples as at its last fit
+
 
 def corrected(profile: ModelProfile, graph: LayerGraph, correction: Correction) -> ModelProfile:
-    """Every layer multiplied by its factors, so that sums of layers predict ranges compiled whole, rounded to integers.
+    """Every layer multiplied by its factors and rounded, so that sums of layers predict ranges compiled whole.
 
-    Cycles go by the layer's class, what it moves, its weights and the batch size, memory by category; what is carried
-    past a layer has the factor of temporary memory. What is transferred stays, and so does what is kept for a backward
-    pass.
+    Cycles have factors by the layer's class, for the tensors that it moves, for its weights and for the batch size.
+    Memory has factors by category; tensors carried past a layer have the factor of temporary memory. Transfers and the
+    stash of a backward pass do not change. The entry overhead belongs to ranges: `with_entry_overhead` adds it.
     """
     if not correction.n_examples:
         return profile
     options = profile.options
     assert options is not None
-    classes, whole = layer_classes(graph), correction.at_batch_size(options.batch_size)
+    classes, batch_factor = layer_classes(graph), correction.at_batch_size(options.batch_size)
     forward, backward = (
-        {name: whole * factor(factors, name) for name in (*dict.fromkeys(classes), WEIGHTS)}
+        {name: batch_factor * factor(factors, name) for name in (*dict.fromkeys(classes), WEIGHTS)}
         for factors in (correction.forward, correction.backward)
     )
-    more = [weight_units(graph, layer, options) * forward[WEIGHTS] for layer in graph.layers]
+    extra_cycles = [weight_read_cycles(graph, layer, options) * forward[WEIGHTS] for layer in graph.layers]
     if MOVED in correction.forward:
-        moving = [whole * correction.forward[MOVED] - forward[name] for name in classes]
-        more = [n + by * moved_cycles(alone) for n, by, alone in zip(more, moving, profile.layers, strict=True)]
+        # The moved part of a layer's cycles has the factor of MOVED instead of that of its class.
+        changes = [batch_factor * correction.forward[MOVED] - forward[name] for name in classes]
+        extra_cycles = [
+            n + change * moved_cycles(layer)
+            for n, change, layer in zip(extra_cycles, changes, profile.layers, strict=True)
+        ]
     return replace(
         profile,
         layers=tuple(
             _layer(layer, forward[name], backward[name], cycles, correction.memory)
-            for layer, name, cycles in zip(profile.layers, classes, more, strict=True)
+            for layer, name, cycles in zip(profile.layers, classes, extra_cycles, strict=True)
         ),
     )
 
 
 def _layer(
-    layer: LayerProfile, forward: float, backward: float, more_cycles: float, memory: Mapping[str, float]
+    layer: LayerProfile, forward: float, backward: float, extra_cycles: float, memory: Mapping[str, float]
 ) -> LayerProfile:
-    """`more_cycles` are besides what the factor of its class tells of the forward pass."""
-    comes_and_goes = memory.get(TEMPORARY, 1.0)
+    """One layer multiplied by its factors; `extra_cycles` are then added to its forward pass."""
+    temporary = memory.get(TEMPORARY, 1.0)
     return replace(
         layer,
-        forward_cycles=round(layer.forward_cycles * forward + more_cycles),
+        forward_cycles=round(layer.forward_cycles * forward + extra_cycles),
         backward_cycles=round(layer.backward_cycles * backward),
         weight_cycles=round(layer.weight_cycles * backward),
         shared={key: round(n_bytes * memory.get(category(key), 1.0)) for key, n_bytes in layer.shared.items()},
         exclusive={name: round(n_bytes * memory.get(name, 1.0)) for name, n_bytes in layer.exclusive.items()},
-        temporary_bytes=round(layer.temporary_bytes * comes_and_goes),
-        carried_bytes=round(layer.carried_bytes * comes_and_goes),
+        temporary_bytes=round(layer.temporary_bytes * temporary),
+        carried_bytes=round(layer.carried_bytes * temporary),
     )
 
 
-REFIT = 2.0  # times as many examples as taught the last correction
-
-
-def learned(store: Examples, refit: float = REFIT) -> Correction:
-    """What the examples teach; fitted anew when there are `refit` times as many as the last time, and kept."""
+def fitted_correction(store: ExampleStore, refit: float = REFIT) -> Correction:
+    """The stored correction; fitted again and stored when there are `refit` times as many examples as it has."""
     correction = store.correction()
     n_examples = sum(store.batch_sizes().values())
     if n_examples > correction.n_examples and n_examples >= refit * correction.n_examples:
         correction = fit(store.examples())
-        store.keep(correction)
+        store.store_correction(correction)
     return correction

@@ -1,12 +1,19 @@
-"""What the regression knows about a range: the cycles of its layers alone by class, its memory by category."""
+"""Examples for the fit of a correction: the features of ranges that were compiled whole, `range_examples`."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from itertools import chain
 
 from autoauto.estimate.table import cost_table
-from autoauto.records.correction import ENTERED, MOVED, MOVED_SCALE, WEIGHTS, WEIGHTS_SCALE, RangeExample, WholeRange
+from autoauto.records.correction import (
+    ENTRY,
+    MOVED,
+    MOVED_BYTES_PER_CYCLE,
+    WEIGHTS,
+    WEIGHTS_BYTES_PER_CYCLE,
+    RangeExample,
+    WholeRange,
+)
 from autoauto.records.cost import CostTable
 from autoauto.records.hardware import Cluster
 from autoauto.records.layers import Layer, LayerGraph
@@ -16,7 +23,7 @@ from autoauto.records.profile import CompileOptions, LayerProfile, ModelProfile
 def layer_classes(graph: LayerGraph) -> tuple[str, ...]:
     """The class of every layer: its operator and that of the layer before it in the data flow, if any.
 
-    What a compiler does across layers depends on both: a Relu after a Conv may be part of it, one after an Add not.
+    How a compiler fuses layers depends on both: a Relu may become part of a Conv before it, but not of an Add.
     """
     return tuple(_class(graph, layer) for layer in graph.layers)
 
@@ -28,42 +35,55 @@ def _class(graph: LayerGraph, layer: Layer) -> str:
 
 
 def range_examples(
-    graph: LayerGraph, profile: ModelProfile, cluster: Cluster, wholes: Iterable[WholeRange], far: bool = False
+    graph: LayerGraph, profile: ModelProfile, cluster: Cluster, wholes: Iterable[WholeRange], far_memory: bool = False
 ) -> list[RangeExample]:
-    """Ranges beside what their layers took alone, by the profile of the same options.
+    """An example for every range that was compiled whole: its cost, and the costs of its layers alone by `profile`.
 
-    With `far`, tensors lie in a memory far from the core, and what moves them is told apart.
+    The profile has the compile options of the ranges. With `far_memory` tensors lie in a memory far from the core, as
+    on the host; the cycles that move them are then the features `MOVED` and `ENTRY`.
     """
     classes, table = layer_classes(graph), cost_table(profile, cluster.first(1), 1.0)
-    return [_example(graph, classes, profile, table, whole, far) for whole in wholes]
+    return [_example(graph, classes, profile, table, whole, far_memory) for whole in wholes]
 
 
-def weight_units(graph: LayerGraph, layer: Layer, options: CompileOptions) -> int:
-    """The bytes of a layer's weights over `WEIGHTS_SCALE`, rounded down."""
+def weight_read_cycles(graph: LayerGraph, layer: Layer, options: CompileOptions) -> int:
+    """Cycles to read a layer's weights at `WEIGHTS_BYTES_PER_CYCLE`, rounded down."""
     n_bytes = sum(graph.tensors[index].n_bytes(options.batch_size, options.precision) for index in layer.weights)
-    return n_bytes // WEIGHTS_SCALE
+    return n_bytes // WEIGHTS_BYTES_PER_CYCLE
 
 
 def moved_cycles(layer: LayerProfile) -> int:
-    """What would suffice to read and write all that the layer does, of its cycles alone."""
+    """Cycles to read a layer's inputs and write its outputs at `MOVED_BYTES_PER_CYCLE`, at most all that it takes."""
     n_bytes = layer.input_bytes + layer.output_bytes - 2 * layer.carried_bytes
-    return min(layer.forward_cycles, n_bytes // MOVED_SCALE)
+    return min(layer.forward_cycles, n_bytes // MOVED_BYTES_PER_CYCLE)
 
 
 def _example(
-    graph: LayerGraph, classes: Sequence[str], profile: ModelProfile, table: CostTable, whole: WholeRange, far: bool
+    graph: LayerGraph,
+    classes: Sequence[str],
+    profile: ModelProfile,
+    table: CostTable,
+    whole: WholeRange,
+    far_memory: bool,
 ) -> RangeExample:
     options = profile.options
     assert options is not None
     alone = list(zip(classes[slice(*whole.layers)], profile.layers[slice(*whole.layers)], strict=True))
-    weights = [(WEIGHTS, weight_units(graph, layer, options)) for layer in graph.layers[slice(*whole.layers)]]
-    moved = [(name, moved_cycles(layer)) for name, layer in alone] if far else []
-    entered = profile.layers[whole.layers.start].input_bytes // MOVED_SCALE if far and whole.layers.start else 0
-    more = (*weights, (ENTERED, entered), *((name, -n) for name, n in moved), *((MOVED, n) for _, n in moved))
+    weights = [(WEIGHTS, weight_read_cycles(graph, layer, options)) for layer in graph.layers[slice(*whole.layers)]]
+    moved = [(name, moved_cycles(layer)) for name, layer in alone] if far_memory else []
+    first_layer, has_entry = profile.layers[whole.layers.start], far_memory and whole.layers.start > 0
+    entry_cycles = first_layer.input_bytes // MOVED_BYTES_PER_CYCLE if has_entry else 0
+    forward = (
+        *((name, layer.forward_cycles) for name, layer in alone),
+        *weights,
+        (ENTRY, entry_cycles),
+        *((name, -n) for name, n in moved),  # counted by MOVED, so not by the layer's class
+        *((MOVED, n) for _, n in moved),
+    )
     return RangeExample(
         whole,
         options.batch_size,
-        _by_class(chain(((name, layer.forward_cycles) for name, layer in alone), more)),
+        _by_class(forward),
         _by_class((name, layer.backward_cycles) for name, layer in alone),
         table.memory_bytes(*whole.layers),
     )

@@ -7,16 +7,16 @@ from pathlib import Path
 
 import onnx
 
-from autoauto.graph.cut.cut import Batched
+from autoauto.graph.cut.subgraph import BatchedModel
 from autoauto.graph.load import find_model, load_graph
 from autoauto.graph.read.onnx_file import read_model
 from autoauto.graph.read.weights import Weights
-from autoauto.graph.rebatch.rebatch import Batch, at_batch, own_batch, settle
+from autoauto.graph.rebatch.rebatch import Batch, at_batch, at_own_batch, resolve_batch
 from autoauto.records.errors import BadInput
 from autoauto.records.layers import LayerGraph, LayerRange, Port, SubModel
 
 N_BATCH_SIZES = 2
-"""How many batch sizes are kept ready."""
+"""How many batch sizes stay in memory, traced."""
 
 
 def onnx_source(model: str) -> OnnxSource:
@@ -29,9 +29,9 @@ def onnx_source(model: str) -> OnnxSource:
 
 
 class OnnxSource:
-    """An ONNX file that layers can be cut out of; it implements `records.submodel.Source`.
+    """An ONNX file that layers can be cut out of; it implements `records.layers.Source`.
 
-    What computes no layer, a view or a constant, is computed again wherever it is read.
+    A view or a constant is in no layer; every sub-model that reads it computes it again.
 
     Args:
         path: of the file; external data lie beside it.
@@ -48,10 +48,10 @@ class OnnxSource:
         return load_graph(str(self._path))
 
     def cut(self, graph: LayerGraph, layers: LayerRange, batch_size: int) -> SubModel:
-        """Make a model of `layers`, which are found by what they write, so `graph` may be a part of the whole.
+        """Make a model of `layers`, identified by the tensors that they write: `graph` may be a part of the whole.
 
-        An output of the whole model that is there before `layers`, as an input or a layer's output, is no output here:
-        it is carried.
+        An output of the whole model that exists before `layers`, as an input or an earlier layer's output, is no output
+        of the sub-model: it is carried past it.
 
         Raises:
             UnreadableModel: the file has changed, its weights are missing, or they are too many for one file.
@@ -64,12 +64,12 @@ class OnnxSource:
             before = _written(graph, LayerRange(0, layers.start), len(graph))
             outside.update(before, batched.inputs)
             made = [name for name in batched.outputs if name not in outside]
-        part = batched.part(made, outside)
-        inputs, outputs = batched.ports(part.inputs), batched.ports(made)
-        return SubModel(batched.serialise(part, inputs, outputs, self._weights), inputs, outputs)
+        subgraph = batched.subgraph(made, outside)
+        inputs, outputs = batched.ports(subgraph.inputs), batched.ports(made)
+        return SubModel(batched.serialise(subgraph, inputs, outputs, self._weights), inputs, outputs)
 
     def carried(self, graph: LayerGraph, cut: int, batch_size: int) -> tuple[Port, ...]:
-        """All that is alive between the layers before `cut` and those from it on, inputs of the model first.
+        """The tensors that are alive between the layers before `cut` and those from it on, inputs of the model first.
 
         Raises:
             UnreadableModel: the file has changed.
@@ -80,31 +80,31 @@ class OnnxSource:
             return batched.ports(batched.inputs)
         if cut == len(graph):
             return batched.ports(batched.outputs)
-        returned = batched.part(batched.outputs, {*_written(graph, LayerRange(0, len(graph)))}).inputs
+        returned = batched.subgraph(batched.outputs, {*_written(graph, LayerRange(0, len(graph)))}).inputs
         read = {*_read(graph, LayerRange(cut, len(graph))), *returned}
         made = _written(graph, LayerRange(0, cut), cut)
         return batched.ports([*(name for name in batched.inputs if name in read), *made])
 
     @cached_property
-    def _settled(self) -> tuple[onnx.ModelProto, Batch]:
-        return settle(read_model(self._path))
+    def _plain(self) -> tuple[onnx.ModelProto, Batch]:
+        return resolve_batch(read_model(self._path))
 
-    def _at(self, batch_size: int, fixed_batch: str | None) -> Batched:
-        plain, batch = self._settled
+    def _at(self, batch_size: int, fixed_batch: str | None) -> BatchedModel:
+        plain, batch = self._plain
         if fixed_batch is None:
-            return Batched(at_batch(plain, batch, batch_size))
+            return BatchedModel(at_batch(plain, batch, batch_size))
         if batch_size == 1:
-            return Batched(own_batch(plain, batch))
+            return BatchedModel(at_own_batch(plain, batch))
         raise BadInput(f"batch_size must be 1, as {fixed_batch}; got {batch_size}")
 
 
 def _read(graph: LayerGraph, layers: LayerRange) -> list[str]:
-    """What layers read, by name."""
+    """Names of the tensors that layers read."""
     return [graph.tensors[i].name for layer in graph.layers[layers.start : layers.stop] for i in layer.inputs]
 
 
 def _written(graph: LayerGraph, layers: LayerRange, since: int = 0) -> list[str]:
-    """What layers write that is read by layer `since` or a later one, by name."""
+    """Names of the tensors that layers write and that layer `since` or a later one reads."""
     inside = graph.layers[layers.start : layers.stop]
     tensors = (graph.tensors[i] for layer in inside for i in layer.outputs)
     return [tensor.name for tensor in tensors if tensor.last_use >= since]

@@ -1,4 +1,4 @@
-"""What holds for every tensor at any batch size, learnt from concrete ones: `Fact`."""
+"""What holds for every tensor at any batch size, inferred from the batch sizes 1, 2 and 3: `TensorFact`."""
 
 from __future__ import annotations
 
@@ -7,12 +7,13 @@ from typing import NamedTuple
 import onnx
 from onnx import helper
 
-from autoauto.graph.read.trace import Array, Value, is_float, trace
-from autoauto.graph.rebatch.rebatch import at_batch, own_batch, settle
+from autoauto.graph.read.trace import Value, is_float, trace
+from autoauto.graph.rebatch.rebatch import at_batch, at_own_batch, resolve_batch
+from autoauto.records.arrays import Array
 from autoauto.records.errors import BadInput, UnreadableModel
 
 
-class Fact(NamedTuple):
+class TensorFact(NamedTuple):
     """What is known about a tensor, as in `records.layers.Tensor`.
 
     Attributes:
@@ -30,39 +31,39 @@ class Fact(NamedTuple):
     constant: bool
 
 
-class Known(NamedTuple):
-    """A plain model at batch size 1, the facts by tensor name, and why other batch sizes do not work (or None)."""
+class ModelFacts(NamedTuple):
+    """A plain model and the facts about its tensors.
+
+    Attributes:
+        model: at batch size 1, or at its own where other batch sizes are impossible.
+        facts: by tensor name.
+        fixed_batch: why other batch sizes are impossible, None when they are not.
+    """
 
     model: onnx.ModelProto
-    facts: dict[str, Fact]
+    facts: dict[str, TensorFact]
     fixed_batch: str | None
 
 
-def learn(model: onnx.ModelProto) -> Known:
-    """Follow the shapes of a model through batch sizes 1, 2 and 3; through its own only where others do not work.
+def infer_facts(model: onnx.ModelProto) -> ModelFacts:
+    """Trace a model at the batch sizes 1, 2 and 3; at its own batch size only, where the others are impossible.
 
     Raises:
         UnreadableModel: the model cannot be read at any batch size.
     """
-    plain, batch = settle(model)
-    alone = own_batch(plain, batch)
+    plain, batch = resolve_batch(model)
+    at_own = at_own_batch(plain, batch)
     try:
         models = [at_batch(plain, batch, batch_size) for batch_size in (1, 2, 3)]
-        one, two, three = map(trace, models)
-        return Known(models[0], {name: _fact(name, one[name], two[name], three[name]) for name in one}, None)
+        values = [trace(model) for model in models]
+        facts = {name: _fact(name, *(at[name] for at in values)) for name in values[0]}
+        return ModelFacts(models[0], facts, None)
     except BadInput as reason:
-        return Known(
-            alone, {name: _fact(name, value, value, value) for name, value in trace(alone).items()}, str(reason)
-        )
+        facts = {name: _fact(name, value, value, value) for name, value in trace(at_own).items()}
+        return ModelFacts(at_own, facts, str(reason))
 
 
-def _fact(name: str, one: Value, two: Value, three: Value) -> Fact:
-    axis = batch_axis(name, one.shape, two.shape, three.shape)
-    dtype = _dtype(name, one.dtype)
-    return Fact(one.shape, axis, dtype, one.data, one.constant and not (dtype == "float" and axis is not None))
-
-
-def batch_axis(name: str, one: tuple[int, ...], two: tuple[int, ...], three: tuple[int, ...]) -> int | None:
+def batch_axis(name: str, at_one: tuple[int, ...], at_two: tuple[int, ...], at_three: tuple[int, ...]) -> int | None:
     """The axis that grows with the batch, from the shapes at 1, 2 and 3 samples; None when no axis does.
 
     >>> batch_axis("x", (12, 64), (24, 64), (36, 64))
@@ -71,17 +72,22 @@ def batch_axis(name: str, one: tuple[int, ...], two: tuple[int, ...], three: tup
     Raises:
         BadInput: an axis changes otherwise, or more than one does.
     """
-    if len(one) == len(two) == len(three):
-        moved = [axis for axis in range(len(one)) if not one[axis] == two[axis] == three[axis]]
-        if not moved:
+    if len(at_one) == len(at_two) == len(at_three):
+        changed = [axis for axis in range(len(at_one)) if not at_one[axis] == at_two[axis] == at_three[axis]]
+        if not changed:
             return None
-        axis = moved[0]
-        if len(moved) == 1 and (two[axis], three[axis]) == (2 * one[axis], 3 * one[axis]):
+        axis = changed[0]
+        if len(changed) == 1 and (at_two[axis], at_three[axis]) == (2 * at_one[axis], 3 * at_one[axis]):
             return axis
-    raise BadInput(
-        f"one axis of a tensor must grow with the batch, {name!r} is {list(one)}, {list(two)} and {list(three)}"
-        " at 1, 2 and 3 samples"
-    )
+    shapes = f"{list(at_one)}, {list(at_two)} and {list(at_three)} at 1, 2 and 3 samples"
+    raise BadInput(f"one axis of a tensor must grow with the batch, {name!r} is {shapes}")
+
+
+def _fact(name: str, at_one: Value, at_two: Value, at_three: Value) -> TensorFact:
+    axis = batch_axis(name, at_one.shape, at_two.shape, at_three.shape)
+    dtype = _dtype(name, at_one.dtype)
+    constant = at_one.constant and not (dtype == "float" and axis is not None)
+    return TensorFact(at_one.shape, axis, dtype, at_one.data, constant)
 
 
 def _dtype(name: str, dtype: int) -> str:

@@ -1,34 +1,31 @@
-"""Put what is known about a model into a `LayerGraph`: one layer a node that computes.
+"""A model as a `LayerGraph`, `layers_of`: one layer a node that computes.
 
-Constants and views are folded away. Every tensor that is another under a new shape has one root, the tensor that lies
-in memory. `Layer.inputs`, `outputs` and `weights` name roots, without repeats: that is what lives and what is stored.
-`Layer.operands` name what the operator sees, each with the shape it sees, views included; the entry of a view has the
-producer and the last use of its root. Operands whose values are compiled into the code (axes, pads, ...) are
-attributes, not weights.
+Constants and views are folded away (`is_view`). A view has a root, the tensor that lies in memory. `Layer.inputs`,
+`outputs` and `weights` name roots, without repeats: the tensors that memory holds. `Layer.operands` name the tensors
+that the operator reads, views included, each with its own shape; a view has the producer and the last use of its root.
+Operands whose values are compiled into the code (axes, pads, ...) are
+attributes, not weights. Layers that read one matrix are tied (`ties`): they must share a stage.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import onnx
 
-from autoauto.graph.layers.facts import Fact, Known
-from autoauto.graph.layers.kinds import (
-    attributes,
-    code_operands,
-    digest,
-    is_matrix,
-    is_view,
-    is_weight_view,
-    kind,
-    ties,
-)
+from autoauto.graph.layers.facts import ModelFacts, TensorFact
+from autoauto.graph.layers.kinds import attributes, code_operands, digest, kind
 from autoauto.graph.read.trace import opset
 from autoauto.records.errors import UnreadableModel
 from autoauto.records.layers import Layer, LayerGraph, Tensor
+
+_ALWAYS_VIEWS = frozenset({"Flatten", "Identity", "Reshape", "Squeeze", "Unsqueeze"})
+_VIEWS_WHEN_EQUAL = frozenset({"Expand", "Tile"})
+_VIEWS_OF_ONE_OPERAND = frozenset({"Concat", "Max", "Mean", "Min", "Sum"})
+_WIDE_INTEGERS = frozenset({"int32", "int64", "uint32", "uint64"})  # 32 bits on the device, all of them
+_MATRIX_READERS = frozenset({"Conv", "ConvTranspose", "Einsum", "GRU", "Gather", "Gemm", "LSTM", "MatMul", "RNN"})
 
 
 class _Reading(NamedTuple):
@@ -41,7 +38,7 @@ class _Reading(NamedTuple):
     outputs: tuple[str, ...]
 
 
-def layers_of(name: str, known: Known) -> LayerGraph:
+def layers_of(name: str, known: ModelFacts) -> LayerGraph:
     """The layers of a model and the tensors between them.
 
     Raises:
@@ -68,25 +65,98 @@ def layers_of(name: str, known: Known) -> LayerGraph:
     return LayerGraph(name, layers, entries, known.fixed_batch, digest(layers, entries, known.fixed_batch))
 
 
+def ties(readings: Sequence[tuple[str, Sequence[str]]]) -> list[str | None]:
+    """The key of the layers that each layer is tied to; a layer is given as (operator, names of the matrices it reads).
+
+    Layers of one key are connected by matrices: the first that reads `a`, the second `a` and `b`, the third `b`.
+
+    >>> ties([("Gather", ["wte"]), ("MatMul", ["a"]), ("MatMul", ["wte"]), ("Add", ["a"])])
+    ['wte', None, 'wte', None]
+    """
+    read = [tuple(dict.fromkeys(names)) if op in _MATRIX_READERS else () for op, names in readings]
+    parents: dict[str, str] = {}  # union-find over the matrices
+
+    def root(name: str) -> str:
+        while parents.setdefault(name, name) != name:
+            name = parents[name]
+        return name
+
+    for names in read:
+        for other in names[1:]:
+            parents[root(other)] = root(names[0])
+    keys = [root(names[0]) if names else None for names in read]
+    readers = Counter(keys)
+    return [key if readers[key] > 1 else None for key in keys]
+
+
+def is_matrix(shape: Sequence[int], dtype: str) -> bool:
+    """Whether a weight ties the layers that read it: vectors, masks and indices do not.
+
+    >>> is_matrix((50257, 768), "float"), is_matrix((1, 768), "float"), is_matrix((2, 3), "int64")
+    (True, False, False)
+    """
+    return dtype == "float" and sum(length > 1 for length in shape) > 1
+
+
+def is_view(node: onnx.NodeProto, facts: Mapping[str, TensorFact]) -> bool:
+    """Whether the first output of a node is its first input under another shape."""
+    if not node.input or node.input[0] not in facts or node.output[0] not in facts:
+        return False
+    op, before, after = node.op_type, facts[node.input[0]], facts[node.output[0]]
+    return (
+        op in _ALWAYS_VIEWS
+        or (op in _VIEWS_WHEN_EQUAL and before[:2] == after[:2])
+        or (op in _VIEWS_OF_ONE_OPERAND and len(node.input) == 1)
+        or (op == "Cast" and (before.dtype == after.dtype or {before.dtype, after.dtype} <= _WIDE_INTEGERS))
+        or (op == "Dropout" and not _is_training(node, facts) and not any(name in facts for name in node.output[1:]))
+        or (op == "Transpose" and _moves_ones(before, _permutation(node, len(before.shape))))
+    )
+
+
+def is_weight_view(node: onnx.NodeProto, facts: Mapping[str, TensorFact]) -> bool:
+    """Whether a node of constants is folded into the weight that it reads, when the model is compiled."""
+    return node.op_type == "Transpose" or is_view(node, facts)
+
+
+def _permutation(node: onnx.NodeProto, rank: int) -> tuple[int, ...]:
+    """The permutation of a Transpose."""
+    given = next((tuple(entry.ints) for entry in node.attribute if entry.name == "perm"), ())
+    return given or tuple(range(rank))[::-1]
+
+
+def _moves_ones(before: TensorFact, permutation: tuple[int, ...]) -> bool:
+    """Whether a permutation moves axes of length 1 only, the batch axis aside."""
+    long = [axis for axis in permutation if before.shape[axis] != 1 or axis == before.batch_axis]
+    return long == sorted(long)
+
+
+def _is_training(node: onnx.NodeProto, facts: Mapping[str, TensorFact]) -> bool:
+    """Whether a Dropout drops anything: its third operand, since operator set 12, is true or not known."""
+    if len(node.input) < 3 or not node.input[2]:
+        return False
+    data = facts[node.input[2]].data
+    return data is None or bool(data)
+
+
 def _layer(
-    title: str, reading: _Reading, tied: str | None, facts: Mapping[str, Fact], index: Callable[[str], int]
+    title: str, reading: _Reading, tied: str | None, facts: Mapping[str, TensorFact], index: Callable[[str], int]
 ) -> Layer:
     node, outputs = reading.node, list(reading.outputs)
-    settings = attributes(node, reading.version, facts)
+    given = attributes(node, reading.version, facts)
     return Layer(
         name=title,
         op=node.op_type,
-        attributes=settings,
+        attributes=given,
         operands=tuple(index(name) if name else -1 for name in node.input),
         inputs=tuple(map(index, reading.inputs)),
         weights=tuple(map(index, reading.weights)),
         outputs=tuple(map(index, outputs)),
-        kind=kind(node, settings, outputs, facts),
+        kind=kind(node, given, outputs, facts),
         tied=tied,
     )
 
 
-def _roots(known: Known) -> dict[str, str]:
+def _roots(known: ModelFacts) -> dict[str, str]:
     """The root of every view and of every transposed weight."""
     roots: dict[str, str] = {}
     for node in known.model.graph.node:
@@ -96,31 +166,31 @@ def _roots(known: Known) -> dict[str, str]:
     return roots
 
 
-def _needed(known: Known, roots: Mapping[str, str], ends: Iterable[str]) -> list[_Reading]:
-    """The nodes that compute what the outputs of the model need; a shape or a constant needs nothing."""
+def _needed(known: ModelFacts, roots: Mapping[str, str], ends: Iterable[str]) -> list[_Reading]:
+    """The nodes that the outputs of the model depend on; a shape or a constant depends on nothing."""
     wanted = set(ends)
-    found = []
+    readings = []
     for node in reversed(known.model.graph.node):
         if _is_constant(node, known.facts) or node.output[0] in roots or not wanted.intersection(node.output):
             continue
         reading = _read(node, known, roots)
         wanted.update(reading.inputs)
-        found.append(reading)
-    return found[::-1]
+        readings.append(reading)
+    return readings[::-1]
 
 
-def _read(node: onnx.NodeProto, known: Known, roots: Mapping[str, str]) -> _Reading:
+def _read(node: onnx.NodeProto, known: ModelFacts, roots: Mapping[str, str]) -> _Reading:
     facts, version = known.facts, opset(known.model, node.domain)
     code = {position for position, _ in code_operands(node, version, facts)}
-    seen = [(position, name) for position, name in enumerate(node.input) if name]
-    inputs = dict.fromkeys(roots.get(name, name) for _, name in seen if not facts[name].constant)
+    operands = [(position, name) for position, name in enumerate(node.input) if name]
+    inputs = dict.fromkeys(roots.get(name, name) for _, name in operands if not facts[name].constant)
     weights = dict.fromkeys(
-        roots.get(name, name) for position, name in seen if facts[name].constant and position not in code
+        roots.get(name, name) for position, name in operands if facts[name].constant and position not in code
     )
     return _Reading(node, version, tuple(inputs), tuple(weights), tuple(name for name in node.output if name in facts))
 
 
-def _is_constant(node: onnx.NodeProto, facts: Mapping[str, Fact]) -> bool:
+def _is_constant(node: onnx.NodeProto, facts: Mapping[str, TensorFact]) -> bool:
     return all(facts[name].constant for name in node.output if name in facts)
 
 
@@ -143,5 +213,5 @@ def _titles(readings: list[_Reading]) -> list[str]:
     ]
 
 
-def _matrices(reading: _Reading, facts: Mapping[str, Fact]) -> list[str]:
+def _matrices(reading: _Reading, facts: Mapping[str, TensorFact]) -> list[str]:
     return [name for name in reading.weights if is_matrix(facts[name].shape, facts[name].dtype)]

@@ -1,4 +1,4 @@
-"""Read an ONNX file and bring it to one plain form: a flat, sorted list of nodes without functions or subgraphs."""
+"""Read an ONNX file (`read_model`) and bring it to a plain form (`flatten`): sorted nodes without functions."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from onnx import inliner
 
 from autoauto.records.errors import UnreadableModel
 
-N_KEPT_ELEMENTS = 1 << 14  # larger constants are weights: their shape says all that we ask
-CONSTANTS = {
+MAX_CONSTANT_ELEMENTS = 1 << 14  # larger constants are weights, of which only the shape matters
+_CONSTANTS = {
     "value_float": onnx.TensorProto.FLOAT,
     "value_int": onnx.TensorProto.INT64,
     "value_string": onnx.TensorProto.STRING,
 }
-GRAPHS = (onnx.AttributeProto.GRAPH, onnx.AttributeProto.GRAPHS)
+_GRAPHS = (onnx.AttributeProto.GRAPH, onnx.AttributeProto.GRAPHS)
 
 
 def read_model(path: Path) -> onnx.ModelProto:
     """Read `path` and drop the values of its weights; files with external data need not have it beside them.
 
-    What is left of a weight says in its `doc_string` where among `stored_tensors` it was.
+    The `doc_string` of a weight without values is its index among `stored_tensors`.
 
     Raises:
         UnreadableModel: the file is missing, or not a complete ONNX file.
@@ -95,6 +95,24 @@ def assemble(
     return onnx.helper.make_model(graph, opset_imports=model.opset_import, ir_version=max(model.ir_version, 4))
 
 
+def is_weight(tensor: onnx.TensorProto) -> bool:
+    """Whether the values of a stored tensor are left in the file."""
+    return _n_elements(tensor) > MAX_CONSTANT_ELEMENTS
+
+
+def stored_tensors(model: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
+    """Every tensor stored in the file, those in Constant nodes included."""
+    yield from model.graph.initializer
+    for holder in (model.graph, *model.functions):
+        for node in holder.node:
+            yield from (attribute.t for attribute in node.attribute if attribute.HasField("t"))
+
+
+def first_line(error: Exception) -> str:
+    """The first line of a message of onnx; the others only help its authors."""
+    return str(error).strip().splitlines()[0]
+
+
 def _one_domain(model: onnx.ModelProto) -> onnx.ModelProto:
     """Call the standard operators' domain by its short name, the empty one."""
     if not any(entry.domain == "ai.onnx" for entry in (*model.opset_import, *model.graph.node)):
@@ -110,14 +128,14 @@ def _check(node: onnx.NodeProto, context: Any) -> None:
     """Refuse control flow, and a node that contradicts the definition of its operator."""
     names = (node.name, node.op_type, node.domain, *node.input, *node.output)
     for name in (*names, *(entry.name for entry in node.attribute)):
-        if not isinstance(name, str):  # what protobuf makes of bytes that are no text
+        if not isinstance(name, str):  # protobuf returns bytes for a name that is not valid text
             raise UnreadableModel(f"every name in a model must be text, got {name!r}; try to copy the file again")
-    if any(attribute.type in GRAPHS for attribute in node.attribute):
+    if any(attribute.type in _GRAPHS for attribute in node.attribute):
         raise UnreadableModel(
             f"control flow has no static cost: {node.op_type} {node.name!r} holds a graph; try to export without it"
         )
     try:
-        if not node.domain and node.op_type != "Constant":  # whose value may be left in the file
+        if not node.domain and node.op_type != "Constant":  # the value of a Constant may have been dropped
             onnx.checker.check_node(node, context)
     except onnx.checker.ValidationError as error:
         raise UnreadableModel(f"node {node.name!r} is not as ONNX defines it: {first_line(error)}") from error
@@ -134,7 +152,7 @@ def _constant(node: onnx.NodeProto) -> onnx.TensorProto:
         tensor.CopyFrom(value)
         tensor.name = node.output[0]
         return tensor
-    kind = CONSTANTS.get(attribute.name.removesuffix("s"))
+    kind = _CONSTANTS.get(attribute.name.removesuffix("s"))
     if kind is None:
         raise UnreadableModel(f"a constant must be a dense tensor, {node.output[0]!r} is a {attribute.name}")
     values, dims = (value, [len(value)]) if attribute.name.endswith("s") else ([value], [])
@@ -142,7 +160,7 @@ def _constant(node: onnx.NodeProto) -> onnx.TensorProto:
 
 
 def _sorted(nodes: list[onnx.NodeProto], known: set[str], wanted: set[str]) -> list[onnx.NodeProto]:
-    """Order nodes so that each reads only what is known or written earlier; keep the file's order where it does."""
+    """Order nodes so that each reads only tensors known or written earlier; the file's order stays if it does that."""
     writer: dict[str, int] = {}
     for index, node in enumerate(nodes):
         for name in filter(None, node.output):
@@ -165,30 +183,12 @@ def _sorted(nodes: list[onnx.NodeProto], known: set[str], wanted: set[str]) -> l
 def _used(nodes: list[onnx.NodeProto], model: onnx.ModelProto) -> list[onnx.NodeProto]:
     """Drop what no output of the model depends on."""
     wanted = {value.name for value in model.graph.output}
-    kept = []
+    used = []
     for node in reversed(nodes):
         if wanted.intersection(node.output):
             wanted.update(node.input)
-            kept.append(node)
-    return kept[::-1]
-
-
-def is_weight(tensor: onnx.TensorProto) -> bool:
-    """Whether the values of a stored tensor are left in the file."""
-    return _n_elements(tensor) > N_KEPT_ELEMENTS
-
-
-def stored_tensors(model: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
-    """Every tensor stored in the file, those in Constant nodes included."""
-    yield from model.graph.initializer
-    for holder in (model.graph, *model.functions):
-        for node in holder.node:
-            yield from (attribute.t for attribute in node.attribute if attribute.HasField("t"))
-
-
-def first_line(error: Exception) -> str:
-    """What onnx says, without the lines that only help its authors."""
-    return str(error).strip().splitlines()[0]
+            used.append(node)
+    return used[::-1]
 
 
 def _n_elements(tensor: onnx.TensorProto) -> int:
@@ -199,15 +199,15 @@ def _n_elements(tensor: onnx.TensorProto) -> int:
 
 
 def _without_weights(model: onnx.ModelProto) -> onnx.ModelProto:
-    for place, tensor in enumerate(stored_tensors(model)):
+    for index, tensor in enumerate(stored_tensors(model)):
         if is_weight(tensor):
-            _forget(tensor, place)
+            _drop_values(tensor, index)
     return model
 
 
-def _forget(tensor: onnx.TensorProto, place: int) -> None:
-    """Keep name, type and shape of a stored tensor only, and its place in the file."""
+def _drop_values(tensor: onnx.TensorProto, index: int) -> None:
+    """Reduce a stored tensor to its name, type, shape, and index in the file."""
     name, kind, dims = tensor.name, tensor.data_type, tuple(tensor.dims)
     tensor.Clear()
-    tensor.name, tensor.data_type, tensor.doc_string = name, kind, str(place)
+    tensor.name, tensor.data_type, tensor.doc_string = name, kind, str(index)
     tensor.dims.extend(dims)

@@ -1,24 +1,22 @@
-"""Follow concrete shapes and small constants through a model, node by node: no symbol is ever guessed."""
+"""Concrete shapes and small constants of all tensors of a model, node by node: `trace`. Nothing is symbolic."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cache
 from math import prod
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import onnx
 from onnx import TensorProto, TypeProto, helper, numpy_helper, shape_inference
 from onnx.reference import ReferenceEvaluator
 
-from autoauto.graph.read.onnx_file import N_KEPT_ELEMENTS, first_line
+from autoauto.graph.read.onnx_file import MAX_CONSTANT_ELEMENTS, first_line
+from autoauto.records.arrays import Array
 from autoauto.records.errors import UnreadableModel
 
-Array = npt.NDArray[Any]
-
-N_KNOWN_INTEGERS = N_KEPT_ELEMENTS  # positions, masks and shapes: their values may decide a shape
+N_KNOWN_INTEGERS = MAX_CONSTANT_ELEMENTS  # positions, masks and shapes: their values may decide a shape
 N_KNOWN_FLOATS = 16  # scales of a resize, the step of a range
 READS_SHAPE = frozenset({"Shape", "Size"})
 _FOLLOWED = (
@@ -29,11 +27,6 @@ _FOLLOWED = (
 )
 _DTYPES = frozenset(TensorProto.DataType.values()) - {TensorProto.UNDEFINED}
 _RANDOM = "Bernoulli Multinomial RandomNormal RandomNormalLike RandomUniform RandomUniformLike"
-
-
-def is_float(dtype: int) -> bool:
-    """Whether `dtype`, a `TensorProto.DataType`, is a floating-point type."""
-    return str(TensorProto.DataType.Name(dtype)).startswith(("FLOAT", "BFLOAT", "DOUBLE"))
 
 
 class Value(NamedTuple):
@@ -64,6 +57,11 @@ def trace(model: onnx.ModelProto) -> dict[str, Value]:
     for node in model.graph.node:
         values |= _outputs(model, node, values, wanted.intersection(node.output) - {""})
     return values
+
+
+def is_float(dtype: int) -> bool:
+    """Whether `dtype`, a `TensorProto.DataType`, is a floating-point type."""
+    return str(TensorProto.DataType.Name(dtype)).startswith(("FLOAT", "BFLOAT", "DOUBLE"))
 
 
 def opset(model: onnx.ModelProto, domain: str = "") -> int:
@@ -99,7 +97,7 @@ def schema(op: str, version: int, domain: str) -> onnx.defs.OpSchema:
 def _outputs(
     model: onnx.ModelProto, node: onnx.NodeProto, values: Mapping[str, Value], wanted: set[str]
 ) -> dict[str, Value]:
-    """Values of the outputs that anything reads; old operators do not say the shape of others."""
+    """Values of the outputs that are read; definitions of old operators leave the shapes of others open."""
     read = [values[name] for name in node.input if name]
     if node.op_type in READS_SHAPE:
         return {node.output[0]: _read_shape(node, read[0])}
@@ -127,7 +125,7 @@ def _read_shape(node: onnx.NodeProto, value: Value) -> Value:
 
 
 def _infer(model: onnx.ModelProto, node: onnx.NodeProto, values: Mapping[str, Value]) -> dict[str, TypeProto]:
-    """Types of the outputs, by the rule that the operator's definition holds."""
+    """Types of the outputs, by the inference function of the operator's definition."""
     definition = schema(node.op_type, opset(model, node.domain), node.domain)
     names = [name for name in node.input if name]
     types = {name: helper.make_tensor_type_proto(values[name].dtype, values[name].shape) for name in names}
@@ -155,7 +153,7 @@ def _infer_by_body(
 
 
 def _is_few(types: Mapping[str, TypeProto]) -> bool:
-    """Whether outputs are small; one whose size follows from small data is."""
+    """Whether outputs are small; an axis whose length is not known yet follows from small data."""
     return all(
         prod(dim.dim_value for dim in kind.tensor_type.shape.dim if dim.HasField("dim_value"))
         <= (N_KNOWN_FLOATS if is_float(kind.tensor_type.elem_type) else N_KNOWN_INTEGERS)
@@ -177,7 +175,7 @@ def _evaluate(model: onnx.ModelProto, node: onnx.NodeProto, values: Mapping[str,
 
 
 def _check(node: onnx.NodeProto, read: list[Value], written: Mapping[str, Value]) -> None:
-    """Refuse what the operators' own rules let pass: two counts of the same elements that differ."""
+    """Refuse a contradiction that onnx's inference accepts: two counts of the same elements that differ."""
     if len(read) < 2:
         return
     if node.op_type == "Reshape":

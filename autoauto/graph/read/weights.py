@@ -5,21 +5,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 from zlib import crc32
 
 import numpy as np
-import numpy.typing as npt
 import onnx
 from onnx import numpy_helper
 from onnx.external_data_helper import load_external_data_for_tensor
 
 from autoauto.graph.read.onnx_file import first_line, is_weight, parse, stored_tensors
+from autoauto.records.arrays import Array
 from autoauto.records.errors import UnreadableModel
 
 
 class Weights:
-    """The values of stored tensors; the file is read when one is asked for.
+    """The values of stored tensors; the file is read at the first request.
 
     Args:
         path: of the file; external data lie beside it.
@@ -45,7 +44,7 @@ class Weights:
                 f"a model that runs needs the values of its weights, those of {tensor.name!r} cannot be read from "
                 f"{where}: {first_line(error)}"
             ) from error
-        stored.name = tensor.name  # of a Constant node, it is that of its output
+        stored.name = tensor.name  # the tensor in a Constant node has no name, or another one
         return bytes(stored.SerializeToString())
 
     @cached_property
@@ -53,9 +52,9 @@ class Weights:
         return list(stored_tensors(parse(self._path)))
 
     def _in_file(self, tensor: onnx.TensorProto) -> onnx.TensorProto:
-        place = int(tensor.doc_string)
-        if place < len(self._tensors):
-            stored = self._tensors[place]
+        index = int(tensor.doc_string)
+        if index < len(self._tensors):
+            stored = self._tensors[index]
             if (stored.data_type, stored.dims) == (tensor.data_type, tensor.dims):
                 return stored
         raise UnreadableModel(f"{self._path} does not hold weight {tensor.name!r} any more; it has changed")
@@ -69,14 +68,14 @@ class Weights:
         return tensor
 
 
-def fill_value(node: onnx.NodeProto) -> npt.NDArray[Any]:
+def fill_value(node: onnx.NodeProto) -> Array:
     """The one element that a ConstantOfShape node repeats, zero where it names none."""
     filled = next((attribute.t for attribute in node.attribute if attribute.name == "value"), None)
     return numpy_helper.to_array(filled).reshape(()) if filled is not None else np.zeros((), np.float32)
 
 
-def made_up(name: str, shape: tuple[int, ...], value: npt.NDArray[Any]) -> onnx.TensorProto:
-    """A weight for what repeats one value: that value, a tenth more or less from place to place.
+def stand_in_weight(name: str, shape: tuple[int, ...], value: Array) -> onnx.TensorProto:
+    """A weight that stands in for one that repeats `value`: its elements differ from the value by up to a tenth.
 
     A runtime would store equal weights once, and read them from its caches.
     """

@@ -1,6 +1,7 @@
-"""For every operator that keeps samples apart: where they lie in its outputs, or why it mixes them.
+"""Rules of the operators that keep samples apart, `RULES`: where the samples lie in the outputs.
 
-A rule reads a `Step` and returns the `Place` in all outputs, or one for each. `Step.refuse` makes the error.
+A rule reads a `NodeStep` and returns the `SampleAxis` in all outputs, or one for each. It raises `NodeStep.refuse` when
+the node mixes samples.
 """
 
 from __future__ import annotations
@@ -9,123 +10,123 @@ from collections.abc import Callable, Collection
 
 import numpy as np
 
-from autoauto.graph.read.trace import Array
-from autoauto.graph.rebatch.sample_axes import Place, Step
+from autoauto.graph.rebatch.sample_axes import NodeStep, SampleAxis
+from autoauto.records.arrays import Array
 
-Rule = Callable[[Step], Place | tuple[Place, ...]]
-
-
-def pointwise(step: Step) -> Place:
-    """Operands broadcast to one shape: samples must meet samples, and only there."""
-    return _meet(step, {_aligned(step, index) for index, place in enumerate(step.places) if place})
+SampleRule = Callable[[NodeStep], SampleAxis | tuple[SampleAxis, ...]]
 
 
-def rows(step: Step) -> Place:
+def pointwise(step: NodeStep) -> SampleAxis:
+    """Operands are broadcast to one shape, in which the samples of all of them lie on one axis."""
+    return _meet(step, {_aligned(step, index) for index, samples in enumerate(step.sample_axes) if samples})
+
+
+def rows(step: NodeStep) -> SampleAxis:
     """Convolution, pooling, normalisation within one row of axis 0."""
-    place = step.only()
-    if place.axis != 0 or step.integer("training_mode", 0) or any(step.node.output[1:]):
+    samples = step.only()
+    if samples.axis != 0 or step.integer("training_mode", 0) or any(step.node.output[1:]):
         raise step.refuse("works along the batch axis")
-    return place
+    return samples
 
 
-def softmax(step: Step) -> Place:
+def softmax(step: NodeStep) -> SampleAxis:
     """Normalises one axis; before operator set 13 all axes from there on."""
     first = step.axis(-1 if step.version >= 13 else 1)
-    return _keep(step, {first} if step.version >= 13 else range(first, len(step.shape())))
+    return _not_along(step, {first} if step.version >= 13 else range(first, len(step.shape())))
 
 
-def layer_norm(step: Step) -> Place:
+def layer_norm(step: NodeStep) -> SampleAxis:
     """Normalises all axes from one on."""
-    return _keep(step, range(step.axis(-1), len(step.shape())))
+    return _not_along(step, range(step.axis(-1), len(step.shape())))
 
 
-def reduce(step: Step) -> Place:
+def reduce(step: NodeStep) -> SampleAxis:
     """Removes axes, or makes them 1 long."""
     given, rank = step.integers("axes", 1), len(step.shape())
     if not given and step.integer("noop_with_empty_axes", 0):
         return step.only()
     axes = {axis % rank for axis in given} if given else set(range(rank))
-    return _removed(step, _keep(step, axes), axes)
+    return _removed(step, _not_along(step, axes), axes)
 
 
-def arg_reduce(step: Step) -> Place:
+def arg_reduce(step: NodeStep) -> SampleAxis:
     """ArgMax and ArgMin: like `reduce`, over one axis."""
     axes = {step.axis(0)}
-    return _removed(step, _keep(step, axes), axes)
+    return _removed(step, _not_along(step, axes), axes)
 
 
-def along_axis(step: Step) -> Place:
-    """Split, TopK, LpNormalization: works along the attribute `axis` alone."""
-    return _keep(step, {step.axis(0 if step.node.op_type == "Split" else -1)})
+def along_axis(step: NodeStep) -> SampleAxis:
+    """Split, TopK, LpNormalization: one axis, the attribute `axis`."""
+    return _not_along(step, {step.axis(0 if step.node.op_type == "Split" else -1)})
 
 
-def cumulate(step: Step) -> Place:
+def cumulate(step: NodeStep) -> SampleAxis:
     """CumSum: its axis is an operand."""
-    return _keep(step, {axis % len(step.shape()) for axis in step.integers("axis", 1) or ()})
+    return _not_along(step, {axis % len(step.shape()) for axis in step.integers("axis", 1) or ()})
 
 
-def concat(step: Step) -> Place:
-    """Joins along another axis; a part that all samples share is repeated for each."""
-    (place,) = _same(step, set(filter(None, step.places)))
-    if step.axis(0) == place.axis:
+def concat(step: NodeStep) -> SampleAxis:
+    """Joins along an axis without samples; an operand that all samples share is repeated for each."""
+    (samples,) = _same(step, set(filter(None, step.sample_axes)))
+    if step.axis(0) == samples.axis:
         raise step.refuse("joins along the batch axis")
-    for index, here in enumerate(step.places):
-        if here is None:
-            _copy(step, index, place)
-    return place
+    for index, operand in enumerate(step.sample_axes):
+        if operand is None:
+            _copy(step, index, samples)
+    return samples
 
 
-def transpose(step: Step) -> Place:
+def transpose(step: NodeStep) -> SampleAxis:
     """Moves axes."""
-    place = step.only()
+    samples = step.only()
     order = step.integers("perm") or tuple(range(len(step.shape())))[::-1]
-    return place._replace(axis=order.index(place.axis))
+    return samples._replace(axis=order.index(samples.axis))
 
 
-def reshape(step: Step) -> Place:
+def reshape(step: NodeStep) -> SampleAxis:
     """Keeps the order of elements; its target grows with the batch."""
-    place = step.land(step.only())
-    step.grow(1, step.output_shape, place.axis)
-    return place
+    samples = step.after_reshape(step.only())
+    step.grow(1, step.output_shape, samples.axis)
+    return samples
 
 
-def flatten(step: Step) -> Place:
+def flatten(step: NodeStep) -> SampleAxis:
     """Keeps the order of elements; the target follows from the input."""
-    place, axis = step.only(), step.integer("axis", 1)
-    after = step.land(place)
-    if after.axis != int(place.axis >= (axis if axis >= 0 else axis + len(step.shape()))):
+    samples, axis = step.only(), step.integer("axis", 1)
+    after = step.after_reshape(samples)
+    if after.axis != int(samples.axis >= (axis if axis >= 0 else axis + len(step.shape()))):
         raise step.refuse("moves samples from rows to columns")
     return after
 
 
-def squeeze(step: Step) -> Place:
+def squeeze(step: NodeStep) -> SampleAxis:
     """Removes named axes of length 1."""
     axes = step.integers("axes", 1)
     if axes is None:
         raise step.refuse("removes every axis of length 1, the batch too")
     named = {axis % len(step.shape()) for axis in axes}
-    place = _keep(step, named)
-    return place._replace(axis=place.axis - sum(axis < place.axis for axis in named))
+    samples = _not_along(step, named)
+    return samples._replace(axis=samples.axis - sum(axis < samples.axis for axis in named))
 
 
-def unsqueeze(step: Step) -> Place:
+def unsqueeze(step: NodeStep) -> SampleAxis:
     """Adds axes of length 1."""
-    place, rank = step.only(), len(step.output_shape)
+    samples, rank = step.only(), len(step.output_shape)
     added = {axis % rank for axis in step.integers("axes", 1) or ()}
-    return place._replace(axis=[axis for axis in range(rank) if axis not in added][place.axis])
+    return samples._replace(axis=[axis for axis in range(rank) if axis not in added][samples.axis])
 
 
-def expand(step: Step) -> Place:
+def expand(step: NodeStep) -> SampleAxis:
     """Broadcasts to a shape written into the file."""
-    place, shape = step.only(), step.output_shape
-    axis = place.axis + len(shape) - len(step.shape())
-    if shape[axis] != step.shape()[place.axis]:
+    samples, shape = step.only(), step.output_shape
+    axis = samples.axis + len(shape) - len(step.shape())
+    if shape[axis] != step.shape()[samples.axis]:
         raise step.refuse("repeats the batch axis")
     step.grow(1, shape, axis)
-    return place._replace(axis=axis)
+    return samples._replace(axis=axis)
 
 
-def cut(step: Step) -> Place:
+def cut(step: NodeStep) -> SampleAxis:
     """Slice: any axis but the samples', which may be named as long as it stays whole."""
     starts, ends = step.integers("starts", 1) or (), step.integers("ends", 2) or ()
     axes = step.integers("axes", 3) or tuple(range(len(starts)))
@@ -135,111 +136,111 @@ def cut(step: Step) -> Place:
         for axis, start, end, stride in zip(axes, starts, ends, strides, strict=True)
         if (start, stride) == (0, 1) and end >= 2**31 - 1
     }
-    return _keep(step, {axis % len(step.shape()) for axis in axes} - whole)
+    return _not_along(step, {axis % len(step.shape()) for axis in axes} - whole)
 
 
-def gather(step: Step) -> Place:
-    """Picks along an axis: from samples, or for samples."""
+def gather(step: NodeStep) -> SampleAxis:
+    """Picks along an axis: samples lie in the data, or in the indices."""
     axis = step.axis(0)
-    if step.places[0] is None:
+    if step.sample_axes[0] is None:
         picked = step.only(1)
         return picked._replace(axis=picked.axis + axis)
-    place = _keep(step, {axis})
-    return place if place.axis < axis else place._replace(axis=place.axis + len(step.shape(1)) - 1)
+    samples = _not_along(step, {axis})
+    return samples if samples.axis < axis else samples._replace(axis=samples.axis + len(step.shape(1)) - 1)
 
 
-def gather_elements(step: Step) -> Place:
-    """Picks along an axis, position by position; what all samples share is repeated for each."""
-    (place,) = _same(step, set(filter(None, step.places)))
-    if place.axis == step.axis(0) or step.shape(0)[place.axis] != step.shape(1)[place.axis]:
+def gather_elements(step: NodeStep) -> SampleAxis:
+    """Picks along an axis, position by position; an operand that all samples share is repeated for each."""
+    (samples,) = _same(step, set(filter(None, step.sample_axes)))
+    if samples.axis == step.axis(0) or step.shape(0)[samples.axis] != step.shape(1)[samples.axis]:
         raise step.refuse("works along the batch axis")
-    for index, here in enumerate(step.places):
-        if here is None:
-            _copy(step, index, place)
-    return place
+    for index, operand in enumerate(step.sample_axes):
+        if operand is None:
+            _copy(step, index, samples)
+    return samples
 
 
-def gather_nd(step: Step) -> Place:
+def gather_nd(step: NodeStep) -> SampleAxis:
     """Picks positions written into the file: those in the only sample become those in every sample."""
-    place, positions = step.only(), step.read[1].data if step.read[1] else None
-    if positions is None or step.integer("batch_dims", 0) or step.shape()[place.axis] != 1 or len(positions) != 1:
+    samples, positions = step.only(), step.read[1].data if step.read[1] else None
+    if positions is None or step.integer("batch_dims", 0) or step.shape()[samples.axis] != 1 or len(positions) != 1:
         raise step.refuse("picks positions that are not those of one sample")
-    if place.axis >= positions.shape[-1]:
-        return place._replace(axis=place.axis - positions.shape[-1] + positions.ndim - 1)
-    in_sample = np.arange(positions.shape[-1]) != place.axis  # of one sample only 0 can be picked
+    if samples.axis >= positions.shape[-1]:
+        return samples._replace(axis=samples.axis - positions.shape[-1] + positions.ndim - 1)
+    in_sample = np.arange(positions.shape[-1]) != samples.axis  # of one sample only 0 can be picked
 
     def spread(batch_size: int) -> Array:
         samples = np.arange(batch_size).reshape(-1, *[1] * (positions.ndim - 1))
         return np.where(in_sample, positions, samples)
 
     step.literals[1] = spread
-    return Place(0, 1)
+    return SampleAxis(0, 1)
 
 
-def pad(step: Step) -> Place:
+def pad(step: NodeStep) -> SampleAxis:
     """Adds to the ends of other axes."""
     rank = len(step.shape())
     pads = step.integers("pads", 1) or ()
     axes = step.integers("axes", 3) or tuple(range(rank))
     half = len(pads) // 2
-    return _keep(step, {axis % rank for index, axis in enumerate(axes) if pads[index] or pads[half + index]})
+    return _not_along(step, {axis % rank for index, axis in enumerate(axes) if pads[index] or pads[half + index]})
 
 
-def tile(step: Step) -> Place:
+def tile(step: NodeStep) -> SampleAxis:
     """Repeats other axes."""
-    return _keep(step, {axis for axis, count in enumerate(step.integers("repeats", 1) or ()) if count != 1})
+    return _not_along(step, {axis for axis, count in enumerate(step.integers("repeats", 1) or ()) if count != 1})
 
 
-def resize(step: Step) -> Place:
+def resize(step: NodeStep) -> SampleAxis:
     """Resize and Upsample: other axes change their length; lengths written into the file grow with the batch."""
     changed = {axis for axis, (a, b) in enumerate(zip(step.shape(), step.output_shape, strict=True)) if a != b}
-    place = _keep(step, changed)
+    samples = _not_along(step, changed)
     axes = step.integers("axes") or tuple(range(len(step.shape())))
-    if place.axis not in axes:
-        return place
-    index = axes.index(place.axis)
+    if samples.axis not in axes:
+        return samples
+    index = axes.index(samples.axis)
     if len(step.read) > 3 and step.read[3]:
         step.grow(3, step.integers("sizes", 3) or (), index)
     elif _scales(step)[index] != 1.0:
         raise step.refuse("works along the batch axis")
-    return place
+    return samples
 
 
-def quantize(step: Step) -> Place:
+def quantize(step: NodeStep) -> SampleAxis:
     """QuantizeLinear and DequantizeLinear: one factor for all, or one for every position on another axis."""
     per_axis = len(step.shape(1))
     if per_axis > 1:
         raise step.refuse("has factors in blocks")
-    return _keep(step, {step.axis(1)} if per_axis else ())
+    return _not_along(step, {step.axis(1)} if per_axis else ())
 
 
-def matmul(step: Step) -> Place:
+def matmul(step: NodeStep) -> SampleAxis:
     """Samples are rows of the left, columns of the right, or leading axes of both."""
-    found = set()
+    aligned = set()
     rank = max(2, len(step.shape(0)), len(step.shape(1)))
-    for index, place in enumerate(step.places[:2]):
-        here = len(step.shape(index))
-        if place is None:
+    for index, operand in enumerate(step.sample_axes[:2]):
+        if operand is None:
             continue
-        if here == 1 or place.axis == (here - 1 if index == 0 else here - 2):
+        operand_rank = len(step.shape(index))
+        if operand_rank == 1 or operand.axis == (operand_rank - 1 if index == 0 else operand_rank - 2):
             raise step.refuse("sums over the batch axis")
-        found.add(place._replace(axis=place.axis + rank - here))
-    (place,) = _same(step, found)
-    if place.axis >= rank - 2:
-        step.only(0 if place.axis == rank - 2 else 1)
+        aligned.add(operand._replace(axis=operand.axis + rank - operand_rank))
+    (samples,) = _same(step, aligned)
+    if samples.axis >= rank - 2:
+        step.only(0 if samples.axis == rank - 2 else 1)
     elif min(len(step.shape(0)), len(step.shape(1))) > 1:
-        _meet(step, {place}, rank)
-    return place if place.axis < len(step.output_shape) else place._replace(axis=place.axis - 1)
+        _meet(step, {samples}, rank)
+    return samples if samples.axis < len(step.output_shape) else samples._replace(axis=samples.axis - 1)
 
 
-def gemm(step: Step) -> Place:
+def gemm(step: NodeStep) -> SampleAxis:
     """Samples are rows of the left matrix or columns of the right one; the added term is shared along them."""
-    side = 0 if step.places[0] else 1
-    place = step.only(side)
-    kept = side if not step.integer("transB" if side else "transA", 0) else 1 - side
-    if place.axis != kept:
+    side = 0 if step.sample_axes[0] else 1
+    samples = step.only(side)
+    unsummed = side if not step.integer("transB" if side else "transA", 0) else 1 - side
+    if samples.axis != unsummed:
         raise step.refuse("sums over the batch axis")
-    after = place._replace(axis=side)
+    after = samples._replace(axis=side)
     if len(step.read) > 2 and step.read[2]:
         shape = (1, 1, *step.shape(2))[-2:]
         if shape[side] != 1:
@@ -247,83 +248,88 @@ def gemm(step: Step) -> Place:
     return after
 
 
-def einsum(step: Step) -> Place:
+def einsum(step: NodeStep) -> SampleAxis:
     """Samples keep one letter from the operands to the result."""
     equation = next(entry.s.decode() for entry in step.node.attribute if entry.name == "equation").replace(" ", "")
     left, arrow, result = equation.partition("->")
-    terms = list(zip(left.split(","), step.places, strict=True))
-    letters = {(term[place.axis], place.inner) for term, place in terms if place and "." not in equation}
+    terms = list(zip(left.split(","), step.sample_axes, strict=True))
+    letters = {(term[samples.axis], samples.inner) for term, samples in terms if samples and "." not in equation}
     if not arrow or len(letters) != 1:
         raise step.refuse(f"has an equation whose samples cannot be followed: {equation}")
     ((letter, inner),) = letters
-    if result.count(letter) != 1 or any(term.count(letter) != bool(place) for term, place in terms):
+    if result.count(letter) != 1 or any(term.count(letter) != bool(samples) for term, samples in terms):
         raise step.refuse("sums over the batch axis")
-    return Place(result.index(letter), inner)
+    return SampleAxis(result.index(letter), inner)
 
 
-def recurrent(step: Step) -> tuple[Place, ...]:
+def recurrent(step: NodeStep) -> tuple[SampleAxis, ...]:
     """LSTM, GRU, RNN on (sequence, batch, features); a shared first state is repeated for each sample."""
-    place = step.places[0]
-    if place is None or place.axis != 1 or step.integer("layout", 0) or any(step.places[1:5]):
+    samples = step.sample_axes[0]
+    if samples is None or samples.axis != 1 or step.integer("layout", 0) or any(step.sample_axes[1:5]):
         raise step.refuse("holds the samples on another axis than the second")
     if len(step.read) > 4 and step.read[4]:
         raise step.refuse("has a length for every sample")
     for index in range(5, min(7, len(step.read))):
-        if step.read[index] and step.places[index] is None:
-            _copy(step, index, place)
-        elif step.read[index] and step.places[index] != place:
+        if step.read[index] and step.sample_axes[index] is None:
+            _copy(step, index, samples)
+        elif step.read[index] and step.sample_axes[index] != samples:
             raise step.refuse("holds the samples of its state on another axis")
-    if any(step.places[7:]):
+    if any(step.sample_axes[7:]):
         raise step.refuse("reads the samples as weights")
-    return (place._replace(axis=2), place, place)
+    return (samples._replace(axis=2), samples, samples)
 
 
-def _keep(step: Step, axes: Collection[int]) -> Place:
-    """The place of input 0, unless the node works along it."""
-    place = step.only()
-    if place.axis in axes:
+def _not_along(step: NodeStep, axes: Collection[int]) -> SampleAxis:
+    """Where the samples lie in input 0; refused when it is on one of `axes`, along which the node computes."""
+    samples = step.only()
+    if samples.axis in axes:
         raise step.refuse("works along the batch axis")
-    return place
+    return samples
 
 
-def _removed(step: Step, place: Place, axes: set[int]) -> Place:
+def _removed(step: NodeStep, samples: SampleAxis, axes: set[int]) -> SampleAxis:
+    """Where the samples lie after a reduction of `axes`."""
     if step.integer("keepdims", 1):
-        return place
-    return place._replace(axis=place.axis - sum(axis < place.axis for axis in axes))
+        return samples
+    return samples._replace(axis=samples.axis - sum(axis < samples.axis for axis in axes))
 
 
-def _same(step: Step, places: set[Place]) -> set[Place]:
-    if len(places) != 1:
+def _same(step: NodeStep, axes: set[SampleAxis]) -> set[SampleAxis]:
+    """The axes, which must be one."""
+    if len(axes) != 1:
         raise step.refuse("holds the samples of its operands on different axes")
-    return places
+    return axes
 
 
-def _aligned(step: Step, index: int) -> Place:
-    """The place of an operand in the shape that all broadcast to."""
-    place = step.places[index]
-    assert place is not None
-    return place._replace(axis=place.axis + len(step.output_shape) - len(step.shape(index)))
+def _aligned(step: NodeStep, index: int) -> SampleAxis:
+    """Where the samples of an operand lie in the shape that all operands are broadcast to."""
+    samples = step.sample_axes[index]
+    assert samples is not None
+    return samples._replace(axis=samples.axis + len(step.output_shape) - len(step.shape(index)))
 
 
-def _meet(step: Step, places: set[Place], rank: int | None = None) -> Place:
-    """One place for all; there operands with samples are equally long, one without is 1 long or repeated."""
-    (place,) = _same(step, places)
+def _meet(step: NodeStep, axes: set[SampleAxis], rank: int | None = None) -> SampleAxis:
+    """The sample axis that all operands share once they are broadcast.
+
+    Along it, operands with samples must be equally long; an operand without samples is 1 long, or gets repeated.
+    """
+    (samples,) = _same(step, axes)
     rank = len(step.output_shape) if rank is None else rank
     lengths = set()
     for index, value in enumerate(step.read):
-        axis = place.axis - rank + (len(value.shape) if value else 0)
+        axis = samples.axis - rank + (len(value.shape) if value else 0)
         length = value.shape[axis] if value and axis >= 0 else 1
-        if step.places[index]:
+        if step.sample_axes[index]:
             lengths.add(length)
         elif length != 1:
-            _copy(step, index, place._replace(axis=axis))
+            _copy(step, index, samples._replace(axis=axis))
     if len(lengths) != 1:
         raise step.refuse("repeats samples")
-    return place
+    return samples
 
 
-def _scales(step: Step) -> list[float]:
-    """Factors of a Resize or Upsample: an attribute, or an operand that moved once."""
+def _scales(step: NodeStep) -> list[float]:
+    """Factors of a Resize or Upsample: an attribute, or an operand whose position depends on the operator set."""
     for entry in step.node.attribute:
         if entry.name == "scales":
             return list(entry.floats)
@@ -333,11 +339,11 @@ def _scales(step: Step) -> list[float]:
     return [float(factor) for factor in value.data.reshape(-1)]
 
 
-def _copy(step: Step, index: int, place: Place) -> None:
-    """Repeat what all samples share, once for each of them, where the samples of the others lie."""
-    if step.n_samples != 1 or step.shape(index)[place.axis] != place.inner:
+def _copy(step: NodeStep, index: int, samples: SampleAxis) -> None:
+    """Repeat an operand that all samples share, once for each sample, along the axis of the samples."""
+    if step.n_samples != 1 or step.shape(index)[samples.axis] != samples.inner:
         raise step.refuse("meets an operand that may differ between samples")
-    step.copies[index] = place.axis
+    step.copies[index] = samples.axis
 
 
 _POINTWISE = (
@@ -352,7 +358,7 @@ _ROWS = (
 )
 _REDUCE = "ReduceL1 ReduceL2 ReduceLogSum ReduceLogSumExp ReduceMax ReduceMean ReduceMin ReduceProd ReduceSum"
 
-RULES: dict[str, Rule] = {
+RULES: dict[str, SampleRule] = {
     **dict.fromkeys(_POINTWISE.split(), pointwise),
     **dict.fromkeys(_ROWS.split(), rows),
     **dict.fromkeys(_REDUCE.split(), reduce),
@@ -366,7 +372,7 @@ RULES: dict[str, Rule] = {
     **dict.fromkeys(("QuantizeLinear", "DequantizeLinear"), quantize),
     "Concat": concat,
     "CumSum": cumulate,
-    "Dropout": Step.only,
+    "Dropout": NodeStep.only,
     "Einsum": einsum,
     "Expand": expand,
     "Flatten": flatten,

@@ -1,7 +1,8 @@
 """The same model for another batch size: `rebatch`.
 
-A file with a symbolic batch only needs the number. A file that fixes the batch may do so in many places; it is followed
-node by node (`rules`), and changed where a shape is written into it. What cannot be proven right is refused.
+A file with a symbolic batch only needs the number. In a file that fixes the batch, `_follow` tracks on which axis the
+samples of every tensor lie, node by node with the rules of `operator_rules`, and `_rewrite` changes the shapes that are
+written into the nodes. A file whose samples cannot be tracked is refused.
 """
 
 from __future__ import annotations
@@ -14,9 +15,10 @@ import onnx
 from onnx import helper, numpy_helper
 
 from autoauto.graph.read.onnx_file import assemble, flatten
-from autoauto.graph.read.trace import Array, Value, opset, trace
+from autoauto.graph.read.trace import Value, opset, trace
 from autoauto.graph.rebatch.operator_rules import RULES
-from autoauto.graph.rebatch.sample_axes import Place, Step
+from autoauto.graph.rebatch.sample_axes import NodeStep, SampleAxis
+from autoauto.records.arrays import Array
 from autoauto.records.errors import BadInput, UnreadableModel
 
 
@@ -41,11 +43,11 @@ def rebatch(model: onnx.ModelProto, batch_size: int) -> onnx.ModelProto:
     """
     if batch_size < 1:
         raise BadInput(f"batch_size must be at least 1, got {batch_size}")
-    plain, batch = settle(model)
-    return own_batch(plain, batch) if batch_size == batch.fixed else at_batch(plain, batch, batch_size)
+    plain, batch = resolve_batch(model)
+    return at_own_batch(plain, batch) if batch_size == batch.fixed else at_batch(plain, batch, batch_size)
 
 
-def settle(model: onnx.ModelProto) -> tuple[onnx.ModelProto, Batch]:
+def resolve_batch(model: onnx.ModelProto) -> tuple[onnx.ModelProto, Batch]:
     """Bring a model to plain form and find its batch; open inputs of a file that is fixed behind them count as fixed.
 
     Raises:
@@ -62,13 +64,13 @@ def settle(model: onnx.ModelProto) -> tuple[onnx.ModelProto, Batch]:
     return plain, batch
 
 
-def own_batch(plain: onnx.ModelProto, batch: Batch) -> onnx.ModelProto:
-    """A settled model as it is: at the batch that it fixes, at one sample when it leaves the batch open."""
+def at_own_batch(plain: onnx.ModelProto, batch: Batch) -> onnx.ModelProto:
+    """A plain model as it is: at the batch that it fixes, at one sample when it leaves the batch open."""
     return _with_batch(plain, batch, batch.fixed or 1)
 
 
 def at_batch(plain: onnx.ModelProto, batch: Batch, batch_size: int) -> onnx.ModelProto:
-    """A settled model at any batch size; the nodes are the same at each.
+    """A plain model at any batch size; the nodes are the same at each.
 
     Raises:
         BadInput: other batch sizes than the file's own cannot be proven right.
@@ -79,7 +81,7 @@ def at_batch(plain: onnx.ModelProto, batch: Batch, batch_size: int) -> onnx.Mode
 
 
 def find_batch(model: onnx.ModelProto) -> Batch:
-    """Say which inputs of a plain model hold samples: those whose first axis is open, else those of equal first axis.
+    """Find which inputs of a plain model hold samples: those whose first axis is open, else those of equal first axis.
 
     Raises:
         BadInput: another axis is open.
@@ -119,41 +121,41 @@ def _with_batch(model: onnx.ModelProto, batch: Batch, batch_size: int) -> onnx.M
     return copy
 
 
-def _follow(model: onnx.ModelProto, batch: Batch) -> list[Step]:
+def _follow(model: onnx.ModelProto, batch: Batch) -> list[NodeStep]:
     """Follow the samples through all nodes of a plain model; a step for each node, in order."""
     assert batch.fixed is not None
     values: Mapping[str, Value | None] = trace(model)
-    places: dict[str, Place | None] = dict.fromkeys(batch.inputs, Place(0, 1))
+    sample_axes: dict[str, SampleAxis | None] = dict.fromkeys(batch.inputs, SampleAxis(0, 1))
     steps = []
     for node in model.graph.node:
-        step = Step(
+        step = NodeStep(
             node=node,
             version=opset(model, node.domain),
             n_samples=batch.fixed,
             read=[values.get(name) for name in node.input],
             written=[values.get(name) for name in node.output],
-            places=[places.get(name) for name in node.input],
+            sample_axes=[sample_axes.get(name) for name in node.input],
         )
         steps.append(step)
-        if any(step.places) and not step.reads_shape:
-            places.update(zip(node.output, _apply(step), strict=False))
+        if any(step.sample_axes) and not step.reads_shape:
+            sample_axes.update(zip(node.output, _apply(step), strict=False))
     for entry in model.graph.output:
-        place, value = places.get(entry.name), values[entry.name]
-        if place and value and value.shape[place.axis] != batch.fixed * place.inner:
+        samples, value = sample_axes.get(entry.name), values[entry.name]
+        if samples and value and value.shape[samples.axis] != batch.fixed * samples.inner:
             raise BadInput(f"the file fixes the batch at {batch.fixed} and output {entry.name!r} interleaves samples")
     return steps
 
 
-def _apply(step: Step) -> tuple[Place, ...]:
+def _apply(step: NodeStep) -> tuple[SampleAxis, ...]:
     """Where the samples lie in the outputs of one node."""
     rule = RULES.get(step.node.op_type) if not step.node.domain else None
     if rule is None:
         raise step.refuse("is not known to keep samples apart")
     after = rule(step)
-    return (after,) * len(step.node.output) if isinstance(after, Place) else after
+    return (after,) * len(step.node.output) if isinstance(after, SampleAxis) else after
 
 
-def _rewrite(model: onnx.ModelProto, steps: list[Step], batch_size: int) -> onnx.ModelProto:
+def _rewrite(model: onnx.ModelProto, steps: list[NodeStep], batch_size: int) -> onnx.ModelProto:
     """Write the shapes for `batch_size` samples into the nodes of a plain model."""
     nodes: list[onnx.NodeProto] = []
     constants = {tensor.name: tensor for tensor in model.graph.initializer}
@@ -163,7 +165,9 @@ def _rewrite(model: onnx.ModelProto, steps: list[Step], batch_size: int) -> onnx
         return name
 
     for step in steps:
-        if any(step.places) and step.reads_shape:  # computed from the shape of one batch, it stays that of one batch
+        if (
+            any(step.sample_axes) and step.reads_shape
+        ):  # computed from the shape of one batch, it stays that of one batch
             store(step.node.output[0], step.known_output)
             continue
         node = onnx.NodeProto()

@@ -1,4 +1,4 @@
-"""Where the samples of a batch lie in a tensor, and one node on their way: `Place`, `Step`."""
+"""Where the samples of a batch lie in a tensor (`SampleAxis`), and one node that reads them (`NodeStep`)."""
 
 from __future__ import annotations
 
@@ -10,28 +10,34 @@ from typing import NamedTuple
 import numpy as np
 import onnx
 
-from autoauto.graph.read.trace import READS_SHAPE, Array, Value, label
+from autoauto.graph.read.trace import READS_SHAPE, Value, label
+from autoauto.records.arrays import Array
 from autoauto.records.errors import BadInput
 
 
-class Place(NamedTuple):
-    """The samples lie on `axis`, whose index counts (outer, sample, inner) with `inner` positions, the last fastest."""
+class SampleAxis(NamedTuple):
+    """The samples lie on `axis`, whose index counts (outer, sample, inner), the last fastest.
+
+    With 2 samples, 3 positions `inner` and 2 outer ones, the samples along the axis are
+
+        0 0 0 1 1 1 0 0 0 1 1 1
+    """
 
     axis: int
     inner: int
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
-    """One node that the samples pass.
+class NodeStep:
+    """One node that reads samples, and the changes that another batch size makes to it.
 
     Attributes:
         node: as in the file.
         version: of its operator set.
         n_samples: the batch that the file fixes.
         read, written: values of all inputs and outputs, None for an omitted one.
-        places: where the samples lie in each input, None where there are none.
-        literals: what to write instead of an input, from the batch size; the node's rule fills it.
+        sample_axes: where the samples lie in each input, None where there are none.
+        literals: constants to read instead of an input, as functions of the batch size; the node's rule fills it.
         copies: inputs to repeat for every sample, with the axis; the node's rule fills it.
     """
 
@@ -40,12 +46,12 @@ class Step:
     n_samples: int
     read: list[Value | None]
     written: list[Value | None]
-    places: list[Place | None]
+    sample_axes: list[SampleAxis | None]
     literals: dict[int, Callable[[int], Array]] = field(default_factory=dict)
     copies: dict[int, int] = field(default_factory=dict)
 
     def refuse(self, reason: str) -> BadInput:
-        """The error that says why another batch size would be wrong."""
+        """The error for a batch size that the node makes impossible."""
         return BadInput(f"the file fixes the batch at {self.n_samples} and {label(self.node)} {reason}")
 
     @property
@@ -61,7 +67,7 @@ class Step:
 
     @property
     def output_shape(self) -> tuple[int, ...]:
-        """The shape of the first output that anything reads."""
+        """The shape of the first output that is not omitted."""
         return next(value.shape for value in self.written if value is not None)
 
     @property
@@ -72,13 +78,17 @@ class Step:
         assert value.data is not None
         return value.data
 
-    def only(self, index: int = 0) -> Place:
-        """The place in input `index`, when no other input holds samples."""
-        if [position for position, place in enumerate(self.places) if place] != [index]:
+    def only(self, index: int = 0) -> SampleAxis:
+        """Where the samples lie in input `index`.
+
+        Raises:
+            BadInput: another input holds samples, or this one does not.
+        """
+        if [position for position, samples in enumerate(self.sample_axes) if samples] != [index]:
             raise self.refuse("reads the samples as an operand that all samples must share")
-        place = self.places[index]
-        assert place is not None
-        return place
+        samples = self.sample_axes[index]
+        assert samples is not None
+        return samples
 
     def integer(self, name: str, default: int) -> int:
         """An integer attribute."""
@@ -106,22 +116,26 @@ class Step:
             [*shape[:axis], shape[axis] * batch_size // self.n_samples, *shape[axis + 1 :]], np.int64
         )
 
-    def land(self, place: Place) -> Place:
-        """Where the samples lie after a Reshape of input 0: the same distance apart, on an axis that can hold them.
+    def after_reshape(self, samples: SampleAxis) -> SampleAxis:
+        """Where the samples lie after a Reshape of input 0.
 
-        Between two axes that both can, an axis of samples alone comes first (the old one before others), then any but
-        the last: it holds features.
+        Elements keep their order, so samples stay `distance` elements apart. An axis can hold them when that distance
+        is a whole number of its positions, and its length a multiple of all samples. Of several such axes, an axis of
+        samples alone is preferred (the old one before others), then any but the last, which holds features.
+
+        Raises:
+            BadInput: no axis can hold them.
         """
         shape = self.output_shape
-        distance = place.inner * prod(self.shape()[place.axis + 1 :])
+        distance = samples.inner * prod(self.shape()[samples.axis + 1 :])
         fits = []
         for axis, length in enumerate(shape):
             inner, rest = divmod(distance, prod(shape[axis + 1 :]))
             if rest == 0 and inner > 0 and length % (inner * self.n_samples) == 0:
-                fits.append(Place(axis, inner))
+                fits.append(SampleAxis(axis, inner))
         if not fits:
             raise self.refuse(f"mixes samples when it turns {list(self.shape())} into {list(shape)}")
-        alone = [found for found in fits if shape[found.axis] == self.n_samples]
+        alone = [fit for fit in fits if shape[fit.axis] == self.n_samples]
         if alone:
-            return place if place in alone else alone[0]
-        return next((found for found in fits[::-1] if found.axis < len(shape) - 1), fits[0])
+            return samples if samples in alone else alone[0]
+        return next((fit for fit in fits[::-1] if fit.axis < len(shape) - 1), fits[0])

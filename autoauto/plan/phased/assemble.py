@@ -1,4 +1,4 @@
-"""Which rows of which buffers phases share, and the rows through which one phase hands on to the next (seed 002)."""
+"""From cuts to a `PhasedPlan`, `phased_plan`: phases share programs, and buffer rows connect them [popxl-phased]."""
 
 from __future__ import annotations
 
@@ -8,19 +8,25 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import NamedTuple
 
-from autoauto.plan.phased.costs import Pass, PhaseCosts, Ranges, one_range
+from autoauto.plan.phased.costs import PassCosts, PhaseCandidates, PhaseCosts, single_candidate
 from autoauto.records.layers import LayerRange
 from autoauto.records.phased import BufferLayout, BufferRow, Phase, PhasedPlan, PhaseKind
 from autoauto.records.profile import ModelProfile
 
+# The rows of the buffers x (activations) and dx (their gradients) between four phases P0 to P3, in training:
+#
 # forward    x[0]      x[1]      x[2]
-#        P0 ------> P1 -----> P2 -----> P3     the last phase only reads x, and writes dx
+#        P0 ------> P1 -----> P2 -----> P3     P3 runs forward and backward in one pass: it reads x[2] and writes dx[2]
 # backward  <------    <-----    <-----
-#           dx[0]     dx[1]     dx[2]          the first phase only reads dx
+#           dx[0]     dx[1]     dx[2]          the backward pass of P0 reads dx[0] and writes no gradient
+
+LOAD_BUFFER = "load buffer"
+STORE_BUFFER = "store buffer"
+HOST = -1  # the width of an edge to the host, which differs from every number of bytes
 
 
 class GraphRow(NamedTuple):
-    """Which program a phase runs, and which of its phases it is."""
+    """The number of a phase's graph (its program), and the phase's row among the phases of that graph."""
 
     graph: int
     row: int
@@ -29,36 +35,36 @@ class GraphRow(NamedTuple):
 def number_graphs(identities: Iterable[Hashable]) -> list[GraphRow]:
     """Phases of equal identity share a graph; graphs are numbered as they appear, rows within each.
 
-    >>> [tuple(found) for found in number_graphs(["in", "fc", "fc", "out"])]
+    >>> [tuple(number) for number in number_graphs(["in", "fc", "fc", "out"])]
     [(0, 0), (1, 0), (1, 1), (2, 0)]
     """
     graphs: dict[Hashable, int] = {}
     rows: Counter[int] = Counter()
-    found = []
+    numbers = []
     for identity in identities:
         graph = graphs.setdefault(identity, len(graphs))
-        found.append(GraphRow(graph, rows[graph]))
+        numbers.append(GraphRow(graph, rows[graph]))
         rows[graph] += 1
-    return found
+    return numbers
 
 
 @dataclass(frozen=True, slots=True)
-class Rows:
-    """One row for every item, in as few buffers as their sizes allow.
+class SharedBuffers:
+    """A row for every item; items of equal key have rows of one buffer (`share_buffers`).
 
     Attributes:
         rows: the row of every item, in order.
-        buffers: a buffer for every different size.
+        buffers: the buffers that hold the rows.
     """
 
     rows: tuple[BufferRow, ...]
     buffers: tuple[BufferLayout, ...]
 
 
-NO_ROWS = Rows((), ())
+NO_ROWS = SharedBuffers((), ())
 
 
-def share_buffers(name: str, keys: Sequence[Hashable], sizes_bytes: Sequence[int], steps: int) -> Rows:
+def share_buffers(name: str, keys: Sequence[Hashable], sizes_bytes: Sequence[int], steps: int) -> SharedBuffers:
     """Give items of equal key rows of one buffer; the buffer of a single key has the bare name.
 
     >>> [str(row) for row in share_buffers("x", [8, 8, 8], [8, 8, 8], 4).rows]
@@ -71,33 +77,34 @@ def share_buffers(name: str, keys: Sequence[Hashable], sizes_bytes: Sequence[int
     rows = tuple(BufferRow(name if alone else f"{name}{number.graph}", number.row) for number in numbers)
     n_rows = Counter(row.buffer for row in rows)
     size = {row.buffer: n_bytes for row, n_bytes in zip(rows, sizes_bytes, strict=True)}
-    return Rows(rows, tuple(BufferLayout(buffer, n_rows[buffer], steps, size[buffer]) for buffer in n_rows))
-
-
-LOAD_BUFFER = "load buffer"
-STORE_BUFFER = "store buffer"
-HOST = -1  # in place of what crosses a cut
+    return SharedBuffers(rows, tuple(BufferLayout(buffer, n_rows[buffer], steps, size[buffer]) for buffer in n_rows))
 
 
 def phased_plan(costs: PhaseCosts, profile: ModelProfile, cuts: Sequence[int]) -> PhasedPlan:
-    """The plan whose phases are the ranges between `cuts`; no limit is checked."""
-    found = [one_range(costs.table, *ends) for ends in pairwise(cuts)]
-    bare = [[_phase(costs, one, made) for made in costs.passes(one)] for one in found]
+    """The plan whose phases are the ranges between `cuts`; no limit is checked.
+
+    First every phase is made alone (`bare`). Phases with equal kinds of layers, costs and bytes at their edges are then
+    given one graph, and connected by rows of buffers.
+    """
+    ranges = [single_candidate(costs.table, *ends) for ends in pairwise(cuts)]
+    bare = [[_phase(costs, layers, one_pass) for one_pass in costs.passes(layers)] for layers in ranges]
     widths = _widths(costs, cuts)
-    edges = [(HOST, *widths), (*widths, HOST), costs.kept_inputs[cuts[:-1]].tolist()]
+    edges = [(HOST, *widths), (*widths, HOST), costs.stashed_inputs[cuts[:-1]].tolist()]
     numbers = number_graphs((*edge, *_identity(profile, phases)) for *edge, phases in zip(*edges, bare, strict=True))
-    wires = _wire(costs, cuts, widths, [number.graph for number in numbers], [phases[0] for phases in bare])
-    numbered = [
-        [_wired(phase, number, wires, i) for phase in phases]
+    connections = _buffer_rows(
+        costs, cuts, widths, [number.graph for number in numbers], [phases[0] for phases in bare]
+    )
+    connected = [
+        [_with_rows(phase, number, connections, i) for phase in phases]
         for i, (phases, number) in enumerate(zip(bare, numbers, strict=True))
     ]
-    forward = [phases[0] for phases in numbered]
-    backward = [phase for phases in reversed(numbered) for phase in phases[1:]]
-    return _timed(costs, (*forward, *backward), (*wires.buffers, *_variables(costs, forward)))
+    forward = [phases[0] for phases in connected]
+    backward = [phase for phases in reversed(connected) for phase in phases[1:]]
+    return _timed(costs, (*forward, *backward), (*connections.buffers, *_variables(costs, forward)))
 
 
 def _timed(costs: PhaseCosts, phases: tuple[Phase, ...], buffers: tuple[BufferLayout, ...]) -> PhasedPlan:
-    """The plan; what would hold nothing is left out."""
+    """The plan with its cycles; buffers without bytes, and their rows, are left out."""
     steps, mode = costs.options.steps, costs.options.effective_mode
     used = tuple(buffer for buffer in buffers if buffer.entry_bytes)
     names = {buffer.name for buffer in used}
@@ -121,30 +128,30 @@ def _timed(costs: PhaseCosts, phases: tuple[Phase, ...], buffers: tuple[BufferLa
     )
 
 
-def _phase(costs: PhaseCosts, found: Ranges, made: Pass) -> Phase:
-    """One pass over one range, not yet numbered and wired."""
-    layers = LayerRange(int(found.starts[0]), found.stop)
-    load_bytes, store_bytes = int(made.load_bytes[0]), int(made.store_bytes[0])
+def _phase(costs: PhaseCosts, candidate: PhaseCandidates, one_pass: PassCosts) -> Phase:
+    """One pass over one range, without its graph and its rows."""
+    layers = LayerRange(int(candidate.starts[0]), candidate.stop)
+    load_bytes, store_bytes = int(one_pass.load_bytes[0]), int(one_pass.store_bytes[0])
     buffers = {LOAD_BUFFER: costs.n_buffers * load_bytes, STORE_BUFFER: costs.n_buffers * store_bytes}
     return Phase(
         layers=layers,
         graph=0,
         row=0,
-        variable_cycles=int(made.variable_cycles[0]),
-        load_cycles=int(made.load_cycles[0]),
-        compute_cycles=int(made.compute_cycles[0]),
-        store_cycles=int(made.store_cycles[0]),
+        variable_cycles=int(one_pass.variable_cycles[0]),
+        load_cycles=int(one_pass.load_cycles[0]),
+        compute_cycles=int(one_pass.compute_cycles[0]),
+        store_cycles=int(one_pass.store_cycles[0]),
         memory_bytes=costs.table.memory_bytes(*layers) | buffers,
         limit_bytes=int(costs.table.memory_limit_bytes[0]),
-        kind=made.kind,
-        variable_bytes=int(found.variable_bytes[0]),
+        kind=one_pass.kind,
+        variable_bytes=int(candidate.variable_bytes[0]),
         load_bytes=load_bytes,
         store_bytes=store_bytes,
     )
 
 
 def _identity(profile: ModelProfile, phases: Sequence[Phase]) -> tuple[object, ...]:
-    """Equal for phases over layers of equal kinds and costs: they run the same programs."""
+    """A key that is equal for ranges with equal kinds of layers and equal costs, which can run the same program."""
     costs = [
         (
             phase.variable_cycles,
@@ -158,56 +165,60 @@ def _identity(profile: ModelProfile, phases: Sequence[Phase]) -> tuple[object, .
     return (profile.kinds[slice(*phases[0].layers)], *costs)
 
 
-class _Wires(NamedTuple):
-    """Rows by phase: x[i] and dx[i] between phase i and the next, kept[i] from phase i to its backward.
+class _BufferRows(NamedTuple):
+    """The rows that connect phases.
 
-    `inputs_too` tells of every phase whether its backward reads x again.
+    Attributes:
+        x: row i has the activations from phase i to phase i + 1.
+        dx: row i has the gradients from phase i + 1 back to phase i.
+        stash: row i has the activations that phase i stores for its backward pass; the buffers are named "kept".
+        reads_inputs_again: for every phase whether its backward pass loads its inputs x again.
     """
 
-    x: Rows
-    dx: Rows
-    kept: Rows
-    inputs_too: tuple[bool, ...]
+    x: SharedBuffers
+    dx: SharedBuffers
+    stash: SharedBuffers
+    reads_inputs_again: tuple[bool, ...]
 
     @property
     def buffers(self) -> tuple[BufferLayout, ...]:
-        return (*self.x.buffers, *self.dx.buffers, *self.kept.buffers)
+        return (*self.x.buffers, *self.dx.buffers, *self.stash.buffers)
 
 
 def _widths(costs: PhaseCosts, cuts: Sequence[int]) -> list[int]:
-    """What crosses each cut: the larger of what one side stores and the other loads."""
+    """Bytes that cross each cut: the larger of what one side stores and the other loads."""
     return [int(max(costs.input_bytes[cut], costs.output_bytes[cut])) for cut in cuts[1:-1]]
 
 
-def _wire(
+def _buffer_rows(
     costs: PhaseCosts, cuts: Sequence[int], widths: Sequence[int], graphs: Sequence[int], forward: Sequence[Phase]
-) -> _Wires:
-    """Rows for what crosses the cuts and for what is kept."""
+) -> _BufferRows:
+    """Rows for the tensors that cross the cuts and for those that wait for the backward pass."""
     steps, inner = costs.options.steps, cuts[1:-1]
     x = share_buffers("x", widths, widths, steps)
     if not costs.training:
-        return _Wires(x, NO_ROWS, NO_ROWS, ())
+        return _BufferRows(x, NO_ROWS, NO_ROWS, ())
     dx = share_buffers("dx", widths, widths, steps)
-    kept = [phase.store_bytes - int(costs.output_bytes[cut]) for phase, cut in zip(forward[:-1], inner, strict=True)]
-    inputs_too = tuple(costs.options.recompute or kept > 0 for kept in costs.kept_inputs[cuts[:-1]].tolist())
-    return _Wires(x, dx, share_buffers("kept", graphs[:-1], kept, steps), inputs_too)
+    stashed = [phase.store_bytes - int(costs.output_bytes[cut]) for phase, cut in zip(forward[:-1], inner, strict=True)]
+    again = tuple(costs.options.recompute or n_bytes > 0 for n_bytes in costs.stashed_inputs[cuts[:-1]].tolist())
+    return _BufferRows(x, dx, share_buffers("kept", graphs[:-1], stashed, steps), again)
 
 
-def _wired(phase: Phase, number: GraphRow, wires: _Wires, index: int) -> Phase:
-    """The phase with its place and the rows it moves; the first reads from the host, which has no row."""
+def _with_rows(phase: Phase, number: GraphRow, rows: _BufferRows, index: int) -> Phase:
+    """The phase with its graph and its rows; the first phase reads from the host, which has no row."""
     before, after = slice(max(index - 1, 0), index), slice(index, index + 1)
-    inputs = wires.x.rows[before]
+    inputs = rows.x.rows[before]
     if phase.kind is PhaseKind.FORWARD:
-        loads, stores = inputs, (*wires.x.rows[after], *wires.kept.rows[after])
+        loads, stores = inputs, (*rows.x.rows[after], *rows.stash.rows[after])
     elif phase.kind is PhaseKind.BOTH:
-        loads, stores = inputs, wires.dx.rows[before]
+        loads, stores = inputs, rows.dx.rows[before]
     else:
-        again = inputs if wires.inputs_too[index] else ()
-        loads, stores = (*wires.dx.rows[after], *wires.kept.rows[after], *again), wires.dx.rows[before]
+        again = inputs if rows.reads_inputs_again[index] else ()
+        loads, stores = (*rows.dx.rows[after], *rows.stash.rows[after], *again), rows.dx.rows[before]
     return replace(phase, graph=number.graph, row=number.row, loads=loads, stores=stores)
 
 
 def _variables(costs: PhaseCosts, forward: Sequence[Phase]) -> tuple[BufferLayout, ...]:
-    """A buffer of variables for every graph; replicas keep one copy among them."""
+    """A buffer of variables for every graph; all replicas together store one copy."""
     shards = [-(-phase.variable_bytes // costs.options.n_replicas) for phase in forward]
     return share_buffers("variables", [phase.graph for phase in forward], shards, 1).buffers

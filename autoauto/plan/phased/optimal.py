@@ -1,4 +1,4 @@
-"""Cut the layers into phases of one device: the exact optimum over any number of phases (seed 002)."""
+"""Cut the layers into phases of one device with the fewest cycles, `phased`: the exact optimum [popxl-phased]."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from itertools import pairwise
 import numpy as np
 
 from autoauto.plan.phased.assemble import phased_plan
-from autoauto.plan.phased.costs import PhaseCosts, Ranges, one_range, prepare_phases, ranges
-from autoauto.records.cost import CostTable, IntArray
+from autoauto.plan.phased.costs import PhaseCandidates, PhaseCosts, phase_candidates, prepare_phases, single_candidate
+from autoauto.records.arrays import IntArray
+from autoauto.records.cost import CostTable
 from autoauto.records.errors import Infeasible
 from autoauto.records.hardware import Cluster
 from autoauto.records.layers import LayerRange
@@ -16,21 +17,21 @@ from autoauto.records.phased import PhasedOptions, PhasedPlan
 from autoauto.records.profile import ModelProfile
 from autoauto.records.units import format_bytes
 
-_NEVER = 2**62
+_NEVER = 2**62  # for stops that no sequence of phases reaches: more cycles or bytes than any can have
 
 
 def phased(table: CostTable, profile: ModelProfile, cluster: Cluster, options: PhasedOptions) -> PhasedPlan:
     """The phases that take all steps through all layers in the fewest cycles, on each of equal replicas.
 
-    A phase holds its variables, program and peak with the buffers of loads and stores; io tiles hold one copy of the
-    buffers, and what they hold and compute is missing on the others. In training every phase but the last comes back
-    for its backward pass. Only a phase's own program counts, as if it were loaded with the variables (seed 002 does not
-    say); a compiler that keeps all programs on the device leaves less room.
+    A phase needs memory for its variables, its program, its peak of temporary memory, and the buffers of loads and
+    stores. Io tiles hold one copy of these buffers; they neither compute nor hold anything else. In training every
+    phase but the last runs a second time, for its backward pass. The device is assumed to hold the program of the
+    current phase only ([popxl-phased] does not say); a compiler that holds all programs there leaves less room.
 
     Args:
         table: the costs on one device with one micro-batch in flight.
-        profile: the same layers, which tells what crosses every cut.
-        cluster: of which the first device counts; replicas are devices like it.
+        profile: the same layers, with the bytes that cross every cut.
+        cluster: the phases run on its first device; replicas are devices like it.
         options: steps, io mode, replicas.
 
     Raises:
@@ -56,50 +57,58 @@ def phased(table: CostTable, profile: ModelProfile, cluster: Cluster, options: P
 def best_cuts(costs: PhaseCosts) -> list[int] | None:
     """The cheapest sequence of phases that fit, as cuts between layers; None when there is none.
 
-    The best way to a cut is the best over all last phases that end there, each after the best way to its start.
+    A shortest path over the cuts, with a phase as an edge:
+
+        cost(stop) = min over start of  cost(start) + phase(start, stop)
+
+        0 -----------> 2 ------> 3 --> ... --> n        every stop is reached from the starts whose phase fits
+        0 ----> 1 -------------> 3
     """
-    cheapest, previous = _empty(costs)
-    for candidates in ranges(costs.table, costs.compute_limit_bytes):
-        fitting = _only(candidates, costs.excess_bytes(candidates) <= 0)
+    cheapest, previous = _initial_values(costs)
+    for candidates in phase_candidates(costs.table, costs.compute_limit_bytes):
+        fitting = _selected(candidates, costs.excess_bytes(candidates) <= 0)
         totals = cheapest[fitting.starts] + costs.total_cycles(fitting)
-        _keep_least(cheapest, previous, fitting, totals)
-    return _backwards(previous) if cheapest[-1] < _NEVER else None
+        _keep_minimum(cheapest, previous, fitting, totals)
+    return _trace_back(previous) if cheapest[-1] < _NEVER else None
 
 
-def _easiest_cuts(costs: PhaseCosts) -> list[int]:
-    """The phases of which the tightest exceeds its memory least: the same recursion on the largest excess.
+def _minimum_excess_cuts(costs: PhaseCosts) -> list[int]:
+    """The cuts that minimise the largest excess of a phase: the recursion of `best_cuts` with a maximum for the sum.
 
-    It is never more than that of single layers, which bounds how far memory reaches.
+    The minimum is at most the largest excess with a phase for every layer, so larger ranges need not be looked at.
     """
-    singles = [one_range(costs.table, layer, layer + 1) for layer in range(costs.table.n_layers)]
+    singles = [single_candidate(costs.table, layer, layer + 1) for layer in range(costs.table.n_layers)]
     allowance = max(int(costs.excess_bytes(single)[0]) for single in singles)
-    least, previous = _empty(costs)
-    least[0] = -_NEVER
-    for candidates in ranges(costs.table, costs.compute_limit_bytes + allowance):
-        excess = np.maximum(least[candidates.starts], costs.excess_bytes(candidates))
-        _keep_least(least, previous, candidates, excess)
-    return _backwards(previous)
+    largest_excess, previous = _initial_values(costs)
+    largest_excess[0] = -_NEVER
+    for candidates in phase_candidates(costs.table, costs.compute_limit_bytes + allowance):
+        excess = np.maximum(largest_excess[candidates.starts], costs.excess_bytes(candidates))
+        _keep_minimum(largest_excess, previous, candidates, excess)
+    return _trace_back(previous)
 
 
-def _empty(costs: PhaseCosts) -> tuple[IntArray, IntArray]:
+def _initial_values(costs: PhaseCosts) -> tuple[IntArray, IntArray]:
+    """By stop: the best value so far, and the start from which it is reached."""
     values = np.full(costs.table.n_layers + 1, _NEVER, dtype=np.int64)
     values[0] = 0
     return values, np.zeros(costs.table.n_layers + 1, dtype=np.int64)
 
 
-def _only(candidates: Ranges, chosen: np.ndarray[tuple[int, ...], np.dtype[np.bool_]]) -> Ranges:
+def _selected(candidates: PhaseCandidates, chosen: np.ndarray[tuple[int, ...], np.dtype[np.bool_]]) -> PhaseCandidates:
     starts, stop, base_bytes, variable_bytes = candidates
-    return Ranges(starts[chosen], stop, base_bytes[chosen], variable_bytes[chosen])
+    return PhaseCandidates(starts[chosen], stop, base_bytes[chosen], variable_bytes[chosen])
 
 
-def _keep_least(values: IntArray, previous: IntArray, candidates: Ranges, totals: IntArray) -> None:
+def _keep_minimum(values: IntArray, previous: IntArray, candidates: PhaseCandidates, totals: IntArray) -> None:
+    """Set the value and the start of the candidates' stop to those of the smallest total."""
     if len(totals):
         best = int(totals.argmin())
         values[candidates.stop] = min(int(totals[best]), _NEVER)
         previous[candidates.stop] = candidates.starts[best]
 
 
-def _backwards(previous: IntArray) -> list[int]:
+def _trace_back(previous: IntArray) -> list[int]:
+    """The cuts of the best sequence, from its last stop back to 0."""
     cuts = [len(previous) - 1]
     while cuts[-1]:
         cuts.append(int(previous[cuts[-1]]))
@@ -107,9 +116,9 @@ def _backwards(previous: IntArray) -> list[int]:
 
 
 def _out_of_memory(costs: PhaseCosts) -> Infeasible:
-    """`excess_bytes` is the least that would have to be held more for some plan, `layers` the phase that needs it."""
-    found = [one_range(costs.table, *ends) for ends in pairwise(_easiest_cuts(costs))]
-    tightest = max(found, key=lambda single: int(costs.excess_bytes(single)[0]))
+    """The error: `excess_bytes` is what memory must grow by for some plan to fit, `layers` the phase that needs it."""
+    phases = [single_candidate(costs.table, *ends) for ends in pairwise(_minimum_excess_cuts(costs))]
+    tightest = max(phases, key=lambda phase: int(costs.excess_bytes(phase)[0]))
     excess = int(costs.excess_bytes(tightest)[0])
     layers = LayerRange(int(tightest.starts[0]), tightest.stop)
     io_bytes, compute_bytes = int(costs.io_bytes(tightest)[0]), int(costs.compute_bytes(tightest)[0])

@@ -1,4 +1,4 @@
-"""The layers between neighbouring legal cuts: the atoms that a planner moves."""
+"""Blocks, the layers between neighbouring legal cuts, `contract`; and where stages fit memory, `earliest_starts`."""
 
 from __future__ import annotations
 
@@ -10,52 +10,59 @@ from typing import NamedTuple
 
 import numpy as np
 
-from autoauto.records.cost import CostTable, IntArray
+from autoauto.records.arrays import IntArray
+from autoauto.records.cost import CostTable
 
 
 @dataclass(frozen=True, slots=True)
 class Blocks:
-    """A `CostTable` seen through its legal cuts; lists, because Python's integers are quicker there than NumPy's.
+    """A `CostTable` reduced to its legal cuts; in lists, which are faster than NumPy for single integers.
 
-    A stage holds all layers of a tie, or none, exactly when it begins and ends at legal cuts (PLANNER.md). So layers
-    between two neighbouring legal cuts act as one, a block, and every range of the B blocks is a legal stage.
+        layers   0   1   2   3   4   5         layers 1 and 3 share a variable, so no cut lies between them
+        cuts    |   |           |   |   |
+        blocks    0       1       2   3
+
+    Layers between two neighbouring legal cuts are one block, since they must share a stage. Every range of the B blocks
+    is a legal stage. In the whole planner, starts, stops and cuts are indices of blocks; `cuts` maps them to layers.
 
     Attributes:
         cuts: (B + 1,) the layer after every legal cut.
         compute_prefix_cycles: (B + 1,) running sum of cycles.
-        start_cycles: (B + 1,) by start: what the running sum is counted from by a stage, as `CostTable.start_cycles`.
-        exclusive_prefix_bytes: (B + 1,) running sum over all categories of what adds up.
-        shared_keys: (B,) the shared keys of every block, as often as its layers name them.
+        start_offset_cycles: (B + 1,) by start: `compute_prefix_cycles[stop]` minus this is the compute of a stage.
+        exclusive_prefix_bytes: (B + 1,) running sum of the bytes that add up, over all categories.
+        shared_keys: (B,) the shared keys of every block, one for each layer that uses it.
         shared_bytes: bytes of every shared key.
-        peak_bytes: (B,) the largest temporary + carried of a block, plus all activations kept since layer 0.
-        kept_bytes: (B + 1,) activations kept since layer 0.
-        not_kept_bytes: (B + 1,) by start: the activations since layer 0 that a stage does not keep.
-        recompute_bytes: (B,) the widest inputs of a block's layers, if that is all that a stage keeps; else empty.
-        stash_entries: (P,) micro-batches that every device keeps besides the one in work.
+        peak_bytes: (B,) the largest `CostTable.peak_bytes` of a block's layers, each with the activations stashed from
+            layer 0 to it; minus `activation_offset_bytes` of a start it is the peak in a stage from that start.
+        activation_prefix_bytes: (B + 1,) running sum of activations.
+        activation_offset_bytes: (B + 1,) by start: `activation_prefix_bytes[stop]` minus this is what a stage
+            stashes for a micro-batch.
+        recompute_bytes: (B,) the largest inputs of a block's layers, with recomputation; else empty.
+        stash_entries: (P,) micro-batches in the stash of every device, as `CostTable.stash_entries`; zeros without.
         receive_cycles: (P, B + 1) by device and start; the last column is unused.
         send_cycles: (P, B + 1) by device and stop; the first column is unused.
-        receive_rows, send_rows: both once more, as arrays.
-        least_receive_cycles: (P,) no start receives in less.
-        least_send_cycles: (P,) no stop sends in less.
+        receive_rows, send_rows: the rows of `receive_cycles` and `send_cycles` as arrays.
+        min_receive_cycles: (P,) the minimum over all starts.
+        min_send_cycles: (P,) the minimum over all stops.
     """
 
     cuts: list[int]
     compute_prefix_cycles: list[int]
-    start_cycles: list[int]
+    start_offset_cycles: list[int]
     exclusive_prefix_bytes: list[int]
     shared_keys: list[tuple[int, ...]]
     shared_bytes: tuple[int, ...]
     peak_bytes: list[int]
-    kept_bytes: list[int]
-    not_kept_bytes: list[int]
+    activation_prefix_bytes: list[int]
+    activation_offset_bytes: list[int]
     recompute_bytes: list[int]
     stash_entries: list[int]
     receive_cycles: list[list[int]]
     send_cycles: list[list[int]]
     receive_rows: list[IntArray] = field(compare=False)
     send_rows: list[IntArray] = field(compare=False)
-    least_receive_cycles: list[int]
-    least_send_cycles: list[int]
+    min_receive_cycles: list[int]
+    min_send_cycles: list[int]
 
     def __len__(self) -> int:
         return len(self.shared_keys)
@@ -70,8 +77,8 @@ class Blocks:
             send_cycles=[self.send_cycles[i] for i in senders],
             receive_rows=[self.receive_rows[i] for i in receivers],
             send_rows=[self.send_rows[i] for i in senders],
-            least_receive_cycles=[self.least_receive_cycles[i] for i in receivers],
-            least_send_cycles=[self.least_send_cycles[i] for i in senders],
+            min_receive_cycles=[self.min_receive_cycles[i] for i in receivers],
+            min_send_cycles=[self.min_send_cycles[i] for i in senders],
         )
 
 
@@ -86,77 +93,81 @@ def contract(table: CostTable) -> Blocks:
     return Blocks(
         cuts=boundaries,
         compute_prefix_cycles=table.compute_prefix_cycles[cuts].tolist(),
-        start_cycles=table.start_cycles[cuts].tolist(),
+        start_offset_cycles=table.start_offset_cycles[cuts].tolist(),
         exclusive_prefix_bytes=exclusive[cuts].tolist(),
         shared_keys=[tuple(chain(*table.shared_keys[start:stop])) for start, stop in pairwise(boundaries)],
         shared_bytes=table.shared_bytes,
         peak_bytes=np.maximum.reduceat(peaks, cuts[:-1]).tolist(),
-        kept_bytes=table.activation_prefix_bytes[cuts].tolist(),
-        not_kept_bytes=_not_kept(table, cuts),
+        activation_prefix_bytes=table.activation_prefix_bytes[cuts].tolist(),
+        activation_offset_bytes=_activation_offsets(table, cuts),
         recompute_bytes=_widest(table.recompute_bytes, cuts),
         stash_entries=list(table.stash_entries or (0,) * table.n_devices),
         receive_cycles=_lists(receive_rows),
         send_cycles=_lists(send_rows),
         receive_rows=receive_rows,
         send_rows=send_rows,
-        least_receive_cycles=table.receive_cycles.min(axis=1).tolist(),
-        least_send_cycles=table.send_cycles[:, 1:].min(axis=1).tolist(),
+        min_receive_cycles=table.receive_cycles.min(axis=1).tolist(),
+        min_send_cycles=table.send_cycles[:, 1:].min(axis=1).tolist(),
     )
 
 
-def _not_kept(table: CostTable, cuts: IntArray) -> list[int]:
-    """By start: the activations since layer 0 less those that are kept again."""
-    kept = table.activation_prefix_bytes[cuts]
-    if len(table.kept_input_bytes):
-        kept[:-1] -= table.kept_input_bytes[cuts[:-1]]
-    rest: list[int] = kept.tolist()
-    return rest
+def _activation_offsets(table: CostTable, cuts: IntArray) -> list[int]:
+    """By start: the activations stashed before it, minus those inputs of the stage that the stage stashes again."""
+    offsets = table.activation_prefix_bytes[cuts]
+    if len(table.stashed_input_bytes):
+        offsets[:-1] -= table.stashed_input_bytes[cuts[:-1]]
+    as_list: list[int] = offsets.tolist()
+    return as_list
 
 
 def _widest(n_bytes: IntArray, cuts: IntArray) -> list[int]:
-    """The largest of each block; nothing of nothing."""
+    """The largest value of each block; empty if there are no values."""
     widest: list[int] = np.maximum.reduceat(n_bytes, cuts[:-1]).tolist() if len(n_bytes) else []
     return widest
 
 
 def _rows(cycles: IntArray, columns: IntArray) -> list[IntArray]:
-    """The chosen columns, row by row; equal rows, as of equal links, become one array."""
-    known: dict[bytes, IntArray] = {}
+    """The chosen columns of every row; equal rows, as devices with equal links have, become one array object."""
+    arrays: dict[bytes, IntArray] = {}
     rows = []
     for row in cycles:
         content = row.tobytes()
-        if content not in known:
-            known[content] = row[columns]
-        rows.append(known[content])
+        if content not in arrays:
+            arrays[content] = row[columns]
+        rows.append(arrays[content])
     return rows
 
 
 def _lists(rows: list[IntArray]) -> list[list[int]]:
-    """The rows as lists; what is one array becomes one list."""
-    known: dict[int, list[int]] = {}
+    """The rows as lists; rows that are one array object become one list object."""
+    lists: dict[int, list[int]] = {}
     for row in rows:
-        if id(row) not in known:
-            known[id(row)] = row.tolist()
-    return [known[id(row)] for row in rows]
+        if id(row) not in lists:
+            lists[id(row)] = row.tolist()
+    return [lists[id(row)] for row in rows]
 
 
-class Reach(NamedTuple):
-    """How far back stages may begin within a limit.
+class EarliestStarts(NamedTuple):
+    """The earliest starts of stages within a memory limit.
 
     Attributes:
-        starts: for every stop, the smallest start with `bytes(start, stop) <= limit_bytes`; the stop if there is none.
-        next_bytes: the smallest limit that would let any stage begin earlier; None when all may begin at 0.
+        starts: (B + 1,) for every stop the smallest start whose stage fits; the stop itself if none fits.
+        next_bytes: the smallest limit that would let any stage start earlier; None when all may start at 0.
     """
 
     starts: list[int]
     next_bytes: int | None
 
 
-def reach(blocks: Blocks, limit_bytes: int, stash_entries: int = 0) -> Reach:
-    """Find the earliest starts within one limit, when so many micro-batches are kept besides the one in work.
+def earliest_starts(blocks: Blocks, limit_bytes: int, stash_entries: int = 0) -> EarliestStarts:
+    """Find the earliest start for every stop within one limit, with `stash_entries` micro-batches in the stash.
 
-    A stage that begins earlier never needs less, so the answers do not decrease and one window moves over the blocks:
-    at most B steps at either end (PLANNER.md, preparation b).
+    A stage with an earlier start never needs less memory. So the earliest start does not decrease as the stop grows,
+    and one window slides over the blocks, with at most B steps at either end:
+
+        [start . . . . stop)              fits: the next stop
+        [start . . . . . . stop)          does not fit: the next start, until it fits
+              [start . . . stop)
     """
     window = _Window(blocks, stash_entries)
     starts, next_bytes = [0], None
@@ -166,13 +177,13 @@ def reach(blocks: Blocks, limit_bytes: int, stash_entries: int = 0) -> Reach:
             next_bytes = n_bytes if next_bytes is None else min(n_bytes, next_bytes)
             window.shrink()
         starts.append(window.start)
-    return Reach(starts, next_bytes)
+    return EarliestStarts(starts, next_bytes)
 
 
 def earliest_starts_by_device(blocks: Blocks, limits_bytes: Sequence[int]) -> list[list[int]]:
     """The earliest starts within the limit of every device; devices of equal limit and stash share one list."""
     keys = list(zip(limits_bytes, blocks.stash_entries, strict=True))
-    by_key = {key: reach(blocks, *key).starts for key in set(keys)}
+    by_key = {key: earliest_starts(blocks, *key).starts for key in set(keys)}
     return [by_key[key] for key in keys]
 
 
@@ -184,27 +195,30 @@ class _Window:
     def __init__(self, blocks: Blocks, stash_entries: int) -> None:
         self.start = self.stop = 0
         self._blocks = blocks
-        self._count = [0] * len(blocks.shared_bytes)  # how often the window names each shared key
+        self._count = [0] * len(blocks.shared_bytes)  # layers of the window with each shared key
         self._shared = 0
-        self._peaks: deque[int] = deque()  # blocks whose peak no later block of the window reaches
+        # Queues for the maximum of a sliding window: blocks with a larger value than any later block of the window.
+        self._peaks: deque[int] = deque()  # by `peak_bytes`
         self._entries = stash_entries
-        self._widest: deque[int] = deque()  # likewise for the inputs that are kept
+        self._widest: deque[int] = deque()  # by `recompute_bytes`
 
     def n_bytes(self) -> int:
         """Bytes of a window that is not empty."""
         blocks = self._blocks
         exclusive = blocks.exclusive_prefix_bytes[self.stop] - blocks.exclusive_prefix_bytes[self.start]
-        n_bytes = exclusive + self._shared + blocks.peak_bytes[self._peaks[0]] - blocks.not_kept_bytes[self.start]
-        return n_bytes + self._entries * self._entry_bytes() if self._entries else n_bytes
+        n_bytes = (
+            exclusive + self._shared + blocks.peak_bytes[self._peaks[0]] - blocks.activation_offset_bytes[self.start]
+        )
+        return n_bytes + self._entries * self._stash_entry_bytes() if self._entries else n_bytes
 
-    def _entry_bytes(self) -> int:
-        """What is kept of one micro-batch, as `CostTable.entry_bytes`."""
+    def _stash_entry_bytes(self) -> int:
+        """Bytes in the stash of one micro-batch, as `CostTable.stash_entry_bytes`."""
         if self._widest:
             return self._blocks.recompute_bytes[self._widest[0]]
-        return self._blocks.kept_bytes[self.stop] - self._blocks.not_kept_bytes[self.start]
+        return self._blocks.activation_prefix_bytes[self.stop] - self._blocks.activation_offset_bytes[self.start]
 
     def grow(self) -> None:
-        """Take in the block at `stop`."""
+        """Add the block at `stop`."""
         for key in self._blocks.shared_keys[self.stop]:
             if self._count[key] == 0:
                 self._shared += self._blocks.shared_bytes[key]
@@ -224,7 +238,7 @@ class _Window:
         widest.append(self.stop)
 
     def shrink(self) -> None:
-        """Let go of the block at `start`."""
+        """Remove the block at `start`."""
         for key in self._blocks.shared_keys[self.start]:
             self._count[key] -= 1
             if self._count[key] == 0:

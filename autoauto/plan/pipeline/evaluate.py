@@ -1,4 +1,4 @@
-"""What a given partition costs."""
+"""From a partition to a `Plan` with its costs, `evaluate`; refuse one that does not fit its devices, `check_memory`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def evaluate(table: CostTable, partition: Sequence[int]) -> Plan:
     """The plan that cuts at `partition`, the n_devices + 1 boundaries from 0 to n_layers; no limit is checked.
 
     Raises:
-        BadInput: these are not the boundaries of non-empty stages, one a device.
+        BadInput: the partition is not the boundaries of non-empty stages, one a device.
     """
     wanted = f"{table.n_devices + 1} ascending boundaries from 0 to {table.n_layers}"
     ascending = all(start < stop for start, stop in pairwise(partition))
@@ -43,10 +43,10 @@ def _stage(table: CostTable, device: int, start: int, stop: int) -> Stage:
 
 
 def check_memory(parts: Sequence[Stage | Phase]) -> None:
-    """Refuse stages or phases of which one exceeds its device.
+    """Refuse stages or phases if any of them exceeds its device.
 
     Raises:
-        OutOfMemory: one does; the tightest is told.
+        OutOfMemory: a stage or phase exceeds its device; the message names the one that exceeds it most.
     """
     tightest = max(parts, key=lambda part: part.total_bytes - part.limit_bytes)
     excess = tightest.total_bytes - tightest.limit_bytes

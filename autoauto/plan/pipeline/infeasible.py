@@ -1,13 +1,13 @@
-"""Why no plan respects the limits."""
+"""The error for a table without a plan that respects the limits, with the reason: `why_infeasible`."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from itertools import pairwise
 
-from autoauto.plan.pipeline.blocks import Reach, reach
+from autoauto.plan.pipeline.blocks import EarliestStarts, earliest_starts
 from autoauto.plan.pipeline.evaluate import evaluate
-from autoauto.plan.pipeline.probe import UNBOUNDED, least, probe
+from autoauto.plan.pipeline.probe import UNBOUNDED, probe, search_smallest_bound
 from autoauto.plan.pipeline.problem import Problem
 from autoauto.records.cost import CostTable
 from autoauto.records.errors import Infeasible
@@ -17,12 +17,10 @@ from autoauto.records.units import format_bytes
 
 
 def why_infeasible(table: CostTable, problem: Problem) -> Infeasible:
-    """Say what stands in the way of every plan: too few layers, too few legal cuts, or too little memory.
+    """The error that says what rules out every plan: too few layers, too few legal cuts, or too little memory.
 
-    `problem` is the table prepared.
-
-    For memory, `excess_bytes` is the least that every device would have to hold more for some plan to fit, and
-    `layers` the range of that plan which needs it; 0 when memory is not the reason.
+    Where memory is the reason, `excess_bytes` is the smallest allowance that, added to every limit, lets some plan fit,
+    and `layers` is the stage of that plan which needs it. Otherwise `excess_bytes` is 0. `problem` is made of `table`.
     """
     blocks = problem.blocks
     if table.n_layers < table.n_devices:
@@ -33,12 +31,12 @@ def why_infeasible(table: CostTable, problem: Problem) -> Infeasible:
     if len(blocks) < table.n_devices:
         longest = max((LayerRange(*ends) for ends in pairwise(blocks.cuts)), key=lambda layers: layers[1] - layers[0])
         return Infeasible(
-            f"{table.n_devices} devices need {table.n_devices - 1} places to cut between layers that share no "
+            f"{table.n_devices} devices need {table.n_devices - 1} cuts between layers that share no "
             f"variable, got {len(blocks) - 1}; layers {longest} must stay together, try at most {len(blocks)} devices",
             excess_bytes=0,
             layers=longest,
         )
-    return _out_of_memory(_tightest(_easiest(table, problem)))
+    return _out_of_memory(_tightest(_minimum_excess_plan(table, problem)))
 
 
 def _out_of_memory(stage: Stage) -> Infeasible:
@@ -53,26 +51,32 @@ def _out_of_memory(stage: Stage) -> Infeasible:
     )
 
 
-def _easiest(table: CostTable, problem: Problem) -> Plan:
-    """The plan whose tightest stage exceeds its limit least: the smallest allowance that lets a plan fit."""
+def _minimum_excess_plan(table: CostTable, problem: Problem) -> Plan:
+    """The plan that fits with the smallest allowance on top of every limit."""
     if table.n_devices == 1:
         return evaluate(table, (0, table.n_layers))
     devices = list(zip(table.memory_limit_bytes.tolist(), problem.blocks.stash_entries, strict=True))
-    reaches: dict[tuple[int, int], Reach] = {}
+    by_device: dict[tuple[int, int], EarliestStarts] = {}  # keys: the device's limit and its stash entries
 
     def fit(allowance: int) -> Plan | None:
-        reaches.update({(limit, n): reach(problem.blocks, limit + allowance, n) for limit, n in set(devices)})
-        earliest = [reaches[device].starts for device in devices]
+        by_device.update(
+            {(limit, n): earliest_starts(problem.blocks, limit + allowance, n) for limit, n in set(devices)}
+        )
+        earliest = [by_device[device].starts for device in devices]
         cuts = probe(replace(problem, earliest=earliest), UNBOUNDED, UNBOUNDED)
         return None if cuts is None else evaluate(table, problem.partition(cuts))
 
     def snap(_: int) -> int:
-        """The next allowance that lets any stage begin earlier than at the last attempt, which failed."""
-        return min(r.next_bytes - limit for (limit, _), r in reaches.items() if r.next_bytes is not None)
+        """The next allowance that lets any stage start earlier than at the last attempt, which failed."""
+        return min(
+            starts.next_bytes - limit for (limit, _), starts in by_device.items() if starts.next_bytes is not None
+        )
 
-    most_kept = max(range(table.n_devices), key=problem.blocks.stash_entries.__getitem__)
-    whole = sum(table.memory_bytes(0, table.n_layers, most_kept).values())
-    plan = least(fit, lambda plan: _excess_bytes(_tightest(plan)), 1, whole, first=whole // 64, snap=snap)
+    largest_stash = max(range(table.n_devices), key=problem.blocks.stash_entries.__getitem__)
+    whole = sum(table.memory_bytes(0, table.n_layers, largest_stash).values())
+    plan = search_smallest_bound(
+        fit, lambda plan: _excess_bytes(_tightest(plan)), 1, whole, first=whole // 64, snap=snap
+    )
     assert plan is not None  # `whole` more bytes hold any range
     return plan
 

@@ -1,4 +1,4 @@
-"""The best plan there is, exactly; or the best so far, with proof of how much better any other could be."""
+"""The best plan, `optimal`; or the best plan within a time, with a lower bound of every plan's cost, `anytime`."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from typing import NamedTuple
 
 from autoauto.plan.pipeline.evaluate import evaluate
 from autoauto.plan.pipeline.infeasible import why_infeasible
-from autoauto.plan.pipeline.probe import UNBOUNDED, cheap_cuts, least, probe
-from autoauto.plan.pipeline.problem import Problem, largest_block, least_compute, least_transfer, prepare
+from autoauto.plan.pipeline.probe import UNBOUNDED, cheap_cuts, probe, search_smallest_bound
+from autoauto.plan.pipeline.problem import Problem, compute_lower_bound, largest_block, prepare, transfer_lower_bound
 from autoauto.records.cost import CostTable
-from autoauto.records.plan import Certified, Plan
+from autoauto.records.plan import BoundedPlan, Plan
 from autoauto.records.units import reference_cycles
 
 
 def optimal(table: CostTable) -> Plan:
-    """The plan of least cost over exactly n_devices non-empty stages, within memory limits and legal cuts.
+    """The plan of minimum cost over exactly n_devices non-empty stages, within memory limits and legal cuts.
 
-    The seed's objective (seed 001, "Considering data transfer time"): the largest compute of a stage plus the largest
-    transfer of a stage; with `table.overlap` the larger of the two. No other plan costs less; several may cost the
-    same.
+    The cost is that of [auto-pipeline, "Considering data transfer time"]: the largest compute of a stage plus the
+    largest transfer of a stage; with `table.overlap` the larger of the two. No other plan costs less; several may cost
+    the same.
 
     Raises:
         Infeasible: no plan respects the limits; the error says which limit and what is missing.
@@ -29,7 +29,7 @@ def optimal(table: CostTable) -> Plan:
     return anytime(table).plan
 
 
-def anytime(table: CostTable, seconds: float = float("inf"), rel_gap: float = 0.0) -> Certified:
+def anytime(table: CostTable, seconds: float = float("inf"), rel_gap: float = 0.0) -> BoundedPlan:
     """The best plan within `seconds`, or as soon as no plan can cost less by more than the share `rel_gap` of its cost.
 
     Stops between two steps of the search, and never before there is a plan.
@@ -40,20 +40,20 @@ def anytime(table: CostTable, seconds: float = float("inf"), rel_gap: float = 0.
     return solve(table, prepare(table), seconds, rel_gap)
 
 
-def solve(table: CostTable, problem: Problem, seconds: float = float("inf"), rel_gap: float = 0.0) -> Certified:
-    """As `anytime`, for a table that is prepared already."""
+def solve(table: CostTable, problem: Problem, seconds: float = float("inf"), rel_gap: float = 0.0) -> BoundedPlan:
+    """As `anytime`, for a table that is already prepared."""
     end = monotonic() + seconds
-    found = None
-    for found in incumbents(problem):
-        if monotonic() >= end or found.cost_cycles - found.bound_cycles <= rel_gap * found.cost_cycles:
+    incumbent = None
+    for incumbent in incumbents(problem):
+        if monotonic() >= end or incumbent.cost_cycles - incumbent.bound_cycles <= rel_gap * incumbent.cost_cycles:
             break
-    if found is None:
+    if incumbent is None:
         raise why_infeasible(table, problem)
-    return Certified(evaluate(table, problem.partition(found.cuts)), found.bound_cycles)
+    return BoundedPlan(evaluate(table, problem.partition(incumbent.cuts)), incumbent.bound_cycles)
 
 
 class Incumbent(NamedTuple):
-    """The best plan so far, what it costs, and what no plan can cost less than."""
+    """The best plan so far, its cost, and a lower bound of every plan's cost."""
 
     cuts: list[int]
     cost_cycles: int
@@ -64,35 +64,45 @@ def incumbents(problem: Problem) -> Iterator[Incumbent]:
     """Ever better plans with ever better bounds; the last one is optimal. Nothing when there is no plan."""
     if len(problem.blocks) < problem.n_stages:
         return iter(())
-    return _one_bound(problem) if problem.overlap else _walk(problem)
+    return _overlapped(problem) if problem.overlap else _walk(problem)
 
 
-def _one_bound(problem: Problem) -> Iterator[Incumbent]:
-    """The least bound that compute and transfer both keep, by bisection in one step."""
-    low = max(least_compute(problem), least_transfer(problem))
+def _overlapped(problem: Problem) -> Iterator[Incumbent]:
+    """With overlap the cost is one bound on both compute and transfer, so a single search finds the optimum."""
+    low = max(compute_lower_bound(problem), transfer_lower_bound(problem))
     first = low + largest_block(problem) // 8
-    cuts = least(lambda cost: probe(problem, cost, cost), problem.cost_cycles, low, UNBOUNDED, first)
+    cuts = search_smallest_bound(lambda cost: probe(problem, cost, cost), problem.cost_cycles, low, UNBOUNDED, first)
     if cuts is not None:
         cost = problem.cost_cycles(cuts)
         yield Incumbent(cuts, cost, cost)
 
 
 def _walk(problem: Problem) -> Iterator[Incumbent]:
-    """Walk over the trade between compute and transfer, from the least compute upwards (PLANNER.md, "Search").
+    """Walk over the trade-off between compute and transfer, from the smallest compute upwards.
 
-    No plan with compute below `low` costs less than `cost`. One that costs less must then transfer in at most
-    `cost - low - 1`; the least compute at which that can be had is the next stop, and there nearly the least transfer
-    is found: what is left below it, the next round finds. Compute rises and `cost` falls until no room is left.
+        transfer
+           |  o               o  plans visited
+           |     o            invariant: every plan with compute below `low` costs `cost` or more
+           |        o
+           |              o
+           |_ _ _ _ _ _ _ _ _ _ lowest_transfer
+                |
+               low -->  compute
+
+    A cheaper plan than the best so far has compute of `low` or more, hence transfer of `cost - low - 1` or less. Each
+    round searches the smallest compute for which a plan with such a transfer exists, and then, within that compute, a
+    plan with nearly the smallest transfer: a tolerance saves probes, and the next round tries the same compute again.
+    Compute rises and `cost` falls until `low + lowest_transfer`, a lower bound of every cheaper plan, meets `cost`.
     """
-    low, step = least_compute(problem), largest_block(problem) // 8
-    scouted = None
-    for scouted in _scout(problem, low, step):
-        yield scouted.incumbent
-    if scouted is None:
+    low, step = compute_lower_bound(problem), largest_block(problem) // 8
+    start = None
+    for start in _initial_incumbents(problem, low, step):
+        yield start.incumbent
+    if start is None:
         return
-    (best, cost, _), lowest_transfer = scouted
+    (best, cost, _), lowest_transfer = start
     while low + lowest_transfer < cost:
-        cuts = _least_compute(problem, cost - low - 1, low, cost - lowest_transfer - 1, low + step)
+        cuts = _minimum_compute_cuts(problem, cost - low - 1, low, cost - lowest_transfer - 1, low + step)
         if cuts is None:
             break
         compute = problem.compute_cycles(cuts)
@@ -102,7 +112,9 @@ def _walk(problem: Problem) -> Iterator[Incumbent]:
         within_compute = partial(probe, problem, compute)
         high = cost - compute - 1
         tolerance = max(0, high - lowest_transfer) // 64
-        cuts = least(within_compute, problem.transfer_cycles, lowest_transfer, high, high, tolerance=tolerance)
+        cuts = search_smallest_bound(
+            within_compute, problem.transfer_cycles, lowest_transfer, high, high, tolerance=tolerance
+        )
         low = compute
         if cuts is None:
             low += 1
@@ -112,41 +124,44 @@ def _walk(problem: Problem) -> Iterator[Incumbent]:
     yield Incumbent(best, cost, cost)
 
 
-class _Scouted(NamedTuple):
-    """An incumbent, and the least that any cheaper plan transfers in."""
+class _BoundedIncumbent(NamedTuple):
+    """An incumbent, and a lower bound of the transfer of any cheaper plan."""
 
     incumbent: Incumbent
     lowest_transfer: int
 
 
-def _scout(problem: Problem, low: int, step: int) -> Iterator[_Scouted]:
-    """Plans of nearly the least compute at a few bounds on transfer, by bisection: good ones shorten the walk.
+def _initial_incumbents(problem: Problem, low: int, step: int) -> Iterator[_BoundedIncumbent]:
+    """A few plans, and bounds on transfer: a bisection over transfer, with nearly the smallest compute for each.
 
-    `low` is what all plans compute in at least; the least compute is found up to `step`.
+    The cheaper these plans are, the shorter is the walk. `low` is a lower bound of every plan's compute; compute may
+    exceed the smallest by `step`.
     """
-    lowest_transfer = least_transfer(problem)
+    lowest_transfer = transfer_lower_bound(problem)
     total = reference_cycles(problem.blocks.compute_prefix_cycles[-1], min(problem.speeds))
-    best = _least_compute(problem, UNBOUNDED, low, total, low + step, tolerance=step)
+    best = _minimum_compute_cuts(problem, UNBOUNDED, low, total, low + step, tolerance=step)
     if best is None:
         return
     cost, first = problem.cost_cycles(best), problem.compute_cycles(best)
     highest_transfer = problem.transfer_cycles(best)
     for _ in range(3):
-        yield _Scouted(Incumbent(best, cost, min(cost, low + lowest_transfer)), lowest_transfer)
+        yield _BoundedIncumbent(Incumbent(best, cost, min(cost, low + lowest_transfer)), lowest_transfer)
         transfer = (lowest_transfer + highest_transfer) // 2
-        cuts = _least_compute(problem, transfer, low, cost - lowest_transfer - 1, first + step, tolerance=step)
+        cuts = _minimum_compute_cuts(problem, transfer, low, cost - lowest_transfer - 1, first + step, tolerance=step)
         if cuts is None:
             lowest_transfer = transfer + 1
         else:
             highest_transfer = problem.transfer_cycles(cuts)
             best = min(best, cuts, key=problem.cost_cycles)
             cost = problem.cost_cycles(best)
-    yield _Scouted(Incumbent(best, cost, min(cost, low + lowest_transfer)), lowest_transfer)
+    yield _BoundedIncumbent(Incumbent(best, cost, min(cost, low + lowest_transfer)), lowest_transfer)
 
 
-def _least_compute(
+def _minimum_compute_cuts(
     problem: Problem, transfer_cycles: int, low: int, high: int, first: int, tolerance: int = 0
 ) -> list[int] | None:
-    """The plan of least compute in `[low, high]` that transfers in at most `transfer_cycles`, as `least` finds it."""
+    """The cuts with the smallest compute in `[low, high]` that transfer in `transfer_cycles` or less."""
     attempt = partial(probe, problem, transfer_cycles=transfer_cycles, cheap=cheap_cuts(problem, transfer_cycles))
-    return least(attempt, problem.compute_cycles, low, high, first, snap=problem.next_compute, tolerance=tolerance)
+    return search_smallest_bound(
+        attempt, problem.compute_cycles, low, high, first, snap=problem.next_compute, tolerance=tolerance
+    )

@@ -1,4 +1,25 @@
-"""Bisection that makes use of what successes and failures tell."""
+"""Find a plan within a bound on compute and one on transfer, `probe`; search such bounds, `search_smallest_bound`.
+
+**Probe.** Which cuts can i stages reach, with every stage within both bounds? The stops of one stage are the starts of
+the next. For every stop, compute and memory leave a window of starts. Both ends of the window move right with the stop,
+so a monotone queue gives the start of the window that receives fastest, in O(1) a stop:
+
+    starts s that i stages reach    s   s   s   s   s   s
+    window for the stop r               [_______]   r   ^ too late: a stage needs a block
+                                    ^ too early: compute or memory
+    i + 1 stages reach r if  min receive(s) in the window + send(r) <= transfer
+
+The stages before and the stage itself have only the start in common, and every start in the window is reached, so the
+start that receives fastest is as good as any. The latest start is not: it may receive slowly.
+
+**Cut ranges.** Compute and memory alone bound every cut: it lies no later than the farthest cut that the stages before
+can reach, and no earlier than the first from which the stages after can reach the end. Near the optimum these ranges
+have few blocks:
+
+    blocks   0 . . . . . . . . . . . . . . . . . . n
+    cut 1            [earliest .. farthest]
+    cut 2                            [earliest .. farthest]
+"""
 
 from __future__ import annotations
 
@@ -12,72 +33,84 @@ import numpy as np
 
 from autoauto.plan.pipeline.problem import Problem
 
-Found = TypeVar("Found")
+Solution = TypeVar("Solution")
+
+UNBOUNDED = 2**62  # more cycles than any plan takes
 
 
-def least(
-    attempt: Callable[[int], Found | None],
-    realised: Callable[[Found], int],
+def search_smallest_bound(
+    attempt: Callable[[int], Solution | None],
+    realised: Callable[[Solution], int],
     low: int,
     high: int,
     first: int,
     *,
     snap: Callable[[int], int] = int,
     tolerance: int = 0,
-) -> Found | None:
-    """What `attempt` finds at the smallest bound of `[low, high]` at which it finds anything; None when nowhere.
+) -> Solution | None:
+    """The solution at the smallest bound in `[low, high]` at which `attempt` finds one; None when there is none.
 
-    Whoever succeeds at a bound must succeed at every larger one. What is found at a bound may do with less: `realised`
-    tells how much, and the search goes on below that. `first` is tried first; while attempts fail, the distance from
-    `low` doubles. `snap` raises a bound to the next one that anything can realise: below that nothing changes.
-    With a `tolerance` the bound that is found may be too large by as much, but something is found if anything can be.
+    An exponential search: it doubles the distance from `low` until the first success, then bisects.
+
+        low   first                                               high
+        |--x--|--x------|--x---------------|--o                          x failure, o success
+                                           [   ] then bisect here
+
+    Args:
+        attempt: finds a solution within a bound, or None; if it succeeds at a bound, it must succeed at larger ones.
+        realised: the value of a solution, which is the smallest bound that holds for it; the search continues below.
+        low, high: the smallest and the largest bound to try.
+        first: the bound to try first.
+        snap: raises a bound to the next value that a solution may have, since no bound in between can succeed.
+        tolerance: the bound of the result may exceed the smallest one by this much.
     """
     best = None
     bound, step = max(low, min(first, high)), max(first - low, 1)
     while low <= high - (0 if best is None else tolerance):
-        found = attempt(bound)
-        if found is None:
+        solution = attempt(bound)
+        if solution is None:
             low, step = snap(bound + 1), 2 * step
         else:
-            best, high = found, realised(found) - 1
+            best, high = solution, realised(solution) - 1
         bound = (low + high) // 2 if best is not None else min(low + step, high)
     return best
 
 
-UNBOUNDED = 2**62  # more cycles than any plan takes
-
-
 def cheap_cuts(problem: Problem, transfer_cycles: int) -> list[list[int]]:
-    """Where each of the P + 1 cuts can lie by its own transfers, ascending.
+    """For each of the P + 1 cuts the positions at which its transfers can be within the bound, ascending.
 
-    A device that sends at a cut receives at least what any start receives, one that receives there sends as much as
-    any stop (PLANNER.md, "Bands").
+    The device that sends at a cut also receives elsewhere, which takes it at least its minimum; this is subtracted from
+    the bound. The same holds for the sends of the device that receives at the cut.
     """
     blocks = problem.blocks
-    known: dict[tuple[int, ...], list[int]] = {}
+    lists: dict[tuple[int, ...], list[int]] = {}
     cuts = [[0]]
     for i in range(1, problem.n_stages):
-        send, most_send = blocks.send_rows[i - 1], transfer_cycles - blocks.least_receive_cycles[i - 1]
-        receive, most_receive = blocks.receive_rows[i], transfer_cycles - blocks.least_send_cycles[i]
-        key = id(send), most_send, id(receive), most_receive
-        if key not in known:
-            known[key] = np.flatnonzero((send <= most_send) & (receive <= most_receive)).tolist()
-        cuts.append(known[key])
+        send, max_send = blocks.send_rows[i - 1], transfer_cycles - blocks.min_receive_cycles[i - 1]
+        receive, max_receive = blocks.receive_rows[i], transfer_cycles - blocks.min_send_cycles[i]
+        key = id(send), max_send, id(receive), max_receive
+        if key not in lists:
+            lists[key] = np.flatnonzero((send <= max_send) & (receive <= max_receive)).tolist()
+        cuts.append(lists[key])
     return [*cuts, [len(blocks)]]
 
 
-def bands(problem: Problem, own_cycles: list[int], cuts: list[list[int]]) -> list[list[int]] | None:
-    """What is left of `cuts`, where each of the P + 1 cuts can lie; None when one can lie nowhere.
+def cut_ranges(problem: Problem, own_cycles: list[int], cuts: list[list[int]]) -> list[list[int]] | None:
+    """For each of the P + 1 cuts the positions among `cuts` that lie in its range; None when a range is empty.
 
-    No cut lies beyond the farthest reach of the stages before it, nor before the earliest start of those after it.
-    `own_cycles` is what each device may compute, by its own clock.
+    The ranges are those of the module's drawing, by compute and memory.
+
+    Args:
+        problem: the blocks and stages.
+        own_cycles: the bound on compute in cycles of every device's own clock.
+        cuts: for every cut the positions to choose from, ascending.
     """
-    prefix, begun = problem.blocks.compute_prefix_cycles, problem.blocks.start_cycles
+    prefix, offsets = problem.blocks.compute_prefix_cycles, problem.blocks.start_offset_cycles
     reach = 0
     ends = [1]
     for i, (earliest, cycles) in enumerate(zip(problem.earliest, own_cycles, strict=True), start=1):
-        farthest = bisect_right(prefix, begun[reach] + cycles) - 1
-        end = bisect_right(cuts[i], min(farthest, bisect_right(earliest, reach) - 1, problem.within[i][1]))
+        farthest = bisect_right(prefix, offsets[reach] + cycles) - 1
+        end = bisect_right(cuts[i], min(farthest, bisect_right(earliest, reach) - 1, problem.cut_limits[i][1]))
         if end == 0:
             return None
         reach = cuts[i][end - 1]
@@ -85,26 +118,25 @@ def bands(problem: Problem, own_cycles: list[int], cuts: list[list[int]]) -> lis
     start = len(problem.blocks)
     left = [[start]]
     for i in range(problem.n_stages - 1, -1, -1):
-        nearest = bisect_left(begun, prefix[start] - own_cycles[i])
-        begin = bisect_left(cuts[i], max(nearest, problem.earliest[i][start], problem.within[i][0]))
-        if begin >= ends[i]:
+        nearest = bisect_left(offsets, prefix[start] - own_cycles[i])
+        first = bisect_left(cuts[i], max(nearest, problem.earliest[i][start], problem.cut_limits[i][0]))
+        if first >= ends[i]:
             return None
-        start = cuts[i][begin]
-        left.append(cuts[i][begin : ends[i]])
+        start = cuts[i][first]
+        left.append(cuts[i][first : ends[i]])
     return left[::-1]
 
 
 def probe(
     problem: Problem, compute_cycles: int, transfer_cycles: int, cheap: list[list[int]] | None = None
 ) -> list[int] | None:
-    """The P + 1 cuts of a plan within both bounds, None when there is none; `cheap` are the `cheap_cuts`, if known.
+    """The P + 1 cuts of a plan within both bounds; None when there is none.
 
-    `reached[i]` holds every cut at which i stages within the bounds can stop. A stage and its past meet only in the
-    choice of its start, so of the starts that compute and memory allow the one that receives fastest is best: a
-    sliding-window minimum, O(1) a stop (PLANNER.md, "Probe"). The farthest start would not do: it may receive slowly.
+    `cheap` are the `cheap_cuts` of this bound on transfer, where the caller has them. In the code, `reached[i]` has
+    every position at which i stages within the bounds can stop.
     """
     own_cycles = problem.own_cycles(compute_cycles)
-    candidates = bands(problem, own_cycles, cheap or cheap_cuts(problem, transfer_cycles))
+    candidates = cut_ranges(problem, own_cycles, cheap or cheap_cuts(problem, transfer_cycles))
     if candidates is None:
         return None
     farthest = [cuts[-1] for cuts in candidates]
@@ -122,12 +154,12 @@ def probe(
 def _stops(
     problem: Problem, stage: int, own_cycles: int, transfer_cycles: int, *, starts: list[int], ends: list[int]
 ) -> list[int]:
-    """At which of `ends` this stage can stop when it begins at one of `starts`; all ascending."""
-    prefix, begun = problem.blocks.compute_prefix_cycles, problem.blocks.start_cycles
+    """The positions among `ends` at which a stage can stop that starts at one of `starts`; all ascending."""
+    prefix, offsets = problem.blocks.compute_prefix_cycles, problem.blocks.start_offset_cycles
     earliest = problem.earliest[stage]
     receive, send = problem.blocks.receive_cycles[stage], problem.blocks.send_cycles[stage]
     stops = []
-    window: deque[int] = deque()  # starts that no later one in the window beats; the first receives fastest
+    window: deque[int] = deque()  # ascending by start and by receive: the first is the minimum
     n_starts, n_seen = len(starts), 0
     for stop in ends:
         while n_seen < n_starts and starts[n_seen] < stop:
@@ -137,7 +169,7 @@ def _stops(
             window.append(start)
             n_seen += 1
         needed = prefix[stop] - own_cycles
-        while window and (begun[window[0]] < needed or window[0] < earliest[stop]):
+        while window and (offsets[window[0]] < needed or window[0] < earliest[stop]):
             window.popleft()
         if window and receive[window[0]] + send[stop] <= transfer_cycles:
             stops.append(stop)
@@ -145,13 +177,13 @@ def _stops(
 
 
 def _trace(problem: Problem, own_cycles: list[int], transfer_cycles: int, reached: list[list[int]]) -> list[int]:
-    """Walk back from the last cut: every stop that was reached has a start within the bounds."""
-    prefix, begun = problem.blocks.compute_prefix_cycles, problem.blocks.start_cycles
+    """Walk back from the last cut: every stop in `reached` has a start within the bounds."""
+    prefix, offsets = problem.blocks.compute_prefix_cycles, problem.blocks.start_offset_cycles
     cuts = [len(problem.blocks)]
     for stage in range(problem.n_stages - 1, -1, -1):
         stop = cuts[-1]
         receive, send = problem.blocks.receive_cycles[stage], problem.blocks.send_cycles[stage]
-        first = max(problem.earliest[stage][stop], bisect_left(begun, prefix[stop] - own_cycles[stage]))
+        first = max(problem.earliest[stage][stop], bisect_left(offsets, prefix[stop] - own_cycles[stage]))
         starts = reached[stage]
         inside = starts[bisect_left(starts, first) : bisect_left(starts, stop)]
         cuts.append(next(start for start in inside if receive[start] + send[stop] <= transfer_cycles))

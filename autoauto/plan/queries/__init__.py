@@ -1,1 +1,1 @@
-"""Further questions about plans: k best, Pareto front, device counts, explanation."""
+"""Plan queries: k best plans, Pareto front, best plan per device count, replicas, explanation."""

@@ -1,4 +1,4 @@
-"""The plan for every number of devices, from one to all."""
+"""Plans for fewer devices: `best_per_device_count`, and `replicas` of a shorter pipeline side by side."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from autoauto.records.errors import Infeasible
 from autoauto.records.plan import Plan, Replicas
 
 
-def every_n(table: CostTable) -> dict[int, Plan | Infeasible]:
+def best_per_device_count(table: CostTable) -> dict[int, Plan | Infeasible]:
     """The best plan on the first n devices, or why there is none, for every n from 1 to n_devices.
 
     The layers are prepared once for all of them.
 
     Raises:
-        BadInput: devices keep activations of several micro-batches.
+        BadInput: devices stash activations of several micro-batches.
     """
     check_one_in_flight(table, "every number of devices")
     problem = prepare(table)
@@ -33,14 +33,14 @@ def every_n(table: CostTable) -> dict[int, Plan | Infeasible]:
 
 
 def replicas(table: CostTable) -> Replicas:
-    """As many pipelines of equal length as the devices allow: those that finish the most micro-batches together.
+    """Pipelines of equal length, side by side, with the highest throughput together.
 
-    Every length n from 1 to n_devices is tried: replica r runs on the devices [r n, (r + 1) n) by the best plan for
-    these, and one that does not fit there is left out. Every replica has the host at both ends for itself.
+    Every length n from 1 to n_devices is tried, with as many replicas as the devices allow: replica r runs the best
+    plan of the devices [r n, (r + 1) n) and is left out if none fits. Replicas do not share the links to the host.
 
     Raises:
-        BadInput: devices keep activations of several micro-batches.
-        Infeasible: not one pipeline of any length fits; of all the errors, the one with the fewest bytes missing.
+        BadInput: devices stash activations of several micro-batches.
+        Infeasible: no pipeline of any length fits; of all the errors, the one with the fewest missing bytes.
     """
     check_one_in_flight(table, "replicas")
     problem, failures = prepare(table), []
@@ -58,20 +58,20 @@ def replicas(table: CostTable) -> Replicas:
 
 
 def _pipelines(table: CostTable, problem: Problem, n_ipu: int) -> Iterator[Plan | Infeasible]:
-    """The outcome on every group of `n_ipu` neighbours; groups of equal devices and links are planned once."""
-    known: list[tuple[Problem, Plan | Infeasible]] = []
+    """The best plan, or why there is none, for every group of `n_ipu` neighbours; equal groups are planned once."""
+    planned: list[tuple[Problem, Plan | Infeasible]] = []
     for first in range(0, table.n_devices - n_ipu + 1, n_ipu):
         part = problem.part(first, first + n_ipu)
-        outcome = next((outcome for group, outcome in known if group == part), None)
+        outcome = next((outcome for group, outcome in planned if group == part), None)
         if outcome is None:
             try:
                 outcome = solve(table.part(first, first + n_ipu), part).plan
             except Infeasible as failure:
                 outcome = failure
-            known.append((part, outcome))
-        yield _moved(outcome, first) if isinstance(outcome, Plan) else outcome
+            planned.append((part, outcome))
+        yield _shifted(outcome, first) if isinstance(outcome, Plan) else outcome
 
 
-def _moved(plan: Plan, first: int) -> Plan:
+def _shifted(plan: Plan, first: int) -> Plan:
     """The plan on devices counted from `first`."""
     return replace(plan, stages=tuple(replace(stage, device=stage.device + first) for stage in plan.stages))

@@ -1,4 +1,4 @@
-"""Why a plan costs what it costs, and what the next best cut would cost."""
+"""Why a plan costs what it costs: the stages that bind, and the cost of moving each cut (`explain`)."""
 
 from __future__ import annotations
 
@@ -12,9 +12,11 @@ from autoauto.records.plan import CutMoves, Explanation, Move, Plan, Stage
 
 
 def explain(table: CostTable, plan: Plan) -> Explanation:
-    """Which stages bind a plan of one stage a device, and what it would cost to move each cut to the next legal place.
+    """The stages that determine the cost of a plan, and its cost with each cut moved to a neighbouring legal position.
 
-    Why there is no plan at all is told by the error that says so (`Infeasible`).
+    The plan has one stage a device.
+
+    Where there is no plan, the error `Infeasible` explains why.
     """
     partition, legal = plan.partition, np.flatnonzero(table.cut_allowed).tolist()
     memory_stage = _largest(plan, lambda stage: stage.total_bytes - stage.limit_bytes)[0]
@@ -34,9 +36,9 @@ def _largest(plan: Plan, quantity: Callable[[Stage], int]) -> tuple[int, ...]:
 
 
 def _moves(table: CostTable, partition: tuple[int, ...], legal: list[int], i: int) -> CutMoves:
-    """The places next to cut `i` among the `legal` ones."""
-    place = legal.index(partition[i])
-    earlier, later = legal[place - 1], legal[place + 1]
+    """The moves of cut `i` to the neighbouring positions among the `legal` ones."""
+    index = legal.index(partition[i])
+    earlier, later = legal[index - 1], legal[index + 1]
     return CutMoves(
         partition[i],
         _move(table, partition, i, earlier) if earlier > partition[i - 1] else None,

@@ -1,4 +1,4 @@
-"""The k cheapest plans, exactly: the best, then the best of what is left, and so on."""
+"""The k cheapest plans, exactly (`k_best`): the best, then the best of all others, and so on."""
 
 from __future__ import annotations
 
@@ -38,39 +38,50 @@ def k_best(table: CostTable, k: int) -> list[Plan]:
 def ranked(problem: Problem) -> Iterator[list[int]]:
     """The cuts of all plans, cheapest first.
 
-    Lawler's scheme (Management Science 18, 1972) on boxes, the plans whose every cut lies between two ends: the plans
-    of a box other than its best fall into at most 2 (P - 1) smaller boxes, none of which holds a cheaper one. A box is
-    searched only when that bound makes it the next, and first by the one probe that finds an equally cheap plan.
+    The scheme of [lawler]. A box has a range for every cut (`Problem.cut_limits`) and consists of the plans whose cuts
+    all lie in their ranges. Without its best plan it is divided into at most 2 (P - 1) smaller boxes, and none of them
+    holds a cheaper plan:
+
+        box                 cut 1 in [1, 6], cut 2 in [4, 9], best plan (3, 7)
+        smaller boxes       cut 1 in [1, 2]                  cut 1 in [4, 6]
+                            cut 1 = 3, cut 2 in [4, 6]       cut 1 = 3, cut 2 in [8, 9]
+
+    So the cost of the best plan of its parent is a lower bound for a box. The box waits in a queue until this bound is
+    the smallest. Then one probe looks for a plan of just that cost, and only if there is none, the box is searched.
     """
-    order = count()  # settles ties
-    queue = [_Entry(0, _Known.BOUND, next(order), problem, [])]
+    order = count()  # breaks ties
+    queue = [_QueueEntry(0, _EntryKind.BOUND, next(order), problem, [])]
     while queue:
-        cost, known, _, box, cuts = heappop(queue)
-        if known is _Known.BEST:
+        cost, kind, _, box, cuts = heappop(queue)
+        if kind is _EntryKind.BEST:
             yield cuts
-            for smaller in _others(box, cuts):
-                heappush(queue, _Entry(cost, _Known.NEIGHBOUR, next(order), smaller, cuts))
-        elif known is _Known.NEIGHBOUR:
+            for smaller in _boxes_without(box, cuts):
+                heappush(queue, _QueueEntry(cost, _EntryKind.PARENT_BEST, next(order), smaller, cuts))
+        elif kind is _EntryKind.PARENT_BEST:
             equal = probe(box, box.compute_cycles(cuts), box.transfer_cycles(cuts))
-            entry = (_Known.BOUND, next(order), box, []) if equal is None else (_Known.BEST, next(order), box, equal)
-            heappush(queue, _Entry(cost, *entry))
+            entry = (
+                (_EntryKind.BOUND, next(order), box, [])
+                if equal is None
+                else (_EntryKind.BEST, next(order), box, equal)
+            )
+            heappush(queue, _QueueEntry(cost, *entry))
         else:
             best = _cheapest(box, cost)
             if best is not None:
-                heappush(queue, _Entry(best.cost_cycles, _Known.BEST, next(order), box, best.cuts))
+                heappush(queue, _QueueEntry(best.cost_cycles, _EntryKind.BEST, next(order), box, best.cuts))
 
 
-class _Known(IntEnum):
-    """What is known of a box: its best plan, a plan next to it that costs the bound, or the bound alone."""
+class _EntryKind(IntEnum):
+    """What is known of a box in the queue: its best plan, the best plan of its parent, or only a lower bound."""
 
     BEST = 0
-    NEIGHBOUR = 1
+    PARENT_BEST = 1
     BOUND = 2
 
 
-class _Entry(NamedTuple):
+class _QueueEntry(NamedTuple):
     cost_cycles: int
-    known: _Known
+    kind: _EntryKind
     order: int
     box: Problem
     cuts: list[int]
@@ -85,10 +96,10 @@ def _cheapest(box: Problem, bound: int) -> Incumbent | None:
     return best
 
 
-def _others(box: Problem, cuts: list[int]) -> Iterator[Problem]:
-    """Boxes of all plans of the box except `cuts`: equal up to some cut, which lies before or after."""
-    for i, ((first, last), cut) in enumerate(zip(box.within, cuts, strict=True)):
+def _boxes_without(box: Problem, cuts: list[int]) -> Iterator[Problem]:
+    """Disjoint boxes of all plans of the box but `cuts`: equal to `cuts` before cut i, which lies earlier or later."""
+    for i, ((first, last), cut) in enumerate(zip(box.cut_limits, cuts, strict=True)):
         for ends in ((first, cut - 1), (cut + 1, last)):
             if ends[0] <= ends[1]:
                 same = [(cut, cut) for cut in cuts[:i]]
-                yield replace(box, within=[*same, ends, *box.within[i + 1 :]])
+                yield replace(box, cut_limits=[*same, ends, *box.cut_limits[i + 1 :]])

@@ -1,4 +1,4 @@
-"""The whole trade of compute against transfer against peak memory."""
+"""The Pareto front of compute, transfer and peak memory: `pareto_front`."""
 
 from __future__ import annotations
 
@@ -11,103 +11,118 @@ from typing import NamedTuple
 from autoauto.plan.pipeline.blocks import earliest_starts_by_device
 from autoauto.plan.pipeline.evaluate import evaluate
 from autoauto.plan.pipeline.infeasible import why_infeasible
-from autoauto.plan.pipeline.probe import UNBOUNDED, least, probe
-from autoauto.plan.pipeline.problem import Problem, largest_block, least_compute, least_transfer, prepare
+from autoauto.plan.pipeline.probe import UNBOUNDED, probe, search_smallest_bound
+from autoauto.plan.pipeline.problem import Problem, compute_lower_bound, largest_block, prepare, transfer_lower_bound
 from autoauto.records.cost import CostTable
 from autoauto.records.plan import Plan
 from autoauto.records.units import reference_cycles
 
 
-def staircase(table: CostTable) -> Iterator[Plan]:
-    """One plan for every best (compute, transfer, peak memory): none is as good in all three and better in one.
+def pareto_front(table: CostTable) -> Iterator[Plan]:
+    """A plan for every point (compute, transfer, peak memory) of the Pareto front, no two for the same point.
 
-    All are found in the end, and each is final when it comes, so one may stop at any: first the trade of compute
-    against transfer within the limits, from the least compute on, then what less and less memory leaves of it.
+    Every plan is final when it is yielded, so a caller may stop after any. First comes the front of compute against
+    transfer within the limits, from the smallest compute on; then the points that need less and less memory.
 
     Raises:
         Infeasible: no plan respects the limits; the error says which limit and what is missing.
     """
     problem = prepare(table)
-    least_kept = min(range(table.n_devices), key=problem.blocks.stash_entries.__getitem__)
-    fullest = max(sum(table.memory_bytes(*block, least_kept).values()) for block in pairwise(problem.blocks.cuts))
+    smallest_stash = min(range(table.n_devices), key=problem.blocks.stash_entries.__getitem__)
+    block_bytes = (sum(table.memory_bytes(*block, smallest_stash).values()) for block in pairwise(problem.blocks.cuts))
+    min_peak_bytes = max(block_bytes)  # some stage holds the largest block
     empty = True
-    for step in _steps(_Trade(table, problem, fullest)) if len(problem.blocks) >= problem.n_stages else ():
+    for point in _points(_Tradeoff(table, problem, min_peak_bytes)) if len(problem.blocks) >= problem.n_stages else ():
         empty = False
-        yield evaluate(table, problem.partition(step.cuts))
+        yield evaluate(table, problem.partition(point.cuts))
     if empty:
         raise why_infeasible(table, problem)
 
 
-class _Step(NamedTuple):
+class _FrontPoint(NamedTuple):
     compute_cycles: int
     transfer_cycles: int
     peak_bytes: int
     cuts: list[int]
 
 
-def _steps(trade: _Trade) -> Iterator[_Step]:
-    """Keep the front of compute against transfer up to date while the memory that may be used falls.
+def _points(tradeoff: _Tradeoff) -> Iterator[_FrontPoint]:
+    """All points: the front of compute against transfer within the limits, then within lower and lower memory caps.
 
-    The fullest steps of the front are the first that must go, and in between nothing changes. Whatever takes the place
-    of neighbouring ones lies between the steps that stay on either side.
+    Each cap is one byte below the highest peak of the front, so it removes only the points with this peak. The points
+    that replace a run of removed neighbours lie between the points on either side:
+
+        transfer   o                      o remain, x exceed the cap
+                       x  x
+                             o            new points: less transfer than the left o, less compute than the right o
+                                 compute
     """
-    front: list[_Step] = []
-    for step in trade.between(UNBOUNDED, None, None):
-        front.append(step)
-        yield step
+    front: list[_FrontPoint] = []
+    for point in tradeoff.between(UNBOUNDED, None, None):
+        front.append(point)
+        yield point
     while front:
-        peak = max(step.peak_bytes for step in front)
+        peak = max(point.peak_bytes for point in front)
         runs, front = _runs(front, peak - 1), []
-        for i, (stays, run) in enumerate(runs):
-            if stays:
+        for i, (remains, run) in enumerate(runs):
+            if remains:
                 front += run
                 continue
             following = runs[i + 1][1][0] if i + 1 < len(runs) else None
-            for step in trade.between(peak - 1, front[-1] if front else None, following):
-                front.append(step)
-                yield step
+            for point in tradeoff.between(peak - 1, front[-1] if front else None, following):
+                front.append(point)
+                yield point
 
 
-def _runs(front: list[_Step], cap_bytes: int) -> list[tuple[bool, list[_Step]]]:
-    """Neighbours that stay within `cap_bytes`, or do not, in turn."""
-    return [(stays, list(run)) for stays, run in groupby(front, lambda step: step.peak_bytes <= cap_bytes)]
+def _runs(front: list[_FrontPoint], cap_bytes: int) -> list[tuple[bool, list[_FrontPoint]]]:
+    """The front as runs of neighbours, each with whether all of its points are within `cap_bytes` or none is."""
+    return [(within, list(run)) for within, run in groupby(front, lambda point: point.peak_bytes <= cap_bytes)]
 
 
 @dataclass(frozen=True, slots=True)
-class _Trade:
+class _Tradeoff:
+    """The points of a front for a memory cap; `min_peak_bytes` is a lower bound of every plan's peak memory."""
+
     table: CostTable
     problem: Problem
-    least_peak_bytes: int
+    min_peak_bytes: int
 
-    def between(self, cap_bytes: int, previous: _Step | None, following: _Step | None) -> Iterator[_Step]:
-        """The front within `cap_bytes` of what transfers less than `previous` and computes less than `following`."""
+    def between(
+        self, cap_bytes: int, previous: _FrontPoint | None, following: _FrontPoint | None
+    ) -> Iterator[_FrontPoint]:
+        """The points within `cap_bytes` with less transfer than `previous` and less compute than `following`."""
         problem = self.capped(cap_bytes)
-        low = previous.compute_cycles + 1 if previous else least_compute(problem)
+        low = previous.compute_cycles + 1 if previous else compute_lower_bound(problem)
         whole = problem.blocks.compute_prefix_cycles[-1]
         high = following.compute_cycles - 1 if following else reference_cycles(whole, min(problem.speeds))
         transfer = previous.transfer_cycles - 1 if previous else UNBOUNDED
         while True:
             within_transfer = partial(probe, problem, transfer_cycles=transfer)
             first = low + largest_block(problem) // 8
-            cuts = least(within_transfer, problem.compute_cycles, low, high, first, snap=problem.next_compute)
+            cuts = search_smallest_bound(
+                within_transfer, problem.compute_cycles, low, high, first, snap=problem.next_compute
+            )
             if cuts is None:
                 return
-            step = self.step(problem, cuts)
-            yield step
-            low, transfer = step.compute_cycles + 1, step.transfer_cycles - 1
+            point = self.point(problem, cuts)
+            yield point
+            low, transfer = point.compute_cycles + 1, point.transfer_cycles - 1
 
-    def step(self, problem: Problem, cuts: list[int]) -> _Step:
-        """The least transfer that goes with the compute of `cuts`, and the least peak memory that goes with both."""
+    def point(self, problem: Problem, cuts: list[int]) -> _FrontPoint:
+        """The point with the compute of `cuts`, the smallest transfer for it, and the smallest peak memory for both."""
         compute, high = problem.compute_cycles(cuts), problem.transfer_cycles(cuts) - 1
         within_compute = partial(probe, problem, compute)
-        cuts = least(within_compute, problem.transfer_cycles, least_transfer(problem), high, high) or cuts
+        cuts = (
+            search_smallest_bound(within_compute, problem.transfer_cycles, transfer_lower_bound(problem), high, high)
+            or cuts
+        )
         transfer, peak = problem.transfer_cycles(cuts), self.peak_bytes(cuts)
 
         def within_both(cap_bytes: int) -> list[int] | None:
             return probe(self.capped(cap_bytes), compute, transfer)
 
-        cuts = least(within_both, self.peak_bytes, self.least_peak_bytes, peak - 1, peak - 1) or cuts
-        return _Step(compute, transfer, self.peak_bytes(cuts), cuts)
+        cuts = search_smallest_bound(within_both, self.peak_bytes, self.min_peak_bytes, peak - 1, peak - 1) or cuts
+        return _FrontPoint(compute, transfer, self.peak_bytes(cuts), cuts)
 
     def capped(self, cap_bytes: int) -> Problem:
         """The problem with no more than `cap_bytes` on any device."""
@@ -115,5 +130,5 @@ class _Trade:
         return replace(self.problem, earliest=earliest_starts_by_device(self.problem.blocks, limits))
 
     def peak_bytes(self, cuts: list[int]) -> int:
-        """What the fullest device of a plan needs."""
+        """Bytes on the fullest device of a plan."""
         return evaluate(self.table, self.problem.partition(cuts)).peak_memory_bytes

@@ -1,6 +1,7 @@
-"""The seed's own dictionaries as JSON: ModelInfo, IPUClusterInfo and AutoPipelineConfiguration (IPU.md section 2).
+"""JSON documents of Graphcore's auto_pipeline: ModelInfo, IPUClusterInfo, AutoPipelineConfiguration [auto-pipeline].
 
-A profile that was taken on real IPUs with Auto Pipeline can be planned here, and one made here can be planned there.
+`read_profile` and the functions `..._from_auto_pipeline` read them, `..._to_auto_pipeline` write them: a profile that
+auto_pipeline took on real IPUs can be planned here, and one made here can be planned there.
 """
 
 from __future__ import annotations
@@ -16,12 +17,13 @@ from autoauto.records.hardware import Cluster, Device, Link
 from autoauto.records.profile import LayerProfile, ModelProfile
 from autoauto.records.units import MIB, bytes_per_s, gbps
 
-MK2_TILES = 1472  # the seed does not say which IPU it describes; its 894 MB are a Mk2's (IPU.md section 1.1)
+# IPUClusterInfo does not name the IPU that it describes; the 894 MB of its example are those of a Mk2 [ipu-hardware].
+MK2_TILES = 1472
 MK2_TILE_MEMORY_BYTES = 638_976
 
 
 def read_profile(path: Path) -> ModelProfile:
-    """Read a profile from a JSON file, the seed's ModelInfo or our own form, which has a schema number.
+    """Read a profile from a JSON file, a ModelInfo or our own form, which has a schema number.
 
     Raises:
         BadInput: it is neither.
@@ -29,13 +31,13 @@ def read_profile(path: Path) -> ModelProfile:
     info = read_json(path)
     if isinstance(info, dict) and "schema" in info:
         return load_profile(path)
-    return model_profile_from_upstream(info)
+    return profile_from_auto_pipeline(info)
 
 
-def model_profile_from_upstream(info: object) -> ModelProfile:
-    """Turn the seed's ModelInfo into a profile; layers of one `layerName` are one layer called again, hence tied.
+def profile_from_auto_pipeline(info: object) -> ModelProfile:
+    """Turn a ModelInfo into a profile; layers of one `layerName` are one layer called again, hence tied.
 
-    Missing backward cycles and activations are those of inference: 0. Without `layerType` every name is a kind.
+    Missing backward cycles and activations are 0, as for inference. Without `layerType` every name is a kind.
 
     Raises:
         BadInput: a field is missing, of the wrong length or not a number from 0; the message names it.
@@ -59,8 +61,8 @@ def model_profile_from_upstream(info: object) -> ModelProfile:
     )
 
 
-def model_profile_to_upstream(profile: ModelProfile) -> dict[str, Any]:
-    """Write a profile as the seed's ModelInfo; tied layers get one `layerName`, all others a name of their own."""
+def profile_to_auto_pipeline(profile: ModelProfile) -> dict[str, Any]:
+    """Write a profile as a ModelInfo; tied layers get one `layerName`, all others a name of their own."""
     return {
         "layerName": _names_by_tie(profile),
         "layerType": list(profile.kinds),
@@ -68,14 +70,14 @@ def model_profile_to_upstream(profile: ModelProfile) -> dict[str, Any]:
     }
 
 
-def cluster_from_upstream(info: object) -> Cluster:
-    """Turn the seed's IPUClusterInfo, with its clock in Hz and its memory in MiB, into a cluster of Mk2-like IPUs.
+def cluster_from_auto_pipeline(info: object) -> Cluster:
+    """Turn an IPUClusterInfo, with its clock in Hz and its memory in MiB, into a cluster of Mk2-like IPUs.
 
     Raises:
         BadInput: a field is missing or not a positive number; the message names it.
     """
     root = Field(info, "IPUClusterInfo")
-    memory_bytes = _plain(root["memory"].positive() * MIB)  # not rounded: the seed rounds after its proportion
+    memory_bytes = _plain(root["memory"].positive() * MIB)  # rounded only after the planning proportion [auto-pipeline]
     device = Device("ipu", root["clock"].positive(), memory_bytes, MK2_TILES, MK2_TILE_MEMORY_BYTES)
     ends = root["connection"].entries()
     if not ends:
@@ -89,11 +91,11 @@ def cluster_from_upstream(info: object) -> Cluster:
     )
 
 
-def cluster_to_upstream(cluster: Cluster) -> dict[str, Any]:
-    """Write a cluster as the seed's IPUClusterInfo.
+def cluster_to_auto_pipeline(cluster: Cluster) -> dict[str, Any]:
+    """Write a cluster as an IPUClusterInfo.
 
     Raises:
-        BadInput: the devices differ, or a link is infinitely fast; the seed has no words for either.
+        BadInput: the devices differ, or a link is infinitely fast; an IPUClusterInfo cannot express either.
     """
     kinds = {(device.clock_hz, device.memory_bytes) for device in cluster.devices}
     if len(kinds) > 1:
@@ -116,8 +118,8 @@ def cluster_to_upstream(cluster: Cluster) -> dict[str, Any]:
     }
 
 
-def planning_proportion_from_upstream(configuration: object) -> float:
-    """Read `memoryProportion` of the seed's AutoPipelineConfiguration; `usePoplarEstimation` has no counterpart here.
+def planning_proportion_from_auto_pipeline(configuration: object) -> float:
+    """Read `memoryProportion` of an AutoPipelineConfiguration; `usePoplarEstimation` has no counterpart here.
 
     Raises:
         BadInput: it is missing or not a positive number.
@@ -125,10 +127,10 @@ def planning_proportion_from_upstream(configuration: object) -> float:
     return Field(configuration, "AutoPipelineConfiguration")["memoryProportion"].positive()
 
 
-def planning_proportion_to_upstream(planning_proportion: float) -> dict[str, Any]:
-    """Write the seed's AutoPipelineConfiguration; cycles here are a compiler's estimate.
+def planning_proportion_to_auto_pipeline(planning_proportion: float) -> dict[str, Any]:
+    """Write an AutoPipelineConfiguration; cycles here are a compiler's estimate.
 
-    >>> planning_proportion_to_upstream(0.85)
+    >>> planning_proportion_to_auto_pipeline(0.85)
     {'memoryProportion': 0.85, 'usePoplarEstimation': True}
     """
     return {"memoryProportion": planning_proportion, "usePoplarEstimation": True}
@@ -168,7 +170,7 @@ def _layer_to(layer: LayerProfile) -> dict[str, Any]:
 
 
 def _names_by_tie(profile: ModelProfile) -> list[str]:
-    """One name for every tie, its first layer's; the index of that layer follows where the name is taken."""
+    """One name for every tie, that of its first layer, with the index of that layer where the name is taken."""
     ties = [index if tie is None else tie for index, tie in enumerate(profile.tied)]  # a free layer is a tie of one
     names: dict[int | str, str] = {}
     taken: set[str] = set()
@@ -183,5 +185,5 @@ def _names_by_tie(profile: ModelProfile) -> list[str]:
 
 
 def _plain(value: float) -> int | float:
-    """Whole numbers without the ".0", as the seed's files have them."""
+    """Whole numbers as integers, as in the files of auto_pipeline."""
     return int(value) if value == int(value) else value

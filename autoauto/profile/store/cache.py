@@ -1,4 +1,4 @@
-"""Compiled layers kept on disk, as the seed's executable cache keeps executables: `ProfileCache`."""
+"""Profiles of compiled layers in an SQLite file: `ProfileCache`."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import json
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 
-from autoauto.profile.store.codec import Field, layer_profile
+from autoauto.profile.store.codec import Field, layer_profile, layer_record
 from autoauto.records.errors import BadInput
 from autoauto.records.profile import LayerProfile
 
@@ -18,17 +18,17 @@ from autoauto.records.profile import LayerProfile
 class ProfileCache:
     """A table of digest -> layer profile in one SQLite file, safe for several processes at once.
 
-    A digest covers everything that the entry depends on, so an entry is never stale and never overwritten with
-    something else; deleting the file costs time, not correctness. A file that cannot be written still serves reads.
+    A digest covers everything on which the entry depends, so an entry is never stale and never overwritten. Deleting
+    the file costs time, not correctness. A file that cannot be written can still be read.
     """
 
     path: Path
 
     def read(self, digests: Iterable[str]) -> dict[str, LayerProfile]:
-        """The entries there are among `digests`.
+        """The cached entries among `digests`.
 
         Raises:
-            BadInput: the file is broken, or no cache.
+            BadInput: the file is broken, or not a cache.
         """
         with open_database(self.path) as db:
             if not db.execute("SELECT 1 FROM sqlite_master WHERE name = 'entries'").fetchone():
@@ -40,37 +40,33 @@ class ProfileCache:
             return {digest: layer_profile(Field(json.loads(entry), "entry")) for digest, entry in rows}
 
     def write(self, entries: Mapping[str, LayerProfile]) -> None:
-        """Keep `entries`, in one transaction.
+        """Store `entries`, in one transaction.
 
         Raises:
-            BadInput: the file is broken, no cache, or cannot be written.
+            BadInput: the file is broken, not a cache, or cannot be written.
         """
-        names = [field.name for field in fields(LayerProfile)]
         with open_database(self.path) as db:
             db.execute("CREATE TABLE IF NOT EXISTS entries (digest TEXT PRIMARY KEY, entry TEXT NOT NULL)")
             db.executemany(
                 "INSERT OR IGNORE INTO entries (digest, entry) VALUES (?, ?)",
-                [
-                    (digest, json.dumps({name: getattr(entry, name) for name in names}))
-                    for digest, entry in entries.items()
-                ],
+                [(digest, json.dumps(layer_record(entry))) for digest, entry in entries.items()],
             )
 
     def open(self, tables: Sequence[str]) -> AbstractContextManager[sqlite3.Connection]:
-        """The file itself, one transaction, with `tables` made where they are missing.
+        """The database for one transaction; `tables` are created where they are missing.
 
         Raises:
-            BadInput: the file is broken, no cache, or cannot be written.
+            BadInput: the file is broken, not a cache, or cannot be written.
         """
         return open_database(self.path, tables)
 
 
 @contextmanager
 def open_database(path: Path, tables: Sequence[str] = ()) -> Iterator[sqlite3.Connection]:
-    """The open file, one transaction, with `tables` made where they are missing.
+    """The database in a file for one transaction; `tables` are created where they are missing.
 
     Raises:
-        BadInput: whatever is wrong with the file, in one line that says what to do.
+        BadInput: the file is broken, not a cache, or cannot be written.
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""Values of a JSON document that know where they stand: `Field`."""
+"""Profiles as JSON files, `save_profile` and `load_profile`; and checked reading of any JSON document, `Field`."""
 
 from __future__ import annotations
 
@@ -15,10 +15,13 @@ from autoauto.records.units import Precision
 
 Choice = TypeVar("Choice", bound=StrEnum)
 
+STORED_NAMES = {"stashed_input_bytes": "kept_input_bytes"}
+"""Fields of a `LayerProfile` that have another name in stored profiles."""
+
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """A value inside a JSON document and where it stands, so that a complaint can name the place.
+    """A value inside a JSON document and its path, so that an error can name the field.
 
     >>> layers = Field({"layers": [{"cycles": 7}]}, "profile")["layers"]
     >>> layers.entries()[0]["cycles"].whole()
@@ -29,7 +32,7 @@ class Field:
     """
 
     value: Any
-    where: str
+    path: str
 
     def __getitem__(self, key: str) -> Field:
         """The field `key` of an object.
@@ -38,8 +41,8 @@ class Field:
             BadInput: this is no object, or it has no such field.
         """
         if not isinstance(self.value, dict) or key not in self.value:
-            raise BadInput(f"{self.where} must be an object with a field {key}, got {self._brief()}; add the field")
-        return Field(self.value[key], f"{self.where}.{key}")
+            raise BadInput(f"{self.path} must be an object with a field {key}, got {self._brief()}; add the field")
+        return Field(self.value[key], f"{self.path}.{key}")
 
     def get(self, key: str, default: object) -> Field:
         """The field `key` of an object, or `default` where it is missing.
@@ -48,7 +51,7 @@ class Field:
             BadInput: this is no object.
         """
         missing = isinstance(self.value, dict) and key not in self.value
-        return Field(default, f"{self.where}.{key}") if missing else self[key]
+        return Field(default, f"{self.path}.{key}") if missing else self[key]
 
     def entries(self) -> list[Field]:
         """The entries of a list.
@@ -57,8 +60,8 @@ class Field:
             BadInput: this is no list.
         """
         if not isinstance(self.value, list):
-            raise BadInput(f"{self.where} must be a list, got {self._brief()}")
-        return [Field(entry, f"{self.where}[{index}]") for index, entry in enumerate(self.value)]
+            raise BadInput(f"{self.path} must be a list, got {self._brief()}")
+        return [Field(entry, f"{self.path}[{index}]") for index, entry in enumerate(self.value)]
 
     def text(self) -> str:
         """A text.
@@ -67,7 +70,7 @@ class Field:
             BadInput: it is something else.
         """
         if not isinstance(self.value, str):
-            raise BadInput(f"{self.where} must be a text, got {self._brief()}")
+            raise BadInput(f"{self.path} must be a text, got {self._brief()}")
         return self.value
 
     def choice(self, choices: type[Choice]) -> Choice:
@@ -77,7 +80,7 @@ class Field:
             BadInput: it is something else.
         """
         if self.value not in list(choices):
-            raise BadInput(f"{self.where} must be one of {', '.join(choices)}, got {self._brief()}")
+            raise BadInput(f"{self.path} must be one of {', '.join(choices)}, got {self._brief()}")
         return choices(self.value)
 
     def truth(self) -> bool:
@@ -87,17 +90,17 @@ class Field:
             BadInput: it is something else.
         """
         if not isinstance(self.value, bool):
-            raise BadInput(f"{self.where} must be true or false, got {self._brief()}")
+            raise BadInput(f"{self.path} must be true or false, got {self._brief()}")
         return self.value
 
-    def whole(self, least: int = 0) -> int:
+    def whole(self, minimum: int = 0) -> int:
         """A whole number of cycles, bytes or samples; 7.0 is one.
 
         Raises:
-            BadInput: it is less than `least`, above 2**53, or something else.
+            BadInput: it is less than `minimum`, above 2**53, or something else.
         """
-        if not self._is_number() or self.value != int(self.value) or self.value < least:
-            raise BadInput(f"{self.where} must be a whole number from {least} to 2**53, got {self._brief()}")
+        if not self._is_number() or self.value != int(self.value) or self.value < minimum:
+            raise BadInput(f"{self.path} must be a whole number from {minimum} to 2**53, got {self._brief()}")
         return int(self.value)
 
     def whole_by_name(self) -> dict[str, int]:
@@ -107,7 +110,7 @@ class Field:
             BadInput: this is no object, or one of its fields is something else.
         """
         if not isinstance(self.value, dict):
-            raise BadInput(f"{self.where} must be an object of names and bytes, got {self._brief()}")
+            raise BadInput(f"{self.path} must be an object of names and bytes, got {self._brief()}")
         return {name: self[name].whole() for name in self.value}
 
     def positive(self) -> float:
@@ -117,7 +120,7 @@ class Field:
             BadInput: it is 0 or less, above 2**53, or something else.
         """
         if not self._is_number() or self.value == 0:
-            raise BadInput(f"{self.where} must be a number above 0, at most 2**53, got {self._brief()}")
+            raise BadInput(f"{self.path} must be a number above 0, at most 2**53, got {self._brief()}")
         return float(self.value)
 
     def _is_number(self) -> bool:
@@ -134,16 +137,21 @@ class Field:
 
 
 def save_profile(profile: ModelProfile, path: Path) -> None:
-    """Write `profile` as JSON; names are the field names.
+    """Write `profile` as JSON.
 
     Raises:
         BadInput: the file cannot be written.
     """
-    write_json(asdict(profile), path)
+    write_json(profile_record(profile), path)
+
+
+def profile_record(profile: ModelProfile) -> dict[str, Any]:
+    """A profile as plain values, with its field names as keys except for `STORED_NAMES`."""
+    return asdict(profile) | {"layers": [layer_record(layer) for layer in profile.layers]}
 
 
 def load_profile(path: Path) -> ModelProfile:
-    """Read what `save_profile` wrote.
+    """Read a profile that `save_profile` wrote.
 
     Raises:
         BadInput: no such file, not JSON, another schema, or a field that is missing or wrong; the message names it.
@@ -151,12 +159,12 @@ def load_profile(path: Path) -> ModelProfile:
     root = Field(read_json(path), f"{path}: profile")
     schema = root["schema"]
     if schema.value != PROFILE_SCHEMA:
-        raise BadInput(f"{schema.where} must be {PROFILE_SCHEMA}, got {schema.value!r}; try `autoauto profile` again")
+        raise BadInput(f"{schema.path} must be {PROFILE_SCHEMA}, got {schema.value!r}; try `autoauto profile` again")
     columns = [root[column].entries() for column in ("names", "kinds", "tied", "layers")]
     names, kinds, tied, layers = columns
     lengths = [len(column) for column in columns]
     if len(set(lengths)) > 1 or not layers:
-        raise BadInput(f"{root.where} needs names, kinds, tied and layers of one length, at least 1, got {lengths}")
+        raise BadInput(f"{root.path} needs names, kinds, tied and layers of one length, at least 1, got {lengths}")
     return ModelProfile(
         model=root["model"].text(),
         target=root["target"].text(),
@@ -168,8 +176,13 @@ def load_profile(path: Path) -> ModelProfile:
     )
 
 
+def layer_record(layer: LayerProfile) -> dict[str, Any]:
+    """A layer's profile as plain values, with its field names as keys except for `STORED_NAMES`."""
+    return {STORED_NAMES.get(name, name): value for name, value in asdict(layer).items()}
+
+
 def layer_profile(layer: Field) -> LayerProfile:
-    """Read what `asdict` made of a layer's profile.
+    """Read a layer's profile that `layer_record` made.
 
     Raises:
         BadInput: a field is missing or wrong; the message names it.
@@ -185,7 +198,7 @@ def layer_profile(layer: Field) -> LayerProfile:
         output_bytes=layer["output_bytes"].whole(),
         activation_bytes=layer["activation_bytes"].whole(),
         weight_cycles=layer["weight_cycles"].whole(),
-        kept_input_bytes=layer["kept_input_bytes"].whole(),
+        stashed_input_bytes=layer[STORED_NAMES["stashed_input_bytes"]].whole(),
     )
 
 
@@ -193,7 +206,7 @@ def _options(options: Field) -> CompileOptions | None:
     if options.value is None:
         return None
     return CompileOptions(
-        batch_size=options["batch_size"].whole(least=1),
+        batch_size=options["batch_size"].whole(minimum=1),
         memory_proportion=options["memory_proportion"].positive(),
         precision=options["precision"].choice(Precision),
         training=options["training"].truth(),
@@ -223,4 +236,4 @@ def read_json(path: Path) -> Any:
     except OSError as error:
         raise BadInput(f"a JSON file must be readable, {path}: {error.strerror}; check the path") from error
     except (ValueError, RecursionError) as error:
-        raise BadInput(f"a file must hold JSON, {path}: {error}; mend that place") from error
+        raise BadInput(f"a file must hold JSON, {path}: {error}; correct the file") from error

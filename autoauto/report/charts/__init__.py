@@ -1,1 +1,1 @@
-"""Charts as SVG."""
+"""Records -> charts as SVG."""

@@ -1,4 +1,4 @@
-"""HTML and SVG as text: elements, escaping, and axes with round numbers."""
+"""HTML and SVG as text: `tag`, `words`, `table`, an `Axis` with round numbers, `svg` and `picture_file`."""
 
 from __future__ import annotations
 
@@ -8,6 +8,10 @@ from html import escape
 from math import floor, log10
 from pathlib import Path
 from typing import NamedTuple
+
+_UNIT = re.compile(r"(\d) (%|[KMG]iB|B\b|ms|µs|samples/s)")
+_STYLE = Path(__file__).parents[1] / "html" / "page.css"
+_LEGEND_HEIGHT, _MARGIN = 34, 16
 
 
 def tag(name: str, *content: str, **attributes: object) -> str:
@@ -24,20 +28,17 @@ def tag(name: str, *content: str, **attributes: object) -> str:
 
 
 def _attribute(value: object) -> str:
-    """One decimal is a tenth of a pixel."""
+    """A number has one decimal, a tenth of a pixel."""
     return f"{value:.1f}".removesuffix(".0") if isinstance(value, float) else escape(str(value))
 
 
 def words(text: object) -> str:
-    """Text as markup; a number and its unit stay in one line.
+    """Text as markup; no line break separates a number from its unit.
 
     >>> words("a < b"), words("22 % of it")
     ('a &lt; b', '22\xa0% of it')
     """
     return _UNIT.sub("\\1\xa0\\2", escape(str(text)))
-
-
-_UNIT = re.compile(r"(\d) (%|[KMG]iB|B\b|ms|µs|samples/s)")
 
 
 class Axis(NamedTuple):
@@ -48,7 +49,7 @@ class Axis(NamedTuple):
     start: float
     stop: float
 
-    def place(self, value: float) -> float:
+    def pixel(self, value: float) -> float:
         """The pixel of a value."""
         return self.start + (value - self.low) / (self.high - self.low) * (self.stop - self.start)
 
@@ -63,21 +64,21 @@ class Axis(NamedTuple):
         return [i * step for i in range(first, int(self.high / step + 1e-9) + 1)]
 
 
-def round_step(least: float) -> float:
-    """The smallest of 1, 2 and 5 times a power of ten that is at least `least`.
+def round_step(minimum: float) -> float:
+    """The smallest of 1, 2 and 5 times a power of ten that is at least `minimum`.
 
     >>> round_step(1.86), round_step(300)
     (2.0, 500.0)
     """
-    power = 10.0 ** floor(log10(least))
-    return next(lead * power for lead in (1.0, 2.0, 5.0, 10.0) if lead * power >= least * (1 - 1e-9))
+    power = 10.0 ** floor(log10(minimum))
+    return next(lead * power for lead in (1.0, 2.0, 5.0, 10.0) if lead * power >= minimum * (1 - 1e-9))
 
 
 def bottom_axis(axis: Axis, y: float, title: str, n_ticks: int = 6, *, top: float | None = None) -> str:
     """Ticks with numbers below `y`, grid lines up to `top`, and a title."""
     parts = []
     for value in axis.ticks(n_ticks):
-        x = axis.place(value)
+        x = axis.pixel(value)
         if top is not None:
             parts.append(tag("line", x1=x, x2=x, y1=top, y2=y, class_="grid"))
         parts.append(tag("text", number(value), x=x, y=y + 16, class_="tick", text_anchor="middle"))
@@ -89,7 +90,7 @@ def left_axis(axis: Axis, x: float, title: str, n_ticks: int = 5, *, right: floa
     """Ticks with numbers left of `x`, grid lines to `right`, and a title above."""
     parts = []
     for value in axis.ticks(n_ticks):
-        y = axis.place(value)
+        y = axis.pixel(value)
         parts.append(tag("line", x1=x, x2=right, y1=y, y2=y, class_="grid"))
         parts.append(tag("text", number(value), x=x - 8, y=y + 4, class_="tick", text_anchor="end"))
     return "".join([*parts, tag("text", words(title), x=x - 8, y=axis.stop - 14, class_="name")])
@@ -107,13 +108,13 @@ def number(value: float) -> str:
 
 
 def svg(name: str, title: str, width: float, height: float, *content: str) -> str:
-    """A picture that scales with its column; `title` is what a screen reader says.
+    """A picture that scales with its column.
 
     Args:
-        name: its id in the page.
-        title: a sentence.
-        width, height: in its own pixels.
-        content: its elements.
+        name: the picture's id in the page.
+        title: the text for screen readers.
+        width, height: the size of the drawing in its own pixels.
+        content: the elements of the drawing.
     """
     label = tag("title", words(title), id=f"{name}-title")
     box = f"0 0 {width:.0f} {height:.0f}"
@@ -123,40 +124,37 @@ def svg(name: str, title: str, width: float, height: float, *content: str) -> st
 def table(columns: Sequence[str], rows: Sequence[Sequence[str]], numbers: Sequence[str] = (), caption: str = "") -> str:
     """A table with heads; cells are markup, columns that are also in `numbers` are set flush right.
 
-    Every cell also carries its head, for screens on which a row is a list.
+    Every cell also has its head as an attribute: on narrow screens the style sheet shows a row as a list.
     """
     classes = ["number" if name in numbers else None for name in columns]
     heads = (
-        tag("th", words(name).replace("memory_", "memory_<wbr/>"), scope="col", class_=of)
-        for name, of in zip(columns, classes, strict=True)
+        tag("th", words(name).replace("memory_", "memory_<wbr/>"), scope="col", class_=class_)
+        for name, class_ in zip(columns, classes, strict=True)
     )
     body = (
         "".join(
-            tag("td", cell, class_=of, data_head=name) for name, cell, of in zip(columns, row, classes, strict=True)
+            tag("td", cell, class_=class_, data_head=name)
+            for name, cell, class_ in zip(columns, row, classes, strict=True)
         )
         for row in rows
     )
-    name = tag("caption", words(caption)) if caption else ""
+    head = tag("caption", words(caption)) if caption else ""
     lines = "\n".join(tag("tr", row) for row in body)
-    return tag("div", tag("table", name, tag("thead", tag("tr", *heads)), tag("tbody", lines)), class_="scroll")
+    return tag("div", tag("table", head, tag("thead", tag("tr", *heads)), tag("tbody", lines)), class_="scroll")
 
 
-_STYLE = Path(__file__).with_name("page.css")
-_LEGEND, _MARGIN = 34, 16
-
-
-def picture_file(svg: str, legend: Sequence[tuple[str, str]]) -> str:
-    """The SVG file of a picture of the page; light or dark as its reader prefers.
+def picture_file(picture: str, legend: Sequence[tuple[str, str]]) -> str:
+    """A picture as an SVG file of its own, with a legend; light or dark as its reader prefers.
 
     Args:
-        svg: what a function of this room returned.
-        legend: class and name of every colour in it.
+        picture: the picture as the page has it, from `svg`.
+        legend: class and name of every colour in the picture.
     """
-    box = re.search(r'viewBox="0 0 (\d+) (\d+)"', svg)
+    box = re.search(r'viewBox="0 0 (\d+) (\d+)"', picture)
     assert box is not None
     width, height = map(int, box.groups())
-    inner = svg.replace("<svg ", f'<svg y="{_LEGEND}" height="{height}" ', 1)
-    outer_width, outer_height = width + 2 * _MARGIN, height + _LEGEND + 2 * _MARGIN
+    inner = picture.replace("<svg ", f'<svg y="{_LEGEND_HEIGHT}" height="{height}" ', 1)
+    outer_width, outer_height = width + 2 * _MARGIN, height + _LEGEND_HEIGHT + 2 * _MARGIN
     return tag(
         "svg",
         tag("style", _STYLE.read_text(encoding="utf-8")),

@@ -1,4 +1,4 @@
-"""Memory by stage against the limit, stacked by category, as an SVG picture."""
+"""Memory by stage against the limit: `memory_by_part` as data, `memory_svg` as bars stacked by category."""
 
 from __future__ import annotations
 
@@ -14,19 +14,20 @@ from autoauto.report.reasons import parts_of
 
 OTHER = "other"
 N_CATEGORIES = 7
+"""If there are at least two categories more than this, the smallest are summed up as `OTHER`."""
 
 _WIDTH, _LEFT, _RIGHT, _TOP, _GAP = 1000, 140, 150, 40, 12
 
 
-class Held(NamedTuple):
-    """What a stage or phase holds.
+class StageMemory(NamedTuple):
+    """The memory of a stage or phase.
 
     Attributes:
-        label: which one it is.
+        label: the stage or phase.
         memory_bytes: by category, the largest of the plan first, the smallest together as "other".
-        limit_bytes: what its device has.
-        estimated_bytes: in all, by the estimate; None when there was none.
-        planned_bytes: what the plan was allowed to fill by the estimate; None when there was none.
+        limit_bytes: the memory of its device.
+        estimated_bytes: the sum over all categories by the estimate; None when there was none.
+        planned_bytes: the limit that the plan was made for; None when there was no estimate.
     """
 
     label: str
@@ -41,23 +42,23 @@ class Held(NamedTuple):
         return sum(self.memory_bytes.values())
 
 
-def held_by_part(measured: Plan | PhasedPlan, estimate: Plan | PhasedPlan | None) -> list[Held]:
-    """What every stage, or phase, holds, by the same few categories."""
+def memory_by_part(measured: Plan | PhasedPlan, estimate: Plan | PhasedPlan | None) -> list[StageMemory]:
+    """The memory of every stage or phase, by the same few categories."""
     name, parts = parts_of(measured)
     estimated: tuple[Stage | Phase, ...] = () if estimate is None else parts_of(estimate)[1]
     shown = _categories(parts)
     rows = []
     for index, part in enumerate(parts):
-        of_part = {category: part.memory_bytes.get(category, 0) for category in shown}
-        rest = part.total_bytes - sum(of_part.values())
-        other = estimated[index] if index < len(estimated) else None
+        memory_bytes = {category: part.memory_bytes.get(category, 0) for category in shown}
+        rest = part.total_bytes - sum(memory_bytes.values())
+        estimated_part = estimated[index] if index < len(estimated) else None
         rows.append(
-            Held(
+            StageMemory(
                 f"{name} {index} {part.layers}",
-                of_part | ({OTHER: rest} if rest else {}),
+                memory_bytes | ({OTHER: rest} if rest else {}),
                 part.limit_bytes,
-                None if other is None else other.total_bytes,
-                None if other is None else other.limit_bytes,
+                None if estimated_part is None else estimated_part.total_bytes,
+                None if estimated_part is None else estimated_part.limit_bytes,
             )
         )
     return rows
@@ -72,73 +73,78 @@ def _categories(parts: tuple[Stage | Phase, ...]) -> list[str]:
     return largest if len(largest) <= N_CATEGORIES + 1 else largest[:N_CATEGORIES]
 
 
-def memory_svg(rows: list[Held], origin: str, name: str = "memory") -> str:
-    """A bar a stage on the track of its limit; ticks mark what was estimated and what was planned with."""
-    most = max(max(row.limit_bytes, row.total_bytes) for row in rows)
-    axis = Axis(0.0, most, _LEFT, _WIDTH - _RIGHT)
+def memory_svg(rows: list[StageMemory], origin: str, name: str = "memory") -> str:
+    """A bar per stage on the track of its limit; vertical marks show the estimate and the limit of planning."""
+    largest = max(max(row.limit_bytes, row.total_bytes) for row in rows)
+    axis = Axis(0.0, largest, _LEFT, _WIDTH - _RIGHT)
     height = row_height(len(rows))
-    places = [(_TOP + index * (height + _GAP), height) for index in range(len(rows) + 1)]
-    bottom = places[-1][0]
-    bars = (_row(row, axis, place) for row, place in zip(rows, places, strict=False))
-    numbers = Axis(0.0, most / MIB, _LEFT, _WIDTH - _RIGHT)
+    tracks = [_Track(_TOP + index * (height + _GAP), height) for index in range(len(rows))]
+    bottom = _TOP + len(rows) * (height + _GAP)
+    bars = (_row(row, axis, track) for row, track in zip(rows, tracks, strict=True))
+    numbers = Axis(0.0, largest / MIB, _LEFT, _WIDTH - _RIGHT)
     axes = bottom_axis(numbers, bottom, f"memory (MiB), {origin}", 8, top=_TOP - 6)
-    return svg(
-        name, "Memory by stage against the limit", _WIDTH, bottom + 46, axes, *bars, *_limits(rows, axis, places)
-    )
+    limits = _limits(rows, axis, tracks)
+    return svg(name, "Memory by stage against the limit", _WIDTH, bottom + 46, axes, *bars, *limits)
 
 
-def legend(rows: list[Held]) -> list[tuple[str, str]]:
-    """The class and the name of every category that the picture has."""
+def legend(rows: list[StageMemory]) -> list[tuple[str, str]]:
+    """The class and the name of every category in the picture."""
     categories = list(dict.fromkeys(category for row in rows for category in row.memory_bytes))
     return [(_class(index, category), category) for index, category in enumerate(categories)]
 
 
-def _row(row: Held, axis: Axis, place: tuple[float, float]) -> str:
-    (y, height), line = place, place[0] + place[1] / 2 + 4
-    track = tag("rect", x=_LEFT, y=y, width=axis.place(row.limit_bytes) - _LEFT, height=height, class_="track")
+class _Track(NamedTuple):
+    """Where a row lies: its upper edge and its height, in pixels."""
+
+    y: float
+    height: float
+
+
+def _row(row: StageMemory, axis: Axis, track: _Track) -> str:
+    y, height = track
+    middle = y + height / 2 + 4
+    limit = tag("rect", x=_LEFT, y=y, width=axis.pixel(row.limit_bytes) - _LEFT, height=height, class_="track")
     share = f"{format_bytes(row.total_bytes)}, {100 * row.total_bytes / max(row.limit_bytes, 1):.0f} %"
-    told = tag("text", share, x=axis.stop + 12, y=line, class_="value")
     return "".join(
         [
-            tag("text", words(row.label), x=0, y=line, class_="label"),
-            track,
-            *_bars(row, axis, place),
-            _mark(axis, row.estimated_bytes, place, "estimated"),
-            told,
+            tag("text", words(row.label), x=0, y=middle, class_="label"),
+            limit,
+            *_bars(row, axis, track),
+            _mark(axis, row.estimated_bytes, track, "estimated"),
+            tag("text", share, x=axis.stop + 12, y=middle, class_="value"),
         ]
     )
 
 
-def _bars(row: Held, axis: Axis, place: tuple[float, float]) -> Iterator[str]:
-    (y, height), held = place, 0
+def _bars(row: StageMemory, axis: Axis, track: _Track) -> Iterator[str]:
+    start_bytes = 0
     for index, (category, n_bytes) in enumerate(row.memory_bytes.items()):
-        x, end = axis.place(held), axis.place(held + n_bytes)
-        told = tag("title", words(f"{category}: {format_bytes(n_bytes)}"))
-        yield tag("rect", told, x=x, y=y, width=end - x, height=height, class_=_class(index, category))
-        held += n_bytes
+        x, end = axis.pixel(start_bytes), axis.pixel(start_bytes + n_bytes)
+        tooltip = tag("title", words(f"{category}: {format_bytes(n_bytes)}"))
+        yield tag("rect", tooltip, x=x, y=track.y, width=end - x, height=track.height, class_=_class(index, category))
+        start_bytes += n_bytes
 
 
-def _mark(axis: Axis, n_bytes: int | None, place: tuple[float, float], class_: str) -> str:
+def _mark(axis: Axis, n_bytes: int | None, track: _Track, class_: str) -> str:
     if n_bytes is None:
         return ""
-    y, height = place
-    x, told = axis.place(min(n_bytes, axis.high)), tag("title", f"{class_}: {format_bytes(n_bytes)}")
-    return tag("line", told, x1=x, x2=x, y1=y - 4, y2=y + height + 4, class_=f"mark {class_}")
+    x, tooltip = axis.pixel(min(n_bytes, axis.high)), tag("title", f"{class_}: {format_bytes(n_bytes)}")
+    return tag("line", tooltip, x1=x, x2=x, y1=track.y - 4, y2=track.y + track.height + 4, class_=f"mark {class_}")
 
 
-def _limits(rows: list[Held], axis: Axis, places: list[tuple[float, float]]) -> Iterator[str]:
-    """The limits of a device and of planning; named above where all stages have the same."""
+def _limits(rows: list[StageMemory], axis: Axis, tracks: list[_Track]) -> Iterator[str]:
+    """The limits of devices and of planning; named above the picture where all stages have the same."""
     kinds = (
         ("limit", "device", [row.limit_bytes for row in rows], 0),
-        ("planned", "planned", [r.planned_bytes for r in rows], 1),
+        ("planned", "planned", [row.planned_bytes for row in rows], 1),
     )
-    for class_, said, limits, line in kinds:
-        for index, n_bytes in enumerate(limits):
-            yield _mark(axis, n_bytes, places[index], class_)
+    for class_, name, limits, line in kinds:
+        for track, n_bytes in zip(tracks, limits, strict=True):
+            yield _mark(axis, n_bytes, track, class_)
         first = limits[0]
         if first is not None and set(limits) == {first}:
-            text = f"{said}: {format_bytes(first)}"
-            yield tag("text", text, x=axis.place(first), y=12 + 14 * line, class_="tick", text_anchor="end")
+            text = f"{name}: {format_bytes(first)}"
+            yield tag("text", text, x=axis.pixel(first), y=12 + 14 * line, class_="tick", text_anchor="end")
 
 
 def _class(index: int, category: str) -> str:

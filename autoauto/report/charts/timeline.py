@@ -1,4 +1,4 @@
-"""A timeline as an SVG picture: a row a device, a bar an action."""
+"""A timeline as an SVG picture, `timeline_svg`: a row per device, a bar per action."""
 
 from __future__ import annotations
 
@@ -7,20 +7,21 @@ from collections.abc import Iterator
 from autoauto.records.schedule import KINDS
 from autoauto.records.timeline import Timeline
 from autoauto.report.charts.markup import Axis, bottom_axis, round_step, svg, tag, words
-from autoauto.report.text.timeline import ACTIVITIES, EXCHANGE, shows_stage, title
+from autoauto.report.style import ACTIVITIES, EXCHANGE
+from autoauto.report.wording import action_name, shows_stage, timeline_title
 
 N_BARS = 2_000
-"""So many bars are drawn; of a longer timeline the beginning is shown."""
+"""The most bars that are drawn; of a longer timeline the beginning is shown."""
 
 _WIDTH, _LEFT = 1000, 74
 _UNITS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"), (1e-9, "ns"))
 
 
 def timeline_svg(timeline: Timeline, clock_hz: float | None, name: str = "timeline") -> str:
-    """The picture; a bar's tooltip tells its cycles.
+    """The picture; a bar's tooltip has its cycles.
 
     Args:
-        timeline: what to show.
+        timeline: the timeline.
         clock_hz: turns cycles into time; None shows cycles.
         name: the picture's id.
     """
@@ -33,11 +34,11 @@ def timeline_svg(timeline: Timeline, clock_hz: float | None, name: str = "timeli
     ticks = Axis(0.0, shown_tick, _LEFT, _WIDTH - 8)
     rows = (_row(timeline, device, ticks, height) for device in range(timeline.schedule.n_devices))
     axes = bottom_axis(axis, bottom, f"time ({unit}), {timeline.source}", 8, top=0)
-    return svg(name, f"Timeline: {title(timeline)}", _WIDTH, bottom + 46, axes, *rows)
+    return svg(name, f"Timeline: {timeline_title(timeline)}", _WIDTH, bottom + 46, axes, *rows)
 
 
 def _length(cycles: float, clock_hz: float | None) -> tuple[float, str]:
-    """How long so many cycles are, and in what unit."""
+    """The length of `cycles` and its unit."""
     if clock_hz is None:
         return cycles, "cycles"
     unit_s, unit = time_unit(cycles / clock_hz)
@@ -45,7 +46,7 @@ def _length(cycles: float, clock_hz: float | None) -> tuple[float, str]:
 
 
 def time_unit(seconds: float) -> tuple[float, str]:
-    """The unit in which a time is written, in seconds, and its name.
+    """The unit for a time: its length in seconds and its name.
 
     >>> time_unit(0.0119), time_unit(3.5e-5)
     ((0.001, 'ms'), (1e-06, 'µs'))
@@ -54,21 +55,21 @@ def time_unit(seconds: float) -> tuple[float, str]:
 
 
 def legend(timeline: Timeline) -> list[tuple[str, str]]:
-    """The class and the name of every kind of bar that the picture has."""
+    """The class and the name of every kind of bar in the picture."""
     kinds = [kind for kind in range(len(KINDS)) if timeline.schedule.has(kind)]
     kinds += [EXCHANGE] if any(map(len, timeline.exchanges)) else []
     return [(_class(kind), ACTIVITIES[kind].name) for kind in kinds]
 
 
-def summary(timeline: Timeline, clock_hz: float | None) -> str:
-    """What the picture shows, its period, and how much of the timeline is left out where it is too long."""
+def timeline_summary(timeline: Timeline, clock_hz: float | None) -> str:
+    """The timeline's title and period, and which part of it the picture shows where it is too long."""
     length, unit = _length(timeline.period_cycles, clock_hz)
     period = f"{timeline.period_cycles:,.0f} cycles"
     if clock_hz is not None:
         period = f"{length:,.3g} {unit}, {period}"
     share = _shown_tick(timeline) / max(timeline.stop_tick, 1)
     part = "" if share == 1 else f"; the first {100 * share:.3g} % of it, about {N_BARS:,} bars"
-    return f"{title(timeline)}; a micro-batch leaves every {period}{part}"
+    return f"{timeline_title(timeline)}; a micro-batch leaves every {period}{part}"
 
 
 def _shown_tick(timeline: Timeline) -> int:
@@ -77,7 +78,7 @@ def _shown_tick(timeline: Timeline) -> int:
 
 
 def row_height(n_rows: int) -> float:
-    """Rows are lower where there are many.
+    """Height of a row in pixels; rows are lower where there are many.
 
     >>> row_height(4), row_height(16)
     (30.0, 22.0)
@@ -92,25 +93,25 @@ def _row(timeline: Timeline, device: int, ticks: Axis, height: float) -> str:
     return label + track + "".join(_bars(timeline, device, ticks, (y, height)))
 
 
-def _bars(timeline: Timeline, device: int, ticks: Axis, place: tuple[float, float]) -> Iterator[str]:
+def _bars(timeline: Timeline, device: int, ticks: Axis, row: tuple[float, float]) -> Iterator[str]:
+    with_stage = shows_stage(timeline.schedule)
     times = zip(timeline.starts[device].tolist(), timeline.stops[device].tolist(), strict=True)
     for (start, stop), action in zip(times, timeline.schedule.actions(device), strict=True):
-        name = str(action) if shows_stage(timeline.schedule) else f"{action.kind}{action.micro_batch}"
-        yield _bar(timeline, ticks, place, (start, stop), KINDS.index(action.kind), name)
+        name = action_name(action, with_stage)
+        yield _bar(timeline, ticks, row, (start, stop), KINDS.index(action.kind), name)
     for start, stop in timeline.exchanges[device].tolist():
-        yield _bar(timeline, ticks, place, (start, stop), EXCHANGE, "")
+        yield _bar(timeline, ticks, row, (start, stop), EXCHANGE, "")
 
 
-def _bar(
-    timeline: Timeline, ticks: Axis, place: tuple[float, float], span: tuple[int, int], kind: int, name: str
-) -> str:
-    (start, stop), (y, height) = span, place
+def _bar(timeline: Timeline, ticks: Axis, row: tuple[float, float], span: tuple[int, int], kind: int, name: str) -> str:
+    """A bar from `span`, start and stop tick, in `row`, its upper edge and height; with its name if that fits."""
+    (start, stop), (y, height) = span, row
     if start >= ticks.high or stop == start:
         return ""
-    x, end = ticks.place(start), ticks.place(min(stop, ticks.high))
-    told = f"{name} {ACTIVITIES[kind].name}, {timeline.cycles(stop - start):,.12g} cycles"
+    x, end = ticks.pixel(start), ticks.pixel(min(stop, ticks.high))
+    text = f"{name} {ACTIVITIES[kind].name}, {timeline.cycles(stop - start):,.12g} cycles".strip()
     width = max(end - x, 0.3)
-    bar = tag("rect", tag("title", words(told.strip())), x=x, y=y, width=width, height=height, class_=_class(kind))
+    bar = tag("rect", tag("title", words(text)), x=x, y=y, width=width, height=height, class_=_class(kind))
     longest = len(f"F{timeline.schedule.n_micro_batches - 1}") + 2 * shows_stage(timeline.schedule)
     if not name or width < 6.5 * longest + 2:
         return bar

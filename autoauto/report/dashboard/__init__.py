@@ -1,1 +1,1 @@
-"""Figures and notes for Optuna's dashboard."""
+"""Records -> figures and notes for Optuna's dashboard."""

@@ -1,1 +1,1 @@
-"""Pages that need no network."""
+"""Records -> pages for the browser that need no network."""

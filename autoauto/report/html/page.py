@@ -1,4 +1,4 @@
-"""A study as one HTML file: winner, what binds, pictures and tables, readable without a network."""
+"""A study as one HTML file that needs no network, `study_page`: the winner, what binds it, pictures and tables."""
 
 from __future__ import annotations
 
@@ -7,20 +7,24 @@ from pathlib import Path
 
 from autoauto.records.errors import BadInput
 from autoauto.records.phased import PhasedPlan
-from autoauto.records.study_summary import Comparison, Contender, Findings
+from autoauto.records.study_summary import Comparison, Finalist, StudySummary
 from autoauto.records.timeline import Timeline
-from autoauto.report.charts import heat_map as heat_map_svg
-from autoauto.report.charts import memory as memory_svg
-from autoauto.report.charts import parity as parity_svg
-from autoauto.report.charts import throughput as batches_svg
-from autoauto.report.charts import timeline as timeline_svg
+from autoauto.report.charts import heat_map, memory, parity, throughput
+from autoauto.report.charts import timeline as timeline_chart
 from autoauto.report.charts.markup import tag, words
 from autoauto.report.html.tables import attributes_table, cells_table, failures_table, trials_table
 from autoauto.report.reasons import what_binds
-from autoauto.report.style import ESTIMATED, format_difference, format_value
-from autoauto.report.text.compare import difference_percent
-from autoauto.report.text.study_explanation import speed_text
-from autoauto.report.wording import clock_of, configuration, knob_value, origin_of, own_knobs, period_text, really_ran
+from autoauto.report.style import ESTIMATED, difference_percent, format_difference, format_value
+from autoauto.report.wording import (
+    clock_of,
+    configuration,
+    knob_value,
+    origin_of,
+    period_text,
+    ran_on_devices,
+    relevant_knobs,
+    speed_text,
+)
 
 _HERE = Path(__file__).parent
 
@@ -38,91 +42,94 @@ def write_study_page(page: str, path: Path) -> None:
 
 
 def study_page(
-    found: Findings, compared: Sequence[Comparison], timeline: Timeline | None, commands: Sequence[tuple[str, str]]
+    summary: StudySummary,
+    comparisons: Sequence[Comparison],
+    timeline: Timeline | None,
+    commands: Sequence[tuple[str, str]],
 ) -> str:
     """The page.
 
     Args:
-        found: what the study found.
-        compared: the winner against others.
-        timeline: of the winner; None for phases, and when nothing fits.
-        commands: what each does, and how it is typed.
+        summary: the study.
+        comparisons: the winner against other configurations.
+        timeline: the winner's; None for phases, and when nothing fits.
+        commands: pairs of a purpose and a command to copy.
     """
     style, script = ((_HERE / name).read_text(encoding="utf-8") for name in ("page.css", "page.js"))
     head = tag(
         "head",
         '<meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">',
-        tag("title", words(f"{found.study_name}: {_subject(found)}")),
+        tag("title", words(f"{summary.study_name}: {_subject(summary)}")),
         tag("style", style),
     )
-    parts = [_winner(found, compared, commands), _binds(found), _pictures(found, timeline), _tables(found)]
-    body = tag("body", _header(found), tag("main", *parts, _footer(found)), tag("script", script))
+    parts = [_winner(summary, comparisons, commands), _binds(summary), _pictures(summary, timeline), _tables(summary)]
+    body = tag("body", _header(summary), tag("main", *parts, _footer(summary)), tag("script", script))
     return f"<!DOCTYPE html>\n{tag('html', head, body, lang='en')}\n"
 
 
-def _subject(found: Findings) -> str:
-    told = found.attributes
-    return f"{told.get('model', 'model')} on {told.get('cluster', 'cluster')}"
+def _subject(summary: StudySummary) -> str:
+    attributes = summary.attributes
+    return f"{attributes.get('model', 'model')} on {attributes.get('cluster', 'cluster')}"
 
 
-def _header(found: Findings) -> str:
-    told = found.attributes
+def _header(summary: StudySummary) -> str:
+    attributes = summary.attributes
     facts = [
-        f"study {found.study_name}",
-        told.get("mode", ""),
-        told.get("precision", ""),
-        f"objective {told.get('objective', found.objective)}",
+        f"study {summary.study_name}",
+        attributes.get("mode", ""),
+        attributes.get("precision", ""),
+        f"objective {attributes.get('objective', summary.objective)}",
     ]
-    title = tag("h1", words(_subject(found))) + tag("p", words(" · ".join(filter(None, facts))), class_="muted")
+    title = tag("h1", words(_subject(summary))) + tag("p", words(" · ".join(filter(None, facts))), class_="muted")
     return tag("header", tag("div", title), tag("button", "Dark theme", id="theme", type="button", hidden="hidden"))
 
 
-def _winner(found: Findings, compared: Sequence[Comparison], commands: Sequence[tuple[str, str]]) -> str:
-    said = "".join(_command(name, command) for name, command in commands)
-    if found.winner is None:
-        text = f"None of the {len(found.tried):,} configurations that were tried fits; the table of cells says why."
-        return _section("Nothing fits", tag("div", tag("p", words(text)), said, class_="card"), "winner")
-    tried = found.winner.tried
-    speed = tag("div", f"{tried.samples_per_s:,.1f} ", tag("small", "samples/s"), class_="big")
-    box = tag("div", speed, tag("p", words(origin_of(found)), class_="muted"), _facts(found, found.winner))
-    gains = tag("div", *map(_gain, compared), class_="facts gains")
-    card = tag("div", box, gains, said, class_="card")
-    return _section(f"Best by {found.objective}" if found.of_several else "Best configuration", card, "winner")
+def _winner(summary: StudySummary, comparisons: Sequence[Comparison], commands: Sequence[tuple[str, str]]) -> str:
+    lines = "".join(_command(name, command) for name, command in commands)
+    if summary.winner is None:
+        text = f"None of the {len(summary.trials):,} configurations that were tried fits; the table of cells says why."
+        return _section("Nothing fits", tag("div", tag("p", words(text)), lines, class_="card"), "winner")
+    trial = summary.winner.trial
+    speed = tag("div", f"{trial.samples_per_s:,.1f} ", tag("small", "samples/s"), class_="big")
+    box = tag("div", speed, tag("p", words(origin_of(summary)), class_="muted"), _facts(summary, summary.winner))
+    gains = tag("div", *map(_gain, comparisons), class_="facts gains")
+    card = tag("div", box, gains, lines, class_="card")
+    return _section(f"Best by {summary.objective}" if summary.of_several else "Best configuration", card, "winner")
 
 
-def _gain(one: Comparison) -> str:
+def _gain(comparison: Comparison) -> str:
     """How much better the winner is than another configuration."""
-    title = tag("h3", words(f"against {one.name}"))
-    named = configuration(one.knobs, own_knobs(one.knobs)) if one.knobs else ""
-    if one.speed is None or one.gain_percent is None:
-        said = ": ".join(filter(None, [named, one.note]))
-        return tag("div", title, tag("div", "–", class_="headline muted"), tag("p", words(said)), class_="fact")
-    better = " gain" if one.gain_percent >= 0.05 else ""
-    gain = tag("div", words(f"{one.gain_percent:+.1f} %"), class_=f"headline{better}")
-    other = f"{speed_text(one.speed)} samples/s: {named}"
-    return tag("div", title, gain, tag("p", words(f"{one.note}, {other}" if one.note else other)), class_="fact")
+    title = tag("h3", words(f"against {comparison.name}"))
+    knobs = comparison.knobs
+    named = configuration(knobs, relevant_knobs(knobs)) if knobs else ""
+    if comparison.speed is None or comparison.gain_percent is None:
+        note = ": ".join(filter(None, [named, comparison.note]))
+        return tag("div", title, tag("div", "–", class_="headline muted"), tag("p", words(note)), class_="fact")
+    better = " gain" if comparison.gain_percent >= 0.05 else ""
+    gain = tag("div", words(f"{comparison.gain_percent:+.1f} %"), class_=f"headline{better}")
+    note = ", ".join(filter(None, [comparison.note, f"{speed_text(comparison.speed)} samples/s: {named}"]))
+    return tag("div", title, gain, tag("p", words(note)), class_="fact")
 
 
-def _facts(found: Findings, winner: Contender) -> str:
-    tried, plan = winner.tried, winner.measured
-    rows = [(name, knob_value(tried.knobs, name)) for name in own_knobs(tried.knobs)]
-    rows.append(("batch_size", str(tried.knobs.batch_size)))
+def _facts(summary: StudySummary, winner: Finalist) -> str:
+    trial, plan = winner.trial, winner.measured
+    rows = [(name, knob_value(trial.knobs, name)) for name in relevant_knobs(trial.knobs)]
+    rows.append(("batch_size", str(trial.knobs.batch_size)))
     rows.append(("partition", " ".join(map(str, plan.partition))))
-    if tried.estimated_samples_per_s:
-        error = format_difference(difference_percent(tried.estimated_samples_per_s, tried.samples_per_s))
-        rows.append((ESTIMATED, f"{tried.estimated_samples_per_s:,.1f} samples/s, {error}"))
-    told = found.verification
-    if told is not None and told.n_repeats > 1 and told.winner.speed is not None:
-        again = f"{speed_text(told.winner.speed)} samples/s, 95 % confidence"
-        rows.append((f"mean of {told.n_repeats}", f"{again}, {origin_of(found)}"))
-    name = "all phases" if isinstance(plan, PhasedPlan) else "period"
-    rows.append((name, period_text(found, winner)))
-    if tried.latency_s:
-        rows.append(("latency", f"{format_value('latency_s', tried.latency_s)}, {origin_of(found)}"))
-    if tried.makespan_cycles is not None:
-        rows.append(("makespan", f"{tried.makespan_cycles:,.0f} cycles, simulated"))
-    n_compiled = sum(one.compiled for one in found.tried)
-    rows.append(("tried", f"{len(found.tried):,} configurations, {n_compiled:,} of them measured"))
+    if trial.estimated_samples_per_s:
+        error = format_difference(difference_percent(trial.estimated_samples_per_s, trial.samples_per_s))
+        rows.append((ESTIMATED, f"{trial.estimated_samples_per_s:,.1f} samples/s, {error}"))
+    verification = summary.verification
+    if verification is not None and verification.n_repeats > 1 and verification.winner.speed is not None:
+        mean = f"{speed_text(verification.winner.speed)} samples/s, 95 % confidence"
+        rows.append((f"mean of {verification.n_repeats}", f"{mean}, {origin_of(summary)}"))
+    rows.append(("all phases" if isinstance(plan, PhasedPlan) else "period", period_text(summary, winner)))
+    if trial.latency_s:
+        rows.append(("latency", f"{format_value('latency_s', trial.latency_s)}, {origin_of(summary)}"))
+    if trial.makespan_cycles is not None:
+        rows.append(("makespan", f"{trial.makespan_cycles:,.0f} cycles, simulated"))
+    n_compiled = sum(other.compiled for other in summary.trials)
+    rows.append(("tried", f"{len(summary.trials):,} configurations, {n_compiled:,} of them measured"))
     return tag("dl", *(tag("div", tag("dt", words(name)), tag("dd", words(value))) for name, value in rows))
 
 
@@ -133,11 +140,11 @@ def _command(name: str, command: str) -> str:
     return tag("div", tag("h3", words(name)), line, style="margin-top:16px")
 
 
-def _binds(found: Findings) -> str:
-    if found.winner is None:
+def _binds(summary: StudySummary) -> str:
+    if summary.winner is None:
         return ""
     facts = []
-    for fact in what_binds(found.winner, really_ran(found)):
+    for fact in what_binds(summary.winner, ran_on_devices(summary)):
         share = tag("div", tag("i", style=f"width:{100 * min(fact.share, 1):.1f}%"), class_="share")
         headline = tag("div", words(fact.headline), class_="headline")
         facts.append(tag("div", tag("h3", fact.name), headline, share, tag("p", words(fact.text)), class_="fact"))
@@ -145,68 +152,73 @@ def _binds(found: Findings) -> str:
     return _section("What binds", cards, "binds")
 
 
-def _pictures(found: Findings, timeline: Timeline | None) -> str:
-    winner, parts = found.winner, []
+def _pictures(summary: StudySummary, timeline: Timeline | None) -> str:
+    winner, parts = summary.winner, []
     if winner is not None and timeline is not None:
-        clock_hz = clock_of(found, winner)
-        told, picture = timeline_svg.summary(timeline, clock_hz), timeline_svg.timeline_svg(timeline, clock_hz)
-        parts.append(_figure("Timeline of the best configuration", told, picture, timeline_svg.legend(timeline)))
+        parts.append(_timeline(timeline, clock_of(summary, winner)))
     if winner is not None:
-        rows = memory_svg.held_by_part(winner.measured, winner.estimate)
-        told = f"{origin_of(found)}; the tick is what the estimate promised, orange lines are the limits."
-        parts.append(
-            _figure(
-                "Memory against the limit", told, memory_svg.memory_svg(rows, origin_of(found)), memory_svg.legend(rows)
-            )
-        )
-        both = _heat_map(found) + _parity(found)
-        parts.append(both if heat_map_svg.is_wide(found) else tag("div", both, class_="columns"))
-    return _section("Pictures", "".join(parts) + _batches(found), "pictures")
+        parts.append(_memory(summary, winner))
+        both = _heat_map(summary) + _parity(summary)
+        parts.append(both if heat_map.is_wide(summary) else tag("div", both, class_="columns"))
+    return _section("Pictures", "".join(parts) + _batches(summary), "pictures")
 
 
-def _heat_map(found: Findings) -> str:
-    told = f"Best samples/s of every cell, {origin_of(found)}; the framed one wins."
-    size = "wide" if heat_map_svg.is_wide(found) else "narrow"
-    return _figure("Best throughput", told, heat_map_svg.heat_map_svg(found), [], size)
+def _timeline(timeline: Timeline, clock_hz: float | None) -> str:
+    caption = timeline_chart.timeline_summary(timeline, clock_hz)
+    picture = timeline_chart.timeline_svg(timeline, clock_hz)
+    return _figure("Timeline of the best configuration", caption, picture, timeline_chart.legend(timeline))
 
 
-def _parity(found: Findings) -> str:
-    told = f"{parity_svg.parity_summary(parity_svg.compared(found))}. The band is 5 %."
-    legend = [(f"s{i % 8}", f"n_ipu {n}") for i, n in enumerate(parity_svg.device_counts(found))]
-    return _figure("Estimated against measured", told, parity_svg.parity_svg(found), legend, "narrow")
+def _memory(summary: StudySummary, winner: Finalist) -> str:
+    rows = memory.memory_by_part(winner.measured, winner.estimate)
+    caption = f"{origin_of(summary)}; the tick is what the estimate promised, orange lines are the limits."
+    picture = memory.memory_svg(rows, origin_of(summary))
+    return _figure("Memory against the limit", caption, picture, memory.legend(rows))
 
 
-def _batches(found: Findings) -> str:
-    shown = batches_svg.panels(found)
-    width = batches_svg.panel_width(len(shown))
+def _heat_map(summary: StudySummary) -> str:
+    caption = f"Best samples/s of every cell, {origin_of(summary)}; the framed one wins."
+    size = "wide" if heat_map.is_wide(summary) else "narrow"
+    return _figure("Best throughput", caption, heat_map.heat_map_svg(summary), [], size)
+
+
+def _parity(summary: StudySummary) -> str:
+    caption = f"{parity.parity_summary(parity.compared_trials(summary))}. The shaded area is 5 % to either side."
+    legend = [(f"s{index % 8}", f"n_ipu {n_ipu}") for index, n_ipu in enumerate(parity.device_counts(summary))]
+    return _figure("Estimated against measured", caption, parity.parity_svg(summary), legend, "narrow")
+
+
+def _batches(summary: StudySummary) -> str:
+    panels = throughput.panels(summary)
+    width = throughput.panel_width(len(panels))
     pictures = "".join(
-        tag("div", tag("h3", words(panel.name)), batches_svg.batches_svg(panel, found, f"batches-{index}", width))
-        for index, panel in enumerate(shown)
+        tag("div", tag("h3", words(panel.name)), throughput.batches_svg(panel, summary, f"batches-{index}", width))
+        for index, panel in enumerate(panels)
     )
-    told = f"Dots are {origin_of(found)}, crosses do not fit; the ring is the best configuration."
+    caption = f"Dots are {origin_of(summary)}, crosses do not fit; the ring is the best configuration."
     grid = tag("div", pictures, class_="panels")
-    size = "wide" if len(shown) == 1 else "narrow"
-    return _figure("Throughput over batch size", told, grid, batches_svg.legend(shown), size)
+    size = "wide" if len(panels) == 1 else "narrow"
+    return _figure("Throughput over batch size", caption, grid, throughput.legend(panels), size)
 
 
-def _figure(name: str, told: str, picture: str, legend: Sequence[tuple[str, str]], size: str = "wide") -> str:
+def _figure(name: str, text: str, picture: str, legend: Sequence[tuple[str, str]], size: str = "wide") -> str:
     swatch = '<svg viewBox="0 0 12 12" aria-hidden="true"><rect width="12" height="12" rx="3" class="{}"/></svg>'
-    items = "".join(tag("li", swatch.format(class_), words(text)) for class_, text in legend)
-    caption = tag("figcaption", tag("h3", words(name)), tag("p", words(told)))
+    items = "".join(tag("li", swatch.format(class_), words(entry)) for class_, entry in legend)
+    caption = tag("figcaption", tag("h3", words(name)), tag("p", words(text)))
     if items:
         caption += tag("ul", items, class_="legend")
     return tag("figure", caption, tag("div", picture, class_=f"scroll {size}"))
 
 
-def _tables(found: Findings) -> str:
-    cells = tag("div", cells_table(found), class_="card")
-    trials = tag("div", trials_table(found), class_="card")
-    failures = tag("div", failures_table(found), class_="card") if found.failures else ""
+def _tables(summary: StudySummary) -> str:
+    cells = tag("div", cells_table(summary), class_="card")
+    trials = tag("div", trials_table(summary), class_="card")
+    failures = tag("div", failures_table(summary), class_="card") if summary.failures else ""
     return "".join(
         [
             _section("Cells, and why each lost or could not run", cells, "cells"),
             _section("Trials", trials + failures, "trials"),
-            _section("Study", tag("div", attributes_table(found), class_="card"), "study"),
+            _section("Study", tag("div", attributes_table(summary), class_="card"), "study"),
         ]
     )
 
@@ -215,7 +227,7 @@ def _section(title: str, content: str, name: str) -> str:
     return tag("section", tag("h2", words(title)), content, id=name)
 
 
-def _footer(found: Findings) -> str:
-    whole = "run by devices" if really_ran(found) else "stages compiled whole"
-    said = f"Every number is {ESTIMATED} (from layer profiles), {origin_of(found)} ({whole}) or simulated."
-    return tag("footer", words(f"{said} autoauto {found.attributes.get('autoauto', '')}"))
+def _footer(summary: StudySummary) -> str:
+    how = "run by devices" if ran_on_devices(summary) else "stages compiled whole"
+    text = f"Every number is {ESTIMATED} (from layer profiles), {origin_of(summary)} ({how}) or simulated."
+    return tag("footer", words(f"{text} autoauto {summary.attributes.get('autoauto', '')}"))

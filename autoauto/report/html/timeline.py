@@ -1,4 +1,4 @@
-"""A timeline as a page for the browser: a Gantt chart that can be zoomed, in one file that needs no network."""
+"""A timeline as a page for the browser: `timeline_figure`, a Gantt chart with zoom, and `write_timeline_html`."""
 
 from __future__ import annotations
 
@@ -9,22 +9,24 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from autoauto.records.arrays import IntArray
 from autoauto.records.errors import BadInput, MissingExtra
-from autoauto.records.schedule import CHECK, IntArray
+from autoauto.records.schedule import CHECK
 from autoauto.records.timeline import Timeline
-from autoauto.report.text.timeline import ACTIVITIES, EXCHANGE, shows_stage, title
+from autoauto.report.style import ACTIVITIES, EXCHANGE
+from autoauto.report.wording import shows_stage, timeline_title
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Bar, Figure
 
 N_BARS = 50_000
-"""So many bars a browser still draws in seconds; of a longer timeline the page shows the beginning and the end."""
+"""The most bars, which a browser draws in seconds; of a longer timeline the page shows the beginning and the end."""
 
 _DEVICE, _ACTIVITY, _STAGE, _MICRO_BATCH, _START, _STOP = range(6)
 
 
 def write_timeline_html(timeline: Timeline, path: Path) -> None:
-    """Write `timeline_figure` as a page.
+    """Write `timeline_figure` as one file that needs no network.
 
     Raises:
         MissingExtra: plotly is not installed.
@@ -38,7 +40,7 @@ def write_timeline_html(timeline: Timeline, path: Path) -> None:
 
 
 def timeline_figure(timeline: Timeline) -> Figure:
-    """A row a device with a bar for every action and exchange; without the middle where there are too many of them.
+    """A row per device with a bar for every action and exchange; without the middle if there are more than `N_BARS`.
 
     Raises:
         MissingExtra: plotly is not installed.
@@ -56,7 +58,7 @@ def timeline_figure(timeline: Timeline) -> Figure:
         span = (part[:, _START].min() / timeline.ticks_per_cycle, part[:, _STOP].max() / timeline.ticks_per_cycle)
         figure.update_layout({f"xaxis{axis}": {"domain": domain, "range": span, "title": "cycles", "tickformat": ","}})
     return figure.update_layout(
-        title=title(timeline) if whole else f"{title(timeline)}<br>{_shown(parts, len(rows))}",
+        title=timeline_title(timeline) if whole else f"{timeline_title(timeline)}<br>{_shown(parts, len(rows))}",
         yaxis={"title": "device", "dtick": 1, "range": (timeline.schedule.n_devices - 0.5, -0.5), "showgrid": False},
         height=200 + 30 * timeline.schedule.n_devices,
         barmode="overlay",
@@ -68,7 +70,7 @@ def timeline_figure(timeline: Timeline) -> Figure:
 
 
 def _rows(timeline: Timeline) -> IntArray:
-    """(n, 6) device, activity, stage, micro-batch, start and stop tick of everything that devices do."""
+    """(n, 6) device, activity, stage, micro-batch, start and stop tick of every action and exchange."""
     codes, rows = timeline.schedule.codes, []
     columns = zip(timeline.schedule.programs, timeline.starts, timeline.stops, timeline.exchanges, strict=True)
     for device, (program, starts, stops, exchanges) in enumerate(columns):
@@ -85,20 +87,20 @@ def _ends(rows: IntArray) -> list[IntArray]:
 
 
 def _shown(parts: list[IntArray], n_rows: int) -> str:
-    """How much is left out, and which micro-batches have bars in each part."""
+    """The number of bars that are shown, and the micro-batches in each part."""
     numbers = [part[part[:, _ACTIVITY] < CHECK, _MICRO_BATCH] for part in parts]
     ranges = " and ".join(f"{part.min():,} to {part.max():,}" for part in numbers)
     return f"first and last {N_BARS // 2:,} of {n_rows:,} bars, micro-batches {ranges}"
 
 
 def _bars(timeline: Timeline, rows: IntArray, axis: int) -> Iterator[Bar]:
-    """One trace for everything that is done; a legend entry hides and shows it on both axes."""
+    """One trace per activity; its legend entry hides and shows it on both axes."""
     from plotly.graph_objects import Bar
 
     for number in np.unique(rows[:, _ACTIVITY]).tolist():
         device, _, stage, micro_batch, starts, stops = rows[rows[:, _ACTIVITY] == number].T
         start, stop = starts / timeline.ticks_per_cycle, stops / timeline.ticks_per_cycle
-        # Neighbours differ at any zoom, where lines between them would hide narrow ones.
+        # Alternating opacity separates neighbours at any zoom; lines between them would hide narrow bars.
         opacity = np.where(micro_batch % 2, 0.7, 1)
         yield Bar(
             name=ACTIVITIES[number].name,
@@ -119,7 +121,7 @@ def _bars(timeline: Timeline, rows: IntArray, axis: int) -> Iterator[Bar]:
 
 
 def _texts(number: int, with_stage: bool) -> dict[str, str]:
-    """What stands in a bar and what pointing at it shows, with places for columns of its data."""
+    """Plotly's templates for the text in a bar and for its tooltip; `customdata` stands for columns of `_bars`."""
     activity, times = ACTIVITIES[number], "from %{customdata[2]:,} to %{customdata[3]:,}<br>%{customdata[4]:,} cycles"
     if number == EXCHANGE:
         return {"hovertemplate": f"<b>{activity.name}</b><br>{times}<extra></extra>"}

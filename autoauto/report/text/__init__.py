@@ -1,1 +1,1 @@
-"""Tables and progress for the terminal."""
+"""Records -> tables, pictures and progress bars for the terminal."""

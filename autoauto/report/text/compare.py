@@ -1,6 +1,6 @@
-"""Estimated, simulated and measured, stage by stage and category by category.
+"""A measured run: `compare_rows`, estimated, simulated and measured by stage and category, and `run_table`.
 
-The seed's tool, compare_pipelined_model_profile, has the first and the last.
+`compare_pipelined_model_profile` of [auto-pipeline] compares estimated and measured values in the same way.
 """
 
 from __future__ import annotations
@@ -13,7 +13,14 @@ from rich.table import Table
 
 from autoauto.records.plan import Plan, Stage
 from autoauto.records.timeline import Run, Timeline
-from autoauto.report.style import ESTIMATED, SIMULATED, format_difference, format_value, plain_table
+from autoauto.report.style import (
+    ESTIMATED,
+    SIMULATED,
+    difference_percent,
+    format_difference,
+    format_value,
+    plain_table,
+)
 
 
 class Speeds(NamedTuple):
@@ -27,7 +34,8 @@ class Speeds(NamedTuple):
 class CompareRow(TypedDict):
     """One quantity; `stage` is None for the whole plan, a memory category is the quantity "memory_bytes.CATEGORY".
 
-    `difference_percent` is that of the estimate, where there is none of the simulation, to the measured value.
+    `difference_percent` compares the estimate, or the simulated value where nothing was estimated, with the measured
+    value.
     """
 
     stage: int | None
@@ -39,19 +47,19 @@ class CompareRow(TypedDict):
 
 
 def compare_rows(estimated: Plan, simulated: Timeline, run: Run, speeds: Speeds) -> list[CompareRow]:
-    """One row a quantity, named by its field: first those of every stage, then those of the whole plan.
+    """One row per quantity, named by its field: first those of every stage, then those of the whole plan.
 
     Args:
-        estimated: the plan.
-        simulated: its stages in the order of the schedule.
-        run: the plan as it was measured.
-        speeds: throughput of all three.
+        estimated: the plan with estimated costs.
+        simulated: the timeline of the estimated plan.
+        run: the same plan, measured.
+        speeds: the throughput by estimate, simulation and measurement.
     """
     assert estimated.partition == run.plan.partition
     measured = run.timelines[0]
     rows = []
-    for index, (left, right) in enumerate(zip(estimated.stages, run.plan.stages, strict=True)):
-        rows += [_row(index, quantity, values[0], None, values[1]) for quantity, *values in _stage_values(left, right)]
+    for index, stages in enumerate(zip(estimated.stages, run.plan.stages, strict=True)):
+        rows += [_row(index, quantity, values[0], None, values[1]) for quantity, *values in _stage_values(*stages)]
         busy = (busy_fraction(timeline, index) for timeline in (simulated, measured))
         rows.append(_row(index, "busy_fraction", None, *busy))
     for quantity in ("compute_cycles", "transfer_cycles"):
@@ -67,53 +75,6 @@ def compare_rows(estimated: Plan, simulated: Timeline, run: Run, speeds: Speeds)
     )
     rows.append(_row(None, "latency_cycles", None, simulated.latency_cycles, run.latency_cycles))
     return [*rows, _row(None, "samples_per_s", *speeds)]
-
-
-def compare_table(estimated: Plan, simulated: Timeline, run: Run, speeds: Speeds, measured_by: str) -> Table:
-    """The rows of `compare_rows` for people, without what is 0 on all sides; `measured_by` heads the last numbers."""
-    columns = ["stage", "quantity", ESTIMATED, SIMULATED, measured_by.replace(" (", "\n("), "difference"]
-    table = plain_table(f"{ESTIMATED.capitalize()}, {SIMULATED} and {measured_by}", columns, columns[2:])
-    rows = [row for row in compare_rows(estimated, simulated, run, speeds) if row["estimated"] or row["measured"]]
-    for row, following in zip(rows, [*rows[1:], None], strict=True):
-        table.add_row(
-            "plan" if row["stage"] is None else str(row["stage"]),
-            _short(row["quantity"]),
-            *(
-                "" if value is None else format_value(row["quantity"], value)
-                for value in (row["estimated"], row["simulated"], row["measured"])
-            ),
-            format_difference(row["difference_percent"]),
-            end_section=following is not None and following["stage"] != row["stage"],
-        )
-    table.caption = disturbance(run)
-    return table
-
-
-def _short(quantity: str) -> str:
-    """How a table calls a quantity.
-
-    >>> _short("memory_bytes.parameter"), _short("period_cycles")
-    ('parameter memory', 'period_cycles')
-    """
-    memory, dot, category = quantity.partition(".")
-    return f"{category} memory" if dot else memory
-
-
-def busy_fraction(timeline: Timeline, device: int) -> float:
-    """Share of its steady state that a device computes: of the time between its first and its last action."""
-    starts, stops = timeline.starts[device], timeline.stops[device]
-    return float((stops - starts).sum() / max(stops[-1] - starts[0], 1))
-
-
-def difference_percent(estimated: float, measured: float) -> float | None:
-    """How far the estimate is from the measured value, in percent of the latter; None when only that is 0.
-
-    >>> difference_percent(11, 10), difference_percent(0, 0), difference_percent(1, 0)
-    (10.0, 0.0, None)
-    """
-    if measured:
-        return 100.0 * (estimated - measured) / measured
-    return None if estimated else 0.0
 
 
 def _stage_values(estimated: Stage, measured: Stage) -> Iterator[tuple[str, int, int]]:
@@ -142,12 +103,53 @@ def _row(
     }
 
 
-def run_table(run: Run, origin: str) -> Table:
-    """One row a stage of every pipeline: the shares of its time that it computed, moved tensors, and waited.
+def busy_fraction(timeline: Timeline, device: int) -> float:
+    """The share of the time from its first to the end of its last action during which a device computes."""
+    starts, stops = timeline.starts[device], timeline.stops[device]
+    return float((stops - starts).sum() / max(stops[-1] - starts[0], 1))
+
+
+def compare_table(estimated: Plan, simulated: Timeline, run: Run, speeds: Speeds, origin: str) -> Table:
+    """The rows of `compare_rows` as a table, without those in which estimate and measurement are 0.
 
     Args:
-        run: what was measured.
-        origin: where the numbers come from, for example "measured".
+        estimated, simulated, run, speeds: as for `compare_rows`.
+        origin: the origin of the measured numbers, for example "measured".
+    """
+    columns = ["stage", "quantity", ESTIMATED, SIMULATED, origin.replace(" (", "\n("), "difference"]
+    table = plain_table(f"{ESTIMATED.capitalize()}, {SIMULATED} and {origin}", columns, columns[2:])
+    rows = [row for row in compare_rows(estimated, simulated, run, speeds) if row["estimated"] or row["measured"]]
+    for row, following in zip(rows, [*rows[1:], None], strict=True):
+        table.add_row(
+            "plan" if row["stage"] is None else str(row["stage"]),
+            _quantity_name(row["quantity"]),
+            *(
+                "" if value is None else format_value(row["quantity"], value)
+                for value in (row["estimated"], row["simulated"], row["measured"])
+            ),
+            format_difference(row["difference_percent"]),
+            end_section=following is not None and following["stage"] != row["stage"],
+        )
+    table.caption = _disturbance(run)
+    return table
+
+
+def _quantity_name(quantity: str) -> str:
+    """The name of a quantity in a table.
+
+    >>> _quantity_name("memory_bytes.parameter"), _quantity_name("period_cycles")
+    ('parameter memory', 'period_cycles')
+    """
+    memory, dot, category = quantity.partition(".")
+    return f"{category} memory" if dot else memory
+
+
+def run_table(run: Run, origin: str) -> Table:
+    """One row per stage of every pipeline: the shares of its time in which it computed, moved tensors, and waited.
+
+    Args:
+        run: the measured run.
+        origin: the origin of its numbers, for example "measured".
     """
     several = len(run.timelines) > 1
     columns = [*(["pipeline"] if several else []), "stage", "micro-batches", "computes", "moves", "waits"]
@@ -158,15 +160,15 @@ def run_table(run: Run, origin: str) -> Table:
             whole = max(int(moved[-1, 1] - moved[0, 0]), 1)
             shares = np.array([(stops - starts).sum(), (moved[:, 1] - moved[:, 0]).sum()]) / whole
             row = (*shares, 1 - shares.sum())
-            place = [str(number)] if several else []
-            table.add_row(*place, str(stage), str(len(starts)), *(f"{100 * share:.1f} %" for share in row))
-    table.caption = disturbance(run)
+            pipeline = [str(number)] if several else []
+            table.add_row(*pipeline, str(stage), str(len(starts)), *(f"{100 * share:.1f} %" for share in row))
+    table.caption = _disturbance(run)
     return table
 
 
-def disturbance(run: Run) -> str | None:
-    """What to say of a run that others on the machine disturbed; None for a quiet one."""
-    if run.quiet:
+def _disturbance(run: Run) -> str | None:
+    """The caption of a run that other processes disturbed; None for an undisturbed one."""
+    if run.undisturbed:
         return None
-    had = f"a stage had {100 * run.core_fraction:.0f} % of its core"
-    return f"{had}, other processes, or a tenant with whom it is shared, the rest; measure again on a quiet machine"
+    core = f"a stage had {100 * run.core_fraction:.0f} % of its core"
+    return f"{core}, other processes, or a tenant with whom it is shared, the rest; measure again on an idle machine"

@@ -1,4 +1,4 @@
-"""What there is to choose from: built-in models and clusters."""
+"""Tables of inputs: `models_table` and `clusters_table` of what is built in, `profile_table` of a profile's layers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from autoauto.report.style import LayerName, measured_by, plain_table
 
 
 def models_table(rows: Iterable[Mapping[str, Any]]) -> Table:
-    """One row a model, with its `name`, `n_layers`, `n_kinds` and `weight_bytes`."""
+    """One row per model, with its `name`, `n_layers`, `n_kinds` and `weight_bytes`."""
     columns = ["name", "layers", "kinds", "weights (fp16)"]
     table = plain_table("Built-in models", columns, columns[1:])
     for row in rows:
@@ -25,7 +25,7 @@ def models_table(rows: Iterable[Mapping[str, Any]]) -> Table:
 
 
 def clusters_table(clusters: Iterable[Cluster], title: str = "Built-in clusters") -> Table:
-    """One row a cluster, with its first device and the links into its first and second."""
+    """One row per cluster, with its first device and the links into its first and second."""
     columns = ["name", "target", "devices", "clock", "memory", "host link", "device link"]
     table = plain_table(title, columns, columns[3:])
     for cluster in clusters:
@@ -48,10 +48,10 @@ def _link(link: Link) -> str:
 
 
 def profile_table(profile: ModelProfile, top: int = 20) -> Table:
-    """One row a kind of layer, by the cycles of all its layers together.
+    """One row per kind of layer, sorted by the cycles of all its layers together.
 
     Args:
-        profile: what to show.
+        profile: the profile.
         top: how many kinds to show.
     """
     cycles = [layer.forward_cycles + layer.backward_cycles for layer in profile.layers]

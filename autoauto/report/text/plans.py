@@ -1,4 +1,7 @@
-"""The stages of a plan: layers, cycles, memory against the limit, and which stages set the period."""
+"""Plans in the terminal: `stages_table`, `plans_table`, `explanation_table`.
+
+Of a phased plan: `phases_table`, `buffers_table`.
+"""
 
 from __future__ import annotations
 
@@ -13,19 +16,21 @@ from autoauto.records.errors import DoesNotFit
 from autoauto.records.phased import BufferRow, Phase, PhasedPlan, PhaseKind
 from autoauto.records.plan import Explanation, Move, Plan, Stage
 from autoauto.records.units import format_bytes
-from autoauto.report.style import REALLY_MEASURED, LayerName, plain_table
+from autoauto.report.style import MEASURED_BY_DEVICES, LayerName, plain_table
+
+_PASSES = {PhaseKind.FORWARD: "F", PhaseKind.BACKWARD: "B", PhaseKind.BOTH: "F B"}
 
 
 def stages_table(plan: Plan, names: Sequence[str] | None, origin: str) -> RenderableType:
-    """One row a stage, two lines high.
+    """One row per stage, two lines high.
 
-    The largest compute and the largest transfer of a device make the period (`Plan`), so "slowest" and "longest" mark
-    what binds: every stage of such a device. Where devices have several stages, each says which it is on.
+    The largest compute and the largest transfer of a device make the period (`Plan`). "slowest" and "longest" mark
+    every stage of such a device. Where devices have several stages, the first column also has the device.
 
     Args:
-        plan: what to show.
+        plan: the plan.
         names: the name of every layer; None when they are not known.
-        origin: where the numbers come from, for example `MEASURED`.
+        origin: the origin of the numbers, for example "estimated".
     """
     named = [] if names is None else ["first, last layer"]
     cycles = ["compute\ncycles", "transfer\ncycles"]
@@ -47,13 +52,13 @@ def stages_table(plan: Plan, names: Sequence[str] | None, origin: str) -> Render
             ),
             _memory(stage),
         )
-    if origin == REALLY_MEASURED:  # what then sets the period is in the run, not in the plan
+    if origin == MEASURED_BY_DEVICES:  # the period was then measured and does not follow from the stages' cycles
         return table
     return Group(table, Text(f"period: {plan.cost_cycles:,} cycles, {_period(plan)}", "table.caption"))
 
 
 def _period(plan: Plan) -> str:
-    """What a period is made of."""
+    """What the period consists of."""
     if plan.host_binds:
         return "the host's transfers behind the devices"
     return (
@@ -80,31 +85,31 @@ def _memory(stage: Stage) -> Group:
 
 
 def plans_table(title: str, label: str, rows: Iterable[tuple[str, Plan | DoesNotFit]]) -> Table:
-    """One row a plan under what `label` counts; where nothing fits, how many bytes are missing."""
+    """One row per plan, or per failure with the bytes that are missing; `label` heads the column of the rows' names."""
     costs = ["cost\ncycles", "compute\ncycles", "transfer\ncycles", "peak\nmemory"]
     table = plain_table(title, [label, *costs, "stages begin at layers"], costs)
     for name, plan in rows:
-        table.add_row(name, *(_cells(plan) if isinstance(plan, Plan) else _missing(plan)))
+        table.add_row(name, *(_plan_cells(plan) if isinstance(plan, Plan) else _failure_cells(plan)))
     return table
 
 
-def _cells(plan: Plan) -> tuple[str, ...]:
+def _plan_cells(plan: Plan) -> tuple[str, ...]:
     cycles = (plan.cost_cycles, plan.compute_cycles, plan.transfer_cycles)
     begins = " ".join(str(layer) for layer in plan.partition[:-1])
     return (*(f"{quantity:,}" for quantity in cycles), format_bytes(plan.peak_memory_bytes), begins)
 
 
-def _missing(failure: DoesNotFit) -> tuple[str, ...]:
+def _failure_cells(failure: DoesNotFit) -> tuple[str, ...]:
     missing = f"does not fit: {format_bytes(failure.excess_bytes)} missing"
-    return ("-", "-", "-", "-", missing if failure.excess_bytes else "too few places to cut")
+    return ("-", "-", "-", "-", missing if failure.excess_bytes else "too few positions to cut")
 
 
 def explanation_table(explanation: Explanation, plan: Plan) -> Table:
-    """One row a cut, with what the plan would cost more if the cut moved to the next legal place on either side."""
+    """One row per cut, with the additional cost if the cut moved to the next legal position on either side."""
     columns = ["cut", "earlier", "costs more\ncycles", "later", "costs more \ncycles"]
     table = plain_table("If one cut moved", columns, columns[2::2])
     for cut in explanation.cuts:
-        table.add_row(str(cut.layer), *_cells_explanation(cut.earlier, plan), *_cells_explanation(cut.later, plan))
+        table.add_row(str(cut.layer), *_move_cells(cut.earlier, plan), *_move_cells(cut.later, plan))
     table.caption = "\n".join(
         [
             *_binding("compute", explanation.compute_stages),
@@ -116,11 +121,11 @@ def explanation_table(explanation: Explanation, plan: Plan) -> Table:
 
 
 def _binding(what: str, stages: tuple[int, ...]) -> list[str]:
-    """A line that says whose compute or transfer sets the period, if any does."""
+    """A line with the stages whose compute or transfer sets the period; empty when no stage does."""
     return [f"{what} binds: stage {', '.join(map(str, stages))}"] if stages else []
 
 
-def _cells_explanation(move: Move | None, plan: Plan) -> tuple[str, str]:
+def _move_cells(move: Move | None, plan: Plan) -> tuple[str, str]:
     if move is None:
         return "-", "-"
     if move.excess_bytes:
@@ -128,17 +133,14 @@ def _cells_explanation(move: Move | None, plan: Plan) -> tuple[str, str]:
     return str(move.layer), f"{move.cost_cycles - plan.cost_cycles:+,}"
 
 
-_PASSES = {PhaseKind.FORWARD: "F", PhaseKind.BACKWARD: "B", PhaseKind.BOTH: "F B"}
-
-
 def phases_table(plan: PhasedPlan, origin: str) -> Table:
-    """One row a phase, two lines high: what it runs, its cycles, the rows it loads and stores, its memory.
+    """One row per phase, two lines high: what it runs, its cycles, the rows it loads and stores, its memory.
 
-    Of its thousands of cycles first those of the variables above those of all steps, then the parts of one step.
+    The first column of kilocycles has the variables above all steps; the other three are the parts of one step.
 
     Args:
-        plan: what to show.
-        origin: where the numbers come from, for example `ESTIMATED`.
+        plan: the plan.
+        origin: the origin of the numbers, for example "estimated".
     """
     numbers = ["variables\nall steps", "load\nkcycles", "compute\nkcycles", "store\nkcycles"]
     columns = ["phase\npasses", "layers\ngraph(row)", *numbers, "loads\nstores", "memory of\nits limit"]
@@ -153,13 +155,13 @@ def phases_table(plan: PhasedPlan, origin: str) -> Table:
             f"{format_bytes(phase.total_bytes)}\n{100 * phase.total_bytes / max(phase.limit_bytes, 1):.0f} %",
         )
     gain = plan.naive_cycles / max(plan.cost_cycles, 1)
-    how = f"{plan.steps} steps, {plan.io_mode}"
-    table.caption = f"{how}: {plan.cost_cycles:,} cycles; naive loop {plan.naive_cycles:,} ({gain:.2f} times)"
+    mode = f"{plan.steps} steps, {plan.io_mode}"
+    table.caption = f"{mode}: {plan.cost_cycles:,} cycles; naive loop {plan.naive_cycles:,} ({gain:.2f} times)"
     return table
 
 
 def buffers_table(plan: PhasedPlan) -> Table:
-    """One row a buffer in streaming memory: rows are phases, steps are micro-batches."""
+    """One row per buffer in streaming memory: rows are phases, steps are micro-batches."""
     columns = ["buffer", "rows", "steps", "bytes of\nan entry", "all"]
     table = plain_table("Buffers in streaming memory", columns, columns[1:])
     for buffer in plan.buffers:
@@ -172,8 +174,8 @@ def _thousands(cycles: int) -> str:
     return f"{cycles / 1000:,.0f}"
 
 
-def _rows(rows: Sequence[BufferRow], otherwise: str) -> str:
-    return " ".join(map(str, rows)) or otherwise
+def _rows(rows: Sequence[BufferRow], if_none: str) -> str:
+    return " ".join(map(str, rows)) or if_none
 
 
 def _source(phase: Phase) -> str:

@@ -1,34 +1,47 @@
-"""The best configuration of a search, and what it took to find it."""
+"""Tables of a search: `best_table`, `trials_table`, `cells_table`, `front_table`, and `dry_run_table` before it."""
 
 from __future__ import annotations
 
-from math import isnan
+from collections.abc import Iterable, Sequence
+from math import inf, isnan
 from typing import TYPE_CHECKING, Any
 
 from rich.table import Table
 
-from autoauto.records.knobs import Aim, Knobs, Objective, Strategy, aim_name, objectives_of
+from autoauto.records.knobs import Knobs, Objective, Objectives, Strategy, objective_tuple, objectives_text
 from autoauto.records.phased import PhasedPlan
 from autoauto.records.plan import Plan
-from autoauto.records.trial import Counts
+from autoauto.records.trial import Cell, Counts, ExpectedCell
 from autoauto.report.style import (
     ESTIMATED,
-    MEASURED,
-    REALLY_MEASURED,
+    MEASURED_BY_COST_MODEL,
+    MEASURED_BY_DEVICES,
     SIMULATED,
+    difference_percent,
     format_difference,
     format_value,
     plain_table,
 )
-from autoauto.report.text.compare import difference_percent
+from autoauto.report.wording import knob_value
 
 if TYPE_CHECKING:
     from pandas import DataFrame
-from collections.abc import Iterable, Sequence
-from math import inf
 
-from autoauto.records.trial import Cell, ExpectedCell
-from autoauto.report.wording import knob_value
+FrontRow = tuple[int, Knobs, float, float, tuple[float, ...]]
+"""Trial, configuration, samples per second, latency in seconds, and the values of the objectives."""
+
+_TRIAL_KNOBS = (
+    "n_ipu",
+    "replicas",
+    "memory_proportion",
+    "batch_size",
+    "schedule",
+    "recompute",
+    "n_micro_batches",
+    "strategy",
+)
+_FRONT_KNOBS = ("n_ipu", "memory_proportion", "batch_size")
+_FRONT_KNOBS_IF_VARYING = ("replicas", "schedule", "recompute", "n_micro_batches", "strategy")
 
 
 def best_table(
@@ -38,19 +51,19 @@ def best_table(
     estimated_samples_per_s: float,
     counts: Counts,
     makespan_cycles: float | None = None,
-    measured_by: str = MEASURED,
+    origin: str = MEASURED_BY_COST_MODEL,
     latency_s: float = 0.0,
 ) -> Table:
-    """One row a fact of a configuration; numbers say where they come from.
+    """One row per fact of a configuration; every number is shown with its origin.
 
     Args:
         knobs: the configuration.
-        measured: its stages compiled whole.
+        measured: its plan with measured costs.
         samples_per_s: its measured throughput.
-        estimated_samples_per_s: what the estimate promised; 0 when there was none.
-        counts: how far the search went.
+        estimated_samples_per_s: its throughput by the estimate; 0 when there was none.
+        counts: how many configurations were tried and measured.
         makespan_cycles: of a step of training; None for inference.
-        measured_by: what a measured number is called.
+        origin: the origin of the measured numbers.
         latency_s: from a micro-batch's entry to its result, or of a step of training; 0 when it is not known.
     """
     table = plain_table("Best configuration", ["", "", ""])
@@ -64,20 +77,20 @@ def best_table(
         table.add_row("strategy", f"{knobs.strategy}, {knobs.n_micro_batches} steps")
     if knobs.training:
         table.add_row("schedule", str(knobs.schedule))
-        table.add_row("recompute", "on" if knobs.recompute else "off")
+        table.add_row("recompute", knob_value(knobs, "recompute"))
         table.add_row("n_micro_batches", str(knobs.n_micro_batches))
     table.add_row("partition", " ".join(map(str, measured.partition)))
-    table.add_row("throughput", f"{samples_per_s:,.1f} samples/s", measured_by)
+    table.add_row("throughput", f"{samples_per_s:,.1f} samples/s", origin)
     if estimated_samples_per_s:
         difference = format_difference(difference_percent(estimated_samples_per_s, samples_per_s))
         table.add_row("", f"{estimated_samples_per_s:,.1f} samples/s", f"{ESTIMATED}, {difference}")
-    if measured_by == REALLY_MEASURED:
-        table.add_row("period", f"{1e3 * knobs.n_samples / samples_per_s:,.3f} ms", measured_by)
+    if origin == MEASURED_BY_DEVICES:
+        table.add_row("period", f"{1e3 * knobs.n_samples / samples_per_s:,.3f} ms", origin)
     else:
         name = "all phases" if isinstance(measured, PhasedPlan) else "period"
-        table.add_row(name, f"{measured.cost_cycles:,} cycles", measured_by)
+        table.add_row(name, f"{measured.cost_cycles:,} cycles", origin)
     if latency_s:
-        table.add_row("latency", f"{format_value('latency_s', latency_s)}", measured_by)
+        table.add_row("latency", f"{format_value('latency_s', latency_s)}", origin)
     if makespan_cycles is not None:
         table.add_row("makespan", f"{makespan_cycles:,.0f} cycles", SIMULATED)
     of_all = "" if counts.n_configurations is None else f" of {counts.n_configurations:,}"
@@ -87,43 +100,39 @@ def best_table(
     return table
 
 
-_FIRST = ("n_ipu", "replicas", "memory_proportion", "batch_size")
-_KNOBS = (*_FIRST, "schedule", "recompute", "n_micro_batches", "strategy")
-
-
 def trials_table(
-    trials: DataFrame, top: int = 10, objective: Aim = Objective.THROUGHPUT, origin: str = MEASURED
+    trials: DataFrame, top: int = 10, objective: Objectives = Objective.THROUGHPUT, origin: str = MEASURED_BY_COST_MODEL
 ) -> Table:
-    """One row a trial, best first by the first objective; those that do not fit or break a constraint come last.
+    """One row per trial, best first by the first objective; those that do not fit or break a constraint come last.
 
     Args:
         trials: number, state, value, samples_per_s, latency_s and the knobs as columns; numbers may be missing.
         top: how many to show.
-        objective: what is best.
-        origin: where the throughputs come from.
+        objective: the objective, or several.
+        origin: the origin of the throughputs.
     """
     measured = trials.reindex(columns=["samples_per_s", "latency_s"]).astype(float).fillna(0.0)
     speeds, latencies = measured["samples_per_s"], measured["latency_s"]
-    less_is_better = objectives_of(objective)[0] is not Objective.THROUGHPUT
+    less_is_better = objective_tuple(objective)[0] is not Objective.THROUGHPUT
     best = trials["value"].astype(float).sort_values(ascending=less_is_better, kind="stable").index[:top]
-    knobs = [name for name in _KNOBS if name in trials]
+    knobs = [name for name in _TRIAL_KNOBS if name in trials]
     heads = [name.replace("memory_", "memory\n") for name in knobs]
     if "replicas" in knobs:  # or the table is wider than 80 columns
         heads[knobs.index("batch_size")] = "batch\nsize"
     columns = ["rank", "trial", *heads, "samples/s", "latency", "state"]
-    table = plain_table(f"Trials by {aim_name(objective)}, {origin}", columns, columns[:-1])
+    table = plain_table(f"Trials by {objectives_text(objective)}, {origin}", columns, columns[:-1])
     for rank, index in enumerate(best, start=1):
         trial, speed, latency = trials.loc[index], speeds[index], latencies[index]
-        shown = format_value("samples_per_s", float(speed)) if speed else "-"
-        after = format_value("latency_s", float(latency)) if latency else "-"
-        cells = (_shown(name, trial[name]) for name in knobs)
-        table.add_row(str(rank), str(trial["number"]), *cells, shown, after, trial["state"])
+        speed_text = format_value("samples_per_s", float(speed)) if speed else "-"
+        latency_text = format_value("latency_s", float(latency)) if latency else "-"
+        values = (_knob_text(name, trial[name]) for name in knobs)
+        table.add_row(str(rank), str(trial["number"]), *values, speed_text, latency_text, trial["state"])
     table.caption = f"{len(best)} of {len(trials)} trials"
     return table
 
 
-def _shown(name: str, value: Any) -> str:
-    """A knob's value; whole numbers of a column in which some are missing are floats there."""
+def _knob_text(name: str, value: Any) -> str:
+    """A knob's value; pandas turns the whole numbers of a column into floats when some are missing."""
     if value is None or (isinstance(value, float) and isnan(value)):
         return "-"
     if name == "recompute":
@@ -132,9 +141,9 @@ def _shown(name: str, value: Any) -> str:
 
 
 def cells_table(cells: Sequence[Cell]) -> Table:
-    """One row a cell of a search for training: the largest batch size that fits, and the best throughput of any.
+    """One row per cell of a search for training: the largest batch size that fits, and the best throughput of any.
 
-    The caption says which schedule fits what the others cannot.
+    The caption names the schedule that fits larger batches than others.
     """
     columns = [
         "n_ipu",
@@ -145,32 +154,34 @@ def cells_table(cells: Sequence[Cell]) -> Table:
         "largest\nbatch",
         "best\nsamples/s",
     ]
-    table = plain_table(
-        f"What fits, {MEASURED}", columns, [name for name in columns if name not in ("schedule", "recompute")]
-    )
+    numbers = [name for name in columns if name not in ("schedule", "recompute")]
+    table = plain_table(f"What fits, {MEASURED_BY_COST_MODEL}", columns, numbers)
     for cell in cells:
         knobs = cell.knobs
         table.add_row(
             str(knobs.n_ipu),
             str(knobs.memory_proportion),
             str(knobs.schedule),
-            "on" if knobs.recompute else "off",
+            knob_value(knobs, "recompute"),
             str(knobs.n_micro_batches),
-            _largest(cell),
+            _largest_batch(cell),
             format_value("samples_per_s", cell.samples_per_s) if cell.samples_per_s else "-",
         )
     table.caption = _what_fits_most(cells)
     return table
 
 
-def _largest(cell: Cell) -> str:
+def _largest_batch(cell: Cell) -> str:
     if cell.batch_size is None:
         return "none"
     return f"{cell.batch_size}" if cell.too_large else f">= {cell.batch_size}"
 
 
 def _what_fits_most(cells: Sequence[Cell]) -> str:
-    """A schedule cannot what was tried in all its cells, or less."""
+    """The schedule with the largest batch, and those for which that batch was too large in every cell.
+
+    A cell whose largest batch was not limited by memory (`too_large` is None) proves nothing about larger ones.
+    """
     largest: dict[str, int] = {}
     too_large: dict[str, float] = {}
     for cell in cells:
@@ -182,39 +193,36 @@ def _what_fits_most(cells: Sequence[Cell]) -> str:
     return f"{first} fits batches of {most}, which {less} cannot" if less else ""
 
 
-Row = tuple[int, Knobs, float, float, tuple[float, ...]]
-"""Trial, configuration, samples per second, latency in seconds, and the values of the objectives."""
-_ALWAYS = ("n_ipu", "memory_proportion", "batch_size")
-_ELSE = ("replicas", "schedule", "recompute", "n_micro_batches", "strategy")
-
-
-def front_table(rows: Iterable[Row], aim: Aim, counts: Counts, origin: str = MEASURED) -> Table:
-    """One row a configuration that no other beats in one objective without losing in another.
+def front_table(
+    rows: Iterable[FrontRow], objectives: Objectives, counts: Counts, origin: str = MEASURED_BY_COST_MODEL
+) -> Table:
+    """One row per configuration of the Pareto front: no other beats it in one objective without losing in another.
 
     Args:
         rows: best by the first objective on top.
-        aim: the objectives.
-        counts: how far the search went.
-        origin: where the numbers come from.
+        objectives: the objectives.
+        counts: how many configurations were tried and measured.
+        origin: the origin of the numbers.
     """
     rows = list(rows)
-    others = [name for name in _ELSE if len({getattr(knobs, name) for _, knobs, *_ in rows}) > 1]
-    costs = [place for place, objective in enumerate(objectives_of(aim)) if objective is Objective.PER_IPU]
-    heads = [name.replace("memory_", "memory\n") for name in (*_ALWAYS, *others)]
-    columns = ["trial", *heads, "samples/s", "latency", *("cycles x n_ipu\n/ sample" for _ in costs)]
-    title = f"No other is better in {' and '.join(objectives_of(aim))}, {origin}"
+    varying = [name for name in _FRONT_KNOBS_IF_VARYING if len({getattr(knobs, name) for _, knobs, *_ in rows}) > 1]
+    names = (*_FRONT_KNOBS, *varying)
+    per_ipu = [index for index, objective in enumerate(objective_tuple(objectives)) if objective is Objective.PER_IPU]
+    heads = [name.replace("memory_", "memory\n") for name in names]
+    columns = ["trial", *heads, "samples/s", "latency", *("cycles x n_ipu\n/ sample" for _ in per_ipu)]
+    title = f"No other is better in {' and '.join(objective_tuple(objectives))}, {origin}"
     table = plain_table(title, columns, columns)
     for number, knobs, samples_per_s, latency_s, values in rows:
-        told = (knob_value(knobs, name) for name in (*_ALWAYS, *others))
+        texts = (knob_value(knobs, name) for name in names)
         speeds = format_value("samples_per_s", samples_per_s), format_value("latency_s", latency_s)
-        table.add_row(str(number), *told, *speeds, *(f"{values[place]:,.0f}" for place in costs))
+        table.add_row(str(number), *texts, *speeds, *(f"{values[index]:,.0f}" for index in per_ipu))
     of_all = "" if counts.n_configurations is None else f" of {counts.n_configurations:,}"
     table.caption = f"{len(rows)} of {counts.n_measured:,} measured; {counts.n_tried:,}{of_all} configurations tried"
     return table
 
 
-def rehearsal_table(cells: Sequence[ExpectedCell]) -> Table:
-    """One row a cell: the best batch size by the estimate, its throughput, and how many configurations are tried."""
+def dry_run_table(cells: Sequence[ExpectedCell]) -> Table:
+    """One row per cell: the best batch size by the estimate, its throughput, and how many configurations are tried."""
     columns = ["n_ipu", "memory\nproportion", "other knobs", "best\nbatch", "samples/s", "tries"]
     table = plain_table(f"Cells, best first, {ESTIMATED}", columns, [name for name in columns if name != "other knobs"])
     for cell in sorted(cells, key=lambda cell: -cell.samples_per_s):
@@ -222,7 +230,7 @@ def rehearsal_table(cells: Sequence[ExpectedCell]) -> Table:
         table.add_row(
             str(cell.knobs.n_ipu),
             str(cell.knobs.memory_proportion),
-            _others(cell.knobs),
+            _other_knobs(cell.knobs),
             str(cell.knobs.batch_size) if fits else "none",
             format_value("samples_per_s", cell.samples_per_s) if fits else "-",
             str(cell.n_tries),
@@ -230,14 +238,14 @@ def rehearsal_table(cells: Sequence[ExpectedCell]) -> Table:
     return table
 
 
-def _others(knobs: Knobs) -> str:
-    told = []
+def _other_knobs(knobs: Knobs) -> str:
+    parts = []
     if knobs.strategy is Strategy.PHASED:
-        told.append(f"{knobs.strategy}, {knobs.n_micro_batches} steps")
+        parts.append(f"{knobs.strategy}, {knobs.n_micro_batches} steps")
     elif knobs.training:
-        told.append(f"{knobs.schedule}, {knobs.n_micro_batches} micro-batches")
+        parts.append(f"{knobs.schedule}, {knobs.n_micro_batches} micro-batches")
     if knobs.recompute:
-        told.append("recompute")
+        parts.append("recompute")
     if knobs.replicas > 1:
-        told.append(f"{knobs.replicas} replicas")
-    return ", ".join(told)
+        parts.append(f"{knobs.replicas} replicas")
+    return ", ".join(parts)

@@ -1,1 +1,1 @@
-"""popxl-addons' batch serialisation: loops that load, compute and store every micro-batch."""
+"""popxl-addons' batch serialisation [popxl-phased]: loops that load, compute and store every micro-batch."""

@@ -1,4 +1,4 @@
-"""When a loop loads, computes and stores: one after the other, or overlapped (seed 002; IPU.md section 5)."""
+"""Loops over micro-batches [popxl-phased]: their order in time, `batch_serialise`, and the same with gradients."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from autoauto.runtimes.batch_serialisation.program import (
 
 
 def loop_order(io_mode: IoMode, steps: int) -> LoopOrder:
-    """The operations of all steps in the order of a mode.
+    """The operations of all steps in the order of an io mode.
 
     Raises:
         BadInput: there are fewer than two steps to overlap.
@@ -58,7 +58,7 @@ def overlapped_order(steps: int) -> LoopOrder:
 
 
 def order_cycles(order: LoopOrder, load_cycles: int, compute_cycles: int, store_cycles: int) -> int:
-    """How long an order takes: in every group loads and stores follow each other, and compute runs beside them.
+    """The cycles of an order: in every group loads and stores follow each other, and compute runs beside them.
 
     >>> order_cycles(overlapped_order(2), 1, 4, 1), order_cycles(loop_order(IoMode.IO, 2), 1, 4, 1)
     (10, 12)
@@ -87,10 +87,10 @@ def batch_serialise(
     io_mode: str = "io",
     io_tiles: int = DEFAULT_IO_TILES,
 ) -> BatchSerialResult:
-    """Repeat `graph` for `steps` micro-batches, for every row that it may be called with.
+    """Repeat `graph` for `steps` micro-batches, for every row that the loop may be called with.
 
-    Inputs without a load handle become inputs of the loop. Inputs may be stored like outputs; one that was loaded from
-    a buffer is there already and is not stored again. With one step "io_overlapped" becomes "io" with a warning.
+    Inputs without a load handle become inputs of the loop. Inputs may be stored like outputs; an input that was loaded
+    from a buffer is not stored again. With one step "io_overlapped" becomes "io" with a warning.
 
     Raises:
         BadInput: steps, rows, mode or io tiles are impossible, a handle is for no tensor of the graph, or a buffer
@@ -99,7 +99,7 @@ def batch_serialise(
     >>> x = BufferLayout("x", rows=3, steps=2)
     >>> inner = PhaseGraph("inner", ("x",), ("y",), ("w",))
     >>> loop = batch_serialise(inner, 2, {"x": RowHandle(x, 0)}, {}, {"y": RowHandle(x, 1)}, rows=2)
-    >>> loop.inputs, [step.touches[0].entry for group in loop.call(1) for step in group if step.touches]
+    >>> loop.inputs, [step.moves[0].entry for group in loop.call(1) for step in group if step.moves]
     (('row', 'inner/w'), [2, 4, 3, 5])
     """
     mode, warning = check_loop(io_mode, steps, io_tiles, rows)
@@ -109,9 +109,9 @@ def batch_serialise(
     _check_names(graph, "store buffer", store_buffers, (*inputs, *graph.outputs))
     if seed_input is not None:
         _check_names(graph, "seed input", (seed_input,), inputs)
-    stay = {tensor: handle for tensor, handle in load_handles.items() if isinstance(handle, RowHandle)}
-    stored = {tensor: handle for tensor, handle in store_buffers.items() if tensor not in stay}
-    for handle in (*stay.values(), *stored.values()):
+    unchanged = {tensor: handle for tensor, handle in load_handles.items() if isinstance(handle, RowHandle)}
+    stored = {tensor: handle for tensor, handle in store_buffers.items() if tensor not in unchanged}
+    for handle in (*unchanged.values(), *stored.values()):
         _check_buffer(handle, steps, rows)
     return BatchSerialResult(
         graph=graph,
@@ -121,7 +121,7 @@ def batch_serialise(
         loads=dict(load_handles),
         streams=dict(store_streams),
         buffers=stored,
-        store_buffers={tensor: stay.get(tensor, handle) for tensor, handle in store_buffers.items()},
+        store_buffers={tensor: unchanged.get(tensor, handle) for tensor, handle in store_buffers.items()},
         seed_input=seed_input,
         order=loop_order(mode, steps),
         remap={tensor: f"{graph.name}/{tensor}" for tensor in inputs if tensor not in load_handles},
@@ -136,15 +136,15 @@ def _check_names(graph: PhaseGraph, what: str, given: Collection[str], known: Co
 
 
 def _check_buffer(handle: RowHandle, steps: int, rows: int) -> None:
-    """Refuse a buffer of other columns, or without a row that the loop may be called with."""
+    """Refuse a buffer with another number of columns, or without a row that the loop may use."""
     buffer = handle.buffer
     if buffer.steps != steps:
         raise BadInput(f"buffer {buffer.name} must have a column for each of {steps} steps, got {buffer.steps}")
     for row in (0, rows - 1) if isinstance(handle.offset, int) else range(rows):
-        found = handle.buffer_row(row)
-        if not 0 <= found < buffer.rows:
+        used = handle.buffer_row(row)
+        if not 0 <= used < buffer.rows:
             raise BadInput(
-                f"buffer {buffer.name} must have the row {found} that row {row} of the loop uses, got {buffer.rows} "
+                f"buffer {buffer.name} must have the row {used} that row {row} of the loop uses, got {buffer.rows} "
                 "rows; try another offset or more rows"
             )
 
@@ -165,18 +165,19 @@ def batch_serialise_fwd_and_grad(
     io_mode: str = "io",
     io_tiles: int = DEFAULT_IO_TILES,
 ) -> tuple[BatchSerialResult, BatchSerialResult]:
-    """Both loops; every tensor of the forward that the gradient graph needs is found again.
+    """Both loops; the gradient loop gets every tensor of the forward graph that it needs.
 
-    In this order: one of `named_inputs_for_grad_graph` (variables, most often) stays an input of the gradient loop; one
-    in `store_buffers` is loaded from there; one that the forward loads from a buffer is loaded from there again; any
-    other, as one that the host streams, the forward stores in a new buffer. Handles of both graphs are given together.
+    A tensor in `named_inputs_for_grad_graph`, a variable as a rule, stays an input of the gradient loop. A tensor in
+    `store_buffers` is loaded from there, and a tensor that the forward loads from a buffer is loaded from there again.
+    Any other tensor, such as a stream from the host, the forward stores in a new buffer. The handles of both graphs are
+    given together.
 
     Raises:
         BadInput: as `batch_serialise`, the gradient of an output has no load handle, or the graphs share a name.
 
-    >>> from autoauto.records.batch_serial import Expected
+    >>> from autoauto.runtimes.batch_serialisation.program import ExpectedInput
     >>> forward = PhaseGraph("fc", ("x",), ("y",), ("w",))
-    >>> needs = {"dy": Expected("y", True), "x'": Expected("x", False), "w'": Expected("w", False)}
+    >>> needs = {"dy": ExpectedInput("y", True), "x'": ExpectedInput("x", False), "w'": ExpectedInput("w", False)}
     >>> gradient = PhaseGraph("fc_grad", ("dy", "x'"), ("dx",), ("w'",), needs)
     >>> dx = RowHandle(batch_serial_buffer("dx", 2))
     >>> loops = batch_serialise_fwd_and_grad(forward, gradient, ["w"], 2, {"x": Stream("in"), "dy": dx}, {}, {})
@@ -189,26 +190,27 @@ def batch_serialise_fwd_and_grad(
         for name, expected in gradient.expected.items()
         if not expected.is_gradient and expected.tensor not in named_inputs_for_grad_graph
     }
-    places = {tensor: _place(tensor, load_handles, steps, rows) for tensor in needed.values()}
-    stores = places | dict(store_buffers)
+    stashes = {tensor: _stash_handle(tensor, load_handles, steps, rows) for tensor in needed.values()}
+    stores = stashes | dict(store_buffers)
     arriving = {name: load_handles[name] for name in _gradients(gradient, load_handles)}
     how = (rows, io_mode, io_tiles)
-    kept, sent = _of(stores, forward), _of(store_streams, forward)
-    loop = batch_serialise(forward, steps, _of(load_handles, forward), sent, kept, seed_input, *how)
+    stored, sent = _of(stores, forward), _of(store_streams, forward)
+    loop = batch_serialise(forward, steps, _of(load_handles, forward), sent, stored, seed_input, *how)
     loads = {name: loop.store_buffers[tensor] for name, tensor in needed.items()} | arriving
-    kept, sent = _of(store_buffers, gradient), _of(store_streams, gradient)
-    return loop, batch_serialise(gradient, steps, loads, sent, kept, None, *how)
+    stored, sent = _of(store_buffers, gradient), _of(store_streams, gradient)
+    return loop, batch_serialise(gradient, steps, loads, sent, stored, None, *how)
 
 
 def _check_apart(forward: PhaseGraph, gradient: PhaseGraph) -> None:
     both = set(_tensors(forward)) & set(_tensors(gradient))
     if both:
         raise BadInput(
-            f"handles tell graphs apart by their tensors, got {', '.join(sorted(both))} in both; rename them"
+            "the tensors of both graphs must differ in name, as handles go by these, "
+            f"got {', '.join(sorted(both))} in both; rename them"
         )
 
 
-def _place(tensor: str, load_handles: Mapping[str, LoadHandle], steps: int, rows: int) -> RowHandle:
+def _stash_handle(tensor: str, load_handles: Mapping[str, LoadHandle], steps: int, rows: int) -> RowHandle:
     """Where the forward loads a tensor from, or a new buffer to store it in."""
     handle = load_handles.get(tensor)
     return handle if isinstance(handle, RowHandle) else RowHandle(batch_serial_buffer(f"kept/{tensor}", steps, rows))

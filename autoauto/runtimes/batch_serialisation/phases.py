@@ -1,4 +1,4 @@
-"""From a phased plan to its program: one loop for every graph, called once for every phase (seed 002)."""
+"""From a phased plan to its program [popxl-phased]: a loop for every graph, called once for every phase."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ VARIABLES = "variables"
 def phased_program(plan: PhasedPlan, names: Mapping[int, str] | None = None) -> PhasedProgram:
     """The loops of a plan and their calls, in order; `names` are those of graphs, else "graph0" and so on.
 
-    Tensors are named by what the rows hold: "x" is loaded from a row of "x", and "x_out" stored to one.
+    Tensors are named after their buffers: "x" is loaded from a row of "x", and "x_out" stored to one.
     """
     calls, phases = [], dict[str, list[Phase]]()
     for phase in plan.phases:
@@ -60,18 +60,18 @@ def _loop(name: str, phases: list[Phase], plan: PhasedPlan, buffers: Mapping[str
 def _handles(
     rows: Sequence[tuple[BufferRow, ...]], buffers: Mapping[str, BufferLayout], suffix: str
 ) -> dict[str, RowHandle]:
-    """A handle for every tensor that the phases move, by what its buffer holds."""
+    """A handle for every tensor that the phases move, by the tensor's name."""
     handles = {}
-    for places in zip(*rows, strict=True):
-        buffer = places[0].buffer
-        assert all(place.buffer == buffer for place in places)
+    for column in zip(*rows, strict=True):
+        buffer = column[0].buffer
+        assert all(row.buffer == buffer for row in column)
         tensor = buffer.rstrip("0123456789") + suffix
-        handles[tensor] = RowHandle(buffers[buffer], _offset([place.row for place in places]))
+        handles[tensor] = RowHandle(buffers[buffer], _offset([row.row for row in column]))
     return handles
 
 
 def _offset(rows: Sequence[int]) -> RowOffset:
-    """How rows 0, 1 and so on of the loop become `rows`: by adding, or else by asking."""
+    """How rows 0, 1 and so on of the loop become `rows`: by adding a number, or else by calling a function."""
     if list(rows) == [rows[0] + row for row in range(len(rows))]:
         return rows[0]
     return list(rows).__getitem__

@@ -1,4 +1,4 @@
-"""Batch serialisation (seed 002) as values: `PhaseGraph`, where its tensors lie, and the loop: `BatchSerialResult`."""
+"""Batch serialisation [popxl-phased] as values: `PhaseGraph`, handles of its tensors, and `BatchSerialResult`."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from autoauto.records.errors import BadInput
 from autoauto.records.phased import BufferLayout, IoMode
 
 RowOffset = int | Callable[[int], int] | None
-"""From the row that a loop is called with to the row of a buffer: add it, ask it, or None for the first row always."""
+"""From the row that a loop is called with to the row of a buffer: a number to add, a function, or None for row 0."""
 
 
 class Stream(NamedTuple):
-    """A way from or to the host, one tensor after the other."""
+    """A stream from or to the host, one tensor after the other."""
 
     name: str
 
@@ -27,7 +27,7 @@ class RowHandle:
     Attributes:
         buffer: its entries hold the tensors, or one replica's shards of them.
         offset: how rows of the loop become rows of the buffer.
-        shards: replicas that hold a shard each; 1 for whole tensors.
+        shards: how many replicas hold a shard each; 1 for whole tensors.
         groups_match: whether the replicas that hold the shards are those that a stored tensor is reduced over.
     """
 
@@ -57,12 +57,12 @@ class RowHandle:
 
     @property
     def after_load(self) -> tuple[str, ...]:
-        """What makes the shards whole again."""
+        """The collectives that make the shards whole again."""
         return ("all_gather",) if self.shards > 1 else ()
 
     @property
     def before_store(self) -> tuple[str, ...]:
-        """What leaves every replica its shard of the sum."""
+        """The collectives that leave every replica its shard of the sum."""
         if self.shards == 1:
             return ()
         return ("reduce_scatter",) if self.groups_match else ("all_reduce", "slice")
@@ -71,8 +71,8 @@ class RowHandle:
 LoadHandle = RowHandle | Stream
 
 
-class Expected(NamedTuple):
-    """What a gradient graph's input is: a tensor of the forward graph, or the gradient of one."""
+class ExpectedInput(NamedTuple):
+    """The meaning of a gradient graph's input: a tensor of the forward graph, or the gradient of such a tensor."""
 
     tensor: str
     is_gradient: bool
@@ -83,22 +83,22 @@ class PhaseGraph:
     """The program of a phase, by the names of its tensors.
 
     Attributes:
-        name: of the graph.
+        name: the graph's name.
         inputs: in order; those without a handle become inputs of the loop.
         outputs: in order.
         variables: named inputs, loaded before the loop.
-        expected: for a gradient graph, what its inputs are; none for others.
+        expected: for a gradient graph, the meaning of its inputs; empty for others.
     """
 
     name: str
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
     variables: tuple[str, ...] = ()
-    expected: Mapping[str, Expected] = field(default_factory=dict)
+    expected: Mapping[str, ExpectedInput] = field(default_factory=dict)
 
 
 class LoopKind(StrEnum):
-    """What is done in a loop."""
+    """The kinds of operations in a loop."""
 
     LOAD = "load"
     COMPUTE = "compute"
@@ -106,7 +106,7 @@ class LoopKind(StrEnum):
 
 
 class LoopOp(NamedTuple):
-    """One thing done for one micro-batch.
+    """An operation on one micro-batch.
 
     >>> str(LoopOp(LoopKind.LOAD, 0))
     'load 0'
@@ -123,27 +123,27 @@ LoopOrder = tuple[tuple[LoopOp, ...], ...]
 """Groups one after the other; the operations of a group run at the same time."""
 
 
-class Touch(NamedTuple):
+class TensorMove(NamedTuple):
     """A tensor that is moved.
 
     Attributes:
         tensor: its name in the graph.
-        place: the buffer or the stream.
-        entry: of the buffer; None for a stream, which gives or takes the next.
-        collectives: what replicas do with it, after a load or before a store.
+        location: the name of the buffer or the stream.
+        entry: of the buffer; None for a stream, which sends or receives the next tensor.
+        collectives: those of the replicas after a load or before a store.
     """
 
     tensor: str
-    place: str
+    location: str
     entry: int | None
     collectives: tuple[str, ...] = ()
 
 
 class LoopStep(NamedTuple):
-    """An operation with what it touches; nothing when it computes."""
+    """An operation with the tensors that it moves; none when it computes."""
 
     op: LoopOp
-    touches: tuple[Touch, ...]
+    moves: tuple[TensorMove, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,18 +151,18 @@ class BatchSerialResult:
     """A graph in a loop over micro-batches.
 
     Attributes:
-        graph: what is repeated.
+        graph: the graph that is repeated.
         steps: how often.
         rows: how many rows it may be called with.
         io_mode: how tensors move.
         loads: the handle of every input that is loaded.
         streams: the stream of every tensor that is sent to the host.
         buffers: the handle of every tensor that the loop stores in a buffer.
-        store_buffers: where tensors lie after the loop: `buffers`, and what was loaded from one and stays there.
-        seed_input: the input that gets a new seed in every step, split off one that the loop is called with.
-        order: what is done when.
+        store_buffers: the handles of tensors after the loop: `buffers`, and inputs that were loaded from a buffer.
+        seed_input: the input that gets a new random seed in every step, split off the loop's own seed.
+        order: the operations in time.
         remap: the loop's input for every input of the graph that is not loaded.
-        warning: why tensors do not move as asked for; empty when they do.
+        warning: why the io mode is not the one asked for; empty when it is.
     """
 
     graph: PhaseGraph
@@ -180,34 +180,34 @@ class BatchSerialResult:
 
     @property
     def inputs(self) -> tuple[str, ...]:
-        """What the loop is called with: the row, then what is not loaded."""
+        """The inputs of the loop: the row, then the tensors that are not loaded."""
         return ("row", *self.remap.values())
 
     def call(self, row: int) -> tuple[tuple[LoopStep, ...], ...]:
-        """What happens, in groups, and which entries it touches.
+        """The operations in groups, with the entries that they move.
 
         Raises:
             BadInput: there is no such row.
         """
         if not 0 <= row < self.rows:
             raise BadInput(f"{self.graph.name} has rows 0 to {self.rows - 1}, got row {row}; try more rows")
-        return tuple(tuple(LoopStep(op, self._touches(op, row)) for op in group) for group in self.order)
+        return tuple(tuple(LoopStep(op, self._moves(op, row)) for op in group) for group in self.order)
 
-    def _touches(self, op: LoopOp, row: int) -> tuple[Touch, ...]:
+    def _moves(self, op: LoopOp, row: int) -> tuple[TensorMove, ...]:
         if op.kind is LoopKind.LOAD:
             handles = ((tensor, self.loads[tensor]) for tensor in self.graph.inputs if tensor in self.loads)
-            return tuple(_touch(tensor, handle, row, op) for tensor, handle in handles)
+            return tuple(_move(tensor, handle, row, op) for tensor, handle in handles)
         if op.kind is LoopKind.STORE:
-            placed: tuple[tuple[str, LoadHandle], ...] = (*self.streams.items(), *self.buffers.items())
-            return tuple(_touch(tensor, handle, row, op) for tensor, handle in placed)
+            stored: tuple[tuple[str, LoadHandle], ...] = (*self.streams.items(), *self.buffers.items())
+            return tuple(_move(tensor, handle, row, op) for tensor, handle in stored)
         return ()
 
 
-def _touch(tensor: str, handle: LoadHandle, row: int, op: LoopOp) -> Touch:
+def _move(tensor: str, handle: LoadHandle, row: int, op: LoopOp) -> TensorMove:
     if isinstance(handle, Stream):
-        return Touch(tensor, handle.name, None)
+        return TensorMove(tensor, handle.name, None)
     collectives = handle.after_load if op.kind is LoopKind.LOAD else handle.before_store
-    return Touch(tensor, handle.buffer.name, handle.entry(row, op.step), collectives)
+    return TensorMove(tensor, handle.buffer.name, handle.entry(row, op.step), collectives)
 
 
 class PhasedCall(NamedTuple):

@@ -1,4 +1,4 @@
-"""Replicated tensor sharding (seed 002): replicas stream parts of a variable, links bring the rest: `Sharding`."""
+"""Replicated tensor sharding [popxl-phased], `Sharding`: replicas stream shards of a variable, links bring the rest."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ def shard_elements(n_elements: int, n_shards: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Sharding:
-    """What loading and storing a variable costs each of `n_replicas` that hold a shard of it each.
+    """The cost of loading and storing a variable on each of `n_replicas`, which hold a shard of it each.
 
     Collectives go round a ring: in every round each replica passes one shard on over its link to the next.
 
     Attributes:
-        n_replicas: equal devices, each with data of its own; 1 for no sharding.
-        streaming: the way between a device and its streaming memory.
+        n_replicas: how many equal devices there are, each with its own data; 1 for no sharding.
+        streaming: the link between a device and its streaming memory.
         between: the link from replica to replica; unused for one.
-        clock_hz: of the cycles.
+        clock_hz: the clock of the cycles.
     """
 
     n_replicas: int
@@ -45,15 +45,15 @@ class Sharding:
     clock_hz: float
 
     def shard_bytes(self, n_bytes: int) -> int:
-        """What one replica loads or stores; a planner's bytes need not divide evenly, so rounded up."""
+        """Bytes that one replica loads or stores, rounded up, as a planner's bytes need not divide evenly."""
         return -(-n_bytes // self.n_replicas)
 
     def streaming_cycles(self, n_bytes: int) -> int:
-        """Cycles to load or store one shard; nothing for nothing."""
+        """Cycles to load or store one shard; 0 for 0 bytes."""
         return self.streaming.cycles(self.shard_bytes(n_bytes), self.clock_hz) if n_bytes else 0
 
     def gather_bytes(self, n_bytes: int) -> int:
-        """What an all-gather brings to every replica over its link, or a reduce-scatter takes from it."""
+        """Bytes that an all-gather brings to every replica over its link, or that a reduce-scatter takes from it."""
         return (self.n_replicas - 1) * self.shard_bytes(n_bytes)
 
     def gather_cycles(self, n_bytes: int) -> int:

@@ -1,1 +1,1 @@
-"""A network trained phase by phase in one process of limited memory."""
+"""A network trained phase by phase in one process of limited memory, as in [popxl-mnist]."""

@@ -1,4 +1,4 @@
-"""A small real data set: `digits`."""
+"""The network of [popxl-mnist] as phases (`Network`), its functions, Adam, and a small data set (`digits`)."""
 
 from __future__ import annotations
 
@@ -11,11 +11,22 @@ import numpy as np
 from numpy.random import default_rng
 from sklearn.datasets import load_digits
 
-from autoauto.targets.host.transport.array_file import Array, Buffer
+from autoauto.records.arrays import Array
+from autoauto.targets.host.transport.array_file import Buffer
+
+STATE = ("first", "second")
+"""The names of Adam's two moving averages."""
+
+
+class Samples(NamedTuple):
+    """A data set: images (n, n_inputs), and labels (n,)."""
+
+    images: Array
+    labels: Array
 
 
 def digits() -> Samples:
-    """1797 handwritten digits of 8 x 8 pixels from 0 to 1, installed with scikit-learn (UCI, Alpaydin and Kaynak).
+    """1797 handwritten digits of 8 x 8 pixels from 0 to 1, part of scikit-learn (UCI, Alpaydin and Kaynak).
 
     >>> images, labels = digits()
     >>> images.shape, images.dtype, images.min(), images.max(), labels[:4]
@@ -25,58 +36,47 @@ def digits() -> Samples:
     return Samples((images / 16).astype(np.float32), labels)
 
 
-STATE = ("first", "second")
-"""Adam's two moving averages."""
-
-
-class Computed(NamedTuple):
-    """What a graph returns: arrays to store, and the gradient of every variable that its phase trains."""
+class PhaseOutput(NamedTuple):
+    """Outputs of a phase's function: arrays to store, and the gradient of every variable that the phase trains."""
 
     stored: tuple[Array, ...]
     gradients: tuple[Array, ...] = ()
 
 
-Graph = Callable[[Sequence[Array], Sequence[Array]], Computed]
-"""Variables and loaded arrays in, `Computed` out: it sees no streaming memory."""
+PhaseFunction = Callable[[Sequence[Array], Sequence[Array]], PhaseOutput]
+"""Computes a `PhaseOutput` from variables and loaded arrays; it has no access to streaming memory."""
 
 
-class Place(NamedTuple):
-    """A row of a buffer."""
+class BufferEntry(NamedTuple):
+    """A row of a named buffer."""
 
     name: str
     row: int
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
-    """A phase: a graph called with a row.
+class PhaseCall:
+    """A phase: a graph, called with a row.
 
     Attributes:
-        name: of the graph.
+        name: name of the graph.
         row: which of the layers that share the graph.
-        graph: what is computed.
-        variables: loaded once a phase.
-        loads, stores: in the order of what the graph takes and returns, a column for every step.
-        trained: variables that learn, in the order of the gradients that the graph returns.
+        graph: the function that computes the phase.
+        variables: entries that are loaded once a phase.
+        loads, stores: entries in the order of the graph's arguments and results; each has a column a step.
+        trained: entries of the trained variables, in the order of the graph's gradients.
     """
 
     name: str
     row: int
-    graph: Graph
-    variables: tuple[Place, ...]
-    loads: tuple[Place, ...]
-    stores: tuple[Place, ...]
-    trained: tuple[Place, ...] = ()
+    graph: PhaseFunction
+    variables: tuple[BufferEntry, ...]
+    loads: tuple[BufferEntry, ...]
+    stores: tuple[BufferEntry, ...]
+    trained: tuple[BufferEntry, ...] = ()
 
     def __str__(self) -> str:
         return f"{self.name}({self.row})"
-
-
-class Samples(NamedTuple):
-    """A data set: images (n, n_inputs) and labels (n,)."""
-
-    images: Array
-    labels: Array
 
 
 @dataclass(frozen=True)
@@ -85,12 +85,12 @@ class Network:
 
     Attributes:
         n_hidden: width of every layer but the last.
-        steps: micro-batches of an update.
-        micro_batch: samples of a micro-batch.
-        n_inner: layers between fc1 and the output layer; the seed has fc2 and fc3.
-        n_inputs, n_classes: of a sample.
-        learning_rate: of Adam.
-        seed: of the first values.
+        steps: number of micro-batches of an update.
+        micro_batch: number of samples of a micro-batch.
+        n_inner: number of layers between fc1 and the output layer; [popxl-mnist] has fc2 and fc3.
+        n_inputs, n_classes: number of inputs and of classes of a sample.
+        learning_rate: learning rate of Adam.
+        seed: random seed of the initial weights.
     """
 
     n_hidden: int
@@ -112,16 +112,16 @@ class Network:
         )
 
     @property
-    def learned_bytes(self) -> int:
-        """Weights, biases and optimiser state, as float32.
+    def trained_bytes(self) -> int:
+        """Size of weights, biases and optimiser state, as float32.
 
-        >>> Network(n_hidden=512).learned_bytes == 3 * 4 * (64*512 + 512 + 2 * (512*512 + 512) + 512*10 + 10)
+        >>> Network(n_hidden=512).trained_bytes == 3 * 4 * (64*512 + 512 + 2 * (512*512 + 512) + 512*10 + 10)
         True
         """
         return 4 * (1 + len(STATE)) * sum(rows * (n + 1) * m for _, rows, n, m in self.layers)
 
     def buffers(self) -> Iterator[Buffer]:
-        """Everything in streaming memory: samples, x, dx, z (before the GELU, for the backward), loss, variables."""
+        """All buffers of streaming memory: samples, x, dx, z (before the GELU, for the backward), loss, variables."""
         hidden = (self.micro_batch, self.n_hidden)
         yield Buffer.of("image", (self.micro_batch, self.n_inputs), steps=self.steps)
         yield Buffer.of("label", (self.micro_batch,), steps=self.steps, dtype="int64")
@@ -145,13 +145,13 @@ class Network:
         return weights
 
     def micro_batch_of(self, samples: Samples, update: int, step: int) -> Samples:
-        """The samples of a step, in the order of the data set, from its start again when it ends."""
+        """The samples of a step, in the order of the data set, which repeats."""
         start = (update * self.steps + step) * self.micro_batch
-        chosen = np.arange(start, start + self.micro_batch) % len(samples.labels)
-        return Samples(samples.images[chosen], samples.labels[chosen])
+        indices = np.arange(start, start + self.micro_batch) % len(samples.labels)
+        return Samples(samples.images[indices], samples.labels[indices])
 
     @cached_property
-    def calls(self) -> tuple[Call, ...]:
+    def calls(self) -> tuple[PhaseCall, ...]:
         """The phases of an update, in order.
 
         >>> print(*Network(n_hidden=512).calls)
@@ -159,66 +159,73 @@ class Network:
         """
         inner, last = range(self.n_inner), self.n_inner
         return (
-            Call("fc1", 0, forward, _variables("fc1", 0), (Place("image", 0),), (Place("x", 0), Place("fc1.z", 0))),
+            PhaseCall(
+                "fc1",
+                0,
+                forward,
+                _variables("fc1", 0),
+                (BufferEntry("image", 0),),
+                (BufferEntry("x", 0), BufferEntry("fc1.z", 0)),
+            ),
             *(self._inner(row) for row in inner),
-            Call(
+            PhaseCall(
                 "fc4",
                 0,
                 output,
                 _variables("fc4", 0),
-                (Place("x", last), Place("label", 0)),
-                (Place("dx", last), Place("loss", 0)),
+                (BufferEntry("x", last), BufferEntry("label", 0)),
+                (BufferEntry("dx", last), BufferEntry("loss", 0)),
                 _variables("fc4", 0),
             ),
             *(self._inner_grad(row) for row in reversed(inner)),
-            Call(
+            PhaseCall(
                 "fc1_grad",
                 0,
                 first_backward,
                 (),
-                (Place("dx", 0), Place("image", 0), Place("fc1.z", 0)),
+                (BufferEntry("dx", 0), BufferEntry("image", 0), BufferEntry("fc1.z", 0)),
                 (),
                 _variables("fc1", 0),
             ),
         )
 
-    def _inner(self, row: int) -> Call:
-        stores = (Place("x", row + 1), Place("inner.z", row))
-        return Call("inner", row, forward, _variables("inner", row), (Place("x", row),), stores)
+    def _inner(self, row: int) -> PhaseCall:
+        stores = (BufferEntry("x", row + 1), BufferEntry("inner.z", row))
+        return PhaseCall("inner", row, forward, _variables("inner", row), (BufferEntry("x", row),), stores)
 
-    def _inner_grad(self, row: int) -> Call:
+    def _inner_grad(self, row: int) -> PhaseCall:
         variables = _variables("inner", row)
-        loads = (Place("dx", row + 1), Place("x", row), Place("inner.z", row))
-        return Call("inner_grad", row, backward, variables[:1], loads, (Place("dx", row),), variables)
+        loads = (BufferEntry("dx", row + 1), BufferEntry("x", row), BufferEntry("inner.z", row))
+        return PhaseCall("inner_grad", row, backward, variables[:1], loads, (BufferEntry("dx", row),), variables)
 
 
-def _variables(layer: str, row: int) -> tuple[Place, Place]:
-    return Place(f"{layer}.w", row), Place(f"{layer}.b", row)
+def _variables(layer: str, row: int) -> tuple[BufferEntry, BufferEntry]:
+    return BufferEntry(f"{layer}.w", row), BufferEntry(f"{layer}.b", row)
 
 
-def forward(variables: Sequence[Array], loaded: Sequence[Array]) -> Computed:
-    """From w, b and x: gelu(z) and z = x w + b."""
+def forward(variables: Sequence[Array], loaded: Sequence[Array]) -> PhaseOutput:
+    """Given w, b and x: gelu(z) and z = x w + b."""
     (w, b), (x,) = variables, loaded
     z = x @ w + b
-    return Computed((gelu(z), z))
+    return PhaseOutput((gelu(z), z))
 
 
-def backward(variables: Sequence[Array], loaded: Sequence[Array]) -> Computed:
-    """From w, the gradient of the output, x and z: the gradient of x; gradients of w and b."""
+def backward(variables: Sequence[Array], loaded: Sequence[Array]) -> PhaseOutput:
+    """Given w, the gradient of the output, x and z: the gradient of x, and the gradients of w and b."""
     (w,), (dy, x, z) = variables, loaded
     dz = dy * gelu_slope(z)
-    return Computed((dz @ w.T,), (x.T @ dz, dz.sum(0)))
+    return PhaseOutput((dz @ w.T,), (x.T @ dz, dz.sum(0)))
 
 
-def first_backward(variables: Sequence[Array], loaded: Sequence[Array]) -> Computed:
-    """As `backward`, where nobody needs the gradient of x, and so not w either."""
+def first_backward(variables: Sequence[Array], loaded: Sequence[Array]) -> PhaseOutput:
+    """As `backward` for the first layer, which needs neither the gradient of x nor w."""
     dy, x, z = loaded
     dz = dy * gelu_slope(z)
-    return Computed((), (x.T @ dz, dz.sum(0)))
+    return PhaseOutput((), (x.T @ dz, dz.sum(0)))
 
 
-def output(variables: Sequence[Array], loaded: Sequence[Array]) -> Computed:
-    """From w, b, x and labels: the gradient of x and the mean cross-entropy of softmax(x w + b); as `backward`."""
+def output(variables: Sequence[Array], loaded: Sequence[Array]) -> PhaseOutput:
+    """Given w, b, x and labels: the gradient of x, the mean cross-entropy of softmax(x w + b), gradients of w and b."""
     (w, b), (x, labels) = variables, loaded
     logits = x @ w + b
     logits -= logits.max(1, keepdims=True)
@@ -228,11 +235,11 @@ def output(variables: Sequence[Array], loaded: Sequence[Array]) -> Computed:
     dz[at_label] -= 1
     dz /= len(labels)
     loss = np.asarray(-log_probabilities[at_label].mean())
-    return Computed((dz @ w.T, loss), (x.T @ dz, dz.sum(0)))
+    return PhaseOutput((dz @ w.T, loss), (x.T @ dz, dz.sum(0)))
 
 
 def gelu(z: Array) -> Array:
-    """z / 2 (1 + tanh(sqrt(2 / pi) (z + 0.044715 z^3))) (Hendrycks and Gimpel, arXiv 1606.08415).
+    """z / 2 (1 + tanh(sqrt(2 / pi) (z + 0.044715 z^3))) [gelu].
 
     >>> gelu(np.array([-10.0, 0.0, 10.0])).round(3) + 0
     array([ 0.,  0., 10.])
@@ -254,9 +261,9 @@ def _tanh(z: Array) -> Array:
 
 
 def adam(gradient: Array, learning_rate: float, value: Array, first: Array, second: Array) -> None:
-    """Update a variable and its state in place (Kingma and Ba, arXiv 1412.6980, without the bias correction).
+    """Update a variable and its state in place by [adam], without the bias correction.
 
-    It walks a few rows at a time, so that no temporary array is as large as the variable.
+    It updates a few rows at a time, so that no temporary array is as large as the variable.
 
     >>> value, first, second = np.ones(1), np.zeros(1), np.zeros(1)
     >>> adam(np.array([2.0]), 0.1, value, first, second)

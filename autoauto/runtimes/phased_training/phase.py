@@ -1,4 +1,4 @@
-"""The loop of a phase over its micro-batches: the order of its actions, and a walk through them."""
+"""A phase over its micro-batches, `run_phase`: the orders of its actions, and their execution, `run_moments`."""
 
 from __future__ import annotations
 
@@ -10,16 +10,19 @@ from typing import TypeVar
 
 import numpy as np
 
+from autoauto.records.arrays import Array
 from autoauto.records.phased import IoMode
-from autoauto.runtimes.phased_training.network import STATE, Call, Place, adam
-from autoauto.targets.host.transport.array_file import Array, StreamingMemory
+from autoauto.runtimes.phased_training.network import STATE, BufferEntry, PhaseCall, adam
+from autoauto.targets.host.transport.array_file import ArrayFile
 
 Loaded = TypeVar("Loaded")
 Stored = TypeVar("Stored")
+
 Moment = tuple[tuple[str, int], ...]
 """Actions that run at the same time, each "load", "compute" or "store" with its step."""
+
 Mover = Callable[[Callable[[], None]], Callable[[], object]]
-"""Starts a move; what it returns waits for the end of the move."""
+"""Starts a move, and returns a function that waits for its end."""
 
 
 def serial(steps: Sequence[int]) -> Iterator[Moment]:
@@ -33,7 +36,7 @@ def serial(steps: Sequence[int]) -> Iterator[Moment]:
 
 
 def overlapped(steps: Sequence[int]) -> Iterator[Moment]:
-    """While a step is computed, the next is loaded and then the one before stored (popxl-addons, IPU.md section 5).
+    """While a step is computed, the next one is loaded and then the previous one stored [popxl-phased].
 
     >>> for moment in overlapped(range(2)): print(*moment)
     ('load', 0)
@@ -51,7 +54,7 @@ ORDERS = {IoMode.COMPUTE: serial, IoMode.IO: serial, IoMode.IO_OVERLAPPED: overl
 
 @contextmanager
 def mover(io_mode: IoMode) -> Iterator[Mover]:
-    """Who moves: the thread that computes, or one loader thread (this machine's io tiles)."""
+    """A mover that uses the computing thread, or one loader thread, which takes the part of the IPU's I/O tiles."""
     if io_mode is IoMode.COMPUTE:
         yield _move_here
     else:
@@ -64,14 +67,22 @@ def _move_here(move: Callable[[], None]) -> Callable[[], object]:
     return lambda: None
 
 
-def walk(
+def run_moments(
     moments: Iterable[Moment],
     load: Callable[[int], Loaded],
     compute: Callable[[int, Loaded], Stored],
     store: Callable[[int, Stored], None],
     start_move: Mover,
 ) -> None:
-    """Run all actions; a moment ends when all of its actions have ended."""
+    """Run all actions; a moment ends when all of its actions have ended.
+
+    Args:
+        moments: actions in order.
+        load: returns the loaded data of a step.
+        compute: returns what to store, given the step and its loaded data.
+        store: stores the computed data of a step.
+        start_move: runs loads and stores.
+    """
     loaded: dict[int, Loaded] = {}
     computed: dict[int, Stored] = {}
 
@@ -90,11 +101,11 @@ def walk(
 
 
 def run_phase(
-    memory: StreamingMemory, call: Call, steps: Sequence[int], io_mode: IoMode, start_move: Mover
+    memory: ArrayFile, call: PhaseCall, steps: Sequence[int], io_mode: IoMode, start_move: Mover
 ) -> list[Array]:
-    """Load the variables; load, compute and store each of consecutive steps; return the sums of gradients so far.
+    """Load the variables; load, compute and store consecutive steps; return the sums of the gradients so far.
 
-    The sums start at step 0; a phase that starts later goes on with the sums that streaming memory holds.
+    The sums start at step 0. A call that starts at a later step loads the sums of the steps before.
     """
     variables = load_all(memory, call.variables)
     sums = load_all(memory, sums_of(call)) if steps[0] else []
@@ -104,7 +115,7 @@ def run_phase(
         add(sums, gradients)
         return stored
 
-    walk(
+    run_moments(
         ORDERS[io_mode](steps),
         lambda step: load_all(memory, call.loads, step),
         compute,
@@ -114,25 +125,25 @@ def run_phase(
     return sums
 
 
-def learn(memory: StreamingMemory, call: Call, sums: list[Array], steps: int, learning_rate: float) -> None:
+def update_variables(memory: ArrayFile, call: PhaseCall, sums: list[Array], steps: int, learning_rate: float) -> None:
     """Update the variables of a phase, one at a time, by the mean gradient of `steps` micro-batches; empties `sums`."""
     for name, row in reversed(call.trained):
         gradient = sums.pop()
         gradient /= steps
-        places = [Place(name, row), *(Place(f"{name}.{state}", row) for state in STATE)]
-        updated = load_all(memory, places)
+        entries = [BufferEntry(name, row), *(BufferEntry(f"{name}.{state}", row) for state in STATE)]
+        updated = load_all(memory, entries)
         adam(gradient, learning_rate, *updated)
-        store_all(memory, places, updated)
+        store_all(memory, entries, updated)
         del gradient, updated  # before the next variable is loaded
 
 
-def sums_of(call: Call) -> tuple[Place, ...]:
-    """Where the sums of gradients lie between two steps of the naive loop."""
-    return tuple(Place(f"{name}.sum", row) for name, row in call.trained)
+def sums_of(call: PhaseCall) -> tuple[BufferEntry, ...]:
+    """The buffer entries of the sums of gradients between two steps of the naive loop."""
+    return tuple(BufferEntry(f"{name}.sum", row) for name, row in call.trained)
 
 
 def add(sums: list[Array], gradients: Iterable[Array]) -> None:
-    """Add in place; the first gradients become the sums."""
+    """Add gradients to sums, in place; empty sums become the gradients themselves."""
     if not sums:
         sums.extend(gradients)
         return
@@ -140,12 +151,12 @@ def add(sums: list[Array], gradients: Iterable[Array]) -> None:
         np.add(total, gradient, out=total)
 
 
-def load_all(memory: StreamingMemory, places: Iterable[Place], step: int = 0) -> list[Array]:
-    """Load an entry from each place."""
-    return [memory.load(name, row, step) for name, row in places]
+def load_all(memory: ArrayFile, entries: Iterable[BufferEntry], step: int = 0) -> list[Array]:
+    """Load all entries."""
+    return [memory.load(name, row, step) for name, row in entries]
 
 
-def store_all(memory: StreamingMemory, places: Iterable[Place], arrays: Iterable[Array], step: int = 0) -> None:
-    """Store an array to each place."""
-    for (name, row), array in zip(places, arrays, strict=True):
+def store_all(memory: ArrayFile, entries: Iterable[BufferEntry], arrays: Iterable[Array], step: int = 0) -> None:
+    """Store an array into each entry."""
+    for (name, row), array in zip(entries, arrays, strict=True):
         memory.store(name, row, step, array)

@@ -1,4 +1,4 @@
-"""Phased execution, really run: one process holds one phase at a time (seed 002)."""
+"""Training by phased execution [popxl-mnist] (`train_phased`), and of the whole network (`train_whole`)."""
 
 from __future__ import annotations
 
@@ -9,11 +9,12 @@ from time import perf_counter
 
 import numpy as np
 
+from autoauto.records.arrays import Array
 from autoauto.records.phased import IoMode
 from autoauto.runtimes.phased_training.network import (
     STATE,
-    Call,
     Network,
+    PhaseCall,
     Samples,
     adam,
     backward,
@@ -21,19 +22,19 @@ from autoauto.runtimes.phased_training.network import (
     forward,
     output,
 )
-from autoauto.runtimes.phased_training.phase import Mover, learn, mover, run_phase, store_all, sums_of
-from autoauto.targets.host.memory_budget import Limited, run_alone
-from autoauto.targets.host.transport.array_file import Array, StreamingMemory, Traffic
+from autoauto.runtimes.phased_training.phase import Mover, mover, run_phase, store_all, sums_of, update_variables
+from autoauto.targets.host.memory_budget import LimitedResult, run_alone
+from autoauto.targets.host.transport.array_file import ArrayFile, Traffic
 
 
 @dataclass(frozen=True, slots=True)
-class Loop:
-    """How an update runs.
+class UpdateLoop:
+    """The loop of an update.
 
     Attributes:
-        serialised: a phase runs for all micro-batches before the next phase; otherwise (naive) a micro-batch runs
+        serialised: a phase runs for all micro-batches before the next phase. Otherwise (naive) a micro-batch runs
             through all phases before the next one, and every phase loads its variables and gradients each time.
-        io_mode: who moves activations, and when.
+        io_mode: which thread moves activations, and when.
     """
 
     serialised: bool = True
@@ -41,14 +42,14 @@ class Loop:
 
 
 @dataclass(frozen=True, slots=True)
-class Training:
-    """What a phased training returns.
+class TrainingResult:
+    """The result of a phased training.
 
     Attributes:
-        losses: (updates, steps), the mean over each micro-batch.
-        seconds: of all updates.
+        losses: (updates, steps), means over micro-batches.
+        seconds: time of all updates.
         loads, stores: traffic of streaming memory.
-        streaming_bytes: its size.
+        streaming_bytes: size of streaming memory.
     """
 
     losses: Array
@@ -59,59 +60,59 @@ class Training:
 
 
 def train_phased(
-    network: Network, samples: Samples, n_updates: int, loop: Loop, budget_bytes: int | None = None
-) -> Limited[Training]:
+    network: Network, samples: Samples, n_updates: int, loop: UpdateLoop, budget_bytes: int | None = None
+) -> LimitedResult[TrainingResult]:
     """Train in one process under a memory budget, phase by phase.
 
     Raises:
-        OutOfMemory: the budget does not hold a phase with its variables, gradients and optimiser state.
+        OutOfMemory: a phase with its variables, gradients and optimiser state exceeds the budget.
     """
-    return run_alone(_train, network, samples, n_updates, loop, budget_bytes=budget_bytes)
+    return run_alone(_train_phased, network, samples, n_updates, loop, budget_bytes=budget_bytes)
 
 
-def _train(network: Network, samples: Samples, n_updates: int, loop: Loop) -> Training:
+def _train_phased(network: Network, samples: Samples, n_updates: int, loop: UpdateLoop) -> TrainingResult:
     losses = np.empty((n_updates, network.steps), np.float32)
-    with StreamingMemory(network.buffers()) as memory, mover(loop.io_mode) as start_move:
+    with ArrayFile(network.buffers()) as memory, mover(loop.io_mode) as start_move:
         fill(memory, network)
-        begin = perf_counter()
+        start = perf_counter()
         for update in range(n_updates):
             feed(memory, network, samples, update)
             run_update(memory, network, network.steps, loop, start_move)
             losses[update] = [memory.load("loss", 0, step) for step in range(network.steps)]
-        return Training(losses, perf_counter() - begin, memory.loads, memory.stores, memory.n_bytes)
+        return TrainingResult(losses, perf_counter() - start, memory.loads, memory.stores, memory.n_bytes)
 
 
-def fill(memory: StreamingMemory, network: Network) -> None:
-    """Store the first weights, one layer at a time."""
+def fill(memory: ArrayFile, network: Network) -> None:
+    """Store the initial weights, one layer at a time."""
     for layer, rows, _, _ in network.layers:
         for row in range(rows):
             memory.store(f"{layer}.w", row, 0, network.first_weights(layer, row))
 
 
-def feed(memory: StreamingMemory, network: Network, samples: Samples, update: int) -> None:
-    """Store the samples of an update, the host's part."""
+def feed(memory: ArrayFile, network: Network, samples: Samples, update: int) -> None:
+    """Store the samples of an update, as the host does."""
     for step in range(network.steps):
         images, labels = network.micro_batch_of(samples, update, step)
         memory.store("image", 0, step, images)
         memory.store("label", 0, step, labels)
 
 
-def run_update(memory: StreamingMemory, network: Network, steps: int, loop: Loop, start_move: Mover) -> None:
-    """Run all phases for `steps` micro-batches; a variable learns when its phase has seen the last of them."""
+def run_update(memory: ArrayFile, network: Network, steps: int, loop: UpdateLoop, start_move: Mover) -> None:
+    """Run all phases for `steps` micro-batches; a phase updates its variables after the last of them."""
 
-    def run(call: Call, these: range) -> None:
-        sums = run_phase(memory, call, these, loop.io_mode, start_move)
-        if these[-1] == steps - 1:
-            learn(memory, call, sums, steps, network.learning_rate)
+    def run(call: PhaseCall, call_steps: range) -> None:
+        sums = run_phase(memory, call, call_steps, loop.io_mode, start_move)
+        if call_steps[-1] == steps - 1:
+            update_variables(memory, call, sums, steps, network.learning_rate)
         else:
             store_all(memory, sums_of(call), sums)
 
-    for call, these in order(network.calls, steps, loop.serialised):
-        run(call, these)  # what it held is free before the next phase
+    for call, call_steps in phase_order(network.calls, steps, loop.serialised):
+        run(call, call_steps)  # a function, so that the memory of a phase is free before the next one
 
 
-def order(calls: Sequence[Call], steps: int, serialised: bool) -> Iterator[tuple[Call, range]]:
-    """Which phase runs when, and for which steps.
+def phase_order(calls: Sequence[PhaseCall], steps: int, serialised: bool) -> Iterator[tuple[PhaseCall, range]]:
+    """The phases in the order of execution, each with its steps.
 
     serialised   A(0, 1)  B(0, 1)  C(0, 1)
     naive        A(0)  B(0)  C(0)  A(1)  B(1)  C(1)
@@ -121,35 +122,40 @@ def order(calls: Sequence[Call], steps: int, serialised: bool) -> Iterator[tuple
             yield call, range(start, steps if serialised else start + 1)
 
 
-def train_whole(network: Network, samples: Samples, n_updates: int, budget_bytes: int | None = None) -> Limited[Array]:
-    """Train in one process that holds the whole model; losses (updates, steps).
+def train_whole(
+    network: Network, samples: Samples, n_updates: int, budget_bytes: int | None = None
+) -> LimitedResult[Array]:
+    """Train in one process that holds the whole model; returns losses (updates, steps).
 
     Raises:
-        OutOfMemory: the budget does not hold the whole model.
+        OutOfMemory: the whole model exceeds the budget.
     """
     return run_alone(_train_whole, network, samples, n_updates, budget_bytes=budget_bytes)
 
 
 def _train_whole(network: Network, samples: Samples, n_updates: int) -> Array:
-    variables = [w_or_b for layer in _first_layers(network) for w_or_b in layer]
+    variables = initial_variables(network)
     states = [[np.zeros_like(variable) for _ in STATE] for variable in variables]
     losses = np.empty((n_updates, network.steps), np.float32)
     for update in range(n_updates):
         sums: list[Array] = []
         for step in range(network.steps):
-            losses[update, step], gradients = _step(variables, *network.micro_batch_of(samples, update, step))
+            losses[update, step], gradients = loss_and_gradients(
+                variables, *network.micro_batch_of(samples, update, step)
+            )
             sums = [total + gradient for total, gradient in zip(sums, gradients, strict=True)] if sums else gradients
         for variable, state, total in zip(variables, states, sums, strict=True):
             adam(total / network.steps, network.learning_rate, variable, *state)
     return losses
 
 
-def _first_layers(network: Network) -> list[tuple[Array, Array]]:
+def initial_variables(network: Network) -> list[Array]:
+    """Weights and biases before training, in turn, from the first layer to the last."""
     weights = [network.first_weights(layer, row) for layer, rows, _, _ in network.layers for row in range(rows)]
-    return [(w, np.zeros(w.shape[1], np.float32)) for w in weights]
+    return [w_or_b for w in weights for w_or_b in (w, np.zeros(w.shape[1], np.float32))]
 
 
-def _step(variables: list[Array], x: Array, labels: Array) -> tuple[Array, list[Array]]:
+def loss_and_gradients(variables: list[Array], x: Array, labels: Array) -> tuple[Array, list[Array]]:
     """Forward and backward of one micro-batch: its loss, and a gradient for every variable."""
     *hidden, last = zip(variables[::2], variables[1::2], strict=True)
     tape = []
@@ -158,9 +164,9 @@ def _step(variables: list[Array], x: Array, labels: Array) -> tuple[Array, list[
         tape.append((x, z))
         x = y
     (dx, loss), gradients = output(last, (x, labels))
-    of_layers = [gradients]
-    for (w, _), seen in zip(hidden[:0:-1], tape[:0:-1], strict=True):
-        (dx,), gradients = backward((w,), (dx, *seen))
-        of_layers.append(gradients)
-    of_layers.append(first_backward((), (dx, *tape[0])).gradients)
-    return loss, list(chain.from_iterable(reversed(of_layers)))
+    by_layer = [gradients]
+    for (w, _), x_and_z in zip(hidden[:0:-1], tape[:0:-1], strict=True):
+        (dx,), gradients = backward((w,), (dx, *x_and_z))
+        by_layer.append(gradients)
+    by_layer.append(first_backward((), (dx, *tape[0])).gradients)
+    return loss, list(chain.from_iterable(reversed(by_layer)))

@@ -1,1 +1,1 @@
-"""PopART's pipelining transformation: from a graph of layers to a program of fragments."""
+"""PopART's pipelining transformation [popart-pipelining]: from a graph of layers to a program of fragments."""

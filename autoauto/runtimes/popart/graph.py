@@ -1,7 +1,7 @@
-"""What PopART's pipelining works on and makes: layers on stages and devices, ops, stashes, a program of fragments.
+"""The values of PopART's pipelining: `PipelineGraph` in, `PopartPipeline` with ops, stashes and program out.
 
-The words are those of seed 000: a *fragment* is what a stage does in a pipeline cycle of one kind, a *stash* holds
-activations until a later stage on the same device restores them.
+The words are those of [popart-pipelining]: a *fragment* is the ops of one kind that a stage runs in a pipeline cycle; a
+*stash* holds activations until a later stage on the same device restores them.
 """
 
 from __future__ import annotations
@@ -16,37 +16,37 @@ class TensorKind(StrEnum):
     """Where the values of a tensor come from."""
 
     ACTIVATION = "activation"
-    """A layer, anew for every micro-batch; gradients of activations too."""
+    """A layer computes it for every micro-batch; gradients of activations are activations, too."""
     STREAM = "stream"
-    """The host, anew for every micro-batch."""
+    """The host sends it for every micro-batch."""
     VARIABLE = "variable"
     CONSTANT = "constant"
     OPTIMIZER = "optimizer"
 
 
 class PipelineTensor(NamedTuple):
-    """A tensor and its marks.
+    """A tensor and its properties.
 
     Attributes:
-        anchored: the host wants it for every micro-batch.
-        streamed_to: the devices a stream is meant for; empty for that of its first reader.
+        is_anchor: whether it goes to the host for every micro-batch (PopART: an anchor).
+        streamed_to: the devices that a stream goes to; empty for the device of its first reader.
     """
 
     name: str
     kind: TensorKind = TensorKind.ACTIVATION
-    anchored: bool = False
+    is_anchor: bool = False
     streamed_to: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class PipelineLayer:
-    """A layer of the forward graph, as the user gives it.
+    """A layer of the forward graph, as the user writes it.
 
     Attributes:
         stage: its pipeline stage; None on all layers to take the device's number.
         device: its device (PopART: virtual graph); None where the user names none.
-        gradient_needs: those of its inputs and outputs that its gradient reads.
-        recompute: the user asks for it to be recomputed.
+        gradient_needs: the inputs and outputs that its gradient reads.
+        recompute: whether the user asks to recompute it.
     """
 
     name: str
@@ -60,11 +60,11 @@ class PipelineLayer:
 
 @dataclass(frozen=True, slots=True)
 class PipelineGraph:
-    """Layers in an order in which each reads what earlier ones made.
+    """Layers in an order in which each reads outputs of earlier ones.
 
     Attributes:
         tensors: every tensor of the layers, by name.
-        forward_only_program: the user asks for a program of the forward pass beside that of the training.
+        forward_only_program: whether the user asks for a second program, of the forward pass alone.
     """
 
     layers: tuple[PipelineLayer, ...]
@@ -73,17 +73,17 @@ class PipelineGraph:
 
     @property
     def results(self) -> frozenset[str]:
-        """What layers make and none reads."""
+        """The outputs that no layer reads."""
         read = {name for layer in self.layers for name in layer.inputs}
         return frozenset(name for layer in self.layers for name in layer.outputs if name not in read)
 
     @property
     def anchors(self) -> frozenset[str]:
-        """What goes to the host: the results, and all that is anchored."""
-        return self.results | {name for name, tensor in self.tensors.items() if tensor.anchored}
+        """The tensors that go to the host: the results and the anchors."""
+        return self.results | {name for name, tensor in self.tensors.items() if tensor.is_anchor}
 
     def changes(self, name: str) -> bool:
-        """Whether every micro-batch has its own value; what a transformation adds does."""
+        """Whether every micro-batch has its own value; tensors that a transformation adds do."""
         return name not in self.tensors or self.tensors[name].kind in {TensorKind.ACTIVATION, TensorKind.STREAM}
 
 
@@ -97,7 +97,7 @@ class OpKind(StrEnum):
     COPY = "copy"
     """Between the devices of neighbouring stages, when all stages have computed."""
     CLONE = "clone"
-    """Keeps a value that is overwritten on the device before it is copied."""
+    """Copies a value on its device before the value is overwritten there."""
     STASH = "stash"
     RESTORE = "restore"
 
@@ -148,7 +148,7 @@ class Stash(NamedTuple):
     Attributes:
         stage: where it is stashed.
         restore_stages: where it is restored, ascending.
-        in_place: restored into the tensor itself.
+        in_place: whether it is restored into the tensor itself.
     """
 
     tensor: str
@@ -159,7 +159,7 @@ class Stash(NamedTuple):
 
     @property
     def n_entries(self) -> int:
-        """Values held: restore_stage - stash_stage + 1, as a cycle stashes before it restores (IPU.md section 4).
+        """Values held: restore_stage - stash_stage + 1, as a cycle stashes before it restores.
 
         >>> Stash("in", device=0, stage=0, restore_stages=(4,), in_place=True).n_entries
         5
@@ -167,7 +167,7 @@ class Stash(NamedTuple):
         return self.restore_stages[-1] - self.stage + 1
 
     def entry(self, micro_batch: int) -> int:
-        """Where a micro-batch's value lies: the index goes up by one, modulo the size.
+        """The entry of a micro-batch's value: the index grows by one, modulo the size.
 
         >>> [Stash("in", 0, 0, (2,), True).entry(m) for m in range(5)]
         [0, 1, 2, 0, 1]
@@ -175,10 +175,10 @@ class Stash(NamedTuple):
         return micro_batch % self.n_entries
 
 
-class Step(NamedTuple):
+class FragmentCall(NamedTuple):
     """One call of a fragment; the copies of all stages are one fragment, without a stage.
 
-    >>> str(Step(Fragment.MAIN, 1)), str(Step(Fragment.COPY))
+    >>> str(FragmentCall(Fragment.MAIN, 1)), str(FragmentCall(Fragment.COPY))
     ('ps1[M]', 'C')
     """
 
@@ -189,17 +189,17 @@ class Step(NamedTuple):
         return str(self.fragment) if self.stage is None else f"ps{self.stage}[{self.fragment}]"
 
 
-Cycle = tuple[Step, ...]
+Cycle = tuple[FragmentCall, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class PipelineProgram:
-    """Fill, one main cycle that repeats, flush (seed 000).
+    """Fill, one main cycle that repeats, flush [popart-pipelining].
 
     Attributes:
         n_main: how often `main` runs.
-        carried: what the copies of one main cycle leave for the next: it enters the loop from the fill phase
-            (loop_in), is carried from cycle to cycle, and leaves it for the flush phase (loop_out).
+        carried: the tensors that the copies of one main cycle write for the next: they enter the loop from the fill
+            phase (loop_in), are carried from cycle to cycle, and leave it for the flush phase (loop_out).
     """
 
     fill: tuple[Cycle, ...]
@@ -221,7 +221,7 @@ class PipelineProgram:
 
 
 @dataclass(frozen=True, slots=True)
-class Pipeline:
+class PopartPipeline:
     """A graph after the pipelining transformation.
 
     Attributes:

@@ -1,4 +1,4 @@
-"""A JSON object, or a number of devices -> the graph that PopART's pipelining transforms."""
+"""JSON -> `PipelineGraph`: `read_pipeline`, and `simple_pipeline` for a number of devices."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from autoauto.runtimes.popart.graph import PipelineGraph, PipelineLayer, Pipelin
 
 Object = dict[str, Any]
 
-_MUST = object()
+_REQUIRED = object()
 _RESERVED = "'@~("
 _NAME = f"a printable name without {' '.join(_RESERVED)}, which mark what pipelining adds"
 
 
 def simple_pipeline(n_devices: int) -> PipelineGraph:
-    """One layer on each device, as the example of seed 000: a stream, then A, B, C, ... Z, L26, L27, ...
+    """One layer on each device, as the example of [popart-pipelining]: a stream, then A to Z, then L26, L27, ...
 
     Raises:
         BadInput: there is no device.
@@ -43,27 +43,27 @@ def read_pipeline(document: object) -> PipelineGraph:
          "tensors": [{"name": "w", "kind": "variable", "anchored": false, "streamed_to": []}],
          "forward_only_program": false}
 
-    Only `layers` and their names are a must. A layer reads what the one before it makes, the first the stream "in", and
-    makes one tensor, "A:0" for layer A. Its stage is its device's number when no layer has a stage. Its gradient needs
-    its inputs. A tensor that no layer makes is a stream, unless its kind is variable, constant or optimizer. Layers
-    stand in an order in which each reads what earlier ones make.
+    Only `layers` and their names are required. By default a layer reads the outputs of the layer before it, the first
+    one the stream "in"; it makes one tensor, "A:0" for layer A; and its gradient needs its inputs. When no layer has a
+    stage, a layer's stage is its device's number. A tensor that no layer makes is a stream unless its kind is variable,
+    constant or optimizer. Layers are listed in an order in which each reads outputs of earlier ones.
 
     Raises:
-        BadInput: the document is something else; the message names the place.
+        BadInput: the document is something else; the message names the field.
     """
     if isinstance(document, list) and len(document) != 1:
         raise BadInput(f"a program holds a single pipeline, got {len(document)}; give each a file of its own")
     top = document[0] if isinstance(document, list) else document
     take = partial(_take, _object(top, "pipeline", "layers tensors forward_only_program"), "pipeline")
     layers = _layers(take("layers", lambda value: _is_list(value) and value != [], "a list with a layer or more"))
-    tensors = _unmarked(layers)
-    marked = [
+    tensors = _default_tensors(layers)
+    listed = [
         _tensor(entry, f"pipeline.tensors[{i}]") for i, entry in enumerate(take("tensors", _is_list, "a list", []))
     ]
-    _check_unique("pipeline.tensors: every name", (tensor.name for tensor in marked))
-    for tensor in marked:
-        _check_marks(tensor, tensors)
-    tensors |= {tensor.name: tensor for tensor in marked}
+    _check_unique("pipeline.tensors: every name", (tensor.name for tensor in listed))
+    for tensor in listed:
+        _check_tensor(tensor, tensors)
+    tensors |= {tensor.name: tensor for tensor in listed}
     return PipelineGraph(layers, tensors, take("forward_only_program", _is_flag, "true or false", False))
 
 
@@ -91,8 +91,8 @@ def _layer(entry: object, where: str, before: tuple[str, ...]) -> PipelineLayer:
     return PipelineLayer(name, inputs, outputs, stage, device, _names(needs), recompute)
 
 
-def _unmarked(layers: tuple[PipelineLayer, ...]) -> dict[str, PipelineTensor]:
-    """The tensors as they are without marks: activations and streams."""
+def _default_tensors(layers: tuple[PipelineLayer, ...]) -> dict[str, PipelineTensor]:
+    """The tensors that the document does not list: outputs are activations, all others streams."""
     streams = {name: PipelineTensor(name, TensorKind.STREAM) for layer in layers for name in layer.inputs}
     return streams | {name: PipelineTensor(name) for layer in layers for name in layer.outputs}
 
@@ -109,14 +109,14 @@ def _tensor(entry: object, where: str) -> PipelineTensor:
     )
 
 
-def _check_marks(tensor: PipelineTensor, tensors: dict[str, PipelineTensor]) -> None:
-    """The marks must fit to how the layers use the tensor."""
+def _check_tensor(tensor: PipelineTensor, tensors: dict[str, PipelineTensor]) -> None:
+    """The tensor's kind must fit how the layers use it."""
     name, kind = tensor.name, tensor.kind
     if name not in tensors:
         raise BadInput(f"pipeline.tensors must name what layers read or make, got {name}; mend the name or drop it")
     if (kind is TensorKind.ACTIVATION) != (tensors[name].kind is TensorKind.ACTIVATION):
         raise BadInput(f"pipeline.tensors: what a layer makes, and only that, is an activation, got {kind} for {name}")
-    if tensor.anchored and kind not in {TensorKind.ACTIVATION, TensorKind.STREAM}:
+    if tensor.is_anchor and kind not in {TensorKind.ACTIVATION, TensorKind.STREAM}:
         raise BadInput(f"pipeline.tensors: only an activation or a stream can be anchored, got the {kind} {name}")
 
 
@@ -145,9 +145,11 @@ def _object(value: object, where: str, fields: str) -> Object:
     return value
 
 
-def _take(entry: Object, where: str, key: str, fits: Callable[[Any], bool], what: str, default: object = _MUST) -> Any:
+def _take(
+    entry: Object, where: str, key: str, fits: Callable[[Any], bool], what: str, default: object = _REQUIRED
+) -> Any:
     value = entry.get(key, default)
-    if value is _MUST:
+    if value is _REQUIRED:
         raise BadInput(f"{where} must have the field {key}, {what}; add it")
     if value is not default and not fits(value):
         raise BadInput(f"{where}.{key} must be {what}, got {_brief(value)}")

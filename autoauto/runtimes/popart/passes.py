@@ -1,4 +1,8 @@
-"""Layers -> ops, and the gradient of every layer that leads to the loss."""
+"""The passes of the transformation, each from ops to ops, in the order in which `transform` runs them.
+
+Layers become ops with gradients, neighbouring stages on one device are merged, copies go between devices, some layers
+run again, and stashes hold the tensors that later stages read.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +16,7 @@ from autoauto.runtimes.popart.rules import device_of, stage_of
 
 
 def forward_ops(graph: PipelineGraph) -> tuple[PipelineOp, ...]:
-    """An op for every layer of a graph that keeps the rules."""
+    """An op for every layer of a graph that `check_graph` accepts."""
     return tuple(
         PipelineOp(layer.name, OpKind.MAIN, stage_of(layer), device_of(layer), layer.inputs, layer.outputs)
         for layer in graph.layers
@@ -20,15 +24,16 @@ def forward_ops(graph: PipelineGraph) -> tuple[PipelineOp, ...]:
 
 
 def backward_ops(graph: PipelineGraph) -> tuple[PipelineOp, ...]:
-    """An op X' for every layer X: it reads the gradients of what X makes and makes those of what X reads.
+    """An op X' for every layer X: from the gradients of X's outputs it makes those of X's inputs.
 
-    The loss is what the last stage makes and no layer reads. The gradient of stage k is in stage 2 * last - k, on the
-    same device, so that of the last stage is part of it (seed 000). What does not lead to the loss has no gradient.
+    The loss is an output of the last stage that no layer reads. The gradients of stage k are in stage 2 * last - k, on
+    the same device, so those of the last stage are in the last stage itself [popart-pipelining]. A layer that does not
+    lead to the loss has no gradient.
 
     Raises:
         BadInput: a stage has no gradient.
 
-    >>> from autoauto.schedule.pipeline_input import simple_pipeline
+    >>> from autoauto.runtimes.popart.input import simple_pipeline
     >>> [(op.name, op.stage, op.inputs, op.outputs) for op in backward_ops(simple_pipeline(3))]
     [("C'", 2, ('B:0',), ('d(B:0)',)), ("B'", 3, ('d(B:0)', 'A:0'), ('d(A:0)',)), ("A'", 4, ('d(A:0)', 'in'), ())]
     """
@@ -39,7 +44,7 @@ def backward_ops(graph: PipelineGraph) -> tuple[PipelineOp, ...]:
 
 
 def _gradients(graph: PipelineGraph, last: int) -> Iterator[PipelineOp]:
-    """From the loss back; a tensor that several layers read gets a part of its gradient from each."""
+    """From the loss backwards; a tensor with several readers gets a part of its gradient from each."""
     n_readers = Counter(name for layer in graph.layers for name in layer.inputs)
     results = graph.results
     parts: dict[str, list[str]] = {}
@@ -85,12 +90,12 @@ def merge_stages(ops: Sequence[PipelineOp]) -> tuple[PipelineOp, ...]:
 
 
 def add_copies(ops: Sequence[PipelineOp], graph: PipelineGraph) -> tuple[PipelineOp, ...]:
-    """Bring every tensor to the devices that read it; "x@2" is what arrives of x in stage 2.
+    """Bring every tensor to the devices that read it; "x@2" is the copy of x that arrives in stage 2.
 
     With x made in stage 0 and read in stages 1 and 3, each on a device of its own: x -> x@1 -> x@2 -> x@3. A tensor
     moves one stage a cycle, along with its micro-batch: all copies of a cycle read before any writes. On each device
-    the first stage that reads a tensor takes a copy, later stages there find it in a stash. The host streams to the
-    first stage that reads. Variables, constants and optimizer tensors lie on each device that reads them.
+    the first stage that reads a tensor takes a copy; later stages there restore it from a stash. The host streams to
+    the first stage that reads. Variables, constants and optimizer tensors lie on each device that reads them.
     """
     homes = _homes(ops)
     arrivals: dict[str, dict[int, int]] = {}
@@ -124,20 +129,20 @@ def _chain(name: str, start: int, stop: int, devices: Sequence[int]) -> Iterator
 
 
 def _with_arrived(op: PipelineOp, arrivals: dict[str, dict[int, int]]) -> PipelineOp:
-    """Read what has arrived on the op's device."""
+    """The op with its inputs replaced by the copies that arrive on its device."""
     stages = {name: arrivals.get(name, {}).get(op.device) for name in op.inputs}
     return replace(op, inputs=tuple(name if stage is None else f"{name}@{stage}" for name, stage in stages.items()))
 
 
 def add_recompute(ops: Sequence[PipelineOp], graph: PipelineGraph) -> tuple[PipelineOp, ...]:
-    """Run layers a second time, before the gradients that need what they make (PopART: RecomputationType::Pipeline).
+    """Run layers a second time, before the gradients that need their outputs (PopART: RecomputationType::Pipeline).
 
-    Layers of the loss stage are not: their gradients run right after them. Nor are those whose output a layer of a
-    later stage on the device reads, as it is stashed for that layer anyway. A layer runs again on its own tensors, so
-    what leaves them in the meantime leaves from a clone.
+    Layers of the loss stage do not run again, as their gradients follow them at once. Nor do layers whose output a
+    later stage on the device reads, as it is stashed for that stage anyway. A layer runs again on its own tensors, so
+    copies and the host read a clone in the meantime.
 
     Raises:
-        BadInput: what a second run reads is anchored, so that a stash could not restore it in place.
+        BadInput: an input of a second run is an anchor, so a stash cannot restore it in place.
     """
     forward = [op for op in ops if op.kind is OpKind.MAIN and not op.backward]
     again = _second_runs(ops, forward)
@@ -154,19 +159,19 @@ def add_recompute(ops: Sequence[PipelineOp], graph: PipelineGraph) -> tuple[Pipe
 
 def _second_runs(ops: Sequence[PipelineOp], forward: Sequence[PipelineOp]) -> list[PipelineOp]:
     makers = {name: op for op in forward for name in op.outputs}
-    kept = {name for op in forward for name in op.inputs if name in makers and makers[name].stage < op.stage}
+    stashed = {name for op in forward for name in op.inputs if name in makers and makers[name].stage < op.stage}
     again = []
     for stage in sorted({op.stage for op in ops if op.backward}):
-        wanted = {name for op in ops if op.backward and op.stage == stage for name in op.inputs} - kept
+        wanted = {name for op in ops if op.backward and op.stage == stage for name in op.inputs} - stashed
         for op in reversed(forward):
             if op.stage < stage and not wanted.isdisjoint(op.outputs):
-                wanted |= set(op.inputs) - kept
+                wanted |= set(op.inputs) - stashed
                 again.append(replace(op, name=f"{op.name}~", stage=stage, recompute=True))
     return again[::-1]
 
 
 def _with_clones(ops: Sequence[PipelineOp], copied: set[str], stored: set[str]) -> tuple[PipelineOp, ...]:
-    """Clone what is written again before it leaves: in the stage that copies it, or that makes it for the host."""
+    """Clone tensors that are overwritten before they leave, in the stage that copies or stores them."""
     leaving = {op.inputs[0]: op for op in ops if op.kind is OpKind.COPY and op.inputs[0] in copied}
     makers = {name: op for op in ops if not op.recompute for name in op.outputs if name in stored}
     clones = [
@@ -183,14 +188,12 @@ def clone_of(name: str) -> str:
 
 
 def find_stashes(ops: Sequence[PipelineOp], graph: PipelineGraph) -> tuple[Stash, ...]:
-    """A stash for every tensor that is read in a later stage than it is made or arrives in.
+    """A stash for every tensor that is read in a later stage than the one that makes or receives it.
 
-    None for variables, constants and optimizer tensors, nor for what the reading stage recomputes. The restored value
-    takes the place of the tensor, unless that is anchored or copied when all stages have computed (PopART).
+    There is none for variables, constants and optimizer tensors, nor for tensors that the reading stage recomputes. The
+    value is restored in place, unless the tensor is an anchor or is copied when all stages have computed (PopART).
 
-    >>> from autoauto.schedule.autodiff import backward_ops, forward_ops
-    >>> from autoauto.schedule.copies import add_copies
-    >>> from autoauto.schedule.pipeline_input import simple_pipeline
+    >>> from autoauto.runtimes.popart.input import simple_pipeline
     >>> graph = simple_pipeline(3)
     >>> stashes = find_stashes(add_copies((*forward_ops(graph), *backward_ops(graph)), graph), graph)
     >>> [(s.tensor, s.device, s.stage, s.restore_stages, s.n_entries) for s in stashes]
@@ -206,18 +209,18 @@ def find_stashes(ops: Sequence[PipelineOp], graph: PipelineGraph) -> tuple[Stash
         for name in filter(graph.changes, op.inputs):
             read.setdefault(name, set()).add(op.stage)
             devices[name] = op.device
-    kept = graph.anchors | {op.inputs[0] for op in ops if op.kind is OpKind.COPY}
+    read_later = graph.anchors | {op.inputs[0] for op in ops if op.kind is OpKind.COPY}
     stashes = []
     for name, stages in read.items():
         first = min(made.get(name, stages))
         later = sorted(stages - made.get(name, set()) - {first})
         if later:
-            stashes.append(Stash(name, devices[name], first, tuple(later), name not in kept))
+            stashes.append(Stash(name, devices[name], first, tuple(later), name not in read_later))
     return tuple(stashes)
 
 
 def add_stashes(ops: Sequence[PipelineOp], stashes: Sequence[Stash]) -> tuple[PipelineOp, ...]:
-    """Restore before anything else in a stage, stash when all else is done."""
+    """Add the ops that restore, first in their stage, and those that stash, last in theirs."""
     restores, ends = [], []
     renamed: dict[tuple[str, int], str] = {}
     for stash in stashes:

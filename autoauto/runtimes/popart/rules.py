@@ -1,4 +1,4 @@
-"""What PopART refuses to pipeline: one function a rule (tests/vectors/pipeline_errors.json, "popart")."""
+"""The graphs that PopART refuses to pipeline: one function a rule (tests/vectors/pipeline_errors.json, "popart")."""
 
 from __future__ import annotations
 
@@ -9,38 +9,38 @@ from autoauto.runtimes.popart.graph import PipelineGraph, PipelineLayer, TensorK
 
 
 def check_graph(graph: PipelineGraph) -> None:
-    """Refuse a graph that PopART would not pipeline, whatever the number of micro-batches.
+    """Refuse a graph that PopART would not pipeline with any number of micro-batches.
 
     Raises:
-        BadInput: the first rule that it breaks.
+        BadInput: the graph breaks a rule; the message is that of the first one.
     """
     for rule in RULES:
         rule(graph)
 
 
 def check_depth(n_stages: int, n_micro_batches: int, *, training: bool) -> None:
-    """There are micro-batches for all stages at once.
+    """Refuse fewer micro-batches than stages.
 
     Raises:
         BadInput: there are fewer.
     """
-    what = "gradient accumulation factor" if training else "batches per step"
+    name = "gradient accumulation factor" if training else "batches per step"
     if n_micro_batches < n_stages:
         raise BadInput(
-            f"a pipeline needs as many micro-batches ({what}) as stages, {n_stages} or more, got {n_micro_batches}; "
+            f"a pipeline needs as many micro-batches ({name}) as stages, {n_stages} or more, got {n_micro_batches}; "
             "try more micro-batches or fewer stages"
         )
 
 
 def stage_of(layer: PipelineLayer) -> int:
-    """The stage of a layer in a graph that keeps the rules: its own, or the number of its device."""
+    """The stage of a layer in a graph that `check_graph` accepts: its own, or its device's number."""
     stage = layer.device if layer.stage is None else layer.stage
     assert stage is not None
     return stage
 
 
 def device_of(layer: PipelineLayer) -> int:
-    """The device of a layer in a graph that keeps the rules."""
+    """The device of a layer in a graph that `check_graph` accepts."""
     assert layer.device is not None
     return layer.device
 
@@ -111,7 +111,7 @@ def _no_forward_only_program(graph: PipelineGraph) -> None:
 
 
 def _data_flows_on(graph: PipelineGraph) -> None:
-    """A reader is in the stage of the maker or a later one; between devices it takes a copy to a later stage."""
+    """A tensor is read in the stage that makes it or later; between devices it is copied to a later stage."""
     makers = {name: layer for layer in graph.layers for name in layer.outputs}
     for reader in graph.layers:
         for name in reader.inputs:
@@ -131,10 +131,10 @@ def _data_flows_on(graph: PipelineGraph) -> None:
 
 
 def variables_stay(graph: PipelineGraph) -> None:
-    """A variable is read on one device only.
+    """Refuse a variable that several devices read.
 
     Raises:
-        BadInput: it is read on several.
+        BadInput: several devices read it.
     """
     for name, devices in _readers_devices(graph, TensorKind.VARIABLE).items():
         if len(devices) > 1:
@@ -145,7 +145,7 @@ def variables_stay(graph: PipelineGraph) -> None:
 
 
 def _streams_to_one_device(graph: PipelineGraph) -> None:
-    """Readers elsewhere get copies from the device of the first."""
+    """A stream goes to the device of its first reader; other readers get copies from there."""
     for name, devices in _readers_devices(graph, TensorKind.STREAM).items():
         streamed_to = graph.tensors[name].streamed_to
         if streamed_to and streamed_to != devices[:1]:
@@ -181,7 +181,7 @@ LAYOUT_RULES: tuple[Rule, ...] = (
     _one_device_a_stage,
     _no_stage_is_missing,
 )
-"""Those on stages and devices alone; the others take them for granted."""
+"""Rules on stages and devices alone; the other rules rely on them."""
 
 RULES: tuple[Rule, ...] = (
     _several_devices,

@@ -1,6 +1,8 @@
-"""What Poplar's TensorFlow plugin refuses to pipeline (tests/vectors/pipeline_errors.json, "tf_poplar").
+"""Poplar's TensorFlow plugin [poplar-tensorflow]: the graphs that it refuses, and its schedules written as strings.
 
-The rules of its orders, on stages, devices and multiples of micro-batches, stand in `poplar.py`.
+Rules: tests/vectors/pipeline_errors.json, "tf_poplar"; those on stages, devices and multiples of micro-batches are in
+schedule/orders/poplar.py. A string lists timesteps one after the other; in each, it has a letter for the stage
+of every micro-batch under way, or a dot.
 """
 
 from __future__ import annotations
@@ -9,13 +11,14 @@ from collections.abc import Sequence
 from enum import IntEnum
 
 import numpy as np
-import numpy.typing as npt
 
+from autoauto.records.arrays import BoolArray, IntArray
 from autoauto.records.errors import BadInput
-from autoauto.records.schedule import IntArray
 from autoauto.runtimes.popart.graph import PipelineGraph, TensorKind
 from autoauto.runtimes.popart.passes import backward_ops
 from autoauto.runtimes.popart.rules import LAYOUT_RULES, device_of, stage_of, variables_stay
+
+_EMPTY = -1
 
 
 def poplar_devices(graph: PipelineGraph, *, training: bool) -> tuple[int, ...]:
@@ -24,7 +27,7 @@ def poplar_devices(graph: PipelineGraph, *, training: bool) -> tuple[int, ...]:
     Raises:
         BadInput: the plugin refuses the graph.
 
-    >>> from autoauto.schedule.pipeline_input import simple_pipeline
+    >>> from autoauto.runtimes.popart.input import simple_pipeline
     >>> poplar_devices(simple_pipeline(3), training=True)
     (0, 1, 2, 2, 1, 0)
     """
@@ -38,10 +41,10 @@ def poplar_devices(graph: PipelineGraph, *, training: bool) -> tuple[int, ...]:
 
 
 def check_accumulation(n_micro_batches: int | None, n_serial: int = 1, reduction: str = "sum") -> None:
-    """Check how gradients are accumulated: over micro-batches, of which a stage runs `n_serial` at a time.
+    """Check the accumulation of gradients over micro-batches, of which a stage runs `n_serial` at a time.
 
     Raises:
-        BadInput: the plugin does not accumulate so.
+        BadInput: the plugin does not accumulate like this.
     """
     if n_micro_batches is None:
         raise BadInput("the gradient accumulation count, the number of micro-batches, must be given, got none")
@@ -75,11 +78,8 @@ def _data_goes_to_the_next_stage(graph: PipelineGraph) -> None:
                 )
 
 
-_EMPTY = -1
-
-
 class Lane(IntEnum):
-    """What overlaps in a grouped pipeline: a micro-batch comes in, is computed a timestep later, and then goes out."""
+    """The lanes of a grouped pipeline with overlapped I/O: a micro-batch changes to the next lane every timestep."""
 
     IN = 0
     COMPUTE = 1
@@ -89,8 +89,8 @@ class Lane(IntEnum):
 def ramp_up(stages: str, offsets: Sequence[int], *, lane: Lane | None = None, recompute: bool = False) -> str:
     """The first timesteps: as many as there are stages, and 2 more where I/O overlaps and this is one of its lanes.
 
-    With `recompute` it is the recomputation of forward stages, the first half of `stages`: it runs beside the last
-    forward before a backward of its stage.
+    With `recompute` the string shows the recomputations of forward stages, the first half of `stages`: each runs beside
+    the last forward before a backward of its stage.
 
     >>> ramp_up("abcd", [0, 1, 2, 3]), ramp_up("ab", [0, 1], lane=Lane.COMPUTE)
     ('a...ba..cba.dcba', '..a.baba')
@@ -104,7 +104,7 @@ def ramp_up(stages: str, offsets: Sequence[int], *, lane: Lane | None = None, re
 
 
 def steady(stages: str, offsets: Sequence[int], *, grouped: bool = True, overlap_io: bool = False) -> str:
-    """One turn of the loop between ramp-up and ramp-down; grouped, all its timesteps are alike.
+    """One iteration of the loop between ramp-up and ramp-down; grouped, all its timesteps are alike.
 
     >>> steady("abcd", [0, 1, 2, 3]), steady("abcd", [0, 2], grouped=False)
     ('dcbadcbadcbadcba', 'acbdcadb')
@@ -118,7 +118,7 @@ def steady(stages: str, offsets: Sequence[int], *, grouped: bool = True, overlap
 def ramp_down(stages: str, offsets: Sequence[int], *, lane: Lane | None = None, recompute: bool = False) -> str:
     """The last timesteps, in which no micro-batch starts; see `ramp_up`.
 
-    With `recompute` it is the recomputation of forward stages, where the loop has them, whose backward is to come.
+    With `recompute` the string shows the recomputations, as in the loop, of forward stages whose backward is to come.
 
     >>> ramp_down("abcd", [0, 1, 2, 3]), ramp_down("abcd", [0, 1, 2, 3], recompute=True)
     ('.dcb..dc...d....', 'a..b.a..........')
@@ -133,13 +133,13 @@ def ramp_down(stages: str, offsets: Sequence[int], *, lane: Lane | None = None, 
 
 
 def _turn(offsets: Sequence[int], n_stages: int) -> IntArray:
-    """(n_offsets, n_stages) the stage that a row's micro-batch is on in every timestep of the loop."""
+    """(n_offsets, n_stages) the stage of a row's micro-batch in every timestep of the loop."""
     turn: IntArray = (np.arange(n_stages) - np.array(offsets)[:, np.newaxis]) % n_stages
     return turn
 
 
-def _started(offsets: Sequence[int], n_stages: int) -> npt.NDArray[np.bool_]:
-    """(n_offsets, n_stages) whether the first micro-batch of a row has started, and the last of it has not ended."""
+def _started(offsets: Sequence[int], n_stages: int) -> BoolArray:
+    """(n_offsets, n_stages) whether the first micro-batch of a row has started in a timestep of the ramp-up."""
     return np.arange(n_stages) >= np.array(offsets)[:, np.newaxis]
 
 
@@ -152,8 +152,8 @@ def _idle(like: IntArray, n_steps: int) -> IntArray:
     return np.full((len(like), n_steps), _EMPTY)
 
 
-def _is_recomputed(running: IntArray, n_stages: int) -> npt.NDArray[np.bool_]:
-    """Of a ramp-up, whether a forward stage runs for the last time, or before its backward runs."""
+def _is_recomputed(running: IntArray, n_stages: int) -> BoolArray:
+    """Whether a forward stage of a ramp-up runs for the last time before its backward, or for the last time at all."""
     mask = np.zeros(running.shape, dtype=np.bool_)
     for row, step in np.argwhere((running >= 0) & (running < n_stages // 2)):
         later = running[:, step + 1 :].T
@@ -164,8 +164,8 @@ def _is_recomputed(running: IntArray, n_stages: int) -> npt.NDArray[np.bool_]:
     return mask
 
 
-def _has_backward_to_come(turn: IntArray, running: IntArray, n_stages: int) -> npt.NDArray[np.bool_]:
-    """Of the loop, which forward stages have a backward that runs later in a ramp-down."""
+def _has_backward_to_come(turn: IntArray, running: IntArray, n_stages: int) -> BoolArray:
+    """Whether a forward stage of the loop has a backward that runs later in the ramp-down."""
     mask = np.zeros(turn.shape, dtype=np.bool_)
     for row, step in np.argwhere(turn < n_stages // 2):
         mask[row, step] = (running[:, step + 1 :] == n_stages - 1 - turn[row, step]).any()

@@ -1,4 +1,4 @@
-"""Whether the stages of a cycle can run at once: neighbours on different devices, and no exchange between them."""
+"""`transform`, a graph into PopART's pipeline: all passes, then streams, the program of cycles, and a check of it."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from autoauto.records.errors import BadInput
 from autoauto.runtimes.popart.graph import (
     Cycle,
     Fragment,
+    FragmentCall,
     OpKind,
-    Pipeline,
     PipelineGraph,
     PipelineOp,
     PipelineProgram,
-    Step,
+    PopartPipeline,
     TensorKind,
 )
 from autoauto.runtimes.popart.passes import (
@@ -29,45 +29,40 @@ from autoauto.runtimes.popart.passes import (
     stage_devices,
 )
 from autoauto.runtimes.popart.rules import check_depth, check_graph
-from autoauto.schedule.orders.popart import phases
+from autoauto.schedule.orders.popart import popart_phases
 
 _ORDER = list(Fragment)
 
 
-def check_parallel(program: PipelineProgram, devices: Sequence[int]) -> None:
-    """Check every cycle of a program; stage s is on `devices[s]`.
+def transform(graph: PipelineGraph, n_micro_batches: int, *, training: bool, recompute: bool) -> PopartPipeline:
+    """Pipeline a graph: gradients, stages, copies, recomputation, stashes, streams, and the program of all cycles.
 
-    A cycle has its fragments in the order D, M, H, C, and C once: devices wait for each other in C and for the host in
-    D and H, so none of these may part two stages that compute. Neighbours among the M are on different devices. That
-    two further apart share one, as stages 0 and 4 on 3 devices, is right: they run one after the other there.
+    Without training there is nothing to recompute.
 
     Raises:
-        BadInput: a cycle is otherwise; the message names the fragments.
+        BadInput: the graph breaks one of PopART's rules, or there are too few micro-batches to fill the pipeline.
+
+    >>> from autoauto.runtimes.popart.input import simple_pipeline
+    >>> pipeline = transform(simple_pipeline(3), 6, training=True, recompute=False)
+    >>> pipeline.devices, pipeline.stash_entries, len(pipeline.copies), pipeline.program.n_main
+    ((0, 1, 2, 1, 0), {0: 5, 1: 3, 2: 0}, 4, 2)
     """
-    for index, cycle in enumerate(program.fill):
-        _check(f"fill cycle {index}", cycle, devices)
-    _check("the main cycle", program.main, devices)
-    for index, cycle in enumerate(program.flush):
-        _check(f"flush cycle {index}", cycle, devices)
-
-
-def _check(place: str, cycle: Cycle, devices: Sequence[int]) -> None:
-    for first, second in pairwise(cycle):
-        if _ORDER.index(first.fragment) > _ORDER.index(second.fragment):
-            raise BadInput(f"{place} must have its fragments in the order D, M, H, C, got {second} after {first}")
-        both_main = first.fragment is second.fragment is Fragment.MAIN
-        if both_main and devices[first.stage or 0] == devices[second.stage or 0]:
-            raise BadInput(
-                f"{place} must have neighbours on different devices, got {first} and {second} both on device "
-                f"{devices[first.stage or 0]}; merge their stages"
-            )
-    n_copies = sum(step.fragment is Fragment.COPY for step in cycle)
-    if n_copies != 1:
-        raise BadInput(f"{place} must copy for all stages at once, got C {n_copies} times")
+    check_graph(graph)
+    ops = merge_stages((*forward_ops(graph), *(backward_ops(graph) if training else ())))
+    devices = stage_devices(ops)
+    check_depth(len(devices), n_micro_batches, training=training)
+    ops = add_copies(ops, graph)
+    if recompute:
+        ops = add_recompute(ops, graph)
+    stashes = find_stashes(ops, graph)
+    ops = add_streams(add_stashes(ops, stashes), graph)
+    program = assemble(ops, n_micro_batches)
+    check_parallel(program, devices)
+    return PopartPipeline(ops, devices, n_micro_batches, stashes, program)
 
 
 def add_streams(ops: Sequence[PipelineOp], graph: PipelineGraph) -> tuple[PipelineOp, ...]:
-    """Load every stream in the first stage that reads it; store what the host wants in the stage that makes it."""
+    """Load every stream in the first stage that reads it; store every anchor in the stage that makes it."""
     firsts = {name: op for op in sorted(ops, key=lambda op: -op.stage) for name in (*op.inputs, *op.outputs)}
     loads = [_load(name, firsts[name]) for name, tensor in graph.tensors.items() if tensor.kind is TensorKind.STREAM]
     clones = {op.inputs[0] for op in ops if op.kind is OpKind.CLONE}
@@ -89,15 +84,15 @@ def assemble(ops: Sequence[PipelineOp], n_micro_batches: int) -> PipelineProgram
     Raises:
         BadInput: there is no cycle in which all stages are active, so no main phase.
 
-    >>> from autoauto.schedule.autodiff import forward_ops
-    >>> from autoauto.schedule.pipeline_input import simple_pipeline
+    >>> from autoauto.runtimes.popart.passes import forward_ops
+    >>> from autoauto.runtimes.popart.input import simple_pipeline
     >>> program = assemble(forward_ops(simple_pipeline(2)), n_micro_batches=4)
     >>> [" ".join(map(str, cycle)) for cycle in (*program.fill, program.main, *program.flush)], program.n_main
     (['ps0[M] C', 'ps0[M] ps1[M] C', 'ps1[M] C'], 3)
     """
-    there = {(op.fragment, op.stage) for op in ops}
-    n_stages = max(stage for _, stage in there) + 1
-    fill, n_main, flush = phases(n_stages, n_micro_batches, training=False)  # backward stages are counted already
+    fragments = {(op.fragment, op.stage) for op in ops}
+    n_stages = max(stage for _, stage in fragments) + 1
+    fill, n_main, flush = popart_phases(n_stages, n_micro_batches, training=False)  # `ops` has the backward
     if n_main < 1:
         raise BadInput(
             f"the main phase needs 1 cycle or more, got {n_main} with {n_micro_batches} micro-batches in {n_stages} "
@@ -107,7 +102,10 @@ def assemble(ops: Sequence[PipelineOp], n_micro_batches: int) -> PipelineProgram
     def cycle(number: int) -> Cycle:
         active = range(max(0, number - n_micro_batches + 1), min(number + 1, n_stages))
         kinds = (Fragment.TO_DEVICE, Fragment.MAIN, Fragment.TO_HOST)
-        return (*(Step(kind, s) for kind in kinds for s in active if (kind, s) in there), Step(Fragment.COPY))
+        return (
+            *(FragmentCall(kind, s) for kind in kinds for s in active if (kind, s) in fragments),
+            FragmentCall(Fragment.COPY),
+        )
 
     return PipelineProgram(
         fill=tuple(map(cycle, range(fill))),
@@ -118,28 +116,33 @@ def assemble(ops: Sequence[PipelineOp], n_micro_batches: int) -> PipelineProgram
     )
 
 
-def transform(graph: PipelineGraph, n_micro_batches: int, *, training: bool, recompute: bool) -> Pipeline:
-    """Pipeline a graph: gradients, stages, copies, recomputation, stashes, streams, and the program of all cycles.
+def check_parallel(program: PipelineProgram, devices: Sequence[int]) -> None:
+    """Check every cycle of a program; stage s is on `devices[s]`.
 
-    Without training there is nothing to recompute.
+    A cycle has its fragments in the order D, M, H, C, and C once: devices wait for each other in C and for the host in
+    D and H, so none of these may come between two stages that compute. Neighbours among the M are on different devices.
+    Two stages further apart may share a device, as stages 0 and 4 on 3 devices do: they run one after the other there.
 
     Raises:
-        BadInput: the graph breaks one of PopART's rules, or there are too few micro-batches to fill the pipeline.
-
-    >>> from autoauto.schedule.pipeline_input import simple_pipeline
-    >>> pipeline = transform(simple_pipeline(3), 6, training=True, recompute=False)
-    >>> pipeline.devices, pipeline.stash_entries, len(pipeline.copies), pipeline.program.n_main
-    ((0, 1, 2, 1, 0), {0: 5, 1: 3, 2: 0}, 4, 2)
+        BadInput: a cycle breaks these rules; the message names the fragments.
     """
-    check_graph(graph)
-    ops = merge_stages((*forward_ops(graph), *(backward_ops(graph) if training else ())))
-    devices = stage_devices(ops)
-    check_depth(len(devices), n_micro_batches, training=training)
-    ops = add_copies(ops, graph)
-    if recompute:
-        ops = add_recompute(ops, graph)
-    stashes = find_stashes(ops, graph)
-    ops = add_streams(add_stashes(ops, stashes), graph)
-    program = assemble(ops, n_micro_batches)
-    check_parallel(program, devices)
-    return Pipeline(ops, devices, n_micro_batches, stashes, program)
+    for index, cycle in enumerate(program.fill):
+        _check_cycle(f"fill cycle {index}", cycle, devices)
+    _check_cycle("the main cycle", program.main, devices)
+    for index, cycle in enumerate(program.flush):
+        _check_cycle(f"flush cycle {index}", cycle, devices)
+
+
+def _check_cycle(where: str, cycle: Cycle, devices: Sequence[int]) -> None:
+    for first, second in pairwise(cycle):
+        if _ORDER.index(first.fragment) > _ORDER.index(second.fragment):
+            raise BadInput(f"{where} must have its fragments in the order D, M, H, C, got {second} after {first}")
+        both_main = first.fragment is second.fragment is Fragment.MAIN
+        if both_main and devices[first.stage or 0] == devices[second.stage or 0]:
+            raise BadInput(
+                f"{where} must have neighbours on different devices, got {first} and {second} both on device "
+                f"{devices[first.stage or 0]}; merge their stages"
+            )
+    n_copies = sum(step.fragment is Fragment.COPY for step in cycle)
+    if n_copies != 1:
+        raise BadInput(f"{where} must copy for all stages at once, got C {n_copies} times")

@@ -1,18 +1,23 @@
-"""PopART's pipeline as a serial program, in the manner of seed 000."""
+"""PopART's pipeline as text, as [popart-pipelining] draws it: `program_text`, `stages_view`, `devices_view`."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from itertools import islice
 
-from autoauto.runtimes.popart.graph import Cycle, Fragment, Pipeline
+from autoauto.runtimes.popart.graph import Cycle, Fragment, PopartPipeline
+
+Cells = list[str]
+"""The texts of one column or row."""
+
+_FORMS = {Fragment.TO_DEVICE: "D{}.", Fragment.MAIN: "M{}", Fragment.TO_HOST: ".H{}"}
 
 
-def program_text(pipeline: Pipeline) -> str:
+def program_text(pipeline: PopartPipeline) -> str:
     """Every fragment in the order in which it is added, with the main phase as a loop.
 
-    What the copies of the fill phase bring enters the loop (loop_in), is carried from one cycle to the next
-    (loop_carry) and leaves the loop for the flush phase (loop_out). Stashes stay where they are.
+    Tensors that the fill phase copies enter the loop (loop_in), are carried from one cycle to the next (loop_carry) and
+    leave the loop for the flush phase (loop_out). Stashes stay on their devices.
     """
     program = pipeline.program
     return "\n".join(
@@ -34,11 +39,7 @@ def _added(sequence: str, parts: Cycle | Iterable[str]) -> list[str]:
     return [f"{sequence}.add({part});" for part in parts]
 
 
-_FORMS = {Fragment.TO_DEVICE: "D{}.", Fragment.MAIN: "M{}", Fragment.TO_HOST: ".H{}"}
-Cells = list[str]
-
-
-def stages_view(pipeline: Pipeline) -> str:
+def stages_view(pipeline: PopartPipeline) -> str:
     """A row for every stage, a column for every cycle: "D2.M2.H2." loads, computes and stores micro-batch 2.
 
     C are the copies of all stages at the end of every cycle.
@@ -53,7 +54,7 @@ def stages_view(pipeline: Pipeline) -> str:
     return _labelled([f"PS{stage}:" for stage in range(pipeline.n_stages)], [header, *rows])
 
 
-def devices_view(pipeline: Pipeline) -> str:
+def devices_view(pipeline: PopartPipeline) -> str:
     """A row for every device, a column for every cycle.
 
     "PS0(4).PS4(0)" runs stage 0 on micro-batch 4, then stage 4 on micro-batch 0.
@@ -81,7 +82,7 @@ def _stage_cells(cycle: Cycle, number: int, n_stages: int) -> Cells:
     return cells
 
 
-def _device_cell(cycle: Cycle, number: int, pipeline: Pipeline, device: int) -> str:
+def _device_cell(cycle: Cycle, number: int, pipeline: PopartPipeline, device: int) -> str:
     stages = (step.stage for step in cycle if step.fragment is Fragment.MAIN and step.stage is not None)
     return ".".join(f"PS{stage}({number - stage})" for stage in stages if pipeline.devices[stage] == device)
 
@@ -94,9 +95,9 @@ def _device_row(cells: Cells) -> str:
 
 
 def _under_phases(
-    pipeline: Pipeline, columns: list[Cells], align: Callable[[str, int], str]
+    pipeline: PopartPipeline, columns: list[Cells], align: Callable[[str, int], str]
 ) -> tuple[list[Cells], str]:
-    """The columns, each of one width, and the line above them with the names of the phases that they belong to."""
+    """The columns, each padded to one width, and the line above them with the names of the phases."""
     program = pipeline.program
     rest = iter(columns)
     widened, bars = [], []

@@ -1,1 +1,1 @@
-"""An engine on several processes that send arrays to each other."""
+"""The `ShardedEngine` of [sharding-book] on real processes that send arrays to each other."""

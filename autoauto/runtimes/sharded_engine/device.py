@@ -1,4 +1,4 @@
-"""What one device of `sharded.run_sharded` does in its process: `serve`."""
+"""One device of `run_sharded` in its process: `DeviceTask`, `serve`."""
 
 from __future__ import annotations
 
@@ -10,49 +10,48 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from autoauto.records.arrays import Array, IntArray
 from autoauto.records.errors import EndOfStream
-from autoauto.records.schedule import IntArray
 from autoauto.runtimes.sharded_engine.channel import Receiver, Sender
 from autoauto.runtimes.sharded_engine.engine import ShardedEngine
-from autoauto.runtimes.sharded_engine.peers import Flag, Peers
+from autoauto.runtimes.sharded_engine.peers import Peers, SharedEvent
 from autoauto.runtimes.sharded_engine.shared_arrays import SharedArrays
-from autoauto.targets.host.transport.array_file import Array
 from autoauto.targets.host.transport.ring import Ring
 
-Spans = list[tuple[int, int]]
+SpanList = list[tuple[int, int]]
 
 
-class Task(NamedTuple):
-    """All that a device needs; it travels to its process.
+class DeviceTask(NamedTuple):
+    """The arguments of a device's process.
 
     Attributes:
-        device_id: which device it is.
-        engine_class, args: what it runs.
+        device_id: number of the device.
+        engine_class, args: the engine that it runs.
         checkpoint: the parameters of all devices.
-        to, come_from: the ring to and from every other device.
-        ended: of every device.
-        inputs, outputs: the rings from and to the process that started it.
+        destinations, sources: the ring to and from every other device.
+        ended: for every device, the event of its end.
+        inputs, outputs: the rings from and to the parent process.
     """
 
     device_id: int
     engine_class: type[ShardedEngine]
     args: tuple[object, ...]
     checkpoint: SharedArrays
-    to: Mapping[int, Ring]
-    come_from: Mapping[int, Ring]
-    ended: tuple[Flag, ...]
+    destinations: Mapping[int, Ring]
+    sources: Mapping[int, Ring]
+    ended: tuple[SharedEvent, ...]
     inputs: Ring
     outputs: Ring
 
 
 class DeviceRun(NamedTuple):
-    """What a device did.
+    """Messages and times of a device; times in ns by perf_counter, which is one clock for all processes.
 
     Attributes:
-        sent, received: messages to and from every device by its number, those of collectives not counted.
-        forwards: (n, 2) start and stop of every forward, in ns by perf_counter, one clock for all processes.
-        transfers: (n, 2) start and stop of whatever it sent, received, read or wrote outside of a forward, from the
-            moment that the first slot of the ring was there.
+        sent, received: number of messages to and from every device, without those of collectives.
+        forwards: (n, 2) start and stop of every forward.
+        transfers: (n, 2) start and stop of every send, receive, read and write outside of forwards. A transfer starts
+            when the first slot of the ring is there.
     """
 
     sent: tuple[int, ...]
@@ -61,47 +60,47 @@ class DeviceRun(NamedTuple):
     transfers: IntArray
 
 
-class _Inputs:
-    """The device's Reader.
+class _RingReader:
+    """The device's `Reader`.
 
     Attributes:
-        under_way: whether reading has begun and not come to the end.
+        is_open: whether reading has started and not reached the end.
     """
 
-    def __init__(self, ring: Ring, transfers: Spans) -> None:
+    def __init__(self, ring: Ring, transfers: SpanList) -> None:
         self._receiver, self._transfers = Receiver(ring), transfers
-        self.under_way = False
+        self.is_open = False
 
     def __iter__(self) -> Iterator[Array]:
-        self.under_way = True
+        self.is_open = True
         while True:
             try:
                 message = self._receiver.receive()
             except EndOfStream:
-                self.under_way = False
+                self.is_open = False
                 return
-            self._transfers.append((message.began_ns, perf_counter_ns()))
+            self._transfers.append((message.start_ns, perf_counter_ns()))
             yield message.array
 
 
-class _Outputs:
-    """The device's Writer."""
+class _RingWriter:
+    """The device's `Writer`."""
 
-    def __init__(self, ring: Ring, transfers: Spans) -> None:
+    def __init__(self, ring: Ring, transfers: SpanList) -> None:
         self._sender, self._transfers = Sender(ring), transfers
 
     def write(self, x: npt.ArrayLike, /) -> None:
         self._sender.send(x)
-        self._transfers.append((self._sender.began_ns, perf_counter_ns()))
+        self._transfers.append((self._sender.start_ns, perf_counter_ns()))
 
 
-def serve(connection: Connection, task: Task) -> None:
+def serve(connection: Connection, task: DeviceTask) -> None:
     """Load the checkpoint, wait until all devices have, and run the engine's loop to its end.
 
-    The loop ends when it returns, or at the end of the stream that it receives; a device that reads inputs must read
-    them all. Sends None when ready, and a `DeviceRun` at the end.
+    The loop ends when it returns, or when it receives from a device that has ended. A device that reads inputs must
+    read them all. Sends None when ready, and a `DeviceRun` at the end.
     """
-    peers = Peers(task.device_id, task.to, task.come_from, task.ended)
+    peers = Peers(task.device_id, task.destinations, task.sources, task.ended)
     try:
         forwards = _run(connection, task, peers)
     except Exception as error:
@@ -113,24 +112,24 @@ def serve(connection: Connection, task: Task) -> None:
     connection.send(DeviceRun(tuple(peers.sent), tuple(peers.received), *columns))
 
 
-def _run(connection: Connection, task: Task, peers: Peers) -> Spans:
+def _run(connection: Connection, task: DeviceTask, peers: Peers) -> SpanList:
     engine = task.engine_class.on_device(peers, *task.args)
     engine.load_checkpoint(task.checkpoint.arrays())
-    forwards: Spans = []
+    forwards: SpanList = []
     vars(engine)["forward"] = _timed(engine.forward, forwards, peers.transfers)
     connection.send(None)
     connection.recv()
-    inputs = _Inputs(task.inputs, peers.transfers)
+    inputs = _RingReader(task.inputs, peers.transfers)
     try:
-        engine.inference_loop(inputs, _Outputs(task.outputs, peers.transfers))
+        engine.inference_loop(inputs, _RingWriter(task.outputs, peers.transfers))
     except EndOfStream:
-        if inputs.under_way:
+        if inputs.is_open:
             raise
     return forwards
 
 
-def _timed(forward: Callable[[Array], Array], forwards: Spans, transfers: Spans) -> Callable[..., Any]:
-    """`forward` with its spans noted; what it transfers is part of it."""
+def _timed(forward: Callable[[Array], Array], forwards: SpanList, transfers: SpanList) -> Callable[..., Any]:
+    """`forward` with its spans recorded; transfers within it count as part of it."""
 
     def timed(x: Array) -> Array:
         start_ns, n_before = perf_counter_ns(), len(transfers)

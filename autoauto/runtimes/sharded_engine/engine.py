@@ -1,6 +1,6 @@
-"""The seed's distributed engine (seed 003 and its sibling chapter): `ShardedEngine`, `Reader`, `Writer`.
+"""The distributed engine of [sharding-book]: `ShardedEngine`, `Reader`, `Writer`.
 
-Every device runs one engine of the same class; `sharded.run_sharded` starts them. An engine made without it is alone.
+Every device runs one engine of the same class; `run_sharded` starts them. An engine made without it is device 0 of 1.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from typing import Any, Protocol, Self, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from autoauto.records.arrays import Array
 from autoauto.records.errors import BadInput
 from autoauto.runtimes.sharded_engine.peers import Peers
-from autoauto.targets.host.transport.array_file import Array
 
-Read_co = TypeVar("Read_co", covariant=True)
-Written_contra = TypeVar("Written_contra", contravariant=True)
+Input_co = TypeVar("Input_co", covariant=True)
+Output_contra = TypeVar("Output_contra", contravariant=True)
 
 OPERATIONS: dict[str, Callable[[Array, Array], Any]] = {
     "sum": np.add,
@@ -26,35 +26,35 @@ OPERATIONS: dict[str, Callable[[Array, Array], Any]] = {
     "max": np.maximum,
     "min": np.minimum,
 }
-"""What `all_reduce` does with two arrays."""
+"""How `all_reduce` combines two arrays."""
 
 
-class Reader(Protocol[Read_co]):
-    """A stream of inputs; it ends when there are no more."""
+class Reader(Protocol[Input_co]):
+    """A finite stream of inputs."""
 
-    def __iter__(self) -> Iterator[Read_co]:
-        """The next inputs, each as soon as it is there."""
+    def __iter__(self) -> Iterator[Input_co]:
+        """Iterate over the inputs, each as soon as it arrives."""
 
 
-class Writer(Protocol[Written_contra]):
+class Writer(Protocol[Output_contra]):
     """A stream of outputs."""
 
-    def write(self, x: Written_contra, /) -> object:
-        """Give one output away."""
+    def write(self, x: Output_contra, /) -> object:
+        """Write one output."""
 
 
 class ShardedEngine(ABC):
-    """A model on several devices. A subclass says what one of them does; `device_id` is known when it is made.
+    """A model on several devices. A subclass defines what one device does; its `__init__` can use `device_id`.
 
-    Collectives are called by all devices in the same order, with arrays of any size. `send` returns when the message
-    lies in the ring to the other device (512 KiB); beyond that it waits until the other receives.
+    All devices must call the same collectives in the same order; arrays may have any size. `send` returns when the
+    whole message is in the ring to the other device (512 KiB); for a larger one it waits until the other receives.
     """
 
     _peers = Peers(0, {}, {}, ())
 
     @classmethod
     def on_device(cls, peers: Peers, *args: object) -> Self:
-        """Make an engine that has peers, which its `__init__` may use already."""
+        """Make an engine whose peers are set before its `__init__` runs."""
         engine = cls.__new__(cls)
         engine._peers = peers
         cls.__init__(engine, *args)
@@ -62,23 +62,23 @@ class ShardedEngine(ABC):
 
     @property
     def device_id(self) -> int:
-        """Which device this is, from 0."""
+        """Number of this device, from 0."""
         return self._peers.device_id
 
     @property
     def num_devices(self) -> int:
-        """How many devices there are."""
+        """Number of devices."""
         return self._peers.n_devices
 
     def barrier(self) -> None:
-        """Wait until all devices are here."""
+        """Wait until all devices have called it."""
         self._peers.exchange("barrier", [np.empty(0)] * self.num_devices)
 
     def send(self, dest_id: int, arr: npt.ArrayLike) -> None:
         """Send a copy of an array to another device.
 
         Raises:
-            BadInput: there is no such device, it is this one, or it has ended.
+            BadInput: `dest_id` is no other device, or that device has ended.
         """
         self._peers.send(dest_id, arr)
 
@@ -86,28 +86,28 @@ class ShardedEngine(ABC):
         """Wait for the next array of another device.
 
         Raises:
-            EndOfStream: that device has ended and sends no more; `run_sharded` takes it for the end of this one.
-            BadInput: there is no such device, it is this one, or it waits for this one.
+            EndOfStream: that device has ended and sends no more; in `run_sharded` this ends the loop of this device.
+            BadInput: `src_id` is no other device, or that device waits for this one in a collective.
         """
         return self._peers.receive(src_id)
 
     def all_gather(self, arr: npt.ArrayLike, axis: int = 0) -> Array:
-        """The arrays of all devices, one after the other along an axis.
+        """Concatenate the arrays of all devices along an axis.
 
         Raises:
-            BadInput: the arrays have no such axis, or differ along another.
+            BadInput: the arrays have no such axis, or their shapes differ along another one.
         """
         arrays = self._peers.exchange("all_gather", [_with_axis("all_gather", arr, axis)] * self.num_devices)
         return _concatenate("all_gather", arrays, axis)
 
     def all_reduce(self, arr: npt.ArrayLike, op: str = "sum") -> Array:
-        """All devices' arrays reduced to one of the same shape: their sum, mean, max or min, element by element.
+        """Reduce the arrays of all devices, element by element, by their sum, mean, max or min.
 
-        The type stays, but for the mean of integers. All devices reduce in the order of their numbers, so that they
-        get the same bits.
+        The type is that of the arrays, except for the mean of integers. Every device reduces in the order of device
+        numbers, so that all get the same bits.
 
         Raises:
-            BadInput: another operation, or shapes differ.
+            BadInput: the operation is unknown, or shapes differ.
         """
         if op not in OPERATIONS:
             raise BadInput(f"all_reduce can {', '.join(OPERATIONS)}, got {op!r}")
@@ -119,10 +119,10 @@ class ShardedEngine(ABC):
         return np.asarray(reduced / self.num_devices if op == "mean" else reduced)
 
     def all_to_all(self, arr: npt.ArrayLike, axis: int = 0) -> Array:
-        """Cut the array into as many equal chunks as there are devices, give chunk j to device j, join what comes.
+        """Split the array into one chunk a device, give chunk j to device j, and concatenate the received chunks.
 
         Raises:
-            BadInput: the array has no such axis, its length is no multiple of the devices, or chunks do not match.
+            BadInput: the array has no such axis, the number of devices does not divide it, or chunks do not match.
         """
         array = _with_axis("all_to_all", arr, axis)
         if array.shape[axis] % self.num_devices:
@@ -135,16 +135,16 @@ class ShardedEngine(ABC):
 
     @abstractmethod
     def load_checkpoint(self, params: dict[str, Array]) -> None:
-        """Take this device's part of the parameters by their names; the arrays cannot be written to."""
+        """Copy this device's part of the parameters, which are given by name as read-only arrays."""
 
     @abstractmethod
     def forward(self, x: Array) -> Array:
         """This device's part of the model."""
 
     def backward(self, grads: Array) -> dict[str, Array]:
-        """The gradients of this device's parameters by their names.
+        """The gradients of this device's parameters by name.
 
-        Not abstract: the seed's own engine for inference has none.
+        The method is not abstract, because the pipeline for inference of [sharding-book] has no backward.
 
         Raises:
             BadInput: the engine cannot be trained.
@@ -152,7 +152,7 @@ class ShardedEngine(ABC):
         raise BadInput(f"{type(self).__name__} has no backward; try an engine that defines it")
 
     def inference_loop(self, input_stream: Reader[Array], output_stream: Writer[Array]) -> None:
-        """Read_co all inputs, and write the output of each."""
+        """Read all inputs, and write the output of each."""
         for x in input_stream:
             output_stream.write(self.forward(x))
 

@@ -1,4 +1,4 @@
-"""The seed's pipeline of matrices, one a device (seed 003), and the same on one device (its sibling chapter).
+"""The matrix pipeline of [sharding-book, Pipelining], and the same layers on one device [sharding-book, Sharding].
 
 x @ W0 ──▶ relu @ W1 ──▶ @ W2 ──▶ relu @ W3 ──▶ ...         even layers widen, odd ones apply ReLU and narrow
 """
@@ -10,13 +10,13 @@ from collections.abc import Mapping
 import numpy as np
 import numpy.typing as npt
 
+from autoauto.records.arrays import Array
 from autoauto.records.errors import BadInput
 from autoauto.runtimes.sharded_engine.engine import Reader, ShardedEngine, Writer
-from autoauto.targets.host.transport.array_file import Array
 
 
 def relu(x: Array) -> Array:
-    """What is above 0, and 0 elsewhere.
+    """The positive elements, and 0 elsewhere.
 
     >>> relu(np.array([-2, 3])).tolist()
     [0, 3]
@@ -25,7 +25,7 @@ def relu(x: Array) -> Array:
 
 
 class PipeliningInferenceOnly(ShardedEngine):
-    """One layer a device; each passes on what it has made and takes the next.
+    """One layer a device: every device sends its output on and receives the next input.
 
     Args:
         model_dim, hidden_dim: even layers are (model_dim, hidden_dim), odd ones (hidden_dim, model_dim).
@@ -38,7 +38,7 @@ class PipeliningInferenceOnly(ShardedEngine):
         """Take the weights of this device's layer.
 
         Raises:
-            BadInput: they are missing, or of another shape.
+            BadInput: the weights are missing, or have another shape.
         """
         self.weights[...] = layer_weights(params, self.device_id, self.weights.shape)
 
@@ -46,23 +46,23 @@ class PipeliningInferenceOnly(ShardedEngine):
         """(batch, fan in) to (batch, fan out) of this device's layer.
 
         Raises:
-            BadInput: another shape.
+            BadInput: the array has another shape.
         """
         return layer(self.device_id, np.asarray(x), self.weights)
 
     def inference_loop(self, input_stream: Reader[Array], output_stream: Writer[Array]) -> None:
-        """Device 0 reads, the last one writes; every other device receives from the one before and sends to the next.
+        """Device 0 reads inputs, the last device writes outputs, and messages connect the devices in between.
 
-        `receive` ends the loop, when the device before has ended.
+        `receive` ends the loop when the previous device has ended.
         """
         if self.device_id == 0:
             for x in input_stream:
-                self._pass_on(self.forward(x), output_stream)
+                self._send_on(self.forward(x), output_stream)
         else:
             while True:
-                self._pass_on(self.forward(self.receive(self.device_id - 1)), output_stream)
+                self._send_on(self.forward(self.receive(self.device_id - 1)), output_stream)
 
-    def _pass_on(self, out: Array, output_stream: Writer[Array]) -> None:
+    def _send_on(self, out: Array, output_stream: Writer[Array]) -> None:
         if self.device_id == self.num_devices - 1:
             output_stream.write(out)
         else:
@@ -70,14 +70,14 @@ class PipeliningInferenceOnly(ShardedEngine):
 
 
 class SingleDevice(ShardedEngine):
-    """All layers on one device, with a backward: what pipelines are compared with.
+    """All layers on one device, with a backward: the reference for pipelines.
 
     Args:
         model_dim, hidden_dim: even layers are (model_dim, hidden_dim), odd ones (hidden_dim, model_dim).
-        n_layers: the sibling chapter's two, or any other number.
+        n_layers: number of layers; the source has two.
 
     Attributes:
-        activations: the tape: what each layer of each forward took, before its ReLU.
+        activations: the tape: the input of each layer of each forward, before its ReLU.
 
     >>> engine = SingleDevice(model_dim=1, hidden_dim=2)
     >>> engine.load_checkpoint({"layer_0/weights": [[1, -1]], "layer_1/weights": [[2], [5]]})
@@ -95,7 +95,7 @@ class SingleDevice(ShardedEngine):
         """Take the weights of all layers.
 
         Raises:
-            BadInput: some are missing, or of another shape.
+            BadInput: weights are missing, or have another shape.
         """
         for i, weights in enumerate(self.weights):
             weights[...] = layer_weights(params, i, weights.shape)
@@ -104,7 +104,7 @@ class SingleDevice(ShardedEngine):
         """(batch, model_dim) through all layers.
 
         Raises:
-            BadInput: another shape.
+            BadInput: the array has another shape.
         """
         x = np.asarray(x)
         for i, weights in enumerate(self.weights):
@@ -113,14 +113,14 @@ class SingleDevice(ShardedEngine):
         return x
 
     def backward(self, grads: npt.ArrayLike) -> dict[str, Array]:
-        """Gradients of all weights, given those of the outputs of the last forward that has not been gone back."""
-        passed, gradients = np.asarray(grads), {}
+        """Gradients of all weights, given the gradients of the outputs of the latest forward on the tape."""
+        output_grads, gradients = np.asarray(grads), {}
         for i, weights in reversed(list(enumerate(self.weights))):
-            taken = self.activations.pop()
-            gradients[f"layer_{i}/weights"] = np.einsum("bd,bf->df", relu(taken) if i % 2 else taken, passed)
-            passed = np.einsum("bf,df->bd", passed, weights)
+            x = self.activations.pop()
+            gradients[f"layer_{i}/weights"] = np.einsum("bd,bf->df", relu(x) if i % 2 else x, output_grads)
+            output_grads = np.einsum("bf,df->bd", output_grads, weights)
             if i % 2:
-                passed = passed * (taken > 0)
+                output_grads = output_grads * (x > 0)
         return gradients
 
     def inference_loop(self, input_stream: Reader[Array], output_stream: Writer[Array]) -> None:
@@ -142,10 +142,10 @@ def layer(i: int, x: Array, weights: Array) -> Array:
 
 
 def layer_weights(params: Mapping[str, npt.ArrayLike], i: int, shape: tuple[int, ...]) -> Array:
-    """The weights of layer i in a checkpoint, by the seed's name or by its sibling's.
+    """The weights of layer i in a checkpoint, by either name of [sharding-book].
 
     Raises:
-        BadInput: they are missing, or of another shape.
+        BadInput: the weights are missing, or have another shape.
     """
     name = next((name for name in (f"layers_{i}/weights", f"layer_{i}/weights") if name in params), None)
     if name is None:

@@ -1,7 +1,7 @@
-"""What a device of this machine has of the others: `Peers`.
+"""The connections of one device to all others: `Peers`.
 
-Between any two devices there is a ring each way. A device that has ended raises its flag, so that nobody waits for it:
-neither for messages that never come, nor for room in a ring that is no longer read.
+Between any two devices there is a ring each way. A device sets an event when it ends, so that no other device waits for
+it: neither for messages that never come, nor for room in a ring that is no longer read.
 """
 
 from __future__ import annotations
@@ -16,23 +16,22 @@ from typing import Any
 
 import numpy.typing as npt
 
+from autoauto.records.arrays import Array
 from autoauto.records.errors import BadInput, EndOfStream
 from autoauto.runtimes.sharded_engine.channel import Message, Receiver, Sender
-from autoauto.targets.host.transport.array_file import Array
 from autoauto.targets.host.transport.ring import Ring
 
-N_SLOTS = 4
-SLOT_BYTES = 128 * 1024
-"""Of a ring between two devices: what a device can send before the other receives is the product."""
+N_SLOTS, SLOT_BYTES = 4, 128 * 1024
+"""Size of a ring between two devices: a device can send their product before the other receives."""
 
 _MESSAGE = "message"
 
 
-class Flag:
-    """Something that happens once, for all processes to see.
+class SharedEvent:
+    """An event that all processes see once it is set.
 
     Attributes:
-        fd: readable once it has happened.
+        fd: readable once the event is set.
     """
 
     def __init__(self, fd: int | None = None) -> None:
@@ -45,43 +44,47 @@ class Flag:
         self.fd = state["handle"].detach()
 
     def set(self) -> None:
-        """It has happened."""
+        """Set the event."""
         os.eventfd_write(self.fd, 1)
 
     def close(self) -> None:
-        """Let go of the descriptor."""
+        """Close the descriptor."""
         os.close(self.fd)
 
 
 class Peers:
-    """The other devices, as one device sees them.
+    """One device's connections to all other devices.
 
     Args:
-        device_id: which device this is.
-        to, come_from: the ring to and from every other device, by its number.
-        ended: of every device whether it has ended.
+        device_id: number of this device.
+        destinations, sources: the ring to and from every other device, by its number.
+        ended: for every device, the event of its end.
 
     Attributes:
-        sent, received: how many messages went to and came from every device, those of collectives not counted.
-        transfers: start and stop, in ns by perf_counter, of whatever went or came, waiting for the first slot aside.
+        sent, received: number of messages to and from every device, without those of collectives.
+        transfers: start and stop of every transfer, in ns by perf_counter, without the wait for the first slot.
     """
 
     def __init__(
-        self, device_id: int, to: Mapping[int, Ring], come_from: Mapping[int, Ring], ended: Sequence[Flag]
+        self,
+        device_id: int,
+        destinations: Mapping[int, Ring],
+        sources: Mapping[int, Ring],
+        ended: Sequence[SharedEvent],
     ) -> None:
-        self.device_id, self.n_devices = device_id, len(to) + 1
+        self.device_id, self.n_devices = device_id, len(destinations) + 1
         self.sent, self.received = [0] * self.n_devices, [0] * self.n_devices
         self.transfers: list[tuple[int, int]] = []
-        self._senders = {other: Sender(ring) for other, ring in to.items()}
-        self._receivers = {other: Receiver(ring) for other, ring in come_from.items()}
-        self._aside: dict[int, deque[Message]] = {other: deque() for other in come_from}
+        self._senders = {other: Sender(ring) for other, ring in destinations.items()}
+        self._receivers = {other: Receiver(ring) for other, ring in sources.items()}
+        self._early: dict[int, deque[Message]] = {other: deque() for other in sources}
         self._ended = ended
 
     def send(self, dest_id: int, array: npt.ArrayLike) -> None:
-        """Send an array; returns when it lies in the ring.
+        """Send an array; returns when all of it has been written to the ring.
 
         Raises:
-            BadInput: there is no such device, it is this one, or it has ended.
+            BadInput: `dest_id` is no other device, or that device has ended.
         """
         self._check_other("send to", dest_id)
         self._send(dest_id, array, _MESSAGE)
@@ -91,12 +94,12 @@ class Peers:
         """Wait for the next array of a device.
 
         Raises:
-            EndOfStream: it has ended, and all it sent has been received.
-            BadInput: there is no such device, it is this one, or it waits for this one in a collective.
+            EndOfStream: that device has ended, and all that it sent has been received.
+            BadInput: `src_id` is no other device, or that device waits for this one in a collective.
         """
         self._check_other("receive from", src_id)
-        aside = self._aside[src_id]
-        message = aside.popleft() if aside else self._next(src_id)
+        early = self._early[src_id]
+        message = early.popleft() if early else self._next(src_id)
         if message is None:
             raise EndOfStream(f"device {src_id} has ended, so device {self.device_id} receives no more from it")
         if message.kind != _MESSAGE:
@@ -108,57 +111,58 @@ class Peers:
         return message.array
 
     def exchange(self, kind: str, parts: Sequence[npt.ArrayLike]) -> list[Any]:
-        """Give `parts[j]` to every device j and return what each gave this one, its own part among them.
+        """Give `parts[j]` to every device j; returns the parts that all devices gave this one, by device.
 
-        Devices meet in pairs, in each round r those whose numbers sum up to r modulo their count, and the lower number
-        sends first. The pair of the earliest round that is not done always finds both its devices there, one sending
-        and one receiving, so parts of any size pass through rings of any size.
+        Devices exchange in pairs. Round r has the pairs whose numbers sum up to r modulo the number of devices; in a
+        pair the device with the lower number sends first. There is no deadlock with parts and rings of any size: take
+        the earliest round with an unfinished pair. Both its devices have finished all earlier rounds, so both are in
+        this pair, one sending while the other receives.
 
             4 devices    round 0: 1-3    round 1: 0-1 2-3    round 2: 0-2    round 3: 0-3 1-2
 
         Raises:
             BadInput: another device has ended, or is in a collective of another kind.
         """
-        got = list(parts)
+        exchanged = list(parts)
         for step in range(self.n_devices):
             other = (step - self.device_id) % self.n_devices
             if self.device_id < other:
                 self._send(other, parts[other], kind)
             if self.device_id != other:
-                got[other] = self._part(other, kind)
+                exchanged[other] = self._receive_part(other, kind)
             if self.device_id > other:
                 self._send(other, parts[other], kind)
-        return got
+        return exchanged
 
     def end(self) -> None:
-        """Tell the others that this device sends and receives no more."""
+        """Signal to the others that this device sends and receives no more."""
         self._ended[self.device_id].set()
 
     def _send(self, other: int, array: npt.ArrayLike, kind: str) -> None:
         sender, ended_fd = self._senders[other], self._ended[other].fd
         sender.load(array, kind)
-        whole = False
-        while not whole:
+        is_sent = False
+        while not is_sent:
             if ended_fd in _readable(sender.ring.free_fd, ended_fd):
                 raise self._too_late(other, kind)
-            whole = sender.step()
-        self.transfers.append((sender.began_ns, perf_counter_ns()))
+            is_sent = sender.step()
+        self.transfers.append((sender.start_ns, perf_counter_ns()))
 
     def _next(self, other: int) -> Message | None:
-        """Wait for whatever the other device sends next; None if it has ended."""
+        """Wait for the next message of the other device, of any kind; None if the device has ended."""
         receiver, ended_fd = self._receivers[other], self._ended[other].fd
         filled_fd = receiver.ring.filled_fd
         message = None
         while message is None:
-            # what was sent before the end may have come between the looks at the two descriptors: look again
+            # A last message may arrive after `filled_fd` was checked and before `ended_fd` was: check again.
             if filled_fd not in _readable(filled_fd, ended_fd) and not _readable(filled_fd, timeout_ms=0):
                 return None
             message = receiver.step()
-        self.transfers.append((message.began_ns, perf_counter_ns()))
+        self.transfers.append((message.start_ns, perf_counter_ns()))
         return message
 
-    def _part(self, other: int, kind: str) -> Array:
-        """The other device's part in a collective; what it sent before is kept for `receive`."""
+    def _receive_part(self, other: int, kind: str) -> Array:
+        """Receive the other device's part in a collective; its earlier messages are stored for `receive`."""
         while message := self._next(other):
             if message.kind == kind:
                 return message.array
@@ -167,7 +171,7 @@ class Peers:
                     f"all devices must call the same collectives in the same order, but device {self.device_id} is in "
                     f"{kind} and device {other} in {message.kind}"
                 )
-            self._aside[other].append(message)
+            self._early[other].append(message)
         raise self._too_late(other, kind)
 
     def _too_late(self, other: int, kind: str) -> BadInput:

@@ -1,4 +1,4 @@
-"""An engine on several processes of this machine: `run_sharded`.
+"""An engine on several processes of this machine: `run_sharded`, which returns a `ShardedRun`.
 
                ╭──▶ device 0 ──╮
 inputs ──rings─┤      ▲▼       ├─rings──▶ outputs         rings between any two devices, each way
@@ -8,45 +8,37 @@ inputs ──rings─┤      ▲▼       ├─rings──▶ outputs         
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass
 from itertools import permutations, tee
 from time import perf_counter_ns
-from typing import Protocol, TypeVar
 
 import numpy.typing as npt
 
+from autoauto.records.arrays import Array
 from autoauto.records.errors import BadInput, EndOfStream
 from autoauto.records.schedule import FORWARD, Codes, Order, Schedule
 from autoauto.records.timeline import Timeline
 from autoauto.runtimes.sharded_engine.channel import Receiver, Sender
-from autoauto.runtimes.sharded_engine.device import DeviceRun, Task, serve
+from autoauto.runtimes.sharded_engine.device import DeviceRun, DeviceTask, serve
 from autoauto.runtimes.sharded_engine.engine import ShardedEngine
-from autoauto.runtimes.sharded_engine.peers import N_SLOTS, SLOT_BYTES, Flag
+from autoauto.runtimes.sharded_engine.peers import N_SLOTS, SLOT_BYTES, SharedEvent
 from autoauto.runtimes.sharded_engine.shared_arrays import SharedArrays
 from autoauto.targets.host.processes import Workers
-from autoauto.targets.host.transport.array_file import Array
 from autoauto.targets.host.transport.ring import Ring
 
 ENVIRONMENT = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
-"""A device is one core: its matrices are multiplied by one thread."""
-
-
-class _Closes(Protocol):
-    def close(self) -> None: ...
-
-
-Closes = TypeVar("Closes", bound=_Closes)
+"""A device is one core, so one thread multiplies its matrices."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Sharded:
-    """What came of a run.
+class ShardedRun:
+    """The outputs and times of a run.
 
     Attributes:
-        written: what every device wrote, in its order.
-        devices: what every device did.
-        seconds: from when all devices were ready until all outputs were here.
+        written: the outputs of every device, in order.
+        devices: messages and times of every device.
+        seconds: time from when all devices were ready until all outputs were received.
     """
 
     written: tuple[tuple[Array, ...], ...]
@@ -55,33 +47,33 @@ class Sharded:
 
     @property
     def outputs(self) -> tuple[Array, ...]:
-        """What the last device that wrote has written."""
+        """The outputs of the last device that has any."""
         return next((written for written in reversed(self.written) if written), ())
 
     @property
     def sends(self) -> tuple[int, ...]:
-        """How many messages each device sent, those of collectives not counted."""
+        """How many messages each device sent, without those of collectives."""
         return tuple(sum(device.sent) for device in self.devices)
 
     @property
     def receives(self) -> tuple[int, ...]:
-        """How many messages each device received, those of collectives not counted."""
+        """How many messages each device received, without those of collectives."""
         return tuple(sum(device.received) for device in self.devices)
 
     def timeline(self) -> Timeline:
-        """When each device ran its forwards, from the first on; the n-th is that of micro-batch n. 1 cycle = 1 ns.
+        """The forwards and transfers of all devices; forward n is that of micro-batch n, and 1 cycle = 1 ns.
 
         Raises:
-            BadInput: there were none, or not as many on all devices.
+            BadInput: there were no forwards, or devices had different numbers of them.
         """
         n_forwards = [len(device.forwards) for device in self.devices]
         if min(n_forwards) != max(n_forwards) or not max(n_forwards):
             raise BadInput(f"a timeline needs one forward of every device for each input, got {n_forwards} forwards")
         codes = Codes(len(self.devices), n_forwards[0])
         programs = tuple(codes.of(FORWARD, stage, range(n_forwards[0])) for stage in range(len(self.devices)))
-        begin_ns = min(int(device.forwards[0, 0]) for device in self.devices)
-        forwards = [device.forwards - begin_ns for device in self.devices]
-        transfers = [(device.transfers - begin_ns).clip(min=0) for device in self.devices]
+        start_ns = min(int(device.forwards[0, 0]) for device in self.devices)
+        forwards = [device.forwards - start_ns for device in self.devices]
+        transfers = [(device.transfers - start_ns).clip(min=0) for device in self.devices]
         return Timeline(
             schedule=Schedule(Order.INFERENCE, tuple(range(len(self.devices))), n_forwards[0], programs),
             starts=tuple(spans[:, 0] for spans in forwards),
@@ -98,20 +90,20 @@ def run_sharded(
     checkpoint: Mapping[str, npt.ArrayLike],
     inputs: Iterable[npt.ArrayLike],
     *args: object,
-) -> Sharded:
+) -> ShardedRun:
     """Run the inference loop of `engine_class(*args)` on `n_devices` processes until all have ended.
 
-    Every device that reads its input stream gets all inputs, as soon as it has room for them; inputs are kept until
-    the end. A device ends when its loop returns, or when it receives from a device that has ended and has nothing more:
-    so the end of the inputs travels from device to device. The class must be one that a new process can import.
+    Every device can read all inputs; they are sent as soon as its ring has room, and stay in memory until the end. A
+    device ends when its loop returns, or when it receives from a device that has ended and has sent nothing more. So
+    the end of the inputs passes from device to device. A new process must be able to import the class.
 
-    With n devices 4 n (n + 1) descriptors are open: 1,024, as usual, suffice for 14.
+    With n devices 4 n (n + 1) descriptors are open: the usual limit of 1,024 suffices for 14 devices.
 
     Raises:
-        OSError: there is no memory, or no file descriptor, for the rings.
-        BadInput: fewer than one device, or a device has ended without receiving all that was sent to it.
+        OSError: memory or file descriptors do not suffice for the rings.
+        BadInput: there is no device, or a device has ended without receiving all messages to it.
         WorkerLost: a device was killed.
-        Exception: the first that a device raised, with the device's own traceback as its cause.
+        Exception: the first exception of a device, with the device's traceback as its cause.
     """
     if n_devices < 1:
         raise BadInput(f"an engine runs on at least 1 device, got {n_devices}")
@@ -129,7 +121,7 @@ def run_sharded(
         seconds = (perf_counter_ns() - start_ns) * 1e-9
         devices = tuple(workers.receive(number) for number in range(n_devices))
     _check_received(devices)
-    return Sharded(written, devices, seconds)
+    return ShardedRun(written, devices, seconds)
 
 
 def _tasks(
@@ -138,28 +130,24 @@ def _tasks(
     n_devices: int,
     checkpoint: Mapping[str, npt.ArrayLike],
     stack: ExitStack,
-) -> list[Task]:
-    """The task of every device; what they share is closed with the stack."""
-
-    def closing(shared: Closes) -> Closes:
-        stack.callback(shared.close)
-        return shared
+) -> list[DeviceTask]:
+    """The task of every device; the stack closes their rings, events and arrays."""
 
     def ring() -> Ring:
-        return closing(Ring.create(N_SLOTS, SLOT_BYTES))
+        return stack.enter_context(closing(Ring.create(N_SLOTS, SLOT_BYTES)))
 
     devices = range(n_devices)
     between = {pair: ring() for pair in permutations(devices, 2)}
-    ended = tuple(closing(Flag()) for _ in devices)
-    parameters = closing(SharedArrays.create(checkpoint))
+    ended = tuple(stack.enter_context(closing(SharedEvent())) for _ in devices)
+    parameters = stack.enter_context(closing(SharedArrays.create(checkpoint)))
     return [
-        Task(
+        DeviceTask(
             device_id=device,
             engine_class=engine_class,
             args=args,
             checkpoint=parameters,
-            to={other: between[device, other] for other in devices if other != device},
-            come_from={other: between[other, device] for other in devices if other != device},
+            destinations={other: between[device, other] for other in devices if other != device},
+            sources={other: between[other, device] for other in devices if other != device},
             ended=ended,
             inputs=ring(),
             outputs=ring(),
@@ -168,8 +156,10 @@ def _tasks(
     ]
 
 
-def _stream(workers: Workers, tasks: list[Task], inputs: Iterable[npt.ArrayLike]) -> tuple[tuple[Array, ...], ...]:
-    """Give every device all inputs, one slot of a ring at a time, until all outputs are here."""
+def _stream(
+    workers: Workers, tasks: list[DeviceTask], inputs: Iterable[npt.ArrayLike]
+) -> tuple[tuple[Array, ...], ...]:
+    """Send all inputs to every device, one slot of a ring at a time, until all outputs are received."""
     written: list[list[Array]] = [[] for _ in tasks]
     copies = tee(inputs, len(tasks))
     feeding = {task.inputs.free_fd: _feed(Sender(task.inputs), copy) for task, copy in zip(tasks, copies, strict=True)}
@@ -189,7 +179,7 @@ def _stream(workers: Workers, tasks: list[Task], inputs: Iterable[npt.ArrayLike]
 
 
 def _feed(sender: Sender, inputs: Iterable[npt.ArrayLike]) -> Iterator[bool]:
-    """Send all inputs and the end, one slot each time; True while there is more."""
+    """Send all inputs and the end of the stream, one slot a step; yields True while there is more."""
     for array in inputs:
         sender.load(array)
         while not sender.step():
@@ -199,7 +189,7 @@ def _feed(sender: Sender, inputs: Iterable[npt.ArrayLike]) -> Iterator[bool]:
 
 
 def _drain(receiver: Receiver, outputs: list[Array]) -> Iterator[bool]:
-    """Receive outputs up to the end, one slot each time; True while there is more."""
+    """Receive outputs up to the end of the stream, one slot a step; yields True while there is more."""
     with suppress(EndOfStream):
         while True:
             if message := receiver.step():

@@ -1,4 +1,4 @@
-"""Arrays by name that lie once in memory, for all processes to read: `SharedArrays`."""
+"""Named arrays in one shared memory, readable by all processes: `SharedArrays`."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from autoauto.records.arrays import Array
 from autoauto.records.errors import BadInput
-from autoauto.targets.host.transport.array_file import Array
 from autoauto.targets.host.transport.ring import ALIGNMENT
 
 
@@ -23,9 +23,9 @@ class _Entry(NamedTuple):
 
 
 class SharedArrays:
-    """Where some arrays lie; it travels to processes as an argument of their start.
+    """Named arrays in shared memory; it can be pickled as an argument of a new process.
 
-    The memory has no name and goes with the last process that holds it.
+    The memory has no file name, and the kernel frees it with the last process that has it open.
 
     >>> SharedArrays.create({"a": [1, 2], "b": 0.5}).arrays()
     {'a': array([1, 2]), 'b': array(0.5)}
@@ -40,11 +40,11 @@ class SharedArrays:
 
         Raises:
             BadInput: an array holds Python objects.
-            OSError: there is no memory for them.
+            OSError: memory does not suffice.
         """
         entries, n_bytes = {}, 0
-        for name, given in arrays.items():
-            array = np.asarray(given)
+        for name, values in arrays.items():
+            array = np.asarray(values)
             if array.dtype.hasobject:
                 raise BadInput(f"{name} must be an array of plain data, got type {array.dtype}")
             entries[name] = _Entry(array.dtype, array.shape, n_bytes)
@@ -63,11 +63,11 @@ class SharedArrays:
         self._fd, self._entries = state["handle"].detach(), state["entries"]
 
     def arrays(self) -> dict[str, Array]:
-        """All arrays by their names, read-only, where they lie."""
+        """Read-only views of all arrays, by name."""
         return self._views(mmap.PROT_READ)
 
     def close(self) -> None:
-        """Let go of the descriptor; the mappings go with the last array."""
+        """Close the descriptor; a mapping ends with the last of its arrays."""
         os.close(self._fd)
 
     def _views(self, protection: int) -> dict[str, Array]:

@@ -1,1 +1,1 @@
-"""Orders of micro-batches, one a file, and their registry."""
+"""Orders of micro-batches: one a file, each with its `SPECS`; `registry.py` collects them."""

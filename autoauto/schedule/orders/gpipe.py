@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from autoauto.records.schedule import BACKWARD, FORWARD, Codes, Order, Schedule
+from autoauto.schedule.orders.spec import OrderSpec
 
 # 0F0 0F1 0F2 0F3                         0B3 0B2 0B1 0B0
 #     1F0 1F1 1F2 1F3                 1B3 1B2 1B1 1B0
@@ -13,9 +14,9 @@ from autoauto.records.schedule import BACKWARD, FORWARD, Codes, Order, Schedule
 
 
 def gpipe(n_devices: int, n_micro_batches: int) -> Schedule:
-    """All forwards, then all backwards from the last micro-batch to the first, one stage a device.
+    """All forwards, then all backwards from the last micro-batch to the first, one stage a device [gpipe].
 
-    Its makespan is that of 1F1B, but every device holds the activations of all micro-batches (seed 004, section 1).
+    Its makespan is that of 1F1B, but every device holds the activations of all micro-batches [pipeline-notes, 1].
 
     >>> [str(action) for action in gpipe(2, 2).actions(0)]
     ['0F0', '0F1', '0B1', '0B0']
@@ -27,3 +28,6 @@ def gpipe(n_devices: int, n_micro_batches: int) -> Schedule:
         for stage in range(n_devices)
     )
     return Schedule(Order.GPIPE, tuple(range(n_devices)), n_micro_batches, programs)
+
+
+SPECS = (OrderSpec(Order.GPIPE, lambda request: gpipe(request.n_devices, request.n_micro_batches)),)

@@ -1,10 +1,11 @@
-"""Inference: every device passes on what it has made and takes the next micro-batch."""
+"""Inference: every device passes on what it has computed and takes the next micro-batch."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from autoauto.records.schedule import FORWARD, Codes, Order, Schedule
+from autoauto.schedule.orders.spec import OrderSpec
 
 # 0F0 0F1 0F2 0F3
 #     1F0 1F1 1F2 1F3
@@ -12,7 +13,7 @@ from autoauto.records.schedule import FORWARD, Codes, Order, Schedule
 
 
 def inference(n_devices: int, n_micro_batches: int) -> Schedule:
-    """All forwards, one stage a device (seed 003, "Inference").
+    """All forwards, one stage a device [sharding-book, "Inference"].
 
     >>> [str(action) for action in inference(2, 3).actions(1)]
     ['1F0', '1F1', '1F2']
@@ -21,3 +22,10 @@ def inference(n_devices: int, n_micro_batches: int) -> Schedule:
     micro_batches = np.arange(n_micro_batches)
     programs = tuple(codes.of(FORWARD, stage, micro_batches) for stage in range(n_devices))
     return Schedule(Order.INFERENCE, tuple(range(n_devices)), n_micro_batches, programs)
+
+
+SPECS = (
+    OrderSpec(
+        Order.INFERENCE, lambda request: inference(request.n_devices, request.n_micro_batches), runs_inference=True
+    ),
+)

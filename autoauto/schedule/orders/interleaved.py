@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
+from autoauto.records.arrays import IntArray
 from autoauto.records.errors import BadInput
-from autoauto.records.schedule import BACKWARD, FORWARD, Codes, IntArray, Order, Schedule
+from autoauto.records.schedule import BACKWARD, FORWARD, Codes, Order, Schedule
 from autoauto.schedule.orders.one_f_one_b import in_turn
+from autoauto.schedule.orders.spec import OrderSpec
 
 # 0F0 0F1 0F2 3F0 3F1 3F2         3B0     3B1     3B2 0B0 0B1 0B2
 #     1F0 1F1 1F2 4F0 4F1 4F2 4B0     4B1     4B2 1B0 1B1 1B2
@@ -17,12 +19,12 @@ def interleaved(n_devices: int, n_micro_batches: int, n_chunks: int, group_size:
     """1F1B over chunks: chunk c of device d is stage c * n_devices + d.
 
     Micro-batches go in groups of `group_size`, by default one for each device; a group passes all chunks of a device
-    before the next group comes. The order and its rules are Megatron-LM's (core/pipeline_parallel/schedules.py): the
-    warm-up on device d is 2 (p - d - 1) + (v - 1) group_size forwards of one chunk. One chunk a device is 1F1B.
+    before the next group comes. The order and its rules are Megatron-LM's [megatron]: the warm-up on device d is
+    2 (p - d - 1) + (v - 1) group_size forwards of one chunk. One chunk a device is 1F1B.
 
     Raises:
-        BadInput: with several chunks, a group is smaller than the devices or larger than the micro-batches, or the last
-            group is.
+        BadInput: with several chunks, a group, the last one included, has fewer micro-batches than there are devices,
+            or a group is larger than all micro-batches together.
 
     >>> [str(action) for action in interleaved(2, 2, 2).actions(1)]
     ['1F0', '1F1', '3F0', '3B0', '3F1', '3B1', '1B0', '1B1']
@@ -74,3 +76,12 @@ def _require_groups(n_devices: int, n_micro_batches: int, group_size: int) -> No
             f"interleaved on {n_devices} devices needs micro-batches in groups of at least {n_devices}, the last too, "
             f"got {n_micro_batches} in groups of {group_size}; try a multiple of {n_devices}"
         )
+
+
+SPECS = (
+    OrderSpec(
+        Order.INTERLEAVED,
+        lambda request: interleaved(request.n_devices, request.n_micro_batches, request.n_chunks),
+        takes_chunks=True,
+    ),
+)

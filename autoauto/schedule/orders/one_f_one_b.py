@@ -1,10 +1,12 @@
-"""1F1B: a backward as soon as there is one to do, so that few activations wait."""
+"""1F1B: every device runs a backward as soon as one is ready, so that few activations wait."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from autoauto.records.schedule import BACKWARD, FORWARD, Codes, IntArray, Order, Schedule
+from autoauto.records.arrays import IntArray
+from autoauto.records.schedule import BACKWARD, FORWARD, Codes, Order, Schedule
+from autoauto.schedule.orders.spec import OrderSpec
 
 # 0F0 0F1 0F2 0F3             0B0     0B1     0B2     0B3
 #     1F0 1F1 1F2         1B0 1F3 1B1     1B2     1B3
@@ -13,7 +15,9 @@ from autoauto.records.schedule import BACKWARD, FORWARD, Codes, IntArray, Order,
 
 
 def one_f_one_b(n_devices: int, n_micro_batches: int) -> Schedule:
-    """Warm-up of p - s - 1 forwards on stage s, then forwards and backwards in turn, then backwards (seed 004, 2.2).
+    """Stage s warms up with p - s - 1 forwards, then forwards and backwards take turns, then come the last backwards.
+
+    The counts are those of [pipeline-notes, 2.2].
 
     >>> [str(action) for action in one_f_one_b(2, 3).actions(0)]
     ['0F0', '0F1', '0B0', '0F2', '0B1', '0B2']
@@ -40,3 +44,6 @@ def in_turn(forwards: IntArray, backwards: IntArray, n_warm_up: int) -> IntArray
     n_pairs = len(forwards) - n_warm_up
     pairs = np.stack((forwards[n_warm_up:], backwards[:n_pairs]), axis=1)
     return np.concatenate((forwards[:n_warm_up], pairs.ravel(), backwards[n_pairs:]))
+
+
+SPECS = (OrderSpec(Order.ONE_F_ONE_B, lambda request: one_f_one_b(request.n_devices, request.n_micro_batches)),)

@@ -8,14 +8,15 @@ import numpy as np
 
 from autoauto.records.errors import BadInput
 from autoauto.records.schedule import BACKWARD, FORWARD, Order, Schedule
-from autoauto.schedule.orders.lockstep import Row, lockstep
+from autoauto.schedule.orders.lockstep import LockstepRow, lockstep
+from autoauto.schedule.orders.spec import OrderSpec
 
 
-class Phases(NamedTuple):
-    """Pipeline cycles of the three phases (seed 000): `main` is the body of a loop, fill and flush are not.
+class PopartPhases(NamedTuple):
+    """Pipeline cycles of PopART's three phases [popart-pipelining]: `main` is a loop, fill and flush are unrolled.
 
-    >>> phases(3, 5, training=True), phases(3, 5, training=True).n_cycles
-    (Phases(fill=4, main=1, flush=4), 9)
+    >>> popart_phases(3, 5, training=True), popart_phases(3, 5, training=True).n_cycles
+    (PopartPhases(fill=4, main=1, flush=4), 9)
     """
 
     fill: int
@@ -28,13 +29,13 @@ class Phases(NamedTuple):
         return self.fill + self.main + self.flush
 
 
-def phases(n_devices: int, n_micro_batches: int, *, training: bool) -> Phases:
+def popart_phases(n_devices: int, n_micro_batches: int, *, training: bool) -> PopartPhases:
     """The phases of G micro-batches on P = n_devices pipeline stages, or 2 (n_devices - 1) + 1 in training.
 
-    The last device's backward is part of its forward's pipeline stage. A pipeline needs a main phase of at least 1.
+    The last device's backward is part of its forward's pipeline stage. The main phase needs 1 cycle or more.
     """
     fill = 2 * (n_devices - 1) if training else n_devices - 1
-    return Phases(fill, n_micro_batches - fill, fill)
+    return PopartPhases(fill, n_micro_batches - fill, fill)
 
 
 # 0F0     0F1     0F2     0F3     0F4.0B0 0B1     0B2     0B3     0B4
@@ -43,9 +44,10 @@ def phases(n_devices: int, n_micro_batches: int, *, training: bool) -> Phases:
 
 
 def popart(n_devices: int, n_micro_batches: int, *, training: bool) -> Schedule:
-    """PopART's pipeline: stage s runs in the pipeline cycles [s, s + G), forward before backward (seed 000).
+    """PopART's pipeline: stage s runs in the pipeline cycles [s, s + G), forward before backward.
 
-    A micro-batch is on stage s at pipeline stage s and its gradient at 2 (n_devices - 1) - s. Slots are cycles.
+    The forward of device s is pipeline stage s, its backward pipeline stage 2 (n_devices - 1) - s, and a slot is a
+    pipeline cycle [popart-pipelining].
 
     Raises:
         BadInput: there are fewer micro-batches than pipeline stages, so the main phase is empty.
@@ -54,13 +56,22 @@ def popart(n_devices: int, n_micro_batches: int, *, training: bool) -> Schedule:
     >>> [f"{cycle}: {action}" for cycle, action in zip(schedule.slots[0], schedule.actions(0))]
     ['0: 0F0', '1: 0F1', '2: 0F2', '2: 0B0', '3: 0B1', '4: 0B2']
     """
-    fill, main, _ = phases(n_devices, n_micro_batches, training=training)
+    fill, main, _ = popart_phases(n_devices, n_micro_batches, training=training)
     if main < 1:
         raise BadInput(
             f"PopART's main phase needs at least 1 cycle, so {fill + 1} micro-batches for {fill + 1} pipeline stages, "
             f"got {n_micro_batches}; try more micro-batches or fewer devices"
         )
-    rows = [Row(s, FORWARD, s, s) for s in range(n_devices)]
+    rows = [LockstepRow(s, FORWARD, s, s) for s in range(n_devices)]
     if training:
-        rows += [Row(s, BACKWARD, s, fill - s) for s in range(n_devices)]
+        rows += [LockstepRow(s, BACKWARD, s, fill - s) for s in range(n_devices)]
     return lockstep(Order.POPART, tuple(range(n_devices)), rows, np.arange(n_micro_batches))
+
+
+SPECS = (
+    OrderSpec(
+        Order.POPART,
+        lambda request: popart(request.n_devices, request.n_micro_batches, training=request.training),
+        runs_inference=True,
+    ),
+)

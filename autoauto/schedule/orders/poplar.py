@@ -1,29 +1,32 @@
-"""The pipelines of Poplar's TensorFlow plugin: grouped, interleaved and sequential.
+"""The pipelines of Poplar's TensorFlow plugin [poplar-tensorflow]: grouped, interleaved and sequential.
 
-Its stages are numbered on through the backward pass: of S stages, 2 S - 1 - s is the backward of stage s.
+The plugin numbers its stages on through the backward pass: with S forward stages, 2 S - 1 - s is the backward of
+stage s.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 import numpy as np
 
 from autoauto.records.errors import BadInput
 from autoauto.records.schedule import BACKWARD, FORWARD, Order, Schedule
-from autoauto.schedule.orders.lockstep import Row, lockstep
+from autoauto.schedule.orders.lockstep import LockstepRow, lockstep
+from autoauto.schedule.orders.spec import OrderSpec, ScheduleRequest
 
 # Stages on devices 0 1 | 1 0, a column a timestep. Grouped, offsets 0 1 2 3: all stages run in every timestep.
 #
 # 0F0     0F1     0F2     0B0.0F3 0B1     0B2     0B3
 #         1F0     1B0.1F1 1B1.1F2 1B2.1F3 1B3
 #
-# Interleaved, offsets 0 2: a device has one thing to do at a time.
+# Interleaved, offsets 0 2: a device runs one stage in a timestep.
 #
 # 0F0     0F1 0B0 0F2 0B1 0F3 0B2     0B3
 #     1F0 1B0 1F1 1B1 1F2 1B2 1F3 1B3
 #
-# Sequential, offset 0: a micro-batch comes when the last one has gone.
+# Sequential, offset 0: a micro-batch starts when the one before has left the pipeline.
 #
 # 0F0         0B0 0F1         0B1
 #     1F0 1B0         1F1 1B1
@@ -62,19 +65,19 @@ def poplar(
     _require_micro_batches(order, n_micro_batches // n_serial, len(offsets), overlap_io)
     n_numbers = len(stage_devices)
     n_stages = n_numbers // 2 if training else n_numbers
-    turns, places = np.divmod(np.arange(n_micro_batches // n_serial), len(offsets))
-    starts = np.repeat(turns * n_numbers + np.array(offsets)[places], n_serial)
+    turns, positions = np.divmod(np.arange(n_micro_batches // n_serial), len(offsets))
+    starts = np.repeat(turns * n_numbers + np.array(offsets)[positions], n_serial)
     forward, backward = stage_devices[:n_stages], stage_devices[n_stages:]
-    rows = [Row(device, FORWARD, s, s) for s, device in enumerate(forward)]
-    rows += [Row(device, BACKWARD, n_stages - 1 - s, n_stages + s) for s, device in enumerate(backward)]
+    rows = [LockstepRow(device, FORWARD, s, s) for s, device in enumerate(forward)]
+    rows += [LockstepRow(device, BACKWARD, n_stages - 1 - s, n_stages + s) for s, device in enumerate(backward)]
     return lockstep(order, tuple(forward), rows[::-1], starts)
 
 
 def compute_offsets(order: Order, stage_devices: Sequence[int]) -> tuple[int, ...]:
     """The timesteps in which the first micro-batches start; there are as many as the overlap length.
 
-    Grouped, every stage is always busy. Interleaved, the rotations of `stage_devices` are taken that have no device
-    twice in any timestep, the first such first. Sequential, one micro-batch is under way.
+    Grouped: every offset, so that every stage is always busy. Interleaved: every offset, from the first on, whose
+    rotation of `stage_devices` uses no device in a timestep in which an earlier offset uses it. Sequential: one.
 
     >>> compute_offsets(Order.POPLAR_INTERLEAVED, [0, 1, 2, 2, 1, 0])
     (0, 2, 4)
@@ -96,9 +99,9 @@ def compute_offsets(order: Order, stage_devices: Sequence[int]) -> tuple[int, ..
 def execution_order(schedule: Schedule) -> list[int]:
     """The stages of a schedule with slots in the order in which they run, numbered on through the backward pass.
 
-    Slot after slot. Within one, PopART goes from its first pipeline stage to its last, of which the last device has one
-    for both passes (seed 000), grouped pipelines from the last to the first, interleaved ones by micro-batch modulo
-    overlap length.
+    Slots run one after the other. Within a slot PopART goes from the first pipeline stage to the last; its last device
+    has one pipeline stage for both passes [popart-pipelining]. Grouped pipelines go from the last stage to the first,
+    interleaved ones by micro-batch modulo overlap length.
     """
     assert schedule.slots is not None
     codes, last = schedule.codes, schedule.n_stages - 1
@@ -117,10 +120,10 @@ def execution_order(schedule: Schedule) -> list[int]:
 
 
 def require_mapping(order: Order, stage_devices: Sequence[int], training: bool) -> None:
-    """Refuse devices of stages that the plugin refuses.
+    """Refuse a mapping of stages to devices that the plugin refuses.
 
     Raises:
-        BadInput: it does.
+        BadInput: the mapping breaks one of the plugin's rules.
     """
     devices = list(stage_devices)
     if training and len(devices) % 2:
@@ -159,3 +162,32 @@ def _require_micro_batches(order: Order, n_micro_batches: int, overlap_length: i
             f"{order} needs micro-batches in a multiple of {overlap_length}, its overlap length, got {n_micro_batches}"
             f"; try {-(-n_micro_batches // overlap_length) * overlap_length}"
         )
+
+
+def _from_request(order: Order, request: ScheduleRequest) -> Schedule:
+    devices = _mapping(request.n_devices, request.stage_devices, request.training)
+    return poplar(order, devices, request.n_micro_batches, training=request.training)
+
+
+def _mapping(n_stages: int, stage_devices: Sequence[int] | None, training: bool) -> Sequence[int]:
+    """The devices of the stages and, in training, of their backwards; by default one stage a device."""
+    if stage_devices is None:
+        devices = list(range(n_stages))
+        return devices + devices[::-1] if training else devices
+    wanted = 2 * n_stages if training else n_stages
+    if len(stage_devices) != wanted:
+        passes = "forward and backward" if training else "forward"
+        raise BadInput(
+            f"each stage must be mapped to a device: {wanted} for {n_stages} stages ({passes}), "
+            f"got {len(stage_devices)}: {list(stage_devices)}"
+        )
+    return stage_devices
+
+
+def _spec(order: Order, fifo_depth: int) -> OrderSpec:
+    return OrderSpec(
+        order, partial(_from_request, order), runs_inference=True, takes_stage_devices=True, fifo_depth=fifo_depth
+    )
+
+
+SPECS = (_spec(Order.GROUPED, 2), _spec(Order.POPLAR_INTERLEAVED, 1), _spec(Order.SEQUENTIAL, 0))

@@ -1,26 +1,18 @@
-"""Every order by its name."""
+"""Every order by its name: `make_schedule`, `stage_devices_of`, `spec_of`.
+
+The registry asks every file of this folder for its `SPECS`, so a new order is a new file here and a name in `Order`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from importlib import import_module
+from pkgutil import iter_modules
 
+import autoauto.schedule.orders as orders_package
 from autoauto.records.errors import BadInput
 from autoauto.records.schedule import Order, Schedule, StageTimes
-from autoauto.schedule.orders.gpipe import gpipe
-from autoauto.schedule.orders.inference import inference
-from autoauto.schedule.orders.interleaved import interleaved
-from autoauto.schedule.orders.one_f_one_b import one_f_one_b
-from autoauto.schedule.orders.popart import popart
-from autoauto.schedule.orders.poplar import poplar
-
-SIMPLE = {Order.INFERENCE: inference, Order.GPIPE: gpipe, Order.ONE_F_ONE_B: one_f_one_b}
-POPLAR = (Order.GROUPED, Order.POPLAR_INTERLEAVED, Order.SEQUENTIAL)
-ZERO_BUBBLE = {Order.ZB1P: 1, Order.ZB2P: 2}
-"""How many activations a device may hold by default, in multiples of the devices."""
-V_SHAPES = (Order.ZBV, Order.V_HALF, Order.V_MIN)
-EITHER_WAY = (Order.INFERENCE, Order.POPART, *POPLAR)
-"""Orders without a backward pass if asked; inference never has one."""
+from autoauto.schedule.orders.spec import OrderSpec, ScheduleRequest
 
 
 def make_schedule(
@@ -37,11 +29,11 @@ def make_schedule(
     """The schedule of an order by name.
 
     Args:
-        order: which.
+        order: its name.
         n_devices: how many devices there are; with `stage_devices`, how many stages are mapped to devices.
         n_micro_batches: how many micro-batches there are.
         n_chunks: chunks a device, for interleaved.
-        times: what the stages of `stage_devices_of` take, for zero bubble orders, which are made for it.
+        times: the times of the stages of `stage_devices_of`, for zero bubble orders, which are made for them.
         training: False for PopART's and Poplar's pipelines without a backward pass.
         stage_devices: for Poplar's orders the device of every stage, backward ones too; by default one stage a device.
         max_in_flight: for zero bubble orders the activations that a device may hold; by default the order's own limit.
@@ -52,19 +44,18 @@ def make_schedule(
     >>> make_schedule(Order.ONE_F_ONE_B, 4, 8).peak_in_flight
     (4, 3, 2, 1)
     """
+    spec = spec_of(order)
     _require_counts(n_devices=n_devices, n_micro_batches=n_micro_batches, n_chunks=n_chunks)
-    _require_taken(order, n_chunks, training, stage_devices, max_in_flight)
-    if order in SIMPLE:
-        return SIMPLE[order](n_devices, n_micro_batches)
-    if order is Order.INTERLEAVED:
-        return interleaved(n_devices, n_micro_batches, n_chunks)
-    if order is Order.POPART:
-        return popart(n_devices, n_micro_batches, training=training)
-    if order in POPLAR:
-        return poplar(order, _mapping(n_devices, stage_devices, training), n_micro_batches, training=training)
-    if times is None:
-        raise BadInput(f"{order} is made for what actions take; give times")
-    return _zero_bubble(order, n_devices, n_micro_batches, times, max_in_flight)
+    _require_taken(spec, n_chunks, training, stage_devices, max_in_flight)
+    if spec.splits_backward:
+        if times is None:
+            raise BadInput(f"{order} is made for what actions take; give times")
+        assert times.n_stages == len(spec.stage_devices(n_devices, n_chunks))
+    if max_in_flight is None and spec.default_max_in_flight is not None:
+        max_in_flight = spec.default_max_in_flight(n_devices)
+    return spec.make(
+        ScheduleRequest(n_devices, n_micro_batches, n_chunks, training, times, stage_devices, max_in_flight)
+    )
 
 
 def stage_devices_of(order: Order, n_devices: int, n_chunks: int = 1) -> tuple[int, ...]:
@@ -73,39 +64,32 @@ def stage_devices_of(order: Order, n_devices: int, n_chunks: int = 1) -> tuple[i
     >>> stage_devices_of(Order.INTERLEAVED, 2, 2), stage_devices_of(Order.ZBV, 2)
     ((0, 1, 0, 1), (0, 1, 1, 0))
     """
-    devices = tuple(range(n_devices))
-    if order in V_SHAPES:
-        return devices + devices[::-1]
-    return devices * n_chunks
+    return spec_of(order).stage_devices(n_devices, n_chunks)
 
 
-def _zero_bubble(
-    order: Order, n_devices: int, n_micro_batches: int, times: StageTimes, max_in_flight: int | None
-) -> Schedule:
-    from autoauto.schedule.orders.v_shape import default_in_flight, v_shape
-    from autoauto.schedule.orders.zero_bubble import zero_bubble
+def spec_of(order: Order) -> OrderSpec:
+    """The specification of an order.
 
-    assert times.n_stages == len(stage_devices_of(order, n_devices))
-    if order in V_SHAPES:
-        found = v_shape(times, n_micro_batches, max_in_flight or default_in_flight(order, n_devices))
-    else:
-        found = zero_bubble(times, n_micro_batches, max_in_flight or ZERO_BUBBLE[order] * n_devices)
-    return replace(found, order=order)
+    >>> spec_of(Order.POPART).runs_inference, spec_of(Order.GPIPE).runs_inference
+    (True, False)
+    """
+    return _SPECS[order]
 
 
-def _mapping(n_stages: int, stage_devices: Sequence[int] | None, training: bool) -> Sequence[int]:
-    """The devices of the stages and, in training, of their backwards."""
-    if stage_devices is None:
-        devices = list(range(n_stages))
-        return devices + devices[::-1] if training else devices
-    wanted = 2 * n_stages if training else n_stages
-    if len(stage_devices) != wanted:
-        passes = "forward and backward" if training else "forward"
-        raise BadInput(
-            f"each stage must be mapped to a device: {wanted} for {n_stages} stages ({passes}), "
-            f"got {len(stage_devices)}: {list(stage_devices)}"
-        )
-    return stage_devices
+def _collect() -> dict[Order, OrderSpec]:
+    """The specifications of all files of this folder, in the sequence of `Order`."""
+    names = [module.name for module in iter_modules(orders_package.__path__)]
+    modules = [import_module(f"{orders_package.__name__}.{name}") for name in names if name != "registry"]
+    specs: dict[Order, OrderSpec] = {spec.order: spec for module in modules for spec in getattr(module, "SPECS", ())}
+    return {order: specs[order] for order in Order}
+
+
+_SPECS = _collect()
+
+
+def _names(accepts: Callable[[OrderSpec], bool]) -> str:
+    """The names of all orders that `accepts` is true of."""
+    return ", ".join(order for order, spec in _SPECS.items() if accepts(spec))
 
 
 def _require_counts(**counts: int) -> None:
@@ -115,18 +99,20 @@ def _require_counts(**counts: int) -> None:
 
 
 def _require_taken(
-    order: Order, n_chunks: int, training: bool, stage_devices: Sequence[int] | None, max_in_flight: int | None
+    spec: OrderSpec, n_chunks: int, training: bool, stage_devices: Sequence[int] | None, max_in_flight: int | None
 ) -> None:
     """Refuse arguments that the order does not take."""
-    if n_chunks > 1 and order is not Order.INTERLEAVED:
-        raise BadInput(f"chunks are for {Order.INTERLEAVED}, got {n_chunks} with {order}")
-    if not training and order not in EITHER_WAY:
-        raise BadInput(f"{order} is for training; try inference, popart or one of {', '.join(POPLAR)}")
-    if stage_devices is not None and order not in POPLAR:
-        raise BadInput(f"a device for every stage is for {', '.join(POPLAR)}, got one with {order}")
+    order = spec.order
+    if n_chunks > 1 and not spec.takes_chunks:
+        raise BadInput(f"chunks are for {_names(lambda other: other.takes_chunks)}, got {n_chunks} with {order}")
+    mapped = _names(lambda other: other.takes_stage_devices)
+    if not training and not spec.runs_inference:
+        fixed = _names(lambda other: other.runs_inference and not other.takes_stage_devices)
+        raise BadInput(f"{order} is for training; try {fixed} or one of {mapped}")
+    if stage_devices is not None and not spec.takes_stage_devices:
+        raise BadInput(f"a device for every stage is for {mapped}, got one with {order}")
     if max_in_flight is not None:
-        if order not in (*ZERO_BUBBLE, *V_SHAPES):
-            raise BadInput(
-                f"a limit of activations is for {', '.join((*ZERO_BUBBLE, *V_SHAPES))}, got one with {order}"
-            )
+        if spec.default_max_in_flight is None:
+            limited = _names(lambda other: other.default_max_in_flight is not None)
+            raise BadInput(f"a limit of activations is for {limited}, got one with {order}")
         _require_counts(max_in_flight=max_in_flight)

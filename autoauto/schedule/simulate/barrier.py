@@ -1,4 +1,10 @@
-"""The pipeline cycles of a schedule: in which of them every action runs when all devices advance together."""
+"""Slots, in which all devices advance together: `slots` of a schedule, and its `barrier` timeline.
+
+In every slot all devices compute, wait for the slowest, exchange at once, and wait for the longest exchange:
+
+    device 0   F F . x x | F . . x .        F compute, x exchange, . wait, | start of the next slot
+    device 1   F F F x . | F F F x x
+"""
 
 from __future__ import annotations
 
@@ -6,32 +12,34 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from autoauto.records.schedule import IntArray, Schedule, StageTimes
+from autoauto.records.arrays import IntArray
+from autoauto.records.schedule import Schedule, StageTimes
 from autoauto.records.timeline import Timeline
-from autoauto.schedule.simulate.dependencies import in_order, refuse, row_devices
+from autoauto.schedule.simulate.dependencies import exchange_ticks, in_order, refuse, row_devices
 from autoauto.schedule.simulate.earliest import earliest_starts
-from autoauto.schedule.simulate.simulate import exchange_ticks
 
 
 def slots(schedule: Schedule) -> tuple[IntArray, ...]:
     """The slot of every action, for every device in the order of its program.
 
-    Those of the schedule where it has its own, else the earliest: one more than that of the device's previous action
-    and than those of its inputs from other devices.
+    The schedule's own slots where it has them, else the earliest ones: later by one than those of the device's previous
+    action and of the inputs from other devices.
 
     Raises:
         BadInput: the schedule cannot run to its end; the message says who waits for whom.
 
-    >>> from autoauto.schedule.one_f_one_b import one_f_one_b
+    >>> from autoauto.schedule.orders.one_f_one_b import one_f_one_b
     >>> [row.tolist() for row in slots(one_f_one_b(2, 2))]  # 0F0 0F1 0B0 0B1, and 1F0 1B0 1F1 1B1
     [[0, 1, 3, 5], [1, 2, 3, 4]]
     """
     if schedule.slots is not None:
         return schedule.slots
     n_stages = schedule.n_stages
-    one, none = np.ones(n_stages, dtype=np.int64), np.zeros(n_stages + 1, dtype=np.int64)
+    ones, zeros = np.ones(n_stages, dtype=np.int64), np.zeros(n_stages + 1, dtype=np.int64)
     checks = (np.ones(schedule.codes.n_numbers, dtype=np.int64),) * n_stages
-    return earliest_starts(schedule, StageTimes(one, one, one, none, none[1:], none[1:], none[1:], checks=checks))
+    return earliest_starts(
+        schedule, StageTimes(ones, ones, ones, zeros, zeros[1:], zeros[1:], zeros[1:], checks=checks)
+    )
 
 
 BySlot = tuple[IntArray, IntArray]
@@ -39,11 +47,11 @@ BySlot = tuple[IntArray, IntArray]
 
 
 def barrier(schedule: Schedule, times: StageTimes, durations: Sequence[IntArray]) -> Timeline:
-    """The timeline of devices that start every slot together; `durations` are those of all actions.
+    """The timeline of devices that start every slot together; `durations` are the ticks of every device's actions.
 
     A device runs its actions of a slot back to back. When the slowest is done all exchange, and the next slot starts
-    when the longest exchange is over. A device exchanges for the actions that it ran; with slots of the schedule's own
-    it does so for all its stages in every slot, as PopART and Poplar copy between all devices in every cycle.
+    when the longest exchange is over. A device exchanges for the actions that it ran; where the schedule has slots of
+    its own, for all its stages in every slot, as PopART and Poplar copy between all devices in every cycle.
 
     Raises:
         BadInput: the schedule cannot run to its end; the message says who waits for whom.
@@ -55,13 +63,13 @@ def barrier(schedule: Schedule, times: StageTimes, durations: Sequence[IntArray]
     exchanges = _exchanges(schedule, times, rows, n_slots)
     compute = _longest(map(_by_slot, rows, durations), n_slots)
     length = compute + _longest(exchanges, n_slots)
-    begin = np.cumsum(length) - length
-    starts = tuple(_starts(row, ticks, begin) for row, ticks in zip(rows, durations, strict=True))
+    slot_starts = np.cumsum(length) - length
+    starts = tuple(_starts(row, ticks, slot_starts) for row, ticks in zip(rows, durations, strict=True))
     return Timeline(
         schedule,
         starts,
         stops=tuple(map(np.add, starts, durations)),
-        exchanges=tuple(_spans((begin + compute)[where], ticks) for where, ticks in exchanges),
+        exchanges=tuple(_spans((slot_starts + compute)[where], ticks) for where, ticks in exchanges),
         stop_tick=int(length.sum()),
         ticks_per_cycle=times.ticks_per_cycle,
     )
@@ -90,9 +98,11 @@ def _longest(devices: Iterable[BySlot], n_slots: int) -> IntArray:
     return longest
 
 
-def _starts(row: IntArray, ticks: IntArray, begin: IntArray) -> IntArray:
+def _starts(row: IntArray, ticks: IntArray, slot_starts: IntArray) -> IntArray:
     before = np.cumsum(ticks) - ticks
-    starts: IntArray = begin[row] + before - before[np.searchsorted(row, row)]  # less what it did in earlier slots
+    starts: IntArray = (
+        slot_starts[row] + before - before[np.searchsorted(row, row)]
+    )  # less what it did in earlier slots
     return starts
 
 

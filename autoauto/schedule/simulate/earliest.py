@@ -1,4 +1,4 @@
-"""When actions start if each does as soon as it can, while devices compute and links carry at the same time."""
+"""When actions start if each starts as soon as it can, while devices compute and links carry messages."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from autoauto.records.schedule import CHECK, IntArray, Schedule, StageTimes
+from autoauto.records.arrays import IntArray
+from autoauto.records.schedule import CHECK, Schedule, StageTimes
 from autoauto.schedule.simulate.dependencies import in_order, needs, refuse, row_devices
 
 NEVER = 2**63 - 1
@@ -23,8 +24,8 @@ def earliest_starts(schedule: Schedule, times: StageTimes) -> tuple[IntArray, ..
     another follow each other in the order in which they are made. The host sends the first stage its inputs one after
     the other, from tick 0 on.
 
-    Every device is a coroutine: it runs until it needs a message that is not there, and whoever sends that wakes it. So
-    every action is touched once, whatever the order.
+    Every device is a coroutine: it runs until it needs a message that has not arrived, and the device that sends the
+    message resumes it. So every action is visited once, in any order.
 
     Raises:
         BadInput: the schedule cannot run to its end; the message says who waits for whom.
@@ -36,7 +37,7 @@ def earliest_starts(schedule: Schedule, times: StageTimes) -> tuple[IntArray, ..
     starts: list[list[int]] = [[] for _ in schedule.programs]
 
     def run(device: int) -> Iterator[None]:
-        now, begin = 0, starts[device].append
+        now, record_start = 0, starts[device].append
         for code in schedule.programs[device].tolist():
             arrival = arrivals[code]
             if arrival > now:
@@ -45,7 +46,7 @@ def earliest_starts(schedule: Schedule, times: StageTimes) -> tuple[IntArray, ..
                     yield
                     arrival = arrivals[code]
                 now = arrival if arrival > now else now  # max() would take a quarter of all time
-            begin(now)
+            record_start(now)
             row = code // n_numbers
             ticks, onward, receiver, link, link_ticks = rows[row]
             now += ticks
@@ -53,29 +54,29 @@ def earliest_starts(schedule: Schedule, times: StageTimes) -> tuple[IntArray, ..
                 free = link[0]
                 link[0] = arrival = (free if free > now else now) + link_ticks
                 if arrivals[code + onward] == AWAITED:
-                    awake.append(devices[receiver])
+                    ready.append(devices[receiver])
                 arrivals[code + onward] = arrival
             elif row >= first_check:
                 now += int(times.checks[row - first_check][code % n_numbers])
 
     devices = [run(device) for device in range(schedule.n_devices)]
-    awake = devices[::-1]
-    while awake:
-        next(awake.pop(), None)
+    ready = devices[::-1]
+    while ready:
+        next(ready.pop(), None)
     if sum(map(len, starts)) < schedule.n_actions:
         refuse(schedule)
     return tuple(np.array(column, dtype=np.int64) for column in starts)
 
 
 class _Row(NamedTuple):
-    """What the actions of a row take, and the message that each of them sends; `onward` is 0 where there is none.
+    """How long the actions of a row take, and the message that each of them sends; `onward` is 0 where there is none.
 
     Attributes:
         ticks: of the action; those of a check depend on its number.
-        onward: from an action's code to that of the action that needs it.
+        onward: the difference between an action's code and the code of the action that needs it.
         receiver: the device of that action.
-        link: one entry, the tick at which the messages before have arrived there.
-        link_ticks: of the message.
+        link: one entry, shared by all rows that use the link: the tick at which its last message has arrived.
+        link_ticks: how long the message takes.
     """
 
     ticks: int
@@ -90,7 +91,7 @@ def _rows(schedule: Schedule, times: StageTimes) -> list[_Row]:
     nothing = [0] * schedule.n_stages
     ticks = list(chain(*(column.tolist() for column in (times.forward, times.backward, times.weight)), nothing))
     link_ticks = [*times.forward_links[1:-1].tolist(), 0, *times.backward_links.tolist(), *nothing, *nothing]
-    rows = [_Row(own, 0, 0, [], 0) for own in ticks]
+    rows = [_Row(row_ticks, 0, 0, [], 0) for row_ticks in ticks]
     links: dict[tuple[int, int], list[int]] = defaultdict(lambda: [0])
     for before, after in zip(*(column.tolist() for column in needs(schedule)), strict=True):
         sender, receiver = devices[before], devices[after]
@@ -101,7 +102,7 @@ def _rows(schedule: Schedule, times: StageTimes) -> list[_Row]:
 
 
 def _first_arrivals(schedule: Schedule, rows: Sequence[_Row], host_ticks: int) -> list[int]:
-    """For every code when its input is there from elsewhere: at once, from the host in its turn, or not yet known."""
+    """For every code when its input from another device arrives: at tick 0, in turn from the host, or not yet known."""
     n_numbers = schedule.codes.n_numbers
     known = [0] * len(rows)
     for row in range(len(rows)):

@@ -1,39 +1,18 @@
-"""What every single action of a schedule takes, from what those of a stage take."""
+"""Schedule x times -> Timeline: `simulate` finds when every action runs, in exact integers."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
+from autoauto.records.arrays import IntArray
 from autoauto.records.errors import BadInput
-from autoauto.records.schedule import BACKWARD, CHECK, FORWARD, KINDS, WEIGHT, IntArray, Schedule, StageTimes, Transfers
+from autoauto.records.schedule import FORWARD, Schedule, StageTimes, Transfers
 from autoauto.records.timeline import Timeline
 from autoauto.schedule.simulate.barrier import barrier
+from autoauto.schedule.simulate.dependencies import compute_ticks
 from autoauto.schedule.simulate.earliest import earliest_starts
-
-
-def compute_ticks(schedule: Schedule, times: StageTimes) -> list[IntArray]:
-    """Ticks of every action, for every device in the order of its program."""
-    table = _table(schedule, {FORWARD: times.forward, BACKWARD: times.backward, WEIGHT: times.weight})
-    for stage, ticks in enumerate(times.checks):
-        table[CHECK, stage, : len(ticks)] = ticks
-    return [table.ravel()[program] for program in schedule.programs]
-
-
-def exchange_ticks(schedule: Schedule, times: StageTimes) -> list[IntArray]:
-    """Ticks of the exchange that follows every action, for every device in the order of its program."""
-    table = _table(schedule, {FORWARD: times.forward_exchange, BACKWARD: times.backward_exchange})
-    return [table.ravel()[program] for program in schedule.programs]
-
-
-def _table(schedule: Schedule, columns: Mapping[int, IntArray]) -> IntArray:
-    """One column, (S,), for every kind as the entries of all codes, (kinds, S, numbers)."""
-    table = np.zeros((len(KINDS), schedule.n_stages, schedule.codes.n_numbers), dtype=np.int64)
-    for kind, column in columns.items():
-        table[kind] = column[:, None]
-    return table
-
 
 MAX_TICKS = 2**62
 
@@ -42,15 +21,15 @@ def simulate(schedule: Schedule, times: StageTimes, transfers: Transfers = Trans
     """Run every device's program in its order, each action as soon as `transfers` let it.
 
     Overlap: an action starts when the device's previous one has stopped and its inputs have arrived (earliest.py);
-    slots play no part. Barrier: all devices advance slot by slot (barrier.py). The end is when the host has the last
-    result. Time grows with the number of actions, whatever the order.
+    slots are ignored. Barrier: all devices advance slot by slot (barrier.py). The timeline ends when the host has the
+    last result. The simulation takes time in proportion to the number of actions, in any order.
 
     Raises:
         BadInput: the schedule cannot run to its end, and the message says who waits for whom; or ticks would not fit
             in 64 bits.
 
     >>> from fractions import Fraction
-    >>> from autoauto.schedule.one_f_one_b import one_f_one_b
+    >>> from autoauto.schedule.orders.one_f_one_b import one_f_one_b
     >>> from autoauto.schedule.times import stage_times
     >>> schedule = one_f_one_b(4, 8)
     >>> cycles = ([Fraction(c)] * 4 for c in (1, 2, 0, 0))

@@ -1,8 +1,11 @@
-"""Itineraries: how a micro-batch would travel if all travelled like the one before, one period later.
+"""Itineraries: how a micro-batch travels in a steady state, where each follows the one before after one period.
 
-A pipeline in which they do is in a steady state for ever: a building block (controllable memory, arXiv 2405.15362).
-Long journeys hold many activations and forgive delays; short ones need little memory. As wishes they are only a hint:
-the scheduler makes them legal and squeezes beginning and end.
+Such a steady state is a building block [controllable-memory]. Long journeys hold many activations and tolerate delays;
+short ones need little memory. An itinerary gives priorities only: the scheduler makes the order legal and tightens its
+start and end.
+
+    down 2, turn 1, up 1      F F . .             F stage 0; two units a step down, one unit of rest at the turn,
+    (unit: a mean action)         F F . B B       then one unit a step up
 """
 
 from __future__ import annotations
@@ -12,15 +15,15 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from autoauto.records.schedule import BACKWARD, WEIGHT
-from autoauto.schedule.zero_bubble.list_scheduling import NEVER, Wishes
-from autoauto.schedule.zero_bubble.problem import Pipeline
+from autoauto.schedule.zero_bubble.list_scheduling import NEVER, Priorities
+from autoauto.schedule.zero_bubble.problem import ZeroBubbleProblem
 
 
 class Itinerary(NamedTuple):
     """How a micro-batch travels, in units of a mean action.
 
     Attributes:
-        down, up: a step to the next and to the previous device, or what an action and its message take if that is more.
+        down, up: a step to the next and to the previous device; longer where an action and its message take longer.
         turn: the rest of a micro-batch before its gradient sets out.
         inner_turn: the rest of a gradient between the two stages of the last device.
         lag: the rest before a weight gradient.
@@ -71,39 +74,39 @@ TWO_STAGES_A_DEVICE = (
     Itinerary(1, 1, 0, 1, 0, 6),
     Itinerary(1, 1, 3, 0, 6, 4),
 )
-"""Of some 600 itineraries the few among which there was a best one, or nearly, for each of 45 pipelines of 4, 6 and 8
-devices with other limits, times and links (for one stage a device: of 700, for 36)."""
+"""A selection from some 600 itineraries that holds the best one, or nearly, for each of 45 pipelines of 4, 6 and 8
+devices with different limits, times and links (for one stage a device: from 700, for 36)."""
 
 
-def itineraries(pipeline: Pipeline) -> Sequence[Itinerary]:
-    """Those to try; with two stages a device, first those that just fill the memory.
+def itineraries(pipeline: ZeroBubbleProblem) -> Sequence[Itinerary]:
+    """The itineraries to try; with two stages a device, first those that just fill the memory.
 
     Activations occupy a device for about `n_devices * (down + up)` units a micro-batch, of the `3 * limit` that it has.
     """
     if pipeline.n_stages == pipeline.n_devices:
         return ONE_STAGE_A_DEVICE
     fitting = 3 * pipeline.limit / pipeline.n_devices
-    return sorted(TWO_STAGES_A_DEVICE, key=lambda one: abs(one.down + one.up - fitting))
+    return sorted(TWO_STAGES_A_DEVICE, key=lambda itinerary: abs(itinerary.down + itinerary.up - fitting))
 
 
-def wishes(pipeline: Pipeline, itinerary: Itinerary, unit: float, period: float) -> Wishes:
+def steady_priorities(pipeline: ZeroBubbleProblem, itinerary: Itinerary, unit: float, period: float) -> Priorities:
     """When every action would start if a micro-batch set out every `period` ticks; `unit` is the mean action."""
     rows = _journey(pipeline, itinerary, unit)
     return [[start + i * period for i in range(pipeline.n_micro_batches)] for start in rows]
 
 
-def _journey(pipeline: Pipeline, itinerary: Itinerary, unit: float) -> list[float]:
+def _journey(pipeline: ZeroBubbleProblem, itinerary: Itinerary, unit: float) -> list[float]:
     """When the first action of every job would start."""
     n, devices, ticks, path = pipeline.n_stages, pipeline.devices, pipeline.ticks, pipeline.path
     starts = [0.0] * (3 * n)
     for job, to in pairwise(path):
         step = devices[to % n] - devices[job % n]
-        least = ticks[job] + pipeline.link(job, to)
+        shortest = ticks[job] + pipeline.link(job, to)
         if step:
-            starts[to] = starts[job] + max(least, unit * (itinerary.down if step > 0 else itinerary.up))
+            starts[to] = starts[job] + max(shortest, unit * (itinerary.down if step > 0 else itinerary.up))
         else:
             rest = itinerary.turn if job == n - 1 else itinerary.inner_turn if job > n else 0
-            starts[to] = starts[job] + least + unit * rest
+            starts[to] = starts[job] + shortest + unit * rest
     for stage in range(n):
         backward = BACKWARD * n + stage
         starts[WEIGHT * n + stage] = starts[backward] + ticks[backward] + itinerary.lag * unit

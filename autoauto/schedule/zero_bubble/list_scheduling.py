@@ -1,15 +1,23 @@
 """List scheduling of forwards, input gradients (B) and weight gradients (W) on devices with little memory.
 
-The scheduler is told when every action wishes to start. It never uses those times but to choose among actions that
-compete for a device: whatever the wishes, the order is legal. Three ideas make it good:
+Every action has a priority, the time at which it should start; a smaller one goes first. Priorities decide nothing but
+which of the actions that compete for a device starts next, so any priorities give a legal order. Three ideas make the
+order short:
 
-- *Active schedules* (Giffler and Thompson). The device decides whose next action could stop first, and everything that
-  could start there before that stop competes. So a device waits for a gradient that is about to arrive rather than
-  begin a W, and never waits so long that an action would have fitted in.
-- *Windows.* A forward that starts because its device is free holds memory that others miss. So an action competes only
-  if its wish is at most `window` later than the device's earliest.
-- *Fairness.* All devices have about the same work, so the one that idles most decides how long everything takes. A
-  fair device waits only if that does not make it the one with the least slack.
+- *Active schedules* (Giffler and Thompson). The device whose next action could stop first is served next, and all its
+  actions that could start before that stop compete. So a device waits for a gradient that is about to arrive rather
+  than start a W, and never waits so long that an action would have fitted in.
+
+      free      gradient arrives
+      |         |      first stop: W would end here
+      v         v      v
+      . . . . . B B B B     B competes with W, as it can start before W would stop
+      W W W W W W W W W
+
+- *Windows.* A forward that starts because its device is free holds memory that others need. So an action competes only
+  if its priority is at most `window` later than the earliest priority on the device.
+- *Fairness.* All devices have about the same work, so the one that idles most decides the makespan. A fair device waits
+  only if that does not leave it with less slack than every other device.
 
 Time may also run backwards, from the last W to the first F. Then W takes memory and F gives it back; the rest is the
 same, so one scheduler serves both directions.
@@ -20,29 +28,29 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from autoauto.records.schedule import FORWARD, WEIGHT
-from autoauto.schedule.zero_bubble.problem import Pipeline
+from autoauto.schedule.zero_bubble.problem import ZeroBubbleProblem
 
 NEVER = 1 << 62
 
-Wishes = list[list[float]]
-"""For every job when its actions wish to start; they never decrease."""
+Priorities = list[list[float]]
+"""For every job the time at which each of its actions should start, non-decreasing."""
 
 
-class Rule(NamedTuple):
+class ChoiceRule(NamedTuple):
     """How a device chooses.
 
     Attributes:
-        window: by how many ticks the wish of an action may be later than the device's earliest.
-        fair: whether it waits only as long as another device has no more slack. Slack is what a device could idle, were
-            all to stop together.
+        window: by how many ticks the priority of an action may be later than the device's earliest.
+        fair: whether it waits only as long as another device has no more slack. Slack is how long a device could idle
+            if all devices were to stop at the cutoff.
     """
 
     window: float = NEVER
     fair: bool = False
 
 
-class Sketch(NamedTuple):
-    """An order and its times.
+class DraftSchedule(NamedTuple):
+    """A legal order with its times.
 
     Attributes:
         makespan: ticks until everything stops.
@@ -61,15 +69,20 @@ class Direction:
     """A pipeline with time running forwards or backwards, laid out for the scheduler.
 
     Attributes:
+        pipeline: the problem.
+        backwards: whether time runs backwards.
         device: the device of every job.
         jobs: the jobs of every device.
         takes, gives: whether a job takes or gives back memory.
-        mate: for every job that of the same kind on the device's other stage, or itself.
-        sources: for every job the one that it needs, -1 if there is none; the last of several.
+        sibling: for every job the job of the same kind on the device's other stage, or itself.
+        n_inputs: how many inputs the actions of every job have.
+        outputs: for every job what its actions send: (receiving job, which of its inputs, ticks, wire).
+        sources: for every job the job whose result it needs, -1 if there is none; the last of several.
+        n_wires: how many wires there are; a wire leads from one device to another.
         n_scheduled: how many actions have been scheduled so far.
     """
 
-    def __init__(self, pipeline: Pipeline, *, backwards: bool) -> None:
+    def __init__(self, pipeline: ZeroBubbleProblem, *, backwards: bool) -> None:
         n = pipeline.n_stages
         self.pipeline = pipeline
         self.backwards = backwards
@@ -77,27 +90,27 @@ class Direction:
         self.jobs = [[j for j in range(3 * n) if self.device[j] == d] for d in range(pipeline.n_devices)]
         self.takes = [j // n == (WEIGHT if backwards else FORWARD) for j in range(3 * n)]
         self.gives = [j // n == (FORWARD if backwards else WEIGHT) for j in range(3 * n)]
-        self.mate = [self._mate(j) for j in range(3 * n)]
+        self.sibling = [self._sibling(j) for j in range(3 * n)]
         self.sources = [-1] * (3 * n)
         self.n_inputs = [0] * (3 * n)
         self.outputs: list[list[tuple[int, int, int, int]]] = [[] for _ in range(3 * n)]
         self.n_wires = self._connect()
         self.n_scheduled = 0
 
-    def schedule(self, wishes: Wishes, rule: Rule, cutoff: int = NEVER) -> Sketch | None:
+    def schedule(self, priorities: Priorities, rule: ChoiceRule, cutoff: int = NEVER) -> DraftSchedule | None:
         """Schedule every action; None as soon as a device cannot stop by `cutoff` any more."""
-        run = _Run(self, wishes, rule, cutoff)
-        sketch = run.run()
-        self.n_scheduled += max(sum(run.done), run.n * len(run.done) // 4)  # wishes cost something, too
-        return sketch
+        run = _Run(self, priorities, rule, cutoff)
+        draft = run.run()
+        self.n_scheduled += max(sum(run.done), run.n * len(run.done) // 4)  # every run has a fixed cost, too
+        return draft
 
-    def _mate(self, job: int) -> int:
+    def _sibling(self, job: int) -> int:
         n = self.pipeline.n_stages
         stages = [s for s in range(n) if self.device[s] == self.device[job]]
         return job - job % n + stages[-1 if job % n == stages[0] else 0]
 
     def _connect(self) -> int:
-        """Fill in the outputs, (job, which of its inputs, ticks, wire): a wire leads from one device to another."""
+        """Fill in the outputs and count the wires."""
         wires: dict[tuple[int, int], int] = {}
         for edge in self.pipeline.edges():
             job, to = edge[1::-1] if self.backwards else edge[:2]
@@ -112,9 +125,9 @@ class Direction:
 class _Run:
     """One run of the scheduler: for every job how much is done, and for every device when it is free."""
 
-    def __init__(self, direction: Direction, wishes: Wishes, rule: Rule, cutoff: int) -> None:
+    def __init__(self, direction: Direction, priorities: Priorities, rule: ChoiceRule, cutoff: int) -> None:
         pipeline, n_jobs = direction.pipeline, len(direction.device)
-        self.of, self.wishes, self.window, self.fair = direction, wishes, rule.window, rule.fair
+        self.direction, self.priorities, self.window, self.fair = direction, priorities, rule.window, rule.fair
         self.n, self.limit, self.ticks = pipeline.n_micro_batches, pipeline.limit, pipeline.ticks
         self.done = [0] * n_jobs
         self.starts: list[list[int]] = [[] for _ in range(n_jobs)]
@@ -130,34 +143,34 @@ class _Run:
         self.choices: list[list[tuple[float, int, int]]] = [[] for _ in direction.jobs]
         self.first_stop = [0] * len(direction.jobs)
 
-    def run(self) -> Sketch | None:
+    def run(self) -> DraftSchedule | None:
         """Let the device whose next action could stop first decide, until all is done."""
         for device in range(len(self.free)):
             self.compete(device, self.window)
         for _ in range(self.n * len(self.done)):
             stop = min(self.first_stop)
-            if stop == NEVER:  # everyone waits for a wish outside a window
+            if stop == NEVER:  # all that could start is outside the windows
                 for device in range(len(self.free)):
                     self.compete(device, NEVER)
                 stop = min(self.first_stop)
             device = self.first_stop.index(stop)
-            if not self.take(device, *self.choose(device, stop)):
+            if not self.start_action(device, *self.choose(device, stop)):
                 return None
         arrivals = [inputs[0] if inputs else [] for inputs in self.arrivals]
-        return Sketch(max(self.free), self.starts, arrivals, self.programs)
+        return DraftSchedule(max(self.free), self.starts, arrivals, self.programs)
 
     def compete(self, device: int, window: float) -> None:
-        """Find which actions compete for a device, as (wish, job, start), and when the first of them could stop."""
-        done, wishes, arrivals, ticks, n = self.done, self.wishes, self.arrivals, self.ticks, self.n
-        takes, heads = self.of.takes, []
-        for job in self.of.jobs[device]:
+        """Find the actions that compete for a device, (priority, job, start), and when the first of them could stop."""
+        done, priorities, arrivals, ticks, n = self.done, self.priorities, self.arrivals, self.ticks, self.n
+        takes, heads = self.direction.takes, []
+        for job in self.direction.jobs[device]:
             i = done[job]
             if i < n and (not takes[job] or self.has_room(device, job)):
-                heads.append((wishes[job][i], job, i))
+                heads.append((priorities[job][i], job, i))
         latest = min(heads)[0] + window if heads else 0
         choices, first_stop = [], NEVER
-        for wish, job, i in heads:
-            if wish > latest:
+        for priority, job, i in heads:
+            if priority > latest:
                 continue
             start = self.free[device]
             for times in arrivals[job]:
@@ -165,13 +178,13 @@ class _Run:
                     break
                 start = times[i] if times[i] > start else start  # max() would take longer
             else:
-                choices.append((wish, job, start))
+                choices.append((priority, job, start))
                 stop = start + ticks[job]
                 first_stop = stop if stop < first_stop else first_stop
         self.choices[device], self.first_stop[device] = choices, first_stop
 
     def choose(self, device: int, first_stop: int) -> tuple[int, int]:
-        """(job, start) of the earliest wish among the actions that can start before `first_stop`."""
+        """(job, start) of the earliest priority among the actions that can start before `first_stop`."""
         choices = self.choices[device]
         earliest = min([choice[2] for choice in choices])
         before = first_stop
@@ -181,22 +194,23 @@ class _Run:
         return min([choice for choice in choices if choice[2] < before])[1:]
 
     def has_room(self, device: int, job: int) -> bool:
-        """Whether an activation more can be held, and the oldest micro-batch still get through.
+        """Whether the device can hold one more activation and the oldest micro-batch can still pass.
 
         With two stages a device, a micro-batch holds an activation of the outer stage, which it passes first, while it
-        needs one of the inner. So the last free one is for the inner stage, unless that holds one, which comes back by
-        itself. Backwards in time weight gradients wait for nothing, so the inner one must not overtake the outer.
+        needs one of the inner. So the last free one is for the inner stage, unless that stage holds one already, which
+        its backward will free. Backwards in time weight gradients wait for nothing, so the inner one must not overtake
+        the outer.
         """
-        held, mate = self.held[device], self.of.mate[job]
+        held, sibling = self.held[device], self.direction.sibling[job]
         if held >= self.limit:
             return False
-        if job < mate:
-            return held < self.limit - 1 or self.held_inside[device] > 0 or self.done[mate] == self.n
-        return not self.of.backwards or job == mate or self.done[mate] > self.done[job]
+        if job < sibling:
+            return held < self.limit - 1 or self.held_inside[device] > 0 or self.done[sibling] == self.n
+        return not self.direction.backwards or job == sibling or self.done[sibling] > self.done[job]
 
-    def take(self, device: int, job: int, start: int) -> bool:
-        """Let an action start; False if its device cannot stop by the cutoff any more."""
-        of = self.of
+    def start_action(self, device: int, job: int, start: int) -> bool:
+        """Start an action; False if its device cannot stop by the cutoff any more."""
+        direction = self.direction
         self.slack[device] -= start - self.free[device]
         if self.slack[device] < 0:
             return False
@@ -204,17 +218,17 @@ class _Run:
         self.starts[job].append(start)
         self.programs[device].append(job)
         self.free[device] = stop = start + self.ticks[job]
-        change = of.takes[job] - of.gives[job]
+        change = direction.takes[job] - direction.gives[job]
         self.held[device] += change
-        if job > of.mate[job]:
+        if job > direction.sibling[job]:
             self.held_inside[device] += change
-        for to, which, ticks, wire in of.outputs[job]:
+        for to, which, ticks, wire in direction.outputs[job]:
             arrival = stop + ticks
             if wire >= 0:
                 arrival = self.wire_free[wire] = max(arrival, self.wire_free[wire] + ticks)
             arrivals = self.arrivals[to][which]
             arrivals.append(arrival)
-            if of.device[to] != device and len(arrivals) == self.done[to] + 1:  # it waited for that
-                self.compete(of.device[to], self.window)
+            if direction.device[to] != device and len(arrivals) == self.done[to] + 1:  # the receiver waited for it
+                self.compete(direction.device[to], self.window)
         self.compete(device, self.window)
         return True

@@ -1,4 +1,4 @@
-"""What a zero bubble search schedules: stages on devices, with a backward pass in two halves and a limit on memory."""
+"""The problem of a zero bubble search, `ZeroBubbleProblem`, and a `lower_bound` of its makespan."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from autoauto.records.schedule import BACKWARD, WEIGHT, StageTimes
 
 
 @dataclass(frozen=True, slots=True)
-class Pipeline:
-    """Stages on devices.
+class ZeroBubbleProblem:
+    """Stages on devices, with a backward pass in two halves and a limit of activations.
 
-    A *job* is all that one stage does of one kind; jobs are numbered as in `Codes`, `kind * n_stages + stage`.
+    A *job* is all actions of one kind on one stage; jobs are numbered as in `Codes`, `kind * n_stages + stage`.
 
     Attributes:
         devices: the device of every stage, one or two stages a device.
-        ticks: for every job what one of its actions takes.
+        ticks: for every job the ticks of one of its actions.
         forward_links, backward_links: as in `StageTimes`.
         n_micro_batches: how many micro-batches there are.
         limit: the most activations a device holds; each from the start of its F to the stop of its W.
@@ -31,10 +31,10 @@ class Pipeline:
     limit: int
 
     @staticmethod
-    def of(times: StageTimes, devices: Sequence[int], n_micro_batches: int, limit: int | None) -> Pipeline:
+    def of(times: StageTimes, devices: Sequence[int], n_micro_batches: int, limit: int | None) -> ZeroBubbleProblem:
         """The stages of `times` on their devices; without a limit, everything may be in flight."""
         everything = n_micro_batches * (len(devices) // (max(devices) + 1))
-        return Pipeline(
+        return ZeroBubbleProblem(
             tuple(devices),
             (*times.forward.tolist(), *times.backward.tolist(), *times.weight.tolist()),
             tuple(times.forward_links.tolist()),
@@ -55,7 +55,7 @@ class Pipeline:
 
     @property
     def work(self) -> list[int]:
-        """For every device what it computes for one micro-batch."""
+        """For every device the ticks that it computes for one micro-batch."""
         total = [0] * self.n_devices
         for job, ticks in enumerate(self.ticks):
             total[self.devices[job % self.n_stages]] += ticks
@@ -81,20 +81,21 @@ class Pipeline:
         return [*travel, *((BACKWARD * n + stage, WEIGHT * n + stage, 0) for stage in range(n))]
 
 
-def lower_bound(pipeline: Pipeline) -> int:
-    """Ticks that every order takes at least: the largest of three bounds.
+def lower_bound(pipeline: ZeroBubbleProblem) -> int:
+    """Ticks that no order goes below: the largest of three bounds.
 
-    *A device* computes all its work. It idles until the first micro-batch comes; then until the first gradient comes,
-    but for the forwards that its memory admits; and from its last forward to the end, but for the backwards and weight
-    gradients of what its memory holds. With p equal stages and a limit of p this is
-    `m (F + B + W) + (p - 1) (F + B - W)` and four messages a link: the bubble of ZB1P (zero bubble, arXiv 2401.10241).
+    *A device* computes all its work. It idles until the first micro-batch arrives; then until the first gradient
+    arrives, except for the forwards that its memory admits; and from its last forward to the end, except for the
+    backwards and weight gradients of the activations that it holds. With p equal stages and a limit of p this is
+    `m (F + B + W) + (p - 1) (F + B - W)` and four messages a link: the bubble of ZB1P
+    [zero-bubble].
 
-    *A memory* holds every activation until its gradient has come back and its W has stopped.
+    *A memory* holds every activation from the start of its F until its W has stopped.
 
     *A stage* computes all its forwards and input gradients before the last gradient leaves it.
     """
-    most = pipeline.n_micro_batches * (pipeline.n_stages // pipeline.n_devices)
-    pipeline = replace(pipeline, limit=min(pipeline.limit, most))
+    n_activations = pipeline.n_micro_batches * (pipeline.n_stages // pipeline.n_devices)
+    pipeline = replace(pipeline, limit=min(pipeline.limit, n_activations))
     heads, tails = _heads(pipeline), _tails(pipeline)
     n, ticks, m = pipeline.n_stages, pipeline.ticks, pipeline.n_micro_batches
     by_stage = [heads[s] + m * (ticks[s] + ticks[BACKWARD * n + s]) + tails[BACKWARD * n + s] for s in range(n)]
@@ -103,7 +104,7 @@ def lower_bound(pipeline: Pipeline) -> int:
     return max(*by_stage, *by_device, *by_memory)
 
 
-def _device_bound(pipeline: Pipeline, heads: list[int], tails: list[int], device: int) -> int:
+def _device_bound(pipeline: ZeroBubbleProblem, heads: list[int], tails: list[int], device: int) -> int:
     n, ticks, limit = pipeline.n_stages, pipeline.ticks, pipeline.limit
     stages = [s for s in range(n) if pipeline.devices[s] == device]
     first, last = stages[0], stages[-1]
@@ -118,10 +119,12 @@ def _device_bound(pipeline: Pipeline, heads: list[int], tails: list[int], device
     return heads[first] + pipeline.n_micro_batches * pipeline.work[device] + idle
 
 
-def _memory_bound(pipeline: Pipeline, heads: list[int], device: int) -> int:
-    """Forwards fill the memory one by one, weight gradients empty it one by one; in between it may be full.
+def _memory_bound(pipeline: ZeroBubbleProblem, heads: list[int], device: int) -> int:
+    """Every activation is held for a minimum time, and no more than `limit` are held at once.
 
-    So an activation that comes on top of i others finds room for i forwards and i weight gradients less than all time.
+    Forwards fill the memory one by one and weight gradients empty it one by one, so at either end the memory cannot be
+    full: with i activations held already, i forwards have passed, and at the end i weight gradients remain. That adds
+    `limit (limit - 1) / 2` times a forward and a weight gradient to the total.
     """
     n, ticks, limit = pipeline.n_stages, pipeline.ticks, pipeline.limit
     stages = [s for s in range(n) if pipeline.devices[s] == device]
@@ -131,7 +134,7 @@ def _memory_bound(pipeline: Pipeline, heads: list[int], device: int) -> int:
     return heads[stages[0]] - (-total // limit)
 
 
-def _heads(pipeline: Pipeline) -> list[int]:
+def _heads(pipeline: ZeroBubbleProblem) -> list[int]:
     """For every F and B job when its first action can start."""
     heads = [pipeline.forward_links[0]] * (2 * pipeline.n_stages)
     for job, to in pairwise(pipeline.path):
@@ -139,8 +142,8 @@ def _heads(pipeline: Pipeline) -> list[int]:
     return heads
 
 
-def _tails(pipeline: Pipeline) -> list[int]:
-    """For every F and B job what passes at least between the stop of an action and the end."""
+def _tails(pipeline: ZeroBubbleProblem) -> list[int]:
+    """For every F and B job the minimum time between the stop of an action and the end."""
     n, ticks = pipeline.n_stages, pipeline.ticks
     tails = [0] * n + list(ticks[WEIGHT * n :])
     for to, job in pairwise(reversed(pipeline.path)):

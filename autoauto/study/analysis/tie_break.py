@@ -1,4 +1,4 @@
-"""Which of two configurations is better, when both were measured in turns: `settle`."""
+"""Which of two configurations is better after both were measured in turns: `break_tie`."""
 
 from __future__ import annotations
 
@@ -7,43 +7,43 @@ from typing import NamedTuple
 from autoauto.records.knobs import Knobs
 from autoauto.records.study_summary import Repeated, Verdict, interval
 
-TELLING = 0.1
-"""An interval that is wider than this share of the score to either side does not tell whether two are the same."""
+MAX_ERROR_SHARE = 0.1
+"""When half the width of the interval exceeds this share of the score, the turns do not show whether two tie."""
 
 
-class Settled(NamedTuple):
-    """The answer.
+class TieBreak(NamedTuple):
+    """The better of two configurations.
 
     Attributes:
-        second: whether the second is the better one, or as good and simpler.
-        verdict: how it was found.
+        second: whether it is the second, which is better, or as good and simpler.
+        verdict: how clear that is.
     """
 
     second: bool
     verdict: Verdict = Verdict.CLEAR
 
 
-def settle(first: Repeated, second: Repeated) -> Settled:
-    """Compare turn by turn, so that what disturbs a whole turn disturbs neither side alone.
+def break_tie(first: Repeated, second: Repeated) -> TieBreak:
+    """Compare two configurations turn by turn, so that a disturbance of a whole turn affects both alike.
 
-    They tie when 0 lies in the 95 % confidence interval of their mean difference, and the simpler one is taken. When
-    that interval is wider than `TELLING` it would hold anything, and the better mean is taken. Without two turns that
-    both finished nothing is known, and the first stays; one that never finished loses.
+    They tie when the 95 % confidence interval of their mean difference contains 0 [student]; then the simpler one wins.
+    When that interval is wider than `MAX_ERROR_SHARE` it would contain 0 in any case, and the better mean wins. The
+    first wins with fewer than two turns in which both were measured; one that was never measured loses.
     """
     pairs = [(a, b) for a, b in zip(first.scores, second.scores, strict=True) if a is not None and b is not None]
     if first.score is None and second.score is not None:
-        return Settled(second=True)
+        return TieBreak(second=True)
     if len(pairs) < 2:
-        return Settled(second=False)
+        return TieBreak(second=False)
     lead = interval([a - b for a, b in pairs])
     assert lead.error is not None
     if abs(lead.mean) > lead.error:
-        return Settled(lead.mean < 0)
-    if lead.error > TELLING * max(map(max, pairs)):
-        return Settled(lead.mean < 0, Verdict.UNSURE)
-    return Settled(simplicity(second.knobs) < simplicity(first.knobs), Verdict.TIE)
+        return TieBreak(lead.mean < 0)
+    if lead.error > MAX_ERROR_SHARE * max(map(max, pairs)):
+        return TieBreak(lead.mean < 0, Verdict.UNSURE)
+    return TieBreak(simplicity(second.knobs) < simplicity(first.knobs), Verdict.TIE)
 
 
 def simplicity(knobs: Knobs) -> tuple[int, int, int]:
-    """What makes a configuration simpler, first: fewer devices, fewer replicas, a smaller batch."""
+    """Smaller for the simpler configuration: fewer devices, then fewer replicas, then a smaller batch."""
     return knobs.n_devices, knobs.replicas, knobs.batch_size

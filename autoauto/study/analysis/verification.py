@@ -1,4 +1,11 @@
-"""The best of a search measured again beside the runner-up and the default configuration: `verify`."""
+"""The best of a search measured again, in turns with the runner-up and the default configuration: `verify`.
+
+In each turn all configurations are measured once, the first one changes (w winner, r runner-up, d default):
+
+    turn 0    w r d        a drift of the machine's speed within a turn affects none more than the others,
+    turn 1    r d w        and one between turns cancels in the differences of a turn (`break_tie`)
+    turn 2    d w r
+"""
 
 from __future__ import annotations
 
@@ -11,10 +18,10 @@ from optuna import Study
 from optuna.trial import FrozenTrial, TrialState
 
 from autoauto.records.knobs import Knobs, Objective, SearchSpace
-from autoauto.records.study_summary import Expected, Repeated, Verdict, Verification
+from autoauto.records.study_summary import AutoPipelineAnswer, Repeated, Verdict, Verification
 from autoauto.records.trial import Attempt
-from autoauto.study.analysis.tie_break import Settled, settle
-from autoauto.study.execution.executors import Hands
+from autoauto.study.analysis.tie_break import TieBreak, break_tie
+from autoauto.study.execution.executors import Executor
 from autoauto.study.interrupts import Interrupts
 from autoauto.study.objectives import objective_value, score
 from autoauto.study.store.database import through_restarts
@@ -22,149 +29,161 @@ from autoauto.study.store.trials import finished_trials, knobs_of
 
 WINNER, RUNNER_UP, DEFAULT = "winner", "runner-up", "default configuration"
 VERIFIED = "verified"
-"""The attribute of a study that holds what measuring again told."""
+"""The attribute of a study that holds the verifications of its searches."""
 _POLL_S = 0.2
 
 
-class Contestant(NamedTuple):
+class Rerun(NamedTuple):
     """A configuration to measure again.
 
     Attributes:
         name, knobs, what: as in `Repeated`.
-        hands: who measures it.
+        executor: measures it.
     """
 
     name: str
     knobs: Knobs
     what: str
-    hands: Hands
+    executor: Executor
 
 
-def contestants_of(
-    study: Study, space: SearchSpace, best: Knobs, objective: Objective, hands: Hands, default: Contestant
-) -> list[Contestant]:
+def reruns_of(
+    study: Study, space: SearchSpace, best: Knobs, objective: Objective, executor: Executor, default: Rerun
+) -> list[Rerun]:
     """The best of a search, the next best of its space, and the default configuration unless it is one of them."""
     trials = {knobs: trial for knobs, trial in finished_trials(study, space).items() if trial.value is not None}
     trials.pop(best, None)
-    second = max(trials, key=lambda knobs: _score(objective, trials[knobs]), default=None)
-    both = [Contestant(WINNER, best, "", hands)]
+    second = max(trials, key=lambda knobs: _trial_score(objective, trials[knobs]), default=None)
+    reruns = [Rerun(WINNER, best, "", executor)]
     if second is not None:
-        both.append(Contestant(RUNNER_UP, second, "", hands))
-    known = any((one.knobs, one.what) == (default.knobs, default.what) for one in both)
-    return both if known else [*both, default]
+        reruns.append(Rerun(RUNNER_UP, second, "", executor))
+    is_included = any((rerun.knobs, rerun.what) == (default.knobs, default.what) for rerun in reruns)
+    return reruns if is_included else [*reruns, default]
 
 
 def verify(
     study: Study,
-    contestants: Sequence[Contestant],
+    reruns: Sequence[Rerun],
     n_repeats: int,
     objective: Objective,
-    seed: Callable[[], Expected | None],
+    auto_pipeline: Callable[[], AutoPipelineAnswer | None],
     known: Mapping[Knobs, FrozenTrial] | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> Verification:
-    """Measure all contestants `n_repeats` times, in turns, and settle which is the winner; kept in the study.
+    """Measure all configurations `n_repeats` times, in turns, and compare the first two; stored in the study.
 
-    Every turn is kept when it is finished, so a verification that is stopped goes on. What was kept of the same
-    contestants and as many turns is not measured again.
+    Every turn is stored when it is finished, so a verification that is interrupted resumes after it. A stored
+    verification of the same configurations and as many turns is not repeated.
 
     Args:
         study: of the search.
-        contestants: the best first; see `contestants_of`.
-        n_repeats: turns, 1 or more.
+        reruns: the best first; see `reruns_of`.
+        n_repeats: number of turns, 1 or more.
         objective: of the search.
-        seed: tells the seed's answer; asked when there is none in the study.
-        known: trials that tell what another measurement would tell, on a target where all give the same.
-        progress: called before every measurement with how many are done, and how many there will be.
+        auto_pipeline: computes the answer of [auto-pipeline]; called when the study has none.
+        known: trials whose numbers are used instead of another measurement, on a target where all are equal.
+        progress: called before every measurement with the number of finished ones and of all.
 
     Raises:
         KeyboardInterrupt: it was interrupted.
         BadInput: the study's database cannot be used any more.
     """
-    kept = next((one for one in verifications(study) if one.repeated[0].knobs == contestants[0].knobs), None)
-    empty = [Repeated(one.name, one.knobs, one.what) for one in contestants]
-    rows = list(kept.repeated) if kept is not None and _goes_on(kept, empty, n_repeats) else empty
-    answer = kept.seed if kept is not None and rows is not empty else seed()
-    with Interrupts() as interrupts, ExitStack() as ending:
-        for hands in {id(one.hands): one.hands for one in contestants}.values():
-            ending.callback(hands.close)
+    stored = next((entry for entry in verifications(study) if entry.repeated[0].knobs == reruns[0].knobs), None)
+    empty = [Repeated(rerun.name, rerun.knobs, rerun.what) for rerun in reruns]
+    rows = list(stored.repeated) if stored is not None and _resumes(stored, empty, n_repeats) else empty
+    answer = stored.auto_pipeline if stored is not None and rows is not empty else auto_pipeline()
+    with Interrupts() as interrupts, ExitStack() as closing:
+        for executor in {id(rerun.executor): rerun.executor for rerun in reruns}.values():
+            closing.callback(executor.close)
         for turn in range(len(rows[0].scores), n_repeats):
-            order = [(place + turn) % len(rows) for place in range(len(rows))]  # none is always first
-            for n_done, place in enumerate(order, start=turn * len(rows)):
+            order = [(position + turn) % len(rows) for position in range(len(rows))]
+            for n_done, index in enumerate(order, start=turn * len(rows)):
                 if progress is not None:
                     progress(n_done, n_repeats * len(rows))
-                trial = (known or {}).get(rows[place].knobs) if not rows[place].what else None
+                trial = (known or {}).get(rows[index].knobs) if not rows[index].what else None
                 if trial is not None:
-                    rows[place] = _with(rows[place], trial.user_attrs["samples_per_s"], _score(objective, trial))
+                    speed = trial.user_attrs["samples_per_s"]
+                    rows[index] = _with_turn(rows[index], speed, _trial_score(objective, trial))
                 else:
-                    attempt = _measure(contestants[place].hands, rows[place].knobs, interrupts)
-                    rows[place] = _after(rows[place], attempt, objective)
-            _keep(study, _verification(rows, n_repeats, answer))
+                    attempt = _measure(reruns[index].executor, rows[index].knobs, interrupts)
+                    rows[index] = _with_attempt(rows[index], attempt, objective)
+            _store(study, _verification(rows, n_repeats, answer))
     return _verification(rows, n_repeats, answer)
 
 
 def verifications(study: Study) -> list[Verification]:
-    """What a study keeps, the last first: one for every configuration that was the best of a search."""
-    return [_read(told) for told in study.user_attrs.get(VERIFIED, ())]
+    """The stored verifications, the last first: one for every configuration that was the best of a search."""
+    return [_read(entry) for entry in study.user_attrs.get(VERIFIED, ())]
 
 
-def settled_knobs(study: Study) -> dict[Knobs, Knobs]:
-    """The best of a search -> the winner, where the turns have settled that it is another."""
-    return {told.repeated[0].knobs: told.winner.knobs for told in verifications(study) if told.settled}
+def verified_winners(study: Study) -> dict[Knobs, Knobs]:
+    """The best of a search -> the winner of its verification, where that is another configuration."""
+    return {entry.repeated[0].knobs: entry.winner.knobs for entry in verifications(study) if entry.winner_index}
 
 
-def _read(told: Mapping[str, Any]) -> Verification:
-    rows = [Repeated(**{**row, **_lists(row), "knobs": knobs_of(row["knobs"])}) for row in told["repeated"]]
-    seed = told["seed"] and Expected(**{**told["seed"], "knobs": knobs_of(told["seed"]["knobs"])})
-    return Verification(tuple(rows), told["n_repeats"], told["settled"], Verdict(told["verdict"]), seed)
+def _resumes(stored: Verification, empty: Sequence[Repeated], n_repeats: int) -> bool:
+    """Whether a stored verification is of the same configurations and as many turns."""
+    before, now = ([(row.name, row.knobs, row.what) for row in rows] for rows in (stored.repeated, empty))
+    return before == now and stored.n_repeats == n_repeats
 
 
-def _goes_on(kept: Verification, wanted: Sequence[Repeated], n_repeats: int) -> bool:
-    same = [(one.name, one.knobs, one.what) for one in kept.repeated] == [(o.name, o.knobs, o.what) for o in wanted]
-    return same and kept.n_repeats == n_repeats
+def _verification(rows: Sequence[Repeated], n_repeats: int, answer: AutoPipelineAnswer | None) -> Verification:
+    has_runner_up = len(rows) > 1 and rows[1].name == RUNNER_UP
+    tie_break = break_tie(rows[0], rows[1]) if has_runner_up else TieBreak(second=False)
+    return Verification(tuple(rows), n_repeats, int(tie_break.second), tie_break.verdict, answer)
 
 
-def _verification(rows: Sequence[Repeated], n_repeats: int, seed: Expected | None) -> Verification:
-    has_second = len(rows) > 1 and rows[1].name == RUNNER_UP
-    told = settle(rows[0], rows[1]) if has_second else Settled(second=False)
-    return Verification(tuple(rows), n_repeats, int(told.second), told.verdict, seed)
-
-
-def _measure(hands: Hands, knobs: Knobs, interrupts: Interrupts) -> Attempt:
-    hands.begin(knobs)
+def _measure(executor: Executor, knobs: Knobs, interrupts: Interrupts) -> Attempt:
+    executor.submit(knobs)
     while True:
-        with interrupts.heard():
-            hands.wait(_POLL_S)
-        for attempt in hands.ended():
+        with interrupts.interruptible():
+            executor.wait(_POLL_S)
+        for attempt in executor.finished():
             return attempt
 
 
-def _after(row: Repeated, attempt: Attempt, objective: Objective) -> Repeated:
+def _with_attempt(row: Repeated, attempt: Attempt, objective: Objective) -> Repeated:
     outcome = attempt.outcome
     if outcome is None or not outcome.fits:
         reason = attempt.reason if outcome is None else outcome.reason
-        return _with(row, None, None)._replace(reason=reason)
-    return _with(row, outcome.samples_per_s, score(objective, objective_value(objective, outcome)))
+        return _with_turn(row, None, None)._replace(reason=reason)
+    return _with_turn(row, outcome.samples_per_s, score(objective, objective_value(objective, outcome)))
 
 
-def _with(row: Repeated, samples_per_s: float | None, worth: float | None) -> Repeated:
-    return row._replace(samples_per_s=(*row.samples_per_s, samples_per_s), scores=(*row.scores, worth))
+def _with_turn(row: Repeated, samples_per_s: float | None, turn_score: float | None) -> Repeated:
+    return row._replace(samples_per_s=(*row.samples_per_s, samples_per_s), scores=(*row.scores, turn_score))
 
 
-def _score(objective: Objective, trial: FrozenTrial) -> float:
+def _trial_score(objective: Objective, trial: FrozenTrial) -> float:
     assert trial.state is TrialState.COMPLETE
     assert trial.value is not None
     return score(objective, trial.value)
 
 
+# A verification in the study's attribute. Its keys are part of the format of studies.
+
+
 @through_restarts
-def _keep(study: Study, told: Verification) -> None:
-    rows = [row._asdict() | {"knobs": asdict(row.knobs)} for row in told.repeated]
-    seed = told.seed and told.seed._asdict() | {"knobs": asdict(told.seed.knobs)}
-    rest = {"n_repeats": told.n_repeats, "settled": told.settled, "verdict": str(told.verdict)}
-    others = [one for one in study.user_attrs.get(VERIFIED, ()) if one["repeated"][0]["knobs"] != rows[0]["knobs"]]
-    study.set_user_attr(VERIFIED, [{"repeated": rows, "seed": seed, **rest}, *others])
+def _store(study: Study, verification: Verification) -> None:
+    """Put a verification first; it replaces one of the same best configuration."""
+    answer = verification.auto_pipeline
+    entry = {
+        "repeated": [row._asdict() | {"knobs": asdict(row.knobs)} for row in verification.repeated],
+        "seed": answer and answer._asdict() | {"knobs": asdict(answer.knobs)},
+        "n_repeats": verification.n_repeats,
+        "settled": verification.winner_index,
+        "verdict": str(verification.verdict),
+    }
+    best = asdict(verification.repeated[0].knobs)
+    others = [other for other in study.user_attrs.get(VERIFIED, ()) if other["repeated"][0]["knobs"] != best]
+    study.set_user_attr(VERIFIED, [entry, *others])
 
 
-def _lists(row: Mapping[str, Any]) -> dict[str, Any]:
+def _read(entry: Mapping[str, Any]) -> Verification:
+    rows = [Repeated(**{**row, **_turns(row), "knobs": knobs_of(row["knobs"])}) for row in entry["repeated"]]
+    answer = entry["seed"] and AutoPipelineAnswer(**{**entry["seed"], "knobs": knobs_of(entry["seed"]["knobs"])})
+    return Verification(tuple(rows), entry["n_repeats"], entry["settled"], Verdict(entry["verdict"]), answer)
+
+
+def _turns(row: Mapping[str, Any]) -> dict[str, Any]:
     return {name: tuple(row[name]) for name in ("samples_per_s", "scores")}

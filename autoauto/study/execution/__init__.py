@@ -1,1 +1,1 @@
-"""Who measures: this process, processes of its own, Dask, workers that share a study."""
+"""Executors (inline, processes, Dask), and the loop with leases by which several processes share a study."""

@@ -1,4 +1,10 @@
-"""Who does the measuring for this process: itself, or children of its own."""
+"""Where measurements run: the protocol `Executor`, in this process (`InlineExecutor`) or in others (`ProcessExecutor`).
+
+A caller submits as many configurations as there are free slots, waits, collects the attempts that finished, and reports
+each attempt back once it is written:
+
+    submit(A)  submit(B)  wait(...)  finished() -> [attempt of A]  on_recorded(attempt of A)  submit(C)  wait(...)
+"""
 
 from __future__ import annotations
 
@@ -9,153 +15,153 @@ from typing import Protocol
 from autoauto.records.errors import MeasurementsFailed
 from autoauto.records.knobs import Knobs
 from autoauto.records.trial import Attempt, Outcome
-from autoauto.study.execution.process import Bounds, Child, Evaluate, attempt_of
+from autoauto.study.execution.process import Bounds, Evaluate, MeasuringProcess, attempt_of
 
-FIRST_FAILURES, FAILURES_IN_A_ROW = 3, 10
-"""So many failures end a search: at its beginning, and later, when a bisection may meet some in a row."""
+MAX_FIRST_FAILURES, MAX_FAILURES = 3, 10
+"""Number of failures in a row that end a search before its first success, and later, when a bisection may meet some."""
 
 
-class Hands(Protocol):
-    """Measures configurations, several at once; each becomes an attempt, whatever happens."""
+class Executor(Protocol):
+    """Measures configurations, several at once; every measurement becomes an attempt, also when it fails."""
 
     @property
-    def n_hands(self) -> int:
-        """How many measurements there may be at once."""
+    def n_slots(self) -> int:
+        """Maximum number of simultaneous measurements."""
 
     @property
     def n_free(self) -> int:
-        """How many more measurements may begin now."""
+        """Number of measurements that may be submitted now."""
 
-    def begin(self, knobs: Knobs) -> None:
-        """Start to measure."""
+    def submit(self, knobs: Knobs) -> None:
+        """Start to measure a configuration."""
 
     def wait(self, timeout_s: float) -> None:
-        """Wait for a measurement to end; an interrupt here loses none that has."""
+        """Wait until a measurement finishes; an interrupt here loses no finished measurement."""
 
-    def ended(self) -> list[Attempt]:
-        """The measurements that have ended since."""
+    def finished(self) -> list[Attempt]:
+        """The attempts that finished since the last call."""
 
-    def recorded(self, attempt: Attempt) -> None:
-        """Hear that an attempt was written; raises when there is no sense in going on."""
+    def on_recorded(self, attempt: Attempt) -> None:
+        """Take note that an attempt was written; raises when further measurements make no sense."""
 
     def close(self) -> None:
-        """Drop what is being measured."""
+        """Drop all running measurements."""
 
 
-class Own:
-    """This process measures: nothing to start, and nothing between it and a crash or a hang of the target."""
+class InlineExecutor:
+    """Measures in this process, one configuration at a time; a crash or a hang of the target is one of this process."""
 
     def __init__(self, evaluate: Evaluate) -> None:
         self._evaluate = evaluate
         self._knobs: Knobs | None = None
         self._attempts: list[Attempt] = []
         self._error: Exception | None = None
-        self.n_hands = 1
+        self.n_slots = 1
 
     @property
     def n_free(self) -> int:
-        """One at a time."""
+        """1 unless a configuration is submitted."""
         return int(self._knobs is None)
 
-    def begin(self, knobs: Knobs) -> None:
-        """Remember what to measure while `wait` waits."""
+    def submit(self, knobs: Knobs) -> None:
+        """Remember the configuration that `wait` measures."""
         self._knobs = knobs
 
     def wait(self, timeout_s: float) -> None:
-        """Measure, however long it takes."""
+        """Measure, without a time limit."""
         if self._knobs is None:
             sleep(timeout_s)
             return
-        begun_s = monotonic()
+        started_s = monotonic()
         result: Outcome | Exception
         try:
             result = self._evaluate(self._knobs)
             assert result.knobs == self._knobs
-        except Exception as error:  # noqa: BLE001 (raised by `recorded`)
+        except Exception as error:  # noqa: BLE001 (raised by `on_recorded`)
             result = self._error = error
-        self._attempts.append(attempt_of(self._knobs, result, monotonic() - begun_s))
+        self._attempts.append(attempt_of(self._knobs, result, monotonic() - started_s))
 
-    def ended(self) -> list[Attempt]:
-        """What was measured."""
-        ended, self._attempts, self._knobs = self._attempts, [], None
-        return ended
+    def finished(self) -> list[Attempt]:
+        """The attempt of the last `wait`."""
+        attempts, self._attempts, self._knobs = self._attempts, [], None
+        return attempts
 
-    def recorded(self, attempt: Attempt) -> None:
-        """Raise what the target raised, with its own traceback."""
+    def on_recorded(self, attempt: Attempt) -> None:
+        """Raise the exception of the target, with its traceback."""
         if self._error is not None:
             raise self._error
 
     def close(self) -> None:
-        """Forget what was not measured."""
+        """Drop the configuration that was not measured."""
         self._knobs = None
 
 
-class Children:
-    """Processes of this machine, one measurement each at a time, bounded in time and memory."""
+class ProcessExecutor:
+    """Measures in processes of this machine, each one configuration at a time, within bounds of time and memory."""
 
-    def __init__(self, evaluate: Evaluate, n_children: int, bounds: Bounds) -> None:
-        self._children = [Child(evaluate, bounds) for _ in range(n_children)]
-        self._failures = Failures()
-        self.n_hands = n_children
+    def __init__(self, evaluate: Evaluate, n_processes: int, bounds: Bounds) -> None:
+        self._processes = [MeasuringProcess(evaluate, bounds) for _ in range(n_processes)]
+        self._failures = ConsecutiveFailures()
+        self.n_slots = n_processes
 
     def start(self) -> None:
-        """Start the processes now, instead of when there is something to measure, and wait for them."""
-        for child in self._children:
-            child.start()
-        for child in self._children:
-            child.wait_until_ready()
+        """Start all processes and wait until they are ready; without this call they start when they are needed."""
+        for process in self._processes:
+            process.start()
+        for process in self._processes:
+            process.wait_until_ready()
 
     @property
     def n_free(self) -> int:
-        """Children that wait."""
-        return sum(child.knobs is None for child in self._children)
+        """Number of idle processes."""
+        return sum(process.knobs is None for process in self._processes)
 
-    def begin(self, knobs: Knobs) -> None:
-        """Give it to a child that waits."""
-        next(child for child in self._children if child.knobs is None).begin(knobs)
+    def submit(self, knobs: Knobs) -> None:
+        """Let an idle process measure it."""
+        next(process for process in self._processes if process.knobs is None).submit(knobs)
 
     def wait(self, timeout_s: float) -> None:
-        """Wait for a result, a death or a time-out."""
-        lefts = (child.left_s for child in self._busy)
-        least_s = min([timeout_s, *(left_s for left_s in lefts if left_s is not None)])
-        wait([child.connection for child in self._busy], least_s)
+        """Wait for a result, the death of a process or a time-out."""
+        left_s = (process.left_s for process in self._busy)
+        first_timeout_s = min([timeout_s, *(seconds for seconds in left_s if seconds is not None)])
+        wait([process.connection for process in self._busy], first_timeout_s)
 
-    def ended(self) -> list[Attempt]:
+    def finished(self) -> list[Attempt]:
         """Results, deaths and time-outs."""
-        return [attempt for child in self._busy if (attempt := child.ended()) is not None]
+        return [attempt for process in self._busy if (attempt := process.poll()) is not None]
 
     @property
-    def _busy(self) -> list[Child]:
-        return [child for child in self._children if child.knobs is not None]
+    def _busy(self) -> list[MeasuringProcess]:
+        return [process for process in self._processes if process.knobs is not None]
 
-    def recorded(self, attempt: Attempt) -> None:
-        """Raise when every one of the last few measurements failed."""
+    def on_recorded(self, attempt: Attempt) -> None:
+        """Raise MeasurementsFailed after too many failures in a row."""
         self._failures.count(attempt)
 
     def close(self) -> None:
-        """Kill the children."""
-        for child in self._children:
-            child.close()
+        """Kill the processes."""
+        for process in self._processes:
+            process.close()
 
 
-class Failures:
-    """Ends a search whose measurements do nothing but fail; one that fails now and then does not."""
+class ConsecutiveFailures:
+    """Counts failures in a row, to end a search whose measurements all fail; a single failure does not end one."""
 
     def __init__(self) -> None:
-        self._in_a_row, self._most = 0, FIRST_FAILURES
+        self._n_failures, self._max_failures = 0, MAX_FIRST_FAILURES
 
     def count(self, attempt: Attempt) -> None:
-        """Take note of an attempt.
+        """Count an attempt.
 
         Raises:
-            MeasurementsFailed: it is one failure too many in a row.
+            MeasurementsFailed: there were too many failures in a row.
         """
         if attempt.outcome is not None:
-            self._in_a_row, self._most = 0, FAILURES_IN_A_ROW
+            self._n_failures, self._max_failures = 0, MAX_FAILURES
             return
-        self._in_a_row += 1
-        if self._in_a_row >= self._most:
+        self._n_failures += 1
+        if self._n_failures >= self._max_failures:
             raise MeasurementsFailed(
-                f"{self._in_a_row} measurements in a row failed, the last by {attempt.status}: {attempt.reason}; "
+                f"{self._n_failures} measurements in a row failed, the last by {attempt.status}: {attempt.reason}; "
                 "their trials hold the ends of their logs"
             )

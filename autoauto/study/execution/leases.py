@@ -1,4 +1,16 @@
-"""Which process holds something, and whether it is gone, as far as one machine can tell."""
+"""Which configurations a study needs, and which process measures each of them: `Leases`, `Claim`.
+
+A row of the table autoauto_leases is one configuration. Its life:
+
+    request ----> waiting ----claim---> leased ----finish---> finished (has a trial)
+                     ^                    |  renew: leased for another 30 s
+                     |                    |
+                     +--- the lease ran out, its process is gone, or it was released
+    withdraw deletes a waiting row; retry makes a row waiting again whose trial failed
+
+Every arrow is one transaction, so any number of processes may use the table at once. A worker that dies delays its
+configuration by one lease at most; a worker that was stopped for longer finds its lease gone and writes nothing.
+"""
 
 from __future__ import annotations
 
@@ -48,39 +60,9 @@ from autoauto.records.knobs import Knobs
 from autoauto.study.store.database import database_of, through_restarts
 from autoauto.study.store.trials import Ranges, knobs_of
 
-
-def myself() -> str:
-    """This process among all machines: its machine, and its number there."""
-    return f"{_place()}:{os.getpid()}"
-
-
-def is_gone(owner: str) -> bool:
-    """Whether a process was on this machine and is no more; of other machines nothing is known."""
-    place, _, number = owner.rpartition(":")
-    if place != _place():
-        return False
-    try:
-        os.kill(int(number), 0)
-    except ProcessLookupError:
-        return True
-    except PermissionError:
-        pass
-    return False
-
-
-@cache
-def _place() -> str:
-    """Where process numbers mean the same: one boot of one machine, and of its containers the same one."""
-    facts = [socket.gethostname()]
-    with suppress(OSError):
-        facts.append(Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip())
-    with suppress(OSError):
-        facts.append(str(Path("/proc/self/ns/pid").stat().st_ino))
-    return "/".join(facts)
-
-
 LEASE_S = 30.0
-_LONGEST_S = 2 * LEASE_S  # an expiry further ahead than any lease is of a clock that has been set back since
+"""Duration of a lease that is not renewed."""
+_MAX_LEFT_S = 2 * LEASE_S  # a lease that would last longer was written before the clock was set back
 _LEASES = Table(
     "autoauto_leases",
     MetaData(),
@@ -103,9 +85,9 @@ class Claim(NamedTuple):
 
     Attributes:
         knobs: the configuration to measure.
-        ranges: of its parameters, in the space of the search that wants it.
-        token: known to nobody else.
-        n_claims: how often it was claimed, this time included; all earlier workers were lost.
+        ranges: of its parameters, in the space of the search that requested it.
+        token: a random name that only this claim has.
+        n_claims: number of claims including this one; the workers of all earlier ones were lost.
     """
 
     knobs: Knobs
@@ -114,16 +96,16 @@ class Claim(NamedTuple):
     n_claims: int
 
 
-class _Late(Exception):
-    """The lease ran out, and somebody else has the configuration or has finished it."""
+class _LeaseLost(Exception):
+    """The lease ran out, and another process has claimed or finished the configuration."""
 
 
 class Leases:
-    """The configurations that are wanted in one study; every change is one transaction.
+    """The requested configurations of one study; see the top of this file.
 
-    Times are the database's: PostgreSQL's clock, or for SQLite, which one machine uses, that machine's monotonic clock.
-    So no clock of a worker that is set forward or back ends a lease, and none lasts longer because a machine was
-    started again, or because the server's clock was set: then a lease may end early, which costs time alone.
+    Times are those of the database: PostgreSQL's clock, or for SQLite, which only one machine uses, the monotonic clock
+    of that machine. So a worker whose clock is set forward or back ends no lease. After a restart of the machine, or
+    when the server's clock is set, a lease may end early, which costs time only; none lasts longer.
     """
 
     def __init__(self, study: Study, lease_s: float = LEASE_S) -> None:
@@ -135,70 +117,70 @@ class Leases:
         self._forget_deleted_study()
 
     @through_restarts
-    def want(self, wanted: Mapping[Knobs, Ranges]) -> None:
-        """Have workers measure these, the first first; those that there are already stay as they are."""
+    def request(self, configurations: Mapping[Knobs, Ranges]) -> None:
+        """Add the configurations for workers to claim in this order; those in the table stay as they are."""
         with self._engine.connect() as connection:
-            known = set(connection.scalars(select(_LEASES.c.configuration).where(self._are(wanted))))
-        for knobs, ranges in wanted.items():
+            known = set(connection.scalars(select(_LEASES.c.configuration).where(self._are(configurations))))
+        for knobs, ranges in configurations.items():
             if _name(knobs) not in known:
-                what = {"configuration": _name(knobs), "ranges": _dump(ranges)}
-                with suppress(IntegrityError), self._engine.begin() as connection:  # another search wants it too
-                    connection.execute(insert(_LEASES), {"study_id": self._study_id, "n_claims": 0, **what})
+                row = {"configuration": _name(knobs), "ranges": _dump(ranges)}
+                with suppress(IntegrityError), self._engine.begin() as connection:  # another search requested it too
+                    connection.execute(insert(_LEASES), {"study_id": self._study_id, "n_claims": 0, **row})
 
     @through_restarts
-    def want_again(self, wanted: Collection[Knobs]) -> None:
-        """Have workers measure again what failed, or was lost too often, in an earlier search."""
+    def retry(self, configurations: Collection[Knobs]) -> None:
+        """Let workers claim again what failed, or was given up, in an earlier search."""
         failed = select(_TRIALS.c.trial_id).where(_TRIALS.c.study_id == self._study_id, _TRIALS.c.state == "FAIL")
-        to_try = or_(_LEASES.c.trial_id.in_(failed), _LEASES.c.token.is_(None) & _LEASES.c.trial_id.is_(None))
+        may_retry = or_(_LEASES.c.trial_id.in_(failed), _LEASES.c.token.is_(None) & _LEASES.c.trial_id.is_(None))
         with self._engine.begin() as connection:
-            again = update(_LEASES).where(self._are(wanted), to_try)
+            again = update(_LEASES).where(self._are(configurations), may_retry)
             connection.execute(again.values(trial_id=None, token=None, n_claims=0))
 
     @through_restarts
-    def withdraw(self, knobs: Collection[Knobs]) -> None:
-        """Want these no more; what somebody has begun goes on."""
+    def withdraw(self, configurations: Collection[Knobs]) -> None:
+        """Delete the requests that nobody has claimed; a measurement that has started continues."""
         with self._engine.begin() as connection:
-            connection.execute(self._withdrawal(knobs))
+            connection.execute(self._withdrawal(configurations))
 
     @through_restarts
     def claim(self, among: Collection[Knobs] | None = None) -> Claim | None:
-        """Lease a configuration that nobody works on; None when there is none."""
-        return self._claim(among) or (self._claim(among) if self._free_the_gone() else None)
+        """Lease a configuration that is waiting; None when there is none."""
+        return self._claim(among) or (self._claim(among) if self._free_leases_of_gone_processes() else None)
 
     @through_restarts
     def renew(self, claim: Claim) -> bool:
-        """Hold a lease for another while; False when it is somebody else's by now."""
+        """Extend a lease to `lease_s` from now; False when the claim does not hold it any more."""
         with self._engine.begin() as connection:
             renewal = update(_LEASES).where(self._is_held(claim)).values(expires_s=self._now() + self.lease_s)
             return connection.execute(renewal).rowcount == 1
 
-    def leave(self, wanted: Collection[Knobs], claims: Collection[Claim]) -> None:
-        """Want nothing more, and give back what is claimed as if it had not been: for a process that ends.
+    def release(self, requested: Collection[Knobs], claims: Collection[Claim]) -> None:
+        """Withdraw requests and undo claims, for a process that ends.
 
-        It does not wait for a database that is away: there the leases of who has gone end by themselves.
+        It does not wait for a server that is away: there the leases of a process that is gone run out.
         """
-        given_back = {"token": None, "n_claims": _LEASES.c.n_claims - 1}
+        unclaimed = {"token": None, "n_claims": _LEASES.c.n_claims - 1}
         with suppress(SQLAlchemyError), self._engine.begin() as connection:
             for claim in claims:
-                connection.execute(update(_LEASES).where(self._is_held(claim)).values(given_back))
-            connection.execute(self._withdrawal(wanted))
+                connection.execute(update(_LEASES).where(self._is_held(claim)).values(unclaimed))
+            connection.execute(self._withdrawal(requested))
 
     @through_restarts
     def finish(self, claim: Claim, trial: FrozenTrial) -> int | None:
-        """Write the trial and end the lease in one transaction; its id, or None, and nothing written, if it is late."""
+        """Write the trial and end the lease in one transaction; its id, or None and no trial if the lease is lost."""
 
         def end_lease(session: Session) -> None:
-            """In the transaction in which Optuna writes the trial; its lock on the study is held."""
-            ours = select(func.max(_TRIALS.c.trial_id)).where(_TRIALS.c.study_id == self._study_id)
-            end = update(_LEASES).where(self._is_held(claim)).values(trial_id=session.scalar(ours), token=None)
+            """Runs in the transaction in which Optuna writes the trial, while Optuna holds its lock on the study."""
+            newest = select(func.max(_TRIALS.c.trial_id)).where(_TRIALS.c.study_id == self._study_id)
+            end = update(_LEASES).where(self._is_held(claim)).values(trial_id=session.scalar(newest), token=None)
             if session.connection().execute(end).rowcount != 1:
-                raise _Late
+                raise _LeaseLost
 
         session = self._storage.scoped_session()
         event.listen(session, "before_commit", end_lease)
         try:
             return self._storage.create_new_trial(self._study_id, trial)
-        except _Late:
+        except _LeaseLost:
             return None
         finally:
             event.remove(session, "before_commit", end_lease)
@@ -209,46 +191,49 @@ class Leases:
         return self._storage.get_trial(trial_id)
 
     @through_restarts
-    def finished(self, wanted: Collection[Knobs]) -> dict[Knobs, FrozenTrial]:
-        """Those of `wanted` that have a trial, failed ones included."""
+    def finished(self, configurations: Collection[Knobs]) -> dict[Knobs, FrozenTrial]:
+        """Those of the configurations that have a trial, failed ones included."""
         with self._engine.connect() as connection:
             done = select(_LEASES.c.configuration, _LEASES.c.trial_id)
-            found = connection.execute(done.where(self._are(wanted), _LEASES.c.trial_id.is_not(None))).all()
-        return {_knobs(configuration): self._storage.get_trial(trial_id) for configuration, trial_id in found}
+            rows = connection.execute(done.where(self._are(configurations), _LEASES.c.trial_id.is_not(None))).all()
+        return {_knobs(configuration): self._storage.get_trial(trial_id) for configuration, trial_id in rows}
 
     def _claim(self, among: Collection[Knobs] | None) -> Claim | None:
-        """One statement, so that SQLite locks before it looks; PostgreSQL passes over what others are just claiming."""
+        """One statement, so that SQLite locks before it reads; PostgreSQL skips rows that others are just claiming."""
         now, token = self._now(), uuid.uuid4().hex
-        nobodys = or_(_LEASES.c.token.is_(None), _LEASES.c.expires_s < now, _LEASES.c.expires_s > now + _LONGEST_S)
-        ours = _LEASES.c.study_id == self._study_id if among is None else self._are(among)
+        free = or_(_LEASES.c.token.is_(None), _LEASES.c.expires_s < now, _LEASES.c.expires_s > now + _MAX_LEFT_S)
+        eligible = _LEASES.c.study_id == self._study_id if among is None else self._are(among)
         first = (
-            select(_LEASES.c.lease_id).where(ours, _LEASES.c.trial_id.is_(None), nobodys).order_by(_LEASES.c.lease_id)
+            select(_LEASES.c.lease_id).where(eligible, _LEASES.c.trial_id.is_(None), free).order_by(_LEASES.c.lease_id)
         )
-        one = first.limit(1).with_for_update(skip_locked=True).scalar_subquery()
-        taken = {"token": token, "owner": myself(), "expires_s": now + self.lease_s}
-        claim = update(_LEASES).where(_LEASES.c.lease_id == one).values(n_claims=_LEASES.c.n_claims + 1, **taken)
+        lease_id = first.limit(1).with_for_update(skip_locked=True).scalar_subquery()
+        leased = {"token": token, "owner": this_process(), "expires_s": now + self.lease_s}
+        claim = update(_LEASES).where(_LEASES.c.lease_id == lease_id).values(n_claims=_LEASES.c.n_claims + 1, **leased)
         with self._engine.begin() as connection:
             row = connection.execute(claim.returning(*_LEASES.c)).one_or_none()
         return None if row is None else Claim(_knobs(row.configuration), _load(row.ranges), token, row.n_claims)
 
-    def _free_the_gone(self) -> bool:
-        """Free what is leased to processes of this machine that are gone, without waiting for their leases to end."""
-        held = and_(_LEASES.c.study_id == self._study_id, _LEASES.c.token.is_not(None))
+    def _free_leases_of_gone_processes(self) -> bool:
+        """End the leases of processes of this machine that are gone; returns whether there were any."""
+        leased = and_(_LEASES.c.study_id == self._study_id, _LEASES.c.token.is_not(None))
         with self._engine.connect() as connection:
             gone = [
-                owner for owner in connection.scalars(select(_LEASES.c.owner).where(held).distinct()) if is_gone(owner)
+                owner
+                for owner in connection.scalars(select(_LEASES.c.owner).where(leased).distinct())
+                if is_gone(owner)
             ]
         if gone:
             with self._engine.begin() as connection:
-                connection.execute(update(_LEASES).where(held, _LEASES.c.owner.in_(gone)).values(token=None))
+                connection.execute(update(_LEASES).where(leased, _LEASES.c.owner.in_(gone)).values(token=None))
         return bool(gone)
 
-    def _are(self, knobs: Collection[Knobs]) -> ColumnElement[bool]:
-        return and_(_LEASES.c.study_id == self._study_id, _LEASES.c.configuration.in_([_name(one) for one in knobs]))
+    def _are(self, configurations: Collection[Knobs]) -> ColumnElement[bool]:
+        names = list(map(_name, configurations))
+        return and_(_LEASES.c.study_id == self._study_id, _LEASES.c.configuration.in_(names))
 
-    def _withdrawal(self, knobs: Collection[Knobs]) -> Delete:
+    def _withdrawal(self, configurations: Collection[Knobs]) -> Delete:
         waiting = _LEASES.c.token.is_(None) & _LEASES.c.trial_id.is_(None)
-        return delete(_LEASES).where(self._are(knobs), waiting)
+        return delete(_LEASES).where(self._are(configurations), waiting)
 
     def _is_held(self, claim: Claim) -> ColumnElement[bool]:
         return and_(_LEASES.c.study_id == self._study_id, _LEASES.c.token == claim.token)
@@ -260,16 +245,49 @@ class Leases:
 
     @through_restarts
     def _make_table(self) -> None:
-        with suppress(IntegrityError, ProgrammingError), self._engine.begin() as connection:  # another was as quick
+        with (
+            suppress(IntegrityError, ProgrammingError),
+            self._engine.begin() as connection,
+        ):  # another process made it meanwhile
             connection.execute(CreateTable(_LEASES, if_not_exists=True))
 
     @through_restarts
     def _forget_deleted_study(self) -> None:
-        """A study without trials has nothing finished: such rows are of a deleted study that had the same number."""
+        """Delete finished rows of a study without trials: they are of a deleted study whose number was used again."""
         trials = select(_TRIALS.c.trial_id).where(_TRIALS.c.study_id == self._study_id)
         finished = and_(_LEASES.c.study_id == self._study_id, _LEASES.c.trial_id.is_not(None))
         with self._engine.begin() as connection:
             connection.execute(delete(_LEASES).where(finished, ~exists(trials)))
+
+
+def this_process() -> str:
+    """This process among those of all machines: its machine and its process number."""
+    return f"{_machine_id()}:{os.getpid()}"
+
+
+def is_gone(owner: str) -> bool:
+    """Whether a process of this machine has ended; False for one of another machine, of which nothing is known."""
+    machine_id, _, number = owner.rpartition(":")
+    if machine_id != _machine_id():
+        return False
+    try:
+        os.kill(int(number), 0)
+    except ProcessLookupError:
+        return True
+    except PermissionError:
+        pass
+    return False
+
+
+@cache
+def _machine_id() -> str:
+    """Where a process number means the same process: a boot of a machine, and one of its containers."""
+    facts = [socket.gethostname()]
+    with suppress(OSError):
+        facts.append(Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip())
+    with suppress(OSError):
+        facts.append(str(Path("/proc/self/ns/pid").stat().st_ino))
+    return "/".join(facts)
 
 
 def _name(knobs: Knobs) -> str:

@@ -1,4 +1,4 @@
-"""How long the rest of a search will take, if it goes on as it has: `TimeLeft`."""
+"""Estimates of time: `TimeLeft` of a running search, and the `Pace` of measurements in earlier studies."""
 
 from __future__ import annotations
 
@@ -12,49 +12,48 @@ from optuna import Study
 from optuna.trial import TrialState
 
 from autoauto.records.errors import AutoautoError
-from autoauto.records.trial import Phase
+from autoauto.records.trial import SearchActivity
 from autoauto.study.store.database import existing_storage, storage_errors
+
+PACE_ATTRIBUTES = ("model_content", "cluster_content", "target")
+"""Studies in which these attributes are equal have measurements of comparable duration."""
 
 
 class TimeLeft:
-    """Seconds that one more of what a method counts, cells or tries, takes by the mean so far.
+    """Estimates the remaining seconds of an activity from the mean duration of its steps so far, cells or tries.
 
-    Every phase has a pace of its own; what is recalled from an earlier search takes no time and does not count. It is a
-    guess: a guided search often ends before the mean says so.
+    The count starts anew with every activity. Configurations that are resumed from an earlier search take no time and
+    do not count. A guided search often ends before the estimated time.
     """
 
     def __init__(self, clock: Callable[[], float] = monotonic) -> None:
         self._clock = clock
-        self._phase: Phase | None = None
-        self._recalled = False
-        self._begun_s, self._begun_at = 0.0, 0
+        self._activity: SearchActivity | None = None
+        self._resumed = False
+        self._start_s, self._start_done = 0.0, 0
 
-    def seconds(self, phase: Phase, done: int, total: int, recalled: bool) -> float | None:
-        """Seconds that are left of a phase; None before anything of it is done.
+    def seconds(self, activity: SearchActivity, done: int, total: int, resumed: bool) -> float | None:
+        """The remaining seconds of an activity; None before its first step is done.
 
         Args:
-            phase: what the search is at.
-            done, total: how far it is.
-            recalled: whether what comes next is known already.
+            activity: what the search does now.
+            done, total: its progress.
+            resumed: whether the result of the next configuration is known from an earlier search.
         """
         now_s = self._clock()
-        if self._recalled or recalled or phase is not self._phase or done < self._begun_at:
-            self._phase, self._begun_s, self._begun_at = phase, now_s, done
-        self._recalled = recalled
-        n_done = done - self._begun_at
-        return (now_s - self._begun_s) / n_done * (total - done) if n_done else None
-
-
-ALIKE = ("model_content", "cluster_content", "target")
-"""The attributes in which studies agree whose measurements take as long."""
+        if self._resumed or resumed or activity is not self._activity or done < self._start_done:
+            self._activity, self._start_s, self._start_done = activity, now_s, done
+        self._resumed = resumed
+        n_done = done - self._start_done
+        return (now_s - self._start_s) / n_done * (total - done) if n_done else None
 
 
 class Pace(NamedTuple):
-    """What measurements took.
+    """The duration of measurements.
 
     Attributes:
-        seconds: the median of one.
-        n_known: how many are known.
+        seconds: the median duration.
+        n_known: number of measurements.
     """
 
     seconds: float
@@ -62,11 +61,11 @@ class Pace(NamedTuple):
 
 
 def known_pace(storage: str, fingerprint: Mapping[str, str]) -> Pace | None:
-    """What measuring took in all studies of a database about the same model on the same devices; None if nowhere.
+    """The duration of measurements in all studies of the same model on the same devices; None without such studies.
 
     Args:
-        storage: URL of the database; there need not be one.
-        fingerprint: of the search; see `ALIKE`.
+        storage: URL of the database, which need not exist.
+        fingerprint: of the search; see `PACE_ATTRIBUTES`.
     """
     try:
         backend = existing_storage(storage)
@@ -74,7 +73,11 @@ def known_pace(storage: str, fingerprint: Mapping[str, str]) -> Pace | None:
         return None
     with storage_errors():
         studies = [optuna.load_study(study_name=name, storage=backend) for name in optuna.get_all_study_names(backend)]
-        alike = [study for study in studies if all(study.user_attrs.get(one) == fingerprint[one] for one in ALIKE)]
+        alike = [
+            study
+            for study in studies
+            if all(study.user_attrs.get(name) == fingerprint[name] for name in PACE_ATTRIBUTES)
+        ]
         durations = [seconds for study in alike for seconds in _durations(study)]
     return Pace(median(durations), len(durations)) if durations else None
 

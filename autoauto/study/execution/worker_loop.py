@@ -1,4 +1,13 @@
-"""Configurations claimed, measured, and written as trials, by this process and any that joins it: `Crew`."""
+"""The loop that claims, measures and writes configurations, in a search and in every worker that joins: `WorkerLoop`.
+
+Searches and workers share a table of requested configurations (`Leases`). Each runs this loop:
+
+    search    request(A, B) -> claim A -> measure A -> write trial of A, end lease -> finished(A, B)? -> ...
+    worker                     claim B -> measure B -> write trial of B, end lease -> claim -> nothing to do
+
+A search waits for the configurations that its method needs, and meanwhile measures those of them that nobody else has
+claimed. A worker measures all that is requested.
+"""
 
 from __future__ import annotations
 
@@ -11,43 +20,45 @@ from optuna import Study
 from optuna.trial import FrozenTrial
 
 from autoauto.records.errors import BadInput
-from autoauto.records.knobs import Aim, Knobs
+from autoauto.records.knobs import Knobs, Objectives
 from autoauto.records.trial import Attempt, FinishedTrial, Status
-from autoauto.study.execution.executors import Hands
+from autoauto.study.execution.executors import Executor
 from autoauto.study.execution.leases import LEASE_S, Claim, Leases
 from autoauto.study.execution.process import failed_attempt
 from autoauto.study.store.trials import Ranges, as_finished, trial_of
 
-Heard = Callable[[], AbstractContextManager[None]]
+Interruptible = Callable[[], AbstractContextManager[None]]
+"""Makes the context in which a signal raises KeyboardInterrupt: `Interrupts.interruptible`."""
 Callback = Callable[[FinishedTrial], None]
 
-MOST_CLAIMS = 3
-"""A configuration whose worker was lost so often is not tried again in the same search: it may be what kills them."""
+MAX_CLAIMS = 3
+"""A configuration whose worker died so often is not tried again in the same search: it may be what kills workers."""
 _POLL_S = 0.2
 
 
-class Crew:
-    """Hands that measure what a study's searches want.
+class WorkerLoop:
+    """Measures the requested configurations of a study with an executor.
 
-    While it is entered, a thread renews the leases of what is being measured. Signals are heard while it waits or
-    measures, never while it writes; what was not finished is given back. `callback` is told every trial that this crew
-    finishes, or finds finished by others when it wants it; all that have ended are written before it is called.
+    Inside its `with` block a thread renews the leases of the running measurements. Signals raise while it waits or
+    measures, never while it writes; at the end the claims of unfinished measurements are released. `callback` is called
+    once with every trial that this loop writes, or that others wrote for one of its requests; all attempts that
+    finished together are written before it is called.
     """
 
     def __init__(
         self,
         study: Study,
-        hands: Hands,
-        aim: Aim,
+        executor: Executor,
+        objectives: Objectives,
         lease_s: float = LEASE_S,
         callback: Callback | None = None,
     ) -> None:
         self._leases = Leases(study, lease_s)
-        self._hands, self._aim = hands, aim
+        self._executor, self._objectives = executor, objectives
         self._claims: dict[Knobs, Claim] = {}
-        self._asked: set[Knobs] = set()
+        self._requested: set[Knobs] = set()
         self._callback = callback
-        self._told: set[int] = set()
+        self._reported: set[int] = set()
         self._closed = threading.Event()
         self.n_finished = 0
 
@@ -58,67 +69,75 @@ class Crew:
     def __exit__(self, *_: object) -> None:
         self._closed.set()
         try:
-            self._hands.close()
+            self._executor.close()
         finally:
-            self._leases.leave(self._asked, list(self._claims.values()))
+            self._leases.release(self._requested, list(self._claims.values()))
 
-    def measure(self, wanted: Mapping[Knobs, Ranges], heard: Heard) -> dict[Knobs, FrozenTrial]:
-        """Have the configurations `wanted` measured, here or by others; returns when one or more of them are.
+    def measure(self, configurations: Mapping[Knobs, Ranges], interruptible: Interruptible) -> dict[Knobs, FrozenTrial]:
+        """Request the configurations, and return when one or more of them have a trial, from here or elsewhere.
 
-        What was wanted before and is no more is withdrawn, unless somebody has begun it.
+        What was requested by an earlier call and is no longer needed is withdrawn, unless its measurement has started.
         """
-        self._leases.want_again([knobs for knobs in wanted if knobs not in self._asked])
-        self._leases.withdraw(self._asked.difference(wanted))
-        self._asked = set(wanted)
+        self._leases.retry([knobs for knobs in configurations if knobs not in self._requested])
+        self._leases.withdraw(self._requested.difference(configurations))
+        self._requested = set(configurations)
         while True:
-            self._leases.want(wanted)
-            finished = self._leases.finished(wanted)
+            self._leases.request(configurations)
+            finished = self._leases.finished(configurations)
             if finished:
-                self._asked -= finished.keys()
-                self._tell(finished.values(), heard)
+                self._requested -= finished.keys()
+                self._report(finished.values(), interruptible)
                 return finished
-            self.work(heard, wanted)
+            self.work(interruptible, configurations)
 
-    def work(self, heard: Heard, among: Collection[Knobs] | None = None) -> bool:
-        """Begin what may begin, wait for a while, write what has ended; whether there is anything to do."""
-        while self._hands.n_free and (claim := self._leases.claim(among)):
-            if claim.n_claims > MOST_CLAIMS:
+    def work(self, interruptible: Interruptible, among: Collection[Knobs] | None = None) -> bool:
+        """Claim what the executor has room for, wait for a moment, and write the attempts that finished.
+
+        Args:
+            interruptible: as above.
+            among: the configurations that may be claimed; by default all requested ones.
+
+        Returns:
+            Whether anything was measured or is being measured.
+        """
+        while self._executor.n_free and (claim := self._leases.claim(among)):
+            if claim.n_claims > MAX_CLAIMS:
                 self._give_up(claim)
             else:
                 self._claims[claim.knobs] = claim
-                self._hands.begin(claim.knobs)
+                self._executor.submit(claim.knobs)
         is_busy = bool(self._claims)
-        with heard():
-            self._hands.wait(_POLL_S)
-        attempts = self._hands.ended()
+        with interruptible():
+            self._executor.wait(_POLL_S)
+        attempts = self._executor.finished()
         written = [trial_id for attempt in attempts if (trial_id := self._write(attempt)) is not None]
         self.n_finished += len(written)
         if self._callback is not None:
-            self._tell(map(self._leases.trial, written), heard)
+            self._report(map(self._leases.trial, written), interruptible)
         for attempt in attempts:
-            self._hands.recorded(attempt)
+            self._executor.on_recorded(attempt)
         return is_busy
 
     def _write(self, attempt: Attempt) -> int | None:
         claim = self._claims.pop(attempt.knobs)
-        return self._leases.finish(claim, trial_of(attempt, claim.ranges, self._aim))
+        return self._leases.finish(claim, trial_of(attempt, claim.ranges, self._objectives))
 
-    def _tell(self, trials: Iterable[FrozenTrial], heard: Heard) -> None:
-        """Call the callback with those that it has not heard of."""
+    def _report(self, trials: Iterable[FrozenTrial], interruptible: Interruptible) -> None:
+        """Call the callback with the trials that it was not called with before."""
         if self._callback is not None:
             for trial in trials:
-                if trial.number not in self._told:
-                    self._told.add(trial.number)
-                    with heard():
+                if trial.number not in self._reported:
+                    self._reported.add(trial.number)
+                    with interruptible():
                         self._callback(as_finished(trial))
 
     def _give_up(self, claim: Claim) -> None:
-        reason = f"{MOST_CLAIMS} workers were lost while they measured it"
+        reason = f"{MAX_CLAIMS} workers were lost while they measured it"
         attempt = failed_attempt(claim.knobs, Status.CRASH, reason, [], 0.0)
-        self._leases.finish(claim, trial_of(attempt, claim.ranges, self._aim))
+        self._leases.finish(claim, trial_of(attempt, claim.ranges, self._objectives))
 
     def _renew(self) -> None:
         while not self._closed.wait(self._leases.lease_s / 3):
             for claim in list(self._claims.values()):
-                with suppress(BadInput):  # then the lease runs out, and the work may be done twice but counts once
+                with suppress(BadInput):  # the lease then ends; the work may be done twice, but is written once
                     self._leases.renew(claim)

@@ -1,24 +1,32 @@
-"""How far the estimate can be trusted, learned from what was measured: `Trust`."""
+"""The errors of the estimate, fitted to measurements: `ErrorModel`.
+
+It models r = log(measured / estimated) of every configuration as a sum of independent normal variables. Configurations
+that have more in common share more of them, so a measurement narrows the bounds of close configurations most:
+
+    r = all         shared by all configurations                              SIGMA_ALL
+      + family      all knobs but batch size and memory proportion are equal  SIGMA_FAMILY
+      + batch       the same family, and the batch sizes are close            SIGMA_BATCH
+      + cell        all knobs but the batch size are equal                    SIGMA_CELL
+      + own         no other configuration                                    SIGMA_OWN
+"""
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
-Floats = npt.NDArray[np.float64]
+from autoauto.records.arrays import FloatArray
 
-OVERALL, FAMILY, BATCH, CELL, OWN = 0.3, 0.03, 0.006, 0.015, 0.002
-"""Prior standard deviations of log(measured / estimated): what all configurations share, what those of a family share,
-what those of a family with close batch sizes share, what a cell shares, and what is a configuration's own."""
-REACH = 1.0  # in log(batch size): how close is close
-STRENGTH = 8.0  # measurements that the prior deviations are worth, when measurements scatter less
-SURE = 2.0  # standard deviations that the bound lies above the mean
+SIGMA_ALL, SIGMA_FAMILY, SIGMA_BATCH, SIGMA_CELL, SIGMA_OWN = 0.3, 0.03, 0.006, 0.015, 0.002
+"""Prior standard deviations of the terms of log(measured / estimated)."""
+BATCH_LENGTH_SCALE = 1.0  # in log(batch size): the shared part falls to 1/e at this distance
+PRIOR_STRENGTH = 8.0  # number of measurements that the prior deviations count for, when measurements scatter less
+N_SIGMAS = 2.0  # standard deviations between the expected ratio and its upper bound
 
 
-class Places(NamedTuple):
-    """Where configurations lie, one entry each.
+class GridPositions(NamedTuple):
+    """What the error model knows about configurations, one entry each.
 
     Attributes:
         cell: number of the cell: all knobs but the batch size.
@@ -26,59 +34,61 @@ class Places(NamedTuple):
         log_batch: natural logarithm of the batch size.
     """
 
-    cell: Floats
-    family: Floats
-    log_batch: Floats
+    cell: FloatArray
+    family: FloatArray
+    log_batch: FloatArray
 
 
-class Errors(NamedTuple):
-    """What is known of the errors of both things that an estimate tells of a configuration that fits.
+class ErrorModels(NamedTuple):
+    """The errors of the two quantities that are estimated for a configuration that fits.
 
     Attributes:
-        scores: of its score.
-        strains: of how near it comes to breaking a constraint (`strain`).
+        scores: errors of its score.
+        constraint_ratios: errors of its `constraint_ratio`.
     """
 
-    scores: Trust
-    strains: Trust
+    scores: ErrorModel
+    constraint_ratios: ErrorModel
 
 
-class Trust:
-    """A normal prior over log(measured / estimated), and what measurements made of it.
+class ErrorModel:
+    """Gaussian process regression of log(measured / estimated) [gaussian-processes, equations 2.23 and 2.24].
 
-    Ratios of close configurations are alike: the covariance adds the squares above for all that two configurations
-    share (Gaussian process regression; Rasmussen and Williams, 2006, equations 2.23 and 2.24). When ratios scatter more
-    than the prior says, all deviations are scaled up by as much; when less, down, as far as there are measurements for
-    it (the mean of the prior's scale and theirs; conjugate to a normal with unknown scale).
+    The covariance of two configurations is the sum of the squared deviations of the terms that they share. When the
+    measured ratios scatter more than the prior says, all deviations are scaled up by as much. When they scatter less,
+    all are scaled down, weighted by the number of measurements: the mean of the scale of the prior and the scale of the
+    measurements, conjugate to a normal distribution of unknown scale.
     """
 
     def __init__(self, noise: float) -> None:
         self._noise = noise
-        self._seen = Places(np.zeros(0), np.zeros(0), np.zeros(0))
+        self._measured = GridPositions(np.zeros(0), np.zeros(0), np.zeros(0))
         self._log_ratios = np.zeros(0)
 
-    def learn(self, place: Places, ratio: float) -> None:
-        """Take one measurement."""
-        self._seen = Places(*(np.append(old, new) for old, new in zip(self._seen, place, strict=True)))
+    def add(self, position: GridPositions, ratio: float) -> None:
+        """Add one measurement: measured / estimated at a position."""
+        self._measured = GridPositions(
+            *(np.append(old, new) for old, new in zip(self._measured, position, strict=True))
+        )
         self._log_ratios = np.append(self._log_ratios, np.log(ratio))
 
-    def ratios(self, places: Places) -> tuple[Floats, Floats]:
-        """What measured / estimated is at `places`: expected, and at most."""
-        own = OVERALL**2 + FAMILY**2 + BATCH**2 + CELL**2 + OWN**2
+    def ratios(self, positions: GridPositions) -> tuple[FloatArray, FloatArray]:
+        """The expected value of measured / estimated at `positions`, and its upper bound."""
+        prior_variance = SIGMA_ALL**2 + SIGMA_FAMILY**2 + SIGMA_BATCH**2 + SIGMA_CELL**2 + SIGMA_OWN**2
         n = len(self._log_ratios)
-        known = _covariance(self._seen, self._seen) + np.eye(n) * (OWN**2 + self._noise**2)
-        across = _covariance(places, self._seen)
+        known = _covariance(self._measured, self._measured) + np.eye(n) * (SIGMA_OWN**2 + self._noise**2)
+        across = _covariance(positions, self._measured)
         weights = np.linalg.solve(known, across.T)
         mean = self._log_ratios @ weights
-        variance = np.maximum(own - np.einsum("ij,ji->i", across, weights), 0.0)
+        variance = np.maximum(prior_variance - np.einsum("ij,ji->i", across, weights), 0.0)
         scatter = self._log_ratios @ np.linalg.solve(known, self._log_ratios)  # n on average, by the prior
-        scale = max(scatter / max(n, 1), (STRENGTH + scatter) / (STRENGTH + n))
-        return np.exp(mean), np.exp(mean + SURE * np.sqrt(scale * variance))
+        scale = max(scatter / max(n, 1), (PRIOR_STRENGTH + scatter) / (PRIOR_STRENGTH + n))
+        return np.exp(mean), np.exp(mean + N_SIGMAS * np.sqrt(scale * variance))
 
 
-def _covariance(one: Places, other: Places) -> Floats:
-    """What two configurations share, for all pairs; without what is their own."""
-    cell, family, log_batch = (np.subtract.outer(a, b) for a, b in zip(one, other, strict=True))
-    shared = FAMILY**2 + BATCH**2 * np.exp(-np.abs(log_batch) / REACH)
-    covariance: Floats = OVERALL**2 + np.where(family == 0, shared, 0.0) + np.where(cell == 0, CELL**2, 0.0)
+def _covariance(first: GridPositions, second: GridPositions) -> FloatArray:
+    """Covariance of all pairs of configurations, without their own terms."""
+    cell, family, log_batch = (np.subtract.outer(a, b) for a, b in zip(first, second, strict=True))
+    shared = SIGMA_FAMILY**2 + SIGMA_BATCH**2 * np.exp(-np.abs(log_batch) / BATCH_LENGTH_SCALE)
+    covariance: FloatArray = SIGMA_ALL**2 + np.where(family == 0, shared, 0.0) + np.where(cell == 0, SIGMA_CELL**2, 0.0)
     return covariance

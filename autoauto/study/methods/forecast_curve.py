@@ -1,4 +1,18 @@
-"""What the estimate says of one cell, asked as seldom as will do: `Prospect`."""
+"""Forecasts of one cell over its batch sizes, with bounds between them: `ForecastCurve`.
+
+A forecast takes the estimate a moment, so only some batch sizes are forecast; bounds cover the gaps between them:
+
+    score
+      |              ______ bound of the gap (4, 8): the score at 4 may grow until just before 8, when part of the
+      |         ____/       time is fixed (`_grown`); after that the next tile of a kernel may be reached
+      |        f     f      f  forecast
+      |    f                f
+      |  f
+      +--1-2---4-----8----16--> batch size     survey: 1, 2, 4, ... and the largest; then the middle of a promising gap
+
+The score is not assumed to be monotone: kernels divide a batch into tiles, so throughput rises between steps and falls
+at each. Memory is not monotone either: a batch may fit although a smaller and a larger one do not.
+"""
 
 from __future__ import annotations
 
@@ -9,109 +23,108 @@ from math import inf
 from typing import NamedTuple
 
 from autoauto.records.knobs import Knobs
-from autoauto.study.methods.protocol import Forecast, Predict, strain
+from autoauto.study.methods.protocol import Forecast, Predict, constraint_ratio
 
-COARSE = 2.0
-"""Ratio of the batch sizes that are asked for first."""
-FIXED = 0.08
-"""At least this share of a micro-batch's time is taken not to grow with the batch, until the next step of a tile."""
-FIRST_FIXED = 0.85
-"""The share where no smaller batch was forecast."""
-SAFETY = 1.25
-"""By so much more the score may grow than it did up to the last forecast."""
-RIPPLE = 0.15
+SURVEY_RATIO = 2.0
+"""Ratio of neighbouring batch sizes of the survey."""
+MIN_FIXED_SHARE = 0.08
+"""Minimum share of a micro-batch's time that is assumed not to grow with the batch, until the next step of a tile."""
+FIRST_FIXED_SHARE = 0.85
+"""The assumed share when no smaller batch has a forecast."""
+GROWTH_SAFETY = 1.25
+"""Factor by which the fixed share may exceed the one that fits the last two forecasts."""
+MEMORY_RIPPLE = 0.15
 """Share of a device's memory by which a larger batch may need less, when kernels divide it in another way."""
-MOST_FORECASTS = 48
-"""Forecasts of one cell after which gaps are let be."""
-AROUND = 8
-"""Batch sizes that differ by so many samples or less are near each other: the steps of many kernels."""
+MAX_FORECASTS = 48
+"""Number of forecasts of one cell after which it has no gaps any more."""
+NEIGHBOUR_DISTANCE = 8
+"""Batch sizes that differ by at most so many samples are neighbours: the tile sizes of many kernels."""
 
 
 class Gap(NamedTuple):
-    """Configurations between two that were forecast.
+    """The configurations between two neighbouring forecasts.
 
     Attributes:
-        score: none of them is expected to have more; inf where nothing that works lets expect anything.
-        short: what the better one of the two ends lacks (`Forecast.lack`); 0 when one works.
-        last, middle: the largest, for which `score` holds, and the one to ask next; indices.
+        bound: the maximum score that is expected of them; inf where no forecast limits it.
+        shortfall: the smaller `Forecast.shortfall` of the two ends; 0 when one of them works.
+        last: index of the largest configuration, for which `bound` is computed.
+        middle: index of the configuration to forecast next.
     """
 
-    score: float
-    short: float
+    bound: float
+    shortfall: float
     last: int
     middle: int
 
 
-class Prospect:
-    """The configurations of a cell by ascending batch size, and forecasts of some of them.
-
-    Nothing is taken to be monotone: between two forecasts another may be worth more, since throughput falls by steps
-    and rises between them, and it may fit where both do not.
-    """
+class ForecastCurve:
+    """The configurations of a cell by ascending batch size, with the forecasts of some of them."""
 
     def __init__(self, cell: Sequence[Knobs], predict: Predict) -> None:
         self.sizes = [knobs.batch_size for knobs in cell]
         self.forecasts: dict[int, Forecast] = {}
-        self._asked: list[int] = []
+        self._indices: list[int] = []  # of the forecasts, ascending
         self._cell, self._predict = cell, predict
 
-    def ask(self, index: int) -> Forecast:
-        """The forecast of a configuration."""
+    def forecast(self, index: int) -> Forecast:
+        """The forecast of a configuration; the estimate is asked once."""
         if index not in self.forecasts:
-            self.set(index, self._predict(self._cell[index]))
+            self.replace(index, self._predict(self._cell[index]))
         return self.forecasts[index]
 
-    def set(self, index: int, forecast: Forecast) -> None:
-        """Take over a forecast."""
+    def replace(self, index: int, forecast: Forecast) -> None:
+        """Use `forecast` from now on."""
         if index not in self.forecasts:
-            insort(self._asked, index)
+            insort(self._indices, index)
         self.forecasts[index] = forecast
 
     def survey(self) -> None:
-        """Ask for batch sizes a factor apart, and for both ends; the largest first, of which estimates learn most."""
+        """Forecast the two ends and batch sizes a factor apart; the largest first, which teaches the estimate most."""
         index, chosen = 0, [len(self.sizes) - 1]
         while index < chosen[0]:
             chosen.append(index)
-            index = bisect_left(self.sizes, COARSE * self.sizes[index], index + 1)
-        for asked in sorted(chosen, reverse=True):
-            self.ask(asked)
+            index = bisect_left(self.sizes, SURVEY_RATIO * self.sizes[index], index + 1)
+        for surveyed in sorted(chosen, reverse=True):
+            self.forecast(surveyed)
 
     def gaps(self) -> Iterator[Gap]:
-        """Where another forecast may be worth more than those there are."""
-        if len(self._asked) >= MOST_FORECASTS:
+        """The gaps in which a configuration may work; a bound needs a smaller one that fits, or the gap's upper end."""
+        if len(self._indices) >= MAX_FORECASTS:
             return
         fitting = best = None
-        for low, high in pairwise(self._asked):
+        for low, high in pairwise(self._indices):
             score = self.forecasts[low].score
             if score is not None:
                 fitting = low
                 best = low if best is None or score >= (self.forecasts[best].score or 0.0) else best
             if high - low > 1 and self._may_work_between(low, high):
-                wide = self.sizes[high] - self.sizes[low] > AROUND
+                wide = self.sizes[high] - self.sizes[low] > NEIGHBOUR_DISTANCE
                 smaller = {index for index in (fitting, best if wide else None) if index is not None}
-                score = max(
+                bound = max(
                     (self._grown(index, high - 1) for index in smaller), default=self.forecasts[high].score or inf
                 )
-                short = max(0.0, min(self.forecasts[low].lack, self.forecasts[high].lack))
-                yield Gap(score, short, high - 1, (low + high) // 2)
+                shortfall = max(0.0, min(self.forecasts[low].shortfall, self.forecasts[high].shortfall))
+                yield Gap(bound, shortfall, high - 1, (low + high) // 2)
 
-    def around(self, index: int) -> int | None:
-        """A configuration near `index` that was not asked for yet; None when all were."""
+    def neighbour(self, index: int) -> int | None:
+        """A neighbour of a configuration that has no forecast yet; None when all have one."""
         size = self.sizes[index]
-        near = range(bisect_left(self.sizes, size - AROUND), bisect_right(self.sizes, size + AROUND))
+        near = range(
+            bisect_left(self.sizes, size - NEIGHBOUR_DISTANCE), bisect_right(self.sizes, size + NEIGHBOUR_DISTANCE)
+        )
         return next((i for i in near if i not in self.forecasts), None)
 
-    def near(self, index: int) -> Forecast:
+    def at_or_below(self, index: int) -> Forecast:
         """The forecast of a configuration, or of the next smaller one that has one."""
-        return self.forecasts[self._asked[bisect_right(self._asked, index) - 1]]
+        return self.forecasts[self._indices[bisect_right(self._indices, index) - 1]]
 
-    def grown(self, index: int) -> float:
-        """At most what a configuration would score, by the next smaller batch that fits; 0 when none does."""
-        smaller = reversed(self._asked[: bisect_left(self._asked, index)])
-        return next((self._grown(asked, index) for asked in smaller if self.forecasts[asked].score is not None), 0.0)
+    def growth_bound(self, index: int) -> float:
+        """The maximum score of a configuration, from the next smaller batch that fits; 0 when none does."""
+        smaller = reversed(self._indices[: bisect_left(self._indices, index)])
+        return next((self._grown(i, index) for i in smaller if self.forecasts[i].score is not None), 0.0)
 
     def _grown(self, index: int, to: int) -> float:
-        """What the score at `index` may become at `to` before the next step.
+        """The score that the one at `index` may grow to at `to`, before the next step of a tile.
 
         When a share f of the time does not grow with the batch, a batch r times as large scores r / (f + (1 - f) r)
         times as much.
@@ -122,24 +135,28 @@ class Prospect:
         return score * ratio / (fixed + (1.0 - fixed) * ratio)
 
     def _fixed_share(self, index: int) -> float:
-        """The share of a micro-batch's time that does not grow with the batch, as the score grew up to `index`."""
-        place = bisect_left(self._asked, index)
-        if place == 0:
-            return FIRST_FIXED
-        smaller = self._asked[place - 1]
-        score, score_there = self.forecasts[index].score, self.forecasts[smaller].score
-        if score is None or score_there is None or score <= score_there:
-            return FIXED
-        gain, ratio = score / score_there, self.sizes[index] / self.sizes[smaller]
-        there = min(1.0, (gain - 1.0) * ratio / (gain * (ratio - 1.0)))
-        return min(1.0, max(FIXED, SAFETY * there / (there + (1.0 - there) * ratio)))
+        """The share of a micro-batch's time that does not grow with the batch, fitted to the two last forecasts."""
+        position = bisect_left(self._indices, index)
+        if position == 0:
+            return FIRST_FIXED_SHARE
+        smaller = self._indices[position - 1]
+        score, smaller_score = self.forecasts[index].score, self.forecasts[smaller].score
+        if score is None or smaller_score is None or score <= smaller_score:
+            return MIN_FIXED_SHARE
+        gain, ratio = score / smaller_score, self.sizes[index] / self.sizes[smaller]
+        smaller_share = min(1.0, (gain - 1.0) * ratio / (gain * (ratio - 1.0)))
+        time = smaller_share + (1.0 - smaller_share) * ratio  # time at `index` in units of the time at `smaller`
+        return min(1.0, max(MIN_FIXED_SHARE, GROWTH_SAFETY * smaller_share / time))
 
     def _may_work_between(self, low: int, high: int) -> bool:
-        """Whether one of two ends works, or lacks no more than what lies between may lack less.
+        """Whether one of two ends works, or is so close to it that a configuration between them may work.
 
-        What a constraint compares changes by no larger ratio than the batch: with a batch twice as large throughput
-        doubles at most, and so do cycles.
+        A constrained quantity changes by no larger ratio than the batch size: a batch twice as large at most doubles
+        throughput, and at most doubles cycles.
         """
         ratio = self.sizes[high] / self.sizes[low]
         ends = (self.forecasts[low], self.forecasts[high])
-        return any(0.0 < end.excess <= RIPPLE if end.score is None else strain(end.miss) <= ratio for end in ends)
+        return any(
+            0.0 < end.excess <= MEMORY_RIPPLE if end.score is None else constraint_ratio(end.violation) <= ratio
+            for end in ends
+        )

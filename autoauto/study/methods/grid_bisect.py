@@ -1,4 +1,12 @@
-"""Bisection over candidates of which the first few are feasible and the rest are not."""
+"""The search of [auto-pipeline], `grid_bisect`: every cell of the grid is bisected for its largest batch that fits.
+
+For 7 batch sizes, of which 5 fit: the middle one is tried, and the half that cannot hold the boundary is dropped.
+
+    1 2 3 4 5 6 7
+    . . . y . . .     4 fits: the largest that fits is among 4 5 6 7
+          . . n .     6 does not: among 4 5
+          . y         5 fits: it is 5
+"""
 
 from __future__ import annotations
 
@@ -6,15 +14,15 @@ from collections.abc import Generator, Sequence
 from typing import TypeVar
 
 from autoauto.records.knobs import Knobs, SearchSpace
-from autoauto.study.methods.protocol import Step, Steps, Tried
+from autoauto.study.methods.protocol import Observation, Proposal, Proposals, Proposer
 
 T = TypeVar("T")
 
 
 def max_tries(n_candidates: int) -> int:
-    """The most candidates that `largest_feasible` asks for among `n_candidates`: ceil(log2(n_candidates + 1)).
+    """The maximum number of tries of `largest_feasible` among `n_candidates`: ceil(log2(n_candidates + 1)).
 
-    n candidates have n + 1 answers ("none fits" is one of them), and every try halves those left.
+    n candidates have n + 1 answers ("none fits" is one of them), and every try halves the answers that remain.
 
     >>> [max_tries(n) for n in (0, 1, 2, 3, 4, 127, 128)]
     [0, 1, 2, 2, 3, 7, 8]
@@ -23,10 +31,10 @@ def max_tries(n_candidates: int) -> int:
 
 
 def largest_feasible(candidates: Sequence[T]) -> Generator[T, bool, T | None]:
-    """The last feasible one of `candidates`, None when none is; all before a feasible one must be feasible.
+    """The last feasible candidate, None when none is; all candidates before a feasible one must be feasible.
 
-    Yields the candidates to try and is sent whether they are feasible. Unlike the seed's search it tries a single
-    candidate, and the smallest when all others failed (SEARCH.md section 1).
+    Yields the candidates to try and is sent whether they are feasible. Unlike [auto-pipeline] it also tries a single
+    candidate, and the smallest when all others are infeasible.
 
     >>> search = largest_feasible([1, 2, 4])
     >>> next(search), search.send(True)
@@ -42,25 +50,29 @@ def largest_feasible(candidates: Sequence[T]) -> Generator[T, bool, T | None]:
     return candidates[n_feasible - 1] if n_feasible else None
 
 
-def grid_bisect(space: SearchSpace) -> Steps:
-    """Find the largest batch size that fits in every cell (seed 001, "Auto Auto Pipeline").
+def grid_bisect(space: SearchSpace) -> Proposals:
+    """Find the largest batch size that fits in every cell [auto-pipeline, max_throughput].
 
-    It assumes that a batch that fits lets smaller ones fit, and nothing of throughput: the best is the best measured. A
-    cell that needs fewer tries than it may jumps ahead.
+    It assumes that all smaller batches fit when a batch fits, and nothing about throughput: the best is the best
+    measured. The progress jumps after a cell that takes fewer tries than the maximum.
     """
     most_tries = max_tries(len(space.batch_size))
     for index, cell in enumerate(space.cells):
         yield from _bisect(cell, index * most_tries, len(space.cells) * most_tries)
 
 
-def _bisect(cell: Sequence[Knobs], done: int, total: int) -> Generator[Step, Tried | None, None]:
+def _bisect(cell: Sequence[Knobs], done: int, total: int) -> Generator[Proposal, Observation | None, None]:
     bisection = largest_feasible(cell)
     knobs = next(bisection)
     while True:
-        tried = yield Step(knobs, done, total)
-        assert tried is not None
+        observation = yield Proposal(knobs, done, total)
+        assert observation is not None
         done += 1
         try:
-            knobs = bisection.send(tried.score is not None)
+            knobs = bisection.send(observation.score is not None)
         except StopIteration:
             return
+
+
+BISECTION = Proposer(lambda space, _: grid_bisect(space))
+"""`grid_bisect` as a method; it has no name because it proposes the same configurations again."""

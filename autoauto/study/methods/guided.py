@@ -1,4 +1,24 @@
-"""Best first by the estimate, as long as anything could still be better: `guided`."""
+"""Branch and bound over forecasts, the most promising configuration first: `guided`.
+
+One cell (all knobs but the batch size) in the middle of a search:
+
+    score
+      |                     b     g
+      |                     |    (gap)      f  forecast: what the estimate says
+      | - - - - - - m - - - | - - - - - - - b  bound: f times the largest plausible measured / estimated
+      |       b     :       f               m  measured
+      |       |     f                       g  bound of a gap between two forecasts
+      |   b   f                             - - target: the best measured score of all cells, plus MIN_GAIN
+      |   f                             x   x  expected not to fit
+      +---1---2-----4-------8-----------16----> batch size
+
+1 and 2 are pruned: their bounds are below the target. 8 may be better, so it is measured unless another cell has a
+higher bound. The gap between 8 and 16 has a bound above the target, so its middle is forecast first (the branching
+step); a forecast costs much less than a measurement. 16 is measured only if the score that it would have exceeds the
+target and its shortfall is within the error of the estimate. Every measurement raises the target or narrows the bounds,
+in this cell most and in all others too (`ErrorModel`). A cell is closed when nothing of it lies above the target; the
+search ends when all are closed.
+"""
 
 from __future__ import annotations
 
@@ -7,50 +27,47 @@ from dataclasses import replace
 
 from autoauto.records.knobs import Knobs, SearchSpace
 from autoauto.study.methods.candidates import Candidate, Candidates
-from autoauto.study.methods.error_model import Errors, Trust
-from autoauto.study.methods.protocol import Predict, Step, Steps, Tried
+from autoauto.study.methods.error_model import ErrorModel, ErrorModels
+from autoauto.study.methods.protocol import Observation, Predict, Proposal, Proposals
 
-WORTH = 0.003
-"""What cannot be better than the best by more than this share is not worth a measurement."""
-CLOSE = 0.004
-"""Cells whose best forecast is within this share of the best have all its neighbours forecast before any is tried."""
-
+MIN_GAIN = 0.003
+"""A configuration whose bound exceeds the best by no more than this share is not worth a measurement."""
+TIE_SHARE = 0.004
+"""The neighbours of the highest bound are forecast before it is measured; so are those within this share of it."""
 PATIENCE = 8
-"""Measurements in a row without any good after which the best is taken for the best."""
+"""Number of measurements in a row without improvement after which the best is assumed to be the best of all."""
 
 
-def guided(space: SearchSpace, known: Mapping[Knobs, Tried], predict: Predict, noise: float) -> Steps:
-    """Try what the estimate finds best, learn how far it errs, and stop when nothing could be better: branch and bound.
+def guided(space: SearchSpace, known: Mapping[Knobs, Observation], predict: Predict, noise: float) -> Proposals:
+    """Measure the configuration of the highest bound, fit the errors of the estimate, until no bound is above the best.
 
-    A cell is closed when the most that any configuration of it can score is no better than the best that was tried.
-    That most is the forecast times what measured / estimated may be at most (`Trust`); configurations are forecast
-    where their neighbours leave room for a better one (`Prospect`). Where the estimate rules out what would be better,
-    the smallest such batch is tried after all, and a bisection takes over once it fits. What constraints compare errs
-    as scores do, and how far is learned in the same way: what is expected to break one is tried only when it would be
-    better and that it holds lies within the error.
+    Where the estimate rules out a configuration that would be better, the smallest such batch is measured nevertheless,
+    and larger ones when it fits (`Candidates.doubtful`). The errors of constrained quantities are fitted like those of
+    scores: a configuration that is expected to violate a constraint is measured only when it would be better and the
+    constraint may hold within the error.
 
-    Two rules bound what a poor estimate costs: a cell is left after `candidates.PATIENCE` measurements in a row that
-    found nothing better, and all that is hopeful after `PATIENCE`. So the best is not proven, but what is lost is
-    small: by `studies/search_efficiency.py` at most 0.5 %.
+    Two rules bound the cost of a poor estimate: a cell has no candidates after `CELL_PATIENCE` measurements in a row
+    without improvement, and the whole search has none after `PATIENCE`. So the best is not proven; the loss is at most
+    0.5 % by `studies/search_efficiency.py`.
 
     Args:
         space: what is searched.
-        known: what was tried before, oldest first.
+        known: the observations of earlier searches, oldest first.
         predict: the estimate.
-        noise: scores within this share of each other are ties; what is simpler than the best and expected to tie with
-            it is tried too.
+        noise: scores within this share of each other are ties; configurations of fewer devices that are expected to tie
+            with the best are measured too.
     """
     cells = _cells(space, predict)
     for done, cell in enumerate(cells):
-        yield Step(None, done, len(cells))
-        cell.prospect.survey()
-    guide = _Guide(cells, noise)
-    guide.recall(known)
-    while (choice := guide.choose()) is not None:
+        yield Proposal(None, done, len(cells))
+        cell.curve.survey()
+    search = _BranchAndBound(cells, noise)
+    search.record_all(known)
+    while (choice := search.choose()) is not None:
         cell, index = choice
-        tried = yield Step(cell.cell[index], guide.n_closed, len(cells))
-        assert tried is not None
-        guide.learn(cell, index, tried)
+        observation = yield Proposal(cell.cell[index], search.n_closed, len(cells))
+        assert observation is not None
+        search.record(cell, index, observation)
 
 
 def _cells(space: SearchSpace, predict: Predict) -> list[Candidates]:
@@ -63,93 +80,93 @@ def _cells(space: SearchSpace, predict: Predict) -> list[Candidates]:
     return cells
 
 
-class _Guide:
+class _BranchAndBound:
     def __init__(self, cells: list[Candidates], noise: float) -> None:
         self._cells = cells
-        self._noise, self._worth = noise, max(WORTH, noise)
-        self._errors = Errors(Trust(noise), Trust(noise))
-        self._best, self._best_devices = 0.0, 0
-        self._asked_devices: set[int] = set()
-        self._n_vain = 0
+        self._noise, self._min_gain = noise, max(MIN_GAIN, noise)
+        self._models = ErrorModels(ErrorModel(noise), ErrorModel(noise))
+        self._best, self._best_n_devices = 0.0, 0
+        self._simpler_tried: set[int] = set()  # counts of devices of which a tie was proposed
+        self._n_without_gain = 0
 
     @property
     def n_closed(self) -> int:
-        """Cells that nothing more is expected of."""
+        """Number of cells without a bound above the target."""
         return sum(cell.closed(self._target) for cell in self._cells)
 
-    def recall(self, known: Mapping[Knobs, Tried]) -> None:
-        """Take over what came of earlier tries."""
-        places = {knobs: (cell, index) for cell in self._cells for index, knobs in enumerate(cell.cell)}
-        for knobs, tried in known.items():
-            self.learn(*places[knobs], tried)
+    def record_all(self, known: Mapping[Knobs, Observation]) -> None:
+        """Record the observations of earlier searches."""
+        positions = {knobs: (cell, index) for cell in self._cells for index, knobs in enumerate(cell.cell)}
+        for knobs, observation in known.items():
+            self.record(*positions[knobs], observation)
 
-    def learn(self, cell: Candidates, index: int, tried: Tried) -> None:
-        """Take over what came of a configuration."""
-        score = tried.score or 0.0
-        good = score > self._target
-        self._n_vain = 0 if good else self._n_vain + tried.measured
-        cell.learn(index, tried, self._errors, good)
+    def record(self, cell: Candidates, index: int, observation: Observation) -> None:
+        """Record one observation, and compute all bounds anew."""
+        score = observation.score or 0.0
+        improved = score > self._target
+        self._n_without_gain = 0 if improved else self._n_without_gain + observation.measured
+        cell.record(index, observation, self._models, improved)
         if score > self._best:
-            self._best, self._best_devices = score, cell.cell[index].n_devices
+            self._best, self._best_n_devices = score, cell.cell[index].n_devices
         for other in self._cells:
-            other.trust(self._errors)
+            other.update(self._models)
 
     def choose(self) -> tuple[Candidates, int] | None:
-        """What to try next; None when nothing could be better."""
-        candidate = (self._hopeful() if self._n_vain < PATIENCE else None) or self._simpler()
+        """The configuration to measure next; None when nothing may be better."""
+        candidate = (self._best_candidate() if self._n_without_gain < PATIENCE else None) or self._simpler_tie()
         if candidate is not None:
-            return candidate.cell, candidate.place
+            return candidate.cell, candidate.position
         for cell in self._cells:
-            index = cell.doubtful(self._target) if self._best else cell.smallest()
+            index = cell.doubtful(self._target) if self._best else cell.last_resort()
             if index is not None:
                 return cell, index
         return None
 
     @property
     def _target(self) -> float:
-        return self._best * (1.0 + self._worth)
+        return self._best * (1.0 + self._min_gain)
 
-    def _hopeful(self) -> Candidate | None:
-        """The configuration that could be best, once all are forecast that could be better still."""
+    def _best_candidate(self) -> Candidate | None:
+        """The candidate of the highest bound above the target, after all gaps of a higher bound were forecast."""
         while True:
-            tops = (top for cell in self._cells if (top := cell.best()) is not None)
-            first = max(tops, key=lambda top: top.rank, default=None)
-            if first is not None and first.bound <= self._target:
-                first = None
-            if not (self._ask_gaps(first) or (first is not None and self._ask_around(first))):
-                return first
+            candidates = (candidate for cell in self._cells if (candidate := cell.best()) is not None)
+            best = max(candidates, key=lambda candidate: candidate.rank, default=None)
+            if best is not None and best.bound <= self._target:
+                best = None
+            if not (self._forecast_gap(best) or (best is not None and self._forecast_neighbour(best))):
+                return best
 
-    def _ask_gaps(self, first: Candidate | None) -> bool:
-        """Forecast a configuration that could be better than `first` and the best; False when there is none."""
-        floor = max(self._target, 0.0 if first is None else first.bound * (1.0 + WORTH))
-        gaps = [(gap, cell) for cell in self._cells if (gap := cell.gap(floor)) is not None]
+    def _forecast_gap(self, best: Candidate | None) -> bool:
+        """Forecast in the most promising gap whose bound is above the target and above `best`; False without one."""
+        floor = max(self._target, 0.0 if best is None else best.bound * (1.0 + MIN_GAIN))
+        gaps = [(gap, cell) for cell in self._cells if (gap := cell.best_gap(floor)) is not None]
         if gaps:
             (_, index), cell = max(gaps, key=lambda pair: pair[0][0])
-            cell.ask(index)
+            cell.forecast(index)
         return bool(gaps)
 
-    def _ask_around(self, first: Candidate) -> bool:
-        """Forecast a neighbour of `first` or of an equal in another cell; False when there is none."""
+    def _forecast_neighbour(self, best: Candidate) -> bool:
+        """Forecast a neighbour of `best`, or of a candidate of another cell that ties with it; False without one."""
         for cell in self._cells:
-            top = cell.best()
-            if top is not None and top.bound >= first.bound * (1.0 - CLOSE):
-                index = cell.prospect.around(top.place)
+            candidate = cell.best()
+            if candidate is not None and candidate.bound >= best.bound * (1.0 - TIE_SHARE):
+                index = cell.curve.neighbour(candidate.position)
                 if index is not None:
-                    cell.ask(index)
+                    cell.forecast(index)
                     return True
         return False
 
-    def _simpler(self) -> Candidate | None:
-        """A configuration of fewer devices that is expected to tie with the best; one for every count of devices."""
+    def _simpler_tie(self) -> Candidate | None:
+        """A candidate of fewer devices that is expected to tie with the best; once for every count of devices."""
         ties = [
             candidate
             for cell in self._cells
-            for candidate in cell.open()
-            if candidate.knobs.n_devices < self._best_devices
-            and candidate.knobs.n_devices not in self._asked_devices
+            for candidate in cell.open_candidates()
+            if candidate.knobs.n_devices < self._best_n_devices
+            and candidate.knobs.n_devices not in self._simpler_tried
             and candidate.expected >= self._best * (1.0 - self._noise)
         ]
         simplest = min(ties, key=lambda tie: (tie.knobs.n_devices, -tie.expected), default=None)
         if simplest is not None:
-            self._asked_devices.add(simplest.knobs.n_devices)
+            self._simpler_tried.add(simplest.knobs.n_devices)
         return simplest

@@ -1,4 +1,17 @@
-"""What a method of search asks for and is told: the seam between methods and `run_search`."""
+"""How a method of search and its caller communicate: `Proposal`, `Observation`, `Forecast`, `Proposer`, `lookahead`.
+
+A method is a generator. It yields proposals and is sent the observation of every configuration that it proposes:
+
+    caller                                method
+      | <----- Proposal(None, 0, 9) ------- |   it asks the estimate only, and is sent None
+      | ------ None ----------------------> |
+      | <----- Proposal(knobs, 3, 9) ------ |   it wants this configuration measured
+      | ------ Observation(score, ...) ---> |
+      | <----- StopIteration -------------- |   it needs no further observation
+
+A method depends on its observations alone, not on databases, processes or clocks. So the same code runs on the trials
+of a study (`run_search`), on the estimate (`dry_run`), and with assumed observations (`lookahead`).
+"""
 
 from __future__ import annotations
 
@@ -9,12 +22,12 @@ from typing import NamedTuple
 from autoauto.records.knobs import Knobs, SearchSpace
 
 
-class Step(NamedTuple):
-    """What a method does next.
+class Proposal(NamedTuple):
+    """The next step of a method.
 
     Attributes:
-        knobs: the configuration that it wants tried; None while it only predicts.
-        done, total: how far it is, in its own unit, cells or tries.
+        knobs: the configuration to measure; None while the method only asks the estimate.
+        done, total: progress in the method's own unit, cells or tries.
     """
 
     knobs: Knobs | None
@@ -22,108 +35,126 @@ class Step(NamedTuple):
     total: int
 
 
-class Tried(NamedTuple):
-    """What came of a configuration that was tried.
+class Observation(NamedTuple):
+    """The result of a configuration that was proposed.
 
     Attributes:
-        score: of the first objective, above 0, more is better; None when it does not fit or breaks a constraint.
-        measured: whether stages were compiled whole or run, or only the estimate asked.
+        score: of the first objective, above 0, more is better; None when it does not fit or violates a constraint.
+        measured: whether stages were compiled whole or run; otherwise the estimate ruled the configuration out.
         others: the scores of further objectives.
-        miss: how far the constraints were from holding (`Outcome.miss`); -inf where there are none, or nothing ran.
+        violation: how far the constraints were from holding (`Outcome.violation`); -inf without constraints, or when
+            nothing ran.
     """
 
     score: float | None
     measured: bool
     others: tuple[float, ...] = ()
-    miss: float = -inf
+    violation: float = -inf
 
 
-def strain(miss: float) -> float:
-    """What is compared as a share of what the constraint allows; above 1 it breaks (`Constraint.miss`).
+def constraint_ratio(violation: float) -> float:
+    """The constrained quantity as a share of its limit; above 1 the constraint is violated (`Constraint.violation`).
 
-    >>> strain(0.25), strain(0.0), strain(-0.25)  # a latency of 5 where 4 are allowed, of 4 and of 4, of 4 and of 5
+    >>> constraint_ratio(0.25), constraint_ratio(0.0), constraint_ratio(-0.25)  # latency 5 of 4 allowed, 4 of 4, 4 of 5
     (1.25, 1.0, 0.8)
     """
-    return 1.0 + miss if miss > 0 else 1.0 / (1.0 - miss)
+    return 1.0 + violation if violation > 0 else 1.0 / (1.0 - violation)
 
 
 class Forecast(NamedTuple):
     """What the estimate says of a configuration.
 
     Attributes:
-        score: as in `Tried`, but of what breaks a constraint, too; None when it fits no plan.
-        excess: what is missing on the tightest device, as a share of what one holds; below 0 what is left. 0 when it
-            does not fit for another reason.
-        miss: as in `Tried`.
+        score: as in `Observation`, but also given when a constraint is violated; None when no plan fits.
+        excess: the missing memory of the tightest device as a share of what a device holds; below 0 the share that is
+            free. 0 when the configuration does not fit for another reason.
+        violation: as in `Observation`.
     """
 
     score: float | None
     excess: float
-    miss: float = -inf
+    violation: float = -inf
 
     @property
     def works(self) -> bool:
         """Whether it fits and all constraints hold."""
-        return self.score is not None and self.miss <= 0.0
+        return self.score is not None and self.violation <= 0.0
 
     @property
-    def lack(self) -> float:
-        """What keeps it from working: of memory or of a constraint, whichever lacks more."""
-        return max(self.excess, self.miss)
+    def shortfall(self) -> float:
+        """The share of memory that is missing or the violation of the constraints, the larger of the two."""
+        return max(self.excess, self.violation)
 
 
 Predict = Callable[[Knobs], Forecast]
-Steps = Generator[Step, Tried | None, None]
-"""A method at work: yields steps, is sent what came of those with knobs, and ends when it knows enough.
-"""
+Proposals = Generator[Proposal, Observation | None, None]
+"""A method that runs: see the top of this file."""
 
 
-class Propose(NamedTuple):
-    """A method, ready to begin.
+class Proposer(NamedTuple):
+    """A method that has not started.
 
     Attributes:
-        begin: starts it on a space, of which some configurations are known, oldest first.
-        name: what a search of a space is known by once it is finished, so that it never begins again; empty for a
-            method that would ask for the same configurations again. One that asks an estimate may not: estimates learn.
+        start: starts it on a space, with the observations that exist already, oldest first.
+        name: identifies a finished search of a space, so that it never starts again; empty for a method that proposes
+            the same configurations again when it is restarted. A method that asks the estimate may not, because the
+            estimate is fitted to new measurements.
     """
 
-    begin: Callable[[SearchSpace, Mapping[Knobs, Tried]], Steps]
+    start: Callable[[SearchSpace, Mapping[Knobs, Observation]], Proposals]
     name: str = ""
 
 
-def drive(steps: Steps, answer: Callable[[Knobs], Tried]) -> None:
-    """Let a method ask until it knows enough; `answer` tells what comes of a configuration."""
-    told: Tried | None = None
+def drive(proposals: Proposals, observe: Callable[[Knobs], Observation]) -> None:
+    """Run a method to its end; `observe` gives the observation of a configuration."""
+    observation: Observation | None = None
     while True:
         try:
-            knobs = steps.send(told).knobs
+            knobs = proposals.send(observation).knobs
         except StopIteration:
             return
-        told = None if knobs is None else answer(knobs)
+        observation = None if knobs is None else observe(knobs)
 
 
-Guess = Callable[[Knobs], float | None]
-"""The score that a configuration is expected to have; None when it is not expected to fit."""
+ExpectedScore = Callable[[Knobs], float | None]
+"""The score that the estimate expects of a configuration; None when it expects that the configuration does not work."""
 
 
-def look_ahead(begin: Callable[[], Steps], known: Mapping[Knobs, Tried], guess: Guess | None, n: int) -> list[Knobs]:
-    """The next `n` configurations that a method asks for, the first for sure, the others if the guesses hold.
+def lookahead(
+    start: Callable[[], Proposals],
+    known: Mapping[Knobs, Observation],
+    expected_score: ExpectedScore | None,
+    n_configurations: int,
+) -> list[Knobs]:
+    """The next configurations that a method will propose: the first for certain, the others if all scores are expected.
 
-    A method chooses by what it is sent alone, so it is begun anew, sent what is known, and where nothing is known what
-    is guessed; without a guess, that it fits. Where a guess errs a measurement is made that need not have been: the
-    method itself is only ever sent what was measured.
+    A method depends on its observations alone. So it is started anew and sent the known observations; from the first
+    unknown configuration on it is sent expected scores:
+
+        proposals     A       B       C           D           E
+        sent          known   known   expected    expected    ...
+        returned                     [C,          D,          E]
+
+    Several processes can then measure C, D and E at once. A wrong expected score costs a measurement that was not
+    needed and changes no answer, because the search itself is only sent measured scores.
+
+    Args:
+        start: starts the method anew.
+        known: all observations so far.
+        expected_score: by default every configuration is expected to work.
+        n_configurations: how many to return; fewer when the method ends before.
     """
-    steps, coming = begin(), dict[Knobs, Tried]()
-    tried: Tried | None = None
-    while len(coming) < n:
+    proposals, coming = start(), dict[Knobs, Observation]()
+    observation: Observation | None = None
+    while len(coming) < n_configurations:
         try:
-            step = steps.send(tried)
+            knobs = proposals.send(observation).knobs
         except StopIteration:
             break
-        if step.knobs is None:
-            tried = None
+        if knobs is None:
+            observation = None
             continue
-        if step.knobs not in known and step.knobs not in coming:
-            coming[step.knobs] = Tried(1.0 if guess is None else guess(step.knobs), measured=True)
-        tried = known[step.knobs] if step.knobs in known else coming[step.knobs]
+        if knobs not in known and knobs not in coming:
+            coming[knobs] = Observation(1.0 if expected_score is None else expected_score(knobs), measured=True)
+        observation = known[knobs] if knobs in known else coming[knobs]
     return list(coming)

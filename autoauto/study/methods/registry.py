@@ -1,4 +1,4 @@
-"""The methods of search by name: `method_of`."""
+"""The methods of search by name, `method_of`, and the estimate as they ask it, `predictor`."""
 
 from __future__ import annotations
 
@@ -8,68 +8,68 @@ from functools import cache
 from optuna.samplers import RandomSampler, TPESampler
 
 from autoauto.records.errors import BadInput
-from autoauto.records.knobs import Aim, Knobs, Method, SearchSpace, aim_name, objectives_of
+from autoauto.records.knobs import Knobs, Method, Objectives, SearchSpace, objective_tuple, objectives_text
 from autoauto.records.plan import Plan
 from autoauto.records.trial import Outcome
+from autoauto.study.methods.grid_bisect import BISECTION
 from autoauto.study.methods.guided import guided
-from autoauto.study.methods.protocol import Forecast, Predict, Propose, Step, Steps, Tried
+from autoauto.study.methods.protocol import Forecast, Observation, Predict, Proposal, Proposals, Proposer
 from autoauto.study.methods.sampled import sampled
 from autoauto.study.objectives import objective_value, score
-from autoauto.study.run import BISECTION
-from autoauto.study.store.trials import MOST
+from autoauto.study.store.trials import MAX_VIOLATION
 
-SEED = 0  # of the samplers: a search that is resumed draws the same again
+RANDOM_SEED = 0  # of the samplers: a search that is resumed draws the same configurations again
 
 
 def method_of(
     method: Method,
     expect: Callable[[Knobs], Outcome],
-    aim: Aim,
+    objectives: Objectives,
     noise: float = 0.0,
     n_measurements: int = 30,
-) -> Propose:
-    """The method that `run_search` takes.
+) -> Proposer:
+    """The method of a name, as `run_search` takes it.
 
     Args:
         method: its name.
-        expect: what the estimate says of a configuration, as if it had been measured; only guided asks.
-        aim: of the search; guided goes for the first objective.
-        noise: share of a value that is noise; only guided minds.
-        n_measurements: after which the samplers stop.
+        expect: the estimated outcome of a configuration; only guided asks.
+        objectives: of the search; guided optimises the first.
+        noise: share of a value that is noise; only guided uses it.
+        n_measurements: number of measurements after which tpe and random stop.
     """
-    predict, n_objectives = predictor(expect, aim), len(objectives_of(aim))
-    methods: dict[Method, Callable[[SearchSpace, Mapping[Knobs, Tried]], Steps]] = {
+    predict, n_objectives = predictor(expect, objectives), len(objective_tuple(objectives))
+    methods: dict[Method, Callable[[SearchSpace, Mapping[Knobs, Observation]], Proposals]] = {
         Method.EXHAUSTIVE: lambda space, _: exhaustive(space),
-        Method.GRID_BISECT: BISECTION.begin,
+        Method.GRID_BISECT: BISECTION.start,
         Method.GUIDED: lambda space, known: guided(space, known, predict, noise),
-        Method.TPE: lambda space, _: sampled(space, TPESampler(seed=SEED), n_measurements, n_objectives),
-        Method.RANDOM: lambda space, _: sampled(space, RandomSampler(seed=SEED), n_measurements, n_objectives),
+        Method.TPE: lambda space, _: sampled(space, TPESampler(seed=RANDOM_SEED), n_measurements, n_objectives),
+        Method.RANDOM: lambda space, _: sampled(space, RandomSampler(seed=RANDOM_SEED), n_measurements, n_objectives),
     }
-    return Propose(methods[method], f"{method} {noise}" if method is Method.GUIDED else "")
+    return Proposer(methods[method], f"{method} {noise}" if method is Method.GUIDED else "")
 
 
-def method_for(aim: Aim, method: str | None) -> Method:
-    """The method of that name or, without one, that fits how many objectives there are.
+def method_for(objectives: Objectives, method: str | None) -> Method:
+    """The method of that name; by default guided for one objective and tpe for several.
 
     Raises:
-        BadInput: there is no such method, or it knows no several objectives.
+        BadInput: there is no such method, or it is guided and there are several objectives.
     """
-    several = len(objectives_of(aim)) > 1
+    several = len(objective_tuple(objectives)) > 1
     name = method or (Method.TPE if several else Method.GUIDED)
     if name not in set(Method):
         raise BadInput(f"method is one of {', '.join(Method)}, got {name!r}")
     if several and name == Method.GUIDED:
         others = ", ".join(known for known in Method if known is not Method.GUIDED)
-        raise BadInput(f"guided goes for one objective, got {aim_name(aim)}; try --method with {others}")
+        raise BadInput(f"guided optimises one objective, got {objectives_text(objectives)}; try --method with {others}")
     return Method(name)
 
 
-def predictor(expect: Callable[[Knobs], Outcome], aim: Aim) -> Predict:
-    """What the estimate says, as a method of search asks for it; asked again, it says the same.
+def predictor(expect: Callable[[Knobs], Outcome], objectives: Objectives) -> Predict:
+    """The estimate of the first objective as a function of the knobs; it is asked once for every configuration.
 
-    Its score is of the first objective.
+    So a forecast stays the same during a search, although the estimate is fitted to its measurements.
     """
-    objective = objectives_of(aim)[0]
+    objective = objective_tuple(objectives)[0]
 
     @cache
     def predict(knobs: Knobs) -> Forecast:
@@ -79,13 +79,15 @@ def predictor(expect: Callable[[Knobs], Outcome], aim: Aim) -> Predict:
         plan = outcome.measured
         parts = plan.stages if isinstance(plan, Plan) else plan.phases
         fullest = max(part.total_bytes - part.limit_bytes for part in parts) / outcome.memory_bytes
-        return Forecast(score(objective, objective_value(objective, outcome)), fullest, min(outcome.miss, MOST))
+        return Forecast(
+            score(objective, objective_value(objective, outcome)), fullest, min(outcome.violation, MAX_VIOLATION)
+        )
 
     return predict
 
 
-def exhaustive(space: SearchSpace) -> Steps:
-    """Try all there is: what other methods are judged by."""
+def exhaustive(space: SearchSpace) -> Proposals:
+    """Propose every configuration of the space, in the order of the grid."""
     grid = [knobs for cell in space.cells for knobs in cell]
     for done, knobs in enumerate(grid):
-        yield Step(knobs, done, len(grid))
+        yield Proposal(knobs, done, len(grid))

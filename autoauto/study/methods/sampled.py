@@ -11,23 +11,23 @@ from optuna.trial import Trial, TrialState
 
 from autoauto.records.knobs import Knobs, SearchSpace, Strategy
 from autoauto.records.schedule import Order
-from autoauto.study.methods.protocol import Step, Steps
+from autoauto.study.methods.protocol import Proposal, Proposals
 
 T = TypeVar("T")
 
-DRAWS_A_MEASUREMENT = 20
-"""A sampler ends when it drew so many times the measurements wanted: the rest of the space is known or fits nothing."""
+MAX_DRAWS_PER_MEASUREMENT = 20
+"""Draws per requested measurement after which a sampler ends: the rest of the space was drawn or does not fit."""
 
 
-def sampled(space: SearchSpace, sampler: BaseSampler, n_measurements: int, n_objectives: int = 1) -> Steps:
-    """Let `sampler` choose configurations until `n_measurements` different ones were measured.
+def sampled(space: SearchSpace, sampler: BaseSampler, n_measurements: int, n_objectives: int = 1) -> Proposals:
+    """Propose the configurations that `sampler` draws until `n_measurements` different ones were measured.
 
-    What was drawn before is known and costs nothing; what fits no plan is no measurement. The sampler's own study is in
-    memory: it must have a fixed seed, so that a search that was stopped draws the same again.
+    A configuration that is drawn again costs nothing, and one that fits no plan does not count. The sampler has its own
+    study in memory: it needs a fixed random seed, so that a search that is resumed draws the same configurations again.
     """
-    study = _own_study(sampler, n_objectives)
+    study = _study_in_memory(sampler, n_objectives)
     measured: set[Knobs] = set()
-    for _ in range(DRAWS_A_MEASUREMENT * n_measurements):
+    for _ in range(MAX_DRAWS_PER_MEASUREMENT * n_measurements):
         if len(measured) >= n_measurements:
             return
         trial = study.ask()
@@ -35,19 +35,21 @@ def sampled(space: SearchSpace, sampler: BaseSampler, n_measurements: int, n_obj
         if space.constraints and knobs not in space:
             study.tell(trial, state=TrialState.PRUNED)
             continue
-        tried = yield Step(knobs, len(measured), n_measurements)
-        assert tried is not None
-        if tried.measured:
+        observation = yield Proposal(knobs, len(measured), n_measurements)
+        assert observation is not None
+        if observation.measured:
             measured.add(knobs)
-        if tried.score is None:
+        if observation.score is None:
             study.tell(trial, state=TrialState.PRUNED)
         else:
-            scores = (tried.score, *tried.others)
-            study.tell(trial, scores if len(scores) == n_objectives else scores[:1] * n_objectives)  # a guess is one
+            scores = (observation.score, *observation.others)
+            if len(scores) < n_objectives:  # `lookahead` assumes the first score only
+                scores = scores[:1] * n_objectives
+            study.tell(trial, scores)
 
 
-def _own_study(sampler: BaseSampler, n_objectives: int) -> optuna.Study:
-    """A study in memory, begun without a word on stderr."""
+def _study_in_memory(sampler: BaseSampler, n_objectives: int) -> optuna.Study:
+    """A study in memory, created without log lines of Optuna."""
     verbosity = optuna.logging.get_verbosity()
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     try:
@@ -57,7 +59,7 @@ def _own_study(sampler: BaseSampler, n_objectives: int) -> optuna.Study:
 
 
 def _draw(trial: Trial, space: SearchSpace) -> Knobs:
-    """A configuration of the space; knobs are drawn by their place in the grid, so that neighbours are neighbours."""
+    """A configuration of the space; Optuna sees the index of a knob's value, so that adjacent values are close."""
 
     def draw(name: str, values: Sequence[T]) -> T:
         return values[trial.suggest_int(name, 0, len(values) - 1)]

@@ -1,4 +1,4 @@
-"""Notes, figures and files of a study, kept where Optuna's dashboard shows them."""
+"""Notes, figures and files of a study, stored where Optuna's dashboard reads them: `DashboardFiles`."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ from autoauto.study.store.database import open_storage, storage_errors
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
-
 _DIGEST = "autoauto:board"
+"""The system attribute of a study with the digest of the content that was written completely."""
 
 
-class Board:
-    """What a study shows in the dashboard besides its trials; writing the same again changes nothing.
+class DashboardFiles:
+    """Writes what a study shows in the dashboard besides its trials; writing the same again changes nothing.
 
-    Figures have fixed ids and files have ids made of what they are, so that what is written later replaces what was
-    written before.
+    The id of a figure is its name, and that of a file is made of its trial and its name, so a later version replaces an
+    earlier one.
 
     Args:
         storage: URL of the study's database.
         study_name: its name there.
-        folder: where files are kept, made when it is not there.
+        folder: of the files; created when it does not exist.
 
     Raises:
         BadInput: the database or the folder cannot be used.
@@ -51,47 +51,47 @@ class Board:
 
     @storage_errors()
     def shows(self, digest: str) -> bool:
-        """Whether all was written of what has this digest, and there still are files."""
+        """Whether the content with this digest was written completely, and the files still exist."""
         known = self.backend.get_study_system_attrs(self._study_id).get(_DIGEST)
         return bool(known == digest and any(self._folder.iterdir()))
 
     @storage_errors()
     def finish(self, digest: str) -> None:
-        """Remember that all was written."""
+        """Note that the content with this digest was written completely."""
         self.backend.set_study_system_attr(self._study_id, _DIGEST, digest)
 
     @storage_errors()
     def note(self, text: str, number: int | None = None) -> None:
-        """Keep a note in Markdown on the trial `number`, or on the study."""
+        """Write a note in Markdown for the trial `number`, or for the study."""
         from optuna_dashboard import get_note, save_note
 
-        place = self._study if number is None else Trial(self._study, self._trial_id(number))
-        if get_note(place) != text:
-            save_note(place, text)
+        subject = self._study if number is None else Trial(self._study, self._trial_id(number))
+        if get_note(subject) != text:
+            save_note(subject, text)
 
     @storage_errors()
     def figure(self, name: str, figure: Figure) -> None:
-        """Keep a Plotly figure on the study under the id `name`; replaces what was there."""
+        """Write a Plotly figure of the study under the id `name`."""
         from optuna_dashboard import save_plotly_graph_object
 
         save_plotly_graph_object(self._study, figure, graph_object_id=name)
 
     @storage_errors()
     def file(self, number: int, name: str, content: bytes) -> str:
-        """Keep a file with the trial `number` and return the address at which the dashboard serves it.
+        """Write a file of the trial `number`; returns the address at which the dashboard serves it.
 
-        Optuna's own `upload_artifact` refuses trials that are finished. The dashboard also lists what the study's
-        attributes name for a trial, as its first versions wrote it.
+        Optuna's `upload_artifact` refuses finished trials. The dashboard also lists the artifacts that the study's
+        system attributes name, as its first versions wrote them.
         """
         from optuna_dashboard.artifact import get_artifact_path
 
         trial_id = self._trial_id(number)
         artifact_id = str(uuid.uuid5(uuid.NAMESPACE_URL, f"{self._study.study_name}/{number}/{name}"))
         kind = mimetypes.guess_type(name)[0] or "application/octet-stream"
-        told = {"artifact_id": artifact_id, "filename": name, "mimetype": kind, "encoding": None}
+        description = {"artifact_id": artifact_id, "filename": name, "mimetype": kind, "encoding": None}
         self.files.write(artifact_id, BytesIO(content))
         key = f"dashboard:artifacts:{trial_id}:{artifact_id}"
-        self.backend.set_study_system_attr(self._study_id, key, json.dumps(told))
+        self.backend.set_study_system_attr(self._study_id, key, json.dumps(description))
         return str(get_artifact_path(Trial(self._study, trial_id), artifact_id))
 
     def _trial_id(self, number: int) -> int:

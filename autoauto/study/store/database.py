@@ -1,4 +1,4 @@
-"""The database of a study, opened through Optuna's `RDBStorage`, with one clear line for whatever goes wrong."""
+"""The database of a study, opened as Optuna's `RDBStorage`; every database error becomes a `BadInput` of one line."""
 
 from __future__ import annotations
 
@@ -31,17 +31,18 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 RESTART_S = 60.0
+"""Seconds for which a server may be away, as while it is restarted."""
 _RETRY_S = 0.5
 _BUSY_TIMEOUT_S = 60
-_N_LOOKS = 20  # more than there are tables, one of which there is each time
+_MAX_CREATION_TRIES = 20  # more than there are tables: another process creates at least one between two tries
 _EXAMPLE = "sqlite:///studies/autoauto.db"
 _PACKAGES = {"MySQLdb": "mysqlclient", "psycopg": "psycopg[binary]", "psycopg2": "psycopg2-binary"}
-"""What installs a driver whose own name installs nothing, or needs a compiler."""
+"""The package to install for a driver whose own name is no package, or needs a compiler."""
 
 
 @contextmanager
 def storage_errors(subject: str = "the study's database") -> Iterator[None]:
-    """Turn what the database's driver and Optuna raise into BadInput; also a decorator."""
+    """Turn the exceptions of the database's driver and of Optuna into BadInput; also a decorator."""
     try:
         yield
     except UpdateFinishedTrialError as error:
@@ -52,7 +53,10 @@ def storage_errors(subject: str = "the study's database") -> Iterator[None]:
 
 
 def reads(work: Callable[P, T]) -> Callable[P, T]:
-    """Turn what rows of another kind than ours make `work` raise into BadInput; its first argument may be the study."""
+    """Turn the exceptions of `work` that come from rows we did not write into BadInput; a decorator.
+
+    The first argument of `work` may be the study, which the message then names.
+    """
 
     @wraps(work)
     def read(*args: P.args, **kwargs: P.kwargs) -> T:
@@ -62,23 +66,24 @@ def reads(work: Callable[P, T]) -> Callable[P, T]:
             raise
         except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
             name = getattr(args[0], "study_name", None)
-            told = f"{f'study {name!r}' if name else 'the study'} holds what cannot be read"
+            subject = f"study {name!r}" if name else "the study"
             raise BadInput(
-                f"{told} ({type(error).__name__}: {error}); delete it, or give another --study-name"
+                f"{subject} holds what cannot be read ({type(error).__name__}: {error}); "
+                "delete it, or give another --study-name"
             ) from error
 
     return read
 
 
 def through_restarts(work: Callable[P, T]) -> Callable[P, T]:
-    """Try `work` again while a database server is away, for so long as a restart takes; then it is BadInput.
+    """Repeat `work` while a database server is away, for up to `RESTART_S`, then raise BadInput; a decorator.
 
     Only for work that may be done twice: the server may have done it before the connection broke. An SQLite file is
-    not away: what is wrong with it is told at once. Ctrl-C ends the wait.
+    never away: its errors are raised at once. Ctrl-C ends the wait.
     """
 
     @wraps(work)
-    def patient(*args: P.args, **kwargs: P.kwargs) -> T:
+    def repeated(*args: P.args, **kwargs: P.kwargs) -> T:
         give_up_s = monotonic() + RESTART_S
         with storage_errors():
             while True:
@@ -90,11 +95,11 @@ def through_restarts(work: Callable[P, T]) -> Callable[P, T]:
                 Interrupts.check()
                 sleep(_RETRY_S)
 
-    return patient
+    return repeated
 
 
 def _server_is_away(error: BaseException) -> bool:
-    """Whether the connection broke or could not be made; psycopg2 tells no more than that it is operational."""
+    """Whether the connection broke or could not be made; psycopg2 only says that the error is operational."""
     cause = error.__cause__ if isinstance(error, StorageInternalError) else error
     if not isinstance(cause, OperationalError | InterfaceError):
         return isinstance(cause, DBAPIError) and cause.connection_invalidated
@@ -102,10 +107,10 @@ def _server_is_away(error: BaseException) -> bool:
 
 
 def open_storage(storage: str) -> RDBStorage:
-    """Open the database at the URL `storage`, made with its folder when it is new.
+    """Open the database at the URL `storage`, created with its folder when it is new.
 
-    SQLite gets write-ahead logging, `synchronous=NORMAL` and a 60 s busy timeout: a commit costs no fsync, a killed
-    process loses nothing, and a reader does not block the writer (SEARCH.md section 3.1 and 3.2).
+    SQLite gets write-ahead logging, `synchronous=NORMAL` and a 60 s busy timeout: a commit needs no fsync, a killed
+    process loses no commit, and a reader does not block the writer.
 
     Raises:
         BadInput: the URL or the database cannot be used.
@@ -122,7 +127,7 @@ def open_storage(storage: str) -> RDBStorage:
 
 
 def existing_storage(storage: str) -> RDBStorage:
-    """Open the database at the URL `storage` to read it; never makes one.
+    """Open the database at the URL `storage` to read it; never creates one.
 
     Raises:
         BadInput: there is none, it holds no studies, or it cannot be used.
@@ -142,7 +147,7 @@ def existing_storage(storage: str) -> RDBStorage:
 
 
 def in_memory(storage: str) -> bool:
-    """Whether a URL is that of an SQLite database in memory, which is gone with its connection.
+    """Whether a URL is that of an SQLite database in memory, which is lost with its connection.
 
     >>> in_memory("sqlite://"), in_memory("sqlite:///studies/autoauto.db")
     (True, False)
@@ -155,22 +160,22 @@ def in_memory(storage: str) -> bool:
 
 
 class Database(NamedTuple):
-    """Where a study is."""
+    """The database of a study, and its number there."""
 
     storage: RDBStorage
     study_id: int
 
 
 def database_of(study: Study) -> Database:
-    """The database that holds a study, for tables and queries of our own; the study is from `open_study`."""
-    cached = study._storage  # Optuna tells no other way; it wraps the storage that it was given
+    """The database of a study from `open_study`, for our own tables and queries."""
+    cached = study._storage  # no public attribute holds it; Optuna wraps the storage that it was given
     storage = getattr(cached, "_backend", cached)
     assert isinstance(storage, RDBStorage)
     return Database(storage, storage.get_study_id_from_name(study.study_name))
 
 
 def shown_storage(storage: str) -> str:
-    """A storage URL as it may be shown and kept: without its password.
+    """A storage URL without its password, to be shown and stored.
 
     >>> shown_storage("postgresql://me:secret@host/db")
     'postgresql://me:***@host/db'
@@ -182,21 +187,21 @@ def shown_storage(storage: str) -> str:
 
 
 def _connect(url: URL, pool_events: list[tuple[Any, str]]) -> RDBStorage:
-    # A connection that the server has closed meanwhile is replaced when it is next used.
+    # `pool_pre_ping` replaces a connection that the server has closed meanwhile.
     options: dict[str, Any] = {"pool_events": pool_events, "pool_pre_ping": True}
     if url.get_backend_name() == "sqlite":
         options["connect_args"] = {"timeout": _BUSY_TIMEOUT_S}
     text = url.render_as_string(hide_password=False)
     with storage_errors(_shown(url)), _driver_errors(url):
         try:
-            return _opened(text.replace("{", "{{").replace("}", "}}"), options)  # Optuna calls str.format
-        except RuntimeError as error:  # made by another version of Optuna; the message tells how to upgrade
+            return _open(text.replace("{", "{{").replace("}", "}}"), options)  # Optuna calls str.format
+        except RuntimeError as error:  # made by another version of Optuna; the message says how to upgrade
             raise BadInput(f"{_shown(url)} cannot be used: {error}") from error
 
 
-def _opened(url: str, options: dict[str, Any]) -> RDBStorage:
-    """Optuna makes the tables that it does not find; where another makes one at the same moment, it looks again."""
-    for _ in range(_N_LOOKS):
+def _open(url: str, options: dict[str, Any]) -> RDBStorage:
+    """Optuna creates the tables that it does not find; it is tried again when another process just created one."""
+    for _ in range(_MAX_CREATION_TRIES):
         try:
             return RDBStorage(url, engine_kwargs=options)
         except DBAPIError as error:
@@ -245,7 +250,7 @@ def _shown(url: URL) -> str:
 
 
 def _first_line(error: BaseException) -> str:
-    """What the database's driver said, without the statement and the links that SQLAlchemy adds."""
+    """The message of the database's driver, without the statement and the links that SQLAlchemy adds."""
     if isinstance(error, StorageInternalError) and error.__cause__ is not None:
         error = error.__cause__
     if isinstance(error, DBAPIError) and error.orig is not None:

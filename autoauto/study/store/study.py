@@ -1,17 +1,12 @@
-"""A study in a database: opened for a search, or loaded to be read."""
+"""A study in a database: opened for a search, joined by a worker, or loaded to be read; and the space of its search."""
 
 from __future__ import annotations
 
 import json
-import os
-import platform
-import subprocess
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import fields
-from importlib.metadata import PackageNotFoundError, version
-from pathlib import Path
 from typing import Any
 
 import optuna
@@ -20,9 +15,8 @@ from optuna.exceptions import ExperimentalWarning
 
 from autoauto.records.constraint import Constraint
 from autoauto.records.errors import BadInput
-from autoauto.records.knobs import Aim, SearchSpace, Strategy, aim_name, objectives_of
+from autoauto.records.knobs import Objectives, SearchSpace, Strategy, objective_tuple, objectives_text
 from autoauto.records.schedule import Order
-from autoauto.records.units import format_bytes
 from autoauto.study.objectives import direction, metric_name
 from autoauto.study.store.database import (
     existing_storage,
@@ -34,14 +28,18 @@ from autoauto.study.store.database import (
 )
 from autoauto.study.store.trials import finished_trials
 
-_CONTENTS = {"model_content": "the model is another", "cluster_content": "the devices are others"}
-"""What it means when a digest is not the same."""
+FLOW = "flow"
+"""The attribute of a study that holds its `FlowConfig` as JSON, from which workers open its flow."""
+SPACE = "space"
+"""The attribute of a study that holds the space of its last search as JSON."""
+_DIGESTS = {"model_content": "the model is another", "cluster_content": "the devices are others"}
+"""Attributes that are digests, and what a different digest means."""
 
 
 def open_study(
     storage: str,
     study_name: str,
-    aim: Aim,
+    objectives: Objectives,
     fingerprint: Mapping[str, str],
     notes: Mapping[str, str] | None = None,
 ) -> optuna.Study:
@@ -50,37 +48,37 @@ def open_study(
     Args:
         storage: for example "sqlite:///studies/autoauto.db"; a new SQLite file is made with its folder.
         study_name: its name in that database.
-        aim: decides the directions; part of the fingerprint.
-        fingerprint: what trials must share to be comparable (model digest, cluster, target version, ...); kept as user
+        objectives: define the directions; part of the fingerprint.
+        fingerprint: what trials must share to be comparable (model digest, cluster, target version, ...); user
             attributes of the study.
-        notes: what is told of the last search only (the command, the version of autoauto); user attributes too.
+        notes: user attributes that describe the last search only (the command, the version of autoauto).
 
     Raises:
         BadInput: the database cannot be used, or the study was made with another fingerprint.
         MissingExtra: the database's driver is not installed.
     """
     if in_memory(storage):
-        raise BadInput(f"a study is kept in a file or on a server, got {storage}; try sqlite:///studies/autoauto.db")
+        raise BadInput(f"a study is stored in a file or on a server, got {storage}; try sqlite:///studies/autoauto.db")
     backend = open_storage(storage)
-    with storage_errors(f"study {study_name!r}"), _quiet():
-        directions = list(map(direction, objectives_of(aim)))
+    with storage_errors(f"study {study_name!r}"), _without_optuna_log():
+        directions = list(map(direction, objective_tuple(objectives)))
         study = optuna.create_study(storage=backend, study_name=study_name, directions=directions, load_if_exists=True)
-        _identify(study, {"objective": aim_name(aim), **fingerprint})
+        _identify(study, {"objective": objectives_text(objectives), **fingerprint})
         if study.metric_names is None:
-            study.set_metric_names(list(map(metric_name, objectives_of(aim))))
+            study.set_metric_names(list(map(metric_name, objective_tuple(objectives))))
         _set_attributes(study, notes or {})
     return study
 
 
 def load_study(storage: str, study_name: str) -> optuna.Study:
-    """Load a study to read it; nothing is made or changed.
+    """Load a study to read it; nothing is created or changed.
 
     Raises:
         BadInput: there is no such database or no such study; the message names the studies there are.
         MissingExtra: the database's driver is not installed.
     """
     backend = existing_storage(storage)
-    with storage_errors(f"study {study_name!r}"), _quiet():
+    with storage_errors(f"study {study_name!r}"), _without_optuna_log():
         names = optuna.get_all_study_names(backend)
         if study_name not in names:
             known = ", ".join(sorted(names)) or "none"
@@ -99,23 +97,23 @@ def join_study(storage: str, study_name: str) -> optuna.Study:
         MissingExtra: the database's driver is not installed.
     """
     load_study(storage, study_name)
-    with storage_errors(f"study {study_name!r}"), _quiet():
+    with storage_errors(f"study {study_name!r}"), _without_optuna_log():
         return optuna.load_study(study_name=study_name, storage=open_storage(storage))
 
 
 @reads
 def _identify(study: optuna.Study, fingerprint: Mapping[str, str]) -> None:
-    """Refuse another fingerprint; a study without trials may lack fields (new, or killed before it had them all)."""
+    """Refuse another fingerprint; a study without trials may lack fields, when its search was killed at once."""
     known = study.user_attrs
     has_trials = bool(study.get_trials(deepcopy=False))
     changed = [name for name in fingerprint if known.get(name) != fingerprint[name] and (name in known or has_trials)]
     if changed:
-        told = (f"{name} {known.get(name)!r}, this search has {fingerprint[name]!r}" for name in changed)
-        contents = [what for name, what in _CONTENTS.items() if name in changed]
-        why = f" ({' and '.join(contents)})" if contents else ""
+        differences = (f"{name} {known.get(name)!r}, this search has {fingerprint[name]!r}" for name in changed)
+        meanings = [meaning for name, meaning in _DIGESTS.items() if name in changed]
+        why = f" ({' and '.join(meanings)})" if meanings else ""
         raise BadInput(
-            f"study {study.study_name!r} was made with {'; '.join(told)}{why}, and its trials do not compare with this "
-            "search's; give another --study-name"
+            f"study {study.study_name!r} was made with {'; '.join(differences)}{why}, and its trials do not "
+            "compare with this search's; give another --study-name"
         )
     _set_attributes(study, fingerprint)
 
@@ -128,8 +126,8 @@ def _set_attributes(study: optuna.Study, attributes: Mapping[str, str]) -> None:
 
 
 @contextmanager
-def _quiet() -> Iterator[None]:
-    """Keep Optuna's log lines and its warning that metric names are experimental to ourselves."""
+def _without_optuna_log() -> Iterator[None]:
+    """Suppress Optuna's log lines and its warning that metric names are experimental."""
     verbosity = optuna.logging.get_verbosity()
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     try:
@@ -140,16 +138,12 @@ def _quiet() -> Iterator[None]:
         optuna.logging.set_verbosity(verbosity)
 
 
-SPACE = "space"
-"""The attribute of a study that says what its last search searched, as JSON."""
-
-
 @reads
 @through_restarts
 def note_space(study: Study, space: SearchSpace) -> str | None:
-    """Keep in the study what is searched now; a line about what the last search had otherwise, None when nothing.
+    """Store the space of a search in its study; returns a line about what the last search had otherwise, or None.
 
-    Trials count wherever they lie in the new space, and none is lost: a search may go on in a wider or narrower one.
+    A study may be resumed in a wider or narrower space: its trials inside the new space count, and none is deleted.
     """
     now = {field.name: list(getattr(space, field.name)) for field in fields(space)}
     now["constraints"] = [constraint.text for constraint in space.constraints]
@@ -157,89 +151,35 @@ def note_space(study: Study, space: SearchSpace) -> str | None:
     study.set_user_attr(SPACE, json.dumps(now))
     before: dict[str, Any] = json.loads(known) if known else now
     changes = [
-        f"{name} was {words(before[name])}, is {words(now[name])}" for name in now if before.get(name, ()) != now[name]
+        f"{name} was {format_values(before[name])}, is {format_values(now[name])}"
+        for name in now
+        if before.get(name, ()) != now[name]
     ]
     trials = finished_trials(study)
     if not changes or not trials:
         return None
     n_inside = sum(knobs in space for knobs in trials)
     return (
-        f"study {study.study_name} goes on in another space: {'; '.join(changes)}; {n_inside:,} of its {len(trials):,} "
+        f"study {study.study_name} resumes in another space: {'; '.join(changes)}; {n_inside:,} of its {len(trials):,} "
         "finished trials are in it and are not measured again"
     )
 
 
 def read_space(text: str) -> SearchSpace:
-    """The space that `note_space` kept."""
-    told = {name: tuple(values) for name, values in json.loads(text).items()}
+    """The space that `note_space` stored."""
+    values = {name: tuple(column) for name, column in json.loads(text).items()}
     readers = {"schedule": Order, "strategy": Strategy, "constraints": Constraint}
-    return SearchSpace(**told | {name: tuple(map(read, told[name])) for name, read in readers.items() if name in told})
+    typed = {name: tuple(map(read, values[name])) for name, read in readers.items() if name in values}
+    return SearchSpace(**values | typed)
 
 
-def words(values: Sequence[object]) -> str:
+def format_values(values: Sequence[object]) -> str:
     """Values of a knob as they are typed.
 
-    >>> words([1, 2, 3, 4]), words([0.3, 0.6]), words([1, 2, 4]), words([])
+    >>> format_values([1, 2, 3, 4]), format_values([0.3, 0.6]), format_values([1, 2, 4]), format_values([])
     ('1:4', '0.3,0.6', '1,2,4', 'none')
     """
     numbers = [value for value in values if isinstance(value, int) and not isinstance(value, bool)]
     if len(numbers) == len(values) > 2 and numbers == list(range(numbers[0], numbers[0] + len(numbers))):
         return f"{numbers[0]}:{numbers[-1]}"
     return ",".join(map(str, values)) or "none"
-
-
-_GIT_S = 10.0  # a hung file system must not hang a search
-
-
-def provenance(packages: tuple[str, ...] = ("numpy", "optuna", "onnxruntime")) -> dict[str, str]:
-    """Versions, the state of the checkout of autoauto when it runs from one, and the machine; no name of it.
-
-    Args:
-        packages: whose versions are told, where they are installed.
-    """
-    told = {"python": platform.python_version(), "machine": machine()}
-    for package in packages:
-        try:
-            told[package] = version(package)
-        except PackageNotFoundError:
-            continue
-    state = git_state(Path(__file__).parents[2])
-    return told | ({} if state is None else {"git": state})
-
-
-def machine() -> str:
-    """System, processor, cores that this process may use, and memory."""
-    n_bytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    n_cores = len(os.sched_getaffinity(0))
-    return f"{platform.system()} {platform.machine()}, {_processor()}, {n_cores} cores, {format_bytes(n_bytes)}"
-
-
-def git_state(root: Path) -> str | None:
-    """The commit of a checkout and whether files in it were changed since; None where there is no checkout or no git.
-
-    Only `root` itself counts, not a folder around it: what is installed below somebody else's project is none of it.
-    """
-    if not (root / ".git").exists():
-        return None
-    commit, changed = (_git(root, *words) for words in (("rev-parse", "HEAD"), ("status", "--porcelain")))
-    if not commit:
-        return None
-    return f"{commit}, {'changed since' if changed else 'clean'}"
-
-
-def _git(root: Path, *words: str) -> str | None:
-    command = ["git", "-C", str(root), "--no-optional-locks", *words]
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=_GIT_S, check=True)
-    except (OSError, subprocess.SubprocessError):
-        return None
-    return done.stdout.strip()
-
-
-def _processor() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
-    except OSError:
-        lines = []
-    names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
-    return next(names, platform.processor() or "unknown processor")

@@ -1,4 +1,4 @@
-"""The trials of a study as a pandas table, read from the database's own tables."""
+"""The trials of a study as a pandas table, read from the tables of the database: `trial_table`."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ _VALUES = text(
 _PARAMS = text(
     "SELECT trial_id, param_name, param_value FROM trial_params JOIN trials USING (trial_id) WHERE study_id = :study"
 )
-# Of the distributions of one parameter only the choices matter here, and those are equal in a study.
+# Only the choices of a parameter's distributions matter here, and they are equal in all trials of a study.
 _DISTRIBUTIONS = text(
     "SELECT param_name, max(distribution_json) FROM trial_params JOIN trials USING (trial_id) "
     "WHERE study_id = :study GROUP BY param_name"
 )
-# Lists and objects, stages for one, are long and no cells of a table: they stay in the database.
+# Lists and objects, such as stages, are long and do not fit a cell of a table.
 _SCALARS = text(
     "SELECT trial_id, key, value_json FROM trial_user_attributes JOIN trials USING (trial_id) "
     "WHERE study_id = :study AND substr(value_json, 1, 1) NOT IN ('[', '{', 'n')"
@@ -51,26 +51,26 @@ _INFINITE = {"INF_POS": float("inf"), "INF_NEG": float("-inf")}
 def trial_table(study: Study) -> pd.DataFrame:
     """One row a trial: its state, value, parameters, times and all user attributes that are a number or a text.
 
-    It says what `study.trials_dataframe()` says, without prefixes in the names of the columns; `constraint` is above 0
-    for an infeasible configuration. Cells without a value are NaN, NaT or None. A few queries of the tables that Optuna
-    keeps: to have Optuna build every trial first takes many times as long (`studies/storage_benchmark.py`).
+    The values are those of `study.trials_dataframe()`, without prefixes in the names of the columns; `constraint` is
+    above 0 for an infeasible configuration. Cells without a value are NaN, NaT or None. It makes a few queries of
+    Optuna's tables: letting Optuna build every trial takes many times as long (`studies/storage_benchmark.py`).
     """
     rows = _read(study)
-    found = dict.fromkeys(name for row in rows for name in row)
-    training = [name for name in _TRAINING if name in found]
-    between = sorted(name for name in found if name not in (*_FIRST, *_TRAINING, *_LAST))
+    columns = dict.fromkeys(name for row in rows for name in row)
+    training = [name for name in _TRAINING if name in columns]
+    between = sorted(name for name in columns if name not in (*_FIRST, *_TRAINING, *_LAST))
     return pd.DataFrame(rows, columns=[*_FIRST, *training, *between, *_LAST])
 
 
 def _read(study: Study) -> list[dict[str, Any]]:
-    """All trials by number, each with the cells that it has."""
+    """The cells of every trial that have a value, by trial number."""
     storage, study_id = database_of(study)
     with storage.engine.connect() as connection:
         trials, scalars, params, distributions, values, constraints = (
             connection.execute(query, {"study": study_id}).all()
             for query in (_TRIALS, _SCALARS, _PARAMS, _DISTRIBUTIONS, _VALUES, _CONSTRAINTS)
         )
-    rows = {trial.trial_id: _own_cells(trial) for trial in trials}
+    rows = {trial.trial_id: _trial_cells(trial) for trial in trials}
     for (trial_id, name, _), value in zip(scalars, _parsed(row[2] for row in scalars), strict=True):
         rows[trial_id].setdefault(name, value)
     external = {name: json_to_distribution(distribution).to_external_repr for name, distribution in distributions}
@@ -83,8 +83,8 @@ def _read(study: Study) -> list[dict[str, Any]]:
     return list(rows.values())
 
 
-def _own_cells(trial: Row[Any]) -> dict[str, Any]:
-    """What the table of trials itself holds; its times are UTC, those of Optuna's trials are local."""
+def _trial_cells(trial: Row[Any]) -> dict[str, Any]:
+    """The cells from the table of trials; its times are UTC, those of Optuna's trials are local."""
     start, complete = (
         None if time is None else time.replace(tzinfo=UTC).astimezone().replace(tzinfo=None)
         for time in (trial.datetime_start, trial.datetime_complete)
@@ -101,5 +101,5 @@ def _own_cells(trial: Row[Any]) -> dict[str, Any]:
 
 
 def _parsed(values: Iterable[str]) -> list[Any]:
-    """JSON values, parsed in one go."""
+    """JSON values, parsed in one call because that is quicker."""
     return list(json.loads(f"[{','.join(values)}]"))

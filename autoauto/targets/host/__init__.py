@@ -1,1 +1,1 @@
-"""This machine as a target: real processes, real memory limits, measured seconds."""
+"""This machine as a target: real processes, real memory limits, measured times."""

@@ -1,9 +1,8 @@
-"""Processes of this machine that work for one parent: `Workers`.
+"""Worker processes of one parent on this machine: `Workers`.
 
-A worker is started with `spawn`, dies with its parent (PR_SET_PDEATHSIG: the kernel sees to it, whatever kills the
-parent), and does not hear Ctrl-C, which is the parent's to hear. The first worker that fails ends all; its exception is
-raised in the parent with its own traceback as the cause. What workers share has no name (see `ring`), so nothing is
-left behind.
+A worker is started with `spawn`. The kernel kills it when its parent ends, however that happens (PR_SET_PDEATHSIG).
+Ctrl-C reaches the parent only. When a worker fails, its exception is raised in the parent, with the worker's traceback
+as the cause, and the context ends all workers. Shared memory has no name (see `ring`), so nothing is left behind.
 """
 
 from __future__ import annotations
@@ -18,14 +17,15 @@ from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from typing import Any, NamedTuple, NoReturn
 
-from autoauto.processes import die_with_parent, out_of_hearing
+from autoauto.processes import die_with_parent, sigint_blocked
 from autoauto.records.errors import WorkerLost
 
-MOST_TEXT = 20_000  # characters of what a failing worker says, so that no pipe is full before anybody reads it
+MAX_TRACEBACK_CHARS = 20_000
+"""The message of a failing worker must fit into the pipe, because the parent may not be reading."""
 
 
 class WorkerTraceback(Exception):
-    """Where a worker failed, as text: the cause of the exception that its parent raises."""
+    """Traceback of a failed worker as text: the cause of the exception that its parent raises."""
 
     def __str__(self) -> str:
         return f"\n{self.args[0]}"
@@ -43,9 +43,9 @@ class _Worker(NamedTuple):
 
 
 class Workers(AbstractContextManager["Workers"]):
-    """Workers that live until the context ends, then are killed and waited for.
+    """Workers of one context; its end kills them and waits for them.
 
-    A worker calls `function(connection, *args)`; what it sends over the connection is what `receive` returns.
+    A worker calls `function(connection, *args)`; `receive` returns what the function sends over the connection.
     """
 
     def __init__(self, environment: Mapping[str, str] | None = None) -> None:
@@ -53,15 +53,15 @@ class Workers(AbstractContextManager["Workers"]):
         self._workers: list[_Worker] = []
 
     def start(self, name: str, function: Callable[..., None], *args: object) -> None:
-        """Start one more worker; its number is the count of those before it. All that it needs travels by pickle."""
-        ours, theirs = get_context("spawn").Pipe()
+        """Start one more worker; workers are numbered from 0. The function and its arguments are pickled."""
+        parent_end, worker_end = get_context("spawn").Pipe()
         process = get_context("spawn").Process(
-            target=_main, args=(theirs, os.getpid(), function, args), name=name, daemon=True
+            target=_main, args=(worker_end, os.getpid(), function, args), name=name, daemon=True
         )
-        with environment(self._environment), out_of_hearing():
+        with environment(self._environment), sigint_blocked():
             process.start()
-        theirs.close()
-        self._workers.append(_Worker(name, process, ours))
+        worker_end.close()
+        self._workers.append(_Worker(name, process, parent_end))
 
     @property
     def pids(self) -> list[int]:
@@ -72,7 +72,7 @@ class Workers(AbstractContextManager["Workers"]):
         """Send a message to a worker.
 
         Raises:
-            WorkerLost: it is gone.
+            WorkerLost: the worker has ended.
         """
         worker = self._workers[number]
         try:
@@ -81,11 +81,11 @@ class Workers(AbstractContextManager["Workers"]):
             self._raise(worker)
 
     def receive(self, number: int) -> Any:
-        """Wait for the next message of a worker, and hear the failure of any other meanwhile.
+        """Wait for the next message of a worker; the failure of any worker ends the wait.
 
         Raises:
-            WorkerLost: a worker ended without saying why.
-            Exception: what a worker raised.
+            WorkerLost: a worker ended without a message.
+            Exception: the exception that a worker raised.
         """
         connection = self._workers[number].connection
         ready = self.waiter([connection.fileno()])
@@ -98,36 +98,36 @@ class Workers(AbstractContextManager["Workers"]):
         return _checked(message)
 
     def waiter(self, descriptors: Iterable[int]) -> Callable[[], list[int]]:
-        """A function that waits until one of the descriptors is ready, and returns those that are; it may be none.
+        """Make a function that waits for the descriptors and returns the readable ones, possibly none.
 
-        It raises what a worker raised meanwhile, or WorkerLost when one ended without saying why.
+        The function raises the exception of a worker that failed meanwhile, or `WorkerLost`.
         """
-        poll, wanted = select.poll(), set(descriptors)
+        poll, awaited = select.poll(), set(descriptors)
         running = {worker.process.sentinel: worker for worker in self._workers if worker.process.exitcode != 0}
-        for descriptor in (*wanted, *running):
+        for descriptor in (*awaited, *running):
             poll.register(descriptor, select.POLLIN)
 
         def ready() -> list[int]:
             events = [descriptor for descriptor, _ in poll.poll()]
             for sentinel in running.keys() & events:
-                running[sentinel].process.join()  # its end is seen before its exit code is
+                running[sentinel].process.join()  # the sentinel is readable before the exit code is known
                 if running[sentinel].process.exitcode != 0:
                     self._raise(running[sentinel])
                 poll.unregister(sentinel)
                 del running[sentinel]
-            return [descriptor for descriptor in events if descriptor in wanted]
+            return [descriptor for descriptor in events if descriptor in awaited]
 
         return ready
 
     def _raise(self, worker: _Worker) -> NoReturn:
-        """Raise what the worker said last, or that it is gone."""
-        said = None
+        """Raise the exception in the last message of a worker that has ended, or `WorkerLost`."""
+        last_message = None
         with suppress(EOFError, OSError):
             while worker.connection.poll():
-                said = worker.connection.recv()
-        _checked(said)
+                last_message = worker.connection.recv()
+        _checked(last_message)
         worker.process.join()
-        raise WorkerLost(f"{worker.name} ended without a word, exit code {worker.process.exitcode}")
+        raise WorkerLost(f"{worker.name} ended without a message, exit code {worker.process.exitcode}")
 
     def __exit__(self, *_: object) -> None:
         for worker in self._workers:
@@ -140,7 +140,7 @@ class Workers(AbstractContextManager["Workers"]):
 
 
 def _checked(message: Any) -> Any:
-    """A worker's message, unless it says that the worker failed."""
+    """Return the message of a worker, or raise the exception that it carries."""
     if isinstance(message, _Failed):
         raise message.error from WorkerTraceback(message.traceback)
     return message
@@ -148,7 +148,7 @@ def _checked(message: Any) -> Any:
 
 @contextmanager
 def environment(variables: Mapping[str, str]) -> Iterator[None]:
-    """Set environment variables for processes that start meanwhile."""
+    """Set environment variables for processes that start within the context."""
     before = {name: os.environ.get(name) for name in variables}
     os.environ.update(variables)
     try:
@@ -165,18 +165,18 @@ def _main(connection: Connection, parent: int, function: Callable[..., None], ar
     die_with_parent(parent)
     try:
         function(connection, *args)
-    except BaseException as error:  # noqa: BLE001 (all of it is the parent's to raise)
-        _tell(connection, error)
+    except BaseException as error:  # noqa: BLE001 (the parent raises it)
+        _report_failure(connection, error)
         os._exit(1)
 
 
-def _tell(connection: Connection, error: BaseException) -> None:
-    """Send an exception with its traceback; one that does not travel is told by its text."""
-    text = traceback.format_exc()[-MOST_TEXT:]
-    with suppress(OSError):  # the parent is gone
+def _report_failure(connection: Connection, error: BaseException) -> None:
+    """Send an exception with its traceback; one that cannot be pickled becomes a RuntimeError with its text."""
+    text = traceback.format_exc()[-MAX_TRACEBACK_CHARS:]
+    with suppress(OSError):  # the parent has ended
         try:
             connection.send(_Failed(error, text))
         except OSError:
             raise
-        except Exception:  # noqa: BLE001 (whatever pickling a foreign exception raises)
-            connection.send(_Failed(RuntimeError(f"{type(error).__name__}: {error}"[:MOST_TEXT]), text))
+        except Exception:  # noqa: BLE001 (pickling a foreign exception may raise anything)
+            connection.send(_Failed(RuntimeError(f"{type(error).__name__}: {error}"[:MAX_TRACEBACK_CHARS]), text))

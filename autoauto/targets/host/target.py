@@ -1,4 +1,4 @@
-"""Any range of layers measured in a process of this machine: `HostTarget`."""
+"""This machine as a target, `HostTarget`: measures layers and runs plans, in processes with ONNX Runtime."""
 
 from __future__ import annotations
 
@@ -13,33 +13,33 @@ from autoauto.records.timeline import Run
 from autoauto.targets.host.machine.machine import CLOCK_HZ, cores_of, identity
 from autoauto.targets.host.measure.client import Meter
 from autoauto.targets.host.measure.session import RUNTIME, onnxruntime
-from autoauto.targets.host.measure.worker import Reading
-from autoauto.targets.host.run.run import least_disturbed, run_plan
+from autoauto.targets.host.measure.worker import Measurement
+from autoauto.targets.host.run.run import repeat_until_undisturbed, run_plan
 
 VERSION = "host-7"
 SESSION = f"{RUNTIME}_session"
-"""What a session holds whatever it computes: once on a device."""
+"""The name of the memory that the first session of a process takes for any model: counted once a device."""
 
 
 class HostTarget(AbstractContextManager["HostTarget"]):
     """Devices that are processes of this machine with ONNX Runtime; the precision is that of the model's file.
 
     Attributes:
-        readings: what has been measured since the beginning, with its spread.
+        measurements: all measurements so far, in order.
 
     Args:
-        source: where layers are cut from.
-        cores_per_device: cores, hence threads, of one device.
+        source: cuts sub-models out of the model.
+        cores_per_device: cores of one device, and threads of its session.
     """
 
     def __init__(self, source: Source, cores_per_device: int = 1) -> None:
         self._source, self._cores_per_device = source, cores_per_device
         self._meter: Meter | None = None
-        self.readings: list[Reading] = []
+        self.measurements: list[Measurement] = []
 
     @property
     def version(self) -> str:
-        """Changes whenever equal input may take another time.
+        """Names all that measured times depend on besides the model; profiles are cached under it.
 
         Raises:
             MissingExtra: ONNX Runtime is not installed.
@@ -48,59 +48,62 @@ class HostTarget(AbstractContextManager["HostTarget"]):
         return f"{VERSION}, ONNX Runtime {onnxruntime().__version__}, {identity()}, {cores}"
 
     def profiled(self, batch_size: int) -> tuple[int, ...]:
-        """Powers of two: what lies between is on the line."""
+        """Powers of two around `batch_size`; times and memory in between are interpolated."""
         high = 1 << (batch_size - 1).bit_length()
         return (high,) if high == batch_size else (high // 2, high)
 
     def depends_on(self, device: Device, options: CompileOptions) -> object:
-        """The batch size: memory limits and proportions are for the run alone."""
+        """The batch size only: memory limits and proportions matter when a plan runs, not when layers are measured."""
         return options.batch_size
 
     def compile(self, graph: LayerGraph, layers: LayerRange, device: Device, options: CompileOptions) -> CompiledRange:
-        """Measure `layers` of `graph` as a model of their own; 1 cycle is 1 ns.
+        """Measure `layers` of `graph` as a separate model; 1 cycle is 1 ns.
 
-        Temporary memory is what a run holds besides what stays. A layer alone counts with its inputs and outputs, which
-        lie in the device's memory when it has neighbours; those of a range lie in its links.
+        Temporary memory is the peak of a run beyond parameters. For a single layer its inputs and outputs are added,
+        because they lie in the device's memory when the layer has neighbours there. Inputs and outputs of a longer
+        range lie in the rings between devices and do not count.
 
         Raises:
             MissingExtra: ONNX Runtime is not installed.
             UnreadableModel: the model cannot be cut there.
-            BadInput: ONNX Runtime does not run the layers.
-            WorkerLost: they end every process that runs them.
+            BadInput: ONNX Runtime cannot run the layers.
+            WorkerLost: the layers crash the process that runs them.
         """
         onnxruntime()
-        part = self._source.cut(graph, layers, options.batch_size)
-        reading = self._open_meter().measure(part, layers)
-        self.readings.append(reading)
+        sub_model = self._source.cut(graph, layers, options.batch_size)
+        measurement = self._open_meter().measure(sub_model, layers)
+        self.measurements.append(measurement)
         names = [layer.name for layer in graph.layers[slice(*layers)]]
-        alive_bytes = sum(port.n_bytes for port in (*part.inputs, *part.outputs)) if len(names) == 1 else 0
+        alive_bytes = sum(port.n_bytes for port in (*sub_model.inputs, *sub_model.outputs)) if len(names) == 1 else 0
         name = names[0] if len(names) == 1 else f"{names[0]} to {names[-1]}"
-        step = ProgramStep(name, round(reading.times.core_ns * CLOCK_HZ / 1e9), reading.peak_bytes + alive_bytes)
-        parameter_bytes = max(reading.parameter_bytes, _weight_bytes(graph, layers, options))
-        return CompiledRange((step,), 0, {SESSION: reading.session_bytes}, {PARAMETER: parameter_bytes})
+        step = ProgramStep(
+            name, round(measurement.times.core_ns * CLOCK_HZ / 1e9), measurement.peak_bytes + alive_bytes
+        )
+        parameter_bytes = max(measurement.parameter_bytes, _weight_bytes(graph, layers, options))
+        return CompiledRange((step,), 0, {SESSION: measurement.session_bytes}, {PARAMETER: parameter_bytes})
 
     def run(self, graph: LayerGraph, plan: Plan, cluster: Cluster, options: CompileOptions, replicas: int) -> Run:
-        """Run `plan` in `replicas` pipelines side by side, a process a stage, until all are steady.
+        """Run `plan` in `replicas` pipelines side by side, one process a stage, until their pace is steady.
 
-        A run that other processes disturb is repeated, twice at most.
+        A run that other processes disturbed is repeated, twice at most.
 
         Raises:
             MissingExtra: ONNX Runtime is not installed.
-            OutOfMemory: a stage exceeds in its process the part `memory_proportion` of its device's memory.
+            OutOfMemory: a stage needs more than `memory_proportion` of its device's memory.
             WorkerLost: a process was killed.
         """
         onnxruntime()
-        self.close()  # the meter's memory and its core are for the stages now
-        how = (options, self._cores_per_device, replicas)
-        return least_disturbed(lambda: run_plan(self._source, graph, plan, cluster, *how))
+        self.close()  # the stages need the memory and the core of the process that measures
+        settings = (options, self._cores_per_device, replicas)
+        return repeat_until_undisturbed(lambda: run_plan(self._source, graph, plan, cluster, *settings))
 
     def run_undivided(self, graph: LayerGraph, cluster: Cluster, options: CompileOptions) -> Run:
         """Run the whole model in one session with the cores and the memory of all devices of `cluster`.
 
         Raises:
             MissingExtra: ONNX Runtime is not installed.
-            OutOfMemory: it exceeds that memory.
-            WorkerLost: its process was killed.
+            OutOfMemory: the model needs more than that memory.
+            WorkerLost: the process was killed.
         """
         device = replace(cluster.devices[0], memory_bytes=sum(device.memory_bytes for device in cluster.devices))
         whole = Plan((Stage(LayerRange(0, len(graph)), 0, 0, 0, 0, 0, {}, int(device.memory_bytes)),))
@@ -113,7 +116,7 @@ class HostTarget(AbstractContextManager["HostTarget"]):
         return self._meter
 
     def close(self) -> None:
-        """End the process that measures; the next measurement starts another."""
+        """End the process that measures; the next measurement starts a new one."""
         if self._meter is not None:
             self._meter.__exit__()
             self._meter = None
@@ -123,6 +126,6 @@ class HostTarget(AbstractContextManager["HostTarget"]):
 
 
 def _weight_bytes(graph: LayerGraph, layers: LayerRange, options: CompileOptions) -> int:
-    """The least that parameters can take: small ones find room in pages that the process has already."""
-    used = {index for layer in graph.layers[slice(*layers)] for index in layer.weights}
-    return sum(graph.tensors[index].n_bytes(1, options.precision) for index in used)
+    """Size of the weights as stored, a lower bound: small ones fit into pages that the process already has."""
+    weights = {index for layer in graph.layers[slice(*layers)] for index in layer.weights}
+    return sum(graph.tensors[index].n_bytes(1, options.precision) for index in weights)

@@ -1,4 +1,4 @@
-"""Tensors that are alive step by step: `live_bytes`."""
+"""Bytes of the tensors that are alive while each layer runs: `live_bytes`, `live_gradient_bytes`."""
 
 from __future__ import annotations
 
@@ -7,44 +7,49 @@ from itertools import accumulate
 
 from autoauto.records.layers import Derivative, Layer, LayerGraph, LayerRange, Tensor
 from autoauto.records.profile import CompileOptions
-from autoauto.targets.ipu.operator_cost import Family, Work
+from autoauto.targets.ipu.operator_cost import Family, OperatorCost
 
 
 def live_bytes(
     graph: LayerGraph,
     layers: LayerRange,
-    works: Sequence[Work],
+    costs: Sequence[OperatorCost],
     options: CompileOptions,
-    kept: Collection[int] = (),
+    stashed: Collection[int] = (),
 ) -> list[int]:
     """Bytes of tensors on the device while each of the layers runs.
 
-    Inputs of the range are alive from its start, what it makes from its maker; both until the last use, or to the end
-    of the range when a later layer reads them or they are `kept` for the backward pass. What earlier layers made for
-    later ones passes by: a pipeline hands tensors on from device to device, so it is alive all the time.
+    An input of the range is alive from its start, a tensor that the range writes from the layer that writes it. Both
+    are alive until their last use, or to the end of the range when a later layer reads them or they are `stashed` for
+    the backward pass. A tensor that an earlier layer wrote for a later one is alive all the time: a pipeline sends it
+    from device to device.
     """
-    return _alive(graph, layers, works, options, _tensors(graph, layers), kept)
+    return _alive(graph, layers, costs, options, _tensors(graph, layers), stashed)
 
 
 def live_gradient_bytes(
-    graph: LayerGraph, layers: LayerRange, works: Sequence[Work], options: CompileOptions, derivative: Derivative
+    graph: LayerGraph,
+    layers: LayerRange,
+    costs: Sequence[OperatorCost],
+    options: CompileOptions,
+    derivative: Derivative,
 ) -> list[int]:
     """Bytes of gradients on the device while each of the layers runs backward.
 
-    The gradient of a tensor is alive while the tensor was: it is made where that was read last and read where that was
-    made.
+    The gradient of a tensor is alive during the same layers as the tensor: the layer that read the tensor last writes
+    it, and the layer that wrote the tensor reads it.
     """
     wanted = {index for index in _tensors(graph, layers) if derivative.needs_gradient(index)}
-    return _alive(graph, layers, works, options, wanted, ())
+    return _alive(graph, layers, costs, options, wanted, ())
 
 
 def _alive(
     graph: LayerGraph,
     layers: LayerRange,
-    works: Sequence[Work],
+    costs: Sequence[OperatorCost],
     options: CompileOptions,
     tensors: set[int],
-    kept: Collection[int],
+    stashed: Collection[int],
 ) -> list[int]:
     change = [0] * (layers.stop - layers.start + 1)
     for index in tensors:
@@ -52,12 +57,12 @@ def _alive(
         n_bytes = tensor.n_bytes(options.batch_size, options.precision)
         first, last = _span(tensor, layers)
         change[first - layers.start] += n_bytes
-        change[-1 if index in kept else last - layers.start] -= n_bytes
+        change[-1 if index in stashed else last - layers.start] -= n_bytes
     alive = list(accumulate(change[:-1]))
-    may_be_lost = tensors.difference(kept)
-    for place, (index, work) in enumerate(zip(range(*layers), works, strict=True)):
+    may_be_overwritten = tensors.difference(stashed)
+    for step, (index, cost) in enumerate(zip(range(*layers), costs, strict=True)):
         if tensors.issuperset(graph.layers[index].outputs):
-            alive[place] -= _written_in_place(graph, index, work, options, may_be_lost)
+            alive[step] -= _written_in_place(graph, index, cost, options, may_be_overwritten)
     return alive
 
 
@@ -81,11 +86,13 @@ def _span(tensor: Tensor, layers: LayerRange) -> tuple[int, int]:
     return max(tensor.producer, layers.start), min(max(tensor.last_use, tensor.producer) + 1, layers.stop)
 
 
-def _written_in_place(graph: LayerGraph, index: int, work: Work, options: CompileOptions, may_be_lost: set[int]) -> int:
-    """Bytes that an elementwise layer saves by writing over an operand that dies with it."""
+def _written_in_place(
+    graph: LayerGraph, index: int, cost: OperatorCost, options: CompileOptions, may_be_overwritten: set[int]
+) -> int:
+    """Bytes that an elementwise layer saves by writing over an operand that it is the last to read."""
     layer: Layer = graph.layers[index]
-    if work.family is not Family.ELEMENTWISE or len(layer.outputs) != 1:
+    if cost.family is not Family.ELEMENTWISE or len(layer.outputs) != 1:
         return 0
-    dying = (graph.tensors[i] for i in layer.inputs if graph.tensors[i].last_use == index and i in may_be_lost)
+    dying = (graph.tensors[i] for i in layer.inputs if graph.tensors[i].last_use == index and i in may_be_overwritten)
     n_bytes = graph.tensors[layer.outputs[0]].n_bytes(options.batch_size, options.precision)
     return n_bytes if any(t.n_bytes(options.batch_size, options.precision) == n_bytes for t in dying) else 0

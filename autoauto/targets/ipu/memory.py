@@ -1,4 +1,4 @@
-"""Always-live memory of a program by Poplar's categories.
+"""Always-live memory of a program by Poplar's categories: `shared_bytes`, `program_bytes`, `weight_bytes`.
 
 The fullest tile is the limit, so what a layer leaves empty on other tiles counts as `imbalance`: a range fits when all
 its bytes fit on the device, and its code in the part of a tile that code runs from.
@@ -6,9 +6,10 @@ its bytes fit on the device, and its code in the part of a tile that code runs f
 Code of one codelet is stored once on every tile that runs it, so equal codelets of different layers share it. State
 and control code belong to one layer. So does a third of the exchange code; the rest is shared by equal layers.
 
-Figures are bytes a tile. Where nothing else is said they come from a profile of BERT-large, sequence length 128
-(vectors/memory_popliner_profiles.json, IPU.md section 1.4), or are fitted to it. Poplar's lists of vectors and copies,
-its constants and its code to exchange with other IPUs are left out: no figures are public.
+Figures are bytes a tile. Without another source they come from a profile of BERT-large, sequence length 128
+[popliner], or are fitted to it. Names in quotes are layers of that profile, or other programs in
+`tests/vectors/memory_popliner_profiles.json`. Poplar's lists of vectors and copies, its constants and its code to
+exchange with other IPUs are left out: no figures are public.
 """
 
 from __future__ import annotations
@@ -22,9 +23,9 @@ from autoauto.records.hardware import Device
 from autoauto.records.layers import LayerGraph, LayerRange
 from autoauto.records.profile import PARAMETER, CompileOptions
 from autoauto.records.units import format_bytes
-from autoauto.targets.ipu.operator_cost import Family, Work
+from autoauto.targets.ipu.operator_cost import Family, OperatorCost
 
-CODE_REGION_BYTES = 212_992  # the part of a tile that instructions run from (IPU.md section 1.1, "Memory map")
+CODE_REGION_BYTES = 212_992  # the part of a tile that instructions run from [poplar-docs, memory map]
 EXCHANGE_CODE = "internalExchangeCode"
 IMBALANCE = "imbalance"
 _CODE = frozenset({"vertexCode", "controlCode", "hostExchangeCode", EXCHANGE_CODE})
@@ -73,15 +74,15 @@ _CODELETS: dict[str, Codelet] = {
     "poolMax": Codelet(640, 2),
     "poolSum": Codelet(640, 2),
 }
-_ELEMENTWISE_CODE_BYTES = 120  # one generated codelet ...
-_LOOP_CODE_BYTES = 60  # ... and every loop in it
+_ELEMENTWISE_CODE_BYTES = 120  # one generated codelet
+_LOOP_CODE_BYTES = 60  # and every loop in it
 
 _STEP_CONTROL_BYTES = 20  # control code of a compute set: "Mul scale" runs one, and exchanges nothing
-_EXCHANGE_CONTROL_BYTES = 4  # and of an exchange: "ApplyMask" needs 24 where "Mul scale" needs 20
+_EXCHANGE_CONTROL_BYTES = 4  # of an exchange: "ApplyMask" needs 24 where "Mul scale" needs 20
 
 # A product copies or transposes an operand in one step; a normalisation copies and casts as it reads, since its 107
 # bytes of control code in an encoder are five compute sets and two exchanges.
-_ON_THE_WAY = {Family.PRODUCT: frozenset({"transpose"}), Family.NORM: frozenset({"cast", "copy"})}
+_FUSED_CODELETS = {Family.PRODUCT: frozenset({"transpose"}), Family.NORM: frozenset({"cast", "copy"})}
 
 # Exchanges of a layer: a product brings in its operands and then its partial sums; rows are cut and joined.
 _N_EXCHANGES: dict[Family, int] = {
@@ -97,8 +98,10 @@ _N_EXCHANGES: dict[Family, int] = {
 }
 _EXCHANGE_BYTES = 24  # code of one exchange; fitted to "ApplyMask" and "Add bias", 19 and 27
 _SOURCE_BYTES = 4  # an instruction to turn to another sending tile
-_MOST_SOURCES = 64  # further ones need no more code; fitted to products of all sizes, 301 to 353
-_OWN_EXCHANGE = 1 / 3  # fitted: 3.1 MB in the first encoder (less the embedding's look-up), 1.0 MB in each later one
+_MAX_SOURCES = 64  # further ones need no more code; fitted to products of all sizes, 301 to 353
+_OWN_EXCHANGE_SHARE = (
+    1 / 3
+)  # fitted: 3.1 MB in the first encoder (less the embedding's look-up), 1.0 MB in each later one
 
 # What every program has: report of a program that adds two tensors ("poplar_report_mk1_adder"). Its 700 bytes of
 # control code are left out, because the program of the dense layer above has 70 in all.
@@ -110,103 +113,43 @@ _FLOOR_BYTES: dict[str, int] = {
 }
 
 
-def shared_bytes(kinds: Sequence[str], works: Sequence[Work], n_tiles: int) -> dict[str, int]:
-    """Bytes by "category_identity" of what a program stores once: its floor, codelets, and what works of a kind share.
+def shared_bytes(kinds: Sequence[str], costs: Sequence[OperatorCost], n_tiles: int) -> dict[str, int]:
+    """Bytes by "category_identity" that a program stores once: its floor, codelets, code that equal layers share.
 
-    `kinds` names the kind of every work. Where works of a kind differ, as backward passes do when one layer's inputs
+    `kinds` names the kind of every cost. Where costs of a kind differ, as backward passes do when one layer's inputs
     need no gradient, the largest counts.
     """
     shared = {f"{name}_program": n_bytes * n_tiles for name, n_bytes in _FLOOR_BYTES.items()}
-    for kind, work in zip(kinds, works, strict=True):
-        for codelet in work.codelets:
+    for kind, cost in zip(kinds, costs, strict=True):
+        for codelet in cost.codelets:
             key = f"vertexCode_{codelet}"
-            shared[key] = max(shared.get(key, 0), _codelet(codelet).code_bytes * work.n_tiles)
-        if exchanged := _exchange_bytes(work):
+            shared[key] = max(shared.get(key, 0), _codelet(codelet).code_bytes * cost.n_tiles)
+        if exchanged := _exchange_bytes(cost):
             key = f"{EXCHANGE_CODE}_{kind}"
-            shared[key] = max(shared.get(key, 0), exchanged - _own_exchange_bytes(work))
+            shared[key] = max(shared.get(key, 0), exchanged - _own_exchange_bytes(cost))
     return shared
 
 
-def _codelet(name: str) -> Codelet:
-    """A codelet by its name before the variant: one of the table's, or the loops of a generated one, "loop+loop".
-
-    >>> [_codelet(name).code_bytes for name in ("exponent_fp16", "exponent+add+logarithm_fp16", "add_fp16")]
-    [230, 300, 180]
-    >>> [_codelet(name).state_bytes for name in ("add_fp16", "add_broadcast_fp16")]
-    [12, 16]
-    """
-    name, _, variant = name.partition("_")
-    generated = _ELEMENTWISE_CODE_BYTES + _LOOP_CODE_BYTES * len(name.split("+"))
-    return _CODELETS.get(name, Codelet(generated, 2 if variant.startswith("broadcast") else 1))
-
-
-def program_bytes(works: Sequence[Work]) -> dict[str, int]:
-    """Bytes by category of what the works of a program need of their own."""
+def program_bytes(costs: Sequence[OperatorCost]) -> dict[str, int]:
+    """Bytes by category of state, control code and exchange code that belong to one layer each."""
     return {
-        "vertexInstanceState": sum(_state_bytes(work) for work in works),
-        "controlCode": sum(_control_bytes(work) for work in works),
-        EXCHANGE_CODE: sum(_own_exchange_bytes(work) for work in works),
+        "vertexInstanceState": sum(_state_bytes(cost) for cost in costs),
+        "controlCode": sum(_control_bytes(cost) for cost in costs),
+        EXCHANGE_CODE: sum(_own_exchange_bytes(cost) for cost in costs),
     }
 
 
 def weight_bytes(
-    graph: LayerGraph, layers: LayerRange, works: Sequence[Work], options: CompileOptions, n_tiles: int
+    graph: LayerGraph, layers: LayerRange, costs: Sequence[OperatorCost], options: CompileOptions, n_tiles: int
 ) -> dict[str, int]:
-    """Bytes of weights, each once however many layers read it; in training its gradient lies as it does."""
+    """Bytes of weights, each once however many layers read it; in training its gradient lies on the same tiles."""
     fewest: dict[int, int] = {}
-    for layer, work in zip(graph.layers[slice(*layers)], works, strict=True):
+    for layer, cost in zip(graph.layers[slice(*layers)], costs, strict=True):
         for index in layer.weights:
-            fewest[index] = min(work.n_tiles, fewest.get(index, n_tiles))
+            fewest[index] = min(cost.n_tiles, fewest.get(index, n_tiles))
     weights = {index: graph.tensors[index].n_bytes(1, options.precision) for index in fewest}
     imbalance = sum(on_fullest_tile(weights[index], n, n_tiles) - weights[index] for index, n in fewest.items())
     return {PARAMETER: sum(weights.values()), IMBALANCE: imbalance * (2 if options.training else 1)}
-
-
-def working_bytes(work: Work, n_tiles: int) -> int:
-    """What the temporaries of a work take of a device whose tiles are all as full as those that hold them."""
-    return on_fullest_tile(work.working_bytes, work.n_tiles, n_tiles)
-
-
-def on_fullest_tile(n_bytes: int, n_used: int, n_tiles: int) -> int:
-    """What bytes that lie on `n_used` tiles take of a device whose tiles are all as full as those.
-
-    >>> on_fullest_tile(3000, 736, 1472)
-    6000
-    """
-    return ceil(n_bytes * n_tiles / n_used)
-
-
-def _steps(work: Work) -> list[str]:
-    """The codelets that a layer runs, one compute set each, but for what is done on the way.
-
-    Moving is a view of the tensor: the figures of the layer that reads it hold the copy.
-    """
-    if work.family is Family.MOVE:
-        return []
-    on_the_way = _ON_THE_WAY.get(work.family, frozenset())
-    return [name for name in work.codelets if name.partition("_")[0] not in on_the_way]
-
-
-def _n_exchanges(work: Work) -> int:
-    return _N_EXCHANGES[work.family] if work.n_sources else 0
-
-
-def _state_bytes(work: Work) -> int:
-    return work.n_tiles * sum(_codelet(name).state_bytes for name in _steps(work))
-
-
-def _control_bytes(work: Work) -> int:
-    return work.n_tiles * (len(_steps(work)) * _STEP_CONTROL_BYTES + _n_exchanges(work) * _EXCHANGE_CONTROL_BYTES)
-
-
-def _exchange_bytes(work: Work) -> int:
-    """Exchange code of a layer that is the first of its kind."""
-    n = _n_exchanges(work)
-    return work.n_tiles * (n * _EXCHANGE_BYTES + min(work.n_sources, _MOST_SOURCES) * _SOURCE_BYTES) if n else 0
-
-
-def _own_exchange_bytes(work: Work) -> int:
-    return round(_exchange_bytes(work) * _OWN_EXCHANGE)
 
 
 def check_code(layers: LayerRange, memory_bytes: Mapping[str, int], device: Device) -> None:
@@ -225,3 +168,63 @@ def check_code(layers: LayerRange, memory_bytes: Mapping[str, int], device: Devi
             layers,
             memory_bytes,
         )
+
+
+def working_bytes(cost: OperatorCost, n_tiles: int) -> int:
+    """Bytes of a layer's temporaries if all tiles were as full as those that hold them."""
+    return on_fullest_tile(cost.working_bytes, cost.n_tiles, n_tiles)
+
+
+def on_fullest_tile(n_bytes: int, n_used: int, n_tiles: int) -> int:
+    """Bytes of a device if all its tiles were as full as the `n_used` that hold `n_bytes`.
+
+    >>> on_fullest_tile(3000, 736, 1472)
+    6000
+    """
+    return ceil(n_bytes * n_tiles / n_used)
+
+
+def _codelet(name: str) -> Codelet:
+    """A codelet by its name before the variant: one of the table's, or the loops of a generated one, "loop+loop".
+
+    >>> [_codelet(name).code_bytes for name in ("exponent_fp16", "exponent+add+logarithm_fp16", "add_fp16")]
+    [230, 300, 180]
+    >>> [_codelet(name).state_bytes for name in ("add_fp16", "add_broadcast_fp16")]
+    [12, 16]
+    """
+    name, _, variant = name.partition("_")
+    generated = _ELEMENTWISE_CODE_BYTES + _LOOP_CODE_BYTES * len(name.split("+"))
+    return _CODELETS.get(name, Codelet(generated, 2 if variant.startswith("broadcast") else 1))
+
+
+def _steps(cost: OperatorCost) -> list[str]:
+    """The codelets that a layer runs, one compute set each, without those that run within another one's compute set.
+
+    Moving is a view of the tensor: the figures of the layer that reads it hold the copy.
+    """
+    if cost.family is Family.MOVE:
+        return []
+    fused = _FUSED_CODELETS.get(cost.family, frozenset())
+    return [name for name in cost.codelets if name.partition("_")[0] not in fused]
+
+
+def _n_exchanges(cost: OperatorCost) -> int:
+    return _N_EXCHANGES[cost.family] if cost.n_sources else 0
+
+
+def _state_bytes(cost: OperatorCost) -> int:
+    return cost.n_tiles * sum(_codelet(name).state_bytes for name in _steps(cost))
+
+
+def _control_bytes(cost: OperatorCost) -> int:
+    return cost.n_tiles * (len(_steps(cost)) * _STEP_CONTROL_BYTES + _n_exchanges(cost) * _EXCHANGE_CONTROL_BYTES)
+
+
+def _exchange_bytes(cost: OperatorCost) -> int:
+    """Exchange code of a layer that is the first of its kind."""
+    n = _n_exchanges(cost)
+    return cost.n_tiles * (n * _EXCHANGE_BYTES + min(cost.n_sources, _MAX_SOURCES) * _SOURCE_BYTES) if n else 0
+
+
+def _own_exchange_bytes(cost: OperatorCost) -> int:
+    return round(_exchange_bytes(cost) * _OWN_EXCHANGE_SHARE)

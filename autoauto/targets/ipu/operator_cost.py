@@ -1,7 +1,8 @@
-"""What is known where a layer is compiled (`Site`) and what compiling it costs (`Work`)."""
+"""The input and the result of a cost rule: a layer in its `OperatorContext`, and its `OperatorCost`."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
 from math import prod
@@ -15,8 +16,34 @@ from autoauto.records.units import Precision
 Shape = tuple[int, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class CompilerSettings:
+    """Options of Poplar's compiler that are no knobs of the search.
+
+    Attributes:
+        partials: format of partial sums; PopRT's benchmarks ask for fp16, Poplar's default is fp32, with which half of
+            the matrix units rest. fp32 products always have fp32 sums.
+        float_operators: ONNX operators that run in fp32 with casts around them (PopRT's `fp16_skip_op_types`).
+    """
+
+    partials: Precision = Precision.FP16
+    float_operators: frozenset[str] = frozenset()
+
+    def __str__(self) -> str:
+        """What differs from the defaults, for a target's version.
+
+        >>> str(CompilerSettings()), str(CompilerSettings(Precision.FP32, frozenset({"Gelu"})))
+        ('', ' partials fp32 float Gelu')
+        """
+        partials = "" if self.partials is Precision.FP16 else f" partials {self.partials}"
+        return partials + (f" float {','.join(sorted(self.float_operators))}" if self.float_operators else "")
+
+
+DEFAULT_SETTINGS = CompilerSettings()
+
+
 class Family(StrEnum):
-    """Operators that store and lay out alike."""
+    """Operators whose code, state and layout of the output are alike."""
 
     PRODUCT = "product"
     ELEMENTWISE = "elementwise"
@@ -29,27 +56,30 @@ class Family(StrEnum):
     SORT = "sort"
 
 
-class Demand(NamedTuple):
-    """Cycles to bring one operand into the layout that the layer wants, unless its maker left it there."""
+class Relayout(NamedTuple):
+    """Cycles to bring one operand, by its tensor index, into the layout that the layer reads.
+
+    They are not spent when the layer that wrote the operand left it in that layout.
+    """
 
     tensor: int
     cycles: int
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
-    """One layer on the tiles.
+class OperatorCost:
+    """What one layer, or one pass over data, costs on the tiles.
 
     Attributes:
-        family: how it stores and lays out.
+        family: decides code, state and layout.
         exchange_cycles: syncs and bytes between tiles.
         compute_cycles: of the fullest tile.
         codelets: vertices that it needs; equal names are stored once a tile.
-        n_tiles: how many tiles work.
+        n_tiles: tiles that compute.
         n_sources: tiles that the fullest tile receives from, over all exchanges.
         working_bytes: temporaries of the operator on all tiles.
         follows: the tensor whose layout the output keeps, -1 when the operator lays it out itself.
-        demands: what a neighbour in the same program may spare it.
+        relayouts: of operands; a neighbour in the same program may make them needless.
         within_bound: False when a product was planned without the bound on temporaries.
     """
 
@@ -61,45 +91,45 @@ class Work:
     n_sources: int = 0
     working_bytes: int = 0
     follows: int = -1
-    demands: tuple[Demand, ...] = ()
+    relayouts: tuple[Relayout, ...] = ()
     within_bound: bool = True
 
     @property
     def cycles(self) -> int:
-        """Exchange and compute, demands aside."""
+        """Exchange and compute, without relayouts."""
         return self.exchange_cycles + self.compute_cycles
 
 
-def together(first: Work, *others: Work) -> Work:
-    """Several works, one after the other, as one of the first one's family."""
-    works = (first, *others)
-    return Work(
+def together(first: OperatorCost, *others: OperatorCost) -> OperatorCost:
+    """The sum of several costs, one after the other, in the family of the first."""
+    costs = (first, *others)
+    return OperatorCost(
         family=first.family,
-        exchange_cycles=sum(work.exchange_cycles for work in works),
-        compute_cycles=sum(work.compute_cycles for work in works),
-        codelets=tuple(dict.fromkeys(name for work in works for name in work.codelets)),
-        n_tiles=max(work.n_tiles for work in works),
-        n_sources=sum(work.n_sources for work in works),
-        working_bytes=max(work.working_bytes for work in works),
+        exchange_cycles=sum(cost.exchange_cycles for cost in costs),
+        compute_cycles=sum(cost.compute_cycles for cost in costs),
+        codelets=tuple(dict.fromkeys(name for cost in costs for name in cost.codelets)),
+        n_tiles=max(cost.n_tiles for cost in costs),
+        n_sources=sum(cost.n_sources for cost in costs),
+        working_bytes=max(cost.working_bytes for cost in costs),
         follows=first.follows,
-        demands=tuple(demand for work in works for demand in work.demands),
-        within_bound=all(work.within_bound for work in works),
+        relayouts=tuple(relayout for cost in costs for relayout in cost.relayouts),
+        within_bound=all(cost.within_bound for cost in costs),
     )
 
 
 @dataclass(frozen=True, slots=True)
-class Site:
+class OperatorContext:
     """A layer of a graph on a device, with the options that it is compiled for."""
 
     graph: LayerGraph
     layer: Layer
     device: Device
     options: CompileOptions
-    settings: Settings = DEFAULTS
+    settings: CompilerSettings = DEFAULT_SETTINGS
 
     @property
     def precision(self) -> Precision:
-        """Format of the operands; with fp8, that of products that `autoauto.graph.quantise` marked, else fp16."""
+        """Format of the operands; with fp8, fp16 for all but the products that `graph.layers.kinds.quantise` marked."""
         if self.options.precision is Precision.FP8 and self.layer.attribute("precision") != Precision.FP8:
             return Precision.FP16
         return self.options.precision
@@ -116,7 +146,7 @@ class Site:
 
     @property
     def bound_bytes(self) -> float:
-        """What temporaries of a product may take on one tile."""
+        """Bytes that temporaries of a product may take on one tile."""
         return self.device.tile_memory_bytes * self.options.memory_proportion
 
     def tensor(self, position: int) -> Tensor | None:
@@ -191,27 +221,10 @@ def size(shape: Shape) -> int:
     return prod(shape)
 
 
-@dataclass(frozen=True, slots=True)
-class Settings:
-    """How the tools were asked to compile.
-
-    Attributes:
-        partials: format of partial sums; PopRT's benchmarks ask for fp16, Poplar's own default is fp32, with which half
-            of the matrix units rest. fp32 products have fp32 sums whatever it says.
-        float_operators: ONNX operators that run in fp32 with casts around them (PopRT's `fp16_skip_op_types`).
-    """
-
-    partials: Precision = Precision.FP16
-    float_operators: frozenset[str] = frozenset()
-
-    def __str__(self) -> str:
-        """What differs from the defaults, for a target's version.
-
-        >>> str(Settings()), str(Settings(Precision.FP32, frozenset({"Gelu"})))
-        ('', ' partials fp32 float Gelu')
-        """
-        partials = "" if self.partials is Precision.FP16 else f" partials {self.partials}"
-        return partials + (f" float {','.join(sorted(self.float_operators))}" if self.float_operators else "")
+CostRule = Callable[[OperatorContext], OperatorCost]
+"""What a layer of some operators costs."""
 
 
-DEFAULTS = Settings()
+def by_operator(rule: CostRule, operators: str) -> dict[str, CostRule]:
+    """The same rule for several operators, whose names are separated by spaces."""
+    return dict.fromkeys(operators.split(), rule)

@@ -10,25 +10,26 @@ from autoauto.records.hardware import Cluster, Device, Link
 from autoauto.records.layers import LayerGraph, LayerRange
 from autoauto.records.profile import CompiledRange, CompileOptions, ProgramStep
 from autoauto.targets.ipu.kernels.codelets import EXCHANGE_BYTES_PER_CYCLE, SHORTEST_EXCHANGE_CYCLES, SYNC_CYCLES
-from autoauto.targets.ipu.layout import rearrangements
+from autoauto.targets.ipu.layout import relayout_cycles
 from autoauto.targets.ipu.liveness import live_bytes
 from autoauto.targets.ipu.memory import check_code, program_bytes, shared_bytes, weight_bytes, working_bytes
-from autoauto.targets.ipu.operator_cost import DEFAULTS, Settings, Site, Work
-from autoauto.targets.ipu.operators.registry import work
+from autoauto.targets.ipu.operator_cost import DEFAULT_SETTINGS, CompilerSettings, OperatorContext, OperatorCost
+from autoauto.targets.ipu.operators.registry import forward_cost
 from autoauto.targets.ipu.training import NO_BACKWARD, backward_pass
 
 VERSION = "ipu-5"
+IO_TILES = 32  # num_io_tiles in PopRT's examples [poprt]
 
 
 @dataclass(frozen=True, slots=True)
 class IpuTarget:
     """A cost model of Poplar's compiler for Mk2, Bow and C600 IPUs: no hardware, no SDK."""
 
-    settings: Settings = DEFAULTS
+    settings: CompilerSettings = DEFAULT_SETTINGS
 
     @property
     def version(self) -> str:
-        """Changes whenever equal input may compile to something else."""
+        """Differs whenever equal input may compile to something else."""
         return f"{VERSION}{self.settings}"
 
     def profiled(self, batch_size: int) -> tuple[int, ...]:
@@ -36,39 +37,39 @@ class IpuTarget:
         return (batch_size,)
 
     def depends_on(self, device: Device, options: CompileOptions) -> object:
-        """All of them."""
+        """The device and all options."""
         return device, options
 
     def compile(self, graph: LayerGraph, layers: LayerRange, device: Device, options: CompileOptions) -> CompiledRange:
         """Compile `layers` of `graph` as one program for `device`; memory limits are the caller's to check.
 
         A range costs at most what its layers cost alone, and never less than a shorter one: neighbours share code,
-        spare each other copies, and write over tensors that are not needed any more. For training the program also has
-        a backward pass and a buffer for the gradient of every parameter (`backward.py`). Bytes are those of the fullest
-        tile on every tile.
+        save each other relayouts, and write over tensors that are not needed any more. For training the program also
+        has a backward pass and a buffer for the gradient of every parameter (`training.py`). Bytes are those of the
+        fullest tile on every tile.
 
         Raises:
             OutOfMemory: there is more code than a tile can run, however much memory is left.
         """
-        works = works_of(graph, layers, device, options, self.settings)
+        costs = operator_costs(graph, layers, device, options, self.settings)
         after = NO_BACKWARD
         if options.training:
-            after = backward_pass(graph, layers, works, device, options, self.settings)
-        alive = live_bytes(graph, layers, works, options, after.kept)
-        rearranged = rearrangements(graph, layers, works)
+            after = backward_pass(graph, layers, costs, device, options, self.settings)
+        alive = live_bytes(graph, layers, costs, options, after.stashed)
+        relayouts = relayout_cycles(graph, layers, costs)
         steps = tuple(
             step
-            for index, done, copied, n_bytes in zip(range(*layers), works, rearranged, alive, strict=True)
-            for step in _steps(graph.layers[index].name, done, copied, n_bytes + working_bytes(done, device.n_tiles))
+            for index, cost, moved, n_bytes in zip(range(*layers), costs, relayouts, alive, strict=True)
+            for step in _steps(graph.layers[index].name, cost, moved, n_bytes + working_bytes(cost, device.n_tiles))
         )
         kinds = tuple(layer.kind for layer in graph.layers[slice(*layers)])
         compiled = CompiledRange(
             steps=steps,
             backward_cycles=after.cycles,
-            shared=shared_bytes((*kinds, *after.kinds), (*works, *after.works), device.n_tiles),
+            shared=shared_bytes((*kinds, *after.kinds), (*costs, *after.costs), device.n_tiles),
             exclusive={
-                **program_bytes((*works, *after.works)),
-                **weight_bytes(graph, layers, works, options, device.n_tiles),
+                **program_bytes((*costs, *after.costs)),
+                **weight_bytes(graph, layers, costs, options, device.n_tiles),
                 **after.exclusive,
             },
             weight_cycles=after.weight_cycles,
@@ -79,31 +80,34 @@ class IpuTarget:
         return compiled
 
 
-def works_of(
-    graph: LayerGraph, layers: LayerRange, device: Device, options: CompileOptions, settings: Settings = DEFAULTS
-) -> list[Work]:
-    """The work of every layer of a range, neighbours aside; `Work.within_bound` says whether the bound was met."""
-    return [work(Site(graph, layer, device, options, settings)) for layer in graph.layers[slice(*layers)]]
+def operator_costs(
+    graph: LayerGraph,
+    layers: LayerRange,
+    device: Device,
+    options: CompileOptions,
+    settings: CompilerSettings = DEFAULT_SETTINGS,
+) -> list[OperatorCost]:
+    """The cost of every layer of a range, without its neighbours; `OperatorCost.within_bound`: the bound was met."""
+    return [
+        forward_cost(OperatorContext(graph, layer, device, options, settings)) for layer in graph.layers[slice(*layers)]
+    ]
 
 
-def _steps(name: str, done: Work, rearranged_cycles: int, temporary_bytes: int) -> Iterator[ProgramStep]:
-    parts = {"rearrange": rearranged_cycles, "exchange": done.exchange_cycles, "compute": done.compute_cycles}
+def _steps(name: str, cost: OperatorCost, moved_cycles: int, temporary_bytes: int) -> Iterator[ProgramStep]:
+    parts = {"rearrange": moved_cycles, "exchange": cost.exchange_cycles, "compute": cost.compute_cycles}
     for part, cycles in parts.items():
         if cycles:
             yield ProgramStep(f"{name}/{part}", cycles, temporary_bytes)
 
 
-IO_TILES = 32  # PopRT's examples: num_io_tiles
-
-
 def overlap_io(cluster: Cluster, n_io_tiles: int = IO_TILES) -> Cluster:
     """`cluster` with `n_io_tiles` of every device given to the host's transfers.
 
-    The tiles left compute while io tiles load the next micro-batch and store the last; then one exchange within the
-    device hands them over, at the rate of the io tiles. A period lasts as long as the host takes at least.
+    The other tiles compute while io tiles load the next micro-batch and store the last; then one exchange within the
+    device hands them over, at the rate of the io tiles. A period lasts at least as long as the host takes.
 
     Raises:
-        BadInput: no tile is left to compute, or the host's links are not there to overlap.
+        BadInput: `n_io_tiles` is not positive, or no tile is left to compute.
     """
     first, last = cluster.devices[0], cluster.devices[-1]
     if not 0 < n_io_tiles < min(device.n_tiles for device in cluster.devices):

@@ -1,12 +1,10 @@
 import json
-from collections.abc import Callable
-from typing import Any
 
-Door = Callable[..., Any]
+from tests.cli.conftest import RunCli
 
 
-def test_every_stage_and_category_is_compared(door: Door) -> None:
-    printed = json.loads(door("compare", "resnet50", "--n-ipu", "2", "--batch-size", "4", "--json").out)
+def test_every_stage_and_category_is_compared(run_cli: RunCli) -> None:
+    printed = json.loads(run_cli("compare", "resnet50", "--n-ipu", "2", "--batch-size", "4", "--json").out)
     quantities = {(row["stage"], row["quantity"]) for row in printed["rows"]}
     for stage in (0, 1):
         assert {
@@ -22,11 +20,11 @@ def test_every_stage_and_category_is_compared(door: Door) -> None:
             assert abs(row["difference_percent"] - expected) < 1e-9
 
 
-def test_people_get_a_table_that_says_where_numbers_come_from(door: Door) -> None:
-    out = door("compare", "resnet50").out
+def test_the_table_says_where_numbers_come_from(run_cli: RunCli) -> None:
+    out = run_cli("compare", "resnet50").out
     assert "estimated" in out
     assert "measured (cost model)" in out
 
 
-def test_nothing_to_compare_when_nothing_fits(door: Door) -> None:
-    assert door("compare", "bert-large-128", "--batch-size", "128").code == 3
+def test_a_configuration_that_does_not_fit_exits_with_3(run_cli: RunCli) -> None:
+    assert run_cli("compare", "bert-large-128", "--batch-size", "128").code == 3

@@ -1,14 +1,13 @@
 import json
-from collections.abc import Callable
-from typing import Any
 
-Door = Callable[..., Any]
+from tests.cli.conftest import RunCli
+
 ARGUMENTS = ("bert-base-128", "--n-ipu", "2", "--batch-size", "2", "--json")
 
 
-def test_stages_compiled_whole_cost_no_more_than_their_layers(door: Door) -> None:
-    estimated = json.loads(door("predict", *ARGUMENTS, "--estimator", "sum").out)
-    measured = json.loads(door("measure", *ARGUMENTS, "--estimator", "sum").out)
+def test_stages_compiled_whole_cost_no_more_than_their_layers(run_cli: RunCli) -> None:
+    estimated = json.loads(run_cli("predict", *ARGUMENTS, "--estimator", "sum").out)
+    measured = json.loads(run_cli("measure", *ARGUMENTS, "--estimator", "sum").out)
     assert measured["partition"] == estimated["partition"]
     assert measured["transfer_cycles"] == estimated["transfer_cycles"]
     assert 0.5 * estimated["compute_cycles"] < measured["compute_cycles"] < estimated["compute_cycles"]
@@ -17,10 +16,10 @@ def test_stages_compiled_whole_cost_no_more_than_their_layers(door: Door) -> Non
         assert 0.9 * theirs["total_bytes"] < ours["total_bytes"] <= theirs["total_bytes"]
 
 
-def test_ranges_compiled_whole_make_the_estimate_better(door: Door) -> None:
+def test_the_regression_halves_the_error_of_the_estimate(run_cli: RunCli) -> None:
     def error(*estimator: str) -> float:
         estimated, measured = (
-            int(json.loads(door(command, *ARGUMENTS, *estimator).out)["compute_cycles"])
+            int(json.loads(run_cli(command, *ARGUMENTS, *estimator).out)["compute_cycles"])
             for command in ("predict", "measure")
         )
         return abs(estimated / measured - 1)
@@ -28,7 +27,7 @@ def test_ranges_compiled_whole_make_the_estimate_better(door: Door) -> None:
     assert error() < error("--estimator", "sum") / 2
 
 
-def test_what_cannot_be_planned_is_not_measured(door: Door) -> None:
-    code, out, _ = door("measure", "bert-large-128", "--batch-size", "128", "--json")
+def test_a_configuration_without_a_plan_is_not_measured(run_cli: RunCli) -> None:
+    code, out, _ = run_cli("measure", "bert-large-128", "--batch-size", "128", "--json")
     assert code == 3
     assert json.loads(out)["fits"] is False

@@ -1,10 +1,10 @@
 import json
-from collections.abc import Callable
-from typing import Any
+
+from tests.cli.conftest import RunCli
 
 
-def test_the_built_in_models(door: Callable[..., Any]) -> None:
-    models = {row["name"]: row for row in json.loads(door("models", "--json").out)["models"]}
+def test_the_built_in_models(run_cli: RunCli) -> None:
+    models = {row["name"]: row for row in json.loads(run_cli("models", "--json").out)["models"]}
     assert {"resnet50", "bert-base-128", "bert-large-128", "gpt2-small", "vit-b16"} <= set(models)
     millions = {name: row["weight_bytes"] / 2e6 for name, row in models.items()}
     assert 25 < millions["resnet50"] < 26  # 25.6 million parameters
@@ -12,5 +12,5 @@ def test_the_built_in_models(door: Callable[..., Any]) -> None:
     assert all(row["n_kinds"] <= row["n_layers"] for row in models.values())
 
 
-def test_people_get_a_table(door: Callable[..., Any]) -> None:
-    assert "resnet50" in door("models").out
+def test_the_table_lists_the_models(run_cli: RunCli) -> None:
+    assert "resnet50" in run_cli("models").out

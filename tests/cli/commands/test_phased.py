@@ -1,16 +1,15 @@
 import json
-from collections.abc import Callable
-from typing import Any
 
 import pytest
 
-Door = Callable[..., Any]
+from tests.cli.conftest import RunCli
+
 BERT = ("phased", "bert-large-128", "--cluster", "bow-2000", "--json")
 
 
-def test_what_fits_no_pipeline_of_one_device_runs_in_phases(door: Door) -> None:
-    assert door("plan", "bert-large-128", "--n-ipu", "1", "--batch-size", "8").code == 3
-    printed = json.loads(door(*BERT, "--batch-size", "8", "--steps", "64", "--io-mode", "io_overlapped").out)
+def test_a_model_too_large_for_one_device_runs_in_phases(run_cli: RunCli) -> None:
+    assert run_cli("plan", "bert-large-128", "--n-ipu", "1", "--batch-size", "8").code == 3
+    printed = json.loads(run_cli(*BERT, "--batch-size", "8", "--steps", "64", "--io-mode", "io_overlapped").out)
     phases = printed["phases"]
     assert printed["fits"] is True
     assert len(phases) > 1
@@ -25,27 +24,27 @@ def test_what_fits_no_pipeline_of_one_device_runs_in_phases(door: Door) -> None:
     assert (x["steps"], x["n_entries"], x["n_bytes"]) == (64, x["rows"] * 64, x["rows"] * 64 * x["entry_bytes"])
 
 
-def test_training_goes_back_through_its_phases(door: Door) -> None:
-    printed = json.loads(door(*BERT, "--mode", "training", "--recompute", "--steps", "4").out)
+def test_training_goes_back_through_its_phases(run_cli: RunCli) -> None:
+    printed = json.loads(run_cli(*BERT, "--mode", "training", "--recompute", "--steps", "4").out)
     kinds = [phase["kind"] for phase in printed["phases"]]
     n_back = kinds.count("backward")
     assert kinds == ["forward"] * n_back + ["forward and backward"] + ["backward"] * n_back
     assert printed["training"] is True
 
 
-def test_replicas_share_the_loads_of_variables(door: Door) -> None:
-    alone, four = (json.loads(door(*BERT, "--steps", "4", "--replicas", n).out) for n in ("1", "4"))
+def test_replicas_share_the_loads_of_variables(run_cli: RunCli) -> None:
+    alone, four = (json.loads(run_cli(*BERT, "--steps", "4", "--replicas", n).out) for n in ("1", "4"))
     assert four["samples_per_s"] > 4 * alone["samples_per_s"]
 
 
-def test_one_step_warns_and_uses_io(door: Door) -> None:
-    printed = door("phased", "--io-mode", "io_overlapped", "--steps", "1", "--json")
+def test_one_step_warns_and_uses_io(run_cli: RunCli) -> None:
+    printed = run_cli("phased", "--io-mode", "io_overlapped", "--steps", "1", "--json")
     assert json.loads(printed.out)["io_mode"] == "io"
     assert printed.err == "autoauto: warning: io_overlapped needs steps of at least 2, got 1: io is used\n"
 
 
-def test_what_fits_no_phase_says_how_much_is_missing(door: Door) -> None:
-    code, out, err = door(*BERT, "--batch-size", "4096")
+def test_a_layer_that_fits_no_phase_exits_with_3_and_the_missing_bytes(run_cli: RunCli) -> None:
+    code, out, err = run_cli(*BERT, "--batch-size", "4096")
     printed = json.loads(out)
     assert (code, printed["fits"]) == (3, False)
     assert printed["excess_bytes"] > 0
@@ -53,7 +52,7 @@ def test_what_fits_no_phase_says_how_much_is_missing(door: Door) -> None:
 
 
 @pytest.mark.parametrize(
-    ("argv", "told"),
+    ("argv", "message"),
     [
         (["--cluster", "c600"], "cluster c600 has none"),
         (["--io-tiles", "0"], "must have IO tiles, got 0"),
@@ -64,14 +63,14 @@ def test_what_fits_no_phase_says_how_much_is_missing(door: Door) -> None:
         (["--io-mode", "fast"], "invalid choice: 'fast'"),
     ],
 )
-def test_bad_input_is_one_line(door: Door, argv: list[str], told: str) -> None:
-    code, out, err = door("phased", *argv)
+def test_bad_input_is_one_line(run_cli: RunCli, argv: list[str], message: str) -> None:
+    code, out, err = run_cli("phased", *argv)
     assert (code, out, err.count("\n")) == (2, "", 1)
-    assert told in err
+    assert message in err
 
 
-def test_people_get_tables(door: Door) -> None:
-    out = door("phased", "bert-large-128", "--steps", "4").out
+def test_tables_show_phases_and_buffers(run_cli: RunCli) -> None:
+    out = run_cli("phased", "bert-large-128", "--steps", "4").out
     assert "Phases, estimated" in out
     assert "Buffers in streaming memory" in out
     assert "naive loop" in out

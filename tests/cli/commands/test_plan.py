@@ -7,7 +7,7 @@ import pytest
 
 from autoauto.cli.main import main
 
-CASES = json.loads((Path(__file__).parent.parent / "vectors" / "auto_pipeline_partition.json").read_text())
+CASES = json.loads((Path(__file__).parents[2] / "vectors" / "auto_pipeline_partition.json").read_text())
 Plan = Callable[..., tuple[int, dict[str, Any], str]]
 
 
@@ -25,7 +25,8 @@ def plan(tmp_path: Path, capsys: pytest.CaptureFixture[str], expand_profile: Cal
 
 
 @pytest.mark.parametrize("case", CASES["upstream"], ids=lambda case: str(case["name"]))
-def test_the_seeds_own_cases(plan: Plan, case: dict[str, Any]) -> None:
+def test_the_plans_of_auto_pipelines_own_tests_are_optimal(plan: Plan, case: dict[str, Any]) -> None:
+    """[auto-pipeline]"""
     code, printed, _ = plan(case, "--planning-proportion", "0.85")
     assert code == 0
     assert printed["partition"] in case["accepted_partitions"]
@@ -34,7 +35,7 @@ def test_the_seeds_own_cases(plan: Plan, case: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("case", CASES["random"], ids=lambda case: str(case["id"]))
-def test_random_cases(plan: Plan, case: dict[str, Any]) -> None:
+def test_the_plans_of_random_profiles_are_optimal(plan: Plan, case: dict[str, Any]) -> None:
     code, printed, line = plan(case, "--planning-proportion", str(case["memoryProportion"]))
     if case["feasible"]:
         assert code == 0
@@ -52,7 +53,7 @@ def test_a_profile_without_a_cluster_is_refused(tmp_path: Path, capsys: pytest.C
     assert "--cluster-info" in capsys.readouterr().err
 
 
-def test_a_table_for_people(
+def test_the_table_shows_the_stages(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], expand_profile: Callable[..., Any]
 ) -> None:
     case = CASES["random"][0]
@@ -72,13 +73,13 @@ def test_overlap_hides_the_smaller_part(plan: Plan) -> None:
     assert printed["cost_cycles"] < case["optimal_cost"]
 
 
-def test_what_a_profile_decides_cannot_be_asked_for(plan: Plan, capsys: pytest.CaptureFixture[str]) -> None:
+def test_options_that_a_profile_decides_are_refused(plan: Plan, capsys: pytest.CaptureFixture[str]) -> None:
     arguments = ["plan", "--model-info", "m.json", "--cluster-info", "c.json", "bert-base-128", "--n-ipu", "2"]
     assert main(arguments) == 2
     assert "model, n_ipu" in capsys.readouterr().err
 
 
-def test_the_seeds_configuration_sets_the_proportion(plan: Plan, tmp_path: Path) -> None:
+def test_an_auto_pipeline_configuration_sets_the_planning_proportion(plan: Plan, tmp_path: Path) -> None:
     case = CASES["random"][0]
     config = tmp_path / "config.json"
     costs = []

@@ -1,4 +1,4 @@
-"""`autoauto schedule`: every vector through the door."""
+"""`autoauto schedule`: every vector through the run_cli."""
 
 import json
 from collections.abc import Callable
@@ -7,9 +7,8 @@ from typing import Any
 
 import pytest
 
-from tests.cli.conftest import Printed
+from tests.cli.conftest import RunCli
 
-Door = Callable[..., Printed]
 Vectors = Callable[[str], Any]
 
 ZERO_BUBBLE = {
@@ -21,45 +20,45 @@ ZERO_BUBBLE = {
 }
 
 
-def simulate(door: Door, order: str, **options: object) -> Any:
+def simulate(run_cli: RunCli, order: str, **options: object) -> Any:
     """What `autoauto schedule --order ORDER --OPTION VALUE ... --json` prints."""
     words = [word for name, value in options.items() for word in (f"--{name.replace('_', '-')}", str(value))]
-    printed = door("schedule", "--order", order, *words, "--json")
+    printed = run_cli("schedule", "--order", order, *words, "--json")
     assert (printed.code, printed.err) == (0, "")
     return json.loads(printed.out)
 
 
-def test_the_contract(door: Door) -> None:
-    told = simulate(door, "1f1b", stages=4, micro_batches=8, forward_cycles=1, backward_cycles=2)
-    assert told["makespan_cycles"] == 33
-    assert told["bubble_cycles"] == [9, 9, 9, 9]
-    assert told["bubble_fraction"] == pytest.approx(3 / 11)
-    assert (told["peak_in_flight"], told["stash_entries"]) == ([4, 3, 2, 1], [4, 3, 2, 0])
-    assert told["programs"][3][:4] == ["3F0", "3B0", "3F1", "3B1"]
-    assert (told["ideal_cycles"], told["period_cycles"], told["source"]) == (24, 3, "simulated")
+def test_1f1b_of_4_devices_has_the_textbook_numbers(run_cli: RunCli) -> None:
+    record = simulate(run_cli, "1f1b", stages=4, micro_batches=8, forward_cycles=1, backward_cycles=2)
+    assert record["makespan_cycles"] == 33
+    assert record["bubble_cycles"] == [9, 9, 9, 9]
+    assert record["bubble_fraction"] == pytest.approx(3 / 11)
+    assert (record["peak_in_flight"], record["stash_entries"]) == ([4, 3, 2, 1], [4, 3, 2, 0])
+    assert record["programs"][3][:4] == ["3F0", "3B0", "3F1", "3B1"]
+    assert (record["ideal_cycles"], record["period_cycles"], record["source"]) == (24, 3, "simulated")
 
 
-def test_gpipe_and_1f1b(door: Door, vectors: Vectors) -> None:
+def test_gpipe_and_1f1b(run_cli: RunCli, vectors: Vectors) -> None:
     for case in vectors("schedules_1f1b_gpipe_interleaved")["cases"]:
-        told = simulate(
-            door,
+        record = simulate(
+            run_cli,
             case["schedule"],
             stages=case["p"],
             micro_batches=case["m"],
             forward_cycles=case["tf"],
             backward_cycles=case["tb"],
         )
-        assert told["makespan_cycles"] == case["makespan"]
-        assert told["bubble_cycles"] == case["bubble_per_rank"]
-        assert told["bubble_fraction"] == pytest.approx(case["bubble_fraction"], abs=1e-6)
-        assert told["peak_in_flight"] == case["peak_in_flight"]
-        assert told["idle_gaps"] == case.get("idle_gaps_per_rank", told["idle_gaps"])
+        assert record["makespan_cycles"] == case["makespan"]
+        assert record["bubble_cycles"] == case["bubble_per_rank"]
+        assert record["bubble_fraction"] == pytest.approx(case["bubble_fraction"], abs=1e-6)
+        assert record["peak_in_flight"] == case["peak_in_flight"]
+        assert record["idle_gaps"] == case.get("idle_gaps_per_rank", record["idle_gaps"])
 
 
-def test_interleaved(door: Door, vectors: Vectors) -> None:
+def test_interleaved(run_cli: RunCli, vectors: Vectors) -> None:
     for case in vectors("schedules_1f1b_gpipe_interleaved")["interleaved"]:
-        told = simulate(
-            door,
+        record = simulate(
+            run_cli,
             "interleaved",
             stages=case["p"],
             chunks=case["v"],
@@ -67,19 +66,19 @@ def test_interleaved(door: Door, vectors: Vectors) -> None:
             forward_cycles=case["tf"],
             backward_cycles=case["tb"],
         )
-        assert told["makespan_cycles"] == case["makespan"]
-        assert told["bubble_cycles"] == [case["bubble_per_rank"]] * case["p"]
-        assert told["peak_in_flight"] == case["peak_chunks_in_flight"]
+        assert record["makespan_cycles"] == case["makespan"]
+        assert record["bubble_cycles"] == [case["bubble_per_rank"]] * case["p"]
+        assert record["peak_in_flight"] == case["peak_chunks_in_flight"]
 
 
 @pytest.mark.parametrize("name", [*ZERO_BUBBLE, "ZB(no memory limit)"])
-def test_zero_bubble_is_no_worse_than_the_public_schedulers(door: Door, vectors: Vectors, name: str) -> None:
+def test_zero_bubble_is_no_worse_than_the_public_schedulers(run_cli: RunCli, vectors: Vectors, name: str) -> None:
     cases = [case for case in vectors("schedules_zero_bubble")["cases"] if case["schedule"] == name]
     assert cases
     for case in cases:
         limit = {} if name in ZERO_BUBBLE else {"max_in_flight": case["m"]}
-        told = simulate(
-            door,
+        record = simulate(
+            run_cli,
             ZERO_BUBBLE.get(name, "zb2p"),
             stages=case["p"],
             micro_batches=case["m"],
@@ -89,72 +88,72 @@ def test_zero_bubble_is_no_worse_than_the_public_schedulers(door: Door, vectors:
             comm_cycles=case["tComm"],
             **limit,
         )
-        assert told["makespan_cycles"] <= case["makespan"] + 1e-9
-        assert max(told["peak_in_flight"]) <= max(case["peak_in_flight"])
-        assert told["busy_cycles"] == [case["work_per_stage"]] * case["p"]
+        assert record["makespan_cycles"] <= case["makespan"] + 1e-9
+        assert max(record["peak_in_flight"]) <= max(case["peak_in_flight"])
+        assert record["busy_cycles"] == [case["work_per_stage"]] * case["p"]
 
 
-def test_popart_counts_cycles_and_stash(door: Door, vectors: Vectors) -> None:
+def test_popart_counts_cycles_and_stash(run_cli: RunCli, vectors: Vectors) -> None:
     for case in vectors("popart_pipeline_cycles_stash")["training"]:
         options = ("--stages", str(case["ipus"]), "--micro-batches", str(case["G"]))
         if not case["valid"]:
-            refused = door("schedule", "--order", "popart", *options, "--json")
+            refused = run_cli("schedule", "--order", "popart", *options, "--json")
             assert refused.code == 2
             assert refused.err.count("\n") == 1
             continue
-        told = simulate(door, "popart", stages=case["ipus"], micro_batches=case["G"])
-        assert told["n_pipeline_cycles"] == case["cycles"]
-        assert told["stash_entries"] == case["stash_entries_per_ipu"]
+        record = simulate(run_cli, "popart", stages=case["ipus"], micro_batches=case["G"])
+        assert record["n_pipeline_cycles"] == case["cycles"]
+        assert record["stash_entries"] == case["stash_entries_per_ipu"]
     for case in vectors("popart_pipeline_cycles_stash")["inference"]:
         words = ("--stages", str(case["P"]), "--micro-batches", str(case["G"]), "--mode", "inference")
-        printed = door("schedule", "--order", "popart", *words, "--json")
+        printed = run_cli("schedule", "--order", "popart", *words, "--json")
         assert printed.code == (0 if case["valid"] else 2)
         if case["valid"]:
             assert json.loads(printed.out)["n_pipeline_cycles"] == case["cycles"]
 
 
-def test_popart_in_lock_step_takes_as_long_as_1f1b(door: Door, vectors: Vectors) -> None:
+def test_popart_in_lock_step_takes_as_long_as_1f1b(run_cli: RunCli, vectors: Vectors) -> None:
     for case in vectors("popart_pipeline_cycles_stash")["lockstep_total_time"]:
         costs = {"forward_cycles": case["tf"], "backward_cycles": case["tb"]}
-        told = simulate(door, "popart", stages=case["ipus"], micro_batches=case["G"], **costs)
-        assert told["makespan_cycles"] == case["total"]
-        told = simulate(door, "1f1b", stages=case["ipus"], micro_batches=case["G"], **costs)
-        assert told["makespan_cycles"] == case["equals_1f1b"]
+        record = simulate(run_cli, "popart", stages=case["ipus"], micro_batches=case["G"], **costs)
+        assert record["makespan_cycles"] == case["total"]
+        record = simulate(run_cli, "1f1b", stages=case["ipus"], micro_batches=case["G"], **costs)
+        assert record["makespan_cycles"] == case["equals_1f1b"]
 
 
-def test_poplars_orders_run_as_traced(door: Door, vectors: Vectors) -> None:
+def test_poplars_orders_run_as_traced(run_cli: RunCli, vectors: Vectors) -> None:
     names = {"Interleaved": "poplar-interleaved", "Sequential": "sequential", "Grouped": "grouped"}
     for case in vectors("tf_poplar_schedules")["execution_order_traces"]:
-        told = simulate(
-            door,
+        record = simulate(
+            run_cli,
             names[case["schedule"]],
             stages=len(case["stage_to_ipu"]) // 2,
             stage_to_device=",".join(map(str, case["stage_to_ipu"])),
             micro_batches=case["gradient_accumulation"],
         )
-        assert told["execution_order"] == case["stage_print_order"]
-        assert told["n_pipeline_cycles"] == case["n_timesteps"]
+        assert record["execution_order"] == case["stage_print_order"]
+        assert record["n_pipeline_cycles"] == case["n_timesteps"]
 
 
-def test_inference_is_an_assembly_line(door: Door, vectors: Vectors) -> None:
+def test_inference_is_an_assembly_line(run_cli: RunCli, vectors: Vectors) -> None:
     for case in vectors("fake_api")["vectors_computed"]:
-        told = simulate(door, "inference", stages=case["devices"], micro_batches=case["requests"])
-        assert told["n_pipeline_cycles"] == told["makespan_cycles"] == case["cycles_lockstep"]
-        assert told["latency_cycles"] == case["latency_cycles_per_request"]
-        assert [len(program) for program in told["programs"]] == [case["requests"]] * case["devices"]
+        record = simulate(run_cli, "inference", stages=case["devices"], micro_batches=case["requests"])
+        assert record["n_pipeline_cycles"] == record["makespan_cycles"] == case["cycles_lockstep"]
+        assert record["latency_cycles"] == case["latency_cycles_per_request"]
+        assert [len(program) for program in record["programs"]] == [case["requests"]] * case["devices"]
 
 
-def test_cycles_may_differ_by_device_and_be_decimals(door: Door) -> None:
-    told = simulate(door, "inference", stages=3, micro_batches=4, forward_cycles="1,2.5,0.5", comm_cycles=0.1)
-    assert told["makespan_cycles"] == pytest.approx(1 + 0.1 + 4 * 2.5 + 0.1 + 0.5)
-    assert told["period_cycles"] == 2.5
+def test_cycles_may_differ_by_device_and_be_decimals(run_cli: RunCli) -> None:
+    record = simulate(run_cli, "inference", stages=3, micro_batches=4, forward_cycles="1,2.5,0.5", comm_cycles=0.1)
+    assert record["makespan_cycles"] == pytest.approx(1 + 0.1 + 4 * 2.5 + 0.1 + 0.5)
+    assert record["period_cycles"] == 2.5
 
 
-def test_bubble_checks_cost_nothing(door: Door) -> None:
+def test_bubble_checks_cost_nothing(run_cli: RunCli) -> None:
     costs = {"stages": 4, "micro_batches": 6, "forward_cycles": 1, "backward_cycles": 2}
-    plain = simulate(door, "1f1b", **costs)
+    plain = simulate(run_cli, "1f1b", **costs)
     words = [word for name, value in costs.items() for word in (f"--{name.replace('_', '-')}", str(value))]
-    checked = json.loads(door("schedule", "--order", "1f1b", "--bubble-checks", *words, "--json").out)
+    checked = json.loads(run_cli("schedule", "--order", "1f1b", "--bubble-checks", *words, "--json").out)
     assert checked["makespan_cycles"] == plain["makespan_cycles"]
     assert checked["bubble_cycles"] == plain["bubble_cycles"]
     assert [sum("C" in action for action in program) for program in checked["programs"]] == [6, 6, 6, 6]
@@ -180,16 +179,16 @@ def test_bubble_checks_cost_nothing(door: Door) -> None:
         (("--order", "1f1b", "--bubble-checks", "--transfers", "barrier"), "barrier"),
     ],
 )
-def test_an_invalid_pipeline_is_refused_in_one_line(door: Door, words: tuple[str, ...], what: str) -> None:
-    refused = door("schedule", *words, "--json")
+def test_an_invalid_pipeline_is_refused_in_one_line(run_cli: RunCli, words: tuple[str, ...], what: str) -> None:
+    refused = run_cli("schedule", *words, "--json")
     assert (refused.code, refused.out) == (2, "")
     assert refused.err.count("\n") == 1
     assert what in refused.err
 
 
-def test_pictures_are_written(door: Door, tmp_path: Path) -> None:
+def test_timelines_are_written_as_files(run_cli: RunCli, tmp_path: Path) -> None:
     page, trace = tmp_path / "timeline.html", tmp_path / "trace.json"
-    printed = door("schedule", "--order", "1f1b", "--stages", "3", "--html", str(page), "--trace", str(trace))
+    printed = run_cli("schedule", "--order", "1f1b", "--stages", "3", "--html", str(page), "--trace", str(trace))
     assert printed.code == 0
     assert "simulated" in printed.out
     assert "<html" in page.read_text(encoding="utf-8")[:1000]

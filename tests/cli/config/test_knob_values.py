@@ -1,4 +1,4 @@
-"""Knobs in a file: values, lists, ranges, and the words that say how they are searched."""
+"""Knobs in a search file: values, lists, ranges, and the words that say how they are searched."""
 
 from __future__ import annotations
 
@@ -41,9 +41,9 @@ def test_every_knob_of_the_space_is_known() -> None:
     ],
 )
 def test_values(knob: str, values: tuple[Any, ...]) -> None:
-    [found] = read(knob)[0].values()
-    assert found == values
-    assert list(map(type, found)) == list(map(type, values))
+    [parsed] = read(knob)[0].values()
+    assert parsed == values
+    assert list(map(type, parsed)) == list(map(type, values))
 
 
 @pytest.mark.parametrize(
@@ -63,7 +63,7 @@ def test_words_choose_the_method_where_none_is_named(knobs: str, named: str, met
 
 
 @pytest.mark.parametrize(
-    ("knobs", "named", "line", "told"),
+    ("knobs", "named", "line", "message"),
     [
         ("n_ipus = 2", "", 3, "did you mean 'n_ipu'?"),
         ("n_ipu = 0", "", 3, "n_ipu must be a whole number from 1 to 100,000, got 0"),
@@ -101,11 +101,11 @@ def test_words_choose_the_method_where_none_is_named(knobs: str, named: str, met
         ),
     ],
 )
-def test_mistakes_are_told_with_their_line(knobs: str, named: str, line: int, told: str) -> None:
+def test_mistakes_are_reported_with_their_line(knobs: str, named: str, line: int, message: str) -> None:
     with pytest.raises(BadInput) as refused:
         read(knobs, named)
     assert str(refused.value).startswith(f"search.toml, line {line}: "), refused.value
-    assert told in str(refused.value)
+    assert message in str(refused.value)
 
 
 def test_knobs_are_a_table() -> None:

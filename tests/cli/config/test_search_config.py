@@ -1,11 +1,11 @@
-"""A search in a file: what it may say, and where a mistake is."""
+"""A search in a file: its keys, its values, and the line of a mistake."""
 
 from __future__ import annotations
 
 import argparse
 import json
 import shlex
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +18,7 @@ from autoauto.cli.config.search_config import parse_with_config, unknown
 from autoauto.cli.main import build_parser
 from autoauto.records.errors import BadInput
 from autoauto.records.knobs import Objective
-
-Door = Callable[..., Any]
+from tests.cli.conftest import RunCli
 
 FILE = """\
 model = "resnet50"            # comments are free
@@ -45,7 +44,7 @@ def parse(tmp_path: Path, text: str, *words: str) -> argparse.Namespace:
     return parse_with_config(build_parser(), ["search", "--config", str(path), *words])
 
 
-def test_a_file_says_what_options_would(tmp_path: Path) -> None:
+def test_keys_set_options(tmp_path: Path) -> None:
     args = parse(tmp_path, FILE)
     assert (args.model, args.study_name, args.noise, args.overlap) == ("resnet50", "two", 0.0, True)
     assert args.objective == (Objective.THROUGHPUT, Objective.LATENCY)
@@ -54,7 +53,7 @@ def test_a_file_says_what_options_would(tmp_path: Path) -> None:
     assert args.method is None
 
 
-def test_what_is_typed_counts_more(tmp_path: Path) -> None:
+def test_arguments_on_the_command_line_win(tmp_path: Path) -> None:
     words = ("vit-b16", "--objective", "throughput", "--n-ipu", "4", "--constraint", "n_ipu<9", "--method", "random")
     args = parse(tmp_path, FILE, *words)
     assert (args.model, args.objective, args.n_ipu) == ("vit-b16", Objective.THROUGHPUT, (4,))
@@ -62,7 +61,7 @@ def test_what_is_typed_counts_more(tmp_path: Path) -> None:
     assert args.constraints == ["latency_s <= 0.02", "n_ipu * replicas <= 16", "n_ipu < 9"]
 
 
-def test_every_option_of_a_search_may_stand_in_a_file(tmp_path: Path) -> None:
+def test_every_option_of_a_search_may_be_in_a_file(tmp_path: Path) -> None:
     text = """\
 target = "ipu"
 cluster = "bow-2000"
@@ -85,7 +84,7 @@ storage = "sqlite:///x.db"
 
 
 @pytest.mark.parametrize(
-    ("text", "line", "told"),
+    ("text", "line", "message"),
     [
         ('\nmodell = "resnet50"', 2, "there is no key 'modell'; did you mean 'model'?"),
         ("xyzzy = 1", 1, "there is no key 'xyzzy'; keys are model, "),
@@ -110,11 +109,11 @@ storage = "sqlite:///x.db"
         ("[knobs]\nx = 1", 2, "there is no knob 'x'"),
     ],
 )
-def test_a_mistake_is_told_with_its_line(tmp_path: Path, text: str, line: int, told: str) -> None:
+def test_a_mistake_is_reported_with_its_line(tmp_path: Path, text: str, line: int, message: str) -> None:
     with pytest.raises(BadInput) as refused:
         parse(tmp_path, text)
     assert str(refused.value).startswith(f"{tmp_path / 'search.toml'}, line {line}: ")
-    assert told in str(refused.value)
+    assert message in str(refused.value)
     assert "\n" not in str(refused.value)
 
 
@@ -122,31 +121,31 @@ def test_an_unknown_key_with_nothing_close_lists_the_keys() -> None:
     assert unknown("q", ["model", "method"]) == "there is no key 'q'; keys are model, method"
 
 
-def test_a_search_from_a_file_runs_and_is_reproduced(door: Door) -> None:
+def test_a_search_from_a_file_runs_and_is_reproduced(run_cli: RunCli) -> None:
     Path("small.toml").write_text(
         'model = "resnet50"\ncluster = "m2000"\nstudy_name = "small"\nmax_latency_s = 0.003\n'
         "[knobs]\nn_ipu = [1, 2]\nmemory_proportion = 0.6\nbatch_size = [4, 8]\n",
         encoding="utf-8",
     )
-    best = json.loads(door("search", "--config", "small.toml", "--json").out)["best"]
+    best = json.loads(run_cli("search", "--config", "small.toml", "--json").out)["best"]
     assert best["latency_s"] <= 0.003
     study = optuna.load_study(study_name="small", storage="sqlite:///studies/autoauto.db")
     assert study.user_attrs["constraints"] == "latency_s <= 0.003"
     study.set_user_attr("command", "autoauto search --config small.toml")  # a test is not typed
-    commands = json.loads(door("explain", "small", "--json").out)["commands"]
+    commands = json.loads(run_cli("explain", "small", "--json").out)["commands"]
     again = shlex.split(commands[0]["command"])
     assert again[:5] == ["autoauto", "measure", "resnet50", "--cluster", "m2000"]
     assert "--config" in commands[1]["command"]
-    assert door(*again[1:]).code == 0
+    assert run_cli(*again[1:]).code == 0
 
 
-def test_a_file_that_is_missing_is_one_line(door: Door) -> None:
-    code, out, err = door("search", "--config", "none.toml")
+def test_a_file_that_is_missing_is_one_line(run_cli: RunCli) -> None:
+    code, out, err = run_cli("search", "--config", "none.toml")
     assert (code, out, err.count("\n")) == (2, "", 1)
 
 
-@pytest.mark.parametrize("path", sorted(Path(__file__).parents[2].glob("studies/*.toml")), ids=lambda path: path.name)
-def test_the_files_in_studies_are_understood(path: Path) -> None:
+@pytest.mark.parametrize("path", sorted(Path(__file__).parents[3].glob("studies/*.toml")), ids=lambda path: path.name)
+def test_the_files_in_studies_are_valid(path: Path) -> None:
     args = parse_with_config(build_parser(), ["search", "--config", str(path)])
     assert args.study_name == path.stem
 
@@ -189,7 +188,7 @@ def toml(value: object) -> str:
 @example({}, {"batch_size": {"from": 1, "to": 10**9}})
 @example({"method": "tpe"}, {"batch_size": {"bisect": [1, 2]}})
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow], max_examples=300)
-def test_no_file_is_worse_than_refused_in_one_line(tmp_path: Path, top: dict[str, Any], knobs: dict[str, Any]) -> None:
+def test_a_wrong_file_is_refused_in_one_line(tmp_path: Path, top: dict[str, Any], knobs: dict[str, Any]) -> None:
     lines = [f"{key} = {toml(value)}" for key, value in top.items() if key != "knobs"]
     text = "\n".join([*lines, "[knobs]", *(f"{key} = {toml(value)}" for key, value in knobs.items())])
     try:
@@ -204,7 +203,7 @@ def test_no_file_is_worse_than_refused_in_one_line(tmp_path: Path, top: dict[str
 
 @given(st.text(max_size=60))
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
-def test_no_text_is_worse_than_refused_in_one_line(tmp_path: Path, text: str) -> None:
+def test_a_wrong_text_is_refused_in_one_line(tmp_path: Path, text: str) -> None:
     try:
         parse(tmp_path, text.replace("\ud800", ""))
     except BadInput as error:

@@ -1,24 +1,30 @@
-from argparse import ArgumentTypeError
+"""The configuration that options name."""
 
 import pytest
 
-from autoauto.cli.options.model import aim, choices_of, switches
-from autoauto.records.knobs import TRAINING_ORDERS
+from autoauto.cli.main import build_parser
+from autoauto.cli.options.model import DEFAULT_MICRO_BATCHES, requested_knobs
+from autoauto.cli.options.targets import open_flow
+from autoauto.records.errors import BadInput
+from autoauto.records.knobs import Knobs
+from autoauto.records.schedule import Order
 
 
-@pytest.mark.parametrize("text", ["", "on,", "yes", "on;off"])
-def test_what_is_no_switch_is_refused(text: str) -> None:
-    with pytest.raises(ArgumentTypeError, match="on, off or off,on"):
-        switches(text)
+def knobs_of(*words: str) -> Knobs:
+    args = build_parser().parse_args(["predict", "resnet50", *words])
+    return requested_knobs(args, open_flow(args))
 
 
-@pytest.mark.parametrize("text", ["", "gpipe,", "GPipe", "inference"])
-def test_other_words_than_the_known_are_refused(text: str) -> None:
-    with pytest.raises(ArgumentTypeError, match="one or more of popart, gpipe"):
-        choices_of(TRAINING_ORDERS)(text)
+def test_defaults() -> None:
+    assert knobs_of() == Knobs(1, 0.6, 1)
+    assert knobs_of("--mode", "training") == Knobs(1, 0.6, 1, Order.POPART, False, DEFAULT_MICRO_BATCHES)
 
 
-@pytest.mark.parametrize("text", ["", "speed", "latency,latency"])
-def test_what_is_no_objective_is_refused(text: str) -> None:
-    with pytest.raises(ArgumentTypeError, match="one or more of throughput"):
-        aim(text)
+def test_options_of_training_are_refused_for_inference() -> None:
+    with pytest.raises(BadInput, match="only training has schedule, recompute, got --mode inference"):
+        knobs_of("--schedule", "gpipe", "--recompute")
+
+
+def test_several_values_of_a_knob_are_for_a_search() -> None:
+    with pytest.raises(BadInput, match="one schedule, recompute and n_micro_batches, got several; try search"):
+        knobs_of("--mode", "training", "--schedule", "gpipe,1f1b")

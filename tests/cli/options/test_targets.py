@@ -1,14 +1,12 @@
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-Door = Callable[..., Any]
+from tests.cli.conftest import RunCli
 
 
 @pytest.mark.parametrize(
-    ("target", "options", "told"),
+    ("target", "options", "message"),
     [
         ("host", ("--overlap-io",), "has no --overlap-io"),
         ("host", ("--partials", "fp16"), "has no --partials"),
@@ -18,15 +16,17 @@ Door = Callable[..., Any]
         ("host", ("--mode", "training"), "runs inference"),
     ],
 )
-def test_options_of_another_target_are_refused(door: Door, target: str, options: tuple[str, ...], told: str) -> None:
-    code, _, err = door("predict", "resnet50", "--target", target, *options)
+def test_options_of_another_target_are_refused(
+    run_cli: RunCli, target: str, options: tuple[str, ...], message: str
+) -> None:
+    code, _, err = run_cli("predict", "resnet50", "--target", target, *options)
     assert code == 2
-    assert told in err
+    assert message in err
 
 
 @pytest.mark.parametrize("command", [("profile", "resnet50", "--sweep", "memory-proportion"), ("phased", "resnet50")])
-def test_what_only_a_cost_model_can_answer_is_refused_on_the_host(door: Door, command: tuple[str, ...]) -> None:
-    code, _, err = door(*command, "--target", "host")
+def test_commands_for_a_cost_model_are_refused_on_the_host(run_cli: RunCli, command: tuple[str, ...]) -> None:
+    code, _, err = run_cli(*command, "--target", "host")
     assert code == 2
     assert "--target ipu, got host" in err
 
@@ -51,7 +51,7 @@ idle_cycles = 1000
 
 
 @pytest.mark.parametrize(
-    ("n_devices", "clock_hz", "options", "told"),
+    ("n_devices", "clock_hz", "options", "message"),
     [
         (4096, "1e9", (), "needs 4096 cores"),
         (1, "2e9", (), "clock_hz must be 1e9"),
@@ -60,27 +60,27 @@ idle_cycles = 1000
     ],
 )
 def test_a_described_host_must_be_this_machine(
-    door: Door, tmp_path: Path, n_devices: int, clock_hz: str, options: tuple[str, ...], told: str
+    run_cli: RunCli, tmp_path: Path, n_devices: int, clock_hz: str, options: tuple[str, ...], message: str
 ) -> None:
     path = tmp_path / "host.toml"
     path.write_text(HOST.format(n_devices=n_devices, clock_hz=clock_hz))
-    code, _, err = door("predict", "resnet50", "--target", "host", "--cluster", str(path), *options)
+    code, _, err = run_cli("predict", "resnet50", "--target", "host", "--cluster", str(path), *options)
     assert code == 2
-    assert told in err
+    assert message in err
 
 
 @pytest.mark.parametrize(
-    ("options", "told"),
+    ("options", "message"),
     [
         (("--cluster", ""), "a cluster is bow-2000"),
         (("--float-operators", "Relu,gelu"), "takes ONNX operators, got 'gelu'; try Gelu"),
     ],
 )
-def test_names_of_nothing_are_refused(door: Door, options: tuple[str, ...], told: str) -> None:
-    code, out, err = door("predict", "resnet50", *options)
+def test_unknown_names_are_refused(run_cli: RunCli, options: tuple[str, ...], message: str) -> None:
+    code, out, err = run_cli("predict", "resnet50", *options)
     assert (code, out, err.count("\n")) == (2, "", 1)
-    assert told in err
+    assert message in err
 
 
-def test_operators_that_a_model_lacks_may_be_named(door: Door) -> None:
-    assert door("predict", "resnet50", "--float-operators", "Relu,Gelu").code == 0
+def test_operators_that_a_model_lacks_may_be_named(run_cli: RunCli) -> None:
+    assert run_cli("predict", "resnet50", "--float-operators", "Relu,Gelu").code == 0

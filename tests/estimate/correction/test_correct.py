@@ -1,6 +1,5 @@
-"""Corrected costs are still sums: no range costs less than a shorter one inside it."""
+"""Corrected profiles: no range costs less than a shorter one inside it; and when a correction is fitted again."""
 
-import sys
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -8,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autoauto.estimate.calibration import entered
-from autoauto.estimate.correction.correct import corrected, learned
+from autoauto.estimate.calibration import with_entry_overhead
+from autoauto.estimate.correction.correct import corrected, fitted_correction
 from autoauto.estimate.table import cost_table
-from autoauto.records.correction import ENTERED, MOVED, PLAIN_SUM, WEIGHTS, Correction, RangeExample, WholeRange
+from autoauto.records.correction import ENTRY, MOVED, PLAIN_SUM, WEIGHTS, Correction, RangeExample, WholeRange
 from autoauto.records.hardware import Cluster, Device, Link
 from autoauto.records.layers import LayerGraph, LayerRange
 from autoauto.records.profile import CompileOptions, LayerProfile, ModelProfile
@@ -39,7 +38,7 @@ layers = st.lists(
 weight = st.floats(0, 3)
 by_class = st.fixed_dictionaries(
     {"": weight, "MatMul": weight, "MatMul after MatMul": weight, WEIGHTS: weight},
-    optional={MOVED: weight, ENTERED: weight},
+    optional={MOVED: weight, ENTRY: weight},
 )
 corrections = st.builds(
     Correction,
@@ -63,7 +62,7 @@ def test_costs_are_monotone_under_inclusion(
 ) -> None:
     n = len(profiles)
     profile = corrected(profile_of(profiles), chain(kinds=["a"] * n), correction)
-    table = entered(cost_table(profile, CLUSTER, 1.0), profile, correction)
+    table = with_entry_overhead(cost_table(profile, CLUSTER, 1.0), profile, correction)
     for start in range(n):
         for stop in range(start + 1, n + 1):
             whole = table.compute_cycles(start, stop), sum(table.memory_bytes(start, stop).values())
@@ -84,7 +83,7 @@ def test_every_quantity_has_its_factor(chain: Callable[..., LayerGraph]) -> None
     assert (first.input_bytes, first.output_bytes, first.activation_bytes) == (11, 12, 13)
 
 
-def test_weights_and_the_batch_size_count(chain: Callable[..., LayerGraph]) -> None:
+def test_weights_and_the_batch_size_have_factors(chain: Callable[..., LayerGraph]) -> None:
     graph, layer = chain(kinds=["a", "a"]), LayerProfile(100, 0, {}, {}, 0, 0, 0, 0, 0)
     n_bytes = sum(graph.tensors[index].n_bytes(1, Precision.FP16) for index in graph.layers[0].weights)
     correction = Correction({"": 1.0, WEIGHTS: 30.0}, batch_sizes=((1, 0.5), (4, 1.0)), n_examples=5)
@@ -92,7 +91,7 @@ def test_weights_and_the_batch_size_count(chain: Callable[..., LayerGraph]) -> N
     assert first.forward_cycles == round(0.5 * (100 + 30 * (n_bytes // 10)))
 
 
-def test_what_is_moved_has_its_own_factor(chain: Callable[..., LayerGraph]) -> None:
+def test_moved_tensors_have_their_own_factor(chain: Callable[..., LayerGraph]) -> None:
     graph = chain(kinds=["a", "a"])
     layer = LayerProfile(100, 0, {}, {}, 0, 5, 65, 35, 0)  # moves 60 + 30 bytes in 30 cycles
     correction = Correction({"": 2.0, MOVED: 0.4}, batch_sizes=((1, 0.5), (4, 1.0)), n_examples=5)
@@ -100,29 +99,29 @@ def test_what_is_moved_has_its_own_factor(chain: Callable[..., LayerGraph]) -> N
     assert first.forward_cycles == 0.5 * (70 * 2 + 30 * 0.4)
 
 
-def test_plain_sums_stay(chain: Callable[..., LayerGraph]) -> None:
+def test_plain_sums_do_not_change_a_profile(chain: Callable[..., LayerGraph]) -> None:
     profile = profile_of([LayerProfile(1, 0, {}, {}, 0, 0, 0, 0, 0)] * 2)
     assert corrected(profile, chain(kinds=["a", "a"]), PLAIN_SUM) is profile
 
 
-class Memory:
-    """Examples that are kept nowhere."""
+class MemoryStore:
+    """An `ExampleStore` in memory."""
 
     def __init__(self) -> None:
-        self.found: list[RangeExample] = []
-        self.kept = PLAIN_SUM
+        self.stored: list[RangeExample] = []
+        self.last = PLAIN_SUM
 
     def batch_sizes(self) -> dict[int, int]:
-        return {4: len(self.found)} if self.found else {}
+        return {4: len(self.stored)} if self.stored else {}
 
     def examples(self) -> list[RangeExample]:
-        return self.found
+        return self.stored
 
     def correction(self) -> Correction:
-        return self.kept
+        return self.last
 
-    def keep(self, correction: Correction) -> None:
-        self.kept = correction
+    def store_correction(self, correction: Correction) -> None:
+        self.last = correction
 
 
 def test_a_correction_is_fitted_when_examples_have_doubled(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -132,13 +131,11 @@ def test_a_correction_is_fitted_when_examples_have_doubled(monkeypatch: pytest.M
         fitted.append(len(examples))
         return replace(PLAIN_SUM, n_examples=len(examples))
 
-    monkeypatch.setattr(
-        sys.modules["autoauto.estimate.correction.correct"], "fit", fit
-    )  # the room's name is the function
-    store, n_examples = Memory(), []
-    assert learned(store) == PLAIN_SUM
+    monkeypatch.setattr("autoauto.estimate.correction.correct.fit", fit)
+    store, n_examples = MemoryStore(), []
+    assert fitted_correction(store) == PLAIN_SUM
     for _ in range(20):
-        store.found.append(RangeExample(WholeRange(LayerRange(0, 2), 1, 0, {}), 4, {"": 1}, {}, {}))
-        n_examples.append(learned(store).n_examples)
+        store.stored.append(RangeExample(WholeRange(LayerRange(0, 2), 1, 0, {}), 4, {"": 1}, {}, {}))
+        n_examples.append(fitted_correction(store).n_examples)
     assert fitted == [1, 2, 4, 8, 16]
     assert n_examples[-1] == 16

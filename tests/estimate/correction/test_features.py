@@ -1,8 +1,10 @@
+"""Classes of layers, and examples with the costs of their layers alone."""
+
 from collections.abc import Callable
 from dataclasses import replace
 
 from autoauto.estimate.correction.features import layer_classes, range_examples
-from autoauto.records.correction import ENTERED, MOVED, WEIGHTS, WholeRange
+from autoauto.records.correction import ENTRY, MOVED, WEIGHTS, WholeRange
 from autoauto.records.hardware import Cluster, Device, Link
 from autoauto.records.layers import LayerGraph, LayerRange
 from autoauto.records.profile import CompileOptions, LayerProfile, ModelProfile
@@ -21,7 +23,7 @@ def test_a_class_names_the_operator_and_the_one_before(chain: Callable[..., Laye
     assert layer_classes(graph) == ("Conv", "Relu after Conv", "Add after Relu")
 
 
-def test_an_example_holds_what_layers_take_alone(chain: Callable[..., LayerGraph]) -> None:
+def test_an_example_has_the_costs_of_its_layers_alone(chain: Callable[..., LayerGraph]) -> None:
     graph = chain(kinds=["a", "a", "a"])
     layer = LayerProfile(10, 20, {"code_a": 5}, {"parameter": 3}, 7, 1, 0, 0, 0)
     options = CompileOptions(2, 0.6, Precision.FP16, training=True)
@@ -37,15 +39,15 @@ def test_an_example_holds_what_layers_take_alone(chain: Callable[..., LayerGraph
     assert example.memory_bytes == {"parameter": 9, "code": 5, "temporary": 8}
 
 
-def test_what_is_moved_is_told_apart_where_memory_is_far(chain: Callable[..., LayerGraph]) -> None:
+def test_moved_tensors_are_a_feature_where_memory_is_far(chain: Callable[..., LayerGraph]) -> None:
     graph = chain(kinds=["a", "a", "a"])
-    layer = LayerProfile(10, 0, {}, {}, 0, 2, 11, 8, 0)  # 9 bytes come, 6 go, 2 pass
+    layer = LayerProfile(10, 0, {}, {}, 0, 2, 11, 8, 0)  # 9 bytes are read, 6 written, 2 carried
     small = replace(layer, forward_cycles=3)
     options = CompileOptions(2, 0.6, Precision.FP32)
     names = tuple(layer.name for layer in graph.layers)
     profile = ModelProfile("chain", "fake", options, names, ("a", "a", "a"), (None,) * 3, (layer, small, layer))
     wholes = [WholeRange(LayerRange(*ends), 25, 0, {}) for ends in ((0, 2), (1, 3))]
-    first, second = (dict(e.forward_cycles) for e in range_examples(graph, profile, CLUSTER, wholes, far=True))
+    first, second = (dict(e.forward_cycles) for e in range_examples(graph, profile, CLUSTER, wholes, far_memory=True))
     assert first.pop(WEIGHTS) == second.pop(WEIGHTS) > 0
     assert first == {"MatMul": 5, MOVED: 5 + 3}
-    assert second == {"MatMul after MatMul": 5, MOVED: 3 + 5, ENTERED: 11 // 3}
+    assert second == {"MatMul after MatMul": 5, MOVED: 3 + 5, ENTRY: 11 // 3}

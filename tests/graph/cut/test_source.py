@@ -20,15 +20,16 @@ from autoauto.graph.load import builtin_models, load_graph
 from autoauto.graph.read.onnx_file import assemble, flatten
 from autoauto.graph.rebatch.rebatch import at_batch, rebatch
 from autoauto.profile.profiler import isolate
+from autoauto.records.arrays import Array
 from autoauto.records.errors import BadInput, UnreadableModel
 from autoauto.records.layers import Derivative, LayerGraph, LayerRange, Port, SubModel, derivative
 
-Arrays = Mapping[str, np.typing.NDArray[Any]]
+Arrays = Mapping[str, Array]
 
 
 def run(part: SubModel, feeds: Arrays) -> dict[str, Any]:
-    """Outputs of a sub-model, written to memory that was there before, as a stage does."""
-    runtime = pytest.importorskip("onnxruntime", reason="the judge of sub-models is ONNX Runtime")
+    """Outputs of a sub-model, written to memory that is bound before the run, as a stage does."""
+    runtime = pytest.importorskip("onnxruntime", reason="sub-models are compared in ONNX Runtime")
     options = runtime.SessionOptions()
     options.log_severity_level = 4
     options.intra_op_num_threads = 1
@@ -47,7 +48,7 @@ def run(part: SubModel, feeds: Arrays) -> dict[str, Any]:
 
 
 def chain(source: OnnxSource, graph: LayerGraph, cuts: Sequence[int], batch_size: int, feeds: Arrays) -> Arrays:
-    """Run stages one after the other; each holds the message of the last one and nothing else."""
+    """Run stages one after the other; each gets the message of the stage before and nothing else."""
     message = dict(feeds)
     for start, stop in pairwise(cuts):
         received, sent = (source.carried(graph, cut, batch_size) for cut in (start, stop))
@@ -89,14 +90,14 @@ def check(
         expected = plain_run(rebatch(file, batch_size).SerializeToString(), feeds)
         assert [port.name for port in outputs] == [entry.name for entry in file.graph.output]
         for cuts in partitions or [range(len(graph) + 1), *random_partitions(len(graph), generator)]:
-            found = chain(source, graph, cuts, batch_size, feeds)
-            for (name, result), right in zip(found.items(), expected, strict=True):
+            results = chain(source, graph, cuts, batch_size, feeds)
+            for (name, result), right in zip(results.items(), expected, strict=True):
                 largest = float(np.abs(right).max(initial=1e-3))
                 assert np.allclose(result, right, rtol=0, atol=tolerance * largest), (name, list(cuts), batch_size)
 
 
 def plain_run(content: bytes, feeds: Arrays) -> list[Any]:
-    runtime = pytest.importorskip("onnxruntime", reason="the judge of sub-models is ONNX Runtime")
+    runtime = pytest.importorskip("onnxruntime", reason="sub-models are compared in ONNX Runtime")
     session = runtime.InferenceSession(content, providers=["CPUExecutionProvider"])
     return [np.asarray(result) for result in session.run(None, feeds)]
 
@@ -176,8 +177,8 @@ def test_a_model_that_runs_at_its_own_batch_only(make: Any, save: Any) -> None:
     graph, source = load_graph(path), onnx_source(path)
     assert source.carried(graph, 1, 1) == (Port("a", (2, 4), "float32"),)
     feeds = random_feeds(source.carried(graph, 0, 1), np.random.default_rng(0))
-    found = chain(source, graph, [0, 1, 3], 1, feeds)
-    assert np.allclose(found["y"], plain_run(Path(path).read_bytes(), feeds)[0])
+    results = chain(source, graph, [0, 1, 3], 1, feeds)
+    assert np.allclose(results["y"], plain_run(Path(path).read_bytes(), feeds)[0])
     with pytest.raises(BadInput, match=r"batch_size must be 1, .* got 2"):
         source.cut(graph, LayerRange(0, 1), 2)
 
@@ -314,5 +315,5 @@ def test_a_builtin_model_as_it_comes() -> None:
     graph, source = load_graph("resnet50"), onnx_source("resnet50")
     feeds = random_feeds(source.carried(graph, 0, 1), np.random.default_rng(0))
     whole = run(source.cut(graph, LayerRange(0, len(graph)), 1), feeds)
-    found = chain(source, graph, [0, 50, 100, len(graph)], 1, feeds)
-    assert np.allclose(found["logits"], whole["logits"], rtol=1e-4)
+    results = chain(source, graph, [0, 50, 100, len(graph)], 1, feeds)
+    assert np.allclose(results["logits"], whole["logits"], rtol=1e-4)

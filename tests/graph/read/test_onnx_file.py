@@ -9,7 +9,7 @@ import pytest
 from onnx import helper, numpy_helper
 
 from autoauto.graph.load import load_graph
-from autoauto.graph.read.onnx_file import N_KEPT_ELEMENTS, flatten, read_model
+from autoauto.graph.read.onnx_file import MAX_CONSTANT_ELEMENTS, flatten, read_model
 from autoauto.records.errors import UnreadableModel
 
 
@@ -17,11 +17,11 @@ def names(model: onnx.ModelProto) -> list[str]:
     return [node.op_type for node in model.graph.node]
 
 
-def test_weights_are_forgotten_and_shapes_kept(make: Any, save: Any) -> None:
-    big = np.zeros((2, N_KEPT_ELEMENTS), np.float32)
+def test_weights_lose_their_values_and_not_their_shapes(make: Any, save: Any) -> None:
+    big = np.zeros((2, MAX_CONSTANT_ELEMENTS), np.float32)
     model = read_model(Path(save(make("MatMul x w > y", {"x": [1, 2]}, "y", {"w": big, "s": [1, 2]}))))
     weight, small = model.graph.initializer
-    assert list(weight.dims) == [2, N_KEPT_ELEMENTS]
+    assert list(weight.dims) == [2, MAX_CONSTANT_ELEMENTS]
     assert not weight.raw_data
     assert weight.doc_string == "0"
     assert numpy_helper.to_array(small).tolist() == [1, 2]
@@ -39,7 +39,7 @@ def test_external_data_need_not_be_there(make: Any, tmp_path: Path) -> None:
     ("content", "message"),
     [(b"", "has none; is it an ONNX file"), (b"a letter to a friend\n", "ONNX file"), (b"\x00" * 40, "ONNX file")],
 )
-def test_what_is_no_model_is_one_clear_line(content: bytes, message: str, tmp_path: Path) -> None:
+def test_a_file_that_is_no_model_is_one_clear_line(content: bytes, message: str, tmp_path: Path) -> None:
     (tmp_path / "m.onnx").write_bytes(content)
     with pytest.raises(UnreadableModel, match=message) as caught:
         load_graph(str(tmp_path / "m.onnx"))
@@ -63,9 +63,9 @@ def test_every_damaged_byte_is_read_or_refused(light: Any, tmp_path: Path) -> No
     content, generator = bytearray(light("bvlc_alexnet").read_bytes()), np.random.default_rng(0)
     path = tmp_path / "m.onnx"
     for position in generator.integers(0, len(content), 150):
-        kept, content[position] = content[position], int(generator.integers(0, 256))
+        original, content[position] = content[position], int(generator.integers(0, 256))
         path.write_bytes(bytes(content))
-        content[position] = kept
+        content[position] = original
         try:
             load_graph(str(path))
         except UnreadableModel as error:
@@ -133,10 +133,10 @@ def test_constant_nodes_become_initializers(attribute: Any, expected: Any, make:
 
 def test_a_large_constant_node_is_a_weight(make: Any, save: Any) -> None:
     model = make("Constant > w; MatMul x w > y", {"x": [1, 2]}, "y")
-    big = numpy_helper.from_array(np.zeros((2, N_KEPT_ELEMENTS), np.float32))
+    big = numpy_helper.from_array(np.zeros((2, MAX_CONSTANT_ELEMENTS), np.float32))
     model.graph.node[0].attribute.append(helper.make_attribute("value", big))
     graph = load_graph(save(model))
-    assert [graph.tensors[index].shape for index in graph.layers[0].weights] == [(2, N_KEPT_ELEMENTS)]
+    assert [graph.tensors[index].shape for index in graph.layers[0].weights] == [(2, MAX_CONSTANT_ELEMENTS)]
 
 
 def test_functions_are_inlined(make: Any) -> None:

@@ -25,7 +25,7 @@ def test_a_chain_of_shapes_is_followed(make: Any) -> None:
     assert trace(make(nodes, {"x": [3, 4, 5]}, "y", constants))["y"].shape == (3, 20)
 
 
-def test_ranges_masks_and_what_follows_from_them(make: Any) -> None:
+def test_ranges_and_masks_decide_shapes(make: Any) -> None:
     nodes = (
         "Shape x > s start=1; Squeeze s > n; Range zero n one > r; Less r two > m; NonZero m > i; Gather x i > y axis=1"
     )
@@ -96,7 +96,7 @@ def test_random_numbers_are_no_constants(make: Any) -> None:
     assert not trace(make(nodes, {"x": [1, 3]}, "y"))["n"].constant
 
 
-def test_what_the_evaluator_cannot_do_stays_unknown(make: Any) -> None:
+def test_values_that_onnx_cannot_compute_stay_unknown(make: Any) -> None:
     nodes = "GatherElements d i > g axis=1; Gather w g > e; Add x e > y"
     constants = {"d": np.zeros((1, 9), int), "i": np.zeros((1, 5), int), "w": np.ones((4, 3), np.float32)}
     assert trace(make(nodes, {"x": [1, 5, 3]}, "y", constants))["y"].shape == (1, 5, 3)

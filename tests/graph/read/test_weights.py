@@ -11,12 +11,12 @@ from onnx import helper, numpy_helper
 
 from autoauto.graph.cut.source import onnx_source
 from autoauto.graph.load import load_graph
-from autoauto.graph.read.onnx_file import N_KEPT_ELEMENTS, flatten, read_model
-from autoauto.graph.read.weights import Weights, fill_value, made_up
+from autoauto.graph.read.onnx_file import MAX_CONSTANT_ELEMENTS, flatten, read_model
+from autoauto.graph.read.weights import Weights, fill_value, stand_in_weight
 from autoauto.records.errors import UnreadableModel
 from autoauto.records.layers import LayerRange
 
-BIG = np.arange(2 * N_KEPT_ELEMENTS, dtype=np.float32).reshape(2, -1)
+BIG = np.arange(2 * MAX_CONSTANT_ELEMENTS, dtype=np.float32).reshape(2, -1)
 
 
 @pytest.fixture
@@ -26,12 +26,12 @@ def model(make: Callable[..., onnx.ModelProto]) -> onnx.ModelProto:
 
 
 def values(path: Path, name: str) -> Any:
-    """What a weight of the plain model holds."""
+    """The elements of a weight of the plain model."""
     (tensor,) = (entry for entry in flatten(read_model(path)).graph.initializer if entry.name == name)
-    found = onnx.TensorProto.FromString(Weights(path).serialised(tensor))
-    assert found.name == name
-    assert not found.external_data
-    return numpy_helper.to_array(found)
+    stored = onnx.TensorProto.FromString(Weights(path).serialised(tensor))
+    assert stored.name == name
+    assert not stored.external_data
+    return numpy_helper.to_array(stored)
 
 
 @pytest.fixture
@@ -111,14 +111,14 @@ def test_a_file_that_has_changed_is_one_clear_line(model: onnx.ModelProto, make:
         weights.serialised(weight)
 
 
-def test_made_up_weights_differ_from_place_to_place_and_stay_what_they_are() -> None:
+def test_elements_of_a_stand_in_weight_differ_and_are_the_same_every_time() -> None:
     node = helper.make_node("ConstantOfShape", ["s"], ["w"], value=helper.make_tensor("", 1, [1], [0.5]))
-    found, again, other = (numpy_helper.to_array(made_up(name, (40, 50), fill_value(node))) for name in "wwv")
-    assert found.dtype == np.float32
-    assert np.all((found >= 0.45) & (found <= 0.55))
-    assert len(np.unique(found)) > 1900
-    assert np.array_equal(found, again)
-    assert not np.array_equal(found, other)
+    weight, again, other = (numpy_helper.to_array(stand_in_weight(name, (40, 50), fill_value(node))) for name in "wwv")
+    assert weight.dtype == np.float32
+    assert np.all((weight >= 0.45) & (weight <= 0.55))
+    assert len(np.unique(weight)) > 1900
+    assert np.array_equal(weight, again)
+    assert not np.array_equal(weight, other)
 
 
 def test_a_constant_of_shape_is_zero_unless_it_says_otherwise() -> None:

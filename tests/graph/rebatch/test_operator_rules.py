@@ -1,4 +1,4 @@
-"""Every rule is judged by ONNX Runtime: the re-batched file gives what the single samples give, or there is none."""
+"""Every rule against ONNX Runtime: the re-batched file gives the results of single samples, or is refused."""
 
 from __future__ import annotations
 
@@ -166,12 +166,12 @@ WRONG: dict[str, tuple[Any, ...]] = {
 
 
 @pytest.mark.parametrize("name", RIGHT)
-def test_samples_do_not_notice_each_other(name: str, make: Callable[..., onnx.ModelProto], check: Any) -> None:
+def test_samples_do_not_change_each_other(name: str, make: Callable[..., onnx.ModelProto], check: Any) -> None:
     check(make(*RIGHT[name]))
 
 
 @pytest.mark.parametrize("name", WRONG)
-def test_what_mixes_samples_is_refused(name: str, make: Callable[..., onnx.ModelProto]) -> None:
+def test_a_file_that_mixes_samples_is_refused(name: str, make: Callable[..., onnx.ModelProto]) -> None:
     with pytest.raises(BadInput, match="the file fixes the batch at") as caught:
         rebatch(make(*WRONG[name]), 4)
     assert "\n" not in str(caught.value)
@@ -179,7 +179,7 @@ def test_what_mixes_samples_is_refused(name: str, make: Callable[..., onnx.Model
 
 @st.composite
 def programs(draw: st.DrawFn) -> tuple[list[str], list[int], dict[str, Any]]:
-    """A chain of up to six operators on one tensor, chosen without a thought of the batch."""
+    """A chain of up to six operators on one tensor, chosen without regard to the batch."""
     shape = [1, *draw(st.lists(st.integers(1, 4), min_size=2, max_size=3))]
     lines, constants, first = [], {}, list(shape)
     for index in range(draw(st.integers(1, 6))):

@@ -11,7 +11,7 @@ from onnx import numpy_helper
 
 from autoauto.graph.load import builtin_models, load_graph
 from autoauto.graph.read.onnx_file import flatten
-from autoauto.graph.rebatch.rebatch import Batch, find_batch, own_batch, rebatch, settle
+from autoauto.graph.rebatch.rebatch import Batch, at_own_batch, find_batch, rebatch, resolve_batch
 from autoauto.records.errors import BadInput, UnreadableModel
 
 LIGHT = "alexnet densenet121 inception_v1 inception_v2 resnet50 shufflenet squeezenet vgg19 zfnet512"
@@ -84,7 +84,7 @@ def test_an_open_batch_needs_only_the_number(make: Any) -> None:
     batched = rebatch(model, 6)
     ends = [*batched.graph.input, *batched.graph.output]
     assert [[dim.dim_value for dim in end.type.tensor_type.shape.dim] for end in ends] == [[6, 3], [6, 3]]
-    assert own_batch(*settle(model)).graph.input[0].type.tensor_type.shape.dim[0].dim_value == 1
+    assert at_own_batch(*resolve_batch(model)).graph.input[0].type.tensor_type.shape.dim[0].dim_value == 1
 
 
 def test_its_own_batch_needs_no_proof(make: Any) -> None:
@@ -103,7 +103,7 @@ def test_rebatching_twice_is_rebatching_once(make: Any) -> None:
     assert [tuple(numpy_helper.to_array(tensor)) for tensor in twice.graph.initializer] == [(2, 3), (12, 3)]
 
 
-def test_open_inputs_of_a_fixed_file_tell_the_same_layers_at_any_batch(make: Any, save: Any) -> None:
+def test_open_inputs_of_a_fixed_file_give_the_same_layers_at_any_batch(make: Any, save: Any) -> None:
     constants = {"s": [1, 24], "w": np.ones((24, 2), np.float32), "c": np.ones((1, 2), np.float32)}
     program = "Reshape x s > r; MatMul r w > m; Concat m c > y axis=1"
     graph = load_graph(save(make(program, {"x": ["n", 4, 6]}, "y", constants)))
@@ -136,6 +136,6 @@ def test_results_that_interleave_samples_are_refused(make: Any) -> None:
         rebatch(model, 2)
 
 
-def test_a_name_the_file_already_uses_is_left_alone(make: Any, check: Callable[..., None]) -> None:
+def test_a_constant_that_two_nodes_read_is_copied_for_each(make: Any, check: Callable[..., None]) -> None:
     nodes = "Concat c x > j axis=1; Concat c j > y axis=1"
     check(make(nodes, {"x": [1, 2, 3]}, "y", {"c": np.ones((1, 1, 3), np.float32)}))

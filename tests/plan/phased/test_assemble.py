@@ -10,9 +10,12 @@ from autoauto.records.phased import BufferLayout, IoMode, PhasedOptions, PhasedP
 from autoauto.records.profile import CompileOptions, LayerProfile, ModelProfile
 from autoauto.records.units import Precision
 
+KINDS = ("fc1", "inner", "inner", "fc4")
+LINK = Link(1.0, 0)
 
-def test_equal_phases_need_not_be_neighbours() -> None:
-    assert [tuple(found) for found in number_graphs("abab")] == [(0, 0), (1, 0), (0, 1), (1, 1)]
+
+def test_equal_phases_share_a_graph_even_if_they_are_not_neighbours() -> None:
+    assert [tuple(number) for number in number_graphs("abab")] == [(0, 0), (1, 0), (0, 1), (1, 1)]
 
 
 def test_one_size_makes_one_buffer() -> None:
@@ -24,18 +27,14 @@ def test_every_size_has_a_buffer_of_its_own() -> None:
     assert shared.buffers == (BufferLayout("dx0", 2, 4, 8), BufferLayout("dx1", 1, 4, 2))
 
 
-def test_nothing_needs_no_buffer() -> None:
+def test_no_items_need_no_buffer() -> None:
     assert share_buffers("x", [], [], 4) == NO_ROWS
-
-
-KINDS = ("fc1", "inner", "inner", "fc4")
-LINK = Link(1.0, 0)
 
 
 def network(
     *, training: bool, widths: tuple[int, ...] = (6, 8, 8, 8, 2), recompute: bool = False, n_replicas: int = 1
 ) -> PhasedPlan:
-    """Layers of 100 bytes of variables; `widths` go in, between them, and out; each keeps its input for backward."""
+    """Layers of 100 bytes of variables; `widths` are the bytes in, between them, and out; each stashes its input."""
     layers = [
         LayerProfile(
             forward_cycles=10,
@@ -47,7 +46,7 @@ def network(
             input_bytes=widths[i],
             output_bytes=widths[i + 1],
             activation_bytes=(6 if i == 0 else 0) * training,
-            kept_input_bytes=0 if i == 0 else widths[i] * training,
+            stashed_input_bytes=0 if i == 0 else widths[i] * training,
         )
         for i in range(4)
     ]
@@ -59,7 +58,7 @@ def network(
     return phased(table, profile, cluster, PhasedOptions(4, IoMode.COMPUTE, 0, n_replicas, recompute))
 
 
-def test_training_makes_seven_phases() -> None:
+def test_training_four_layers_makes_seven_phases() -> None:
     plan = network(training=True)
     assert [(phase.kind, *phase.layers, phase.graph, phase.row) for phase in plan.phases] == [
         (PhaseKind.FORWARD, 0, 1, 0, 0),
@@ -74,7 +73,7 @@ def test_training_makes_seven_phases() -> None:
 
 
 @pytest.mark.parametrize("recompute", [False, True])
-def test_rows_lead_from_phase_to_phase(recompute: bool) -> None:
+def test_every_phase_loads_the_rows_that_an_earlier_one_stored(recompute: bool) -> None:
     rows = [
         (" ".join(map(str, p.loads)), " ".join(map(str, p.stores)))
         for p in network(training=True, recompute=recompute).phases
@@ -90,7 +89,7 @@ def test_rows_lead_from_phase_to_phase(recompute: bool) -> None:
     ]
 
 
-def test_buffers_have_a_row_for_every_phase_but_one() -> None:
+def test_buffers_between_phases_have_a_row_for_every_cut() -> None:
     assert network(training=True).buffers == (
         BufferLayout("x", 3, 4, 8),
         BufferLayout("dx", 3, 4, 8),
@@ -101,7 +100,7 @@ def test_buffers_have_a_row_for_every_phase_but_one() -> None:
     )
 
 
-def test_replicas_keep_one_copy_of_the_variables_among_them() -> None:
+def test_replicas_share_one_copy_of_the_variables() -> None:
     plan = network(training=False, n_replicas=3)
     assert plan.n_replicas == 3
     assert {(buffer.name, buffer.entry_bytes) for buffer in plan.buffers if buffer.name != "x"} == {
@@ -109,7 +108,7 @@ def test_replicas_keep_one_copy_of_the_variables_among_them() -> None:
     }
 
 
-def test_inference_only_goes_forward() -> None:
+def test_inference_has_forward_phases_only() -> None:
     plan = network(training=False)
     assert {phase.kind for phase in plan.phases} == {PhaseKind.FORWARD}
     assert [buffer.name for buffer in plan.buffers] == ["x", "variables0", "variables1", "variables2"]
@@ -121,7 +120,7 @@ def test_phases_of_other_widths_share_no_graph() -> None:
     assert [str(phase.stores[0]) for phase in plan.phases[:-1]] == ["x0[0]", "x0[1]", "x1[0]"]
 
 
-def test_what_a_phase_costs_is_the_sum_of_its_parts() -> None:
+def test_the_cost_of_a_phase_is_the_sum_of_its_parts() -> None:
     plan = network(training=True)
     inner = plan.phases[1]
     assert (inner.variable_cycles, inner.load_cycles, inner.compute_cycles, inner.store_cycles) == (100, 8, 10, 8)

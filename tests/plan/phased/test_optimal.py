@@ -38,7 +38,7 @@ class Instance:
         return phased(self.table, self.profile, self.cluster, self.options)
 
     def loop(self, load: int, compute: int, store: int) -> int:
-        """IPU.md section 5: N (L + C + S), or with overlap L + max(L, C) + (N - 2) max(L + S, C) + max(S, C) + S."""
+        """N (L + C + S), or with overlap L + max(L, C) + (N - 2) max(L + S, C) + max(S, C) + S."""
         n, ends = self.options.steps, max(load, compute) + max(store, compute)
         if self.options.io_mode != IoMode.IO_OVERLAPPED or n == 1:
             return n * (load + compute + store)
@@ -81,12 +81,12 @@ class Instance:
             once = backward if options.recompute else whole
             passes = [(2, inputs, entry, once, gradient, moved(gradient))]
         else:
-            kept = int(table.activation_prefix_bytes[stop] - table.activation_prefix_bytes[start])
-            again = kept + int(table.kept_input_bytes[start])
+            stashed = int(table.activation_prefix_bytes[stop] - table.activation_prefix_bytes[start])
+            again = stashed + int(table.stashed_input_bytes[start])
             if options.recompute:
-                kept, again = inputs if start == 0 else 0, inputs
+                stashed, again = inputs if start == 0 else 0, inputs
             passes = [
-                (1, inputs, entry, whole - backward, outputs + kept, moved(outputs + kept)),
+                (1, inputs, entry, whole - backward, outputs + stashed, moved(outputs + stashed)),
                 (2, outputs + again, moved(outputs + again), backward, gradient, moved(gradient)),
             ]
         cycles = sum(
@@ -107,13 +107,13 @@ class Instance:
                 yield (0, *cuts, n)
 
     def best(self) -> tuple[int | None, int]:
-        """The least cycles of partitions that fit, and the least excess of any."""
+        """The fewest cycles of partitions that fit, and the smallest excess of any partition."""
         cycles, excess = [], []
         for partition in self.partitions():
-            found = [self.costs(*ends) for ends in pairwise(partition)]
-            excess.append(max(over for _, over in found))
+            costs = [self.costs(*ends) for ends in pairwise(partition)]
+            excess.append(max(over for _, over in costs))
             if excess[-1] <= 0:
-                cycles.append(sum(one for one, _ in found))
+                cycles.append(sum(phase_cycles for phase_cycles, _ in costs))
         return min(cycles, default=None), min(excess)
 
 
@@ -144,24 +144,24 @@ def instance(seed: int, make_table: MakeTable) -> Instance:
 
 
 @pytest.mark.parametrize("block", range(10))
-def test_no_partition_is_better(training_table: MakeTable, block: int) -> None:
+def test_no_partition_is_cheaper(training_table: MakeTable, block: int) -> None:
     for seed in range(block * 25, block * 25 + 25):
-        given = instance(seed, training_table)
-        cycles, excess = given.best()
+        problem = instance(seed, training_table)
+        cycles, excess = problem.best()
         if cycles is None:
             with pytest.raises(Infeasible) as caught:
-                given.plan()
+                problem.plan()
             assert caught.value.excess_bytes == excess
             assert caught.value.layers is not None
-            assert given.costs(*caught.value.layers)[1] == excess
+            assert problem.costs(*caught.value.layers)[1] == excess
         else:
-            plan = given.plan()
+            plan = problem.plan()
             assert plan.cost_cycles == cycles
-            assert sum(given.costs(*ends)[0] for ends in pairwise(plan.partition)) == cycles
-            assert all(given.costs(*ends)[1] <= 0 for ends in pairwise(plan.partition))
+            assert sum(problem.costs(*ends)[0] for ends in pairwise(plan.partition)) == cycles
+            assert all(problem.costs(*ends)[1] <= 0 for ends in pairwise(plan.partition))
 
 
-def test_both_outcomes_are_drawn(training_table: MakeTable) -> None:
+def test_random_instances_are_both_feasible_and_infeasible(training_table: MakeTable) -> None:
     fits = [instance(seed, training_table).best()[0] is not None for seed in range(60)]
     assert 10 < sum(fits) < 50
 
@@ -206,7 +206,7 @@ def test_a_layer_that_fits_nowhere_is_named() -> None:
     assert (caught.value.excess_bytes, caught.value.layers) == (1, (0, 1))
 
 
-def test_io_tiles_must_hold_what_passes_through_them() -> None:
+def test_io_tiles_must_hold_a_copy_of_the_buffers() -> None:
     with pytest.raises(Infeasible, match=r"move 2 B through 1 io tiles, which may fill 1 B.*more io tiles"):
         simple(2, 14, io_mode=IoMode.IO, io_tiles=1).plan()
 
@@ -217,13 +217,13 @@ def test_buffers_must_fit_the_streaming_memory() -> None:
     assert caught.value.excess_bytes == 1000 + 40 - 1000
 
 
-def test_layers_that_share_a_variable_may_part() -> None:
-    given = simple(4, 25)
-    given.table.cut_allowed[1:-1] = False
-    assert given.plan().partition == (0, 2, 4)
+def test_phases_may_separate_layers_that_share_a_variable() -> None:
+    problem = simple(4, 25)
+    problem.table.cut_allowed[1:-1] = False
+    assert problem.plan().partition == (0, 2, 4)
 
 
 def test_a_cluster_without_streaming_memory_is_refused() -> None:
-    given = simple(2, 99)
+    problem = simple(2, 99)
     with pytest.raises(BadInput, match="needs a streaming memory, cluster c has none"):
-        replace(given, cluster=replace(given.cluster, streaming_memory=None)).plan()
+        replace(problem, cluster=replace(problem.cluster, streaming_memory=None)).plan()

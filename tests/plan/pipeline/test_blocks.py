@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from autoauto.plan.pipeline.blocks import contract, earliest_starts_by_device, reach
+from autoauto.plan.pipeline.blocks import contract, earliest_starts, earliest_starts_by_device
 from autoauto.records.cost import CostTable
 
 
@@ -21,7 +21,7 @@ def test_blocks_cost_what_their_layers_cost(request: pytest.FixtureRequest, kind
         for first in range(n_blocks):
             for last in range(first + 1, n_blocks + 1):
                 start, stop = blocks.cuts[first], blocks.cuts[last]
-                own_cycles = blocks.compute_prefix_cycles[last] - blocks.start_cycles[first]
+                own_cycles = blocks.compute_prefix_cycles[last] - blocks.start_offset_cycles[first]
                 assert own_cycles == table.compute_cycles(start, stop)
                 for device in range(table.n_devices):
                     n_bytes = sum(table.memory_bytes(start, stop, device).values())
@@ -35,9 +35,12 @@ def block_bytes(table: CostTable, first: int, last: int, device: int) -> int:
     blocks = contract(table)
     exclusive = blocks.exclusive_prefix_bytes[last] - blocks.exclusive_prefix_bytes[first]
     keys = {key for keys in blocks.shared_keys[first:last] for key in keys}
-    peak = max(blocks.peak_bytes[first:last]) - blocks.not_kept_bytes[first]
-    kept = max(blocks.recompute_bytes[first:last], default=blocks.kept_bytes[last] - blocks.not_kept_bytes[first])
-    return exclusive + sum(blocks.shared_bytes[key] for key in keys) + peak + blocks.stash_entries[device] * kept
+    peak = max(blocks.peak_bytes[first:last]) - blocks.activation_offset_bytes[first]
+    entry = max(
+        blocks.recompute_bytes[first:last],
+        default=blocks.activation_prefix_bytes[last] - blocks.activation_offset_bytes[first],
+    )
+    return exclusive + sum(blocks.shared_bytes[key] for key in keys) + peak + blocks.stash_entries[device] * entry
 
 
 def test_devices_with_equal_links_share_their_columns(random_table: Callable[[int], CostTable]) -> None:
@@ -48,24 +51,24 @@ def test_devices_with_equal_links_share_their_columns(random_table: Callable[[in
     assert rows[0] is not rows[1]
 
 
-def test_a_start_fits_the_one_before_does_not_and_the_next_limit_moves_one(
+def test_reach_finds_the_earliest_start_that_fits_and_the_next_limit_that_changes_a_start(
     random_table: Callable[[int], CostTable],
 ) -> None:
     for seed in range(300):
         table = random_table(seed)
         blocks = contract(table)
         limit = int(table.memory_limit_bytes[0])
-        starts, next_bytes = reach(blocks, limit)
+        starts, next_bytes = earliest_starts(blocks, limit)
         over = []
         for stop in range(1, len(blocks) + 1):
-            ranges = [(start, blocks.cuts[start], blocks.cuts[stop]) for start in range(stop)]
-            n_bytes = [sum(table.memory_bytes(*ends).values()) for _, *ends in ranges]
+            phase_candidates = [(start, blocks.cuts[start], blocks.cuts[stop]) for start in range(stop)]
+            n_bytes = [sum(table.memory_bytes(*ends).values()) for _, *ends in phase_candidates]
             assert starts[stop] == next((start for start in range(stop) if n_bytes[start] <= limit), stop)
             over += [n for n in n_bytes if n > limit]
         assert next_bytes == min(over, default=None)
 
 
-def test_what_every_device_keeps_counts_for_its_starts(training_table: Callable[[int], CostTable]) -> None:
+def test_the_stash_of_a_device_counts_for_its_earliest_starts(training_table: Callable[[int], CostTable]) -> None:
     for table in map(training_table, range(200)):
         blocks, cuts = contract(table), contract(table).cuts
         limits = table.memory_limit_bytes.tolist()
@@ -82,8 +85,8 @@ def test_devices_of_one_limit_and_stash_share_a_list(random_table: Callable[[int
     blocks = replace(contract(random_table(3)), stash_entries=[0, 0, 0])
     small, large, again = earliest_starts_by_device(blocks, [30, 60, 30])
     assert small is again
-    assert small == reach(blocks, 30).starts
-    assert large == reach(blocks, 60).starts
+    assert small == earliest_starts(blocks, 30).starts
+    assert large == earliest_starts(blocks, 60).starts
     again, other = earliest_starts_by_device(replace(blocks, stash_entries=[0, 1]), [30, 30])
     assert again == small
-    assert other == reach(blocks, 30, 1).starts
+    assert other == earliest_starts(blocks, 30, 1).starts

@@ -36,17 +36,19 @@ def test_every_stage_costs_what_the_table_says(random_table: MakeTable) -> None:
 
 
 @pytest.mark.parametrize("partition", [(), (0,), (0, 1), (0, 2, 2, 5), (0, 3, 2, 5), (1, 2, 3, 5), (0, 1, 2, 99)])
-def test_other_than_the_boundaries_of_stages_is_refused(random_table: MakeTable, partition: tuple[int, ...]) -> None:
+def test_a_partition_that_is_not_ascending_boundaries_is_refused(
+    random_table: MakeTable, partition: tuple[int, ...]
+) -> None:
     with pytest.raises(BadInput, match="a partition for 3 devices needs 4 ascending boundaries from 0 to"):
         evaluate(table_of(random_table, 3), partition)
 
 
-def test_a_stage_of_training_keeps_what_its_device_keeps(training_table: MakeTable) -> None:
+def test_a_stage_stashes_as_many_micro_batches_as_its_device(training_table: MakeTable) -> None:
     table = replace(table_of(training_table, 3), stash_entries=(2, 1, 0), speeds=())
     stages = evaluate(table, (0, 2, 3, table.n_layers)).stages
     for stage, entries in zip(stages, (2, 1, 0), strict=True):
         start, stop = stage.layers
-        assert stage.memory_bytes.get("stash", 0) == entries * table.entry_bytes(start, stop)
+        assert stage.memory_bytes.get("stash", 0) == entries * table.stash_entry_bytes(start, stop)
         assert stage.weight_cycles == table.weight_prefix_cycles[stop] - table.weight_prefix_cycles[start]
 
 
@@ -54,7 +56,7 @@ def stage(device: int, n_bytes: int) -> Stage:
     return Stage(LayerRange(device, device + 1), device, 1, 0, 0, 0, {"parameter": n_bytes}, 100)
 
 
-def test_the_tightest_stage_is_told() -> None:
+def test_the_error_names_the_tightest_stage() -> None:
     check_memory([stage(0, 100), stage(1, 7)])
     with pytest.raises(OutOfMemory, match=r"layers \[1, 2\) need .* on device 1") as failure:
         check_memory([stage(0, 101), stage(1, 130), stage(2, 99)])

@@ -27,7 +27,7 @@ def short_of_memory(random_table: MakeTable) -> Iterator[tuple[CostTable, int]]:
                 yield table, failure.excess_bytes
 
 
-def test_so_many_bytes_are_missing_and_not_one_less(random_table: MakeTable) -> None:
+def test_the_missing_bytes_suffice_and_one_byte_less_does_not(random_table: MakeTable) -> None:
     n_tables = 0
     for table, excess in short_of_memory(random_table):
         n_tables += 1
@@ -38,7 +38,7 @@ def test_so_many_bytes_are_missing_and_not_one_less(random_table: MakeTable) -> 
     assert n_tables > 30
 
 
-def test_the_tightest_range_is_where_they_are_missing(random_table: MakeTable) -> None:
+def test_the_error_names_the_range_that_exceeds_its_device(random_table: MakeTable) -> None:
     for table, excess in short_of_memory(random_table):
         failure = why_infeasible(table, prepare(table))
         assert failure.layers is not None
@@ -49,7 +49,7 @@ def test_the_tightest_range_is_where_they_are_missing(random_table: MakeTable) -
         assert "\n" not in str(failure)
 
 
-def test_the_stash_counts_for_what_is_missing(training_table: MakeTable) -> None:
+def test_the_stash_counts_for_the_missing_bytes(training_table: MakeTable) -> None:
     n_tables = 0
     for table, excess in short_of_memory(training_table):
         failure = why_infeasible(table, prepare(table))
@@ -58,18 +58,16 @@ def test_the_stash_counts_for_what_is_missing(training_table: MakeTable) -> None
     assert n_tables > 20
 
 
-def test_fewer_layers_than_devices(random_table: MakeTable) -> None:
+def test_fewer_layers_than_devices_are_infeasible(random_table: MakeTable) -> None:
     table = next(t for t in map(random_table, range(999)) if (t.n_layers, t.n_devices) == (2, 4))
     with pytest.raises(Infeasible, match="4 devices need a layer each, got 2; try at most 2") as raised:
         optimal(table)
     assert (raised.value.excess_bytes, raised.value.layers) == (0, None)
 
 
-def test_ties_leave_too_few_cuts(random_table: MakeTable) -> None:
+def test_shared_variables_may_leave_too_few_cuts(random_table: MakeTable) -> None:
     table = next(t for t in map(random_table, range(999)) if (t.n_layers, t.n_devices) == (6, 4))
     tied = replace(table, cut_allowed=np.array([True, True, False, False, False, True, True]))
-    with pytest.raises(
-        Infeasible, match=r"need 3 places to cut .* got 2; layers \[1, 5\) must stay together"
-    ) as raised:
+    with pytest.raises(Infeasible, match=r"need 3 cuts .* got 2; layers \[1, 5\) must stay together") as raised:
         optimal(tied)
     assert (raised.value.excess_bytes, raised.value.layers) == (0, LayerRange(1, 5))

@@ -19,7 +19,7 @@ from autoauto.records.plan import Plan
 MakeTable = Callable[[int], CostTable]
 
 
-def test_the_host_counts_once_a_device_and_the_ring_closes() -> None:
+def test_the_host_counts_once_a_device_and_the_last_device_sends_to_the_first() -> None:
     """Two devices: the host's constants are 100 in and 1000 out, the link between them 1 + i in and 10 + i out."""
     nothing = np.zeros(5, dtype=np.int64)
     inward, outward = np.arange(4) + 1, np.arange(5) + 10
@@ -64,8 +64,8 @@ def test_chunks_that_touch_need_what_their_range_needs(any_table: MakeTable) -> 
         assert whole <= together <= whole + int(table.activation_prefix_bytes[-1])
 
 
-def test_chunks_keep_their_inputs_alone_when_they_compute_again() -> None:
-    """Two chunks of two layers, each layer keeping 10 bytes, working on 5 and receiving 3."""
+def test_chunks_that_recompute_stash_their_inputs_only() -> None:
+    """Two chunks of two layers, each layer stashing 10 bytes, working on 5 and receiving 3."""
     nothing = np.zeros(5, dtype=np.int64)
     table = CostTable(
         nothing, nothing, {}, ((),) * 4, (), (), nothing[:4] + 5, np.arange(5) * 10,
@@ -93,7 +93,7 @@ def tables(any_table: MakeTable, seeds: range) -> Iterator[tuple[CostTable, int]
 
 
 def all_plans(table: CostTable, n_chunks: int) -> Iterator[tuple[Plan, int]]:
-    """Every plan and the bytes that it lacks."""
+    """Every plan with the bytes that it exceeds its devices by."""
     rows = chunk_table(table, n_chunks)
     allowed = [cut for cut in range(1, table.n_layers) if table.cut_allowed[cut]]
     for inner in combinations(allowed, rows.n_devices - 1):
@@ -106,34 +106,34 @@ def excess_bytes(table: CostTable, plan: Plan) -> Iterator[int]:
         yield device_bytes(table, [stage.layers for stage in plan.stages if stage.device == device]) - limit
 
 
-def test_costs_what_the_cheapest_of_all_plans_costs(any_table: MakeTable) -> None:
-    n_feasible, beyond_least = 0, []
+def test_an_exhaustive_search_finds_the_cheapest_of_all_plans(any_table: MakeTable) -> None:
+    n_feasible, beyond_smallest = 0, []
     for table, n_chunks in tables(any_table, range(1500)):
         fitting = [plan.cost_cycles for plan, excess in all_plans(table, n_chunks) if not excess]
         try:
-            found = interleaved(table, n_chunks)
+            bounded = interleaved(table, n_chunks)
         except Infeasible as failure:
             assert not fitting
-            least_excess = min((excess for _, excess in all_plans(table, n_chunks)), default=0)
-            beyond_least.append(failure.excess_bytes - least_excess)
+            smallest_excess = min((excess for _, excess in all_plans(table, n_chunks)), default=0)
+            beyond_smallest.append(failure.excess_bytes - smallest_excess)
             continue
-        assert found.plan.cost_cycles == found.bound_cycles == min(fitting)
-        assert max(excess_bytes(table, found.plan)) <= 0
+        assert bounded.plan.cost_cycles == bounded.bound_cycles == min(fitting)
+        assert max(excess_bytes(table, bounded.plan)) <= 0
         n_feasible += 1
-    assert min(n_feasible, len(beyond_least)) > 300
-    assert min(beyond_least) == 0
+    assert min(n_feasible, len(beyond_smallest)) > 300
+    assert min(beyond_smallest) == 0
 
 
-def test_a_short_search_says_how_far_from_the_best_it_may_be(any_table: MakeTable) -> None:
+def test_a_short_search_has_a_lower_bound_of_the_best_cost(any_table: MakeTable) -> None:
     n_open = 0
     for table, n_chunks in tables(any_table, range(800)):
         try:
-            least_cost = interleaved(table, n_chunks).plan.cost_cycles
-            found = interleaved(table, n_chunks, max_nodes=1)
+            lowest_cost = interleaved(table, n_chunks).plan.cost_cycles
+            bounded = interleaved(table, n_chunks, max_nodes=1)
         except Infeasible:
             continue
-        assert found.bound_cycles <= least_cost <= found.plan.cost_cycles
-        n_open += found.gap > 0
+        assert bounded.bound_cycles <= lowest_cost <= bounded.plan.cost_cycles
+        n_open += bounded.gap > 0
     assert n_open > 50
 
 
@@ -166,31 +166,31 @@ def even_cuts(table: CostTable, n_stages: int) -> list[int]:
     return [int(cut) for cut in np.searchsorted(prefix, shares)]
 
 
-def test_a_long_model_gets_a_plan_that_no_start_and_no_single_move_beats() -> None:
+def test_no_start_and_no_single_move_beats_the_plan_of_a_long_model() -> None:
     for table in map(long_table, range(5)):
         rows = chunk_table(table, 2)
-        found = interleaved(table, 2, max_nodes=0).plan
+        best = interleaved(table, 2, max_nodes=0).plan
         starts = [even_cuts(table, 6), *(list(plan.cuts) for plan in incumbents(prepare(rows)))]
-        cuts = found.partition
+        cuts = best.partition
         near = [
             (*cuts[:i], cuts[i] + step, *cuts[i + 1 :])
             for i, step in product(range(1, 6), (-16, -4, -1, 1, 4, 16))
             if cuts[i - 1] < cuts[i] + step < cuts[i + 1]
         ]
-        assert found.cost_cycles < min(evaluate_chunks(rows, 3, start).cost_cycles for start in starts)
-        assert found.cost_cycles <= min(evaluate_chunks(rows, 3, moved).cost_cycles for moved in near)
+        assert best.cost_cycles < min(evaluate_chunks(rows, 3, start).cost_cycles for start in starts)
+        assert best.cost_cycles <= min(evaluate_chunks(rows, 3, moved).cost_cycles for moved in near)
 
 
 def test_the_same_table_gives_the_same_plan() -> None:
     assert interleaved(long_table(0), 2, max_nodes=0) == interleaved(long_table(0), 2, max_nodes=0)
 
 
-def test_more_beginnings_never_give_a_worse_plan_or_bound() -> None:
+def test_more_nodes_never_give_a_worse_plan_or_bound() -> None:
     few, many = (interleaved(long_table(1), 2, max_nodes=n_nodes) for n_nodes in (0, 2000))
     assert few.bound_cycles <= many.bound_cycles <= many.plan.cost_cycles <= few.plan.cost_cycles
 
 
-def test_says_which_device_is_full_and_what_fills_it() -> None:
+def test_the_error_names_the_full_device_and_its_largest_chunk() -> None:
     table = long_table(0)
     heavy = replace(table, exclusive_prefix_bytes={"parameter": 1024 * np.arange(61)})
     with pytest.raises(
@@ -203,7 +203,7 @@ def test_says_which_device_is_full_and_what_fills_it() -> None:
     assert raised.value.memory_bytes["parameter"] == 1024 * (layers.stop - layers.start)
 
 
-def test_one_chunk_a_device_says_what_ordinary_plans_say() -> None:
+def test_one_chunk_a_device_raises_the_error_of_ordinary_plans() -> None:
     heavy = replace(long_table(0), exclusive_prefix_bytes={"parameter": 1024 * np.arange(61)})
     with pytest.raises(Infeasible) as raised:
         interleaved(heavy, 1)
@@ -216,9 +216,9 @@ def test_chunks_are_dealt_out_in_turn(any_table: MakeTable) -> None:
     assert [stage.device for stage in interleaved(roomy, 3).plan.stages] == [0, 1, 0, 1, 0, 1]
 
 
-def test_too_few_layers_for_the_chunks(any_table: MakeTable) -> None:
+def test_too_few_layers_for_the_chunks_are_infeasible(any_table: MakeTable) -> None:
     table, _ = next(t for t in tables(any_table, range(99)) if t[0].n_devices == 4 and t[0].n_layers < 8)
-    with pytest.raises(Infeasible, match="2 chunks on 4 devices need 7 places to cut") as raised:
+    with pytest.raises(Infeasible, match="2 chunks on 4 devices need 7 cuts") as raised:
         interleaved(table, 2)
     assert raised.value.excess_bytes == 0
 

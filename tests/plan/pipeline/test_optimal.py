@@ -14,7 +14,7 @@ from autoauto.estimate.table import cost_table
 from autoauto.plan.pipeline.evaluate import evaluate
 from autoauto.plan.pipeline.optimal import anytime, incumbents, optimal
 from autoauto.plan.pipeline.problem import prepare
-from autoauto.profile.importers.auto_pipeline import cluster_from_upstream, model_profile_from_upstream
+from autoauto.profile.importers.auto_pipeline import cluster_from_auto_pipeline, profile_from_auto_pipeline
 from autoauto.records.cost import CostTable
 from autoauto.records.errors import Infeasible
 from autoauto.records.plan import Plan
@@ -29,13 +29,13 @@ def fits(table: CostTable, partition: tuple[int, ...]) -> bool:
     return within and all(table.cut_allowed[cut] for cut in partition)
 
 
-def test_the_seeds_own_cases(
+def test_the_cases_of_auto_pipeline(
     vectors: Callable[[str], Any], expand_profile: Callable[[Mapping[str, Any]], dict[str, Any]]
 ) -> None:
     cases = vectors("auto_pipeline_partition")
     for case in (*cases["upstream"], *cases["random"]):
-        profile = model_profile_from_upstream(expand_profile(case["profile"]))
-        table = cost_table(profile, cluster_from_upstream(case["cluster"]), cases["memoryProportion"])
+        profile = profile_from_auto_pipeline(expand_profile(case["profile"]))
+        table = cost_table(profile, cluster_from_auto_pipeline(case["cluster"]), cases["memoryProportion"])
         if not case.get("feasible", True):
             with pytest.raises(Infeasible) as raised:
                 optimal(table)
@@ -48,7 +48,7 @@ def test_the_seeds_own_cases(
 
 
 def outcome(plan: Callable[[CostTable], Plan], table: CostTable) -> tuple[int | None, int]:
-    """The cost of the best plan, if any, and the bytes that are missing."""
+    """The cost of the best plan, if any, and the missing bytes."""
     try:
         best = plan(table)
     except Infeasible as failure:
@@ -58,45 +58,47 @@ def outcome(plan: Callable[[CostTable], Plan], table: CostTable) -> tuple[int | 
 
 
 @pytest.mark.parametrize("chunk", range(8))
-def test_costs_what_the_cheapest_of_all_partitions_costs(random_table: MakeTable, chunk: int) -> None:
+def test_the_optimum_costs_what_the_cheapest_of_all_partitions_costs(random_table: MakeTable, chunk: int) -> None:
     n_feasible = 0
     for seed in range(500 * chunk, 500 * (chunk + 1)):
         table = random_table(seed)
-        found = outcome(optimal, table)
-        assert found == outcome(exhaustive, table), seed
-        n_feasible += found[0] is not None
+        best = outcome(optimal, table)
+        assert best == outcome(exhaustive, table), seed
+        n_feasible += best[0] is not None
     assert 100 < n_feasible < 400
 
 
 @pytest.mark.parametrize("chunk", range(8))
-def test_every_mode_costs_what_the_cheapest_of_all_partitions_costs(any_table: MakeTable, chunk: int) -> None:
+def test_in_every_mode_the_optimum_costs_what_the_cheapest_of_all_partitions_costs(
+    any_table: MakeTable, chunk: int
+) -> None:
     modes = set()
     for seed in range(500 * chunk, 500 * (chunk + 1)):
         table = any_table(seed)
-        found = outcome(optimal, table)
-        assert found == outcome(exhaustive, table), seed
-        modes.add((table.overlap, bool(table.speeds), found[0] is None))
+        best = outcome(optimal, table)
+        assert best == outcome(exhaustive, table), seed
+        modes.add((table.overlap, bool(table.speeds), best[0] is None))
     assert len(modes) == 8  # overlap or not, one clock or several, feasible or not
 
 
-def test_a_stopped_search_never_promises_too_much(any_table: MakeTable) -> None:
+def test_every_incumbent_has_a_valid_lower_bound(any_table: MakeTable) -> None:
     n_stops = 0
     for seed in range(1000):
         table = any_table(seed)
-        least_cost, _ = outcome(exhaustive, table)
+        lowest_cost, _ = outcome(exhaustive, table)
         problem, bound = prepare(table), 0
-        for found in incumbents(problem):
-            assert least_cost is not None
-            plan = evaluate(table, problem.partition(found.cuts))
+        for incumbent in incumbents(problem):
+            assert lowest_cost is not None
+            plan = evaluate(table, problem.partition(incumbent.cuts))
             assert fits(table, plan.partition)
-            assert bound <= found.bound_cycles <= least_cost <= found.cost_cycles == plan.cost_cycles
-            bound = found.bound_cycles
+            assert bound <= incumbent.bound_cycles <= lowest_cost <= incumbent.cost_cycles == plan.cost_cycles
+            bound = incumbent.bound_cycles
             n_stops += 1
-        assert bound == (least_cost or 0)
+        assert bound == (lowest_cost or 0)
     assert n_stops > 700
 
 
-def test_stops_when_time_is_up_or_the_gap_is_small_enough() -> None:
+def test_the_search_stops_when_time_is_up_or_the_gap_is_small_enough() -> None:
     table = long_table(1, n_layers=200, n_devices=8, n_sizes=200)
     best = optimal(table).cost_cycles
     first = anytime(table, seconds=0.0)
@@ -127,7 +129,7 @@ def test_overlap_hides_the_smaller_of_compute_and_transfer() -> None:
     assert hidden.cost_cycles == max(hidden.compute_cycles, hidden.transfer_cycles) < both.cost_cycles
 
 
-def test_one_device_takes_everything(random_table: MakeTable) -> None:
+def test_one_device_takes_all_layers(random_table: MakeTable) -> None:
     tables = [table for table in map(random_table, range(200)) if table.n_devices == 1]
     roomy = [
         table for table in tables if sum(table.memory_bytes(0, table.n_layers).values()) <= table.memory_limit_bytes[0]
@@ -146,7 +148,7 @@ def test_a_model_without_any_cost_still_gets_a_layer_on_every_device() -> None:
 
 
 def three_axis_cost(table: CostTable) -> int:
-    """The seed's own programme over devices, ends and transfer caps, for models that oracles cannot enumerate."""
+    """A dynamic programme over devices, ends and transfer caps, for models that the oracle cannot enumerate."""
     n, p = table.n_layers, table.n_devices
     legal = {
         (start, stop): sum(table.memory_bytes(start, stop).values())
@@ -157,20 +159,20 @@ def three_axis_cost(table: CostTable) -> int:
     caps = sorted({table.transfer_cycles(device, *ends) for device in range(p) for ends in legal})
     best = 2**62
     for cap in caps:
-        least = [0] + [2**62] * n
+        costs = [0] + [2**62] * n
         for device in range(p):
             limit = int(table.memory_limit_bytes[device])
             after = [2**62] * (n + 1)
             for (start, stop), n_bytes in legal.items():
                 if n_bytes <= limit and table.transfer_cycles(device, start, stop) <= cap:
-                    after[stop] = min(after[stop], max(least[start], table.compute_cycles(start, stop)))
-            least = after
-        best = min(best, cap + least[n])
+                    after[stop] = min(after[stop], max(costs[start], table.compute_cycles(start, stop)))
+            costs = after
+        best = min(best, cap + costs[n])
     return best
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_agrees_with_the_seeds_programme_on_longer_models(seed: int) -> None:
+def test_a_dynamic_programme_agrees_on_longer_models(seed: int) -> None:
     table = long_table(seed, n_layers=24, n_devices=5, n_sizes=3)
     assert optimal(table).cost_cycles == three_axis_cost(table)
 
@@ -215,20 +217,22 @@ def test_two_thousand_layers_on_sixteen_devices() -> None:
 
 
 @pytest.mark.parametrize("chunk", range(2))
-def test_training_costs_what_the_cheapest_of_all_partitions_costs(training_table: MakeTable, chunk: int) -> None:
+def test_in_training_the_optimum_costs_what_the_cheapest_of_all_partitions_costs(
+    training_table: MakeTable, chunk: int
+) -> None:
     n_feasible = n_stash_counts = 0
     for seed in range(300 * chunk, 300 * (chunk + 1)):
         table = training_table(seed)
-        found = outcome(optimal, table)
-        assert found == outcome(exhaustive, table), seed
-        n_feasible += found[0] is not None
-        n_stash_counts += found != outcome(optimal, replace(table, stash_entries=()))
+        best = outcome(optimal, table)
+        assert best == outcome(exhaustive, table), seed
+        n_feasible += best[0] is not None
+        n_stash_counts += best != outcome(optimal, replace(table, stash_entries=()))
     assert 60 < n_feasible < 240
     assert n_stash_counts > 60
 
 
 def test_fewer_micro_batches_in_flight_let_a_device_take_more() -> None:
-    """Four layers that keep 10 bytes each, on two devices of 60 bytes."""
+    """Four layers that stash 10 bytes each, on two devices of 60 bytes."""
     nothing = np.zeros(5, dtype=np.int64)
     table = CostTable(
         np.array([0, 6, 7, 8, 9]), nothing, {}, ((),) * 4, (), (), nothing[:4], np.arange(5) * 10,

@@ -6,9 +6,11 @@ from itertools import combinations, pairwise
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from autoauto.plan.pipeline.probe import bands, cheap_cuts, least, probe
+from autoauto.plan.pipeline.probe import cheap_cuts, cut_ranges, probe, search_smallest_bound
 from autoauto.plan.pipeline.problem import Problem, prepare
 from autoauto.records.cost import CostTable
+
+MakeTable = Callable[[int], CostTable]
 
 
 @given(
@@ -18,60 +20,62 @@ from autoauto.records.cost import CostTable
     first=st.integers(-5, 140),
 )
 @settings(deadline=None)
-def test_finds_the_smallest_bound_from_wherever_it_starts(
+def test_the_search_finds_the_smallest_bound_from_any_start(
     realised: list[int], low: int, width: int, first: int
 ) -> None:
-    """Things of some sizes lie about; an attempt at a bound finds one that is no larger, not always the smallest."""
-    tried = []
+    """An attempt at a bound finds the largest of some sizes that is no larger, so not always the smallest of all."""
+    bounds = []
 
     def attempt(bound: int) -> int | None:
-        tried.append(bound)
+        bounds.append(bound)
         return max((size for size in realised if size <= bound), default=None)
 
     smallest = min(realised)
-    found = least(attempt, lambda size: size, low, low + width, low + first)
+    solution = search_smallest_bound(attempt, lambda size: size, low, low + width, low + first)
     if width < 0 or smallest > low + width:
-        assert found is None
+        assert solution is None
     elif smallest >= low:
-        assert found == smallest
+        assert solution == smallest
     else:
-        assert found is not None
-        assert found <= low
-    assert all(low <= bound <= low + width for bound in tried)
+        assert solution is not None
+        assert solution <= low
+    assert all(low <= bound <= low + width for bound in bounds)
 
 
 def test_the_distance_doubles_until_the_first_success() -> None:
-    tried = []
+    bounds = []
 
     def attempt(bound: int) -> int | None:
-        tried.append(bound)
+        bounds.append(bound)
         return bound if bound >= 1000 else None
 
-    assert least(attempt, lambda bound: bound, 0, 10**9, 10) == 1000
-    assert tried[:4] == [10, 31, 72, 153]
-    assert len(tried) < 25
+    assert search_smallest_bound(attempt, lambda bound: bound, 0, 10**9, 10) == 1000
+    assert bounds[:4] == [10, 31, 72, 153]
+    assert len(bounds) < 25
 
 
 @given(smallest=st.integers(0, 1000), tolerance=st.integers(0, 50), first=st.integers(0, 1000))
 @settings(deadline=None)
-def test_with_a_tolerance_it_is_not_far_above_the_smallest(smallest: int, tolerance: int, first: int) -> None:
-    found = least(lambda b: b if b >= smallest else None, lambda b: b, 0, 1000, first, tolerance=tolerance)
-    assert found is not None
-    assert smallest <= found <= smallest + tolerance
+def test_with_a_tolerance_the_bound_is_within_it(smallest: int, tolerance: int, first: int) -> None:
+    solution = search_smallest_bound(
+        lambda b: b if b >= smallest else None, lambda b: b, 0, 1000, first, tolerance=tolerance
+    )
+    assert solution is not None
+    assert smallest <= solution <= smallest + tolerance
 
 
-def test_snapping_skips_bounds_that_nothing_realises() -> None:
-    tried = []
+def test_snapping_skips_bounds_that_no_solution_realises() -> None:
+    bounds = []
 
     def attempt(bound: int) -> int | None:
-        tried.append(bound)
+        bounds.append(bound)
         return 700 if bound >= 700 else None
 
-    assert least(attempt, lambda size: size, 0, 1000, 1000, snap=lambda bound: -(-bound // 100) * 100) == 700
-    assert len(tried) <= 6
-
-
-MakeTable = Callable[[int], CostTable]
+    smallest = search_smallest_bound(
+        attempt, lambda size: size, 0, 1000, 1000, snap=lambda bound: -(-bound // 100) * 100
+    )
+    assert smallest == 700
+    assert len(bounds) <= 6
 
 
 def problems(random_table: MakeTable) -> Iterator[Problem]:
@@ -91,7 +95,7 @@ def plans_in_memory(problem: Problem) -> list[list[int]]:
     ]
 
 
-def test_finds_a_plan_within_both_bounds_exactly_when_there_is_one(random_table: MakeTable) -> None:
+def test_the_probe_finds_a_plan_within_both_bounds_exactly_when_one_exists(random_table: MakeTable) -> None:
     for problem in problems(random_table):
         plans = plans_in_memory(problem)
         computes = {problem.compute_cycles(cuts) for cuts in plans}
@@ -103,38 +107,38 @@ def test_finds_a_plan_within_both_bounds_exactly_when_there_is_one(random_table:
                     for cuts in plans
                     if problem.compute_cycles(cuts) <= compute and problem.transfer_cycles(cuts) <= transfer
                 ]
-                found = probe(problem, compute, transfer)
-                assert found in within if within else found is None
+                cuts = probe(problem, compute, transfer)
+                assert cuts in within if within else cuts is None
 
 
-def test_no_plan_within_the_bounds_cuts_elsewhere(random_table: MakeTable) -> None:
+def test_every_plan_within_the_bounds_cuts_inside_the_cut_ranges(random_table: MakeTable) -> None:
     for problem in problems(random_table):
         plans = plans_in_memory(problem)
         for transfer in {problem.transfer_cycles(cuts) for cuts in plans}:
             cheap = cheap_cuts(problem, transfer)
             for compute in {problem.compute_cycles(cuts) for cuts in plans}:
-                left = bands(problem, problem.own_cycles(compute), cheap)
+                left = cut_ranges(problem, problem.own_cycles(compute), cheap)
                 for cuts in plans:
                     if problem.compute_cycles(cuts) <= compute and problem.transfer_cycles(cuts) <= transfer:
                         assert left is not None
                         assert all(cut in choices for cut, choices in zip(cuts, left, strict=True))
 
 
-def test_cheap_cuts_leave_out_what_costs_too_much_by_itself(random_table: MakeTable) -> None:
+def test_cheap_cuts_leave_out_cuts_whose_own_transfers_are_too_large(random_table: MakeTable) -> None:
     for problem in problems(random_table):
         blocks = problem.blocks
         for transfer in range(0, 60, 7):
             for i, cuts in enumerate(cheap_cuts(problem, transfer)[1:-1], start=1):
-                least_receive, least_send = blocks.least_receive_cycles[i - 1], blocks.least_send_cycles[i]
+                min_receive, min_send = blocks.min_receive_cycles[i - 1], blocks.min_send_cycles[i]
                 assert cuts == [
                     cut
                     for cut in range(len(blocks) + 1)
-                    if blocks.send_cycles[i - 1][cut] + least_receive <= transfer
-                    and blocks.receive_cycles[i][cut] + least_send <= transfer
+                    if blocks.send_cycles[i - 1][cut] + min_receive <= transfer
+                    and blocks.receive_cycles[i][cut] + min_send <= transfer
                 ]
 
 
-def test_no_device_is_left_empty(random_table: MakeTable) -> None:
+def test_the_probe_leaves_no_device_empty(random_table: MakeTable) -> None:
     for problem in problems(random_table):
         cuts = probe(problem, 2**60, 2**60)
         assert cuts is None or all(start < stop for start, stop in pairwise(cuts))

@@ -9,8 +9,8 @@ import pytest
 
 from autoauto.plan.pipeline.evaluate import evaluate
 from autoauto.plan.pipeline.interleaved import interleaved
-from autoauto.plan.pipeline.problem import largest_block, least_compute, least_transfer, prepare
-from autoauto.plan.queries.device_counts import every_n, replicas
+from autoauto.plan.pipeline.problem import compute_lower_bound, largest_block, prepare, transfer_lower_bound
+from autoauto.plan.queries.device_counts import best_per_device_count, replicas
 from autoauto.records.cost import CostTable
 from autoauto.records.errors import BadInput
 
@@ -27,8 +27,8 @@ def test_a_plan_costs_what_the_table_says(any_table: MakeTable) -> None:
             assert problem.compute_cycles(cuts) == plan.compute_cycles
             assert problem.transfer_cycles(cuts) == plan.transfer_cycles
             assert problem.cost_cycles(cuts) == plan.cost_cycles
-            assert least_compute(problem) <= plan.compute_cycles
-            assert least_transfer(problem) <= plan.transfer_cycles
+            assert compute_lower_bound(problem) <= plan.compute_cycles
+            assert transfer_lower_bound(problem) <= plan.transfer_cycles
 
 
 def test_the_next_compute_is_one_that_a_range_takes(any_table: MakeTable) -> None:
@@ -46,16 +46,16 @@ def test_the_next_compute_is_one_that_a_range_takes(any_table: MakeTable) -> Non
             assert problem.next_compute(cycles + 1) == following
 
 
-def test_a_part_is_the_problem_of_the_tables_part(any_table: MakeTable) -> None:
+def test_a_part_of_a_problem_is_the_problem_of_a_part_of_the_table(any_table: MakeTable) -> None:
     for table in map(any_table, range(100)):
         for first, stop in combinations(range(table.n_devices + 1), 2):
             part, prepared = prepare(table).part(first, stop), prepare(table.part(first, stop))
-            assert replace(part, prefix=prepared.prefix, begun=prepared.begun) == prepared
+            assert replace(part, prefix=prepared.prefix, offsets=prepared.offsets) == prepared
             assert part.prefix.tolist() == prepared.prefix.tolist()
-            assert part.begun.tolist() == prepared.begun.tolist()
+            assert part.offsets.tolist() == prepared.offsets.tolist()
 
 
-def test_own_cycles_are_the_most_that_a_device_counts(any_table: MakeTable) -> None:
+def test_own_cycles_are_the_cycles_of_a_devices_own_clock(any_table: MakeTable) -> None:
     for table in map(any_table, range(100)):
         problem = prepare(table)
         for cycles in (0, 1, 17, 10**9):
@@ -63,18 +63,18 @@ def test_own_cycles_are_the_most_that_a_device_counts(any_table: MakeTable) -> N
                 assert own <= cycles * speed < own + 1
 
 
-def test_the_largest_block(any_table: MakeTable) -> None:
+def test_the_largest_block_is_the_one_that_computes_longest(any_table: MakeTable) -> None:
     for table in map(any_table, range(50)):
         problem = prepare(table)
         blocks = pairwise(problem.blocks.cuts)
         assert largest_block(problem) == max(table.compute_cycles(start, stop) for start, stop in blocks)
 
 
-def test_one_micro_batch_in_flight_is_all_that_some_questions_take(any_table: MakeTable) -> None:
+def test_some_plan_queries_refuse_several_micro_batches_in_flight(any_table: MakeTable) -> None:
     table = next(table for table in map(any_table, range(99)) if (table.n_devices, table.n_layers) == (2, 4))
     roomy = replace(table, memory_limit_bytes=table.memory_limit_bytes + 1000)
-    questions = (every_n, replicas, partial(interleaved, n_chunks=2))
-    for ask in questions:
-        ask(replace(roomy, stash_entries=(0, 0)))
+    queries = (best_per_device_count, replicas, partial(interleaved, n_chunks=2))
+    for query in queries:
+        query(replace(roomy, stash_entries=(0, 0)))
         with pytest.raises(BadInput, match=r"one micro-batch in flight only, got \[2, 1\]"):
-            ask(replace(roomy, stash_entries=(1, 0)))
+            query(replace(roomy, stash_entries=(1, 0)))

@@ -7,17 +7,19 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from autoauto.plan.queries.device_counts import every_n, replicas
+from autoauto.plan.queries.device_counts import best_per_device_count, replicas
 from autoauto.records.cost import CostTable
 from autoauto.records.errors import Infeasible
 from autoauto.records.plan import Plan
 from tests.plan.exhaustive import exhaustive
 
+MakeTable = Callable[[int], CostTable]
 
-def test_each_is_the_plan_of_the_first_devices(any_table: Callable[[int], CostTable]) -> None:
+
+def test_every_device_count_gets_the_best_plan_of_the_first_devices(any_table: MakeTable) -> None:
     n_plans = n_failures = 0
     for table in map(any_table, range(600)):
-        outcomes = every_n(table)
+        outcomes = best_per_device_count(table)
         assert list(outcomes) == list(range(1, table.n_devices + 1))
         for n_ipu, outcome in outcomes.items():
             part = table.part(0, n_ipu)
@@ -32,9 +34,6 @@ def test_each_is_the_plan_of_the_first_devices(any_table: Callable[[int], CostTa
     assert min(n_plans, n_failures) > 300
 
 
-MakeTable = Callable[[int], CostTable]
-
-
 def pipelines(table: CostTable, n_ipu: int) -> Iterator[Plan]:
     for first in range(0, table.n_devices - n_ipu + 1, n_ipu):
         try:
@@ -47,23 +46,23 @@ def rate(plans: tuple[Plan, ...]) -> Fraction:
     return sum((Fraction(1, max(1, plan.cost_cycles)) for plan in plans), Fraction(0))
 
 
-def test_no_other_number_of_devices_and_copies_does_more(any_table: MakeTable) -> None:
+def test_no_other_length_of_replicas_is_faster(any_table: MakeTable) -> None:
     shapes = set()
     for table in map(any_table, range(400)):
         rates = [rate(tuple(pipelines(table, n_ipu))) for n_ipu in range(1, table.n_devices + 1)]
         try:
-            found = replicas(table)
+            best = replicas(table)
         except Infeasible:
             assert max(rates) == 0
             continue
-        assert rate(found.plans) == max(rates)
-        used = [stage.device for plan in found.plans for stage in plan.stages]
+        assert rate(best.plans) == max(rates)
+        used = [stage.device for plan in best.plans for stage in plan.stages]
         assert len(set(used)) == len(used) <= table.n_devices
-        shapes.add((found.n_ipu, len(found.plans)))
+        shapes.add((best.n_ipu, len(best.plans)))
     assert {(1, 1), (1, 4), (2, 2), (4, 1)} <= shapes
 
 
-def test_equal_devices_make_equal_pipelines(any_table: MakeTable) -> None:
+def test_equal_devices_run_equal_replicas(any_table: MakeTable) -> None:
     table = next(t for t in map(any_table, range(999)) if (t.n_devices, t.n_layers) == (4, 9))
     even = replace(
         table,
@@ -72,8 +71,8 @@ def test_equal_devices_make_equal_pipelines(any_table: MakeTable) -> None:
         memory_limit_bytes=np.full(4, sum(table.memory_bytes(0, 9).values())),
         speeds=(),
     )
-    found = replicas(even)
-    assert (found.n_ipu, len(found.plans)) == (1, 4)  # no pipeline is as even as copies of the whole model
-    assert [plan.stages[0].device for plan in found.plans] == [0, 1, 2, 3]
+    best = replicas(even)
+    assert (best.n_ipu, len(best.plans)) == (1, 4)  # no pipeline is as even as copies of the whole model
+    assert [plan.stages[0].device for plan in best.plans] == [0, 1, 2, 3]
     cost = even.compute_cycles(0, 9)
-    assert found.samples_per_s(batch_size=2, clock_hz=1e9) == pytest.approx(4 * 2 * 1e9 / cost)
+    assert best.samples_per_s(batch_size=2, clock_hz=1e9) == pytest.approx(4 * 2 * 1e9 / cost)

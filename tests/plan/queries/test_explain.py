@@ -11,29 +11,29 @@ from tests.plan.exhaustive import all_fitting
 MakeTable = Callable[[int], CostTable]
 
 
-def test_names_the_stages_that_bind(any_table: MakeTable) -> None:
+def test_the_explanation_names_the_stages_that_bind(any_table: MakeTable) -> None:
     for table in map(any_table, range(300)):
         for plan in all_fitting(table):
-            told = explain(table, plan)
+            explanation = explain(table, plan)
             slowest = tuple(i for i, stage in enumerate(plan.stages) if stage.compute_cycles == plan.compute_cycles)
             longest = tuple(i for i, stage in enumerate(plan.stages) if stage.transfer_cycles == plan.transfer_cycles)
-            assert told.compute_stages == (
+            assert explanation.compute_stages == (
                 slowest if not table.overlap or plan.compute_cycles == plan.cost_cycles else ()
             )
-            assert told.transfer_stages == (
+            assert explanation.transfer_stages == (
                 longest if not table.overlap or plan.transfer_cycles == plan.cost_cycles else ()
             )
             spare = [stage.limit_bytes - stage.total_bytes for stage in plan.stages]
-            assert told.spare_bytes == min(spare) == spare[told.memory_stage] >= 0
+            assert explanation.spare_bytes == min(spare) == spare[explanation.memory_stage] >= 0
 
 
 def test_every_move_costs_what_the_moved_plan_costs(any_table: MakeTable) -> None:
     n_moves = 0
     for table in map(any_table, range(300)):
         for plan in all_fitting(table):
-            told = explain(table, plan)
-            assert [cut.layer for cut in told.cuts] == list(plan.partition[1:-1])
-            for i, cut in enumerate(told.cuts, start=1):
+            explanation = explain(table, plan)
+            assert [cut.layer for cut in explanation.cuts] == list(plan.partition[1:-1])
+            for i, cut in enumerate(explanation.cuts, start=1):
                 for move in filter(None, (cut.earlier, cut.later)):
                     moved = evaluate(table, (*plan.partition[:i], move.layer, *plan.partition[i + 1 :]))
                     excess = max(stage.total_bytes - stage.limit_bytes for stage in moved.stages)
@@ -55,7 +55,7 @@ def test_the_next_best_move_is_no_better_than_the_optimum(any_table: MakeTable) 
     assert n_moves > 50
 
 
-def test_a_move_counts_the_stash_of_the_devices_it_concerns(training_table: MakeTable) -> None:
+def test_the_excess_of_a_move_counts_the_stashes(training_table: MakeTable) -> None:
     n_moves = 0
     for table in map(training_table, range(200)):
         for plan in all_fitting(table):

@@ -18,7 +18,7 @@ MakeTable = Callable[[int], CostTable]
 
 
 @pytest.mark.parametrize("chunk", range(4))
-def test_all_plans_come_in_order(any_table: MakeTable, chunk: int) -> None:
+def test_all_plans_are_ranked_by_cost(any_table: MakeTable, chunk: int) -> None:
     n_plans = 0
     for table in map(any_table, range(300 * chunk, 300 * (chunk + 1))):
         expected = {plan.partition: plan.cost_cycles for plan in all_fitting(table)}
@@ -34,7 +34,7 @@ def test_all_plans_come_in_order(any_table: MakeTable, chunk: int) -> None:
     assert n_plans > 500
 
 
-def test_a_long_model_has_more_plans_than_anyone_can_list() -> None:
+def test_the_first_plans_of_a_long_model_are_found_without_all_others() -> None:
     nothing = np.zeros(101, dtype=np.int64)
     table = CostTable(
         np.arange(101) * 7, nothing, {}, ((),) * 100, (), (), nothing[:100], nothing,
@@ -50,12 +50,12 @@ def test_the_best_is_the_optimum(any_table: MakeTable) -> None:
     assert k_best(table, 1)[0].cost_cycles == optimal(table).cost_cycles
 
 
-def test_none_are_refused(any_table: MakeTable) -> None:
+def test_zero_plans_are_refused(any_table: MakeTable) -> None:
     with pytest.raises(BadInput, match="must be at least 1, got 0"):
         k_best(any_table(0), 0)
 
 
-def test_the_stash_rules_plans_out(training_table: MakeTable) -> None:
+def test_plans_whose_stash_does_not_fit_are_left_out(training_table: MakeTable) -> None:
     for table in map(training_table, range(200)):
         expected = {plan.partition for plan in all_fitting(table)}
         if expected:

@@ -1,3 +1,5 @@
+"""Documents of Graphcore's auto_pipeline: read, written, and errors that name the field."""
+
 from __future__ import annotations
 
 import json
@@ -11,12 +13,12 @@ import pytest
 
 from autoauto.estimate.memory import memory_limit_bytes
 from autoauto.profile.importers.auto_pipeline import (
-    cluster_from_upstream,
-    cluster_to_upstream,
-    model_profile_from_upstream,
-    model_profile_to_upstream,
-    planning_proportion_from_upstream,
-    planning_proportion_to_upstream,
+    cluster_from_auto_pipeline,
+    cluster_to_auto_pipeline,
+    planning_proportion_from_auto_pipeline,
+    planning_proportion_to_auto_pipeline,
+    profile_from_auto_pipeline,
+    profile_to_auto_pipeline,
     read_profile,
 )
 from autoauto.profile.store.codec import save_profile
@@ -48,7 +50,7 @@ CLUSTER = {
 
 
 def test_reads_every_field_of_a_layer() -> None:
-    profile = model_profile_from_upstream(MODEL)
+    profile = profile_from_auto_pipeline(MODEL)
     assert profile.layers[1] == LayerProfile(
         70, 130, {"vertexCode_1": 5}, {"parameter": 11, "controlCode": 2}, 9, 3, 6, 8, 4
     )
@@ -56,19 +58,19 @@ def test_reads_every_field_of_a_layer() -> None:
     assert profile.tied == ("a", None, "a")
 
 
-def test_what_inference_leaves_out_is_zero() -> None:
+def test_missing_fields_of_training_are_0() -> None:
     info: dict[str, Any] = deepcopy(MODEL)
     del info["layerType"]
     for layer in info["layerInfo"]:
         layer["cycle"] = {"forward": 70}
         layer["memory"].pop("curActivation", None)
-    profile = model_profile_from_upstream(info)
+    profile = profile_from_auto_pipeline(info)
     assert profile.kinds == profile.names
     assert (profile.layers[0].backward_cycles, profile.layers[0].activation_bytes) == (0, 0)
 
 
 def test_writes_a_profile_back_as_it_was_read() -> None:
-    assert model_profile_to_upstream(model_profile_from_upstream(MODEL)) == MODEL
+    assert profile_to_auto_pipeline(profile_from_auto_pipeline(MODEL)) == MODEL
 
 
 def test_all_upstream_profiles_survive_the_round_trip(
@@ -77,71 +79,71 @@ def test_all_upstream_profiles_survive_the_round_trip(
     cases = vectors("auto_pipeline_partition")
     for case in (*cases["upstream"], *cases["random"]):
         info = expand_profile(case["profile"])
-        assert model_profile_to_upstream(model_profile_from_upstream(info)) == info
-        assert cluster_to_upstream(cluster_from_upstream(case["cluster"])) == case["cluster"]
+        assert profile_to_auto_pipeline(profile_from_auto_pipeline(info)) == info
+        assert cluster_to_auto_pipeline(cluster_from_auto_pipeline(case["cluster"])) == case["cluster"]
 
 
 def test_ties_of_our_own_become_equal_names_and_nothing_else_does() -> None:
-    layer = model_profile_from_upstream(MODEL).layers[0]
+    layer = profile_from_auto_pipeline(MODEL).layers[0]
     names = ("x", "x", "y", "x", "x#1", "z")
     tied = ("w", None, "v", "w", None, "v")
     ours = ModelProfile("m", "t", None, names, ("k",) * 6, tied, (layer,) * 6)
-    written = model_profile_to_upstream(ours)
+    written = profile_to_auto_pipeline(ours)
     assert written["layerName"] == ["x", "x#1", "y", "x", "x#1#4", "y"]
-    back = model_profile_from_upstream(json.loads(json.dumps(written)))
+    back = profile_from_auto_pipeline(json.loads(json.dumps(written)))
     assert back.layers == ours.layers
     assert back.tied == ("x", None, "y", "x", None, "y")
 
 
 def test_a_cluster_has_links_in_both_directions_and_mk2_tiles() -> None:
-    cluster = cluster_from_upstream(CLUSTER)
+    cluster = cluster_from_auto_pipeline(CLUSTER)
     assert len(cluster) == 2
     assert cluster.devices[0].memory_bytes == 894 * 1024**2
     assert cluster.devices[0].n_tiles * cluster.devices[0].tile_memory_bytes == 940572672
     assert cluster.receive_links == (Link(7 * 1024**3, 50000), Link(70 * 1024**3, 3000))
     assert cluster.send_links == (Link(70 * 1024**3, 3000), Link(7.5 * 1024**3, 50000))
-    assert cluster_to_upstream(cluster) == CLUSTER
+    assert cluster_to_auto_pipeline(cluster) == CLUSTER
 
 
 @pytest.mark.parametrize("memory", [126.6, 0.1, 89.8, 1 / 3, 894, 894.0])
 @pytest.mark.parametrize("proportion", [0.85, 0.3, 1.0])
-def test_memory_is_rounded_where_the_seed_rounds_it(memory: float, proportion: float) -> None:
+def test_memory_is_rounded_after_the_proportion(memory: float, proportion: float) -> None:
     info = CLUSTER | {"memory": memory}
-    cluster = cluster_from_upstream(info)
+    cluster = cluster_from_auto_pipeline(info)
     assert list(memory_limit_bytes(cluster, proportion)) == [int(memory * proportion * 1024**2)] * 2
-    assert cluster_to_upstream(cluster) == info
+    assert cluster_to_auto_pipeline(cluster) == info
 
 
 def test_whole_bytes_are_written_as_such() -> None:
-    assert repr(cluster_from_upstream(CLUSTER).devices[0].memory_bytes) == "937426944"
+    assert repr(cluster_from_auto_pipeline(CLUSTER).devices[0].memory_bytes) == "937426944"
 
 
-def test_the_seed_has_no_words_for_unequal_devices_or_free_links() -> None:
-    cluster = cluster_from_upstream(CLUSTER)
+def test_unequal_devices_and_free_links_cannot_be_written() -> None:
+    cluster = cluster_from_auto_pipeline(CLUSTER)
     slow = replace(cluster.devices[1], clock_hz=1e9)
     with pytest.raises(BadInput, match="one clock and memory, upstream has 2 kinds"):
-        cluster_to_upstream(replace(cluster, devices=(cluster.devices[0], slow)))
+        cluster_to_auto_pipeline(replace(cluster, devices=(cluster.devices[0], slow)))
     with pytest.raises(BadInput, match="finite speed"):
-        cluster_to_upstream(cluster.with_synthetic_data())
+        cluster_to_auto_pipeline(cluster.with_synthetic_data())
 
 
-def test_configuration() -> None:
-    assert planning_proportion_from_upstream({"memoryProportion": 0.85, "usePoplarEstimation": False}) == 0.85
-    assert planning_proportion_from_upstream(planning_proportion_to_upstream(0.5)) == 0.5
+def test_a_planning_proportion_survives_the_round_trip() -> None:
+    assert planning_proportion_from_auto_pipeline({"memoryProportion": 0.85, "usePoplarEstimation": False}) == 0.85
+    assert planning_proportion_from_auto_pipeline(planning_proportion_to_auto_pipeline(0.5)) == 0.5
     with pytest.raises(BadInput, match="memoryProportion"):
-        planning_proportion_from_upstream({})
+        planning_proportion_from_auto_pipeline({})
 
 
 def changed(info: Mapping[str, Any], path: tuple[str | int, ...], value: object) -> dict[str, Any]:
     """`info` with another value at `path`; without it when the value is `...`."""
     copy: dict[str, Any] = json.loads(json.dumps(info))
-    place: Any = copy
-    for step in path[:-1]:
-        place = place[step]
+    parent: Any = copy
+    for key in path[:-1]:
+        parent = parent[key]
     if value is ...:
-        del place[path[-1]]
+        del parent[path[-1]]
     else:
-        place[path[-1]] = value
+        parent[path[-1]] = value
     return copy
 
 
@@ -168,7 +170,7 @@ def changed(info: Mapping[str, Any], path: tuple[str | int, ...], value: object)
 )
 def test_a_bad_profile_is_one_line_that_names_the_field(path: tuple[str | int, ...], value: object, named: str) -> None:
     with pytest.raises(BadInput, match=named) as raised:
-        model_profile_from_upstream(changed(MODEL, path, value))
+        profile_from_auto_pipeline(changed(MODEL, path, value))
     assert "\n" not in str(raised.value)
     assert len(str(raised.value)) < 250
 
@@ -187,19 +189,19 @@ def test_a_bad_profile_is_one_line_that_names_the_field(path: tuple[str | int, .
 )
 def test_a_bad_cluster_is_one_line_that_names_the_field(path: tuple[str | int, ...], value: object, named: str) -> None:
     with pytest.raises(BadInput, match=named):
-        cluster_from_upstream(changed(CLUSTER, path, value))
+        cluster_from_auto_pipeline(changed(CLUSTER, path, value))
 
 
 @pytest.mark.parametrize("info", [None, 7, [], "text", {}])
 def test_another_document_is_refused(info: object) -> None:
     with pytest.raises(BadInput):
-        model_profile_from_upstream(info)
+        profile_from_auto_pipeline(info)
     with pytest.raises(BadInput):
-        cluster_from_upstream(info)
+        cluster_from_auto_pipeline(info)
 
 
-def test_reads_profiles_in_the_seeds_form_and_in_ours(tmp_path: Path) -> None:
-    profile = model_profile_from_upstream(MODEL)
+def test_profiles_are_read_in_both_forms(tmp_path: Path) -> None:
+    profile = profile_from_auto_pipeline(MODEL)
     theirs, ours = tmp_path / "theirs.json", tmp_path / "ours.json"
     theirs.write_text(json.dumps(MODEL))
     save_profile(profile, ours)

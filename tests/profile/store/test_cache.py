@@ -1,3 +1,5 @@
+"""The cache file: entries, several processes at once, and broken files."""
+
 import os
 import resource
 import sqlite3
@@ -28,7 +30,7 @@ def cache(tmp_path: Path) -> ProfileCache:
     return ProfileCache(tmp_path / "deep" / "cache.db")
 
 
-def test_what_was_written_is_read_by_another_instance(cache: ProfileCache) -> None:
+def test_entries_are_read_by_another_instance(cache: ProfileCache) -> None:
     cache.write({"a": entry(1), "b": entry(2)})
     assert ProfileCache(cache.path).read(["b", "missing"]) == {"b": entry(2)}
 
@@ -60,7 +62,7 @@ def test_several_writers_and_readers_at_once(cache: ProfileCache) -> None:
 
 @contextmanager
 def refused(cache: ProfileCache, reason: str) -> Iterator[None]:
-    """What is wrong, where, and what to do about it, in one line."""
+    """An error with the problem, the path and the remedy in one line."""
     with pytest.raises(BadInput, match=reason) as refusal:
         yield
     message = str(refusal.value)
@@ -71,7 +73,7 @@ def refused(cache: ProfileCache, reason: str) -> Iterator[None]:
 
 def test_a_file_that_is_no_database_is_refused(cache: ProfileCache) -> None:
     cache.path.parent.mkdir()
-    cache.path.write_text("not a database, but long enough to be looked at as one" * 100)
+    cache.path.write_text("not a database, but longer than the header of one" * 100)
     with refused(cache, "not a database"):
         cache.read(["a"])
 
@@ -116,7 +118,7 @@ def test_a_broken_entry_is_refused(cache: ProfileCache, text: str, reason: str) 
     assert cache.read(["b"]) == {"b": entry(2)}
 
 
-def test_a_full_disk_is_one_line_and_keeps_what_there_was(cache: ProfileCache) -> None:
+def test_a_full_disk_is_refused_in_one_line_and_loses_no_entry(cache: ProfileCache) -> None:
     cache.write({"a": entry(1)})
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (cache.path.stat().st_size, hard))

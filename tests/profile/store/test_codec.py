@@ -1,18 +1,19 @@
+"""Profiles as JSON files, and errors that name the field."""
+
 import json
 from collections.abc import Callable
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from autoauto.profile.store.codec import Field, load_profile, read_json, save_profile, write_json
+from autoauto.profile.store.codec import Field, load_profile, profile_record, read_json, save_profile, write_json
 from autoauto.records.errors import BadInput
 from autoauto.records.profile import CompileOptions, LayerProfile, ModelProfile
 from autoauto.records.units import Precision
 
 
-def test_a_value_deep_inside_knows_its_place() -> None:
+def test_a_nested_value_has_its_path() -> None:
     field = Field({"a": [{"b": 7}]}, "root")["a"].entries()[0]["b"]
     assert field == Field(7, "root.a[0].b")
 
@@ -22,7 +23,7 @@ def test_a_missing_field_has_the_default() -> None:
     assert Field({"a": 4}, "root").get("a", 3) == Field(4, "root.a")
 
 
-def test_values_of_every_kind() -> None:
+def test_values_of_every_kind_are_read() -> None:
     assert Field("", "root").text() == ""
     assert Field("fp16", "root").choice(Precision) is Precision.FP16
     assert Field(2**53, "root").whole() == 2**53
@@ -42,7 +43,7 @@ def test_values_of_every_kind() -> None:
         (7, lambda f: f.text(), "root must be a text, got 7"),
         ("fp4", lambda f: f.choice(Precision), "root must be one of fp16, fp32, fp8, got 'fp4'"),
         ([], lambda f: f.choice(Precision), r"root must be one of fp16, fp32, fp8, got \[\]"),
-        (0, lambda f: f.whole(least=1), r"root must be a whole number from 1 to 2\*\*53, got 0"),
+        (0, lambda f: f.whole(minimum=1), r"root must be a whole number from 1 to 2\*\*53, got 0"),
         (0.5, lambda f: f.whole(), "root must be a whole number .* got 0.5"),
         (float("inf"), lambda f: f.whole(), "root must be a whole number .* got inf"),
         (False, lambda f: f.whole(), "root must be a whole number .* got False"),
@@ -54,7 +55,7 @@ def test_values_of_every_kind() -> None:
         (float("nan"), lambda f: f.positive(), "root must be a number above 0.* got nan"),
     ],
 )
-def test_what_is_wrong_is_said_in_one_line(value: object, read: Callable[[Field], object], message: str) -> None:
+def test_a_wrong_value_is_refused_in_one_line(value: object, read: Callable[[Field], object], message: str) -> None:
     with pytest.raises(BadInput, match=message) as refusal:
         read(Field(value, "root"))
     assert "\n" not in str(refusal.value)
@@ -78,6 +79,22 @@ def test_a_saved_profile_comes_back_equal(tmp_path: Path, options: CompileOption
     assert load_profile(tmp_path / "p.json") == profile
 
 
+def test_keys_of_stored_layers_do_not_change() -> None:
+    assert list(stored()["layers"][0]) == [
+        "forward_cycles",
+        "backward_cycles",
+        "shared",
+        "exclusive",
+        "temporary_bytes",
+        "carried_bytes",
+        "input_bytes",
+        "output_bytes",
+        "activation_bytes",
+        "weight_cycles",
+        "kept_input_bytes",
+    ]
+
+
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"schema": 99}', "{"])
 def test_a_file_that_is_no_profile_is_refused_in_one_line(tmp_path: Path, text: str) -> None:
     path = tmp_path / "p.json"
@@ -92,7 +109,7 @@ def test_a_missing_file_is_refused(tmp_path: Path) -> None:
         load_profile(tmp_path / "nowhere.json")
 
 
-def test_an_unwritable_place_is_refused(tmp_path: Path) -> None:
+def test_an_unwritable_path_is_refused(tmp_path: Path) -> None:
     profile = ModelProfile("m", "ipu bow", None, ("a",), ("k",), (None,), (LAYER,))
     with pytest.raises(BadInput, match="written"):
         save_profile(profile, tmp_path / "no" / "p.json")
@@ -100,8 +117,8 @@ def test_an_unwritable_place_is_refused(tmp_path: Path) -> None:
 
 def stored() -> dict[str, Any]:
     options = CompileOptions(4, 0.6, Precision.FP16)
-    record = asdict(ModelProfile("m", "ipu bow", options, ("a", "b"), ("k", "k"), (None, "w"), (LAYER, LAYER)))
-    fresh: dict[str, Any] = json.loads(json.dumps(record))
+    profile = ModelProfile("m", "ipu bow", options, ("a", "b"), ("k", "k"), (None, "w"), (LAYER, LAYER))
+    fresh: dict[str, Any] = json.loads(json.dumps(profile_record(profile)))
     return fresh
 
 
@@ -134,13 +151,13 @@ def test_a_wrong_field_is_named_in_one_line(
     tmp_path: Path, path: tuple[str | int, ...], value: object, named: str
 ) -> None:
     record = stored()
-    place: Any = record
-    for step in path[:-1]:
-        place = place[step]
+    parent: Any = record
+    for key in path[:-1]:
+        parent = parent[key]
     if value is ...:
-        del place[path[-1]]
+        del parent[path[-1]]
     else:
-        place[path[-1]] = value
+        parent[path[-1]] = value
     write_json(record, tmp_path / "p.json")
     with pytest.raises(BadInput, match=named) as refusal:
         load_profile(tmp_path / "p.json")
@@ -154,7 +171,7 @@ def test_a_profile_without_layers_is_refused(tmp_path: Path) -> None:
         load_profile(tmp_path / "p.json")
 
 
-def test_what_was_written_as_json_is_read(tmp_path: Path) -> None:
+def test_written_json_is_read(tmp_path: Path) -> None:
     write_json({"a": [1, None, "\u00e9"]}, tmp_path / "a.json")
     assert read_json(tmp_path / "a.json") == {"a": [1, None, "\u00e9"]}
 

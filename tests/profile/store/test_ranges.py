@@ -1,3 +1,6 @@
+"""Stored examples and corrections, in a file and in a shared database."""
+
+import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -7,7 +10,7 @@ import pytest
 from autoauto.profile.store.cache import ProfileCache
 from autoauto.profile.store.ranges import RangeStore, subject_of
 from autoauto.profile.store.shared_cache import SharedCache
-from autoauto.records.correction import PLAIN_SUM, Band, Correction, RangeExample, WholeRange
+from autoauto.records.correction import PLAIN_SUM, Correction, PredictionInterval, RangeExample, WholeRange
 from autoauto.records.errors import BadInput
 from autoauto.records.hardware import Device
 from autoauto.records.layers import LayerGraph, LayerRange
@@ -38,28 +41,44 @@ def test_examples_come_back(store: RangeStore) -> None:
     assert again.batch_sizes() == {4: 2, 8: 1}
 
 
-def test_the_first_measurement_of_a_range_stays(store: RangeStore) -> None:
+def test_the_first_measurement_of_a_range_is_not_replaced(store: RangeStore) -> None:
     store.add(OPTIONS, [example(0, cycles=90)])
     store.add(OPTIONS, [example(0, cycles=99)])
     store.add(replace(OPTIONS, memory_proportion=0.3), [example(0, cycles=70)])
-    assert sorted(found.whole.forward_cycles for found in store.examples()) == [70, 90]
+    assert sorted(stored.whole.forward_cycles for stored in store.examples()) == [70, 90]
 
 
 def test_subjects_do_not_mix(store: RangeStore) -> None:
     store.add(OPTIONS, [example(0)])
     other = RangeStore(store.cache, "other")
-    other.keep(Correction(n_examples=3))
+    other.store_correction(Correction(n_examples=3))
     assert (other.examples(), store.correction()) == ([], PLAIN_SUM)
 
 
-def test_the_last_correction_is_kept(store: RangeStore) -> None:
-    first = Correction({"": 0.9}, {}, {"temporary": 0.8}, ((1, 1.0), (4, 0.9)), Band(0.9, 1.1), Band(1.0, 1.05), 12)
+def test_a_correction_replaces_the_last(store: RangeStore) -> None:
+    first = Correction(
+        {"": 0.9},
+        {},
+        {"temporary": 0.8},
+        ((1, 1.0), (4, 0.9)),
+        PredictionInterval(0.9, 1.1),
+        PredictionInterval(1.0, 1.05),
+        12,
+    )
     for correction in (first, replace(first, n_examples=24)):
-        store.keep(correction)
+        store.store_correction(correction)
         assert store.correction() == correction
 
 
-def test_a_broken_file_is_told(store: RangeStore) -> None:
+def test_keys_of_stored_corrections_do_not_change(store: RangeStore) -> None:
+    store.store_correction(PLAIN_SUM)
+    with store.cache.open(()) as db:
+        [(text,)] = db.execute("SELECT correction FROM autoauto_corrections")
+    names = ["forward", "backward", "memory", "batch_sizes", "cycles_band", "memory_band", "n_examples"]
+    assert list(json.loads(text)) == names
+
+
+def test_a_broken_file_is_refused(store: RangeStore) -> None:
     store.add(OPTIONS, [])
     with store.cache.open(()) as db:
         db.execute("DROP TABLE autoauto_ranges")
@@ -69,18 +88,18 @@ def test_a_broken_file_is_told(store: RangeStore) -> None:
 
 
 @pytest.mark.parametrize("broken", ["{", "[]", "{}", '{"whole": [1]}'])
-def test_a_broken_row_is_told(store: RangeStore, broken: str) -> None:
+def test_a_broken_row_is_refused(store: RangeStore, broken: str) -> None:
     store.add(OPTIONS, [example(0)])
-    store.keep(PLAIN_SUM)
+    store.store_correction(PLAIN_SUM)
     with store.cache.open(()) as db:
         db.execute("UPDATE autoauto_ranges SET example = ?", (broken,))
         db.execute("UPDATE autoauto_corrections SET correction = ?", (broken,))
     for read, name in ((store.examples, "example"), (store.correction, "correction")):
-        with pytest.raises(BadInput, match=rf"^the {name}s kept of subject must be whole: .*; delete"):
+        with pytest.raises(BadInput, match=rf"^the stored {name}s of subject must be whole: .*; delete"):
             read()
 
 
-def test_any_batch_size_and_proportion_is_one_subject(chain: Callable[..., LayerGraph]) -> None:
+def test_batch_size_and_proportion_do_not_change_the_subject(chain: Callable[..., LayerGraph]) -> None:
     class Fake:
         version = "fake 1"
 

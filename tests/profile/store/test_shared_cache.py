@@ -1,4 +1,4 @@
-"""The cache in a shared database, on an SQLite file and on a PostgreSQL server."""
+"""The cache in a shared database, an SQLite file or a PostgreSQL server."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def table(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[SharedTabl
     engine.dispose()
 
 
-def test_what_was_written_is_read_by_another_instance(table: SharedTable) -> None:
+def test_values_are_read_by_another_instance(table: SharedTable) -> None:
     assert table.read(["a"]) == {}
     table.write({"a": {"cycles": 1}, "b": [1.5, None]})
     assert SharedTable(table.url, table.name).read(["b", "missing"]) == {"b": [1.5, None]}
@@ -72,26 +72,26 @@ def test_sixteen_writers_of_the_same_and_of_other_values_at_once(table: SharedTa
     assert len(table.read([f"all {j}" for j in range(10)])) == 10
 
 
-def test_layers_are_kept_as_the_cache_file_keeps_them(tmp_path: Path) -> None:
+def test_layers_are_stored_as_in_the_cache_file(tmp_path: Path) -> None:
     cache = SharedCache(f"sqlite:///{tmp_path}/cache.db")
     entry = LayerProfile(1, 0, {"vertexCode_k": 5}, {"parameter": 7}, 11, 1, 2, 3, 0)
     cache.write({"a": entry})
     assert cache.read(["a", "b"]) == {"a": entry}
 
 
-def test_measured_ranges_are_kept_too(table: SharedTable) -> None:
+def test_measured_ranges_are_stored_too(table: SharedTable) -> None:
     subject = table.name
     store = RangeStore(SharedCache(table.url), subject)
     example = RangeExample(WholeRange(LayerRange(0, 2), 90, 0, {"parameter": 5}), 4, {"Conv": 60}, {}, {"parameter": 6})
     store.add(CompileOptions(4, 0.6, Precision.FP16), [example])
     store.add(CompileOptions(4, 0.6, Precision.FP16), [example])
-    for learned in (PLAIN_SUM, replace(PLAIN_SUM, n_examples=1)):
-        store.keep(learned)
-        assert RangeStore(SharedCache(table.url), subject).correction() == learned
+    for correction in (PLAIN_SUM, replace(PLAIN_SUM, n_examples=1)):
+        store.store_correction(correction)
+        assert RangeStore(SharedCache(table.url), subject).correction() == correction
     assert (store.examples(), store.batch_sizes()) == ([example], {4: 1})
     with store.cache.open(()) as db:
-        for kept in ("autoauto_ranges", "autoauto_corrections"):
-            db.execute(f"DELETE FROM {kept} WHERE subject = ?", (subject,))
+        for name in ("autoauto_ranges", "autoauto_corrections"):
+            db.execute(f"DELETE FROM {name} WHERE subject = ?", (subject,))
 
 
 def test_a_broken_entry_is_refused(tmp_path: Path) -> None:
@@ -110,7 +110,7 @@ def test_a_database_that_cannot_be_used_is_one_line(tmp_path: Path) -> None:
         assert "\n" not in str(refused.value)
 
 
-def test_a_full_disk_is_one_line_and_keeps_what_there_was(tmp_path: Path) -> None:
+def test_a_full_disk_is_refused_in_one_line_and_loses_no_value(tmp_path: Path) -> None:
     table = SharedTable(f"sqlite:///{tmp_path}/cache.db", "t")
     table.write({"a": 1})
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
@@ -123,7 +123,7 @@ def test_a_full_disk_is_one_line_and_keeps_what_there_was(tmp_path: Path) -> Non
     assert table.read(["a", "1"]) == {"a": 1}
 
 
-def test_a_server_that_is_started_again_is_waited_for(table: SharedTable, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_reads_wait_for_a_server_that_restarts(table: SharedTable, monkeypatch: pytest.MonkeyPatch) -> None:
     if not table.url.startswith("postgresql"):
         pytest.skip("a file is not started again")
     psycopg2 = pytest.importorskip("psycopg2")
@@ -141,8 +141,8 @@ def test_a_server_that_is_started_again_is_waited_for(table: SharedTable, monkey
     assert refusals == [0]
 
 
-def test_a_server_that_never_was_there_is_told_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_server_that_was_never_reached_is_refused_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("psycopg2")
-    monkeypatch.setattr("autoauto.profile.store.codec.shared_cache.sleep", lambda _: pytest.fail("it waits"))
+    monkeypatch.setattr("autoauto.profile.store.shared_cache.sleep", lambda _: pytest.fail("it waits"))
     with pytest.raises(BadInput, match="cannot hold what was compiled"):
         SharedTable("postgresql+psycopg2://postgres@127.0.0.1:1/none", "t").read(["a"])

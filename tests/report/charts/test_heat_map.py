@@ -1,4 +1,4 @@
-"""The best of every n_ipu and memory proportion, drawn."""
+"""The heat map: the best of every n_ipu and memory proportion."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -6,31 +6,31 @@ from xml.etree import ElementTree
 
 from autoauto.records.knobs import Knobs
 from autoauto.records.schedule import Order
-from autoauto.records.study_summary import Findings, Tried
+from autoauto.records.study_summary import StudySummary, TrialSummary
 from autoauto.report.charts import heat_map as picture
 
 Elements = Callable[[str, str], list[ElementTree.Element]]
 
 
-def test_each_place_has_its_best(found: Findings) -> None:
-    grid = picture.heat_map(found)
+def test_each_row_and_column_has_its_best(summary: StudySummary) -> None:
+    grid = picture.heat_map(summary)
     assert (grid.rows, grid.columns) == (("1", "2"), (0.6, 1.0))
-    numbers = {place: tried and tried.number for place, tried in grid.best.items()}
+    numbers = {key: trial and trial.number for key, trial in grid.best.items()}
     assert numbers == {("1", 0.6): 0, ("2", 0.6): 3, ("2", 1.0): None}
 
 
-def test_schedules_have_rows_of_their_own_while_they_are_few(found: Findings) -> None:
+def test_schedules_have_rows_of_their_own_up_to_a_number_of_rows(summary: StudySummary) -> None:
     orders = (Order.GPIPE, Order.ONE_F_ONE_B)
     grid = [(n, order) for n in range(1, 10) for order in orders]
-    tried = [Tried(i, Knobs(n, 0.6, 1, order, False, 32), 1.0 + i) for i, (n, order) in enumerate(grid)]
-    few, many = (picture.heat_map(replace(found, tried=tuple(tried[:n]))) for n in (4, 18))
+    trials = [TrialSummary(i, Knobs(n, 0.6, 1, order, False, 32), 1.0 + i) for i, (n, order) in enumerate(grid)]
+    few, many = (picture.heat_map(replace(summary, trials=tuple(trials[:n]))) for n in (4, 18))
     assert few.rows == ("1 1f1b", "1 gpipe", "2 1f1b", "2 gpipe")
     assert many.rows == tuple("123456789")
-    assert many.best["9", 0.6] == tried[-1]
+    assert many.best["9", 0.6] == trials[-1]
 
 
-def test_the_winner_is_framed_and_strongest(found: Findings, elements: Elements) -> None:
-    svg = picture.heat_map_svg(found)
+def test_the_winner_has_a_frame_and_the_strongest_colour(summary: StudySummary, elements: Elements) -> None:
+    svg = picture.heat_map_svg(summary)
     slow, winner = elements(svg, "heat")
     assert ("winner" in str(slow.get("class")), "winner" in str(winner.get("class"))) == (False, True)
     assert (slow.get("fill-opacity"), winner.get("fill-opacity")) == ("0.10", "0.60")
@@ -39,11 +39,11 @@ def test_the_winner_is_framed_and_strongest(found: Findings, elements: Elements)
     assert (ticks.count("none fits"), ticks.count("not tried")) == (1, 1)
 
 
-def test_many_proportions_take_a_line_of_their_own(found: Findings) -> None:
-    tried = tuple(Tried(i, Knobs(1, (i + 1) / 10, 1), 1.0) for i in range(10))
-    assert (picture.is_wide(found), picture.is_wide(replace(found, tried=tried))) == (False, True)
+def test_many_proportions_take_the_whole_width(summary: StudySummary) -> None:
+    trials = tuple(TrialSummary(i, Knobs(1, (i + 1) / 10, 1), 1.0) for i in range(10))
+    assert (picture.is_wide(summary), picture.is_wide(replace(summary, trials=trials))) == (False, True)
 
 
-def test_slow_ones_have_a_decimal(found: Findings, elements: Elements) -> None:
-    slow = replace(found, tried=(found.tried[0]._replace(samples_per_s=7.86), *found.tried[1:]))
+def test_small_throughputs_have_a_decimal(summary: StudySummary, elements: Elements) -> None:
+    slow = replace(summary, trials=(summary.trials[0]._replace(samples_per_s=7.86), *summary.trials[1:]))
     assert [cell.text for cell in elements(picture.heat_map_svg(slow), "cell")] == ["7.9", "200"]

@@ -1,4 +1,4 @@
-"""Estimated against measured, drawn."""
+"""The chart of estimated against measured throughput."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -6,23 +6,23 @@ from xml.etree import ElementTree
 
 import pytest
 
-from autoauto.records.study_summary import Findings
+from autoauto.records.study_summary import StudySummary
 from autoauto.report.charts import parity as picture
 
 Elements = Callable[[str, str], list[ElementTree.Element]]
 
 
-def test_a_dot_for_everything_that_was_measured(found: Findings, elements: Elements) -> None:
-    svg = picture.parity_svg(found)
+def test_every_measured_trial_has_a_dot(summary: StudySummary, elements: Elements) -> None:
+    svg = picture.parity_svg(summary)
     dots = elements(svg, "dot")
     titles = [str(dot.find("title").text) for dot in dots]  # type: ignore[union-attr]
     assert [title.partition(":")[0] for title in titles] == ["trial 0", "trial 2", "trial 3"]
     assert [dot.get("class") for dot in dots] == ["dot s0", "dot s1", "dot s1"]
 
 
-def test_an_exact_estimate_is_on_the_diagonal(found: Findings, elements: Elements) -> None:
+def test_an_exact_estimate_is_on_the_diagonal(summary: StudySummary, elements: Elements) -> None:
     """Trial 2 was estimated exactly, trial 0 too high and so below the line, trial 3 too low and above."""
-    svg = picture.parity_svg(found)
+    svg = picture.parity_svg(summary)
     (line,) = elements(svg, "diagonal")
     x1, y1, x2, y2 = (float(str(line.get(name))) for name in ("x1", "y1", "x2", "y2"))
     above = []
@@ -34,12 +34,14 @@ def test_an_exact_estimate_is_on_the_diagonal(found: Findings, elements: Element
     assert above[2] > 1
 
 
-def test_the_summary_tells_mean_and_largest_error(found: Findings) -> None:
+def test_the_summary_has_mean_and_largest_error(summary: StudySummary) -> None:
     """+4 %, 0 % and -5 %."""
-    assert picture.parity_summary(picture.compared(found)) == "3 configurations: mean error 3.0 %, largest -5.0 %"
+    assert (
+        picture.parity_summary(picture.compared_trials(summary)) == "3 configurations: mean error 3.0 %, largest -5.0 %"
+    )
     assert picture.parity_summary([]) == "nothing was measured"
 
 
-def test_dots_that_would_cover_each_other_are_one(found: Findings, elements: Elements) -> None:
-    many = replace(found, tried=tuple(found.tried[0]._replace(number=i) for i in range(1000)))
+def test_dots_that_would_cover_each_other_are_drawn_once(summary: StudySummary, elements: Elements) -> None:
+    many = replace(summary, trials=tuple(summary.trials[0]._replace(number=i) for i in range(1000)))
     assert len(elements(picture.parity_svg(many), "dot")) == 1

@@ -1,4 +1,4 @@
-"""A timeline, drawn."""
+"""The chart of a timeline."""
 
 from collections.abc import Callable
 from xml.etree import ElementTree
@@ -35,21 +35,21 @@ def test_exchanges_are_shown(simulated: Simulated, elements: Elements) -> None:
 def test_of_a_long_timeline_the_beginning_is_shown(
     simulated: Simulated, elements: Elements, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each micro-batch of 1F1B on one device is two bars: of 2,000 bars a hundredth."""
+    """1F1B of 1,000 micro-batches on one device has 2,000 bars; 20 of them are the first 1 %."""
     monkeypatch.setattr(picture, "N_BARS", 20)
     timeline = simulated(Order.ONE_F_ONE_B, 1, 1000)
     svg = picture.timeline_svg(timeline, 1000.0)
     assert len(elements(svg, "do-forward")) == len(elements(svg, "do-backward")) == 10
-    assert "the first 1 % of it" in picture.summary(timeline, 1000.0)
+    assert "the first 1 % of it" in picture.timeline_summary(timeline, 1000.0)
 
 
-def test_the_summary_tells_the_period(simulated: Simulated) -> None:
-    summary = picture.summary(simulated(Order.ONE_F_ONE_B, 1, 8), 1000.0)
-    assert summary == "1f1b, 8 micro-batches, simulated; a micro-batch leaves every 3 ms, 3 cycles"
+def test_the_summary_has_the_period(simulated: Simulated) -> None:
+    text = picture.timeline_summary(simulated(Order.ONE_F_ONE_B, 1, 8), 1000.0)
+    assert text == "1f1b, 8 micro-batches, simulated; a micro-batch leaves every 3 ms, 3 cycles"
 
 
 def test_without_a_clock_cycles_are_shown(simulated: Simulated, elements: Elements) -> None:
     timeline = simulated(Order.GPIPE, 2, 2)
     svg = picture.timeline_svg(timeline, None)
     assert [text.text for text in elements(svg, "name")] == ["time (cycles), simulated"]
-    assert picture.summary(timeline, None).endswith("leaves every 2 cycles")
+    assert picture.timeline_summary(timeline, None).endswith("leaves every 2 cycles")

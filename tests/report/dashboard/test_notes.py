@@ -1,15 +1,17 @@
-"""Notes in Markdown."""
+"""Notes in Markdown of a study, a trial and a finalist."""
 
-from autoauto.records.study_summary import Comparison, Findings, Interval
-from autoauto.report.dashboard.notes import contender_note, study_note, trial_note
-from autoauto.report.style import MEASURED
+from autoauto.records.study_summary import Comparison, Interval, StudySummary
+from autoauto.report.dashboard.notes import finalist_note, study_note, trial_note
+from autoauto.report.style import MEASURED_BY_COST_MODEL
 
 COMMANDS = [("Measure it again", "autoauto measure net --n-ipu 2")]
 
 
-def test_the_study_tells_winner_command_and_cells(found: Findings) -> None:
+def test_the_note_of_a_study_has_winner_command_and_cells(summary: StudySummary) -> None:
     note = study_note(
-        found, [Comparison("runner-up", found.tried[2].knobs, Interval(150.0, None), 33.3, "the next best")], COMMANDS
+        summary,
+        [Comparison("runner-up", summary.trials[2].knobs, Interval(150.0, None), 33.3, "the next best")],
+        COMMANDS,
     )
     assert note.startswith("## Best: n_ipu 2, memory_proportion 0.6, batch_size 8\n\n**200.0 samples/s**, measured")
     assert "```\nautoauto measure net --n-ipu 2\n```" in note
@@ -18,35 +20,39 @@ def test_the_study_tells_winner_command_and_cells(found: Findings) -> None:
     assert "| 2 | 1.0 | - | batch 1 does not fit: layers [0, 5) need more |" in note
 
 
-def test_tables_are_as_wide_as_their_heads(found: Findings) -> None:
-    lines = [line for line in study_note(found, [], COMMANDS).splitlines() if line.startswith("|")]
+def test_tables_are_as_wide_as_their_heads(summary: StudySummary) -> None:
+    lines = [line for line in study_note(summary, [], COMMANDS).splitlines() if line.startswith("|")]
     assert {line.count("|") for line in lines[:5]} == {7}
     assert {line.count("|") for line in lines[5:]} == {5}
 
 
-def test_a_study_in_which_nothing_fits_says_so(nothing: Findings) -> None:
-    note = study_note(nothing, [], [])
+def test_a_study_in_which_nothing_fits_says_so(nothing_fits: StudySummary) -> None:
+    note = study_note(nothing_fits, [], [])
     assert note.startswith("## Nothing fits\n\nNone of the 2 configurations")
     assert "### Cells" in note
 
 
-def test_a_trial_that_does_not_fit_says_why(found: Findings) -> None:
-    note = trial_note(found.tried[1], MEASURED)
+def test_a_trial_that_does_not_fit_says_why(summary: StudySummary) -> None:
+    note = trial_note(summary.trials[1], MEASURED_BY_COST_MODEL)
     assert (
         note
         == "**Does not fit** (estimated, nothing was compiled). Lacks **2.0 KiB**.\n\nstage 0 lacks 2 KiB; try less\n"
     )
-    assert "(compiled whole)" in trial_note(found.tried[1]._replace(compiled=True), MEASURED)
-    late = found.tried[0]._replace(compiled=True, reason="latency_s <= 1 does not hold: latency_s is 2")
-    assert trial_note(late, MEASURED).startswith("**Breaks a constraint** (compiled whole). latency_s <= 1 does not")
+    assert "(compiled whole)" in trial_note(summary.trials[1]._replace(compiled=True), MEASURED_BY_COST_MODEL)
+    late = summary.trials[0]._replace(compiled=True, reason="latency_s <= 1 does not hold: latency_s is 2")
+    assert trial_note(late, MEASURED_BY_COST_MODEL).startswith(
+        "**Breaks a constraint** (compiled whole). latency_s <= 1 does not"
+    )
     assert (
-        trial_note(found.tried[0], MEASURED) == "**100.0 samples/s**, measured (cost model); 104.0 estimated, +4.0 %\n"
+        trial_note(summary.trials[0], MEASURED_BY_COST_MODEL)
+        == "**100.0 samples/s**, measured (cost model); 104.0 estimated, +4.0 %\n"
     )
 
 
-def test_the_best_are_told_stage_by_stage(found: Findings) -> None:
+def test_the_note_of_a_finalist_has_its_rank_stages_and_pictures(summary: StudySummary) -> None:
     winner, second = (
-        contender_note(found, one, "autoauto measure", {"memory": "/artifacts/1/2/3"}) for one in found.contenders
+        finalist_note(summary, finalist, "autoauto measure", {"memory": "/artifacts/1/2/3"})
+        for finalist in summary.finalists
     )
     assert "-5.0 %: the best" in winner
     assert "+0.0 %: rank 2, -25.0 %" in second

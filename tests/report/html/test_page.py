@@ -1,4 +1,4 @@
-"""The page of a study: what it says, and what a real browser makes of it."""
+"""The page of a study: its content, and how a real browser shows it."""
 
 import re
 from collections.abc import Callable
@@ -12,7 +12,7 @@ import pytest
 from autoauto.records.errors import BadInput
 from autoauto.records.knobs import Knobs
 from autoauto.records.schedule import Order
-from autoauto.records.study_summary import Comparison, Findings, Interval, Tried
+from autoauto.records.study_summary import Comparison, Interval, StudySummary, TrialSummary
 from autoauto.records.timeline import Timeline
 from autoauto.report.html.page import study_page, write_study_page
 
@@ -20,18 +20,18 @@ Simulated = Callable[..., Timeline]
 COMMANDS = [("Measure it again", "autoauto measure net --n-ipu 2")]
 
 
-def compared(found: Findings) -> list[Comparison]:
-    gain = Comparison("runner-up", found.tried[2].knobs, Interval(150.0, None), 33.3, "the next best configuration")
+def comparisons(summary: StudySummary) -> list[Comparison]:
+    gain = Comparison("runner-up", summary.trials[2].knobs, Interval(150.0, None), 33.3, "the next best configuration")
     return [gain, Comparison("default configuration", None, None, None, "was not tried")]
 
 
 @pytest.fixture
-def page(found: Findings, simulated: Simulated) -> str:
-    return study_page(found, compared(found), simulated(Order.INFERENCE, 2, 6), COMMANDS)
+def page(summary: StudySummary, simulated: Simulated) -> str:
+    return study_page(summary, comparisons(summary), simulated(Order.INFERENCE, 2, 6), COMMANDS)
 
 
 class Balanced(HTMLParser):
-    """Notices an element that is not closed where it should be."""
+    """Fails on an element that is not closed in order; `open` has those that are not closed yet."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -44,7 +44,7 @@ class Balanced(HTMLParser):
             self.open.append(tag)
 
     def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        """Closed by itself."""
+        """Such an element needs no end tag."""
 
     def handle_endtag(self, tag: str) -> None:
         assert self.open.pop() == tag
@@ -58,43 +58,51 @@ def test_the_page_is_well_formed_and_ids_are_unique(page: str) -> None:
     assert {"timeline", "memory", "heat-map", "parity", "batches-0", "cells", "trials", "study"} <= set(parser.ids)
 
 
-def test_the_page_tells_the_winner_and_how_to_measure_it_again(page: str) -> None:
+def test_the_page_has_the_winner_and_the_command_that_measures_it_again(page: str) -> None:
     text = re.sub("<[^>]*>", "", page).replace("\xa0", " ")
-    for said in ("200.0 samples/s", "measured (cost model)", "190.0 samples/s, -5.0 %", COMMANDS[0][1], "+33.3 %"):
-        assert said in text
+    for words in ("200.0 samples/s", "measured (cost model)", "190.0 samples/s, -5.0 %", COMMANDS[0][1], "+33.3 %"):
+        assert words in text
     assert "was not tried" in text
     assert "a &lt;bug&gt;" in text
 
 
-def test_the_page_asks_for_nothing(page: str) -> None:
+def test_the_page_loads_nothing(page: str) -> None:
     assert not re.search(r"""(?:src|href)=|url\(|@import|https?://""", page)
 
 
-def test_where_nothing_fits_the_page_says_why(nothing: Findings) -> None:
-    page = study_page(nothing, [], None, [])
+def test_where_nothing_fits_the_page_says_why(nothing_fits: StudySummary) -> None:
+    page = study_page(nothing_fits, [], None, [])
     assert "None of the 2 configurations that were tried fits" in page
     assert "layers [0, 5) need more" in page
     assert "What binds" not in page
 
 
-def test_ten_thousand_trials_make_a_small_page(found: Findings) -> None:
+def test_ten_thousand_trials_make_a_small_page(summary: StudySummary) -> None:
     grid = [
         Knobs(n, proportion, batch) for n in (1, 2, 4, 8, 16) for proportion in (0.3, 1.0) for batch in range(1, 1001)
     ]
-    tried = [Tried(i, knobs, float(i % 9) * knobs.batch_size, 5.0 * knobs.batch_size) for i, knobs in enumerate(grid)]
-    large = replace(found, tried=(*tried, found.tried[3]._replace(number=10_000, samples_per_s=1e5)))
+    trials = [
+        TrialSummary(i, knobs, float(i % 9) * knobs.batch_size, 5.0 * knobs.batch_size) for i, knobs in enumerate(grid)
+    ]
+    large = replace(summary, trials=(*trials, summary.trials[3]._replace(number=10_000, samples_per_s=1e5)))
     assert 100_000 < len(study_page(large, [], None, [])) < 4_000_000
 
 
-def test_a_file_that_cannot_be_written_is_one_line(page: str, tmp_path: Path) -> None:
+def test_a_file_that_cannot_be_written_is_bad_input(page: str, tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="a file that can be written"):
         write_study_page(page, tmp_path / "missing" / "page.html")
+
+
+def test_of_several_objectives_the_winner_is_the_best_by_the_first(summary: StudySummary) -> None:
+    several = replace(summary, attributes={**summary.attributes, "objective": "throughput,latency"})
+    assert "<h2>Best by throughput</h2>" in study_page(several, [], None, COMMANDS)
+    assert "<h2>Best configuration</h2>" in study_page(summary, [], None, COMMANDS)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("width", [1280, 390])
 def test_a_browser_shows_it_in_both_themes(browser: Any, page: str, width: int, tmp_path: Path) -> None:
-    """Every picture has a size, no page is wider than its screen, nothing is asked for or complained about."""
+    """Every picture has a size, no page is wider than its screen, and there are no further requests and no errors."""
     file = tmp_path / "page.html"
     write_study_page(page, file)
     grounds = {}
@@ -129,9 +137,3 @@ def test_labels_do_not_lie_on_each_other(browser: Any, page: str, tmp_path: Path
            })"""
     )
     assert overlapping == []
-
-
-def test_of_several_objectives_the_winner_is_the_best_by_the_first(found: Findings) -> None:
-    several = replace(found, attributes={**found.attributes, "objective": "throughput,latency"})
-    assert "<h2>Best by throughput</h2>" in study_page(several, [], None, COMMANDS)
-    assert "<h2>Best configuration</h2>" in study_page(found, [], None, COMMANDS)

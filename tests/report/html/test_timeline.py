@@ -1,4 +1,4 @@
-"""The page of a timeline: what its figure holds, and that a browser draws it."""
+"""The page of a timeline: the bars of its figure, and what a browser draws."""
 
 import importlib.util
 import re
@@ -29,19 +29,19 @@ def barrier(simulated: Simulated) -> Timeline:
 
 
 def bars(figure: Any, axis: str = "x") -> list[tuple[int, str, float, float]]:
-    """Device, what a bar says, start and stop of all bars on a time axis."""
-    found = []
+    """Device, name, start and stop of all bars on a time axis."""
+    entries = []
     for trace in figure.data:
         for device, start, length, facts in zip(trace.y, trace.base, trace.x, trace.customdata, strict=True):
             stage, micro_batch, *times = facts.tolist()
             assert times == [start, start + length, length]
             name = f"{stage:g}{KINDS[trace.name]}{micro_batch:g}" if trace.name in KINDS else trace.name
-            found += [(device, name, start, start + length)] if trace.xaxis == axis else []
-    return sorted(found)
+            entries += [(device, name, start, start + length)] if trace.xaxis == axis else []
+    return sorted(entries)
 
 
 def spans(timeline: Timeline) -> list[tuple[int, str, float, float]]:
-    """The same of a timeline."""
+    """Device, name, start and stop of all actions and exchanges of a timeline."""
     devices = range(timeline.schedule.n_devices)
     actions = [
         (device, str(action), start, stop) for device in devices for action, start, stop in timeline.spans(device)
@@ -64,8 +64,8 @@ def test_every_action_and_exchange_has_its_bar(barrier: Timeline) -> None:
 
 def test_bars_are_named_after_their_stage_where_devices_have_several(simulated: Simulated) -> None:
     pytest.importorskip("plotly", reason="the extra plot is not installed")
-    one, several = (timeline_figure(simulated(order, 2, 2)).data[0] for order in (Order.GPIPE, Order.INTERLEAVED))
-    assert (one.texttemplate, several.texttemplate) == ("F%{customdata[1]}", "%{customdata[0]}F%{customdata[1]}")
+    plain, with_stage = (timeline_figure(simulated(order, 2, 2)).data[0] for order in (Order.GPIPE, Order.INTERLEAVED))
+    assert (plain.texttemplate, with_stage.texttemplate) == ("F%{customdata[1]}", "%{customdata[0]}F%{customdata[1]}")
 
 
 def test_of_a_long_timeline_both_ends_are_shown(simulated: Simulated, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -98,13 +98,15 @@ def test_the_page_loads_nothing(barrier: Timeline, tmp_path: Path) -> None:
     assert not re.search("src|href|http", tags)
 
 
-def test_without_the_extra_its_name_is_told(barrier: Timeline, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_plotly_the_error_names_the_extra(
+    barrier: Timeline, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(MissingExtra, match=r'"plot".*pip install plotly'):
         write_timeline_html(barrier, tmp_path / "timeline.html")
 
 
-def test_a_file_that_cannot_be_written_is_one_line(barrier: Timeline, tmp_path: Path) -> None:
+def test_a_file_that_cannot_be_written_is_bad_input(barrier: Timeline, tmp_path: Path) -> None:
     pytest.importorskip("plotly", reason="the extra plot is not installed")
     with pytest.raises(BadInput, match="a file that can be written"):
         write_timeline_html(barrier, tmp_path / "missing" / "timeline.html")
@@ -129,8 +131,8 @@ def test_a_browser_draws_all_bars(barrier: Timeline, simulated: Simulated, tmp_p
 
 
 def dom(chromium: str, page: Path) -> str:
-    """The page as it is after its scripts have run."""
+    """The page's elements after its scripts have run."""
     options = ["--headless", "--no-sandbox", "--disable-gpu", "--host-resolver-rules=MAP * ~NOTFOUND"]
-    own = [f"--user-data-dir={page.parent / 'browser'}", "--virtual-time-budget=60000", "--dump-dom"]
-    command = [chromium, *options, *own, page.as_uri()]
+    options += [f"--user-data-dir={page.parent / 'browser'}", "--virtual-time-budget=60000", "--dump-dom"]
+    command = [chromium, *options, page.as_uri()]
     return subprocess.run(command, check=True, capture_output=True, text=True, timeout=PATIENCE_S).stdout

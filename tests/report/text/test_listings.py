@@ -1,4 +1,4 @@
-"""Models and clusters, drawn."""
+"""Tables of models, clusters and profiles."""
 
 from collections.abc import Callable
 
@@ -21,22 +21,7 @@ pair  ipu     2 x bow  1.85 GHz  894.0 MiB       7.0 GiB/s     70.0 GiB/s
 one   ipu     1 x bow  1.85 GHz  894.0 MiB       7.0 GiB/s              -
                                             +50,000 cycles
 a link waits its idle cycles, then moves so many GiB a second"""
-
-
-def test_models_are_drawn(text: Text) -> None:
-    rows = [{"name": "resnet50", "n_layers": 1220, "n_kinds": 40, "weight_bytes": 2 * 1024**2}]
-    assert text(models_table(rows)) == MODELS
-
-
-def test_clusters_are_drawn(text: Text) -> None:
-    device = Device("bow", 1.85e9, 894 * 1024**2, 1472, 638_976)
-    host, between = Link(7 * 1024**3, 50_000), Link(70 * 1024**3, 3_000)
-    pair = Cluster("pair", "ipu", (device, device), (host, between), (between, host))
-    one = Cluster("one", "ipu", (device,), (host,), (host,))
-    assert text(clusters_table([pair, one])) == CLUSTERS
-
-
-DRAWN = """\
+LAYERS = """\
 Layers compiled alone, measured (cost model)
                      cycles  of all
 first layer  layers    each  cycles  always live  temporary
@@ -61,11 +46,24 @@ PROFILE = ModelProfile(
 )
 
 
-def test_kinds_are_drawn_dearest_first(text: Text) -> None:
-    assert text(profile_table(PROFILE)) == DRAWN
+def test_models_are_drawn(text: Text) -> None:
+    rows = [{"name": "resnet50", "n_layers": 1220, "n_kinds": 40, "weight_bytes": 2 * 1024**2}]
+    assert text(models_table(rows)) == MODELS
 
 
-def test_only_the_dearest_are_shown(text: Text) -> None:
+def test_clusters_are_drawn(text: Text) -> None:
+    device = Device("bow", 1.85e9, 894 * 1024**2, 1472, 638_976)
+    host, between = Link(7 * 1024**3, 50_000), Link(70 * 1024**3, 3_000)
+    pair = Cluster("pair", "ipu", (device, device), (host, between), (between, host))
+    single = Cluster("one", "ipu", (device,), (host,), (host,))
+    assert text(clusters_table([pair, single])) == CLUSTERS
+
+
+def test_kinds_are_drawn_with_most_cycles_first(text: Text) -> None:
+    assert text(profile_table(PROFILE)) == LAYERS
+
+
+def test_only_the_kinds_with_most_cycles_are_shown(text: Text) -> None:
     drawn = text(profile_table(PROFILE, top=1))
     assert "pool" not in drawn
     assert "1 of 2 kinds" in drawn

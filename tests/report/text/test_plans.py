@@ -1,4 +1,4 @@
-"""The stages table, drawn."""
+"""Tables of plans, cuts, phases and buffers."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -9,11 +9,11 @@ from autoauto.records.errors import DoesNotFit, Infeasible
 from autoauto.records.layers import LayerRange
 from autoauto.records.phased import BufferLayout, BufferRow, IoMode, Phase, PhasedPlan, PhaseKind
 from autoauto.records.plan import CutMoves, Explanation, Move, Plan
-from autoauto.report.style import ESTIMATED, MEASURED
+from autoauto.report.style import ESTIMATED, MEASURED_BY_COST_MODEL
 from autoauto.report.text.plans import buffers_table, explanation_table, phases_table, plans_table, stages_table
 
 Text = Callable[..., str]
-DRAWN = """\
+STAGES = """\
 Stages, measured (cost model)
                                    compute  transfer  memory of
 stage  layers  first, last layer    cycles    cycles  its limit
@@ -27,12 +27,12 @@ NAMES = ["/block.0/conv/Conv", "/block.1/relu/Relu", "/block.2/conv/Conv", "/blo
 
 
 def test_a_plan_is_drawn(measured: Plan, text: Text) -> None:
-    drawn = text(stages_table(measured, NAMES, MEASURED))
-    assert drawn == DRAWN
+    drawn = text(stages_table(measured, NAMES, MEASURED_BY_COST_MODEL))
+    assert drawn == STAGES
 
 
 def test_layers_without_names_have_no_column_for_them(measured: Plan, text: Text) -> None:
-    drawn = text(stages_table(measured, None, MEASURED))
+    drawn = text(stages_table(measured, None, MEASURED_BY_COST_MODEL))
     assert "first, last" not in drawn
     assert "[2, 5)  " in drawn
 
@@ -44,19 +44,19 @@ def test_the_title_says_where_the_numbers_come_from(measured: Plan, text: Text) 
 @pytest.mark.parametrize("width", [60, 80, 120])
 def test_long_names_are_shortened_to_the_width(measured: Plan, text: Text, width: int) -> None:
     names = [f"/encoder/layer.{i}/attention/self/query/MatMul" for i in range(5)]
-    lines = text(stages_table(measured, names, MEASURED), width).splitlines()
+    lines = text(stages_table(measured, names, MEASURED_BY_COST_MODEL), width).splitlines()
     assert sum("MatMul" in line for line in lines) == 4
     if width == 120:
         assert all(any(names[i] in line for line in lines) for i in (0, 1, 2, 4))
 
 
 def test_a_name_with_brackets_is_no_markup(measured: Plan, text: Text) -> None:
-    assert "split[bold]" in text(stages_table(measured, ["split[bold]"] * 5, MEASURED))
+    assert "split[bold]" in text(stages_table(measured, ["split[bold]"] * 5, MEASURED_BY_COST_MODEL))
 
 
-def test_overlap_is_told(measured: Plan, text: Text) -> None:
-    told = text(stages_table(replace(measured, overlap=True), NAMES, MEASURED), width=120)
-    caption = told[told.index("period") :]
+def test_overlap_is_named_in_the_caption(measured: Plan, text: Text) -> None:
+    drawn = text(stages_table(replace(measured, overlap=True), NAMES, MEASURED_BY_COST_MODEL), width=120)
+    caption = drawn[drawn.index("period") :]
     assert " ".join(caption.split()) == (
         "period: 2,000 cycles, the larger of the slowest compute and the longest transfer"
     )
@@ -66,16 +66,16 @@ def test_all_stages_of_the_device_that_binds_are_marked(measured: Plan, text: Te
     """Device 0 computes 2000 + 1000 cycles in two stages, device 1 less."""
     first, second = measured.stages
     last = replace(second, layers=LayerRange(5, 6), device=0)
-    told = text(stages_table(Plan((first, second, last)), [*NAMES, "end"], MEASURED))
-    assert told.count("slowest") == 3  # two stages and the caption
-    assert "period: 3,500 cycles" in told
+    drawn = text(stages_table(Plan((first, second, last)), [*NAMES, "end"], MEASURED_BY_COST_MODEL))
+    assert drawn.count("slowest") == 3  # two stages and the caption
+    assert "period: 3,500 cycles" in drawn
 
 
-def test_a_host_that_binds_is_told(measured: Plan, text: Text) -> None:
-    told = text(stages_table(replace(measured, host_cycles=5000), NAMES, MEASURED))
-    assert "period: 5,000 cycles, the host's transfers behind the devices" in told
-    assert "slowest" not in told
-    assert "longest" not in told
+def test_a_host_that_binds_is_named_in_the_caption(measured: Plan, text: Text) -> None:
+    drawn = text(stages_table(replace(measured, host_cycles=5000), NAMES, MEASURED_BY_COST_MODEL))
+    assert "period: 5,000 cycles, the host's transfers behind the devices" in drawn
+    assert "slowest" not in drawn
+    assert "longest" not in drawn
 
 
 def test_plans_and_failures_are_drawn(measured: Plan, text: Text) -> None:
@@ -89,10 +89,10 @@ def test_plans_and_failures_are_drawn(measured: Plan, text: Text) -> None:
     assert lines[2].split() == ["n_ipu", "cycles", "cycles", "cycles", "memory", "stages", "begin", "at", "layers"]
     assert lines[4].split() == ["1", "-", "-", "-", "-", "does", "not", "fit:", "2.0", "KiB", "missing"]
     assert lines[5].split() == ["2", "2,300", "2,000", "300", "3.0", "KiB", "0", "2"]
-    assert lines[6].endswith("too few places to cut")
+    assert lines[6].endswith("too few positions to cut")
 
 
-def test_every_cut_is_a_line(measured: Plan, text: Callable[..., str]) -> None:
+def test_every_cut_is_a_row_with_the_cost_of_its_moves(measured: Plan, text: Callable[..., str]) -> None:
     cuts = (CutMoves(2, Move(1, 2450, 0), Move(3, 2100, 2048)), CutMoves(4, None, Move(5, 2300, 0)))
     lines = text(explanation_table(Explanation((0,), (1, 2), 1, 1024, cuts), measured), width=120).splitlines()
     assert lines[4].split() == ["2", "1", "+150", "3", "2.0", "KiB", "missing"]
@@ -102,10 +102,6 @@ def test_every_cut_is_a_line(measured: Plan, text: Callable[..., str]) -> None:
         "transfer binds: stage 1, 2",
         "least memory to spare: stage 1, 1.0 KiB",
     ]
-
-
-X, DX = BufferRow("x", 0), BufferRow("dx", 0)
-MEMORY = {"parameter": 1024, "load buffer": 1024}
 
 
 def phase(
@@ -128,6 +124,8 @@ def phase(
     )
 
 
+X, DX = BufferRow("x", 0), BufferRow("dx", 0)
+MEMORY = {"parameter": 1024, "load buffer": 1024}
 PLAN = PhasedPlan(
     (
         phase((0, 2), 0, PhaseKind.FORWARD, None, X),
@@ -169,6 +167,6 @@ def test_buffers_are_drawn(text: Text) -> None:
     assert text(buffers_table(PLAN)) == BUFFERS
 
 
-def test_inference_ends_at_the_host(text: Text) -> None:
+def test_inference_starts_and_ends_at_the_host(text: Text) -> None:
     only = PhasedPlan((phase((0, 5), 0, PhaseKind.FORWARD, None, None),), 1, IoMode.IO, (), (1240,), 1240)
     assert text(phases_table(only, ESTIMATED)).count("host") == 2

@@ -1,4 +1,4 @@
-"""Pictures of timelines in the terminal, drawn."""
+"""Timelines in the terminal: pictures and the table of devices."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from autoauto.records.schedule import Action, Codes, Order, Schedule
 from autoauto.records.timeline import Timeline
-from autoauto.report.text.timeline import ACTIVITIES, EXCHANGE, IDLE, timeline_picture, timeline_table
+from autoauto.report.style import ACTIVITIES, EXCHANGE, IDLE
+from autoauto.report.text.timeline import timeline_picture, timeline_table
 
 Text = Callable[..., str]
 Simulated = Callable[..., Timeline]
@@ -91,8 +92,12 @@ makespan: 15 cycles, ideal: 6
 steady period: 3.0 cycles a micro-batch
 bubble: 33.3 % of all devices' time"""
 
-
 LETTERS = [activity.letter for activity in ACTIVITIES]
+
+ORDERS = (Order.INFERENCE, Order.GPIPE, Order.ONE_F_ONE_B, Order.INTERLEAVED, Order.POPART)
+SIZES = (st.sampled_from(ORDERS), st.sampled_from([1, 2, 4]), st.sampled_from([8, 24]))
+CYCLES = (st.sampled_from(["0", "1", "3/2", "7", "1003"]),) * 3
+SMALL = (st.sampled_from("123"), st.sampled_from("123"), st.sampled_from("012"))
 
 
 def one_device(*spans: tuple[str, int, int], exchange: tuple[int, int], stop: int) -> Timeline:
@@ -151,19 +156,13 @@ def test_every_kind_is_drawn(text: Text) -> None:
 
 def test_bars_have_the_colour_of_their_kind(simulated: Simulated) -> None:
     picture = timeline_picture(simulated(Order.GPIPE, 2, 2, comm="1", barrier=True), 80)
-    found = {(picture.plain[span.start], str(span.style).removeprefix("black on ")) for span in picture.spans}
-    assert found == {(ACTIVITIES[activity].letter, ACTIVITIES[activity].colour) for activity in (0, 1, EXCHANGE)}
-
-
-ORDERS = (Order.INFERENCE, Order.GPIPE, Order.ONE_F_ONE_B, Order.INTERLEAVED, Order.POPART)
-SIZES = (st.sampled_from(ORDERS), st.sampled_from([1, 2, 4]), st.sampled_from([8, 24]))
-CYCLES = (st.sampled_from(["0", "1", "3/2", "7", "1003"]),) * 3
-SMALL = (st.sampled_from("123"), st.sampled_from("123"), st.sampled_from("012"))
+    colours = {(picture.plain[span.start], str(span.style).removeprefix("black on ")) for span in picture.spans}
+    assert colours == {(ACTIVITIES[activity].letter, ACTIVITIES[activity].colour) for activity in (0, 1, EXCHANGE)}
 
 
 @settings(deadline=None)
 @given(st.tuples(*SIZES, *CYCLES, st.booleans()), st.integers(1, 200))
-def test_a_picture_has_the_width_it_may_have(simulated: Simulated, case: tuple[Any, ...], width: int) -> None:
+def test_a_picture_is_not_wider_than_allowed(simulated: Simulated, case: tuple[Any, ...], width: int) -> None:
     timeline = simulated(*case)
     assume(timeline.stop_tick > 0)
     drawn = rows(timeline, width)
@@ -175,7 +174,7 @@ def test_a_picture_has_the_width_it_may_have(simulated: Simulated, case: tuple[A
 
 @settings(deadline=None)
 @given(st.tuples(*SIZES, *SMALL, st.booleans()))
-def test_names_and_lengths_can_be_read_back(simulated: Simulated, case: tuple[Any, ...]) -> None:
+def test_a_wide_picture_has_all_names_starts_and_stops(simulated: Simulated, case: tuple[Any, ...]) -> None:
     timeline = simulated(*case)
     drawn, n_hidden = rows(timeline, 8000), 0 if case[0] is Order.INTERLEAVED else 1  # a stage has one digit
     scale = Fraction(timeline.stop_tick, len(drawn[0]))
@@ -188,7 +187,7 @@ def test_names_and_lengths_can_be_read_back(simulated: Simulated, case: tuple[An
 
 @settings(max_examples=30, deadline=None)
 @given(st.tuples(*SIZES, *CYCLES, st.booleans()), st.integers(12, 60))
-def test_without_names_a_column_shows_what_takes_most_of_it(
+def test_without_names_a_column_shows_the_activity_with_most_of_its_time(
     simulated: Simulated, case: tuple[Any, ...], width: int
 ) -> None:
     timeline = simulated(*case)
@@ -201,7 +200,7 @@ def test_without_names_a_column_shows_what_takes_most_of_it(
 
 
 def spans_of(timeline: Timeline, device: int, scale: int) -> list[tuple[int, int, int]]:
-    """Activity, start and stop of everything that a device does, in parts of a tick."""
+    """Activity, start and stop of all actions and exchanges of a device, in ticks times `scale`."""
     kinds = timeline.schedule.codes.kinds(timeline.schedule.programs[device])
     actions = np.stack((kinds, timeline.starts[device] * scale, timeline.stops[device] * scale), axis=1)
     exchanges = [(EXCHANGE, start * scale, stop * scale) for start, stop in timeline.exchanges[device].tolist()]
@@ -209,7 +208,7 @@ def spans_of(timeline: Timeline, device: int, scale: int) -> list[tuple[int, int
 
 
 def ticks_in(spans: list[tuple[int, int, int]], start: int, stop: int) -> list[int]:
-    """What is spent on every activity between two ticks."""
+    """The ticks of every activity between `start` and `stop`."""
     ticks = [0] * len(ACTIVITIES)
     for activity, first, last in spans:
         ticks[activity] += max(min(stop, last) - max(start, first), 0)
@@ -229,7 +228,7 @@ def test_the_table_is_drawn(simulated: Simulated, text: Text) -> None:
 
 
 def test_the_table_says_that_checks_are_idle(text: Text) -> None:
-    told = text(timeline_table(one_device(("0F0", 0, 4), ("0C0", 4, 8), exchange=(8, 12), stop=12), [0]))
-    assert told.startswith("Devices, measured\n")
-    assert "\n0            1         1       1  33.3 %        1        0\n" in told
-    assert told.endswith("bubble: 33.3 % of all devices' time, checks count as idle")
+    table = text(timeline_table(one_device(("0F0", 0, 4), ("0C0", 4, 8), exchange=(8, 12), stop=12), [0]))
+    assert table.startswith("Devices, measured\n")
+    assert "\n0            1         1       1  33.3 %        1        0\n" in table
+    assert table.endswith("bubble: 33.3 % of all devices' time, checks count as idle")

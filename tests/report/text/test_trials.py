@@ -1,4 +1,4 @@
-"""The best configuration, drawn."""
+"""Tables of a search: the best configuration, trials, cells, the Pareto front, and the dry run."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from autoauto.records.knobs import Knobs, Objective, Strategy
 from autoauto.records.plan import Plan
 from autoauto.records.schedule import Order
 from autoauto.records.trial import Cell, Counts, ExpectedCell
-from autoauto.report.text.trials import best_table, cells_table, front_table, rehearsal_table, trials_table
+from autoauto.report.text.trials import best_table, cells_table, dry_run_table, front_table, trials_table
 
 Text = Callable[..., str]
-DRAWN = """\
+BEST_TABLE = """\
 Best configuration
 n_ipu              2
 memory_proportion  0.6
@@ -25,34 +25,38 @@ throughput         1,000.0 samples/s           measured (cost model)
 period             2,300 cycles                measured (cost model)
 tried              20 of 1,152 configurations
 measured           14 of those tried           the estimate ruled out the others"""
-TRAINED = """\
+TRAINING_ROWS = """\
 batch_size         16
 schedule           1f1b
 recompute          on
 n_micro_batches    8
 partition          0 2 5"""
-
-
-def test_a_configuration_is_drawn(measured: Plan, text: Text) -> None:
-    assert text(best_table(Knobs(2, 0.6, 16), measured, 1000.0, 920.0, Counts(20, 14, 1152))) == DRAWN
-
-
-def test_what_the_estimate_ruled_out_is_told_only_where_something_was(measured: Plan, text: Text) -> None:
-    drawn = text(best_table(Knobs(2, 0.6, 16), measured, 1000.0, 920.0, Counts(20, 20, 1152)))
-    assert "20 of those tried" in drawn
-    assert "ruled out" not in drawn
-
-
-def test_without_an_estimate_there_is_no_such_row(measured: Plan, text: Text) -> None:
-    assert "estimated," not in text(best_table(Knobs(2, 0.6, 16), measured, 1000.0, 0.0, Counts(1, 1)))
-
-
-def test_training_shows_its_schedule_and_its_makespan(measured: Plan, text: Text) -> None:
-    knobs = Knobs(2, 0.6, 16, Order.ONE_F_ONE_B, recompute=True, n_micro_batches=8)
-    drawn = text(best_table(knobs, measured, 1000.0, 0.0, Counts(1, 1), 45_000))
-    assert "\n".join(line.rstrip() for line in drawn.splitlines()[3:8]).startswith(TRAINED.rstrip())
-    assert re.search(r"makespan +45,000 cycles +simulated", drawn)
-
+TRIALS_TABLE = """\
+Trials by throughput, measured (cost model)
+                        memory
+rank  trial  n_ipu  proportion  batch_size  samples/s    latency  state
+──────────────────────────────────────────────────────────────────────────
+   1      2      4         1.0          16    2,000.0  32.100 ms  COMPLETE
+   2      0      1         0.3           8    1,000.0   8.000 ms  COMPLETE
+   3      1      4         0.6         128          -          -  PRUNED
+   4      3      2         0.6           1          -          -  FAIL
+4 of 4 trials"""
+CELLS_TABLE = """\
+What fits, measured (cost model)
+           memory                        micro-  largest       best
+n_ipu  proportion  schedule  recompute  batches    batch  samples/s
+───────────────────────────────────────────────────────────────────
+    4         0.6  gpipe     off             16     none          -
+    4         0.6  1f1b      on              16    >= 12      345.7
+1f1b fits batches of 12, which gpipe (none) cannot"""
+DRY_RUN_TABLE = """\
+Cells, best first, estimated
+           memory                                       best
+n_ipu  proportion  other knobs                         batch  samples/s  tries
+──────────────────────────────────────────────────────────────────────────────
+    2         0.6  2 replicas                             16      900.0      2
+    4         1.0  gpipe, 16 micro-batches, recompute      8      345.7      0
+    1         0.3  phased, 16 steps                     none          -      1"""
 
 NONE = float("nan")  # as pandas marks what is missing
 TRIALS = pd.DataFrame(
@@ -67,20 +71,37 @@ TRIALS = pd.DataFrame(
         "latency_s": [0.008, None, 0.0321, None],
     }
 )
-DRAWN_trials = """\
-Trials by throughput, measured (cost model)
-                        memory
-rank  trial  n_ipu  proportion  batch_size  samples/s    latency  state
-──────────────────────────────────────────────────────────────────────────
-   1      2      4         1.0          16    2,000.0  32.100 ms  COMPLETE
-   2      0      1         0.3           8    1,000.0   8.000 ms  COMPLETE
-   3      1      4         0.6         128          -          -  PRUNED
-   4      3      2         0.6           1          -          -  FAIL
-4 of 4 trials"""
+ROWS = [
+    (3, Knobs(4, 0.6, 16), 2000.0, 0.0321, (2000.0, 0.0321, 4000.0)),
+    (1, Knobs(1, 1.0, 2, replicas=2), 1000.0, 0.001, (1000.0, 0.001, 1500.5)),
+]
+
+
+def test_a_configuration_is_drawn(measured: Plan, text: Text) -> None:
+    assert text(best_table(Knobs(2, 0.6, 16), measured, 1000.0, 920.0, Counts(20, 14, 1152))) == BEST_TABLE
+
+
+def test_configurations_that_the_estimate_ruled_out_are_mentioned_only_if_there_are_any(
+    measured: Plan, text: Text
+) -> None:
+    drawn = text(best_table(Knobs(2, 0.6, 16), measured, 1000.0, 920.0, Counts(20, 20, 1152)))
+    assert "20 of those tried" in drawn
+    assert "ruled out" not in drawn
+
+
+def test_without_an_estimate_there_is_no_row_for_it(measured: Plan, text: Text) -> None:
+    assert "estimated," not in text(best_table(Knobs(2, 0.6, 16), measured, 1000.0, 0.0, Counts(1, 1)))
+
+
+def test_training_shows_its_schedule_and_its_makespan(measured: Plan, text: Text) -> None:
+    knobs = Knobs(2, 0.6, 16, Order.ONE_F_ONE_B, recompute=True, n_micro_batches=8)
+    drawn = text(best_table(knobs, measured, 1000.0, 0.0, Counts(1, 1), 45_000))
+    assert "\n".join(line.rstrip() for line in drawn.splitlines()[3:8]).startswith(TRAINING_ROWS.rstrip())
+    assert re.search(r"makespan +45,000 cycles +simulated", drawn)
 
 
 def test_trials_are_drawn_best_first(text: Text) -> None:
-    assert text(trials_table(TRIALS)) == DRAWN_trials
+    assert text(trials_table(TRIALS)) == TRIALS_TABLE
 
 
 def test_only_the_best_are_shown(text: Text) -> None:
@@ -90,7 +111,7 @@ def test_only_the_best_are_shown(text: Text) -> None:
     assert drawn.endswith("1 of 4 trials")
 
 
-def test_per_ipu_ranks_by_the_least_value_whatever_the_replicas(text: Text) -> None:
+def test_per_ipu_ranks_by_the_smallest_value_with_any_number_of_replicas(text: Text) -> None:
     """Trial 0 has 4 devices: 250 samples/s each, trial 2 has 500."""
     trials = TRIALS.assign(replicas=[4, 1, 1, 1], value=[4e6, NONE, 2e6, NONE])
     rows = text(trials_table(trials, top=2, objective=Objective.PER_IPU)).splitlines()[4:6]
@@ -98,7 +119,7 @@ def test_per_ipu_ranks_by_the_least_value_whatever_the_replicas(text: Text) -> N
 
 
 def test_replicas_are_shown_where_they_vary(text: Text) -> None:
-    """Trials that were made before replicas were searched have none."""
+    """Trials from before replicas were a knob have no value."""
     rows = text(trials_table(TRIALS.assign(replicas=[4, NONE, 1, NONE]))).splitlines()
     assert rows[2].split()[:4] == ["rank", "trial", "n_ipu", "replicas"]
     assert [row.split()[3] for row in rows[4:8]] == ["1", "4", "-", "-"]
@@ -111,7 +132,7 @@ def test_of_several_objectives_the_first_ranks(text: Text) -> None:
     assert "8.000 ms" in drawn
 
 
-def test_what_breaks_a_constraint_comes_after_what_runs(text: Text) -> None:
+def test_trials_that_break_a_constraint_come_last(text: Text) -> None:
     broken = TRIALS.assign(state=["COMPLETE", "PRUNED", "PRUNED", "FAIL"], value=[1000.0, NONE, NONE, NONE])
     assert "1,000.0" in text(trials_table(broken, top=1))
 
@@ -122,63 +143,37 @@ def test_a_study_in_which_nothing_fits_has_rows(text: Text) -> None:
     assert drawn.endswith("1 of 1 trials")
 
 
-def test_an_empty_study_has_none(text: Text) -> None:
+def test_an_empty_study_has_no_rows(text: Text) -> None:
     assert text(trials_table(TRIALS[:0])).endswith("0 of 0 trials")
 
 
-DRAWN_cells = """\
-What fits, measured (cost model)
-           memory                        micro-  largest       best
-n_ipu  proportion  schedule  recompute  batches    batch  samples/s
-───────────────────────────────────────────────────────────────────
-    4         0.6  gpipe     off             16     none          -
-    4         0.6  1f1b      on              16    >= 12      345.7
-1f1b fits batches of 12, which gpipe (none) cannot"""
-
-
-def test_every_cell_is_a_row(text: Text) -> None:
+def test_every_cell_of_training_is_a_row(text: Text) -> None:
     cells = [
         Cell(Knobs(4, 0.6, 1, Order.GPIPE, n_micro_batches=16), None, 0.0, "too large", 1),
         Cell(Knobs(4, 0.6, 1, Order.ONE_F_ONE_B, True, 16), 12, 345.67, ""),
     ]
-    assert text(cells_table(cells)) == DRAWN_cells
+    assert text(cells_table(cells)) == CELLS_TABLE
 
 
-ROWS = [
-    (3, Knobs(4, 0.6, 16), 2000.0, 0.0321, (2000.0, 0.0321, 4000.0)),
-    (1, Knobs(1, 1.0, 2, replicas=2), 1000.0, 0.001, (1000.0, 0.001, 1500.5)),
-]
-
-
-def test_the_front_is_drawn(text: Text) -> None:
-    aim = (Objective.THROUGHPUT, Objective.LATENCY, Objective.PER_IPU)
-    drawn = text(front_table(ROWS, aim, Counts(9, 7, 20)))
+def test_the_pareto_front_is_drawn(text: Text) -> None:
+    objectives = (Objective.THROUGHPUT, Objective.LATENCY, Objective.PER_IPU)
+    drawn = text(front_table(ROWS, objectives, Counts(9, 7, 20)))
     for words in ("No other is better in throughput and latency and per-ipu", "replicas", "32.100 ms", "4,000"):
         assert words in drawn
     assert drawn.endswith("2 of 7 measured; 9 of 20 configurations tried")
     assert drawn.index("2,000.0") < drawn.index("1,000.0")
 
 
-def test_knobs_that_are_all_alike_have_no_column(text: Text) -> None:
+def test_knobs_that_do_not_vary_have_no_column(text: Text) -> None:
     drawn = text(front_table(ROWS[:1], (Objective.THROUGHPUT, Objective.LATENCY), Counts(9, 7)))
     assert "replicas" not in drawn
     assert "/ sample" not in drawn
 
 
-DRAWN_rehearsal = """\
-Cells, best first, estimated
-           memory                                       best
-n_ipu  proportion  other knobs                         batch  samples/s  tries
-──────────────────────────────────────────────────────────────────────────────
-    2         0.6  2 replicas                             16      900.0      2
-    4         1.0  gpipe, 16 micro-batches, recompute      8      345.7      0
-    1         0.3  phased, 16 steps                     none          -      1"""
-
-
-def test_every_cell_is_a_row_rehearsal(text: Text) -> None:
+def test_every_cell_of_a_dry_run_is_a_row(text: Text) -> None:
     cells = [
         ExpectedCell(Knobs(1, 0.3, 1, n_micro_batches=16, strategy=Strategy.PHASED), 0.0, 1, "too large"),
         ExpectedCell(Knobs(4, 1.0, 8, Order.GPIPE, True, 16), 345.67, 0, ""),
         ExpectedCell(Knobs(2, 0.6, 16, replicas=2), 900.0, 2, ""),
     ]
-    assert text(rehearsal_table(cells)) == DRAWN_rehearsal
+    assert text(dry_run_table(cells)) == DRY_RUN_TABLE

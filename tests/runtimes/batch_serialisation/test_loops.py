@@ -20,7 +20,7 @@ from autoauto.runtimes.batch_serialisation.loops import (
 )
 from autoauto.runtimes.batch_serialisation.program import (
     BatchSerialResult,
-    Expected,
+    ExpectedInput,
     LoopKind,
     LoopOp,
     PhaseGraph,
@@ -28,8 +28,10 @@ from autoauto.runtimes.batch_serialisation.program import (
     Stream,
 )
 
+# The order in time.
 
-def test_the_overlapped_orders_of_the_vectors(vectors: Callable[[str], Any]) -> None:
+
+def test_overlapped_orders_agree_with_the_vectors(vectors: Callable[[str], Any]) -> None:
     for steps, groups in vectors("batch_serialise")["overlapped_order"].items():
         assert [[[str(op.kind), op.step] for op in group] for group in overlapped_order(int(steps))] == groups
 
@@ -39,7 +41,7 @@ def test_one_step_cannot_overlap() -> None:
         overlapped_order(1)
 
 
-def test_times_of_the_vectors(vectors: Callable[[str], Any]) -> None:
+def test_times_agree_with_the_vectors(vectors: Callable[[str], Any]) -> None:
     for case in vectors("batch_serialise")["time_model"]["cases"]:
         n, *parts = (case[name] for name in "NLCS")
         assert order_cycles(loop_order(IoMode.IO, n), *parts) == case["serial"]
@@ -66,6 +68,8 @@ def test_every_micro_batch_is_loaded_then_computed_then_stored(steps: int) -> No
         groups = [when[LoopOp(kind, step)] for kind in (LoopKind.LOAD, LoopKind.COMPUTE, LoopKind.STORE)]
         assert groups == [step, step + 1, step + 2]
 
+
+# One loop.
 
 SCALE = PhaseGraph("scale", ("x",), ("y",), ("factor",))
 MODES = pytest.mark.parametrize("mode", [str(mode) for mode in IoMode])
@@ -104,16 +108,16 @@ def test_rows_choose_the_entries(
     np.testing.assert_equal([machine.buffers["y"][entry] for entry in entries], [2 * data for data in DATA])
 
 
-def test_index_vectors(vectors: Callable[[str], Any]) -> None:
+def test_entries_agree_with_the_vectors(vectors: Callable[[str], Any]) -> None:
     for case in vectors("batch_serialise")["index_vectors"]:
         handle = RowHandle(BufferLayout("y", case["rows"], case["steps"]), case["row_offset"])
         loop = batch_serialise(SCALE, case["steps"], {}, {}, {"y": handle}, rows=case["rows"])
-        touched = [touch.entry for group in loop.call(case["call_row"]) for step in group for touch in step.touches]
+        touched = [move.entry for group in loop.call(case["call_row"]) for step in group for move in step.moves]
         assert touched == case["entries"]
 
 
 @MODES
-def test_loops_in_a_row_hand_on_through_rows(machine: Any, mode: str) -> None:
+def test_consecutive_loops_pass_tensors_through_rows(machine: Any, mode: str) -> None:
     x = BufferLayout("x", 3, 4)
     first = batch_serialise(SCALE, 4, {"x": Stream("in")}, {}, {"y": RowHandle(x, 0)}, io_mode=mode)
     inner = batch_serialise(SCALE, 4, {"x": RowHandle(x, 0)}, {}, {"y": RowHandle(x, 1)}, rows=2, io_mode=mode)
@@ -134,7 +138,7 @@ def test_an_output_may_go_to_the_host_and_to_a_buffer_or_nowhere(machine: Any) -
     assert list(machine.buffers) == ["y"]
 
 
-def test_every_step_gets_a_seed_of_its_own(machine: Any) -> None:
+def test_every_step_gets_a_random_seed_of_its_own(machine: Any) -> None:
     graph = PhaseGraph("dropout", ("x", "seed"), ("y",))
     handle = RowHandle(batch_serial_buffer("y", 4, rows=2))
     loop = batch_serialise(graph, 4, {"x": Stream("in")}, {}, {"y": handle}, seed_input="seed", rows=2)
@@ -174,7 +178,7 @@ def test_replicas_gather_after_a_load_and_reduce_before_a_store(machine: Any, mo
         np.testing.assert_equal(machine.buffers["state"][step].reshape(-1), (before + step + data[0]) * n)
 
 
-def test_one_step_falls_back_to_io_and_says_so() -> None:
+def test_one_step_falls_back_to_io_with_a_warning() -> None:
     loop = batch_serialise(SCALE, 1, {}, {}, {}, io_mode="io_overlapped")
     assert (loop.io_mode, len(loop.order)) == (IoMode.IO, 3)
     assert "io is used" in loop.warning
@@ -182,7 +186,7 @@ def test_one_step_falls_back_to_io_and_says_so() -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "told"),
+    ("changes", "message"),
     [
         ({"rows": 0}, "rows must be >0, got 0"),
         ({"io_tiles": 0}, "io_mode io must have IO tiles, got 0"),
@@ -199,22 +203,24 @@ def test_one_step_falls_back_to_io_and_says_so() -> None:
         ({"load_handles": {"x": RowHandle(BufferLayout("b", 2, 4), -1)}}, "the row -1 that row 0"),
     ],
 )
-def test_what_is_wrong_is_said(changes: dict[str, Any], told: str) -> None:
-    given: dict[str, Any] = {"steps": 4, "load_handles": {}, "store_streams": {}, "store_buffers": {}} | changes
-    with pytest.raises(BadInput, match=told) as caught:
-        batch_serialise(SCALE, **given)
+def test_wrong_arguments_are_refused_in_one_line(changes: dict[str, Any], message: str) -> None:
+    arguments: dict[str, Any] = {"steps": 4, "load_handles": {}, "store_streams": {}, "store_buffers": {}} | changes
+    with pytest.raises(BadInput, match=message) as caught:
+        batch_serialise(SCALE, **arguments)
     assert "\n" not in str(caught.value)
 
 
-def test_a_row_that_is_not_there_is_refused() -> None:
+def test_a_missing_row_is_refused() -> None:
     with pytest.raises(BadInput, match="scale has rows 0 to 1, got row 2"):
         batch_serialise(SCALE, 4, {}, {}, {}, rows=2).call(2)
 
 
+# A loop and the loop of its gradients.
+
 STEPS, INNER = 4, 2
 X, DX = (batch_serial_buffer(name, STEPS, rows=INNER + 1) for name in ("x", "dx"))
 FORWARD = PhaseGraph("fc", ("x",), ("y",), ("w",))
-NEEDS = {"dy": Expected("y", True), "x_again": Expected("x", False), "w_again": Expected("w", False)}
+NEEDS = {"dy": ExpectedInput("y", True), "x_again": ExpectedInput("x", False), "w_again": ExpectedInput("w", False)}
 GRADIENT = PhaseGraph("fc_grad", ("dy", "x_again"), ("dx",), ("w_again",), NEEDS)
 
 
@@ -229,21 +235,21 @@ def test_inner_layers_share_rows_of_both_buffers(vectors: Callable[[str], Any]) 
     loads = {"x": RowHandle(X, 0), "dy": RowHandle(DX, 1)}
     forward, gradient = transform(loads, {"y": RowHandle(X, 1), "dx": RowHandle(DX, 0)}, rows=INNER)
     for loop, load, stored, name in ((forward, "x", "y", "inner fwd"), (gradient, "dy", "dx", "inner bwd")):
-        loaded, kept = loop.loads[load], loop.buffers[stored]
+        loaded, saved = loop.loads[load], loop.buffers[stored]
         assert isinstance(loaded, RowHandle)
         assert [loaded.buffer.name, loaded.offset] == handles[name]["load"]
-        assert [kept.buffer.name, kept.offset] == handles[name]["store"]
+        assert [saved.buffer.name, saved.offset] == handles[name]["store"]
     assert gradient.loads["x_again"] == RowHandle(X, 0)
     assert list(forward.buffers) == ["y"]
 
 
-def test_what_is_stored_anyway_is_loaded_from_there() -> None:
-    place = RowHandle(batch_serial_buffer("place", STEPS))
-    forward, gradient = transform({"x": Stream("in"), "dy": RowHandle(DX, 0)}, {"x": place})
-    assert gradient.loads["x_again"] == forward.buffers["x"] == place
+def test_an_input_that_is_stored_anyway_is_loaded_from_its_buffer() -> None:
+    copy = RowHandle(batch_serial_buffer("copy", STEPS))
+    forward, gradient = transform({"x": Stream("in"), "dy": RowHandle(DX, 0)}, {"x": copy})
+    assert gradient.loads["x_again"] == forward.buffers["x"] == copy
 
 
-def test_what_only_the_host_has_gets_a_new_buffer() -> None:
+def test_an_input_from_the_host_gets_a_new_buffer() -> None:
     forward, gradient = transform({"x": Stream("in"), "dy": RowHandle(DX, 0)}, rows=2)
     handle = gradient.loads["x_again"]
     assert handle == forward.buffers["x"]
@@ -262,7 +268,7 @@ def test_a_gradient_without_a_handle_is_refused() -> None:
         transform({"x": Stream("in")})
 
 
-def test_one_name_in_both_graphs_is_refused() -> None:
+def test_a_name_in_both_graphs_is_refused() -> None:
     gradient = PhaseGraph("grad", ("x",), ("dx",))
     with pytest.raises(BadInput, match="got x in both; rename them"):
         batch_serialise_fwd_and_grad(FORWARD, gradient, [], STEPS, {}, {}, {})
@@ -283,9 +289,9 @@ class Network:
     def backward(self, layer: int) -> Callable[[Any], Any]:
         def compute(values: Any) -> Any:
             x, w = values["x_again"], self.weights[layer]
-            made = values["dy"] * (x @ w > 0)
-            self.gradients[layer] += (x[0].T) @ made[0]
-            return {"dx": made @ w.T}
+            before_relu = values["dy"] * (x @ w > 0)
+            self.gradients[layer] += (x[0].T) @ before_relu[0]
+            return {"dx": before_relu @ w.T}
 
         return compute
 
@@ -297,19 +303,19 @@ class Network:
     def whole(self) -> list[Any]:
         """The gradients of all data at once, in one plain backward pass."""
         batch = np.concatenate([data[0] for data in self.data])
-        kept, x = [batch], batch
+        inputs, x = [batch], batch
         for w in self.weights[:3]:
             x = np.maximum(x @ w, 0)
-            kept.append(x)
-        dy, found = x @ self.weights[3], []
+            inputs.append(x)
+        dy, gradients = x @ self.weights[3], []
         for layer in (3, 2, 1, 0):
-            found.append(kept[layer].T @ dy)
-            dy = (dy @ self.weights[layer].T) * (kept[layer] > 0)
-        return found[::-1]
+            gradients.append(inputs[layer].T @ dy)
+            dy = (dy @ self.weights[layer].T) * (inputs[layer] > 0)
+        return gradients[::-1]
 
 
 @pytest.mark.parametrize("mode", [str(mode) for mode in IoMode])
-def test_seven_phases_find_the_gradients_of_the_whole_network(machine: Any, mode: str) -> None:
+def test_seven_phases_compute_the_gradients_of_the_whole_network(machine: Any, mode: str) -> None:
     network = Network()
     fc1, fc1_grad = transform({"x": Stream("in"), "dy": RowHandle(DX, 0)}, {"y": RowHandle(X, 0)}, io_mode=mode)
     inner, inner_grad = transform(
@@ -328,5 +334,5 @@ def test_seven_phases_find_the_gradients_of_the_whole_network(machine: Any, mode
     machine.run(inner_grad, 1, network.backward(2), w_again=None)
     machine.run(inner_grad, 0, network.backward(1), w_again=None)
     machine.run(fc1_grad, 0, network.backward(0), w_again=None)
-    for found, expected in zip(network.gradients, network.whole(), strict=True):
-        np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-12)
+    for gradient, expected in zip(network.gradients, network.whole(), strict=True):
+        np.testing.assert_allclose(gradient, expected, rtol=1e-12, atol=1e-12)

@@ -1,4 +1,4 @@
-"""From a planned network of four layers, two of them equal, to the calls of the seed's example."""
+"""From a planned network of four layers, two of them equal, to the calls of the example in [popxl-mnist]."""
 
 from __future__ import annotations
 
@@ -29,48 +29,48 @@ def program(*, training: bool) -> PhasedProgram:
     return phased_program(plan, {0: "fc1", 1: "inner", 2: "fc4"})
 
 
-def place(handle: Any) -> list[object]:
+def row_of(handle: Any) -> list[object]:
     assert isinstance(handle, RowHandle)
     return [handle.buffer.name, handle.offset]
 
 
-def test_the_calls_of_the_vectors(vectors: Callable[[str], Any]) -> None:
+def test_the_calls_agree_with_the_vectors(vectors: Callable[[str], Any]) -> None:
     expected = vectors("phased_mnist")
-    made = program(training=True)
-    assert len(made.calls) == expected["phases"]
-    called = [str(call) for call in made.calls]
+    phased_calls = program(training=True).calls
+    assert len(phased_calls) == expected["phases"]
+    called = [str(call) for call in phased_calls]
     assert [name.replace("fc4(0)", "fc4") for name in called] == expected["call_order"]
 
 
-def test_the_handles_of_the_vectors(vectors: Callable[[str], Any]) -> None:
+def test_the_handles_agree_with_the_vectors(vectors: Callable[[str], Any]) -> None:
     expected, loops = vectors("phased_mnist")["handles"], program(training=True).loops
     inner, gradient, output = loops["inner"], loops["inner_grad"], loops["fc4"]
-    assert {"load": place(inner.loads["x"]), "store": place(inner.buffers["x_out"])} == expected["inner fwd"]
-    assert {"load": place(gradient.loads["dx"]), "store": place(gradient.buffers["dx_out"])} == expected["inner bwd"]
-    assert {"load": place(output.loads["x"]), "store": place(output.buffers["dx_out"])} == expected["output layer"]
-    assert place(gradient.loads["x"]) == ["x", 0]
+    assert {"load": row_of(inner.loads["x"]), "store": row_of(inner.buffers["x_out"])} == expected["inner fwd"]
+    assert {"load": row_of(gradient.loads["dx"]), "store": row_of(gradient.buffers["dx_out"])} == expected["inner bwd"]
+    assert {"load": row_of(output.loads["x"]), "store": row_of(output.buffers["dx_out"])} == expected["output layer"]
+    assert row_of(gradient.loads["x"]) == ["x", 0]
 
 
 def test_every_phase_loads_what_an_earlier_one_stored() -> None:
     for training in (False, True):
-        made = program(training=training)
+        phases = program(training=training)
         written: set[tuple[str, int | None]] = set()
-        for call in made.calls:
-            touches = [
-                (step.op.kind, touch)
-                for group in made.loops[call.loop].call(call.row)
+        for call in phases.calls:
+            moves = [
+                (step.op.kind, move)
+                for group in phases.loops[call.loop].call(call.row)
                 for step in group
-                for touch in step.touches
+                for move in step.moves
             ]
-            for kind, touch in touches:
-                if touch.entry is not None and kind == "load":
-                    assert (touch.place, touch.entry) in written
-                elif touch.entry is not None:
-                    assert (touch.place, touch.entry) not in written
-                    written.add((touch.place, touch.entry))
+            for kind, move in moves:
+                if move.entry is not None and kind == "load":
+                    assert (move.location, move.entry) in written
+                elif move.entry is not None:
+                    assert (move.location, move.entry) not in written
+                    written.add((move.location, move.entry))
 
 
-def test_only_the_ends_meet_the_host() -> None:
+def test_only_the_first_and_the_last_phase_use_the_host() -> None:
     loops = program(training=False).loops
     assert loops["fc1"].loads == {"x": Stream("inputs")}
     assert loops["fc4"].streams == {"outputs": Stream("outputs")}
@@ -78,7 +78,7 @@ def test_only_the_ends_meet_the_host() -> None:
     assert program(training=True).loops["fc4"].streams == {}
 
 
-def test_rows_in_another_order_are_asked_for() -> None:
+def test_rows_in_another_order_need_a_function() -> None:
     offset = _offset([2, 0, 1])
     assert callable(offset)
     assert [offset(row) for row in range(3)] == [2, 0, 1]

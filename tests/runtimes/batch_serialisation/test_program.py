@@ -12,7 +12,7 @@ from autoauto.runtimes.batch_serialisation.program import (
     PhaseGraph,
     RowHandle,
     Stream,
-    Touch,
+    TensorMove,
 )
 
 
@@ -24,11 +24,11 @@ def test_offsets_choose_the_row(offset: Any, entries: list[int]) -> None:
     assert [handle.entry(1, step) for step in range(2)] == entries
 
 
-def test_the_index_rule_of_the_vectors(vectors: Callable[[str], Any]) -> None:
+def test_the_index_rule_agrees_with_the_vectors(vectors: Callable[[str], Any]) -> None:
     for case in vectors("batch_serialise")["index_vectors"]:
         handle = RowHandle(BufferLayout("x", case["rows"], case["steps"]), case["row_offset"])
-        found = [handle.entry(case["call_row"], step) for step in range(case["steps"])]
-        assert found == case["entries"]
+        entries = [handle.entry(case["call_row"], step) for step in range(case["steps"])]
+        assert entries == case["entries"]
 
 
 def test_a_row_beyond_the_buffer_is_refused() -> None:
@@ -44,7 +44,7 @@ def test_shards_are_gathered_after_and_reduced_before() -> None:
     assert RowHandle(x, shards=4, groups_match=False).before_store == ("all_reduce", "slice")
 
 
-def test_a_call_tells_what_it_touches() -> None:
+def test_a_call_lists_the_tensors_that_it_moves() -> None:
     x = BufferLayout("x", 3, 2)
     loop = BatchSerialResult(
         graph=PhaseGraph("g", ("a", "b"), ("c",), ("w",)),
@@ -60,8 +60,8 @@ def test_a_call_tells_what_it_touches() -> None:
         remap={"w": "g/w"},
     )
     assert loop.inputs == ("row", "g/w")
-    assert [step.touches for group in loop.call(1) for step in group] == [
-        (Touch("a", "x", 3), Touch("b", "in", None)),
+    assert [step.moves for group in loop.call(1) for step in group] == [
+        (TensorMove("a", "x", 3), TensorMove("b", "in", None)),
         (),
-        (Touch("c", "out", None), Touch("c", "x", 5)),
+        (TensorMove("c", "out", None), TensorMove("c", "x", 5)),
     ]

@@ -1,4 +1,4 @@
-"""The data set is whole."""
+"""The network: its data set, the gradients of its functions, Adam, its phases and their buffers."""
 
 from __future__ import annotations
 
@@ -9,11 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from autoauto.records.arrays import Array
 from autoauto.records.phased import BufferLayout
 from autoauto.runtimes.phased_training.network import (
-    Call,
+    BufferEntry,
     Network,
-    Place,
+    PhaseCall,
     Samples,
     adam,
     backward,
@@ -24,17 +25,15 @@ from autoauto.runtimes.phased_training.network import (
     gelu_slope,
     output,
 )
-from autoauto.targets.host.transport.array_file import Array
+
+NETWORK = Network(n_hidden=6, micro_batch=3, n_inputs=4, n_classes=5)
 
 
-def test_every_class_is_there() -> None:
+def test_the_data_set_has_all_ten_classes() -> None:
     images, labels = digits()
     assert len(images) == len(labels)
     assert np.bincount(labels).min() > 170
     assert len(np.bincount(labels)) == 10
-
-
-NETWORK = Network(n_hidden=6, micro_batch=3, n_inputs=4, n_classes=5)
 
 
 def normal(*shape: int) -> Array:
@@ -57,7 +56,7 @@ def test_gelu_is_near_its_exact_form() -> None:
     np.testing.assert_allclose(gelu(z), exact, atol=5e-4)
 
 
-def test_gelu_slope() -> None:
+def test_gelu_slope_is_the_derivative_of_gelu() -> None:
     z = np.linspace(-5, 5, 101)
     np.testing.assert_allclose(gelu_slope(z), (gelu(z + 1e-6) - gelu(z - 1e-6)) / 2e-6, atol=1e-8)
 
@@ -80,18 +79,18 @@ def test_backward_is_the_gradient_of_forward() -> None:
     np.testing.assert_array_equal(first.gradients[1], db)
 
 
-def test_output_holds_its_own_gradient() -> None:
+def test_output_returns_the_cross_entropy_and_its_gradients() -> None:
     w, b, x, labels = normal(6, 5), normal(5), normal(3, 6), np.array([4, 0, 0])
     (dx, loss), (dw, db) = output((w, b), (x, labels))
 
-    def of(w: Array, b: Array, x: Array) -> float:
+    def loss_at(w: Array, b: Array, x: Array) -> float:
         return float(output((w, b), (x, labels)).stored[1])
 
     scores = np.exp(x @ w + b)
     assert loss == pytest.approx(-np.log(scores[[0, 1, 2], labels] / scores.sum(1)).mean())
-    np.testing.assert_allclose(dx, slopes(lambda x: of(w, b, x), x), atol=1e-7)
-    np.testing.assert_allclose(dw, slopes(lambda w: of(w, b, x), w), atol=1e-7)
-    np.testing.assert_allclose(db, slopes(lambda b: of(w, b, x), b), atol=1e-7)
+    np.testing.assert_allclose(dx, slopes(lambda x: loss_at(w, b, x), x), atol=1e-7)
+    np.testing.assert_allclose(dw, slopes(lambda w: loss_at(w, b, x), w), atol=1e-7)
+    np.testing.assert_allclose(db, slopes(lambda b: loss_at(w, b, x), b), atol=1e-7)
 
 
 def test_large_logits_do_not_overflow() -> None:
@@ -101,7 +100,7 @@ def test_large_logits_do_not_overflow() -> None:
 
 
 @pytest.mark.parametrize("shape", [(7,), (2**17 + 3,), (300, 500)])
-def test_adam_in_parts_is_adam(shape: tuple[int, ...]) -> None:
+def test_adam_in_parts_equals_adam_on_the_whole_variable(shape: tuple[int, ...]) -> None:
     gradient, value, first, second = (normal(*shape) for _ in range(4))
     second = abs(second)
     new_first, new_second = 0.9 * first + 0.1 * gradient, 0.999 * second + 0.001 * gradient**2
@@ -112,26 +111,26 @@ def test_adam_in_parts_is_adam(shape: tuple[int, ...]) -> None:
     np.testing.assert_allclose(value, expected, rtol=1e-12, atol=1e-12)
 
 
-def test_phases_run_in_the_seeds_order(vectors: Callable[[str], Any]) -> None:
+def test_phases_have_the_documented_order(vectors: Callable[[str], Any]) -> None:
     vector = vectors("phased_mnist")
     expected = [name if "(" in name else f"{name}(0)" for name in vector["call_order"]]
     assert [str(call) for call in NETWORK.calls] == expected
     assert len(NETWORK.calls) == vector["phases"]
 
 
-def test_x_and_dx_connect_the_phases_as_in_the_seed(vectors: Callable[[str], Any]) -> None:
+def test_x_and_dx_connect_the_phases_as_documented(vectors: Callable[[str], Any]) -> None:
     handles = vectors("phased_mnist")["handles"]
     calls = {str(call): call for call in NETWORK.calls}
-    for name, told in (("inner(0)", "inner fwd"), ("inner_grad(0)", "inner bwd"), ("fc4(0)", "output layer")):
-        assert calls[name].loads[0] == tuple(handles[told]["load"])
-        assert calls[name].stores[0] == tuple(handles[told]["store"])
+    for name, key in (("inner(0)", "inner fwd"), ("inner_grad(0)", "inner bwd"), ("fc4(0)", "output layer")):
+        assert calls[name].loads[0] == tuple(handles[key]["load"])
+        assert calls[name].stores[0] == tuple(handles[key]["store"])
     layouts = {buffer.layout.name: buffer.layout for buffer in NETWORK.buffers()}
     assert layouts["x"] == BufferLayout("x", rows=3, steps=4, entry_bytes=4 * 3 * 6)
     assert layouts["dx"] == BufferLayout("dx", rows=3, steps=4, entry_bytes=4 * 3 * 6)
 
 
 def test_every_row_is_written_before_it_is_read() -> None:
-    written = {Place("image", 0), Place("label", 0)}
+    written = {BufferEntry("image", 0), BufferEntry("label", 0)}
     for call in Network(n_hidden=6, n_inner=4).calls:
         assert written.issuperset(call.loads), str(call)
         assert written.isdisjoint(call.stores), str(call)
@@ -142,17 +141,17 @@ def test_equal_layers_share_a_graph_and_buffers() -> None:
     graphs: dict[str, set[object]] = {}
     for call in NETWORK.calls:
         graphs.setdefault(call.name, set()).add(call.graph)
-    assert {name: len(found) for name, found in graphs.items()} == dict.fromkeys(graphs, 1)
+    assert {name: len(functions) for name, functions in graphs.items()} == dict.fromkeys(graphs, 1)
     assert next(buffer for buffer in NETWORK.buffers() if buffer.layout.name == "inner.w").layout.rows == 2
 
 
-def test_shapes_fit_the_buffers() -> None:
+def test_results_of_phases_have_the_shapes_of_their_buffers() -> None:
     buffers = {buffer.layout.name: buffer for buffer in NETWORK.buffers()}
 
-    def arrays(places: tuple[Place, ...]) -> list[Array]:
-        return [np.zeros(buffers[name].shape, buffers[name].dtype) for name, _ in places]
+    def arrays(entries: tuple[BufferEntry, ...]) -> list[Array]:
+        return [np.zeros(buffers[name].shape, buffers[name].dtype) for name, _ in entries]
 
-    def check(call: Call) -> None:
+    def check(call: PhaseCall) -> None:
         stored, gradients = call.graph(arrays(call.variables), arrays(call.loads))
         assert [array.shape for array in stored] == [buffers[name].shape for name, _ in call.stores]
         assert [array.shape for array in gradients] == [buffers[name].shape for name, _ in call.trained]
@@ -162,14 +161,14 @@ def test_shapes_fit_the_buffers() -> None:
         check(call)
 
 
-def test_micro_batches_walk_through_the_data_and_begin_again() -> None:
+def test_micro_batches_repeat_the_data_set_in_order() -> None:
     samples = Samples(np.arange(20)[:, None], np.arange(20))
     network = Network(n_hidden=1, steps=2, micro_batch=3)
-    seen = [network.micro_batch_of(samples, update, step).labels for update in range(4) for step in range(2)]
-    assert np.concatenate(seen).tolist() == [*range(20), 0, 1, 2, 3]
+    labels = [network.micro_batch_of(samples, update, step).labels for update in range(4) for step in range(2)]
+    assert np.concatenate(labels).tolist() == [*range(20), 0, 1, 2, 3]
 
 
-def test_first_weights_differ_by_layer_row_and_seed_only() -> None:
+def test_initial_weights_differ_by_layer_row_and_random_seed_only() -> None:
     def weights(layer: str, row: int, seed: int) -> bytes:
         return Network(n_hidden=6, seed=seed).first_weights(layer, row).tobytes()
 

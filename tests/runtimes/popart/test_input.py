@@ -7,7 +7,7 @@ from autoauto.runtimes.popart.graph import PipelineLayer, PipelineTensor, Tensor
 from autoauto.runtimes.popart.input import read_pipeline, simple_pipeline
 
 
-def test_everything_that_can_be_said() -> None:
+def test_every_field_is_read() -> None:
     layer = {"name": "A", "inputs": ["in", "w"], "outputs": ["a", "b"], "device": 1, "stage": 0}
     layer |= {"gradient_needs": ["w", "b"], "recompute": True}
     tensors = [
@@ -20,13 +20,13 @@ def test_everything_that_can_be_said() -> None:
     assert graph.tensors == {
         "in": PipelineTensor("in", TensorKind.STREAM, streamed_to=(1,)),
         "w": PipelineTensor("w", TensorKind.VARIABLE),
-        "a": PipelineTensor("a", anchored=True),
+        "a": PipelineTensor("a", is_anchor=True),
         "b": PipelineTensor("b"),
     }
     assert graph.forward_only_program
 
 
-def test_a_chain_of_names_is_enough() -> None:
+def test_names_of_layers_are_enough_for_a_chain() -> None:
     graph = read_pipeline([{"layers": [{"name": "A"}, {"name": "B"}]}])
     assert graph.layers == (
         PipelineLayer("A", ("in",), ("A:0",), None, None, ("in",)),
@@ -39,7 +39,7 @@ def test_a_tensor_that_is_read_twice_is_one_input() -> None:
     assert read_pipeline({"layers": [{"name": "A", "inputs": ["x", "x"]}]}).layers[0].inputs == ("x",)
 
 
-def test_simple_pipelines_do_not_run_out_of_letters() -> None:
+def test_simple_pipelines_have_names_for_any_number_of_devices() -> None:
     assert [layer.name for layer in simple_pipeline(28).layers[-3:]] == ["Z", "L26", "L27"]
     with pytest.raises(BadInput, match="at least 1 device, got 0"):
         simple_pipeline(0)
@@ -91,7 +91,7 @@ A = {"name": "A"}
         (layers(A, forward_only_program="yes"), "pipeline.forward_only_program must be true or false, got 'yes'"),
     ],
 )
-def test_what_is_wrong_is_said_in_one_line(document: object, message: str) -> None:
+def test_wrong_input_is_refused_in_one_line(document: object, message: str) -> None:
     with pytest.raises(BadInput, match=message) as refusal:
         read_pipeline(document)
     assert "\n" not in str(refusal.value)

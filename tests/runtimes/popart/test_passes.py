@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from autoauto.records.errors import BadInput
-from autoauto.runtimes.popart.graph import OpKind, Pipeline, PipelineOp, Stash
+from autoauto.runtimes.popart.graph import OpKind, PipelineOp, PopartPipeline, Stash
 from autoauto.runtimes.popart.input import read_pipeline, simple_pipeline
 from autoauto.runtimes.popart.passes import (
     add_copies,
@@ -18,22 +18,24 @@ from autoauto.runtimes.popart.passes import (
 )
 from autoauto.runtimes.popart.transform import transform
 
+# Gradients and stages.
 
-def rows(*layers: tuple[str, list[str], int]) -> list[tuple[str, int, tuple[str, ...], tuple[str, ...]]]:
-    """Gradients of layers, given as name, inputs and device; "w" is a variable, "k" a constant."""
+
+def gradients(*layers: tuple[str, list[str], int]) -> list[tuple[str, int, tuple[str, ...], tuple[str, ...]]]:
+    """Gradient ops of layers with name, inputs and device; "w" is a variable, "k" a constant."""
     entries = [
         {"name": name, "inputs": inputs, "device": device, "outputs": [name.lower()]} for name, inputs, device in layers
     ]
     read = {name for _, inputs, _ in layers for name in inputs}
-    marks = [{"name": name, "kind": kind} for name, kind in (("w", "variable"), ("k", "constant")) if name in read]
-    graph = read_pipeline({"layers": entries, "tensors": marks})
+    listed = [{"name": name, "kind": kind} for name, kind in (("w", "variable"), ("k", "constant")) if name in read]
+    graph = read_pipeline({"layers": entries, "tensors": listed})
     assert [op.name for op in forward_ops(graph)] == [name for name, _, _ in layers]
     return [(op.name, op.stage, op.inputs, op.outputs) for op in backward_ops(graph)]
 
 
-def test_the_seeds_table() -> None:
+def test_the_stages_of_gradients_are_those_of_the_notes() -> None:
     """Stage 2 has C and C', stage 3 B', stage 4 A'."""
-    assert rows(("A", ["in"], 0), ("B", ["a"], 1), ("C", ["b"], 2)) == [
+    assert gradients(("A", ["in"], 0), ("B", ["a"], 1), ("C", ["b"], 2)) == [
         ("C'", 2, ("b",), ("d(b)",)),
         ("B'", 3, ("d(b)", "a"), ("d(a)",)),
         ("A'", 4, ("d(a)", "in"), ()),
@@ -41,7 +43,7 @@ def test_the_seeds_table() -> None:
 
 
 def test_a_tensor_with_two_readers_gets_its_gradient_in_two_parts() -> None:
-    assert rows(("A", ["in"], 0), ("B", ["a"], 0), ("C", ["a", "b"], 1)) == [
+    assert gradients(("A", ["in"], 0), ("B", ["a"], 0), ("C", ["a", "b"], 1)) == [
         ("C'", 1, ("a", "b"), ("d(a) of C", "d(b)")),
         ("B'", 2, ("d(b)", "a"), ("d(a) of B",)),
         ("A'", 2, ("d(a) of C", "d(a) of B", "in"), ()),
@@ -49,15 +51,15 @@ def test_a_tensor_with_two_readers_gets_its_gradient_in_two_parts() -> None:
 
 
 def test_variables_and_constants_have_no_activation_gradient() -> None:
-    assert rows(("A", ["in", "w"], 0), ("B", ["a", "k"], 1))[0] == ("B'", 1, ("a", "k"), ("d(a)",))
+    assert gradients(("A", ["in", "w"], 0), ("B", ["a", "k"], 1))[0] == ("B'", 1, ("a", "k"), ("d(a)",))
 
 
-def test_what_does_not_lead_to_the_loss_has_no_gradient() -> None:
-    assert [row[0] for row in rows(("A", ["in"], 0), ("Log", ["a"], 0), ("B", ["a"], 1))] == ["B'", "A'"]
+def test_a_layer_that_does_not_lead_to_the_loss_has_no_gradient() -> None:
+    assert [row[0] for row in gradients(("A", ["in"], 0), ("Log", ["a"], 0), ("B", ["a"], 1))] == ["B'", "A'"]
 
 
 def test_two_losses_start_two_backwards() -> None:
-    assert [row[0] for row in rows(("A", ["in"], 0), ("B", ["a"], 1), ("C", ["a"], 1))] == ["C'", "B'", "A'"]
+    assert [row[0] for row in gradients(("A", ["in"], 0), ("B", ["a"], 1), ("C", ["a"], 1))] == ["C'", "B'", "A'"]
 
 
 def test_a_gradient_may_need_outputs() -> None:
@@ -67,7 +69,7 @@ def test_a_gradient_may_need_outputs() -> None:
 
 def test_every_stage_must_lead_to_the_loss() -> None:
     with pytest.raises(BadInput, match="forward ones, 3, got 2: no layer of stage 1 leads to the loss"):
-        rows(("A", ["in"], 0), ("B", ["a"], 1), ("C", ["a"], 2))
+        gradients(("A", ["in"], 0), ("B", ["a"], 1), ("C", ["a"], 2))
 
 
 @pytest.mark.parametrize(
@@ -89,7 +91,9 @@ def test_neighbours_on_one_device_become_one_stage(devices: tuple[int, ...], mer
     assert all(a != b for a, b in pairwise(neighbours))
 
 
-Layer = tuple[str, list[str], int]  # name, inputs, device; stages are numbered on
+# Copies.
+
+Layer = tuple[str, list[str], int]  # name, inputs, device; stages are numbered in this order
 
 
 def moves(*layers: Layer, **more: object) -> tuple[dict[str, tuple[str, ...]], list[tuple[int, str, str]]]:
@@ -124,8 +128,8 @@ def test_one_chain_for_all_readers() -> None:
     assert [source for _, source, _ in copies] == ["a", "a@1", "b"]
 
 
-def test_a_later_stage_on_a_device_reads_what_the_first_got() -> None:
-    """C reads a at home, D what B got."""
+def test_a_later_stage_on_a_device_reads_the_copy_of_the_first() -> None:
+    """C reads a itself, D the copy that B received."""
     reads, copies = moves(("A", ["in"], 0), ("B", ["a"], 1), ("C", ["b", "a"], 0), ("D", ["c", "a"], 1))
     assert (reads["C"], reads["D"]) == (("b@2", "a"), ("c@3", "a@1"))
     assert [(stage, source) for stage, source, _ in copies if source.startswith("a")] == [(0, "a")]
@@ -153,27 +157,29 @@ def test_discontiguous_copies(vectors: Callable[[str], Any]) -> None:
     assert sum(op.inputs[0].startswith("input1") for op in copies) == expected["copies_for_tensor"]
 
 
-def test_layers_need_not_stand_in_the_order_of_stages() -> None:
-    """B of stage 1 stands before A of stage 0; the stream goes to the latter."""
+def test_layers_need_not_be_listed_in_the_order_of_stages() -> None:
+    """B of stage 1 is listed before A of stage 0; the stream goes to A."""
     layers = [{"name": "B", "device": 1}, {"name": "A", "device": 0, "inputs": ["in"]}]
     graph = read_pipeline({"layers": layers})
     assert [op.inputs for op in add_copies(forward_ops(graph), graph)] == [("in@1",), ("in",), ("in",)]
 
 
+# Recomputation.
+
 Entry = dict[str, Any]
 
 
-def pipelined(*layers: Entry, recompute: bool = True, tensors: tuple[Entry, ...] = ()) -> Pipeline:
+def pipelined(*layers: Entry, recompute: bool = True, tensors: tuple[Entry, ...] = ()) -> PopartPipeline:
     graph = read_pipeline({"layers": list(layers), "tensors": list(tensors)})
     return transform(graph, 20, training=True, recompute=recompute)
 
 
-def stashed(pipeline: Pipeline) -> set[str]:
+def stashed(pipeline: PopartPipeline) -> set[str]:
     return {stash.tensor for stash in pipeline.stashes}
 
 
-def again(pipeline: Pipeline) -> list[tuple[str, int]]:
-    """What runs a second time, and in which stage."""
+def second_runs(pipeline: PopartPipeline) -> list[tuple[str, int]]:
+    """The layers that run a second time, and their stages."""
     return [(op.name, op.stage) for op in pipeline.ops if op.recompute]
 
 
@@ -186,22 +192,22 @@ def deep(n_devices: int, n_layers: int) -> list[Entry]:
     ]
 
 
-def test_only_what_enters_a_stage_is_stashed() -> None:
+def test_recomputation_stashes_the_inputs_of_a_stage_only() -> None:
     """0c' needs 0c:0, made from 0b:0, from 0a:0, from the stream: all three run again. The loss stage does not."""
     layers = deep(2, 3)
     assert stashed(pipelined(*layers, recompute=False)) == {"0a:0", "0b:0", "0c:0"}
     pipeline = pipelined(*layers)
     assert stashed(pipeline) == {"in"}
-    assert again(pipeline) == [("0a~", 2), ("0b~", 2), ("0c~", 2)]
+    assert second_runs(pipeline) == [("0a~", 2), ("0b~", 2), ("0c~", 2)]
 
 
-def test_what_no_gradient_needs_does_not_run_again() -> None:
+def test_a_layer_whose_output_no_gradient_needs_does_not_run_again() -> None:
     """Gradients need inputs: B's is made again by A, but what B makes is needed on the next device only."""
     layers = ({"name": "A", "device": 0}, {"name": "B", "device": 0}, {"name": "C", "device": 1})
-    assert again(pipelined(*layers)) == [("A~", 2)]
+    assert second_runs(pipelined(*layers)) == [("A~", 2)]
 
 
-def test_second_runs_stand_before_the_gradients() -> None:
+def test_second_runs_come_before_the_gradients() -> None:
     names = [op.name for op in pipelined(*deep(2, 2)).ops if op.stage == 2 and op.kind is OpKind.MAIN]
     assert names == ["0a~", "0b~", "0b'", "0a'"]
 
@@ -229,7 +235,7 @@ def test_merged_stages_stash_the_first_input_alone(vectors: Callable[[str], Any]
     assert stashed(pipeline) == set(expected["stashed"])
 
 
-def test_what_a_later_stage_on_the_device_reads_is_stashed_not_made_again() -> None:
+def test_an_output_that_a_later_stage_on_the_device_reads_is_stashed() -> None:
     """A makes a for B on device 1 and for C on device 0, two stages later; the gradients read C's stash."""
     layers = (
         {"name": "A", "device": 0, "stage": 0, "outputs": ["a"], "gradient_needs": ["a"]},
@@ -238,11 +244,11 @@ def test_what_a_later_stage_on_the_device_reads_is_stashed_not_made_again() -> N
         {"name": "D", "device": 1, "stage": 3},
     )
     pipeline = pipelined(*layers)
-    assert again(pipeline) == []
+    assert second_runs(pipeline) == []
     assert next(s for s in pipeline.stashes if s.tensor == "a").restore_stages == (2, 4, 6)
 
 
-def test_what_is_made_again_leaves_from_a_clone() -> None:
+def test_a_recomputed_tensor_leaves_from_a_clone() -> None:
     layers = ({"name": "A", "device": 0, "outputs": ["a"], "gradient_needs": ["a"]}, {"name": "B", "device": 1})
     pipeline = pipelined(*layers, tensors=({"name": "a", "anchored": True},))
     left = {op.name: op.inputs for op in pipeline.ops if op.kind in {OpKind.COPY, OpKind.TO_HOST} and op.stage == 0}
@@ -250,7 +256,7 @@ def test_what_is_made_again_leaves_from_a_clone() -> None:
     assert [(op.name, op.stage) for op in pipeline.ops if op.kind is OpKind.CLONE] == [("clone a", 0)]
 
 
-def test_what_is_restored_for_a_second_run_leaves_from_a_clone() -> None:
+def test_a_restored_input_of_a_second_run_leaves_from_a_clone() -> None:
     """A runs again on x, which B's device reads, too; so it is cloned before stage 2 restores it in place."""
     layers = (
         {"name": "A", "device": 0, "inputs": ["x"], "gradient_needs": ["A:0"]},
@@ -262,7 +268,7 @@ def test_what_is_restored_for_a_second_run_leaves_from_a_clone() -> None:
 
 
 def test_an_anchored_input_of_a_second_run_is_refused() -> None:
-    """Without recomputation it is restored beside the anchored tensor."""
+    """Without recomputation it is restored beside the anchor."""
     layers = ({"name": "A", "device": 0}, {"name": "B", "device": 0}, {"name": "C", "device": 1})
     tensors = ({"name": "in", "kind": "stream", "anchored": True},)
     pipeline = pipelined(*layers, recompute=False, tensors=tensors)
@@ -275,6 +281,9 @@ def test_inference_has_nothing_to_recompute() -> None:
     graph = simple_pipeline(3)
     plain = transform(graph, 3, training=False, recompute=False)
     assert transform(graph, 3, training=False, recompute=True) == plain
+
+
+# Stashes.
 
 
 def main(name: str, stage: int, inputs: tuple[str, ...], outputs: tuple[str, ...] = ()) -> PipelineOp:
@@ -305,13 +314,13 @@ A = main("A", 0, ("in", "w", "k", "o"), ("x", "y"))
         ([main("A~", 3, ("in",), ("x",)), main("B", 3, ("x",))], [Stash("in", 0, 0, (3,), True)]),
         ([main("B", 2, ("x@2",)), main("C", 4, ("x@2",))], [Stash("x@2", 0, 2, (4,), True)]),
     ],
-    ids=["same stage", "later", "twice", "kept anyway", "stream", "recomputed", "copied here"],
+    ids=["same stage", "later", "twice", "on the device anyway", "stream", "recomputed", "copied here"],
 )
-def test_what_is_stashed(readers: list[PipelineOp], stashes: list[Stash]) -> None:
+def test_tensors_that_later_stages_read_are_stashed(readers: list[PipelineOp], stashes: list[Stash]) -> None:
     assert list(find_stashes([A, *readers], GRAPH)) == stashes
 
 
-def test_what_is_copied_or_anchored_is_restored_elsewhere() -> None:
+def test_copied_tensors_and_anchors_are_not_restored_in_place() -> None:
     """Layer A's own outputs a and b are read by none, so they go to the host."""
     copy = PipelineOp("copy", OpKind.COPY, 0, 0, ("x",), ("x@1",))
     ops = [A, main("B", 0, (), ("a",)), main("C", 2, ("x", "y", "a")), copy]

@@ -23,10 +23,10 @@ from autoauto.schedule.orders.poplar import compute_offsets, execution_order, po
 
 
 def graph_of(*inputs: list[str], kind: str = "stream") -> PipelineGraph:
-    """Layers A, B, C, ... on devices 0, 1, 2, ... that read `inputs`; "x" is of a kind."""
+    """Layers A, B, C, ... on devices 0, 1, 2, ... that read `inputs`; "x" is of the given kind."""
     layers = [{"name": "ABCD"[i], "device": i, "inputs": names} for i, names in enumerate(inputs)]
-    marks = [{"name": "x", "kind": kind}] if any("x" in names for names in inputs) else []
-    return read_pipeline({"layers": layers, "tensors": marks})
+    listed = [{"name": "x", "kind": kind}] if any("x" in names for names in inputs) else []
+    return read_pipeline({"layers": layers, "tensors": listed})
 
 
 def train(graph: PipelineGraph) -> tuple[int, ...]:
@@ -95,14 +95,14 @@ RULES: dict[str, tuple[Callable[[], object], str]] = {
 }
 
 
-def test_no_rule_is_forgotten(vectors: Callable[[str], Any]) -> None:
+def test_every_rule_of_the_vectors_has_a_test(vectors: Callable[[str], Any]) -> None:
     messages = vectors("pipeline_errors")["tf_poplar"]
     assert len(messages) == len(RULES)
     assert all(message.startswith(start) for message, start in zip(messages, RULES, strict=True))
 
 
 @pytest.mark.parametrize("rule", RULES)
-def test_what_breaks_a_rule_is_refused_in_one_line(rule: str) -> None:
+def test_a_broken_rule_is_refused_in_one_line(rule: str) -> None:
     breaks, message = RULES[rule]
     with pytest.raises(BadInput, match=message) as refusal:
         breaks()
@@ -126,16 +126,28 @@ def test_the_devices_make_an_order() -> None:
     assert poplar(Order.GROUPED, devices, 8, training=True).n_stages == 2
 
 
-def test_what_accumulates_well_is_let_through() -> None:
-    check_accumulation(0)
-    check_accumulation(8, n_serial=4)
-    check_accumulation(8, reduction="mean")
+@pytest.mark.parametrize(
+    ("arguments", "is_refused"),
+    [
+        ({"n_micro_batches": 0}, False),
+        ({"n_micro_batches": 8, "n_serial": 4}, False),
+        ({"n_micro_batches": 8, "reduction": "mean"}, False),
+        ({"n_micro_batches": 8, "n_serial": 4, "reduction": "mean"}, True),
+    ],
+)
+def test_only_serial_batches_need_a_sum(arguments: dict[str, Any], is_refused: bool) -> None:
+    refusals = []
+    try:
+        check_accumulation(**arguments)
+    except BadInput as refusal:
+        refusals.append(refusal)
+    assert bool(refusals) is is_refused
 
 
 ABCD = ("abcd", (0, 1, 2, 3))
 
 
-def test_the_plugins_strings(vectors: Callable[[str], Any]) -> None:
+def test_the_strings_agree_with_the_vectors(vectors: Callable[[str], Any]) -> None:
     strings = vectors("tf_poplar_schedules")["schedule_strings_stages_abcd_offsets_0123"]
     assert steady(*ABCD) == strings["steady"]
     assert ramp_up(*ABCD) == strings["ramp_up"]
@@ -150,7 +162,7 @@ def test_the_plugins_strings(vectors: Callable[[str], Any]) -> None:
 
 @pytest.mark.parametrize("order", [Order.GROUPED, Order.POPLAR_INTERLEAVED, Order.SEQUENTIAL])
 @pytest.mark.parametrize("n_devices", [2, 3, 4])
-def test_they_spell_the_order_of_execution(order: Order, n_devices: int) -> None:
+def test_the_strings_spell_the_order_of_execution(order: Order, n_devices: int) -> None:
     devices = [*range(n_devices), *reversed(range(n_devices))]
     offsets = compute_offsets(order, devices)
     schedule = poplar(order, devices, 4 * len(offsets), training=True)

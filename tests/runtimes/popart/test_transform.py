@@ -12,12 +12,12 @@ from autoauto.records.errors import BadInput
 from autoauto.runtimes.popart.graph import (
     Cycle,
     Fragment,
+    FragmentCall,
     OpKind,
-    Pipeline,
     PipelineGraph,
     PipelineOp,
     PipelineProgram,
-    Step,
+    PopartPipeline,
 )
 from autoauto.runtimes.popart.input import read_pipeline, simple_pipeline
 from autoauto.runtimes.popart.passes import forward_ops
@@ -25,14 +25,16 @@ from autoauto.runtimes.popart.transform import add_streams, assemble, check_para
 from autoauto.schedule.orders.popart import popart
 from autoauto.schedule.stash import stash_entries
 
+# The check of cycles.
+
 GOOD = "ps0[D] ps0[M] ps1[M] ps2[M] ps1[H] C"
 DEVICES = (0, 1, 0)
 
 
 def cycle(text: str) -> Cycle:
-    """Read what `Step` prints."""
+    """Read what `FragmentCall` prints."""
     words = (word.removeprefix("ps").removesuffix("]").split("[") for word in text.split())
-    return tuple(Step(Fragment(word[-1]), int(word[0]) if len(word) == 2 else None) for word in words)
+    return tuple(FragmentCall(Fragment(word[-1]), int(word[0]) if len(word) == 2 else None) for word in words)
 
 
 def program(main: str) -> PipelineProgram:
@@ -40,9 +42,12 @@ def program(main: str) -> PipelineProgram:
 
 
 @pytest.mark.parametrize("main", [GOOD, "ps0[D] ps2[D] ps0[M] ps1[M] C", "C"])
-def test_what_can_run_in_parallel(main: str) -> None:
-    """Loads of one device follow each other, as do the stages 0 and 2."""
+def test_cycles_that_can_run_in_parallel_pass(main: str) -> None:
+    """Loads of one device follow each other, as do the stages 0 and 2; neighbours on one device are refused."""
     check_parallel(program(main), DEVICES)
+    if "M" in main:
+        with pytest.raises(BadInput, match="neighbours on different devices"):
+            check_parallel(program(main), (0, 0, 0))
 
 
 @pytest.mark.parametrize(
@@ -56,17 +61,20 @@ def test_what_can_run_in_parallel(main: str) -> None:
         ("ps0[M] C C", "copy for all stages at once, got C 2 times"),
     ],
 )
-def test_what_cannot_is_named(main: str, message: str) -> None:
+def test_cycles_that_cannot_run_in_parallel_are_refused(main: str, message: str) -> None:
     with pytest.raises(BadInput, match=f"the main cycle must .*{message}"):
         check_parallel(program(main), DEVICES)
 
 
-def test_every_phase_is_looked_at() -> None:
+def test_every_phase_is_checked() -> None:
     broken = cycle("ps0[M]")
     with pytest.raises(BadInput, match="fill cycle 0 must"):
         check_parallel(replace(program(GOOD), fill=(broken,)), DEVICES)
     with pytest.raises(BadInput, match="flush cycle 1 must"):
         check_parallel(replace(program(GOOD), flush=(cycle("C"), broken)), DEVICES)
+
+
+# Streams and the program.
 
 
 def streams(*layers: dict[str, object], tensors: list[dict[str, object]] | None = None) -> list[tuple[str, int, int]]:
@@ -76,7 +84,7 @@ def streams(*layers: dict[str, object], tensors: list[dict[str, object]] | None 
     return [(op.name, op.stage, op.device) for op in ops if op.kind is not OpKind.MAIN]
 
 
-def test_data_comes_to_the_first_stage_and_the_loss_leaves_the_last() -> None:
+def test_streams_load_in_the_first_stage_and_the_loss_leaves_the_last() -> None:
     layers = [{"name": name, "device": device} for device, name in enumerate("ABC")]
     assert streams(*layers) == [("load in", 0, 0), ("store C:0", 2, 2)]
 
@@ -95,7 +103,7 @@ def test_anchored_tensors_leave_the_stage_that_makes_them() -> None:
     assert stored == [("load in", 0, 0), ("store A:0", 0, 0), ("store B:0", 1, 1)]
 
 
-def test_a_program_of_two_stages_drawn() -> None:
+def test_a_program_of_two_stages_is_as_drawn() -> None:
     graph = simple_pipeline(2)
     copy = PipelineOp("copy", OpKind.COPY, 0, 0, ("A:0",), ("A:0@1",))
     program = assemble((*add_streams(forward_ops(graph), graph), copy), 3)
@@ -120,7 +128,7 @@ def test_every_stage_runs_once_for_every_micro_batch(n_stages: int, extra: int) 
         if stage is not None
     }
     assert runs == {(stage, stage + m) for stage in range(n_stages) for m in range(n_micro_batches)}
-    assert program.n_cycles == 2 * (n_stages - 1) + (n_micro_batches - (n_stages - 1))  # seed 000
+    assert program.n_cycles == 2 * (n_stages - 1) + (n_micro_batches - (n_stages - 1))  # [popart-pipelining]
 
 
 def test_there_must_be_a_main_phase() -> None:
@@ -128,13 +136,15 @@ def test_there_must_be_a_main_phase() -> None:
         assemble(forward_ops(simple_pipeline(3)), 1)
 
 
+# A machine that runs the program and checks every value.
+
 Value = tuple[str, int]  # a tensor of the graph, of one micro-batch
 
 
 class Machine:
     """Runs a program; storage holds which tensor of which micro-batch was last written there."""
 
-    def __init__(self, pipeline: Pipeline, graph: PipelineGraph) -> None:
+    def __init__(self, pipeline: PopartPipeline, graph: PipelineGraph) -> None:
         self.pipeline, self.graph = pipeline, graph
         self.memory: dict[str, Value] = {}
         self.stashes = {f"stash({stash.tensor})": stash for stash in pipeline.stashes}
@@ -171,12 +181,12 @@ class Machine:
 
 
 def origin(name: str) -> str:
-    """The tensor whose value is meant to lie in a piece of storage."""
+    """The tensor whose value a piece of storage should hold."""
     inner = re.fullmatch(r"clone\((.*)\)", name)
     return re.sub(r"([@~]\d+)+$", "", inner[1] if inner else name)
 
 
-def run(pipeline: Pipeline, graph: PipelineGraph) -> Machine:
+def run(pipeline: PopartPipeline, graph: PipelineGraph) -> Machine:
     machine = Machine(pipeline, graph)
     machine.run()
     return machine
@@ -184,7 +194,7 @@ def run(pipeline: Pipeline, graph: PipelineGraph) -> Machine:
 
 @st.composite
 def graphs(draw: st.DrawFn) -> PipelineGraph:
-    """Chains of layers on stages whose devices may come back, with further inputs, outputs, anchors and needs."""
+    """Chains of layers on stages that may share devices, with more inputs, outputs, anchors and gradient needs."""
     devices = draw(st.lists(st.integers(0, 2), min_size=2, max_size=5).filter(lambda d: len(set(d)) > 1))
     layers: list[dict[str, Any]] = []
     for stage, device in enumerate(devices):
@@ -210,7 +220,9 @@ def graphs(draw: st.DrawFn) -> PipelineGraph:
 
 @given(graph=graphs(), training=st.booleans(), recompute=st.booleans(), extra=st.integers(0, 4))
 @settings(max_examples=150, deadline=None)
-def test_every_op_finds_its_micro_batch(graph: PipelineGraph, training: bool, recompute: bool, extra: int) -> None:
+def test_every_op_reads_values_of_its_micro_batch(
+    graph: PipelineGraph, training: bool, recompute: bool, extra: int
+) -> None:
     try:
         n_stages = transform(graph, 99, training=training, recompute=recompute).n_stages
     except BadInput as refusal:
@@ -226,7 +238,7 @@ def test_every_op_finds_its_micro_batch(graph: PipelineGraph, training: bool, re
 
 
 @pytest.mark.parametrize("recompute", [False, True])
-def test_no_stash_could_be_smaller(recompute: bool) -> None:
+def test_a_smaller_stash_would_lose_a_value(recompute: bool) -> None:
     graph = simple_pipeline(4)
     pipeline = transform(graph, 9, training=True, recompute=recompute)
     for index, stash in enumerate(pipeline.stashes):
@@ -237,8 +249,8 @@ def test_no_stash_could_be_smaller(recompute: bool) -> None:
             run(replace(pipeline, stashes=stashes), graph)
 
 
-def test_a_copied_tensor_restored_in_place_would_be_copied_wrongly() -> None:
-    """A's gradient needs a, which B's device needs, too: the copy would take what is restored."""
+def test_restoring_a_copied_tensor_in_place_would_spoil_the_copy() -> None:
+    """A's gradient needs a, which B's device needs, too: the copy would read the restored value."""
     layers = [
         {"name": "A", "device": 0, "outputs": ["a"], "gradient_needs": ["a"]},
         {"name": "B", "device": 1},
@@ -260,10 +272,13 @@ def test_a_copied_tensor_restored_in_place_would_be_copied_wrongly() -> None:
         run(replace(pipeline, ops=in_place), graph)
 
 
-def test_vectors_training(vectors: Callable[[str], Any]) -> None:
+# Other people's numbers.
+
+
+def test_training_agrees_with_the_vectors(vectors: Callable[[str], Any]) -> None:
     for row in vectors("popart_pipeline_cycles_stash")["training"]:
         if row["ipus"] == 1:
-            continue  # no pipeline: see test_pipeline_rules.py
+            continue  # no pipeline: see test_rules.py
         graph = simple_pipeline(row["ipus"])
         if not row["valid"]:
             with pytest.raises(BadInput, match=f"{row['P']} or more, got {row['G']}"):
@@ -275,7 +290,7 @@ def test_vectors_training(vectors: Callable[[str], Any]) -> None:
         assert active_cycles(pipeline) == [tuple(cycles) for cycles in row["do_stage"]]
 
 
-def test_vectors_inference(vectors: Callable[[str], Any]) -> None:
+def test_inference_agrees_with_the_vectors(vectors: Callable[[str], Any]) -> None:
     for row in vectors("popart_pipeline_cycles_stash")["inference"]:
         if row["P"] > 1 and row["valid"]:
             pipeline = transform(simple_pipeline(row["P"]), row["G"], training=False, recompute=False)
@@ -285,24 +300,24 @@ def test_vectors_inference(vectors: Callable[[str], Any]) -> None:
                 transform(simple_pipeline(row["P"]), row["G"], training=False, recompute=False)
 
 
-def test_popxl_inference() -> None:
+def test_popxls_example_has_the_same_counts() -> None:
     """popxl: 4 stages, 5 micro-batches."""
     program = transform(simple_pipeline(4), 5, training=False, recompute=False).program
     assert (len(program.fill), program.n_main, len(program.flush), program.n_cycles) == (3, 2, 3, 8)
 
 
-def test_explicit_trip_counts() -> None:
+def test_explicit_pipelining_has_the_same_trip_counts() -> None:
     """Explicit pipelining of 3 layers: a loop of 6 becomes one of 2, with 4 before and 4 after."""
     pipeline = transform(simple_pipeline(3), 6, training=True, recompute=False)
     program = pipeline.program
     assert (program.n_main, len(program.fill), len(program.flush), pipeline.n_stages) == (2, 4, 4, 5)
 
 
-@pytest.mark.parametrize(("training", "least"), [(False, 3), (True, 5)])
-def test_least_micro_batches_on_3_ipus(training: bool, least: int) -> None:
-    transform(simple_pipeline(3), least, training=training, recompute=False)
-    with pytest.raises(BadInput, match=f"{least} or more, got {least - 1}"):
-        transform(simple_pipeline(3), least - 1, training=training, recompute=False)
+@pytest.mark.parametrize(("training", "n_stages"), [(False, 3), (True, 5)])
+def test_a_pipeline_needs_as_many_micro_batches_as_stages(training: bool, n_stages: int) -> None:
+    assert transform(simple_pipeline(3), n_stages, training=training, recompute=False).n_stages == n_stages
+    with pytest.raises(BadInput, match=f"{n_stages} or more, got {n_stages - 1}"):
+        transform(simple_pipeline(3), n_stages - 1, training=training, recompute=False)
 
 
 def test_forward_only_has_2_copies() -> None:
@@ -329,7 +344,7 @@ def test_a_simple_pipeline_is_poparts_order(n_devices: int, recompute: bool) -> 
     assert tuple(pipeline.stash_entries.values()) == stash_entries(schedule)
 
 
-def active_cycles(pipeline: Pipeline) -> list[tuple[int, int]]:
+def active_cycles(pipeline: PopartPipeline) -> list[tuple[int, int]]:
     """For every stage the half-open range of cycles in which its main fragment runs."""
     cycles = list(pipeline.program.cycles())
     ranges = []
@@ -340,7 +355,7 @@ def active_cycles(pipeline: Pipeline) -> list[tuple[int, int]]:
     return ranges
 
 
-def _check_phases(pipeline: Pipeline, row: dict[str, Any]) -> None:
+def _check_phases(pipeline: PopartPipeline, row: dict[str, Any]) -> None:
     program = pipeline.program
-    found = (pipeline.n_stages, len(program.fill), program.n_main, program.n_cycles)
-    assert found == (row["P"], row["fill"], row["main"], row["cycles"])
+    counts = (pipeline.n_stages, len(program.fill), program.n_main, program.n_cycles)
+    assert counts == (row["P"], row["fill"], row["main"], row["cycles"])

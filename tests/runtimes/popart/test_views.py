@@ -1,15 +1,15 @@
-"""PopART's program, as seed 000 begins to write it for 3 devices."""
+"""PopART's program and its drawings, as [popart-pipelining] starts to write them for 3 devices."""
 
 import re
 
 import pytest
 
-from autoauto.runtimes.popart.graph import Pipeline
+from autoauto.runtimes.popart.graph import PopartPipeline
 from autoauto.runtimes.popart.input import read_pipeline, simple_pipeline
 from autoauto.runtimes.popart.transform import transform
 from autoauto.runtimes.popart.views import devices_view, program_text, stages_view
 
-SEED_000 = """\
+NOTES_START = """\
 poplar::Program::Sequence seq;  // the full pipeline program
 seq.add(ps0[D]);
 seq.add(ps0[M]);
@@ -91,21 +91,21 @@ seq.add(ps1[H]);
 seq.add(C);"""
 
 
-def test_the_seeds_program_goes_on_like_this() -> None:
+def test_the_program_continues_that_of_the_notes() -> None:
     pipeline = transform(simple_pipeline(3), 5, training=True, recompute=False)
-    assert program_text(pipeline) == SEED_000 + REST
+    assert program_text(pipeline) == NOTES_START + REST
 
 
 def test_more_micro_batches_only_repeat_more() -> None:
     pipeline = transform(simple_pipeline(3), 64, training=True, recompute=True)
-    assert program_text(pipeline) == (SEED_000 + REST).replace("Repeat(1,", "Repeat(60,")
+    assert program_text(pipeline) == (NOTES_START + REST).replace("Repeat(1,", "Repeat(60,")
 
 
 def test_a_program_for_inference() -> None:
     assert program_text(transform(simple_pipeline(2), 8, training=False, recompute=False)) == INFERENCE
 
 
-SEED_STAGES = """\
+NOTES_STAGES = """\
      <-------------- fill --------------> <- main > <-------- flush --------->
 PS0: D0.M0.| D1.M1.| D2.M2   .| D3.M3   .|D4.M4   .|       |       |    |    |
 PS1:       |    M0.|    M1   .|    M2   .|   M3   .| M4   .|       |    |    |
@@ -119,7 +119,7 @@ PS1:       |    M0.|    M1   .|    M2   .|    M3   .| M4   .|       |    |    |
 PS2:       C       C    M0.H0.C    M1.H1.C    M2.H2.C M3.H3.C M4.H4.C    C    C
 PS3:       |       |          |    M0   .|    M1   .| M2   .| M3   .| M4.|    |
 PS4:       |       |          |          |    M0   .| M1   .| M2   .| M3.| M4.|"""
-SEED_DEVICES = """\
+NOTES_DEVICES = """\
       <-------------- fill ---------------> <--- main ---> <--------------- flush --------------->
 IPU0: PS0(0), PS0(1), PS0(2), PS0(3)       , PS0(4).PS4(0), PS4(1)        , PS4(2), PS4(3), PS4(4)
 IPU1:         PS1(0), PS1(1), PS1(2).PS3(0), PS1(3).PS3(1), PS1(4).PS3(2) , PS3(3), PS3(4)
@@ -152,7 +152,7 @@ PS0: D9.M9   .| D10.M10   .|         |
 PS1:    M8.H8.C     M9 .H9.C M10.H10.C"""
 
 
-def simple(n_devices: int, n_micro_batches: int, *, training: bool) -> Pipeline:
+def simple(n_devices: int, n_micro_batches: int, *, training: bool) -> PopartPipeline:
     return transform(simple_pipeline(n_devices), n_micro_batches, training=training, recompute=False)
 
 
@@ -161,14 +161,14 @@ def bare(drawing: str) -> list[str]:
     return [re.sub(r"[ -]|,$", "", line) for line in drawing.splitlines()]
 
 
-def test_the_seeds_drawings() -> None:
+def test_the_drawings_are_those_of_the_notes() -> None:
     pipeline = simple(3, 5, training=True)
     assert stages_view(pipeline) == STAGES
     assert devices_view(pipeline) == DEVICES
-    assert (bare(STAGES), bare(DEVICES)) == (bare(SEED_STAGES), bare(SEED_DEVICES))
+    assert (bare(STAGES), bare(DEVICES)) == (bare(NOTES_STAGES), bare(NOTES_DEVICES))
 
 
-def test_inference() -> None:
+def test_the_drawings_of_inference() -> None:
     pipeline = simple(3, 4, training=False)
     assert stages_view(pipeline) == INFERENCE_STAGES
     assert devices_view(pipeline) == INFERENCE_DEVICES
@@ -180,7 +180,7 @@ def test_a_narrow_phase_is_widened_to_its_name() -> None:
     assert devices_view(pipeline) == TWO_DEVICES
 
 
-def test_longer_numbers_make_room() -> None:
+def test_longer_numbers_widen_their_column() -> None:
     lines = stages_view(simple(2, 11, training=False)).splitlines()
     start = lines[1].index("D9.")
     assert "\n".join(f"{line[:5]}{line[start:]}" for line in lines[1:]) == LONG_NUMBERS
@@ -200,7 +200,7 @@ def test_a_device_with_three_stages() -> None:
 
 
 @pytest.mark.parametrize(("n_devices", "extra", "training"), [(2, 0, True), (4, 3, True), (5, 9, False)])
-def test_the_drawings_agree(n_devices: int, extra: int, training: bool) -> None:
+def test_the_two_drawings_agree(n_devices: int, extra: int, training: bool) -> None:
     """Every stage computes every micro-batch once in both, and the lines of the stages are equally long."""
     n_stages = 2 * n_devices - 1 if training else n_devices
     pipeline = simple(n_devices, n_stages + extra, training=training)

@@ -1,3 +1,5 @@
+"""Arrays of any type and size through a ring."""
+
 from __future__ import annotations
 
 import threading
@@ -8,9 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from autoauto.records.arrays import Array
 from autoauto.records.errors import BadInput, EndOfStream
 from autoauto.runtimes.sharded_engine.channel import Receiver, Sender
-from autoauto.targets.host.transport.array_file import Array
 from autoauto.targets.host.transport.ring import Ring
 
 RNG = np.random.default_rng(5)
@@ -64,21 +66,21 @@ def check(ring: Ring, arrays: list[Array]) -> None:
 
 
 @pytest.mark.parametrize("name", ARRAYS)
-def test_any_array_arrives_as_it_was(ring: Ring, name: str) -> None:
+def test_any_array_arrives_unchanged(ring: Ring, name: str) -> None:
     writer = threading.Thread(target=send, args=(ring, name), daemon=True)
     writer.start()
     check(ring, [ARRAYS[name]])
     writer.join()
 
 
-def test_all_arrive_in_order_in_another_process(ring: Ring) -> None:
+def test_all_arrays_arrive_in_order_from_another_process(ring: Ring) -> None:
     writer = get_context("spawn").Process(target=send, args=(ring, *ARRAYS), daemon=True)
     writer.start()
     check(ring, list(ARRAYS.values()))
     writer.join()
 
 
-def test_the_sender_may_change_its_array_at_once(ring: Ring) -> None:
+def test_the_sender_may_change_its_array_after_send(ring: Ring) -> None:
     array = np.array([1, 2])
     Sender(ring).send(array)
     array[:] = 0
@@ -91,9 +93,9 @@ def test_a_message_has_a_kind_and_lists_are_arrays(ring: Ring) -> None:
     assert (message.kind, message.array.tolist()) == ("greeting", [[1, 2]])
 
 
-def test_a_step_is_a_slot(ring: Ring) -> None:
+def test_a_step_sends_or_receives_one_slot(ring: Ring) -> None:
     sender, receiver = Sender(ring), Receiver(ring)
-    sender.load(np.zeros(100))  # 800 bytes and a head: four slots of 256
+    sender.load(np.zeros(100))  # 800 bytes and a header: four slots of 256
     assert [sender.step(), sender.step()] == [False, False]
     assert [receiver.step(), receiver.step()] == [None, None]
     assert [sender.step(), sender.step()] == [False, True]
@@ -104,15 +106,15 @@ def test_a_step_is_a_slot(ring: Ring) -> None:
 
 
 @pytest.mark.parametrize(
-    ("array", "what"),
+    ("array", "message"),
     [
         (np.array([{}]), "only arrays of plain data can be sent, got type object"),
         (np.zeros(2, [("n" * 300, "i4")]), "an array's type must fit into 256 bytes, got"),
     ],
 )
-def test_what_cannot_travel_is_refused_and_the_ring_goes_on(ring: Ring, array: Any, what: str) -> None:
+def test_an_array_that_cannot_be_sent_is_refused_and_the_next_one_is_sent(ring: Ring, array: Any, message: str) -> None:
     sender = Sender(ring)
-    with pytest.raises(BadInput, match=what):
+    with pytest.raises(BadInput, match=message):
         sender.send(array)
     sender.send(1)
     assert Receiver(ring).receive().array == 1

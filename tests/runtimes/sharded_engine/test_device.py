@@ -1,3 +1,5 @@
+"""One device in its process: its messages, its times, and its failures."""
+
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
@@ -8,13 +10,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from autoauto.records.arrays import Array
 from autoauto.records.errors import EndOfStream
 from autoauto.runtimes.sharded_engine.channel import Receiver, Sender
-from autoauto.runtimes.sharded_engine.device import DeviceRun, Task, serve
+from autoauto.runtimes.sharded_engine.device import DeviceRun, DeviceTask, serve
 from autoauto.runtimes.sharded_engine.engine import Reader, ShardedEngine, Writer
 from autoauto.runtimes.sharded_engine.run import _tasks
-from autoauto.targets.host.transport.array_file import Array
-from tests.targets.host.engines import Asking, Collectives, Failing, Line
+from tests.runtimes.sharded_engine.engines import Asking, Collectives, Failing, Line
 
 Together = Callable[[Sequence[int], Callable[[int], Any]], list[Any]]
 Served = tuple[list[list[int]], list[Any]]
@@ -22,7 +24,7 @@ Served = tuple[list[list[int]], list[Any]]
 
 @pytest.fixture
 def served(together: Together) -> Callable[..., Served]:
-    """Serve devices in threads; what each wrote, and what it said at the end or why it failed."""
+    """Serve devices in threads; returns what each wrote, and its `DeviceRun` or its exception."""
 
     def run(engine_class: type[ShardedEngine], n_devices: int, inputs: list[Any]) -> Served:
         with ExitStack() as stack:
@@ -34,22 +36,22 @@ def served(together: Together) -> Callable[..., Served]:
     return run
 
 
-def run_device(task: Task, inputs: list[Any]) -> DeviceRun:
+def run_device(task: DeviceTask, inputs: list[Any]) -> DeviceRun:
     sender = Sender(task.inputs)
     for x in inputs:
         sender.send(x)
     task.inputs.finish()
-    ours, theirs = Pipe()
-    with ours, theirs:
-        ours.send(None)
-        serve(theirs, task)
-        assert ours.recv() is None
-        said = ours.recv()
-    assert isinstance(said, DeviceRun)
-    return said
+    parent_end, device_end = Pipe()
+    with parent_end, device_end:
+        parent_end.send(None)
+        serve(device_end, task)
+        assert parent_end.recv() is None
+        run = parent_end.recv()
+    assert isinstance(run, DeviceRun)
+    return run
 
 
-def outputs(task: Task) -> list[int]:
+def outputs(task: DeviceTask) -> list[int]:
     receiver, written = Receiver(task.outputs), []
     while True:
         try:
@@ -58,25 +60,25 @@ def outputs(task: Task) -> list[int]:
             return written
 
 
-def test_devices_tell_what_they_did(served: Callable[..., Served]) -> None:
-    written, (zero, one) = served(Line, 2, [0, 5])
+def test_a_device_run_has_its_messages_forwards_and_transfers(served: Callable[..., Served]) -> None:
+    written, (device_0, device_1) = served(Line, 2, [0, 5])
     assert written == [[], [11, 16]]
-    assert (zero.sent, zero.received) == ((0, 2), (0, 0))
-    assert (one.sent, one.received) == ((0, 0), (2, 0))
-    assert zero.forwards.shape == one.forwards.shape == (2, 2)
-    assert len(zero.transfers) == len(one.transfers) == 4  # reads and sends; receives and writes
-    assert (zero.transfers[:, 0] <= zero.transfers[:, 1]).all()
-    assert (zero.transfers[::2, 1] <= zero.forwards[:, 0]).all()
-    assert (zero.transfers[1::2, 0] >= zero.forwards[:, 1]).all()
+    assert (device_0.sent, device_0.received) == ((0, 2), (0, 0))
+    assert (device_1.sent, device_1.received) == ((0, 0), (2, 0))
+    assert device_0.forwards.shape == device_1.forwards.shape == (2, 2)
+    assert len(device_0.transfers) == len(device_1.transfers) == 4  # reads and sends; receives and writes
+    assert (device_0.transfers[:, 0] <= device_0.transfers[:, 1]).all()
+    assert (device_0.transfers[::2, 1] <= device_0.forwards[:, 0]).all()
+    assert (device_0.transfers[1::2, 0] >= device_0.forwards[:, 1]).all()
 
 
-def test_what_a_forward_transfers_is_part_of_it(served: Callable[..., Served]) -> None:
-    _, (zero, one) = served(Collectives, 2, [np.arange(4)])
-    assert len(zero.transfers) == len(one.transfers) == 2  # it reads and writes
-    assert zero.forwards.shape == (1, 2)
+def test_transfers_within_a_forward_are_part_of_it(served: Callable[..., Served]) -> None:
+    _, (device_0, device_1) = served(Collectives, 2, [np.arange(4)])
+    assert len(device_0.transfers) == len(device_1.transfers) == 2  # a read and a write
+    assert device_0.forwards.shape == (1, 2)
 
 
-def test_a_failure_says_on_which_device(served: Callable[..., Served]) -> None:
+def test_a_failure_names_its_device(served: Callable[..., Served]) -> None:
     _, (failure,) = served(Failing0, 1, [1])
     assert isinstance(failure, KeyError)
     assert failure.__notes__ == ["on device 0"]
@@ -87,13 +89,15 @@ class Failing0(Failing):
         return self.fail()
 
 
-def test_a_device_that_reads_must_not_end_for_want_of_an_answer(served: Callable[..., Served]) -> None:
+def test_a_device_that_still_reads_inputs_fails_when_another_one_it_waits_for_ends(
+    served: Callable[..., Served],
+) -> None:
     _, (failure, run) = served(Asking, 2, [1, 2])
     assert isinstance(failure, EndOfStream)
     assert isinstance(run, DeviceRun)
 
 
-def test_inputs_end_once_and_for_all(served: Callable[..., Served]) -> None:
+def test_a_second_iteration_over_the_inputs_is_empty(served: Callable[..., Served]) -> None:
     written, _ = served(Twice, 1, [1, 2])
     assert written == [[1, 2, 2]]
 

@@ -1,3 +1,5 @@
+"""Engines: collectives against NumPy, and clear errors."""
+
 from __future__ import annotations
 
 from collections.abc import Callable
@@ -6,10 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from autoauto.records.arrays import Array
 from autoauto.records.errors import BadInput
 from autoauto.runtimes.sharded_engine.engine import ShardedEngine
 from autoauto.runtimes.sharded_engine.peers import Peers
-from autoauto.targets.host.transport.array_file import Array
 
 Connect = Callable[..., list[Peers]]
 Together = Callable[[list["Plain"], Callable[["Plain"], Any]], list[Any]]
@@ -18,7 +20,7 @@ AXES = (0, 1, 2, -1, -3)
 
 
 class Plain(ShardedEngine):
-    """The least that an engine must define."""
+    """An engine that defines the abstract methods only."""
 
     def __init__(self, factor: float = 2) -> None:
         self.factor = factor * (1 + self.device_id)
@@ -30,12 +32,12 @@ class Plain(ShardedEngine):
         return x * self.factor
 
 
-@pytest.fixture
-def engines(connect: Connect) -> Callable[[int], list[Plain]]:
-    return lambda n_devices: [Plain.on_device(peers) for peers in connect(n_devices)]
-
-
 Engines = Callable[[int], list[Plain]]
+
+
+@pytest.fixture
+def engines(connect: Connect) -> Engines:
+    return lambda n_devices: [Plain.on_device(peers) for peers in connect(n_devices)]
 
 
 def random(dtype: str, *shape: int, seed: int = 0) -> Array:
@@ -51,7 +53,7 @@ def test_an_engine_made_alone_is_device_0_of_1() -> None:
     assert engine.all_to_all([1, 2]).tolist() == [1, 2]
 
 
-def test_results_are_memory_of_their_own() -> None:
+def test_results_are_new_arrays() -> None:
     engine, array = Plain(), np.array([1, 2])
     for result in (engine.all_gather(array), engine.all_reduce(array), engine.all_to_all(array)):
         result[:] = 0
@@ -66,20 +68,22 @@ def test_devices_know_their_number_when_they_are_made(engines: Engines) -> None:
     ]
 
 
-def test_the_vectors_of_collectives(engines: Engines, together: Together, vectors: Callable[[str], Any]) -> None:
+def test_collectives_give_the_results_of_the_vectors(
+    engines: Engines, together: Together, vectors: Callable[[str], Any]
+) -> None:
     calls: dict[str, Callable[[Plain, Any], Array]] = {
         "all_gather axis0": lambda engine, arr: engine.all_gather(arr, axis=0),
         "all_reduce sum": lambda engine, arr: engine.all_reduce(arr, op="sum"),
         "all_to_all axis0": lambda engine, arr: engine.all_to_all(arr, axis=0),
     }
-    tried = []
+    checked = []
     for case in vectors("fake_api")["collective_vectors_computed"]:
         for name in calls.keys() & case.keys():
             call, given = calls[name], case[name]
             results = together(engines(case["n"]), lambda engine: call(engine, given[engine.device_id]).tolist())  # noqa: B023
             assert results == case.get("result", [case.get("result_each")] * case["n"])
-            tried.append(name)
-    assert sorted(tried) == sorted(calls)
+            checked.append(name)
+    assert sorted(checked) == sorted(calls)
 
 
 @pytest.mark.parametrize("n_devices", range(1, 5))
@@ -89,8 +93,8 @@ def test_all_gather_is_numpys_concatenate(engines: Engines, together: Together, 
         shapes = [(3, 4, 2)] * n_devices
         shapes[-1] = tuple(np.add(shapes[-1], np.eye(3, dtype=int)[axis]).tolist())  # the last device has more
         arrays = [random(dtype, *shape, seed=device) for device, shape in enumerate(shapes)]
-        for got in together(engines(n_devices), lambda engine: engine.all_gather(arrays[engine.device_id], axis)):  # noqa: B023
-            np.testing.assert_array_equal(got, np.concatenate(arrays, axis), strict=True)
+        for gathered in together(engines(n_devices), lambda engine: engine.all_gather(arrays[engine.device_id], axis)):  # noqa: B023
+            np.testing.assert_array_equal(gathered, np.concatenate(arrays, axis), strict=True)
 
 
 @pytest.mark.parametrize("n_devices", range(1, 5))
@@ -138,19 +142,19 @@ def test_collectives_of_arrays_far_larger_than_the_ring(engines: Engines, togeth
         np.testing.assert_array_equal(result, array)
 
 
-def test_nobody_leaves_a_barrier_before_all_have_come(engines: Engines, together: Together) -> None:
-    come: list[int] = []
+def test_no_device_leaves_a_barrier_before_all_have_reached_it(engines: Engines, together: Together) -> None:
+    reached: list[int] = []
 
     def act(engine: Plain) -> int:
-        come.append(engine.device_id)
+        reached.append(engine.device_id)
         engine.barrier()
-        return len(come)
+        return len(reached)
 
     assert together(engines(4), act) == [4] * 4
 
 
 @pytest.mark.parametrize(
-    ("call", "what"),
+    ("call", "message"),
     [
         (lambda engine: engine.all_reduce(1, "median"), "all_reduce can sum, mean, max, min, got 'median'"),
         (
@@ -179,12 +183,12 @@ def test_nobody_leaves_a_barrier_before_all_have_come(engines: Engines, together
         (lambda engine: engine.backward([1]), "Plain has no backward; try an engine that defines it"),
     ],
 )
-def test_wrong_calls_are_told_in_one_line(
-    engines: Engines, together: Together, call: Callable[[Plain], object], what: str
+def test_wrong_calls_are_refused_with_one_line(
+    engines: Engines, together: Together, call: Callable[[Plain], object], message: str
 ) -> None:
     for device, failure in enumerate(together(engines(2), call)):
         assert isinstance(failure, BadInput)
-        assert str(failure) == what.replace("{0}", str(device)).replace("{1}", str(1 - device))
+        assert str(failure) == message.replace("{0}", str(device)).replace("{1}", str(1 - device))
 
 
 def test_the_default_loop_writes_the_output_of_every_input() -> None:
@@ -199,7 +203,7 @@ def test_the_default_loop_writes_the_output_of_every_input() -> None:
 
 
 @pytest.mark.parametrize("missing", ["load_checkpoint", "forward"])
-def test_an_engine_must_say_what_it_loads_and_computes(missing: str) -> None:
+def test_an_engine_without_an_abstract_method_cannot_be_made(missing: str) -> None:
     class Incomplete(Plain):
         pass
 

@@ -1,3 +1,5 @@
+"""The matrix pipeline against one device, and its gradients against slopes."""
+
 from __future__ import annotations
 
 from collections.abc import Callable
@@ -5,11 +7,11 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
+from autoauto.records.arrays import Array
 from autoauto.records.errors import BadInput
 from autoauto.runtimes.sharded_engine.matrix_pipeline import PipeliningInferenceOnly, SingleDevice, layer_weights, relu
 from autoauto.runtimes.sharded_engine.peers import Peers
 from autoauto.runtimes.sharded_engine.run import run_sharded
-from autoauto.targets.host.transport.array_file import Array
 
 MODEL_DIM, HIDDEN_DIM = 4, 6
 
@@ -34,24 +36,24 @@ def single(checkpoint: dict[str, Array]) -> SingleDevice:
 @pytest.mark.parametrize("n_devices", [1, 2, *(pytest.param(n, marks=pytest.mark.slow) for n in (3, 4, 5, 8))])
 def test_a_pipeline_computes_what_one_device_does(n_devices: int) -> None:
     checkpoint, inputs = random_checkpoint(n_devices), random_inputs(5)
-    ran = run_sharded(PipeliningInferenceOnly, n_devices, checkpoint, inputs, MODEL_DIM, HIDDEN_DIM)
-    alone = single(checkpoint)
-    for x, y in zip(inputs, ran.outputs, strict=True):
-        np.testing.assert_array_equal(y, alone.forward(x), strict=True)
+    run = run_sharded(PipeliningInferenceOnly, n_devices, checkpoint, inputs, MODEL_DIM, HIDDEN_DIM)
+    reference = single(checkpoint)
+    for x, y in zip(inputs, run.outputs, strict=True):
+        np.testing.assert_array_equal(y, reference.forward(x), strict=True)
 
 
 def test_one_device_runs_the_reference_in_a_process() -> None:
     checkpoint, inputs = random_checkpoint(2), random_inputs(3)
-    ran = run_sharded(SingleDevice, 1, checkpoint, inputs, MODEL_DIM, HIDDEN_DIM)
+    run = run_sharded(SingleDevice, 1, checkpoint, inputs, MODEL_DIM, HIDDEN_DIM)
     w0, w1 = checkpoint.values()
-    for x, y in zip(inputs, ran.outputs, strict=True):
+    for x, y in zip(inputs, run.outputs, strict=True):
         np.testing.assert_allclose(y, np.maximum(x @ w0, 0) @ w1, rtol=1e-5, atol=1e-6)
 
 
-def test_both_names_of_the_weights_are_known() -> None:
+def test_weights_are_read_by_either_name() -> None:
     x = random_inputs(1)[0]
-    seed, sibling = (single(random_checkpoint(4, name)) for name in ("layers_{}/weights", "layer_{}/weights"))
-    np.testing.assert_array_equal(seed.forward(x), sibling.forward(x))
+    first, second = (single(random_checkpoint(4, name)) for name in ("layers_{}/weights", "layer_{}/weights"))
+    np.testing.assert_array_equal(first.forward(x), second.forward(x))
 
 
 def test_gradients_are_slopes() -> None:
@@ -71,11 +73,11 @@ def test_gradients_are_slopes() -> None:
         assert gradients[f"layer_{i}/weights"][1, 2] == pytest.approx(slope, rel=1e-3, abs=1e-3)
 
 
-def test_the_tape_holds_what_layers_took_and_inference_leaves_none() -> None:
+def test_the_tape_has_the_inputs_of_layers_and_is_empty_after_inference() -> None:
     engine, x = single(random_checkpoint(2)), random_inputs(1)[0]
     engine.forward(x)
-    taken, z = engine.activations
-    np.testing.assert_array_equal(taken, x)
+    layer_input, z = engine.activations
+    np.testing.assert_array_equal(layer_input, x)
     np.testing.assert_array_equal(z, np.einsum("bd,df->bf", x, engine.weights[0]))
     engine.activations.clear()
     engine.inference_loop([x, x], Outputs())
@@ -92,7 +94,7 @@ def test_relu_keeps_the_type() -> None:
     assert relu(np.array(2, np.float32)).dtype == np.float32
 
 
-def test_wrong_weights_and_inputs_are_told_in_one_line(connect: Callable[..., list[Peers]]) -> None:
+def test_wrong_weights_and_inputs_are_refused_with_one_line(connect: Callable[..., list[Peers]]) -> None:
     engine = PipeliningInferenceOnly.on_device(connect(2)[1], MODEL_DIM, HIDDEN_DIM)
     with pytest.raises(BadInput, match="must have layers_1/weights or layer_1/weights, got layers_0/weights"):
         engine.load_checkpoint(random_checkpoint(1))

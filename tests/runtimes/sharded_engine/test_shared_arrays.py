@@ -1,3 +1,5 @@
+"""Arrays in shared memory: read in another process, aligned, read-only, and closed."""
+
 from __future__ import annotations
 
 from multiprocessing import get_context
@@ -26,10 +28,11 @@ def read(shared: SharedArrays, connection: Connection) -> None:
 
 def test_arrays_are_read_in_another_process() -> None:
     shared = SharedArrays.create(ARRAYS)
-    ours, theirs = get_context("spawn").Pipe()
-    process = get_context("spawn").Process(target=read, args=(shared, theirs), daemon=True)
+    parent_end, child_end = get_context("spawn").Pipe()
+    process = get_context("spawn").Process(target=read, args=(shared, child_end), daemon=True)
     process.start()
-    received = ours.recv()
+    child_end.close()
+    received = parent_end.recv()
     process.join()
     shared.close()
     assert list(received) == list(ARRAYS)
@@ -38,7 +41,7 @@ def test_arrays_are_read_in_another_process() -> None:
         np.testing.assert_array_equal(received[name], array, strict=True)
 
 
-def test_arrays_lie_once_aligned_and_cannot_be_written_to() -> None:
+def test_arrays_are_aligned_and_read_only_and_outlive_the_descriptor() -> None:
     shared = SharedArrays.create(ARRAYS)
     arrays = shared.arrays()
     shared.close()
@@ -48,7 +51,7 @@ def test_arrays_lie_once_aligned_and_cannot_be_written_to() -> None:
     assert arrays["weights"][1, 2] == 5
 
 
-def test_nothing_is_left() -> None:
+def test_closing_leaves_no_descriptor() -> None:
     before = n_descriptors()
     for arrays in (ARRAYS, {}):
         shared = SharedArrays.create(arrays)
@@ -57,6 +60,6 @@ def test_nothing_is_left() -> None:
     assert n_descriptors() == before
 
 
-def test_objects_are_refused() -> None:
+def test_arrays_of_objects_are_refused() -> None:
     with pytest.raises(BadInput, match="w must be an array of plain data, got type object"):
         SharedArrays.create({"w": np.array([{}])})

@@ -7,7 +7,7 @@ from autoauto.schedule.orders.gpipe import gpipe
 from autoauto.schedule.simulate.check import check
 
 
-def test_the_drawing(draw: Callable[[Schedule], str]) -> None:
+def test_gpipe_is_as_drawn(draw: Callable[[Schedule], str]) -> None:
     assert draw(gpipe(4, 4)) == (
         "0F0 0F1 0F2 0F3                         0B3 0B2 0B1 0B0\n"
         "    1F0 1F1 1F2 1F3                 1B3 1B2 1B1 1B0\n"
@@ -16,7 +16,7 @@ def test_the_drawing(draw: Callable[[Schedule], str]) -> None:
     )
 
 
-def test_everything_is_held_at_once() -> None:
+def test_every_device_holds_all_micro_batches() -> None:
     for p in (1, 2, 5):
         for m in (1, 3, 8):
             schedule = gpipe(p, m)

@@ -14,7 +14,7 @@ from autoauto.schedule.simulate.check import check
 Asap = Callable[[Schedule, Callable[[Action], int]], dict[Action, int]]
 
 
-def test_the_drawing(draw: Callable[[Schedule], str]) -> None:
+def test_interleaved_1f1b_is_as_drawn(draw: Callable[[Schedule], str]) -> None:
     assert draw(interleaved(3, 3, 2)) == (
         "0F0 0F1 0F2 3F0 3F1 3F2         3B0     3B1     3B2 0B0 0B1 0B2\n"
         "    1F0 1F1 1F2 4F0 4F1 4F2 4B0     4B1     4B2 1B0 1B1 1B2\n"
@@ -23,12 +23,12 @@ def test_the_drawing(draw: Callable[[Schedule], str]) -> None:
 
 
 def signed_chunks(schedule: Schedule, device: int) -> list[int]:
-    """Megatron's way to write an order: chunks from 1, negative for backwards."""
+    """An order as Megatron writes it: chunks from 1, negative for backwards."""
     p = schedule.n_devices
     return [(1 + a.stage // p) * (1 if a.kind is ActionKind.FORWARD else -1) for a in schedule.actions(device)]
 
 
-def test_the_order_of_megatrons_example(vectors: Callable[[str], Any]) -> None:
+def test_megatrons_example_has_the_same_order(vectors: Callable[[str], Any]) -> None:
     example = vectors("schedules_1f1b_gpipe_interleaved")["megatron_checks"]["order_example_PP2_N3_M5_VP2"]
     chunks, micro_batches = chunk_order(5, 2, 3)
     assert (chunks.tolist(), micro_batches.tolist()) == (example["model_chunk_id"], example["microbatch_id"])
@@ -39,7 +39,7 @@ def test_the_order_of_megatrons_example(vectors: Callable[[str], Any]) -> None:
     assert n_warm_up(2, 0, 2, 3) == example["warmup"]
 
 
-def test_makespans_and_peaks(vectors: Callable[[str], Any], asap: Asap) -> None:
+def test_makespans_and_peaks_of_the_vectors(vectors: Callable[[str], Any], asap: Asap) -> None:
     for case in vectors("schedules_1f1b_gpipe_interleaved")["interleaved"]:
         p, v, m = case["p"], case["v"], case["m"]
         schedule, ticks = interleaved(p, m, v), by_kind(case["tf"], case["tb"])
@@ -54,7 +54,7 @@ def by_kind(forward: int, backward: int) -> Callable[[Action], int]:
     return lambda action: forward if action.kind is ActionKind.FORWARD else backward
 
 
-def test_megatrons_properties(vectors: Callable[[str], Any]) -> None:
+def test_the_properties_of_megatrons_tests_hold(vectors: Callable[[str], Any]) -> None:
     grid = vectors("schedules_1f1b_gpipe_interleaved")["megatron_checks"]["test_grid"]
     for (p, group_size), m, v in product(grid["(p,group)"], grid["m"], grid["v"]):
         n_chunks = v or 1
@@ -77,7 +77,7 @@ def test_the_bubble_shrinks_with_the_chunks(p: int, v: int, asap: Asap) -> None:
     assert max(starts.values()) + 1 == 2 * 3 * p * v + 2 * (p - 1)
 
 
-def test_every_allowed_group_runs_through() -> None:
+def test_every_allowed_group_size_gives_a_valid_schedule() -> None:
     n_allowed = n_refused = 0
     for p, m, v, group_size in product(range(1, 5), range(1, 12), (2, 3), range(1, 13)):
         if p <= group_size <= m and (m % group_size == 0 or m % group_size >= p):

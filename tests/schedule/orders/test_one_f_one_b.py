@@ -7,7 +7,7 @@ from autoauto.schedule.orders.one_f_one_b import one_f_one_b
 from autoauto.schedule.simulate.check import check
 
 
-def test_the_drawing(draw: Callable[[Schedule], str]) -> None:
+def test_1f1b_is_as_drawn(draw: Callable[[Schedule], str]) -> None:
     assert draw(one_f_one_b(4, 4)) == (
         "0F0 0F1 0F2 0F3             0B0     0B1     0B2     0B3\n"
         "    1F0 1F1 1F2         1B0 1F3 1B1     1B2     1B3\n"
@@ -16,7 +16,7 @@ def test_the_drawing(draw: Callable[[Schedule], str]) -> None:
     )
 
 
-def test_fewer_micro_batches_than_devices(draw: Callable[[Schedule], str]) -> None:
+def test_fewer_micro_batches_than_devices_are_as_drawn(draw: Callable[[Schedule], str]) -> None:
     assert draw(one_f_one_b(4, 2)) == (
         "0F0 0F1                     0B0     0B1\n"
         "    1F0 1F1             1B0     1B1\n"
@@ -25,7 +25,7 @@ def test_fewer_micro_batches_than_devices(draw: Callable[[Schedule], str]) -> No
     )
 
 
-def test_few_are_in_flight() -> None:
+def test_device_s_of_p_holds_p_minus_s_micro_batches() -> None:
     for p in range(1, 8):
         for m in range(1, 12):
             schedule = one_f_one_b(p, m)

@@ -7,12 +7,12 @@ import pytest
 
 from autoauto.records.errors import BadInput
 from autoauto.records.schedule import Action, ActionKind, Schedule
-from autoauto.schedule.orders.popart import phases, popart
+from autoauto.schedule.orders.popart import popart, popart_phases
 from autoauto.schedule.simulate.check import check
 
 
-def test_the_drawing_of_the_seed(draw: Callable[[Schedule], str]) -> None:
-    """Seed 000, the last diagram: the utilisation of 3 IPUs by 5 micro-batches."""
+def test_popart_is_as_drawn(draw: Callable[[Schedule], str]) -> None:
+    """The last diagram of [popart-pipelining]: the utilisation of 3 IPUs by 5 micro-batches."""
     assert draw(popart(3, 5, training=True)) == (
         "0F0     0F1     0F2     0F3     0F4.0B0 0B1     0B2     0B3     0B4\n"
         "        1F0     1F1     1F2.1B0 1F3.1B1 1F4.1B2 1B3     1B4\n"
@@ -20,7 +20,7 @@ def test_the_drawing_of_the_seed(draw: Callable[[Schedule], str]) -> None:
     )
 
 
-def test_inference(draw: Callable[[Schedule], str]) -> None:
+def test_inference_is_as_drawn(draw: Callable[[Schedule], str]) -> None:
     assert draw(popart(3, 3, training=False)) == (
         "0F0 0F1 0F2\n"
         "    1F0 1F1 1F2\n"
@@ -30,24 +30,24 @@ def test_inference(draw: Callable[[Schedule], str]) -> None:
 
 def stages_by_cycle(schedule: Schedule) -> dict[int, list[int]]:
     """The cycles of every pipeline stage; the last device's backward is part of the stage of its forward."""
-    found: dict[int, list[int]] = {}
+    stages: dict[int, list[int]] = {}
     assert schedule.slots is not None
     for device, cycles in enumerate(schedule.slots):
         for cycle, action in zip(cycles.tolist(), schedule.actions(device), strict=True):
             forward = action.kind is ActionKind.FORWARD
             stage = action.stage if forward else 2 * (schedule.n_stages - 1) - action.stage
             if forward or stage != action.stage:
-                found.setdefault(stage, []).append(cycle)
-    return found
+                stages.setdefault(stage, []).append(cycle)
+    return stages
 
 
 @pytest.mark.parametrize("training", [True, False])
-def test_cycles_and_phases(vectors: Callable[[str], Any], training: bool) -> None:
+def test_cycles_and_phases_of_the_vectors(vectors: Callable[[str], Any], training: bool) -> None:
     for case in vectors("popart_pipeline_cycles_stash")["training" if training else "inference"]:
         n_devices, m = case.get("ipus", case["P"]), case["G"]
-        found = phases(n_devices, m, training=training)
-        assert (found.fill, found.main, found.n_cycles) == (case["fill"], case["main"], case["cycles"])
-        assert found.flush == found.fill
+        phases = popart_phases(n_devices, m, training=training)
+        assert (phases.fill, phases.main, phases.n_cycles) == (case["fill"], case["main"], case["cycles"])
+        assert phases.flush == phases.fill
         if not case["valid"]:
             with pytest.raises(BadInput, match=f"at least 1 cycle, so {case['P']} micro-batches"):
                 popart(n_devices, m, training=training)
@@ -60,7 +60,7 @@ def test_cycles_and_phases(vectors: Callable[[str], Any], training: bool) -> Non
         assert [[stage, stage + m] for stage in sorted(cycles)] == case.get("do_stage", [[s, s + m] for s in cycles])
 
 
-def test_in_lock_step_it_takes_what_1f1b_takes(vectors: Callable[[str], Any]) -> None:
+def test_in_lock_step_it_takes_as_long_as_1f1b(vectors: Callable[[str], Any]) -> None:
     for case in vectors("popart_pipeline_cycles_stash")["lockstep_total_time"]:
         schedule = popart(case["ipus"], case["G"], training=True)
         ticks = {ActionKind.FORWARD: case["tf"], ActionKind.BACKWARD: case["tb"]}
@@ -68,7 +68,7 @@ def test_in_lock_step_it_takes_what_1f1b_takes(vectors: Callable[[str], Any]) ->
 
 
 def total_ticks(schedule: Schedule, ticks: dict[ActionKind, int]) -> int:
-    """Every cycle takes what its busiest device needs."""
+    """Every cycle takes as long as its busiest device."""
     work: dict[tuple[int, int], int] = {}
     assert schedule.slots is not None
     for device, cycles in enumerate(schedule.slots):

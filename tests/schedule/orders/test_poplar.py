@@ -12,16 +12,13 @@ from autoauto.records.schedule import Order, Schedule
 from autoauto.schedule.orders.gpipe import gpipe
 from autoauto.schedule.orders.popart import popart
 from autoauto.schedule.orders.poplar import compute_offsets, execution_order, poplar
+from autoauto.schedule.orders.spec import there_and_back
 from autoauto.schedule.simulate.check import check
 
 ORDERS = {"Grouped": Order.GROUPED, "Interleaved": Order.POPLAR_INTERLEAVED, "Sequential": Order.SEQUENTIAL}
 
 
-def there_and_back(n_stages: int) -> list[int]:
-    return [*range(n_stages), *reversed(range(n_stages))]
-
-
-def test_the_drawings(draw: Callable[[Schedule], str]) -> None:
+def test_poplars_orders_are_as_drawn(draw: Callable[[Schedule], str]) -> None:
     devices = [0, 1, 1, 0]
     assert draw(poplar(Order.GROUPED, devices, 4, training=True)) == (
         "0F0     0F1     0F2     0B0.0F3 0B1     0B2     0B3\n"
@@ -54,8 +51,8 @@ def test_the_plugins_traces(vectors: Callable[[str], Any]) -> None:
         assert len(case["offsets"]) == case["overlap_length"]
 
 
-def test_a_backward_stage_may_be_elsewhere() -> None:
-    """Devices 0 1 2 | 1 0 1, as in the plugin's own tests; no device has two things to do in one timestep."""
+def test_a_backward_stage_may_be_on_another_device() -> None:
+    """Devices 0 1 2 | 1 0 1, as in the plugin's own tests; no device runs two stages in one timestep."""
     schedule = poplar(Order.POPLAR_INTERLEAVED, [0, 1, 2, 1, 0, 1], 4, training=True)
     check(schedule)
     assert schedule.slots is not None
@@ -66,7 +63,7 @@ def test_a_backward_stage_may_be_elsewhere() -> None:
 
 @given(st.permutations(range(3)), st.integers(1, 4), st.sampled_from(sorted(ORDERS.values())), st.booleans())
 @settings(max_examples=60)
-def test_every_micro_batch_takes_every_step(devices: list[int], n_turns: int, order: Order, training: bool) -> None:
+def test_every_micro_batch_passes_every_stage(devices: list[int], n_turns: int, order: Order, training: bool) -> None:
     mapping = devices + devices[::-1] if training else devices
     m = n_turns * len(compute_offsets(order, mapping))
     schedule = poplar(order, mapping, m, training=training)
@@ -77,8 +74,8 @@ def test_every_micro_batch_takes_every_step(devices: list[int], n_turns: int, or
     assert sorted(execution_order(schedule)) == sorted(list(range(len(mapping))) * m)
 
 
-def test_popart_goes_down_the_columns_of_the_seed() -> None:
-    """Seed 000: `|` ends a pipeline cycle of PS0 to PS4, where PS2 is both passes of the last device."""
+def test_the_execution_order_of_popart_is_that_of_its_diagram() -> None:
+    """[popart-pipelining]: `|` ends a pipeline cycle of PS0 to PS4, where PS2 is both passes of the last device."""
     columns = "0 | 01 | 012 | 0123 | 01234 | 1234 | 234 | 34 | 4"
     assert execution_order(popart(3, 5, training=True)) == [int(stage) for stage in columns if stage.isdigit()]
     with pytest.raises(AssertionError):
@@ -93,8 +90,12 @@ def test_batch_serialisation_repeats_stages() -> None:
     assert execution_order(schedule) == [0, 0, 1, 1, 2, 2, 3, 3] * 2
 
 
-def test_overlapped_io_frees_the_count() -> None:
-    check(poplar(Order.GROUPED, [0, 1, 1, 0], 7, training=True, overlap_io=True))
+def test_with_overlapped_io_micro_batches_need_not_be_a_multiple() -> None:
+    schedule = poplar(Order.GROUPED, [0, 1, 1, 0], 7, training=True, overlap_io=True)
+    check(schedule)
+    assert schedule.n_micro_batches == 7
+    with pytest.raises(BadInput, match="multiple of 4"):
+        poplar(Order.GROUPED, [0, 1, 1, 0], 7, training=True)
 
 
 @pytest.mark.parametrize(
@@ -102,7 +103,7 @@ def test_overlapped_io_frees_the_count() -> None:
     [
         (Order.GROUPED, [0, 1, 1, 0], 6, {}, "grouped needs micro-batches in a multiple of 4, .* got 6; try 8"),
         (Order.POPLAR_INTERLEAVED, [0, 1, 1, 0], 3, {}, "multiple of 2, its overlap length, got 3; try 4"),
-        (Order.GROUPED, there_and_back(5), 16, {}, "a multiple of 10, .* got 16; try 20"),
+        (Order.GROUPED, [*there_and_back(5, 1)], 16, {}, "a multiple of 10, .* got 16; try 20"),
         (Order.GROUPED, [0, 1, 1, 0], 5, {"overlap_io": True}, "at least 6 micro-batches, got 5"),
         (Order.SEQUENTIAL, [0, 1, 1, 0], 5, {"overlap_io": True}, "only overlap in grouped pipelines, got sequential"),
         (Order.GROUPED, [0, 0], 2, {}, "at least 2 stages, got 1"),
@@ -116,9 +117,7 @@ def test_overlapped_io_frees_the_count() -> None:
         (Order.SEQUENTIAL, [0, 0, 0, 0], 5, {"n_serial": 2}, "divide 5 micro-batches, got 2"),
     ],
 )
-def test_what_the_plugin_refuses(
-    order: Order, devices: list[int], m: int, options: dict[str, Any], message: str
-) -> None:
+def test_the_plugins_errors(order: Order, devices: list[int], m: int, options: dict[str, Any], message: str) -> None:
     with pytest.raises(BadInput, match=message):
         poplar(order, devices, m, training=True, **options)
 

@@ -8,7 +8,8 @@ import pytest
 
 from autoauto.records.errors import BadInput
 from autoauto.records.schedule import Order, Schedule, StageTimes
-from autoauto.schedule.orders.v_shape import default_in_flight, v_shape
+from autoauto.schedule.orders.registry import spec_of
+from autoauto.schedule.orders.v_shape import v_shape
 from autoauto.schedule.simulate.check import check
 from autoauto.schedule.simulate.simulate import simulate
 
@@ -33,18 +34,24 @@ def unequal(n_stages: int, seed: int) -> StageTimes:
     return StageTimes(forward, backward, weight, np.append(links, 0), back_links, nothing, nothing)
 
 
-def test_the_drawing(draw: Callable[[Schedule], str]) -> None:
+def test_zbv_is_as_drawn(draw: Callable[[Schedule], str]) -> None:
     assert draw(v_shape(equal(4, 1, 1, 1), 2, 4)) == (
         "0F0 0F1     3F0 3B0 3F1 3B1 0B0 3W0 0B1 3W1 0W0 0W1\n    1F0 2F0 1F1 2F1 2B0 1B0 2B1 1B1 2W0 1W0 2W1 1W1"
     )
 
 
-def test_half_the_memory_costs_little(draw: Callable[[Schedule], str]) -> None:
+def test_v_min_is_as_drawn(draw: Callable[[Schedule], str]) -> None:
     assert draw(v_shape(equal(6, 1, 1, 1), 2, 4, Order.V_MIN)) == (
         "0F0 0F1             5F0 5B0 5F1 5B1 5W0 5W1 0B0 0W0     0B1 0W1\n"
         "    1F0 1F1     4F0     4F1 4B0 4W0 4B1 1B0 1W0 4W1 1B1 1W1\n"
         "        2F0 3F0 2F1 3F1         3B0 2B0 3W0 3B1 2B1 2W0 3W1 2W1"
     )
+
+
+def default_in_flight(order: Order, n_devices: int) -> int:
+    limit = spec_of(order).default_max_in_flight
+    assert limit is not None
+    return limit(n_devices)
 
 
 def test_no_worse_than_the_public_schedulers(vectors: Callable[[str], Any]) -> None:
@@ -59,26 +66,26 @@ def test_no_worse_than_the_public_schedulers(vectors: Callable[[str], Any]) -> N
         assert max(schedule.peak_in_flight) <= max(case["peak_in_flight"]), case
 
 
-def test_two_stages_a_device() -> None:
+def test_every_device_has_two_stages() -> None:
     schedule = v_shape(equal(6, 1, 1, 1), 2, None, Order.V_HALF)
     assert schedule.devices == (0, 1, 2, 2, 1, 0)
     assert schedule.order is Order.V_HALF
 
 
-def test_no_bubble_but_the_skew_of_the_starts() -> None:
+def test_zbv_has_no_bubble_but_the_skew_of_its_starts() -> None:
     for p in (2, 3, 4, 6):
         times = equal(2 * p, 1, 1, 1)
         assert simulate(v_shape(times, 2 * p, 2 * p), times).makespan_cycles == 12 * p + p - 1
 
 
-def test_unequal_stages_and_links() -> None:
+def test_unequal_stages_and_links_stay_within_the_limit() -> None:
     for seed, (p, m, limit) in enumerate(((1, 3, 2), (2, 5, 2), (3, 4, 5), (4, 3, None))):
         schedule = v_shape(unequal(2 * p, seed), m, limit)
         check(schedule)
         assert max(schedule.peak_in_flight) <= (limit or 2 * m)
 
 
-def test_the_default_limits() -> None:
+def test_the_default_limits_are_those_of_the_paper() -> None:
     peaks = {  # of the public building blocks, for 2 to 8 devices
         Order.V_HALF: [4, 4, 6, 6, 8, 8, 10],
         Order.V_MIN: [4, 4, 4, 6, 6, 6, 8],
@@ -88,12 +95,10 @@ def test_the_default_limits() -> None:
     assert default_in_flight(Order.ZBV, 5) == 10
 
 
-def test_bad_input() -> None:
+def test_impossible_v_shapes_are_refused() -> None:
     with pytest.raises(BadInput, match="two stages a device, got 3 stages"):
         v_shape(equal(3, 1, 1, 1), 2, 4)
     with pytest.raises(BadInput, match="at least 1 micro-batch, got 0"):
         v_shape(equal(4, 1, 1, 1), 0, 4)
     with pytest.raises(BadInput, match="at least 2 activations, got max_in_flight 1"):
         v_shape(equal(4, 1, 1, 1), 2, 1)
-    with pytest.raises(BadInput, match="got gpipe"):
-        default_in_flight(Order.GPIPE, 4)

@@ -12,7 +12,7 @@ from autoauto.records.schedule import Order, Schedule, StageTimes
 from autoauto.schedule.orders.zero_bubble import zero_bubble
 from autoauto.schedule.simulate.check import check
 from autoauto.schedule.simulate.simulate import simulate
-from autoauto.schedule.zero_bubble.problem import Pipeline, lower_bound
+from autoauto.schedule.zero_bubble.problem import ZeroBubbleProblem, lower_bound
 
 Draw = Callable[[Schedule], str]
 TICKS_PER_CYCLE = 10
@@ -41,19 +41,26 @@ def unequal(n_stages: int, seed: int) -> StageTimes:
     return StageTimes(forward, backward, weight, np.append(links, 0), back_links, nothing, nothing)
 
 
-def test_zb1p_with_two_devices(draw: Draw) -> None:
+def test_zb1p_on_two_devices_is_as_drawn(draw: Draw) -> None:
     assert draw(zero_bubble(equal(2, 1, 1, 1), 3, 2)) == (
         "0F0 0F1     0B0 0W0 0F2 0B1 0W1 0B2 0W2\n"  # the bubble: no third activation, and no gradient yet
         "    1F0 1B0 1F1 1B1 1W0 1F2 1B2 1W1 1W2"
     )
 
 
-def test_zb1p_with_three_devices(draw: Draw) -> None:
+def test_zb1p_on_three_devices_is_as_drawn(draw: Draw) -> None:
     assert draw(zero_bubble(equal(3, 1, 1, 1), 4, 3)) == (
         "0F0 0F1 0F2         0B0 0W0 0F3 0B1 0W1 0B2 0W2 0B3 0W3\n"
         "    1F0 1F1 1F2 1B0 1W0 1B1 1W1 1F3 1B2 1W2 1B3 1W3\n"
         "        2F0 2B0 2F1 2B1 2W0 2F2 2B2 2F3 2B3 2W1 2W2 2W3"
     )
+
+
+def test_zb2p_on_two_devices_is_as_drawn(draw: Draw) -> None:
+    assert draw(zero_bubble(equal(2, 1, 1, 1), 3, 4)) == (
+        "0F0 0F1 0F2 0B0 0W0 0B1 0W1     0B2 0W2\n"
+        "    1F0 1B0 1F1 1B1 1W0 1F2 1B2 1W1 1W2"
+    )  # fmt: skip
 
 
 def test_no_worse_than_the_public_schedulers(vectors: Callable[[str], Any]) -> None:
@@ -67,7 +74,7 @@ def test_no_worse_than_the_public_schedulers(vectors: Callable[[str], Any]) -> N
         assert max(schedule.peak_in_flight) <= max(case["peak_in_flight"]), case
 
 
-def test_the_bubbles_of_the_paper() -> None:
+def test_the_bubbles_are_those_of_the_paper() -> None:
     for p, (forward, backward, weight) in product((2, 3, 4), ((1, 1, 1), (2, 2, 1), (10, 11, 9))):
         times, m = equal(p, forward, backward, weight), 3 * p
         work, skew = m * (forward + backward + weight), (p - 1) * forward
@@ -81,13 +88,13 @@ def test_the_limit_names_the_order() -> None:
     assert orders == [Order.ZB1P, Order.ZB1P, Order.ZB2P, Order.ZB2P]
 
 
-def test_unequal_stages_and_links() -> None:
+def test_unequal_stages_and_links_stay_within_the_limit() -> None:
     for seed, (p, m, limit) in enumerate(((2, 5, 1), (3, 7, 3), (4, 9, 5), (5, 6, None))):
         times = unequal(p, seed)
         schedule = zero_bubble(times, m, limit)
         check(schedule)
         assert max(schedule.peak_in_flight) <= (limit or m)
-        problem = Pipeline.of(times, range(p), m, limit)
+        problem = ZeroBubbleProblem.of(times, range(p), m, limit)
         assert lower_bound(problem) <= simulate(schedule, times).makespan_cycles <= 1.5 * lower_bound(problem)
 
 
@@ -98,6 +105,6 @@ def test_one_device_never_idles() -> None:
 
 
 @pytest.mark.parametrize(("m", "limit"), [(0, 2), (2, 0)])
-def test_bad_input(m: int, limit: int) -> None:
+def test_impossible_limits_are_refused(m: int, limit: int) -> None:
     with pytest.raises(BadInput, match=r"at least 1 .*, got .*0$"):
         zero_bubble(equal(2, 1, 1, 1), m, limit)

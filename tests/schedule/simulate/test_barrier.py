@@ -9,7 +9,7 @@ from autoauto.schedule.orders.inference import inference
 from autoauto.schedule.orders.one_f_one_b import one_f_one_b
 from autoauto.schedule.orders.popart import popart
 from autoauto.schedule.simulate.barrier import barrier, slots
-from autoauto.schedule.simulate.simulate import compute_ticks
+from autoauto.schedule.simulate.dependencies import compute_ticks
 
 
 def by_device(schedule: Schedule) -> list[dict[str, int]]:
@@ -19,7 +19,7 @@ def by_device(schedule: Schedule) -> list[dict[str, int]]:
     ]
 
 
-def test_each_device_does_one_thing_a_slot() -> None:
+def test_each_device_runs_one_action_a_slot() -> None:
     # 0   1   2   3   4   5   6   7
     # 0F0 0F1 0F2         0B0     0B1 ...
     #     1F0 1F1     1B0 1F2 1B1
@@ -36,7 +36,7 @@ def test_gpipe_has_as_many_slots_as_1f1b() -> None:
         assert max(row[-1] for row in slots(gpipe(p, m))) == 2 * (m + p - 1) - 1
 
 
-def test_a_schedules_own_slots_are_kept() -> None:
+def test_a_schedules_own_slots_are_used() -> None:
     schedule = popart(2, 3, training=True)
     assert slots(schedule) is schedule.slots
 
@@ -51,7 +51,7 @@ def times(forward: list[int], backward: list[int], exchange: list[int]) -> Stage
     return StageTimes(columns[0], columns[1], none[1:], none, none[1:], columns[2], columns[2])
 
 
-def test_all_compute_then_all_exchange() -> None:
+def test_all_devices_compute_then_all_exchange() -> None:
     #            0     2   3     5   6   7   8     11   13
     # device 0   0F0   x   0F1       x
     # device 1             1F0       x       1F1   x

@@ -38,8 +38,9 @@ def parse(
         parse("0F0 0B0", "1F0 1B0", slots=[[0, 2], [1, 1]]),
     ],
 )
-def test_these_can_run(schedule: Schedule) -> None:
+def test_schedules_that_can_run_pass(schedule: Schedule) -> None:
     check(schedule)
+    assert runs_through(schedule)
 
 
 @pytest.mark.parametrize(
@@ -74,18 +75,18 @@ def test_these_can_run(schedule: Schedule) -> None:
         (parse("0F0 0B0", slots=[[0]]), "need a slot each"),
     ],
 )
-def test_what_is_wrong_is_told(schedule: Schedule, message: str) -> None:
+def test_the_message_names_what_is_wrong(schedule: Schedule, message: str) -> None:
     with pytest.raises(BadInput, match=message):
         check(schedule)
 
 
-def test_who_waits_outside_the_circle_is_not_named() -> None:
+def test_devices_outside_the_circle_are_not_named() -> None:
     with pytest.raises(BadInput, match="got: device 2 waits for 2F0 before 3F0; reorder"):
         check(parse("0F0 4F0", "1F0", "3F0 2F0", devices=(0, 1, 2, 2, 0)))
 
 
 def runs_through(schedule: Schedule) -> bool:
-    """Whether some device can always go on: the definition, one action at a time."""
+    """Whether some device can always continue: the definition, one action at a time."""
     last, done = schedule.n_stages - 1, set[str]()
     queues = [list(map(str, schedule.actions(device))) for device in range(schedule.n_devices)]
     while any(queues):
@@ -94,6 +95,8 @@ def runs_through(schedule: Schedule) -> bool:
             needs = {
                 "F": [f"{stage - 1}F{m}"] if stage else [],
                 "B": [f"{stage}F{m}"] + ([f"{stage + 1}B{m}"] if stage < last else []),
+                "W": [f"{stage}B{m}"],
+                "C": [],
             }[kind]
             if done.issuperset(needs):
                 done.add(queue.pop(0))
@@ -103,15 +106,15 @@ def runs_through(schedule: Schedule) -> bool:
     return True
 
 
-def test_against_the_definition_on_shuffled_programs() -> None:
+def test_the_check_agrees_with_the_definition_on_shuffled_programs() -> None:
     random, n_good = Random(4), 0
     for _ in range(400):
         schedule = random.choice([gpipe, one_f_one_b])(random.randint(2, 4), random.randint(1, 4))
         programs = [program.copy() for program in schedule.programs]
         for _ in range(random.randint(0, 3)):
             program = random.choice(programs)
-            place = random.randrange(len(program) - 1)
-            program[place : place + 2] = program[place : place + 2][::-1].copy()
+            first = random.randrange(len(program) - 1)
+            program[first : first + 2] = program[first : first + 2][::-1].copy()
         changed = replace(schedule, programs=tuple(programs))
         if runs_through(changed):
             check(changed)
@@ -122,7 +125,7 @@ def test_against_the_definition_on_shuffled_programs() -> None:
     assert 100 < n_good < 300
 
 
-def test_slots_stand_for_the_order_that_they_give() -> None:
+def test_inputs_from_other_devices_need_an_earlier_slot() -> None:
     schedule = popart(3, 6, training=True)
     check(schedule)
     assert schedule.slots is not None

@@ -39,7 +39,7 @@ def test_only_inputs_from_the_device_itself_must_come_first() -> None:
     assert not in_order(schedule("0F0 1F0 1B0 0B0 1W0", devices=(0, 0)))  # 0W0 is missing
     assert not in_order(schedule("0F0 1F0 0B0 1B0", devices=(0, 0)))
     circle = schedule("0B0 0F0", "1F0 1B0", devices=(0, 1))
-    assert in_order(circle)  # 0B0 waits for the other device, which is for others to find out
+    assert in_order(circle)  # 0B0 waits for the other device, which the simulation finds out
 
 
 def test_slots_must_let_inputs_arrive() -> None:
@@ -52,7 +52,7 @@ def test_slots_must_let_inputs_arrive() -> None:
     assert not in_order(replace(good, slots=(good.slots[0][::-1], *(slots + 9 for slots in good.slots[1:]))))
 
 
-def test_a_refusal_says_what_is_wrong() -> None:
+def test_a_refusal_names_the_missing_action() -> None:
     good = one_f_one_b(2, 2)
     with pytest.raises(BadInput, match="0F1"):
         refuse(replace(good, programs=(np.delete(good.programs[0], 1), good.programs[1])))

@@ -13,8 +13,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from autoauto.records.arrays import IntArray
 from autoauto.records.errors import BadInput
-from autoauto.records.schedule import Action, ActionKind, Codes, IntArray, Order, Schedule, StageTimes, Transfers
+from autoauto.records.schedule import Action, ActionKind, Codes, Order, Schedule, StageTimes, Transfers
 from autoauto.records.timeline import Timeline
 from autoauto.schedule.bubble_checks import with_bubble_checks
 from autoauto.schedule.orders.gpipe import gpipe
@@ -23,11 +24,12 @@ from autoauto.schedule.orders.interleaved import interleaved
 from autoauto.schedule.orders.one_f_one_b import one_f_one_b
 from autoauto.schedule.orders.popart import popart
 from autoauto.schedule.simulate.check import check
-from autoauto.schedule.simulate.simulate import compute_ticks, exchange_ticks, simulate
+from autoauto.schedule.simulate.dependencies import compute_ticks, exchange_ticks
+from autoauto.schedule.simulate.simulate import simulate
 from autoauto.schedule.times import stage_times
 
 
-def test_every_action_takes_what_its_stage_and_kind_take() -> None:
+def test_the_ticks_of_an_action_are_those_of_its_stage_and_kind() -> None:
     words = ("0C0 0F0 0C1 0B0 0W0", "1F0 1B0 1W0 1C0")
     encode = Codes(2, 1).encode
     programs = tuple(encode([Action.parse(word) for word in text.split()]) for text in words)
@@ -61,7 +63,7 @@ def spans(timeline: Timeline) -> Spans:
 # Closed forms.
 
 
-def test_gpipe_and_1f1b(vectors: Callable[[str], Any]) -> None:
+def test_gpipe_and_1f1b_agree_with_the_vectors(vectors: Callable[[str], Any]) -> None:
     for case in vectors("schedules_1f1b_gpipe_interleaved")["cases"]:
         schedule = (gpipe if case["schedule"] == "gpipe" else one_f_one_b)(case["p"], case["m"])
         timeline = simulate(schedule, equal_times(schedule, case["tf"], case["tb"]))
@@ -75,7 +77,7 @@ def test_gpipe_and_1f1b(vectors: Callable[[str], Any]) -> None:
             assert [str(action)[1:] for action in schedule.actions(device)] == order.split()
 
 
-def test_interleaved(vectors: Callable[[str], Any]) -> None:
+def test_interleaved_agrees_with_the_vectors(vectors: Callable[[str], Any]) -> None:
     for case in vectors("schedules_1f1b_gpipe_interleaved")["interleaved"]:
         schedule = interleaved(case["p"], case["m"], case["v"])
         timeline = simulate(schedule, equal_times(schedule, case["tf"], case["tb"]))
@@ -83,7 +85,7 @@ def test_interleaved(vectors: Callable[[str], Any]) -> None:
         assert set(timeline.bubble_cycles) == {case["bubble_per_rank"]}
 
 
-def test_devices_in_lockstep(vectors: Callable[[str], Any]) -> None:
+def test_lockstep_agrees_with_the_vectors(vectors: Callable[[str], Any]) -> None:
     for case in vectors("popart_pipeline_cycles_stash")["lockstep_total_time"]:
         p, m = case["ipus"], case["G"]
         schedule, other = popart(p, m, training=True), one_f_one_b(p, m)
@@ -125,7 +127,7 @@ def needs(action: Action, last: int) -> Iterator[Action]:
 
 
 def random_schedule(random: Random, with_slots: bool) -> Schedule:
-    """Any stages on any devices, in any order in which nobody waits forever, with checks here and there."""
+    """Any stages on any devices, in any order without a deadlock, with some checks."""
     n_stages, m = random.randint(1, 5), random.randint(1, 6)
     n_devices = random.randint(1, n_stages)
     devices = [*range(n_devices), *(random.randrange(n_devices) for _ in range(n_stages - n_devices))]
@@ -145,8 +147,8 @@ def random_schedule(random: Random, with_slots: bool) -> Schedule:
         slot[action] = max([0, *inputs, *(last for _, last in program[-1:])]) + random.choice((0, 0, 0, 1, 3))
         program.append((action, slot[action]))
     for device, number in product(range(n_devices), range(random.choice((0, 0, 2)))):
-        place = random.randrange(len(programs[device]))
-        programs[device].insert(place, (Action(devices.index(device), C, number), programs[device][place][1]))
+        index = random.randrange(len(programs[device]))
+        programs[device].insert(index, (Action(devices.index(device), C, number), programs[device][index][1]))
     codes = Codes(n_stages, m)
     rows = tuple(np.array([number for _, number in program]) for program in programs)
     encoded = tuple(codes.encode([action for action, _ in program]) for program in programs)
@@ -177,14 +179,14 @@ def link_ticks(times: StageTimes, action: Action, user: Action) -> int:
 
 
 def by_relaxation(schedule: Schedule, times: StageTimes) -> tuple[Spans, int]:
-    """Move everything to the right until nobody starts too early."""
+    """Delay actions until none starts too early."""
     programs = [list(schedule.actions(device)) for device in range(schedule.n_devices)]
     home = {action: device for device, program in enumerate(programs) for action in program}
     users: dict[Action, list[Action]] = defaultdict(list)
     for action in home:
         for need in needs(action, schedule.n_stages - 1):
             users[need].append(action)
-    found: Spans = dict.fromkeys(home, (0, 0))
+    times_of: Spans = dict.fromkeys(home, (0, 0))
     while True:
         arrival: dict[Action, int] = defaultdict(int)
         link: dict[tuple[int, int], int] = defaultdict(int)
@@ -195,19 +197,19 @@ def by_relaxation(schedule: Schedule, times: StageTimes) -> tuple[Spans, int]:
             for user in users[action]:
                 ends = device, home[user]
                 if ends[0] != ends[1]:
-                    link[ends] = max(link[ends], found[action][1]) + link_ticks(times, action, user)
+                    link[ends] = max(link[ends], times_of[action][1]) + link_ticks(times, action, user)
                     arrival[user] = link[ends]
             if action.kind is F and action.stage == schedule.n_stages - 1:
-                to_host = max(to_host, found[action][1]) + int(times.forward_links[-1])
-        before = dict(found)
+                to_host = max(to_host, times_of[action][1]) + int(times.forward_links[-1])
+        before = dict(times_of)
         for program in programs:
             now = 0
             for action in program:
                 start = max(now, arrival[action])
                 now = start + ticks(times, action)
-                found[action] = (start, now)
-        if found == before:
-            return found, max([to_host, *(stop for _, stop in found.values())])
+                times_of[action] = (start, now)
+        if times_of == before:
+            return times_of, max([to_host, *(stop for _, stop in times_of.values())])
 
 
 def earliest_slots(schedule: Schedule) -> dict[Action, int]:
@@ -234,7 +236,7 @@ def slot_by_slot(schedule: Schedule, times: StageTimes) -> tuple[Spans, int, lis
     else:
         rows = zip(programs, schedule.slots, strict=True)
         slot = {action: k for program, row in rows for action, k in zip(program, row.tolist(), strict=True)}
-    found: Spans = {}
+    times_of: Spans = {}
     exchanges: list[list[list[int]]] = [[] for _ in programs]
     now = 0
     for k in range(max(slot.values()) + 1):
@@ -243,20 +245,20 @@ def slot_by_slot(schedule: Schedule, times: StageTimes) -> tuple[Spans, int, lis
         for device, program in enumerate(programs):
             for action in program:
                 if slot[action] == k:
-                    found[action] = (clocks[device], clocks[device] + ticks(times, action))
-                    clocks[device] = found[action][1]
+                    times_of[action] = (clocks[device], clocks[device] + ticks(times, action))
+                    clocks[device] = times_of[action][1]
             exchanging = {(a.stage, a.kind) for a in program if a.kind in exchange and (schedule.slots or slot[a] == k)}
             lengths[device] = sum(int(exchange[kind][stage]) for stage, kind in exchanging)
         now = max(clocks)
         for device, length in enumerate(lengths):
             exchanges[device] += [[now, now + length]] if length else []
         now += max(lengths)
-    return found, now, exchanges
+    return times_of, now, exchanges
 
 
 @given(st.integers(0, 2**64))
 @settings(deadline=None, derandomize=True, max_examples=300)
-def test_overlap_is_what_relaxation_finds(seed: int) -> None:
+def test_overlap_agrees_with_relaxation(seed: int) -> None:
     random = Random(seed)
     schedule = random_schedule(random, with_slots=random.random() < 0.1)
     times = random_times(random, schedule.n_stages)
@@ -268,7 +270,7 @@ def test_overlap_is_what_relaxation_finds(seed: int) -> None:
 
 @given(st.integers(0, 2**64))
 @settings(deadline=None, derandomize=True, max_examples=300)
-def test_barriers_come_slot_by_slot(seed: int) -> None:
+def test_barrier_agrees_with_a_simulation_slot_by_slot(seed: int) -> None:
     random = Random(seed)
     schedule = random_schedule(random, with_slots=random.random() < 0.5)
     times = random_times(random, schedule.n_stages)
@@ -318,7 +320,7 @@ BROKEN = {
 
 @pytest.mark.parametrize("transfers", Transfers)
 @pytest.mark.parametrize("name", BROKEN)
-def test_what_cannot_run_is_refused(name: str, transfers: Transfers) -> None:
+def test_schedules_that_cannot_run_are_refused(name: str, transfers: Transfers) -> None:
     schedule = BROKEN[name]
     with pytest.raises(BadInput):
         simulate(schedule, equal_times(schedule, 1, 1), transfers)
@@ -326,7 +328,7 @@ def test_what_cannot_run_is_refused(name: str, transfers: Transfers) -> None:
 
 @given(st.integers(0, 2**64), st.sampled_from(Transfers))
 @settings(deadline=None, derandomize=True, max_examples=300)
-def test_refuses_exactly_what_the_check_refuses(seed: int, transfers: Transfers) -> None:
+def test_the_simulation_refuses_exactly_what_the_check_refuses(seed: int, transfers: Transfers) -> None:
     random = Random(seed)
     schedule = random_schedule(random, with_slots=random.random() < 0.5)
     rows = [row.tolist() for row in schedule.programs]
@@ -350,7 +352,7 @@ def refusal(action: Callable[[], object]) -> str:
     return ""
 
 
-def test_a_circle_is_named() -> None:
+def test_a_deadlock_is_named() -> None:
     with pytest.raises(BadInput, match=r"0 waits for 1B0.* 1 waits for 0F1"):
         simulate(BROKEN["circle"], equal_times(BROKEN["circle"], 1, 1))
 

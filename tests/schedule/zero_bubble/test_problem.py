@@ -6,7 +6,7 @@ from itertools import product
 import numpy as np
 
 from autoauto.records.schedule import StageTimes
-from autoauto.schedule.zero_bubble.problem import Pipeline, lower_bound
+from autoauto.schedule.zero_bubble.problem import ZeroBubbleProblem, lower_bound
 
 FOUR = np.arange(4)
 NOTHING = np.zeros(4, dtype=np.int64)
@@ -19,7 +19,7 @@ TIMES = StageTimes(
     forward_exchange=NOTHING,
     backward_exchange=NOTHING,
 )
-V = Pipeline.of(TIMES, [0, 1, 1, 0], 3, None)
+V = ZeroBubbleProblem.of(TIMES, [0, 1, 1, 0], 3, None)
 
 
 def test_jobs_are_numbered_by_kind_then_stage() -> None:
@@ -42,27 +42,29 @@ def test_messages_within_a_device_take_no_time() -> None:
     }
 
 
-def test_no_limit_is_that_all_may_be_held() -> None:
+def test_without_a_limit_all_activations_may_be_held() -> None:
     assert V.limit == 6
-    assert Pipeline.of(TIMES, range(4), 3, None).limit == 3
-    assert Pipeline.of(TIMES, range(4), 3, 2).limit == 2
-    assert Pipeline.of(TIMES, range(4), 3, 8).limit == 3
+    assert ZeroBubbleProblem.of(TIMES, range(4), 3, None).limit == 3
+    assert ZeroBubbleProblem.of(TIMES, range(4), 3, 2).limit == 2
+    assert ZeroBubbleProblem.of(TIMES, range(4), 3, 8).limit == 3
 
 
-def equal(p: int, m: int, limit: int, ticks: tuple[int, int, int], link: int = 0, *, v: bool = False) -> Pipeline:
+def equal(
+    p: int, m: int, limit: int, ticks: tuple[int, int, int], link: int = 0, *, v: bool = False
+) -> ZeroBubbleProblem:
     devices = (*range(p), *(reversed(range(p)) if v else ()))
     n = len(devices)
     jobs = tuple(t for t in ticks for _ in range(n))
-    return Pipeline(devices, jobs, (0, *(link,) * n), (link,) * n, m, min(limit, m * (1 + v)))
+    return ZeroBubbleProblem(devices, jobs, (0, *(link,) * n), (link,) * n, m, min(limit, m * (1 + v)))
 
 
-def test_zb1p_is_as_short_as_can_be() -> None:
+def test_the_bound_of_zb1p_is_its_closed_form() -> None:
     for p, (f, b, w), link in product((1, 2, 5), ((10, 10, 10), (20, 20, 10), (10, 11, 9)), (0, 1)):
         closed_form = 3 * p * (f + b + w) + (p - 1) * (f + b - w + 4 * link)
         assert lower_bound(equal(p, 3 * p, p, (f, b, w), link)) == closed_form
 
 
-def test_with_memory_only_the_skew_is_left() -> None:
+def test_with_ample_memory_only_the_skew_is_left() -> None:
     assert lower_bound(equal(4, 8, 8, (10, 10, 10))) == 240 + 30
     assert lower_bound(equal(4, 8, 8, (10, 10, 10), v=True)) == 480 + 30
 
@@ -73,20 +75,20 @@ def test_v_shapes_with_little_memory() -> None:
     assert lower_bound(equal(4, 8, 4, (1, 1, 1), v=True)) == 59
 
 
-def test_a_memory_for_one_holds_one_at_a_time() -> None:
+def test_a_memory_for_one_activation_leaves_no_overlap() -> None:
     """F down and up again, B down and up again, W: nothing overlaps but the other stages' W."""
     assert lower_bound(equal(2, 5, 1, (2, 3, 4), link=1)) == 5 * (2 + 1 + 2 + 3 + 1 + 3 + 4)
 
 
-def test_a_limit_that_is_never_reached_is_none() -> None:
+def test_a_limit_that_is_never_reached_has_no_effect() -> None:
     ticks = (2, 3, 4)
     assert lower_bound(replace(equal(3, 4, 4, ticks), limit=99)) == lower_bound(equal(3, 4, 4, ticks))
 
 
-def test_a_slow_stage_decides() -> None:
+def test_the_slowest_stage_decides() -> None:
     """Stage 1 takes 5 + 7 for each of 4 micro-batches; 2 pass before, 3 + 4 after. W of stage 1 fits in."""
-    assert lower_bound(Pipeline((0, 1), (2, 5, 3, 7, 4, 0), (0, 0, 0), (0, 0), 4, 4)) == 2 + 4 * 12 + 3 + 4
+    assert lower_bound(ZeroBubbleProblem((0, 1), (2, 5, 3, 7, 4, 0), (0, 0, 0), (0, 0), 4, 4)) == 2 + 4 * 12 + 3 + 4
 
 
-def test_one_micro_batch_takes_its_path() -> None:
+def test_one_micro_batch_takes_as_long_as_its_path() -> None:
     assert lower_bound(equal(3, 1, 3, (2, 3, 4), link=1)) == 3 * 2 + 3 * 3 + 4 + 4

@@ -9,23 +9,25 @@ from hypothesis import strategies as st
 
 from autoauto.records.schedule import Order
 from autoauto.schedule.simulate.check import check
-from autoauto.schedule.zero_bubble.problem import Pipeline, lower_bound
+from autoauto.schedule.zero_bubble.problem import ZeroBubbleProblem, lower_bound
 from autoauto.schedule.zero_bubble.search import search, short_schedule, stretches
 
 Stops = tuple[tuple[int, ...], ...]
 
 
-def equal(p: int, m: int, limit: int, ticks: tuple[int, int, int], link: int = 0, *, v: bool = False) -> Pipeline:
+def equal(
+    p: int, m: int, limit: int, ticks: tuple[int, int, int], link: int = 0, *, v: bool = False
+) -> ZeroBubbleProblem:
     devices = (*range(p), *(reversed(range(p)) if v else ()))
     n = len(devices)
     jobs = tuple(t for t in ticks for _ in range(n))
-    return Pipeline(devices, jobs, (0, *(link,) * n), (link,) * n, m, min(limit, m * (1 + v)))
+    return ZeroBubbleProblem(devices, jobs, (0, *(link,) * n), (link,) * n, m, min(limit, m * (1 + v)))
 
 
-def exact(problem: Pipeline, best: int) -> int:
+def exact(problem: ZeroBubbleProblem, best: int) -> int:
     """The oracle: the shortest of all orders if it is shorter than `best`. Actions are chosen in order of their starts.
 
-    Left out is what cannot beat `best`, and what is in no way ahead of another that has done the same.
+    States that cannot beat `best` are pruned, and states that another state with the same actions done dominates.
     """
     n, m, ticks, device = problem.n_stages, problem.n_micro_batches, problem.ticks, problem.devices * 3
     source = {to: (job, link) for job, to, link in problem.edges()}
@@ -35,8 +37,11 @@ def exact(problem: Pipeline, best: int) -> int:
         now, stops = stack.pop()
         done = tuple(map(len, stops))
         jobs = [[j for j in range(3 * n) if device[j] == d] for d in range(problem.n_devices)]
-        free = [max(max(stops[j], default=0) for j in own) for own in jobs]
-        ends = [end + sum((m - done[j]) * ticks[j] for j in own) for end, own in zip(free, jobs, strict=True)]
+        free = [max(max(stops[j], default=0) for j in device_jobs) for device_jobs in jobs]
+        ends = [
+            end + sum((m - done[j]) * ticks[j] for j in device_jobs)
+            for end, device_jobs in zip(free, jobs, strict=True)
+        ]
         if max(ends) >= best:
             continue
         if done == (m,) * 3 * n:
@@ -47,7 +52,7 @@ def exact(problem: Pipeline, best: int) -> int:
         if any(all(a <= b for a, b in zip(other, state, strict=True)) for other in seen.setdefault(done, [])):
             continue
         seen[done].append(state)
-        held = [sum(done[j] * (1 - j // n) for j in own) for own in jobs]
+        held = [sum(done[j] * (1 - j // n) for j in device_jobs) for device_jobs in jobs]
         for job in range(3 * n):
             needed, link = source.get(job, (job, 0))
             if done[job] == m or (job in source and done[needed] == done[job]):
@@ -67,9 +72,9 @@ COSTS = ((2, 2, 1), (10, 11, 9), (2, 4, 2), (4, 2, 6))
 def test_no_order_is_shorter(p: int, m: int, limit: int, v: bool) -> None:
     for ticks, link in product(COSTS, (0, 1, 5)):
         problem = equal(p, m, limit, ticks, link, v=v)
-        found = search(problem).makespan
-        assert exact(problem, found) == found
-        assert lower_bound(problem) <= found
+        makespan = search(problem).makespan
+        assert exact(problem, makespan) == makespan
+        assert lower_bound(problem) <= makespan
 
 
 @given(st.integers(1, 2), st.integers(1, 3), st.integers(1, 3), st.lists(st.integers(0, 4), min_size=8, max_size=8))
@@ -78,12 +83,12 @@ def test_no_order_of_unequal_stages_is_shorter(p: int, m: int, limit: int, numbe
     ticks, (forward, backward) = tuple(numbers[: 3 * p]), numbers[6:]
     # The oracle's links carry several messages at once, so none may be slower than the actions that send over it.
     forward, backward = min(forward, ticks[0]), min(backward, ticks[2 * p - 1])
-    problem = Pipeline(tuple(range(p)), ticks, (0, forward, 0)[: p + 1], (0, backward)[:p], m, limit)
-    found = search(problem).makespan
-    assert lower_bound(problem) <= found == exact(problem, found)
+    problem = ZeroBubbleProblem(tuple(range(p)), ticks, (0, forward, 0)[: p + 1], (0, backward)[:p], m, limit)
+    makespan = search(problem).makespan
+    assert lower_bound(problem) <= makespan == exact(problem, makespan)
 
 
-def test_the_oracle_finds_what_is_shorter() -> None:
+def test_the_oracle_finds_a_shorter_order() -> None:
     problem = equal(2, 3, 2, (2, 2, 1))
     assert exact(problem, 1000) == search(problem).makespan < 1000
 
@@ -101,7 +106,7 @@ def test_the_same_input_gives_the_same_order() -> None:
 
 
 def test_a_repeated_group_takes_as_long_as_before() -> None:
-    """The jobs agree that micro-batches 3 and 4 took 5 each; two more go where they stood."""
+    """The jobs agree that micro-batches 3 and 4 took 5 each; two more follow them."""
     few = [[0, 1, 4, 9, 14, 19, 30, 31], [7, 8, 9, 14, 19, 24, 25, 40]]
     longer = next(stretches(few, 10))
     assert longer[0] == [0, 1, 4, 9, 14, 19, 24, 29, 40, 41]

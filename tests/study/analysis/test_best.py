@@ -1,4 +1,4 @@
-"""The best measured trial."""
+"""The best measured trial by one objective, and the Pareto front by several."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ import pytest
 from autoauto.records.knobs import Knobs, Objective, SearchSpace
 from autoauto.records.plan import Plan
 from autoauto.study.analysis.best import best_of, best_trial, pareto_front
-from autoauto.study.methods.protocol import Propose
+from autoauto.study.methods.protocol import Proposer
 from autoauto.study.methods.registry import exhaustive
 from autoauto.study.run import run_search
 from autoauto.study.store.study import load_study, open_study
 from autoauto.study.store.trials import finished_trials
 
 if TYPE_CHECKING:
-    from tests.search.conftest import Fake
+    from tests.study.conftest import Fake
 
-EVERYTHING = Propose(lambda space, _: exhaustive(space))
+EXHAUSTIVE = Proposer(lambda space, _: exhaustive(space))
 SPACE = SearchSpace((1, 2), (0.3, 1.0), tuple(range(1, 101)))
 
 
@@ -52,7 +52,7 @@ def test_nothing_measured_has_no_best(storage: str, fake: Fake) -> None:
 
 def test_ties_within_the_noise_go_to_the_simpler(storage: str, fake: Fake) -> None:
     study = open_study(storage, "bow", Objective.THROUGHPUT, {"model": "abc"})
-    run_search(SearchSpace((1, 2), (0.3,), (30, 60)), fake, study, Objective.THROUGHPUT, method=EVERYTHING)
+    run_search(SearchSpace((1, 2), (0.3,), (30, 60)), fake, study, Objective.THROUGHPUT, method=EXHAUSTIVE)
     trials = finished_trials(study)
     knobs = {
         noise: best.knobs
@@ -63,22 +63,22 @@ def test_ties_within_the_noise_go_to_the_simpler(storage: str, fake: Fake) -> No
     assert knobs == {0.0: Knobs(2, 0.3, 60), 0.01: Knobs(2, 0.3, 30), 0.4: Knobs(2, 0.3, 30), 0.6: Knobs(1, 0.3, 30)}
 
 
-def test_a_report_sees_the_noise_that_the_search_saw(storage: str, fake: Fake) -> None:
+def test_a_report_uses_the_noise_of_the_search(storage: str, fake: Fake) -> None:
     study = open_study(storage, "bow", Objective.PER_IPU, {"model": "abc"}, {"noise": "0.1"})
     space = SearchSpace((1, 2), (0.3,), (30, 60))
-    result = run_search(space, fake, study, Objective.PER_IPU, method=EVERYTHING, noise=0.1)
+    result = run_search(space, fake, study, Objective.PER_IPU, method=EXHAUSTIVE, noise=0.1)
     assert best_trial(study) == result.best
     assert result.best is not None
     assert result.best.knobs == Knobs(1, 0.3, 30)
 
 
-AIM = (Objective.THROUGHPUT, Objective.LATENCY)
+BOTH = (Objective.THROUGHPUT, Objective.LATENCY)
 
 
-def test_the_front_is_optunas_without_ties(storage: str, fake: Fake) -> None:
-    study = open_study(storage, "two", AIM, {"model": "abc"})
+def test_the_front_is_that_of_optuna_without_ties(storage: str, fake: Fake) -> None:
+    study = open_study(storage, "two", BOTH, {"model": "abc"})
     space = SearchSpace((1, 2), (0.3, 1.0), (1, 5, 6, 7, 24, 30, 36, 60, 100))
-    result = run_search(space, fake, study, AIM, method=EVERYTHING)
+    result = run_search(space, fake, study, BOTH, method=EXHAUSTIVE)
     assert result.best is None
     assert best_trial(study) is None
     assert result.front == pareto_front(study)
@@ -87,13 +87,13 @@ def test_the_front_is_optunas_without_ties(storage: str, fake: Fake) -> None:
     assert [best.value for best in result.front] == sorted((best.value for best in result.front), reverse=True)
 
 
-def test_of_equals_the_front_has_the_simplest(storage: str, fake: Fake) -> None:
-    study = open_study(storage, "two", AIM, {})
-    result = run_search(SearchSpace((1, 2), (0.3, 1.0), (6,)), fake, study, AIM, method=EVERYTHING)
+def test_of_equal_trials_the_front_has_the_simplest(storage: str, fake: Fake) -> None:
+    study = open_study(storage, "two", BOTH, {})
+    result = run_search(SearchSpace((1, 2), (0.3, 1.0), (6,)), fake, study, BOTH, method=EXHAUSTIVE)
     assert [best.knobs for best in result.front] == [Knobs(2, 0.3, 6), Knobs(1, 0.3, 6)]
 
 
 def test_the_front_of_one_objective_is_the_best(storage: str, fake: Fake) -> None:
     study = open_study(storage, "bow", Objective.THROUGHPUT, {})
-    result = run_search(SearchSpace((1, 2), (0.3,), (5, 6)), fake, study, Objective.THROUGHPUT, method=EVERYTHING)
+    result = run_search(SearchSpace((1, 2), (0.3,), (5, 6)), fake, study, Objective.THROUGHPUT, method=EXHAUSTIVE)
     assert result.front == (result.best,) == pareto_front(study)

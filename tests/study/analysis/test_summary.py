@@ -1,27 +1,27 @@
-"""Cells of the grid, read back from trials."""
+"""A study summarised: cells, trials, failures and finalists."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import pytest
+
 from autoauto.records.knobs import Knobs, Objective, SearchSpace
 from autoauto.records.schedule import Order
-from autoauto.study.analysis.summary import study_cells
+from autoauto.study.analysis.best import best_trial
+from autoauto.study.analysis.summary import study_cells, summarise_study
+from autoauto.study.execution.process import Evaluate
 from autoauto.study.run import run_search
 from autoauto.study.store.study import open_study
 
 if TYPE_CHECKING:
-    from tests.search.conftest import Fake
-import pytest
+    from tests.study.conftest import Fake
 
-from autoauto.study.analysis.best import best_trial
-from autoauto.study.analysis.summary import study_findings
-from autoauto.study.execution.process import Evaluate
 
 ORDERS = (Order.GPIPE, Order.ONE_F_ONE_B)
 
 
-def test_the_study_tells_the_cells_that_the_search_told(storage: str, fake: Fake) -> None:
+def test_the_cells_of_a_study_are_those_of_its_search(storage: str, fake: Fake) -> None:
     fake.tied = 2
     space = SearchSpace((1, 2), (0.6,), tuple(range(1, 100)), ORDERS, (False, True), (8,))
     study = open_study(storage, "bow", Objective.THROUGHPUT, {"model": "abc"})
@@ -40,36 +40,36 @@ def test_the_study_tells_the_cells_that_the_search_told(storage: str, fake: Fake
 SPACE = SearchSpace((1, 2), (0.6, 1.0), tuple(range(1, 65)))
 
 
-def test_all_that_was_tried_is_told(storage: str, fake: Evaluate) -> None:
+def test_a_summary_holds_every_trial_and_the_finalists(storage: str, fake: Evaluate) -> None:
     study = open_study(storage, "bow", Objective.THROUGHPUT, {"model": "abc"})
     result = run_search(SPACE, fake, study, Objective.THROUGHPUT)
-    found = study_findings(study, storage, n_contenders=3)
-    assert (found.study_name, found.storage, found.attributes["model"]) == ("bow", storage, "abc")
-    assert len(found.tried) == result.counts.n_tried
-    assert sum(tried.compiled for tried in found.tried) == result.counts.n_measured
+    summary = summarise_study(study, storage, n_finalists=3)
+    assert (summary.study_name, summary.storage, summary.attributes["model"]) == ("bow", storage, "abc")
+    assert len(summary.trials) == result.counts.n_tried
+    assert sum(trial.compiled for trial in summary.trials) == result.counts.n_measured
     best = best_trial(study)
     assert best is not None
-    assert found.winner is not None
-    assert (found.winner.tried.number, found.winner.measured) == (best.number, best.measured)
-    assert (found.winner.tried.samples_per_s, found.winner.estimate) == (best.samples_per_s, best.estimate)
-    assert [contender.tried for contender in found.contenders] == list(found.ranked[:3])
-    assert {(cell.knobs, cell.largest and cell.largest.knobs.batch_size) for cell in found.cells} == {
+    assert summary.winner is not None
+    assert (summary.winner.trial.number, summary.winner.measured) == (best.number, best.measured)
+    assert (summary.winner.trial.samples_per_s, summary.winner.estimate) == (best.samples_per_s, best.estimate)
+    assert [finalist.trial for finalist in summary.finalists] == list(summary.ranked[:3])
+    assert {(cell.knobs, cell.largest and cell.largest.knobs.batch_size) for cell in summary.cells} == {
         (cell.knobs, cell.batch_size) for cell in result.cells
     }
 
 
-def test_what_does_not_fit_has_its_reason(storage: str, fake: Evaluate) -> None:
+def test_a_trial_that_does_not_fit_has_a_reason(storage: str, fake: Evaluate) -> None:
     study = open_study(storage, "bow", Objective.THROUGHPUT, {})
     space = SearchSpace((1,), (1.0,), (100,))
     run_search(space, fake, study, Objective.THROUGHPUT)
-    found = study_findings(study, storage)
-    (tried,) = found.tried
-    assert (tried.fits, tried.compiled, tried.reason) == (False, True, "stage 0 is out of memory")
-    assert tried.excess_bytes == 100 + 2500 - 1000
-    assert (found.winner, found.ranked) == (None, ())
+    summary = summarise_study(study, storage)
+    (trial,) = summary.trials
+    assert (trial.fits, trial.compiled, trial.reason) == (False, True, "stage 0 is out of memory")
+    assert trial.excess_bytes == 100 + 2500 - 1000
+    assert (summary.winner, summary.ranked) == (None, ())
 
 
-def test_a_trial_that_failed_is_told_beside_the_others(storage: str, fake: Evaluate) -> None:
+def test_failed_trials_are_listed_apart(storage: str, fake: Evaluate) -> None:
     def breaks(knobs: Knobs) -> object:
         raise RuntimeError("a bug")
 
@@ -77,7 +77,7 @@ def test_a_trial_that_failed_is_told_beside_the_others(storage: str, fake: Evalu
     run_search(SearchSpace((1,), (0.6,), (1,)), fake, study, Objective.THROUGHPUT)
     with pytest.raises(RuntimeError):
         run_search(SearchSpace((1,), (0.6,), (2,)), breaks, study, Objective.THROUGHPUT)  # type: ignore[arg-type]
-    found = study_findings(study, storage)
-    (failure,) = found.failures
+    summary = summarise_study(study, storage)
+    (failure,) = summary.failures
     assert (failure.params["batch_size"], "a bug" in failure.reason) == (2, True)
-    assert len(found.tried) == 1
+    assert len(summary.trials) == 1

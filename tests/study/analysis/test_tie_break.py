@@ -1,10 +1,10 @@
-"""Which of two that were measured in turns is better."""
+"""Which of two configurations that were measured in turns is better."""
 
 import pytest
 
 from autoauto.records.knobs import Knobs
 from autoauto.records.study_summary import Repeated, Verdict
-from autoauto.study.analysis.tie_break import Settled, settle, simplicity
+from autoauto.study.analysis.tie_break import TieBreak, break_tie, simplicity
 
 SIMPLE, LARGE = Knobs(1, 0.6, 4), Knobs(2, 0.6, 4)
 
@@ -14,27 +14,27 @@ def row(knobs: Knobs, *scores: float | None) -> Repeated:
 
 
 @pytest.mark.parametrize(
-    ("first", "second", "settled"),
+    ("first", "second", "expected"),
     [
-        (row(LARGE, 10.0, 10.1, 9.9), row(SIMPLE, 9.0, 9.1, 8.9), Settled(second=False)),
-        (row(LARGE, 9.0, 9.1, 8.9), row(SIMPLE, 10.0, 10.1, 9.9), Settled(second=True)),
-        (row(LARGE, 10.0, 10.1, 9.9), row(SIMPLE, 10.05, 10.0, 9.92), Settled(True, Verdict.TIE)),
-        (row(SIMPLE, 10.0, 10.1, 9.9), row(LARGE, 10.05, 10.0, 9.92), Settled(False, Verdict.TIE)),
-        (row(LARGE, 10.0), row(SIMPLE, 11.0), Settled(second=False)),
-        (row(LARGE, None, None), row(SIMPLE, 1.0, 1.0), Settled(second=True)),
-        (row(LARGE, 10.0, None, 10.0), row(SIMPLE, 10.0, 99.0, 10.0), Settled(True, Verdict.TIE)),
-        (row(SIMPLE, 20.0, 26.0, 17.0), row(LARGE, 30.0, 26.0, 35.0), Settled(True, Verdict.UNSURE)),
-        (row(LARGE, 30.0, 26.0, 35.0), row(SIMPLE, 20.0, 26.0, 17.0), Settled(False, Verdict.UNSURE)),
+        (row(LARGE, 10.0, 10.1, 9.9), row(SIMPLE, 9.0, 9.1, 8.9), TieBreak(second=False)),
+        (row(LARGE, 9.0, 9.1, 8.9), row(SIMPLE, 10.0, 10.1, 9.9), TieBreak(second=True)),
+        (row(LARGE, 10.0, 10.1, 9.9), row(SIMPLE, 10.05, 10.0, 9.92), TieBreak(True, Verdict.TIE)),
+        (row(SIMPLE, 10.0, 10.1, 9.9), row(LARGE, 10.05, 10.0, 9.92), TieBreak(False, Verdict.TIE)),
+        (row(LARGE, 10.0), row(SIMPLE, 11.0), TieBreak(second=False)),
+        (row(LARGE, None, None), row(SIMPLE, 1.0, 1.0), TieBreak(second=True)),
+        (row(LARGE, 10.0, None, 10.0), row(SIMPLE, 10.0, 99.0, 10.0), TieBreak(True, Verdict.TIE)),
+        (row(SIMPLE, 20.0, 26.0, 17.0), row(LARGE, 30.0, 26.0, 35.0), TieBreak(True, Verdict.UNSURE)),
+        (row(LARGE, 30.0, 26.0, 35.0), row(SIMPLE, 20.0, 26.0, 17.0), TieBreak(False, Verdict.UNSURE)),
     ],
 )
-def test_what_is_settled(first: Repeated, second: Repeated, settled: Settled) -> None:
-    assert settle(first, second) == settled
+def test_the_better_or_the_simpler_of_a_tie_wins(first: Repeated, second: Repeated, expected: TieBreak) -> None:
+    assert break_tie(first, second) == expected
 
 
 def test_a_drift_of_the_machine_hides_no_difference() -> None:
     """Every turn is slower than the one before, by more than the two differ."""
     first, second = row(LARGE, 30.0, 20.0, 10.0), row(SIMPLE, 29.0, 19.1, 9.0)
-    assert settle(first, second) == Settled(second=False)
+    assert break_tie(first, second) == TieBreak(second=False)
 
 
 def test_fewer_devices_come_before_fewer_replicas_and_smaller_batches() -> None:
@@ -45,4 +45,4 @@ def test_fewer_devices_come_before_fewer_replicas_and_smaller_batches() -> None:
         Knobs(1, 0.3, 4, replicas=2),
         Knobs(4, 1.0, 1),
     ]
-    assert [simplicity(one) for one in ordered] == sorted(map(simplicity, ordered))
+    assert [simplicity(knobs) for knobs in ordered] == sorted(map(simplicity, ordered))

@@ -1,4 +1,4 @@
-"""Processes that are there and processes that are gone."""
+"""Leases of configurations: claimed once, lost with their process, ended by no clock; and processes that are gone."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from sqlalchemy import create_engine, text
 
 from autoauto.records.knobs import Knobs, Objective, SearchSpace
 from autoauto.records.trial import Status
-from autoauto.study.execution.leases import LEASE_S, Claim, Leases, is_gone, myself
+from autoauto.study.execution.leases import LEASE_S, Claim, Leases, is_gone, this_process
 from autoauto.study.execution.process import attempt_of, failed_attempt
 from autoauto.study.interrupts import Interrupts
 from autoauto.study.store.database import database_of
@@ -27,38 +27,38 @@ from autoauto.study.store.study import join_study, open_study
 from autoauto.study.store.trials import Ranges, ranges_of, trial_of
 
 if TYPE_CHECKING:
-    from tests.search.conftest import Fake
+    from tests.study.conftest import Fake
 
 
-def test_this_process_is_not_gone() -> None:
-    assert myself().endswith(f":{os.getpid()}")
-    assert not is_gone(myself())
+def test_this_process_runs() -> None:
+    assert this_process().endswith(f":{os.getpid()}")
+    assert not is_gone(this_process())
 
 
 def test_a_process_that_has_ended_is_gone() -> None:
     child = subprocess.Popen([sys.executable, "-c", ""])
     child.wait()
-    place = myself().rpartition(":")[0]
-    assert is_gone(f"{place}:{child.pid}")
+    machine_id = this_process().rpartition(":")[0]
+    assert is_gone(f"{machine_id}:{child.pid}")
 
 
-def test_of_another_machine_nothing_is_known() -> None:
+def test_a_process_of_another_machine_counts_as_running() -> None:
     child = subprocess.Popen([sys.executable, "-c", ""])
     child.wait()
     assert not is_gone(f"elsewhere:{child.pid}")
 
 
-def test_a_process_of_somebody_else_is_there() -> None:
-    place = myself().rpartition(":")[0]
-    assert not is_gone(f"{place}:1")
+def test_a_process_of_another_user_runs() -> None:
+    machine_id = this_process().rpartition(":")[0]
+    assert not is_gone(f"{machine_id}:1")
 
 
 SPACE = SearchSpace((1, 2), (0.3, 1.0), tuple(range(1, 65)))
 A, B, C = Knobs(1, 0.3, 1), Knobs(2, 1.0, 8), Knobs(2, 0.3, 64)
 
 
-def wanted(*several: Knobs) -> dict[Knobs, Ranges]:
-    return {knobs: ranges_of(SPACE, knobs) for knobs in several}
+def with_ranges(*configurations: Knobs) -> dict[Knobs, Ranges]:
+    return {knobs: ranges_of(SPACE, knobs) for knobs in configurations}
 
 
 @pytest.fixture
@@ -89,49 +89,49 @@ def claimed(leases: Leases, *among: Knobs) -> Claim:
 Measured = Callable[[Claim], FrozenTrial]
 
 
-def test_what_is_wanted_is_claimed_once_in_order(leases: Leases, study: optuna.Study) -> None:
-    leases.want(wanted(A, B))
-    leases.want(wanted(C, A))
+def test_requested_configurations_are_claimed_once_in_order(leases: Leases, study: optuna.Study) -> None:
+    leases.request(with_ranges(A, B))
+    leases.request(with_ranges(C, A))
     other = Leases(study)
     claims = [claimed(leases), claimed(other), claimed(leases)]
     assert [claim.knobs for claim in claims] == [A, B, C]
-    assert [claim.ranges for claim in claims] == list(wanted(A, B, C).values())
+    assert [claim.ranges for claim in claims] == list(with_ranges(A, B, C).values())
     assert len({claim.token for claim in claims}) == 3
     assert leases.claim() is other.claim() is None
 
 
-def test_a_worker_may_claim_among_some_only(leases: Leases) -> None:
-    leases.want(wanted(A, B))
+def test_a_worker_may_restrict_what_it_claims(leases: Leases) -> None:
+    leases.request(with_ranges(A, B))
     assert leases.claim([C]) is None
     assert claimed(leases, C, B).knobs == B
 
 
-def test_a_finished_one_is_a_trial_and_is_never_claimed_again(
+def test_a_finished_configuration_has_a_trial_and_is_never_claimed_again(
     leases: Leases, study: optuna.Study, measured: Measured
 ) -> None:
-    leases.want(wanted(A, B))
+    leases.request(with_ranges(A, B))
     assert leases.finished([A, B]) == {}
     claim = claimed(leases)
     assert leases.finish(claim, measured(claim))
     [trial] = study.get_trials()
     assert leases.finished([A, B]) == {A: trial}
-    leases.want(wanted(A))
-    leases.want_again([A])
+    leases.request(with_ranges(A))
+    leases.retry([A])
     assert claimed(leases).knobs == B
     assert leases.claim() is None
 
 
-def test_who_comes_late_changes_nothing(study: optuna.Study, measured: Measured) -> None:
-    slow, quick = Leases(study, lease_s=0.0), Leases(study)
-    slow.want(wanted(A))
+def test_a_process_that_lost_its_lease_changes_nothing(study: optuna.Study, measured: Measured) -> None:
+    slow, quick = Leases(study), Leases(study)
+    slow.request(with_ranges(A))
     late = claimed(slow)
-    time.sleep(0.01)
+    let_pass(study, LEASE_S)
     taken = claimed(quick)
     assert (taken.knobs, taken.n_claims) == (A, 2)
     assert not slow.renew(late)
     assert not slow.finish(late, measured(late))
     assert study.get_trials() == []
-    slow.leave([], [late])
+    slow.release([], [late])
     assert quick.renew(taken)
     assert quick.finish(taken, measured(taken))
     trials = study.get_trials()
@@ -143,33 +143,33 @@ def test_who_comes_late_changes_nothing(study: optuna.Study, measured: Measured)
 
 def test_a_renewed_lease_does_not_run_out(study: optuna.Study) -> None:
     leases, other = Leases(study), Leases(study)
-    leases.want(wanted(A))
+    leases.request(with_ranges(A))
     claim = claimed(leases)
     for _ in range(3):
-        pass_by(study, LEASE_S / 2)
+        let_pass(study, LEASE_S / 2)
         assert leases.renew(claim)
         assert other.claim() is None
-    pass_by(study, LEASE_S)
+    let_pass(study, LEASE_S)
     assert claimed(other).knobs == A
 
 
-def pass_by(study: optuna.Study, seconds: float) -> None:
-    """Have leases end so much earlier, which is what passing time does."""
+def let_pass(study: optuna.Study, seconds: float) -> None:
+    """Let all leases end so much earlier, as if time had passed."""
     with database_of(study).storage.engine.begin() as connection:
         earlier = text("UPDATE autoauto_leases SET expires_s = expires_s - :seconds WHERE study_id = :study")
         connection.execute(earlier, {"seconds": seconds, "study": database_of(study).study_id})
 
 
-def test_what_is_given_back_was_not_claimed(leases: Leases) -> None:
-    leases.want(wanted(A))
+def test_a_released_claim_does_not_count(leases: Leases) -> None:
+    leases.request(with_ranges(A))
     for _ in range(5):
         claim = claimed(leases)
         assert claim.n_claims == 1
-        leases.leave([], [claim])
+        leases.release([], [claim])
 
 
-def test_what_is_withdrawn_is_not_claimed_what_was_begun_goes_on(leases: Leases, measured: Measured) -> None:
-    leases.want(wanted(A, B))
+def test_withdrawing_ends_requests_and_no_running_measurement(leases: Leases, measured: Measured) -> None:
+    leases.request(with_ranges(A, B))
     claim = claimed(leases)
     leases.withdraw([A, B])
     assert leases.claim() is None
@@ -178,15 +178,15 @@ def test_what_is_withdrawn_is_not_claimed_what_was_begun_goes_on(leases: Leases,
     assert set(leases.finished([A, B])) == {A}
 
 
-def test_what_failed_is_measured_again_when_a_search_wants_it_again(
+def test_a_failed_configuration_is_measured_again_after_retry(
     leases: Leases, study: optuna.Study, measured: Measured
 ) -> None:
-    leases.want(wanted(A))
+    leases.request(with_ranges(A))
     claim = claimed(leases)
     assert leases.finish(claim, failed(claim))
-    leases.want(wanted(A))
+    leases.request(with_ranges(A))
     assert leases.claim() is None
-    leases.want_again([A])
+    leases.retry([A])
     claim = claimed(leases)
     assert claim.n_claims == 1
     assert leases.finish(claim, measured(claim))
@@ -195,8 +195,8 @@ def test_what_failed_is_measured_again_when_a_search_wants_it_again(
     assert [trial.state for trial in trials] == [TrialState.FAIL, TrialState.COMPLETE]
 
 
-def test_the_lease_of_a_process_that_is_gone_is_free_at_once(leases: Leases, any_storage: str, study_name: str) -> None:
-    leases.want(wanted(A))
+def test_the_lease_of_a_process_that_is_gone_ends_at_once(leases: Leases, any_storage: str, study_name: str) -> None:
+    leases.request(with_ranges(A))
     child = get_context("fork").Process(target=claim_and_die, args=(any_storage, study_name), daemon=True)
     child.start()
     child.join()
@@ -211,7 +211,7 @@ def claim_and_die(storage: str, name: str) -> None:
 
 @pytest.mark.parametrize("jump_s", [-1e7, 1e7])
 def test_clocks_that_jump_end_no_lease(leases: Leases, monkeypatch: pytest.MonkeyPatch, jump_s: float) -> None:
-    leases.want(wanted(A))
+    leases.request(with_ranges(A))
     claim = claimed(leases)
     now = time.time()
     monkeypatch.setattr(time, "time", lambda: now + jump_s)
@@ -219,19 +219,21 @@ def test_clocks_that_jump_end_no_lease(leases: Leases, monkeypatch: pytest.Monke
     assert leases.renew(claim)
 
 
-def test_a_lease_from_before_the_machine_was_started_again_is_free(leases: Leases, study: optuna.Study) -> None:
-    leases.want(wanted(A))
+def test_a_lease_from_before_a_restart_of_the_machine_has_ended(leases: Leases, study: optuna.Study) -> None:
+    leases.request(with_ranges(A))
     claimed(leases)
-    pass_by(study, -100.0)
+    let_pass(study, -100.0)
     assert claimed(leases).knobs == A
 
 
-def test_who_leaves_does_not_wait_for_a_server_that_is_away(leases: Leases, monkeypatch: pytest.MonkeyPatch) -> None:
-    leases.want(wanted(A))
+def test_release_does_not_wait_for_a_server_that_is_away(leases: Leases, monkeypatch: pytest.MonkeyPatch) -> None:
+    leases.request(with_ranges(A))
     claim = claimed(leases)
-    leases._engine = create_engine("postgresql+psycopg2://postgres@127.0.0.1:1/test")
     monkeypatch.setattr("autoauto.study.store.database.sleep", lambda _: pytest.fail("it waits"))
-    leases.leave([A], [claim])
+    engine, leases._engine = leases._engine, create_engine("postgresql+psycopg2://postgres@127.0.0.1:1/test")
+    leases.release([A], [claim])
+    leases._engine = engine
+    assert leases.renew(claim)  # it could not be released
 
 
 def test_ctrl_c_ends_the_wait_for_a_server_that_is_away(leases: Leases, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -244,18 +246,17 @@ def test_ctrl_c_ends_the_wait_for_a_server_that_is_away(leases: Leases, monkeypa
 def test_a_deleted_study_leaves_nothing_finished(any_storage: str, study_name: str, measured: Measured) -> None:
     for _ in range(2):
         leases = Leases(open_study(any_storage, study_name, Objective.THROUGHPUT, {}))
-        leases.want(wanted(A))
+        leases.request(with_ranges(A))
         claim = claimed(leases)
         assert leases.finish(claim, measured(claim))
         optuna.delete_study(study_name=study_name, storage=any_storage)
-    open_study(any_storage, study_name, Objective.THROUGHPUT, {})
+    assert Leases(open_study(any_storage, study_name, Objective.THROUGHPUT, {})).finished([A]) == {}
 
 
-def test_other_studies_are_other_work(study: optuna.Study, leases: Leases, any_storage: str, study_name: str) -> None:
-    other = open_study(any_storage, f"{study_name}-2", Objective.THROUGHPUT, {})
-    leases.want(wanted(A))
+def test_a_process_claims_in_its_own_study_only(leases: Leases, any_storage: str, other_study_name: str) -> None:
+    other = open_study(any_storage, other_study_name, Objective.THROUGHPUT, {})
+    leases.request(with_ranges(A))
     assert Leases(other).claim() is None
-    optuna.delete_study(study_name=other.study_name, storage=any_storage)
 
 
 @pytest.mark.slow
@@ -263,8 +264,8 @@ def test_sixteen_workers_measure_every_configuration_once(
     leases: Leases, study: optuna.Study, any_storage: str, study_name: str
 ) -> None:
     """Four processes of four threads each, without a lock error, a doubled configuration or a doubled number."""
-    several = [knobs for cell in SPACE.cells for knobs in cell][:64]
-    leases.want(wanted(*several))
+    configurations = [knobs for cell in SPACE.cells for knobs in cell][:64]
+    leases.request(with_ranges(*configurations))
     processes = [
         get_context("fork").Process(target=work_in_threads, args=(any_storage, study_name), daemon=True)
         for _ in range(4)
@@ -276,10 +277,10 @@ def test_sixteen_workers_measure_every_configuration_once(
     assert [process.exitcode for process in processes] == [0] * 4
     trials = study.get_trials()
     assert [trial.number for trial in trials] == list(range(64))
-    assert {tuple(trial.params.items()) for trial in trials} == {tuple(ranges_params(knobs)) for knobs in several}
+    assert {tuple(trial.params.items()) for trial in trials} == {tuple(params_of(knobs)) for knobs in configurations}
 
 
-def ranges_params(knobs: Knobs) -> list[tuple[str, object]]:
+def params_of(knobs: Knobs) -> list[tuple[str, object]]:
     return [(name, getattr(knobs, name)) for name in ranges_of(SPACE, knobs)]
 
 

@@ -1,37 +1,34 @@
-"""Attempts from what a measurement returned or raised."""
+"""Attempts from results and exceptions, and a measuring process that crashes, hangs or is killed."""
 
 from __future__ import annotations
 
-from datetime import timedelta
-from typing import TYPE_CHECKING
-
-from autoauto.records.knobs import Knobs
-from autoauto.records.trial import Status
-from autoauto.study.execution.process import LOG_LINES, attempt_of, failed_attempt
-
-if TYPE_CHECKING:
-    from tests.search.conftest import Fake
 import os
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
+from datetime import timedelta
 from multiprocessing.connection import wait
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
-from autoauto.records.trial import Attempt, Outcome
-from autoauto.study.execution.process import Bounds, Child
+from autoauto.records.knobs import Knobs
+from autoauto.records.trial import Attempt, Outcome, Status
+from autoauto.study.execution.process import LOG_LINES, Bounds, MeasuringProcess, attempt_of, failed_attempt
 from tests.running import is_running, wait_until
+
+if TYPE_CHECKING:
+    from tests.study.conftest import Fake
+
 
 KNOBS = Knobs(2, 0.3, 32)
 
 
-def test_an_outcome_is_an_attempt_without_a_reason_of_its_own(fake: Fake) -> None:
+def test_an_outcome_becomes_an_attempt_without_a_reason(fake: Fake) -> None:
     outcome = fake(KNOBS)
     attempt = attempt_of(KNOBS, outcome, 1.5)
     assert (attempt.knobs, attempt.status, attempt.outcome) == (KNOBS, Status.OK, outcome)
@@ -39,7 +36,7 @@ def test_an_outcome_is_an_attempt_without_a_reason_of_its_own(fake: Fake) -> Non
     assert attempt.ended - attempt.started == timedelta(seconds=1.5)
 
 
-def test_an_exception_is_a_bug_with_its_traceback() -> None:
+def test_an_exception_becomes_a_bug_with_its_traceback() -> None:
     try:
         raise ZeroDivisionError("by zero")
     except ZeroDivisionError as error:
@@ -48,11 +45,11 @@ def test_an_exception_is_a_bug_with_its_traceback() -> None:
     assert 'raise ZeroDivisionError("by zero")' in " ".join(attempt.log)
 
 
-def test_no_memory_left_is_out_of_memory() -> None:
+def test_a_memory_error_is_out_of_memory() -> None:
     assert attempt_of(KNOBS, MemoryError(), 1.5).status is Status.OUT_OF_MEMORY
 
 
-def test_of_a_long_log_the_end_is_kept() -> None:
+def test_the_end_of_a_long_log_is_stored() -> None:
     lines = [str(i) for i in range(100)]
     assert failed_attempt(KNOBS, Status.CRASH, "signal 11", lines, 1.5).log == tuple(lines[-LOG_LINES:])
 
@@ -62,8 +59,8 @@ INFEASIBLE = "no plan"
 
 
 @dataclass(frozen=True)
-class Trouble:
-    """A target that gets into trouble, by the batch size."""
+class TroublesomeTarget:
+    """A target that crashes, exits, is killed, raises, hangs or uses too much memory, depending on the batch size."""
 
     note: Path
 
@@ -79,7 +76,7 @@ class Trouble:
             case 5:
                 raise ZeroDivisionError("by zero")
             case 6:
-                grandchild = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+                grandchild = subprocess.Popen(["sleep", "600"])
                 self.note.write_text(str(grandchild.pid))
                 time.sleep(600)
             case 7:
@@ -92,27 +89,27 @@ def knobs(batch_size: int) -> Knobs:
 
 
 @pytest.fixture
-def child(tmp_path: Path) -> Iterator[Child]:
-    child = Child(Trouble(tmp_path / "note"), Bounds(timeout_s=60.0, memory_bytes=2048 * MIB))
-    yield child
-    child.close()
+def process(tmp_path: Path) -> Iterator[MeasuringProcess]:
+    process = MeasuringProcess(TroublesomeTarget(tmp_path / "note"), Bounds(timeout_s=60.0, memory_bytes=2048 * MIB))
+    yield process
+    process.close()
 
 
-def ended(child: Child) -> Attempt:
+def attempt_from(process: MeasuringProcess) -> Attempt:
     while True:
-        wait([child.connection], 0.5)
-        if (attempt := child.ended()) is not None:
-            assert child.knobs is None
+        wait([process.connection], 0.5)
+        if (attempt := process.poll()) is not None:
+            assert process.knobs is None
             return attempt
 
 
 @pytest.mark.slow
-def test_whatever_happens_is_an_attempt_and_the_next_is_measured(child: Child) -> None:
+def test_every_failure_is_an_attempt_and_the_next_configuration_is_measured(process: MeasuringProcess) -> None:
     seen = {}
     for batch_size in (1, 8, 2, 3, 4, 5, 7, 9):
-        child.begin(knobs(batch_size))
-        assert child.knobs == knobs(batch_size)
-        seen[batch_size] = ended(child)
+        process.submit(knobs(batch_size))
+        assert process.knobs == knobs(batch_size)
+        seen[batch_size] = attempt_from(process)
         assert seen[batch_size].knobs == knobs(batch_size)
     assert {size: attempt.status for size, attempt in seen.items()} == {
         1: Status.INFEASIBLE,
@@ -136,10 +133,10 @@ def test_whatever_happens_is_an_attempt_and_the_next_is_measured(child: Child) -
 
 
 @pytest.mark.slow
-def test_what_hangs_is_stopped_with_all_that_it_started(tmp_path: Path) -> None:
-    with closing(Child(Trouble(tmp_path / "note"), Bounds(timeout_s=5.0))) as child:
-        child.begin(knobs(6))
-        attempt = ended(child)
+def test_a_measurement_that_hangs_is_killed_with_all_that_it_started(tmp_path: Path) -> None:
+    with closing(MeasuringProcess(TroublesomeTarget(tmp_path / "note"), Bounds(timeout_s=5.0))) as process:
+        process.submit(knobs(6))
+        attempt = attempt_from(process)
     assert (attempt.status, attempt.reason) == (Status.TIME_OUT, "no result within 5 s")
     assert (attempt.ended - attempt.started).total_seconds() >= 5.0
     grandchild = int((tmp_path / "note").read_text())
@@ -147,50 +144,52 @@ def test_what_hangs_is_stopped_with_all_that_it_started(tmp_path: Path) -> None:
 
 
 @dataclass(frozen=True)
-class Sluggish:
-    """A target that a new process takes so many seconds to read."""
+class SlowToLoad:
+    """A target that takes so many seconds to unpickle."""
 
     seconds: float
 
     def __reduce__(self) -> tuple[object, ...]:
-        return read_slowly, (self.seconds,)
+        return load_slowly, (self.seconds,)
 
     def __call__(self, knobs: Knobs) -> Outcome:
         return Outcome(knobs, None, None, 0.0, 0.0, 0, 1, INFEASIBLE)
 
 
-def read_slowly(seconds: float) -> Sluggish:
+def load_slowly(seconds: float) -> SlowToLoad:
     time.sleep(seconds)
-    return Sluggish(seconds)
+    return SlowToLoad(seconds)
 
 
 @pytest.mark.slow
-def test_a_short_time_is_the_measurements_and_not_the_starts() -> None:
-    with closing(Child(Sluggish(1.5), Bounds(timeout_s=1.0))) as child:
-        child.begin(knobs(1))
-        assert ended(child).status is Status.INFEASIBLE
+def test_a_short_time_limit_does_not_count_the_start_of_the_process() -> None:
+    with closing(MeasuringProcess(SlowToLoad(6.0), Bounds(timeout_s=5.0))) as process:
+        process.submit(knobs(1))
+        assert attempt_from(process).status is Status.INFEASIBLE
 
 
 @pytest.mark.slow
-def test_a_process_that_never_starts_is_stopped_too(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_process_that_never_gets_ready_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("autoauto.study.execution.process.START_S", 1.0)
-    with closing(Child(Sluggish(600.0), Bounds(timeout_s=0.5))) as child:
-        child.begin(knobs(1))
-        attempt = ended(child)
+    with closing(MeasuringProcess(SlowToLoad(600.0), Bounds(timeout_s=0.5))) as process:
+        process.submit(knobs(1))
+        attempt = attempt_from(process)
     assert (attempt.status, attempt.reason) == (Status.TIME_OUT, "not started within 1 s")
 
 
 @pytest.mark.slow
-def test_one_that_was_killed_while_it_waited_costs_no_measurement(child: Child) -> None:
-    child.start()
-    child.wait_until_ready()
-    assert child._process is not None
-    assert child._process.pid is not None
-    os.kill(child._process.pid, signal.SIGKILL)
-    child._process.join()
-    child.begin(knobs(1))
-    assert ended(child).status is Status.INFEASIBLE
+def test_a_process_that_was_killed_while_idle_costs_no_measurement(process: MeasuringProcess) -> None:
+    process.start()
+    process.wait_until_ready()
+    assert process._process is not None
+    assert process._process.pid is not None
+    os.kill(process._process.pid, signal.SIGKILL)
+    process._process.join()
+    process.submit(knobs(1))
+    assert attempt_from(process).status is Status.INFEASIBLE
 
 
-def test_a_child_that_was_not_needed_is_closed() -> None:
-    Child(Trouble(Path("note")), Bounds()).close()
+def test_a_process_that_was_never_started_can_be_closed() -> None:
+    process = MeasuringProcess(TroublesomeTarget(Path("note")), Bounds())
+    process.close()
+    assert process.knobs is None

@@ -1,4 +1,4 @@
-"""Crews: what is wanted is measured once, whoever does it, and whoever is lost."""
+"""Requested configurations are measured once, by any process, also when a process dies."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from sqlalchemy import text
 
 from autoauto.records.knobs import Knobs, Objective, SearchSpace
 from autoauto.records.trial import Attempt, FinishedTrial, Outcome
-from autoauto.study.execution.executors import Own
+from autoauto.study.execution.executors import InlineExecutor
 from autoauto.study.execution.leases import Leases
 from autoauto.study.execution.process import attempt_of
-from autoauto.study.execution.worker_loop import MOST_CLAIMS, Crew
+from autoauto.study.execution.worker_loop import MAX_CLAIMS, WorkerLoop
 from autoauto.study.run import run_search
 from autoauto.study.store.database import database_of
 from autoauto.study.store.study import join_study, open_study
@@ -31,49 +31,49 @@ from autoauto.study.store.trials import Ranges, knobs_of, ranges_of
 from tests.running import wait_until
 
 if TYPE_CHECKING:
-    from tests.search.conftest import Fake
+    from tests.study.conftest import Fake
 
 SPACE = SearchSpace((1, 2), (0.3, 1.0), tuple(range(1, 65)))
 A, B, C = Knobs(1, 0.3, 1), Knobs(2, 1.0, 8), Knobs(2, 0.3, 64)
 
 
 class Sleepers:
-    """Several measurements at once that only wait; two of one configuration at once are an error."""
+    """Several simultaneous measurements that only wait; submitting a running configuration again is an error."""
 
-    def __init__(self, fake: Fake, n_hands: int, sleep_s: float = 0.0) -> None:
-        self._fake, self._sleep_s, self.n_hands = fake, sleep_s, n_hands
+    def __init__(self, fake: Fake, n_slots: int, sleep_s: float = 0.0) -> None:
+        self._fake, self._sleep_s, self.n_slots = fake, sleep_s, n_slots
         self._until_s: dict[Knobs, float] = {}
-        self.most = 0
+        self.max_running = 0
 
     @property
     def n_free(self) -> int:
-        return self.n_hands - len(self._until_s)
+        return self.n_slots - len(self._until_s)
 
-    def begin(self, knobs: Knobs) -> None:
+    def submit(self, knobs: Knobs) -> None:
         assert self.n_free
         assert knobs not in self._until_s
         self._until_s[knobs] = time.monotonic() + self._sleep_s
-        self.most = max(self.most, len(self._until_s))
+        self.max_running = max(self.max_running, len(self._until_s))
 
     def wait(self, timeout_s: float) -> None:
         soonest_s = min(self._until_s.values(), default=float("inf"))
         time.sleep(max(0.0, min(timeout_s, soonest_s - time.monotonic())))
 
-    def ended(self) -> list[Attempt]:
+    def finished(self) -> list[Attempt]:
         done = [knobs for knobs, until_s in self._until_s.items() if until_s <= time.monotonic()]
         for knobs in done:
             del self._until_s[knobs]
         return [attempt_of(knobs, self._fake(knobs), self._sleep_s) for knobs in done]
 
-    def recorded(self, attempt: Attempt) -> None:
+    def on_recorded(self, attempt: Attempt) -> None:
         pass
 
     def close(self) -> None:
         self._until_s.clear()
 
 
-def wanted(*several: Knobs) -> dict[Knobs, Ranges]:
-    return {knobs: ranges_of(SPACE, knobs) for knobs in several}
+def with_ranges(*configurations: Knobs) -> dict[Knobs, Ranges]:
+    return {knobs: ranges_of(SPACE, knobs) for knobs in configurations}
 
 
 @pytest.fixture
@@ -86,7 +86,7 @@ Start = Callable[[Callable[[optuna.Study], None]], ForkProcess]
 
 @pytest.fixture
 def start(any_storage: str, study_name: str) -> Iterator[Start]:
-    """Run a function of the study in a process of its own, which outlives no test."""
+    """Run a function of the study in another process, which is killed at the end of the test."""
     started: list[ForkProcess] = []
 
     def run(work: Callable[[optuna.Study], None]) -> ForkProcess:
@@ -101,20 +101,20 @@ def start(any_storage: str, study_name: str) -> Iterator[Start]:
         process.join()
 
 
-def test_what_is_wanted_becomes_trials(study: optuna.Study, fake: Fake) -> None:
-    with Crew(study, Own(fake), Objective.THROUGHPUT) as crew:
-        first = crew.measure(wanted(A), nullcontext)
+def test_requested_configurations_become_trials(study: optuna.Study, fake: Fake) -> None:
+    with WorkerLoop(study, InlineExecutor(fake), Objective.THROUGHPUT) as loop:
+        first = loop.measure(with_ranges(A), nullcontext)
         assert list(first) == [A]
         assert first[A].state is TrialState.COMPLETE
-        assert list(crew.measure(wanted(A), nullcontext)) == [A]  # known: not measured again
-        assert crew.n_finished == len(fake.calls) == 1
+        assert list(loop.measure(with_ranges(A), nullcontext)) == [A]  # known: not measured again
+        assert loop.n_finished == len(fake.calls) == 1
     assert study.get_trials() == list(first.values())
 
 
-def test_what_is_wanted_no_more_is_not_measured(study: optuna.Study, fake: Fake) -> None:
-    with Crew(study, Own(fake), Objective.THROUGHPUT) as crew:
-        crew.measure(wanted(A, B, C), nullcontext)
-        crew.measure(wanted(C), nullcontext)
+def test_withdrawn_configurations_are_not_measured(study: optuna.Study, fake: Fake) -> None:
+    with WorkerLoop(study, InlineExecutor(fake), Objective.THROUGHPUT) as loop:
+        loop.measure(with_ranges(A, B, C), nullcontext)
+        loop.measure(with_ranges(C), nullcontext)
     assert fake.calls == [A, C]
     assert Leases(study).claim() is None
 
@@ -133,27 +133,29 @@ def search(study: optuna.Study, fake: Fake) -> None:
     run_search(SPACE, fake, study, Objective.THROUGHPUT)
 
 
-def test_several_hands_find_what_one_finds(study: optuna.Study, any_storage: str, fake: Fake) -> None:
+def test_several_slots_find_what_one_slot_finds(study: optuna.Study, any_storage: str, fake: Fake) -> None:
     alone = run_search(SPACE, fake, study, Objective.THROUGHPUT)
     optuna.delete_study(study_name=study.study_name, storage=any_storage)
     again = open_study(any_storage, study.study_name, Objective.THROUGHPUT, {})
     sleepers = Sleepers(fake, 4, 0.01)
 
-    def guess(knobs: Knobs) -> float | None:
+    def expected_score(knobs: Knobs) -> float | None:
         outcome = fake(knobs)
         return outcome.samples_per_s if outcome.fits else None
 
-    together = run_search(SPACE, fake, again, Objective.THROUGHPUT, hands=sleepers, guess=guess)
-    assert sleepers.most == 4
+    together = run_search(SPACE, fake, again, Objective.THROUGHPUT, executor=sleepers, expected_score=expected_score)
+    assert sleepers.max_running == 4
     assert together.cells == alone.cells
-    assert together.counts == alone.counts  # the guesses were right, so nothing was measured in vain
+    assert together.counts == alone.counts  # all expected scores were right, so nothing was measured in vain
     assert alone.best is not None
     assert together.best is not None
     assert together.best.knobs == alone.best.knobs
 
 
-def test_wrong_guesses_cost_measurements_and_change_no_answer(study: optuna.Study, fake: Fake) -> None:
-    together = run_search(SPACE, fake, study, Objective.THROUGHPUT, hands=Sleepers(fake, 3), guess=lambda knobs: None)
+def test_wrong_expected_scores_cost_measurements_and_change_no_answer(study: optuna.Study, fake: Fake) -> None:
+    together = run_search(
+        SPACE, fake, study, Objective.THROUGHPUT, executor=Sleepers(fake, 3), expected_score=lambda knobs: None
+    )
     assert [(cell.knobs.n_ipu, cell.knobs.memory_proportion, cell.batch_size) for cell in together.cells] == [
         (1, 0.3, 64),
         (1, 1.0, 36),
@@ -163,29 +165,31 @@ def test_wrong_guesses_cost_measurements_and_change_no_answer(study: optuna.Stud
     assert together.counts.n_tried > 4 * 7
 
 
-def test_a_lost_workers_configuration_is_measured_by_another(study: optuna.Study, fake: Fake, start: Start) -> None:
-    Leases(study).want(wanted(A))
-    lost = start(partial(work_until, released=Path("/never")))
+def test_the_configuration_of_a_killed_worker_is_measured_by_another(
+    study: optuna.Study, fake: Fake, start: Start, tmp_path: Path
+) -> None:
+    Leases(study).request(with_ranges(A))
+    lost = start(partial(work_until, released=tmp_path / "never"))
     wait_until(lambda: n_leased(study) == 1, "a lease")
     assert lost.pid is not None
     os.kill(lost.pid, signal.SIGKILL)
     lost.join()
-    with Crew(study, Own(fake), Objective.THROUGHPUT) as crew:
-        assert list(crew.measure(wanted(A), nullcontext)) == [A]
+    with WorkerLoop(study, InlineExecutor(fake), Objective.THROUGHPUT) as loop:
+        assert list(loop.measure(with_ranges(A), nullcontext)) == [A]
     assert len(study.get_trials()) == 1
 
 
 def work_until(study: optuna.Study, released: Path) -> None:
-    """A worker that measures one configuration until there is such a file, and finds that it comes late."""
-    from tests.search.conftest import Fake
+    """A worker whose only measurement ends when a file exists, after its lease was lost."""
+    from tests.study.conftest import Fake
 
     def measure(knobs: Knobs) -> Outcome:
         wait_until(released.exists, "a release")
         return Fake()(knobs)
 
-    with Crew(study, Own(measure), Objective.THROUGHPUT) as crew:
-        assert crew.work(nullcontext)
-        assert crew.n_finished == 0
+    with WorkerLoop(study, InlineExecutor(measure), Objective.THROUGHPUT) as loop:
+        assert loop.work(nullcontext)
+        assert loop.n_finished == 0
 
 
 def n_leased(study: optuna.Study) -> int:
@@ -194,32 +198,39 @@ def n_leased(study: optuna.Study) -> int:
         return int(connection.execute(held, {"study": database_of(study).study_id}).scalar_one())
 
 
-def test_what_kills_every_worker_is_given_up(study: optuna.Study, fake: Fake) -> None:
-    hasty = Leases(study, lease_s=0.0)
-    hasty.want(wanted(A))
-    for _ in range(MOST_CLAIMS):
-        assert hasty.claim() is not None
-        time.sleep(0.01)
-    with Crew(study, Own(fake), Objective.THROUGHPUT) as crew:
-        crew.work(nullcontext)
+def test_a_configuration_that_kills_every_worker_is_given_up(study: optuna.Study, fake: Fake) -> None:
+    leases = Leases(study)
+    leases.request(with_ranges(A))
+    for _ in range(MAX_CLAIMS):
+        assert leases.claim() is not None
+        end_leases(study)
+    with WorkerLoop(study, InlineExecutor(fake), Objective.THROUGHPUT) as loop:
+        loop.work(nullcontext)
     [trial] = study.get_trials()
     assert trial.user_attrs == {"status": "crash", "reason": "3 workers were lost while they measured it"}
     assert fake.calls == []
-    with Crew(study, Own(fake), Objective.THROUGHPUT) as crew:  # a new search tries it anew
-        assert crew.measure(wanted(A), nullcontext)[A].state is TrialState.COMPLETE
+    with WorkerLoop(study, InlineExecutor(fake), Objective.THROUGHPUT) as loop:  # a new search tries it again
+        assert loop.measure(with_ranges(A), nullcontext)[A].state is TrialState.COMPLETE
+
+
+def end_leases(study: optuna.Study) -> None:
+    """Let all leases run out, as if time had passed."""
+    with database_of(study).storage.engine.begin() as connection:
+        ended = text("UPDATE autoauto_leases SET expires_s = 0 WHERE study_id = :study")
+        connection.execute(ended, {"study": database_of(study).study_id})
 
 
 def test_a_lease_is_renewed_while_its_measurement_goes_on(study: optuna.Study, fake: Fake) -> None:
-    ends_s: list[float] = []
+    expiries_s: list[float] = []
 
     def measure(knobs: Knobs) -> Outcome:
-        ends_s.append(expires_s(study))
-        wait_until(lambda: expires_s(study) > ends_s[0], "a renewed lease")
+        expiries_s.append(expires_s(study))
+        wait_until(lambda: expires_s(study) > expiries_s[0], "a renewed lease")
         return fake(knobs)
 
-    with Crew(study, Own(measure), Objective.THROUGHPUT, lease_s=0.6) as crew:
-        crew.measure(wanted(A), nullcontext)
-    assert len(ends_s) == len(study.get_trials()) == 1
+    with WorkerLoop(study, InlineExecutor(measure), Objective.THROUGHPUT, lease_s=0.6) as loop:
+        loop.measure(with_ranges(A), nullcontext)
+    assert len(expiries_s) == len(study.get_trials()) == 1
 
 
 def expires_s(study: optuna.Study) -> float:
@@ -229,19 +240,17 @@ def expires_s(study: optuna.Study) -> float:
         return float(connection.execute(ends, {"study": database_of(study).study_id}).scalar_one())
 
 
-def test_who_was_stopped_for_long_comes_late_and_changes_nothing(
+def test_a_worker_that_was_stopped_until_its_lease_ran_out_writes_nothing(
     study: optuna.Study, fake: Fake, start: Start, tmp_path: Path
 ) -> None:
-    Leases(study).want(wanted(A))
+    Leases(study).request(with_ranges(A))
     stopped = start(partial(work_until, released=tmp_path / "released"))
     wait_until(lambda: n_leased(study) == 1, "a lease")
     assert stopped.pid is not None
     os.kill(stopped.pid, signal.SIGSTOP)  # long before it renews its lease: it holds no lock of the database
-    with database_of(study).storage.engine.begin() as connection:
-        ended = text("UPDATE autoauto_leases SET expires_s = 0 WHERE study_id = :study")
-        connection.execute(ended, {"study": database_of(study).study_id})
-    with Crew(study, Own(fake), Objective.THROUGHPUT) as crew:
-        [first] = crew.measure(wanted(A), nullcontext).values()
+    end_leases(study)
+    with WorkerLoop(study, InlineExecutor(fake), Objective.THROUGHPUT) as loop:
+        [first] = loop.measure(with_ranges(A), nullcontext).values()
     (tmp_path / "released").touch()
     os.kill(stopped.pid, signal.SIGCONT)
     stopped.join()
@@ -249,53 +258,56 @@ def test_who_was_stopped_for_long_comes_late_and_changes_nothing(
     assert study.get_trials() == [first]
 
 
-def test_the_callback_is_told_every_trial_once_and_after_it_was_written(study: optuna.Study, fake: Fake) -> None:
-    told: list[tuple[Knobs, int]] = []
+def test_the_callback_gets_every_trial_once_and_after_it_was_written(study: optuna.Study, fake: Fake) -> None:
+    reported: list[tuple[Knobs, int]] = []
 
     def callback(trial: FinishedTrial) -> None:
-        told.append((trial.knobs, len(study.get_trials())))
+        reported.append((trial.knobs, len(study.get_trials())))
 
-    with Crew(study, Sleepers(fake, 3), Objective.THROUGHPUT, callback=callback) as crew:
-        crew.measure(wanted(A, B, C), nullcontext)
-        crew.measure(wanted(A, B, C), nullcontext)
-    assert told == [(A, 3), (B, 3), (C, 3)]  # they ended together: all were written first
+    with WorkerLoop(study, Sleepers(fake, 3), Objective.THROUGHPUT, callback=callback) as loop:
+        loop.measure(with_ranges(A, B, C), nullcontext)
+        loop.measure(with_ranges(A, B, C), nullcontext)
+    assert reported == [(A, 3), (B, 3), (C, 3)]  # they finished together: all were written before the first call
 
 
-def test_what_others_finish_is_told_too(study: optuna.Study, fake: Fake) -> None:
-    told: list[FinishedTrial] = []
+def test_the_callback_gets_requested_trials_that_others_finish(study: optuna.Study, fake: Fake) -> None:
+    reported: list[FinishedTrial] = []
     with (
-        Crew(study, Own(fake), Objective.THROUGHPUT) as other,
-        Crew(study, Own(fake), Objective.THROUGHPUT, callback=told.append) as crew,
+        WorkerLoop(study, InlineExecutor(fake), Objective.THROUGHPUT) as other,
+        WorkerLoop(study, InlineExecutor(fake), Objective.THROUGHPUT, callback=reported.append) as loop,
     ):
-        other.measure(wanted(A), nullcontext)
-        crew.measure(wanted(A, B), nullcontext)
-        crew.measure(wanted(B), nullcontext)
-    assert [(trial.knobs, trial.state) for trial in told] == [(A, "COMPLETE"), (B, "COMPLETE")]
-    assert told[0].value == told[0].samples_per_s == fake(A).samples_per_s
+        other.measure(with_ranges(A), nullcontext)
+        loop.measure(with_ranges(A, B), nullcontext)
+        loop.measure(with_ranges(B), nullcontext)
+    assert [(trial.knobs, trial.state) for trial in reported] == [(A, "COMPLETE"), (B, "COMPLETE")]
+    assert reported[0].value == reported[0].samples_per_s == fake(A).samples_per_s
 
 
-def test_a_callback_that_raises_loses_nothing_that_has_ended(study: optuna.Study, fake: Fake) -> None:
+def test_a_callback_that_raises_loses_no_finished_trial(study: optuna.Study, fake: Fake) -> None:
     def callback(trial: FinishedTrial) -> None:
         raise ZeroDivisionError(trial.knobs)
 
     with (
         pytest.raises(ZeroDivisionError),
-        Crew(study, Sleepers(fake, 3), Objective.THROUGHPUT, callback=callback) as crew,
+        WorkerLoop(study, Sleepers(fake, 3), Objective.THROUGHPUT, callback=callback) as loop,
     ):
-        crew.measure(wanted(A, B, C), nullcontext)
+        loop.measure(with_ranges(A, B, C), nullcontext)
     assert {knobs_of(trial.params) for trial in study.get_trials()} == {A, B, C}
-    with Crew(study, Own(fake), Objective.THROUGHPUT) as crew:
-        assert set(crew.measure(wanted(A, B, C), nullcontext)) == {A, B, C}
+    with WorkerLoop(study, InlineExecutor(fake), Objective.THROUGHPUT) as loop:
+        assert set(loop.measure(with_ranges(A, B, C), nullcontext)) == {A, B, C}
     assert len(fake.calls) == 3
 
 
-def test_a_failure_is_told_before_it_ends_the_search(study: optuna.Study) -> None:
+def test_the_callback_gets_a_failure_before_it_ends_the_search(study: optuna.Study) -> None:
     def broken(_: Knobs) -> Outcome:
         raise ZeroDivisionError("no device")
 
-    told: list[FinishedTrial] = []
-    with pytest.raises(ZeroDivisionError), Crew(study, Own(broken), Objective.THROUGHPUT, callback=told.append) as crew:
-        crew.measure(wanted(A), nullcontext)
-    assert [(trial.state, trial.reason, trial.measured) for trial in told] == [
+    reported: list[FinishedTrial] = []
+    with (
+        pytest.raises(ZeroDivisionError),
+        WorkerLoop(study, InlineExecutor(broken), Objective.THROUGHPUT, callback=reported.append) as loop,
+    ):
+        loop.measure(with_ranges(A), nullcontext)
+    assert [(trial.state, trial.reason, trial.measured) for trial in reported] == [
         ("FAIL", "ZeroDivisionError: no device", False)
     ]

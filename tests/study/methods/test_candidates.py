@@ -1,19 +1,19 @@
-"""What is still worth a measurement in a cell."""
+"""Candidates of a cell: open, gaps, doubtful ones, and what a measurement changes."""
 
 from __future__ import annotations
 
 import pytest
 
 from autoauto.records.knobs import Knobs
-from autoauto.study.methods.candidates import PATIENCE, Candidates
-from autoauto.study.methods.error_model import Errors, Trust
-from autoauto.study.methods.protocol import Forecast, Tried
+from autoauto.study.methods.candidates import CELL_PATIENCE, Candidates
+from autoauto.study.methods.error_model import ErrorModel, ErrorModels
+from autoauto.study.methods.protocol import Forecast, Observation
 
 SIZES = range(1, 33)
 
 
-def errors() -> Errors:
-    return Errors(Trust(0.0), Trust(0.0))
+def models() -> ErrorModels:
+    return ErrorModels(ErrorModel(0.0), ErrorModel(0.0))
 
 
 def cell(fits: int = 32) -> Candidates:
@@ -23,79 +23,79 @@ def cell(fits: int = 32) -> Candidates:
         n = knobs.batch_size
         return Forecast(float(n) if n <= fits else None, 0.03 * (n - fits))
 
-    found = Candidates([Knobs(1, 0.6, n) for n in SIZES], predict, 0, 0)
-    found.prospect.survey()
-    found.trust(errors())
-    return found
+    candidates = Candidates([Knobs(1, 0.6, n) for n in SIZES], predict, 0, 0)
+    candidates.curve.survey()
+    candidates.update(models())
+    return candidates
 
 
 def sizes(candidates: Candidates) -> list[int]:
-    return sorted(candidate.knobs.batch_size for candidate in candidates.open())
+    return sorted(candidate.knobs.batch_size for candidate in candidates.open_candidates())
 
 
-def test_what_is_forecast_to_fit_is_open_until_it_is_tried() -> None:
-    some, known = cell(16), errors()
-    assert sizes(some) == [1, 2, 4, 8, 16]
-    some.learn(15, Tried(20.0, True), known, good=True)
-    some.trust(known)
-    assert sizes(some) == [1, 2, 4, 8]
-    eight = next(candidate for candidate in some.open() if candidate.knobs.batch_size == 8)
+def test_a_forecast_that_fits_is_a_candidate_until_it_is_measured() -> None:
+    candidates, fitted = cell(16), models()
+    assert sizes(candidates) == [1, 2, 4, 8, 16]
+    candidates.record(15, Observation(20.0, True), fitted, improved=True)
+    candidates.update(fitted)
+    assert sizes(candidates) == [1, 2, 4, 8]
+    eight = next(candidate for candidate in candidates.open_candidates() if candidate.knobs.batch_size == 8)
     assert eight.expected == pytest.approx(8 * 20 / 16, rel=0.01)
     assert eight.expected < eight.bound < 1.1 * eight.expected
 
 
-def test_a_failure_closes_what_is_as_full() -> None:
-    some, known = cell(), errors()
-    some.learn(15, Tried(None, True), known, good=False)
-    assert sizes(some) == [1, 2, 4, 8]
-    some.learn(7, Tried(None, True), known, good=False)
-    assert sizes(some) == [1, 2, 4]
+def test_a_configuration_that_does_not_fit_rules_out_equally_full_ones() -> None:
+    candidates, fitted = cell(), models()
+    candidates.record(15, Observation(None, True), fitted, improved=False)
+    assert sizes(candidates) == [1, 2, 4, 8]
+    candidates.record(7, Observation(None, True), fitted, improved=False)
+    assert sizes(candidates) == [1, 2, 4]
 
 
-def test_a_cell_that_disappoints_is_left_alone() -> None:
-    some, known = cell(), errors()
-    for index in range(PATIENCE):
-        assert some.best() is not None
-        some.learn(index, Tried(1.0, True), known, good=False)
-    assert some.best() is None
-    assert some.gap(0.0) is None
-    assert some.closed(0.0)
-    assert sizes(some)  # for ties
+def test_a_cell_without_improvement_has_no_candidates_any_more() -> None:
+    candidates, fitted = cell(), models()
+    for index in range(CELL_PATIENCE):
+        assert candidates.best() is not None
+        candidates.record(index, Observation(1.0, True), fitted, improved=False)
+    assert candidates.best() is None
+    assert candidates.best_gap(0.0) is None
+    assert candidates.closed(0.0)
+    assert sizes(candidates)  # as ties with the best
 
 
-def test_the_first_beyond_what_fits_is_doubted_when_it_would_be_worth_it() -> None:
-    some, known = cell(16), errors()
-    some.learn(15, Tried(16.0, True), known, good=True)
-    some.trust(known)
-    some.ask(16)
-    assert some.doubtful(16.1) == 16
-    assert some.doubtful(1000.0) is None
-    some.learn(16, Tried(None, False), known, good=False)
-    assert some.doubtful(16.1) is None
+def test_the_smallest_batch_that_should_not_fit_is_doubtful_when_it_would_be_better() -> None:
+    candidates, fitted = cell(16), models()
+    candidates.record(15, Observation(16.0, True), fitted, improved=True)
+    candidates.update(fitted)
+    candidates.forecast(16)
+    assert candidates.doubtful(16.1) == 16
+    assert candidates.doubtful(1000.0) is None
+    candidates.record(16, Observation(None, False), fitted, improved=False)
+    assert candidates.doubtful(16.1) is None
 
 
-def test_surprises_are_followed_in_doubling_steps_and_then_halves() -> None:
-    some, known = cell(16), errors()
-    some.learn(15, Tried(16.0, True), known, good=True)
-    for index in range(16, 32):
-        some.ask(index)
+def test_after_a_wrong_estimate_of_memory_steps_double_and_then_halve() -> None:
+    candidates, fitted = cell(16), models()
+    candidates.record(15, Observation(16.0, True), fitted, improved=True)
+    for larger in range(16, 32):
+        candidates.forecast(larger)
     seen: list[int] = []
-    while True:
-        some.trust(known)
-        found = some.doubtful(0.1)
-        if found is None or len(seen) > 9:
+    while len(seen) < 10:
+        candidates.update(fitted)
+        index = candidates.doubtful(0.1)
+        if index is None:
             break
-        seen.append(SIZES[found])
-        fits = SIZES[found] <= 19
-        some.learn(found, Tried(float(SIZES[found]) if fits else None, True), known, good=fits)
+        seen.append(SIZES[index])
+        fits = SIZES[index] <= 19
+        candidates.record(index, Observation(float(SIZES[index]) if fits else None, True), fitted, improved=fits)
     assert seen == [17, 19, 23, 21, 20]
 
 
-def test_where_nothing_fits_the_smallest_and_the_least_is_tried() -> None:
-    some, known = cell(0), errors()
-    assert some.smallest() == 0
-    some.learn(0, Tried(None, False), known, good=False)
-    assert some.smallest() is None
+def test_where_nothing_fits_the_smallest_batch_is_the_last_resort() -> None:
+    candidates, fitted = cell(0), models()
+    assert candidates.last_resort() == 0
+    candidates.record(0, Observation(None, False), fitted, improved=False)
+    assert candidates.last_resort() is None
 
 
 def bounded(bound: float) -> Candidates:
@@ -105,27 +105,27 @@ def bounded(bound: float) -> Candidates:
         n = knobs.batch_size
         return Forecast(float(n), -0.5, n / bound - 1 if n > bound else 1 - bound / n)
 
-    found = Candidates([Knobs(1, 0.6, n) for n in SIZES], predict, 0, 0)
+    candidates = Candidates([Knobs(1, 0.6, n) for n in SIZES], predict, 0, 0)
     for index in range(len(SIZES)):
-        found.ask(index)
-    found.trust(errors())
-    return found
+        candidates.forecast(index)
+    candidates.update(models())
+    return candidates
 
 
-@pytest.mark.parametrize(("error", "largest", "doubted"), [(1.0, 20, None), (1.1, 18, 19), (0.79, 25, None)])
-def test_what_a_constraint_allows_is_learned(error: float, largest: int, doubted: int | None) -> None:
-    """A measurement at 10 tells how much more, or less, of the bound a batch really takes."""
-    some, known = bounded(20.0), errors()
-    assert max(sizes(some)) == 20
-    some.learn(9, Tried(10.0, True, (), 1 - 20 / (10 * error)), known, good=True)
-    some.trust(known)
-    assert max(sizes(some)) == largest
-    assert some.doubtful(10.03) == (None if doubted is None else doubted - 1)
+@pytest.mark.parametrize(("error", "largest", "doubtful"), [(1.0, 20, None), (1.1, 18, 19), (0.79, 25, None)])
+def test_the_error_of_a_constrained_quantity_is_fitted(error: float, largest: int, doubtful: int | None) -> None:
+    """A measurement of batch size 10 shows by which factor the estimate of the constrained quantity errs."""
+    candidates, fitted = bounded(20.0), models()
+    assert max(sizes(candidates)) == 20
+    candidates.record(9, Observation(10.0, True, (), 1 - 20 / (10 * error)), fitted, improved=True)
+    candidates.update(fitted)
+    assert max(sizes(candidates)) == largest
+    assert candidates.doubtful(10.03) == (None if doubtful is None else doubtful - 1)
 
 
-def test_what_surely_breaks_a_constraint_is_tried_once_to_tell_why() -> None:
-    some, known = bounded(0.1), errors()
-    assert some.smallest() == 0
-    some.learn(0, Tried(None, True, (), 9.0), known, good=False)
-    some.trust(known)
-    assert some.smallest() is None
+def test_a_cell_that_violates_a_constraint_everywhere_is_measured_once() -> None:
+    candidates, fitted = bounded(0.1), models()
+    assert candidates.last_resort() == 0
+    candidates.record(0, Observation(None, True, (), 9.0), fitted, improved=False)
+    candidates.update(fitted)
+    assert candidates.last_resort() is None

@@ -1,4 +1,4 @@
-"""Forecasts of a cell, asked as seldom as will do."""
+"""Forecasts of curve batch sizes of a cell, and bounds for those between them."""
 
 from __future__ import annotations
 
@@ -7,131 +7,142 @@ from math import inf
 import pytest
 
 from autoauto.records.knobs import Knobs
-from autoauto.study.methods.forecast_curve import AROUND, FIRST_FIXED, FIXED, MOST_FORECASTS, RIPPLE, Prospect
+from autoauto.study.methods.forecast_curve import (
+    FIRST_FIXED_SHARE,
+    MAX_FORECASTS,
+    MEMORY_RIPPLE,
+    MIN_FIXED_SHARE,
+    NEIGHBOUR_DISTANCE,
+    ForecastCurve,
+)
 from autoauto.study.methods.protocol import Forecast
 
 
-def prospect(scores: dict[int, float | None], excess: float = 0.01) -> Prospect:
-    """A cell of these batch sizes; None lacks `excess`."""
+def curve_of(scores: dict[int, float | None], excess: float = 0.01) -> ForecastCurve:
+    """A cell of these batch sizes; those with None lack the share `excess` of memory."""
 
     def predict(knobs: Knobs) -> Forecast:
         score = scores[knobs.batch_size]
         return Forecast(score, excess if score is None else -0.1)
 
-    return Prospect([Knobs(1, 0.6, size) for size in sorted(scores)], predict)
+    return ForecastCurve([Knobs(1, 0.6, size) for size in sorted(scores)], predict)
 
 
-def asked(some: Prospect) -> list[int]:
-    return [some.sizes[index] for index in sorted(some.forecasts)]
+def forecast_sizes(curve: ForecastCurve) -> list[int]:
+    return [curve.sizes[index] for index in sorted(curve.forecasts)]
 
 
-def test_the_survey_asks_for_sizes_a_factor_apart_and_both_ends() -> None:
-    whole, gaps, one = (prospect(dict.fromkeys(sizes, 1.0)) for sizes in (range(1, 101), (3, 5, 6, 90, 95), (7,)))
-    for some in (whole, gaps, one):
-        some.survey()
-    assert asked(whole) == [1, 2, 4, 8, 16, 32, 64, 100]
-    assert asked(gaps) == [3, 6, 90, 95]
-    assert asked(one) == [7]
-    assert list(one.gaps()) == []
+def test_the_survey_forecasts_sizes_a_factor_apart_and_both_ends() -> None:
+    whole, with_gaps, single = (
+        curve_of(dict.fromkeys(sizes, 1.0)) for sizes in (range(1, 101), (3, 5, 6, 90, 95), (7,))
+    )
+    for curve in (whole, with_gaps, single):
+        curve.survey()
+    assert forecast_sizes(whole) == [1, 2, 4, 8, 16, 32, 64, 100]
+    assert forecast_sizes(with_gaps) == [3, 6, 90, 95]
+    assert forecast_sizes(single) == [7]
+    assert list(single.gaps()) == []
 
 
-def test_between_two_that_nearly_fit_anything_may() -> None:
-    some = prospect({size: 5.0 if size in (14, 15) else None for size in range(10, 21)}, RIPPLE / 2)
-    some.survey()
-    assert asked(some) == [10, 20]
-    assert [(gap.score, gap.middle) for gap in some.gaps()] == [(inf, 5)]
-    some.ask(5)
-    assert max(gap.score for gap in some.gaps()) < inf
+def test_the_gap_between_two_sizes_that_nearly_fit_has_no_bound() -> None:
+    curve = curve_of({size: 5.0 if size in (14, 15) else None for size in range(10, 21)}, MEMORY_RIPPLE / 2)
+    curve.survey()
+    assert forecast_sizes(curve) == [10, 20]
+    assert [(gap.bound, gap.middle) for gap in curve.gaps()] == [(inf, 5)]
+    curve.forecast(5)
+    assert max(gap.bound for gap in curve.gaps()) < inf
 
 
-def test_nothing_is_asked_twice() -> None:
+def test_a_forecast_is_made_once() -> None:
     times: list[int] = []
 
     def predict(knobs: Knobs) -> Forecast:
         times.append(knobs.batch_size)
         return Forecast(1.0, -0.1)
 
-    some = Prospect([Knobs(1, 0.6, size) for size in range(1, 5)], predict)
-    some.survey()
-    some.survey()
-    some.ask(2)
-    some.ask(2)
+    curve = ForecastCurve([Knobs(1, 0.6, size) for size in range(1, 5)], predict)
+    curve.survey()
+    curve.survey()
+    curve.forecast(2)
+    curve.forecast(2)
     assert times == [4, 2, 1, 3]
 
 
-def test_a_gap_may_hold_what_grows_from_its_lower_end() -> None:
-    some = prospect(dict.fromkeys(range(1, 101), 10.0))
-    some.ask(19)
-    some.ask(39)
-    (gap,) = some.gaps()
-    assert (gap.middle, gap.last, gap.short) == (29, 38, 0.0)
+def test_the_bound_of_a_gap_grows_from_its_lower_end() -> None:
+    curve = curve_of(dict.fromkeys(range(1, 101), 10.0))
+    curve.forecast(19)
+    curve.forecast(39)
+    (gap,) = curve.gaps()
+    assert (gap.middle, gap.last, gap.shortfall) == (29, 38, 0.0)
     ratio = 39 / 20
-    assert gap.score == pytest.approx(10.0 * ratio / (FIRST_FIXED + (1 - FIRST_FIXED) * ratio))
-    some.ask(9)
-    score = {gap.last: gap.score for gap in some.gaps()}[38]
-    assert score == pytest.approx(10.0 * ratio / (FIXED + (1 - FIXED) * ratio))  # the score did not grow before
+    assert gap.bound == pytest.approx(10.0 * ratio / (FIRST_FIXED_SHARE + (1 - FIRST_FIXED_SHARE) * ratio))
+    curve.forecast(9)
+    bound = {gap.last: gap.bound for gap in curve.gaps()}[38]
+    assert bound == pytest.approx(
+        10.0 * ratio / (MIN_FIXED_SHARE + (1 - MIN_FIXED_SHARE) * ratio)
+    )  # the score did not grow before
 
 
-def test_growth_goes_on_as_it_was() -> None:
-    some = prospect({n: n / (20 + n) for n in range(1, 101)})
-    some.ask(9)
-    some.ask(19)
-    assert some.grown(39) == pytest.approx(40 / 60, rel=0.1)  # a little more, to be safe
-    assert some.grown(39) > 40 / 60
+def test_growth_continues_as_between_the_last_two_forecasts() -> None:
+    curve = curve_of({n: n / (20 + n) for n in range(1, 101)})
+    curve.forecast(9)
+    curve.forecast(19)
+    assert curve.growth_bound(39) == pytest.approx(40 / 60, rel=0.1)  # a little more, to be safe
+    assert curve.growth_bound(39) > 40 / 60
 
 
-@pytest.mark.parametrize(("excess", "n_gaps"), [(RIPPLE / 2, 3), (RIPPLE * 2, 1), (0.0, 1)])
-def test_what_lacks_little_may_have_neighbours_that_fit(excess: float, n_gaps: int) -> None:
-    some = prospect({n: 1.0 if n < 20 else None for n in range(1, 101)}, excess)
+@pytest.mark.parametrize(("excess", "n_gaps"), [(MEMORY_RIPPLE / 2, 3), (MEMORY_RIPPLE * 2, 1), (0.0, 1)])
+def test_a_size_that_lacks_little_memory_may_have_neighbours_that_fit(excess: float, n_gaps: int) -> None:
+    curve = curve_of({n: 1.0 if n < 20 else None for n in range(1, 101)}, excess)
     for index in (15, 30, 60, 99):
-        some.ask(index)
-    gaps = list(some.gaps())
+        curve.forecast(index)
+    gaps = list(curve.gaps())
     assert len(gaps) == n_gaps
-    assert [gap.short for gap in gaps] == [0.0, *[excess] * (n_gaps - 1)]
+    assert [gap.shortfall for gap in gaps] == [0.0, *[excess] * (n_gaps - 1)]
 
 
-def test_what_nothing_smaller_fits_grows_to_nothing() -> None:
-    some = prospect({n: None if n < 20 else 1.0 for n in range(1, 41)})
-    some.ask(0)
-    assert some.grown(10) == 0.0
-    assert list(some.gaps()) == []
-    some.ask(39)
-    assert [gap.score for gap in some.gaps()] == [1.0]
+def test_without_a_smaller_size_that_fits_the_growth_bound_is_zero() -> None:
+    curve = curve_of({n: None if n < 20 else 1.0 for n in range(1, 41)})
+    curve.forecast(0)
+    assert curve.growth_bound(10) == 0.0
+    assert list(curve.gaps()) == []
+    curve.forecast(39)
+    assert [gap.bound for gap in curve.gaps()] == [1.0]
 
 
-def test_neighbours_are_asked_until_all_are_known() -> None:
-    some = prospect(dict.fromkeys((10, 14, 20, 22, 28, 29), 1.0))
+def test_neighbours_are_proposed_until_all_have_a_forecast() -> None:
+    curve = curve_of(dict.fromkeys((10, 14, 20, 22, 28, 29), 1.0))
     near = []
-    while (index := some.around(2)) is not None:
-        some.ask(index)
-        near.append(some.sizes[index])
-    assert AROUND == 8
+    while (index := curve.neighbour(2)) is not None:
+        curve.forecast(index)
+        near.append(curve.sizes[index])
+    assert NEIGHBOUR_DISTANCE == 8
     assert near == [14, 20, 22, 28]
 
 
-def test_a_cell_is_not_asked_for_ever() -> None:
-    some = prospect(dict.fromkeys(range(1, 200), 1.0))
-    some.survey()
-    while gaps := list(some.gaps()):
-        some.ask(gaps[0].middle)
-    assert len(some.forecasts) == MOST_FORECASTS
+def test_the_number_of_forecasts_of_a_cell_is_bounded() -> None:
+    curve = curve_of(dict.fromkeys(range(1, 200), 1.0))
+    curve.survey()
+    while gaps := list(curve.gaps()):
+        curve.forecast(gaps[0].middle)
+    assert len(curve.forecasts) == MAX_FORECASTS
 
 
-def test_a_correction_replaces_a_forecast() -> None:
-    some = prospect({1: 1.0, 2: None})
-    some.survey()
-    some.set(1, Forecast(3.0, 0.0))
-    assert some.ask(1) == some.near(1) == Forecast(3.0, 0.0)
+def test_a_replaced_forecast_is_used() -> None:
+    curve = curve_of({1: 1.0, 2: None})
+    curve.survey()
+    curve.replace(1, Forecast(3.0, 0.0))
+    assert curve.forecast(1) == curve.at_or_below(1) == Forecast(3.0, 0.0)
 
 
-def test_a_window_between_two_sizes_that_break_a_constraint_is_found() -> None:
+def test_a_range_between_two_sizes_that_violate_a_constraint_is_found() -> None:
     def predict(knobs: Knobs) -> Forecast:
         n = knobs.batch_size
         return Forecast(float(n), -0.1, max(40 / n, n / 43) - 1)  # from 40 to 43
 
-    some = Prospect([Knobs(1, 0.6, n) for n in range(1, 101)], predict)
-    some.survey()
-    assert not any(forecast.works for forecast in some.forecasts.values())
-    while gaps := list(some.gaps()):
-        some.ask(max(gaps, key=lambda gap: gap.score * (1.0 - gap.short)).middle)
-    assert [size for size in asked(some) if some.ask(size - 1).works] == [40, 41, 42, 43]
+    curve = ForecastCurve([Knobs(1, 0.6, n) for n in range(1, 101)], predict)
+    curve.survey()
+    assert not any(forecast.works for forecast in curve.forecasts.values())
+    while gaps := list(curve.gaps()):
+        curve.forecast(max(gaps, key=lambda gap: gap.bound * (1.0 - gap.shortfall)).middle)
+    assert [size for size in forecast_sizes(curve) if curve.forecast(size - 1).works] == [40, 41, 42, 43]

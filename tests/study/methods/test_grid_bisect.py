@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from autoauto.records.knobs import Knobs, SearchSpace
 from autoauto.study.methods.grid_bisect import grid_bisect, largest_feasible, max_tries
-from autoauto.study.methods.protocol import Tried
+from autoauto.study.methods.protocol import Observation
 
 
 def bisect(n_candidates: int, n_feasible: int) -> tuple[int | None, list[int]]:
@@ -31,30 +31,30 @@ def drive(candidates: Sequence[int], feasible: Callable[[int], bool]) -> int | N
         while True:
             answer = feasible(search.send(answer))  # type: ignore[arg-type]  # a generator begins with None
     except StopIteration as end:
-        found: int | None = end.value
-        return found
+        largest: int | None = end.value
+        return largest
 
 
 def test_every_threshold_of_every_short_list_agrees_with_a_linear_scan() -> None:
     for n_candidates in range(40):
         for n_feasible in range(n_candidates + 1):
-            found, tried = bisect(n_candidates, n_feasible)
-            assert found == (n_feasible - 1 if n_feasible else None)
+            largest, tried = bisect(n_candidates, n_feasible)
+            assert largest == (n_feasible - 1 if n_feasible else None)
             assert len(tried) == len(set(tried)) <= ceil(log2(n_candidates + 1))
 
 
 @settings(deadline=None, derandomize=True)
 @given(st.integers(0, 3000).flatmap(lambda n: st.tuples(st.just(n), st.integers(0, n))))
-def test_long_lists_agree_too(sizes: tuple[int, int]) -> None:
+def test_every_threshold_of_long_lists_agrees_with_a_linear_scan(sizes: tuple[int, int]) -> None:
     n_candidates, n_feasible = sizes
-    found, tried = bisect(n_candidates, n_feasible)
-    assert found == (n_feasible - 1 if n_feasible else None)
+    largest, tried = bisect(n_candidates, n_feasible)
+    assert largest == (n_feasible - 1 if n_feasible else None)
     assert len(tried) <= max_tries(n_candidates)
 
 
 @settings(deadline=None, derandomize=True)
 @given(st.lists(st.integers(1, 500), unique=True).map(sorted), st.integers(0, 500))
-def test_the_candidates_need_no_pattern(candidates: list[int], limit: int) -> None:
+def test_candidates_may_be_any_ascending_numbers(candidates: list[int], limit: int) -> None:
     assert drive(candidates, lambda size: size <= limit) == max((c for c in candidates if c <= limit), default=None)
 
 
@@ -67,8 +67,8 @@ def test_without_monotone_feasibility_the_answer_was_still_tried_and_fits(fits: 
         tried[candidate] = fits[candidate]
         return fits[candidate]
 
-    found = drive(range(len(fits)), feasible)
-    assert tried[0] is False if found is None else tried[found]
+    largest = drive(range(len(fits)), feasible)
+    assert tried[0] is False if largest is None else tried[largest]
 
 
 def test_the_smallest_is_tried_when_larger_ones_failed() -> None:
@@ -82,30 +82,30 @@ def test_a_single_candidate_is_tried() -> None:
 
 def test_max_tries_is_reached() -> None:
     for n_candidates in range(200):
-        most = max(len(bisect(n_candidates, n_feasible)[1]) for n_feasible in range(n_candidates + 1))
-        assert most == max_tries(n_candidates) == ceil(log2(n_candidates + 1))
+        maximum = max(len(bisect(n_candidates, n_feasible)[1]) for n_feasible in range(n_candidates + 1))
+        assert maximum == max_tries(n_candidates) == ceil(log2(n_candidates + 1))
 
 
-def test_cell_by_cell_down_to_the_largest_that_fits() -> None:
-    steps = grid_bisect(SearchSpace((1, 2), (0.6,), (1, 2, 4, 8)))
-    step, seen = next(steps), []
+def test_cells_are_bisected_one_after_the_other() -> None:
+    proposals = grid_bisect(SearchSpace((1, 2), (0.6,), (1, 2, 4, 8)))
+    proposal, seen = next(proposals), []
     try:
         while True:
-            assert step.knobs is not None
-            seen.append((step.knobs.n_ipu, step.knobs.batch_size, step.done))
-            fits = step.knobs.batch_size <= 2 * step.knobs.n_ipu
-            step = steps.send(Tried(1.0 if fits else None, True))
+            assert proposal.knobs is not None
+            seen.append((proposal.knobs.n_ipu, proposal.knobs.batch_size, proposal.done))
+            fits = proposal.knobs.batch_size <= 2 * proposal.knobs.n_ipu
+            proposal = proposals.send(Observation(1.0 if fits else None, True))
     except StopIteration:
         pass
-    assert step.total == 2 * 3
+    assert proposal.total == 2 * 3
     assert seen == [(1, 4, 0), (1, 2, 1), (2, 4, 3), (2, 8, 4)]
 
 
 def test_a_cell_takes_no_more_tries_than_a_bisection(world: Callable[..., Any]) -> None:
     for seed in range(20):
-        some = world(seed)
+        a_world = world(seed)
         cells: dict[tuple[int, float], list[Knobs]] = {}
-        for knobs in some.run(grid_bisect(some.space)):
+        for knobs in a_world.run(grid_bisect(a_world.space)):
             cells.setdefault((knobs.n_ipu, knobs.memory_proportion), []).append(knobs)
-        assert len(cells) == len(some.space.cells)
-        assert max(map(len, cells.values())) <= max_tries(len(some.space.batch_size))
+        assert len(cells) == len(a_world.space.cells)
+        assert max(map(len, cells.values())) <= max_tries(len(a_world.space.batch_size))

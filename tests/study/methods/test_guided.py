@@ -11,18 +11,18 @@ import pytest
 
 from autoauto.records.knobs import Knobs, SearchSpace, Strategy
 from autoauto.records.schedule import Order
-from autoauto.study.methods import protocol as steps
 from autoauto.study.methods.guided import guided
-from autoauto.study.methods.protocol import Forecast, Tried
+from autoauto.study.methods.protocol import Forecast, Observation
+from autoauto.study.methods.protocol import drive as run_method
 
 if TYPE_CHECKING:
-    from tests.search.conftest import World
+    from tests.study.conftest import World
 
 Worlds = Callable[..., "World"]
 
 
-def found(world: World, noise: float = 0.0) -> tuple[float, int]:
-    """The best found relative to the best there is, and how many configurations were tried."""
+def best_share_and_tries(world: World, noise: float = 0.0) -> tuple[float, int]:
+    """The best that guided finds as a share of the best there is, and the number of configurations that it tries."""
     tried = world.run(guided(world.space, {}, world.predict, noise))
     best = max((t.score or 0.0 for t in tried.values()), default=0.0)
     return (best / world.best if world.best else 1.0), len(tried)
@@ -31,14 +31,14 @@ def found(world: World, noise: float = 0.0) -> tuple[float, int]:
 def test_an_exact_estimate_finds_the_best_at_once(world: Worlds) -> None:
     for seed in range(100):
         exact = world(seed, cell_error=0.0, own_error=0.0, memory_error=0.0)
-        share, n_tried = found(exact)
+        share, n_tried = best_share_and_tries(exact)
         assert share >= 0.997, seed
         assert n_tried <= max(9, 2 * len(exact.space.cells))
 
 
 def test_the_best_is_found_where_the_estimate_errs(world: Worlds) -> None:
     worlds = [world(seed) for seed in range(200)]
-    shares, n_tried = zip(*map(found, worlds), strict=True)
+    shares, n_tried = zip(*map(best_share_and_tries, worlds), strict=True)
     assert min(shares) > 0.97
     assert sum(share < 0.995 for share in shares) <= 2
     assert mean(n_tried) < 0.1 * mean(world.space.n_configurations for world in worlds)
@@ -46,17 +46,17 @@ def test_the_best_is_found_where_the_estimate_errs(world: Worlds) -> None:
 
 def test_a_poor_estimate_costs_measurements_not_the_search(world: Worlds) -> None:
     worlds = [world(seed, cell_error=0.06, own_error=0.02, memory_error=0.12) for seed in range(100)]
-    shares, n_tried = zip(*map(found, worlds), strict=True)
+    shares, n_tried = zip(*map(best_share_and_tries, worlds), strict=True)
     assert mean(shares) > 0.99
     assert max(n_tried) <= 30
 
 
-def test_noise_is_not_chased(world: Worlds) -> None:
+def test_differences_within_the_noise_cost_no_measurements(world: Worlds) -> None:
     for seed in range(60):
         noisy = world(seed, cell_error=0.0, own_error=0.0, memory_error=0.0)
         random = Random(seed)
         truth = {k: t.score for k, t in noisy.truth.items() if t.score is not None}
-        noisy.truth |= {k: Tried(score * random.gauss(1, 0.01), True) for k, score in truth.items()}
+        noisy.truth |= {k: Observation(score * random.gauss(1, 0.01), True) for k, score in truth.items()}
         tried = noisy.run(guided(noisy.space, {}, noisy.predict, 0.02))
         fitting = [k for k, t in tried.items() if t.score is not None]
         assert len(tried) <= 14
@@ -72,14 +72,14 @@ def flat(space: SearchSpace, score: Callable[[Knobs], float | None]) -> Callable
 
 
 def drive(space: SearchSpace, score: Callable[[Knobs], float | None], noise: float = 0.0) -> list[Knobs]:
-    """What is tried when the estimate is right."""
+    """The configurations that are tried when the estimate is exact."""
     tried: list[Knobs] = []
 
-    def answer(knobs: Knobs) -> Tried:
+    def answer(knobs: Knobs) -> Observation:
         tried.append(knobs)
-        return Tried(score(knobs), True)
+        return Observation(score(knobs), True)
 
-    steps.drive(guided(space, {}, flat(space, score), noise), answer)
+    run_method(guided(space, {}, flat(space, score), noise), answer)
     return tried
 
 
@@ -89,7 +89,7 @@ def test_one_configuration_is_tried() -> None:
     assert drive(only, lambda knobs: None) == [Knobs(2, 0.6, 7)]
 
 
-def test_where_nothing_fits_every_cell_is_asked_why() -> None:
+def test_where_nothing_fits_the_smallest_batch_of_every_cell_is_tried() -> None:
     space = SearchSpace((1, 2), (0.3, 0.6), (4, 8, 64))
     tried = drive(space, lambda knobs: None)
     assert {(k.n_ipu, k.memory_proportion, k.batch_size) for k in tried} >= {
@@ -98,12 +98,12 @@ def test_where_nothing_fits_every_cell_is_asked_why() -> None:
     assert len(tried) <= 2 * 4
 
 
-def test_equals_go_to_the_simpler() -> None:
+def test_of_equal_configurations_the_simplest_is_tried_first() -> None:
     space = SearchSpace((1, 2, 4), (0.6,), (1, 2, 4, 8))
     assert drive(space, lambda knobs: 5.0)[0] == Knobs(1, 0.6, 1)
 
 
-def test_what_ties_within_the_noise_and_is_simpler_is_tried_too() -> None:
+def test_a_simpler_configuration_that_ties_within_the_noise_is_tried_too() -> None:
     space = SearchSpace((1, 2, 4), (0.6,), (8,))
     scores = {1: 8.0, 2: 9.0, 4: 10.0}
     assert drive(space, lambda knobs: scores[knobs.n_ipu], noise=0.0) == [Knobs(4, 0.6, 8)]
@@ -120,17 +120,17 @@ def test_a_lonely_peak_among_the_multiples_of_eight_is_found() -> None:
     assert Knobs(1, 1.0, 64) in drive(space, score)
 
 
-def test_what_the_estimate_rules_out_is_found_when_it_fits() -> None:
+def test_configurations_that_the_estimate_rules_out_are_found_when_they_fit() -> None:
     space = SearchSpace((1,), (1.0,), tuple(range(1, 41)))
     tried: list[int] = []
 
-    def answer(knobs: Knobs) -> Tried:
+    def answer(knobs: Knobs) -> Observation:
         n = knobs.batch_size
         tried.append(n)
-        return Tried(n / (30 + n) if n <= 31 else None, True)
+        return Observation(n / (30 + n) if n <= 31 else None, True)
 
     estimate = flat(space, lambda k: k.batch_size / (30 + k.batch_size) if k.batch_size <= 12 else None)
-    steps.drive(guided(space, {}, estimate, 0.0), answer)
+    run_method(guided(space, {}, estimate, 0.0), answer)
     assert tried[:2] == [12, 13]
     assert 31 in tried
     assert len(tried) <= 14
@@ -145,7 +145,7 @@ def test_what_the_estimate_rules_out_is_found_when_it_fits() -> None:
         SearchSpace((3,), (0.2, 0.9), (1, 2, 50, 51, 52, 1000)),
     ],
 )
-def test_odd_spaces(space: SearchSpace) -> None:
+def test_the_best_is_found_in_unusual_spaces(space: SearchSpace) -> None:
     def score(knobs: Knobs) -> float | None:
         n, speed = knobs.batch_size, 1 + 0.1 * knobs.n_devices + 0.07 * len(knobs.schedule)
         return n * speed / (3 + n) * (0.8 if knobs.recompute else 1.0) if n < 60 else None
@@ -154,12 +154,12 @@ def test_odd_spaces(space: SearchSpace) -> None:
     assert max(score(knobs) or 0.0 for knobs in drive(space, score)) >= 0.997 * best
 
 
-def test_what_is_known_is_not_asked_again(world: Worlds) -> None:
+def test_known_configurations_are_not_proposed_again(world: Worlds) -> None:
     for seed in range(40):
-        one, other = world(seed), world(seed)
-        tried = one.run(guided(one.space, {}, one.predict, 0.0))
+        first, second = world(seed), world(seed)
+        tried = first.run(guided(first.space, {}, first.predict, 0.0))
         half = dict(list(tried.items())[: len(tried) // 2])
-        rest = other.run(guided(other.space, half, other.predict, 0.0))
+        rest = second.run(guided(second.space, half, second.predict, 0.0))
         assert not half.keys() & rest.keys()
         assert max((t.score or 0.0 for t in (half | rest).values()), default=0.0) >= 0.99 * max(
             (t.score or 0.0 for t in tried.values()), default=0.0

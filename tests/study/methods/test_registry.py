@@ -1,32 +1,30 @@
-"""One suite for all methods, on a real study."""
+"""One suite for all methods, on a real study; `exhaustive`; and forecasts from the estimate."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from autoauto.records.constraint import Constraint
-from autoauto.records.knobs import Aim, Knobs, Method, Objective, SearchSpace
-from autoauto.records.trial import Outcome, held_to
-from autoauto.study.methods.registry import method_of, predictor
+from autoauto.records.knobs import Knobs, Method, Objective, Objectives, SearchSpace
+from autoauto.records.trial import Outcome, apply_constraints
+from autoauto.study.methods.registry import exhaustive, method_of, predictor
 from autoauto.study.run import run_search
 from autoauto.study.store.study import open_study
 
 if TYPE_CHECKING:
-    from tests.search.conftest import Fake
-from collections.abc import Callable
-from typing import Any
+    from tests.study.conftest import Fake
 
-from autoauto.study.methods.registry import exhaustive
 
 SPACE = SearchSpace((1, 2), (0.3, 1.0), (1, 5, 6, 7, 24, 30, 36, 37, 60, 72, 100))
 ALL = pytest.mark.parametrize("method", Method)
 
 
 class Expect:
-    """The fake's own formula, a little pessimistic; counts."""
+    """An estimate that is exact."""
 
     def __init__(self, fake: Fake) -> None:
         self.fake = type(fake)(tied=fake.tied, constraints=fake.constraints)
@@ -35,17 +33,17 @@ class Expect:
         return self.fake(knobs)
 
 
-def propose(method: Method, fake: Fake, objective: Aim = Objective.THROUGHPUT, n_measurements: int = 10):  # type: ignore[no-untyped-def]
+def proposer(method: Method, fake: Fake, objective: Objectives = Objective.THROUGHPUT, n_measurements: int = 10):  # type: ignore[no-untyped-def]
     return method_of(method, Expect(fake), objective, n_measurements=n_measurements)
 
 
 @ALL
 @pytest.mark.parametrize("objective", Objective)
-def test_no_method_asks_twice_or_outside_and_the_best_is_the_best_measured(
+def test_no_configuration_is_measured_twice_or_outside_the_space_and_the_best_measured_wins(
     storage: str, fake: Fake, method: Method, objective: Objective
 ) -> None:
     study = open_study(storage, "bow", objective, {"model": "abc"})
-    result = run_search(SPACE, fake, study, objective, method=propose(method, fake, objective))
+    result = run_search(SPACE, fake, study, objective, method=proposer(method, fake, objective))
     assert len(fake.calls) == len(set(fake.calls)) == result.counts.n_tried
     assert all(knobs in SPACE for knobs in fake.calls)
     assert result.counts.n_measured == result.counts.n_tried  # the fake always has a plan
@@ -56,17 +54,17 @@ def test_no_method_asks_twice_or_outside_and_the_best_is_the_best_measured(
 
 
 @ALL
-def test_a_finished_search_asks_nothing_again(storage: str, fake: Fake, method: Method) -> None:
+def test_a_finished_search_measures_nothing_again(storage: str, fake: Fake, method: Method) -> None:
     study = open_study(storage, "bow", Objective.THROUGHPUT, {"model": "abc"})
-    first = run_search(SPACE, fake, study, Objective.THROUGHPUT, method=propose(method, fake))
+    first = run_search(SPACE, fake, study, Objective.THROUGHPUT, method=proposer(method, fake))
     calls = list(fake.calls)
     again = open_study(storage, "bow", Objective.THROUGHPUT, {"model": "abc"})
-    assert run_search(SPACE, fake, again, Objective.THROUGHPUT, method=propose(method, fake)) == first
+    assert run_search(SPACE, fake, again, Objective.THROUGHPUT, method=proposer(method, fake)) == first
     assert fake.calls == calls
 
 
 @ALL
-def test_an_interrupted_search_goes_on(storage: str, fake: Fake, method: Method) -> None:
+def test_an_interrupted_search_resumes(storage: str, fake: Fake, method: Method) -> None:
     class Stop(Exception):
         pass
 
@@ -77,8 +75,8 @@ def test_an_interrupted_search_goes_on(storage: str, fake: Fake, method: Method)
 
     study = open_study(storage, "bow", Objective.THROUGHPUT, {"model": "abc"})
     with pytest.raises(Stop):
-        run_search(SPACE, stops, study, Objective.THROUGHPUT, method=propose(method, fake))
-    result = run_search(SPACE, fake, study, Objective.THROUGHPUT, method=propose(method, fake))
+        run_search(SPACE, stops, study, Objective.THROUGHPUT, method=proposer(method, fake))
+    result = run_search(SPACE, fake, study, Objective.THROUGHPUT, method=proposer(method, fake))
     assert len(fake.calls) == len(set(fake.calls)) == result.counts.n_tried
 
 
@@ -87,16 +85,16 @@ def test_where_nothing_fits_there_is_a_reason(storage: str, fake: Fake, method: 
     fake.tied = 2
     study = open_study(storage, "bow", Objective.THROUGHPUT, {"model": "abc"})
     space = SearchSpace((2,), (0.3, 1.0), (1, 2, 3))
-    result = run_search(space, fake, study, Objective.THROUGHPUT, method=propose(method, fake))
+    result = run_search(space, fake, study, Objective.THROUGHPUT, method=proposer(method, fake))
     assert result.best is None
     assert result.cells[-1].reason == "tied weights leave no cut"
 
 
 @ALL
-def test_one_configuration(storage: str, fake: Fake, method: Method) -> None:
+def test_a_space_of_one_configuration(storage: str, fake: Fake, method: Method) -> None:
     study = open_study(storage, "bow", Objective.THROUGHPUT, {"model": "abc"})
     only = SearchSpace((2,), (0.3,), (7,))
-    result = run_search(only, fake, study, Objective.THROUGHPUT, method=propose(method, fake))
+    result = run_search(only, fake, study, Objective.THROUGHPUT, method=proposer(method, fake))
     assert fake.calls == [Knobs(2, 0.3, 7)]
     assert result.best is not None
 
@@ -106,7 +104,7 @@ def test_guided_finds_what_exhaustive_finds(storage: str, fake: Fake, objective:
     best = {}
     for method in (Method.EXHAUSTIVE, Method.GUIDED):
         study = open_study(storage, method, objective, {"model": "abc"})
-        result = run_search(SPACE, fake, study, objective, method=propose(method, fake, objective))
+        result = run_search(SPACE, fake, study, objective, method=proposer(method, fake, objective))
         assert result.best is not None
         best[method] = (result.best.samples_per_s, result.best.value)
     assert best[Method.GUIDED] == best[Method.EXHAUSTIVE]
@@ -114,13 +112,13 @@ def test_guided_finds_what_exhaustive_finds(storage: str, fake: Fake, objective:
 
 
 @pytest.mark.parametrize("method", [Method.TPE, Method.RANDOM])
-def test_samplers_measure_as_often_as_they_are_told(storage: str, fake: Fake, method: Method) -> None:
+def test_samplers_measure_the_requested_number_of_configurations(storage: str, fake: Fake, method: Method) -> None:
     study = open_study(storage, "bow", Objective.THROUGHPUT, {"model": "abc"})
-    result = run_search(SPACE, fake, study, Objective.THROUGHPUT, method=propose(method, fake, n_measurements=9))
+    result = run_search(SPACE, fake, study, Objective.THROUGHPUT, method=proposer(method, fake, n_measurements=9))
     assert result.counts.n_measured == 9
 
 
-def test_forecasts_say_how_full_the_fullest_device_is(fake: Fake) -> None:
+def test_a_forecast_holds_the_free_share_of_the_fullest_device(fake: Fake) -> None:
     predict = predictor(Expect(fake), Objective.PER_IPU)
     fitting, failing = predict(Knobs(1, 1.0, 20)), predict(Knobs(1, 1.0, 60))
     assert fitting.excess == pytest.approx((100 + 20 * 25 - 1000) / 1000)
@@ -130,11 +128,11 @@ def test_forecasts_say_how_full_the_fullest_device_is(fake: Fake) -> None:
 
 
 @ALL
-def test_nothing_that_breaks_a_constraint_is_the_best(storage: str, fake: Fake, method: Method) -> None:
+def test_a_configuration_that_violates_a_constraint_is_never_the_best(storage: str, fake: Fake, method: Method) -> None:
     bound = Constraint("latency_s <= 2e-5")
     fake.constraints = (bound,)
     study = open_study(storage, "bow", Objective.THROUGHPUT, {"model": "abc"})
-    result = run_search(SPACE, fake, study, Objective.THROUGHPUT, method=propose(method, fake, n_measurements=25))
+    result = run_search(SPACE, fake, study, Objective.THROUGHPUT, method=proposer(method, fake, n_measurements=25))
     assert result.best is not None
     assert result.best.latency_s <= 2e-5
     for trial in study.get_trials():
@@ -150,21 +148,21 @@ def test_nothing_that_breaks_a_constraint_is_the_best(storage: str, fake: Fake, 
         assert result.best.samples_per_s == max(outcome.samples_per_s for outcome in fits if outcome.fits)
 
 
-def test_guided_measures_little_of_what_breaks_a_constraint_by_the_estimate(storage: str, fake: Fake) -> None:
+def test_guided_measures_few_configurations_that_violate_a_constraint_by_the_estimate(storage: str, fake: Fake) -> None:
     space = SearchSpace((1, 2), (0.3,), tuple(range(1, 101)))
     fake.constraints = (Constraint("latency_s <= 2e-5"),)
     study = open_study(storage, "bow", Objective.THROUGHPUT, {})
-    run_search(space, fake, study, Objective.THROUGHPUT, method=propose(Method.GUIDED, fake))
+    run_search(space, fake, study, Objective.THROUGHPUT, method=proposer(Method.GUIDED, fake))
     broken = [trial for trial in study.get_trials() if trial.user_attrs["status"] == "constrained"]
     assert len(broken) <= 1 < len(study.get_trials()) <= 4
 
 
 @pytest.mark.parametrize("method", [Method.EXHAUSTIVE, Method.GRID_BISECT, Method.TPE, Method.RANDOM])
 def test_several_objectives_are_traded(storage: str, fake: Fake, method: Method) -> None:
-    aim = (Objective.THROUGHPUT, Objective.LATENCY)
-    study = open_study(storage, "two", aim, {"model": "abc"})
+    objectives = (Objective.THROUGHPUT, Objective.LATENCY)
+    study = open_study(storage, "two", objectives, {"model": "abc"})
     space = replace(SPACE, constraints=(Constraint("batch_size * n_ipu <= 144"),))
-    result = run_search(space, fake, study, aim, method=propose(method, fake, aim, n_measurements=20))
+    result = run_search(space, fake, study, objectives, method=proposer(method, fake, objectives, n_measurements=20))
     assert [direction.name for direction in study.directions] == ["MAXIMIZE", "MINIMIZE"]
     assert all(knobs in space for knobs in fake.calls)
     fitting = [outcome for outcome in map(fake, list(fake.calls)) if outcome.fits]
@@ -174,22 +172,22 @@ def test_several_objectives_are_traded(storage: str, fake: Fake, method: Method)
     assert result.front[-1].latency_s == quickest.latency_s
 
 
-def test_a_forecast_tells_how_far_a_constraint_is_from_holding(fake: Fake) -> None:
+def test_a_forecast_holds_how_far_a_constraint_is_from_holding(fake: Fake) -> None:
     fake.constraints = (Constraint("latency_s <= 2e-5"),)
     predict = predictor(Expect(fake), Objective.THROUGHPUT)
     near, far = predict(Knobs(1, 0.3, 18)), predict(Knobs(1, 0.3, 36))
     assert near.works
-    assert near.miss == pytest.approx(1 - 2e-5 / 18_100e-9)
+    assert near.violation == pytest.approx(1 - 2e-5 / 18_100e-9)
     assert not far.works
-    assert far.score is not None  # fits, and says what it would be worth
-    assert far.lack == far.miss == pytest.approx(36_100e-9 / 2e-5 - 1)
+    assert far.score is not None  # it fits, and its score is known
+    assert far.shortfall == far.violation == pytest.approx(36_100e-9 / 2e-5 - 1)
 
 
-def test_least_latency_for_a_throughput_is_found(storage: str, fake: Fake) -> None:
+def test_the_minimum_latency_for_a_throughput_is_found(storage: str, fake: Fake) -> None:
     space = SearchSpace((1,), (0.3,), tuple(range(1, 101)))
     fake.constraints = (Constraint("samples_per_s >= 980000"),)
     study = open_study(storage, "bow", Objective.LATENCY, {})
-    result = run_search(space, fake, study, Objective.LATENCY, method=propose(Method.GUIDED, fake, Objective.LATENCY))
+    result = run_search(space, fake, study, Objective.LATENCY, method=proposer(Method.GUIDED, fake, Objective.LATENCY))
     assert result.best is not None
     n_tried = len(fake.calls)
     outcomes = [fake(knobs) for cell in space.cells for knobs in cell]
@@ -197,19 +195,19 @@ def test_least_latency_for_a_throughput_is_found(storage: str, fake: Fake) -> No
     assert n_tried <= 4
 
 
-class Hasty(Expect):
-    """Takes every latency for 3 % longer than it is."""
+class Pessimistic(Expect):
+    """An estimate whose latencies are 3 % too long."""
 
     def __call__(self, knobs: Knobs) -> Outcome:
         outcome = self.fake(knobs)
-        return held_to(replace(outcome, latency_s=outcome.latency_s * 1.03), self.fake.constraints)
+        return apply_constraints(replace(outcome, latency_s=outcome.latency_s * 1.03), self.fake.constraints)
 
 
-def test_an_error_of_constraints_is_learned_once_for_all_cells(storage: str, fake: Fake) -> None:
+def test_an_error_of_a_constrained_quantity_is_fitted_for_all_cells_at_once(storage: str, fake: Fake) -> None:
     space = SearchSpace((1, 2), (0.3, 0.4, 0.5, 0.6, 0.7), tuple(range(1, 101)))
     fake.constraints = (Constraint("latency_s <= 12.3e-6"),)
     study = open_study(storage, "bow", Objective.THROUGHPUT, {})
-    method = method_of(Method.GUIDED, Hasty(fake), Objective.THROUGHPUT)
+    method = method_of(Method.GUIDED, Pessimistic(fake), Objective.THROUGHPUT)
     result = run_search(space, fake, study, Objective.THROUGHPUT, method=method)
     n_tried = len(fake.calls)
     assert result.best is not None
@@ -218,16 +216,16 @@ def test_an_error_of_constraints_is_learned_once_for_all_cells(storage: str, fak
     assert n_tried <= 6
 
 
-def test_every_configuration_in_the_order_of_the_grid(world: Callable[..., Any]) -> None:
+def test_exhaustive_proposes_every_configuration_in_the_order_of_the_grid(world: Callable[..., Any]) -> None:
     for seed in range(20):
-        some = world(seed)
-        assert list(some.run(exhaustive(some.space))) == [knobs for cell in some.space.cells for knobs in cell]
-        assert some.asked == []
+        a_world = world(seed)
+        assert list(a_world.run(exhaustive(a_world.space))) == [knobs for cell in a_world.space.cells for knobs in cell]
+        assert a_world.predicted == []
 
 
-def test_progress_counts_configurations() -> None:
-    steps = exhaustive(SearchSpace((1, 2), (0.6,), (4, 8)))
-    assert [(step.knobs, step.done, step.total) for step in steps] == [
+def test_progress_of_exhaustive_counts_configurations() -> None:
+    proposals = exhaustive(SearchSpace((1, 2), (0.6,), (4, 8)))
+    assert [(proposal.knobs, proposal.done, proposal.total) for proposal in proposals] == [
         (Knobs(1, 0.6, 4), 0, 4),
         (Knobs(1, 0.6, 8), 1, 4),
         (Knobs(2, 0.6, 4), 2, 4),

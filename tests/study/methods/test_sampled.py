@@ -8,51 +8,55 @@ from optuna.samplers import RandomSampler, TPESampler
 
 from autoauto.records.knobs import Knobs, SearchSpace, Strategy
 from autoauto.records.schedule import Order
-from autoauto.study.methods.protocol import Tried
-from autoauto.study.methods.sampled import DRAWS_A_MEASUREMENT, sampled
+from autoauto.study.methods.protocol import Observation
+from autoauto.study.methods.sampled import MAX_DRAWS_PER_MEASUREMENT, sampled
 
 
 def drive(
-    space: SearchSpace, sampler: RandomSampler | TPESampler, n: int, score: Callable[[Knobs], Tried]
+    space: SearchSpace, sampler: RandomSampler | TPESampler, n: int, score: Callable[[Knobs], Observation]
 ) -> list[Knobs]:
     drawn: list[Knobs] = []
-    steps, told = sampled(space, sampler, n), None
+    proposals, observation = sampled(space, sampler, n), None
     while True:
         try:
-            knobs = steps.send(told).knobs
+            knobs = proposals.send(observation).knobs
         except StopIteration:
             return drawn
         assert knobs is not None
         drawn.append(knobs)
-        told = score(knobs)
+        observation = score(knobs)
 
 
-def speed(knobs: Knobs) -> Tried:
-    return Tried(-((knobs.batch_size - 40) ** 2) + 5000.0 + 100 * knobs.n_ipu, True)
+def speed(knobs: Knobs) -> Observation:
+    return Observation(-((knobs.batch_size - 40) ** 2) + 5000.0 + 100 * knobs.n_ipu, True)
 
 
 SPACE = SearchSpace((1, 2, 4), (0.3, 0.6, 1.0), tuple(range(1, 129)))
 
 
-def test_so_many_different_configurations_are_measured() -> None:
+def test_the_requested_number_of_different_configurations_is_measured() -> None:
     drawn = drive(SPACE, RandomSampler(seed=0), 25, speed)
     assert len(set(drawn)) == 25
     assert all(knobs in SPACE for knobs in drawn)
 
 
-def test_what_no_plan_fits_is_no_measurement() -> None:
-    drawn = drive(SPACE, RandomSampler(seed=0), 10, lambda k: speed(k) if k.batch_size < 64 else Tried(None, False))
+def test_a_configuration_without_a_plan_does_not_count() -> None:
+    drawn = drive(
+        SPACE, RandomSampler(seed=0), 10, lambda k: speed(k) if k.batch_size < 64 else Observation(None, False)
+    )
     assert len({knobs for knobs in drawn if knobs.batch_size < 64}) == 10
     assert any(knobs.batch_size >= 64 for knobs in drawn)
 
 
-def test_a_space_that_is_too_small_or_unfit_comes_to_an_end() -> None:
+def test_a_sampler_ends_in_a_space_that_is_too_small_or_in_which_nothing_fits() -> None:
     tiny = SearchSpace((1,), (0.6,), (1, 2))
     assert set(drive(tiny, TPESampler(seed=0), 5, speed)) == {Knobs(1, 0.6, 1), Knobs(1, 0.6, 2)}
-    assert len(drive(SPACE, RandomSampler(seed=0), 2, lambda _: Tried(None, False))) == 2 * DRAWS_A_MEASUREMENT
+    assert (
+        len(drive(SPACE, RandomSampler(seed=0), 2, lambda _: Observation(None, False))) == 2 * MAX_DRAWS_PER_MEASUREMENT
+    )
 
 
-def test_tpe_learns_and_random_does_not() -> None:
+def test_tpe_improves_and_random_does_not() -> None:
     def late(drawn: list[Knobs]) -> float:
         return sum(abs(knobs.batch_size - 40) for knobs in drawn[-20:]) / 20
 
@@ -70,11 +74,11 @@ def test_tpe_learns_and_random_does_not() -> None:
     ],
 )
 def test_all_knobs_are_drawn(space: SearchSpace) -> None:
-    drawn = drive(space, RandomSampler(seed=0), space.n_configurations, lambda _: Tried(1.0, True))
+    drawn = drive(space, RandomSampler(seed=0), space.n_configurations, lambda _: Observation(1.0, True))
     assert set(drawn) == {knobs for cell in space.cells for knobs in cell}
 
 
-def test_equal_seeds_draw_equally(world: Callable[..., Any]) -> None:
-    some = world(5)
-    runs = [list(some.run(sampled(some.space, TPESampler(seed=1), 8))) for _ in range(2)]
+def test_equal_random_seeds_draw_the_same_configurations(world: Callable[..., Any]) -> None:
+    a_world = world(5)
+    runs = [list(a_world.run(sampled(a_world.space, TPESampler(seed=1), 8))) for _ in range(2)]
     assert runs[0] == runs[1]

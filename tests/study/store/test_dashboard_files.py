@@ -1,4 +1,4 @@
-"""What the dashboard shows of a study, written and read back as the dashboard reads it."""
+"""Notes, figures and files of a study, written, and read as the dashboard reads them."""
 
 import json
 from pathlib import Path
@@ -15,54 +15,54 @@ from autoauto.study.store.study import load_study, open_study
 
 pytest.importorskip("optuna_dashboard", reason="the extra dashboard is not installed")
 
-from autoauto.study.store.dashboard_files import Board
+from autoauto.study.store.dashboard_files import DashboardFiles
 
 
 class Figure:
-    """All that the dashboard asks of a figure."""
+    """The only method of a figure that the dashboard uses."""
 
     def __init__(self, text: str) -> None:
         self.text = text
 
     def to_json(self) -> str:
-        """The figure as it is kept."""
+        """The figure as it is stored."""
         return json.dumps({"data": [], "layout": {"title": self.text}})
 
 
 @pytest.fixture
-def board(storage: str, fake: Evaluate, tmp_path: Path) -> Board:
-    """Of a study with one trial that fits and one that does not."""
+def dashboard(storage: str, fake: Evaluate, tmp_path: Path) -> DashboardFiles:
+    """The dashboard of a study with one trial that fits and one that does not."""
     study = open_study(storage, "bow", Objective.THROUGHPUT, {})
     run_search(SearchSpace((1,), (1.0,), (1, 100)), fake, study, Objective.THROUGHPUT)
-    return Board(storage, "bow", tmp_path / "files")
+    return DashboardFiles(storage, "bow", tmp_path / "files")
 
 
-def shown(board: Board) -> dict[str, Any]:
-    """What the dashboard answers about the study."""
+def shown(dashboard: DashboardFiles) -> dict[str, Any]:
+    """The dashboard's answer about the study."""
     from optuna_dashboard import wsgi
 
     environ: dict[str, Any] = {"PATH_INFO": "/api/studies/1"}
     setup_testing_defaults(environ)
-    body = b"".join(wsgi(board.backend, artifact_store=board.files)(environ, lambda *_: None))
+    body = b"".join(wsgi(dashboard.backend, artifact_store=dashboard.files)(environ, lambda *_: None))
     answer: dict[str, Any] = json.loads(body)
     return answer
 
 
-def test_notes_are_shown_on_the_study_and_on_finished_trials(board: Board) -> None:
-    board.note("## Winner")
-    board.note("fits", 0)
-    board.note("does not fit " + "x" * 5000, 1)
-    answer = shown(board)
+def test_notes_are_shown_on_the_study_and_on_finished_trials(dashboard: DashboardFiles) -> None:
+    dashboard.note("## Winner")
+    dashboard.note("fits", 0)
+    dashboard.note("does not fit " + "x" * 5000, 1)
+    answer = shown(dashboard)
     assert answer["note"]["body"] == "## Winner"
     assert [trial["note"]["body"] for trial in answer["trials"]] == ["fits", "does not fit " + "x" * 5000]
 
 
-def test_writing_again_replaces(board: Board) -> None:
+def test_writing_again_replaces_notes_figures_and_files(dashboard: DashboardFiles) -> None:
     for text in ("a long first note", "short", "short"):
-        board.note(text, 0)
-        board.figure("autoauto-memory", Figure(text))
-        address = board.file(0, "plan.json", text.encode())
-    answer = shown(board)
+        dashboard.note(text, 0)
+        dashboard.figure("autoauto-memory", Figure(text))
+        address = dashboard.file(0, "plan.json", text.encode())
+    answer = shown(dashboard)
     first, *_ = answer["trials"]
     assert (first["note"]["body"], first["note"]["version"]) == ("short", 2)
     (figure,) = answer["plotly_graph_objects"]
@@ -70,28 +70,28 @@ def test_writing_again_replaces(board: Board) -> None:
     (file,) = first["artifacts"]
     assert (file["filename"], file["mimetype"]) == ("plan.json", "application/json")
     assert address == f"/artifacts/1/1/{file['artifact_id']}"
-    with board.files.open_reader(file["artifact_id"]) as kept:
-        assert kept.read() == b"short"
+    with dashboard.files.open_reader(file["artifact_id"]) as file_of_dashboard:
+        assert file_of_dashboard.read() == b"short"
 
 
-def test_what_was_finished_is_known(board: Board, storage: str, tmp_path: Path) -> None:
-    assert not board.shows("abc")
-    board.finish("abc")
-    assert not board.shows("abc")  # no files yet
-    board.file(0, "plan.json", b"{}")
-    assert Board(storage, "bow", tmp_path / "files").shows("abc")
-    assert not board.shows("abd")
-    assert not Board(storage, "bow", tmp_path / "elsewhere").shows("abc")
+def test_finished_content_is_recognised(dashboard: DashboardFiles, storage: str, tmp_path: Path) -> None:
+    assert not dashboard.shows("abc")
+    dashboard.finish("abc")
+    assert not dashboard.shows("abc")  # no files yet
+    dashboard.file(0, "plan.json", b"{}")
+    assert DashboardFiles(storage, "bow", tmp_path / "files").shows("abc")
+    assert not dashboard.shows("abd")
+    assert not DashboardFiles(storage, "bow", tmp_path / "elsewhere").shows("abc")
 
 
-def test_trials_are_as_they_were(board: Board, storage: str) -> None:
+def test_trials_do_not_change(dashboard: DashboardFiles, storage: str) -> None:
     before = load_study(storage, "bow").trials
-    board.note("fits", 0)
-    board.file(0, "plan.json", b"{}")
+    dashboard.note("fits", 0)
+    dashboard.file(0, "plan.json", b"{}")
     assert load_study(storage, "bow").trials == before
 
 
-def test_a_folder_that_cannot_be_made_is_one_line(storage: str, board: Board, tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_made_is_one_line(storage: str, dashboard: DashboardFiles, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(BadInput, match="--artifacts"):
-        Board(storage, "bow", tmp_path / "file" / "folder")
+        DashboardFiles(storage, "bow", tmp_path / "file" / "folder")

@@ -1,4 +1,4 @@
-"""Databases that can be used, and one line for those that cannot."""
+"""Databases that are opened, created, locked, corrupt, or on a server that dies: each error is one line."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from autoauto.study.store.study import load_study, open_study
 from tests.running import wait_until
 
 if TYPE_CHECKING:
-    from tests.search.conftest import Fake
+    from tests.study.conftest import Fake
 
 
 def refusal(storage: str, *, existing: bool = False) -> str:
@@ -40,7 +40,7 @@ def refusal(storage: str, *, existing: bool = False) -> str:
     return message
 
 
-def test_sqlite_is_made_with_its_folder_and_tuned(tmp_path: Path) -> None:
+def test_an_sqlite_file_is_created_with_its_folder_and_tuned(tmp_path: Path) -> None:
     storage = open_storage(f"sqlite:///{tmp_path}/a/b/trials.db")
     with storage.engine.connect() as connection:
         pragmas = [
@@ -50,38 +50,36 @@ def test_sqlite_is_made_with_its_folder_and_tuned(tmp_path: Path) -> None:
     assert (tmp_path / "a/b/trials.db").stat().st_size > 0
 
 
-def test_several_may_open_what_is_new_at_once(tmp_path: Path) -> None:
+def test_several_threads_may_open_a_new_file_at_once(tmp_path: Path) -> None:
     check_opened_at_once(f"sqlite:///{tmp_path}/trials.db")
 
 
 def check_opened_at_once(storage: str) -> None:
-    """Every one makes the tables that it does not find."""
+    """Every thread creates the tables that it does not find."""
     together = threading.Barrier(8)
 
-    def open_it(_: int) -> list[object]:
+    def open_database(_: int) -> list[object]:
         together.wait(60.0)
         return list(open_storage(storage).get_all_studies())
 
     with ThreadPoolExecutor(8) as pool:
-        assert list(pool.map(open_it, range(8))) == [[]] * 8
+        assert list(pool.map(open_database, range(8))) == [[]] * 8
 
 
-def test_a_relative_path_and_a_path_with_braces_are_what_they_say(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_path_may_be_relative_and_contain_braces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     open_storage("sqlite:///here/{0}.db")
     existing_storage("sqlite:///here/{0}.db")
     assert (tmp_path / "here" / "{0}.db").exists()
 
 
-def test_a_database_in_memory_works() -> None:
+def test_a_database_in_memory_can_be_opened() -> None:
     assert open_storage("sqlite://").get_all_studies() == []
 
 
 @pytest.mark.parametrize("storage", ["trials.db", "", "mongodb://localhost/trials", "sqlite:/trials.db"])
 @pytest.mark.parametrize("existing", [False, True])
-def test_no_database_url(storage: str, existing: bool) -> None:
+def test_a_text_that_is_no_database_url_is_refused(storage: str, existing: bool) -> None:
     assert refusal(storage, existing=existing) == (
         f"storage must be a database URL like sqlite:///studies/autoauto.db, got {storage!r}"
     )
@@ -96,7 +94,7 @@ def test_a_missing_driver_names_what_to_install(existing: bool) -> None:
         (existing_storage if existing else open_storage)(storage)
 
 
-def test_a_path_that_cannot_be_a_database(tmp_path: Path) -> None:
+def test_a_path_that_cannot_be_a_database_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     assert "the folder of" in refusal(f"sqlite:///{tmp_path}/file/trials.db")
     assert "unable to open database file; try another --storage" in refusal(f"sqlite:///{tmp_path}")
@@ -104,13 +102,13 @@ def test_a_path_that_cannot_be_a_database(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("existing", [False, True])
-def test_a_file_that_is_no_database(tmp_path: Path, existing: bool) -> None:
+def test_a_file_that_is_no_database_is_refused(tmp_path: Path, existing: bool) -> None:
     (tmp_path / "notes.txt").write_text("not a database, but longer than a header of SQLite would be, " * 20)
     assert "file is not a database" in refusal(f"sqlite:///{tmp_path}/notes.txt", existing=existing)
 
 
 @pytest.mark.parametrize("existing", [False, True])
-def test_a_corrupt_database(tmp_path: Path, existing: bool) -> None:
+def test_a_corrupt_database_is_refused(tmp_path: Path, existing: bool) -> None:
     path = tmp_path / "trials.db"
     open_storage(f"sqlite:///{path}").engine.dispose()
     content = path.read_bytes()
@@ -118,13 +116,13 @@ def test_a_corrupt_database(tmp_path: Path, existing: bool) -> None:
     assert "malformed" in refusal(f"sqlite:///{path}", existing=existing)
 
 
-def test_a_database_that_may_only_be_read(tmp_path: Path) -> None:
+def test_a_read_only_database_is_refused(tmp_path: Path) -> None:
     sqlite3.connect(tmp_path / "trials.db").execute("CREATE TABLE theirs (x)").connection.close()
     uri = f"sqlite:///file:{tmp_path}/trials.db?mode=ro&uri=true"
     assert "attempt to write a readonly database" in refusal(uri)
 
 
-def test_a_database_of_another_optuna(tmp_path: Path) -> None:
+def test_a_database_of_another_version_of_optuna_is_refused(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/trials.db"
     open_storage(url).engine.dispose()
     with sqlite3.connect(tmp_path / "trials.db") as connection:
@@ -133,7 +131,7 @@ def test_a_database_of_another_optuna(tmp_path: Path) -> None:
     assert "no longer compatible" in refusal(url)
 
 
-def test_reading_makes_nothing(tmp_path: Path) -> None:
+def test_reading_creates_nothing(tmp_path: Path) -> None:
     assert refusal(f"sqlite:///{tmp_path}/typo/trials.db", existing=True).startswith("there is no database ")
     assert list(tmp_path.iterdir()) == []
 
@@ -148,21 +146,21 @@ def test_reading_leaves_other_databases_alone(tmp_path: Path) -> None:
     assert path.read_bytes() == before
 
 
-def test_bad_input_is_what_the_user_can_mend() -> None:
+def test_database_errors_are_bad_input() -> None:
     assert issubclass(MissingExtra, AutoautoError)
     assert issubclass(BadInput, ValueError)
 
 
 class Server:
-    """A PostgreSQL server of one's own, which may be killed."""
+    """A PostgreSQL server of the test, which it may kill."""
 
     def __init__(self, programs: Path, folder: Path) -> None:
         self._programs, self._folder = programs, folder
         self._user = "postgres" if os.getuid() == 0 else None  # it refuses to run as root
         if self._user is not None:
             shutil.chown(folder, self._user)
-        made = [str(programs / "initdb"), "-D", str(folder / "data"), "-A", "trust", "-U", "postgres", "--no-sync"]
-        subprocess.run(made, user=self._user, check=True, stdout=subprocess.DEVNULL)
+        command = [str(programs / "initdb"), "-D", str(folder / "data"), "-A", "trust", "-U", "postgres", "--no-sync"]
+        subprocess.run(command, user=self._user, check=True, stdout=subprocess.DEVNULL)
         self.url = f"postgresql+psycopg2://postgres@/postgres?host={folder}"  # a socket in a folder: no port to share
         self._process: subprocess.Popen[bytes] | None = None
         self.start()
@@ -172,15 +170,15 @@ class Server:
 
     def _answers(self) -> bool:
         if self._process is None or self._process.poll() is not None:
-            words = ["-D", str(self._folder / "data"), "-k", str(self._folder), "-h", "", "-c", "fsync=off"]
-            command = [str(self._programs / "postgres"), *words]
+            options = ["-D", str(self._folder / "data"), "-k", str(self._folder), "-h", "", "-c", "fsync=off"]
+            command = [str(self._programs / "postgres"), *options]
             self._process = subprocess.Popen(command, user=self._user, stderr=subprocess.DEVNULL)
         with suppress(OperationalError), create_engine(self.url).connect():
             return True
         return False
 
     def end(self, number: signal.Signals) -> None:
-        """SIGKILL is heard by nobody; after SIGQUIT it waits for its own processes."""
+        """After SIGQUIT the server ends its processes; after SIGKILL they notice by themselves."""
         assert self._process is not None
         self._process.send_signal(number)
         self._process.wait()
@@ -200,7 +198,7 @@ def server() -> Iterator[Server]:
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::ResourceWarning")
-def test_several_may_open_a_new_server_at_once(server: Server) -> None:
+def test_several_threads_may_open_a_new_server_at_once(server: Server) -> None:
     check_opened_at_once(server.url)
 
 

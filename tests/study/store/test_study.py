@@ -1,39 +1,34 @@
-"""Studies: created, resumed, refused, loaded; on SQLite files and on a PostgreSQL server."""
+"""Studies: created, resumed, refused, loaded, with a changed space; on SQLite files and on a PostgreSQL server."""
 
 from __future__ import annotations
 
 import sqlite3
-import uuid
-from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import optuna
 import pytest
 
+from autoauto.records.constraint import Constraint
 from autoauto.records.errors import BadInput
-from autoauto.records.knobs import Objective, SearchSpace
+from autoauto.records.knobs import Objective, SearchSpace, Strategy
+from autoauto.records.schedule import Order
 from autoauto.study.run import run_search
 from autoauto.study.store.database import open_storage
-from autoauto.study.store.study import load_study, open_study
+from autoauto.study.store.study import load_study, note_space, open_study, read_space
 from autoauto.study.store.table import trial_table
 
 if TYPE_CHECKING:
-    from tests.search.conftest import Fake
-import platform
-import subprocess
-from dataclasses import replace
+    from tests.study.conftest import Fake
 
-from autoauto.records.constraint import Constraint
-from autoauto.records.knobs import Strategy
-from autoauto.records.schedule import Order
-from autoauto.study.store.study import git_state, machine, note_space, provenance, read_space
 
 SPACE = SearchSpace((1, 2), (0.3, 1.0), (1, 2, 4, 8, 16, 32, 64))
+SMALL = SearchSpace((1, 2), (0.3,), (1, 2, 3))
 FINGERPRINT = {"model": "abc", "cluster": "bow-2000"}
 
 
-def test_a_new_study_says_what_it_is(storage: str, capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_new_study_has_its_attributes(storage: str, capfd: pytest.CaptureFixture[str]) -> None:
     open_study(storage, "bow", Objective.THROUGHPUT, FINGERPRINT, {"command": "autoauto search"})
     study = optuna.load_study(study_name="bow", storage=storage)
     assert study.user_attrs == {"objective": "throughput", **FINGERPRINT, "command": "autoauto search"}
@@ -42,13 +37,13 @@ def test_a_new_study_says_what_it_is(storage: str, capfd: pytest.CaptureFixture[
     assert capfd.readouterr() == ("", "")
 
 
-def test_the_seeds_cost_is_minimised(storage: str) -> None:
+def test_cost_per_device_is_minimised(storage: str) -> None:
     study = open_study(storage, "bow", Objective.PER_IPU, FINGERPRINT)
     assert study.direction is optuna.study.StudyDirection.MINIMIZE
     assert study.metric_names == ["cost (cycles x n_ipu / sample)"]
 
 
-def test_resuming_keeps_trials(storage: str, fake: Fake) -> None:
+def test_a_resumed_study_has_its_trials(storage: str, fake: Fake) -> None:
     study = open_study(storage, "bow", Objective.THROUGHPUT, FINGERPRINT, {"command": "first"})
     run_search(SPACE, fake, study, Objective.THROUGHPUT)
     before = study.get_trials()
@@ -78,20 +73,21 @@ def test_another_fingerprint_is_refused(
     run_search(SPACE, fake, study, Objective.THROUGHPUT)
     with pytest.raises(BadInput) as caught:
         open_study(storage, "bow", objective, fingerprint)
-    told = f"study 'bow' was made with {message}, and its trials do not compare with this search's"
-    assert str(caught.value) == f"{told}; give another --study-name"
-    kept = load_study(storage, "bow").user_attrs
-    assert {name: kept[name] for name in ("objective", *FINGERPRINT)} == {"objective": "throughput", **FINGERPRINT}
-    assert "precision" not in kept
+    start = f"study 'bow' was made with {message}, and its trials do not compare with this search's"
+    assert str(caught.value) == f"{start}; give another --study-name"
+    attributes = load_study(storage, "bow").user_attrs
+    same = {name: attributes[name] for name in ("objective", *FINGERPRINT)}
+    assert same == {"objective": "throughput", **FINGERPRINT}
+    assert "precision" not in attributes
 
 
-def test_a_study_killed_before_it_was_described_is_taken_up(storage: str) -> None:
+def test_a_study_of_a_search_that_was_killed_at_once_is_resumed(storage: str) -> None:
     optuna.create_study(storage=open_storage(storage), study_name="bow", direction="maximize")
     study = open_study(storage, "bow", Objective.THROUGHPUT, FINGERPRINT)
     assert study.user_attrs == {"objective": "throughput", **FINGERPRINT}
 
 
-def test_optunas_verbosity_is_put_back(storage: str) -> None:
+def test_the_verbosity_of_optuna_is_restored(storage: str) -> None:
     before = optuna.logging.get_verbosity()
     open_study(storage, "bow", Objective.THROUGHPUT, FINGERPRINT)
     load_study(storage, "bow")
@@ -105,7 +101,7 @@ def test_an_unknown_study_names_those_there_are(storage: str) -> None:
         load_study(storage, "bowl")
 
 
-def test_loading_makes_nothing(storage: str, tmp_path: Path) -> None:
+def test_loading_creates_nothing(storage: str, tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="there is no database"):
         load_study(storage, "bow")
     assert list(tmp_path.iterdir()) == []
@@ -133,24 +129,17 @@ def test_a_locked_database_is_one_line(storage: str, tmp_path: Path, monkeypatch
     connection.close()
 
 
-@pytest.fixture
-def name(postgres: str) -> Iterator[str]:
-    name = f"autoauto-test-{uuid.uuid4()}"
-    yield name
-    optuna.delete_study(study_name=name, storage=postgres)
-
-
-def test_postgresql_holds_the_same(postgres: str, name: str, storage: str, fake: Fake) -> None:
+def test_postgresql_holds_the_same(postgres: str, postgres_study_name: str, storage: str, fake: Fake) -> None:
     tables = []
     for url in (storage, postgres):
-        study = open_study(url, name, Objective.THROUGHPUT, FINGERPRINT)
+        study = open_study(url, postgres_study_name, Objective.THROUGHPUT, FINGERPRINT)
         result = run_search(SPACE, fake, study, Objective.THROUGHPUT)
-        resumed = open_study(url, name, Objective.THROUGHPUT, FINGERPRINT)
+        resumed = open_study(url, postgres_study_name, Objective.THROUGHPUT, FINGERPRINT)
         n_calls = len(fake.calls)
         assert run_search(SPACE, fake, resumed, Objective.THROUGHPUT) == result
         assert len(fake.calls) == n_calls
         times = ["datetime_start", "datetime_complete", "duration_s"]
-        tables.append(trial_table(load_study(url, name)).drop(columns=times))
+        tables.append(trial_table(load_study(url, postgres_study_name)).drop(columns=times))
     assert tables[0].equals(tables[1])
 
 
@@ -162,62 +151,36 @@ def test_postgresql_refusals_are_one_line(postgres: str) -> None:
         assert "cannot be used: " in str(caught.value)
 
 
-def test_what_would_be_forgotten_is_refused() -> None:
+def test_a_database_in_memory_is_refused() -> None:
     for storage in ("sqlite://", "sqlite:///", "sqlite:///:memory:"):
-        with pytest.raises(BadInput, match=f"a study is kept in a file or on a server, got {storage}; try"):
+        with pytest.raises(BadInput, match=f"a study is stored in a file or on a server, got {storage}; try"):
             open_study(storage, "bow", Objective.THROUGHPUT, FINGERPRINT)
 
 
-SPACE_resumed = SearchSpace((1, 2), (0.3,), (1, 2, 3))
-
-
-def test_a_changed_space_is_told_once_and_only_what_changed(storage: str, fake: Fake) -> None:
+def test_a_changed_space_gives_one_line_about_what_changed(storage: str, fake: Fake) -> None:
     study = open_study(storage, "bow", Objective.THROUGHPUT, {})
-    assert note_space(study, SPACE_resumed) is None
-    run_search(SPACE_resumed, fake, study, Objective.THROUGHPUT)
-    assert note_space(study, SPACE_resumed) is None
+    assert note_space(study, SMALL) is None
+    run_search(SMALL, fake, study, Objective.THROUGHPUT)
+    assert note_space(study, SMALL) is None
     wider = SearchSpace((1,), (0.3, 0.6), (1, 2, 3))
     inside = sum(trial.params["n_ipu"] == 1 for trial in study.get_trials())
     assert note_space(study, wider) == (
-        "study bow goes on in another space: n_ipu was 1,2, is 1; memory_proportion was 0.3, is 0.3,0.6; "
+        "study bow resumes in another space: n_ipu was 1,2, is 1; memory_proportion was 0.3, is 0.3,0.6; "
         f"{inside} of its {len(study.trials)} finished trials are in it and are not measured again"
     )
     assert note_space(study, wider) is None
 
 
-def test_what_is_kept_is_read_again(storage: str) -> None:
+def test_a_stored_space_is_read_again(storage: str) -> None:
     study = open_study(storage, "bow", Objective.THROUGHPUT, {})
     training = SearchSpace((1, 2), (0.3,), (1, 2), (Order.GPIPE,), (False, True), (8,), tuple(Strategy), (4, 8))
-    bound = replace(SPACE_resumed, constraints=(Constraint("n_ipu * batch_size <= 4"),))
-    for space in (SPACE_resumed, training, bound):
+    bound = replace(SMALL, constraints=(Constraint("n_ipu * batch_size <= 4"),))
+    for space in (SMALL, training, bound):
         note_space(study, space)
         assert read_space(study.user_attrs["space"]) == space
 
 
-def test_without_trials_there_is_nothing_to_tell(storage: str) -> None:
+def test_a_changed_space_without_trials_gives_no_line(storage: str) -> None:
     study = open_study(storage, "bow", Objective.THROUGHPUT, {})
-    note_space(study, SPACE_resumed)
+    note_space(study, SMALL)
     assert note_space(study, SearchSpace((4,), (0.3,), (1,))) is None
-
-
-def test_versions_and_machine_are_told() -> None:
-    told = provenance(("numpy", "no-such-package"))
-    assert told["python"] == platform.python_version()
-    assert set(told) - {"git"} == {"python", "numpy", "machine"}
-    assert told["machine"] == machine()
-    assert platform.node() not in machine()
-
-
-def test_a_checkout_is_told_with_what_was_changed(tmp_path: Path) -> None:
-    assert git_state(tmp_path) is None
-    name = ("-c", "user.name=a", "-c", "user.email=a@b", "-c", "commit.gpgsign=false")
-    for words in (("init", "-q"), (*name, "commit", "-q", "--allow-empty", "-m", "first")):
-        subprocess.run(["git", "-C", str(tmp_path), *words], check=True)
-    state = git_state(tmp_path)
-    assert state is not None
-    commit, _, rest = state.partition(", ")
-    assert (len(commit), rest) == (40, "clean")
-    (tmp_path / "new.py").write_text("1")
-    assert git_state(tmp_path) == f"{commit}, changed since"
-    (tmp_path / "below").mkdir()
-    assert git_state(tmp_path / "below") is None

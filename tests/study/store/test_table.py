@@ -13,12 +13,12 @@ from autoauto.study.store.table import trial_table
 from autoauto.study.store.trials import add_trial, ranges_of, trial_of
 
 if TYPE_CHECKING:
-    from tests.search.conftest import Fake
+    from tests.study.conftest import Fake
 
 SPACE = SearchSpace((1, 2), (0.3, 1.0), tuple(range(1, 101)))
 
 
-def test_it_says_what_trials_dataframe_says(storage: str, fake: Fake) -> None:
+def test_it_equals_trials_dataframe(storage: str, fake: Fake) -> None:
     study = open_study(storage, "bow", Objective.THROUGHPUT, {})
     run_search(SPACE, fake, study, Objective.THROUGHPUT)
     knobs = Knobs(1, 0.3, 1)
@@ -26,7 +26,7 @@ def test_it_says_what_trials_dataframe_says(storage: str, fake: Fake) -> None:
     add_trial(study, trial_of(failed, ranges_of(SPACE, knobs), Objective.THROUGHPUT))
     study.ask()
     study = load_study(storage, "bow")
-    table, theirs = trial_table(study), study.trials_dataframe()
+    table, frame = trial_table(study), study.trials_dataframe()
     assert set(table["state"]) == {"COMPLETE", "PRUNED", "FAIL", "RUNNING"}
     prefixes = {"n_ipu": "params", "memory_proportion": "params", "batch_size": "params"}
     scalars = (
@@ -40,10 +40,10 @@ def test_it_says_what_trials_dataframe_says(storage: str, fake: Fake) -> None:
     )
     for name in ("number", "state", "datetime_start", "datetime_complete", *prefixes, *scalars):
         prefix = prefixes.get(name, "user_attrs" if name in scalars else "")
-        their_name = f"{prefix}_{name}" if prefix else name
-        assert table[name].equals(theirs[their_name]), name
-    assert table["value"].equals(theirs["value_throughput (samples/s)"].rename("value"))
-    assert table["duration_s"].equals(theirs["duration"].dt.total_seconds().rename("duration_s"))
+        frame_name = f"{prefix}_{name}" if prefix else name
+        assert table[name].equals(frame[frame_name]), name
+    assert table["value"].equals(frame["value_throughput (samples/s)"].rename("value"))
+    assert table["duration_s"].equals(frame["duration"].dt.total_seconds().rename("duration_s"))
     infeasible = table[table["state"] == "PRUNED"]
     assert (infeasible["constraint"] > 0).all()
     assert (infeasible["constraint"] == infeasible["excess_bytes"] / 1000).all()
@@ -68,7 +68,7 @@ def test_columns_have_an_order(storage: str, fake: Fake) -> None:
     assert list(trial_table(study)) == empty + between + tail
 
 
-def test_orders_are_told_as_words_and_an_infinite_value_as_infinity(storage: str, fake: Fake) -> None:
+def test_orders_are_texts_and_an_infinite_value_is_infinity(storage: str, fake: Fake) -> None:
     study = open_study(storage, "bow", Objective.THROUGHPUT, {})
     knobs = Knobs(1, 0.3, 1, Order.GPIPE, True, 4)
     space = SearchSpace((1,), (0.3,), (1,), (Order.GPIPE,), (True,), (4,))

@@ -1,18 +1,9 @@
-"""Plans as values of a trial, and back."""
+"""Trials of attempts, whole or not at all, and plans as attributes of trials and back."""
 
 from __future__ import annotations
 
-import json
-from typing import TYPE_CHECKING
-
-from autoauto.records.layers import LayerRange
-from autoauto.records.phased import BufferLayout, BufferRow, IoMode, Phase, PhasedPlan, PhaseKind
-from autoauto.records.plan import Plan, Stage
-from autoauto.study.store.trials import describe_plan, describe_stages, plan_of
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 import io
+import json
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -24,15 +15,29 @@ from optuna.trial import FrozenTrial, TrialState
 from sqlalchemy import event
 
 from autoauto.records.knobs import Knobs, Objective, SearchSpace
+from autoauto.records.layers import LayerRange
+from autoauto.records.phased import BufferLayout, BufferRow, IoMode, Phase, PhasedPlan, PhaseKind
+from autoauto.records.plan import Plan, Stage
 from autoauto.records.schedule import Order
 from autoauto.records.trial import Outcome
 from autoauto.study.execution.process import attempt_of
 from autoauto.study.store.database import database_of
 from autoauto.study.store.study import open_study
-from autoauto.study.store.trials import add_trial, finished_trials, ranges_of, trial_of
+from autoauto.study.store.trials import (
+    add_trial,
+    describe_plan,
+    describe_stages,
+    finished_trials,
+    plan_of,
+    ranges_of,
+    trial_of,
+)
 
 if TYPE_CHECKING:
-    from tests.search.conftest import Fake
+    from collections.abc import Mapping
+
+    from tests.study.conftest import Fake
+
 
 STAGE = Stage(LayerRange(0, 3), 0, 90, 180, 4, 6, {"parameter": 70}, 100, 80)
 MEMORY = {"parameter": 70, "load buffer": 8}
@@ -42,21 +47,21 @@ BUFFERS = (BufferLayout("x", 1, 4, 8), BufferLayout("variables0", 1, 1, 70))
 PHASED = PhasedPlan((FIRST, LAST), 4, IoMode.IO, BUFFERS, (0, 0), 0, 2).with_phases((FIRST, LAST))
 
 
-def back(plan: Plan | PhasedPlan) -> Plan | PhasedPlan:
+def round_trip(plan: Plan | PhasedPlan) -> Plan | PhasedPlan:
     """Through JSON, as through the database."""
     attributes: Mapping[str, object] = json.loads(json.dumps(describe_plan(plan)))
     return plan_of(attributes, json.loads(json.dumps(describe_stages(plan))))
 
 
-def test_a_plan_comes_back() -> None:
-    assert back(Plan((STAGE,))) == Plan((STAGE,))
+def test_a_plan_survives_a_round_trip() -> None:
+    assert round_trip(Plan((STAGE,))) == Plan((STAGE,))
     assert describe_plan(Plan((STAGE,))) == {"partition": [0, 3]}
-    assert back(Plan((STAGE,), overlap=True, host_cycles=500)) == Plan((STAGE,), True, 500)
+    assert round_trip(Plan((STAGE,), overlap=True, host_cycles=500)) == Plan((STAGE,), True, 500)
 
 
-def test_phases_come_back() -> None:
+def test_phases_survive_a_round_trip() -> None:
     assert PHASED.cost_cycles == 50 + 40 + 4 * (2 + 9 + 3) + 4 * (3 + 9 + 2)
-    assert back(PHASED) == PHASED
+    assert round_trip(PHASED) == PHASED
     assert describe_stages(PHASED)[1]["total_bytes"] == 78
 
 
@@ -79,7 +84,7 @@ def study(storage: str) -> optuna.Study:
 
 
 @pytest.fixture
-def told(study: optuna.Study, fake: Fake) -> dict[Knobs, FrozenTrial]:
+def by_knobs(study: optuna.Study, fake: Fake) -> dict[Knobs, FrozenTrial]:
     fake.tied = 1
     outcomes = {FITS: fake(FITS), TIED: fake(TIED)}
     fake.tied = -1
@@ -87,8 +92,8 @@ def told(study: optuna.Study, fake: Fake) -> dict[Knobs, FrozenTrial]:
     return {knobs: add(study, knobs, outcome) for knobs, outcome in outcomes.items()}
 
 
-def test_a_measured_trial_is_complete(told: dict[Knobs, FrozenTrial], plan: Callable[[Knobs], Plan]) -> None:
-    trial = told[FITS]
+def test_a_measured_trial_is_complete(by_knobs: dict[Knobs, FrozenTrial], plan: Callable[[Knobs], Plan]) -> None:
+    trial = by_knobs[FITS]
     cost_cycles, rate = plan(FITS).cost_cycles, 32 * 1e9 / 18_100
     assert cost_cycles == 18_100
     assert (trial.state, trial.value) == (TrialState.COMPLETE, rate)
@@ -132,8 +137,8 @@ def test_a_plan_is_read_back_whole(study: optuna.Study, fake: Fake) -> None:
     assert finished_trials(study, SearchSpace((2,), (0.6,), (32,))) == {}
 
 
-def test_out_of_memory_is_pruned_with_the_excess_as_its_constraint(told: dict[Knobs, FrozenTrial]) -> None:
-    trial = told[TOO_BIG]
+def test_out_of_memory_is_pruned_with_the_excess_as_its_constraint(by_knobs: dict[Knobs, FrozenTrial]) -> None:
+    trial = by_knobs[TOO_BIG]
     assert (trial.state, trial.value) == (TrialState.PRUNED, None)
     assert trial.system_attrs["constraints"] == [0.7]
     assert trial.user_attrs.pop("estimated_stages")[0]["total_bytes"] == 1700
@@ -145,8 +150,8 @@ def test_out_of_memory_is_pruned_with_the_excess_as_its_constraint(told: dict[Kn
     }
 
 
-def test_infeasible_for_another_reason_has_the_constraint_one(told: dict[Knobs, FrozenTrial]) -> None:
-    trial = told[TIED]
+def test_infeasible_for_another_reason_has_the_constraint_one(by_knobs: dict[Knobs, FrozenTrial]) -> None:
+    trial = by_knobs[TIED]
     assert trial.state is TrialState.PRUNED
     assert trial.system_attrs["constraints"] == [1.0]
     assert trial.user_attrs == {"status": "infeasible", "reason": "tied weights leave no cut", "excess_bytes": 0}
@@ -168,14 +173,14 @@ def test_times_are_those_of_the_measurement(study: optuna.Study, fake: Fake) -> 
         (MemoryError("cannot allocate"), "out of memory", "MemoryError: cannot allocate"),
     ],
 )
-def test_a_failure_says_why(study: optuna.Study, error: Exception, status: str, reason: str) -> None:
+def test_a_failed_trial_holds_its_reason(study: optuna.Study, error: Exception, status: str, reason: str) -> None:
     trial = add(study, FITS, error)
     assert (trial.state, trial.value, trial.system_attrs) == (TrialState.FAIL, None, {})
     assert trial.user_attrs == {"status": status, "reason": reason, "log": [reason]}
 
 
 def test_a_trial_is_written_whole_or_not_at_all(study: optuna.Study, fake: Fake) -> None:
-    """Whatever statement of the transaction is the last before the process dies."""
+    """For every statement of the transaction: the process dies before it."""
     statements: list[str] = []
     last = 0
 
@@ -198,9 +203,9 @@ def test_a_trial_is_written_whole_or_not_at_all(study: optuna.Study, fake: Fake)
     assert add(study, FITS, fake(FITS)).number == 1
 
 
-def test_finished_trials_are_found_by_configuration(study: optuna.Study, told: dict[Knobs, FrozenTrial]) -> None:
+def test_finished_trials_are_found_by_configuration(study: optuna.Study, by_knobs: dict[Knobs, FrozenTrial]) -> None:
     add(study, Knobs(2, 1.0, 1), ZeroDivisionError())
-    numbers = {knobs: trial.number for knobs, trial in told.items()}
+    numbers = {knobs: trial.number for knobs, trial in by_knobs.items()}
     assert {knobs: trial.number for knobs, trial in finished_trials(study).items()} == numbers
     narrow = SearchSpace((1,), (0.3, 1.0), (1, 2, 64))
     assert set(finished_trials(study, narrow)) == {TIED, TOO_BIG}
@@ -209,22 +214,20 @@ def test_finished_trials_are_found_by_configuration(study: optuna.Study, told: d
 
 def test_replicas_are_part_of_the_configuration(study: optuna.Study, fake: Fake) -> None:
     space = SearchSpace((1,), (0.3,), (1,), replicas=(1, 2))
-    several = [knobs for cell in space.cells for knobs in cell]
-    for knobs in several:
+    configurations = [knobs for cell in space.cells for knobs in cell]
+    for knobs in configurations:
         add(study, knobs, fake(knobs), space)
-    assert list(finished_trials(study, space)) == several
+    assert list(finished_trials(study, space)) == configurations
 
 
-def test_a_wider_space_goes_on_in_the_same_study(
-    study: optuna.Study, told: dict[Knobs, FrozenTrial], fake: Fake
-) -> None:
+def test_a_wider_space_uses_the_same_study(study: optuna.Study, by_knobs: dict[Knobs, FrozenTrial], fake: Fake) -> None:
     wide, knobs = SearchSpace((1, 2, 4), (0.1, 0.3, 1.0), (1, 500)), Knobs(4, 0.1, 500)
     add(study, knobs, fake(knobs), wide)
-    assert set(finished_trials(study)) == {*told, knobs}
+    assert set(finished_trials(study)) == {*by_knobs, knobs}
 
 
-@pytest.mark.usefixtures("told")
-def test_optuna_reads_it(storage: str) -> None:
+@pytest.mark.usefixtures("by_knobs")
+def test_optuna_reads_the_trials(storage: str) -> None:
     study = optuna.load_study(study_name="bow", storage=storage)
     assert study.best_trial.params == {"n_ipu": 2, "memory_proportion": 0.3, "batch_size": 32}
     table = study.trials_dataframe()
@@ -234,8 +237,8 @@ def test_optuna_reads_it(storage: str) -> None:
 
 
 @pytest.mark.filterwarnings("ignore")  # the dashboard's own imports
-@pytest.mark.usefixtures("told")
-def test_the_dashboard_reads_it(storage: str) -> None:
+@pytest.mark.usefixtures("by_knobs")
+def test_the_dashboard_reads_the_trials(storage: str) -> None:
     dashboard = pytest.importorskip("optuna_dashboard")
     app = dashboard.wsgi(optuna.storages.get_storage(storage))
 

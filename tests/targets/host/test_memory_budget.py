@@ -1,4 +1,4 @@
-"""A worker under a memory budget: limits that bite, failures that travel, nothing left behind."""
+"""A worker under a memory budget: its limit, its failures, and what is left after it."""
 
 from __future__ import annotations
 
@@ -19,64 +19,67 @@ import pytest
 from autoauto.records.errors import BadInput, OutOfMemory
 from autoauto.records.units import MIB
 from autoauto.runtimes.phased_training.network import Network, digits
-from autoauto.runtimes.phased_training.training import Loop, train_phased
+from autoauto.runtimes.phased_training.training import UpdateLoop, train_phased
 from autoauto.targets.host.memory_budget import ENVIRONMENT, data_bytes, run_alone
 from tests.running import is_running, wait_until
 
 
-def test_a_budget_limits_what_is_held_at_once() -> None:
+def test_a_budget_limits_the_memory_in_use_at_once_not_the_sum_of_allocations() -> None:
     """120 MiB in all, 6 MiB at a time."""
-    ran = run_alone(eval, "sum(len(bytearray(6 * 2**20)) for _ in range(20))", {}, budget_bytes=8 * MIB)
-    assert ran.result == 120 * MIB
-    assert ran.limit_bytes == ran.overhead_bytes + 8 * MIB
-    assert ran.overhead_bytes > MIB
+    limited = run_alone(eval, "sum(len(bytearray(6 * 2**20)) for _ in range(20))", {}, budget_bytes=8 * MIB)
+    assert limited.result == 120 * MIB
+    assert limited.limit_bytes == limited.overhead_bytes + 8 * MIB
+    assert limited.overhead_bytes > MIB
 
 
-def test_what_exceeds_the_budget_is_an_outcome() -> None:
+def test_an_allocation_beyond_the_budget_is_out_of_memory_with_the_missing_bytes() -> None:
     message = r"a budget of 8.0 MiB does not suffice: Unable to allocate 32.0 MiB .*; try more, or smaller phases"
     with pytest.raises(OutOfMemory, match=message) as failure:
         run_alone(np.ones, 4 * MIB, budget_bytes=8 * MIB)
     assert 23 * MIB < failure.value.excess_bytes <= 24 * MIB
-    assert "in ones" in str(failure.value.__cause__)  # the worker's own traceback
+    assert "in ones" in str(failure.value.__cause__)  # the traceback of the worker
 
 
-def test_a_failure_brings_its_own_traceback() -> None:
+def test_an_exception_of_the_worker_has_its_traceback_as_cause() -> None:
     with pytest.raises(ZeroDivisionError) as failure:
         run_alone(divmod, 1, 0)
-    assert "_limited" in str(failure.value.__cause__)
+    assert "_run_limited" in str(failure.value.__cause__)
 
 
-def test_a_budget_has_at_least_one_byte() -> None:
+def test_a_budget_below_one_byte_is_refused() -> None:
     with pytest.raises(BadInput, match="at least 1 byte, got 0"):
         run_alone(abs, 1, budget_bytes=0)
 
 
-def test_the_settings_are_the_workers_alone() -> None:
+def test_the_environment_is_set_for_the_worker_only() -> None:
     before = dict(os.environ)
     inside = run_alone(eval, "dict(__import__('os').environ)", {}).result
     assert ENVIRONMENT.items() <= inside.items()
     assert dict(os.environ) == before
 
 
-def test_data_bytes_counts_what_is_allocated() -> None:
+def test_data_bytes_counts_private_mappings() -> None:
     before = data_bytes()
-    with mmap.mmap(-1, 16 * MIB, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS):  # malloc may reuse what it holds
+    with mmap.mmap(-1, 16 * MIB, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS):  # malloc might reuse free memory
         assert 16 * MIB <= data_bytes() - before < 17 * MIB
 
 
 @pytest.mark.slow
 def test_a_killed_worker_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Killed while its streaming memory is in use; before it exists, `tempfile` tries the folder with a named file."""
+    """The worker is killed while its streaming memory exists; before, `tempfile` tests the folder with a named file."""
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     with ThreadPoolExecutor(1) as thread:
-        running = thread.submit(train_phased, Network(n_hidden=64), digits(), 10**6, Loop())
+        future = thread.submit(train_phased, Network(n_hidden=64), digits(), 10**6, UpdateLoop())
         try:
-            wait_until(lambda: any(is_nameless(tmp_path, file) for file in open_files(active_children())), "memory")
+            wait_until(
+                lambda: any(is_nameless(tmp_path, file) for file in open_files(active_children())),
+                "a file without a name",
+            )
         finally:
             (worker,) = active_children()
             worker.kill()
         with pytest.raises(BrokenProcessPool):
-            running.result()
+            future.result()
     assert active_children() == []
     assert list(tmp_path.iterdir()) == []
 
@@ -86,25 +89,25 @@ def is_nameless(folder: Path, file: str) -> bool:
 
 
 def open_files(processes: list[BaseProcess]) -> list[str]:
-    """What the file descriptors of processes point at; they may be closed at any time."""
-    found = []
+    """Targets of the file descriptors of processes, which may close them at any time."""
+    targets = []
     for process in processes:
         for name in os.listdir(f"/proc/{process.pid}/fd"):
             with suppress(FileNotFoundError):
-                found.append(os.readlink(f"/proc/{process.pid}/fd/{name}"))
-    return found
+                targets.append(os.readlink(f"/proc/{process.pid}/fd/{name}"))
+    return targets
 
 
 PARENT = """
 import os, time
-from autoauto.targets.host.budget import run_alone
+from autoauto.targets.host.memory_budget import run_alone
 
-def work():
+def print_pid():
     print(os.getpid(), flush=True)
     time.sleep(600)
 
 if __name__ == "__main__":
-    run_alone(work)
+    run_alone(print_pid)
 """
 
 
@@ -117,4 +120,4 @@ def test_a_worker_dies_with_its_parent(tmp_path: Path) -> None:
         worker = int(parent.stdout.readline())
         assert is_running(worker)
         parent.kill()
-    wait_until(lambda: not is_running(worker), "no worker")
+    wait_until(lambda: not is_running(worker), "the worker has ended")

@@ -1,3 +1,5 @@
+"""Worker processes: messages, failures, environment, and their end."""
+
 import os
 import signal
 import subprocess
@@ -30,15 +32,15 @@ def fail_strangely(connection: Connection) -> None:
     class Local(Exception):
         pass
 
-    raise Local("cannot travel")
+    raise Local("cannot be pickled")
 
 
-def tell_environment(connection: Connection) -> None:
+def send_environment(connection: Connection) -> None:
     connection.send((os.environ.get("AUTOAUTO_TEST"), signal.SIGINT in signal.pthread_sigmask(signal.SIG_BLOCK, ())))
     connection.recv()
 
 
-def test_workers_answer_and_are_gone_after_the_context() -> None:
+def test_workers_answer_and_have_ended_after_the_context() -> None:
     with Workers() as workers:
         workers.start("two", double, 2)
         workers.start("three", double, 3)
@@ -49,7 +51,7 @@ def test_workers_answer_and_are_gone_after_the_context() -> None:
     assert not any(map(is_running, pids))
 
 
-def test_a_workers_exception_is_raised_with_its_own_traceback_whoever_is_waited_for() -> None:
+def test_the_exception_of_any_worker_is_raised_with_its_traceback_while_another_one_is_awaited() -> None:
     with Workers() as workers:
         workers.start("idle", double, 2)
         workers.start("failing", fail_deeply)
@@ -62,57 +64,57 @@ def test_a_workers_exception_is_raised_with_its_own_traceback_whoever_is_waited_
     assert not any(map(is_running, pids))
 
 
-def test_a_workers_own_io_errors_are_not_taken_for_a_lost_connection() -> None:
+def test_an_io_error_of_a_worker_is_not_taken_for_a_lost_connection() -> None:
     with Workers() as workers:
         workers.start("failing", fail_to_read)
         with pytest.raises(FileNotFoundError, match="weights"):
             workers.receive(0)
 
 
-def test_an_exception_that_cannot_travel_is_told_by_its_text() -> None:
+def test_an_exception_that_cannot_be_pickled_becomes_a_runtime_error_with_its_text() -> None:
     with Workers() as workers:
         workers.start("failing", fail_strangely)
-        with pytest.raises(RuntimeError, match="Local: cannot travel"):
+        with pytest.raises(RuntimeError, match="Local: cannot be pickled"):
             workers.receive(0)
 
 
-def test_a_killed_worker_is_told() -> None:
+def test_a_killed_worker_is_reported_with_its_exit_code() -> None:
     with Workers() as workers:
         workers.start("stage 0", double, 2)
         os.kill(workers.pids[0], signal.SIGKILL)
-        with pytest.raises(WorkerLost, match="stage 0 ended without a word, exit code -9"):
+        with pytest.raises(WorkerLost, match="stage 0 ended without a message, exit code -9"):
             workers.receive(0)
 
 
-def test_workers_get_their_environment_and_leave_ctrl_c_to_the_parent() -> None:
+def test_workers_get_their_environment_and_block_ctrl_c() -> None:
     with Workers({"AUTOAUTO_TEST": "here"}) as workers:
-        workers.start("one", tell_environment)
+        workers.start("worker", send_environment)
         assert workers.receive(0) == ("here", True)
     assert "AUTOAUTO_TEST" not in os.environ
 
 
 PARENT = """
-import sys, time
-sys.path.insert(0, sys.argv[1])
-from test_processes import double
+import time
 from autoauto.targets.host.processes import Workers
+from tests.targets.host.test_processes import double
 if __name__ == "__main__":
     with Workers() as workers:
         workers.start("orphan", double, 2)
         workers.send(0, 1)
         workers.receive(0)
         print(workers.pids[0], flush=True)
-        time.sleep(60)
+        time.sleep(600)
 """
 
 
 def test_a_worker_dies_with_a_parent_that_is_killed(tmp_path: Path) -> None:
     script = tmp_path / "parent.py"
     script.write_text(PARENT)
-    command = [sys.executable, str(script), str(Path(__file__).parent)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as parent:
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])}
+    command = [sys.executable, str(script)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as parent:
         assert parent.stdout is not None
         pid = int(parent.stdout.readline())
         assert is_running(pid)
         parent.kill()
-    wait_until(lambda: not is_running(pid), "no worker")
+    wait_until(lambda: not is_running(pid), "the worker has ended")

@@ -10,7 +10,7 @@ from autoauto.records.hardware import Device
 from autoauto.records.layers import AttributeValue, Layer, LayerGraph, Tensor
 from autoauto.records.profile import CompileOptions
 from autoauto.records.units import Precision
-from autoauto.targets.ipu.operator_cost import Site
+from autoauto.targets.ipu.operator_cost import OperatorContext
 
 Shape = tuple[int, ...]
 Graph = Callable[["Sequence[Node]"], LayerGraph]
@@ -48,7 +48,7 @@ def make_graph(nodes: Sequence[Node]) -> LayerGraph:
     """A model of `nodes` in order; the last one's output leaves it."""
     tensors: list[Tensor] = []
     layers: list[Layer] = []
-    places: dict[str, int] = {}
+    tensor_of: dict[str, int] = {}
 
     def add(name: str, shape: Shape, batch_axis: int | None, producer: int) -> int:
         tensors.append(Tensor(name, shape, batch_axis, "float", producer, producer))
@@ -62,15 +62,15 @@ def make_graph(nodes: Sequence[Node]) -> LayerGraph:
             elif operand == "":
                 operands.append(-1)
             else:
-                if operand.startswith("x:") and operand not in places:
+                if operand.startswith("x:") and operand not in tensor_of:
                     shape = tuple(int(n) for n in operand[2:].split("x"))
-                    places[operand] = add(operand, shape, 0, -1)
-                operands.append(places[operand])
+                    tensor_of[operand] = add(operand, shape, 0, -1)
+                operands.append(tensor_of[operand])
                 tensors[operands[-1]] = tensors[operands[-1]]._replace(last_use=i)
         out = add(node.name, node.shape, 0, i)
         inputs = tuple(t for t in dict.fromkeys(operands) if t >= 0 and tensors[t].batch_axis is not None)
         weights = tuple(t for t in dict.fromkeys(operands) if t >= 0 and tensors[t].batch_axis is None)
-        places[node.name] = out
+        tensor_of[node.name] = out
         kind = repr((node.op, node.attributes, [tensors[t].shape for t in operands]))
         layers.append(Layer(node.name, node.op, node.attributes, inputs, (out,), weights, tuple(operands), kind, None))
     tensors[layers[-1].outputs[0]] = tensors[layers[-1].outputs[0]]._replace(last_use=len(layers))
@@ -79,7 +79,7 @@ def make_graph(nodes: Sequence[Node]) -> LayerGraph:
 
 @pytest.fixture(scope="session")
 def node() -> type[Node]:
-    """The class of a layer to be."""
+    """The class that describes one layer."""
     return Node
 
 
@@ -103,7 +103,7 @@ def device() -> Device:
 
 @pytest.fixture(scope="session")
 def options() -> Callable[..., CompileOptions]:
-    """Make options, fp16 at batch size 1 and proportion 0.6 for inference unless told."""
+    """Make options; the default is inference in fp16 at batch size 1 and proportion 0.6."""
 
     def make(
         batch_size: int = 1, proportion: float = 0.6, precision: Precision = Precision.FP16, training: bool = False
@@ -114,11 +114,13 @@ def options() -> Callable[..., CompileOptions]:
 
 
 @pytest.fixture(scope="session")
-def site(graph_of: Graph, device: Device) -> Callable[..., Site]:
+def context_of(graph_of: Graph, device: Device) -> Callable[..., OperatorContext]:
     """Put one node alone on the device."""
 
-    def make(alone: Node, batch_size: int = 1, proportion: float = 0.6, precision: Precision = Precision.FP16) -> Site:
+    def make(
+        alone: Node, batch_size: int = 1, proportion: float = 0.6, precision: Precision = Precision.FP16
+    ) -> OperatorContext:
         graph = graph_of([alone])
-        return Site(graph, graph.layers[0], device, CompileOptions(batch_size, proportion, precision))
+        return OperatorContext(graph, graph.layers[0], device, CompileOptions(batch_size, proportion, precision))
 
     return make

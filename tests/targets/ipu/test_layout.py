@@ -4,8 +4,8 @@ from typing import Any
 from autoauto.records.hardware import Device
 from autoauto.records.layers import LayerGraph, LayerRange
 from autoauto.records.profile import CompileOptions
-from autoauto.targets.ipu.layout import rearrangements
-from autoauto.targets.ipu.target import works_of
+from autoauto.targets.ipu.layout import relayout_cycles
+from autoauto.targets.ipu.target import operator_costs
 
 SHAPE, WEIGHT = (1, 64, 28, 28), (64, 64, 3, 3)
 X = "x:1x64x28x28"
@@ -13,10 +13,10 @@ X = "x:1x64x28x28"
 
 def charged(graph: LayerGraph, device: Device, options: CompileOptions, start: int = 0) -> list[int]:
     layers = LayerRange(start, len(graph))
-    return rearrangements(graph, layers, works_of(graph, layers, device, options))
+    return relayout_cycles(graph, layers, operator_costs(graph, layers, device, options))
 
 
-def test_a_convolution_reads_what_a_convolution_wrote(
+def test_a_convolution_needs_no_relayout_after_a_convolution(
     graph_of: Any, node: Any, device: Device, options: Callable[..., CompileOptions]
 ) -> None:
     graph = graph_of(
@@ -31,7 +31,7 @@ def test_a_convolution_reads_what_a_convolution_wrote(
     assert charged(graph, device, options(), start=1)[1] > 0
 
 
-def test_an_elementwise_layer_reads_freely_what_one_layer_made(
+def test_an_elementwise_layer_needs_no_relayout_of_operands_of_one_maker(
     graph_of: Any, node: Any, device: Device, options: Callable[..., CompileOptions]
 ) -> None:
     def add(second: str) -> int:
@@ -59,12 +59,12 @@ def test_rows_of_a_table_are_not_panels(
     assert charged(graph, device, options())[1] > 0
 
 
-def test_a_maker_spares_no_more_than_it_costs(
+def test_a_maker_saves_its_readers_no_more_than_it_costs(
     graph_of: Any, node: Any, device: Device, options: Callable[..., CompileOptions]
 ) -> None:
     reads = [node("Conv", ["a", (64, 64, 1, 1)], SHAPE, f"c{i}") for i in range(40)]
     graph = graph_of([node("Slice", [X], SHAPE, "a"), *reads])
-    works = works_of(graph, LayerRange(0, 41), device, options(64))
-    demanded = sum(demand.cycles for work in works[1:] for demand in work.demands)
-    spared = demanded - sum(charged(graph, device, options(64))[1:])
-    assert spared == works[0].cycles < demanded
+    costs = operator_costs(graph, LayerRange(0, 41), device, options(64))
+    wanted = sum(relayout.cycles for cost in costs[1:] for relayout in cost.relayouts)
+    saved = wanted - sum(charged(graph, device, options(64))[1:])
+    assert saved == costs[0].cycles < wanted

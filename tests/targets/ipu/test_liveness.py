@@ -5,7 +5,7 @@ from autoauto.records.hardware import Device
 from autoauto.records.layers import LayerGraph, LayerRange, derivative
 from autoauto.records.profile import CompileOptions
 from autoauto.targets.ipu.liveness import live_bytes, live_gradient_bytes
-from autoauto.targets.ipu.target import works_of
+from autoauto.targets.ipu.target import operator_costs
 
 SHAPE, WEIGHT = (1, 64, 8, 8), (64, 64, 1, 1)
 X, SIZE = "x:1x64x8x8", 64 * 8 * 8 * 2
@@ -13,10 +13,10 @@ X, SIZE = "x:1x64x8x8", 64 * 8 * 8 * 2
 
 def alive(graph: LayerGraph, device: Device, options: CompileOptions, start: int, stop: int) -> list[float]:
     layers = LayerRange(start, stop)
-    return [n / SIZE for n in live_bytes(graph, layers, works_of(graph, layers, device, options), options)]
+    return [n / SIZE for n in live_bytes(graph, layers, operator_costs(graph, layers, device, options), options)]
 
 
-def test_tensors_live_from_their_maker_to_their_last_reader(
+def test_tensors_live_from_the_layer_that_writes_them_to_the_last_reader(
     graph_of: Any, node: Any, device: Device, options: Callable[..., CompileOptions]
 ) -> None:
     graph = graph_of(
@@ -35,7 +35,7 @@ def test_tensors_live_from_their_maker_to_their_last_reader(
     assert alive(graph, device, options(8), 3, 4) == [16]
 
 
-def test_an_operand_that_lives_on_is_not_overwritten(
+def test_an_operand_that_a_later_layer_reads_is_not_overwritten(
     graph_of: Any, node: Any, device: Device, options: Callable[..., CompileOptions]
 ) -> None:
     graph = graph_of(
@@ -49,14 +49,14 @@ def test_an_operand_that_lives_on_is_not_overwritten(
     assert alive(graph, device, options(), 0, 4) == [2, 2, 3, 2]
 
 
-def test_an_output_that_nobody_reads_lives_while_it_is_made(
+def test_an_output_that_no_layer_reads_lives_while_it_is_written(
     graph_of: Any, node: Any, device: Device, options: Callable[..., CompileOptions]
 ) -> None:
     graph = graph_of([node("Conv", [X, WEIGHT], SHAPE, "a"), node("Conv", [X, WEIGHT], SHAPE, "b")])
     assert alive(graph, device, options(), 0, 2) == [2, 2]
 
 
-def test_what_is_kept_stays_to_the_end_and_is_not_written_over(
+def test_stashed_tensors_live_to_the_end_and_are_not_overwritten(
     graph_of: Any, node: Any, device: Device, options: Callable[..., CompileOptions]
 ) -> None:
     graph = graph_of(
@@ -68,25 +68,25 @@ def test_what_is_kept_stays_to_the_end_and_is_not_written_over(
         ]
     )
     layers, chosen = LayerRange(0, 4), options()
-    works = works_of(graph, layers, device, chosen)
-    kept = {layer.inputs[0] for layer in graph.layers[:3]}
-    found = live_bytes(graph, layers, works, chosen, kept)
-    assert [n / SIZE for n in found] == [2, 3, 4, 4]  # x a, x a b, x a b c, d over c
-    assert [n / SIZE for n in live_bytes(graph, layers, works, chosen)] == [2, 1, 2, 1]
+    costs = operator_costs(graph, layers, device, chosen)
+    stashed = {layer.inputs[0] for layer in graph.layers[:3]}
+    alive_bytes = live_bytes(graph, layers, costs, chosen, stashed)
+    assert [n / SIZE for n in alive_bytes] == [2, 3, 4, 4]  # x a, x a b, x a b c, d over c
+    assert [n / SIZE for n in live_bytes(graph, layers, costs, chosen)] == [2, 1, 2, 1]
 
 
-def test_gradients_live_where_their_tensors_did(
+def test_gradients_live_during_the_same_layers_as_their_tensors(
     graph_of: Any, node: Any, device: Device, options: Callable[..., CompileOptions]
 ) -> None:
     graph = graph_of(
         [
             node("Conv", [X, WEIGHT], SHAPE, "a"),  # of a; x needs none
-            node("Conv", ["a", WEIGHT], SHAPE, "b"),  # of b into that of a, which the addition began
+            node("Conv", ["a", WEIGHT], SHAPE, "b"),  # of b into that of a, which the addition made first
             node("Relu", ["b"], SHAPE, "c"),  # of c, written over by that of b; of a passes by
             node("Add", ["c", "a"], SHAPE, "d"),  # of d as that of c; of a
         ]
     )
     layers, chosen = LayerRange(0, 4), options()
-    works = works_of(graph, layers, device, chosen)
-    found = live_gradient_bytes(graph, layers, works, chosen, derivative(graph))
-    assert [n / SIZE for n in found] == [1, 2, 2, 2]
+    costs = operator_costs(graph, layers, device, chosen)
+    alive_bytes = live_gradient_bytes(graph, layers, costs, chosen, derivative(graph))
+    assert [n / SIZE for n in alive_bytes] == [1, 2, 2, 2]

@@ -11,7 +11,7 @@ from autoauto.records.layers import LayerGraph, LayerRange
 from autoauto.records.profile import CompileOptions
 from autoauto.records.units import Precision
 from autoauto.targets.ipu.memory import check_code, program_bytes, shared_bytes, weight_bytes
-from autoauto.targets.ipu.target import IpuTarget, works_of
+from autoauto.targets.ipu.target import IpuTarget, operator_costs
 
 X, SHAPE = "x:1x128x1024", (1, 128, 1024)
 Options = Callable[..., CompileOptions]
@@ -19,24 +19,24 @@ Options = Callable[..., CompileOptions]
 
 def memory(graph: LayerGraph, device: Device, options: CompileOptions) -> tuple[dict[str, int], dict[str, int]]:
     layers = LayerRange(0, len(graph))
-    works = works_of(graph, layers, device, options)
-    shared = shared_bytes([layer.kind for layer in graph.layers], works, device.n_tiles)
-    return shared, program_bytes(works) | weight_bytes(graph, layers, works, options, device.n_tiles)
+    costs = operator_costs(graph, layers, device, options)
+    shared = shared_bytes([layer.kind for layer in graph.layers], costs, device.n_tiles)
+    return shared, program_bytes(costs) | weight_bytes(graph, layers, costs, options, device.n_tiles)
 
 
 def test_equal_codelets_are_stored_once(graph_of: Any, node: Any, device: Device, options: Options) -> None:
-    one = graph_of([node("MatMul", [X, (1024, 1024)], SHAPE, "a")])
-    two = graph_of([node("MatMul", [X, (1024, 1024)], SHAPE, "a"), node("MatMul", ["a", (1024, 1024)], SHAPE, "b")])
-    (shared_one, own_one), (shared_two, own_two) = (memory(graph, device, options(2)) for graph in (one, two))
-    assert shared_two == shared_one
-    assert own_two == {name: 2 * n_bytes for name, n_bytes in own_one.items()}
+    single = graph_of([node("MatMul", [X, (1024, 1024)], SHAPE, "a")])
+    double = graph_of([node("MatMul", [X, (1024, 1024)], SHAPE, "a"), node("MatMul", ["a", (1024, 1024)], SHAPE, "b")])
+    (shared, own), (shared_by_both, own_of_both) = (memory(graph, device, options(2)) for graph in (single, double))
+    assert shared_by_both == shared
+    assert own_of_both == {name: 2 * n_bytes for name, n_bytes in own.items()}
 
 
-def test_works_of_a_kind_share_the_largest_of_them(graph_of: Any, node: Any, device: Device, options: Options) -> None:
+def test_costs_of_a_kind_share_the_largest_of_them(graph_of: Any, node: Any, device: Device, options: Options) -> None:
     graph = graph_of([node("MatMul", [X, (1024, 1024)], SHAPE, "a")])
-    (large,) = works_of(graph, LayerRange(0, 1), device, options())
+    (large,) = operator_costs(graph, LayerRange(0, 1), device, options())
     small = replace(large, n_sources=1)
-    both = [shared_bytes(["kind", "kind"], works, device.n_tiles) for works in ((small, large), (large, small))]
+    both = [shared_bytes(["kind", "kind"], costs, device.n_tiles) for costs in ((small, large), (large, small))]
     assert both[0] == both[1] == shared_bytes(["kind"], [large], device.n_tiles)
 
 
@@ -146,10 +146,10 @@ def test_equal_layers_share_most_of_their_exchange_code(
     graph_of: Any, node: Any, device: Device, options: Options
 ) -> None:
     nodes = [node("MatMul", [X, (1024, 1024)], SHAPE, "a"), node("MatMul", ["a", (1024, 1024)], SHAPE, "b")]
-    one, two = (
+    single, double = (
         IpuTarget().compile(graph_of(nodes[:n]), LayerRange(0, n), device, options()).memory_bytes for n in (1, 2)
     )
-    assert two["internalExchangeCode"] == pytest.approx(4 / 3 * one["internalExchangeCode"], rel=0.01)
+    assert double["internalExchangeCode"] == pytest.approx(4 / 3 * single["internalExchangeCode"], rel=0.01)
 
 
 def test_weights_on_some_tiles_leave_the_others_empty(
@@ -181,8 +181,8 @@ def test_only_code_counts_towards_the_code_region(device: Device) -> None:
 
 def test_layers_share_code_as_in_the_profile(graph_of: Any, node: Any, device: Device, options: Options) -> None:
     first, second = bert_layer(node, 0, X), bert_layer(node, 1, "layer0")
-    (one, _), (both, _) = (memory(graph_of(nodes), device, options(2)) for nodes in (first, first + second))
-    assert both == one
+    (single, _), (both, _) = (memory(graph_of(nodes), device, options(2)) for nodes in (first, first + second))
+    assert both == single
 
 
 def test_a_dense_layer_needs_the_code_of_its_profile(

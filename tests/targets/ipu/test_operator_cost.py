@@ -2,42 +2,51 @@ from collections.abc import Callable
 from typing import Any
 
 from autoauto.records.units import Precision
-from autoauto.targets.ipu.operator_cost import Demand, Family, Settings, Site, Work, together
-from autoauto.targets.ipu.operators.registry import work
+from autoauto.targets.ipu.operator_cost import (
+    CompilerSettings,
+    Family,
+    OperatorContext,
+    OperatorCost,
+    Relayout,
+    together,
+)
+from autoauto.targets.ipu.operators.registry import forward_cost
 from autoauto.targets.ipu.target import IpuTarget
 
-MakeSite = Callable[..., Site]
+MakeContext = Callable[..., OperatorContext]
 
 
 def test_together_adds_time_and_joins_the_rest() -> None:
-    first = Work(Family.PRODUCT, 10, 20, ("a", "b"), 5, 1, 100, demands=(Demand(0, 7),))
-    second = Work(Family.ELEMENTWISE, 1, 2, ("b", "c"), 8, 2, 50, within_bound=False)
+    first = OperatorCost(Family.PRODUCT, 10, 20, ("a", "b"), 5, 1, 100, relayouts=(Relayout(0, 7),))
+    second = OperatorCost(Family.ELEMENTWISE, 1, 2, ("b", "c"), 8, 2, 50, within_bound=False)
     both = together(first, second)
-    assert both == Work(Family.PRODUCT, 11, 22, ("a", "b", "c"), 8, 3, 100, demands=(Demand(0, 7),), within_bound=False)
+    assert both == OperatorCost(
+        Family.PRODUCT, 11, 22, ("a", "b", "c"), 8, 3, 100, relayouts=(Relayout(0, 7),), within_bound=False
+    )
     assert both.cycles == 33
 
 
-def test_a_site_reads_operands_at_the_batch_size(site: MakeSite, node: Any) -> None:
-    here = site(node("Conv", ["x:1x3x8x8", (4, 3, 1, 1), ""], (1, 4, 8, 8)), batch_size=5)
-    assert here.shape(0) == (5, 3, 8, 8)
-    assert here.shape(1) == (4, 3, 1, 1)
-    assert here.shape(2) == here.shape(9) == ()
-    assert here.tensor(2) is None
-    assert here.out_shape == (5, 4, 8, 8)
-    assert here.out_bytes == 2 * here.n_out == 2 * 5 * 4 * 8 * 8
-    assert [here.is_activation(index) for index in here.present] == [True, False]
-    assert here.bound_bytes == 638976 * 0.6
+def test_a_context_has_operands_at_the_batch_size(context_of: MakeContext, node: Any) -> None:
+    context = context_of(node("Conv", ["x:1x3x8x8", (4, 3, 1, 1), ""], (1, 4, 8, 8)), batch_size=5)
+    assert context.shape(0) == (5, 3, 8, 8)
+    assert context.shape(1) == (4, 3, 1, 1)
+    assert context.shape(2) == context.shape(9) == ()
+    assert context.tensor(2) is None
+    assert context.out_shape == (5, 4, 8, 8)
+    assert context.out_bytes == 2 * context.n_out == 2 * 5 * 4 * 8 * 8
+    assert [context.is_activation(index) for index in context.present] == [True, False]
+    assert context.bound_bytes == 638976 * 0.6
 
 
-def test_attributes_have_defaults(site: MakeSite, node: Any) -> None:
-    here = site(node("Op", ["x:1x3"], (1, 3), axis=-1, axes=(1, 2), mode="linear", scale=1.5))
-    assert (here.axis(0, 4), here.integer("scale", 7), here.integers("axes", ()), here.text("mode")) == (
+def test_attributes_have_defaults(context_of: MakeContext, node: Any) -> None:
+    context = context_of(node("Op", ["x:1x3"], (1, 3), axis=-1, axes=(1, 2), mode="linear", scale=1.5))
+    assert (context.axis(0, 4), context.integer("scale", 7), context.integers("axes", ()), context.text("mode")) == (
         3,
         7,
         (1, 2),
         "linear",
     )
-    assert (here.axis(0, 0), here.integers("none", (9,)), here.integers("axis", ()), here.text("none")) == (
+    assert (context.axis(0, 0), context.integers("none", (9,)), context.integers("axis", ()), context.text("none")) == (
         0,
         (9,),
         (-1,),
@@ -45,31 +54,37 @@ def test_attributes_have_defaults(site: MakeSite, node: Any) -> None:
     )
 
 
-def cycles(site: Site, settings: Settings) -> int:
-    return work(Site(site.graph, site.layer, site.device, site.options, settings)).cycles
+def cycles(context: OperatorContext, settings: CompilerSettings) -> int:
+    return forward_cost(OperatorContext(context.graph, context.layer, context.device, context.options, settings)).cycles
 
 
 def test_settings_are_part_of_the_version() -> None:
     versions = [
         IpuTarget(s).version
-        for s in (Settings(), Settings(Precision.FP32), Settings(float_operators=frozenset({"Gelu"})))
+        for s in (
+            CompilerSettings(),
+            CompilerSettings(Precision.FP32),
+            CompilerSettings(float_operators=frozenset({"Gelu"})),
+        )
     ]
     assert len(set(versions)) == 3
     assert versions[0] == IpuTarget().version
 
 
-def test_single_precision_sums_cost_more_in_products_alone(site: MakeSite, node: Any) -> None:
-    single = Settings(partials=Precision.FP32)
-    product = site(node("MatMul", ["x:1x512x768", (768, 768)], (1, 512, 768)))
-    other = site(node("Relu", ["x:1x512x768"], (1, 512, 768)))
-    assert cycles(product, single) > 1.3 * cycles(product, Settings())
-    assert cycles(other, single) == cycles(other, Settings())
+def test_single_precision_sums_cost_more_in_products_alone(context_of: MakeContext, node: Any) -> None:
+    single = CompilerSettings(partials=Precision.FP32)
+    product = context_of(node("MatMul", ["x:1x512x768", (768, 768)], (1, 512, 768)))
+    other = context_of(node("Relu", ["x:1x512x768"], (1, 512, 768)))
+    assert cycles(product, single) > 1.3 * cycles(product, CompilerSettings())
+    assert cycles(other, single) == cycles(other, CompilerSettings())
 
 
-def test_float_operators_run_between_casts(site: MakeSite, node: Any) -> None:
-    here = site(node("Gelu", ["x:1x2048x768"], (1, 2048, 768)), batch_size=4)
-    single = site(node("Gelu", ["x:1x2048x768"], (1, 2048, 768)), batch_size=4, precision=Precision.FP32)
-    between = cycles(here, Settings(float_operators=frozenset({"Gelu"})))
-    assert between > cycles(single, Settings()) > cycles(here, Settings())
-    assert cycles(single, Settings(float_operators=frozenset({"Gelu"}))) == cycles(single, Settings())
-    assert cycles(here, Settings(float_operators=frozenset({"Softmax"}))) == cycles(here, Settings())
+def test_float_operators_run_between_casts(context_of: MakeContext, node: Any) -> None:
+    context = context_of(node("Gelu", ["x:1x2048x768"], (1, 2048, 768)), batch_size=4)
+    single = context_of(node("Gelu", ["x:1x2048x768"], (1, 2048, 768)), batch_size=4, precision=Precision.FP32)
+    between = cycles(context, CompilerSettings(float_operators=frozenset({"Gelu"})))
+    assert between > cycles(single, CompilerSettings()) > cycles(context, CompilerSettings())
+    assert cycles(single, CompilerSettings(float_operators=frozenset({"Gelu"}))) == cycles(single, CompilerSettings())
+    assert cycles(context, CompilerSettings(float_operators=frozenset({"Softmax"}))) == cycles(
+        context, CompilerSettings()
+    )

@@ -14,7 +14,7 @@ from autoauto.records.layers import LayerGraph, LayerRange
 from autoauto.records.profile import CompiledRange, CompileOptions, Target
 from autoauto.records.units import Precision
 from autoauto.targets.clusters import load_cluster
-from autoauto.targets.ipu.target import IO_TILES, IpuTarget, overlap_io, works_of
+from autoauto.targets.ipu.target import IO_TILES, IpuTarget, operator_costs, overlap_io
 
 SHAPE = (1, 32, 14, 14)
 X = "x:1x32x14x14"
@@ -88,12 +88,12 @@ def test_a_layer_more_never_reduces_cycles_or_memory(
                 assert all(n_bytes <= whole.shared[key] for key, n_bytes in ranges[part].shared.items())
                 assert all(n_bytes <= whole.exclusive[name] for name, n_bytes in ranges[part].exclusive.items())
         alone = [ranges[i, i + 1] for i in range(start, stop)]
-        assert whole.forward_cycles <= sum(one.forward_cycles for one in alone)
-        assert whole.backward_cycles == sum(one.backward_cycles for one in alone)
-        assert whole.weight_cycles == sum(one.weight_cycles for one in alone) <= whole.backward_cycles
-        assert whole.activation_bytes <= sum(one.activation_bytes for one in alone)
+        assert whole.forward_cycles <= sum(layer.forward_cycles for layer in alone)
+        assert whole.backward_cycles == sum(layer.backward_cycles for layer in alone)
+        assert whole.weight_cycles == sum(layer.weight_cycles for layer in alone) <= whole.backward_cycles
+        assert whole.activation_bytes <= sum(layer.activation_bytes for layer in alone)
         always = Counter(whole.memory_bytes) - Counter({"temporary": whole.temporary_bytes})
-        assert always.total() <= sum(total(one) - one.temporary_bytes for one in alone)
+        assert always.total() <= sum(total(layer) - layer.temporary_bytes for layer in alone)
 
 
 @given(plan=plans, proportions=st.tuples(st.floats(0.1, 1), st.floats(0.1, 1)))
@@ -119,13 +119,13 @@ def residual_block(graph_of: Any, node: Any) -> LayerGraph:
     return graph
 
 
-def test_a_whole_range_shares_code_and_spares_copies(graph_of: Any, node: Any, device: Device, options: Any) -> None:
+def test_a_whole_range_shares_code_and_saves_relayouts(graph_of: Any, node: Any, device: Device, options: Any) -> None:
     graph = residual_block(graph_of, node)
     whole = compile_range(graph, 0, 5, device, options())
     alone = [compile_range(graph, i, i + 1, device, options()) for i in range(5)]
-    assert 0.8 < whole.forward_cycles / sum(one.forward_cycles for one in alone) < 1
-    assert total(whole) < sum(total(one) for one in alone)
-    assert sum(whole.shared.values()) < 0.5 * sum(sum(one.shared.values()) for one in alone)
+    assert 0.8 < whole.forward_cycles / sum(layer.forward_cycles for layer in alone) < 1
+    assert total(whole) < sum(total(layer) for layer in alone)
+    assert sum(whole.shared.values()) < 0.5 * sum(sum(layer.shared.values()) for layer in alone)
 
 
 def test_steps_are_named_after_layers_and_few(graph_of: Any, node: Any, device: Device, options: Any) -> None:
@@ -164,10 +164,10 @@ def test_single_precision_takes_more_of_everything(graph_of: Any, node: Any, dev
 
 def test_temporaries_are_those_of_the_fullest_tile(graph_of: Any, node: Any, device: Device, options: Any) -> None:
     graph = graph_of([node("MatMul", ["x:1x16x64", (64, 32)], (1, 16, 32))])
-    (work,) = works_of(graph, LayerRange(0, 1), device, options())
-    assert work.n_tiles < device.n_tiles
+    (cost,) = operator_costs(graph, LayerRange(0, 1), device, options())
+    assert cost.n_tiles < device.n_tiles
     tensors = 2 * (16 * 64 + 16 * 32)
-    full_tile = work.working_bytes / work.n_tiles
+    full_tile = cost.working_bytes / cost.n_tiles
     compiled = compile_range(graph, 0, 1, device, options())
     assert compiled.temporary_bytes == pytest.approx(tensors + device.n_tiles * full_tile, abs=1)
 
@@ -187,7 +187,7 @@ def test_resnet_fits_at_the_batch_sizes_that_were_measured(
 def test_bert_large_fills_two_devices_as_its_profile_says(
     device: Device, options: Any, vectors: Callable[[str], Any]
 ) -> None:
-    """The built-in model has three products and biases where the profiled one has a single product (IPU.md 1.4)."""
+    """The built-in model has three products and biases where the profiled one has a single product [popliner]."""
     graph = load_graph("bert-large-128")
     cut = next(i for i, layer in enumerate(graph.layers) if "layer.12." in layer.name)
     published = vectors("memory_popliner_profiles")["bert_large_seq128_inference"]["greedy_split_2_ipus_limit_350000"]
@@ -230,7 +230,7 @@ def test_io_tiles_are_taken_from_compute_with_their_memory(cluster: Cluster) -> 
     assert device.memory_bytes / device.n_tiles == pytest.approx(before.memory_bytes / before.n_tiles)
 
 
-def test_the_host_works_behind_the_devices(cluster: Cluster) -> None:
+def test_host_transfers_overlap_compute(cluster: Cluster) -> None:
     overlapped = overlap_io(cluster)
     n_bytes, clock_hz = 10**7, cluster.devices[0].clock_hz
     assert overlapped.host_cycles(n_bytes, n_bytes) == 2 * cluster.receive_links[0].cycles(n_bytes, clock_hz)

@@ -1,1 +1,1 @@
-"""What this machine is: cores, memory, clock, links between processes, and the speed of a core right now."""
+"""This machine: its cores, memory and clock, the links between its processes, and the present speed of a core."""

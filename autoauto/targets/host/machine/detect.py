@@ -1,4 +1,4 @@
-"""This machine as a cluster: `host_cluster`."""
+"""This machine as a cluster of devices, `host_cluster`, within the limits of its control groups."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from autoauto.records.units import MIB, format_bytes
 from autoauto.targets.host.machine.link_times import LinkTimes, device_links
 from autoauto.targets.host.machine.machine import CLOCK_HZ, cores
 
-OTHERS_SHARE = 4
-"""One part in so many of the memory is not for devices: the system, and the parent with the model and the rings."""
+RESERVED_DIVISOR = 4
+"""1/4 of the memory is reserved for the system and for the parent process with the model and the rings."""
 
 RUNTIME_BYTES = 128 * MIB
-"""A worker holds so much outside its budget: interpreter, NumPy and ONNX Runtime, none of it of a model."""
+"""Memory of a worker outside its budget: interpreter, NumPy and ONNX Runtime without a model."""
 
 _CONTROL_GROUPS = Path("/sys/fs/cgroup")
 
@@ -24,20 +24,20 @@ _CONTROL_GROUPS = Path("/sys/fs/cgroup")
 def host_cluster(cores_per_device: int = 1, memory_bytes: int | None = None, links: LinkTimes | None = None) -> Cluster:
     """Describe this machine as devices of `cores_per_device` cores each, as many as this process may use.
 
-    A core is a physical one with all its hardware threads, so that no two devices share one (`cores_of`); a quota of
-    the control group allows fewer. A device's memory is its part of the machine's, or of what control groups allow: 1/4
-    for all else and 128 MiB for each worker's runtime aside. What is in use now does not count, so that a machine is
-    the same today and tomorrow. A cycle is a nanosecond. The host has no tiles: `n_tiles` is 1 and `tile_memory_bytes`
-    the device's own memory. Links are measured once (`links`), the same between devices and at the host's ends, where
-    the parent feeds and collects through rings of the same kind.
+    A core is a physical core with all its hardware threads, so that no two devices share one (`cores_of`). A CPU quota
+    of the control group reduces the number of cores. Devices share the memory of the machine, or of its control groups,
+    equally: first 1/4 is reserved, then 128 MiB a device for the runtime. Memory that is in use now is not subtracted,
+    so that the cluster is the same every time. A cycle is a nanosecond. The host has no tiles: `n_tiles` is 1 and
+    `tile_memory_bytes` the memory of the device. The links between devices are measured once and cached
+    (`link_times`); the links to and from the parent process use rings of the same kind and count the same.
 
     Args:
-        cores_per_device: cores, hence threads, of one device.
-        memory_bytes: of one device; its part of all when None.
-        links: what a message costs; measured when None.
+        cores_per_device: cores of one device, and threads of its session.
+        memory_bytes: memory of one device; its share of the machine's memory when None.
+        links: cost of a message; measured when None.
 
     Raises:
-        BadInput: there are fewer cores, or the machine's memory does not suffice for its devices.
+        BadInput: there are fewer cores, or the memory does not suffice for the devices.
     """
     n_cores = usable_cores()
     if not 1 <= cores_per_device <= n_cores:
@@ -73,25 +73,25 @@ def total_bytes() -> int:
 
 
 def device_memory_bytes(total: int, n_devices: int) -> int:
-    """A device's part of the memory.
+    """A device's share of the memory.
 
     >>> device_memory_bytes(16 * 1024**3, 2) // MIB  # (16384 - 4096) / 2 - 128
     6016
 
     Raises:
-        BadInput: nothing is left for it.
+        BadInput: less than 1 MiB is left for a device.
     """
-    part = (total - total // OTHERS_SHARE) // n_devices - RUNTIME_BYTES
-    if part < MIB:
+    share_bytes = (total - total // RESERVED_DIVISOR) // n_devices - RUNTIME_BYTES
+    if share_bytes < MIB:
         raise BadInput(
             f"{n_devices} devices need {format_bytes(RUNTIME_BYTES)} each and more, there are {format_bytes(total)}; "
             "try more cores per device"
         )
-    return part
+    return share_bytes
 
 
 def control_groups(root: Path = _CONTROL_GROUPS, membership: Path = Path("/proc/self/cgroup")) -> Iterator[Path]:
-    """The folders of this process's control group (version 2) and of all that it is in; none where there are none."""
+    """Folders of this process's control group (version 2) and of all its ancestors, innermost first; maybe none."""
     try:
         lines = membership.read_text(encoding="utf-8").splitlines()
     except OSError:
@@ -103,13 +103,13 @@ def control_groups(root: Path = _CONTROL_GROUPS, membership: Path = Path("/proc/
 
 
 def _cpu_quota(group: Path) -> float | None:
-    """Processors that `cpu.max` ("200000 100000", in microseconds) allows; None without a limit."""
+    """Number of processors by `cpu.max` ("200000 100000", quota and period in microseconds); None without a limit."""
     limit, *period = _words(group / "cpu.max") or ["max"]
     return None if limit == "max" else int(limit) / int(period[0])
 
 
 def _memory_limit(group: Path) -> int | None:
-    """What `memory.max` allows; None without a limit."""
+    """Bytes by `memory.max`; None without a limit."""
     limit = (_words(group / "memory.max") or ["max"])[0]
     return None if limit == "max" else int(limit)
 
@@ -120,7 +120,7 @@ def _machine_bytes() -> int:
 
 
 def _words(path: Path) -> list[str]:
-    """The words of a file, none where there is no such file."""
+    """Words of a file; none when the file does not exist."""
     try:
         return path.read_text(encoding="ascii").split()
     except OSError:

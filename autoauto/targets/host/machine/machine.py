@@ -1,4 +1,4 @@
-"""What this machine is: its clock in cycles, its cores, its name in every cache key."""
+"""This machine: its clock, its cores (`cores_of`), its name (`identity`), and cached numbers (`MachineCache`)."""
 
 from __future__ import annotations
 
@@ -16,19 +16,21 @@ from typing import Any, TypeVar
 from autoauto.records.installation import cache_dir
 
 CLOCK_HZ = 1e9
-"""One cycle of a host device is a nanosecond, whatever the processor's clock does."""
+"""One cycle of a host device is a nanosecond, whatever the processor's clock is."""
+
 _TOPOLOGY = Path("/sys/devices/system/cpu")
+
+Value = TypeVar("Value")
 
 
 def cores() -> tuple[tuple[int, ...], ...]:
-    """The cores that this process may use, each as the numbers of its hardware threads; in the order of the first."""
+    """The cores that this process may use, in ascending order, each as the numbers of its hardware threads."""
     allowed = os.sched_getaffinity(0)
-    found = {tuple(sorted(siblings(number) & allowed)) for number in allowed}
-    return tuple(sorted(found))
+    return tuple(sorted({tuple(sorted(siblings(number) & allowed)) for number in allowed}))
 
 
 def siblings(number: int, topology: Path = _TOPOLOGY) -> set[int]:
-    """The hardware threads of the core that has this one; itself where the kernel does not tell."""
+    """All hardware threads of the core of hardware thread `number`; only itself when the kernel has no topology."""
     try:
         text = (topology / f"cpu{number}" / "topology" / "thread_siblings_list").read_text(encoding="ascii")
     except OSError:
@@ -43,23 +45,23 @@ def _span(part: str) -> range:
 
 
 def cores_of(device: int, cores_per_device: int) -> tuple[int, ...]:
-    """The hardware threads that device `device` runs on: those of its `cores_per_device` cores, and of no other device.
+    """The hardware threads of device `device`, which has `cores_per_device` cores that no other device has.
 
-    The parent asks: a worker that is pinned sees its own cores alone.
+    Call it in the parent process: a pinned worker sees its own cores only.
     """
-    own = cores()[device * cores_per_device : (device + 1) * cores_per_device]
-    assert len(own) == cores_per_device, (device, cores_per_device)
-    return tuple(number for core in own for number in core)
+    device_cores = cores()[device * cores_per_device : (device + 1) * cores_per_device]
+    assert len(device_cores) == cores_per_device, (device, cores_per_device)
+    return tuple(number for core in device_cores for number in core)
 
 
 @cache
 def identity() -> str:
-    """The processor's model, how many cores this process may use, and the kernel: what measured times depend on."""
+    """Processor model, number of usable cores, and kernel: what measured times depend on. Part of cache keys."""
     return f"{_processor()}, {len(cores())} cores, {platform.system()} {platform.release()}"
 
 
 def _processor() -> str:
-    """The processor's model as /proc/cpuinfo names it, its architecture where it does not."""
+    """Processor model by /proc/cpuinfo, or the architecture when there is none."""
     for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
         key, _, value = line.partition(":")
         if key.strip() == "model name":
@@ -67,38 +69,35 @@ def _processor() -> str:
     return platform.machine()
 
 
-Made = TypeVar("Made")
+class MachineCache:
+    """A file in the cache folder with numbers measured on this machine.
 
-
-class Kept:
-    """A file of numbers that are this machine's own.
-
-    A file that is broken is as good as none, which is told on stderr; a folder that cannot be written is left alone.
+    A broken file counts as missing and causes a line on stderr. When the folder cannot be written, nothing is stored.
 
     Args:
-        name: what the file begins with.
-        about: what the numbers depend on besides the machine.
+        name: start of the file name.
+        key_parts: what the numbers depend on besides the machine.
     """
 
-    def __init__(self, name: str, *about: object) -> None:
-        self._name, self._key = name, repr((*about, identity()))
+    def __init__(self, name: str, *key_parts: object) -> None:
+        self._name, self._key = name, repr((*key_parts, identity()))
         self._path = cache_dir() / f"{name}-{hashlib.sha256(self._key.encode()).hexdigest()[:16]}.json"
 
-    def read(self, make: Callable[[Mapping[str, Any]], Made]) -> Made | None:
-        """What `make` makes of the numbers; None where there are none."""
+    def read(self, make: Callable[[Mapping[str, Any]], Value]) -> Value | None:
+        """`make(numbers)`; None when there is no file, or when `make` rejects its numbers."""
         try:
             return make(json.loads(self._path.read_text(encoding="utf-8")))
         except OSError:
             return None
         except (ValueError, TypeError, KeyError) as error:
-            told = f"the file of {self._name} times {self._path} is broken ({error!r}); they are measured again"
-            print(f"autoauto: {told}", file=sys.stderr)
+            message = f"the file of {self._name} times {self._path} is broken ({error!r}); they are measured again"
+            print(f"autoauto: {message}", file=sys.stderr)
             return None
 
     def write(self, numbers: Mapping[str, float | list[int]]) -> None:
-        """Replace all of the file or nothing, whatever ends this process."""
+        """Replace the file as a whole, or not at all if this process is killed."""
         with suppress(OSError):
             self._path.parent.mkdir(parents=True, exist_ok=True)
-            whole = self._path.with_suffix(f".{os.getpid()}")
-            whole.write_text(json.dumps({"machine": self._key, **numbers}, indent=1) + "\n", encoding="utf-8")
-            whole.replace(self._path)
+            temporary = self._path.with_suffix(f".{os.getpid()}")
+            temporary.write_text(json.dumps({"machine": self._key, **numbers}, indent=1) + "\n", encoding="utf-8")
+            temporary.replace(self._path)

@@ -1,9 +1,10 @@
-"""Whether a core is as fast as it has been: `Yardstick`.
+"""Whether a core is as fast as it usually is: `SpeedProbe`.
 
-A hardware thread shares its core with another. Where that one works for another tenant of the machine, a process has
-its core all the time, and yet a network takes 1.3 times as long, for seconds (seen on virtual machines with one thread
-a core); on other machines it is the clock that changes. Only a yardstick tells. The interpreter is one: its loop takes
-1.8 times as long then (correlation with ONNX Runtime 0.8), a product of matrices hardly longer (0.1).
+A hardware thread shares its core with another one. While that one computes for another tenant of the machine, a process
+still has its core all the time, and yet a network takes 1.3 times as long, for seconds (seen on virtual machines with
+one hardware thread a core). On other machines the clock changes. Both show only in the time of a fixed amount of
+arithmetic. A loop of the interpreter is a good probe: it takes 1.8 times as long in such a spell (correlation with ONNX
+Runtime 0.8). A product of matrices is not: it hardly takes longer (0.1).
 """
 
 from __future__ import annotations
@@ -16,87 +17,91 @@ from time import perf_counter, thread_time_ns
 from typing import Any
 
 from autoauto.records.errors import BadInput
-from autoauto.targets.host.machine.machine import Kept
+from autoauto.targets.host.machine.machine import MachineCache
 
-SLOW = 1.2
-"""A core is slow when arithmetic takes so many times what it usually takes."""
+SLOW_FACTOR = 1.2
+"""A core is slow when the arithmetic takes more than so many times its typical time."""
 
-FAST = 0.2
-"""Of the last `N_LOOKS` looks, at most one in `LOOK_S`, the share that took no longer than is usual. Not the shortest
-of them: a core that has rested is faster for a moment. Slow ones are usual when there are hardly others, for minutes: a
-slow spell lasts up to half of one."""
-N_LOOKS, LOOK_S = 300, 1.0
+TYPICAL_QUANTILE = 0.2
+"""The typical time is this quantile of the last `N_SAMPLES` samples. It is not their minimum, because a core that has
+rested is faster for a moment. It is not their median, because a slow spell lasts up to half of a minute. Only when a
+core has been slow for minutes does its slow time become typical."""
 
-PATIENCE_S, MOST_WAITING = 10.0, 2.0
-"""So long is waited for a fast core, and beyond that so many times what else is done takes; `AUTOAUTO_PATIENCE_S` tells
-another time, 0 not to look at speed."""
+N_SAMPLES, SAMPLE_INTERVAL_S = 300, 1.0
+"""How many samples count, and the time between two of them: samples in between are not recorded."""
 
-CALIBRATION_S, N_FIRST = 1.0, 20
-"""So long are looks gathered where none are kept, and how many; so often they are kept."""
+PATIENCE_S, MAX_WAIT_RATIO = 10.0, 2.0
+"""Maximum time of one wait for a fast core, and maximum ratio of the time of all waits to that of everything else.
+`AUTOAUTO_PATIENCE_S` sets another patience; 0 switches the probe off."""
+
+CALIBRATION_S, N_CALIBRATION_SAMPLES = 1.0, 20
+"""Duration and number of samples of a calibration, and the time between two writes to the cache folder."""
 
 N_TRIES, N_NUMBERS = 3, 2000
 
 
-class Yardstick:
-    """Times a little arithmetic on the calling thread's core, a fifth of a millisecond, beside what is usual.
+class SpeedProbe:
+    """Times a little arithmetic (0.2 ms) on the calling thread's core and compares it with the typical time.
 
-    The last looks are kept for other processes of this machine. Where there are none, a second is spent on some.
+    Samples are stored in the cache folder for other processes of this machine. Without stored samples the constructor
+    calibrates for a second.
 
     Raises:
-        BadInput: `AUTOAUTO_PATIENCE_S` is no time.
+        BadInput: `AUTOAUTO_PATIENCE_S` is not a number of seconds.
     """
 
     def __init__(self) -> None:
-        self._patience_s, self._waited_s, self._began_s = _patience_s(), 0.0, perf_counter()
-        self._kept = Kept("yardstick", 3, python_version())
-        self._looked_s, self._kept_s = 0.0, perf_counter()
-        known = self._kept.read(_looks_ns) if self._patience_s else [1]
-        self._looks_ns = deque(known or (), N_LOOKS)
+        self._patience_s, self._waited_s, self._start_s = _patience_s(), 0.0, perf_counter()
+        self._cache = MachineCache("yardstick", 3, python_version())
+        self._sampled_s, self._stored_s = 0.0, perf_counter()
+        stored = self._cache.read(_stored_samples_ns) if self._patience_s else [1]
+        self._samples_ns = deque(stored or (), N_SAMPLES)
         end_s = perf_counter() + CALIBRATION_S
-        while not known and perf_counter() < end_s:
-            self._look(CALIBRATION_S / N_FIRST)
+        while not stored and perf_counter() < end_s:
+            self._sample(CALIBRATION_S / N_CALIBRATION_SAMPLES)
 
     def factor(self) -> float:
-        """How many times longer than usual everything takes now; 1 when that is within what always varies."""
+        """How many times longer than typical everything takes now; 1 within the normal variation."""
         if not self._patience_s:
             return 1.0
-        now_ns, usual_ns = self._look(), sorted(self._looks_ns)[int(FAST * len(self._looks_ns))]
-        return now_ns / usual_ns if now_ns > SLOW * usual_ns else 1.0
+        now_ns = self._sample()
+        typical_ns = sorted(self._samples_ns)[int(TYPICAL_QUANTILE * len(self._samples_ns))]
+        return now_ns / typical_ns if now_ns > SLOW_FACTOR * typical_ns else 1.0
 
     def wait(self) -> bool:
-        """Wait until the core is fast or patience is at its end, and tell whether it had to.
+        """Wait until the core is fast, or patience ends; return whether there was a wait.
 
-        It stays awake: a thread that sleeps wakes where the machine's owner finds room, often on a core that is shared,
-        and one that is awake is soon moved (on a rented machine after 0.1 s, where naps took 0.4).
+        The wait is busy. A thread that sleeps wakes up wherever the hypervisor has room, often on a shared core, while
+        a busy thread is soon moved to a free one (on a rented machine after 0.1 s, where sleeping took 0.4 s).
         """
-        begin_s, waited = perf_counter(), False
-        else_s = begin_s - self._began_s - self._waited_s
-        give_up_s = begin_s + self._patience_s + min(0.0, MOST_WAITING * else_s - self._waited_s)
+        start_s, waited = perf_counter(), False
+        other_s = start_s - self._start_s - self._waited_s
+        give_up_s = start_s + self._patience_s + min(0.0, MAX_WAIT_RATIO * other_s - self._waited_s)
         while self.factor() > 1.0 and perf_counter() < give_up_s:
             waited = True
         if waited:
-            self._waited_s += perf_counter() - begin_s
+            self._waited_s += perf_counter() - start_s
         return waited
 
-    def _look(self, apart_s: float = LOOK_S) -> int:
-        """What arithmetic takes now; looks that follow close upon each other count as one."""
-        now_ns, now_s = self._now_ns(), perf_counter()
-        if now_s - self._looked_s >= apart_s or not self._looks_ns:
-            self._looks_ns.append(now_ns)
-            self._looked_s = now_s
-        if now_s - self._kept_s >= CALIBRATION_S:
-            self._kept.write({"looks_ns": list(self._looks_ns)})
-            self._kept_s = now_s
+    def _sample(self, interval_s: float = SAMPLE_INTERVAL_S) -> int:
+        """Time the arithmetic; record the time when the last record is at least `interval_s` old."""
+        now_ns, now_s = self._time_arithmetic_ns(), perf_counter()
+        if now_s - self._sampled_s >= interval_s or not self._samples_ns:
+            self._samples_ns.append(now_ns)
+            self._sampled_s = now_s
+        if now_s - self._stored_s >= CALIBRATION_S:
+            self._cache.write({"looks_ns": list(self._samples_ns)})
+            self._stored_s = now_s
         return now_ns
 
-    def _now_ns(self) -> int:
-        """The least of a few tries: the first finds other things in the cache."""
-        tries = []
+    def _time_arithmetic_ns(self) -> int:
+        """The minimum of a few tries: the first one runs with a cold cache."""
+        tries_ns = []
         for _ in range(N_TRIES):
-            begin = thread_time_ns()
+            start_ns = thread_time_ns()
             sum(number * number for number in range(N_NUMBERS))
-            tries.append(thread_time_ns() - begin)
-        return min(tries)
+            tries_ns.append(thread_time_ns() - start_ns)
+        return min(tries_ns)
 
 
 def _patience_s() -> float:
@@ -110,8 +115,8 @@ def _patience_s() -> float:
     return seconds
 
 
-def _looks_ns(numbers: Mapping[str, Any]) -> list[int]:
-    looks_ns = [int(look_ns) for look_ns in numbers["looks_ns"]]
-    if min(looks_ns, default=0) < 1:
-        raise ValueError(f"must be at least 1 each, got {looks_ns}")
-    return looks_ns
+def _stored_samples_ns(numbers: Mapping[str, Any]) -> list[int]:
+    samples_ns = [int(sample_ns) for sample_ns in numbers["looks_ns"]]
+    if min(samples_ns, default=0) < 1:
+        raise ValueError(f"must be at least 1 each, got {samples_ns}")
+    return samples_ns

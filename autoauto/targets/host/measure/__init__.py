@@ -1,1 +1,1 @@
-"""What a sub-model takes and holds, measured in a process of its own."""
+"""Time and memory of a sub-model, measured in a separate process."""

@@ -1,8 +1,8 @@
-"""A sub-model in ONNX Runtime, in a worker that holds its memory against a budget: `Session`.
+"""A sub-model in ONNX Runtime (`Session`), and its memory checked against a budget (`check_memory`).
 
-The limit is RLIMIT_DATA of the worker: all its private writable memory. What the runtime itself holds comes on top of
-the budget. The limit is set when the sub-model has been loaded, since loading holds weights twice for a moment. Tensors
-that come in and go out lie in the shared memory of links and do not count.
+The limit is RLIMIT_DATA of the worker: all its private writable memory. It is the budget plus the memory of the runtime
+itself. It is set after the sub-model has been loaded, because loading holds the weights twice for a moment. Inputs and
+outputs lie in the shared memory of links and do not count.
 """
 
 from __future__ import annotations
@@ -20,21 +20,22 @@ from typing import Any
 
 import numpy as np
 
+from autoauto.records.arrays import Array
 from autoauto.records.errors import MissingExtra, OutOfMemory
 from autoauto.records.layers import LayerRange, Port, SubModel
 from autoauto.records.profile import PARAMETER, TEMPORARY
 from autoauto.records.units import format_bytes
 from autoauto.targets.host.memory_budget import data_bytes, status_bytes
-from autoauto.targets.host.transport.array_file import Array
 
 RUNTIME = "runtime"
-"""The category of what the first session of a process holds whatever it computes."""
+"""Category of the memory that the first session of a process takes, whatever it computes."""
+
 BOOKKEEPING_BYTES = 1 << 20
-"""Of the interpreter, on top of the budget: what a worker needs to say what it did."""
+"""Memory of the interpreter on top of the budget, which a worker needs to report its results."""
 
 
-class Content:
-    """A sub-model as a file without a name, which travels to a worker as an argument of its start."""
+class SubModelFile:
+    """A sub-model in a file without a name; it can be pickled as an argument of a new process."""
 
     def __init__(self, content: bytes = b"") -> None:
         self._fd = os.memfd_create("autoauto-model")
@@ -47,32 +48,37 @@ class Content:
         self._fd = state["handle"].detach()
 
     def write(self, content: bytes) -> None:
-        """Replace all of it, for every process that has it."""
+        """Replace the content, for every process that has the file."""
         with open(self.path, "wb") as file:
             file.write(content)
 
     @property
     def path(self) -> str:
-        """Where this process finds it."""
+        """The path by which this process opens the file."""
         return f"/proc/self/fd/{self._fd}"
 
     def close(self) -> None:
-        """Let go of it."""
+        """Close the file."""
         os.close(self._fd)
 
 
 class Session:
     """A sub-model that runs in this process.
 
-    With `arena` the runtime keeps what is free for the next run, which spares it fresh pages: up to a quarter of the
-    time. All such sessions of a process share what it keeps, until a run is `tidy`.
+    With `arena` the runtime keeps freed memory for the next run. That saves fresh pages, and with them up to a quarter
+    of the time. All such sessions of a process share one arena; a `tidy` run returns its free memory to the system.
 
     Attributes:
-        parameter_bytes: private memory that loading took and keeps: weights as the runtime lays them out, and code.
+        parameter_bytes: private memory after loading: weights in the runtime's layout, and code.
     """
 
     def __init__(
-        self, content: Content, inputs: Sequence[Port], outputs: Sequence[Port], n_threads: int, arena: bool = False
+        self,
+        content: SubModelFile,
+        inputs: Sequence[Port],
+        outputs: Sequence[Port],
+        n_threads: int,
+        arena: bool = False,
     ) -> None:
         runtime = onnxruntime()
         self._content, self._n_threads = content, n_threads
@@ -93,10 +99,10 @@ class Session:
         self.parameter_bytes = max(self._at_rest_bytes - before, 0)
 
     def run(self, inputs: Mapping[str, Array], outputs: Mapping[str, Array], tidy: bool = False) -> None:
-        """Compute `outputs` from `inputs`, both where they lie: nothing is copied; a tidy run gives back what is free.
+        """Compute `outputs` from `inputs` without copies; a `tidy` run returns the arena's free memory.
 
         Raises:
-            Exception: of ONNX Runtime, which has no class of its own for want of memory.
+            Exception: of ONNX Runtime, which has no special class for a lack of memory.
         """
         binding = self._session.io_binding()
         for port in self._inputs:
@@ -106,8 +112,8 @@ class Session:
             binding.bind_output(port.name, "cpu", 0, array.dtype.type, array.shape, array.ctypes.data)
         self._session.run_with_iobinding(binding, self._tidy if tidy else None)
 
-    def made_up(self) -> tuple[dict[str, Array], dict[str, Array]]:
-        """Inputs, and where the outputs go."""
+    def example_arrays(self) -> tuple[dict[str, Array], dict[str, Array]]:
+        """Made-up inputs, and arrays for the outputs."""
         inputs = {port.name: example(port) for port in self._inputs}
         return inputs, {port.name: shared_array(port) for port in self._outputs}
 
@@ -116,50 +122,50 @@ class Session:
         return Session(self._content, self._inputs, self._outputs, self._n_threads)
 
     def peak_bytes(self) -> int:
-        """What a run with made-up inputs holds at most besides parameters, inputs and outputs.
+        """Peak memory of a run with made-up inputs, without parameters, inputs and outputs.
 
-        In its first run the runtime learns which tensors can share memory, and from then on takes a block for all: what
-        it took before would stay beside it.
+        The first run is tidy: in it the runtime determines which tensors can share memory, and from then on it takes
+        one block for all of them. The memory of the first run would stay allocated beside that block.
         """
-        inputs, outputs = self.made_up()
+        inputs, outputs = self.example_arrays()
         self.run(inputs, outputs, tidy=True)
-        kept = max(data_bytes() - self._at_rest_bytes, 0)
-        Path("/proc/self/clear_refs").write_text("5", encoding="ascii")  # the peak counts from here (man 5 proc)
+        remaining = max(data_bytes() - self._at_rest_bytes, 0)
+        Path("/proc/self/clear_refs").write_text("5", encoding="ascii")  # resets VmHWM (man 5 proc)
         before = status_bytes("VmRSS")
         self.run(inputs, outputs)
-        return kept + max(status_bytes("VmHWM") - before, 0)
+        return remaining + max(status_bytes("VmHWM") - before, 0)
 
 
 def check_memory(
     session: Session, runtime_bytes: int, budget_bytes: int, overhead_bytes: int, layers: LayerRange
 ) -> dict[str, int]:
-    """Set the limit of this process and run the session under it; its memory by category.
+    """Set the limit of this process, run the session under it, and return its memory by category.
 
     Args:
-        session: just loaded.
-        runtime_bytes: what a session that does nothing took before.
-        budget_bytes: what both may hold.
-        overhead_bytes: what the process held before them.
-        layers: of the sub-model, for the message.
+        session: a session that has just been loaded.
+        runtime_bytes: memory of an idle session, loaded before it.
+        budget_bytes: budget of both sessions.
+        overhead_bytes: memory of the process before both sessions.
+        layers: layers of the sub-model, for the message.
 
     Raises:
-        OutOfMemory: the budget does not suffice; by how much, at least, is measured in a run that may use the machine's
-            memory.
-        Exception: the session fails then, too.
+        OutOfMemory: the budget does not suffice. The missing bytes, a lower bound, come from a run that may use all of
+            the machine's memory.
+        Exception: the session fails in that run, too.
     """
     at_rest = {RUNTIME: runtime_bytes, PARAMETER: session.parameter_bytes}
     if sum(at_rest.values()) <= budget_bytes:
         _set_limit(overhead_bytes + budget_bytes + BOOKKEEPING_BYTES)
-        with suppress(Exception):  # with more memory it works, or it raises again
+        with suppress(Exception):  # the run below, with more memory, succeeds or raises again
             return at_rest | {TEMPORARY: session.peak_bytes()}
     _set_limit(data_bytes() + machine_bytes())
-    # What a run that failed has left in the arena would count twice.
-    raise _out_of_memory(layers, at_rest | {TEMPORARY: _peak_at_least(session.without_arena())}, budget_bytes)
+    # Memory that a failed run has left in the arena would count twice.
+    raise _out_of_memory(layers, at_rest | {TEMPORARY: _peak_lower_bound(session.without_arena())}, budget_bytes)
 
 
 @contextmanager
 def memory_errors(layers: LayerRange, memory_bytes: Mapping[str, int]) -> Iterator[None]:
-    """Tell what fails for want of memory after all, with what it took before; the limit is lifted to say so.
+    """Turn a failed allocation into `OutOfMemory` with the memory measured before; lifts the limit to report it.
 
     Raises:
         OutOfMemory: an allocation failed.
@@ -174,7 +180,7 @@ def memory_errors(layers: LayerRange, memory_bytes: Mapping[str, int]) -> Iterat
 
 
 def _out_of_memory(layers: LayerRange, memory_bytes: Mapping[str, int], budget_bytes: int) -> OutOfMemory:
-    """What is told is the least that is needed: a runtime that keeps what is free may take some more."""
+    """The message gives a lower bound: a runtime with an arena may take some more."""
     total = sum(memory_bytes.values())
     return OutOfMemory(
         f"layers {layers} do not fit a device that may use {format_bytes(budget_bytes)}: they need "
@@ -186,11 +192,13 @@ def _out_of_memory(layers: LayerRange, memory_bytes: Mapping[str, int], budget_b
 
 
 def _is_memory(error: Exception) -> bool:
-    return isinstance(error, MemoryError) or "alloc" in str(error)  # as ONNX Runtime and the C++ library say it
+    return isinstance(error, MemoryError) or "alloc" in str(
+        error
+    )  # in the words of ONNX Runtime and of the C++ library
 
 
-def _peak_at_least(session: Session) -> int:
-    """The peak of a run; what the machine has where not even that suffices."""
+def _peak_lower_bound(session: Session) -> int:
+    """The peak of a run, or the machine's free memory when not even that suffices."""
     try:
         return session.peak_bytes()
     except Exception as error:
@@ -200,7 +208,7 @@ def _peak_at_least(session: Session) -> int:
 
 
 def example(port: Port) -> Array:
-    """A made-up input in shared memory: seeded noise, zeros where it may be an index, true where it is a mask.
+    """A made-up input in shared memory: seeded noise for floats, zeros for integers (valid indices), true for masks.
 
     >>> example(Port("ids", (2, 3), "int64")).tolist(), example(Port("mask", (2,), "bool")).tolist()
     ([[0, 0, 0], [0, 0, 0]], [True, True])
@@ -210,22 +218,24 @@ def example(port: Port) -> Array:
         array[...] = array.dtype.kind == "b"
         return array
     noise = np.random.default_rng(array.size)
-    for row in array.reshape(len(array) if array.ndim else 1, -1):  # row by row, so that no copy of all is needed
+    for row in array.reshape(
+        len(array) if array.ndim else 1, -1
+    ):  # row by row, so that no copy of the whole array is made
         row[:] = noise.standard_normal(len(row), np.float32)
     return array
 
 
 def shared_array(port: Port) -> Array:
-    """Zeros in shared memory, which does not count as this process's own."""
+    """Zeros in shared memory, which does not count as private memory of this process."""
     memory = mmap(-1, max(port.n_bytes, 1))
     return np.frombuffer(memory, port.dtype, prod(port.shape)).reshape(port.shape)
 
 
 def onnxruntime() -> Any:
-    """The package, without its telemetry: threads of its own, and files in the user's and the temporary folder.
+    """Import the package with its telemetry switched off: that starts threads and writes files.
 
     Raises:
-        MissingExtra: it is not installed.
+        MissingExtra: the package is not installed.
     """
     os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
     try:
@@ -236,16 +246,16 @@ def onnxruntime() -> Any:
 
 
 def machine_bytes() -> int:
-    """What all processes together may still take."""
+    """Memory that is free on this machine."""
     for line in Path("/proc/meminfo").read_text(encoding="ascii").splitlines():
         if line.startswith("MemAvailable:"):
             return int(line.split()[1]) * 1024
-    raise AssertionError("the kernel tells no MemAvailable")
+    raise AssertionError("/proc/meminfo has no entry MemAvailable")
 
 
 @cache
 def _make_arena() -> None:
-    """Make the arena of this process, which takes what is asked for; the runtime's own takes powers of two."""
+    """Make the arena of this process. It grows by the bytes requested; the runtime's default arena doubles."""
     runtime = onnxruntime()
     memory = runtime.OrtMemoryInfo("Cpu", runtime.OrtAllocatorType.ORT_ARENA_ALLOCATOR, 0, runtime.OrtMemType.DEFAULT)
     settings = {
@@ -263,7 +273,7 @@ def _set_limit(limit_bytes: int) -> None:
 
 
 def idle_model() -> SubModel:
-    """A model that hands on one number."""
+    """A model that copies one number."""
     from onnx import TensorProto, helper
 
     ports = [Port(name, (1,), "float32") for name in ("x", "y")]

@@ -1,9 +1,9 @@
-"""What a sub-model takes and holds, measured in a worker that serves one request after another: `serve`.
+"""Time and memory of sub-models, measured in a worker that serves one request after another: `serve`.
 
-A layer alone differs from the same layer in its model: memory that the runtime takes for one run comes as fresh pages,
-whose first touch costs more than many a layer. In a whole model most of it is used again by the next layer. So all is
-measured with the runtime's arena, which keeps pages, as a stage has it; what one sub-model has left is given back
-before the next.
+A single layer behaves differently from the same layer in its model: without an arena every run gets fresh pages, and
+their first touch costs more than many a layer. In a whole model the next layer uses most of those pages again. So the
+worker measures with the runtime's arena, which keeps pages, as stages do. Before the next sub-model is measured, the
+arena returns the memory of the previous one.
 """
 
 from __future__ import annotations
@@ -17,34 +17,36 @@ from time import perf_counter_ns, sleep, thread_time_ns
 from typing import NamedTuple
 
 from autoauto.records.layers import Port, SubModel
-from autoauto.targets.host.machine.speed_probe import Yardstick
-from autoauto.targets.host.measure.session import Content, Session, onnxruntime
+from autoauto.targets.host.machine.speed_probe import SpeedProbe
+from autoauto.targets.host.measure.session import Session, SubModelFile, onnxruntime
 
-N_LEAST, N_FEWEST = 5, 3
-"""Runs, and runs of a sub-model that alone takes longer than `MOST_NS`."""
+MIN_RUNS, MIN_LONG_RUNS = 5, 3
+"""Minimum number of runs, and that of runs which together take `MAX_NS` or longer."""
 
-LEAST_NS, MOST_NS = 20_000_000, 1_000_000_000
-KNOWN = 0.01
-"""A median is known when the spread divided by the root of the number of runs is at most this part of it."""
+MIN_NS, MAX_NS = 20_000_000, 1_000_000_000
+"""Runs are repeated for at least the first time, and not beyond the second."""
 
-BUSY = 1.2
-"""Another process had the cores when a run took so many times longer on the clock than on its core."""
+PRECISION = 0.01
+"""A median is precise when the spread divided by the root of the number of runs is at most this part of it."""
+
+BUSY_RATIO = 1.2
+"""Other processes had the cores when a run took more than so many times its CPU time on the clock."""
 
 N_EMPTY = 8
-"""Empty sessions: the heap grows by 132 KiB at a time, so every other one takes nothing, and the next all of it."""
+"""Empty sessions whose memory is averaged: the heap grows in steps of 132 KiB, so some add nothing, others a step."""
 
-N_ATTEMPTS, MOST_SLOW = 3, 3
+N_ATTEMPTS, MAX_SLOW_BLOCKS = 3, 3
 PAUSE_S = 0.2
 
 
-class Times(NamedTuple):
-    """Runs of one session.
+class RunTimes(NamedTuple):
+    """Times of the runs of one session.
 
     Attributes:
-        core_ns: the median time of the calling thread on its core; the runtime's other threads work meanwhile.
-        wall_ns: the median on the clock.
-        spread: the median deviation from the median, a part of it.
-        n_runs: how many.
+        core_ns: median CPU time of the calling thread; the runtime's other threads compute at the same time.
+        wall_ns: median time on the clock.
+        spread: median absolute deviation of the CPU time, relative to its median.
+        n_runs: number of runs.
     """
 
     core_ns: float
@@ -54,153 +56,166 @@ class Times(NamedTuple):
 
     @property
     def total_ns(self) -> float:
-        """What all runs took on the clock, about."""
+        """Approximate time of all runs on the clock."""
         return self.wall_ns * self.n_runs
 
     @property
     def busy(self) -> bool:
-        """Whether other processes had the cores meanwhile."""
-        return self.wall_ns > BUSY * self.core_ns
+        """Whether other processes had the cores during the runs."""
+        return self.wall_ns > BUSY_RATIO * self.core_ns
 
 
-class Part(NamedTuple):
-    """What there is to measure; the content lies in memory that both processes have."""
+class SubModelPorts(NamedTuple):
+    """A request to measure the sub-model that lies in the shared file: its inputs and outputs."""
 
     inputs: tuple[Port, ...]
     outputs: tuple[Port, ...]
 
 
-class Reading(NamedTuple):
-    """What a sub-model takes and holds.
+class Measurement(NamedTuple):
+    """Time and memory of a sub-model.
 
     Attributes:
-        times: of its runs, without what a run of an empty session takes.
-        session_bytes: what the first session of a process holds whatever it computes.
-        parameter_bytes: what its own session holds besides.
-        peak_bytes: the most that a run holds besides, inputs and outputs not counted.
+        times: times of its runs, less the time of a run of an empty session.
+        session_bytes: memory of the first session of a process, for any model.
+        parameter_bytes: memory of the sub-model's session beyond that of an empty one.
+        peak_bytes: peak memory of a run beyond parameters, inputs and outputs.
     """
 
-    times: Times
+    times: RunTimes
     session_bytes: int
     parameter_bytes: int
     peak_bytes: int
 
 
-class Refused(NamedTuple):
-    """Why the runtime does not run a sub-model, in its own words."""
+class FailedMeasurement(NamedTuple):
+    """The runtime cannot run a sub-model; `reason` is its message."""
 
     reason: str
 
 
-class Empty(NamedTuple):
-    """An empty session: what the first one of the process holds, what another holds on average, and what a run takes.
+class EmptySession(NamedTuple):
+    """Costs of a session that computes nothing, which are subtracted from those of a sub-model.
 
     Attributes:
-        tidy: gives back what other sessions have left.
+        first_bytes: memory of the first session of the process.
+        other_bytes: mean memory of the sessions after it.
+        core_ns: CPU time of a run.
+        tidy: returns the arena's free memory to the system.
     """
 
     first_bytes: int
-    bytes: int
+    other_bytes: int
     core_ns: float
     tidy: Callable[[], None]
 
 
-def serve(connection: Connection, content: Content, cores: tuple[int, ...], n_threads: int, idle: SubModel) -> None:
-    """In a worker: measure an empty session, then whatever the parent asks for, until it is gone."""
+def serve(connection: Connection, file: SubModelFile, cores: tuple[int, ...], n_threads: int, idle: SubModel) -> None:
+    """In a worker: measure an empty session, then serve the requests of the parent until it closes the connection."""
     os.sched_setaffinity(0, cores)
     onnxruntime()
-    nothing = Part(idle.inputs, idle.outputs)
-    content.write(idle.content)
-    first, *others = (Session(content, *nothing, n_threads, arena=True) for _ in range(1 + N_EMPTY))
-    yardstick = Yardstick()
-    core_ns = _time(content, nothing, n_threads, yardstick).core_ns
+    idle_ports = SubModelPorts(idle.inputs, idle.outputs)
+    file.write(idle.content)
+    first, *others = (Session(file, *idle_ports, n_threads, arena=True) for _ in range(1 + N_EMPTY))
+    probe = SpeedProbe()
+    core_ns = _time(file, idle_ports, n_threads, probe).core_ns
     other_bytes = round(fmean(other.parameter_bytes for other in others))
-    empty = Empty(first.parameter_bytes, other_bytes, core_ns, partial(first.run, *first.made_up(), tidy=True))
+    tidy = partial(first.run, *first.example_arrays(), tidy=True)
+    empty = EmptySession(first.parameter_bytes, other_bytes, core_ns, tidy)
     connection.send(None)
     while True:
         try:
-            part = connection.recv()
+            ports = connection.recv()
         except EOFError:  # the parent has ended
             return
         try:
-            connection.send(_reading(content, part, n_threads, empty, yardstick))
-        except Exception as error:  # noqa: BLE001 (ONNX Runtime has no class of its own; the next request may work)
-            connection.send(Refused(f"{type(error).__name__}: {error}"))
+            connection.send(_measurement(file, ports, n_threads, empty, probe))
+        except Exception as error:  # noqa: BLE001 (ONNX Runtime has no common base class; the next request may succeed)
+            connection.send(FailedMeasurement(f"{type(error).__name__}: {error}"))
 
 
-def _reading(content: Content, part: Part, n_threads: int, empty: Empty, yardstick: Yardstick) -> Reading:
+def _measurement(
+    file: SubModelFile, ports: SubModelPorts, n_threads: int, empty: EmptySession, probe: SpeedProbe
+) -> Measurement:
     empty.tidy()
-    session = Session(content, *part, n_threads, arena=True)
+    session = Session(file, *ports, n_threads, arena=True)
     parameter_bytes, peak_bytes = session.parameter_bytes, session.peak_bytes()
     del session
-    times = _time(content, part, n_threads, yardstick)
-    return Reading(
+    times = _time(file, ports, n_threads, probe)
+    return Measurement(
         times=times._replace(core_ns=max(times.core_ns - empty.core_ns, 0.0)),
         session_bytes=empty.first_bytes,
-        parameter_bytes=max(parameter_bytes - empty.bytes, 0),
+        parameter_bytes=max(parameter_bytes - empty.other_bytes, 0),
         peak_bytes=peak_bytes,
     )
 
 
-def _time(content: Content, part: Part, n_threads: int, yardstick: Yardstick) -> Times:
-    return quietest(lambda: _time_session(content, part, n_threads, yardstick))
+def _time(file: SubModelFile, ports: SubModelPorts, n_threads: int, probe: SpeedProbe) -> RunTimes:
+    return shortest_attempt(lambda: _time_session(file, ports, n_threads, probe))
 
 
-def _time_session(content: Content, part: Part, n_threads: int, yardstick: Yardstick) -> Times:
-    session = Session(content, *part, n_threads, arena=True)
-    return time_runs(partial(session.run, *session.made_up()), yardstick)
+def _time_session(file: SubModelFile, ports: SubModelPorts, n_threads: int, probe: SpeedProbe) -> RunTimes:
+    session = Session(file, *ports, n_threads, arena=True)
+    return time_runs(partial(session.run, *session.example_arrays()), probe)
 
 
-def quietest(attempt: Callable[[], Times]) -> Times:
-    """The shortest of a few attempts, each with a session and arrays of its own.
+def shortest_attempt(attempt: Callable[[], RunTimes]) -> RunTimes:
+    """The shortest of a few attempts, each with a new session and new arrays.
 
-    What disturbs a core, and where in memory the arrays come to lie, only adds to what a run takes, sometimes for all
-    runs of a session. Long runs have one attempt, unless other processes had the cores.
+    Disturbances of a core, and an unlucky position of the arrays in memory, only make runs longer, sometimes all runs
+    of a session. Long runs have one attempt, unless other processes had the cores.
     """
     attempts = [attempt()]
-    while len(attempts) < N_ATTEMPTS and (attempts[-1].busy or sum(times.total_ns for times in attempts) < MOST_NS):
+    while len(attempts) < N_ATTEMPTS and (attempts[-1].busy or sum(times.total_ns for times in attempts) < MAX_NS):
         if attempts[-1].busy:
             sleep(PAUSE_S)
         attempts.append(attempt())
     return min(attempts, key=lambda times: times.core_ns)
 
 
-def time_runs(run: Callable[[], None], yardstick: Yardstick) -> Times:
-    """Run until the median is known, after two runs in which memory is laid out.
+def time_runs(run: Callable[[], None], probe: SpeedProbe) -> RunTimes:
+    """Run until the median is precise, after two runs in which the runtime lays out its memory.
 
-    Runs between which the core has become slow count only when that has happened `MOST_SLOW` times.
+    A block of runs after which the core is slow is discarded, `MAX_SLOW_BLOCKS` times at most.
     """
     run()
     run()
     core: list[int] = []
     wall: list[int] = []
     n_slow = 0
-    while not _known(core, sum(wall)):
-        if yardstick.wait():
+    while not _is_precise(core, sum(wall)):
+        if probe.wait():
             run()
-        some_core, some_wall = _some_runs(run)
-        if yardstick.factor() > 1.0 and n_slow < MOST_SLOW:
+        block_core, block_wall = _block_of_runs(run)
+        if probe.factor() > 1.0 and n_slow < MAX_SLOW_BLOCKS:
             n_slow += 1
             continue
-        core += some_core
-        wall += some_wall
-    return Times(median(core), median(wall), spread(core), len(core))
+        core += block_core
+        wall += block_wall
+    return RunTimes(median(core), median(wall), spread(core), len(core))
 
 
-def _some_runs(run: Callable[[], None]) -> tuple[list[int], list[int]]:
-    """Nanoseconds on the core and on the clock of runs that together take `LEAST_NS`, or of one."""
+def _is_precise(core: list[int], total_ns: int) -> bool:
+    n_runs = len(core)
+    if n_runs < MIN_LONG_RUNS or total_ns >= MAX_NS:
+        return n_runs >= MIN_LONG_RUNS
+    return n_runs >= MIN_RUNS and total_ns >= MIN_NS and spread(core) <= PRECISION * n_runs**0.5
+
+
+def _block_of_runs(run: Callable[[], None]) -> tuple[list[int], list[int]]:
+    """CPU time and time on the clock, in ns, of as many runs as take `MIN_NS` together."""
     core: list[int] = []
     wall: list[int] = []
-    while sum(wall) < LEAST_NS:
-        begin, begin_core = perf_counter_ns(), thread_time_ns()
+    while sum(wall) < MIN_NS:
+        start, start_core = perf_counter_ns(), thread_time_ns()
         run()
-        core.append(thread_time_ns() - begin_core)
-        wall.append(perf_counter_ns() - begin)
+        core.append(thread_time_ns() - start_core)
+        wall.append(perf_counter_ns() - start)
     return core, wall
 
 
 def spread(values: list[int]) -> float:
-    """The median deviation from the median, a part of it.
+    """The median absolute deviation, relative to the median.
 
     >>> spread([10, 11, 10, 9, 50])
     0.1
@@ -209,19 +224,12 @@ def spread(values: list[int]) -> float:
     return median(abs(value - middle) for value in values) / max(middle, 1)
 
 
-def spread_line(readings: Sequence[Reading]) -> str:
-    """How far apart the repeats of some measurements lie, on one line."""
-    spreads = sorted(reading.times.spread for reading in readings)
-    n_busy = sum(reading.times.busy for reading in readings)
+def spread_line(measurements: Sequence[Measurement]) -> str:
+    """A line about the spread of the repeats of some measurements."""
+    spreads = sorted(measurement.times.spread for measurement in measurements)
+    n_busy = sum(measurement.times.busy for measurement in measurements)
     line = (
-        f"{len(readings)} measurements; half of their repeats lie within {100 * median(spreads):.1f} % of the median, "
-        f"{100 * spreads[-1]:.1f} % in the worst"
+        f"{len(measurements)} measurements; half of their repeats lie within {100 * median(spreads):.1f} % of the "
+        f"median, {100 * spreads[-1]:.1f} % in the worst"
     )
-    return f"{line}; other processes had the core during {n_busy}, try again on a quiet machine" if n_busy else line
-
-
-def _known(core: list[int], total_ns: int) -> bool:
-    n_runs = len(core)
-    if n_runs < N_FEWEST or total_ns >= MOST_NS:
-        return n_runs >= N_FEWEST
-    return n_runs >= N_LEAST and total_ns >= LEAST_NS and spread(core) <= KNOWN * n_runs**0.5
+    return f"{line}; other processes had the core during {n_busy}, try again on an idle machine" if n_busy else line

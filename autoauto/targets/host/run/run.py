@@ -1,4 +1,4 @@
-"""A plan on real processes: `run_plan`."""
+"""A plan on real processes until its pace is steady: `run_plan`, `SteadyPace`."""
 
 from __future__ import annotations
 
@@ -17,15 +17,21 @@ from autoauto.records.timeline import Run, Timeline
 from autoauto.targets.host.machine.machine import cores_of
 from autoauto.targets.host.measure.session import example
 from autoauto.targets.host.run.pipelines import Batch, Pipelines
-from autoauto.targets.host.run.stage import Place, Ready, Spans
+from autoauto.targets.host.run.stage import StageReady, StageResources, StageSpans
 
 N_ATTEMPTS = 3
 
+MIN_S, MAX_S = 1.0, 10.0
+"""Duration of a run: the minimum, and the time after which an unsteady run ends, too."""
 
-def least_disturbed(attempt: Callable[[], Run]) -> Run:
-    """The run of a few that had its cores most; the first that nothing disturbed ends them."""
+TOLERANCE = 0.02
+"""Relative difference of the times of two quarters with a steady pace."""
+
+
+def repeat_until_undisturbed(attempt: Callable[[], Run]) -> Run:
+    """Repeat a run until it is undisturbed, `N_ATTEMPTS` times at most; returns the run that had most of its cores."""
     runs = [attempt()]
-    while not runs[-1].quiet and len(runs) < N_ATTEMPTS:
+    while not runs[-1].undisturbed and len(runs) < N_ATTEMPTS:
         runs.append(attempt())
     return max(runs, key=lambda run: run.core_fraction)
 
@@ -39,45 +45,45 @@ def run_plan(
     cores_per_device: int = 1,
     replicas: int = 1,
 ) -> Run:
-    """Run `plan` in pipelines side by side, with made-up inputs, until they are steady.
+    """Run `plan` in pipelines side by side, with made-up inputs, until their pace is steady.
 
     Args:
         source, graph: the model.
         plan: the stages of one pipeline.
-        cluster: its devices; a stage may hold the part `options.memory_proportion` of its device's memory.
+        cluster: the devices; a stage may use `options.memory_proportion` of its device's memory.
         options: batch size and memory proportion.
-        cores_per_device: cores, hence threads, of a device.
-        replicas: how many pipelines.
+        cores_per_device: cores of a device, and threads of its session.
+        replicas: number of pipelines.
 
     Raises:
-        OutOfMemory: a stage exceeds its budget in its own process.
+        OutOfMemory: a stage exceeds its budget.
     """
     n_stages, share = len(plan.stages), options.memory_proportion
     devices = [
-        Place(cores_of(number, cores_per_device), cores_per_device, int(device.memory_bytes * share))
+        StageResources(cores_of(number, cores_per_device), cores_per_device, int(device.memory_bytes * share))
         for number, device in enumerate(cluster.devices[: n_stages * replicas])
     ]
-    places = [devices[first : first + n_stages] for first in range(0, len(devices), n_stages)]
+    resources = [devices[first : first + n_stages] for first in range(0, len(devices), n_stages)]
     inputs = {port.name: example(port) for port in source.carried(graph, 0, options.batch_size)}
-    steady = Steady(len(places), n_stages)
+    pace = SteadyPace(len(resources), n_stages)
 
     def batches() -> Iterator[Batch]:
-        while not steady.reached:
+        while not pace.is_steady:
             yield inputs
 
     ranges = [stage.layers for stage in plan.stages]
-    with Pipelines(graph, source, ranges, options.batch_size, places) as pipelines:
-        streams = pipelines.stream(batches(), lambda pipeline, _number, _outputs: steady.left(pipeline))
+    with Pipelines(graph, source, ranges, options.batch_size, resources) as pipelines:
+        streams = pipelines.stream(batches(), lambda pipeline, _number, _outputs: pace.record_output(pipeline))
         ready = pipelines.ready[0]
-    measured = tuple(map(_measured, plan.stages, streams[0], ready, places[0]))
+    measured = tuple(map(_measured, plan.stages, streams[0], ready, resources[0]))
     core_fraction = min(spans.core_fraction for stages in streams for spans in stages)
     return Run(replace(plan, stages=measured), tuple(map(timeline_of, streams)), core_fraction)
 
 
-def timeline_of(stages: Sequence[Spans]) -> Timeline:
-    """What the stages of one pipeline did, from the first action on; 1 cycle = 1 ns."""
-    begin = min(int(spans.times[0, 0]) for spans in stages)
-    times = [spans.times - begin for spans in stages]
+def timeline_of(stages: Sequence[StageSpans]) -> Timeline:
+    """The timeline of one pipeline's stages, from the first action on; 1 cycle = 1 ns."""
+    start = min(int(spans.times[0, 0]) for spans in stages)
+    times = [spans.times - start for spans in stages]
     n_micro_batches = len(times[0])
     codes = Codes(len(stages), n_micro_batches)
     programs = tuple(codes.of(FORWARD, stage, range(n_micro_batches)) for stage in range(len(stages)))
@@ -91,8 +97,8 @@ def timeline_of(stages: Sequence[Spans]) -> Timeline:
     )
 
 
-def _measured(stage: Stage, spans: Spans, ready: Ready, place: Place) -> Stage:
-    """Medians of a stage; what it receives lies where it is read."""
+def _measured(stage: Stage, spans: StageSpans, ready: StageReady, resources: StageResources) -> Stage:
+    """The stage with its measured medians; receiving takes no time, because a stage reads its inputs in the ring."""
     copied, computed, sent = np.diff(spans.times, axis=1).T
     return replace(
         stage,
@@ -100,43 +106,39 @@ def _measured(stage: Stage, spans: Spans, ready: Ready, place: Place) -> Stage:
         receive_cycles=0,
         send_cycles=int(np.median(copied + sent)),
         memory_bytes=ready.memory_bytes,
-        limit_bytes=place.budget_bytes,
+        limit_bytes=resources.budget_bytes,
     )
 
 
-TOLERANCE = 0.02
-LEAST_S = 1.0
-MOST_S = 10.0
+class SteadyPace:
+    """Records the outputs of pipelines, and decides when the pace of each is steady.
 
-
-class Steady:
-    """Watches micro-batches leave pipelines, until the pace of each stays what it is.
-
-    A pace is steady when the second and the third quarter of what has left, the part that counts, took the same time up
-    to `TOLERANCE`, after at least `LEAST_S` seconds; after `MOST_S` it is what it is.
+    The first and the last quarter of a run are left out, as start and end. A pace is steady when the second and the
+    third quarter of the outputs took the same time up to `TOLERANCE`, after at least `MIN_S` seconds. After `MAX_S`
+    seconds any pace counts as steady.
 
     Attributes:
-        reached: whether there is no need for more.
+        is_steady: whether no more outputs are needed.
     """
 
     def __init__(self, n_pipelines: int, n_stages: int) -> None:
-        self.reached = False
-        self._left: list[list[int]] = [[] for _ in range(n_pipelines)]
-        self._least = n_stages + 3
+        self.is_steady = False
+        self._output_times_ns: list[list[int]] = [[] for _ in range(n_pipelines)]
+        self._min_outputs = n_stages + 3
 
-    def left(self, pipeline: int) -> None:
+    def record_output(self, pipeline: int) -> None:
         """A micro-batch has left a pipeline now."""
-        self._left[pipeline].append(monotonic_ns())
-        started = min((times[0] for times in self._left if times), default=0)
-        seconds = (monotonic_ns() - started) / 1e9
-        if seconds >= LEAST_S and min(map(len, self._left)) >= self._least:
-            self.reached = seconds >= MOST_S or all(map(is_steady, self._left))
+        self._output_times_ns[pipeline].append(monotonic_ns())
+        start_ns = min(times[0] for times in self._output_times_ns if times)
+        seconds = (monotonic_ns() - start_ns) / 1e9
+        if seconds >= MIN_S and min(map(len, self._output_times_ns)) >= self._min_outputs:
+            self.is_steady = seconds >= MAX_S or all(map(has_even_quarters, self._output_times_ns))
 
 
-def is_steady(times: Sequence[int]) -> bool:
-    """Whether the second and third quarter, of at least two intervals each, took the same time.
+def has_even_quarters(times: Sequence[int]) -> bool:
+    """Whether the second and the third quarter, of at least two intervals each, took the same time.
 
-    >>> is_steady([0, 9, 12, 13, 14, 15, 16, 17, 18]), is_steady([0, 9, 12, 13, 14, 16, 18, 19, 20])
+    >>> has_even_quarters([0, 9, 12, 13, 14, 15, 16, 17, 18]), has_even_quarters([0, 9, 12, 13, 14, 16, 18, 19, 20])
     (True, False)
     """
     n = (len(times) - 1) // 4

@@ -1,4 +1,4 @@
-"""A stage in a process of its own: `Task`, `serve`."""
+"""A stage in a separate process: `StageTask`, `serve`; and the layout of messages, `arrays`."""
 
 from __future__ import annotations
 
@@ -12,27 +12,28 @@ from typing import NamedTuple
 
 import numpy as np
 
+from autoauto.records.arrays import Array
 from autoauto.records.layers import LayerRange, Port
-from autoauto.targets.host.machine.speed_probe import Yardstick
+from autoauto.targets.host.machine.speed_probe import SpeedProbe
 from autoauto.targets.host.measure.session import (
-    Content,
     Session,
+    SubModelFile,
     check_memory,
     memory_errors,
     onnxruntime,
     shared_array,
 )
 from autoauto.targets.host.memory_budget import data_bytes
-from autoauto.targets.host.transport.array_file import Array
 from autoauto.targets.host.transport.ring import ALIGNMENT, Ring
 
-ROWS_A_BLOCK = 4096
-LOOK_NS = 250_000_000
-"""So often a stage looks how fast its core is."""
+ROWS_PER_BLOCK = 4096
+
+PROBE_INTERVAL_NS = 250_000_000
+"""Time between two probes of the core's speed."""
 
 
-class Place(NamedTuple):
-    """Where a stage runs: the hardware threads and the number of cores of its device, and what it may hold."""
+class StageResources(NamedTuple):
+    """What a stage may use: the hardware threads and the number of cores of its device, and its memory budget."""
 
     cores: tuple[int, ...]
     n_threads: int
@@ -40,46 +41,46 @@ class Place(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Task:
-    """What the worker of a stage is told.
+class StageTask:
+    """The arguments of a stage's worker.
 
     Attributes:
-        layers: of the stage.
-        idle: a model that does next to nothing.
-        content: the sub-model of the stage.
-        inputs, outputs: of the sub-model.
-        received, sent: all tensors of a message in and out: what is carried over the stage is in both.
-        receive, send: the rings to its neighbours.
-        place: where the worker runs.
+        layers: layers of the stage.
+        idle: a model that computes next to nothing, which shows the memory of the runtime itself.
+        file: the sub-model of the stage.
+        inputs, outputs: inputs and outputs of the sub-model.
+        received, sent: all tensors of an incoming and an outgoing message; tensors carried past the stage are in both.
+        receive, send: the rings from the previous and to the next stage.
+        resources: what the worker may use.
     """
 
     layers: LayerRange
-    idle: Content
-    content: Content
+    idle: SubModelFile
+    file: SubModelFile
     inputs: tuple[Port, ...]
     outputs: tuple[Port, ...]
     received: tuple[Port, ...]
     sent: tuple[Port, ...]
     receive: Ring
     send: Ring
-    place: Place
+    resources: StageResources
 
 
-class Ready(NamedTuple):
-    """A stage that is loaded and warm: what it holds, by category, besides the runtime's own `overhead_bytes`."""
+class StageReady(NamedTuple):
+    """A loaded and warm stage: its memory by category, without the `overhead_bytes` of the process before loading."""
 
     memory_bytes: dict[str, int]
     overhead_bytes: int
 
 
-class Spans(NamedTuple):
-    """What a stage did.
+class StageSpans(NamedTuple):
+    """Times of a stage's actions.
 
     Attributes:
-        times: (m, 4) nanoseconds of the machine's clock: a micro-batch is there and has a place to go to; what is
-            carried has been copied; it is computed; it has been sent.
-        compute_ns: time of this thread on its core while it computed; less than on the clock: others had the core.
-        speed: of the core, beside the best it had, in the mean over the stream; see `yardstick`.
+        times: (m, 4), in ns of the machine's clock. For every micro-batch: its input and a free slot for its output are
+            there; carried tensors have been copied; it has been computed; it has been sent.
+        compute_ns: CPU time of the computations; it is less than their time on the clock when others had the core.
+        speed: mean speed of the core over the stream, relative to its typical speed; see `SpeedProbe`.
     """
 
     times: Array
@@ -88,52 +89,52 @@ class Spans(NamedTuple):
 
     @property
     def core_fraction(self) -> float:
-        """The part of its computing time that a stage had its core, all of it."""
+        """The part of a full core that the stage had while it computed."""
         return self.speed * self.compute_ns / max(int((self.times[:, 2] - self.times[:, 1]).sum()), 1)
 
 
-def serve(connection: Connection, task: Task) -> None:
-    """In a worker: load the stage, say `Ready`, compute every micro-batch that comes, say `Spans`."""
-    os.sched_setaffinity(0, task.place.cores)
-    yardstick = Yardstick()
+def serve(connection: Connection, task: StageTask) -> None:
+    """In a worker: load the stage, send `StageReady`, compute all micro-batches of the ring, send `StageSpans`."""
+    os.sched_setaffinity(0, task.resources.cores)
+    probe = SpeedProbe()
     onnxruntime()
     overhead_bytes = data_bytes()
-    runtime_bytes = Session(task.idle, (), (), task.place.n_threads, arena=True).parameter_bytes
-    session = Session(task.content, task.inputs, task.outputs, task.place.n_threads, arena=True)
-    memory_bytes = check_memory(session, runtime_bytes, task.place.budget_bytes, overhead_bytes, task.layers)
-    task.content.close()
-    connection.send(Ready(memory_bytes, overhead_bytes))
+    runtime_bytes = Session(task.idle, (), (), task.resources.n_threads, arena=True).parameter_bytes
+    session = Session(task.file, task.inputs, task.outputs, task.resources.n_threads, arena=True)
+    memory_bytes = check_memory(session, runtime_bytes, task.resources.budget_bytes, overhead_bytes, task.layers)
+    task.file.close()
+    connection.send(StageReady(memory_bytes, overhead_bytes))
     with memory_errors(task.layers, memory_bytes):
-        spans = _stream(session, task, yardstick)
+        spans = _stream(session, task, probe)
     connection.send(spans)
-    connection.recv()  # until the parent has read it
+    connection.recv()  # blocks until the parent ends this process, so that it can read the spans
 
 
-def _stream(session: Session, task: Task, yardstick: Yardstick) -> Spans:
-    times, compute_ns = Rows(4), 0
-    speeds, looked_ns = [1 / yardstick.factor()], perf_counter_ns()
+def _stream(session: Session, task: StageTask, probe: SpeedProbe) -> StageSpans:
+    times, compute_ns = SharedRowLog(4), 0
+    speeds, probed_ns = [1 / probe.factor()], perf_counter_ns()
     carried = [port.name for port in task.sent if port not in task.outputs]
     while (message := task.receive.peek()) is not None:
         inputs, outputs = arrays(message, task.received), arrays(task.send.reserve(), task.sent)
-        begin = perf_counter_ns()
+        start = perf_counter_ns()
         for name in carried:
             outputs[name][...] = inputs[name]
-        copied, on_core = perf_counter_ns(), thread_time_ns()
+        copied, core_start = perf_counter_ns(), thread_time_ns()
         session.run(inputs, outputs)
-        compute_ns += thread_time_ns() - on_core
+        compute_ns += thread_time_ns() - core_start
         computed = perf_counter_ns()
         task.send.commit(message_bytes(task.sent))
         task.receive.release()
-        times.append((begin, copied, computed, perf_counter_ns()))
-        if computed - looked_ns > LOOK_NS:
-            speeds.append(1 / yardstick.factor())
-            looked_ns = perf_counter_ns()
+        times.append((start, copied, computed, perf_counter_ns()))
+        if computed - probed_ns > PROBE_INTERVAL_NS:
+            speeds.append(1 / probe.factor())
+            probed_ns = perf_counter_ns()
     task.send.finish()
-    return Spans(times.array(), compute_ns, mean(speeds))
+    return StageSpans(times.array(), compute_ns, mean(speeds))
 
 
-class Rows:
-    """Rows of whole numbers in shared memory, so that what is noted of a stage does not count as the stage's own."""
+class SharedRowLog:
+    """A growing table of integers in shared memory, so that the records of a stage do not count as its memory."""
 
     def __init__(self, width: int) -> None:
         self._width, self._n = width, 0
@@ -141,10 +142,10 @@ class Rows:
 
     def append(self, row: Sequence[int]) -> None:
         """Add a row."""
-        place = self._n % ROWS_A_BLOCK
-        if place == 0:
-            self._blocks.append(shared_array(Port("rows", (ROWS_A_BLOCK, self._width), "int64")))
-        self._blocks[-1][place] = row
+        index = self._n % ROWS_PER_BLOCK
+        if index == 0:
+            self._blocks.append(shared_array(Port("rows", (ROWS_PER_BLOCK, self._width), "int64")))
+        self._blocks[-1][index] = row
         self._n += 1
 
     def array(self) -> Array:
@@ -153,26 +154,27 @@ class Rows:
 
 
 def message_bytes(ports: Sequence[Port]) -> int:
-    """Bytes of a message that holds these tensors, each aligned.
+    """Bytes of a message with these tensors, each aligned.
 
     >>> message_bytes([Port("a", (3,), "int8"), Port("b", (1,), "int64")])
     72
     """
-    return max((start + port.n_bytes for start, port in _places(ports)), default=0)
+    return max((start + port.n_bytes for start, port in _offsets(ports)), default=0)
 
 
 def arrays(message: memoryview, ports: Sequence[Port]) -> Mapping[str, Array]:
-    """The tensors of a message where they lie, by name."""
+    """Views of the tensors of a message, by name."""
     return {
         port.name: np.frombuffer(message, np.uint8, port.n_bytes, start).view(port.dtype).reshape(port.shape)
-        for start, port in _places(ports)
+        for start, port in _offsets(ports)
     }
 
 
-def _places(ports: Sequence[Port]) -> list[tuple[int, Port]]:
-    places, stop = [], 0
+def _offsets(ports: Sequence[Port]) -> list[tuple[int, Port]]:
+    """Where in a message every tensor starts, in bytes."""
+    offsets, stop = [], 0
     for port in ports:
         start = -(-stop // ALIGNMENT) * ALIGNMENT
-        places.append((start, port))
+        offsets.append((start, port))
         stop = start + port.n_bytes
-    return places
+    return offsets

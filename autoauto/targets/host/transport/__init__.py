@@ -1,1 +1,1 @@
-"""Memory that processes share: rings of messages, and arrays in a file."""
+"""Shared memory: rings of messages between processes, and arrays in a file."""

@@ -1,8 +1,8 @@
-"""Streaming memory on this machine: one file of arrays, mapped into memory (`StreamingMemory`).
+"""Streaming memory on this machine: a file of arrays that is mapped into memory, `ArrayFile`.
 
-The file has no name from the moment it exists (`tempfile.TemporaryFile`): the kernel drops it with the process that
-made it, however that process ends, so there is nothing to clean up. A shared mapping of a file does not count under
-RLIMIT_DATA: what lies here is outside the device, what `load` returns is inside.
+The file has no name (`tempfile.TemporaryFile`): the kernel removes it with the process that made it, however that
+process ends. A shared mapping of a file does not count under RLIMIT_DATA, so the file is memory outside the device; the
+arrays that `load` returns are memory inside.
 """
 
 from __future__ import annotations
@@ -13,14 +13,11 @@ from collections.abc import Iterable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from time import perf_counter
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from autoauto.records.arrays import Array
 from autoauto.records.phased import BufferLayout
-
-Array = npt.NDArray[Any]
 
 PAGE_BYTES = 4096
 
@@ -30,9 +27,9 @@ class Buffer:
     """A buffer of arrays of one shape and type.
 
     Attributes:
-        layout: rows, steps and the size of an entry.
-        shape: of an entry.
-        dtype: of its elements, as NumPy names it.
+        layout: name, rows, steps and the size of an entry.
+        shape: shape of an entry.
+        dtype: type of its elements, by NumPy's name.
     """
 
     layout: BufferLayout
@@ -52,7 +49,7 @@ class Buffer:
 
 @dataclass(slots=True)
 class Traffic:
-    """What has moved in one direction."""
+    """Entries moved in one direction."""
 
     n_entries: int = 0
     n_bytes: int = 0
@@ -65,17 +62,17 @@ class Traffic:
         self.seconds += seconds
 
 
-class StreamingMemory(AbstractContextManager["StreamingMemory"]):
-    """Buffers in a mapped file; entries are copied into the process's own memory and back.
+class ArrayFile(AbstractContextManager["ArrayFile"]):
+    """Buffers in a mapped file; entries are copied into private memory and back.
 
     Attributes:
-        loads, stores: what has moved, and in what time.
+        loads, stores: traffic so far.
         n_bytes: size of the file.
 
     Raises:
         OSError: the disk has no room for the file.
 
-    >>> with StreamingMemory([Buffer.of("x", (2,), rows=2, steps=3)]) as memory:
+    >>> with ArrayFile([Buffer.of("x", (2,), rows=2, steps=3)]) as memory:
     ...     memory.store("x", 1, 2, np.float32([5, 7]))
     ...     memory.load("x", 1, 2), memory.load("x", 0, 0), memory.stores.n_bytes
     (array([5., 7.], dtype=float32), array([0., 0.], dtype=float32), 8)
@@ -87,7 +84,7 @@ class StreamingMemory(AbstractContextManager["StreamingMemory"]):
         for name, buffer in self._buffers.items():
             offsets[name] = self.n_bytes
             self.n_bytes += -(-buffer.layout.n_bytes // PAGE_BYTES) * PAGE_BYTES
-        self._file = tempfile.TemporaryFile(prefix="autoauto-")  # noqa: SIM115 (lives as long as this object)
+        self._file = tempfile.TemporaryFile(prefix="autoauto-")  # noqa: SIM115 (closed in __exit__)
         os.posix_fallocate(self._file.fileno(), 0, self.n_bytes)  # a full disk is an error here, not a signal later
         self._arrays = {name: self._mapped(buffer, offsets[name]) for name, buffer in self._buffers.items()}
         self.loads, self.stores = Traffic(), Traffic()
@@ -102,19 +99,19 @@ class StreamingMemory(AbstractContextManager["StreamingMemory"]):
         return entry
 
     def load(self, name: str, row: int, step: int = 0) -> Array:
-        """Copy an entry into memory of its own."""
-        begin = perf_counter()
+        """Copy an entry into a new array."""
+        start = perf_counter()
         array = np.array(self._entry(name, row, step))
-        self.loads.add(array.nbytes, perf_counter() - begin)
+        self.loads.add(array.nbytes, perf_counter() - start)
         return array
 
     def store(self, name: str, row: int, step: int, array: Array) -> None:
         """Copy an array of the buffer's shape into an entry."""
-        begin = perf_counter()
+        start = perf_counter()
         entry = self._entry(name, row, step)
         assert entry.shape == array.shape, (name, entry.shape, array.shape)
         entry[...] = array
-        self.stores.add(entry.nbytes, perf_counter() - begin)
+        self.stores.add(entry.nbytes, perf_counter() - start)
 
     def __exit__(self, *_: object) -> None:
         self._arrays.clear()

@@ -1,11 +1,11 @@
-"""Memory that two processes share, a bounded ring of slots: `Ring`.
+"""A bounded ring of slots in memory that two processes share: `Ring`.
 
 The memory and both counters are file descriptors without a name (memfd, eventfd). The kernel drops them with the last
-process that holds them, however it ends, so there is nothing to clean up. A shared mapping does not count under
-RLIMIT_DATA: what lies here is outside the devices, as a link's buffers are.
+process that has them open, however it ends, so there is nothing to clean up. A shared mapping does not count under
+RLIMIT_DATA: a ring lies outside the devices, as the buffers of a link do.
 
     writer  reserve -> fill -> commit          reserve waits while all slots are filled
-    reader  peek -> read -> release            peek waits while none is
+    reader  peek -> read -> release            peek waits while no slot is filled
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from multiprocessing.reduction import DupFd
 from typing import Any
 
 ALIGNMENT = 64
-"""Of tensors in a slot: a cache line, and the widest vector registers."""
+"""Alignment of tensors in a slot, in bytes: a cache line, and the widest vector registers."""
 
 _PAGE_BYTES = mmap.PAGESIZE
 _HEAD_BYTES = ALIGNMENT
@@ -24,12 +24,12 @@ _END = -1
 
 
 class Ring:
-    """One writer's way to one reader; it travels to processes as an argument of their start.
+    """A one-way channel from one writer to one reader; it can be pickled as an argument of a new process.
 
     Attributes:
-        n_slots: how many messages there can be between the two.
-        slot_bytes: the longest message.
-        free_fd, filled_fd: readable while a slot is free, or filled: for those who wait for several things.
+        n_slots: maximum number of messages in the ring.
+        slot_bytes: maximum length of a message.
+        free_fd, filled_fd: readable while a slot is free, or filled, for use with `poll`.
 
     >>> ring = Ring.create(n_slots=2, slot_bytes=3)
     >>> ring.reserve()[:2] = b"ab"; ring.commit(2); ring.finish()
@@ -51,7 +51,7 @@ class Ring:
         """Make an empty ring.
 
         Raises:
-            OSError: there is no memory, or no file descriptor, for it.
+            OSError: memory or file descriptors do not suffice.
         """
         descriptors = [os.memfd_create("autoauto-ring")]
         try:
@@ -73,29 +73,29 @@ class Ring:
         self.__init__(*fds, state["n_slots"], state["slot_bytes"])  # type: ignore[misc]
 
     def close(self) -> None:
-        """Let go of the descriptors; the mapping goes with the last view that somebody has of it."""
+        """Close the descriptors; the mapping ends with the last view of it."""
         self._view = memoryview(b"")
         for fd in (self._memory_fd, self.free_fd, self.filled_fd):
             os.close(fd)
 
     def reserve(self) -> memoryview:
-        """Wait for a free slot and return its `slot_bytes` bytes to write to."""
+        """Wait for a free slot and return its `slot_bytes` writable bytes."""
         os.eventfd_read(self.free_fd)
         start = self._next_write * self._stride + _HEAD_BYTES
         return self._view[start : start + self.slot_bytes]
 
     def commit(self, n_bytes: int) -> None:
-        """Hand the reserved slot, of which the first `n_bytes` count, to the reader."""
+        """Give the first `n_bytes` bytes of the reserved slot to the reader."""
         assert n_bytes <= self.slot_bytes
         self._send(n_bytes)
 
     def finish(self) -> None:
-        """Tell the reader, once it has read all messages, that no more will come."""
+        """Mark the end of the stream: `peek` returns None after the last message."""
         self.reserve()
         self._send(_END)
 
     def peek(self) -> memoryview | None:
-        """Wait for a message and return it where it lies; None at the end, then and always after."""
+        """Wait for a message and return a view of it; None at the end of the stream, and in every later call."""
         os.eventfd_read(self.filled_fd)
         start = self._next_read * self._stride
         n_bytes = int.from_bytes(self._view[start : start + 8], "little", signed=True)
@@ -105,7 +105,7 @@ class Ring:
         return self._view[start + _HEAD_BYTES : start + _HEAD_BYTES + n_bytes]
 
     def release(self) -> None:
-        """Give the slot that was peeked back to the writer; what was peeked must not be read any more."""
+        """Give the peeked slot back to the writer; its view must not be read any more."""
         self._next_read = (self._next_read + 1) % self.n_slots
         os.eventfd_write(self.free_fd, 1)
 
@@ -117,5 +117,5 @@ class Ring:
 
 
 def _stride(slot_bytes: int) -> int:
-    """From slot to slot: whole pages, which hold the length and the message."""
+    """Bytes from slot to slot: whole pages for the length and the message."""
     return -(-(_HEAD_BYTES + slot_bytes) // _PAGE_BYTES) * _PAGE_BYTES

@@ -1,21 +1,22 @@
-"""Cycles of one tile: codelets on six workers, copies, and the exchange that feeds them.
+"""Cycles of one tile: codelets on six workers, copies, and the `exchange` that feeds them.
 
-Every function takes numbers or NumPy arrays of numbers. A supervisor starts six workers that issue in turn, so a tile
-takes supervisor cycles + 6 x the cycles of its slowest worker (IPU.md section 1.2, vectors/cost_model_formulas.json).
+Functions that take an `Amount` take numbers or NumPy arrays of numbers. A supervisor starts six workers that issue in
+turn, so a tile takes supervisor cycles + 6 x the cycles of its slowest worker. Formulas are those of poplibs' cycle
+estimators [poplibs]; "measured" means [ipu21-kernels].
 """
 
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
+from autoauto.records.arrays import FloatArray
 from autoauto.records.units import Precision
-from autoauto.targets.ipu.kernels.elementwise import loop
+from autoauto.targets.ipu.kernels.inner_loops import loop
 
-Amount = float | npt.NDArray[np.float64]
+Amount = float | FloatArray
 
 WORKERS = 6
-EXCHANGE_BYTES_PER_CYCLE = 4  # Target::getExchangeBytesPerCycle
+EXCHANGE_BYTES_PER_CYCLE = 4  # Target::getExchangeBytesPerCycle [poplar-docs]
 COPY_BYTES_PER_CYCLE = 8  # Target::getMemcpyBytesPerCycle
 SYNC_CYCLES = 126  # Target::getMaxIPUSyncDelay
 SHORTEST_EXCHANGE_CYCLES = 160  # eventCyclesPerExchangeFragment of the same target
@@ -23,8 +24,9 @@ SOURCE_CYCLES = 12  # to turn from one sending tile to the next; fitted to ResNe
 COPY_CALL_CYCLES = 288  # localCopyCallCycles
 WEIGHT_LOAD_CYCLES = 64  # 512 bytes of weights in 64-bit loads, Poplar's default (use128BitConvUnitLoad is off)
 WIDE_WEIGHT_LOAD_CYCLES = 32  # the same in 128-bit loads from interleaved memory
-BINARY_LAUNCH_CYCLES = 504  # measured: vectors/ipu_kernel_cycles_measured.json, "add"
-UNARY_LAUNCH_CYCLES = 330  # measured: "gelu"
+BINARY_LAUNCH_CYCLES = 504  # measured: "add" [ipu21-kernels]
+UNARY_LAUNCH_CYCLES = 330  # measured: "gelu" [ipu21-kernels]
+REDUCE_LAUNCH_CYCLES = 282
 REORDER_CYCLES_PER_ELEMENT = 3  # the lower end of 3 to 10 for a change of panel order
 
 
@@ -70,9 +72,9 @@ def _row_cycles(precision: Precision) -> int:
 def _panel_worker(rows: Amount, precision: Precision) -> Amount:
     """Cycles of a worker that takes `rows` rows through one panel of weights."""
     single = precision is Precision.FP32
-    long, two, one = (17 + 8 * rows, 37, 26) if single else (18 + 4 * rows, 34, 25)
-    short = np.where(np.equal(rows, 2), two, one)
-    return np.where(np.greater_equal(rows, 3), long, short).astype(np.float64)
+    many_rows, two_rows, one_row = (17 + 8 * rows, 37, 26) if single else (18 + 4 * rows, 34, 25)
+    few_rows = np.where(np.equal(rows, 2), two_rows, one_row)
+    return np.where(np.greater_equal(rows, 3), many_rows, few_rows).astype(np.float64)
 
 
 def gemm(
@@ -84,7 +86,7 @@ def gemm(
 ) -> Amount:
     """`rows` x `in_groups` groups of inputs through the matrix units to `out_groups` groups of outputs.
 
-    Formula: poplibs ConvPartial1x1. A panel of weights holds 512 bytes: 16 outputs x 16 inputs in fp16, x 32 in fp8,
+    Formula: ConvPartial1x1 [poplibs]. A panel of weights holds 512 bytes: 16 outputs x 16 inputs in fp16, x 32 in fp8,
     x 8 in fp32. In fp32 the first panel of every output also writes zeros, eight cycles a row.
 
     >>> int(gemm(16, 1, 1, Precision.FP16)), int(gemm(16, 1, 1, Precision.FP16, WIDE_WEIGHT_LOAD_CYCLES))
@@ -113,7 +115,7 @@ def convolution(
 ) -> Amount:
     """`lines` x `width` outputs through the matrix units, once a kernel position and panel of (inputs, outputs).
 
-    Formula: poplibs ConvPartialnx1, filter height 1, after zeros are written to all outputs in 64-bit stores.
+    Formula: ConvPartialnx1 [poplibs], filter height 1, after zeros are written to all outputs in 64-bit stores.
     """
     share = ceil_div(lines * width, WORKERS)
     worker = 18 + 16 * _lines_a_worker(lines) + _row_cycles(precision) * share
@@ -145,7 +147,7 @@ def reduce(n_outputs: Amount, n_partials: Amount, precision: Precision) -> Amoun
     3444.0
     """
     vector = WORKERS * 16 // precision.n_bytes
-    return 282 + ceil_div(n_outputs, vector) * WORKERS * (11 + 2 * (n_partials - 1))
+    return REDUCE_LAUNCH_CYCLES + ceil_div(n_outputs, vector) * WORKERS * (11 + 2 * (n_partials - 1))
 
 
 def elementwise(n_elements: float, loops: tuple[str, ...], n_operands: int, precision: Precision) -> float:
@@ -181,7 +183,7 @@ def gelu_row(n_elements: int, launch: int, block: int, pair: int, tail: int) -> 
 
 
 def _gelu_worker(n_pairs: int, launch: int, block: int, pair: int, tail: int) -> int:
-    """A worker whose first block begins `n_pairs` before the end; its next begins 48 pairs further on."""
+    """Cycles of a worker whose first block begins `n_pairs` before the end; its next begins 48 pairs later."""
     if n_pairs <= 0:
         return 0
     blocks = -(-max(n_pairs - 7, 0) // (8 * WORKERS))

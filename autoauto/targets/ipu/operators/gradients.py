@@ -1,4 +1,4 @@
-"""What the backward pass of a layer is made of: `Gradients`."""
+"""The parts of the backward pass of a layer: `Gradients`, and how they are put together."""
 
 from __future__ import annotations
 
@@ -6,56 +6,49 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from autoauto.records.layers import Derivative
-from autoauto.targets.ipu.kernels import codelets as kernels
-from autoauto.targets.ipu.operator_cost import Family, Site, Work
-from autoauto.targets.ipu.operators import rows
+from autoauto.targets.ipu.operator_cost import OperatorContext, OperatorCost
+from autoauto.targets.ipu.operators.elementwise import one_pass
+from autoauto.targets.ipu.operators.rows import reduce_to
 
 
 class Gradients(NamedTuple):
-    """The works that make the gradients of what a layer reads, and of what it learns."""
+    """The costs of the gradients of what a layer reads: of its inputs, and of its parameters."""
 
-    inputs: tuple[Work, ...] = ()
-    weights: tuple[Work, ...] = ()
+    inputs: tuple[OperatorCost, ...] = ()
+    weights: tuple[OperatorCost, ...] = ()
 
     @property
-    def works(self) -> tuple[Work, ...]:
-        """All of them."""
+    def costs(self) -> tuple[OperatorCost, ...]:
+        """Those of the inputs, then those of the parameters."""
         return self.inputs + self.weights
 
 
-def cycles(works: tuple[Work, ...]) -> int:
-    """Cycles of works one after the other; no neighbour spares them a copy."""
-    return sum(work.cycles + sum(demand.cycles for demand in work.demands) for work in works)
+def cycles(costs: tuple[OperatorCost, ...]) -> int:
+    """Cycles of passes one after the other; no neighbour saves them a relayout."""
+    return sum(cost.cycles + sum(relayout.cycles for relayout in cost.relayouts) for cost in costs)
 
 
 def join(*parts: Gradients) -> Gradients:
     """Several gradients of one layer, in order."""
     return Gradients(
-        tuple(work for part in parts for work in part.inputs), tuple(work for part in parts for work in part.weights)
+        tuple(cost for part in parts for cost in part.inputs), tuple(cost for part in parts for cost in part.weights)
     )
 
 
-def one_pass(site: Site, n_elements: int, loops: tuple[str, ...], n_operands: int = 2) -> Work:
-    """One pass over `n_elements`, in place, with the inner loops `loops`."""
-    share = -(-n_elements // site.n_tiles)
-    compute = round(kernels.elementwise(share, loops, n_operands, site.precision))
-    return Work(Family.ELEMENTWISE, 0, compute, (f"{'+'.join(loops)}_{site.precision.value}",), site.n_tiles)
+def summed(context: OperatorContext, operand: int) -> tuple[OperatorCost, ...]:
+    """The sum of dY over all axes along which the output repeats an operand; nothing where it does not."""
+    n_elements = max(context.n_elements(operand), 1)
+    return (reduce_to(context, context.n_out, n_elements),) if n_elements < context.n_out else ()
 
 
-def summed(site: Site, operand: int) -> tuple[Work, ...]:
-    """The sum over all axes along which the output repeats an operand; none where it does not."""
-    n_elements = max(site.n_elements(operand), 1)
-    return (rows.reduce_to(site, site.n_out, n_elements),) if n_elements < site.n_out else ()
+def for_operand(context: OperatorContext, derivative: Derivative, operand: int, *costs: OperatorCost) -> Gradients:
+    """The gradient of one operand, which `costs` make; nothing when the operand has no gradient.
 
-
-def for_operand(site: Site, derivative: Derivative, operand: int, *works: Work) -> Gradients:
-    """`works` as what makes the gradient of an operand; that of a parameter is added to those of earlier micro-batches.
-
-    Until it is added, a micro-batch's own gradient lies beside their sum. Nothing when the operand has no gradient.
+    The gradient of a parameter is then added to the sum of earlier micro-batches, and lies beside it until then.
     """
-    if not derivative.has_gradient(site.layer, operand):
+    if not derivative.has_gradient(context.layer, operand):
         return Gradients()
     if derivative.needs_gradient(operand):
-        return Gradients(inputs=works)
-    added = one_pass(site, site.n_elements(operand), ("add",))
-    return Gradients(weights=(*works, replace(added, working_bytes=site.n_bytes(operand))))
+        return Gradients(inputs=costs)
+    added = one_pass(context, context.n_elements(operand), ("add",))
+    return Gradients(weights=(*costs, replace(added, working_bytes=context.n_bytes(operand))))

@@ -7,17 +7,17 @@ from typing import NamedTuple
 
 import numpy as np
 
-from autoauto.targets.ipu.tiling.price import Costs, costs
-from autoauto.targets.ipu.tiling.split import Candidates, Product, candidates
+from autoauto.targets.ipu.tiling.price import SplitCosts, costs
+from autoauto.targets.ipu.tiling.split import Product, SplitCandidates, candidates
 
 
 class Split(NamedTuple):
-    """A plan.
+    """One way to cut a product, priced.
 
     Attributes:
         exchange_cycles, compute_cycles: of all serial steps.
         tile_bytes: temporary bytes of the fullest tile.
-        n_tiles: tiles that work.
+        n_tiles: tiles that compute.
         n_sources: tiles that the fullest tile receives from.
         serial: steps in series.
         reduces: whether partial sums of several tiles are added.
@@ -39,20 +39,34 @@ class Split(NamedTuple):
         return self.exchange_cycles + self.compute_cycles
 
 
+def plan(product: Product, n_tiles: int, bound_bytes: float) -> Split:
+    """The fastest split whose temporary bytes a tile stay within `bound_bytes`, the fastest of all when none does.
+
+    >>> from autoauto.records.units import Precision
+    >>> from autoauto.targets.ipu.tiling.split import Engine
+    >>> square = Product(Engine.GEMM, 1, 1, 1, 1024, 1024, 1024, (1, 1), (1, 1), Precision.FP16)
+    >>> plan(square, 1472, 600_000).cycles <= plan(square, 1472, 40_000).cycles
+    True
+    """
+    front = pareto_front(product, n_tiles)
+    fitting = (split for split in front if split.tile_bytes <= bound_bytes)
+    return next(fitting, front[0]._replace(within_bound=False))
+
+
 @lru_cache(maxsize=4096)
-def frontier(product: Product, n_tiles: int) -> tuple[Split, ...]:
-    """The candidates that no other beats in both cycles and temporary bytes, fastest first."""
+def pareto_front(product: Product, n_tiles: int) -> tuple[Split, ...]:
+    """The Pareto front of the candidates, fastest first: none is beaten in both cycles and temporary bytes."""
     split = candidates(product, n_tiles)
     cost = costs(product, split, n_tiles)
     cycles = np.ceil(cost.exchange_cycles) + np.ceil(cost.compute_cycles)
     order = np.lexsort((cost.tile_bytes, cycles))
-    least = np.minimum.accumulate(cost.tile_bytes[order])
-    better = np.concatenate(([True], cost.tile_bytes[order][1:] < least[:-1]))
+    lowest_bytes = np.minimum.accumulate(cost.tile_bytes[order])
+    better = np.concatenate(([True], cost.tile_bytes[order][1:] < lowest_bytes[:-1]))
     tiles = split.tiles
     return tuple(_split(split, cost, int(tiles[i]), int(i)) for i in order[better])
 
 
-def _split(split: Candidates, cost: Costs, n_tiles: int, i: int) -> Split:
+def _split(split: SplitCandidates, cost: SplitCosts, n_tiles: int, i: int) -> Split:
     return Split(
         exchange_cycles=int(np.ceil(cost.exchange_cycles[i])),
         compute_cycles=int(np.ceil(cost.compute_cycles[i])),
@@ -63,17 +77,3 @@ def _split(split: Candidates, cost: Costs, n_tiles: int, i: int) -> Split:
         reduces=bool(split.inputs[i] > 1),
         within_bound=True,
     )
-
-
-def plan(product: Product, n_tiles: int, bound_bytes: float) -> Split:
-    """The fastest split whose temporary bytes a tile stay within `bound_bytes`, the fastest of all when none does.
-
-    >>> from autoauto.records.units import Precision
-    >>> from autoauto.targets.ipu.split import Engine
-    >>> square = Product(Engine.GEMM, 1, 1, 1, 1024, 1024, 1024, (1, 1), (1, 1), Precision.FP16)
-    >>> plan(square, 1472, 600_000).cycles <= plan(square, 1472, 40_000).cycles
-    True
-    """
-    front = frontier(product, n_tiles)
-    fitting = (split for split in front if split.tile_bytes <= bound_bytes)
-    return next(fitting, front[0]._replace(within_bound=False))

@@ -1,7 +1,7 @@
-"""Matrix products and convolutions, and the ways to cut them over tiles.
+"""Matrix products and convolutions (`Product`), and the ways to cut them over tiles (`candidates`).
 
-As poplin's planner does (IPU.md section 1.3): outputs are cut over batch, rows and columns, channels over tiles in
-parallel and over steps in series. A serial step works on a slice of the output or input channels, so it needs less
+As poplin's planner does [poplibs]: outputs are cut over batch, rows and columns, channels over tiles in
+parallel and over steps in series. A serial step computes a slice of the output or input channels, so it needs less
 memory at a time, and pays for slicing, for exchanging again and for shorter runs of the matrix units.
 """
 
@@ -11,15 +11,13 @@ from enum import StrEnum
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from autoauto.records.arrays import FloatArray
 from autoauto.records.units import Precision
 from autoauto.targets.ipu.kernels.codelets import Amount
 
-Array = npt.NDArray[np.float64]
-
-_MOST_PARTS = 24  # values tried for one parallel axis
-_SERIAL = tuple((out, inn) for out in (1, 2, 4, 8, 16, 32, 64) for inn in (1, 2, 4, 8))
+_MAX_PARTS = 24  # values tried for one parallel axis
+_SERIAL_PARTS = tuple((outputs, inputs) for outputs in (1, 2, 4, 8, 16, 32, 64) for inputs in (1, 2, 4, 8))
 
 
 class Engine(StrEnum):
@@ -41,7 +39,7 @@ class Product(NamedTuple):
         inputs, outputs: channels of one group.
         taps, stride: kernel height and width, and the step between outputs.
         precision: of operands.
-        partials: of partial sums and outputs; fp32 operands have fp32 sums whatever it says.
+        partials: of partial sums and outputs; fp32 operands always have fp32 sums.
     """
 
     engine: Engine
@@ -65,7 +63,7 @@ class Product(NamedTuple):
     def grain(self) -> tuple[int, int]:
         """Input and output channels that one panel of weights holds: 32 bytes a unit.
 
-        16 units; 8 when narrower operands are added up in fp32 (poplibs: conv_partial_1x1_half_float_8 and _half_h16).
+        16 units; 8 when narrower operands are added up in fp32: conv_partial_1x1_half_float_8, _half_h16 [poplibs].
         """
         if self.engine in (Engine.SLIDING_WINDOW, Engine.VECTOR):
             return 4, 4
@@ -83,54 +81,54 @@ class Product(NamedTuple):
         return (length - 1) * min(self.stride[axis], self.taps[axis]) + self.taps[axis]
 
 
-class Candidates(NamedTuple):
+class SplitCandidates(NamedTuple):
     """Columns of numbers, one row a candidate: parts of each axis over tiles, and serial parts of the channels."""
 
-    groups: Array
-    batch: Array
-    height: Array
-    width: Array
-    inputs: Array
-    outputs: Array
-    serial_inputs: Array
-    serial_outputs: Array
+    groups: FloatArray
+    batch: FloatArray
+    height: FloatArray
+    width: FloatArray
+    inputs: FloatArray
+    outputs: FloatArray
+    serial_inputs: FloatArray
+    serial_outputs: FloatArray
 
     @property
-    def tiles(self) -> Array:
+    def tiles(self) -> FloatArray:
         """Tiles that a candidate uses."""
         return self.groups * self.batch * self.height * self.width * self.inputs * self.outputs
 
 
-def _parts(length: int, most: int) -> list[int]:
+def candidates(product: Product, n_tiles: int) -> SplitCandidates:
+    """Every split that is tried: all combinations of parts of groups, batch and channels; rows take the tiles left."""
+    in_panels, out_panels = product.panels
+    serial = np.array(_SERIAL_PARTS, dtype=np.float64)
+    axes = [_parts(n, n_tiles) for n in (product.groups, product.batch, in_panels, out_panels)]
+    mesh = np.meshgrid(*axes, np.arange(len(serial)), indexing="ij")
+    groups, batch, inputs, outputs = (column.ravel().astype(np.float64) for column in mesh[:4])
+    serial_outputs, serial_inputs = serial[mesh[4].ravel()].T
+    free = np.floor(n_tiles / (groups * batch * inputs * outputs))
+    is_possible = (free >= 1) & (inputs * serial_inputs <= in_panels) & (outputs * serial_outputs <= out_panels)
+    height = _fill(product.height, free[is_possible])
+    width = _fill(product.width, np.floor(free[is_possible] / height))
+    columns = (column[is_possible] for column in (inputs, outputs, serial_inputs, serial_outputs))
+    return SplitCandidates(groups[is_possible], batch[is_possible], height, width, *columns)
+
+
+def _parts(length: int, max_parts: int) -> list[int]:
     """Numbers of parts worth trying: those that make the largest part smaller, thinned out evenly.
 
     >>> _parts(6, 100)
     [1, 2, 3, 6]
     """
-    sizes = sorted({-(-length // n) for n in range(1, min(length, most) + 1)}, reverse=True)
+    sizes = sorted({-(-length // n) for n in range(1, min(length, max_parts) + 1)}, reverse=True)
     parts = [-(-length // size) for size in sizes]
-    if len(parts) <= _MOST_PARTS:
+    if len(parts) <= _MAX_PARTS:
         return parts
-    return [parts[round(i)] for i in np.linspace(0, len(parts) - 1, _MOST_PARTS)]
+    return [parts[round(i)] for i in np.linspace(0, len(parts) - 1, _MAX_PARTS)]
 
 
-def _fill(length: int, tiles: Array) -> Array:
+def _fill(length: int, tiles: FloatArray) -> FloatArray:
     """Parts of an axis that use up to `tiles` tiles without leaving one idle."""
     size = np.ceil(length / np.minimum(tiles, length))
     return np.ceil(length / size)
-
-
-def candidates(product: Product, n_tiles: int) -> Candidates:
-    """Every split that is tried: all combinations of parts of groups, batch and channels; rows take the tiles left."""
-    in_groups, out_groups = product.panels
-    serial = np.array(_SERIAL, dtype=np.float64)
-    axes = [_parts(n, n_tiles) for n in (product.groups, product.batch, in_groups, out_groups)]
-    mesh = np.meshgrid(*axes, np.arange(len(serial)), indexing="ij")
-    groups, batch, inputs, outputs = (column.ravel().astype(np.float64) for column in mesh[:4])
-    serial_outputs, serial_inputs = serial[mesh[4].ravel()].T
-    free = np.floor(n_tiles / (groups * batch * inputs * outputs))
-    keep = (free >= 1) & (inputs * serial_inputs <= in_groups) & (outputs * serial_outputs <= out_groups)
-    height = _fill(product.height, free[keep])
-    width = _fill(product.width, np.floor(free[keep] / height))
-    columns = (column[keep] for column in (inputs, outputs, serial_inputs, serial_outputs))
-    return Candidates(groups[keep], batch[keep], height, width, *columns)

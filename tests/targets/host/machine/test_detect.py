@@ -1,3 +1,5 @@
+"""This machine as a cluster: devices, memory, quotas and limits of control groups."""
+
 from collections.abc import Callable
 from pathlib import Path
 
@@ -16,7 +18,7 @@ Machine = Callable[..., None]
 
 @pytest.fixture
 def machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Machine:
-    """A machine of so many cores and so much memory, in control groups with these files."""
+    """A machine with `n_cores` cores and `total` bytes of memory, in a control group with the given files."""
 
     def make(n_cores: int, total: int = 16 * GIB, **files: str) -> None:
         monkeypatch.setattr(detect, "cores", lambda: tuple((n,) for n in range(n_cores)))
@@ -28,7 +30,7 @@ def machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Machine:
     return make
 
 
-def test_a_device_has_its_cores_and_its_part_of_the_memory(machine: Machine) -> None:
+def test_devices_have_equal_shares_of_the_cores_and_of_the_memory(machine: Machine) -> None:
     machine(n_cores=5)
     cluster = host_cluster(2, links=TIMES)
     assert (cluster.name, cluster.target, len(cluster)) == ("host", "host", 2)
@@ -41,20 +43,20 @@ def test_a_device_has_its_cores_and_its_part_of_the_memory(machine: Machine) -> 
 
 
 @pytest.mark.parametrize("cores_per_device", [0, 6])
-def test_a_device_has_one_to_all_cores(machine: Machine, cores_per_device: int) -> None:
+def test_a_device_with_no_core_or_more_cores_than_there_are_is_refused(machine: Machine, cores_per_device: int) -> None:
     machine(n_cores=5)
     with pytest.raises(BadInput, match=f"must be 1 to 5, .* got {cores_per_device}"):
         host_cluster(cores_per_device, links=TIMES)
 
 
 @pytest.mark.parametrize(("quota", "n_cores"), [("max 100000", 8), ("250000 100000", 2), ("50000 100000", 1)])
-def test_a_quota_is_respected(machine: Machine, quota: str, n_cores: int) -> None:
+def test_a_cpu_quota_limits_the_number_of_cores(machine: Machine, quota: str, n_cores: int) -> None:
     machine(n_cores=8, cpu_max=quota)
     assert usable_cores() == n_cores
     assert len(host_cluster(1, links=TIMES)) == n_cores
 
 
-def test_a_limit_on_memory_is_respected(machine: Machine) -> None:
+def test_a_memory_limit_of_the_control_group_limits_the_memory(machine: Machine) -> None:
     machine(1, 16 * GIB, memory_max="1000\n")
     assert total_bytes() == 1000
     machine(1, 16 * GIB, memory_max="max\n")
@@ -63,7 +65,7 @@ def test_a_limit_on_memory_is_respected(machine: Machine) -> None:
     assert total_bytes() == 300
 
 
-def test_control_groups_are_found_up_to_the_root(tmp_path: Path) -> None:
+def test_control_groups_are_listed_up_to_the_root(tmp_path: Path) -> None:
     membership = tmp_path / "cgroup"
     membership.write_text("4:memory:/x\n0::/a/b\n")
     root = tmp_path / "root"
@@ -71,14 +73,16 @@ def test_control_groups_are_found_up_to_the_root(tmp_path: Path) -> None:
     assert list(control_groups(root, tmp_path / "none")) == []
 
 
-def test_too_little_memory_is_told(machine: Machine) -> None:
+def test_too_little_memory_for_the_devices_is_refused(machine: Machine) -> None:
     machine(4, 512 * MIB)
     with pytest.raises(BadInput, match=r"4 devices need 128\.0 MiB each and more, there are 512\.0 MiB"):
         host_cluster(1, links=TIMES)
 
 
 @pytest.mark.slow
-def test_this_machine_is_a_cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_this_machine_has_its_usable_cores_and_the_same_links_every_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("AUTOAUTO_CACHE_DIR", str(tmp_path))
     cluster = host_cluster()
     assert len(cluster) == usable_cores()

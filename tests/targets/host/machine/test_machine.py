@@ -1,3 +1,5 @@
+"""Cores and hardware threads of this machine, and its cached numbers."""
+
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -6,18 +8,17 @@ from typing import Any
 import pytest
 
 from autoauto.targets.host.machine import machine
-from autoauto.targets.host.machine import machine as kept
-from autoauto.targets.host.machine.machine import Kept, cores, cores_of, identity, siblings
+from autoauto.targets.host.machine.machine import MachineCache, cores, cores_of, identity, siblings
 
 
-def test_every_hardware_thread_that_may_be_used_is_in_one_core() -> None:
+def test_every_usable_hardware_thread_belongs_to_exactly_one_core() -> None:
     threads = [number for core in cores() for number in core]
     assert sorted(threads) == sorted(os.sched_getaffinity(0))
     assert list(cores()) == sorted(cores())
 
 
 @pytest.mark.parametrize(("text", "expected"), [("0,4\n", {0, 4}), ("0-1\n", {0, 1}), ("0-1,8-9\n", {0, 1, 8, 9})])
-def test_hardware_threads_of_a_core_are_read_as_the_kernel_writes_them(
+def test_the_hardware_threads_of_a_core_are_read_from_the_kernels_lists(
     text: str, expected: set[int], tmp_path: Path
 ) -> None:
     folder = tmp_path / "cpu0" / "topology"
@@ -26,7 +27,7 @@ def test_hardware_threads_of_a_core_are_read_as_the_kernel_writes_them(
     assert siblings(0, tmp_path) == expected
 
 
-def test_a_core_is_its_own_where_the_kernel_does_not_tell(tmp_path: Path) -> None:
+def test_without_a_topology_every_hardware_thread_is_a_core(tmp_path: Path) -> None:
     assert siblings(3, tmp_path) == {3}
 
 
@@ -38,13 +39,13 @@ def test_devices_share_no_core(monkeypatch: pytest.MonkeyPatch) -> None:
     assert [cores_of(device, 2) for device in range(2)] == [(0, 4, 1, 5), (2, 6, 3, 7)]
 
 
-def test_a_hardware_thread_that_is_not_allowed_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_hardware_threads_outside_the_affinity_mask_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {1, 2, 5})
     monkeypatch.setattr(machine, "siblings", lambda number: {number % 4, number % 4 + 4})
     assert cores() == ((1, 5), (2,))
 
 
-def test_the_machine_has_a_name() -> None:
+def test_the_name_of_the_machine_contains_its_number_of_cores() -> None:
     assert f"{len(cores())} cores" in identity()
 
 
@@ -58,34 +59,36 @@ def speed(numbers: Mapping[str, Any]) -> int:
     return int(numbers["speed"])
 
 
-def test_what_was_written_last_is_read(cache: Path) -> None:
-    assert Kept("speed").read(speed) is None
+def test_the_cache_returns_the_numbers_written_last(cache: Path) -> None:
+    assert MachineCache("speed").read(speed) is None
     for number in (7, 8):
-        Kept("speed").write({"speed": number})
-        assert Kept("speed").read(speed) == number
+        MachineCache("speed").write({"speed": number})
+        assert MachineCache("speed").read(speed) == number
     assert len(list(cache.iterdir())) == 1
 
 
-def test_another_machine_or_subject_has_a_file_of_its_own(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    Kept("speed", 1).write({"speed": 7})
-    assert Kept("speed", 2).read(speed) is None
-    monkeypatch.setattr(kept, "identity", lambda: "another machine")
-    assert Kept("speed", 1).read(speed) is None
+def test_another_machine_or_another_key_has_a_separate_file(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    MachineCache("speed", 1).write({"speed": 7})
+    assert MachineCache("speed", 2).read(speed) is None
+    monkeypatch.setattr(machine, "identity", lambda: "another machine")
+    assert MachineCache("speed", 1).read(speed) is None
 
 
 @pytest.mark.parametrize("broken", ["", "{", "{}", "[]", '{"speed": "fast"}', "\xff"])
-def test_a_broken_file_is_none_with_a_line(broken: str, cache: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    Kept("speed").write({"speed": 7})
+def test_a_broken_file_counts_as_missing_with_a_line_on_stderr(
+    broken: str, cache: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    MachineCache("speed").write({"speed": 7})
     (path,) = cache.iterdir()
     path.write_text(broken, encoding="latin-1")
-    assert Kept("speed").read(speed) is None
+    assert MachineCache("speed").read(speed) is None
     line = capsys.readouterr().err
     assert line.count("\n") == 1
     assert "measured again" in line
 
 
-def test_a_folder_that_cannot_be_written_is_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_is_stored_in_a_folder_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("AUTOAUTO_CACHE_DIR", str(tmp_path / "file"))
-    Kept("speed").write({"speed": 7})
-    assert Kept("speed").read(speed) is None
+    MachineCache("speed").write({"speed": 7})
+    assert MachineCache("speed").read(speed) is None

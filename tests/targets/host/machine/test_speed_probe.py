@@ -1,169 +1,174 @@
+"""The speed probe of a core, by a simulated clock that arithmetic moves on."""
+
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from autoauto.records.errors import BadInput
-from autoauto.targets.host.machine import speed_probe as yardstick
-from autoauto.targets.host.machine.speed_probe import Yardstick
+from autoauto.targets.host.machine import speed_probe
+from autoauto.targets.host.machine.speed_probe import SpeedProbe
 
 
-class Speed:
-    """A core that takes so long for the yardstick, by the clock; arithmetic moves the clock on."""
+class SimulatedCore:
+    """A core on which the arithmetic of the probe takes `arithmetic_ns(now_s)`; only arithmetic moves its clock."""
 
-    def __init__(self, takes_ns: Callable[[float], int]) -> None:
-        self.takes_ns, self.now_s, self.on_core_ns = takes_ns, 0.0, 0
-        self.in_a_try = False
+    def __init__(self, arithmetic_ns: Callable[[float], int]) -> None:
+        self.arithmetic_ns, self.now_s, self.cpu_ns = arithmetic_ns, 0.0, 0
+        self.is_computing = False
 
     def thread_time_ns(self) -> int:
-        if self.in_a_try:
-            took_ns = self.takes_ns(self.now_s)
-            self.on_core_ns += took_ns
-            self.now_s += took_ns / 1e9
-        self.in_a_try = not self.in_a_try
-        return self.on_core_ns
+        """The probe reads the CPU time before and after the arithmetic, in turn."""
+        if self.is_computing:
+            duration_ns = self.arithmetic_ns(self.now_s)
+            self.cpu_ns += duration_ns
+            self.now_s += duration_ns / 1e9
+        self.is_computing = not self.is_computing
+        return self.cpu_ns
 
-    def work(self, seconds: float) -> None:
+    def compute(self, seconds: float) -> None:
         self.now_s += seconds
 
 
-MakeCore = Callable[[Callable[[float], int]], Speed]
+MakeCore = Callable[[Callable[[float], int]], SimulatedCore]
 
 
 @pytest.fixture
-def core(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> MakeCore:
-    """A core of a given speed in place of the real one, and a yardstick that is calibrated anew."""
+def make_core(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> MakeCore:
+    """Replace the real core by a simulated one; the cache folder is empty."""
 
-    def core(takes_ns: Callable[[float], int]) -> Speed:
-        speed = Speed(takes_ns)
-        monkeypatch.setattr(yardstick, "thread_time_ns", speed.thread_time_ns)
-        monkeypatch.setattr(yardstick, "perf_counter", lambda: speed.now_s)
-        return speed
+    def make_core(arithmetic_ns: Callable[[float], int]) -> SimulatedCore:
+        core = SimulatedCore(arithmetic_ns)
+        monkeypatch.setattr(speed_probe, "thread_time_ns", core.thread_time_ns)
+        monkeypatch.setattr(speed_probe, "perf_counter", lambda: core.now_s)
+        return core
 
     monkeypatch.setenv("AUTOAUTO_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.delenv("AUTOAUTO_PATIENCE_S")
-    return core
+    return make_core
 
 
-def test_a_core_is_slow_beyond_what_always_varies(core: MakeCore) -> None:
-    speed = core(lambda _: 1_000_000)
-    stick = Yardstick()
+def test_a_core_is_slow_beyond_the_normal_variation(make_core: MakeCore) -> None:
+    core = make_core(lambda _: 1_000_000)
+    probe = SpeedProbe()
     for now_ns, factor in ((1_100_000, 1.0), (1_500_000, 1.5), (1_000_000, 1.0)):
-        speed.takes_ns = lambda _, now_ns=now_ns: now_ns  # type: ignore[misc]
-        assert stick.factor() == factor
+        core.arithmetic_ns = lambda _, now_ns=now_ns: now_ns  # type: ignore[misc]
+        assert probe.factor() == factor
 
 
-def test_what_is_usual_is_found_in_a_second_and_kept(core: MakeCore) -> None:
-    core(lambda now_s: 1_000_000 if 0.3 < now_s < 0.7 else 1_600_000)
-    stick = Yardstick()
-    assert stick.factor() == 1.6
-    stick.wait()
-    speed = core(lambda _: 1_600_000)
-    assert Yardstick().factor() == 1.6
-    assert speed.now_s < 0.1  # no second spent
+def test_the_typical_time_is_calibrated_in_a_second_and_stored(make_core: MakeCore) -> None:
+    make_core(lambda now_s: 1_000_000 if 0.3 < now_s < 0.7 else 1_600_000)
+    probe = SpeedProbe()
+    assert probe.factor() == 1.6
+    probe.wait()
+    core = make_core(lambda _: 1_600_000)
+    assert SpeedProbe().factor() == 1.6
+    assert core.now_s < 0.1  # no second calibration
 
 
-def test_one_fast_moment_is_not_usual(core: MakeCore) -> None:
-    speed = core(lambda now_s: 500_000 if now_s < 0.1 else 1_000_000)
-    stick = Yardstick()
-    assert stick.factor() == 1.0
-    speed.takes_ns = lambda _: 500_000
-    assert stick.factor() == 1.0
-    speed.takes_ns = lambda _: 1_000_000
-    assert stick.factor() == 1.0
+def test_a_fast_moment_is_not_typical(make_core: MakeCore) -> None:
+    core = make_core(lambda now_s: 500_000 if now_s < 0.1 else 1_000_000)
+    probe = SpeedProbe()
+    assert probe.factor() == 1.0
+    core.arithmetic_ns = lambda _: 500_000
+    assert probe.factor() == 1.0
+    core.arithmetic_ns = lambda _: 1_000_000
+    assert probe.factor() == 1.0
 
 
-def test_a_core_that_has_become_fast_is_slow_when_it_is_as_before(core: MakeCore) -> None:
-    speed = core(lambda _: 1_000_000)
-    stick = Yardstick()
+def test_after_a_fast_time_the_former_speed_is_slow(make_core: MakeCore) -> None:
+    core = make_core(lambda _: 1_000_000)
+    probe = SpeedProbe()
     for _ in range(10):
-        speed.takes_ns = lambda _: 500_000
-        speed.work(yardstick.LOOK_S)
-        assert stick.factor() == 1.0
-    speed.takes_ns = lambda _: 1_000_000
-    assert stick.factor() == 2.0
+        core.arithmetic_ns = lambda _: 500_000
+        core.compute(speed_probe.SAMPLE_INTERVAL_S)
+        assert probe.factor() == 1.0
+    core.arithmetic_ns = lambda _: 1_000_000
+    assert probe.factor() == 2.0
 
 
-def test_looks_in_quick_succession_count_as_one(core: MakeCore) -> None:
-    speed = core(lambda _: 1_000_000)
-    stick = Yardstick()
-    speed.takes_ns = lambda _: 1_600
-    assert all(stick.factor() == 1.0 for _ in range(100))
-    speed.takes_ns = lambda _: 1_000_000
-    assert stick.factor() == 1.0
+def test_samples_in_quick_succession_count_as_one(make_core: MakeCore) -> None:
+    core = make_core(lambda _: 1_000_000)
+    probe = SpeedProbe()
+    core.arithmetic_ns = lambda _: 1_600
+    assert all(probe.factor() == 1.0 for _ in range(100))
+    core.arithmetic_ns = lambda _: 1_000_000
+    assert probe.factor() == 1.0
 
 
-def test_it_waits_until_the_core_is_fast(core: MakeCore) -> None:
-    speed = core(lambda now_s: 1_600_000 if 2 < now_s < 5 else 1_000_000)
-    stick = Yardstick()
-    assert not stick.wait()
-    speed.now_s = 2.5
-    assert stick.wait()
-    assert 5 <= speed.now_s < 5.1
+def test_a_wait_ends_when_the_core_is_fast(make_core: MakeCore) -> None:
+    core = make_core(lambda now_s: 1_600_000 if 2 < now_s < 5 else 1_000_000)
+    probe = SpeedProbe()
+    assert not probe.wait()
+    core.now_s = 2.5
+    assert probe.wait()
+    assert 5 <= core.now_s < 5.1
 
 
-def test_a_core_that_stays_slow_has_a_new_speed(core: MakeCore) -> None:
-    speed = core(lambda now_s: 16_000_000 if now_s > 2 else 10_000_000)
-    stick = Yardstick()
-    speed.now_s = 3.0
-    while stick.factor() > 1.0:
-        stick.wait()
-        speed.work(yardstick.LOOK_S)
-        assert speed.now_s < 3 + yardstick.N_LOOKS * yardstick.LOOK_S
-    assert Yardstick().factor() == 1.0
+def test_a_core_that_stays_slow_has_a_new_typical_time(make_core: MakeCore) -> None:
+    core = make_core(lambda now_s: 16_000_000 if now_s > 2 else 10_000_000)
+    probe = SpeedProbe()
+    core.now_s = 3.0
+    while probe.factor() > 1.0:
+        probe.wait()
+        core.compute(speed_probe.SAMPLE_INTERVAL_S)
+        assert core.now_s < 3 + speed_probe.N_SAMPLES * speed_probe.SAMPLE_INTERVAL_S
+    assert SpeedProbe().factor() == 1.0
 
 
-def test_a_real_core_is_never_faster_than_usual(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_the_factor_of_a_real_core_is_one_or_more(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("AUTOAUTO_CACHE_DIR", str(tmp_path))
     monkeypatch.delenv("AUTOAUTO_PATIENCE_S")
-    monkeypatch.setattr(yardstick, "CALIBRATION_S", 0.01)
-    stick = Yardstick()
-    assert all(stick.factor() >= 1.0 for _ in range(20))
+    monkeypatch.setattr(speed_probe, "CALIBRATION_S", 0.01)
+    probe = SpeedProbe()
+    assert all(probe.factor() >= 1.0 for _ in range(20))
 
 
-def test_without_patience_no_core_is_slow(core: MakeCore, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    speed = core(lambda now_s: 1_600_000 if now_s > 0.01 else 1_000_000)
+def test_without_patience_no_core_is_slow_and_nothing_is_stored(
+    make_core: MakeCore, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    core = make_core(lambda now_s: 1_600_000 if now_s > 0.01 else 1_000_000)
     monkeypatch.setenv("AUTOAUTO_PATIENCE_S", "0")
-    stick = Yardstick()
-    speed.now_s = 5.0
-    assert stick.factor() == 1.0
-    assert not stick.wait()
+    probe = SpeedProbe()
+    core.now_s = 5.0
+    assert probe.factor() == 1.0
+    assert not probe.wait()
     assert not (tmp_path / "cache").exists()
 
 
-@pytest.mark.parametrize(("told_s", "patience_s"), [("2.5", 2.5), (None, yardstick.PATIENCE_S)])
-def test_patience_has_an_end(
-    told_s: str | None, patience_s: float, core: MakeCore, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("setting", "patience_s"), [("2.5", 2.5), (None, speed_probe.PATIENCE_S)])
+def test_a_wait_on_a_slow_core_ends_with_patience(
+    setting: str | None, patience_s: float, make_core: MakeCore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    speed = core(lambda _: 1_000_000)
-    if told_s:
-        monkeypatch.setenv("AUTOAUTO_PATIENCE_S", told_s)
-    stick = Yardstick()
-    for _ in range(yardstick.N_LOOKS):
-        speed.work(yardstick.LOOK_S)
-        assert not stick.wait()
-    begin_s = speed.now_s
-    speed.takes_ns = lambda _: 1_600_000
-    assert stick.wait()
-    assert patience_s <= speed.now_s - begin_s < patience_s + 0.2
+    core = make_core(lambda _: 1_000_000)
+    if setting:
+        monkeypatch.setenv("AUTOAUTO_PATIENCE_S", setting)
+    probe = SpeedProbe()
+    for _ in range(speed_probe.N_SAMPLES):
+        core.compute(speed_probe.SAMPLE_INTERVAL_S)
+        assert not probe.wait()
+    start_s = core.now_s
+    core.arithmetic_ns = lambda _: 1_600_000
+    assert probe.wait()
+    assert patience_s <= core.now_s - start_s < patience_s + 0.2
 
 
-def test_waits_take_at_most_twice_as_long_as_all_else(core: MakeCore) -> None:
-    """The core is fast for a fifth of the time and a little more, which is usual, and yet too rare to wait always."""
-    speed = core(lambda now_s: 10_000_000 if now_s % 100 < 22 else 16_000_000)
-    stick = Yardstick()
+def test_all_waits_take_at_most_twice_as_long_as_everything_else(make_core: MakeCore) -> None:
+    """The core is fast for a little more than a fifth of the time: that is typical, but too rare to wait for always."""
+    core = make_core(lambda now_s: 10_000_000 if now_s % 100 < 22 else 16_000_000)
+    probe = SpeedProbe()
     waited_s = 0.0
     for _ in range(200):
-        begin_s = speed.now_s
-        if stick.wait():
-            waited_s += speed.now_s - begin_s
-        speed.work(yardstick.LOOK_S)
-    else_s = speed.now_s - waited_s
-    assert else_s < waited_s < yardstick.MOST_WAITING * else_s + yardstick.PATIENCE_S
+        start_s = core.now_s
+        if probe.wait():
+            waited_s += core.now_s - start_s
+        core.compute(speed_probe.SAMPLE_INTERVAL_S)
+    other_s = core.now_s - waited_s
+    assert other_s < waited_s < speed_probe.MAX_WAIT_RATIO * other_s + speed_probe.PATIENCE_S
 
 
 @pytest.mark.parametrize("text", ["-1", "soon", "nan", "inf", ""])
-def test_patience_is_a_time(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_patience_that_is_no_number_of_seconds_is_refused(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AUTOAUTO_PATIENCE_S", text)
     with pytest.raises(BadInput, match="AUTOAUTO_PATIENCE_S must be a number of seconds"):
-        Yardstick()
+        SpeedProbe()

@@ -1,3 +1,5 @@
+"""The meter: time and memory of sub-models measured in one worker, and the end of that worker."""
+
 import os
 import signal
 import subprocess
@@ -20,7 +22,7 @@ from tests.running import is_running, wait_until
 Models = Callable[[int, int], Any]
 WHOLE = LayerRange(0, 1)
 HEAP_STEP_BYTES = 132 * 1024
-"""What an empty session takes of the heap, and is taken off, may have been free there."""
+"""A heap step of an empty session is subtracted, while the measured session may have used memory that was free."""
 
 pytestmark = pytest.mark.slow
 
@@ -37,35 +39,39 @@ def pids(meter: Meter) -> list[int]:
     return meter._workers.pids
 
 
-def test_an_idle_model_takes_and_holds_next_to_nothing(meter: Meter) -> None:
-    reading = meter.measure(idle_model(), WHOLE)
-    assert reading.times.core_ns < 200_000
-    assert 0 < reading.session_bytes < 16 * MIB
-    assert reading.parameter_bytes < MIB
-    assert reading.peak_bytes < MIB
+def test_an_idle_model_takes_less_time_than_a_product_and_next_to_no_memory(
+    meter: Meter, residual_model: Models
+) -> None:
+    model = residual_model(1, 1024)
+    measurement = meter.measure(idle_model(), WHOLE)
+    product = meter.measure(model.source.cut(model.graph, WHOLE, 64), WHOLE)
+    assert measurement.times.core_ns < product.times.core_ns / 10  # about a microsecond, and milliseconds
+    assert 0 < measurement.session_bytes < 16 * MIB
+    assert measurement.parameter_bytes < MIB
+    assert measurement.peak_bytes < MIB
 
 
-def test_weights_are_parameters_whatever_was_measured_before(meter: Meter, residual_model: Models) -> None:
+def test_parameters_are_the_weights_after_any_earlier_measurement(meter: Meter, residual_model: Models) -> None:
     model = residual_model(3, 1024)
     for layers, weight_mib in (((0, 1), 4), ((0, 6), 12), ((1, 2), 0), ((2, 3), 4)):
-        reading = meter.measure(model.source.cut(model.graph, LayerRange(*layers), 1), LayerRange(*layers))
-        assert weight_mib * MIB <= reading.parameter_bytes + HEAP_STEP_BYTES
-        assert reading.parameter_bytes <= weight_mib * MIB * 1.1 + MIB
+        measurement = meter.measure(model.source.cut(model.graph, LayerRange(*layers), 1), LayerRange(*layers))
+        assert weight_mib * MIB <= measurement.parameter_bytes + HEAP_STEP_BYTES
+        assert measurement.parameter_bytes <= weight_mib * MIB * 1.1 + MIB
 
 
-def test_one_process_serves_all_and_survives_a_model_that_fails(meter: Meter, residual_model: Models) -> None:
+def test_one_process_serves_all_requests_and_survives_a_model_that_fails(meter: Meter, residual_model: Models) -> None:
     model = residual_model(1, 64)
-    part = model.source.cut(model.graph, LayerRange(0, 1), 2)
-    meter.measure(part, WHOLE)
+    sub_model = model.source.cut(model.graph, LayerRange(0, 1), 2)
+    meter.measure(sub_model, WHOLE)
     first = pids(meter)
-    broken = SubModel(part.content[: len(part.content) // 2], part.inputs, part.outputs)
+    broken = SubModel(sub_model.content[: len(sub_model.content) // 2], sub_model.inputs, sub_model.outputs)
     with pytest.raises(BadInput, match=r"ONNX Runtime does not run layers \[4, 7\): "):
         meter.measure(broken, LayerRange(4, 7))
-    meter.measure(part, WHOLE)
+    meter.measure(sub_model, WHOLE)
     assert pids(meter) == first
 
 
-def test_a_process_that_is_killed_is_replaced(meter: Meter) -> None:
+def test_a_killed_process_is_replaced(meter: Meter) -> None:
     meter.measure(idle_model(), WHOLE)
     (first,) = pids(meter)
     os.kill(first, signal.SIGKILL)
@@ -92,7 +98,7 @@ def test_the_answer_to_an_interrupted_request_is_not_taken_for_the_next(
     assert meter.measure(second, LayerRange(1, 5)).times.n_runs > 0
 
 
-def test_nothing_runs_after_the_context(residual_model: Models) -> None:
+def test_no_process_runs_after_the_context(residual_model: Models) -> None:
     with Meter(cores_of(0, 1), 1) as meter:
         meter.measure(idle_model(), WHOLE)
         (pid,) = pids(meter)
@@ -102,9 +108,9 @@ def test_nothing_runs_after_the_context(residual_model: Models) -> None:
 PARENT = """
 import sys
 from autoauto.records.layers import LayerRange
-from autoauto.targets.host.idle import idle_model
-from autoauto.targets.host.machine import cores_of
-from autoauto.targets.host.meter import Meter
+from autoauto.targets.host.machine.machine import cores_of
+from autoauto.targets.host.measure.client import Meter
+from autoauto.targets.host.measure.session import idle_model
 
 if __name__ == "__main__":
     meter = Meter(cores_of(0, 1), 1)
@@ -126,5 +132,5 @@ def test_the_worker_dies_with_its_parent(tmp_path: Path) -> None:
         pid = int(parent.stdout.readline())
         assert is_running(pid)
         parent.kill()
-    wait_until(lambda: not is_running(pid), "no worker")
+    wait_until(lambda: not is_running(pid), "the worker has ended")
     assert set(tmp_path.iterdir()) == before

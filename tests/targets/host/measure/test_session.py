@@ -1,5 +1,8 @@
+"""Sessions: their memory by category, tensors without copies, and failures for lack of memory."""
+
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -11,27 +14,27 @@ from autoauto.records.errors import OutOfMemory
 from autoauto.records.layers import LayerRange, Port, SubModel
 from autoauto.records.units import MIB
 from autoauto.targets.host.measure import session
-from autoauto.targets.host.measure.session import Content, Session, example, idle_model, onnxruntime, shared_array
+from autoauto.targets.host.measure.session import Session, SubModelFile, example, idle_model, onnxruntime, shared_array
 from autoauto.targets.host.memory_budget import ENVIRONMENT, data_bytes
 from autoauto.targets.host.processes import Workers
 
 Models = Callable[[int, int], Any]
 
 
-def load_and_measure(connection: Connection, content: Content, part: SubModel, arena: bool) -> None:
+def load_and_measure(connection: Connection, file: SubModelFile, sub_model: SubModel, arena: bool) -> None:
     onnxruntime()
-    loaded = Session(content, part.inputs, part.outputs, 1, arena)
+    loaded = Session(file, sub_model.inputs, sub_model.outputs, 1, arena)
     connection.send((loaded.parameter_bytes, loaded.peak_bytes()))
     connection.recv()
 
 
-def measured(part: SubModel, arena: bool = True) -> Any:
+def measured(sub_model: SubModel, arena: bool = True) -> Any:
     """Parameter and peak bytes of a sub-model, in a worker with the environment of workers."""
-    content = Content(part.content)
+    file = SubModelFile(sub_model.content)
     with Workers(ENVIRONMENT) as workers:
-        workers.start("session", load_and_measure, content, SubModel(b"", part.inputs, part.outputs), arena)
+        workers.start("session", load_and_measure, file, replace(sub_model, content=b""), arena)
         result = workers.receive(0)
-    content.close()
+    file.close()
     return result
 
 
@@ -42,38 +45,38 @@ def test_parameters_are_the_weights_and_a_little_more(residual_model: Models) ->
 
 
 @pytest.mark.parametrize("arena", [False, True])
-def test_the_peak_is_what_lives_between_layers_without_what_comes_in_and_goes_out(
+def test_the_peak_is_the_memory_of_tensors_between_layers_without_inputs_and_outputs(
     arena: bool, residual_model: Models
 ) -> None:
     model = residual_model(2, 256)
-    ends = 16 * MIB  # 16384 x 256 floats, in and out
+    tensor_bytes = 16 * MIB  # 16384 x 256 floats, as the input and the output have
     _, peak = measured(model.source.cut(model.graph, LayerRange(0, 5), 16_384), arena)
-    assert ends <= peak + MIB  # at least one tensor lives inside
-    assert peak <= 2 * ends + 2 * MIB
+    assert tensor_bytes <= peak + MIB  # at least one tensor between layers
+    assert peak <= 2 * tensor_bytes + 2 * MIB
 
 
-def test_tensors_are_computed_where_they_lie(residual_model: Models) -> None:
+def test_a_run_reads_its_inputs_and_writes_its_outputs_without_copies(residual_model: Models) -> None:
     model = residual_model(1, 8)
-    part = model.source.cut(model.graph, LayerRange(0, 3), 2)
-    content = Content(part.content)
-    loaded = Session(content, part.inputs, part.outputs, 1)
-    content.close()
-    inputs, outputs = {"x": example(part.inputs[0])}, {"y": shared_array(part.outputs[0])}
+    sub_model = model.source.cut(model.graph, LayerRange(0, 3), 2)
+    file = SubModelFile(sub_model.content)
+    loaded = Session(file, sub_model.inputs, sub_model.outputs, 1)
+    file.close()
+    inputs, outputs = {"x": example(sub_model.inputs[0])}, {"y": shared_array(sub_model.outputs[0])}
     loaded.run(inputs, outputs)
     np.testing.assert_allclose(outputs["y"], model.outputs(inputs, 2)[0], rtol=1e-5)
-    inputs["x"][...] = 0  # bound again, not copied
+    inputs["x"][...] = 0  # the next run reads the same array
     loaded.run(inputs, outputs)
     assert not outputs["y"].any()
 
 
-def test_content_has_no_name() -> None:
-    content = Content(b"model")
-    assert Path(content.path).read_bytes() == b"model"
-    assert "(deleted)" in os.readlink(content.path)
-    content.close()
+def test_the_file_of_a_sub_model_has_no_name() -> None:
+    file = SubModelFile(b"model")
+    assert Path(file.path).read_bytes() == b"model"
+    assert "(deleted)" in os.readlink(file.path)
+    file.close()
 
 
-def test_made_up_inputs_are_the_same_each_time_and_do_not_count() -> None:
+def test_example_inputs_are_the_same_each_time_and_do_not_count_as_private_memory() -> None:
     port = Port("x", (4, 2**20), "float32")
     before = data_bytes()
     array = example(port)
@@ -87,7 +90,7 @@ def test_made_up_inputs_are_the_same_each_time_and_do_not_count() -> None:
 
 
 @pytest.mark.parametrize("error", [MemoryError(), RuntimeError("std::bad_alloc"), RuntimeError("Failed to allocate 8")])
-def test_what_fails_for_want_of_memory_while_it_runs_is_an_outcome(
+def test_a_failed_allocation_while_a_stage_runs_is_out_of_memory(
     monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
     limits: list[int] = []
@@ -95,18 +98,18 @@ def test_what_fails_for_want_of_memory_while_it_runs_is_an_outcome(
     with pytest.raises(OutOfMemory) as failure, session.memory_errors(LayerRange(2, 5), {"parameter": 7}):
         raise error
     assert failure.value.layers == LayerRange(2, 5)
-    assert len(limits) == 1  # lifted, so that the worker can say so
+    assert len(limits) == 1  # lifted, so that the worker can report it
 
 
-def test_other_failures_are_what_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_other_failures_are_raised_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(session, "_set_limit", lambda _: None)
     with pytest.raises(ValueError, match="no such input"), session.memory_errors(LayerRange(0, 1), {}):
         raise ValueError("no such input")
 
 
-def test_what_goes_in_comes_out() -> None:
+def test_the_idle_model_copies_its_input() -> None:
     runtime = pytest.importorskip("onnxruntime", reason="the host target runs ONNX Runtime")
     model = idle_model()
-    session = runtime.InferenceSession(model.content, providers=["CPUExecutionProvider"])
+    idle = runtime.InferenceSession(model.content, providers=["CPUExecutionProvider"])
     x = np.array([3], model.inputs[0].dtype)
-    assert session.run([model.outputs[0].name], {model.inputs[0].name: x}) == [x]
+    assert idle.run([model.outputs[0].name], {model.inputs[0].name: x}) == [x]

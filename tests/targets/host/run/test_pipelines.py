@@ -1,3 +1,5 @@
+"""Pipelines of processes: their outputs, the order of their stages, their memory, and their failures."""
+
 import itertools
 import os
 import signal
@@ -16,16 +18,17 @@ from autoauto.records.layers import LayerGraph, LayerRange, SubModel
 from autoauto.records.units import MIB
 from autoauto.targets.host.measure.session import example
 from autoauto.targets.host.run.pipelines import N_SLOTS, Pipelines
-from autoauto.targets.host.run.stage import Place
+from autoauto.targets.host.run.stage import StageResources
 from tests.running import n_descriptors
 
 Models = Callable[[int, int], Any]
-ROOM = 512 * MIB
+ENOUGH = 512 * MIB
+"""A budget that every stage fits."""
 
 
-def places(*budgets: int) -> list[Place]:
+def resources(*budgets: int) -> list[StageResources]:
     cores = sorted(os.sched_getaffinity(0))
-    return [Place((cores[i % len(cores)],), 1, budget) for i, budget in enumerate(budgets)]
+    return [StageResources((cores[i % len(cores)],), 1, budget) for i, budget in enumerate(budgets)]
 
 
 def ranges(*cuts: int) -> list[LayerRange]:
@@ -38,7 +41,7 @@ def batches(n: int, batch_size: int, width: int) -> list[dict[str, Any]]:
 
 
 def run(pipelines: Pipelines, sent: Sequence[Mapping[str, Any]]) -> tuple[list[Any], Any]:
-    """What comes out, in the order of what went in, and what the stages did."""
+    """Outputs in the order of the inputs, and the times of the stages."""
     results: dict[int, Any] = {}
 
     def take(_pipeline: int, number: int, outputs: Mapping[str, Any]) -> None:
@@ -51,37 +54,37 @@ def run(pipelines: Pipelines, sent: Sequence[Mapping[str, Any]]) -> tuple[list[A
 @pytest.mark.parametrize("cuts", [(0, 7), (0, 3, 7), (0, 1, 2, 6, 7)])
 def test_outputs_equal_those_of_the_whole_model(residual_model: Models, cuts: tuple[int, ...]) -> None:
     model, sent = residual_model(3, 16), batches(10, 2, 16)
-    with Pipelines(model.graph, model.source, ranges(*cuts), 2, [places(*[ROOM] * (len(cuts) - 1))]) as pipelines:
+    with Pipelines(model.graph, model.source, ranges(*cuts), 2, [resources(*[ENOUGH] * (len(cuts) - 1))]) as pipelines:
         received, spans = run(pipelines, sent)
     for inputs, outputs in zip(sent, received, strict=True):
         np.testing.assert_allclose(outputs["y"], model.outputs(inputs, 2)[0], rtol=1e-5, atol=1e-6)
     assert [len(stage.times) for stage in spans[0]] == [10] * (len(cuts) - 1)
 
 
-def test_a_stage_starts_when_what_it_needs_was_sent(residual_model: Models) -> None:
+def test_a_stage_waits_for_the_previous_stage_and_for_a_free_slot(residual_model: Models) -> None:
     model = residual_model(3, 16)
-    with Pipelines(model.graph, model.source, ranges(0, 2, 5, 7), 1, [places(ROOM, ROOM, ROOM)]) as pipelines:
+    with Pipelines(model.graph, model.source, ranges(0, 2, 5, 7), 1, [resources(ENOUGH, ENOUGH, ENOUGH)]) as pipelines:
         _, spans = run(pipelines, batches(20, 1, 16))
     first, second, third = (stage.times for stage in spans[0])
     for before, after in ((first, second), (second, third)):
-        assert (after[:, 0] >= before[:, 2]).all()  # it begins after the other has computed
-        assert (before[N_SLOTS + 1 :, 0] >= after[: -N_SLOTS - 1, 2]).all()  # which runs ahead by the ring's length
+        assert (after[:, 0] >= before[:, 2]).all()
+        assert (before[N_SLOTS:, 0] >= after[:-N_SLOTS, 2]).all()
     for times in (first, second, third):
         assert (np.diff(times.ravel()) >= 0).all()
 
 
 def test_pipelines_side_by_side_share_the_micro_batches(residual_model: Models) -> None:
     model, sent = residual_model(2, 8), batches(30, 1, 8)
-    with Pipelines(model.graph, model.source, ranges(0, 5), 1, [places(ROOM), places(ROOM)]) as pipelines:
+    with Pipelines(model.graph, model.source, ranges(0, 5), 1, [resources(ENOUGH), resources(ENOUGH)]) as pipelines:
         received, spans = run(pipelines, sent)
     assert sum(len(stages[0].times) for stages in spans) == 30
     for inputs, outputs in zip(sent, received, strict=True):
         np.testing.assert_allclose(outputs["y"], model.outputs(inputs, 1)[0], rtol=1e-5, atol=1e-6)
 
 
-def test_a_stage_tells_what_it_holds_by_category(residual_model: Models) -> None:
+def test_a_stage_reports_its_memory_by_category(residual_model: Models) -> None:
     model = residual_model(2, 1024)
-    with Pipelines(model.graph, model.source, ranges(0, 2, 5), 8, [places(ROOM, ROOM)]) as pipelines:
+    with Pipelines(model.graph, model.source, ranges(0, 2, 5), 8, [resources(ENOUGH, ENOUGH)]) as pipelines:
         first, second = (ready.memory_bytes for ready in pipelines.ready[0])
     assert set(first) == {"runtime", "parameter", "temporary"}
     assert 0 < first["runtime"] < 16 * MIB
@@ -89,17 +92,17 @@ def test_a_stage_tells_what_it_holds_by_category(residual_model: Models) -> None
         assert 4 * MIB - 4096 <= memory["parameter"] < 6 * MIB  # one product of 1024 x 1024 weights each
 
 
-def test_nothing_to_do_is_done(residual_model: Models) -> None:
+def test_no_micro_batches_give_no_outputs_and_no_times(residual_model: Models) -> None:
     model = residual_model(1, 8)
-    with Pipelines(model.graph, model.source, ranges(0, 3), 1, [places(ROOM)]) as pipelines:
+    with Pipelines(model.graph, model.source, ranges(0, 3), 1, [resources(ENOUGH)]) as pipelines:
         received, spans = run(pipelines, [])
     assert received == []
     assert spans[0][0].times.shape == (0, 4)
 
 
-def test_a_stage_over_its_budget_is_an_outcome_with_what_it_needs(residual_model: Models) -> None:
+def test_a_stage_over_its_budget_is_out_of_memory_with_the_bytes_it_needs(residual_model: Models) -> None:
     model = residual_model(2, 1024)  # 4 MiB of weights a layer
-    pipelines = Pipelines(model.graph, model.source, ranges(0, 2, 5), 8, [places(ROOM, MIB)])
+    pipelines = Pipelines(model.graph, model.source, ranges(0, 2, 5), 8, [resources(ENOUGH, MIB)])
     with pytest.raises(OutOfMemory, match=r"layers \[2, 5\) do not fit .* 1.0 MiB: they need .* or more") as failure:
         pipelines.__enter__()
     needs = sum(failure.value.memory_bytes.values())
@@ -108,12 +111,12 @@ def test_a_stage_over_its_budget_is_an_outcome_with_what_it_needs(residual_model
     assert failure.value.excess_bytes == needs - MIB
 
 
-def test_what_fails_for_want_of_memory_fits_with_what_it_said_it_needs(residual_model: Models) -> None:
-    """Temporary tensors of 32 MiB and more: parameters fit, a run does not."""
+def test_a_stage_that_was_out_of_memory_fits_with_the_bytes_it_needed(residual_model: Models) -> None:
+    """Temporary tensors take 32 MiB and more: the parameters fit, a run does not."""
     model, batch_size = residual_model(2, 256), 32_768
 
     def start(budget_bytes: int) -> None:
-        with Pipelines(model.graph, model.source, ranges(0, 5), batch_size, [places(budget_bytes)]):
+        with Pipelines(model.graph, model.source, ranges(0, 5), batch_size, [resources(budget_bytes)]):
             pass
 
     with pytest.raises(OutOfMemory) as failure:
@@ -125,23 +128,23 @@ def test_what_fails_for_want_of_memory_fits_with_what_it_said_it_needs(residual_
         start(needs - 4 * MIB)
 
 
-def test_a_failure_in_a_stage_is_raised_with_its_own_traceback(residual_model: Models) -> None:
+def test_a_failure_in_a_stage_is_raised_with_the_traceback_of_its_worker(residual_model: Models) -> None:
     model = residual_model(2, 8)
     cut = model.source.cut
 
     def broken(graph: LayerGraph, layers: LayerRange, batch_size: int) -> SubModel:
-        whole: SubModel = cut(graph, layers, batch_size)
-        return replace(whole, content=b"no model")
+        sub_model: SubModel = cut(graph, layers, batch_size)
+        return replace(sub_model, content=b"no model")
 
     model.source.cut = broken
     with pytest.raises(Exception, match="Protobuf parsing failed") as failure:
-        Pipelines(model.graph, model.source, ranges(0, 2, 5), 1, [places(ROOM, ROOM)]).__enter__()
+        Pipelines(model.graph, model.source, ranges(0, 2, 5), 1, [resources(ENOUGH, ENOUGH)]).__enter__()
     assert "in serve" in str(failure.value.__cause__)
 
 
 def test_a_killed_stage_ends_the_stream(residual_model: Models) -> None:
     model = residual_model(2, 8)
-    with Pipelines(model.graph, model.source, ranges(0, 2, 5), 1, [places(ROOM, ROOM)]) as pipelines:
+    with Pipelines(model.graph, model.source, ranges(0, 2, 5), 1, [resources(ENOUGH, ENOUGH)]) as pipelines:
         endless = iter(lambda: batches(1, 1, 8)[0], None)
 
         def take(_pipeline: int, number: int, _outputs: Mapping[str, Any]) -> None:
@@ -156,26 +159,26 @@ def test_a_killed_stage_ends_the_stream(residual_model: Models) -> None:
 def test_starts_stops_and_kills_leave_nothing(residual_model: Models) -> None:
     model = residual_model(1, 8)
 
-    def held() -> tuple[int, list[str], int, int]:
+    def resources_of_this_process() -> tuple[int, list[str], int, int]:
         shared = [name for name in os.listdir("/dev/shm") if "autoauto" in name]
         children = Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()
         mappings = Path("/proc/self/maps").read_text().count("memfd:autoauto")
         return n_descriptors(), shared, len(children), mappings
 
-    def once(victim: int | None = None) -> None:
-        with Pipelines(model.graph, model.source, ranges(0, 1, 3), 1, [places(ROOM, ROOM)]) as pipelines:
+    def run_once(victim: int | None = None) -> None:
+        with Pipelines(model.graph, model.source, ranges(0, 1, 3), 1, [resources(ENOUGH, ENOUGH)]) as pipelines:
             if victim is not None:
                 os.kill(pipelines._workers.pids[victim], signal.SIGKILL)
             run(pipelines, batches(2, 1, 8))
 
-    once()  # the first starts Python's own resource tracker, which stays
-    before = held()
+    run_once()  # the first run starts multiprocessing's resource tracker, which stays
+    before = resources_of_this_process()
     for _ in range(8):
-        once()
+        run_once()
     for number in range(4):
         with pytest.raises(WorkerLost):
-            once(victim=number % 2)
-    assert held() == before
+            run_once(victim=number % 2)
+    assert resources_of_this_process() == before
 
 
 @pytest.mark.slow
@@ -183,8 +186,8 @@ def test_starts_stops_and_kills_leave_nothing(residual_model: Models) -> None:
     ("model", "batch_size", "n_stages"),
     [("light_squeezenet", 2, 4), ("light_shufflenet", 1, 3), ("bert-base-128", 2, 2)],
 )
-def test_real_models_compute_what_they_compute_in_one_session(model: str, batch_size: int, n_stages: int) -> None:
-    """Relative to the largest output: kernels add in another order where a cut separates what they would fuse."""
+def test_outputs_of_real_models_equal_those_of_one_session(model: str, batch_size: int, n_stages: int) -> None:
+    """Errors are relative to the largest output: a cut prevents fusions, so kernels add in another order."""
     runtime = pytest.importorskip("onnxruntime")
     path = Path(onnx.__file__).parent / "backend" / "test" / "data" / "light" / f"{model}.onnx"
     source = onnx_source(str(path) if path.exists() else model)
@@ -195,7 +198,7 @@ def test_real_models_compute_what_they_compute_in_one_session(model: str, batch_
     session = runtime.InferenceSession(whole.content, providers=["CPUExecutionProvider"])
     expected = session.run([port.name for port in whole.outputs], inputs)
     cuts = [n * s // n_stages for s in range(n_stages + 1)]
-    with Pipelines(graph, source, ranges(*cuts), batch_size, [places(*[ROOM] * n_stages)]) as pipelines:
+    with Pipelines(graph, source, ranges(*cuts), batch_size, [resources(*[ENOUGH] * n_stages)]) as pipelines:
         received, _ = run(pipelines, [inputs] * 3)
     for outputs in received:
         for port, values in zip(whole.outputs, expected, strict=True):

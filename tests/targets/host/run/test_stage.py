@@ -1,9 +1,11 @@
+"""The layout of messages, and the rows that a stage records."""
+
 import numpy as np
 import pytest
 
 from autoauto.records.layers import Port
 from autoauto.targets.host.memory_budget import data_bytes
-from autoauto.targets.host.run.stage import ROWS_A_BLOCK, Rows, arrays, message_bytes
+from autoauto.targets.host.run.stage import ROWS_PER_BLOCK, SharedRowLog, arrays, message_bytes
 from autoauto.targets.host.transport.ring import ALIGNMENT
 
 PORTS = [
@@ -31,15 +33,15 @@ def test_a_message_is_as_long_as_its_last_tensor_needs(ports: list[Port], n_byte
     assert message_bytes(ports) == n_bytes
 
 
-def test_rows_of_any_number_come_back_in_order_and_do_not_count_as_the_stages_own() -> None:
-    rows = Rows(2)
+def test_any_number_of_rows_is_returned_in_order_and_does_not_count_as_private_memory() -> None:
+    rows = SharedRowLog(2)
     assert rows.array().shape == (0, 2)
-    grown_bytes, kept = [], [rows, Rows(2), Rows(2)]
-    for rows in kept:  # the allocator takes more than is asked for now and then, but not thrice
+    grown_bytes, logs = [], [rows, SharedRowLog(2), SharedRowLog(2)]
+    for rows in logs:  # the allocator takes more than requested now and then, but not three times in a row
         before = data_bytes()
-        for number in range(2 * ROWS_A_BLOCK + 3):
+        for number in range(2 * ROWS_PER_BLOCK + 3):
             rows.append((number, -number))
         grown_bytes.append(data_bytes() - before)
     assert min(grown_bytes) < 64 * 1024  # of 128 KiB
-    expected = np.arange(2 * ROWS_A_BLOCK + 3)
+    expected = np.arange(2 * ROWS_PER_BLOCK + 3)
     np.testing.assert_array_equal(rows.array(), np.stack([expected, -expected], axis=1))

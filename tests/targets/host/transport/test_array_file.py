@@ -1,4 +1,4 @@
-"""Streaming memory: entries copied out and back, counted, and no file left."""
+"""Streaming memory: entries copied out and back, traffic counted, and no file left."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from autoauto.records.errors import BadInput
-from autoauto.targets.host.transport.array_file import PAGE_BYTES, Buffer, StreamingMemory, Traffic
+from autoauto.targets.host.transport.array_file import PAGE_BYTES, ArrayFile, Buffer, Traffic
 
 X = Buffer.of("x", (2, 3), rows=3, steps=4)
 LABEL = Buffer.of("label", (5,), steps=2, dtype="int64")
@@ -19,7 +19,7 @@ LOSS = Buffer.of("loss", (), steps=2)
 
 
 def test_entries_do_not_touch_each_other() -> None:
-    with StreamingMemory([X, LABEL, LOSS]) as memory:
+    with ArrayFile([X, LABEL, LOSS]) as memory:
         for row in range(3):
             for step in range(4):
                 memory.store("x", row, step, np.full((2, 3), 10 * row + step, np.float32))
@@ -32,8 +32,8 @@ def test_entries_do_not_touch_each_other() -> None:
         assert memory.load("loss", 0, 1) == 0.5
 
 
-def test_what_is_loaded_is_memory_of_its_own() -> None:
-    with StreamingMemory([X]) as memory:
+def test_a_loaded_entry_is_a_copy() -> None:
+    with ArrayFile([X]) as memory:
         loaded = memory.load("x", 0)
         assert type(loaded) is np.ndarray
         assert loaded.flags.owndata
@@ -42,7 +42,7 @@ def test_what_is_loaded_is_memory_of_its_own() -> None:
 
 
 def test_traffic_is_counted() -> None:
-    with StreamingMemory([X, LABEL]) as memory:
+    with ArrayFile([X, LABEL]) as memory:
         memory.load("x", 0, 1)
         memory.load("label", 0, 1)
         memory.store("x", 0, 0, np.ones((2, 3), np.float32))
@@ -62,7 +62,7 @@ def test_traffic_adds_up() -> None:
 @given(st.lists(st.tuples(st.integers(1, 3), st.integers(1, 3), st.integers(1, 2000)), min_size=1, max_size=4))
 def test_every_buffer_starts_on_a_page_of_its_own(sizes: list[tuple[int, int, int]]) -> None:
     buffers = [Buffer.of(str(i), (n,), rows, steps) for i, (rows, steps, n) in enumerate(sizes)]
-    with StreamingMemory(buffers) as memory:
+    with ArrayFile(buffers) as memory:
         assert memory.n_bytes == sum(PAGE_BYTES * -(-4 * rows * steps * n // PAGE_BYTES) for rows, steps, n in sizes)
         for i, (rows, steps, n) in enumerate(sizes):
             memory.store(str(i), rows - 1, steps - 1, np.full(n, i, np.float32))
@@ -72,17 +72,17 @@ def test_every_buffer_starts_on_a_page_of_its_own(sizes: list[tuple[int, int, in
 
 def test_the_file_has_no_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    with StreamingMemory([X]) as memory:
+    with ArrayFile([X]) as memory:
         memory.store("x", 0, 0, np.ones((2, 3), np.float32))
         assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize(("row", "step"), [(3, 0), (0, 4), (-1, 0)])
-def test_there_is_no_such_entry(row: int, step: int) -> None:
-    with StreamingMemory([X]) as memory, pytest.raises(BadInput, match="buffer x has rows 0 to 2 and steps 0 to 3"):
+def test_an_entry_outside_the_buffer_is_refused(row: int, step: int) -> None:
+    with ArrayFile([X]) as memory, pytest.raises(BadInput, match="buffer x has rows 0 to 2 and steps 0 to 3"):
         memory.load("x", row, step)
 
 
-def test_a_shape_that_would_be_broadcast_is_our_mistake() -> None:
-    with StreamingMemory([X]) as memory, pytest.raises(AssertionError):
+def test_an_array_of_another_shape_is_not_broadcast() -> None:
+    with ArrayFile([X]) as memory, pytest.raises(AssertionError):
         memory.store("x", 0, 0, np.ones((1, 3), np.float32))

@@ -6,9 +6,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from autoauto.records.units import Precision
-from autoauto.targets.ipu.tiling.planner import frontier, plan
+from autoauto.targets.ipu.tiling.planner import pareto_front, plan
 from autoauto.targets.ipu.tiling.price import costs
-from autoauto.targets.ipu.tiling.split import Candidates, Engine, Product, candidates
+from autoauto.targets.ipu.tiling.split import Engine, Product, SplitCandidates, candidates
 
 ONE, THREE = (1, 1), (3, 3)
 TILES, TILE_BYTES = 1472, 638976
@@ -48,27 +48,27 @@ def test_the_plan_is_the_best_of_all_candidates(product: Product, bound: int) ->
     columns = candidates(product, n_tiles)
     best = math.inf
     for row in zip(*columns, strict=True):
-        alone = costs(product, Candidates(*(np.array([value]) for value in row)), n_tiles)
+        alone = costs(product, SplitCandidates(*(np.array([value]) for value in row)), n_tiles)
         if math.ceil(alone.tile_bytes[0]) <= bound:
             best = min(best, math.ceil(alone.exchange_cycles[0]) + math.ceil(alone.compute_cycles[0]))
-    found = plan(product, n_tiles, bound)
-    assert found.within_bound == (best < math.inf)
-    if found.within_bound:
-        assert found.cycles == best
+    chosen = plan(product, n_tiles, bound)
+    assert chosen.within_bound == (best < math.inf)
+    if chosen.within_bound:
+        assert chosen.cycles == best
 
 
 @given(products, st.floats(0.02, 1.0), st.floats(0.02, 1.0))
 @settings(deadline=None, max_examples=60)
 def test_a_looser_bound_is_never_slower_and_a_bound_that_can_be_met_is_met(
-    product: Product, one: float, other: float
+    product: Product, first: float, second: float
 ) -> None:
-    tight, loose = (plan(product, TILES, TILE_BYTES * p) for p in sorted((one, other)))
+    tight, loose = (plan(product, TILES, TILE_BYTES * p) for p in sorted((first, second)))
     if tight.within_bound:
-        assert tight.tile_bytes <= TILE_BYTES * min(one, other)
+        assert tight.tile_bytes <= TILE_BYTES * min(first, second)
         assert loose.within_bound
         assert loose.cycles <= tight.cycles
     if not loose.within_bound:
-        assert loose == frontier(product, TILES)[0]._replace(within_bound=False)
+        assert loose == pareto_front(product, TILES)[0]._replace(within_bound=False)
 
 
 @given(products)
@@ -80,25 +80,25 @@ def test_no_plan_beats_the_matrix_units(product: Product) -> None:
     assert best.compute_cycles * best.n_tiles * 64 >= multiplications
 
 
-def test_the_frontier_trades_cycles_for_memory() -> None:
-    front = frontier(gemm(16384, 768, 3072), TILES)
+def test_the_pareto_front_trades_cycles_for_memory() -> None:
+    front = pareto_front(gemm(16384, 768, 3072), TILES)
     assert [split.cycles for split in front] == sorted(split.cycles for split in front)
     assert [split.tile_bytes for split in front] == sorted((split.tile_bytes for split in front), reverse=True)
     assert front[0].serial < front[-1].serial
 
 
-def test_a_large_product_trades_as_a_planner_of_poplars_kind_does() -> None:
-    """IPU.md section 1.3: 16384 x 768 x 3072 takes 1.065 to 0.600 million cycles."""
+def test_a_large_product_trades_cycles_for_memory_as_a_planner_like_poplins() -> None:
+    """Cycles of 16384 x 768 x 3072 from a separate implementation of the formulas of [poplibs]."""
     for proportion, cycles in ((0.1, 1_065_000), (0.2, 910_000), (0.4, 727_000), (0.6, 668_000), (1.0, 600_000)):
-        found = plan(gemm(16384, 768, 3072), TILES, TILE_BYTES * proportion)
-        assert found.within_bound
-        assert found.cycles == pytest.approx(cycles, rel=0.05)
+        chosen = plan(gemm(16384, 768, 3072), TILES, TILE_BYTES * proportion)
+        assert chosen.within_bound
+        assert chosen.cycles == pytest.approx(cycles, rel=0.05)
 
 
 def test_when_nothing_meets_the_bound_the_fastest_is_taken_and_says_so() -> None:
-    found = plan(gemm(2048, 768, 3072), TILES, 1000)
-    assert not found.within_bound
-    assert found.cycles == plan(gemm(2048, 768, 3072), TILES, math.inf).cycles
+    chosen = plan(gemm(2048, 768, 3072), TILES, 1000)
+    assert not chosen.within_bound
+    assert chosen.cycles == plan(gemm(2048, 768, 3072), TILES, math.inf).cycles
 
 
 @pytest.mark.parametrize(
@@ -106,9 +106,9 @@ def test_when_nothing_meets_the_bound_the_fastest_is_taken_and_says_so() -> None
 )
 def test_cycles_fall_as_the_bound_rises(product: Product) -> None:
     plans = [plan(product, TILES, TILE_BYTES * tenths / 10) for tenths in range(1, 11)]
-    assert all(found.within_bound for found in plans)
-    assert [found.cycles for found in plans] == sorted((found.cycles for found in plans), reverse=True)
-    assert [found.tile_bytes for found in plans] == sorted(found.tile_bytes for found in plans)
+    assert all(split.within_bound for split in plans)
+    assert [split.cycles for split in plans] == sorted((split.cycles for split in plans), reverse=True)
+    assert [split.tile_bytes for split in plans] == sorted(split.tile_bytes for split in plans)
 
 
 def test_more_work_takes_more_cycles() -> None:

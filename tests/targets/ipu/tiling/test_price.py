@@ -3,17 +3,17 @@ import pytest
 
 from autoauto.records.units import Precision
 from autoauto.targets.ipu.kernels import codelets as kernels
-from autoauto.targets.ipu.tiling.price import Costs, costs
-from autoauto.targets.ipu.tiling.split import Candidates, Engine, Product
+from autoauto.targets.ipu.tiling.price import SplitCosts, costs
+from autoauto.targets.ipu.tiling.split import Engine, Product, SplitCandidates
 
 ONE = (1, 1)
 PRODUCT = Product(Engine.GEMM, 1, 1, 1, 256, 64, 64, ONE, ONE, Precision.FP16)
 
 
-def price(product: Product = PRODUCT, **parts: int) -> Costs:
+def price(product: Product = PRODUCT, **parts: int) -> SplitCosts:
     """The costs of one way to cut: one part along every axis that is not named."""
-    columns = (np.array([float(parts.get(name, 1))]) for name in Candidates._fields)
-    return costs(product, Candidates(*columns), 1472)
+    columns = (np.array([float(parts.get(name, 1))]) for name in SplitCandidates._fields)
+    return costs(product, SplitCandidates(*columns), 1472)
 
 
 def test_one_tile_runs_the_kernel_on_all_of_it() -> None:

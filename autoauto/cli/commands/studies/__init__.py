@@ -1,0 +1,1 @@
+"""Commands that make, join or read a study of trials."""

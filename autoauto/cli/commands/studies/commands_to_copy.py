@@ -1,0 +1,103 @@
+"""Commands of a study to copy: one measures its winner again, `reproducing_command`, one searches again."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+
+from autoauto.cli.commands.studies import search
+from autoauto.cli.options.model import add_model
+from autoauto.records.knobs import Knobs
+from autoauto.records.phased import PhasedPlan
+from autoauto.records.study_summary import Finalist, StudySummary
+
+_STORED_OPTIONS = {
+    name: f"--{name.replace('_', '-')}" for name in ("cluster", "precision", "estimator", "planning_proportion")
+}
+"""The options that a study has as attributes."""
+
+
+def commands_of(summary: StudySummary) -> list[tuple[str, str]]:
+    """What each command does, and how it is typed."""
+    commands = []
+    if summary.winner is not None:
+        commands.append(("Measure it again", reproducing_command(summary, summary.winner)))
+    if _search_arguments(summary.attributes):
+        commands.append(("Search again", summary.attributes["command"]))
+    return commands
+
+
+def reproducing_command(summary: StudySummary, finalist: Finalist) -> str:
+    """The command that measures a configuration again: model and cluster as in the search, then the knobs.
+
+    Phases are planned again by `autoauto phased`. Model and cluster of a search that was not started from the command
+    line are those of the study's attributes.
+    """
+    plan, knobs = finalist.measured, finalist.trial.knobs
+    batch = ["--memory-proportion", f"{knobs.memory_proportion}", "--batch-size", f"{knobs.batch_size}"]
+    mode = ["--mode", "training"] if knobs.training else []
+    model = _model_arguments(summary.attributes)
+    if isinstance(plan, PhasedPlan):
+        phases = ["--steps", f"{plan.steps}", "--io-mode", f"{plan.io_mode}", "--replicas", f"{plan.n_replicas}"]
+        recompute = ["--recompute"] if knobs.recompute else []
+        return shlex.join(["autoauto", "phased", *model, *batch, *phases, *mode, *recompute])
+    pipeline = ["--n-ipu", f"{knobs.n_ipu}", *(["--replicas", f"{knobs.replicas}"] if knobs.replicas > 1 else [])]
+    return shlex.join(["autoauto", "measure", *model, *pipeline, *batch, *mode, *_training_arguments(knobs)])
+
+
+def _training_arguments(knobs: Knobs) -> list[str]:
+    if not knobs.training:
+        return []
+    recompute = ["--recompute", "on"] if knobs.recompute else []
+    return ["--schedule", f"{knobs.schedule}", "--n-micro-batches", f"{knobs.n_micro_batches}", *recompute]
+
+
+def _search_arguments(attributes: Mapping[str, str]) -> list[str]:
+    """The arguments of the search as they were typed; none when it was called from Python."""
+    first, second, *rest = [*shlex.split(attributes.get("command", "")), "", ""]
+    return rest[:-2] if (first, second) == ("autoauto", "search") else []
+
+
+def _model_arguments(attributes: Mapping[str, str]) -> list[str]:
+    """The model, and the options for its target and estimate that differ from their defaults."""
+    from autoauto.study.store.study import FLOW
+
+    typed = _search_arguments(attributes)
+    stored = _stored_arguments(attributes)
+    from_file = json.loads(attributes.get(FLOW, "{}")) if "--config" in typed else {}
+    try:
+        return list(_options_of_model(typed or stored, from_file))
+    except (argparse.ArgumentError, SystemExit):  # typed for a version of autoauto with other options
+        return stored
+
+
+def _stored_arguments(attributes: Mapping[str, str]) -> list[str]:
+    """The same by the attributes of the study."""
+    arguments = [attributes.get("model", "")]
+    for name, option in _STORED_OPTIONS.items():
+        arguments += [option, attributes[name]] if attributes.get(name, "None") != "None" else []
+    arguments += ["--headroom", attributes["headroom"]] if attributes.get("headroom", "0.0") != "0.0" else []
+    arguments += ["--overlap"] if attributes.get("overlap") == "True" else []
+    return arguments
+
+
+def _options_of_model(words: Sequence[str], from_file: dict[str, object]) -> Iterator[str]:
+    """The arguments among those of a search that `add_model` adds, unless they have their default values.
+
+    Args:
+        words: arguments of a search.
+        from_file: values that its --config file sets, by the names of arguments.
+    """
+    of_search, of_model = argparse.ArgumentParser(exit_on_error=False), argparse.ArgumentParser(add_help=False)
+    search.add_arguments(of_search)
+    add_model(of_model)
+    values = {**vars(of_search.parse_known_args(words)[0]), **from_file}
+    for action in of_model._actions:
+        value = values[action.dest]
+        if not action.option_strings:
+            yield str(value)
+        elif value != action.default:
+            yield action.option_strings[0]
+            yield from [] if value is True else [str(value)]

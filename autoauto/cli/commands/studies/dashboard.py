@@ -1,0 +1,64 @@
+"""Open the study in Optuna's dashboard, with notes, figures, plans and traces."""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import socket
+from pathlib import Path
+
+from autoauto.cli.commands.studies.dashboard_content import default_folder, write_dashboard
+from autoauto.cli.options.study import add_study, requested_study
+from autoauto.cli.options.values import positive
+from autoauto.records.errors import BadInput, MissingExtra
+
+EXAMPLE = "dashboard first"
+HOST = "127.0.0.1"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add a study, a port, and a folder for files."""
+    add_study(parser)
+    parser.add_argument("--port", type=positive, default=8080, help="port on this machine; default %(default)s")
+    parser.add_argument(
+        "--artifacts",
+        type=Path,
+        metavar="FOLDER",
+        help="folder for plans, traces and pictures of the best trials; default: beside the database",
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    """Write the notes, figures and files of the study, then serve the dashboard until interrupted.
+
+    Raises:
+        MissingExtra: optuna-dashboard or plotly is not installed.
+        BadInput: no such study, or the port is taken.
+    """
+    if not all(map(importlib.util.find_spec, ("optuna_dashboard", "plotly"))):
+        raise MissingExtra('the dashboard needs the extra "dashboard"; try: pip install optuna-dashboard plotly')
+    study = requested_study(args)
+    _check_port(args.port)
+    import optuna_dashboard
+
+    from autoauto.study.analysis.summary import summarise_study
+    from autoauto.study.store.dashboard_files import DashboardFiles
+
+    dashboard = DashboardFiles(args.storage, study.study_name, args.artifacts or default_folder(args.storage))
+    write_dashboard(dashboard, summarise_study(study, args.storage))
+    optuna_dashboard.run_server(dashboard.backend, host=HOST, port=args.port, artifact_store=dashboard.files)
+    return 0
+
+
+def _check_port(port: int) -> None:
+    """Refuse a port that cannot be used, before the server prints that it listens.
+
+    Raises:
+        BadInput: it is taken, or there is no such port.
+    """
+    try:
+        with socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind((HOST, port))
+    except (OSError, OverflowError) as error:
+        raise BadInput(f"the port must be free and at most 65535, got {port} ({error}); try another --port") from error

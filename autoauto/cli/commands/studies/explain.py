@@ -1,0 +1,89 @@
+"""Explain why a study's winner won: what limits it, and why every other cell lost or cannot run."""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from autoauto.cli.commands.studies.commands_to_copy import commands_of
+from autoauto.cli.options.study import add_study, requested_study
+from autoauto.cli.output.json_output import add_json, print_json
+from autoauto.cli.output.search_result import describe_comparisons
+from autoauto.records.errors import Infeasible
+
+if TYPE_CHECKING:
+    from autoauto.records.study_summary import CellSummary, StudySummary, TrialSummary
+
+EXAMPLE = "explain first"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add a study, and the choice between JSON and tables."""
+    add_study(parser)
+    add_json(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print the winner against others, what limits it, and why every other cell lost.
+
+    Raises:
+        Infeasible: no trial of the study fits; the reason of each cell is printed nevertheless.
+    """
+    from rich.console import Console
+
+    from autoauto.report.text.study_explanation import binding_table, comparisons_table, reasons_table
+    from autoauto.study.analysis.comparisons import study_comparisons
+    from autoauto.study.analysis.summary import summarise_study
+
+    summary = summarise_study(requested_study(args), args.storage)
+    if args.json:
+        print_json(_describe(summary))
+    else:
+        console = Console()
+        if summary.winner is not None:
+            console.print(comparisons_table(summary, study_comparisons(summary)))
+            console.print(binding_table(summary, summary.winner))
+        console.print(reasons_table(summary))
+        for name, command in commands_of(summary)[:1]:
+            console.print(f"{name}: {command}", soft_wrap=True, highlight=False, markup=False)
+    if summary.winner is None:
+        raise Infeasible(f"none of the {len(summary.trials)} configurations that were tried fits", 0)
+    return 0
+
+
+def _describe(summary: StudySummary) -> dict[str, Any]:
+    """Why the winner won, as plain values."""
+    from autoauto.report.reasons import what_binds
+    from autoauto.report.wording import ran_on_devices
+
+    winner = summary.winner
+    return {
+        "study_name": summary.study_name,
+        "best": winner and _describe_trial(winner.trial),
+        **describe_comparisons(summary),
+        "binds": [fact._asdict() for fact in what_binds(winner, ran_on_devices(summary))] if winner else [],
+        "cells": [_describe_cell(cell, summary) for cell in summary.cells],
+        "commands": [{"name": name, "command": command} for name, command in commands_of(summary)],
+    }
+
+
+def _describe_trial(trial: TrialSummary) -> dict[str, Any]:
+    speeds = {"samples_per_s": trial.samples_per_s, "estimated_samples_per_s": trial.estimated_samples_per_s}
+    return {"trial": trial.number, **asdict(trial.knobs), **speeds}
+
+
+def _describe_cell(cell: CellSummary, summary: StudySummary) -> dict[str, Any]:
+    from autoauto.report.reasons import why_not
+
+    knobs = {name: value for name, value in asdict(cell.knobs).items() if name != "batch_size"}
+    return {
+        **knobs,
+        "n_tried": len(cell.trials),
+        "n_measured": cell.n_compiled,
+        "largest_batch_size": cell.largest and cell.largest.knobs.batch_size,
+        "best_batch_size": cell.best and cell.best.knobs.batch_size,
+        "samples_per_s": cell.best.samples_per_s if cell.best else 0.0,
+        "loss_percent": summary.loss_percent(cell.best) if cell.best else None,
+        "why": why_not(cell, summary),
+    }

@@ -1,0 +1,82 @@
+"""Show the result of a study: the best configuration, its stages, its top trials; with --html also as a page."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from autoauto.cli.commands.studies.commands_to_copy import commands_of
+from autoauto.cli.options.study import add_study, requested_study
+from autoauto.cli.output.json_output import add_json, print_json
+from autoauto.cli.output.search_result import (
+    describe_best,
+    describe_comparisons,
+    finalist_timeline,
+    show_best,
+    show_comparisons,
+    show_front,
+)
+from autoauto.records.errors import Infeasible
+
+if TYPE_CHECKING:
+    from autoauto.records.study_summary import StudySummary
+
+EXAMPLE = "report first --html first.html"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add a study, the choice between JSON and tables, and a file for the page."""
+    add_study(parser)
+    add_json(parser)
+    parser.add_argument(
+        "--html", type=Path, metavar="FILE", help="write the result of the study as one page that needs no network"
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print the best of the study's trials; write the page when --html is given.
+
+    Raises:
+        Infeasible: no trial of the study fits.
+    """
+    from rich.console import Console
+
+    from autoauto.report.style import measured_by
+    from autoauto.report.text.trials import trials_table
+    from autoauto.study.analysis.best import best_trial, count_trials, objectives_of_study, pareto_front
+    from autoauto.study.analysis.summary import study_cells, summarise_study
+    from autoauto.study.store.database import shown_storage
+    from autoauto.study.store.table import trial_table
+
+    study = requested_study(args)
+    summary = summarise_study(study, args.storage)
+    if args.html:
+        _write_page(summary, args.html)
+    objectives, best, front = objectives_of_study(study), best_trial(study), pareto_front(study)
+    if args.json:
+        record = {"best": best and describe_best(best), "front": list(map(describe_best, front))}
+        del record["best" if best is None and front else "front"]
+        names = {"study_name": study.study_name, "storage": shown_storage(args.storage)}
+        print_json({**record, **names, **describe_comparisons(summary)})
+    if not front:
+        raise Infeasible(f"no finished trial of {study.study_name} fits; `autoauto explain` says why", 0)
+    if not args.json:
+        target = study.user_attrs["target"]
+        if best is not None:
+            show_best(best, count_trials(study), study_cells(study), target)
+            show_comparisons(summary)
+            print()
+        else:
+            show_front(front, count_trials(study), objectives, target)
+        Console().print(trials_table(trial_table(study), 5, objectives, measured_by(target)))
+    return 0
+
+
+def _write_page(summary: StudySummary, path: Path) -> None:
+    from autoauto.report.html.page import study_page, write_study_page
+    from autoauto.study.analysis.comparisons import study_comparisons
+
+    timeline = finalist_timeline(summary.winner) if summary.winner else None
+    page = study_page(summary, study_comparisons(summary), timeline, commands_of(summary))
+    write_study_page(page, path)

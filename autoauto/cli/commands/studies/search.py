@@ -1,0 +1,262 @@
+"""Find the configuration with the highest throughput; every trial is stored, and a stopped search continues."""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from autoauto.cli.commands.studies.search_dry_run import show_dry_run
+from autoauto.cli.config.search_config import add_config
+from autoauto.cli.options.execution import add_executor, add_workers, executor_maker
+from autoauto.cli.options.model import add_model, add_training, training_values
+from autoauto.cli.options.study import DEFAULT_STORAGE, add_storage
+from autoauto.cli.options.targets import config_of, open_flow
+from autoauto.cli.options.values import (
+    choices_of,
+    constraint_text,
+    count,
+    integers,
+    objectives,
+    positive,
+    positive_number,
+    proportions,
+    share,
+)
+from autoauto.cli.output.json_output import add_json, print_json
+from autoauto.cli.output.log import add_log, best_event, open_log, write_event
+from autoauto.cli.output.search_result import (
+    describe_comparisons,
+    describe_result,
+    show_best,
+    show_comparisons,
+    show_front,
+    summary_with_best,
+)
+from autoauto.records.constraint import KNOB_NAMES, RESULT_NAMES
+from autoauto.records.knobs import DEFAULT_NOISE, Method, Objective, SearchSpace, Strategy, objectives_text
+
+if TYPE_CHECKING:
+    from autoauto.evaluate.flow import Flow
+    from autoauto.records.study_summary import StudySummary
+    from autoauto.study.run import SearchResult
+
+EXAMPLE = "search bert-large-128 --cluster bow-2000 --n-ipu 2,4 --batch-size 1:32"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add a model, a cluster, the space, the method, and the database of the trials."""
+    add_config(parser)
+    add_model(parser)
+    _add_space(parser)
+    _add_objective(parser)
+    _add_method(parser)
+    add_workers(parser, None, "this process measures itself")
+    add_executor(parser)
+    add_storage(parser)
+    parser.add_argument("--study-name", metavar="NAME", help="default: model, cluster and objective")
+    add_log(parser, "a bar, on a terminal only")
+    add_json(parser)
+
+
+def _add_space(parser: argparse.ArgumentParser) -> None:
+    """Add the values that each knob may have."""
+    parser.add_argument(
+        "--n-ipu", type=integers, metavar="1,2,4", help="devices in the pipeline; default: powers of two, at most 4"
+    )
+    parser.add_argument(
+        "--replicas", type=integers, metavar="1,2", help="pipelines side by side; default 1, or 1,2,4 on the host"
+    )
+    parser.add_argument(
+        "--memory-proportion",
+        type=proportions,
+        metavar="0.3,0.6,1.0",
+        help="bounds on the temporary memory of a matmul or convolution, on the host the part of a device's memory; "
+        "default 0.3,0.6,1.0, or 1.0 on the host",
+    )
+    parser.add_argument(
+        "--batch-size",
+        type=integers,
+        metavar="1:128",
+        help="batch sizes, both ends included; default 1:128, or 1,2,4,8,16,32 on the host",
+    )
+    add_training(parser, several=True)
+    parser.add_argument(
+        "--strategy",
+        type=choices_of(tuple(Strategy)),
+        metavar="pipeline,phased",
+        help="stages on several devices, or phases on each, from streaming memory; "
+        "default: pipeline, and phased where no pipeline fits",
+    )
+    parser.add_argument(
+        "--steps",
+        type=integers,
+        default=(16,),
+        metavar="16",
+        help="micro-batches that go through a phase before the next begins; default 16",
+    )
+
+
+def _add_objective(parser: argparse.ArgumentParser) -> None:
+    """Add what to optimise, and what must hold."""
+    parser.add_argument(
+        "--objective",
+        type=objectives,
+        default=Objective.THROUGHPUT,
+        metavar="|".join(Objective),
+        help="throughput: samples per second; per-ipu: cycles x n_ipu / batch size, which Graphcore's auto_pipeline "
+        "minimises (also a proxy for energy); latency: seconds from a micro-batch's entry to its result; several with "
+        "commas: their Pareto front; default throughput",
+    )
+    parser.add_argument(
+        "--constraint",
+        type=constraint_text,
+        action="append",
+        dest="constraints",
+        metavar="EXPR",
+        help=f'what must hold, for example "n_ipu * replicas <= 16", of {", ".join((*KNOB_NAMES, *RESULT_NAMES))}; '
+        "may be given several times",
+    )
+    parser.add_argument(
+        "--max-latency-s",
+        type=positive_number,
+        metavar="S",
+        help='the same as --constraint "latency_s <= S": seconds from a micro-batch\'s entry to its result',
+    )
+
+
+def _add_method(parser: argparse.ArgumentParser) -> None:
+    """Add how configurations are chosen, and how the winner is verified."""
+    parser.add_argument(
+        "--method",
+        choices=[str(method) for method in Method],
+        help="guided: measure the best configuration by the estimate, until no other can be better; grid-bisect: "
+        "bisect the batch size in every cell; exhaustive: every configuration; tpe, random: Optuna's samplers; default "
+        "guided, or tpe for several objectives, which guided does not support",
+    )
+    parser.add_argument(
+        "--n-measurements", type=positive, default=30, metavar="N", help="of tpe and random; default %(default)s"
+    )
+    parser.add_argument(
+        "--noise",
+        type=share,
+        metavar="SHARE",
+        help="values that differ by no more are ties, and the simpler configuration wins; "
+        f"default {DEFAULT_NOISE}, and 0 on a simulated target",
+    )
+    parser.add_argument(
+        "--repeats",
+        type=count,
+        metavar="N",
+        help="measure the winner again N times, in turns with the runner-up and the default configuration, 0 for not "
+        "at all; default 3, and 1 on a cost model, which gives the same number each time",
+    )
+    parser.add_argument(
+        "--dry-run", action="store_true", help="print the estimates and what would be tried; measure nothing"
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    """Search, store every trial, print the best configuration."""
+    from autoauto.study.methods.registry import method_for
+
+    args.method = method_for(args.objective, args.method)
+    flow = open_flow(args)
+    space = requested_space(args, flow)
+    if args.dry_run:
+        return show_dry_run(args, flow, space)
+    result = search_with_log(args, flow, space)
+    summary = None if result.best is None else summary_with_best(result.study_name, args.storage, result.best)
+    if args.json:
+        print_json(describe_result(result, args.storage) | (describe_comparisons(summary) if summary else {}))
+    else:
+        _show(args, flow, result, summary)
+    if not result.front:
+        from autoauto.study.search import nothing_fits
+
+        raise nothing_fits(result)
+    if args.log == "json":
+        best = result.best and best_event(result.best)
+        front = {} if result.best else {"front": list(map(best_event, result.front))}
+        write_event("end", exit_code=0, study_name=result.study_name, best=best, **front, **result.counts._asdict())
+    return 0
+
+
+def requested_space(args: argparse.Namespace, flow: Flow) -> SearchSpace:
+    """The space of the arguments; knobs without one have the default values of the target.
+
+    Raises:
+        BadInput: the model or the cluster does not allow a value.
+    """
+    from autoauto.study.defaults import default_space
+
+    schedule, recompute, n_micro_batches = training_values(args)
+    names = ("n_ipu", "memory_proportion", "batch_size", "strategy", "replicas")
+    given = {name: value for name in names if (value := getattr(args, name)) is not None}
+    space = replace(
+        default_space(flow),
+        schedule=schedule,
+        recompute=recompute,
+        n_micro_batches=n_micro_batches,
+        steps=args.steps,
+        constraints=tuple(constraint for constraint in config_of(args).all_constraints if constraint.over_knobs),
+        **given,
+    )
+    flow.check(space)
+    return space
+
+
+def search_with_log(args: argparse.Namespace, flow: Flow, space: SearchSpace) -> SearchResult:
+    """Search as the arguments say, show the progress, and verify the winner."""
+    from autoauto.study.search import search_flow
+    from autoauto.study.store.study import FLOW
+
+    with open_log(args.log, args.method) as log:
+        return search_flow(
+            flow,
+            space,
+            objectives_text(args.objective),
+            args.method,
+            n_measurements=args.n_measurements,
+            noise=args.noise,
+            storage=args.storage,
+            study_name=args.study_name,
+            about={"headroom": f"{args.headroom}"},
+            notes={"command": typed_command(sys.argv[1:], args.storage), FLOW: config_of(args).to_json()},
+            make_executor=executor_maker(args, flow),
+            or_phased=args.strategy is None,
+            n_repeats=args.repeats,
+            callback=log.trial,
+            progress=log.progress,
+            verification_progress=log.verification,
+            on_space_change=lambda line: print(f"autoauto: {line}", file=sys.stderr),
+        )
+
+
+def typed_command(words: Sequence[str], storage: str) -> str:
+    """The command as it was typed, without the storage's password."""
+    from autoauto.study.store.database import shown_storage
+
+    shown = shown_storage(storage)
+    return shlex.join(["autoauto", *(word.replace(storage, shown) for word in words)])
+
+
+def _show(args: argparse.Namespace, flow: Flow, result: SearchResult, summary: StudySummary | None) -> None:
+    """Print the best configuration, its comparison with others, and the command that explains it."""
+    from autoauto.study.store.database import shown_storage
+
+    if result.best is not None:
+        show_best(result.best, result.counts, result.cells, flow.target.version, flow.names)
+    elif result.front:
+        show_front(result.front, result.counts, args.objective, flow.target.version)
+    if summary is not None:
+        show_comparisons(summary)
+    elif result.best is not None:
+        print("the study holds a better configuration outside this space; `autoauto report` shows it")
+    storage = shown_storage(args.storage)
+    print(f"study {result.study_name} in {storage}")
+    words = [result.study_name, *([] if args.storage == DEFAULT_STORAGE else ["--storage", storage])]
+    print(f"why, cell by cell: {shlex.join(['autoauto', 'explain', *words])}")

@@ -1,0 +1,55 @@
+"""`autoauto search --dry-run`: the estimate of every cell, what a search would try, and how long it would take."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING
+
+from autoauto.cli.output.json_output import print_json
+from autoauto.cli.output.search_result import describe_cell
+from autoauto.records.knobs import Method, SearchSpace
+
+if TYPE_CHECKING:
+    from autoauto.evaluate.flow import Flow
+    from autoauto.study.execution.pace import Pace
+
+
+def show_dry_run(args: argparse.Namespace, flow: Flow, space: SearchSpace) -> int:
+    """Print the estimates and what a search would try; no trial is made."""
+    from rich.console import Console
+
+    from autoauto.report.text.trials import dry_run_table
+    from autoauto.study.analysis.dry_run import dry_run
+    from autoauto.study.defaults import default_n_repeats, default_noise
+    from autoauto.study.execution.pace import known_pace
+    from autoauto.study.verify_winner import n_verification_measurements
+
+    noise = default_noise(flow) if args.noise is None else args.noise
+    expected = dry_run(space, flow.expect, args.objective, Method(args.method), noise, args.n_measurements)
+    n_repeats = default_n_repeats(flow) if args.repeats is None else args.repeats
+    n_again = n_verification_measurements(flow, n_repeats)
+    pace = known_pace(args.storage, flow.fingerprint())
+    expected_s = None if pace is None else pace.seconds * (expected.n_measured / (args.workers or 1) + n_again)
+    if args.json:
+        cells = list(map(describe_cell, expected.cells))
+        print_json(expected._asdict() | {"cells": cells, "n_again": n_again, "expected_s": expected_s})
+        return 0
+    Console().print(dry_run_table(expected.cells))
+    print(
+        f"{args.method} would try {expected.n_tried:,} of {expected.n_configurations:,} configurations and measure "
+        f"{expected.n_measured:,}, if all measurements equal the estimates; nothing was measured"
+    )
+    print(_time_line(args.storage, pace, expected_s, expected.n_measured, n_again))
+    return 0
+
+
+def _time_line(storage: str, pace: Pace | None, expected_s: float | None, n_measured: int, n_again: int) -> str:
+    """How long the measurements would take, where the database holds one of this model on these devices."""
+    from autoauto.study.store.database import shown_storage
+
+    database = shown_storage(storage)
+    if pace is None or expected_s is None:
+        return f"time to measure: not known, since {database} holds no measurement of this model on these devices"
+    again = f", and {n_again} to measure the best again" if n_again else ""
+    each = f"{pace.seconds:.2g} s, the median of {pace.n_known:,} in {database}"
+    return f"time to measure: about {expected_s:.2g} s, {n_measured:,} of the search{again}, each {each}"

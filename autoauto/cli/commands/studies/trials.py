@@ -1,0 +1,71 @@
+"""Print a study's trials, for people or for pandas."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from autoauto.cli.options.study import add_study, requested_study
+from autoauto.cli.options.values import positive
+from autoauto.cli.output.json_output import print_json
+from autoauto.records.errors import BadInput, MissingExtra
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+EXAMPLE = "trials first --csv > trials.csv"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add a study, and the choice between a table and the formats that programs read."""
+    add_study(parser)
+    formats = parser.add_mutually_exclusive_group()
+    formats.add_argument("--csv", action="store_true", help="print all trials as CSV on stdout")
+    formats.add_argument("--json", action="store_true", help="print all trials as one JSON object on stdout")
+    formats.add_argument(
+        "--parquet", type=Path, metavar="FILE", help="write all trials as a Parquet file (extra parquet)"
+    )
+    parser.add_argument("--top", type=positive, default=20, metavar="N", help="rows of the table; default %(default)s")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print or write one row per trial.
+
+    Raises:
+        MissingExtra: pandas has no library that writes Parquet.
+        BadInput: the file cannot be written.
+    """
+    from autoauto.study.analysis.best import objectives_of_study
+    from autoauto.study.store.table import trial_table
+
+    study = requested_study(args)
+    table = trial_table(study)
+    if args.csv:
+        table.to_csv(sys.stdout, index=False)
+    elif args.json:
+        rows = json.loads(table.to_json(orient="records", date_format="iso"))
+        print_json({"study_name": study.study_name, "trials": rows})
+    elif args.parquet:
+        _write_parquet(table, args.parquet)
+    else:
+        from rich.console import Console
+
+        from autoauto.report.style import measured_by
+        from autoauto.report.text.trials import trials_table
+
+        Console().print(
+            trials_table(table, args.top, objectives_of_study(study), measured_by(study.user_attrs["target"]))
+        )
+    return 0
+
+
+def _write_parquet(table: DataFrame, path: Path) -> None:
+    try:
+        table.to_parquet(path, index=False)
+    except ImportError as error:
+        raise MissingExtra('Parquet needs the extra "parquet"; try: pip install pyarrow') from error
+    except OSError as error:
+        raise BadInput(f"the trials need a file that can be written, got {path} ({error})") from error

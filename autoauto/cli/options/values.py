@@ -1,0 +1,149 @@
+"""Readers of option values: numbers such as `positive`, lists such as `integers`, words such as `choices_of`."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Sequence
+from enum import StrEnum
+from typing import TypeVar
+
+from autoauto.records.constraint import Constraint
+from autoauto.records.errors import BadInput
+from autoauto.records.knobs import Objectives, parse_objectives
+
+Choice = TypeVar("Choice", bound=StrEnum)
+
+MAX_VALUES = 100_000  # of one knob
+
+
+def positive(text: str) -> int:
+    """Read an integer from 1.
+
+    >>> positive("3")
+    3
+    """
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"must be a whole number from 1, got {text!r}")
+    return int(text)
+
+
+def count(text: str) -> int:
+    """Read an integer from 0.
+
+    >>> count("0")
+    0
+    """
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"must be a whole number from 0, got {text!r}")
+    return int(text)
+
+
+def positive_number(text: str) -> float:
+    """Read a number above 0.
+
+    >>> positive_number("2.5")
+    2.5
+    """
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0.0 < value < float("inf"):
+        raise argparse.ArgumentTypeError(f"must be a number above 0, got {text!r}")
+    return value
+
+
+def share(text: str) -> float:
+    """Read a number from 0 to below 1.
+
+    >>> share("0.01")
+    0.01
+    """
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 0.0 <= value < 1.0:
+        raise argparse.ArgumentTypeError(f"a share must be a number from 0 to below 1, got {text!r}")
+    return value
+
+
+def integers(text: str) -> tuple[int, ...]:
+    """Read "1,2,4", or "1:128" with both ends included, as integers.
+
+    >>> integers("1,2,4"), integers("3:5")
+    ((1, 2, 4), (3, 4, 5))
+    """
+    first, colon, last = text.partition(":")
+    try:
+        values = range(int(first), int(last) + 1) if colon else [int(item) for item in text.split(",")]
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"integers are written 1,2,4 or 1:128, got {text!r}") from None
+    if not 0 < len(values) <= MAX_VALUES:
+        raise argparse.ArgumentTypeError(f"a knob takes 1 to {MAX_VALUES} values, got {len(values)} in {text!r}")
+    return tuple(values)
+
+
+def proportions(text: str) -> tuple[float, ...]:
+    """Read "0.3,0.6,1.0" as numbers.
+
+    >>> proportions("0.3,1")
+    (0.3, 1.0)
+    """
+    try:
+        return tuple(float(item) for item in text.split(","))
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"proportions are written 0.3,0.6,1.0, got {text!r}") from None
+
+
+def switches(text: str) -> tuple[bool, ...]:
+    """Read "off,on" as switches.
+
+    >>> switches("off,on")
+    (False, True)
+    """
+    words = text.split(",")
+    if not set(words) <= {"off", "on"}:
+        raise argparse.ArgumentTypeError(f"a switch is on, off or off,on, got {text!r}")
+    return tuple(word == "on" for word in words)
+
+
+def choices_of(known: Sequence[Choice]) -> Callable[[str], tuple[Choice, ...]]:
+    """A reader of one or more of the words `known`, with commas.
+
+    >>> from autoauto.records.schedule import Order
+    >>> choices_of((Order.GPIPE, Order.ONE_F_ONE_B))("gpipe,1f1b")
+    (<Order.GPIPE: 'gpipe'>, <Order.ONE_F_ONE_B: '1f1b'>)
+    """
+
+    def read(text: str) -> tuple[Choice, ...]:
+        words = text.split(",")
+        if not set(words) <= set(known):
+            raise argparse.ArgumentTypeError(f"one or more of {', '.join(known)}, got {text!r}")
+        return tuple(choice for word in words for choice in known if choice == word)
+
+    return read
+
+
+def objectives(text: str) -> Objectives:
+    """Read one objective, or several with commas.
+
+    >>> objectives("latency")
+    <Objective.LATENCY: 'latency'>
+    """
+    try:
+        return parse_objectives(text)
+    except BadInput as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def constraint_text(text: str) -> str:
+    """Read a constraint.
+
+    >>> constraint_text("latency_s<=0.02")
+    'latency_s <= 0.02'
+    """
+    try:
+        return Constraint(text).text
+    except BadInput as error:
+        raise argparse.ArgumentTypeError(str(error)) from None

@@ -1,0 +1,172 @@
+"""What commands print of one configuration: its plan and throughput, `show_plan`, or why it does not fit."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from autoauto.cli.output.json_output import print_json
+from autoauto.records.errors import DoesNotFit
+from autoauto.records.layers import LayerRange
+from autoauto.records.phased import PhasedPlan
+
+if TYPE_CHECKING:
+    from autoauto.evaluate.flow import Flow
+    from autoauto.records.knobs import Knobs
+    from autoauto.records.plan import Plan
+    from autoauto.records.timeline import Run, Timeline
+
+
+def show_plan(
+    args: argparse.Namespace, flow: Flow, knobs: Knobs, plan: Plan, source: str, run: Run | None = None
+) -> int:
+    """Print a plan and its throughput; when devices ran it, also what they measured.
+
+    Args:
+        args: of the command.
+        flow, knobs: the configuration.
+        plan: its stages.
+        source: where the numbers come from, for example "estimated".
+        run: the measurement of the plan; None when it was not measured.
+
+    Returns:
+        0.
+    """
+    device_run = run if flow.runner is not None else None
+    timeline = flow.timeline(knobs, plan) if knobs.training else None
+    if device_run is None:
+        samples_per_s = flow.samples_per_s(knobs, plan, timeline)
+    else:
+        samples_per_s = flow.measured_samples_per_s(knobs, device_run)
+    if args.json:
+        record = _describe(flow, knobs, plan, samples_per_s, timeline) | {"source": source}
+        print_json(record | ({} if device_run is None else _describe_run(device_run)))
+        return 0
+    from rich.console import Console
+
+    from autoauto.report.text.compare import run_table
+    from autoauto.report.text.plans import stages_table
+
+    console = Console()
+    console.print(stages_table(plan, flow.names, source))
+    if timeline is not None:
+        step = f"a step of {knobs.n_micro_batches} micro-batches, {knobs.schedule}"
+        console.print(f"{step}: {timeline.makespan_cycles:,.0f} cycles, simulated")
+    if device_run is not None:
+        console.print()
+        console.print(run_table(device_run, source))
+        latency_s = device_run.latency_cycles / flow.cluster.devices[0].clock_hz
+        console.print(f"a micro-batch every {device_run.period_cycles:,.0f} cycles, after {latency_s:.4f} s, {source}")
+    console.print(f"throughput: {samples_per_s:,.1f} samples/s, {source}")
+    return 0
+
+
+def show_infeasible(args: argparse.Namespace, failure: DoesNotFit) -> int:
+    """Print that nothing fits, on stdout as JSON and on stderr as a line, and return 3."""
+    if args.json:
+        print_json(
+            {
+                "fits": False,
+                "excess_bytes": failure.excess_bytes,
+                "layers": failure.layers,
+                "memory_bytes": failure.memory_bytes,
+                "reason": str(failure),
+            }
+        )
+    print(f"autoauto: {failure}", file=sys.stderr)
+    return 3
+
+
+def warn_unbounded(flow: Flow, knobs: Knobs) -> None:
+    """Warn on stderr of layers that no plan within the memory proportion exists for; Poplar has such a warning too."""
+    names = _unbounded(flow, knobs)
+    if names:
+        more = f" and {len(names) - 1} more" if len(names) > 1 else ""
+        print(
+            f"autoauto: no plan of {names[0]}{more} meets memory proportion {knobs.memory_proportion:g}, so the bound "
+            "was dropped there; try a larger --memory-proportion or a smaller --batch-size",
+            file=sys.stderr,
+        )
+
+
+def _unbounded(flow: Flow, knobs: Knobs) -> list[str]:
+    """The layers with a product that does not meet the bound on temporary memory."""
+    from autoauto.targets.ipu.target import IpuTarget, operator_costs
+
+    if not isinstance(flow.target, IpuTarget):
+        return []
+    layers = LayerRange(0, len(flow.graph))
+    costs = operator_costs(flow.graph, layers, flow.cluster.devices[0], flow.options(knobs), flow.target.settings)
+    return [name for name, cost in zip(flow.names, costs, strict=True) if not cost.within_bound]
+
+
+def _describe(flow: Flow, knobs: Knobs, plan: Plan, samples_per_s: float, timeline: Timeline | None) -> dict[str, Any]:
+    """A plan of one configuration as plain values, named like the fields; `timeline` is that of training."""
+    return {
+        **describe_configuration(flow, knobs),
+        "samples_per_s": samples_per_s,
+        "makespan_cycles": timeline and timeline.makespan_cycles,
+        **describe_plan(plan),
+    }
+
+
+def describe_configuration(flow: Flow, knobs: Knobs) -> dict[str, Any]:
+    """One configuration of a model on a cluster as plain values."""
+    names = {"model": flow.graph.name, "cluster": flow.cluster.name, "precision": str(flow.precision)}
+    return names | asdict(knobs)
+
+
+def describe_plan(plan: Plan | PhasedPlan) -> dict[str, Any]:
+    """A plan as plain values."""
+    if isinstance(plan, PhasedPlan):
+        return describe_phases(plan)
+    return {
+        "fits": True,
+        "overlap": plan.overlap,
+        "partition": list(plan.partition),
+        "compute_cycles": plan.compute_cycles,
+        "transfer_cycles": plan.transfer_cycles,
+        "host_cycles": plan.host_cycles,
+        "cost_cycles": plan.cost_cycles,
+        "stages": [asdict(stage) | {"total_bytes": stage.total_bytes} for stage in plan.stages],
+    }
+
+
+def describe_phases(plan: PhasedPlan) -> dict[str, Any]:
+    """Phases and their buffers as plain values."""
+    return {
+        "fits": True,
+        "io_mode": str(plan.io_mode),
+        "steps": plan.steps,
+        "n_replicas": plan.n_replicas,
+        "partition": list(plan.partition),
+        "cost_cycles": plan.cost_cycles,
+        "naive_cycles": plan.naive_cycles,
+        "phases": [
+            asdict(phase) | {"total_bytes": phase.total_bytes, "cycles": cycles}
+            for phase, cycles in zip(plan.phases, plan.phase_cycles, strict=True)
+        ],
+        "buffers": [
+            asdict(buffer) | {"n_entries": buffer.n_entries, "n_bytes": buffer.n_bytes} for buffer in plan.buffers
+        ],
+    }
+
+
+def _describe_run(run: Run) -> dict[str, Any]:
+    """What devices measured, as plain values."""
+    return {
+        "period_cycles": run.period_cycles,
+        "latency_cycles": run.latency_cycles,
+        "core_fraction": run.core_fraction,
+        "pipelines": [
+            {
+                "n_micro_batches": timeline.schedule.n_micro_batches,
+                "busy_cycles": timeline.busy_cycles,
+                "exchange_cycles": timeline.exchange_cycles,
+                "bubble_cycles": timeline.bubble_cycles,
+            }
+            for timeline in run.timelines
+        ],
+    }

@@ -1,0 +1,190 @@
+"""Nodes cut out of a plain model at one batch size (`BatchedModel`), as an ONNX file with weights inside."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from math import prod
+from typing import NamedTuple
+
+import numpy as np
+import onnx
+from onnx import helper, numpy_helper
+
+from autoauto.graph.read.onnx_file import MAX_CONSTANT_ELEMENTS, assemble
+from autoauto.graph.read.trace import READS_SHAPE, Value, is_float, trace
+from autoauto.graph.read.weights import Weights, fill_value, stand_in_weight
+from autoauto.records.errors import UnreadableModel
+from autoauto.records.layers import Port
+
+MAX_WEIGHT_BYTES = (1 << 31) - (1 << 24)
+"""An ONNX file holds 2 GiB at most; the nodes need the difference."""
+
+
+class Subgraph(NamedTuple):
+    """The part of a model that computes some tensors.
+
+    Attributes:
+        nodes: in order.
+        inputs: names of the tensors that it reads and does not compute.
+        constants: names of the constants that it reads.
+    """
+
+    nodes: list[onnx.NodeProto]
+    inputs: list[str]
+    constants: list[str]
+
+
+class BatchedModel:
+    """A plain model with fixed shapes; it is traced once for many subgraphs.
+
+    Args:
+        model: plain, at one batch size.
+    """
+
+    def __init__(self, model: onnx.ModelProto) -> None:
+        self._model = model
+        self._values: Mapping[str, Value] = trace(model)
+        self._constants = {tensor.name: tensor for tensor in model.graph.initializer}
+        self._nodes: list[onnx.NodeProto] = list(model.graph.node)
+        self._writers = {name: index for index, node in enumerate(self._nodes) for name in node.output}
+        self.inputs = tuple(entry.name for entry in model.graph.input)
+        self.outputs = tuple(entry.name for entry in model.graph.output)
+
+    def subgraph(self, wanted: Iterable[str], outside: Collection[str]) -> Subgraph:
+        """The nodes that compute `wanted` from `outside` and inputs of the model.
+
+        A node that reads only a shape becomes a constant: another stage may hold the tensor itself.
+
+        Raises:
+            UnreadableModel: nothing writes a tensor.
+        """
+        waiting, seen = list(wanted), set(wanted)
+        nodes, inputs, constants = set(), [], []
+        while waiting:
+            name = waiting.pop()
+            if name in outside or name in self.inputs:
+                inputs.append(name)
+            elif name in self._constants or self._writer(name).op_type in READS_SHAPE or self._is_stand_in(name):
+                constants.append(name)
+            else:
+                nodes.add(self._writers[name])
+                read = set(filter(None, self._writer(name).input)) - seen
+                waiting.extend(read)
+                seen |= read
+        return Subgraph([self._nodes[index] for index in sorted(nodes)], sorted(inputs), sorted(constants))
+
+    def ports(self, names: Iterable[str]) -> tuple[Port, ...]:
+        """The tensors of these names as inputs or outputs.
+
+        Raises:
+            UnreadableModel: nothing writes one, or NumPy has no such elements.
+        """
+        return tuple(Port(name, self._value(name).shape, self._dtype(name)) for name in names)
+
+    def serialise(self, subgraph: Subgraph, inputs: Sequence[Port], outputs: Sequence[Port], weights: Weights) -> bytes:
+        """An ONNX file of a subgraph, weights inside.
+
+        Raises:
+            UnreadableModel: a weight is missing, or all of them are too large for one file.
+        """
+        n_bytes = sum(self._n_bytes(name) for name in subgraph.constants)
+        if n_bytes > MAX_WEIGHT_BYTES:
+            raise UnreadableModel(
+                f"an ONNX file holds at most {MAX_WEIGHT_BYTES} bytes of weights, a range of layers has {n_bytes}; "
+                "try more devices"
+            )
+        stored = [self._constant(name) for name in subgraph.constants]
+        copied = [_copy(tensor) for tensor in stored if any(tensor.name == port.name for port in outputs)]
+        model = assemble(self._model, [*copied, *subgraph.nodes], self._entries(inputs), self._entries(outputs), [])
+        return with_weights(model, [weights.serialised(tensor) for tensor in stored])
+
+    def _writer(self, name: str) -> onnx.NodeProto:
+        self._value(name)
+        return self._nodes[self._writers[name]]
+
+    def _value(self, name: str) -> Value:
+        if name not in self._values:
+            raise UnreadableModel(f"a layer must be in the file, nothing there writes {name!r}; it may have changed")
+        return self._values[name]
+
+    def _is_stand_in(self, name: str) -> bool:
+        """Whether a constant of equal elements stands in for a weight, as in models without weights.
+
+        A mask or a state is no weight: it holds zeros, ones or integers, or has the shape of another tensor.
+        """
+        if name in self._constants or self._writer(name).op_type != "ConstantOfShape":
+            return False
+        node, value = self._writer(name), self._values[name]
+        is_large = prod(value.shape) > MAX_CONSTANT_ELEMENTS and node.input[0] in self._constants
+        return is_large and is_float(value.dtype) and fill_value(node) not in (0, 1)
+
+    def _dtype(self, name: str) -> str:
+        dtype = helper.tensor_dtype_to_np_dtype(self._values[name].dtype)
+        if np.dtype(dtype).kind not in "biufc":
+            raise UnreadableModel(
+                f"what goes from stage to stage must hold numbers that NumPy knows, {name!r} is {dtype}"
+            )
+        return str(dtype)
+
+    def _n_bytes(self, name: str) -> int:
+        value = self._values[name]
+        return prod(value.shape) * helper.tensor_dtype_to_np_dtype(value.dtype).itemsize
+
+    def _constant(self, name: str) -> onnx.TensorProto:
+        """A copy of a stored constant, of a stand-in for a weight, or of the values of a shape."""
+        if self._is_stand_in(name):
+            return stand_in_weight(name, self._values[name].shape, fill_value(self._writer(name)))
+        data = self._values[name].data
+        if name not in self._constants:
+            assert data is not None
+            return numpy_helper.from_array(data, name)
+        tensor = onnx.TensorProto()
+        tensor.CopyFrom(self._constants[name])
+        return tensor
+
+    def _entries(self, ports: Iterable[Port]) -> list[onnx.ValueInfoProto]:
+        return [helper.make_tensor_value_info(port.name, self._values[port.name].dtype, port.shape) for port in ports]
+
+
+def _copy(constant: onnx.TensorProto) -> onnx.NodeProto:
+    """Rename a constant that is an output, and copy it to the output by a node.
+
+    ONNX Runtime does not write a constant to the memory that its output is bound to.
+    """
+    name = constant.name
+    constant.name = f"{name}__constant"
+    return helper.make_node("Identity", [constant.name], [name], constant.name)
+
+
+def with_weights(model: onnx.ModelProto, weights: Sequence[bytes]) -> bytes:
+    """Serialise a model and put `weights`, serialised tensors, behind its other initializers.
+
+    A message within a message is its field number, its number of bytes, and its bytes; the fields of a message may come
+    in any order [protobuf].
+    """
+    shell = onnx.ModelProto()
+    shell.CopyFrom(model)
+    shell.ClearField("graph")
+    inside = [model.graph.SerializeToString()]
+    for weight in weights:
+        inside += [_header(onnx.GraphProto.INITIALIZER_FIELD_NUMBER, len(weight)), weight]
+    return b"".join(
+        [shell.SerializeToString(), _header(onnx.ModelProto.GRAPH_FIELD_NUMBER, sum(map(len, inside))), *inside]
+    )
+
+
+def varint(number: int) -> bytes:
+    """A whole number in groups of seven bits, the lowest first; all but the last have the eighth bit set.
+
+    >>> varint(300).hex()
+    'ac02'
+    """
+    groups = []
+    while number > 0x7F:
+        groups.append(number & 0x7F | 0x80)
+        number >>= 7
+    return bytes([*groups, number])
+
+
+def _header(field: int, n_bytes: int) -> bytes:
+    return varint(field << 3 | 2) + varint(n_bytes)

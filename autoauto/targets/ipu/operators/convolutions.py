@@ -1,0 +1,148 @@
+"""Windows that slide over a field: convolutions, their gradients, and pooling."""
+
+from __future__ import annotations
+
+from autoauto.records.units import Precision
+from autoauto.targets.ipu.kernels import codelets as kernels
+from autoauto.targets.ipu.kernels.codelets import WORKERS
+from autoauto.targets.ipu.operator_cost import CostRule, Family, OperatorContext, OperatorCost, Shape, by_operator, size
+from autoauto.targets.ipu.operators.elementwise import grain_share
+from autoauto.targets.ipu.operators.products import FactorGradients, multiply, with_bias
+from autoauto.targets.ipu.tiling.split import Engine, Product
+
+_ONE = (1, 1)
+
+
+def convolution(context: OperatorContext) -> OperatorCost:
+    """Conv of floats or integers, and the addition of its bias."""
+    weight = 3 if context.layer.op == "QLinearConv" else 1
+    product = multiply(context, convolution_product(context, weight), context.present[:1])
+    return with_bias(context, product, 8 if weight == 3 else 2, 1)
+
+
+def convolution_product(context: OperatorContext, weight: int = 1) -> Product:
+    """The product of a convolution whose weights are the operand at `weight`, on the codelet that suits it."""
+    kernel, n_groups = context.shape(weight), context.integer("group", 1)
+    inputs, outputs = kernel[1] * size(kernel[2:-2]), kernel[0] // n_groups
+    return _on_best_codelet(_over_field(context, context.out_shape, n_groups, inputs, outputs, _plane(kernel[2:])))
+
+
+def transposed_convolution(context: OperatorContext) -> OperatorCost:
+    """ConvTranspose, and the addition of its bias."""
+    product = multiply(context, transposed_convolution_product(context), context.present[:1])
+    return with_bias(context, product, 2, 1)
+
+
+def transposed_convolution_product(context: OperatorContext) -> Product:
+    """The product of a ConvTranspose: every output sees the taps of its own phase of the stride."""
+    kernel, n_groups = context.shape(1), context.integer("group", 1)
+    taps, stride = _plane(kernel[2:]), _plane(context.integers("strides", ()))
+    inputs = kernel[0] // n_groups * size(kernel[2:-2])
+    seen = (-(-taps[0] // stride[0]), -(-taps[1] // stride[1]))
+    return _on_best_codelet(
+        _over_field(context, context.out_shape, n_groups, inputs, kernel[1], seen)._replace(stride=_ONE)
+    )
+
+
+def convolution_gradients(context: OperatorContext) -> FactorGradients:
+    """For a Conv: of its inputs and of its kernel; where it strides, dY is spread out and most inputs see few taps."""
+    kernel, n_groups = context.shape(1), context.integer("group", 1)
+    taps, depth, outputs = _plane(kernel[2:]), size(kernel[2:-2]), kernel[0] // n_groups
+    inputs = _over_field(context, context.out_shape, n_groups, outputs * depth, kernel[1], taps)._replace(stride=_ONE)
+    forward = _over_field(context, context.out_shape, n_groups, kernel[1] * depth, outputs, taps)
+    return FactorGradients(_on_best_codelet(inputs), _kernel_gradient(forward))
+
+
+def transposed_convolution_gradients(context: OperatorContext) -> FactorGradients:
+    """For a ConvTranspose, which is what a Conv does to gradients: the Conv itself, and the gradient of its kernel."""
+    kernel, n_groups = context.shape(1), context.integer("group", 1)
+    depth, outputs = size(kernel[2:-2]), kernel[0] // n_groups
+    conv = _over_field(context, context.shape(0), n_groups, kernel[1] * depth, outputs, _plane(kernel[2:]))
+    return FactorGradients(_on_best_codelet(conv), _kernel_gradient(conv))
+
+
+def _kernel_gradient(conv: Product) -> Product:
+    """Every kernel position and input channel is a row, every sample and position of the field a summand.
+
+    All positions look at the same inputs (a stride of 0), the edges of the field left out. Narrow groups multiply what
+    they multiply in the forward pass, without sliding windows.
+    """
+    if conv.groups > 1 and conv.inputs in (1, 2, 4):
+        return _on_best_codelet(conv)._replace(engine=Engine.VECTOR)
+    product = conv._replace(engine=Engine.GEMM, inputs=conv.batch * conv.height * conv.width, taps=_ONE)
+    if conv.taps == _ONE:
+        return product._replace(batch=1, height=1, width=conv.inputs, stride=_ONE)
+    return product._replace(batch=conv.inputs, height=conv.taps[0], width=conv.taps[1], stride=(0, 0))
+
+
+def _over_field(
+    context: OperatorContext, shape: Shape, n_groups: int, inputs: int, outputs: int, taps: tuple[int, int]
+) -> Product:
+    """A convolution onto the field of a tensor of `shape`; depth joins the batch."""
+    batch, _, *spatial = shape
+    height, width = _plane(tuple(spatial))
+    return Product(
+        engine=Engine.CONVOLUTION,
+        groups=n_groups,
+        batch=batch * size(tuple(spatial[:-2])),
+        height=height,
+        width=width,
+        inputs=inputs,
+        outputs=outputs,
+        taps=taps,
+        stride=_plane(context.integers("strides", ())),
+        precision=context.precision,
+        partials=context.settings.partials,
+    )
+
+
+def _on_best_codelet(product: Product) -> Product:
+    """A convolution as the codelet that suits its channels takes it.
+
+    Narrow groups go four output channels at a time without matrix units, or through sliding windows; neither takes
+    fp8. Few channels of one group are unrolled with the kernel, because alone they leave units idle. A kernel of one
+    tap is a product of the rows that its stride picks.
+    """
+    if product.groups > 1 and product.inputs in (1, 2, 4):
+        single = product.precision is Precision.FP32
+        engine, wide = (Engine.VECTOR, Precision.FP32) if single else (Engine.SLIDING_WINDOW, Precision.FP16)
+        blocks = -(-product.groups * product.outputs // 4)
+        return product._replace(engine=engine, groups=blocks, inputs=4, outputs=4, precision=wide)
+    if product.groups == 1 and product.inputs < 16:
+        product = product._replace(inputs=product.inputs * size(product.taps), taps=_ONE)
+    if product.taps != _ONE:
+        return product
+    product = product._replace(stride=_ONE)
+    rows = product.batch * product.height * product.width
+    return product._replace(engine=Engine.GEMM, batch=1, height=1, width=rows)
+
+
+def _plane(spatial: Shape) -> tuple[int, int]:
+    """Height and width of a spatial shape; one axis is the width, further axes in front are left out."""
+    height, width = (1, 1, *spatial)[-2:]
+    return height, width
+
+
+def pool(context: OperatorContext) -> OperatorCost:
+    """MaxPool, AveragePool, LpPool: every output reads its window, whose halo comes from other tiles."""
+    kernel = context.integers("kernel_shape", (2, 2))
+    window = size(tuple(map(min, kernel, context.shape(0)[2:])))  # what lies beyond the field is not read
+    step = size(context.integers("strides", (1, 1)))
+    share = grain_share(context, context.n_out)
+    vector = 8 // context.precision.n_bytes
+    worker = float(kernels.ceil_div(share, WORKERS * vector)) * (10 + 2 * window)  # a load and an operation a tap
+    overlap = 1.5 if window > step else 1.0  # halo: an assumption
+    read = round(context.n_elements(context.present[0]) / context.n_tiles * overlap) * context.precision.n_bytes
+    exchange = kernels.exchange(read, 4)
+    compute = round(kernels.UNARY_LAUNCH_CYCLES + WORKERS * worker)
+    name = f"pool{'Max' if 'Max' in context.layer.op else 'Sum'}_{context.precision.value}"
+    return OperatorCost(
+        Family.POOL, round(float(exchange)), compute, (name,), context.n_tiles, 4, read * context.n_tiles
+    )
+
+
+COST_RULES: dict[str, CostRule] = {
+    **by_operator(convolution, "Conv ConvInteger QLinearConv"),
+    **by_operator(transposed_convolution, "ConvTranspose"),
+    **by_operator(pool, "MaxPool AveragePool LpPool MaxRoiPool RoiAlign"),
+}

@@ -1,0 +1,146 @@
+"""Elementwise operators: the inner loops of each, forward and backward, and the cost of a pass over the output.
+
+A compound operator is one generated codelet (`popops::map` [poplibs]): the loops of its parts in one launch.
+"""
+
+from __future__ import annotations
+
+from autoauto.records.units import Precision
+from autoauto.targets.ipu.kernels import codelets as kernels
+from autoauto.targets.ipu.operator_cost import (
+    CostRule,
+    Family,
+    OperatorContext,
+    OperatorCost,
+    Relayout,
+    by_operator,
+)
+
+Loops = tuple[str, ...]
+
+_GRAIN = 8  # elements that stay together when a tensor is spread over tiles
+
+
+def _uses(loops: str, operators: str) -> dict[str, Loops]:
+    return dict.fromkeys(operators.split(), tuple(loops.split()))
+
+
+# Names of `kernels.inner_loops.LOOPS`; a multiplication is as fast as "add".
+_LOOPS: dict[str, Loops] = {
+    **_uses("absolute", "Abs"),
+    **_uses("add", "Add Sub Sum And Or Xor BitwiseAnd BitwiseOr BitwiseXor BitwiseNot BitShift Not Dropout Identity"),
+    **_uses("add", "Mul"),
+    **_uses("add add", "BatchNormalization Mean"),
+    **_uses("cast", "Cast CastLike"),
+    **_uses("compare", "Equal Greater GreaterOrEqual Less LessOrEqual IsInf IsNaN Sign"),
+    **_uses("compare add select", "LeakyRelu PRelu ThresholdedRelu Shrink"),
+    **_uses("divide", "Div"),
+    **_uses("divide round add add", "Mod"),
+    **_uses("add add maximum maximum", "HardSigmoid"),
+    **_uses("add add add maximum maximum", "HardSwish"),
+    **_uses("erf", "Erf"),
+    **_uses("exponent", "Exp"),
+    **_uses("exponent add compare add select", "Celu Elu Selu"),
+    **_uses("exponent add exponent inverse add add", "Sinh Cosh"),
+    **_uses("exponent add logarithm", "Softplus"),
+    **_uses("exponent add logarithm tanh add", "Mish"),
+    **_uses("gelu", "Gelu FastGelu QuickGelu"),
+    **_uses("inverse", "Reciprocal"),
+    **_uses("absolute add divide", "Softsign"),
+    **_uses("logarithm", "Log"),
+    **_uses("maximum", "Max Min"),
+    **_uses("maximum maximum", "Clip"),
+    **_uses("negate", "Neg"),
+    **_uses("relu", "Relu"),
+    **_uses("round", "Ceil Floor Round"),
+    **_uses("round add add maximum maximum", "QuantizeLinear DequantizeLinear DynamicQuantizeLinear"),
+    **_uses("rsqrt", "Rsqrt"),
+    **_uses("select", "Where"),
+    **_uses("sigmoid", "Sigmoid"),
+    **_uses("sigmoid add", "Swish Silu"),
+    **_uses("sine", "Sin Cos"),
+    **_uses("sine sine divide", "Tan Asin Acos Atan"),
+    **_uses("logarithm sqrt square add add", "Asinh Acosh Atanh"),
+    **_uses("sqrt", "Sqrt"),
+    **_uses("square", "Square"),
+    **_uses("tanh", "Tanh"),
+}
+
+# f'(x) dY. An operator that is not listed takes its own loops again and two products.
+_DERIVATIVE_LOOPS: dict[str, Loops] = {
+    "Div": ("divide", "add"),
+    "Erf": ("square", "exponent", "add"),
+    "Exp": ("add",),
+    "Mul": ("add",),
+    "Neg": ("negate",),
+    "Reciprocal": ("square", "add"),
+    "Relu": ("relu", "add"),
+    "Rsqrt": ("square", "add", "add"),
+    "Sigmoid": ("add", "add", "add"),
+    "Sqrt": ("divide", "add"),
+    "Tanh": ("square", "add", "add"),
+    "Where": ("select",),
+}
+
+PASSES_GRADIENT_ON = frozenset({"Add", "Cast", "Dropout", "Identity", "Mean", "Sub", "Sum"})
+"""Operators whose operands all have dY as their gradient, so that no pass computes it."""
+
+
+def elementwise(context: OperatorContext) -> OperatorCost:
+    """One pass over the output, in place on the layout of the first operand of that size."""
+    loops = loops_of(context)
+    operands = context.present
+    if context.layer.op in ("Sum", "Mean", "Max", "Min"):
+        loops = loops * max(1, len(operands) - 1)
+    share = grain_share(context, context.n_out)
+    whole = [i for i in operands if context.n_elements(i) >= context.n_out]
+    parts = [context.n_bytes(i) for i in operands if 1 < context.n_elements(i) < context.n_out]
+    width = context.precision.n_bytes
+    broadcast = sum(min(n_bytes, share * width) for n_bytes in parts)
+    compute = kernels.elementwise(share, loops, len(operands), context.precision)
+    if context.layer.op == "Gelu" and context.precision is Precision.FP16:
+        compute = kernels.gelu(share)
+    return OperatorCost(
+        family=Family.ELEMENTWISE,
+        exchange_cycles=round(float(kernels.exchange(broadcast, len(parts)))) if parts else 0,
+        compute_cycles=round(compute),
+        codelets=(f"{'+'.join(loops)}_{'broadcast_' if parts else ''}{context.precision.value}",),
+        n_tiles=min(context.n_tiles, -(-context.n_out // _GRAIN)),
+        n_sources=len(parts),
+        working_bytes=sum(parts),
+        follows=whole[0] if whole else -1,
+        relayouts=tuple(Relayout(i, round(float(kernels.exchange(share * width)))) for i in whole[1:]),
+    )
+
+
+def one_pass(context: OperatorContext, n_elements: int, loops: Loops, n_operands: int = 2) -> OperatorCost:
+    """One pass over `n_elements`, in place, with the inner loops `loops`."""
+    share = -(-n_elements // context.n_tiles)
+    compute = round(kernels.elementwise(share, loops, n_operands, context.precision))
+    codelet = f"{'+'.join(loops)}_{context.precision.value}"
+    return OperatorCost(Family.ELEMENTWISE, 0, compute, (codelet,), context.n_tiles)
+
+
+def loops_of(context: OperatorContext) -> Loops:
+    """The inner loops of an elementwise operator.
+
+    Pow has those of multiplications when its exponent is a constant of one element, as PopART does for small integers.
+    """
+    if context.layer.op in _LOOPS:
+        return _LOOPS[context.layer.op]
+    exponent = context.present[-1]
+    constant = context.n_elements(exponent) == 1 and not context.is_activation(exponent)
+    return ("square", "add") if constant else ("power",)
+
+
+def derivative_loops(context: OperatorContext) -> Loops:
+    """The inner loops that compute the gradient of an operand from dY."""
+    return _DERIVATIVE_LOOPS.get(context.layer.op) or (*loops_of(context), "add", "add")
+
+
+def grain_share(context: OperatorContext, n_elements: int) -> int:
+    """Elements on the fullest tile when a tensor is spread over all tiles in grains that stay together."""
+    return -(-n_elements // (context.n_tiles * _GRAIN)) * _GRAIN
+
+
+COST_RULES: dict[str, CostRule] = {**dict.fromkeys(_LOOPS, elementwise), **by_operator(elementwise, "Pow")}

@@ -1,0 +1,90 @@
+"""Commands that measure the winner again and search again."""
+
+import json
+import shlex
+from dataclasses import replace
+
+import pytest
+
+from autoauto.cli.commands.studies.commands_to_copy import commands_of, reproducing_command
+from autoauto.records.knobs import Knobs, Objective, Strategy
+from autoauto.records.layers import LayerRange
+from autoauto.records.phased import IoMode, Phase, PhasedPlan
+from autoauto.records.plan import Plan, Stage
+from autoauto.records.schedule import Order
+from autoauto.records.study_summary import Finalist, StudySummary, TrialSummary
+from autoauto.study.analysis.summary import summarise_study
+from autoauto.study.store.study import load_study
+from tests.cli.conftest import RunCli
+
+PLAN = Plan((Stage(LayerRange(0, 3), 0, 100, 0, 10, 10, {}, 1000),))
+
+
+def summary(knobs: Knobs, **attributes: str) -> StudySummary:
+    winner = Finalist(TrialSummary(0, knobs, 10.0), PLAN, None)
+    return StudySummary("small", "sqlite:///x.db", Objective.THROUGHPUT, attributes, (winner.trial,), (), (winner,))
+
+
+@pytest.mark.parametrize(
+    ("typed", "again"),
+    [
+        ("search resnet50 --study-name first", "measure resnet50"),
+        ("search --study-name first --storage sqlite:///x.db --n-ipu 1,2", "measure resnet50"),
+        ("search 'my model.onnx' --cluster pod.toml --batch-size 1:9", "measure 'my model.onnx' --cluster pod.toml"),
+        ("search resnet50 --target host --cores-per-device 2", "measure resnet50 --target host --cores-per-device 2"),
+        ("search --overlap vit-b16 --precision fp32", "measure vit-b16 --precision fp32 --overlap"),
+        ("search --an-option-of-tomorrow 3 --precision fp9", "measure net --cluster pair"),
+        ("pytest -q", "measure net --cluster pair"),
+    ],
+)
+def test_model_and_target_are_as_typed(typed: str, again: str) -> None:
+    study = summary(Knobs(2, 0.6, 8), command=f"autoauto {typed}", model="net", cluster="pair")
+    assert study.winner is not None
+    command = reproducing_command(study, study.winner)
+    assert command == f"autoauto {again} --n-ipu 2 --memory-proportion 0.6 --batch-size 8"
+
+
+def test_replicas_are_an_argument() -> None:
+    study = summary(Knobs(2, 0.6, 8, replicas=3), model="net", planning_proportion="None", estimator="sum")
+    expected = "autoauto measure net --estimator sum --n-ipu 2 --replicas 3 --memory-proportion 0.6 --batch-size 8"
+    assert study.winner is not None
+    assert reproducing_command(study, study.winner) == expected
+
+
+def test_training_has_its_arguments() -> None:
+    study = summary(Knobs(2, 0.6, 8, Order.GPIPE, True, 4), model="net")
+    assert study.winner is not None
+    assert shlex.split(reproducing_command(study, study.winner))[-8:] == (
+        ["--mode", "training", "--schedule", "gpipe", "--n-micro-batches", "4", "--recompute", "on"]
+    )
+
+
+def test_phases_are_planned_again() -> None:
+    knobs = Knobs(2, 0.6, 8, n_micro_batches=16, strategy=Strategy.PHASED)
+    phase = Phase(LayerRange(0, 3), 0, 0, 50, 10, 80, 10, {}, 1000)
+    plan = PhasedPlan((phase,), 16, IoMode.IO_OVERLAPPED, (), (100,), 0, n_replicas=2)
+    study = summary(knobs, model="net")
+    finalist = replace(study.finalists[0], measured=plan)
+    expected = "--memory-proportion 0.6 --batch-size 8 --steps 16 --io-mode io_overlapped --replicas 2"
+    assert reproducing_command(study, finalist) == f"autoauto phased net {expected}"
+
+
+def test_the_search_is_repeated_as_it_was_typed() -> None:
+    typed = "autoauto search resnet50"
+    assert [command for _, command in commands_of(summary(Knobs(1, 0.6, 1), command=typed))][1:] == [typed]
+    assert len(commands_of(summary(Knobs(1, 0.6, 1), command="python script.py"))) == 1
+    without_winner = replace(summary(Knobs(1, 0.6, 1), command=typed), finalists=())
+    assert commands_of(without_winner) == [("Search again", typed)]
+
+
+def test_the_command_measures_the_winner_again(run_cli: RunCli) -> None:
+    """The command prints the throughput and the partition of the search."""
+    search = ("search", "resnet50", "--precision", "fp32", "--n-ipu", "1,2", "--batch-size", "1:4")
+    best = json.loads(run_cli(*search, "--study-name", "small", "--json").out)["best"]
+    storage = "sqlite:///studies/autoauto.db"
+    study = summarise_study(load_study(storage, "small"), storage)
+    study = replace(study, attributes={**study.attributes, "command": shlex.join(["autoauto", *search])})
+    assert study.winner is not None
+    command = shlex.split(reproducing_command(study, study.winner))
+    again = json.loads(run_cli(*command[1:], "--json").out)
+    assert (again["samples_per_s"], again["partition"]) == (best["samples_per_s"], best["partition"])

@@ -1,0 +1,137 @@
+"""`autoauto dashboard`: a real server, asked by its API and by a real browser."""
+
+import importlib.util
+import json
+import os
+import socket
+import subprocess
+import sys
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from http.client import HTTPException
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import autoauto
+from tests.cli.conftest import RunCli
+from tests.running import PATIENCE_S, wait_until
+
+N_PORTS = 5
+"""Ports that are tried: another process may take a free port before the dashboard does."""
+
+
+def test_a_missing_extra_is_named(run_cli: RunCli, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    code, _, err = run_cli("dashboard", "nope")
+    assert code == 2
+    assert '"dashboard"' in err
+
+
+def test_a_port_that_cannot_be_used_is_one_line(run_cli: RunCli) -> None:
+    run_cli("search", "resnet50", "--n-ipu", "1", "--batch-size", "1", "--study-name", "small")
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        for port in (taken.getsockname()[1], 99999, 0, -1):
+            code, out, err = run_cli("dashboard", "small", f"--port={port}")
+            assert (code, out, err.count("\n")) == (2, "", 1)
+
+
+@pytest.mark.slow
+def test_the_dashboard_shows_the_study(run_cli: RunCli, tmp_path: Path) -> None:
+    pytest.importorskip("optuna_dashboard", reason="the extra dashboard is not installed")
+    space = ("--n-ipu", "1", "--memory-proportion", "0.6", "--batch-size", "1:256")
+    result = json.loads(run_cli("search", "resnet50", *space, "--method", "grid-bisect", "--json").out)
+    for _ in range(2):  # the second time all is up to date
+        with dashboard_of(result["study_name"], tmp_path) as (_, detail):
+            assert len(detail["trials"]) == result["n_tried"]
+            states = {trial["state"]: trial["constraints"] for trial in detail["trials"]}
+            assert states["Complete"] == [0.0]
+            assert states["Pruned"][0] > 0
+            assert detail["note"]["version"] == 1
+            assert "autoauto measure resnet50" in detail["note"]["body"]
+            assert all(trial["note"]["body"] for trial in detail["trials"])
+            names = {figure["id"] for figure in detail["plotly_graph_objects"]}
+            assert names == {f"autoauto-{name}" for name in ("timeline", "memory", "heat-map", "parity", "batches")}
+            best = detail["trials"][result["best"]["trial"]]
+            files = {file["filename"] for file in best["artifacts"]}
+            assert files == {"plan.json", "trace.json", "timeline.svg", "memory.svg"}
+
+
+@pytest.mark.slow
+def test_a_browser_draws_the_figures_and_the_notes(run_cli: RunCli, browser: Any, tmp_path: Path) -> None:
+    """In both colour schemes, without an error and without a request to another machine."""
+    pytest.importorskip("optuna_dashboard", reason="the extra dashboard is not installed")
+    space = ("--n-ipu", "1,2", "--memory-proportion", "0.6", "--batch-size", "1:64")
+    result = json.loads(run_cli("search", "resnet50", *space, "--json").out)
+    with dashboard_of(result["study_name"], tmp_path) as (address, _):
+        backgrounds = set()
+        for scheme in ("light", "dark"):
+            browser.open(f"{address}/dashboard/studies/1", 1500, scheme)
+            for name in ("timeline", "memory", "heat-map", "parity", "batches"):
+                browser.wait(
+                    f"document.getElementById('user-defined-plot:autoauto-{name}')?.querySelector('svg') != null"
+                )
+            backgrounds.add(browser.ask("getComputedStyle(document.body).backgroundColor"))
+            check_clean(browser, address)
+            browser.open(f"{address}/dashboard/studies/1/trials?numbers={result['best']['trial']}", 1500, scheme)
+            pictures = "[...document.querySelectorAll('img[alt=timeline], img[alt=memory]')]"
+            browser.wait(f"{pictures}.length === 2 && {pictures}.every(e => e.complete && e.naturalWidth > 500)")
+            assert "compute cycles" in browser.ask("document.body.textContent")
+            check_clean(browser, address)
+        assert len(backgrounds) == 2
+
+
+def check_clean(browser: Any, address: str) -> None:
+    assert browser.errors == []
+    assert [url for url in browser.requests if not url.startswith((address, "data:", "blob:"))] == []
+
+
+@contextmanager
+def dashboard_of(study_name: str, folder: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+    """The address of a dashboard in its own process, and what it answers about the study."""
+    server, address = started_dashboard(study_name, folder)
+    try:
+        (summary,) = fetch(f"{address}/api/studies", server)["study_summaries"]
+        assert summary["study_name"] == study_name
+        yield address, fetch(f"{address}/api/studies/{summary['study_id']}", server)
+    finally:
+        server.terminate()
+        server.wait(timeout=PATIENCE_S)
+
+
+def started_dashboard(study_name: str, folder: Path) -> tuple[subprocess.Popen[bytes], str]:
+    """A process that serves the dashboard on a free port."""
+    environment = {**os.environ, "PYTHONPATH": str(Path(autoauto.__file__).parents[1])}
+    log = folder / "dashboard.log"
+    for _ in range(N_PORTS):
+        port = str(free_port())
+        command = [sys.executable, "-m", "autoauto", "dashboard", study_name, "--port", port]
+        with log.open("wb") as file:
+            server = subprocess.Popen(command, cwd=folder, env=environment, stdout=file, stderr=file)
+        address = f"http://127.0.0.1:{port}"
+        if fetch(f"{address}/api/studies", server) is not None:
+            return server, address
+    pytest.fail(f"the dashboard ended: {log.read_text()}")
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def fetch(url: str, server: subprocess.Popen[bytes]) -> Any:
+    """The answer of the server as soon as it gives one; None when the server has ended."""
+    answers: list[Any] = []
+
+    def has_answered() -> bool:
+        with suppress(OSError, HTTPException), urllib.request.urlopen(url, timeout=PATIENCE_S) as answer:
+            answers.append(json.load(answer))
+        return bool(answers) or server.poll() is not None
+
+    wait_until(has_answered, "an answer of the dashboard")
+    return answers[0] if server.poll() is None else None

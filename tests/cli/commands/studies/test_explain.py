@@ -1,0 +1,36 @@
+import json
+
+from tests.cli.conftest import RunCli
+
+
+def test_a_study_is_explained(run_cli: RunCli) -> None:
+    result = json.loads(
+        run_cli("search", "resnet50", "--n-ipu", "1,2", "--batch-size", "1:4", "--method", "grid-bisect", "--json").out
+    )
+    name, best = result["study_name"], result["best"]
+    explanation = json.loads(run_cli("explain", name, "--json").out)
+    assert explanation["best"]["trial"] == best["trial"]
+    assert explanation["best"]["samples_per_s"] == best["samples_per_s"]
+    assert [comparison["name"] for comparison in explanation["compared"]] == [
+        "runner-up",
+        "default configuration",
+        "grid-bisect",
+    ]
+    assert [fact["name"] for fact in explanation["binds"]] == ["compute", "transfer", "memory"]
+    assert [cell["largest_batch_size"] for cell in explanation["cells"]] == [4] * 6
+    assert sum(cell["why"] == "the winner" for cell in explanation["cells"]) == 1
+    assert all(cell["loss_percent"] >= 0 for cell in explanation["cells"])
+    out = run_cli("explain", name).out
+    for text in ("Why this one", "What binds", "Cells", "the winner", "Measure it again: autoauto measure resnet50"):
+        assert text in out
+
+
+def test_every_cell_has_a_reason_where_nothing_fits(run_cli: RunCli) -> None:
+    search = ("search", "bert-large-128", "--n-ipu", "1", "--batch-size", "128", "--strategy", "pipeline")
+    run_cli(*search, "--study-name", "too-large")
+    code, out, err = run_cli("explain", "too-large")
+    assert (code, err.count("\n")) == (3, 1)
+    assert "batch 128 does not fit: layers [0, 635)" in " ".join(out.split())
+    assert "Why this one" not in out
+    code, out, _ = run_cli("explain", "too-large", "--json")
+    assert (code, json.loads(out)["best"]) == (3, None)

@@ -1,0 +1,163 @@
+import json
+from pathlib import Path
+
+import optuna
+import pytest
+
+from autoauto.cli.commands.studies.search import typed_command
+from autoauto.targets.clusters import builtin_clusters
+from tests.cli.conftest import RunCli
+
+SMALL = ("search", "resnet50", "--batch-size", "1:8", "--memory-proportion", "0.6,1.0", "--n-ipu", "1,2", "--json")
+
+
+def test_the_best_configuration_is_printed_and_its_trials_are_stored(run_cli: RunCli) -> None:
+    result = json.loads(run_cli(*SMALL).out)
+    best = result["best"]
+    assert result["n_configurations"] == 2 * 2 * 8
+    assert 1 <= result["n_measured"] <= result["n_tried"] <= 12
+    assert best["partition"][0] == 0
+    assert len(best["partition"]) == best["n_ipu"] + 1
+    study = optuna.load_study(study_name=result["study_name"], storage=result["storage"])
+    assert len(study.trials) == result["n_tried"]
+    assert study.best_trial.params == {name: best[name] for name in ("n_ipu", "memory_proportion", "batch_size")}
+    assert study.best_value == best["samples_per_s"]
+    trials = study.trials_dataframe()
+    assert {"params_n_ipu", "params_memory_proportion", "params_batch_size", "user_attrs_stages"} <= set(trials.columns)
+
+
+def test_a_second_search_measures_nothing_again(run_cli: RunCli) -> None:
+    first, second = json.loads(run_cli(*SMALL).out), json.loads(run_cli(*SMALL).out)
+    assert second == first
+    study = optuna.load_study(study_name=first["study_name"], storage=first["storage"])
+    assert len(study.trials) == first["n_tried"]
+
+
+def test_another_precision_is_another_study(run_cli: RunCli) -> None:
+    names = {json.loads(run_cli(*SMALL, "--precision", p).out)["study_name"] for p in ("fp16", "fp32")}
+    assert len(names) == 2
+
+
+def test_per_ipu_prefers_fewer_devices_at_equal_speed(run_cli: RunCli) -> None:
+    throughput = json.loads(run_cli(*SMALL).out)["best"]
+    per_ipu = json.loads(run_cli(*SMALL, "--objective", "per-ipu").out)["best"]
+    assert per_ipu["n_ipu"] <= throughput["n_ipu"]
+    assert per_ipu["value"] == per_ipu["cost_cycles"] * per_ipu["n_ipu"] / per_ipu["batch_size"]
+
+
+def test_tables_show_the_best_configuration_its_stages_and_the_number_of_measurements(run_cli: RunCli) -> None:
+    out = run_cli(*SMALL[:-1]).out
+    for words in ("Best configuration", "Stages, measured", "of 32 configurations", "study resnet50-bow-2000"):
+        assert words in out
+
+
+def test_a_search_where_nothing_fits_exits_with_3(run_cli: RunCli) -> None:
+    large = ("search", "bert-large-128", "--n-ipu", "1", "--batch-size", "64,128", "--memory-proportion", "0.6")
+    code, out, err = run_cli(*large, "--strategy", "pipeline", "--json")
+    assert code == 3
+    assert json.loads(out)["best"] is None
+    assert "no configuration fits" in err
+    assert err.count("\n") == 1
+
+
+@pytest.mark.slow
+def test_what_fits_no_pipeline_runs_in_phases(run_cli: RunCli) -> None:
+    large = ("search", "bert-large-128", "--n-ipu", "1", "--batch-size", "16,32", "--memory-proportion", "0.6")
+    result = json.loads(run_cli(*large, "--study-name", "large", "--json").out)
+    best = result["best"]
+    assert (best["strategy"], best["n_micro_batches"]) == ("phased", 16)
+    assert [cell["strategy"] for cell in result["cells"]] == ["pipeline", "phased"]
+    assert best["cost_cycles"] == sum(phase["cycles"] for phase in best["phases"])
+    assert best["naive_cycles"] > 2 * best["cost_cycles"]
+    shown = run_cli("report", "large").out
+    assert "phased, 16 steps" in shown
+    assert "Phases, measured" in shown
+    assert "strategy" in run_cli("trials", "large", "--csv").out.splitlines()[0]
+
+
+def test_a_search_for_training_compares_schedules(run_cli: RunCli) -> None:
+    words = ("search", "resnet50", "--mode", "training", "--schedule", "gpipe,1f1b", "--recompute", "off,on")
+    bisect = ("--method", "grid-bisect")  # finds the largest batch of every cell
+    small = ("--n-ipu", "4", "--batch-size", "8,24", "--memory-proportion", "0.6", "--study-name", "train")
+    result = json.loads(run_cli(*words, *bisect, *small, "--json").out)
+    largest = {(cell["schedule"], cell["recompute"]): cell["batch_size"] for cell in result["cells"]}
+    assert largest["1f1b", False] == 24  # 16 micro-batches in flight are too many there, 4 are not
+    assert largest["gpipe", False] != 24
+    assert result["best"]["makespan_cycles"] > 16 * result["best"]["cost_cycles"] / 2
+    assert "1f1b fits batches of 24, which gpipe" in run_cli("report", "train").out
+    refused = run_cli("search", "resnet50", *small)
+    assert refused.code == 2
+    assert "mode" in refused.err
+
+
+def test_bad_input_is_one_line_and_makes_no_database(run_cli: RunCli, tmp_path: Path) -> None:
+    bow = builtin_clusters()["bow-2000"].read_text()
+    (tmp_path / "foreign.toml").write_text(bow.replace('target = "ipu"', 'target = "host"'))
+    for more in (
+        ("no-such-model",),
+        ("--cluster", "no-such-cluster"),
+        ("--n-ipu", "8"),
+        ("--n-ipu", "0"),
+        ("--batch-size", "8:1"),
+        ("--memory-proportion", "0"),
+        ("--planning-proportion", "2"),
+        ("--storage", "nonsense"),
+        ("--batch-size", "one"),
+        ("--batch-size", "99999999999999"),
+        ("--no-such-option",),
+        ("--cluster", "foreign.toml"),
+    ):
+        code, out, err = run_cli("search", *more)
+        assert (code, out, err.count("\n")) == (2, "", 1), more
+    assert [path.name for path in tmp_path.iterdir()] == ["foreign.toml"]
+
+
+@pytest.mark.slow
+def test_all_methods_find_about_the_best_throughput(run_cli: RunCli) -> None:
+    methods = ("exhaustive", "guided", "grid-bisect", "tpe", "random")
+    results = {
+        method: json.loads(run_cli(*SMALL, "--method", method, "--study-name", method, "--n-measurements", "8").out)
+        for method in methods
+    }
+    best = {method: result["best"]["samples_per_s"] for method, result in results.items()}
+    assert results["exhaustive"]["n_tried"] == 32
+    assert results["tpe"]["n_measured"] == results["random"]["n_measured"] == 8
+    assert best["guided"] >= 0.995 * best["exhaustive"]
+    assert all(value <= 1.01 * best["exhaustive"] for value in best.values())
+    study = optuna.load_study(study_name="tpe", storage=results["tpe"]["storage"])
+    assert study.user_attrs["method"] == "tpe"
+
+
+def test_ties_within_the_noise_go_to_fewer_devices(run_cli: RunCli) -> None:
+    words = ("search", "resnet50", "--batch-size", "4,8", "--memory-proportion", "0.6", "--n-ipu", "1,2,4", "--json")
+    strict, lax = (
+        json.loads(run_cli(*words, "--noise", noise, "--study-name", f"noise{noise}").out)["best"]
+        for noise in ("0", "0.9")
+    )
+    assert strict["n_ipu"] > lax["n_ipu"] == 1
+    assert "n_ipu              1" in run_cli("report", "noise0.9").out
+    assert run_cli(*words, "--noise", "1").code == 2
+
+
+def test_the_stored_command_has_no_password() -> None:
+    """Also not one with a quote, which a shell command writes in another way."""
+    storage = "postgresql://me:it's-secret@host/trials"
+    command = typed_command(["search", "--storage", storage, f"--storage={storage}"], storage)
+    assert (
+        command
+        == "autoauto search --storage 'postgresql://me:***@host/trials' '--storage=postgresql://me:***@host/trials'"
+    )
+
+
+def test_the_last_line_is_the_command_that_explains_the_study(run_cli: RunCli) -> None:
+    small = ("search", "resnet50", "--n-ipu", "1", "--batch-size", "1,2", "--memory-proportion", "0.6")
+    in_default_storage = run_cli(*small, "--study-name", "of two").out
+    assert in_default_storage.splitlines()[-1] == "why, cell by cell: autoauto explain 'of two'"
+    elsewhere = run_cli(*small, "--study-name", "s", "--storage", "sqlite:///x.db").out
+    assert elsewhere.splitlines()[-1] == "why, cell by cell: autoauto explain s --storage sqlite:///x.db"
+
+
+def test_a_better_configuration_outside_the_space_is_mentioned(run_cli: RunCli) -> None:
+    small = ("search", "resnet50", "--n-ipu", "1", "--memory-proportion", "0.6", "--study-name", "s")
+    assert "outside this space" not in run_cli(*small, "--batch-size", "1:8").out
+    assert "the study holds a better configuration outside this space" in run_cli(*small, "--batch-size", "1:4").out

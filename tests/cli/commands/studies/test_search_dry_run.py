@@ -1,0 +1,30 @@
+"""`autoauto search --dry-run`."""
+
+import json
+from pathlib import Path
+
+from tests.cli.conftest import RunCli
+
+SMALL = ("search", "resnet50", "--n-ipu", "1,2", "--batch-size", "1:8", "--memory-proportion", "0.6,1.0")
+
+
+def test_a_dry_run_prints_the_estimates_and_writes_nothing(run_cli: RunCli, tmp_path: Path) -> None:
+    out = run_cli(*SMALL, "--dry-run").out
+    assert "Cells, best first, estimated" in out
+    assert "of 32 configurations" in out
+    assert "nothing was measured" in out
+    expected = json.loads(run_cli(*SMALL, "--dry-run", "--json").out)
+    assert len(expected["cells"]) == 4
+    assert sum(cell["n_tries"] for cell in expected["cells"]) == expected["n_tried"]
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_dry_run_estimates_its_time_by_the_measurements_of_the_study(run_cli: RunCli) -> None:
+    assert "time to measure: not known" in run_cli(*SMALL, "--dry-run").out
+    run_cli(*SMALL, "--study-name", "small")
+    out = run_cli(*SMALL, "--dry-run").out
+    assert "time to measure: about" in out
+    assert "1 to measure the best again" in out
+    expected = json.loads(run_cli(*SMALL, "--dry-run", "--json").out)
+    assert expected["n_again"] == 1
+    assert expected["expected_s"] > 0

@@ -1,0 +1,70 @@
+"""`autoauto search --repeats`: the verification of the winner, and how a study resumes in another space."""
+
+import json
+
+import pytest
+
+from autoauto.cli.main import build_parser
+from autoauto.cli.options.study import DEFAULT_STORAGE
+from autoauto.cli.options.targets import open_flow
+from autoauto.records.knobs import Knobs
+from autoauto.study.analysis.verification import verifications
+from autoauto.study.store.study import load_study
+from tests.cli.conftest import RunCli
+
+SMALL = ("search", "resnet50", "--n-ipu", "1,2", "--batch-size", "1:12", "--memory-proportion", "0.6,1.0")
+
+
+def test_a_cost_model_measures_only_the_default_configuration_again(run_cli: RunCli) -> None:
+    assert run_cli(*SMALL, "--study-name", "small").code == 0
+    [verification] = verifications(load_study(DEFAULT_STORAGE, "small"))
+    assert verification.n_repeats == 1
+    knobs = {row.name: row.knobs for row in verification.repeated}
+    assert knobs["default configuration"] == Knobs(2, 0.6, 8)
+    assert all(row.speed is not None and row.speed.error is None for row in verification.repeated)
+    assert verification.auto_pipeline is not None
+    for command in ("explain", "report"):
+        out = " ".join(run_cli(command, "small").out.split())
+        assert "default configuration" in out
+        assert "n_ipu 2, memory_proportion 0.6, batch_size 8" in out
+        assert "both estimated" in out
+    report = json.loads(run_cli("report", "small", "--json").out)
+    compared = {comparison["name"]: comparison for comparison in report["compared"]}
+    assert compared["default configuration"]["gain_percent"] > 0
+    assert compared["grid-bisect"]["estimated"]
+
+
+def test_several_turns_have_confidence_intervals(run_cli: RunCli) -> None:
+    result = json.loads(run_cli(*SMALL, "--study-name", "small", "--repeats", "2", "--json").out)
+    assert result["n_repeats"] == 2
+    assert [row["speed"]["error"] for row in result["repeated"]] == [0.0, 0.0, 0.0]
+    assert "means of 2 turns" in run_cli("explain", "small").out
+
+
+def test_without_turns_nothing_is_verified(run_cli: RunCli) -> None:
+    assert run_cli(*SMALL, "--study-name", "small", "--repeats", "0").code == 0
+    assert verifications(load_study(DEFAULT_STORAGE, "small")) == []
+    assert "not measured" in run_cli("explain", "small").out
+    code, out, err = run_cli(*SMALL, "--repeats", "-1")
+    assert (code, out, err.count("\n")) == (2, "", 1)
+
+
+def test_a_study_that_continues_in_another_space_says_so(run_cli: RunCli) -> None:
+    run_cli(*SMALL, "--study-name", "small")
+    err = run_cli("search", "resnet50", "--n-ipu", "1,2", "--batch-size", "1:6", "--study-name", "small").err
+    assert "resumes in another space: memory_proportion was 0.6,1.0, is 0.3,0.6,1.0; batch_size was 1:12, is 1:6" in err
+
+
+@pytest.mark.slow
+def test_headroom_stays_free_and_is_part_of_the_reproducing_command(run_cli: RunCli) -> None:
+    roomy = ("--study-name", "roomy", "--headroom", "0.5")
+    best = json.loads(run_cli("search", "resnet50", "--n-ipu", "1", *roomy, "--json").out)["best"]
+    limit = 0.5 * open_flow(build_parser().parse_args(["search"])).cluster.devices[0].memory_bytes
+    assert all(stage["total_bytes"] <= limit for stage in best["stages"])
+    command = json.loads(run_cli("explain", "roomy", "--json").out)["commands"][0]["command"]
+    assert "--headroom 0.5" in command
+    again = json.loads(run_cli(*command.split()[1:], "--json").out)
+    assert again["samples_per_s"] == best["samples_per_s"]
+    refused = run_cli("search", "resnet50", "--n-ipu", "1", "--study-name", "roomy")
+    assert refused.code == 2
+    assert "was made with headroom '0.5', this search has '0.0'" in refused.err

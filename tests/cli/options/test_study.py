@@ -1,0 +1,24 @@
+"""The study that options name."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import RunCli
+
+COMMANDS = ("report", "explain", "trials", "dashboard")
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_an_unknown_study_is_one_line_that_names_the_known_ones(run_cli: RunCli, command: str) -> None:
+    run_cli("search", "resnet50", "--n-ipu", "1", "--batch-size", "1", "--study-name", "small")
+    code, out, err = run_cli(command, "nope")
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert "small" in err
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_reading_makes_no_database(run_cli: RunCli, tmp_path: Path, command: str) -> None:
+    code, out, err = run_cli(command, "nope")
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,141 @@
+"""The best of a search measured again: what is measured, which configuration wins, and the default of a host."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import optuna
+import pytest
+
+from autoauto.evaluate.flow import Flow
+from autoauto.evaluate.load import load_flow
+from autoauto.records.knobs import Knobs, Objective, SearchSpace
+from autoauto.records.layers import LayerGraph
+from autoauto.records.timeline import Run
+from autoauto.records.trial import Outcome
+from autoauto.study.analysis.verification import DEFAULT, RUNNER_UP, WINNER, verifications
+from autoauto.study.execution.executors import InlineExecutor
+from autoauto.study.run import SearchResult, run_search
+from autoauto.study.store.study import open_study
+from autoauto.study.verify_winner import default_rerun, n_verification_measurements, verify_winner
+from autoauto.targets.ipu.target import IpuTarget
+
+SPACE = SearchSpace((1, 2), (1.0,), (1, 2, 4, 8))
+PLAIN = Knobs(2, 0.6, 8)
+"""The default configuration, whose memory proportion is not in the space."""
+
+
+@pytest.fixture
+def flow(chain: Callable[..., LayerGraph], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Flow:
+    monkeypatch.setenv("AUTOAUTO_CACHE_DIR", str(tmp_path / "cache"))
+    return load_flow(chain("abcd"), "bow-2000")
+
+
+@pytest.fixture
+def study(storage: str) -> optuna.Study:
+    return open_study(storage, "bow", Objective.THROUGHPUT, {})
+
+
+@pytest.fixture
+def result(flow: Flow, study: optuna.Study) -> SearchResult:
+    result = run_search(SPACE, flow.evaluate, study, Objective.THROUGHPUT)
+    assert result.best is not None
+    return result
+
+
+@dataclass
+class Measurer:
+    """Measures with a flow, some configurations with a factor on their throughput; records the configurations."""
+
+    flow: Flow
+    factors: dict[Knobs, float] = field(default_factory=dict)
+    calls: list[Knobs] = field(default_factory=list)
+
+    def __call__(self, knobs: Knobs) -> Outcome:
+        self.calls.append(knobs)
+        outcome = self.flow.evaluate(knobs)
+        return replace(outcome, samples_per_s=outcome.samples_per_s * self.factors.get(knobs, 1.0))
+
+    def executor(self) -> InlineExecutor:
+        return InlineExecutor(self)
+
+
+def test_a_cost_model_measures_the_default_configuration_only(
+    flow: Flow, study: optuna.Study, result: SearchResult
+) -> None:
+    measurer = Measurer(flow)
+    assert verify_winner(flow, study, result, Objective.THROUGHPUT, 1, measurer.executor) == result
+    assert measurer.calls == [PLAIN]
+    assert n_verification_measurements(flow, 1) == len(measurer.calls)
+    [verification] = verifications(study)
+    assert [row.name for row in verification.repeated] == [WINNER, RUNNER_UP, DEFAULT]
+    assert all(row.speed is not None and row.speed.error is None for row in verification.repeated)
+    assert verification.auto_pipeline is not None
+
+
+def test_with_several_turns_all_are_measured(flow: Flow, study: optuna.Study, result: SearchResult) -> None:
+    measurer, progress = Measurer(flow), list[tuple[int, int]]()
+    verify_winner(flow, study, result, Objective.THROUGHPUT, 2, measurer.executor, lambda *now: progress.append(now))
+    assert len(measurer.calls) == n_verification_measurements(flow, 2) == 6
+    assert {measurer.calls.count(knobs) for knobs in measurer.calls} == {2}
+    assert progress == [(n_done, 6) for n_done in range(6)]
+    [verification] = verifications(study)
+    assert all(row.speed is not None and row.speed.error == 0.0 for row in verification.repeated)
+
+
+def test_a_runner_up_that_is_better_in_the_turns_becomes_the_best(
+    flow: Flow, study: optuna.Study, result: SearchResult
+) -> None:
+    assert result.best is not None
+    measurer = Measurer(flow, {result.best.knobs: 0.1})
+    after = verify_winner(flow, study, result, Objective.THROUGHPUT, 2, measurer.executor)
+    [verification] = verifications(study)
+    assert after.best is not None
+    assert after.best.knobs == verification.repeated[1].knobs != result.best.knobs
+    assert replace(after, best=result.best) == result
+
+
+def test_nothing_is_measured_without_turns_or_without_a_best(
+    flow: Flow, study: optuna.Study, result: SearchResult
+) -> None:
+    measurer = Measurer(flow)
+    assert verify_winner(flow, study, result, Objective.THROUGHPUT, 0, measurer.executor) == result
+    several = replace(result, best=None)
+    both = (Objective.THROUGHPUT, Objective.LATENCY)
+    assert verify_winner(flow, study, several, both, 1, measurer.executor) == several
+    assert (measurer.calls, verifications(study)) == ([], [])
+
+
+class RealTarget(IpuTarget):
+    """A target with real devices, none of which a test uses."""
+
+    __slots__ = ()
+
+    def run(self, *_: object) -> Run:
+        raise NotImplementedError
+
+
+class WholeModelTarget(RealTarget):
+    """One that also runs a whole model on all devices."""
+
+    __slots__ = ()
+
+    def run_undivided(self, *_: object) -> Run:
+        raise NotImplementedError
+
+
+def test_real_devices_measure_all_configurations_in_every_turn(flow: Flow) -> None:
+    assert n_verification_measurements(replace(flow, target=RealTarget()), 1) == 3
+
+
+def test_the_default_of_a_target_that_runs_whole_models_is_one_session_of_all_devices(flow: Flow) -> None:
+    executor = InlineExecutor(flow.evaluate)
+    whole = replace(flow, target=WholeModelTarget())
+    assert default_rerun(flow, SPACE, Objective.THROUGHPUT, executor) == (DEFAULT, PLAIN, "", executor)
+    rerun = default_rerun(whole, SPACE, Objective.THROUGHPUT, executor)
+    assert (rerun.knobs, rerun.what) == (Knobs(1, 1.0, 8), "one session, all cores")
+    assert rerun.executor is not executor
+    per_device = default_rerun(whole, SPACE, Objective.PER_IPU, executor)
+    assert per_device == (DEFAULT, Knobs(1, 1.0, 8), "", executor)

@@ -1,0 +1,72 @@
+"""When the pace of pipelines is steady, by a simulated clock."""
+
+import pytest
+
+from autoauto.targets.host.run import run as run_module
+from autoauto.targets.host.run.run import SteadyPace, has_even_quarters
+
+
+class Clock:
+    """A clock that only the test moves on."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> int:
+        return int(self.now * 1e9)
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    clock = Clock()
+    monkeypatch.setattr(run_module, "monotonic_ns", clock)
+    return clock
+
+
+def n_until_steady(clock: Clock, intervals: list[float], n_stages: int = 2) -> int:
+    """How many micro-batches have left the only pipeline when its pace is steady."""
+    pace = SteadyPace(1, n_stages)
+    for number, interval in enumerate(intervals):
+        clock.now += interval
+        pace.record_output(0)
+        if pace.is_steady:
+            return number + 1
+    raise AssertionError("never steady")
+
+
+def test_an_even_pace_is_steady_after_the_minimum_time(clock: Clock) -> None:
+    assert n_until_steady(clock, [0.125] * 100) == 9  # a second after the first output
+
+
+def test_a_slow_start_delays_the_steady_pace(clock: Clock) -> None:
+    """Eight intervals of one second, then of a tenth: the second and the third quarter must lie in the fast part."""
+    n = n_until_steady(clock, [1.0] * 8 + [0.1] * 100)
+    assert n > 8
+    assert clock.now < 12
+
+
+def test_an_uneven_pace_counts_as_steady_after_the_maximum_time(clock: Clock) -> None:
+    wild = [0.1 * 1.5 ** (i // 3 % 5) for i in range(200)]
+    n_until_steady(clock, wild)
+    assert 1.0 <= clock.now < run_module.MAX_S + 1
+
+
+def test_a_few_long_micro_batches_suffice(clock: Clock) -> None:
+    assert n_until_steady(clock, [20.0] * 100, n_stages=1) == 4
+
+
+def test_all_pipelines_must_have_a_steady_pace(clock: Clock) -> None:
+    pace = SteadyPace(2, 1)
+    for _ in range(20):
+        clock.now += 0.1
+        pace.record_output(0)
+    assert not pace.is_steady
+    for _ in range(20):
+        clock.now += 0.1
+        pace.record_output(0)
+        pace.record_output(1)
+    assert pace.is_steady
+
+
+def test_three_intervals_are_too_few_for_quarters() -> None:
+    assert not has_even_quarters([0, 1, 2, 3])
