@@ -25,10 +25,10 @@ if TYPE_CHECKING:
     from autoauto.plan.pipeline.optimal import optimal
     from autoauto.records.knobs import Knobs, SearchSpace
     from autoauto.records.plan import Plan
-    from autoauto.records.profile import Target
     from autoauto.records.schedule import Order
+    from autoauto.records.target import Target
     from autoauto.records.timeline import Run, Runner
-    from autoauto.records.trial import FinishedTrial, Outcome
+    from autoauto.records.trial import Trial
     from autoauto.records.units import Precision
     from autoauto.schedule.orders.registry import make_schedule
     from autoauto.schedule.simulate.simulate import simulate
@@ -40,18 +40,17 @@ if TYPE_CHECKING:
 
 __version__ = VERSION
 __all__ = [
-    "FinishedTrial",
     "Flow",
     "IpuTarget",
     "Knobs",
     "Order",
-    "Outcome",
     "Plan",
     "Precision",
     "Run",
     "Runner",
     "SearchSpace",
     "Target",
+    "Trial",
     "load_cluster",
     "load_flow",
     "load_graph",
@@ -65,18 +64,17 @@ __all__ = [
 ]
 
 _HOMES = {
-    "FinishedTrial": "autoauto.records.trial",
     "Flow": "autoauto.evaluate.flow",
     "IpuTarget": "autoauto.targets.ipu.target",
     "Knobs": "autoauto.records.knobs",
     "Order": "autoauto.records.schedule",
-    "Outcome": "autoauto.records.trial",
     "Plan": "autoauto.records.plan",
     "Precision": "autoauto.records.units",
     "Run": "autoauto.records.timeline",
     "Runner": "autoauto.records.timeline",
     "SearchSpace": "autoauto.records.knobs",
-    "Target": "autoauto.records.profile",
+    "Target": "autoauto.records.target",
+    "Trial": "autoauto.records.trial",
     "load_cluster": "autoauto.targets.clusters",
     "load_flow": "autoauto.evaluate.load",
     "load_graph": "autoauto.graph.load",

@@ -76,9 +76,9 @@ def model_of(n_layers: int, width: int) -> onnx.ModelProto:
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=10)
 
 
-def print_trial(trial: autoauto.FinishedTrial) -> None:
+def print_trial(trial: autoauto.Trial) -> None:
     """Print a finished trial."""
-    print(f"{trial.state} n_ipu {trial.knobs.n_ipu} batch_size {trial.knobs.batch_size}")
+    print(f"{trial.status}: n_ipu {trial.knobs.n_ipu} batch_size {trial.knobs.batch_size}")
 
 
 def main() -> None:

@@ -10,7 +10,6 @@ The table shows medians over rounds; "predicted" is the estimated period, "error
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -27,7 +26,7 @@ from autoauto.graph.load import load_graph
 from autoauto.plan.pipeline.evaluate import evaluate
 from autoauto.plan.pipeline.optimal import optimal
 from autoauto.records.errors import Infeasible
-from autoauto.records.knobs import DEFAULT_NOISE, Knobs, Method, Objective, SearchSpace
+from autoauto.records.knobs import Knobs, Method, Objective, SearchSpace
 from autoauto.records.plan import Plan
 from autoauto.records.timeline import Run
 from autoauto.records.units import Precision
@@ -84,20 +83,19 @@ class MeasuredEntrant(NamedTuple):
     runs: list[Run]
 
 
-def open_flow(name: str, cores_per_device: int = 1) -> Flow:
+def open_flow(name: str) -> Flow:
     """A built-in model, or a light one that comes with the onnx package, on this machine."""
     light = LIGHT / f"light_{name}.onnx"
     model = str(light) if light.exists() and name != "resnet50" else name
-    target = HostTarget(onnx_source(model), cores_per_device)
-    return Flow(load_graph(model), host_cluster(cores_per_device), target, Precision.FP32)
+    return Flow(load_graph(model), host_cluster(), HostTarget(onnx_source(model)), Precision.FP32)
 
 
-def entrants(flow: Flow, all_cores: Flow, batch_size: int) -> Iterator[Entrant]:
+def entrants(flow: Flow, batch_size: int) -> Iterator[Entrant]:
     """The simpler ways to run a model, and the planned split."""
     n_devices, n_layers = len(flow.cluster), len(flow.graph)
     alone, side_by_side = (Knobs(1, 1.0, batch_size, replicas=n) for n in (1, n_devices))
     whole = evaluate(flow.table(alone), (0, n_layers))
-    yield Entrant(ALL_CORES, all_cores, alone, whole, predicted=False)
+    yield Entrant(ALL_CORES, flow, Knobs(1, 1.0, batch_size, cores_per_device=n_devices), whole, predicted=False)
     yield Entrant(ALONE, flow, alone, whole)
     if n_devices > 1:
         yield Entrant(REPLICAS, flow, side_by_side, whole)
@@ -113,11 +111,11 @@ def entrants(flow: Flow, all_cores: Flow, batch_size: int) -> Iterator[Entrant]:
 def searched(flow: Flow, batch_sizes: Sequence[int]) -> Entrant:
     """The configuration that a search returns: pipelines, replicas or both, at any of the batch sizes."""
     counts = tuple(n for n in (1, 2, 4, 8) if n <= len(flow.cluster))
-    space = SearchSpace(counts, (1.0,), tuple(batch_sizes), replicas=counts)
+    space = SearchSpace(counts, (1.0,), tuple(batch_sizes), replicas=counts, cores_per_device=(*counts,))
     with tempfile.TemporaryDirectory() as folder:
         study = open_study(f"sqlite:///{folder}/study.db", "benchmark", Objective.THROUGHPUT, flow.fingerprint())
-        guided = method_of(Method.GUIDED, flow.expect, Objective.THROUGHPUT, DEFAULT_NOISE)
-        best = run_search(space, flow.evaluate, study, Objective.THROUGHPUT, None, guided, DEFAULT_NOISE).best
+        guided = method_of(Method.GUIDED, flow.expect, Objective.THROUGHPUT, flow.traits.noise)
+        best = run_search(space, flow.evaluate, study, Objective.THROUGHPUT, None, guided, flow.traits.noise).best
     assert best is not None
     return Entrant(SEARCH, flow, best.knobs, flow.predict(best.knobs))
 
@@ -205,8 +203,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def measure_model(model: str, batch_sizes: Sequence[int], n_rounds: int) -> list[MeasuredEntrant]:
     """All entrants of a model and their runs; the search's configuration is the last."""
-    flow, all_cores = open_flow(model), open_flow(model, len(os.sched_getaffinity(0)))
-    simpler = [entrant for size in batch_sizes for entrant in entrants(flow, all_cores, size)]
+    flow = open_flow(model)
+    simpler = [entrant for size in batch_sizes for entrant in entrants(flow, size)]
     return run_in_turns([*simpler, searched(flow, batch_sizes)], n_rounds)
 
 

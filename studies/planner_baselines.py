@@ -41,7 +41,7 @@ def uniform_parameters(table: CostTable) -> Partition | None:
     devices: [0, 1, 5].
     """
     blocks = contract(table)
-    prefix = table.exclusive_prefix_bytes.get(PARAMETER, np.zeros(table.n_layers + 1, dtype=np.int64))
+    prefix = table.memory.exclusive(PARAMETER).stop_bytes
     return _partition(blocks, _nearest(prefix[blocks.cuts].tolist(), table.n_devices))
 
 

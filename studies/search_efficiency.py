@@ -36,7 +36,7 @@ from autoauto.evaluate.flow import Flow
 from autoauto.graph.load import builtin_models, load_graph
 from autoauto.profile.store.cache import ProfileCache
 from autoauto.records.knobs import Knobs, Method, Objective, SearchSpace
-from autoauto.records.trial import Outcome
+from autoauto.records.trial import Trial
 from autoauto.study.defaults import default_n_ipu
 from autoauto.study.methods.registry import method_of
 from autoauto.study.run import run_search
@@ -78,14 +78,14 @@ def search(case: Case, method: Method) -> Result:
     with tempfile.TemporaryDirectory() as folder:
         flow = Flow(graph, cluster, IpuTarget(), cache=ProfileCache(Path(folder) / "profiles.db"))
 
-        def evaluate(knobs: Knobs) -> Outcome:
+        def evaluate(knobs: Knobs) -> Trial:
             calls.append(knobs)
             return flow.evaluate(knobs)
 
         cpu_s, wall_s = process_time(), monotonic()
         if method is Method.EXHAUSTIVE:  # without a database: nothing is timed here, and each trial would cost more
-            outcomes = [evaluate(knobs) for cell in space.cells for knobs in cell]
-            best, n_measured = max(o.samples_per_s for o in outcomes), sum(o.estimate is not None for o in outcomes)
+            trials = [evaluate(knobs) for cell in space.cells for knobs in cell]
+            best, n_measured = max(t.samples_per_s for t in trials), sum(t.was_measured for t in trials)
         else:
             study = open_study(f"sqlite:///{folder}/study.db", "study", Objective.THROUGHPUT, {"case": str(case)})
             propose = method_of(method, flow.expect, Objective.THROUGHPUT)

@@ -24,12 +24,12 @@ from autoauto.cli.options.values import integers
 from autoauto.records.knobs import Knobs, Objective, SearchSpace
 from autoauto.records.layers import LayerRange
 from autoauto.records.plan import Plan, Stage
-from autoauto.records.trial import Outcome
-from autoauto.study.execution.process import attempt_of
+from autoauto.records.trial import measured_trial
+from autoauto.study.execution.process import finished_trial
 from autoauto.study.store.database import database_of
 from autoauto.study.store.study import open_study
 from autoauto.study.store.table import trial_table
-from autoauto.study.store.trials import add_trial, ranges_of, trial_of
+from autoauto.study.store.trials import add_trial, ranges_of, to_optuna
 
 SPACE = SearchSpace()
 MEMORY = {"parameter": 100_000_000, "temporary": 50_000_000, "activation": 20_000_000, "code": 3_000_000}
@@ -42,8 +42,16 @@ def some_trial(number: int) -> FrozenTrial:
     knobs: Knobs = cells[number % len(cells)][number // len(cells) % len(SPACE.batch_size)]
     stages = [Stage(LayerRange(10 * i, 10 * i + 10), i, 90_000, 0, 40, 60, MEMORY, 900_000_000) for i in range(4)]
     plan = Plan(tuple(stages))
-    outcome = Outcome(knobs, plan, plan, 1000.0 + number, 1100.0, 0, 900_000_000, "")
-    return trial_of(attempt_of(knobs, outcome, 0.5), ranges_of(SPACE, knobs), Objective.THROUGHPUT)
+    trial = measured_trial(
+        knobs,
+        plan,
+        plan,
+        samples_per_s=1000.0 + number,
+        estimated_samples_per_s=1100.0,
+        latency_s=0.0,
+        device_bytes=900_000_000,
+    )
+    return to_optuna(finished_trial(knobs, trial, 0.5), ranges_of(SPACE, knobs), Objective.THROUGHPUT)
 
 
 def write_one_by_one(study: optuna.Study, trial: FrozenTrial) -> None:

@@ -21,10 +21,11 @@ from time import perf_counter, sleep
 import optuna
 
 from autoauto.cli.options.values import integers
+from autoauto.records.errors import OutOfMemory
 from autoauto.records.knobs import Knobs, Method, Objective, SearchSpace
 from autoauto.records.layers import LayerRange
 from autoauto.records.plan import Plan, Stage
-from autoauto.records.trial import Outcome
+from autoauto.records.trial import Trial, measured_trial, unfit_trial
 from autoauto.records.units import samples_per_s
 from autoauto.study.execution.executors import ProcessExecutor
 from autoauto.study.execution.process import Bounds
@@ -50,7 +51,7 @@ class Model:
     wait_s: float
     factor: float = 1.0
 
-    def __call__(self, knobs: Knobs) -> Outcome:
+    def __call__(self, knobs: Knobs) -> Trial:
         """Cycles grow in steps of 6 samples, memory with the batch and the proportion."""
         sleep(self.wait_s)
         cycles = int(ceil(knobs.batch_size / 6) * 6000 * self.factor) // knobs.n_ipu
@@ -60,11 +61,18 @@ class Model:
             for i in range(knobs.n_ipu)
         ]
         plan = Plan(tuple(stages))
+        if n_bytes > LIMIT_BYTES:
+            return unfit_trial(knobs, OutOfMemory("out of memory", n_bytes - LIMIT_BYTES), LIMIT_BYTES, plan)
         rate = samples_per_s(knobs.batch_size, plan.cost_cycles, CLOCK_HZ)
-        excess_bytes = max(0, n_bytes - LIMIT_BYTES)
-        if excess_bytes:
-            return Outcome(knobs, plan, None, 0.0, rate, excess_bytes, LIMIT_BYTES, "out of memory")
-        return Outcome(knobs, plan, plan, rate, rate, 0, LIMIT_BYTES, "")
+        return measured_trial(
+            knobs,
+            plan,
+            plan,
+            samples_per_s=rate,
+            estimated_samples_per_s=rate,
+            latency_s=0.0,
+            device_bytes=LIMIT_BYTES,
+        )
 
 
 def search(

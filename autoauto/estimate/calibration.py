@@ -8,22 +8,23 @@ from dataclasses import replace
 import numpy as np
 
 from autoauto.records.arrays import IntArray
-from autoauto.records.correction import ENTRY, MOVED_BYTES_PER_CYCLE, Correction
+from autoauto.records.correction import MOVED_BYTES_PER_CYCLE, Correction, RangeFeature
 from autoauto.records.cost import CostTable
 from autoauto.records.plan import Stage
 from autoauto.records.profile import ModelProfile
 
 
 def with_entry_overhead(table: CostTable, profile: ModelProfile, correction: Correction) -> CostTable:
-    """The same costs plus the entry overhead of ranges: cycles to read their inputs, by the factor of `ENTRY`.
+    """The same costs plus the entry overhead of ranges: cycles to read their inputs, by the factor of
+    `RangeFeature.ENTRY`.
 
     `table` is that of the corrected profile. A range from layer 0 has no entry overhead, since
     there is no cut before it.
     """
-    if ENTRY not in correction.forward:
+    if RangeFeature.ENTRY not in correction.features:
         return table
     assert profile.options is not None
-    factor = correction.forward[ENTRY] * correction.at_batch_size(profile.options.batch_size)
+    factor = correction.features[RangeFeature.ENTRY] * correction.at_batch_size(profile.options.batch_size)
     n_bytes = np.array([0, *(layer.input_bytes for layer in profile.layers[1:])])
     entry_cycles = np.rint(n_bytes * factor / MOVED_BYTES_PER_CYCLE).astype(np.int64)
     return replace(table, entry_cycles=monotone_entry_cycles(entry_cycles, table.compute_prefix_cycles))
@@ -57,5 +58,5 @@ def calibrated(table: CostTable, stages: Iterable[Stage]) -> CostTable:
         cycles[slice(*stage.layers)] *= factor
         entry[slice(*stage.layers)] *= factor
     prefix = np.concatenate(([0], np.rint(np.cumsum(cycles)))).astype(np.int64)
-    entry_cycles = monotone_entry_cycles(np.rint(entry).astype(np.int64), prefix) if len(entry) else table.entry_cycles
+    entry_cycles = monotone_entry_cycles(np.rint(entry).astype(np.int64), prefix)
     return replace(table, compute_prefix_cycles=prefix, entry_cycles=entry_cycles)

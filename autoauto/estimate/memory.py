@@ -1,33 +1,47 @@
-"""The memory columns of a cost table: shared data, exclusive bytes, temporary peaks, stash and limits."""
+"""From a profile to the memory of every range, `range_memory`; limits and stashes of devices."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import numpy as np
 
-from autoauto.estimate.sums import MAX_EXACT, cut_allowed, prefix_sums
+from autoauto.estimate.sums import cut_allowed, prefix_sums
 from autoauto.records.arrays import IntArray
+from autoauto.records.cost import RangeMemory, SharedMemory
 from autoauto.records.errors import BadInput
 from autoauto.records.hardware import Cluster
 from autoauto.records.profile import ModelProfile, category
+from autoauto.records.units import MAX_EXACT
 
 NO_LIMIT = 2**62  # more bytes than any range can need, and still an int64
 
 
-class SharedMemory(NamedTuple):
-    """Data that a range stores once, however many of its layers need it.
+def range_memory(profile: ModelProfile, recompute: bool = False) -> RangeMemory:
+    """The memory of every range of the profile's layers; with `recompute` a stage stashes its inputs only.
 
-    Attributes:
-        keys: for every layer, indices into the other two.
-        n_bytes: bytes of every key.
-        categories: category of every key.
+    Raises:
+        BadInput: numbers are too large to be added exactly.
     """
+    layers = profile.layers
+    inputs = _column([layer.input_bytes for layer in layers], "input bytes")
+    return RangeMemory(
+        exclusive_prefix_bytes=exclusive_prefix_bytes(profile),
+        shared=shared_memory(profile),
+        peak_bytes=_column(
+            [layer.temporary_bytes + layer.carried_bytes for layer in layers], "temporary and carried bytes"
+        ),
+        activation_prefix_bytes=prefix_sums([layer.activation_bytes for layer in layers], "activation bytes"),
+        stashed_input_bytes=_column([layer.stashed_input_bytes for layer in layers], "stashed input bytes"),
+        input_bytes=inputs * cut_allowed(profile.tied)[:-1],  # 0 where no stage may start: ranges take the maximum
+        recompute=recompute,
+    )
 
-    keys: tuple[tuple[int, ...], ...]
-    n_bytes: tuple[int, ...]
-    categories: tuple[str, ...]
+
+def _column(n_bytes: Sequence[int], what: str) -> IntArray:
+    if max(n_bytes) > MAX_EXACT:
+        raise BadInput(f"{what} of a layer must be at most 2**53, got {max(n_bytes)}")
+    return np.array(n_bytes, dtype=np.int64)
 
 
 def shared_memory(profile: ModelProfile) -> SharedMemory:
@@ -52,23 +66,6 @@ def exclusive_prefix_bytes(profile: ModelProfile) -> dict[str, IntArray]:
     return {
         name: prefix_sums([layer.exclusive.get(name, 0) for layer in profile.layers], f"{name} bytes") for name in names
     }
-
-
-def peak_bytes(profile: ModelProfile) -> IntArray:
-    """Memory that is in use only while layer i runs, (n,): its temporary memory and the tensors carried past it.
-
-    Raises:
-        BadInput: a number is too large to be added exactly.
-    """
-    peaks = [layer.temporary_bytes + layer.carried_bytes for layer in profile.layers]
-    if max(peaks) > MAX_EXACT:
-        raise BadInput(f"temporary and carried bytes of a layer must be at most 2**53, got {max(peaks)}")
-    return np.array(peaks, dtype=np.int64)
-
-
-def activation_prefix_bytes(profile: ModelProfile) -> IntArray:
-    """Running sum of the activations that are stashed for the backward pass, (n + 1,)."""
-    return prefix_sums([layer.activation_bytes for layer in profile.layers], "activation bytes")
 
 
 def memory_limit_bytes(cluster: Cluster, planning_proportion: float) -> IntArray:
@@ -111,16 +108,3 @@ def stash_entries(n_devices: int, in_flight: Sequence[int] | None) -> tuple[int,
     if len(counts) != n_devices or min(counts) < 1:
         raise BadInput(f"in_flight needs a count from 1 for each of {n_devices} devices, got {list(counts)}")
     return tuple(count - 1 for count in counts)
-
-
-def stashed_input_bytes(profile: ModelProfile) -> IntArray:
-    """The inputs of a stage from layer i that both the stage and an earlier layer stash, (n,)."""
-    return np.array([layer.stashed_input_bytes for layer in profile.layers], dtype=np.int64)
-
-
-def recompute_bytes(profile: ModelProfile, recompute: bool) -> IntArray:
-    """The inputs of a stage from layer i, which it stashes to recompute the rest, (n,); (0,) without recomputation."""
-    if not recompute:
-        return np.zeros(0, dtype=np.int64)
-    n_bytes = np.array([layer.input_bytes for layer in profile.layers], dtype=np.int64)
-    return n_bytes * cut_allowed(profile.tied)[:-1]  # 0 where no stage may start: the table takes maxima over layers

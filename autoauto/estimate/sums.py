@@ -10,8 +10,7 @@ import numpy as np
 from autoauto.records.arrays import BoolArray, IntArray
 from autoauto.records.errors import BadInput
 from autoauto.records.profile import ModelProfile
-
-MAX_EXACT = 2**53  # up to here a float64 and an int64 hold every integer
+from autoauto.records.units import MAX_EXACT
 
 
 def prefix_sums(values: Sequence[int], what: str) -> IntArray:

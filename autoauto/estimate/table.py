@@ -4,17 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from autoauto.estimate.memory import (
-    activation_prefix_bytes,
-    exclusive_prefix_bytes,
-    is_training,
-    memory_limit_bytes,
-    peak_bytes,
-    recompute_bytes,
-    shared_memory,
-    stash_entries,
-    stashed_input_bytes,
-)
+import numpy as np
+
+from autoauto.estimate.memory import is_training, memory_limit_bytes, range_memory, stash_entries
 from autoauto.estimate.sums import backward_prefix_cycles, compute_prefix_cycles, cut_allowed, weight_prefix_cycles
 from autoauto.estimate.transfer import receive_cycles, send_cycles
 from autoauto.records.cost import CostTable
@@ -43,24 +35,18 @@ def cost_table(
         BadInput: `planning_proportion` is not in (0, 1], numbers are too large to be added exactly, `in_flight` is not
             a count from 1 for every device, or training is asked of a profile for inference.
     """
-    shared, training = shared_memory(profile), is_training(profile, in_flight, recompute)
+    training = is_training(profile, in_flight, recompute)
     return CostTable(
         compute_prefix_cycles=compute_prefix_cycles(profile, recompute),
         backward_prefix_cycles=backward_prefix_cycles(profile, recompute),
-        exclusive_prefix_bytes=exclusive_prefix_bytes(profile),
-        shared_keys=shared.keys,
-        shared_bytes=shared.n_bytes,
-        shared_categories=shared.categories,
-        peak_bytes=peak_bytes(profile),
-        activation_prefix_bytes=activation_prefix_bytes(profile),
+        weight_prefix_cycles=weight_prefix_cycles(profile),
+        entry_cycles=np.zeros(len(profile), dtype=np.int64),
+        memory=range_memory(profile, recompute),
+        stash_entries=stash_entries(len(cluster), in_flight),
+        memory_limit_bytes=memory_limit_bytes(cluster, planning_proportion),
         receive_cycles=receive_cycles(profile, cluster, training),
         send_cycles=send_cycles(profile, cluster, training),
         cut_allowed=cut_allowed(profile.tied),
-        memory_limit_bytes=memory_limit_bytes(cluster, planning_proportion),
         speeds=cluster.speeds,
         overlap=overlap,
-        weight_prefix_cycles=weight_prefix_cycles(profile),
-        stashed_input_bytes=stashed_input_bytes(profile),
-        stash_entries=stash_entries(len(cluster), in_flight),
-        recompute_bytes=recompute_bytes(profile, recompute),
     )

@@ -22,9 +22,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from autoauto.estimate.sums import MAX_EXACT
-from autoauto.records.arrays import FloatArray, IntArray
-from autoauto.records.errors import BadInput
+from autoauto.records.arrays import IntArray
 from autoauto.records.hardware import Cluster, Link
 from autoauto.records.profile import ModelProfile
 
@@ -53,15 +51,6 @@ def send_cycles(profile: ModelProfile, cluster: Cluster, training: bool = False)
 
 def _link_cycles(n_bytes: Sequence[int], links: Sequence[Link], cluster: Cluster) -> IntArray:
     """Cycles of every number of bytes on every device's link, (P, len(n_bytes)); equal links are computed once."""
-    column, clock_hz = np.array(n_bytes, dtype=np.float64), cluster.devices[0].clock_hz
-    rows = {link: _cycles(column, link, clock_hz) for link in dict.fromkeys(links)}
+    column, clock_hz = np.array(n_bytes), cluster.devices[0].clock_hz
+    rows = {link: link.cycles(column, clock_hz) for link in dict.fromkeys(links)}
     return np.stack([rows[link] for link in links])
-
-
-def _cycles(n_bytes: FloatArray, link: Link, clock_hz: float) -> IntArray:
-    """`Link.cycles` for a whole array, in the same order of operations, so that both round alike."""
-    with np.errstate(all="ignore"):  # results that are not finite are refused below
-        cycles = link.idle_cycles + n_bytes / (link.bytes_per_s / clock_hz)
-    if not cycles.max() <= MAX_EXACT:
-        raise BadInput(f"a transfer must take at most 2**53 cycles, got {cycles.max():.3g}; check bytes and GBps")
-    return cycles.astype(np.int64)

@@ -18,13 +18,13 @@ from autoauto.profile.store.ranges import RangeStore, subject_of
 from autoauto.records.correction import PLAIN_SUM, Correction, Estimator, WholeRange
 from autoauto.records.cost import CostTable
 from autoauto.records.errors import BadInput
-from autoauto.records.hardware import Cluster
+from autoauto.records.hardware import Cluster, Device
 from autoauto.records.installation import cache_dir
 from autoauto.records.knobs import DEFAULT_PLANNING_PROPORTION, Knobs
 from autoauto.records.layers import LayerGraph
 from autoauto.records.phased import PhasedOptions
-from autoauto.records.profile import Cache, CompileOptions, ModelProfile, Target
-from autoauto.records.timeline import Runner
+from autoauto.records.profile import CompileOptions, ModelProfile
+from autoauto.records.target import Target, TargetTraits, traits_of
 from autoauto.records.units import Precision
 from autoauto.schedule.stash import in_flight
 from autoauto.targets.clusters import check_fp8
@@ -55,7 +55,7 @@ class Estimates:
     precision: Precision = Precision.FP16
     planning_proportion: float | None = None
     overlap: bool = False
-    cache: Cache = field(default_factory=lambda: ProfileCache(cache_dir() / "profiles.db"))
+    cache: ProfileCache = field(default_factory=lambda: ProfileCache(cache_dir() / "profiles.db"))
     estimator: Estimator = Estimator.REGRESSION
     _profiles: dict[CompileOptions, ModelProfile] = field(default_factory=dict, init=False, repr=False, compare=False)
     # By the subject of a `RangeStore`, all options but batch size and memory proportion:
@@ -80,18 +80,24 @@ class Estimates:
         return tuple(layer.name for layer in self.graph.layers)
 
     @property
-    def runner(self) -> Runner | None:
-        """The target, where it can run plans; None where it is a cost model."""
-        return self.target if isinstance(self.target, Runner) else None
+    def traits(self) -> TargetTraits:
+        """How the target measures, and what a search on it begins with."""
+        return traits_of(self.target)
 
     def options(self, knobs: Knobs) -> CompileOptions:
         """The options with which the target compiles at these knobs."""
-        return CompileOptions(knobs.batch_size, knobs.memory_proportion, self.precision, knobs.training)
+        return CompileOptions(
+            knobs.batch_size, knobs.memory_proportion, self.precision, knobs.training, knobs.cores_per_device
+        )
+
+    def device(self, options: CompileOptions) -> Device:
+        """The first device, for which all layers are compiled."""
+        return self.cluster.grouped(options.cores_per_device).devices[0]
 
     def profile(self, options: CompileOptions, progress: Progress | None = None) -> ModelProfile:
         """Every kind of layer compiled once, for the cluster's first device."""
         if options not in self._profiles:
-            profile = profile_model(self.graph, self.target, self.cluster.devices[0], options, self.cache, progress)
+            profile = profile_model(self.graph, self.target, self.device(options), options, self.cache, progress)
             if len(self._profiles) >= _MAX_PROFILES:
                 del self._profiles[next(iter(self._profiles))]
             self._profiles[options] = profile
@@ -110,13 +116,13 @@ class Estimates:
         sampled = self._sampled.setdefault(store.subject, set())
         if not is_sampled(knobs.batch_size, sampled):
             if not is_sampled(knobs.batch_size, well_known(store.batch_sizes())):
-                device = self.cluster.devices[0]
+                device = self.device(options)
                 for near, wholes in sample(self.graph, self.target, device, options, self.profile, progress):
                     self.add_examples(near, wholes)
             sampled.update(sample_batch_sizes(knobs.batch_size))
             self._corrections.pop(store.subject, None)
         if store.subject not in self._corrections:
-            refit = REFIT if self.runner is None else 1.0  # few measurements on real devices: each is used at once
+            refit = 1.0 if self.traits.runs_plans else REFIT  # few measurements on real devices: each is used at once
             self._corrections[store.subject] = fitted_correction(store, refit)
         return self._corrections[store.subject]
 
@@ -145,22 +151,22 @@ class Estimates:
         """Store measured ranges as examples, to which later corrections are fitted."""
         if self.estimator is not Estimator.SUM:
             examples = range_examples(
-                self.graph, self.profile(options), self.cluster, measured, far_memory=self.runner is not None
+                self.graph, self.profile(options), self.cluster, measured, far_memory=self.traits.runs_plans
             )
             self._store(options).add(options, examples)
             self._corrections.clear()
 
     def _pipeline_cluster(self, knobs: Knobs) -> Cluster:
         """The cluster of one pipeline; of the memory of real devices it has the share `memory_proportion`."""
-        cluster = self.cluster.first(knobs.n_ipu)
-        if self.runner is None:
+        cluster = self.cluster.grouped(knobs.cores_per_device).first(knobs.n_ipu)
+        if not self.traits.runs_plans:
             return cluster
         share = knobs.memory_proportion
         devices = (replace(device, memory_bytes=device.memory_bytes * share) for device in cluster.devices)
         return replace(cluster, devices=tuple(devices))
 
     def _store(self, options: CompileOptions) -> RangeStore:
-        return RangeStore(self.cache, subject_of(self.graph, self.target, self.cluster.devices[0], options))
+        return RangeStore(self.cache, subject_of(self.graph, self.target, self.device(options), options))
 
     def _proportion(self, correction: Correction) -> float:
         """The share of a device's memory that the predicted bytes of a stage may fill."""

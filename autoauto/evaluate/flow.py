@@ -16,14 +16,22 @@ from autoauto.profile.profiler import Progress, check_batch_size
 from autoauto.profile.sample import whole_range
 from autoauto.records.constraint import Constraint
 from autoauto.records.correction import WholeRange
-from autoauto.records.cost import CostTable
+from autoauto.records.cost import CostTable, stash_entry_bytes
 from autoauto.records.errors import BadInput, DoesNotFit, Infeasible
-from autoauto.records.knobs import Knobs, SearchSpace, Strategy
+from autoauto.records.knob_table import Strategy
+from autoauto.records.knobs import Knobs, SearchSpace
 from autoauto.records.phased import IoMode, Phase, PhasedOptions, PhasedPlan
 from autoauto.records.plan import Plan, Stage
 from autoauto.records.profile import STASH, CompiledRange
-from autoauto.records.timeline import Run, Timeline
-from autoauto.records.trial import Outcome, apply_constraints, latency_s, run_latency_s
+from autoauto.records.target import Origin
+from autoauto.records.timeline import Run, Runner, Timeline
+from autoauto.records.trial import (
+    Trial,
+    latency_s,
+    measured_trial,
+    run_latency_s,
+    unfit_trial,
+)
 from autoauto.records.units import Precision, reference_cycles, samples_per_s
 from autoauto.schedule.stash import in_flight
 from autoauto.schedule.times import timeline_of
@@ -50,14 +58,20 @@ class Flow(Estimates):
         Raises:
             BadInput: more devices than the cluster has, or a batch size that the model cannot run at.
         """
-        n_ipu, n_replicas = max(space.n_ipu), min(space.replicas)
-        if n_ipu * n_replicas > len(self.cluster):
-            replicas = f" times {n_replicas} replicas" if n_replicas > 1 else ""
+        if max(space.cores_per_device) > 1 and not self.traits.groups_cores:
             raise BadInput(
-                f"n_ipu{replicas} must be at most {len(self.cluster)} on {self.cluster.name}, "
-                f"got {n_ipu * n_replicas}; try fewer, or another --cluster"
+                f"--target {self.cluster.target} has no --cores-per-device; leave it out, or try --target host"
             )
-        if space.training and self.runner is not None:
+        n_ipu, n_replicas, n_cores = max(space.n_ipu), min(space.replicas), min(space.cores_per_device)
+        n_devices = n_ipu * n_replicas * n_cores
+        if n_devices > len(self.cluster):
+            factors = ((n_replicas, "replicas"), (n_cores, "cores_per_device"))
+            times = "".join(f" times {number} {name}" for number, name in factors if number > 1)
+            raise BadInput(
+                f"n_ipu{times} must be at most {len(self.cluster)} on {self.cluster.name}, got {n_devices}; try fewer, "
+                "or another --cluster"
+            )
+        if space.training and not self.traits.trains:
             raise BadInput(f"the {self.cluster.target} target runs inference, got --mode training; try --target ipu")
         if space.training and self.precision is Precision.FP8:
             raise BadInput("fp8 is for inference, got --mode training; try --precision fp16")
@@ -84,7 +98,7 @@ class Flow(Estimates):
             return self.predict(knobs)
         except Infeasible as failure:
             correction = self.correction(knobs)
-            if self.runner is None or not failure.excess_bytes or self.planning_proportion is not None:
+            if not (self.traits.runs_plans and failure.excess_bytes) or self.planning_proportion is not None:
                 raise
             table = self.table(knobs)
             share = correction.memory_interval.high / correction.memory_interval.low
@@ -119,8 +133,9 @@ class Flow(Estimates):
         Raises:
             OutOfMemory: a stage needs more than its device has; the error describes the one that lacks most.
         """
-        if self.runner is not None:
-            run = self.runner.run(self.graph, plan, self.cluster, self.options(knobs), knobs.replicas)
+        if isinstance(self.target, Runner):
+            cluster = self.cluster.grouped(knobs.cores_per_device)
+            run = self.target.run(self.graph, plan, cluster, self.options(knobs), knobs.replicas)
             if run.undisturbed:
                 self.add_examples(self.options(knobs), map(_whole_stage, run.plan.stages))
             return run
@@ -130,31 +145,44 @@ class Flow(Estimates):
         check_memory(measured.stages)
         return Run(measured, (self.timeline(knobs, measured),) * knobs.replicas)
 
-    def evaluate(self, knobs: Knobs) -> Outcome:
-        """Plan one configuration and measure it; one that does not fit or violates a constraint has an outcome too."""
+    def evaluate(self, knobs: Knobs) -> Trial:
+        """Plan one configuration and measure it; one that does not fit or violates a constraint is a trial too."""
         estimate: Plan | PhasedPlan | None = None
-        memory_bytes, clock_hz = int(self.cluster.devices[0].memory_bytes), self.cluster.devices[0].clock_hz
+        clock_hz, device_bytes = self.cluster.devices[0].clock_hz, self._device_bytes(knobs)
         try:
             if knobs.strategy is Strategy.PHASED:
                 options, estimate = self._fastest_phases(knobs)
                 phases = self.measure_phased(knobs, options, estimate)
-                speed, expected = (plan.samples_per_s(knobs.batch_size, clock_hz) for plan in (phases, estimate))
-                latency = latency_s(knobs, phases, clock_hz)
-                outcome = Outcome(knobs, estimate, phases, speed, expected, 0, memory_bytes, "", None, latency)
-            else:
-                self._check_devices(knobs)
-                estimate = self.plan_to_try(knobs)
-                estimate, run = self._measure_moving_cuts(knobs, estimate)
-                speeds = (self.measured_samples_per_s(knobs, run), self.samples_per_s(knobs, estimate))
-                timing = (run.timelines[0], run_latency_s(knobs, run, clock_hz))
-                outcome = Outcome(knobs, estimate, run.plan, *speeds, 0, memory_bytes, "", *timing)
+                return measured_trial(
+                    knobs,
+                    estimate,
+                    phases,
+                    samples_per_s=phases.samples_per_s(knobs.batch_size, clock_hz),
+                    estimated_samples_per_s=estimate.samples_per_s(knobs.batch_size, clock_hz),
+                    latency_s=latency_s(knobs, phases, clock_hz),
+                    device_bytes=device_bytes,
+                    constraints=self.constraints,
+                )
+            self._check_devices(knobs)
+            estimate = self.plan_to_try(knobs)
+            estimate, run = self._measure_moving_cuts(knobs, estimate)
         except DoesNotFit as failure:
-            return Outcome(knobs, estimate, None, 0.0, 0.0, failure.excess_bytes, memory_bytes, str(failure))
-        return apply_constraints(outcome, self.constraints)
+            return unfit_trial(knobs, failure, device_bytes, estimate)
+        return measured_trial(
+            knobs,
+            estimate,
+            run.plan,
+            samples_per_s=self.measured_samples_per_s(knobs, run),
+            estimated_samples_per_s=self.samples_per_s(knobs, estimate),
+            latency_s=run_latency_s(knobs, run, clock_hz),
+            device_bytes=device_bytes,
+            timeline=run.timelines[0],
+            constraints=self.constraints,
+        )
 
-    def expect(self, knobs: Knobs) -> Outcome:
-        """The outcome of `evaluate` if every stage cost what is estimated; no stage is measured."""
-        memory_bytes, clock_hz = int(self.cluster.devices[0].memory_bytes), self.cluster.devices[0].clock_hz
+    def expect(self, knobs: Knobs) -> Trial:
+        """The trial of `evaluate` if every stage cost what is estimated; no stage is measured."""
+        clock_hz, device_bytes = self.cluster.devices[0].clock_hz, self._device_bytes(knobs)
         timeline: Timeline | None = None
         plan: Plan | PhasedPlan
         try:
@@ -167,10 +195,18 @@ class Flow(Estimates):
                 timeline = self.timeline(knobs, plan) if knobs.training else None
                 speed = self.samples_per_s(knobs, plan, timeline)
         except DoesNotFit as failure:
-            return Outcome(knobs, None, None, 0.0, 0.0, failure.excess_bytes, memory_bytes, str(failure))
-        latency = latency_s(knobs, plan, clock_hz, timeline)
-        outcome = Outcome(knobs, plan, plan, speed, speed, 0, memory_bytes, "", timeline, latency)
-        return apply_constraints(outcome, self.constraints)
+            return unfit_trial(knobs, failure, device_bytes)
+        return measured_trial(
+            knobs,
+            plan,
+            plan,
+            samples_per_s=speed,
+            estimated_samples_per_s=speed,
+            latency_s=latency_s(knobs, plan, clock_hz, timeline),
+            device_bytes=device_bytes,
+            timeline=timeline,
+            constraints=self.constraints,
+        )
 
     def timeline(self, knobs: Knobs, plan: Plan) -> Timeline:
         """The stages of `plan` in the order of the schedule."""
@@ -197,8 +233,8 @@ class Flow(Estimates):
         return samples_per_s(knobs.batch_size * knobs.replicas, timeline.period_cycles, clock_hz)
 
     def measured_samples_per_s(self, knobs: Knobs, run: Run) -> float:
-        """Throughput of a run: by its timelines on real devices, else by the costs of its plan."""
-        if self.runner is None:
+        """Throughput of a run: by its timelines where they were measured, else by the costs of its plan."""
+        if run.origin is Origin.SIMULATED:
             return self.samples_per_s(knobs, run.plan, run.timelines[0])
         return samples_per_s(knobs.batch_size, run.period_cycles, self.cluster.devices[0].clock_hz)
 
@@ -225,7 +261,7 @@ class Flow(Estimates):
         measured, and if it is faster, the next plan is calibrated with its stages.
         """
         run = self.measure(knobs, plan)
-        for _ in range(MAX_MOVES if self.runner is not None and len(plan.stages) > 1 else 0):
+        for _ in range(MAX_MOVES if self.traits.runs_plans and len(plan.stages) > 1 else 0):
             if not run.undisturbed:
                 break
             table = calibrated(self.table(knobs), run.plan.stages)
@@ -243,11 +279,16 @@ class Flow(Estimates):
     def _check_devices(self, knobs: Knobs) -> None:
         """Refuse more devices than there are."""
         if knobs.n_devices > len(self.cluster):
+            cores = f" of {knobs.cores_per_device} cores" if knobs.cores_per_device > 1 else ""
             raise Infeasible(
-                f"{knobs.replicas} replicas of {knobs.n_ipu} devices need {knobs.n_devices}, {self.cluster.name} has "
-                f"{len(self.cluster)}",
+                f"{knobs.replicas} replicas of {knobs.n_ipu} devices{cores} need {knobs.n_devices}, "
+                f"{self.cluster.name} has {len(self.cluster)}",
                 0,
             )
+
+    def _device_bytes(self, knobs: Knobs) -> int:
+        """The memory of one device."""
+        return int(self.cluster.devices[0].memory_bytes) * knobs.cores_per_device
 
     def _fastest_phases(self, knobs: Knobs) -> tuple[PhasedOptions, PhasedPlan]:
         """The fastest phases over all io modes by estimated costs, with their options."""
@@ -300,9 +341,8 @@ class Flow(Estimates):
         if not knobs.training:
             return {}
         n_entries = in_flight(knobs.schedule, knobs.n_ipu, knobs.n_micro_batches)[stage.device] - 1
-        if knobs.recompute:
-            return {STASH: n_entries * self.profile(self.options(knobs)).layers[stage.layers.start].input_bytes}
-        return {STASH: n_entries * activation_bytes}
+        input_bytes = self.profile(self.options(knobs)).layers[stage.layers.start].input_bytes
+        return {STASH: n_entries * stash_entry_bytes(activation_bytes, input_bytes, recompute=knobs.recompute)}
 
 
 def _whole_stage(stage: Stage) -> WholeRange:

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from autoauto.profile.interpolate import interpolate
 from autoauto.profile.liveness import carried, gradient_pattern, stashed
+from autoauto.profile.store.cache import ProfileCache
 from autoauto.records.errors import BadInput
 from autoauto.records.hardware import Device
 from autoauto.records.layers import Derivative, Layer, LayerGraph, LayerRange, Tensor, derivative
@@ -18,14 +19,13 @@ from autoauto.records.profile import (
     GRADIENT,
     PARAMETER,
     PROFILE_SCHEMA,
-    Cache,
     CompiledRange,
     CompileOptions,
     LayerProfile,
     ModelProfile,
-    Target,
     category,
 )
+from autoauto.records.target import Target
 
 Progress = Callable[[int, int], None]
 """Called with the number of finished and of all compiles."""
@@ -36,7 +36,7 @@ def profile_model(
     target: Target,
     device: Device,
     options: CompileOptions,
-    cache: Cache,
+    cache: ProfileCache,
     progress: Progress | None = None,
 ) -> ModelProfile:
     """Profile all layers of `graph` for one device at one batch size.
@@ -93,7 +93,7 @@ def _alone_at(
     target: Target,
     device: Device,
     options: CompileOptions,
-    cache: Cache,
+    cache: ProfileCache,
     progress: Progress | None,
 ) -> dict[str, LayerProfile]:
     """A layer of every variant alone, interpolated between the batch sizes at which the target compiles."""
@@ -123,7 +123,7 @@ def _compile(
     compiles: Collection[_Compile],
     target: Target,
     device: Device,
-    cache: Cache,
+    cache: ProfileCache,
     progress: Progress | None,
 ) -> dict[_Compile, LayerProfile]:
     """Compile what the cache does not have; the cache stores the results, also when a later compile fails."""

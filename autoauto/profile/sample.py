@@ -14,8 +14,8 @@ from autoauto.records.correction import WholeRange
 from autoauto.records.errors import DoesNotFit
 from autoauto.records.hardware import Device
 from autoauto.records.layers import LayerGraph, LayerRange
-from autoauto.records.profile import CompiledRange, CompileOptions, ModelProfile, Target
-from autoauto.records.timeline import Runner
+from autoauto.records.profile import CompiledRange, CompileOptions, ModelProfile
+from autoauto.records.target import Target, traits_of
 
 N_BISECTION_COMPILES = 63  # configurations that a bisection of the default space compiles whole, at most
 SHARE = 0.1  # of the cost of these compiles that a sample may cost
@@ -43,7 +43,7 @@ def sample(
     budget = SHARE * N_BISECTION_COMPILES / len(sizes)
     for near in (replace(options, batch_size=batch_size) for batch_size in sizes):
         cycles = [layer.forward_cycles + layer.backward_cycles for layer in profile(near).layers]
-        quick = not isinstance(target, Runner) or sum(cycles) <= QUICK_S * device.clock_hz
+        quick = not traits_of(target).runs_plans or sum(cycles) <= QUICK_S * device.clock_hz
         chosen = choose(
             operators, cycles, budget, (MAX_RANGES if quick else MAX_RANGES_RUN) // len(sizes), seed=near.batch_size
         )

@@ -14,18 +14,8 @@ from math import inf, isnan
 from typing import NamedTuple
 
 from autoauto.records.errors import BadInput
+from autoauto.records.knob_table import KNOB_NAMES
 
-KNOB_NAMES = (
-    "n_ipu",
-    "memory_proportion",
-    "batch_size",
-    "recompute",
-    "n_micro_batches",
-    "replicas",
-    "n_devices",
-    "n_samples",
-)
-"""The names of knobs that a constraint may contain; `recompute` is 0 or 1."""
 RESULT_NAMES = (
     "samples_per_s",
     "latency_s",

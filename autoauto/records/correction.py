@@ -1,7 +1,7 @@
 """Corrections of sums of layers, fitted to ranges compiled whole: `WholeRange`, `RangeExample`, `Correction`.
 
 The class of a layer is its operator and the operator before it, for example "Relu after Conv" (`layer_classes`). The
-features of a range are the cycles of its layers by class, and the three features below.
+features of a range are the cycles of its layers by class, and those of `RangeFeature`.
 """
 
 from __future__ import annotations
@@ -14,17 +14,7 @@ from typing import NamedTuple, Protocol
 
 from autoauto.records.layers import LayerRange
 
-WEIGHTS = "weights"
-"""The feature for the weights of a range: cycles to read them at `WEIGHTS_BYTES_PER_CYCLE`. A layer that is profiled
-alone finds its weights in the core's cache, where its last run left them; in a model it may not."""
 WEIGHTS_BYTES_PER_CYCLE = 10  # about as a core reads memory, so that the factor is near 1 like the factors of classes
-MOVED = "moved"
-"""The feature for moving tensors, where they lie in a memory far from the core: cycles to read and write the inputs and
-outputs of single layers there, at `MOVED_BYTES_PER_CYCLE`. They are subtracted from the classes of the layers. In a
-model a runtime avoids much of this traffic."""
-ENTRY = "entered"
-"""The feature for the entry overhead, where tensors lie in a far memory: cycles to read the inputs of a range at
-`MOVED_BYTES_PER_CYCLE`. The runtime changes their layout, and does not fuse operators across the cut."""
 MOVED_BYTES_PER_CYCLE = 3  # about as a core copies
 
 FIT_VERSION = 4
@@ -38,6 +28,21 @@ class Estimator(StrEnum):
     """The sum over its layers, corrected by factors that are fitted to a few ranges compiled whole."""
     SUM = "sum"
     """The sum over its layers [auto-pipeline]."""
+
+
+class RangeFeature(StrEnum):
+    """What the forward pass of a range is predicted by, besides the cycles of its layers by class."""
+
+    WEIGHTS = "weights"
+    """Cycles to read the weights of a range at `WEIGHTS_BYTES_PER_CYCLE`. A layer that is profiled alone finds its
+    weights in the core's cache, where its last run left them; in a model it may not."""
+    MOVED = "moved"
+    """Where tensors lie in a memory far from the core: cycles to read and write the inputs and outputs of single layers
+    there, at `MOVED_BYTES_PER_CYCLE`. They are subtracted from the classes of the layers. In a model a runtime avoids
+    much of this traffic."""
+    ENTRY = "entered"
+    """The entry overhead, where tensors lie in a far memory: cycles to read the inputs of a range at
+    `MOVED_BYTES_PER_CYCLE`. The runtime changes their layout, and does not fuse operators across the cut."""
 
 
 class WholeRange(NamedTuple):
@@ -61,9 +66,9 @@ class RangeExample(NamedTuple):
     Attributes:
         whole: the costs of the range as one program.
         batch_size: samples in the micro-batch.
-        forward_cycles, backward_cycles: of its layers alone, added up by class of layer; forward also has the features
-            `WEIGHTS`, and on real devices `MOVED` and `ENTRY`.
+        forward_cycles, backward_cycles: of its layers alone, added up by class of layer.
         memory_bytes: by category, estimated from its layers alone.
+        feature_cycles: the other features of its forward pass; `MOVED` and `ENTRY` on real devices only.
     """
 
     whole: WholeRange
@@ -71,6 +76,7 @@ class RangeExample(NamedTuple):
     forward_cycles: Mapping[str, int]
     backward_cycles: Mapping[str, int]
     memory_bytes: Mapping[str, int]
+    feature_cycles: Mapping[RangeFeature, int]
 
 
 class PredictionInterval(NamedTuple):
@@ -91,7 +97,8 @@ class Correction:
 
     Attributes:
         forward, backward: factor on a layer's cycles by its class; a missing class has the factor of its parent, see
-            `parent_class`; "" is the root of all classes. Forward may also have factors of `WEIGHTS`, `MOVED`, `ENTRY`.
+            `parent_class`; "" is the root of all classes.
+        features: factor on each feature of the forward pass that occurred in the fit.
         memory: factor on bytes by category; 1 for a missing category.
         batch_sizes: pairs of a batch size and a factor on all cycles, ascending; see `at_batch_size`.
         cycles_interval, memory_interval: prediction intervals of a range's cycles, and of its bytes over all
@@ -101,6 +108,7 @@ class Correction:
 
     forward: Mapping[str, float] = field(default_factory=dict)
     backward: Mapping[str, float] = field(default_factory=dict)
+    features: Mapping[RangeFeature, float] = field(default_factory=dict)
     memory: Mapping[str, float] = field(default_factory=dict)
     batch_sizes: tuple[tuple[int, float], ...] = ()
     cycles_interval: PredictionInterval = EXACT
@@ -152,12 +160,12 @@ class ExampleStore(Protocol):
 
 
 def parent_class(layer_class: str) -> str | None:
-    """The next wider class: "Relu" for "Relu after Conv", "" for "Relu"; None for "" and for the other features.
+    """The next wider class: "Relu" for "Relu after Conv", "" for "Relu"; None for "".
 
-    >>> parent_class("Relu after Conv"), parent_class("Relu"), parent_class(""), parent_class(WEIGHTS)
-    ('Relu', '', None, None)
+    >>> parent_class("Relu after Conv"), parent_class("Relu"), parent_class("")
+    ('Relu', '', None)
     """
-    if layer_class in ("", WEIGHTS, MOVED, ENTRY):
+    if not layer_class:
         return None
     operator, after, _ = layer_class.partition(" after ")
     return operator if after else ""

@@ -1,20 +1,171 @@
-"""The cost of every range of layers, stored as running sums: `CostTable`."""
+"""The costs of every range of layers: its memory, `RangeMemory`, and all of them as running sums, `CostTable`.
+
+The formula of memory is in this file only:
+
+    bytes of a range = exclusive bytes          of its layers, which add up
+                     + shared bytes             of its keys, each once
+                     + temporary bytes          the peak of the current micro-batch
+                     + entries x stash entry    what other micro-batches in flight stash for their backward pass
+
+All but the shared bytes are `RangeBytes`, so planners need not know what they consist of.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 
-from autoauto.records.arrays import BoolArray, IntArray
+from autoauto.records.arrays import Amount, BoolArray, IntArray
 from autoauto.records.profile import STASH, TEMPORARY
 from autoauto.records.units import reference_cycles
 
+Stashed = TypeVar("Stashed")
 
-def _empty() -> IntArray:
-    return np.zeros(0, dtype=np.int64)
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RangeBytes:
+    """Bytes of any range `[start, stop)` of n layers: `stop_bytes[stop] - start_bytes[start]`, and maxima over it.
+
+    Attributes:
+        stop_bytes, start_bytes: (n + 1,) by the ends of a range.
+        maxima_bytes: columns by layer, each (n,); of each the largest entry in the range is added.
+    """
+
+    stop_bytes: IntArray
+    start_bytes: IntArray
+    maxima_bytes: tuple[IntArray, ...] = ()
+
+    def __add__(self, other: RangeBytes) -> RangeBytes:
+        return RangeBytes(
+            self.stop_bytes + other.stop_bytes,
+            self.start_bytes + other.start_bytes,
+            self.maxima_bytes + other.maxima_bytes,
+        )
+
+    def between(self, start: Amount, stop: int) -> Amount:
+        """Bytes of `[start, stop)`, or of the ranges from each of several starts, ascending, to one stop.
+
+        >>> sums, peaks = np.array([0, 3, 4, 8]), np.array([9, 2, 5])
+        >>> both = RangeBytes(sums, sums, (peaks,))
+        >>> both.between(1, 3), both.between(np.array([0, 1, 2]), 3).tolist()
+        (10, [17, 10, 9])
+        """
+        if not isinstance(start, np.ndarray):
+            n_bytes = int(self.stop_bytes[stop] - self.start_bytes[start])
+            return n_bytes + sum(int(column[start:stop].max()) for column in self.maxima_bytes)
+        by_start: IntArray = self.stop_bytes[stop] - self.start_bytes[start]
+        first = start[0] if len(start) else stop
+        for column in self.maxima_bytes:
+            largest: IntArray = np.maximum.accumulate(column[first:stop][::-1])[::-1]  # from every start to the stop
+            by_start = by_start + largest[start - first]
+        return by_start
+
+
+class SharedMemory(NamedTuple):
+    """Data that a range stores once, however many of its layers need it, for example code or a tied weight.
+
+    Attributes:
+        keys: for every layer, indices into the other two.
+        n_bytes: bytes of every key.
+        categories: category of every key.
+    """
+
+    keys: tuple[tuple[int, ...], ...]
+    n_bytes: tuple[int, ...]
+    categories: tuple[str, ...]
+
+    def of(self, *ranges: tuple[int, int]) -> set[int]:
+        """The keys that ranges need together."""
+        return {key for start, stop in ranges for keys in self.keys[start:stop] for key in keys}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RangeMemory:
+    """The memory of every range of n layers on a device, for one range and for arrays of ranges.
+
+    Attributes:
+        exclusive_prefix_bytes: {category: (n + 1,)} running sums of bytes that add up.
+        shared: what a range stores once.
+        peak_bytes: (n,) memory that is in use only while layer i runs: its temporary memory and the tensors that are
+            carried past it (`LayerProfile.carried_bytes`).
+        activation_prefix_bytes: (n + 1,) running sum of activations stashed for the backward pass; zeros for inference.
+        stashed_input_bytes: (n,) activations that are stashed both for a layer before i and for layer i or a later one.
+            `activation_prefix_bytes` counts them before i, so a stage that starts at i adds them.
+            `stashed_input_bytes[i + 1] - stashed_input_bytes[i]` is at most the activations of layer i.
+        input_bytes: (n,) inputs of a stage that starts at layer i; 0 where none may start.
+        recompute: whether a stage stashes its inputs only and computes the rest again.
+        activations: what a range stashes for one micro-batch where it does not recompute.
+        temporary: the peak of the current micro-batch [auto-pipeline]: a layer needs its `peak_bytes` and the
+            activations that the range has stashed before it.
+        stash_entry: what a range stashes for one micro-batch until its backward pass (`stash_entry_bytes`). With
+            recomputation, the largest inputs of any layer of the range are counted: an upper bound that never falls
+            when the range grows, as planners require.
+    """
+
+    exclusive_prefix_bytes: Mapping[str, IntArray]
+    shared: SharedMemory
+    peak_bytes: IntArray
+    activation_prefix_bytes: IntArray
+    stashed_input_bytes: IntArray
+    input_bytes: IntArray
+    recompute: bool
+    activations: RangeBytes = field(init=False)
+    temporary: RangeBytes = field(init=False)
+    stash_entry: RangeBytes = field(init=False)
+
+    def __post_init__(self) -> None:
+        stops, starts = self.activation_prefix_bytes, self.activation_prefix_bytes.copy()
+        starts[:-1] -= self.stashed_input_bytes
+        nothing, activations = np.zeros_like(stops), RangeBytes(stops, starts)
+        inputs = RangeBytes(nothing, nothing, (self.input_bytes,))
+        object.__setattr__(self, "activations", activations)
+        object.__setattr__(self, "temporary", RangeBytes(nothing, starts, (self.peak_bytes + stops[:-1],)))
+        object.__setattr__(self, "stash_entry", stash_entry_bytes(activations, inputs, recompute=self.recompute))
+
+    @property
+    def one_in_flight(self) -> RangeBytes:
+        """All bytes of a range but the shared ones, on a device with one micro-batch in flight."""
+        return self.exclusive(*self.exclusive_prefix_bytes) + self.temporary
+
+    def by_category(self, start: int, stop: int, n_stash_entries: int) -> dict[str, int]:
+        """Bytes of a range by category, with the stash of so many other micro-batches."""
+        memory = {name: int(prefix[stop] - prefix[start]) for name, prefix in self.exclusive_prefix_bytes.items()}
+        for key in self.shared.of((start, stop)):
+            category = self.shared.categories[key]
+            memory[category] = memory.get(category, 0) + self.shared.n_bytes[key]
+        memory[TEMPORARY] = memory.get(TEMPORARY, 0) + self.temporary.between(start, stop)
+        if n_stash_entries:
+            memory[STASH] = memory.get(STASH, 0) + n_stash_entries * self.stash_entry.between(start, stop)
+        return memory
+
+    def exclusive(self, *categories: str) -> RangeBytes:
+        """The exclusive bytes of a range over these categories."""
+        columns = (self.exclusive_prefix_bytes[name] for name in categories if name in self.exclusive_prefix_bytes)
+        prefix = sum(columns, np.zeros_like(self.activation_prefix_bytes))
+        return RangeBytes(prefix, prefix)
+
+    def together(self, ranges: Sequence[tuple[int, int]]) -> int:
+        """Bytes that several ranges need on one device, each with one micro-batch in flight.
+
+        Shared keys are stored once for all of them and exclusive bytes add up. One range runs at a time, so of the rest
+        of their temporary memory the largest counts; the activations of all are stashed for the backward pass.
+        """
+        shared = sum(self.shared.n_bytes[key] for key in self.shared.of(*ranges))
+        exclusive = sum(
+            int(sums[stop] - sums[start]) for sums in self.exclusive_prefix_bytes.values() for start, stop in ranges
+        )
+        stashed = [self.stash_entry.between(*ends) for ends in ranges]
+        working = [self.temporary.between(*ends) - n_bytes for ends, n_bytes in zip(ranges, stashed, strict=True)]
+        return shared + exclusive + sum(stashed) + max(working)
+
+
+def stash_entry_bytes(activations: Stashed, inputs: Stashed, *, recompute: bool) -> Stashed:
+    """What a stage stashes for one micro-batch until its backward pass: its inputs if it recomputes, or activations."""
+    return inputs if recompute else activations
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -29,63 +180,43 @@ class CostTable:
         compute_prefix_cycles: (n + 1,) running sum of cycles; a range costs the difference of its ends plus
             `entry_cycles`.
         backward_prefix_cycles: (n + 1,) running sum of the backward part of these cycles; zeros for inference.
-        exclusive_prefix_bytes: {category: (n + 1,)} running sums of bytes that add up.
-        shared_keys: for every layer, indices into `shared_bytes`. A shared key is a piece of data, for example code or
-            a tied weight, that a range stores once however many of its layers use it.
-        shared_bytes: bytes of every shared key.
-        shared_categories: category of every shared key.
-        peak_bytes: (n,) memory that is in use only while layer i runs: its temporary memory and the tensors that are
-            carried past it (`LayerProfile.carried_bytes`).
-        activation_prefix_bytes: (n + 1,) running sum of activations stashed for the backward pass (training).
+        weight_prefix_cycles: (n + 1,) running sum of the part of the backward cycles that makes the gradients of
+            weights; zeros for inference.
+        entry_cycles: (n,) entry overhead of a range that starts at layer i: what it costs beyond the sum of its layers
+            because it reads its inputs. `entry_cycles[i + 1] - entry_cycles[i]` is at most the cycles of layer i, so
+            that a range costs no less than a shorter one inside it. 0 for layer 0.
+        memory: the memory of every range.
+        stash_entries: (P,) micro-batches whose activations a device stashes besides those of the current one.
+        memory_limit_bytes: (P,) the memory that a planned stage may fill on device d.
         receive_cycles: (P, n) cycles in which device d receives, when its stage starts at layer i. Every entry contains
             the constant for the host's inputs, see `autoauto/estimate/transfer.py`; so does `send_cycles` for outputs.
         send_cycles: (P, n + 1) cycles in which device d sends, when its stage stops before layer i; column 0 is unused.
         cut_allowed: (n + 1,) whether a stage may end and the next begin before layer i; both ends are always true.
-        memory_limit_bytes: (P,) the memory that a planned stage may fill on device d.
-        speeds: (P,) every device's clock relative to the first's; empty when all run at one clock.
+        speeds: (P,) every device's clock relative to the first's.
         overlap: whether a device transfers one micro-batch while it computes the next, so that a plan costs the larger
             of its largest compute and its largest transfer, not their sum.
-        weight_prefix_cycles: (n + 1,) running sum of the part of the backward cycles that makes the gradients of
-            weights; empty for inference.
-        stashed_input_bytes: (n,) activations that are stashed both for a layer before i and for layer i or a later one.
-            `activation_prefix_bytes` counts them before i, so a stage that starts at i adds them. Empty when there are
-            none. `stashed_input_bytes[i + 1] - stashed_input_bytes[i]` is at most the activations of layer i.
-        stash_entries: (P,) micro-batches whose activations a device stashes besides those of the current one; empty
-            when it stashes none.
-        recompute_bytes: (n,) the inputs of a stage that starts at layer i, when it stashes only these and computes the
-            rest again; empty when it stashes all activations.
-        entry_cycles: (n,) entry overhead of a range that starts at layer i: what it costs beyond the sum of its layers
-            because it reads its inputs. `entry_cycles[i + 1] - entry_cycles[i]` is at most the cycles of layer i, so
-            that a range costs no less than a shorter one inside it. 0 for layer 0; empty when it is 0 for all.
         host_cycles: the host's transfers that overlap with compute (`Cluster.host_cycles`), a lower bound of the
-            period; 0 when the host's links do not overlap.
+            period.
     """
 
     compute_prefix_cycles: IntArray
     backward_prefix_cycles: IntArray
-    exclusive_prefix_bytes: Mapping[str, IntArray]
-    shared_keys: tuple[tuple[int, ...], ...]
-    shared_bytes: tuple[int, ...]
-    shared_categories: tuple[str, ...]
-    peak_bytes: IntArray
-    activation_prefix_bytes: IntArray
+    weight_prefix_cycles: IntArray
+    entry_cycles: IntArray
+    memory: RangeMemory
+    stash_entries: tuple[int, ...]
+    memory_limit_bytes: IntArray
     receive_cycles: IntArray
     send_cycles: IntArray
     cut_allowed: BoolArray
-    memory_limit_bytes: IntArray
-    speeds: tuple[Fraction, ...] = ()
+    speeds: tuple[Fraction, ...]
     overlap: bool = False
-    weight_prefix_cycles: IntArray = field(default_factory=_empty)
-    stashed_input_bytes: IntArray = field(default_factory=_empty)
-    stash_entries: tuple[int, ...] = ()
-    recompute_bytes: IntArray = field(default_factory=_empty)
     host_cycles: int = 0
-    entry_cycles: IntArray = field(default_factory=_empty)
 
     @property
     def n_layers(self) -> int:
         """How many layers there are."""
-        return len(self.peak_bytes)
+        return len(self.entry_cycles)
 
     @property
     def n_devices(self) -> int:
@@ -98,14 +229,8 @@ class CostTable:
 
         This cost contains the entry overhead.
         """
-        if not len(self.entry_cycles):
-            return self.compute_prefix_cycles
         offsets: IntArray = self.compute_prefix_cycles - np.append(self.entry_cycles, 0)
         return offsets
-
-    def speed(self, device: int) -> Fraction:
-        """The clock of `device` relative to the first device's."""
-        return self.speeds[device] if self.speeds else Fraction(1)
 
     def part(self, first: int, stop: int) -> CostTable:
         """The same layers on the devices `[first, stop)` alone.
@@ -125,60 +250,25 @@ class CostTable:
 
     def compute_cycles(self, start: int, stop: int, device: int = 0) -> int:
         """Cycles of the reference clock in which `device` computes one micro-batch of the range, rounded up."""
-        entry_cycles = int(self.entry_cycles[start]) if len(self.entry_cycles) else 0
-        own_cycles = int(self.compute_prefix_cycles[stop] - self.compute_prefix_cycles[start]) + entry_cycles
-        return reference_cycles(own_cycles, self.speed(device))
+        own_cycles = int(
+            self.compute_prefix_cycles[stop] - self.compute_prefix_cycles[start] + self.entry_cycles[start]
+        )
+        return reference_cycles(own_cycles, self.speeds[device])
 
     def backward_cycles(self, start: int, stop: int, device: int = 0) -> int:
         """The backward part of `compute_cycles`."""
         own_cycles = int(self.backward_prefix_cycles[stop] - self.backward_prefix_cycles[start])
-        return reference_cycles(own_cycles, self.speed(device))
+        return reference_cycles(own_cycles, self.speeds[device])
 
     def weight_cycles(self, start: int, stop: int, device: int = 0) -> int:
         """The part of `backward_cycles` that makes the gradients of weights."""
-        if not len(self.weight_prefix_cycles):
-            return 0
         own_cycles = int(self.weight_prefix_cycles[stop] - self.weight_prefix_cycles[start])
-        return reference_cycles(own_cycles, self.speed(device))
+        return reference_cycles(own_cycles, self.speeds[device])
 
     def transfer_cycles(self, device: int, start: int, stop: int) -> int:
         """Cycles in which `device` receives and sends when it runs the range."""
         return int(self.receive_cycles[device, start] + self.send_cycles[device, stop])
 
     def memory_bytes(self, start: int, stop: int, device: int = 0) -> dict[str, int]:
-        """Bytes of the range by category.
-
-        Shared keys count once, exclusive bytes add up, temporary memory is the peak of the current micro-batch, and
-        the stash has the activations of the other micro-batches in flight.
-        """
-        memory = {name: int(prefix[stop] - prefix[start]) for name, prefix in self.exclusive_prefix_bytes.items()}
-        for key in {key for keys in self.shared_keys[start:stop] for key in keys}:
-            category = self.shared_categories[key]
-            memory[category] = memory.get(category, 0) + self.shared_bytes[key]
-        memory[TEMPORARY] = memory.get(TEMPORARY, 0) + self.temporary_bytes(start, stop)
-        entries = self.stash_entries[device] if self.stash_entries else 0
-        if entries:
-            memory[STASH] = memory.get(STASH, 0) + entries * self.stash_entry_bytes(start, stop)
-        return memory
-
-    def temporary_bytes(self, start: int, stop: int) -> int:
-        """The peak over the layers of a range, for the current micro-batch [auto-pipeline].
-
-        A layer needs its `peak_bytes` and the activations that the range has stashed before it.
-        """
-        stashed = self.activation_prefix_bytes[start:stop] - self.activation_prefix_bytes[start]
-        return int((self.peak_bytes[start:stop] + stashed).max()) + self._stashed_inputs(start)
-
-    def stash_entry_bytes(self, start: int, stop: int) -> int:
-        """Bytes that a range stashes for one micro-batch until its backward pass.
-
-        With recomputation a stage stashes its inputs only. The largest inputs of any layer of the range are counted:
-        an upper bound that never falls when the range grows, as the planner requires.
-        """
-        if len(self.recompute_bytes):
-            return int(self.recompute_bytes[start:stop].max())
-        prefix = self.activation_prefix_bytes
-        return int(prefix[stop] - prefix[start]) + self._stashed_inputs(start)
-
-    def _stashed_inputs(self, start: int) -> int:
-        return int(self.stashed_input_bytes[start]) if len(self.stashed_input_bytes) else 0
+        """Bytes of the range by category, with the stash of the other micro-batches in flight on `device`."""
+        return self.memory.by_category(start, stop, self.stash_entries[device])

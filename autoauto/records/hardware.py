@@ -6,7 +6,11 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from math import inf
 
-from autoauto.records.units import transfer_cycles
+import numpy as np
+
+from autoauto.records.arrays import Amount
+from autoauto.records.errors import BadInput
+from autoauto.records.units import MAX_EXACT
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,9 +44,33 @@ class Link:
     bytes_per_s: float
     idle_cycles: int
 
-    def cycles(self, n_bytes: int, clock_hz: float) -> int:
-        """Cycles to move `n_bytes` over this link, the idle cycles included."""
-        return transfer_cycles(n_bytes, self.bytes_per_s, self.idle_cycles, clock_hz)
+    def cycles(self, n_bytes: Amount, clock_hz: float) -> Amount:
+        """Cycles to move a number of bytes, or each of an array, the idle cycles included; rounded down.
+
+        The order of operations is that of [auto-pipeline], `int(idle + bytes / (rate / clock))`, so that both round
+        alike.
+
+        Raises:
+            BadInput: a transfer takes too many cycles to be added exactly.
+
+        >>> link = Link(bytes_per_s=1024**3, idle_cycles=1_000_000)
+        >>> link.cycles(2000, 1024**3), link.cycles(np.array([0, 2000]), 1024**3).tolist()
+        (1002000, [1000000, 1002000])
+        """
+        with np.errstate(all="ignore"):  # what is not finite is refused
+            cycles = self.idle_cycles + np.asarray(n_bytes, dtype=np.float64) / (self.bytes_per_s / clock_hz)
+        longest = np.max(cycles, initial=0.0)
+        if not longest <= MAX_EXACT:
+            raise BadInput(f"a transfer must take at most 2**53 cycles, got {longest:.3g}; check bytes and GBps")
+        return cycles.astype(np.int64) if isinstance(n_bytes, np.ndarray) else int(cycles)
+
+    def load_cycles(self, n_bytes: Amount, clock_hz: float) -> Amount:
+        """As `cycles`, but 0 for 0 bytes: where there is nothing to load or store, nothing waits.
+
+        >>> Link(bytes_per_s=1.0, idle_cycles=3).load_cycles(np.array([0, 2]), 1.0).tolist()
+        [0, 5]
+        """
+        return (n_bytes > 0) * self.cycles(n_bytes, clock_hz)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +102,7 @@ class Cluster:
 
     Attributes:
         name: for example "bow-2000".
-        target: which target the devices belong to: "ipu" or "host".
+        target: the name of the target that the devices belong to, for example "ipu".
         devices: in pipeline order.
         receive_links: `receive_links[d]` enters device d; the host is behind the first.
         send_links: `send_links[d]` leaves device d; the host is behind the last.
@@ -111,6 +139,27 @@ class Cluster:
             devices=self.devices[:n_ipu],
             receive_links=self.receive_links[:n_ipu],
             send_links=(*self.send_links[: n_ipu - 1], self.send_links[-1]),
+        )
+
+    def grouped(self, n_each: int) -> Cluster:
+        """Devices that are `n_each` neighbours each, with the memory of all of them; what is left over is not used."""
+        if n_each == 1:
+            return self
+        n_devices = len(self) // n_each
+        assert n_devices > 0
+        groups = [self.devices[first * n_each : (first + 1) * n_each] for first in range(n_devices)]
+        return replace(
+            self,
+            devices=tuple(
+                replace(
+                    group[0],
+                    memory_bytes=sum(device.memory_bytes for device in group),
+                    tile_memory_bytes=sum(device.tile_memory_bytes for device in group),
+                )
+                for group in groups
+            ),
+            receive_links=self.receive_links[::n_each][:n_devices],
+            send_links=(*self.send_links[n_each - 1 :: n_each][: n_devices - 1], self.send_links[-1]),
         )
 
     def host_cycles(self, in_bytes: int, out_bytes: int) -> int:

@@ -3,32 +3,28 @@
 from __future__ import annotations
 
 import reprlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
 from enum import StrEnum
 from itertools import product
-from operator import index
 from typing import Any
 
-from autoauto.records.constraint import KNOB_NAMES, Constraint
+from autoauto.records.constraint import Constraint
 from autoauto.records.errors import BadInput
+from autoauto.records.knob_table import (
+    KNOB_NAMES,
+    KNOBS,
+    MAX_SAMPLES,
+    TIE_BREAK,
+    TRAINING_ORDERS,
+    Domain,
+    Knob,
+    Strategy,
+)
 from autoauto.records.schedule import Order
 
 DEFAULT_PLANNING_PROPORTION = 0.85
 """Share of a device's memory that a planned stage may fill by plain sums: memoryProportion of [auto-pipeline]."""
-DEFAULT_NOISE = 0.01  # relative noise of a throughput measured on real devices
-MAX_SAMPLES = 2**20  # in a micro-batch; far beyond any device, so that bytes and cycles stay exact integers
-TRAINING_ORDERS = (Order.POPART, Order.GPIPE, Order.ONE_F_ONE_B, Order.ZB1P, Order.ZB2P)
-"""The orders in which a plan with one stage a device can train."""
-
-
-class Strategy(StrEnum):
-    """How a model runs that may be too large for the memory of one device."""
-
-    PIPELINE = "pipeline"
-    """Stages, one a device."""
-    PHASED = "phased"
-    """Phases, one after the other on every device, from streaming memory [popxl-phased]."""
 
 
 class Method(StrEnum):
@@ -114,6 +110,7 @@ class Knobs:
             that go through a phase before the next phase begins; 1 for inference by a pipeline.
         strategy: pipeline or phases.
         replicas: pipelines of `n_ipu` devices each, side by side, each with micro-batches of its own.
+        cores_per_device: devices of the cluster, cores of the host, that are one device: threads of one session.
     """
 
     n_ipu: int
@@ -124,6 +121,7 @@ class Knobs:
     n_micro_batches: int = 1
     strategy: Strategy = Strategy.PIPELINE
     replicas: int = 1
+    cores_per_device: int = 1
 
     def __post_init__(self) -> None:
         if self.n_ipu < 1:
@@ -132,8 +130,9 @@ class Knobs:
             raise BadInput(f"memory_proportion must be in (0, 1], got {self.memory_proportion}")
         if not 1 <= self.batch_size <= MAX_SAMPLES:
             raise BadInput(f"batch_size must be 1 to {MAX_SAMPLES}, got {self.batch_size}")
-        if self.replicas < 1:
-            raise BadInput(f"replicas must be at least 1, got {self.replicas}")
+        for name in ("replicas", "cores_per_device"):
+            if getattr(self, name) < 1:
+                raise BadInput(f"{name} must be at least 1, got {getattr(self, name)}")
         if self.replicas > 1 and (self.training or self.strategy is Strategy.PHASED):
             raise BadInput("replicas are pipelines for inference; try --mode inference --strategy pipeline")
         if self.strategy is Strategy.PHASED:
@@ -156,8 +155,8 @@ class Knobs:
 
     @property
     def n_devices(self) -> int:
-        """Devices of all replicas."""
-        return self.n_ipu * self.replicas
+        """Devices of the cluster that all replicas take."""
+        return self.n_ipu * self.replicas * self.cores_per_device
 
     @property
     def n_samples(self) -> int:
@@ -171,25 +170,14 @@ class Knobs:
         return {name: float(getattr(self, name)) for name in KNOB_NAMES}
 
     @property
+    def simplicity(self) -> tuple[int, ...]:
+        """Smaller for the simpler configuration, by `TIE_BREAK`: fewer devices, then fewer replicas, and so on."""
+        return tuple(getattr(self, name) for name in TIE_BREAK)
+
+    @property
     def _min_micro_batches(self) -> int:
         """The fewest micro-batches of a step; with PopART some must lie between fill and flush [popart-pipelining]."""
         return 2 * self.n_ipu - 1 if self.schedule is Order.POPART else 1
-
-
-_INTEGERS: tuple[str, Callable[[Any], Any]] = "whole numbers", index
-_READERS: dict[str, tuple[str, Callable[[Any], Any]]] = {
-    "n_ipu": _INTEGERS,
-    "memory_proportion": ("numbers", float),
-    "batch_size": _INTEGERS,
-    "schedule": (f"the words {', '.join(Order)}", Order),
-    "recompute": ("False and True", lambda value: bool(index(value))),
-    "n_micro_batches": _INTEGERS,
-    "strategy": (f"the words {', '.join(Strategy)}", Strategy),
-    "steps": _INTEGERS,
-    "replicas": _INTEGERS,
-    "constraints": ("expressions", lambda given: given if isinstance(given, Constraint) else Constraint(given)),
-}
-"""For every field of `SearchSpace`: the kind of its values, for error messages, and a function that reads a value."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,23 +198,20 @@ class SearchSpace:
     strategy: tuple[Strategy, ...] = (Strategy.PIPELINE,)
     steps: tuple[int, ...] = (16,)
     replicas: tuple[int, ...] = (1,)
+    cores_per_device: tuple[int, ...] = (1,)
     constraints: tuple[Constraint, ...] = ()
 
     def __post_init__(self) -> None:
-        for name, (kind, read) in _READERS.items():
-            given = getattr(self, name)
-            try:
-                object.__setattr__(self, name, tuple(map(read, given)))
-            except BadInput:
-                raise
-            except (TypeError, ValueError):
-                raise BadInput(f"{name} takes a tuple of {kind}, got {reprlib.repr(given)}") from None
+        for name in _AXES:
+            domain = _TABLE[name].domain
+            object.__setattr__(self, name, _values(name, getattr(self, name), domain))
+        object.__setattr__(self, "constraints", _values("constraints", self.constraints, _CONSTRAINTS))
         for constraint in self.constraints:
             if not constraint.over_knobs:
                 raise BadInput(
                     f"a constraint of a space names knobs only, got {constraint.text!r}; give it to search or load_flow"
                 )
-        for name in (field.name for field in fields(self) if field.name != "constraints"):
+        for name in _AXES:
             values = getattr(self, name)
             if not values or len(set(values)) != len(values):
                 raise BadInput(f"{name} needs one or more different values, got {', '.join(map(str, values))}")
@@ -259,20 +244,47 @@ class SearchSpace:
         return [cell for cell in cells if cell]
 
     def __contains__(self, knobs: Knobs) -> bool:
-        return knobs.batch_size in self.batch_size and self._allows(knobs) and knobs in self._grid(knobs.batch_size)
+        inside = knobs.strategy in self.strategy and knobs.batch_size in self.batch_size
+        choice = {axis.name: getattr(knobs, axis.field) for axis in self.axes(knobs.strategy)}
+        inside = inside and all(value in getattr(self, name) for name, value in choice.items())
+        return inside and self._allows(knobs) and self.configuration(knobs.strategy, knobs.batch_size, choice) == knobs
+
+    def axes(self, strategy: Strategy) -> list[Knob]:
+        """The knobs in which cells of a strategy differ, in the order of the grid."""
+        return [_TABLE[name] for name in _AXES if name not in _NO_AXES and _TABLE[name].varies(strategy)]
+
+    def configuration(self, strategy: Strategy, batch_size: int, choice: Mapping[str, Any]) -> Knobs:
+        """The configuration of a cell, by its value on every axis of the strategy, and a batch size."""
+        named = {_TABLE[name].field: value for name, value in choice.items()}
+        if strategy is Strategy.PHASED:
+            named["schedule"] = Order.SEQUENTIAL if self.training else Order.INFERENCE
+        return Knobs(batch_size=batch_size, strategy=strategy, **named)
 
     def _allows(self, knobs: Knobs) -> bool:
         return all(constraint.violation(knobs.numbers) <= 0 for constraint in self.constraints)
 
     def _grid(self, batch_size: int) -> Iterator[Knobs]:
-        """The configuration of every cell at one batch size."""
-        if Strategy.PIPELINE in self.strategy:
-            rest = (self.schedule, self.recompute, self.n_micro_batches, self.replicas)
-            pipelines = product(self.n_ipu, self.memory_proportion, *rest)
-            for n_ipu, proportion, schedule, recompute, n, replicas in pipelines:
-                yield Knobs(n_ipu, proportion, batch_size, schedule, recompute, n, replicas=replicas)
-        if Strategy.PHASED in self.strategy:
-            order = Order.SEQUENTIAL if self.training else Order.INFERENCE
-            grid = product(self.n_ipu, self.memory_proportion, self.recompute, self.steps)
-            for n_ipu, proportion, recompute, n in grid:
-                yield Knobs(n_ipu, proportion, batch_size, order, recompute, n, Strategy.PHASED)
+        """The configuration of every cell at one batch size, first the pipelines."""
+        for strategy in Strategy:
+            if strategy in self.strategy:
+                names = [axis.name for axis in self.axes(strategy)]
+                for values in product(*(getattr(self, name) for name in names)):
+                    yield self.configuration(strategy, batch_size, dict(zip(names, values, strict=True)))
+
+
+_TABLE = {knob.name: knob for knob in KNOBS}
+_AXES = tuple(field.name for field in fields(SearchSpace) if field.name in _TABLE)
+_NO_AXES = ("strategy", "batch_size")
+"""A cell has one strategy and all batch sizes."""
+_CONSTRAINTS = Domain(
+    str, "", "expressions", read=lambda given: given if isinstance(given, Constraint) else Constraint(given)
+)
+
+
+def _values(name: str, given: Any, domain: Domain) -> tuple[Any, ...]:
+    try:
+        return tuple(map(domain.read, given))
+    except BadInput:
+        raise
+    except (TypeError, ValueError):
+        raise BadInput(f"{name} takes a tuple of {domain.plural}, got {reprlib.repr(given)}") from None

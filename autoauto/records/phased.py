@@ -264,6 +264,11 @@ class PhasedPlan:
         assert all(a.layers.stop == b.layers.start for a, b in pairwise(forward))
 
     @property
+    def parts(self) -> tuple[Phase, ...]:
+        """What holds memory of its own: the phases; those of a `Plan` are its stages."""
+        return self.phases
+
+    @property
     def forward_phases(self) -> tuple[Phase, ...]:
         """The phases that cover all layers, in the order of the layers."""
         return tuple(phase for phase in self.phases if phase.kind is not PhaseKind.BACKWARD)

@@ -69,6 +69,11 @@ class Plan:
         assert all(a.layers.stop == b.layers.start for a, b in zip(self.stages, self.stages[1:], strict=False))
 
     @property
+    def parts(self) -> tuple[Stage, ...]:
+        """What holds memory of its own: the stages; those of a `PhasedPlan` are its phases."""
+        return self.stages
+
+    @property
     def partition(self) -> tuple[int, ...]:
         """The boundaries of the stages, from 0 to the number of layers."""
         return (self.stages[0].layers.start, *(stage.layers.stop for stage in self.stages))

@@ -1,17 +1,16 @@
-"""Targets and what they compile layers to: `Target`, `CompiledRange`, `LayerProfile`, `ModelProfile`."""
+"""What targets compile layers to: `CompiledRange`, `LayerProfile`, `ModelProfile`."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
 
-from autoauto.records.hardware import Device
-from autoauto.records.layers import LayerGraph, LayerRange
+from autoauto.records.errors import BadInput
 from autoauto.records.units import Precision
 
-PROFILE_SCHEMA = 2
+PROFILE_SCHEMA = 3
+"""Of stored profiles; raised whenever they, or the cached profiles of layers, mean something else than before."""
 TEMPORARY = "temporary"
 PARAMETER = "parameter"
 GRADIENT = "gradient"
@@ -36,12 +35,14 @@ class CompileOptions:
         memory_proportion: share of a tile's memory that temporaries of a matmul or convolution may take (0 to 1).
         precision: format of weights and activations.
         training: whether there is a backward pass.
+        cores_per_device: cores of the host that a device has; 1 elsewhere.
     """
 
     batch_size: int
     memory_proportion: float
     precision: Precision
     training: bool = False
+    cores_per_device: int = 1
 
 
 class ProgramStep(NamedTuple):
@@ -106,38 +107,6 @@ class CompiledRange:
         return memory
 
 
-class Target(Protocol):
-    """A kind of device that ranges of layers can be compiled for, by a cost model or by running them.
-
-    This is all that a device of your own needs; `studies/custom_target.py` has an example of 40 lines. `compile` is
-    called for every kind of layer alone at the batch sizes that `profiled` returns, for a few ranges to which the
-    estimate is fitted, and for every stage of a plan that is measured. The results for single layers and for those
-    ranges are cached under `version` and `depends_on`, and not asked for again. `compile` may raise OutOfMemory: the
-    configuration does not fit, and the search continues. Any other exception ends the search. The target is pickled
-    where other processes measure.
-
-    A target that also runs whole plans is a `Runner` (`autoauto.records.timeline`): the run is then the measurement, a
-    search has a smaller default space, and the values of its trials have noise.
-    """
-
-    @property
-    def version(self) -> str:
-        """A text that changes whenever equal input may compile to something else; part of every cache key."""
-
-    def profiled(self, batch_size: int) -> tuple[int, ...]:
-        """The batch sizes at which layers are compiled to profile them at `batch_size`: itself, or two around it.
-
-        Compiling for a cost model is cheap, running layers on a real device is not; between two sizes the profiler
-        interpolates.
-        """
-
-    def depends_on(self, device: Device, options: CompileOptions) -> object:
-        """What a compiled range depends on in `device` and `options`; its repr is part of every cache key."""
-
-    def compile(self, graph: LayerGraph, layers: LayerRange, device: Device, options: CompileOptions) -> CompiledRange:
-        """Compile `layers` of `graph` as one program for `device`; the caller checks memory limits."""
-
-
 @dataclass(frozen=True, slots=True)
 class LayerProfile:
     """One layer compiled alone, and the tensors that are alive around it in its model.
@@ -170,23 +139,6 @@ class LayerProfile:
     stashed_input_bytes: int = 0
 
 
-class Cache(Protocol):
-    """Profiles of compiled layers, by a digest of everything that they depend on."""
-
-    def read(self, digests: Iterable[str]) -> dict[str, LayerProfile]:
-        """The cached entries among `digests`."""
-
-    def write(self, entries: Mapping[str, LayerProfile]) -> None:
-        """Store `entries`; entries that are stored already do not change."""
-
-    def open(self, tables: Sequence[str]) -> AbstractContextManager[Any]:
-        """The database of the cache for one transaction; `tables` are created where they are missing.
-
-        The result has the methods `execute` and `executemany` of an SQLite connection, takes "?" for parameters, and
-        understands the SQL that SQLite and PostgreSQL have in common.
-        """
-
-
 @dataclass(frozen=True, slots=True)
 class ModelProfile:
     """The profiles of all layers at one batch size.
@@ -198,7 +150,6 @@ class ModelProfile:
         names, kinds: one entry a layer.
         tied: one entry a layer; layers of equal key must share a stage, None is free.
         layers: one `LayerProfile` a layer.
-        schema: version of the saved form.
     """
 
     model: str
@@ -208,10 +159,14 @@ class ModelProfile:
     kinds: tuple[str, ...]
     tied: tuple[str | None, ...]
     layers: tuple[LayerProfile, ...]
-    schema: int = field(default=PROFILE_SCHEMA)
 
     def __post_init__(self) -> None:
-        assert len(self.names) == len(self.kinds) == len(self.tied) == len(self.layers) > 0
+        lengths = list(map(len, (self.names, self.kinds, self.tied, self.layers)))
+        if len(set(lengths)) > 1 or not self.layers:
+            raise BadInput(
+                f"a profile needs names, kinds, tied and layers of one length, at least 1, got {lengths}; "
+                "give every layer an entry in each"
+            )
 
     def __len__(self) -> int:
         return len(self.layers)

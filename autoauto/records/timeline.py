@@ -14,6 +14,7 @@ from autoauto.records.layers import LayerGraph
 from autoauto.records.plan import Plan
 from autoauto.records.profile import CompileOptions
 from autoauto.records.schedule import CHECK, Action, Schedule
+from autoauto.records.target import Origin
 
 UNDISTURBED_FRACTION = 0.95
 """A stage that had its cores to itself, at full speed, for less of its computing time was disturbed."""
@@ -38,7 +39,7 @@ class Timeline:
             transfers overlap.
         stop_tick: when the last action has stopped and the last message has arrived.
         ticks_per_cycle: as in `StageTimes`.
-        source: "simulated", or "measured" on real devices.
+        origin: simulated, or measured where devices ran it.
     """
 
     schedule: Schedule
@@ -47,7 +48,7 @@ class Timeline:
     exchanges: tuple[IntArray, ...]
     stop_tick: int
     ticks_per_cycle: int = 1
-    source: str = "simulated"
+    origin: Origin = Origin.SIMULATED
 
     def cycles(self, ticks: int) -> float:
         """Ticks as cycles; an integer where they are whole."""
@@ -153,6 +154,11 @@ class Run:
     core_fraction: float = 1.0
 
     @property
+    def origin(self) -> Origin:
+        """Whether its timelines were measured, or simulated from stages that were compiled whole."""
+        return self.timelines[0].origin
+
+    @property
     def undisturbed(self) -> bool:
         """Whether no other process took much of the stages' cores, so that the times show the plan alone."""
         return self.core_fraction >= UNDISTURBED_FRACTION
@@ -163,7 +169,7 @@ class Run:
 
         The median of all micro-batches when they were measured, else that of the first.
         """
-        if self.timelines[0].source == "simulated":
+        if self.origin is Origin.SIMULATED:
             return self.timelines[0].latency_cycles
         return float(np.median(np.concatenate([t.stops[-1] - t.starts[0] for t in self.timelines])))
 

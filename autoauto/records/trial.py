@@ -1,7 +1,7 @@
-"""The results of configurations: `Outcome`, `Attempt`, `FinishedTrial`; and of a search as a whole: `Cell`, `Counts`.
+"""What came of configurations: `Trial`, the trials of one `Cell` of the grid, and the `Counts` of a search.
 
-An `Outcome` is the result of an evaluation. An `Attempt` is an evaluation that has ended, with or without an outcome.
-A `FinishedTrial` is what the database stores of it.
+A trial begins in `evaluate` (`measured_trial`, `unfit_trial`) or where a measurement fails (`failed_trial`). The
+executor adds its times, the database its number and the values of the objectives.
 """
 
 from __future__ import annotations
@@ -14,48 +14,177 @@ from math import inf
 from typing import NamedTuple
 
 from autoauto.records.constraint import RESULT_NAMES, Constraint
+from autoauto.records.errors import DoesNotFit
 from autoauto.records.knobs import Knobs
 from autoauto.records.phased import PhasedPlan
 from autoauto.records.plan import Plan
+from autoauto.records.target import Origin
 from autoauto.records.timeline import Run, Timeline
 
 
+class Status(StrEnum):
+    """How a trial ended."""
+
+    OK = "ok"
+    CONSTRAINED = "constrained"
+    """It runs, but a constraint does not hold."""
+    OUT_OF_MEMORY = "out of memory"
+    """It was measured, and a device has too little memory."""
+    INFEASIBLE = "infeasible"
+    """No plan respects the limits by the estimate; nothing was measured."""
+    PROCESS_OUT_OF_MEMORY = "process out of memory"
+    """The measuring process had too little memory."""
+    TIME_OUT = "time-out"
+    CRASH = "crash"
+    """The measuring process died."""
+    BUG = "bug"
+    """An exception that no target raises on purpose."""
+
+
 @dataclass(frozen=True, slots=True)
-class Outcome:
-    """The result of evaluating one configuration.
+class Trial:
+    """What came of one configuration.
 
     Attributes:
         knobs: the configuration.
-        estimate: the plan with estimated costs; None when no plan fits by the estimate, so that nothing was measured.
+        status: how it ended.
+        reason: why it does not fit, which constraint does not hold, or what failed; empty when `fits`.
+        estimate: the plan with estimated costs; None when no plan fits by the estimate. Trials that are read by the
+            thousand have no plans; `with_plans` reads those of one.
         measured: the same stages with measured costs: the stages compiled whole, or run on real devices. None when they
-            do not fit. `Flow.expect` puts the estimate here.
+            do not fit, and as above. `Flow.expect` puts the estimate here.
+        timeline: the measured stages in the order of the schedule; None when it does not fit, for phases, and when read
+            from a database.
         samples_per_s: measured throughput; 0 when it does not fit.
         estimated_samples_per_s: throughput by the estimate; 0 when there is none.
-        excess_bytes: bytes missing on the tightest device; 0 when it fits or when memory is not the reason.
-        memory_bytes: the memory of one device; of all devices for a model that runs in one session on all of them.
-        reason: why it does not fit, or which constraint does not hold; empty when `fits`.
-        timeline: the measured stages in the order of the schedule; None when it does not fit, and for phases.
         latency_s: from a micro-batch's entry to its result; for training of a whole step, for phases of all
             micro-batches. 0 when it does not fit.
-        violation: the largest `Constraint.violation`; above 0 when a constraint does not hold.
+        compute_cycles, transfer_cycles: the two parts of the measured period; 0 when it does not fit.
+        makespan_cycles: of a step of training, simulated; None for inference.
+        bubble_fraction: of a step of training, simulated; None for inference.
+        excess_bytes: bytes missing on the tightest device; 0 when it fits or when memory is not the reason.
+        excess: the same as a share of what a device holds; when it fits, minus the share that stays free there. It is
+            not stored: 0 when read from a database.
+        violation: the largest `Constraint.violation`, above 0 when a constraint does not hold; -inf without any, and 0
+            when such a trial is read from a database.
+        log: the last lines that a failed measurement printed or raised.
+        started: `ended` minus the duration by a monotonic clock, so that setting the machine's clock does not change
+            the duration; None before a measurement has ended, as is `ended`.
+        ended: in UTC, by the clock of the machine.
+        number: in its study; -1 outside of a study.
+        values: of the study's objectives; empty outside of a study, and unless `fits`.
     """
 
     knobs: Knobs
-    estimate: Plan | PhasedPlan | None
-    measured: Plan | PhasedPlan | None
-    samples_per_s: float
-    estimated_samples_per_s: float
-    excess_bytes: int
-    memory_bytes: int
-    reason: str
+    status: Status
+    reason: str = ""
+    estimate: Plan | PhasedPlan | None = None
+    measured: Plan | PhasedPlan | None = None
     timeline: Timeline | None = None
+    samples_per_s: float = 0.0
+    estimated_samples_per_s: float = 0.0
     latency_s: float = 0.0
+    compute_cycles: int = 0
+    transfer_cycles: int = 0
+    makespan_cycles: float | None = None
+    bubble_fraction: float | None = None
+    excess_bytes: int = 0
+    excess: float = 0.0
     violation: float = -inf
+    log: tuple[str, ...] = ()
+    started: datetime | None = None
+    ended: datetime | None = None
+    number: int = -1
+    values: tuple[float, ...] = ()
 
     @property
     def fits(self) -> bool:
         """Whether the configuration runs and all constraints hold."""
-        return self.measured is not None and self.violation <= 0
+        return self.status is Status.OK
+
+    @property
+    def runs(self) -> bool:
+        """Whether the configuration runs; a constraint may not hold."""
+        return self.status in (Status.OK, Status.CONSTRAINED)
+
+    @property
+    def state(self) -> str:
+        """Optuna's word for how it ended: COMPLETE when it fits, FAIL when the measurement failed, else PRUNED."""
+        return "COMPLETE" if self.fits else "FAIL" if self.failed else "PRUNED"
+
+    @property
+    def value(self) -> float | None:
+        """Of the study's first objective; None without one."""
+        return self.values[0] if self.values else None
+
+    @property
+    def plan(self) -> Plan | PhasedPlan:
+        """The measured plan of a configuration that runs."""
+        assert self.measured is not None
+        return self.measured
+
+    @property
+    def was_measured(self) -> bool:
+        """Whether stages were compiled whole or run, even if they did not fit; else the estimate ruled it out."""
+        return self.runs or self.status is Status.OUT_OF_MEMORY
+
+    @property
+    def failed(self) -> bool:
+        """Whether the measurement itself failed, so that nothing is known of the configuration."""
+        return not self.was_measured and self.status is not Status.INFEASIBLE
+
+
+def measured_trial(
+    knobs: Knobs,
+    estimate: Plan | PhasedPlan | None,
+    measured: Plan | PhasedPlan,
+    *,
+    samples_per_s: float,
+    estimated_samples_per_s: float = 0.0,
+    latency_s: float,
+    device_bytes: int,
+    timeline: Timeline | None = None,
+    constraints: Sequence[Constraint] = (),
+) -> Trial:
+    """The trial of a configuration that runs; its status and reason tell whether all constraints hold.
+
+    Args:
+        knobs, estimate, measured, samples_per_s, estimated_samples_per_s, latency_s, timeline: as in `Trial`.
+        device_bytes: the memory of a device.
+        constraints: on knobs and results.
+    """
+    step = timeline if knobs.training else None
+    trial = Trial(
+        knobs,
+        Status.OK,
+        "",
+        estimate,
+        measured,
+        timeline,
+        samples_per_s,
+        estimated_samples_per_s,
+        latency_s,
+        measured.compute_cycles,
+        measured.transfer_cycles,
+        makespan_cycles=step.makespan_cycles if step else None,
+        bubble_fraction=step.bubble_fraction if step else None,
+        excess=max(part.total_bytes - part.limit_bytes for part in measured.parts) / device_bytes,
+    )
+    return apply_constraints(trial, constraints)
+
+
+def unfit_trial(
+    knobs: Knobs, failure: DoesNotFit, device_bytes: int, estimate: Plan | PhasedPlan | None = None
+) -> Trial:
+    """The trial of a configuration that does not fit: by the estimate, or with an `estimate` when it was measured."""
+    return Trial(
+        knobs,
+        Status.INFEASIBLE if estimate is None else Status.OUT_OF_MEMORY,
+        str(failure),
+        estimate,
+        excess_bytes=failure.excess_bytes,
+        excess=failure.excess_bytes / device_bytes,
+    )
 
 
 def latency_s(knobs: Knobs, plan: Plan | PhasedPlan, clock_hz: float, timeline: Timeline | None = None) -> float:
@@ -74,152 +203,86 @@ def latency_s(knobs: Knobs, plan: Plan | PhasedPlan, clock_hz: float, timeline: 
 
 def run_latency_s(knobs: Knobs, run: Run, clock_hz: float) -> float:
     """`latency_s` of a measured plan: read from a clock if real devices ran it, else from the cycles of its stages."""
-    if run.timelines[0].source == "simulated":
+    if run.origin is Origin.SIMULATED:
         return latency_s(knobs, run.plan, clock_hz, run.timelines[0])
     return run.latency_cycles / clock_hz
 
 
-def apply_constraints(outcome: Outcome, constraints: Sequence[Constraint]) -> Outcome:
-    """The same outcome with the largest violation of `constraints`; its reason names the first violated constraint."""
-    if outcome.measured is None or not constraints:
-        return outcome
-    numbers = _numbers(outcome)
+def apply_constraints(trial: Trial, constraints: Sequence[Constraint]) -> Trial:
+    """A trial with its largest violation; its reason names the first constraint that does not hold.
+
+    One that does not run has no results, so it stays as it is.
+    """
+    if not trial.runs or not constraints:
+        return trial
+    numbers = _numbers(trial)
     violations = [constraint.violation(numbers) for constraint in constraints]
     violated = next((c for c, violation in zip(constraints, violations, strict=True) if violation > 0), None)
-    return replace(outcome, violation=max(violations), reason=violated.reason(numbers) if violated else outcome.reason)
+    if violated is None:
+        return replace(trial, violation=max(violations))
+    return replace(trial, status=Status.CONSTRAINED, violation=max(violations), reason=violated.reason(numbers))
 
 
-def _numbers(outcome: Outcome) -> dict[str, float]:
+def _numbers(trial: Trial) -> dict[str, float]:
     """The values to which a constraint may refer, by `KNOB_NAMES` and `RESULT_NAMES`."""
-    plan = outcome.measured
-    assert plan is not None
-    parts = plan.stages if isinstance(plan, Plan) else plan.phases
+    plan = trial.plan
     results = {
-        "samples_per_s": outcome.samples_per_s,
-        "latency_s": outcome.latency_s,
+        "samples_per_s": trial.samples_per_s,
+        "latency_s": trial.latency_s,
         "compute_cycles": plan.compute_cycles,
         "transfer_cycles": plan.transfer_cycles,
         "cost_cycles": plan.cost_cycles,
-        "peak_memory_bytes": max(part.total_bytes for part in parts),
+        "peak_memory_bytes": max(part.total_bytes for part in plan.parts),
     }
     assert tuple(results) == RESULT_NAMES
-    return {**outcome.knobs.numbers, **results}
-
-
-class Status(StrEnum):
-    """How an attempt ended."""
-
-    OK = "ok"
-    OUT_OF_MEMORY = "out of memory"
-    """A device had too little memory; when the attempt has no outcome, the measuring process had too little."""
-    INFEASIBLE = "infeasible"
-    """No plan respects the limits; nothing was compiled whole."""
-    CONSTRAINED = "constrained"
-    """It runs, but a constraint does not hold."""
-    TIME_OUT = "time-out"
-    CRASH = "crash"
-    """The measuring process died."""
-    BUG = "bug"
-    """An exception that no target raises on purpose."""
-
-
-def status_of(outcome: Outcome) -> Status:
-    """The status of an attempt that has an outcome.
-
-    An outcome with an estimated plan but no measured one ran out of memory; one without either has no feasible plan.
-    """
-    if outcome.fits:
-        return Status.OK
-    if outcome.measured is not None:
-        return Status.CONSTRAINED
-    return Status.INFEASIBLE if outcome.estimate is None else Status.OUT_OF_MEMORY
-
-
-@dataclass(frozen=True, slots=True)
-class Attempt:
-    """One finished attempt to evaluate a configuration.
-
-    Attributes:
-        knobs: the configuration.
-        status: how it ended.
-        outcome: what was measured, or why it does not fit; None when the attempt failed.
-        reason: why it failed, in one line; empty when there is an outcome.
-        log: the last lines that a failed attempt printed or raised.
-        started: `ended` minus the duration by a monotonic clock, so that setting the machine's clock during an attempt
-            does not change its duration.
-        ended: by the clock of the machine.
-    """
-
-    knobs: Knobs
-    status: Status
-    outcome: Outcome | None
-    reason: str
-    log: tuple[str, ...]
-    started: datetime
-    ended: datetime
-
-
-@dataclass(frozen=True, slots=True)
-class FinishedTrial:
-    """A finished trial in the database.
-
-    Attributes:
-        number: in its study.
-        knobs: the configuration.
-        state: COMPLETE when it was measured, PRUNED when it does not fit, FAIL when the measurement itself failed.
-        value: of the objective, the first of several; None unless it is COMPLETE.
-        samples_per_s: measured throughput; None unless it is COMPLETE.
-        reason: why it does not fit, or what failed; empty when it is COMPLETE.
-        measured: whether a plan was measured; otherwise the estimate ruled the configuration out.
-        started, ended: of the measurement, in UTC.
-        others: the values of the second and later objectives.
-    """
-
-    number: int
-    knobs: Knobs
-    state: str
-    value: float | None
-    samples_per_s: float | None
-    reason: str
-    measured: bool
-    started: datetime
-    ended: datetime
-    others: tuple[float, ...] = ()
+    return {**trial.knobs.numbers, **results}
 
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """The results of one cell of the grid: all knobs but the batch size.
+    """The trials of one cell of the grid: all knobs but the batch size.
 
     Attributes:
-        knobs: the cell, with the smallest batch size that was tried.
-        batch_size: the largest that was tried and fits; None when none does.
-        samples_per_s: the best measured throughput; 0 when none fits.
-        reason: why the smallest batch size does not fit; empty when it does.
-        too_large: the smallest batch size above `batch_size` that was tried and does not fit; None when none was tried.
+        trials: by ascending batch size, at least one.
+        best: the best of them; None when none fits.
     """
 
-    knobs: Knobs
-    batch_size: int | None
-    samples_per_s: float
-    reason: str
-    too_large: int | None = None
+    trials: tuple[Trial, ...]
+    best: Trial | None
+
+    @property
+    def knobs(self) -> Knobs:
+        """The cell, with the smallest batch size that was tried."""
+        return self.trials[0].knobs
+
+    @property
+    def largest(self) -> Trial | None:
+        """The largest batch size that fits; None when none does."""
+        return next((trial for trial in reversed(self.trials) if trial.fits), None)
+
+    @property
+    def first_unfit(self) -> Trial | None:
+        """The smallest batch size above `largest` that does not fit; None when no larger one was tried."""
+        fitting_size = self.largest.knobs.batch_size if self.largest else 0
+        larger = (trial for trial in self.trials if trial.knobs.batch_size > fitting_size)
+        return next((trial for trial in larger if not trial.fits), None)
+
+    @property
+    def n_measured(self) -> int:
+        """The number of trials that were measured."""
+        return sum(trial.was_measured for trial in self.trials)
 
 
 class ExpectedCell(NamedTuple):
     """The estimate for one cell of the grid.
 
     Attributes:
-        knobs: the configuration that is expected to be best; the smallest batch size when none fits.
-        samples_per_s: its throughput; 0 when none fits.
-        n_tries: the number of configurations of the cell that a search would try.
-        reason: why none fits; empty when one does.
+        cell: the estimated configurations.
+        n_tries: the number of configurations that a search would try.
     """
 
-    knobs: Knobs
-    samples_per_s: float
+    cell: Cell
     n_tries: int
-    reason: str
 
 
 class Counts(NamedTuple):

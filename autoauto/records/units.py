@@ -1,4 +1,4 @@
-"""Units and their conversions: `Precision`, `transfer_cycles`, `reference_cycles`, `samples_per_s`, `format_bytes`."""
+"""Units and their conversions: `Precision`, `reference_cycles`, `samples_per_s`, `format_bytes`."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from fractions import Fraction
 
 MIB = 1024**2
 GIB = 1024**3
+MAX_EXACT = 2**53  # up to here a float64 and an int64 hold every integer
 
 
 class Precision(StrEnum):
@@ -37,17 +38,6 @@ def bytes_per_s(gbps: float) -> float:
 def gbps(rate_bytes_per_s: float) -> float:
     """Turn bytes per second into `GBps` of Graphcore's auto_pipeline, the inverse of `bytes_per_s`."""
     return rate_bytes_per_s / GIB
-
-
-def transfer_cycles(n_bytes: int, rate_bytes_per_s: float, idle_cycles: int, clock_hz: float) -> int:
-    """Cycles to move `n_bytes` over a link: `int(idle + bytes / (rate / clock))`.
-
-    The order of operations is that of [auto-pipeline], so that both round alike.
-
-    >>> transfer_cycles(2000, 1024**3, 1_000_000, 1024**3)
-    1002000
-    """
-    return int(idle_cycles + n_bytes / (rate_bytes_per_s / clock_hz))
 
 
 def reference_cycles(own_cycles: int, speed: Fraction) -> int:

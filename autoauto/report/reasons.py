@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from autoauto.records.knobs import Strategy
+from autoauto.records.knob_table import Strategy
 from autoauto.records.phased import Phase, PhasedPlan
 from autoauto.records.plan import Plan, Stage
-from autoauto.records.study_summary import CellSummary, Finalist, StudySummary, TrialSummary, Verdict
+from autoauto.records.study_summary import StudySummary, Verdict
+from autoauto.records.trial import Cell, Status, Trial
 from autoauto.records.units import format_bytes
 
 
@@ -27,24 +28,24 @@ class BindingFact(NamedTuple):
     share: float
 
 
-def what_binds(finalist: Finalist, ran: bool = False) -> tuple[BindingFact, ...]:
+def what_binds(finalist: Trial, ran: bool = False) -> tuple[BindingFact, ...]:
     """The slowest compute, the longest transfer, the fullest memory and, in training, the bubble.
 
     Args:
         finalist: the configuration with its plan.
         ran: whether devices ran the plan; the sum of its cycles is then not its period.
     """
-    plan, whole = finalist.measured, "both together" if ran else "the period"
+    plan, whole = finalist.plan, "both together" if ran else "the period"
     facts = _phase_facts(plan) if isinstance(plan, PhasedPlan) else _stage_facts(plan, whole)
-    bubble = finalist.trial.bubble_fraction
+    bubble = finalist.bubble_fraction
     if bubble is None:
         return facts
     return (*facts, BindingFact("bubble", f"{100 * bubble:.1f} %", "of all devices' time, simulated", bubble))
 
 
-def parts_of(plan: Plan | PhasedPlan) -> tuple[str, tuple[Stage | Phase, ...]]:
-    """The parts of a plan that hold memory of their own, stages or phases, and the word for one of them."""
-    return ("phase", plan.phases) if isinstance(plan, PhasedPlan) else ("stage", plan.stages)
+def part_name(plan: Plan | PhasedPlan) -> str:
+    """The word for a part of a plan."""
+    return "phase" if isinstance(plan, PhasedPlan) else "stage"
 
 
 def _stage_facts(plan: Plan, whole: str) -> tuple[BindingFact, ...]:
@@ -77,7 +78,8 @@ def _phase_facts(plan: PhasedPlan) -> tuple[BindingFact, ...]:
 
 
 def _memory(plan: Plan | PhasedPlan) -> BindingFact:
-    fullest = max(parts_of(plan)[1], key=lambda part: part.total_bytes - part.limit_bytes)
+    parts: tuple[Stage | Phase, ...] = plan.parts
+    fullest = max(parts, key=lambda part: part.total_bytes - part.limit_bytes)
     share = fullest.total_bytes / max(fullest.limit_bytes, 1)
     used = f"{format_bytes(fullest.total_bytes)} of {format_bytes(fullest.limit_bytes)}"
     spare = format_bytes(fullest.limit_bytes - fullest.total_bytes)
@@ -85,16 +87,16 @@ def _memory(plan: Plan | PhasedPlan) -> BindingFact:
 
 
 def _name(plan: Plan | PhasedPlan, part: Stage | Phase) -> str:
-    name, parts = parts_of(plan)
-    return f"{name} {parts.index(part)}, layers {part.layers},"
+    index = [*plan.parts].index(part)
+    return f"{part_name(plan)} {index}, layers {part.layers},"
 
 
-def why_not(cell: CellSummary, summary: StudySummary) -> str:
+def why_not(cell: Cell, summary: StudySummary) -> str:
     """Why a cell lost or could not run, in one sentence; "the winner" for the cell that won."""
     if cell.best is None:
         return _reason_in_full(cell.trials[0])
     assert summary.winner is not None
-    best, winner = cell.best, summary.winner.trial
+    best, winner = cell.best, summary.winner
     if best.number == winner.number:
         return "the winner"
     loss_percent = summary.loss_percent(best)
@@ -105,9 +107,9 @@ def why_not(cell: CellSummary, summary: StudySummary) -> str:
     return "; ".join([*causes, *_limit(cell)]) or "a little slower in everything"
 
 
-def _reason_in_full(trial: TrialSummary) -> str:
+def _reason_in_full(trial: Trial) -> str:
     reason = trial.reason.partition("; try")[0]
-    if trial.constrained:
+    if trial.status is Status.CONSTRAINED:
         return f"batch {trial.knobs.batch_size}: {reason}"
     return f"batch {trial.knobs.batch_size} does not fit: {reason.rpartition(': ')[2] or reason}"
 
@@ -122,7 +124,7 @@ def _faster_yet_no_winner(summary: StudySummary) -> str:
     return f"as good as the winner within the noise{when}; the winner is simpler"
 
 
-def _longer_cycles(best: TrialSummary, winner: TrialSummary) -> list[str]:
+def _longer_cycles(best: Trial, winner: Trial) -> list[str]:
     """The part of the period that exceeds the winner's by most, in cycles per sample; empty if neither does by 1 %."""
     longer = []
     for name in ("compute", "transfer"):
@@ -133,13 +135,13 @@ def _longer_cycles(best: TrialSummary, winner: TrialSummary) -> list[str]:
     return [text for _, text in sorted(longer, reverse=True)][:1]
 
 
-def _n_samples(trial: TrialSummary) -> int:
+def _n_samples(trial: Trial) -> int:
     """The samples of the trial's cycles: a micro-batch of every replica, or all that pass through the phases."""
     knobs = trial.knobs
     return knobs.n_samples // (1 if knobs.strategy is Strategy.PHASED else knobs.n_micro_batches)
 
 
-def _larger_bubble(best: TrialSummary, winner: TrialSummary) -> list[str]:
+def _larger_bubble(best: Trial, winner: Trial) -> list[str]:
     if best.bubble_fraction is None or winner.bubble_fraction is None:
         return []
     if best.bubble_fraction <= winner.bubble_fraction + 0.005:
@@ -147,15 +149,15 @@ def _larger_bubble(best: TrialSummary, winner: TrialSummary) -> list[str]:
     return [f"{100 * best.bubble_fraction:.0f} % bubble, the winner's {100 * winner.bubble_fraction:.0f} %"]
 
 
-def _limit(cell: CellSummary) -> list[str]:
+def _limit(cell: Cell) -> list[str]:
     """What keeps the cell from a larger batch size."""
     if cell.first_unfit is None:
         return []
     return [f"batch {cell.first_unfit.knobs.batch_size} {short_reason(cell.first_unfit)}"]
 
 
-def short_reason(trial: TrialSummary) -> str:
+def short_reason(trial: Trial) -> str:
     """Why a configuration does not fit, in a few words; empty when it fits."""
     if trial.excess_bytes:
-        return f"lacks {format_bytes(trial.excess_bytes)}" + (" compiled whole" if trial.compiled else "")
+        return f"lacks {format_bytes(trial.excess_bytes)}" + (" compiled whole" if trial.was_measured else "")
     return trial.reason.partition("; try")[0]

@@ -52,7 +52,7 @@ def write_chrome_trace(timeline: Timeline, path: Path, clock_hz: float | None = 
 
 def _head(timeline: Timeline, clock_hz: float | None) -> dict[str, Any]:
     other = {
-        "source": timeline.source,
+        "source": timeline.origin,
         "microsecond": f"{clock_hz / 1e6:,g} cycles" if clock_hz else "1 cycle",
         "makespan_cycles": timeline.makespan_cycles,
         "bubble_fraction": timeline.bubble_fraction,

@@ -4,42 +4,33 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from autoauto.records.knobs import Knobs, Strategy
+from autoauto.records.knob_table import COLUMNS, Use
+from autoauto.records.knobs import Knobs
+from autoauto.records.plan import Plan
 from autoauto.records.schedule import Action, Schedule
-from autoauto.records.study_summary import Finalist, Interval, StudySummary
+from autoauto.records.study_summary import Interval, StudySummary
+from autoauto.records.target import Origin, studied_origin
 from autoauto.records.timeline import Timeline
-from autoauto.report.style import MEASURED_BY_DEVICES, measured_by
+from autoauto.records.trial import Trial
 
-GRID = ("n_ipu", "replicas", "memory_proportion", "schedule", "recompute", "n_micro_batches", "strategy")
+CELL_KNOBS = tuple(knob for knob in COLUMNS if knob.name != "batch_size")
 """The knobs of a cell, in the order in which they are shown."""
+MAX_HEAD = 9
+"""The most characters of a head in one line: a table of all knobs is then no wider than 80."""
 ALL = "all"
 """The label of a cell when all cells have the same knobs."""
-_ALWAYS_SHOWN = ("n_ipu", "memory_proportion")
-_SHORT = {"memory_proportion": "memory", "n_micro_batches": "micro-batches"}
 
 
 def shown_knobs(summary: StudySummary) -> list[str]:
     """The knobs that have a column in tables of cells: the two that every study has, and those that vary."""
     varying = varying_knobs(summary)
-    return [name for name in GRID if name in _ALWAYS_SHOWN or name in varying]
+    return [knob.name for knob in CELL_KNOBS if knob.use is Use.ALWAYS or knob.name in varying]
 
 
 def varying_knobs(summary: StudySummary) -> list[str]:
     """The knobs in which the cells of a study differ."""
     cells = [cell.knobs for cell in summary.cells]
-    return [name for name in GRID if len({getattr(knobs, name) for knobs in cells}) > 1]
-
-
-def relevant_knobs(knobs: Knobs) -> list[str]:
-    """The knobs that matter for a configuration beside its batch size, for example the schedule only in training."""
-    names = set(_ALWAYS_SHOWN)
-    if knobs.training:
-        names |= {"schedule", "recompute", "n_micro_batches"}
-    if knobs.strategy is Strategy.PHASED:
-        names |= {"strategy", "n_micro_batches"}
-    if knobs.replicas > 1:
-        names.add("replicas")
-    return [name for name in GRID if name in names]
+    return [knob.name for knob in CELL_KNOBS if len({getattr(knobs, knob.name) for knobs in cells}) > 1]
 
 
 def knob_value(knobs: Knobs, name: str) -> str:
@@ -58,44 +49,50 @@ def label(knobs: Knobs, names: Sequence[str]) -> str:
     >>> label(Knobs(2, 0.6, 8), ["memory_proportion"]), label(Knobs(2, 0.6, 8), [])
     ('memory 0.6', 'all')
     """
-    values = (f"{_SHORT.get(name, name)} {knob_value(knobs, name)}" for name in names if name != "schedule")
+    labels = {knob.name: knob.label or knob.name for knob in CELL_KNOBS}
+    values = (f"{labels[name]} {knob_value(knobs, name)}" for name in names if name != "schedule")
     schedule = [str(knobs.schedule)] if "schedule" in names else []
     return ", ".join([*schedule, *values]) or ALL
 
 
-def configuration(knobs: Knobs, names: Sequence[str]) -> str:
-    """A configuration in words: the knobs in `names`, then the batch size.
+def head(name: str) -> str:
+    """The head of a knob's column; long names have two lines in the terminal."""
+    first, _, rest = name.rpartition("_")
+    return f"{first}\n{rest}" if len(name) > MAX_HEAD else name
 
-    >>> configuration(Knobs(2, 0.6, 8), ["n_ipu"])
-    'n_ipu 2, batch_size 8'
+
+def configuration(knobs: Knobs) -> str:
+    """A configuration in words: the knobs that matter, for example the schedule only in training; the batch size last.
+
+    >>> configuration(Knobs(2, 0.6, 8))
+    'n_ipu 2, memory_proportion 0.6, batch_size 8'
     """
-    return ", ".join([*(f"{name} {knob_value(knobs, name)}" for name in names), f"batch_size {knobs.batch_size}"])
+    names = [knob.name for knob in CELL_KNOBS if knob.matters(knobs)]
+    return ", ".join(f"{name} {knob_value(knobs, name)}" for name in (*names, "batch_size"))
 
 
-def origin_of(summary: StudySummary) -> str:
+def origin_of(summary: StudySummary) -> Origin:
     """The origin of the study's measured numbers, for example "measured"."""
-    return measured_by(summary.attributes.get("target", "ipu"))
+    return studied_origin(summary.attributes)
 
 
 def ran_on_devices(summary: StudySummary) -> bool:
     """Whether devices ran the plans, so that their periods were measured and are not sums of cycles."""
-    return origin_of(summary) == MEASURED_BY_DEVICES
+    return origin_of(summary) is Origin.MEASURED
 
 
-def clock_of(summary: StudySummary, finalist: Finalist) -> float | None:
+def clock_of(summary: StudySummary, finalist: Trial) -> float | None:
     """The clock in Hz that turns the plan's cycles into time.
 
     None when devices ran the plan: its throughput was measured and does not follow from its cycles.
     """
-    return None if ran_on_devices(summary) else finalist.clock_hz
-
-
-def period_text(summary: StudySummary, finalist: Finalist) -> str:
-    """How long a micro-batch takes once the pipeline is full; of a phased plan, how long all phases take."""
-    trial = finalist.trial
     if ran_on_devices(summary):
-        return f"{1e3 * trial.knobs.n_samples / trial.samples_per_s:,.3f} ms, {origin_of(summary)}"
-    return f"{finalist.measured.cost_cycles:,} cycles, {origin_of(summary)}"
+        return None
+    knobs, plan = finalist.knobs, finalist.plan
+    steps = knobs.n_micro_batches if knobs.training else 1
+    host_cycles = steps * plan.host_cycles if isinstance(plan, Plan) else 0
+    cycles = max(finalist.makespan_cycles or plan.cost_cycles, host_cycles)
+    return finalist.samples_per_s * cycles / knobs.n_samples
 
 
 def speed_text(speed: Interval) -> str:
@@ -111,7 +108,7 @@ def timeline_title(timeline: Timeline) -> str:
     """Order, number of micro-batches and origin of a timeline, as in "1f1b, 4 micro-batches, simulated"."""
     schedule = timeline.schedule
     plural = "es" if schedule.n_micro_batches > 1 else ""
-    return f"{schedule.order}, {schedule.n_micro_batches:,} micro-batch{plural}, {timeline.source}"
+    return f"{schedule.order}, {schedule.n_micro_batches:,} micro-batch{plural}, {timeline.origin}"
 
 
 def shows_stage(schedule: Schedule) -> bool:

@@ -11,12 +11,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from autoauto.evaluate.flow import Flow
 from autoauto.evaluate.load import load_flow
 from autoauto.records.errors import BadInput
+from autoauto.records.knob_table import POPLAR_MEMORY_PROPORTION
 from autoauto.records.knobs import Knobs, Objective, SearchSpace
 from autoauto.records.layers import LayerGraph
-from autoauto.records.profile import Target
-from autoauto.records.trial import FinishedTrial, Outcome
-from autoauto.study.analysis.best import BestTrial
-from autoauto.study.defaults import POPLAR_MEMORY_PROPORTION
+from autoauto.records.target import Target
+from autoauto.records.trial import Status, Trial
 from autoauto.study.run import run_search
 from autoauto.study.search import stored
 from autoauto.study.store.study import open_study
@@ -37,7 +36,7 @@ def search_for_max_throughput(
     target: str | Target = "ipu",
     storage: str | None = None,
     study_name: str = "search_for_max_throughput",
-    callback: Callable[[FinishedTrial], None] | None = None,
+    callback: Callable[[Trial], None] | None = None,
 ) -> tuple[dict[str, Any], list[int]]:
     """The configuration of minimum `cycles * n_ipu / batch`, and its partition: where each stage begins, and the end.
 
@@ -69,7 +68,7 @@ def search_for_max_throughput(
             raise BadInput(f"{name} needs a list of values, got {values!r:.60}")
     measurer = _Measurer(create_args, create_model(), target)
     cells = _cells(binary_search_configs, grid_search_configs, create_args)
-    best: BestTrial | None = None
+    best: Trial | None = None
     config: dict[str, Any] = {}
     with stored(storage) as url:
         for name, cell in zip(_study_names(study_name, cells), cells, strict=True):
@@ -78,9 +77,9 @@ def search_for_max_throughput(
             [batch_size] = binary_search_configs
             evaluate = measurer.evaluator(cell.config, batch_size)
             trial = run_search(cell.space, evaluate, study, Objective.PER_IPU, callback=callback).best
-            if trial is not None and (best is None or trial.value < best.value):
+            if trial is not None and (best is None or trial.values < best.values):
                 best, config = trial, {**cell.config, batch_size: trial.knobs.batch_size}
-    return config, [] if best is None else list(best.measured.partition)
+    return config, [] if best is None else list(best.plan.partition)
 
 
 class _Cell(NamedTuple):
@@ -98,13 +97,13 @@ class _Measurer:
         self._create_args, self._model, self._target = create_args, model, target
         self._flows: dict[str, Flow] = {}
 
-    def evaluator(self, config: Mapping[str, Any], batch_size: str) -> Callable[[Knobs], Outcome]:
+    def evaluator(self, config: Mapping[str, Any], batch_size: str) -> Callable[[Knobs], Trial]:
         """The function that measures the configurations of a cell."""
 
-        def evaluate(knobs: Knobs) -> Outcome:
+        def evaluate(knobs: Knobs) -> Trial:
             args = self._create_args(**config, **{batch_size: knobs.batch_size})
             if args is None:
-                return Outcome(knobs, None, None, 0.0, 0.0, 0, 0, "create_args returned None")
+                return Trial(knobs, Status.INFEASIBLE, "create_args returned None")
             if _knobs(args) != knobs:
                 raise BadInput(
                     f"create_args must return the batchSize that it is given, {knobs.batch_size}, and one clusterInfo "

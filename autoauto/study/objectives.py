@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Literal
 
 from autoauto.records.knobs import Objective, Objectives, objective_tuple
-from autoauto.records.trial import Outcome
+from autoauto.records.trial import Trial
 
 
 def direction(objective: Objective) -> Literal["maximize", "minimize"]:
@@ -32,25 +32,23 @@ def score(objective: Objective, value: float) -> float:
     return value if objective is Objective.THROUGHPUT else 1.0 / value
 
 
-def objective_value(objective: Objective, outcome: Outcome) -> float:
+def objective_value(objective: Objective, trial: Trial) -> float:
     """Samples per second, seconds, or `cycles * n_ipu / batch`, the cost of [auto-pipeline, max_throughput].
 
     Auto-pipeline truncates its cost to an integer; here it stays a fraction, so that close configurations still differ.
     A step of training takes its makespan and trains all its micro-batches.
     """
-    knobs, timeline, measured = outcome.knobs, outcome.timeline, outcome.measured
-    assert measured is not None
     if objective is Objective.THROUGHPUT:
-        return outcome.samples_per_s
+        return trial.samples_per_s
     if objective is Objective.LATENCY:
-        return outcome.latency_s
-    cycles = timeline.makespan_cycles if knobs.training and timeline else measured.cost_cycles
-    return cycles * knobs.n_devices / knobs.n_samples
+        return trial.latency_s
+    cycles = trial.makespan_cycles or trial.plan.cost_cycles
+    return cycles * trial.knobs.n_devices / trial.knobs.n_samples
 
 
-def values_of(objectives: Objectives, outcome: Outcome) -> tuple[float, ...]:
+def values_of(objectives: Objectives, trial: Trial) -> tuple[float, ...]:
     """The value of every objective."""
-    return tuple(objective_value(objective, outcome) for objective in objective_tuple(objectives))
+    return tuple(objective_value(objective, trial) for objective in objective_tuple(objectives))
 
 
 def scores_of(objectives: Objectives, values: Sequence[float]) -> tuple[float, ...]:

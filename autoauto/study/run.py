@@ -9,25 +9,23 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from optuna import Study
-from optuna.trial import FrozenTrial, TrialState
 
 from autoauto.records.knobs import Knobs, Objectives, SearchSpace
-from autoauto.records.trial import Cell, Counts, FinishedTrial, SearchActivity
-from autoauto.study.analysis.best import BestTrial, best_of, front_of
-from autoauto.study.analysis.summary import cells_of
+from autoauto.records.study_summary import StudySummary, cells_of
+from autoauto.records.trial import Cell, Counts, SearchActivity, Trial
+from autoauto.study.analysis.best import best_of, counts_of, front_of
 from autoauto.study.execution.executors import Executor, InlineExecutor
 from autoauto.study.execution.pace import TimeLeft
 from autoauto.study.execution.process import Evaluate
 from autoauto.study.execution.worker_loop import WorkerLoop
 from autoauto.study.interrupts import Interrupts
 from autoauto.study.methods.grid_bisect import BISECTION
-from autoauto.study.methods.protocol import ExpectedScore, Observation, Proposal, Proposer, lookahead
-from autoauto.study.objectives import scores_of
+from autoauto.study.methods.protocol import ExpectedScore, Observation, Proposal, Proposer, lookahead, observation_of
 from autoauto.study.store.database import through_restarts
-from autoauto.study.store.trials import Ranges, finished_trials, ranges_of, violation_of, was_measured
+from autoauto.study.store.trials import Ranges, finished_trials, ranges_of, with_plans
 
 FINISHED = "finished"
 """The attribute of a study that holds digests of its finished searches; see `Proposer.name`."""
@@ -51,7 +49,7 @@ class SearchProgress:
     total: int
     knobs: Knobs | None
     n_measured: int
-    best: BestTrial | None
+    best: Trial | None
     left_s: float | None
 
 
@@ -61,19 +59,32 @@ class SearchResult:
 
     Attributes:
         best: the best measured configuration of the space; None when none fits, and with several objectives.
-        counts: numbers of configurations in the space, and of those with a finished trial of this search or another.
         study_name: the study that holds the trials.
-        cells: the cells with at least one trial, in the order of the grid.
+        trials: the finished trials of the space, of this search or another; they have no plans, `best` and `front` do.
         space: what was searched.
         front: the Pareto front: the measured configurations that no other dominates; with one objective only the best.
+        others: the trials of the study that lie outside the space.
+        summary: the study with the trials that this search has seen, and the verification; None after `run_search`.
     """
 
-    best: BestTrial | None
-    counts: Counts
+    best: Trial | None
     study_name: str
-    cells: tuple[Cell, ...]
+    trials: Mapping[Knobs, Trial]
     space: SearchSpace
-    front: tuple[BestTrial, ...] = ()
+    front: tuple[Trial, ...] = ()
+    others: tuple[Trial, ...] = ()
+    summary: StudySummary | None = None
+
+    @property
+    def counts(self) -> Counts:
+        """Numbers of configurations in the space, and of those with a finished trial."""
+        return counts_of(self.trials.values(), self.space.n_configurations)
+
+    @property
+    def cells(self) -> tuple[Cell, ...]:
+        """The cells with at least one trial, in the order of the grid; the best of each by throughput."""
+        in_order = (self.trials[knobs] for cell in self.space.cells for knobs in cell if knobs in self.trials)
+        return tuple(cells_of(in_order, lambda trial: trial.samples_per_s))
 
 
 def run_search(
@@ -86,7 +97,7 @@ def run_search(
     noise: float = 0.0,
     executor: Executor | None = None,
     expected_score: ExpectedScore | None = None,
-    callback: Callable[[FinishedTrial], None] | None = None,
+    callback: Callable[[Trial], None] | None = None,
 ) -> SearchResult:
     """Search `space` for the best configuration; every configuration that is tried becomes a trial of `study`.
 
@@ -112,9 +123,10 @@ def run_search(
         MeasurementsFailed: measurements in other processes failed several times in a row.
         BadInput: the study's database cannot be used any more.
     """
-    trials = finished_trials(study, space)
+    of_study = finished_trials(study)
+    trials = {knobs: trial for knobs, trial in of_study.items() if knobs in space}
 
-    def best() -> BestTrial | None:
+    def best() -> Trial | None:
         return best_of(trials, objectives, noise)
 
     report = _reporter(progress, trials, best)
@@ -123,7 +135,7 @@ def run_search(
         last = Proposal(None, 1, 1)
         if not _is_finished(study, space, method):
             measure = _measurer(space, objectives, method, loop, executor.n_slots, expected_score, trials, interrupts)
-            known = {knobs: _observation(trial, objectives) for knobs, trial in trials.items()}
+            known = {knobs: observation_of(trial, objectives) for knobs, trial in trials.items()}
             propose = interrupts.interruptible()(method.start(space, known).send)  # asks the estimate, which takes time
             observation = None
             while (proposal := _next(propose, observation)) is not None:
@@ -131,16 +143,18 @@ def run_search(
                 observation, last = None if proposal.knobs is None else measure(proposal.knobs), proposal
             _note_finished(study, space, method, trials)
         report(Proposal(None, last.total, last.total), SearchActivity.MEASURING)
-    counts = Counts(len(trials), _n_measured(trials), space.n_configurations)
-    winner, cells = best(), cells_of(trials, space)
+    winner = best()
     front = front_of(trials, objectives) if winner is None else (winner,)
-    return SearchResult(winner, counts, study.study_name, cells, space, front)
+    with_stages = tuple(with_plans(study, trial) for trial in front)
+    others = tuple(trial for knobs, trial in of_study.items() if knobs not in space)
+    best_one = None if winner is None else with_stages[0]
+    return SearchResult(best_one, study.study_name, trials, space, with_stages, others)
 
 
 def _reporter(
     progress: Callable[[SearchProgress], None] | None,
-    trials: Mapping[Knobs, FrozenTrial],
-    best: Callable[[], BestTrial | None],
+    trials: Mapping[Knobs, Trial],
+    best: Callable[[], Trial | None],
 ) -> Callable[[Proposal, SearchActivity], None]:
     """A function that calls `progress`, if there is one."""
     time_left = TimeLeft()
@@ -149,7 +163,9 @@ def _reporter(
         if progress is not None:
             knobs, done, total = proposal
             left_s = time_left.seconds(activity, done, total, knobs in trials)
-            progress(SearchProgress(activity, done, total, knobs, _n_measured(trials), best(), left_s))
+            progress(
+                SearchProgress(activity, done, total, knobs, counts_of(trials.values()).n_measured, best(), left_s)
+            )
 
     return report
 
@@ -161,14 +177,14 @@ def _measurer(
     loop: WorkerLoop,
     n_slots: int,
     expected_score: ExpectedScore | None,
-    trials: dict[Knobs, FrozenTrial],
+    trials: dict[Knobs, Trial],
     interrupts: Interrupts,
 ) -> Callable[[Knobs], Observation]:
     """A function that measures a configuration, unless it is in `trials`, and with several slots also the next ones."""
-    known = {knobs: _observation(trial, objectives) for knobs, trial in trials.items()}
+    known = {knobs: observation_of(trial, objectives) for knobs, trial in trials.items()}
 
     def with_next(knobs: Knobs) -> dict[Knobs, Ranges]:
-        now = {knobs: _observation(trial, objectives) for knobs, trial in trials.items()}
+        now = {knobs: observation_of(trial, objectives) for knobs, trial in trials.items()}
         coming = lookahead(lambda: method.start(space, known), now, expected_score, n_slots) if n_slots > 1 else []
         return {wanted: ranges_of(space, wanted) for wanted in (knobs, *coming)}
 
@@ -176,14 +192,11 @@ def _measurer(
 
     def measure(knobs: Knobs) -> Observation:
         while knobs not in trials:
-            trials.update(loop.measure(choose(knobs), interrupts.interruptible))
-        return _observation(trials[knobs], objectives)
+            measured = loop.measure(choose(knobs), interrupts.interruptible)
+            trials.update({knobs: replace(trial, estimate=None, measured=None) for knobs, trial in measured.items()})
+        return observation_of(trials[knobs], objectives)
 
     return measure
-
-
-def _n_measured(trials: Mapping[Knobs, FrozenTrial]) -> int:
-    return sum(map(was_measured, trials.values()))
 
 
 def _is_finished(study: Study, space: SearchSpace, method: Proposer) -> bool:
@@ -191,8 +204,8 @@ def _is_finished(study: Study, space: SearchSpace, method: Proposer) -> bool:
 
 
 @through_restarts
-def _note_finished(study: Study, space: SearchSpace, method: Proposer, trials: Mapping[Knobs, FrozenTrial]) -> None:
-    if any(trial.state is TrialState.FAIL for trial in trials.values()):  # the next search tries the failed ones again
+def _note_finished(study: Study, space: SearchSpace, method: Proposer, trials: Mapping[Knobs, Trial]) -> None:
+    if any(trial.failed for trial in trials.values()):  # the next search tries the failed ones again
         return
     if method.name and not _is_finished(study, space, method):
         study.set_user_attr(FINISHED, [*study.user_attrs.get(FINISHED, ()), _digest(space, method)])
@@ -208,8 +221,3 @@ def _next(propose: Callable[[Observation | None], Proposal], observation: Observ
         return propose(observation)
     except StopIteration:
         return None
-
-
-def _observation(trial: FrozenTrial, objectives: Objectives) -> Observation:
-    score, *others = scores_of(objectives, trial.values) if trial.values else (None,)
-    return Observation(score, was_measured(trial), tuple(others), violation_of(trial))

@@ -22,18 +22,14 @@ from autoauto.records.constraint import Constraint
 from autoauto.records.correction import Estimator
 from autoauto.records.errors import BadInput, Infeasible
 from autoauto.records.hardware import Cluster
-from autoauto.records.knobs import Knobs, Objective, Objectives, SearchSpace, Strategy, parse_objectives
+from autoauto.records.knob_table import Strategy
+from autoauto.records.knobs import Knobs, Objective, Objectives, SearchSpace, parse_objectives
 from autoauto.records.layers import LayerGraph
 from autoauto.records.plan import Plan
-from autoauto.records.profile import Target
-from autoauto.records.trial import FinishedTrial, Outcome
-from autoauto.study.defaults import (
-    default_n_repeats,
-    default_noise,
-    default_space,
-    default_study_name,
-    fingerprint_of,
-)
+from autoauto.records.target import Target
+from autoauto.records.trial import Trial
+from autoauto.study.analysis.summary import summarise
+from autoauto.study.defaults import default_space, default_study_name, fingerprint_of
 from autoauto.study.execution.executors import Executor, InlineExecutor, ProcessExecutor
 from autoauto.study.execution.process import Bounds
 from autoauto.study.methods.protocol import ExpectedScore, Proposer
@@ -66,10 +62,12 @@ def search(
     study_name: str | None = None,
     n_workers: int | None = None,
     n_repeats: int | None = None,
-    callback: Callable[[FinishedTrial], None] | None = None,
+    callback: Callable[[Trial], None] | None = None,
     progress: Callable[[SearchProgress], None] | None = None,
-) -> Outcome:
+) -> Trial:
     """The best configuration of a model on a cluster, measured and verified, as the command `autoauto search` finds it.
+
+    Its timeline is simulated from the measured stages; for phases there is none.
 
     Args:
         model, cluster, target, precision, planning_proportion, overlap, estimator: as in `load_flow`.
@@ -106,7 +104,10 @@ def search(
         callback=callback,
         progress=progress,
     )
-    return outcome_of(flow, result)
+    if result.best is None:
+        raise nothing_fits(result)
+    plan = result.best.plan
+    return replace(result.best, timeline=flow.timeline(result.best.knobs, plan) if isinstance(plan, Plan) else None)
 
 
 def _flow_notes(
@@ -150,7 +151,7 @@ def search_flow(
     make_executor: Callable[[], Executor] | None = None,
     or_phased: bool = True,
     n_repeats: int | None = None,
-    callback: Callable[[FinishedTrial], None] | None = None,
+    callback: Callable[[Trial], None] | None = None,
     progress: Callable[[SearchProgress], None] | None = None,
     verification_progress: Callable[[int, int], None] | None = None,
     on_space_change: Callable[[str], None] | None = None,
@@ -192,8 +193,9 @@ def search_flow(
         if not result.front and or_phased and _can_phase(flow, space):
             both = replace(space, strategy=(Strategy.PIPELINE, Strategy.PHASED))
             result = search.run(study, both, make_executor())
-        n_repeats = default_n_repeats(flow) if n_repeats is None else n_repeats
-        return verify_winner(flow, study, result, objectives, n_repeats, make_executor, verification_progress)
+        n_repeats = flow.traits.n_repeats if n_repeats is None else n_repeats
+        result = verify_winner(flow, study, result, objectives, n_repeats, make_executor, verification_progress)
+        return replace(result, summary=summarise(study, url, (*result.others, *result.trials.values()), n_finalists=1))
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,7 +208,7 @@ class _Search:
     noise: float
     proposer: Proposer
     expected_score: ExpectedScore
-    callback: Callable[[FinishedTrial], None] | None
+    callback: Callable[[Trial], None] | None
     progress: Callable[[SearchProgress], None] | None
 
     def open_study(
@@ -214,7 +216,8 @@ class _Search:
     ) -> Study:
         fingerprint = {**about, **fingerprint_of(self.flow, space)}
         name = name or default_study_name(self.flow, self.objectives, fingerprint)
-        attributes = {"method": str(self.method), "noise": str(self.noise), **provenance(), **notes}
+        made = {"method": str(self.method), "noise": str(self.noise), "origin": str(self.flow.traits.origin)}
+        attributes = {**made, **provenance(), **notes}
         return open_study(url, name, self.objectives, fingerprint, attributes)
 
     def run(self, study: Study, space: SearchSpace, executor: Executor) -> SearchResult:
@@ -244,7 +247,7 @@ def _space_of(flow: Flow, space: SearchSpace | None, constraints: tuple[Constrai
 
 def _noise_of(flow: Flow, noise: float | None, n_measurements: object) -> float:
     """The given noise or the default of the flow; refuses a noise and an `n_measurements` that are out of range."""
-    noise = default_noise(flow) if noise is None else noise
+    noise = flow.traits.noise if noise is None else noise
     if not isinstance(n_measurements, int) or n_measurements < 1:
         raise BadInput(f"n_measurements must be a whole number from 1, got {n_measurements!r}")
     if not isinstance(noise, int | float) or not 0.0 <= noise < 1.0:
@@ -266,32 +269,9 @@ def _can_phase(flow: Flow, space: SearchSpace) -> bool:
     return flow.cluster.streaming_memory is not None and Strategy.PHASED not in space.strategy
 
 
-def outcome_of(flow: Flow, result: SearchResult) -> Outcome:
-    """The best of a search as an outcome; its timeline is simulated from the measured stages.
-
-    Raises:
-        Infeasible: nothing fits.
-    """
-    best = result.best
-    if best is None:
-        raise nothing_fits(result)
-    return Outcome(
-        knobs=best.knobs,
-        estimate=best.estimate,
-        measured=best.measured,
-        samples_per_s=best.samples_per_s,
-        estimated_samples_per_s=best.estimated_samples_per_s,
-        excess_bytes=0,
-        memory_bytes=int(flow.cluster.devices[0].memory_bytes),
-        reason="",
-        timeline=flow.timeline(best.knobs, best.measured) if isinstance(best.measured, Plan) else None,
-        latency_s=best.latency_s,
-    )
-
-
 def nothing_fits(result: SearchResult) -> Infeasible:
     """The error of a search in whose space nothing fits."""
-    return Infeasible(f"no configuration fits; the smallest batch size: {result.cells[-1].reason}", 0)
+    return Infeasible(f"no configuration fits; the smallest batch size: {result.cells[-1].trials[0].reason}", 0)
 
 
 def process_executor(flow: Flow, n_workers: int, bounds: Bounds | None = None) -> ProcessExecutor:
@@ -302,7 +282,7 @@ def process_executor(flow: Flow, n_workers: int, bounds: Bounds | None = None) -
     """
     if not isinstance(n_workers, int) or n_workers < 1:
         raise BadInput(f"workers are 1 or more, got {n_workers!r}")
-    if flow.cluster.target == "host" and n_workers > 1:
+    if flow.traits.one_at_a_time and n_workers > 1:
         raise BadInput(
             f"measurements on the cores of one machine disturb each other, got --workers {n_workers}; try --workers 1"
         )

@@ -8,20 +8,19 @@ from dataclasses import replace
 from optuna import Study
 
 from autoauto.evaluate.flow import Flow
-from autoauto.evaluate.undivided import can_run_undivided, evaluate_undivided
-from autoauto.records.knobs import Objective, Objectives, SearchSpace, objective_tuple
-from autoauto.study.analysis.best import best_trial
+from autoauto.records.knobs import Objective, Objectives, objective_tuple
+from autoauto.study.analysis.best import best_of_study
 from autoauto.study.analysis.grid_bisect_answer import estimated_answer
-from autoauto.study.analysis.verification import DEFAULT, Rerun, reruns_of, verify
+from autoauto.study.analysis.verification import repeated_of, verify
 from autoauto.study.defaults import default_knobs
-from autoauto.study.execution.executors import Executor, InlineExecutor
+from autoauto.study.execution.executors import Executor
 from autoauto.study.run import SearchResult
-from autoauto.study.store.trials import complete_trials
+from autoauto.study.store.trials import with_plans
 
 
 def n_verification_measurements(flow: Flow, n_repeats: int) -> int:
     """The maximum number of measurements that `verify_winner` makes."""
-    return 1 if flow.runner is None and n_repeats == 1 else 3 * n_repeats
+    return 1 if not flow.traits.noise and n_repeats == 1 else 3 * n_repeats
 
 
 def verify_winner(
@@ -52,27 +51,18 @@ def verify_winner(
     if result.best is None or n_repeats == 0:
         return result
     (objective,), space, best = objective_tuple(objectives), result.space, result.best.knobs
-    executor = make_executor()
-    default = default_rerun(flow, space, objective, executor)
+    default = default_knobs(space, flow.traits, one_device=objective is Objective.PER_IPU)
+    all_are_equal = not flow.traits.noise and n_repeats == 1
+    known = {knobs: trial for knobs, trial in result.trials.items() if trial.fits} if all_are_equal else {}
     verification = verify(
         study,
-        reruns_of(study, space, best, objective, executor, default),
+        repeated_of(result.trials.values(), best, objective, default),
         n_repeats,
         objective,
+        make_executor(),
         lambda: estimated_answer(space, flow.expect, objective, best),
-        complete_trials(study) if flow.runner is None and n_repeats == 1 else {},
+        known,
         progress,
     )
-    return replace(result, best=best_trial(study, space)) if verification.winner_index else result
-
-
-def default_rerun(flow: Flow, space: SearchSpace, objective: Objective, executor: Executor) -> Rerun:
-    """What one would run without a search: `default_knobs`, on a host as one session that uses all cores.
-
-    When the objective counts devices, a session that uses all of them would not compare: there it is one device.
-    """
-    knobs = default_knobs(space, flow.runner is not None)
-    if objective is Objective.PER_IPU or not can_run_undivided(flow):
-        return Rerun(DEFAULT, knobs, "", executor)
-    undivided = InlineExecutor(lambda knobs: evaluate_undivided(flow, knobs))
-    return Rerun(DEFAULT, knobs, "one session, all cores", undivided)
+    winner = best_of_study(study, result.trials) if verification.winner_index else None
+    return result if winner is None else replace(result, best=with_plans(study, winner))

@@ -14,6 +14,7 @@ from tests.cli.conftest import RunCli
 
 WIDTH, N_LAYERS = 256, 4
 QUICK = ("--estimator", "sum", "--repeats", "0")
+ONE_CORE = ("--n-ipu", "1", "--replicas", "1", "--cores-per-device", "1")
 pytestmark = pytest.mark.slow
 
 
@@ -76,7 +77,7 @@ def test_a_device_with_too_little_memory_exits_with_3(run_cli: RunCli, model: st
 
 
 def test_a_search_continues_after_a_trial_out_of_memory(run_cli: RunCli, model: str) -> None:
-    space = ("--n-ipu", "1", "--replicas", "1", "--batch-size", "1,8,32768", "--device-memory-mib", "24")
+    space = (*ONE_CORE, "--batch-size", "1,8,32768", "--device-memory-mib", "24")
     storage = ("--storage", "sqlite:///host.db", "--study-name", "host")
     printed = run_cli("search", model, "--target", "host", *space, *storage, *QUICK, "--method", "exhaustive")
     assert printed.code == 0
@@ -92,7 +93,7 @@ def test_the_largest_batch_of_a_search_runs_and_one_more_sample_fails(
     run_cli: RunCli, save: Callable[..., str]
 ) -> None:
     model, options = save(512), ("--target", "host", "--device-memory-mib", "24")  # 512 KiB a sample and tensor
-    space = ("--n-ipu", "1", "--replicas", "1", "--batch-size", "1:64")
+    space = (*ONE_CORE, "--batch-size", "1:64")
     assert (
         run_cli("search", model, *options, *space, *QUICK, "--study-name", "edge", "--method", "grid-bisect").code == 0
     )

@@ -10,7 +10,7 @@ import numpy as np
 from autoauto.estimate.calibration import calibrated, monotone_entry_cycles, with_entry_overhead
 from autoauto.estimate.table import cost_table
 from autoauto.plan.pipeline.evaluate import evaluate
-from autoauto.records.correction import ENTRY, Correction
+from autoauto.records.correction import Correction, RangeFeature
 from autoauto.records.profile import CompileOptions, LayerProfile
 from autoauto.records.units import Precision
 
@@ -24,7 +24,7 @@ def test_a_range_costs_its_entry_overhead(
     layers = [replace(nothing, forward_cycles=100, input_bytes=n_bytes) for n_bytes in (60, 30, 90)]
     profile = replace(make_profile(*layers), options=CompileOptions(1, 1.0, Precision.FP32))
     plain = cost_table(profile, make_cluster(2), 1.0)
-    correction = Correction({ENTRY: 2.0}, batch_sizes=((1, 0.5), (4, 1.0)), n_examples=5)
+    correction = Correction(features={RangeFeature.ENTRY: 2.0}, batch_sizes=((1, 0.5), (4, 1.0)), n_examples=5)
     table = with_entry_overhead(plain, profile, correction)
     assert [table.compute_cycles(start, 3) for start in range(3)] == [300, 200 + 10, 100 + 30]
     assert with_entry_overhead(plain, profile, Correction({"": 2.0})) is plain

@@ -9,15 +9,12 @@ from pathlib import Path
 import pytest
 
 from autoauto.estimate.memory import (
-    activation_prefix_bytes,
     exclusive_prefix_bytes,
     is_training,
     memory_limit_bytes,
-    peak_bytes,
-    recompute_bytes,
+    range_memory,
     shared_memory,
     stash_entries,
-    stashed_input_bytes,
 )
 from autoauto.estimate.table import cost_table
 from autoauto.graph.load import load_graph
@@ -55,14 +52,14 @@ def test_exclusive_bytes_add_up_by_category(make_profile: MakeProfile, nothing: 
 
 def test_the_peak_is_temporary_and_carried(make_profile: MakeProfile, nothing: LayerProfile) -> None:
     layers = [replace(nothing, temporary_bytes=t, carried_bytes=c) for t, c in ((5, 1), (0, 8))]
-    assert peak_bytes(make_profile(*layers)).tolist() == [6, 8]
+    assert range_memory(make_profile(*layers)).peak_bytes.tolist() == [6, 8]
     with pytest.raises(BadInput, match="temporary and carried bytes"):
-        peak_bytes(make_profile(replace(nothing, temporary_bytes=10**17)))
+        range_memory(make_profile(replace(nothing, temporary_bytes=10**17)))
 
 
 def test_activations_add_up(make_profile: MakeProfile, nothing: LayerProfile) -> None:
     profile = make_profile(replace(nothing, activation_bytes=3), replace(nothing, activation_bytes=4))
-    assert activation_prefix_bytes(profile).tolist() == [0, 3, 7]
+    assert range_memory(profile).activation_prefix_bytes.tolist() == [0, 3, 7]
 
 
 def test_limits_are_rounded_down_after_the_proportion(make_cluster: Callable[..., Cluster]) -> None:
@@ -111,10 +108,10 @@ def test_every_device_needs_a_count(in_flight: tuple[int, ...]) -> None:
 def test_stashed_inputs_and_recomputed_inputs_by_layer(make_profile: MakeProfile, nothing: LayerProfile) -> None:
     layers = [replace(nothing, input_bytes=n, stashed_input_bytes=n // 2) for n in (5, 9)]
     profile = make_profile(*layers)
-    assert stashed_input_bytes(profile).tolist() == [2, 4]
-    assert [recompute_bytes(profile, on).tolist() for on in (False, True)] == [[], [5, 9]]
-    tied = replace(profile, tied=("table", "table"))
-    assert recompute_bytes(tied, recompute=True).tolist() == [5, 0], "no stage starts between tied layers"
+    memory = range_memory(profile)
+    assert (memory.stashed_input_bytes.tolist(), memory.input_bytes.tolist()) == ([2, 4], [5, 9])
+    tied = range_memory(replace(profile, tied=("table", "table")))
+    assert tied.input_bytes.tolist() == [5, 0], "no stage starts between tied layers"
 
 
 def test_a_batch_of_resnet50_trains_on_four_devices_in_1f1b_and_not_in_gpipe(tmp_path: Path) -> None:

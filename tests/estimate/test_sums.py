@@ -10,7 +10,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from autoauto.estimate.sums import (
-    MAX_EXACT,
     backward_prefix_cycles,
     compute_prefix_cycles,
     cut_allowed,
@@ -19,6 +18,7 @@ from autoauto.estimate.sums import (
 )
 from autoauto.records.errors import BadInput
 from autoauto.records.profile import LayerProfile, ModelProfile
+from autoauto.records.units import MAX_EXACT
 
 
 def test_the_difference_of_two_entries_is_the_sum_between_them() -> None:

@@ -132,8 +132,9 @@ def test_a_part_from_the_first_device_is_the_table_of_the_first_devices(
     assert whole.speeds[1] == Fraction(150, 185)
     for n_ipu in range(1, 5):
         part, expected = whole.part(0, n_ipu), cost_table(profile, cluster.first(n_ipu), 0.5)
-        for name in (field.name for field in fields(part)):
+        for name in (field.name for field in fields(part) if field.name != "memory"):
             np.testing.assert_equal(getattr(part, name), getattr(expected, name))
+        assert part.memory is whole.memory
 
 
 def test_training_reaches_the_table(

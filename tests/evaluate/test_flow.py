@@ -11,33 +11,37 @@ from autoauto.profile.store.cache import ProfileCache
 from autoauto.records.correction import Estimator
 from autoauto.records.errors import BadInput, Infeasible, OutOfMemory
 from autoauto.records.hardware import Cluster, Link, StreamingMemory
-from autoauto.records.knobs import Knobs, SearchSpace, Strategy
+from autoauto.records.knob_table import Strategy
+from autoauto.records.knobs import Knobs, SearchSpace
 from autoauto.records.layers import LayerGraph, LayerRange
 from autoauto.records.phased import IoMode, PhasedOptions, PhasedPlan, PhaseKind
 from autoauto.records.plan import Plan
 from autoauto.records.profile import STASH, CompileOptions
 from autoauto.records.schedule import Order
+from autoauto.records.target import Origin
 from autoauto.records.timeline import Run
+from autoauto.records.trial import Status
 from autoauto.schedule.times import timeline_of
 from tests.evaluate.linear import MIB, LinearTarget
 
 
 def test_a_configuration_that_fits_is_measured(flow: Flow) -> None:
-    outcome = flow.evaluate(Knobs(2, 0.6, 4))
-    assert outcome.fits
-    assert outcome.measured is not None
-    assert outcome.measured.partition == (0, 4, 8)
-    assert outcome.measured.compute_cycles == 16_000
-    assert outcome.samples_per_s == pytest.approx(4 * 1e6 / outcome.measured.cost_cycles)
-    assert (outcome.excess_bytes, outcome.reason) == (0, "")
+    trial = flow.evaluate(Knobs(2, 0.6, 4))
+    assert trial.fits
+    assert trial.measured is not None
+    assert trial.measured.partition == (0, 4, 8)
+    assert trial.measured.compute_cycles == 16_000
+    assert trial.samples_per_s == pytest.approx(4 * 1e6 / trial.measured.cost_cycles)
+    assert (trial.excess_bytes, trial.reason) == (0, "")
 
 
 def test_a_configuration_that_the_estimate_rules_out_is_not_measured(flow: Flow) -> None:
-    outcome = flow.evaluate(Knobs(1, 0.6, 11))
-    assert not outcome.fits
-    assert outcome.estimate is None
-    assert outcome.memory_bytes == 100 * MIB
-    assert outcome.excess_bytes >= 3 * MIB
+    trial = flow.evaluate(Knobs(1, 0.6, 11))
+    assert not trial.fits
+    assert trial.estimate is None
+    assert trial.status is Status.INFEASIBLE
+    assert trial.excess_bytes >= 3 * MIB
+    assert trial.excess == trial.excess_bytes / (100 * MIB)
     with pytest.raises(Infeasible):
         flow.predict(Knobs(1, 0.6, 11))
 
@@ -50,20 +54,21 @@ def test_a_stage_too_large_for_its_device_is_out_of_memory(flow: Flow) -> None:
         greedy.measure(knobs, plan)
     assert failure.value.excess_bytes == 28 * MIB
     assert failure.value.memory_bytes["state"] == 128 * MIB
-    outcome = greedy.evaluate(knobs)
-    assert (outcome.estimate, outcome.measured) == (plan, None)
-    assert (outcome.excess_bytes, outcome.memory_bytes) == (28 * MIB, 100 * MIB)
+    trial = greedy.evaluate(knobs)
+    assert (trial.estimate, trial.measured) == (plan, None)
+    assert trial.status is Status.OUT_OF_MEMORY
+    assert (trial.excess_bytes, trial.excess) == (28 * MIB, 28 / 100)
 
 
 def test_a_step_of_training_is_simulated(flow: Flow) -> None:
     knobs = Knobs(2, 0.6, 2, Order.ONE_F_ONE_B, n_micro_batches=4)
-    outcome = replace(flow, overlap=True).evaluate(knobs)
-    assert isinstance(outcome.measured, Plan)
-    assert outcome.timeline is not None
-    first = outcome.measured.stages[0]
+    trial = replace(flow, overlap=True).evaluate(knobs)
+    assert isinstance(trial.measured, Plan)
+    assert trial.timeline is not None
+    first = trial.measured.stages[0]
     assert (first.forward_cycles, first.backward_cycles, first.weight_cycles) == (8_000, 16_000, 8_000)
-    assert outcome.timeline.makespan_cycles == pytest.approx((4 + 2 - 1) * 24_000, rel=0.01)  # (m + p - 1)(tf + tb)
-    assert outcome.samples_per_s == pytest.approx(2 * 4 * 1e6 / outcome.timeline.makespan_cycles)
+    assert trial.timeline.makespan_cycles == pytest.approx((4 + 2 - 1) * 24_000, rel=0.01)  # (m + p - 1)(tf + tb)
+    assert trial.samples_per_s == pytest.approx(2 * 4 * 1e6 / trial.timeline.makespan_cycles)
 
 
 def test_schedules_stash_what_they_have_in_flight(flow: Flow) -> None:
@@ -91,10 +96,10 @@ def test_1f1b_fits_what_gpipe_cannot(flow: Flow) -> None:
 
 
 def test_inference_is_simulated_at_its_period(flow: Flow) -> None:
-    outcome = flow.evaluate(Knobs(2, 0.6, 4))
-    assert outcome.timeline is not None
-    assert outcome.measured is not None
-    assert outcome.timeline.period_cycles == outcome.measured.cost_cycles
+    trial = flow.evaluate(Knobs(2, 0.6, 4))
+    assert trial.timeline is not None
+    assert trial.measured is not None
+    assert trial.timeline.period_cycles == trial.measured.cost_cycles
 
 
 def test_a_space_with_more_devices_than_the_cluster_is_refused(flow: Flow) -> None:
@@ -144,11 +149,11 @@ def test_phases_are_measured(flow: Flow) -> None:
     cluster = replace(flow.cluster, streaming_memory=StreamingMemory(1e12, 0, 10**12))
     phased = replace(flow, cluster=cluster)
     knobs = Knobs(2, 0.6, 20, n_micro_batches=4, strategy=Strategy.PHASED)
-    outcome = phased.evaluate(knobs)
-    assert isinstance(outcome.measured, PhasedPlan)
-    assert isinstance(outcome.estimate, PhasedPlan)
-    assert outcome.measured.cost_cycles == outcome.estimate.cost_cycles  # the target adds layers up
-    assert outcome.samples_per_s == pytest.approx(2 * 4 * 20 * 1e6 / outcome.measured.cost_cycles)
+    trial = phased.evaluate(knobs)
+    assert isinstance(trial.measured, PhasedPlan)
+    assert isinstance(trial.estimate, PhasedPlan)
+    assert trial.measured.cost_cycles == trial.estimate.cost_cycles  # the target adds layers up
+    assert trial.samples_per_s == pytest.approx(2 * 4 * 20 * 1e6 / trial.measured.cost_cycles)
     greedy = replace(phased, target=LinearTarget(surplus=2.0)).evaluate(knobs)
     assert (greedy.fits, isinstance(greedy.estimate, PhasedPlan)) == (False, True)
     assert "too much" in greedy.reason
@@ -184,7 +189,7 @@ class RunningTarget(LinearTarget):
             cycles = 1100 * n_layers * options.batch_size
             stages.append(replace(stage, forward_cycles=cycles, memory_bytes={"state": n_bytes}))
         knobs = Knobs(len(stages), 1.0, options.batch_size)
-        timeline = replace(timeline_of(knobs, replace(plan, stages=tuple(stages))), source="measured")
+        timeline = replace(timeline_of(knobs, replace(plan, stages=tuple(stages))), origin=Origin.MEASURED)
         return Run(replace(plan, stages=tuple(stages)), (timeline,) * replicas, self.core_fraction)
 
 
@@ -194,10 +199,10 @@ def running(flow: Flow) -> Flow:
 
 def test_throughput_of_real_devices_is_that_of_their_run(flow: Flow) -> None:
     flow = running(flow)
-    outcome = flow.evaluate(Knobs(1, 1.0, 4, replicas=2))
-    assert outcome.samples_per_s == pytest.approx(2 * 4 * 1e6 / (8 * 4 * 1100), rel=0.01)
-    assert outcome.timeline is not None
-    assert outcome.timeline.source == "measured"
+    trial = flow.evaluate(Knobs(1, 1.0, 4, replicas=2))
+    assert trial.samples_per_s == pytest.approx(2 * 4 * 1e6 / (8 * 4 * 1100), rel=0.01)
+    assert trial.timeline is not None
+    assert trial.timeline.origin is Origin.MEASURED
 
 
 class SurprisingTarget(RunningTarget):
@@ -214,17 +219,17 @@ class SurprisingTarget(RunningTarget):
         stages = tuple(replace(stage, forward_cycles=n) for stage, n in zip(plan.stages, cycles, strict=True))
         ran = replace(plan, stages=stages)
         timeline = timeline_of(Knobs(len(stages), 1.0, options.batch_size), ran)
-        return Run(ran, (replace(timeline, source="measured"),) * replicas, self.core_fraction)
+        return Run(ran, (replace(timeline, origin=Origin.MEASURED),) * replicas, self.core_fraction)
 
 
 def test_cuts_are_moved_by_measured_costs_of_stages(flow: Flow) -> None:
     target = SurprisingTarget()
-    outcome = replace(flow, target=target, estimator=Estimator.SUM).evaluate(Knobs(2, 1.0, 4))
+    trial = replace(flow, target=target, estimator=Estimator.SUM).evaluate(Knobs(2, 1.0, 4))
     assert target.partitions == [(0, 4, 8), (0, 5, 8)]  # 4 | 12 and 7 | 9
-    assert outcome.measured is not None
-    assert outcome.estimate is not None
-    assert outcome.measured.partition == outcome.estimate.partition == (0, 5, 8)
-    assert outcome.samples_per_s == pytest.approx(4 * 1e6 / (9 * 4 * 1000), rel=0.01)
+    assert trial.measured is not None
+    assert trial.estimate is not None
+    assert trial.measured.partition == trial.estimate.partition == (0, 5, 8)
+    assert trial.samples_per_s == pytest.approx(4 * 1e6 / (9 * 4 * 1000), rel=0.01)
 
 
 def test_cuts_are_moved_back_when_that_was_slower(flow: Flow) -> None:
@@ -232,10 +237,10 @@ def test_cuts_are_moved_back_when_that_was_slower(flow: Flow) -> None:
         return {(0, 4): 4, (4, 8): 12}.get((layers.start, layers.stop), 20)
 
     target = SurprisingTarget(surprise=surprise)
-    outcome = replace(flow, target=target, estimator=Estimator.SUM).evaluate(Knobs(2, 1.0, 4))
+    trial = replace(flow, target=target, estimator=Estimator.SUM).evaluate(Knobs(2, 1.0, 4))
     assert len(target.partitions) == 2
-    assert outcome.measured is not None
-    assert outcome.measured.partition == (0, 4, 8)
+    assert trial.measured is not None
+    assert trial.measured.partition == (0, 4, 8)
 
 
 def test_a_disturbed_run_moves_no_cuts(flow: Flow) -> None:
@@ -244,10 +249,10 @@ def test_a_disturbed_run_moves_no_cuts(flow: Flow) -> None:
     assert target.partitions == [(0, 4, 8)]
 
 
-def test_more_pipelines_than_devices_is_an_outcome(flow: Flow) -> None:
-    outcome = running(flow).evaluate(Knobs(2, 1.0, 1, replicas=2))
-    assert not outcome.fits
-    assert "2 replicas of 2 devices need 4, pair has 2" in outcome.reason
+def test_more_pipelines_than_devices_is_a_trial(flow: Flow) -> None:
+    trial = running(flow).evaluate(Knobs(2, 1.0, 1, replicas=2))
+    assert not trial.fits
+    assert "2 replicas of 2 devices need 4, pair has 2" in trial.reason
 
 
 def test_memory_proportion_is_the_usable_share_of_a_real_devices_memory(flow: Flow) -> None:
@@ -277,14 +282,14 @@ def test_training_is_not_for_real_devices(flow: Flow) -> None:
         running(flow).check(SearchSpace((1,), (1.0,), (1,), (Order.GPIPE,)))
 
 
-def test_expected_outcomes_equal_measured_ones_when_the_estimate_is_right(flow: Flow) -> None:
+def test_expected_trials_equal_measured_ones_when_the_estimate_is_right(flow: Flow) -> None:
     fitting, failing = Knobs(2, 0.6, 4), Knobs(1, 0.6, 40)
     expected, measured = flow.expect(fitting), flow.evaluate(fitting)
     assert expected.samples_per_s == expected.estimated_samples_per_s == measured.estimated_samples_per_s
     assert expected.measured == expected.estimate == flow.predict(fitting)
     for impossible in (failing, Knobs(len(flow.cluster), 0.6, 1, replicas=2)):
-        outcome = flow.expect(impossible)
-        assert (outcome.fits, outcome.reason) == (False, flow.evaluate(impossible).reason)
+        trial = flow.expect(impossible)
+        assert (trial.fits, trial.reason) == (False, flow.evaluate(impossible).reason)
     training = Knobs(2, 0.6, 1, Order.GPIPE, n_micro_batches=4)
     expected, measured = flow.expect(training), flow.evaluate(training)
     assert expected.samples_per_s == measured.estimated_samples_per_s

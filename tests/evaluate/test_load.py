@@ -66,7 +66,7 @@ def test_a_model_by_name_has_a_default_cluster_and_target() -> None:
     flow = load_flow("resnet50")
     assert (flow.graph.name, flow.cluster.name, flow.precision) == ("resnet50", "bow-2000", Precision.FP16)
     assert flow.target == IpuTarget()
-    assert flow.runner is None
+    assert not flow.traits.runs_plans
 
 
 def test_a_model_may_be_a_graph_a_file_or_onnx(tmp_path: Path, chain: Callable[..., LayerGraph]) -> None:
@@ -102,9 +102,9 @@ def test_a_cluster_may_be_an_ipu_cluster_info(tmp_path: Path) -> None:
 
 def test_a_target_of_ones_own_measures(chain: Callable[..., LayerGraph]) -> None:
     flow = load_flow(chain("abcd"), "c600", Clock())
-    outcome = flow.evaluate(Knobs(1, 1.0, 8))
-    assert isinstance(outcome.measured, Plan)
-    assert outcome.measured.stages[0].forward_cycles == 4 * 8
+    trial = flow.evaluate(Knobs(1, 1.0, 8))
+    assert isinstance(trial.measured, Plan)
+    assert trial.measured.stages[0].forward_cycles == 4 * 8
 
 
 @pytest.mark.parametrize(

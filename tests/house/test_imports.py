@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-HEAVY = {"onnx", "onnxruntime", "optuna", "pandas", "rich", "scipy", "sklearn", "sqlalchemy", "torch"}
+HEAVY = {"msgspec", "onnx", "onnxruntime", "optuna", "pandas", "rich", "scipy", "sklearn", "sqlalchemy", "torch"}
 
 LOADED = """
 import sys

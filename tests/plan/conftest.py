@@ -10,7 +10,8 @@ from random import Random
 import numpy as np
 import pytest
 
-from autoauto.records.cost import CostTable
+from autoauto.records.cost import CostTable, SharedMemory
+from tests.cost_tables import make_table, with_memory
 
 MakeTable = Callable[[int], CostTable]
 
@@ -36,16 +37,19 @@ def training_table() -> MakeTable:
 def _training_table(seed: int) -> CostTable:
     random, table = Random(f"training {seed}"), _any_table(seed)
     stashed_inputs = [0]
-    for n_bytes in np.diff(table.activation_prefix_bytes)[:-1].tolist():
+    for n_bytes in np.diff(table.memory.activation_prefix_bytes)[:-1].tolist():
         stashed_inputs.append(random.randint(0, stashed_inputs[-1] + n_bytes))
-    inputs = [random.randint(0, 9) for _ in range(table.n_layers) if seed % 2]
+    inputs = [random.randint(0, 9) for _ in range(table.n_layers) if seed % 2] or [0] * table.n_layers
     return replace(
-        table,
+        with_memory(
+            table,
+            stashed_input_bytes=np.array(stashed_inputs),
+            input_bytes=np.array(inputs),
+            recompute=bool(seed % 2),
+        ),
         memory_limit_bytes=table.memory_limit_bytes + random.choice((0, 30, 80)),
         weight_prefix_cycles=table.backward_prefix_cycles // 2,
-        stashed_input_bytes=np.array(stashed_inputs),
         stash_entries=tuple(random.choice((0, 1, 3, 7)) for _ in range(table.n_devices)),
-        recompute_bytes=np.array(inputs, dtype=np.int64),
     )
 
 
@@ -81,13 +85,16 @@ def _random_table(seed: int) -> CostTable:
         cut_allowed[first + 1 : random.randint(first, min(first + 3, n_layers - 1)) + 1] = False
     backward = column(n_layers, 9)
     cycles = column(n_layers, 40, 0.1) + backward
-    table = CostTable(
-        compute_prefix_cycles=prefix(cycles) * scale,
+    table = make_table(
+        prefix(cycles) * scale,
+        n_devices,
         backward_prefix_cycles=prefix(backward) * scale,
         exclusive_prefix_bytes={"parameter": prefix(column(n_layers, 20)), "state": prefix(column(n_layers, 5))},
-        shared_keys=tuple(tuple(k for k in range(n_keys) if random.random() < 0.4) for _ in range(n_layers)),
-        shared_bytes=tuple(random.randint(1, 20) for _ in range(n_keys)),
-        shared_categories=tuple(random.choice(("code", "state")) for _ in range(n_keys)),
+        shared=SharedMemory(
+            keys=tuple(tuple(k for k in range(n_keys) if random.random() < 0.4) for _ in range(n_layers)),
+            n_bytes=tuple(random.randint(1, 20) for _ in range(n_keys)),
+            categories=tuple(random.choice(("code", "state")) for _ in range(n_keys)),
+        ),
         peak_bytes=column(n_layers, 30),
         activation_prefix_bytes=prefix(column(n_layers, 8, random.choice((0.5, 1.0)))),
         receive_cycles=np.stack([column(n_layers, 30) for _ in range(n_devices)]) * scale,

@@ -8,24 +8,19 @@ import pytest
 
 from autoauto.records.cost import CostTable
 from autoauto.records.errors import Infeasible
+from tests.cost_tables import make_table
 from tests.plan.exhaustive import exhaustive
 
 
 def table(limit: int) -> CostTable:
     """Four layers of 4, 1, 2 and 3 cycles and as many bytes on two devices; the first cut transfers fastest."""
-    return CostTable(
-        compute_prefix_cycles=np.array([0, 4, 5, 7, 10]),
-        backward_prefix_cycles=np.zeros(5, dtype=np.int64),
+    return make_table(
+        np.array([0, 4, 5, 7, 10]),
+        2,
         exclusive_prefix_bytes={"parameter": np.array([0, 4, 5, 7, 10])},
-        shared_keys=((), (), (), ()),
-        shared_bytes=(),
-        shared_categories=(),
-        peak_bytes=np.zeros(4, dtype=np.int64),
-        activation_prefix_bytes=np.zeros(5, dtype=np.int64),
         receive_cycles=np.array([[0, 1, 9, 9], [0, 1, 9, 9]]),
         send_cycles=np.array([[0, 1, 9, 9, 0], [0, 1, 9, 9, 0]]),
-        cut_allowed=np.ones(5, dtype=np.bool_),
-        memory_limit_bytes=np.array([limit, limit]),
+        memory_limit_bytes=[limit, limit],
     )
 
 

@@ -6,26 +6,24 @@ from fractions import Fraction
 
 import numpy as np
 
-from autoauto.records.cost import CostTable
+from autoauto.records.cost import CostTable, SharedMemory
+from tests.cost_tables import make_table, with_memory
 
 
 def table(
     shared: tuple[tuple[int, ...], ...] = ((0,), (0, 1), ()), exclusive: Mapping[str, list[int]] | None = None
 ) -> CostTable:
     prefixes = exclusive or {"parameter": [0, 10, 30, 60]}
-    return CostTable(
-        compute_prefix_cycles=np.array([0, 5, 7, 12]),
+    return make_table(
+        np.array([0, 5, 7, 12]),
         backward_prefix_cycles=np.array([0, 1, 1, 2]),
         exclusive_prefix_bytes={name: np.array(values) for name, values in prefixes.items()},
-        shared_keys=shared,
-        shared_bytes=(100, 1000),
-        shared_categories=("vertexCode", "parameter"),
+        shared=SharedMemory(shared, (100, 1000), ("vertexCode", "parameter")),
         peak_bytes=np.array([3, 9, 4]),
         activation_prefix_bytes=np.array([0, 2, 5, 5]),
         receive_cycles=np.array([[1, 2, 3]]),
         send_cycles=np.array([[0, 10, 20, 30]]),
-        cut_allowed=np.array([True, True, True, True]),
-        memory_limit_bytes=np.array([10_000]),
+        memory_limit_bytes=[10_000],
     )
 
 
@@ -55,23 +53,23 @@ def test_the_table_has_its_numbers_of_layers_and_devices() -> None:
 
 
 def test_a_device_stashes_activations_of_other_micro_batches() -> None:
-    training = replace(table(), stash_entries=(3,), stashed_input_bytes=np.array([0, 1, 2]))
-    assert training.stash_entry_bytes(0, 3) == 5
-    assert training.stash_entry_bytes(1, 3) == 1 + 3
+    training = replace(with_memory(table(), stashed_input_bytes=np.array([0, 1, 2])), stash_entries=(3,))
+    assert training.memory.stash_entry.between(0, 3) == 5
+    assert training.memory.stash_entry.between(1, 3) == 1 + 3
     assert training.memory_bytes(1, 3)["stash"] == 3 * 4
     assert training.memory_bytes(1, 3)["temporary"] == 1 + 9
     assert "stash" not in table().memory_bytes(1, 3)
 
 
 def test_with_recomputation_only_inputs_are_stashed() -> None:
-    training = replace(table(), stash_entries=(3,), recompute_bytes=np.array([7, 1, 2]))
-    assert [training.stash_entry_bytes(*ends) for ends in ((0, 3), (1, 3), (1, 2))] == [7, 2, 1]
+    training = replace(with_memory(table(), input_bytes=np.array([7, 1, 2]), recompute=True), stash_entries=(3,))
+    assert [training.memory.stash_entry.between(*ends) for ends in ((0, 3), (1, 3), (1, 2))] == [7, 2, 1]
     assert training.memory_bytes(1, 3)["stash"] == 3 * 2
     assert training.memory_bytes(1, 3)["temporary"] == 9
 
 
 def test_every_device_has_its_own_number_of_stash_entries() -> None:
-    both = replace(table(), memory_limit_bytes=np.array([1, 1]), stash_entries=(2, 1))
+    both = replace(table(), memory_limit_bytes=np.array([1, 1]), stash_entries=(2, 1), speeds=(Fraction(1),) * 2)
     assert [both.memory_bytes(0, 2, device)["stash"] for device in (0, 1)] == [10, 5]
     assert both.part(1, 2).stash_entries == (1,)
 

@@ -1,7 +1,14 @@
 """Clusters, links and streaming memory."""
 
 from dataclasses import replace
+from math import inf
 
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from autoauto.records.errors import BadInput
 from autoauto.records.hardware import Cluster, Device, Link, StreamingMemory
 
 DEVICES = tuple(Device(f"d{i}", 1e9, 100, 1, 100) for i in range(3))
@@ -34,8 +41,43 @@ def test_a_link_takes_its_idle_cycles_and_its_transfer() -> None:
     assert Link(2e9, 7).cycles(100, 1e9) == 57
 
 
+def test_transfers_are_rounded_down_once() -> None:
+    cycles = Link(7 * 1024**3, 50_000).cycles(2_097_152, 1.85e9)
+    assert cycles == int(50_000 + 2_097_152 / (7 * 1024**3 / 1.85e9))
+
+
+@given(st.lists(st.integers(0, 10**11), min_size=1), st.floats(1e6, 1e12), st.integers(0, 10**6))
+def test_an_array_takes_what_its_numbers_take_and_more_bytes_never_less(
+    sizes: list[int], bytes_per_s: float, idle_cycles: int
+) -> None:
+    link, sizes = Link(bytes_per_s, idle_cycles), sorted(sizes)
+    cycles = link.cycles(np.array(sizes), 1.85e9).tolist()
+    assert cycles == [link.cycles(n_bytes, 1.85e9) for n_bytes in sizes] == sorted(cycles)
+    loads = link.load_cycles(np.array([0, *sizes]), 1.85e9).tolist()
+    assert loads == [link.load_cycles(n_bytes, 1.85e9) for n_bytes in (0, *sizes)]
+    assert loads == [0, *(link.cycles(n_bytes, 1.85e9) if n_bytes else 0 for n_bytes in sizes)]
+
+
+@pytest.mark.parametrize("rate", [1e-9, 1e-320])
+def test_a_transfer_of_more_cycles_than_are_exact_is_refused(rate: float) -> None:
+    with pytest.raises(BadInput, match=r"a transfer must take at most 2\*\*53 cycles, got"):
+        Link(rate, 0).cycles(10**9, 1e9)
+    with pytest.raises(BadInput, match=r"a transfer must take at most 2\*\*53 cycles, got"):
+        Link(rate, 0).cycles(np.array([0, 10**9]), 1e9)
+    assert Link(inf, 5).cycles(10**9, 1e9) == 5
+
+
 def test_streaming_memory_stays_with_every_device_and_takes_time_like_a_link() -> None:
     memory = StreamingMemory(1e9, 10, 10**6)
     assert replace(CLUSTER, streaming_memory=memory).first(2).streaming_memory == memory
     assert memory.link.cycles(500, 1e9) == 510
     assert CLUSTER.streaming_memory is None
+
+
+def test_neighbours_are_one_device_with_the_memory_of_all() -> None:
+    links = tuple(Link(1e9 * (index + 1), index) for index in range(5))
+    cluster = Cluster("five", "host", (Device("core", 1e9, 100, 1, 100),) * 5, links, links)
+    pairs = cluster.grouped(2)
+    assert cluster.grouped(1) is cluster
+    assert [device.memory_bytes for device in pairs.devices] == [200, 200]
+    assert (pairs.receive_links, pairs.send_links) == ((links[0], links[2]), (links[1], links[4]))

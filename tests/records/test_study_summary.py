@@ -6,18 +6,8 @@ import pytest
 from scipy import stats
 
 from autoauto.records.knobs import Knobs, Objective
-from autoauto.records.layers import LayerRange
-from autoauto.records.plan import Plan, Stage
-from autoauto.records.schedule import Order
-from autoauto.records.study_summary import (
-    Finalist,
-    Repeated,
-    StudySummary,
-    TrialSummary,
-    Verdict,
-    Verification,
-    interval,
-)
+from autoauto.records.study_summary import Repeated, StudySummary, Verdict, Verification, cells_of, interval
+from autoauto.records.trial import Status, Trial
 
 KNOBS = Knobs(1, 0.6, 8)
 
@@ -35,11 +25,11 @@ def test_a_single_measurement_has_no_interval() -> None:
 
 
 def test_turns_that_failed_do_not_count() -> None:
-    row = Repeated("winner", KNOBS, "", (10.0, None, 12.0), (1.0, None, 3.0), "died")
+    row = Repeated("winner", KNOBS, (10.0, None, 12.0), (1.0, None, 3.0), "died")
     assert row.speed is not None
     assert row.score is not None
     assert (row.speed.mean, row.score.mean) == (11.0, 2.0)
-    assert Repeated("winner", KNOBS, "", (None,), (None,)).speed is None
+    assert Repeated("winner", KNOBS, (None,), (None,)).speed is None
 
 
 def test_the_winner_is_given_by_its_index() -> None:
@@ -49,83 +39,79 @@ def test_the_winner_is_given_by_its_index() -> None:
     assert Verification(rows, 3, 0, Verdict.CLEAR, None).named("default configuration") is None
 
 
-def summary(*trials: TrialSummary, objective: Objective = Objective.THROUGHPUT) -> StudySummary:
+def summary(*trials: Trial, objective: Objective = Objective.THROUGHPUT) -> StudySummary:
     return StudySummary("small", "sqlite:///x.db", objective, {}, trials, ())
 
 
-def plan(host_cycles: int = 0) -> Plan:
-    """A plan with a period of 100 + 20 cycles, or of `host_cycles`."""
-    return Plan((Stage(LayerRange(0, 3), 0, 100, 0, 10, 10, {}, 1000),), host_cycles=host_cycles)
+def trial(number: int, knobs: Knobs, samples_per_s: float = 0.0, latency_s: float = 0.0) -> Trial:
+    """A trial that fits, or with 0 samples/s one that does not."""
+    status = Status.OK if samples_per_s else Status.OUT_OF_MEMORY
+    return Trial(knobs, status, samples_per_s=samples_per_s, latency_s=latency_s, number=number)
 
 
 def test_the_best_come_first_and_of_equals_the_oldest() -> None:
     speeds = (50.0, 70.0, 0.0, 70.0)
-    trials = [TrialSummary(number, Knobs(1, 0.6, number + 1), speed) for number, speed in enumerate(speeds)]
-    assert [trial.number for trial in summary(*trials).ranked] == [1, 3, 0]
+    trials = [trial(number, Knobs(1, 0.6, number + 1), speed) for number, speed in enumerate(speeds)]
+    assert [row.number for row in summary(*trials).ranked] == [1, 3, 0]
 
 
 def test_per_ipu_compares_what_one_device_does() -> None:
-    single, four = TrialSummary(0, Knobs(1, 0.6, 1), 50.0), TrialSummary(1, Knobs(4, 0.6, 1), 100.0)
+    single, four = trial(0, Knobs(1, 0.6, 1), 50.0), trial(1, Knobs(4, 0.6, 1), 100.0)
     study = summary(single, four, objective=Objective.PER_IPU)
     assert (study.worth(single), study.worth(four)) == (50.0, 25.0)
-    winner = replace(study, finalists=(Finalist(study.ranked[0], plan(), None),))
+    winner = replace(study, finalists=study.ranked[:1])
     assert winner.loss_percent(four) == 50.0
 
 
 def test_a_cell_has_its_best_its_largest_and_the_first_size_that_is_too_large() -> None:
     sizes = {8: 0.0, 4: 90.0, 2: 100.0, 6: 0.0}
-    trials = [TrialSummary(number, Knobs(2, 0.6, size), speed) for number, (size, speed) in enumerate(sizes.items())]
+    trials = [trial(number, Knobs(2, 0.6, size), speed) for number, (size, speed) in enumerate(sizes.items())]
     (cell,) = summary(*trials).cells
-    assert [trial.knobs.batch_size for trial in cell.trials] == [2, 4, 6, 8]
+    assert [row.knobs.batch_size for row in cell.trials] == [2, 4, 6, 8]
     best, largest, unfit = cell.best, cell.largest, cell.first_unfit
     assert (best and best.number, largest and largest.number, unfit and unfit.number) == (2, 1, 3)
 
 
 def test_cells_are_in_the_order_of_the_grid() -> None:
     grid = [(4, 0.3), (1, 1.0), (4, 0.1), (1, 0.6)]
-    trials = [TrialSummary(number, Knobs(n, proportion, 1)) for number, (n, proportion) in enumerate(grid)]
+    trials = [trial(number, Knobs(n, proportion, 1)) for number, (n, proportion) in enumerate(grid)]
     cells = summary(*trials).cells
     assert [(cell.knobs.n_ipu, cell.knobs.memory_proportion) for cell in cells] == sorted(grid)
     assert all(cell.best is cell.largest is None and cell.first_unfit is cell.trials[0] for cell in cells)
 
 
-@pytest.mark.parametrize(
-    ("knobs", "makespan_cycles", "measured", "speed"),
-    [
-        (Knobs(1, 0.6, 6), None, plan(), 6 * 1e9 / 120),
-        (Knobs(1, 0.6, 6), None, plan(300), 6 * 1e9 / 300),
-        (Knobs(1, 0.6, 6, Order.GPIPE, False, 4), 5000.0, plan(), 24 * 1e9 / 5000),
-        (Knobs(1, 0.6, 6, Order.GPIPE, False, 4), 1000.0, plan(300), 24 * 1e9 / 1200),
-    ],
-)
-def test_the_clock_follows_from_throughput_and_cycles(
-    knobs: Knobs, makespan_cycles: float | None, measured: Plan, speed: float
-) -> None:
-    finalist = Finalist(TrialSummary(0, knobs, speed, makespan_cycles=makespan_cycles), measured, None)
-    assert finalist.clock_hz == pytest.approx(1e9)
+def test_cells_are_in_the_order_of_their_first_trials_and_the_best_is_chosen_by_worth() -> None:
+    speeds = {(2, 4): 90.0, (1, 4): 0.0, (2, 2): 100.0, (1, 2): 50.0}
+    trials = [trial(number, Knobs(n, 0.6, size), speed) for number, ((n, size), speed) in enumerate(speeds.items())]
+    two_devices, one_device = cells_of(trials, lambda row: row.samples_per_s)
+    assert [row.number for row in two_devices.trials] == [2, 0]
+    assert (two_devices.best, one_device.best) == (trials[2], trials[3])
+    assert cells_of(trials, lambda row: -row.samples_per_s)[0].best == trials[0]
 
 
 def test_the_winner_is_ranked_before_trials_that_are_as_good() -> None:
     """Of throughputs that differ by noise the simpler configuration wins, though another was a little quicker."""
-    simple, quick = TrialSummary(0, Knobs(1, 0.6, 8), 99.5), TrialSummary(1, Knobs(2, 0.6, 8), 100.0)
+    simple, quick = trial(0, Knobs(1, 0.6, 8), 99.5), trial(1, Knobs(2, 0.6, 8), 100.0)
     study = summary(simple, quick)
     assert study.ranked == (quick, simple)
-    assert replace(study, finalists=(Finalist(simple, plan(), None),)).ranked == (simple, quick)
+    assert replace(study, finalists=(simple,)).ranked == (simple, quick)
 
 
 def test_a_trial_that_violates_a_constraint_was_measured_and_does_not_fit() -> None:
-    runs = TrialSummary(0, Knobs(1, 0.6, 1), 10.0, latency_s=0.1)
-    breaks = TrialSummary(
-        1, Knobs(1, 0.6, 2), 20.0, latency_s=0.2, reason="latency_s <= 0.1 does not hold: latency_s is 0.2"
+    runs = trial(0, Knobs(1, 0.6, 1), 10.0, 0.1)
+    breaks = replace(
+        trial(1, Knobs(1, 0.6, 2), 20.0, 0.2),
+        status=Status.CONSTRAINED,
+        reason="latency_s <= 0.1 does not hold: latency_s is 0.2",
     )
     study = summary(runs, breaks)
     assert study.ranked == (runs,)
-    assert (breaks.constrained, runs.constrained) == (True, False)
+    assert (breaks.was_measured, breaks.fits) == (True, False)
     assert study.cells[0].first_unfit == breaks
 
 
 def test_by_latency_the_quickest_comes_first() -> None:
-    slow, quick = (TrialSummary(n, Knobs(1, 0.6, n), 10.0 * n, latency_s=0.1 * n) for n in (2, 1))
+    slow, quick = (trial(n, Knobs(1, 0.6, n), 10.0 * n, 0.1 * n) for n in (2, 1))
     study = summary(slow, quick, objective=Objective.LATENCY)
     assert study.ranked == (quick, slow)
     assert study.worth(quick) == pytest.approx(2 * study.worth(slow))

@@ -11,6 +11,7 @@ import pytest
 from autoauto.records.layers import LayerRange
 from autoauto.records.plan import Plan, Stage
 from autoauto.records.schedule import FORWARD, Action, ActionKind, Codes, Order, Schedule
+from autoauto.records.target import Origin
 from autoauto.records.timeline import Run, Span, Timeline
 
 Row = tuple[str, int, int]
@@ -131,10 +132,10 @@ def test_measured_latency_is_the_median() -> None:
     schedule = Schedule(Order.INFERENCE, (0,), 8, (codes.of(FORWARD, 0, range(8)),))
     starts = np.arange(8) * 1000
     stops = starts + np.array([900, *[100] * 7])
-    measured = Timeline(schedule, (starts,), (stops,), (np.zeros((0, 2), np.int64),), 8000, source="measured")
+    measured = Timeline(schedule, (starts,), (stops,), (np.zeros((0, 2), np.int64),), 8000, origin=Origin.MEASURED)
     plan = Plan((Stage(LayerRange(0, 1), 0, 1, 0, 0, 0, {}, 1),))
     assert Run(plan, (measured,)).latency_cycles == 100
-    assert Run(plan, (replace(measured, source="simulated"),)).latency_cycles == 900
+    assert Run(plan, (replace(measured, origin=Origin.SIMULATED),)).latency_cycles == 900
 
 
 def test_a_run_is_undisturbed_when_its_stages_had_their_cores() -> None:

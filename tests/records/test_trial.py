@@ -1,4 +1,4 @@
-"""Outcomes: whether they fit, their status, latency and constraints; and stored trials."""
+"""Trials: their status and what follows from it, latency and constraints; cells, and trials as JSON."""
 
 from __future__ import annotations
 
@@ -10,45 +10,95 @@ from datetime import UTC, datetime
 import pytest
 
 from autoauto.records.constraint import Constraint
+from autoauto.records.errors import OutOfMemory
 from autoauto.records.knobs import Knobs
 from autoauto.records.layers import LayerRange
 from autoauto.records.plan import Plan, Stage
 from autoauto.records.schedule import Order
+from autoauto.records.target import Origin
 from autoauto.records.timeline import Run
 from autoauto.records.trial import (
-    FinishedTrial,
-    Outcome,
+    Cell,
     SearchActivity,
     Status,
+    Trial,
     apply_constraints,
     latency_s,
+    measured_trial,
     run_latency_s,
-    status_of,
+    unfit_trial,
 )
 from autoauto.schedule.times import timeline_of
 
 PLAN = Plan((Stage(LayerRange(0, 2), 0, 100, 0, 4, 6, {"parameter": 70}, 100),))
 KNOBS = Knobs(1, 0.6, 2)
-OUTCOME = Outcome(KNOBS, PLAN, PLAN, 20.0, 19.0, 0, 100, "", latency_s=0.11)
-UNFIT = Outcome(KNOBS, None, None, 0.0, 0.0, 5, 100, "too large")
+FITS = measured_trial(
+    KNOBS, PLAN, PLAN, samples_per_s=20.0, estimated_samples_per_s=19.0, latency_s=0.11, device_bytes=100
+)
+UNFIT = unfit_trial(KNOBS, OutOfMemory("too large", 5), 100)
 
 
-def test_an_outcome_fits_when_it_was_measured_and_violates_nothing() -> None:
-    assert OUTCOME.fits
-    assert not replace(OUTCOME, violation=0.5).fits
+def test_a_trial_fits_when_it_was_measured_and_violates_nothing() -> None:
+    assert FITS.fits
+    assert not apply_constraints(FITS, (Constraint("latency_s <= 0.1"),)).fits
     assert not UNFIT.fits
     assert not replace(UNFIT, violation=-0.5).fits
 
 
-def test_a_planned_outcome_without_a_measurement_is_out_of_memory_and_without_a_plan_infeasible() -> None:
-    assert status_of(OUTCOME) is Status.OK
-    assert status_of(replace(OUTCOME, measured=None, excess_bytes=7)) is Status.OUT_OF_MEMORY
-    assert status_of(replace(OUTCOME, measured=None, estimate=None, excess_bytes=7)) is Status.INFEASIBLE
+def test_a_planned_trial_without_a_measurement_is_out_of_memory_and_without_a_plan_infeasible() -> None:
+    assert FITS.status is Status.OK
+    measured = unfit_trial(KNOBS, OutOfMemory("too large", 7), 100, PLAN)
+    assert (measured.status, measured.was_measured, measured.estimate) == (Status.OUT_OF_MEMORY, True, PLAN)
+    assert (UNFIT.status, UNFIT.was_measured, UNFIT.estimate) == (Status.INFEASIBLE, False, None)
 
 
-def test_an_outcome_that_runs_but_violates_a_constraint_is_constrained() -> None:
-    assert status_of(replace(OUTCOME, violation=-0.1)) is Status.OK
-    assert status_of(replace(OUTCOME, violation=0.1, reason="latency_s <= 1 does not hold")) is Status.CONSTRAINED
+def test_a_trial_that_runs_but_violates_a_constraint_is_constrained() -> None:
+    assert apply_constraints(FITS, (Constraint("latency_s <= 1"),)).status is Status.OK
+    constrained = apply_constraints(FITS, (Constraint("latency_s <= 0.1"),))
+    assert (constrained.status, constrained.runs, constrained.was_measured) == (Status.CONSTRAINED, True, True)
+
+
+def test_every_status_is_of_what_fits_runs_was_measured_or_failed() -> None:
+    properties = {
+        str(status): [trial.fits, trial.runs, trial.was_measured, trial.failed]
+        for status in Status
+        for trial in [Trial(KNOBS, status)]
+    }
+    assert properties == {
+        "ok": [True, True, True, False],
+        "constrained": [False, True, True, False],
+        "out of memory": [False, False, True, False],
+        "infeasible": [False, False, False, False],
+        "process out of memory": [False, False, False, True],
+        "time-out": [False, False, False, True],
+        "crash": [False, False, False, True],
+        "bug": [False, False, False, True],
+    }
+
+
+def test_excess_is_a_share_of_a_devices_memory_and_negative_when_it_fits() -> None:
+    assert (UNFIT.excess_bytes, UNFIT.excess) == (5, 0.05)
+    assert (FITS.excess_bytes, FITS.excess) == (0, -0.3)  # 70 of 100 bytes
+
+
+def test_the_value_is_that_of_the_first_objective() -> None:
+    assert FITS.value is None
+    assert replace(FITS, values=(3.0, 2.0)).value == 3.0
+
+
+def test_only_a_step_of_training_has_a_makespan_and_bubbles() -> None:
+    knobs = Knobs(1, 0.6, 2, Order.GPIPE, n_micro_batches=3)
+    step, inference = (
+        measured_trial(k, None, PLAN, samples_per_s=1.0, latency_s=1.0, device_bytes=100, timeline=timeline_of(k, PLAN))
+        for k in (knobs, KNOBS)
+    )
+    assert step.timeline is not None
+    assert (step.makespan_cycles, step.bubble_fraction) == (
+        step.timeline.makespan_cycles,
+        step.timeline.bubble_fraction,
+    )
+    assert (inference.makespan_cycles, inference.bubble_fraction) == (None, None)
+    assert (inference.compute_cycles, inference.transfer_cycles) == (100, 10)
 
 
 def test_latency_of_inference_is_that_of_the_plan() -> None:
@@ -66,17 +116,17 @@ def test_latency_of_a_training_step_is_its_makespan() -> None:
 def test_measured_latency_is_that_of_the_timeline() -> None:
     simulated = timeline_of(KNOBS, PLAN)
     assert run_latency_s(KNOBS, Run(PLAN, (simulated,)), 1000.0) == 0.11
-    measured = replace(simulated, source="measured", stops=tuple(stops + 900 for stops in simulated.stops))
+    measured = replace(simulated, origin=Origin.MEASURED, stops=tuple(stops + 900 for stops in simulated.stops))
     assert run_latency_s(KNOBS, Run(PLAN, (measured,)), 1000.0) == 1.0
 
 
-def test_an_outcome_that_violates_a_constraint_does_not_fit_but_has_its_results() -> None:
+def test_a_trial_that_violates_a_constraint_does_not_fit_but_has_its_results() -> None:
     loose, tight = Constraint("latency_s <= 0.2"), Constraint("latency_s * n_ipu <= 0.1")
-    assert apply_constraints(OUTCOME, ()) is OUTCOME
-    fitting = apply_constraints(OUTCOME, (loose,))
+    assert apply_constraints(FITS, ()) is FITS
+    fitting = apply_constraints(FITS, (loose,))
     assert fitting.fits
     assert fitting.violation == pytest.approx(-9 / 11)
-    violating = apply_constraints(OUTCOME, (loose, tight))
+    violating = apply_constraints(FITS, (loose, tight))
     assert (violating.fits, violating.measured, violating.samples_per_s) == (False, PLAN, 20.0)
     assert violating.violation == pytest.approx(0.1)
     assert violating.reason == "latency_s * n_ipu <= 0.1 does not hold: latency_s is 0.11, n_ipu is 1"
@@ -85,19 +135,25 @@ def test_an_outcome_that_violates_a_constraint_does_not_fit_but_has_its_results(
 def test_every_result_can_be_constrained() -> None:
     names = "samples_per_s == 20 and compute_cycles == 100 and transfer_cycles == 10"
     more = "cost_cycles == 110 and peak_memory_bytes == 70 and n_samples == 2 and n_devices == 1"
-    assert apply_constraints(OUTCOME, (Constraint(f"{names} and {more}"),)).fits
+    assert apply_constraints(FITS, (Constraint(f"{names} and {more}"),)).fits
 
 
-def test_an_outcome_that_was_not_measured_has_no_violations() -> None:
+def test_a_trial_that_does_not_run_has_no_violations() -> None:
     assert apply_constraints(UNFIT, (Constraint("latency_s <= 0.2"),)) is UNFIT
 
 
-def test_a_finished_trial_can_be_pickled_and_written_as_json() -> None:
+def test_a_trial_can_be_pickled_and_written_as_json() -> None:
     moment = datetime(2024, 1, 2, 3, 4, 5, tzinfo=UTC)
-    trial = FinishedTrial(3, Knobs(1, 0.6, 8), "COMPLETE", 2.0, 2.0, "", True, moment, moment)
+    trial = replace(FITS, number=3, values=(2.0,), started=moment, ended=moment)
     assert pickle.loads(pickle.dumps(trial)) == trial
     record = json.loads(json.dumps(asdict(trial), default=datetime.isoformat))
-    assert (record["knobs"]["batch_size"], record["started"]) == (8, "2024-01-02T03:04:05+00:00")
+    assert (record["knobs"]["batch_size"], record["started"]) == (2, "2024-01-02T03:04:05+00:00")
+
+
+def test_a_cell_counts_what_was_measured() -> None:
+    measured = unfit_trial(KNOBS, OutOfMemory("too large", 7), 100, PLAN)
+    cell = Cell((FITS, measured, UNFIT), FITS)
+    assert (cell.n_measured, cell.knobs) == (2, KNOBS)
 
 
 def test_activities_are_words_of_the_json_log() -> None:

@@ -3,22 +3,12 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autoauto.records.units import MIB, bytes_per_s, format_bytes, gbps, samples_per_s, transfer_cycles
+from autoauto.records.units import MIB, bytes_per_s, format_bytes, gbps, samples_per_s
 
 
 @given(st.floats(0.1, 1e4))
 def test_gbps_and_bytes_per_s_are_inverse(rate: float) -> None:
     assert abs(gbps(bytes_per_s(rate)) - rate) <= 1e-12 * rate
-
-
-def test_transfers_are_rounded_down_once() -> None:
-    assert transfer_cycles(2_097_152, 7 * 1024**3, 50_000, 1.85e9) == int(50_000 + 2_097_152 / (7 * 1024**3 / 1.85e9))
-
-
-@given(st.integers(0, 10**11), st.integers(0, 10**11))
-def test_more_bytes_never_take_fewer_cycles(a: int, b: int) -> None:
-    few, many = sorted((a, b))
-    assert transfer_cycles(few, 7e9, 3, 1.85e9) <= transfer_cycles(many, 7e9, 3, 1.85e9)
 
 
 def test_throughput_is_batches_per_period() -> None:

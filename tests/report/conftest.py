@@ -12,11 +12,17 @@ from autoauto.records.knobs import Knobs, Objective
 from autoauto.records.layers import LayerRange
 from autoauto.records.plan import Plan, Stage
 from autoauto.records.schedule import Order, Transfers
-from autoauto.records.study_summary import Failure, Finalist, StudySummary, TrialSummary
+from autoauto.records.study_summary import StudySummary
 from autoauto.records.timeline import Timeline
+from autoauto.records.trial import Status
+from autoauto.report.charts.chart import Chart
+from autoauto.report.charts.svg import panel_svg
+from autoauto.report.tables.table import Table
+from autoauto.report.tables.terminal import renderable
 from autoauto.schedule.orders.registry import make_schedule, stage_devices_of
 from autoauto.schedule.simulate.simulate import simulate
 from autoauto.schedule.times import stage_times
+from tests.report.made import made
 
 
 @pytest.fixture
@@ -43,12 +49,12 @@ def estimated() -> Plan:
 
 @pytest.fixture
 def text() -> Callable[..., str]:
-    """Render something at a width, without colours, without blanks at line ends."""
+    """Render a table, or text, at a width, without colours, without blanks at line ends."""
 
-    def render(renderable: RenderableType, width: int = 80) -> str:
+    def render(shown: Table | RenderableType, width: int = 80) -> str:
         console = Console(width=width, color_system=None, force_terminal=False)
         with console.capture() as capture:
-            console.print(renderable)
+            console.print(renderable(shown) if isinstance(shown, Table) else shown)
         lines = capture.get().splitlines()
         assert all(len(line) <= width for line in lines)
         return "\n".join(line.rstrip() for line in lines)
@@ -79,19 +85,14 @@ INFERENCE = {"model": "net", "cluster": "pair", "mode": "inference", "precision"
 @pytest.fixture
 def summary(measured: Plan, estimated: Plan) -> StudySummary:
     """Three cells: one device is half as fast, two win with batch 8, and none fits with memory proportion 1.0."""
-    winner = TrialSummary(3, Knobs(2, 0.6, 8), 200.0, 190.0, 2000, 300, compiled=True)
-    trials = (
-        TrialSummary(0, Knobs(1, 0.6, 4), 100.0, 104.0, 4000, 100, compiled=True),
-        TrialSummary(1, Knobs(1, 0.6, 5), excess_bytes=2048, reason="stage 0 lacks 2 KiB; try less"),
-        TrialSummary(2, Knobs(2, 0.6, 4), 150.0, 150.0, 1500, 300, compiled=True),
-        winner,
-        TrialSummary(
-            4, Knobs(2, 1.0, 1), excess_bytes=1024, reason="no stage <fits>: layers [0, 5) need more; try less"
-        ),
-    )
-    failures = (Failure(5, {"n_ipu": 2, "batch_size": 9}, "RuntimeError: a <bug>"),)
-    runner_up = Finalist(trials[2], measured, estimated)
-    finalists = (Finalist(winner, measured, estimated), runner_up)
+    slow = made(0, Knobs(1, 0.6, 4), 100.0, estimated_samples_per_s=104.0, compute_cycles=4000, transfer_cycles=100)
+    large = made(1, Knobs(1, 0.6, 5), excess_bytes=2048, reason="stage 0 lacks 2 KiB; try less")
+    second = made(2, Knobs(2, 0.6, 4), 150.0, estimated_samples_per_s=150.0, compute_cycles=1500, transfer_cycles=300)
+    winner = made(3, Knobs(2, 0.6, 8), 200.0, estimated_samples_per_s=190.0, compute_cycles=2000, transfer_cycles=300)
+    unfit = made(4, Knobs(2, 1.0, 1), excess_bytes=1024, reason="no stage <fits>: layers [0, 5) need more; try less")
+    trials = (slow, large, second, winner, unfit)
+    failures = (made(5, Knobs(2, 0.6, 9), status=Status.BUG, reason="RuntimeError: a <bug>"),)
+    finalists = tuple(replace(trial, measured=measured, estimate=estimated) for trial in (winner, second))
     return StudySummary("small", "sqlite:///x.db", Objective.THROUGHPUT, INFERENCE, trials, failures, finalists)
 
 
@@ -102,11 +103,12 @@ def nothing_fits(summary: StudySummary) -> StudySummary:
 
 
 @pytest.fixture
-def elements() -> Callable[[str, str], list[ElementTree.Element]]:
-    """Parse SVG, which must be well-formed XML, and return its elements of a class."""
+def elements() -> Callable[..., list[ElementTree.Element]]:
+    """Draw a panel as SVG, well-formed XML, and return its elements of a class, or those in groups of the class."""
 
-    def elements(svg: str, class_: str) -> list[ElementTree.Element]:
-        every = ElementTree.fromstring(svg).iter()
-        return [element for element in every if class_ in element.get("class", "").split()]
+    def elements(chart: Chart, class_: str, panel: int = 0) -> list[ElementTree.Element]:
+        every = ElementTree.fromstring(panel_svg(chart, panel)).iter()
+        named = [element for element in every if class_ in element.get("class", "").split()]
+        return [inner for element in named for inner in (element if element.tag == "g" else [element])]
 
     return elements

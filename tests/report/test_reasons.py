@@ -8,8 +8,10 @@ from autoauto.records.knobs import Knobs
 from autoauto.records.layers import LayerRange
 from autoauto.records.phased import IoMode, Phase, PhasedPlan
 from autoauto.records.plan import Plan
-from autoauto.records.study_summary import Finalist, Repeated, StudySummary, TrialSummary, Verdict, Verification
+from autoauto.records.study_summary import Repeated, StudySummary, Verdict, Verification
+from autoauto.records.trial import Status
 from autoauto.report.reasons import short_reason, what_binds, why_not
+from tests.report.made import made
 
 
 def test_what_binds_names_the_stages(summary: StudySummary) -> None:
@@ -24,10 +26,10 @@ def test_what_binds_names_the_stages(summary: StudySummary) -> None:
 
 
 def test_a_cost_hidden_behind_a_larger_one_is_marked(summary: StudySummary, measured: Plan) -> None:
-    trial = summary.finalists[0].trial
-    overlapped = what_binds(Finalist(trial, replace(measured, overlap=True), None))
+    trial = summary.finalists[0]
+    overlapped = what_binds(replace(trial, measured=replace(measured, overlap=True)))
     assert [fact.text.endswith("hidden behind the other") for fact in overlapped] == [False, True, False]
-    host = what_binds(Finalist(trial, replace(measured, host_cycles=9000), None))
+    host = what_binds(replace(trial, measured=replace(measured, host_cycles=9000)))
     assert [fact.text.endswith("hidden behind the host") for fact in host] == [True, True, False]
 
 
@@ -38,14 +40,14 @@ def test_cycles_of_plans_that_devices_ran_are_not_a_share_of_the_period(summary:
 
 def test_cycles_are_divided_by_the_samples_of_all_replicas(summary: StudySummary) -> None:
     """Two replicas of 4000 cycles for 4 samples take 500 a sample."""
-    other = summary.trials[0]._replace(knobs=Knobs(1, 0.6, 4, replicas=2))
+    other = replace(summary.trials[0], knobs=Knobs(1, 0.6, 4, replicas=2))
     alone = replace(summary, trials=(other, *summary.trials[3:]))
     assert why_not(alone.cells[0], alone) == "compute takes 500 cycles a sample, the winner's 250"
 
 
-def test_in_training_the_bubble_binds_too(summary: StudySummary, measured: Plan) -> None:
-    trial = summary.finalists[0].trial._replace(bubble_fraction=0.25)
-    assert what_binds(Finalist(trial, measured, None))[-1].headline == "25.0 %"
+def test_in_training_the_bubble_binds_too(summary: StudySummary) -> None:
+    trial = replace(summary.finalists[0], bubble_fraction=0.25)
+    assert what_binds(trial)[-1].headline == "25.0 %"
 
 
 def test_the_longest_and_the_fullest_phase_bind(summary: StudySummary) -> None:
@@ -56,7 +58,7 @@ def test_the_longest_and_the_fullest_phase_bind(summary: StudySummary) -> None:
     )
     cycles = tuple(phase.cycles(IoMode.IO, 2) for phase in phases)
     plan = PhasedPlan(phases, 2, IoMode.IO, (), cycles, 0)
-    facts = {fact.name: fact for fact in what_binds(Finalist(summary.finalists[0].trial, plan, None))}
+    facts = {fact.name: fact for fact in what_binds(replace(summary.finalists[0], measured=plan))}
     assert facts["compute"].text == "phase 0, layers [0, 1), takes longest, 66 % of all phases"
     assert facts["transfer"].headline == "180 cycles"
     assert facts["memory"].text == "phase 1, layers [1, 2), is fullest: 500 B of 1000 B"
@@ -78,7 +80,7 @@ def test_every_cell_has_a_reason(summary: StudySummary) -> None:
     ],
 )
 def test_the_part_that_adds_most_is_named(summary: StudySummary, change: dict[str, int], reason: str) -> None:
-    other = summary.trials[0]._replace(**change)  # type: ignore[arg-type]
+    other = replace(summary.trials[0], **change)  # type: ignore[arg-type]
     alone = replace(summary, trials=(other, *summary.trials[3:]))
     assert why_not(alone.cells[0], alone) == reason
 
@@ -86,25 +88,23 @@ def test_the_part_that_adds_most_is_named(summary: StudySummary, change: dict[st
 def test_a_cell_equal_to_the_winner_is_as_good_but_later(summary: StudySummary) -> None:
     winner = summary.winner
     assert winner is not None
-    equal = summary.trials[0]._replace(samples_per_s=winner.trial.samples_per_s)
+    equal = replace(summary.trials[0], samples_per_s=winner.samples_per_s)
     alone = replace(summary, trials=(equal, *summary.trials[1:]))
     assert why_not(alone.cells[0], alone) == "as good, but found later; batch 5 lacks 2.0 KiB"
 
 
 def test_a_longer_bubble_is_a_reason(summary: StudySummary, measured: Plan) -> None:
-    winner = summary.trials[3]._replace(bubble_fraction=0.2)
-    other = summary.trials[0]._replace(compute_cycles=900, bubble_fraction=0.4)
-    alone = replace(summary, trials=(other, winner), finalists=(Finalist(winner, measured, None),))
+    winner = replace(summary.trials[3], bubble_fraction=0.2)
+    other = replace(summary.trials[0], compute_cycles=900, bubble_fraction=0.4)
+    alone = replace(summary, trials=(other, winner), finalists=(replace(winner, measured=measured),))
     assert why_not(alone.cells[0], alone) == "40 % bubble, the winner's 20 %"
 
 
 def test_a_reason_is_short() -> None:
-    assert (
-        short_reason(TrialSummary(0, Knobs(1, 0.6, 1), excess_bytes=1024, compiled=True))
-        == "lacks 1.0 KiB compiled whole"
-    )
-    assert short_reason(TrialSummary(0, Knobs(2, 0.6, 1), reason="tied; try 1 device")) == "tied"
-    assert short_reason(TrialSummary(0, Knobs(2, 0.6, 1), 5.0)) == ""
+    missing = made(0, Knobs(1, 0.6, 1), status=Status.OUT_OF_MEMORY, excess_bytes=1024)
+    assert short_reason(missing) == "lacks 1.0 KiB compiled whole"
+    assert short_reason(made(0, Knobs(2, 0.6, 1), reason="tied; try 1 device")) == "tied"
+    assert short_reason(made(0, Knobs(2, 0.6, 1), 5.0)) == ""
 
 
 @pytest.mark.parametrize(
@@ -120,9 +120,9 @@ def test_a_configuration_faster_than_the_winner_only_once_has_a_reason(
 ) -> None:
     other = next(cell for cell in summary.cells if cell.knobs.n_ipu == 1)
     assert other.best is not None
-    faster = other.best._replace(samples_per_s=201.0)
+    faster = replace(other.best, samples_per_s=201.0)
     trials = tuple(faster if trial.number == faster.number else trial for trial in summary.trials)
-    rows = Repeated("winner", faster.knobs), Repeated("runner-up", summary.finalists[0].trial.knobs)
+    rows = Repeated("winner", faster.knobs), Repeated("runner-up", summary.finalists[0].knobs)
     verification = Verification(rows, 3, winner_index, verdict, None)
     verified = replace(summary, trials=trials, verification=verification)
     assert why_not(next(cell for cell in verified.cells if cell.knobs.n_ipu == 1), verified) == reason
@@ -130,6 +130,6 @@ def test_a_configuration_faster_than_the_winner_only_once_has_a_reason(
 
 def test_a_broken_constraint_is_quoted_in_full(summary: StudySummary) -> None:
     reason = "latency_s <= 0.1 does not hold: latency_s is 0.2"
-    broken = summary.trials[0]._replace(reason=reason, latency_s=0.2)
+    broken = replace(summary.trials[0], status=Status.CONSTRAINED, reason=reason, latency_s=0.2)
     alone = replace(summary, trials=(broken, *summary.trials[3:]))
     assert why_not(alone.cells[0], alone) == f"batch {broken.knobs.batch_size}: {reason}"

@@ -1,14 +1,10 @@
-"""Names that fit, values with their units, differences, and the frame of tables."""
-
-import io
-from collections.abc import Callable
+"""Names that fit, values with their units, and differences."""
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from rich.console import Console
 
-from autoauto.report.style import LayerName, difference_percent, format_difference, format_value, plain_table, shorten
+from autoauto.report.style import difference_percent, format_difference, format_value, shorten
 
 NAME = "/bert/encoder/layer.11/attention/self/query/MatMul"
 
@@ -58,24 +54,3 @@ def test_differences_are_relative_to_the_measured_value(estimated: int, measured
 
 def test_a_difference_has_a_sign() -> None:
     assert [format_difference(percent) for percent in (1.25, -0.5, 0.0, None)] == ["+1.2 %", "-0.5 %", "+0.0 %", "-"]
-
-
-def test_a_title_with_brackets_is_no_markup(text: Callable[..., str]) -> None:
-    assert text(plain_table("model [bold]", ["a wide column"])).startswith("model [bold]")
-
-
-def test_numbers_are_flush_right(text: Callable[..., str]) -> None:
-    table = plain_table("t", ["name", "count"], ["count"])
-    table.add_row("x", "1")
-    assert text(table).splitlines()[-1] == "x         1"
-
-
-def test_a_table_can_be_written_as_ascii() -> None:
-    file = io.BytesIO()
-    table = plain_table("t", ["name", "count"], ["count"])
-    table.add_row(LayerName(NAME), "1")
-    written = io.TextIOWrapper(file, encoding="ascii")
-    Console(file=written, width=20).print(table)
-    written.flush()
-    row = file.getvalue().decode("ascii").splitlines()[-1].split()
-    assert (row[0], row[-1]) == ("...s/q/MatMul", "1")

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from autoauto.records.errors import BadInput
 from autoauto.records.schedule import Order
+from autoauto.records.target import Origin
 from autoauto.records.timeline import Timeline
 from autoauto.report.trace import chrome_trace, write_chrome_trace
 
@@ -51,7 +52,7 @@ def test_every_action_and_exchange_is_a_slice(simulated: Simulated) -> None:
 
 
 def test_process_and_devices_have_names_and_slices_have_arguments(simulated: Simulated) -> None:
-    trace = chrome_trace(replace(simulated(Order.GPIPE, 2, 2), source="measured"))
+    trace = chrome_trace(replace(simulated(Order.GPIPE, 2, 2), origin=Origin.MEASURED))
     names = [(event.get("tid"), event["args"]) for event in trace["traceEvents"] if event["ph"] == "M"]
     assert names[0] == (None, {"name": "gpipe, 2 micro-batches, measured"})
     assert names[1::2] == [(1, {"name": "device 0"}), (2, {"name": "device 1"})]

@@ -12,7 +12,7 @@ import pytest
 
 from autoauto.plan.pipeline.evaluate import evaluate
 from autoauto.plan.pipeline.optimal import optimal
-from autoauto.records.cost import CostTable
+from autoauto.records.cost import CostTable, SharedMemory
 from autoauto.records.errors import Infeasible
 from studies.planner_baselines import (
     BASELINES,
@@ -24,6 +24,7 @@ from studies.planner_baselines import (
     uniform_count,
     uniform_parameters,
 )
+from tests.cost_tables import make_table, one_clock, with_memory
 from tests.plan import conftest as planner_fixtures
 from tests.plan.exhaustive import exhaustive
 
@@ -45,16 +46,10 @@ def model(
 ) -> CostTable:
     """Layers of these cycles; `sent` are the send cycles of a stage by its last layer; `tied` are cuts not allowed."""
     n = len(cycles)
-    return CostTable(
-        compute_prefix_cycles=np.array([0, *accumulate(cycles)]),
-        backward_prefix_cycles=np.zeros(n + 1, dtype=np.int64),
+    return make_table(
+        np.array([0, *accumulate(cycles)]),
+        n_devices,
         exclusive_prefix_bytes={"parameter": np.array([0, *accumulate(parameter_bytes or [0] * n)])},
-        shared_keys=((),) * n,
-        shared_bytes=(),
-        shared_categories=(),
-        peak_bytes=np.zeros(n, dtype=np.int64),
-        activation_prefix_bytes=np.zeros(n + 1, dtype=np.int64),
-        receive_cycles=np.zeros((n_devices, n), dtype=np.int64),
         send_cycles=np.array([[0, *(sent or [0] * n)]] * n_devices),
         cut_allowed=np.array([cut not in tied for cut in range(n + 1)]),
         memory_limit_bytes=np.full(n_devices, limit_bytes),
@@ -63,7 +58,7 @@ def model(
 
 def plain_table(random_table: MakeTable, seed: int) -> CostTable:
     """A random table as [auto-pipeline] has them: one clock, no overlap."""
-    return replace(random_table(seed), speeds=(), overlap=False)
+    return replace(one_clock(random_table(seed)), overlap=False)
 
 
 @pytest.mark.parametrize(
@@ -125,7 +120,7 @@ def test_greedy_fill_splits_bert_large_as_popliner_did(vectors: Callable[[str], 
     weights = (split[1]["variables"] - alone) // 11  # eleven more layers on the second device
     extra = [0, layers[1]["variables"] - alone, *[0] * 23]
     code = [layer["vertex_state"] + layer["exchange_code"] + layer["control_code"] for layer in layers]
-    table = replace(
+    table = with_memory(
         model(
             [1] * 25,
             2,
@@ -133,9 +128,11 @@ def test_greedy_fill_splits_bert_large_as_popliner_did(vectors: Callable[[str], 
             limit_bytes=int(350_000 * 1472 / 1.06),
         ),
         peak_bytes=np.full(25, alone - weights),
-        shared_keys=((0,), *(((1,),) * 24)),
-        shared_bytes=(split[0]["vertex_code"] - split[1]["vertex_code"], split[1]["vertex_code"]),
-        shared_categories=("vertexCode",) * 2,
+        shared=SharedMemory(
+            ((0,), *(((1,),) * 24)),
+            (split[0]["vertex_code"] - split[1]["vertex_code"], split[1]["vertex_code"]),
+            ("vertexCode",) * 2,
+        ),
     )
     assert greedy_fill(table) == (0, 13, 25)  # None and 0..11 | 12..23
     for stage, known in zip(evaluate(table, (0, 13, 25)).stages, split, strict=True):

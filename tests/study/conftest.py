@@ -7,7 +7,7 @@ import sys
 import time
 import uuid
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from math import ceil, exp
 from pathlib import Path
 from random import Random
@@ -18,11 +18,11 @@ from optuna.storages import RDBStorage
 from sqlalchemy import inspect, text
 
 from autoauto.records.constraint import Constraint
-from autoauto.records.errors import BadInput, MissingExtra
+from autoauto.records.errors import BadInput, MissingExtra, OutOfMemory
 from autoauto.records.knobs import Knobs, Objective, SearchSpace
 from autoauto.records.layers import LayerRange
 from autoauto.records.plan import Plan, Stage
-from autoauto.records.trial import Outcome, apply_constraints
+from autoauto.records.trial import Status, Trial, measured_trial, unfit_trial
 from autoauto.records.units import samples_per_s
 from autoauto.study.execution.executors import InlineExecutor, ProcessExecutor
 from autoauto.study.execution.process import Bounds
@@ -64,20 +64,28 @@ class Fake:
     constraints: tuple[Constraint, ...] = ()
     calls: list[Knobs] = field(default_factory=list)
 
-    def __call__(self, knobs: Knobs) -> Outcome:
+    def __call__(self, knobs: Knobs) -> Trial:
         self.calls.append(knobs)
         time.sleep(self.sleep_s)
         if knobs.n_ipu == self.tied:
-            return Outcome(knobs, None, None, 0.0, 0.0, 0, LIMIT_BYTES, "tied weights leave no cut")
+            return Trial(knobs, Status.INFEASIBLE, "tied weights leave no cut")
         plan = make_plan(knobs)
         excess_bytes = plan.stages[0].total_bytes - LIMIT_BYTES
         if excess_bytes > 0:
-            return Outcome(knobs, plan, None, 0.0, 0.0, excess_bytes, LIMIT_BYTES, "stage 0 is out of memory")
+            return unfit_trial(knobs, OutOfMemory("stage 0 is out of memory", excess_bytes), LIMIT_BYTES, plan)
         rate = samples_per_s(knobs.batch_size, plan.cost_cycles, 1e9)
         estimate = make_plan(knobs, 0.9)
         estimated_rate = samples_per_s(knobs.batch_size, estimate.cost_cycles, 1e9)
-        outcome = Outcome(knobs, estimate, plan, rate, estimated_rate, 0, LIMIT_BYTES, "")
-        return apply_constraints(replace(outcome, latency_s=plan.latency_cycles / 1e9), self.constraints)
+        return measured_trial(
+            knobs,
+            estimate,
+            plan,
+            samples_per_s=rate,
+            estimated_samples_per_s=estimated_rate,
+            latency_s=plan.latency_cycles / 1e9,
+            device_bytes=LIMIT_BYTES,
+            constraints=self.constraints,
+        )
 
 
 @dataclass
@@ -232,7 +240,7 @@ def search_slowly(storage: str, sleep_s: float, n_workers: int) -> None:
     print("started", flush=True)
     fake = Fake(sleep_s=sleep_s)
 
-    def measure(knobs: Knobs) -> Outcome:
+    def measure(knobs: Knobs) -> Trial:
         if len(fake.calls) == 14:
             time.sleep(600)
         return fake(knobs)

@@ -13,7 +13,7 @@ from autoauto.evaluate.load import load_flow
 from autoauto.records.errors import BadInput
 from autoauto.records.layers import LayerGraph
 from autoauto.records.profile import CompiledRange, ProgramStep
-from autoauto.records.trial import FinishedTrial
+from autoauto.records.trial import Trial
 from autoauto.study.auto_pipeline import search_for_max_throughput
 from autoauto.study.store.study import load_study
 
@@ -68,7 +68,7 @@ def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.slow
 def test_the_example_of_auto_pipeline() -> None:
-    trials: list[FinishedTrial] = []
+    trials: list[Trial] = []
     n_models: list[int] = []
 
     def create_model() -> str:
@@ -95,9 +95,9 @@ def test_the_example_of_auto_pipeline() -> None:
     assert len(partition) == config["n_ipu"] + 1
     assert (partition[0], partition[-1]) == (0, 121)
     flow = load_flow("resnet50", cluster_info(config["n_ipu"]), planning_proportion=0.85)
-    outcome = flow.evaluate(best.knobs)
-    assert outcome.measured is not None
-    assert best.value == pytest.approx(outcome.measured.cost_cycles * config["n_ipu"] / config["batch_size"], rel=0.01)
+    trial = flow.evaluate(best.knobs)
+    assert trial.measured is not None
+    assert best.value == pytest.approx(trial.measured.cost_cycles * config["n_ipu"] / config["batch_size"], rel=0.01)
     assert n_models == [1]
 
 
@@ -105,13 +105,13 @@ BINARY, GRID = {"batch_size": list(range(1, 65))}, {"n_ipu": [1, 2], "mem_portio
 
 
 def test_the_largest_batch_that_fits_is_found_in_every_cell(chain: Callable[..., LayerGraph]) -> None:
-    trials: list[FinishedTrial] = []
+    trials: list[Trial] = []
     config, partition = search_for_max_throughput(
         BINARY, GRID, create_args, lambda: chain("abcd"), target=Filling(), callback=trials.append
     )
     largest: dict[tuple[int, float], int] = {}
     for trial in trials:
-        if trial.state == "COMPLETE":
+        if trial.fits:
             cell = trial.knobs.n_ipu, trial.knobs.memory_proportion
             largest[cell] = max(trial.knobs.batch_size, largest.get(cell, 0))
     # 894 MiB hold 99 samples of one layer, so 24 of four and 49 of two; 0.85 of it 21 and 42
@@ -125,7 +125,7 @@ def test_the_largest_batch_that_fits_is_found_in_every_cell(chain: Callable[...,
 
 def test_trials_are_one_study_that_is_resumed(chain: Callable[..., LayerGraph], tmp_path: Path) -> None:
     storage = f"sqlite:///{tmp_path}/trials.db"
-    trials: list[FinishedTrial] = []
+    trials: list[Trial] = []
     first, second = (
         search_for_max_throughput(
             BINARY,
@@ -169,12 +169,12 @@ def test_configurations_that_create_args_leaves_out_are_not_tried(chain: Callabl
     def create(batch_size: int, n_ipu: int, mem_portion: float) -> dict[str, Any] | None:
         return create_args(batch_size, n_ipu, mem_portion) if n_ipu == 2 and batch_size <= 5 else None
 
-    trials: list[FinishedTrial] = []
+    trials: list[Trial] = []
     config, partition = search_for_max_throughput(
         BINARY, GRID, create, lambda: chain("abcd"), target=Filling(), callback=trials.append
     )
     assert (config["n_ipu"], config["batch_size"], len(partition)) == (2, 5, 3)
-    assert {trial.reason for trial in trials if trial.state == "PRUNED"} == {"create_args returned None"}
+    assert {trial.reason for trial in trials if not trial.fits and not trial.failed} == {"create_args returned None"}
 
 
 def test_nothing_fits(chain: Callable[..., LayerGraph]) -> None:

@@ -1,4 +1,4 @@
-"""The defaults of a search: space, noise, turns, study name, and the configuration that its best is compared with."""
+"""The defaults of a search: space, study name, and the configuration that its best is compared with."""
 
 from __future__ import annotations
 
@@ -11,16 +11,14 @@ import pytest
 from autoauto.evaluate.flow import Flow
 from autoauto.evaluate.load import load_flow
 from autoauto.records.installation import VERSION
-from autoauto.records.knobs import DEFAULT_NOISE, Knobs, Objective, SearchSpace, Strategy
+from autoauto.records.knob_table import Strategy
+from autoauto.records.knobs import Knobs, Objective, SearchSpace
 from autoauto.records.layers import LayerGraph
 from autoauto.records.schedule import Order
-from autoauto.records.timeline import Run
+from autoauto.records.target import RUNS_PLANS, TargetTraits
 from autoauto.study.defaults import (
-    N_REPEATS,
     default_knobs,
     default_n_ipu,
-    default_n_repeats,
-    default_noise,
     default_space,
     default_study_name,
     fingerprint_of,
@@ -34,26 +32,14 @@ def flow(chain: Callable[..., LayerGraph], tmp_path: Path, monkeypatch: pytest.M
     return load_flow(chain("abcd"), "bow-2000")
 
 
-class RealTarget(IpuTarget):
-    """A target with real devices, none of which a test uses."""
-
-    __slots__ = ()
-
-    def run(self, *_: object) -> Run:
-        raise NotImplementedError
-
-
 def test_the_counts_of_devices_go_as_far_as_the_cluster() -> None:
     assert [default_n_ipu(n) for n in (1, 2, 3, 4, 16)] == [(1,), (1, 2), (1, 2), (1, 2, 4), (1, 2, 4)]
 
 
-def test_real_devices_have_a_smaller_space_noise_and_more_turns(flow: Flow) -> None:
+def test_the_default_space_is_smaller_where_devices_run_plans(flow: Flow, monkeypatch: pytest.MonkeyPatch) -> None:
     assert default_space(flow) == SearchSpace()
-    assert default_noise(flow) == 0.0
-    real = replace(flow, target=RealTarget())
-    assert default_space(real) == SearchSpace((1, 2, 4), (1.0,), (1, 2, 4, 8, 16, 32), replicas=(1, 2, 4))
-    assert default_noise(real) == DEFAULT_NOISE
-    assert (default_n_repeats(flow), default_n_repeats(real)) == (1, N_REPEATS)
+    monkeypatch.setattr(IpuTarget, "traits", RUNS_PLANS)
+    assert default_space(flow) == SearchSpace((1, 2, 4), (1.0,), (1, 2, 4, 8, 16, 32), replicas=(1, 2, 4))
 
 
 def test_the_default_name_of_a_study_depends_on_everything_that_trials_depend_on(flow: Flow) -> None:
@@ -71,20 +57,29 @@ def test_the_default_name_of_a_study_depends_on_everything_that_trials_depend_on
 
 
 def test_the_default_configuration_is_one_pipeline_of_all_devices() -> None:
-    assert default_knobs(SearchSpace((1, 2, 4), (0.3, 1.0)), real=False) == Knobs(4, 0.6, 8)
+    assert default_knobs(SearchSpace((1, 2, 4), (0.3, 1.0)), TargetTraits()) == Knobs(4, 0.6, 8)
 
 
 def test_the_default_batch_size_is_one_of_the_space() -> None:
-    assert default_knobs(SearchSpace((2,), (0.3,), (1, 2, 4)), real=False) == Knobs(2, 0.6, 4)
-    assert default_knobs(SearchSpace((2,), (0.3,), (16, 32)), real=False) == Knobs(2, 0.6, 16)
+    assert default_knobs(SearchSpace((2,), (0.3,), (1, 2, 4)), TargetTraits()) == Knobs(2, 0.6, 4)
+    assert default_knobs(SearchSpace((2,), (0.3,), (16, 32)), TargetTraits()) == Knobs(2, 0.6, 16)
 
 
 def test_on_real_devices_the_default_is_one_device_that_may_use_all_its_memory() -> None:
-    assert default_knobs(SearchSpace((1, 2), (0.5,), (4, 8, 16), replicas=(1, 2)), real=True) == Knobs(1, 1.0, 8)
+    assert default_knobs(SearchSpace((1, 2), (0.5,), (4, 8, 16), replicas=(1, 2)), RUNS_PLANS) == Knobs(1, 1.0, 8)
+
+
+def test_on_cores_the_default_is_one_session_with_all_of_them(flow: Flow, monkeypatch: pytest.MonkeyPatch) -> None:
+    traits = replace(RUNS_PLANS, groups_cores=True)
+    monkeypatch.setattr(IpuTarget, "traits", traits)
+    space = default_space(flow)
+    assert space.cores_per_device == (1, 2, 4)
+    assert default_knobs(space, traits) == Knobs(1, 1.0, 8, cores_per_device=4)
+    assert default_knobs(space, traits, one_device=True) == Knobs(1, 1.0, 8)
 
 
 def test_other_knobs_have_the_first_value_of_the_space() -> None:
     training = SearchSpace((2,), (0.6,), (4,), (Order.GPIPE, Order.POPART), (True, False), (8, 16))
-    assert default_knobs(training, real=False) == Knobs(2, 0.6, 4, Order.GPIPE, True, 8)
+    assert default_knobs(training, TargetTraits()) == Knobs(2, 0.6, 4, Order.GPIPE, True, 8)
     phased = SearchSpace((1,), (0.6,), (8,), strategy=(Strategy.PHASED,), steps=(4, 8))
-    assert default_knobs(phased, real=False) == Knobs(1, 0.6, 8, n_micro_batches=4, strategy=Strategy.PHASED)
+    assert default_knobs(phased, TargetTraits()) == Knobs(1, 0.6, 8, n_micro_batches=4, strategy=Strategy.PHASED)

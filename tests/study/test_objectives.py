@@ -10,6 +10,7 @@ import numpy as np
 from autoauto.records.knobs import Knobs, Objective
 from autoauto.records.schedule import Order
 from autoauto.records.timeline import Timeline
+from autoauto.records.trial import measured_trial
 from autoauto.schedule.orders.gpipe import gpipe
 from autoauto.study.objectives import direction, metric_name, objective_value, scores_of, values_of
 
@@ -27,10 +28,10 @@ def test_throughput_is_maximised(fake: Fake) -> None:
 
 def test_per_ipu_is_the_cost_of_auto_pipeline_and_is_minimised(fake: Fake) -> None:
     assert direction(Objective.PER_IPU) == "minimize"
-    outcome = fake(KNOBS)
-    assert outcome.measured is not None
-    assert outcome.measured.cost_cycles == 18_000 // 4 + 100
-    assert objective_value(Objective.PER_IPU, outcome) == 4600 * 4 / 16
+    trial = fake(KNOBS)
+    assert trial.measured is not None
+    assert trial.measured.cost_cycles == 18_000 // 4 + 100
+    assert objective_value(Objective.PER_IPU, trial) == 4600 * 4 / 16
 
 
 def test_a_step_of_training_costs_its_makespan(fake: Fake) -> None:
@@ -38,8 +39,10 @@ def test_a_step_of_training_costs_its_makespan(fake: Fake) -> None:
     ticks = (np.array([0, 10]), np.array([10, 30]))
     timeline = Timeline(schedule, ticks[:1], ticks[1:], (np.zeros((0, 2), dtype=np.int64),), stop_tick=30)
     knobs = Knobs(1, 0.6, 5, Order.GPIPE, n_micro_batches=2)
-    outcome = replace(fake(KNOBS), knobs=knobs, timeline=timeline)
-    assert objective_value(Objective.PER_IPU, outcome) == 30 / (5 * 2)
+    plan, numbers = fake(knobs).plan, {"samples_per_s": 1.0, "latency_s": 1.0, "device_bytes": 1000}
+    trial = measured_trial(knobs, None, plan, timeline=timeline, **numbers)  # type: ignore[arg-type]
+    assert trial.makespan_cycles == 30
+    assert objective_value(Objective.PER_IPU, trial) == 30 / (5 * 2)
 
 
 def test_latency_is_minimised_in_seconds(fake: Fake) -> None:
@@ -49,7 +52,7 @@ def test_latency_is_minimised_in_seconds(fake: Fake) -> None:
 
 
 def test_several_objectives_have_a_value_and_a_score_each(fake: Fake) -> None:
-    outcome, objectives = fake(KNOBS), (Objective.LATENCY, Objective.THROUGHPUT)
-    values = values_of(objectives, outcome)
-    assert values == (outcome.latency_s, outcome.samples_per_s)
-    assert scores_of(objectives, values) == (1 / outcome.latency_s, outcome.samples_per_s)
+    trial, objectives = fake(KNOBS), (Objective.LATENCY, Objective.THROUGHPUT)
+    values = values_of(objectives, trial)
+    assert values == (trial.latency_s, trial.samples_per_s)
+    assert scores_of(objectives, values) == (1 / trial.latency_s, trial.samples_per_s)

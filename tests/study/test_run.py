@@ -13,7 +13,7 @@ import time
 import traceback
 import uuid
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -25,12 +25,13 @@ from sqlalchemy import create_engine, text
 import autoauto
 from autoauto.records.errors import BadInput, MeasurementsFailed
 from autoauto.records.knobs import Knobs, Objective, SearchSpace
-from autoauto.records.trial import Cell, FinishedTrial, Outcome
+from autoauto.records.trial import Cell, Status, Trial
 from autoauto.study.execution.executors import ProcessExecutor
 from autoauto.study.execution.process import Bounds
 from autoauto.study.run import SearchProgress, SearchResult, run_search
 from autoauto.study.store.study import load_study, open_study
 from tests.running import is_running, wait_until
+from tests.study.cells import essence
 
 if TYPE_CHECKING:
     from tests.study.conftest import Fake
@@ -48,7 +49,15 @@ def search(storage: str, fake: Fake, space: SearchSpace = SPACE, name: str = "bo
 
 def brief(cells: tuple[Cell, ...]) -> tuple[Brief, ...]:
     """n_ipu, memory_proportion, the largest batch size that fits, and why none does."""
-    return tuple((cell.knobs.n_ipu, cell.knobs.memory_proportion, cell.batch_size, cell.reason) for cell in cells)
+    return tuple(
+        (
+            cell.knobs.n_ipu,
+            cell.knobs.memory_proportion,
+            cell.largest.knobs.batch_size if cell.largest else None,
+            "" if cell.largest else cell.trials[0].reason,
+        )
+        for cell in cells
+    )
 
 
 def states(storage: str) -> list[TrialState]:
@@ -131,7 +140,31 @@ def test_a_changed_space_resumes_from_known_trials(storage: str, fake: Fake) -> 
     assert second.cells[1] == first.cells[0]
     assert second.best is not None
     assert second.best.knobs.n_ipu == 4
-    assert search(storage, fake, narrow) == first  # the best of another space is no answer here
+    third = search(storage, fake, narrow)
+    assert replace(third, others=()) == first  # the best of another space is no answer here
+    assert {trial.knobs for trial in third.others} == second.trials.keys() - first.trials.keys()
+
+
+def test_trials_outside_the_space_are_apart(storage: str, fake: Fake) -> None:
+    narrow, other = SearchSpace((1,), (1.0,), (30,)), SearchSpace((2,), (1.0,), (30,))
+    first = search(storage, fake, narrow)
+    assert first.others == ()
+    second = search(storage, fake, other)
+    assert set(second.others) == set(first.trials.values())
+    assert set(second.trials) == {Knobs(2, 1.0, 30)}
+    wide = search(storage, fake, SearchSpace((1, 2), (1.0,), (30,)))
+    assert wide.others == ()
+    assert set(wide.trials) == {*first.trials, *second.trials}
+
+
+def test_only_the_best_have_plans(storage: str, fake: Fake) -> None:
+    for result in (search(storage, fake), search(storage, fake)):  # the second reads its trials from the database
+        assert all(trial.measured is trial.estimate is None for trial in result.trials.values())
+        assert result.best is not None
+        assert result.best.measured == fake(result.best.knobs).measured
+        assert result.best.estimate == fake(result.best.knobs).estimate
+        assert result.front == (result.best,)
+        assert result.summary is None
 
 
 def test_progress_counts_up_to_its_total(storage: str, fake: Fake) -> None:
@@ -144,13 +177,15 @@ def test_progress_counts_up_to_its_total(storage: str, fake: Fake) -> None:
     assert {step.total for step in seen} == {4 * 8}
     assert [step.done for step in seen] == sorted({step.done for step in seen})
     assert (seen[0].done, seen[0].best) == (0, None)
-    assert (end.done, end.knobs, end.best) == (32, None, result.best)
+    assert (end.done, end.knobs) == (32, None)
+    assert result.best is not None
+    assert end.best == replace(result.best, measured=None, estimate=None)
 
 
 def test_an_error_in_the_callback_ends_the_search_and_loses_no_trial(storage: str, fake: Fake) -> None:
     reported: list[Knobs] = []
 
-    def callback(trial: FinishedTrial) -> None:
+    def callback(trial: Trial) -> None:
         reported.append(trial.knobs)
         if len(reported) == 4:
             raise ZeroDivisionError("in the callback")
@@ -167,12 +202,12 @@ def test_an_error_in_the_callback_ends_the_search_and_loses_no_trial(storage: st
 def test_the_callback_gets_trials_of_processes_that_hang_and_crash(storage: str, fake: Fake) -> None:
     space = SearchSpace((1, 2), (0.3,), (32, 100))
     study = open_study(storage, "bow", Objective.THROUGHPUT, FINGERPRINT)
-    reported: list[FinishedTrial] = []
+    reported: list[Trial] = []
     executor = ProcessExecutor(Unreliable(fake), 2, Bounds(timeout_s=HANG_S))
     run_search(space, fake, study, Objective.THROUGHPUT, executor=executor, callback=reported.append)
-    reasons = {(trial.knobs.n_ipu, trial.knobs.batch_size): (trial.state, trial.reason) for trial in reported}
-    assert reasons[1, 100] == ("FAIL", f"no result within {HANG_S:g} s")
-    assert reasons[2, 100] == ("FAIL", "the measuring process died of SIGABRT")
+    reasons = {(trial.knobs.n_ipu, trial.knobs.batch_size): (trial.status, trial.reason) for trial in reported}
+    assert reasons[1, 100] == (Status.TIME_OUT, f"no result within {HANG_S:g} s")
+    assert reasons[2, 100] == (Status.CRASH, "the measuring process died of SIGABRT")
     assert [trial.number for trial in reported] == sorted(trial.number for trial in study.get_trials())
 
 
@@ -184,7 +219,7 @@ class Stops:
     after: int
     signal: signal.Signals | None = None
 
-    def __call__(self, knobs: Knobs) -> Outcome:
+    def __call__(self, knobs: Knobs) -> Trial:
         if len(self.fake.calls) < self.after:
             return self.fake(knobs)
         if self.signal is None:
@@ -271,7 +306,7 @@ def test_a_stopped_process_loses_no_finished_trial(
     fake.calls.clear()
     result = search(storage, fake, slow_space)
     assert len(fake.calls) == whole.counts.n_tried - len(known)
-    assert (result.cells, result.counts.n_tried) == (whole.cells, whole.counts.n_tried)
+    assert (essence(result.cells), result.counts.n_tried) == (essence(whole.cells), whole.counts.n_tried)
     assert result.best is not None
     assert whole.best is not None
     assert (result.best.knobs, result.best.value, result.best.measured) == (
@@ -337,7 +372,7 @@ def test_a_server_that_drops_all_connections_again_and_again_loses_and_doubles_n
     done, n_dropped = threading.Event(), list[int]()
     drops = threading.Thread(target=drop_connections, args=(postgres, application, done, n_dropped))
 
-    def measure(knobs: Knobs) -> Outcome:
+    def measure(knobs: Knobs) -> Trial:
         if len(fake.calls) in (5, 10):  # the search has connections, which it will use again
             before = sum(n_dropped)
             wait_until(lambda: sum(n_dropped) > before, "dropped connections")
@@ -373,7 +408,7 @@ class Unreliable:
 
     fake: Fake
 
-    def __call__(self, knobs: Knobs) -> Outcome:
+    def __call__(self, knobs: Knobs) -> Trial:
         if knobs.batch_size > 64:
             if knobs.n_ipu == 2:
                 os.abort()

@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import tempfile
 from collections.abc import Callable
+from datetime import UTC
 from pathlib import Path
 from typing import Any
 
 import optuna
 import pytest
+from optuna.trial import TrialState
 
 import autoauto
 from autoauto.cli.main import main
@@ -17,13 +19,16 @@ from autoauto.evaluate.flow import Flow
 from autoauto.evaluate.load import load_flow
 from autoauto.records.constraint import Constraint
 from autoauto.records.errors import BadInput, Infeasible
-from autoauto.records.knobs import Knobs, Objective, SearchSpace, Strategy
+from autoauto.records.knob_table import Strategy
+from autoauto.records.knobs import Knobs, Objective, SearchSpace
 from autoauto.records.layers import LayerGraph
-from autoauto.records.trial import FinishedTrial, Outcome, SearchActivity
+from autoauto.records.target import Origin
+from autoauto.records.trial import SearchActivity, Trial
+from autoauto.study.analysis.summary import summarise_study
 from autoauto.study.analysis.verification import DEFAULT, RUNNER_UP, WINNER, verifications
 from autoauto.study.execution.executors import InlineExecutor
 from autoauto.study.run import SearchProgress
-from autoauto.study.search import flow_of_study, outcome_of, process_executor, search, search_flow, stored
+from autoauto.study.search import flow_of_study, nothing_fits, process_executor, search, search_flow, stored
 from autoauto.study.store.study import FLOW, load_study, open_study
 from autoauto.targets.clusters import builtin_clusters
 
@@ -59,8 +64,8 @@ def run_json(capsys: pytest.CaptureFixture[str]) -> Callable[..., Any]:
     return run
 
 
-def brief(outcome: Outcome) -> tuple[Knobs, float]:
-    return outcome.knobs, outcome.samples_per_s
+def brief(trial: Trial) -> tuple[Knobs, float]:
+    return trial.knobs, trial.samples_per_s
 
 
 def only_study(storage: str) -> optuna.Study:
@@ -81,7 +86,7 @@ def test_it_finds_what_the_command_line_finds(run_json: Callable[..., Any]) -> N
     assert best.estimated_samples_per_s == printed["estimated_samples_per_s"]
     assert best.fits
     assert best.timeline is not None
-    assert best.timeline.source == "simulated"
+    assert best.timeline.origin is Origin.SIMULATED
 
 
 def test_trials_are_stored_in_the_given_database_and_nowhere_else(
@@ -90,9 +95,9 @@ def test_trials_are_stored_in_the_given_database_and_nowhere_else(
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))  # other processes write into the machine's meanwhile
     without_storage = search(chain("abcd"), "bow-2000", SMALL)
     assert list(tmp_path.iterdir()) == []
-    trials: list[FinishedTrial] = []
-    outcomes = [search(chain("abcd"), "bow-2000", SMALL, storage=storage, callback=trials.append) for _ in range(2)]
-    assert {brief(outcome) for outcome in outcomes} == {brief(without_storage)}
+    trials: list[Trial] = []
+    results = [search(chain("abcd"), "bow-2000", SMALL, storage=storage, callback=trials.append) for _ in range(2)]
+    assert {brief(result) for result in results} == {brief(without_storage)}
     study = only_study(storage)
     assert study.study_name.startswith("chain-bow-2000-throughput-")
     assert [trial.number for trial in study.get_trials()] == [trial.number for trial in trials]  # once, not twice
@@ -165,29 +170,48 @@ def test_a_result_holds_every_cell_and_progress_reaches_the_end(flow: Flow) -> N
     assert len(result.cells) == 4
     assert result.counts.n_configurations == 16
     assert result.best is not None
-    assert outcome_of(flow, result).knobs == result.best.knobs
     assert {progress.activity for progress in seen} == {SearchActivity.MEASURING}
     assert seen[-1].left_s == 0.0
 
 
+def test_a_result_has_the_summary_of_its_whole_study(flow: Flow, storage: str) -> None:
+    first = search_flow(flow, TINY, storage=storage, study_name="one")
+    result = search_flow(flow, SMALL, method="exhaustive", storage=storage, study_name="one")
+    other = search_flow(flow, SearchSpace((4,), (0.6,), (4,)), storage=storage, study_name="one")
+    for now, n_trials in ((first, 1), (result, 16), (other, 17)):
+        assert now.summary is not None
+        assert len(now.summary.trials) == len(now.trials) + len(now.others) == n_trials
+    assert other.summary == summarise_study(load_study(storage, "one"), storage, n_finalists=1)
+    assert other.summary is not None
+    assert other.summary.space == SearchSpace((4,), (0.6,), (4,))
+    assert result.summary is not None
+    assert result.summary.winner == result.best
+    assert result.summary.verification == verifications(load_study(storage, "one"))[1]
+
+
 @pytest.mark.parametrize("method", ["guided", "grid-bisect", "exhaustive", "tpe", "random"])
 def test_the_callback_gets_every_finished_trial_once_with_every_method(flow: Flow, method: str, storage: str) -> None:
-    finished: list[FinishedTrial] = []
+    finished: list[Trial] = []
     options = {"storage": storage, "study_name": "one", "n_measurements": 5, "callback": finished.append}
     result = search_flow(flow, SMALL, method=method, **options)  # type: ignore[arg-type]
     trials = load_study(storage, "one").get_trials()
     assert [trial.number for trial in finished] == [trial.number for trial in trials]
-    assert [trial.state for trial in finished] == [trial.state.name for trial in trials]
+    assert [trial.fits for trial in finished] == [trial.state is TrialState.COMPLETE for trial in trials]
+    assert not any(trial.failed for trial in finished)
     assert [trial.value for trial in finished] == [trial.value for trial in trials]
     assert len(finished) == result.counts.n_tried
-    assert all(trial.knobs in SMALL and trial.started <= trial.ended for trial in finished)
-    assert all(trial.started.utcoffset() is not None for trial in finished)
+    for trial in finished:
+        assert trial.started is not None
+        assert trial.ended is not None
+        assert trial.knobs in SMALL
+        assert trial.started <= trial.ended
+        assert trial.started.tzinfo is trial.ended.tzinfo is UTC
 
 
 def test_per_ipu_is_the_cost_of_auto_pipeline(flow: Flow) -> None:
     best = search_flow(flow, SMALL, "per-ipu").best
     assert best is not None
-    assert best.value == best.measured.cost_cycles * best.knobs.n_ipu / best.knobs.batch_size
+    assert best.value == best.plan.cost_cycles * best.knobs.n_ipu / best.knobs.batch_size
 
 
 def test_phases_are_tried_where_no_pipeline_fits() -> None:
@@ -198,8 +222,14 @@ def test_phases_are_tried_where_no_pipeline_fits() -> None:
     flow = load_flow("bert-large-128", "bow-2000")
     result = search_flow(flow, space, or_phased=False)
     assert result.best is None
-    with pytest.raises(Infeasible, match="no configuration fits; the smallest batch size: every stage must fit"):
-        outcome_of(flow, result)
+    reason = "no configuration fits; the smallest batch size: every stage must fit"
+    assert str(nothing_fits(result)).startswith(reason)
+
+
+def test_where_nothing_fits_the_error_has_the_reason(chain: Chain) -> None:
+    reason = "no configuration fits; the smallest batch size: samples_per_s > 9999999 does not hold"
+    with pytest.raises(Infeasible, match=reason):
+        search(chain("ab"), "bow-2000", TINY, constraints=("samples_per_s > 9999999",))
 
 
 def test_an_executor_is_made_for_the_search_and_for_its_verification(flow: Flow) -> None:
@@ -269,7 +299,7 @@ def test_one_process_measures_on_the_cores_of_a_host() -> None:
 def test_several_processes_find_what_one_finds(chain: Chain) -> None:
     """No two configurations of the space tie: of a tie the older trial wins, and processes finish in any order."""
     space = SearchSpace((1, 2), (0.6,), (1, 2, 4, 8))
-    finished: list[FinishedTrial] = []
+    finished: list[Trial] = []
     best = search(chain("abcd"), "bow-2000", space, n_workers=2, callback=finished.append)
     alone = search(chain("abcd"), "bow-2000", space)
     assert brief(best) == brief(alone)

@@ -1,4 +1,4 @@
-"""The best of a search measured again: what is measured, which configuration wins, and the default of a host."""
+"""The best of a search measured again: what is measured, which configuration wins, and how often."""
 
 from __future__ import annotations
 
@@ -13,13 +13,14 @@ from autoauto.evaluate.flow import Flow
 from autoauto.evaluate.load import load_flow
 from autoauto.records.knobs import Knobs, Objective, SearchSpace
 from autoauto.records.layers import LayerGraph
+from autoauto.records.target import RUNS_PLANS
 from autoauto.records.timeline import Run
-from autoauto.records.trial import Outcome
+from autoauto.records.trial import Trial
 from autoauto.study.analysis.verification import DEFAULT, RUNNER_UP, WINNER, verifications
 from autoauto.study.execution.executors import InlineExecutor
 from autoauto.study.run import SearchResult, run_search
 from autoauto.study.store.study import open_study
-from autoauto.study.verify_winner import default_rerun, n_verification_measurements, verify_winner
+from autoauto.study.verify_winner import n_verification_measurements, verify_winner
 from autoauto.targets.ipu.target import IpuTarget
 
 SPACE = SearchSpace((1, 2), (1.0,), (1, 2, 4, 8))
@@ -53,10 +54,10 @@ class Measurer:
     factors: dict[Knobs, float] = field(default_factory=dict)
     calls: list[Knobs] = field(default_factory=list)
 
-    def __call__(self, knobs: Knobs) -> Outcome:
+    def __call__(self, knobs: Knobs) -> Trial:
         self.calls.append(knobs)
-        outcome = self.flow.evaluate(knobs)
-        return replace(outcome, samples_per_s=outcome.samples_per_s * self.factors.get(knobs, 1.0))
+        trial = self.flow.evaluate(knobs)
+        return replace(trial, samples_per_s=trial.samples_per_s * self.factors.get(knobs, 1.0))
 
     def executor(self) -> InlineExecutor:
         return InlineExecutor(self)
@@ -112,30 +113,11 @@ class RealTarget(IpuTarget):
     """A target with real devices, none of which a test uses."""
 
     __slots__ = ()
+    traits = RUNS_PLANS
 
     def run(self, *_: object) -> Run:
         raise NotImplementedError
 
 
-class WholeModelTarget(RealTarget):
-    """One that also runs a whole model on all devices."""
-
-    __slots__ = ()
-
-    def run_undivided(self, *_: object) -> Run:
-        raise NotImplementedError
-
-
 def test_real_devices_measure_all_configurations_in_every_turn(flow: Flow) -> None:
     assert n_verification_measurements(replace(flow, target=RealTarget()), 1) == 3
-
-
-def test_the_default_of_a_target_that_runs_whole_models_is_one_session_of_all_devices(flow: Flow) -> None:
-    executor = InlineExecutor(flow.evaluate)
-    whole = replace(flow, target=WholeModelTarget())
-    assert default_rerun(flow, SPACE, Objective.THROUGHPUT, executor) == (DEFAULT, PLAIN, "", executor)
-    rerun = default_rerun(whole, SPACE, Objective.THROUGHPUT, executor)
-    assert (rerun.knobs, rerun.what) == (Knobs(1, 1.0, 8), "one session, all cores")
-    assert rerun.executor is not executor
-    per_device = default_rerun(whole, SPACE, Objective.PER_IPU, executor)
-    assert per_device == (DEFAULT, Knobs(1, 1.0, 8), "", executor)

@@ -37,11 +37,10 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         print_json({"clusters": list(map(asdict, clusters)), "detected": list(map(asdict, detected))})
     else:
-        from rich.console import Console
+        from autoauto.report.tables.listings import clusters_table
+        from autoauto.report.tables.terminal import show
 
-        from autoauto.report.text.listings import clusters_table
-
-        Console().print(clusters_table(clusters))
+        show(clusters_table(clusters))
         if detected:
-            Console().print(clusters_table(detected, "This machine: its cores and memory as detected, links measured"))
+            show(clusters_table(detected, "This machine: its cores and memory as detected, links measured"))
     return 0

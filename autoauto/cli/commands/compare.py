@@ -20,13 +20,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print the estimated, simulated and measured costs of every stage side by side."""
-    from rich.console import Console
-
-    from autoauto.report.style import measured_by
-    from autoauto.report.text.compare import Speeds, compare_rows, compare_table
+    from autoauto.report.tables.compare import Speeds, compare_rows, compare_table
+    from autoauto.report.tables.terminal import show
 
     flow = open_flow(args)
-    knobs = requested_knobs(args, flow, args.replicas)
+    knobs = requested_knobs(args, flow)
     try:
         estimated = flow.plan_to_try(knobs)
         run = flow.measure(knobs, estimated)
@@ -43,5 +41,5 @@ def run(args: argparse.Namespace) -> int:
         plan = {"fits": True, "partition": list(estimated.partition), "core_fraction": run.core_fraction}
         print_json(plan | {"rows": rows})
     else:
-        Console().print(compare_table(estimated, simulated, run, speeds, measured_by(flow.target.version)))
+        show(compare_table(estimated, simulated, run, speeds, flow.traits.origin))
     return 0

@@ -19,13 +19,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print the plan of the configuration and its measured throughput, or why it does not fit."""
-    from autoauto.report.style import measured_by
-
     flow = open_flow(args)
-    knobs = requested_knobs(args, flow, args.replicas)
+    knobs = requested_knobs(args, flow)
     warn_unbounded(flow, knobs)
     try:
         run = flow.measure(knobs, flow.plan_to_try(knobs))
     except DoesNotFit as failure:
         return show_infeasible(args, failure)
-    return show_plan(args, flow, knobs, run.plan, measured_by(flow.target.version), run)
+    return show_plan(args, flow, knobs, run.plan, flow.traits.origin, run)

@@ -31,9 +31,8 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         print_json({"models": rows})
     else:
-        from rich.console import Console
+        from autoauto.report.tables.listings import models_table
+        from autoauto.report.tables.terminal import show
 
-        from autoauto.report.text.listings import models_table
-
-        Console().print(models_table(rows))
+        show(models_table(rows))
     return 0

@@ -7,7 +7,7 @@ import sys
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from autoauto.cli.options.model import DEFAULT_MEMORY_PROPORTION, add_micro_batch, add_model
+from autoauto.cli.options.model import add_knob, add_model, one_value
 from autoauto.cli.options.targets import open_flow
 from autoauto.cli.output.json_output import add_json, print_json
 from autoauto.cli.output.plans import describe_phases, show_infeasible
@@ -15,6 +15,7 @@ from autoauto.records.errors import BadInput, DoesNotFit
 from autoauto.records.knobs import Knobs, SearchSpace
 from autoauto.records.phased import DEFAULT_IO_TILES, IoMode, PhasedOptions, PhasedPlan
 from autoauto.records.schedule import Order
+from autoauto.records.target import Origin
 
 if TYPE_CHECKING:
     from autoauto.evaluate.flow import Flow
@@ -25,14 +26,8 @@ EXAMPLE = "phased bert-large-128 --cluster bow-2000 --steps 64 --io-mode io_over
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add a model, its target, and how its phases run."""
     add_model(parser)
-    parser.add_argument(
-        "--steps",
-        type=int,
-        default=16,
-        metavar="N",
-        help="micro-batches that go through each phase; default %(default)s",
-    )
-    add_micro_batch(parser)
+    for knob in ("steps", "memory_proportion", "batch_size"):
+        add_knob(parser, knob)
     parser.add_argument(
         "--io-mode",
         choices=[str(mode) for mode in IoMode],
@@ -72,15 +67,16 @@ def run(args: argparse.Namespace) -> int:
     """
     if args.recompute and args.mode == "inference":
         raise BadInput("recompute is for training, got --mode inference; try --mode training")
-    if args.target != "ipu":
-        raise BadInput(f"phases are planned for --target ipu, got {args.target}; the host has no streaming memory")
-    options = PhasedOptions(args.steps, IoMode(args.io_mode), args.io_tiles, args.replicas, args.recompute)
+    options = PhasedOptions(
+        one_value(args, "steps"), IoMode(args.io_mode), args.io_tiles, args.replicas, args.recompute
+    )
     flow = open_flow(args)
+    if not flow.traits.phases:
+        raise BadInput(f"phases are planned for --target ipu, got {args.target}, which has no streaming memory")
     order = (
         Order.POPART if args.mode == "training" else Order.INFERENCE
     )  # any order of training will do: phases have their own
-    proportion = DEFAULT_MEMORY_PROPORTION if args.memory_proportion is None else args.memory_proportion
-    knobs = Knobs(1, proportion, args.batch_size, order)
+    knobs = Knobs(1, one_value(args, "memory_proportion"), one_value(args, "batch_size"), order)
     flow.check(SearchSpace((1,), (knobs.memory_proportion,), (knobs.batch_size,)))
     try:
         plan = flow.phased(knobs, options)
@@ -107,7 +103,7 @@ def _describe(flow: Flow, knobs: Knobs, options: PhasedOptions, plan: PhasedPlan
         "training": knobs.training,
         **asdict(options),
         "warning": plan.warning,
-        "source": "estimated",
+        "source": Origin.ESTIMATED,
         "samples_per_s": plan.samples_per_s(knobs.batch_size, clock_hz),
         "naive_samples_per_s": plan.samples_per_s(knobs.batch_size, clock_hz, naive=True),
         **describe_phases(plan),
@@ -115,14 +111,10 @@ def _describe(flow: Flow, knobs: Knobs, options: PhasedOptions, plan: PhasedPlan
 
 
 def _show(flow: Flow, knobs: Knobs, plan: PhasedPlan) -> None:
-    from rich.console import Console
+    from autoauto.report.tables.plans import buffers_table, phases_table
+    from autoauto.report.tables.terminal import show
 
-    from autoauto.report.style import ESTIMATED
-    from autoauto.report.text.plans import buffers_table, phases_table
-
-    console, clock_hz = Console(), flow.cluster.devices[0].clock_hz
-    console.print(phases_table(plan, ESTIMATED))
-    console.print()
-    console.print(buffers_table(plan))
+    clock_hz = flow.cluster.devices[0].clock_hz
+    show(phases_table(plan, Origin.ESTIMATED), "", buffers_table(plan))
     speeds = [plan.samples_per_s(knobs.batch_size, clock_hz, naive=naive) for naive in (False, True)]
-    console.print(f"throughput: {speeds[0]:,.1f} samples/s, naive loop {speeds[1]:,.1f}, {ESTIMATED}")
+    show(f"throughput: {speeds[0]:,.1f} samples/s, naive loop {speeds[1]:,.1f}, {Origin.ESTIMATED}")

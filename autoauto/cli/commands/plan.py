@@ -13,11 +13,13 @@ from autoauto.cli.output.json_output import add_json, print_json
 from autoauto.cli.output.plans import describe_configuration, show_infeasible, show_plan
 from autoauto.records.errors import BadInput, DoesNotFit
 from autoauto.records.knobs import DEFAULT_PLANNING_PROPORTION
+from autoauto.records.target import Origin
+from autoauto.targets.registry import default_options
 
 EXAMPLE = "plan --model-info profile.json --cluster-info cluster.json --planning-proportion 0.85 --json"
 
 MODEL_ARGUMENTS = (
-    *("model", "cluster", "headroom", "precision", "synthetic_data", "overlap_io", "partials", "float_operators"),
+    *("model", "cluster", "headroom", "precision", *default_options()),
     *("n_ipu", "memory_proportion", "batch_size", "mode", "estimator"),
 )
 """Arguments that a profile from a file excludes."""
@@ -26,7 +28,7 @@ MODEL_ARGUMENTS = (
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add a model and one configuration, or a profile and a cluster in the format of [auto-pipeline]."""
     add_model(parser)
-    add_knobs(parser)
+    add_knobs(parser, without=("replicas",))
     parser.add_argument(
         "--model-info",
         type=Path,
@@ -57,12 +59,14 @@ def run(args: argparse.Namespace) -> int:
         BadInput: options that contradict each other.
     """
     from autoauto.profile.importers.auto_pipeline import planning_proportion_from_auto_pipeline
-    from autoauto.profile.store.codec import read_json
+    from autoauto.records.codec import read_json
 
     if (args.model_info is None) != (args.cluster_info is None):
         raise BadInput("--model-info and --cluster-info go together, got one of them; try both")
     if args.config_info is not None:
-        args.planning_proportion = planning_proportion_from_auto_pipeline(read_json(args.config_info))
+        args.planning_proportion = planning_proportion_from_auto_pipeline(
+            read_json(args.config_info), str(args.config_info)
+        )
     ignored = [name for name, default in args.model_arguments.items() if getattr(args, name) != default]
     if args.model_info is not None and ignored:
         raise BadInput(f"a profile comes with its model and options, got {', '.join(ignored)} too; leave them out")
@@ -72,7 +76,6 @@ def run(args: argparse.Namespace) -> int:
 def _plan_model(args: argparse.Namespace) -> int:
     """Plan a model that is profiled here."""
     from autoauto.plan.pipeline.optimal import optimal
-    from autoauto.report.style import ESTIMATED
 
     flow = open_flow(args)
     knobs = requested_knobs(args, flow)
@@ -82,8 +85,8 @@ def _plan_model(args: argparse.Namespace) -> int:
             plan = optimal(table)
         except DoesNotFit as failure:
             return show_infeasible(args, failure)
-        return show_plan(args, flow, knobs, plan, ESTIMATED)
-    context = describe_configuration(flow, knobs) | {"source": ESTIMATED}
+        return show_plan(args, flow, knobs, plan, Origin.ESTIMATED)
+    context = describe_configuration(flow, knobs) | {"source": Origin.ESTIMATED}
     subject = QuerySubject(table, flow.names, flow.cluster.devices[0].clock_hz, knobs.batch_size)
     return _answer(args, subject, context)
 
@@ -92,9 +95,9 @@ def _plan_profile(args: argparse.Namespace) -> int:
     """Plan a profile from a file."""
     from autoauto.estimate.table import cost_table
     from autoauto.profile.importers.auto_pipeline import cluster_from_auto_pipeline, read_profile
-    from autoauto.profile.store.codec import read_json
+    from autoauto.records.codec import read_json
 
-    cluster = cluster_from_auto_pipeline(read_json(args.cluster_info))
+    cluster = cluster_from_auto_pipeline(read_json(args.cluster_info), str(args.cluster_info))
     profile = read_profile(args.model_info)
     proportion = DEFAULT_PLANNING_PROPORTION if args.planning_proportion is None else args.planning_proportion
     table = cost_table(profile, cluster, proportion, args.overlap)
@@ -114,7 +117,7 @@ def _answer(args: argparse.Namespace, subject: QuerySubject, context: dict[str, 
     if args.json:
         print_json(context | answer.record)
     else:
-        from rich.console import Console
+        from autoauto.report.tables.terminal import show
 
-        Console().print(answer.printable)
+        show(*answer.shown)
     return 0 if answer.fits else 3

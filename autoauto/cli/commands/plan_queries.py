@@ -12,11 +12,11 @@ from autoauto.cli.options.values import positive
 from autoauto.cli.output.plans import describe_plan
 from autoauto.records.errors import DoesNotFit
 from autoauto.records.plan import Plan
+from autoauto.records.target import Origin
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
-
     from autoauto.records.cost import CostTable
+    from autoauto.report.tables.table import Table
 
 
 class QuerySubject(NamedTuple):
@@ -40,12 +40,12 @@ class QueryAnswer(NamedTuple):
 
     Attributes:
         record: as plain values.
-        printable: as tables and text.
+        shown: as tables and lines of text.
         fits: whether there is a plan.
     """
 
     record: dict[str, Any]
-    printable: RenderableType
+    shown: tuple[Table | str, ...]
     fits: bool = True
 
 
@@ -82,45 +82,41 @@ def add_queries(parser: argparse.ArgumentParser) -> None:
 def best_plan(subject: QuerySubject, _: argparse.Namespace) -> QueryAnswer:
     """The best plan alone."""
     from autoauto.plan.pipeline.optimal import optimal
-    from autoauto.report.style import ESTIMATED
-    from autoauto.report.text.plans import stages_table
+    from autoauto.report.tables.plans import stages_table
 
     plan = optimal(subject.table)
-    return QueryAnswer(describe_plan(plan), stages_table(plan, subject.names, ESTIMATED))
+    return QueryAnswer(describe_plan(plan), (stages_table(plan, subject.names, Origin.ESTIMATED),))
 
 
 def _explained_plan(subject: QuerySubject, _: argparse.Namespace) -> QueryAnswer:
     """The best plan, what limits it, and what moving a cut would cost."""
-    from rich.console import Group
-
     from autoauto.plan.pipeline.optimal import optimal
     from autoauto.plan.queries.explain import explain
-    from autoauto.report.style import ESTIMATED
-    from autoauto.report.text.plans import explanation_table, stages_table
+    from autoauto.report.tables.plans import explanation_table, stages_table
 
     plan = optimal(subject.table)
     explanation = explain(subject.table, plan)
     next_best = explanation.next_best and asdict(explanation.next_best)
     record = describe_plan(plan) | {"explanation": asdict(explanation) | {"next_best": next_best}}
-    tables = stages_table(plan, subject.names, ESTIMATED), explanation_table(explanation, plan)
-    return QueryAnswer(record, Group(*tables))
+    tables = stages_table(plan, subject.names, Origin.ESTIMATED), explanation_table(explanation, plan)
+    return QueryAnswer(record, tables)
 
 
 def _k_best_plans(subject: QuerySubject, args: argparse.Namespace) -> QueryAnswer:
     """The k cheapest plans."""
     from autoauto.plan.queries.k_best import k_best
-    from autoauto.report.text.plans import plans_table
+    from autoauto.report.tables.plans import plans_table
 
     plans = k_best(subject.table, args.k_best)
     rows = ((str(rank), plan) for rank, plan in enumerate(plans, start=1))
     record = {"plans": [describe_plan(plan) for plan in plans]}
-    return QueryAnswer(record, plans_table("The cheapest plans", "rank", rows))
+    return QueryAnswer(record, (plans_table("The cheapest plans", "rank", rows),))
 
 
 def _front_plans(subject: QuerySubject, args: argparse.Namespace) -> QueryAnswer:
     """The Pareto front of compute, transfer and peak memory, or its first plans."""
     from autoauto.plan.queries.pareto_front import pareto_front
-    from autoauto.report.text.plans import plans_table
+    from autoauto.report.tables.plans import plans_table
 
     n_plans = args.pareto_front
     plans = list(islice(pareto_front(subject.table), n_plans + 1))
@@ -128,19 +124,19 @@ def _front_plans(subject: QuerySubject, args: argparse.Namespace) -> QueryAnswer
     steps = [describe_plan(plan) | {"peak_memory_bytes": plan.peak_memory_bytes} for plan in plans]
     title = "All best trades" if is_complete else f"The first {len(plans)} of the best trades"
     rows = ((str(number), plan) for number, plan in enumerate(plans, start=1))
-    return QueryAnswer({"steps": steps, "is_complete": is_complete}, plans_table(title, "step", rows))
+    return QueryAnswer({"steps": steps, "is_complete": is_complete}, (plans_table(title, "step", rows),))
 
 
 def _plans_per_device_count(subject: QuerySubject, _: argparse.Namespace) -> QueryAnswer:
     """The best plan for every number of devices, or why there is none."""
     from autoauto.plan.queries.device_counts import best_per_device_count
-    from autoauto.report.text.plans import plans_table
+    from autoauto.report.tables.plans import plans_table
 
     outcomes = best_per_device_count(subject.table)
     plans = [{"n_ipu": n_ipu} | _describe_outcome(outcome) for n_ipu, outcome in outcomes.items()]
     rows = ((str(n_ipu), outcome) for n_ipu, outcome in outcomes.items())
     table = plans_table("The best plan for every n_ipu", "n_ipu", rows)
-    return QueryAnswer({"plans": plans}, table, any(plan["fits"] for plan in plans))
+    return QueryAnswer({"plans": plans}, (table,), any(plan["fits"] for plan in plans))
 
 
 def _describe_outcome(outcome: Plan | DoesNotFit) -> dict[str, Any]:
@@ -152,7 +148,7 @@ def _describe_outcome(outcome: Plan | DoesNotFit) -> dict[str, Any]:
 def _replicated_plans(subject: QuerySubject, _: argparse.Namespace) -> QueryAnswer:
     """The division of the devices among copies of one pipeline that finishes the most micro-batches per second."""
     from autoauto.plan.queries.device_counts import replicas
-    from autoauto.report.text.plans import plans_table
+    from autoauto.report.tables.plans import plans_table
 
     division = replicas(subject.table)
     micro_batches_per_s = division.samples_per_s(1, subject.clock_hz)
@@ -167,22 +163,19 @@ def _replicated_plans(subject: QuerySubject, _: argparse.Namespace) -> QueryAnsw
         record["samples_per_s"] = division.samples_per_s(subject.batch_size, subject.clock_hz)
         title += f", {record['samples_per_s']:,.1f} samples/s"
     rows = ((str(i), plan) for i, plan in enumerate(division.plans))
-    return QueryAnswer(record, plans_table(title, "replica", rows))
+    return QueryAnswer(record, (plans_table(title, "replica", rows),))
 
 
 def _interleaved_plan(subject: QuerySubject, args: argparse.Namespace) -> QueryAnswer:
     """A plan with several stages per device, and how much better another one can be at most."""
-    from rich.console import Group
-
     from autoauto.plan.pipeline.interleaved import interleaved
-    from autoauto.report.style import ESTIMATED
-    from autoauto.report.text.plans import stages_table
+    from autoauto.report.tables.plans import stages_table
 
     bounded = interleaved(subject.table, args.chunks)
     certificate = {"n_chunks": args.chunks, "bound_cycles": bounded.bound_cycles, "gap": bounded.gap}
     proof = "optimal" if bounded.gap == 0 else f"no plan costs more than {100 * bounded.gap:.1f} % less"
-    tables = stages_table(bounded.plan, subject.names, ESTIMATED)
-    return QueryAnswer(describe_plan(bounded.plan) | certificate, Group(tables, proof))
+    stages = stages_table(bounded.plan, subject.names, Origin.ESTIMATED)
+    return QueryAnswer(describe_plan(bounded.plan) | certificate, (stages, proof))
 
 
 QUERIES: dict[str, Callable[[QuerySubject, argparse.Namespace], QueryAnswer]] = {

@@ -8,6 +8,7 @@ from autoauto.cli.options.model import add_configuration, requested_knobs
 from autoauto.cli.options.targets import open_flow
 from autoauto.cli.output.plans import show_infeasible, show_plan, warn_unbounded
 from autoauto.records.errors import DoesNotFit
+from autoauto.records.target import Origin
 
 EXAMPLE = "predict resnet50 --cluster c600 --n-ipu 1 --batch-size 16 --precision fp16 --json"
 
@@ -19,13 +20,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print the plan of the configuration and its estimated throughput, or why it does not fit."""
-    from autoauto.report.style import ESTIMATED
-
     flow = open_flow(args)
-    knobs = requested_knobs(args, flow, args.replicas)
+    knobs = requested_knobs(args, flow)
     warn_unbounded(flow, knobs)
     try:
         plan = flow.predict(knobs)
     except DoesNotFit as failure:
         return show_infeasible(args, failure)
-    return show_plan(args, flow, knobs, plan, ESTIMATED)
+    return show_plan(args, flow, knobs, plan, Origin.ESTIMATED)

@@ -23,7 +23,7 @@ EXAMPLE = "profile resnet50 --batch-size 16 --output profile.json --format upstr
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add a model, a cluster, one configuration, and a file for the profile."""
     add_model(parser)
-    add_knobs(parser)
+    add_knobs(parser, without=("replicas",))
     parser.add_argument("--output", type=Path, metavar="FILE", help="write the profile as JSON")
     parser.add_argument(
         "--format",
@@ -44,11 +44,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print the layer profiles; write them when --output is given."""
-    from rich.console import Console
-
     from autoauto.profile.importers.auto_pipeline import profile_to_auto_pipeline
-    from autoauto.profile.store.codec import profile_record, save_profile, write_json
-    from autoauto.report.text.listings import profile_table
+    from autoauto.profile.store.codec import profile_record, save_profile
+    from autoauto.records.codec import write_json
+    from autoauto.report.tables.listings import profile_table
+    from autoauto.report.tables.terminal import show
     from autoauto.report.text.progress import progress_bar
 
     _check(args)
@@ -67,7 +67,7 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         print_json(profile_record(profile))
     else:
-        Console().print(profile_table(profile))
+        show(profile_table(profile, flow.traits.origin))
     return 0
 
 
@@ -77,8 +77,6 @@ def _check(args: argparse.Namespace) -> None:
     Raises:
         BadInput: there is one.
     """
-    if args.sweep and args.target != "ipu":
-        raise BadInput(f"a sweep of memory-proportion is for --target ipu, got {args.target}; leave out --sweep")
     if args.sweep and args.output:
         raise BadInput(f"--output writes a profile, and a sweep has none, got {args.output}; try --json > FILE")
     if args.layer is not None and not args.sweep:
@@ -98,14 +96,16 @@ def _print_spread(flow: Flow) -> None:
 
 def _sweep(args: argparse.Namespace, flow: Flow, knobs: Knobs) -> int:
     """Print cycles and temporary memory at every memory proportion."""
-    from rich.console import Console
-
     from autoauto.cli.commands.profile_sweep import layer_index, sweep, sweep_record, sweep_table
+    from autoauto.report.tables.terminal import show
+    from autoauto.targets.ipu.target import IpuTarget
 
+    if not isinstance(flow.target, IpuTarget):
+        raise BadInput(f"a sweep of memory-proportion is for --target ipu, got {args.target}; leave out --sweep")
     index = layer_index(flow.graph, args.layer)
     name, rows = flow.names[index], sweep(flow, knobs, index)
     if args.json:
         print_json(sweep_record(rows, name))
     else:
-        Console().print(sweep_table(rows, name))
+        show(sweep_table(rows, name))
     return 0

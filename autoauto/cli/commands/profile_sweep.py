@@ -9,12 +9,11 @@ from autoauto.records.errors import BadInput, OutOfMemory
 from autoauto.records.layers import LayerRange
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
     from autoauto.evaluate.flow import Flow
     from autoauto.records.knobs import Knobs
     from autoauto.records.layers import LayerGraph
     from autoauto.records.profile import CompiledRange
+    from autoauto.report.tables.table import Table
 
 PROPORTIONS = (0.02, 0.05, *(tenth / 10 for tenth in range(1, 11)))
 
@@ -97,19 +96,26 @@ def sweep_record(rows: list[SweepRow], layer: str) -> dict[str, Any]:
 def sweep_table(rows: list[SweepRow], layer: str) -> Table:
     """One row per proportion; a star marks products for which no plan meets the bound."""
     from autoauto.records.units import format_bytes
-    from autoauto.report.style import plain_table
+    from autoauto.report.tables.table import Column, Table
 
-    columns = ["memory\nproportion", "all layers\ncycles", "temporary", "layer\ncycles", "temporary\na tile"]
-    table = plain_table(f"The bound on temporary memory, all layers and {layer}", columns, columns)
-    for row in rows:
-        table.add_row(
+    columns = (
+        Column("memory\nproportion", "memory_proportion"),
+        Column("all layers\ncycles", "cycles"),
+        Column("temporary", "temporary_bytes"),
+        Column("layer\ncycles", "cycles"),
+        Column("temporary\na tile", "temporary_bytes"),
+    )
+    values = (
+        (
             f"{row.memory_proportion:g}",
-            "no fit" if row.cycles is None else f"{row.cycles:,}",
+            "no fit" if row.cycles is None else row.cycles,
             ("-" if row.temporary_bytes is None else format_bytes(row.temporary_bytes))
             + (f" {row.n_unbounded}*" if row.n_unbounded else ""),
-            f"{row.layer_cycles:,}",
+            row.layer_cycles,
             format_bytes(row.layer_tile_bytes) + ("" if row.layer_is_bounded else " *"),
         )
-    if any(row.n_unbounded for row in rows):
-        table.caption = "N*: N products for which no plan meets the bound, planned without it as Poplar does"
-    return table
+        for row in rows
+    )
+    title = f"The bound on temporary memory, all layers and {layer}"
+    star = "N*: N products for which no plan meets the bound, planned without it as Poplar does"
+    return Table(title, columns, tuple(values), star if any(row.n_unbounded for row in rows) else "")

@@ -143,7 +143,7 @@ def _describe(timeline: Timeline) -> dict[str, Any]:
     schedule = timeline.schedule
     record = {
         "order": str(schedule.order),
-        "source": timeline.source,
+        "source": timeline.origin,
         "makespan_cycles": timeline.makespan_cycles,
         "period_cycles": timeline.period_cycles,
         "ideal_cycles": timeline.ideal_cycles,
@@ -266,9 +266,10 @@ def _write(args: argparse.Namespace, timeline: Timeline) -> None:
 def _show(timeline: Timeline) -> None:
     from rich.console import Console
 
-    from autoauto.report.text.timeline import timeline_picture, timeline_table
+    from autoauto.report.tables.terminal import show
+    from autoauto.report.tables.timeline import timeline_table
+    from autoauto.report.text.timeline import timeline_picture
     from autoauto.schedule.stash import stash_entries
 
-    console = Console()
-    console.print(timeline_picture(timeline, console.width))
-    console.print(timeline_table(timeline, stash_entries(timeline.schedule)))
+    picture = timeline_picture(timeline, Console().width)
+    show(picture, timeline_table(timeline, stash_entries(timeline.schedule)))

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from difflib import get_close_matches
 from math import isfinite
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
-from autoauto.cli.config.toml_file import TomlFile
-from autoauto.cli.options.values import MAX_VALUES
-from autoauto.records.knobs import MAX_SAMPLES, TRAINING_ORDERS, Method, Strategy
+from autoauto.records.knob_table import KNOBS, MAX_SAMPLES, MAX_VALUES, Domain
+from autoauto.records.knobs import Method
+
+if TYPE_CHECKING:
+    from autoauto.records.codec import TomlFile
 
 WORDS: Mapping[str, tuple[Method, ...]] = {
     "fixed": tuple(Method),
@@ -24,45 +26,7 @@ _BISECTED = "batch_size"
 _RANGE = ("from", "to", "step")
 
 
-class KnobKind(NamedTuple):
-    """The values that a knob may have.
-
-    Attributes:
-        text: in words.
-        allows: whether a TOML value is one of them.
-        read: turns it into a value of the search space.
-        step: the default step of a range; None where a range must have one, 0 where there are no ranges.
-    """
-
-    text: str
-    allows: Callable[[Any], bool]
-    read: Callable[[Any], Any]
-    step: int | None = 0
-
-
-def _whole(limit: int) -> KnobKind:
-    text = f"a whole number from 1 to {limit:,}"
-    return KnobKind(text, lambda value: type(value) is int and 1 <= value <= limit, int, 1)
-
-
-def _word(known: Sequence[Any]) -> KnobKind:
-    names = {str(word): word for word in known}
-    return KnobKind(f"one of {', '.join(names)}", lambda value: type(value) is str and value in names, names.get)
-
-
-_SHARE = KnobKind("a number above 0, at most 1", lambda v: type(v) in (int, float) and 0 < v <= 1, float, None)
-
-KNOBS: Mapping[str, KnobKind] = {
-    "n_ipu": _whole(MAX_VALUES),
-    "replicas": _whole(MAX_VALUES),
-    "memory_proportion": _SHARE,
-    "batch_size": _whole(MAX_SAMPLES),
-    "schedule": _word(TRAINING_ORDERS),
-    "recompute": KnobKind("true or false", lambda value: type(value) is bool, bool),
-    "n_micro_batches": _whole(MAX_VALUES),
-    "strategy": _word(tuple(Strategy)),
-    "steps": _whole(MAX_VALUES),
-}
+_TABLE = {knob.name: knob.domain for knob in KNOBS}
 
 
 def read_knobs(file: TomlFile) -> tuple[dict[str, tuple[Any, ...]], Method | None]:
@@ -76,9 +40,9 @@ def read_knobs(file: TomlFile) -> tuple[dict[str, tuple[Any, ...]], Method | Non
         raise file.bad(["knobs"], f"knobs must be a table, got {table!r:.60}")
     values, words = {}, {}
     for name in table:
-        if name not in KNOBS:
-            close = get_close_matches(name, KNOBS, 1)
-            hint = f"did you mean {close[0]!r}?" if close else f"knobs are {', '.join(KNOBS)}"
+        if name not in _TABLE:
+            close = get_close_matches(name, _TABLE, 1)
+            hint = f"did you mean {close[0]!r}?" if close else f"knobs are {', '.join(_TABLE)}"
             raise file.bad(["knobs", name], f"there is no knob {name!r}; {hint}")
         values[name], words[name] = _read_knob(file, name)
     return values, _method(file, words)
@@ -95,38 +59,38 @@ def _read_knob(file: TomlFile, name: str) -> tuple[tuple[Any, ...], str]:
             raise file.bad(keys, f"a table for {name} has {shape}, got {got:.60}")
         [(word, value)] = value.items()
         keys.append(word)
-    kind = KNOBS[name]
+    domain = _TABLE[name]
     items = (
-        _range(file, keys, value, kind) if isinstance(value, dict) else value if isinstance(value, list) else [value]
+        _range(file, keys, value, domain) if isinstance(value, dict) else value if isinstance(value, list) else [value]
     )
     if not 1 <= len(items) <= MAX_VALUES:
         raise file.bad(keys, f"{name} takes 1 to {MAX_VALUES:,} values, got {len(items):,}")
     for item in items:
-        if not kind.allows(item):
+        if not domain.allows(item):
             text = str(item) if isinstance(item, int | float | str) and len(items) > 1 else ""
-            raise file.bad(keys, f"{name} must be {kind.text}, got {item!r:.60}", text)
+            raise file.bad(keys, f"{name} must be {domain.text}, got {item!r:.60}", text)
     if len(set(items)) < len(items):
         raise file.bad(keys, f"{name} has a value twice; each is tried once")
     if word == "fixed" and len(items) > 1:
         raise file.bad(keys, f"a fixed {name} has one value, got {len(items)}; try grid")
     if name == _BISECTED and items != sorted(items):
         raise file.bad(keys, f"{name} must ascend, got {items!r:.60}")
-    return tuple(map(kind.read, items)), word
+    return tuple(map(domain.read, items)), word
 
 
-def _range(file: TomlFile, keys: list[str], table: Mapping[str, Any], kind: KnobKind) -> list[Any]:
+def _range(file: TomlFile, keys: list[str], table: Mapping[str, Any], domain: Domain) -> list[Any]:
     """The values from `from` to `to` in steps of `step`; `to` is included if a step meets it."""
-    name = keys[1]
-    if kind.step == 0:
-        raise file.bad(keys, f"{name} must be {kind.text}, or a list, got a range")
+    name, is_whole = keys[1], domain.kind is int
+    if domain.kind not in (int, float):
+        raise file.bad(keys, f"{name} must be {domain.text}, or a list, got a range")
     for key in (*table, "from", "to"):
         if key not in _RANGE or key not in table:
             mistake = f"there is no {key!r} in a range" if key in table else f"it lacks {key!r}"
             raise file.bad(keys, f"a range for {name} is {{ from = A, to = B, step = C }}; {mistake}")
-    first, last, step = table["from"], table["to"], table.get("step", kind.step)
+    first, last, step = table["from"], table["to"], table.get("step", 1 if is_whole else None)
     if step is None:
         raise file.bad(keys, f"a range for {name} needs a step")
-    numbers = (int,) if kind.step else (int, float)
+    numbers = (int,) if is_whole else (int, float)
     for key, value in (("from", first), ("to", last), ("step", step)):
         if (
             type(value) not in numbers
@@ -134,7 +98,7 @@ def _range(file: TomlFile, keys: list[str], table: Mapping[str, Any], kind: Knob
             or abs(value) > MAX_SAMPLES
             or (key == "step" and value <= 0)
         ):
-            what = "a whole number" if kind.step else "a number"
+            what = "a whole number" if is_whole else "a number"
             raise file.bad(
                 [*keys, key], f"{key} must be {what}{', above 0' if key == 'step' else ''}, got {value!r:.60}"
             )
@@ -142,7 +106,7 @@ def _range(file: TomlFile, keys: list[str], table: Mapping[str, Any], kind: Knob
     if not 0 <= steps < MAX_VALUES:
         got = "more" if steps > 0 else "none"
         raise file.bad(keys, f"{name} takes 1 to {MAX_VALUES:,} values, got {got} from {first} to {last}")
-    return [first + i * step if kind.step else round(first + i * step, 9) for i in range(int(steps) + 1)]
+    return [first + i * step if is_whole else round(first + i * step, 9) for i in range(int(steps) + 1)]
 
 
 def _method(file: TomlFile, words: Mapping[str, str]) -> Method | None:

@@ -5,15 +5,19 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable, Mapping, Sequence
 from difflib import get_close_matches
-from math import isfinite
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from autoauto.cli.config.knob_values import KNOBS, read_knobs
-from autoauto.cli.config.toml_file import TomlFile, read_toml
+from autoauto.cli.config.knob_values import read_knobs
+from autoauto.records.knob_table import KNOBS
 
-_NOT_IN_FILES = frozenset({"help", "config", "json", "dry_run", *KNOBS})
-_KINDS: Mapping[type, str] = {bool: "true or false", int: "a whole number", float: "a number", str: "a text"}
+if TYPE_CHECKING:
+    from autoauto.records.codec import TomlFile
+
+SEARCH_SCHEMA = 1
+_KNOB_NAMES = [knob.name for knob in KNOBS]
+_NOT_IN_FILES = frozenset({"help", "config", "json", "dry_run", *_KNOB_NAMES})
+_NO_OPTIONS = ("knobs", "schema")
 _LISTS = {"objective": ",", "constraints": None}
 """Options that may be lists, and what separates their items on the command line."""
 
@@ -48,15 +52,19 @@ def read_config(path: Path, parser: argparse.ArgumentParser) -> dict[str, Any]:
     Raises:
         BadInput: it is no TOML, or has an unknown key or a wrong value.
     """
+    from autoauto.records.codec import read_toml
+
     file = read_toml(path)
     options = {action.dest: action for action in parser._actions if action.dest not in _NOT_IN_FILES}
     for key in file.table:
-        if key not in options and key != "knobs":
-            raise file.bad([key], unknown(key, [*options, "knobs"], list(KNOBS)))
-    values = {key: _value(file, key, options[key]) for key in file.table if key != "knobs"}
+        if key not in options and key not in _NO_OPTIONS:
+            raise file.bad([key], unknown(key, [*options, *_NO_OPTIONS], _KNOB_NAMES))
+    values = _values(file, {key: options[key] for key in file.table if key in options})
     knobs, method = read_knobs(file)
-    if values.get("synthetic_data") and values.get("overlap_io"):
-        raise file.bad(["overlap_io"], "overlap_io and synthetic_data exclude each other; leave one out")
+    for group in parser._mutually_exclusive_groups:
+        first, *others = [action.dest for action in group._group_actions if values.get(action.dest)] or [""]
+        if others:
+            raise file.bad([others[0]], f"{others[0]} and {first} exclude each other; leave one out")
     return values | knobs | ({"method": str(method)} if method else {})
 
 
@@ -68,51 +76,43 @@ def unknown(key: str, known: Sequence[str], elsewhere: Sequence[str] = ()) -> st
     return f"there is no key {key!r}; " + (f"did you mean {close[0]!r}?" if close else f"keys are {', '.join(known)}")
 
 
-def _value(file: TomlFile, key: str, action: argparse.Action) -> object:
-    """The value of an option, as the parser reads it from the command line."""
-    value = file.table[key]
+def _values(file: TomlFile, options: Mapping[str, argparse.Action]) -> dict[str, object]:
+    """The values of options, as the parser reads them from the command line."""
+    import msgspec
+
+    table = msgspec.defstruct("SearchFile", [(key, _kind(key, action)) for key, action in options.items()])
+    given = msgspec.structs.asdict(file.read(table, SEARCH_SCHEMA, upgrades={0: lambda fields: fields}))
+    return {key: _value(file, key, given[key], action) for key, action in options.items()}
+
+
+def _kind(key: str, action: argparse.Action) -> Any:
+    """The type of an option in TOML, where it has one by the type that its reader returns for a number."""
+    from msgspec import Meta
+
+    from autoauto.records.codec import Number
+
     if key in _LISTS:
-        texts = value if isinstance(value, list) else [value]
-        for text in texts:
-            _check_kind(file, key, text, str)
-        if not texts:
-            raise file.bad([key], f"{key} must not be an empty list; leave it out")
-        if key == "constraints":
-            return [_read(file, key, text, action.type) for text in texts]
-        return _read(file, key, ",".join(texts), action.type)
+        return str | Annotated[list[str], Meta(min_length=1)]
     if action.nargs == 0:
-        return _check_kind(file, key, value, bool)
-    kind = _kind(action.type)
-    _check_kind(file, key, value, kind)
-    if action.choices is not None and value not in action.choices:
-        close = get_close_matches(str(value), list(map(str, action.choices)), 1)
-        hint = f"; did you mean {close[0]!r}?" if close else ""
-        raise file.bad([key], f"{key} must be one of {', '.join(map(str, action.choices))}, got {value!r}{hint}")
-    return _read(file, key, str(value), action.type)
-
-
-def _kind(read: Any) -> type:
-    """The type of an option in TOML, by the type that its reader returns for a number."""
-    if read is None:
-        return str
+        return bool
+    if action.choices is not None:
+        return Literal[tuple(map(str, action.choices))]
+    read: Any = action.type or str
     try:
         value = read("1")
     except argparse.ArgumentTypeError:  # a share is below 1
         value = read("0.5")
-    return type(value) if type(value) in _KINDS else str
+    return {int: int, float: Number}.get(type(value), str)
 
 
-def _check_kind(file: TomlFile, key: str, value: object, kind: type) -> object:
-    fits = type(value) is kind or (kind is float and type(value) is int)
-    if not fits or (isinstance(value, float) and not isfinite(value)):
-        raise file.bad([key], f"{key} must be {_KINDS[kind]}, got {shown(value)}")
-    return value
-
-
-def shown(value: object) -> str:
-    """A value in a message, cut to 60 characters."""
-    text = repr(value)
-    return text if len(text) <= 60 else text[:57] + "..."
+def _value(file: TomlFile, key: str, value: Any, action: argparse.Action) -> object:
+    """A value of an option, as the parser reads it from the command line."""
+    if key in _LISTS:
+        texts = [value] if isinstance(value, str) else value
+        if key == "constraints":
+            return [_read(file, key, text, action.type) for text in texts]
+        return _read(file, key, ",".join(texts), action.type)
+    return value if action.nargs == 0 else _read(file, key, str(value), action.type)
 
 
 def _read(file: TomlFile, key: str, text: str, read: Callable[[str], Any] | Any) -> object:

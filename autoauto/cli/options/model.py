@@ -3,29 +3,27 @@
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Collection
+from typing import TYPE_CHECKING, Any
 
 from autoauto.cli.options.targets import add_target
-from autoauto.cli.options.values import choices_of, integers, switches
+from autoauto.cli.options.values import choices_of, integers, proportions, switches
 from autoauto.cli.output.json_output import add_json
 from autoauto.records.correction import Estimator
 from autoauto.records.errors import BadInput
-from autoauto.records.knobs import TRAINING_ORDERS, Knobs, SearchSpace
-from autoauto.records.schedule import Order
+from autoauto.records.knob_table import KNOBS, Knob, Strategy
+from autoauto.records.knobs import Knobs, SearchSpace
 
 if TYPE_CHECKING:
     from autoauto.evaluate.flow import Flow
 
 DEFAULT_MODEL = "resnet50"
-DEFAULT_MEMORY_PROPORTION = 0.6
-DEFAULT_MICRO_BATCHES = 16  # of a step of training; PopART needs 2 n_ipu - 1
 
 
 def add_configuration(parser: argparse.ArgumentParser) -> None:
     """Add a model, a target, one configuration, and the choice between JSON and tables."""
     add_model(parser)
     add_knobs(parser)
-    parser.add_argument("--replicas", type=int, default=1, metavar="N", help="pipelines side by side; default 1")
     add_json(parser)
 
 
@@ -65,80 +63,82 @@ def _add_estimate(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def add_knobs(parser: argparse.ArgumentParser) -> None:
-    """Add one configuration."""
-    parser.add_argument("--n-ipu", type=int, default=1, metavar="N", help="devices in the pipeline; default 1")
-    add_micro_batch(parser)
-    add_training(parser)
+def add_knobs(parser: argparse.ArgumentParser, without: Collection[str] = ()) -> None:
+    """Add one configuration of a pipeline, without some of its knobs, which have their defaults."""
+    _add_mode(parser)
+    for knob in KNOBS:
+        if knob.varies(Strategy.PIPELINE) and knob.name not in without:
+            _add_knob(parser, knob, _METAVARS[knob.domain.kind], f"{knob.help}; default {knob.default_help[0]}")
 
 
-def add_micro_batch(parser: argparse.ArgumentParser) -> None:
-    """Add the size of a micro-batch, and the bound on temporary memory."""
-    parser.add_argument(
-        "--memory-proportion",
-        type=float,
-        metavar="P",
-        help="bound on the temporary memory of a matmul or convolution, as a share of a tile; on the host part of a "
-        f"device's memory; default {DEFAULT_MEMORY_PROPORTION}, or 1.0 on the host",
-    )
-    parser.add_argument("--batch-size", type=int, default=1, metavar="B", help="samples in a micro-batch; default 1")
+def add_space(parser: argparse.ArgumentParser) -> None:
+    """Add the values that every knob may have in a search."""
+    _add_mode(parser)
+    for knob in KNOBS:
+        several = f"{knob.help}; several with commas; default {knob.default_help[1]}"
+        _add_knob(parser, knob, knob.metavar, several)
 
 
-def add_training(parser: argparse.ArgumentParser, several: bool = False) -> None:
-    """Add whether to train and how; with `several`, the values that a search tries."""
-    names, more = ", ".join(TRAINING_ORDERS), "; several with commas" if several else ""
+def add_knob(parser: argparse.ArgumentParser, name: str) -> None:
+    """Add one value of one knob, which `one_value` reads."""
+    [knob] = (knob for knob in KNOBS if knob.name == name)
+    _add_knob(parser, knob, _METAVARS[knob.domain.kind], f"{knob.help}; default {knob.default_help[0]}")
+
+
+def _add_mode(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--mode", choices=["inference", "training"], default="inference", help="default %(default)s")
-    parser.add_argument(
-        "--schedule",
-        type=choices_of(TRAINING_ORDERS),
-        metavar="NAME",
-        help=f"the order to train in: {names}; default {TRAINING_ORDERS[0]}{more}",
-    )
-    parser.add_argument(
-        "--recompute",
-        type=switches,
-        nargs="?",
-        const=(True,),
-        metavar="on|off",
-        help=f"stash only the inputs of stages, and run forward again for the backward; default off{more}",
-    )
-    parser.add_argument(
-        "--n-micro-batches",
-        type=integers,
-        metavar="M",
-        help=f"micro-batches of a step of training; default {DEFAULT_MICRO_BATCHES}{more}",
-    )
 
 
-def requested_knobs(args: argparse.Namespace, flow: Flow, replicas: int = 1) -> Knobs:
+def _add_knob(parser: argparse.ArgumentParser, knob: Knob, metavar: str, text: str) -> None:
+    kind = knob.domain.kind
+    read = choices_of(knob.domain.words) if kind is str else _READERS[kind]
+    alone: dict[str, Any] = {"nargs": "?", "const": (True,)} if kind is bool else {}
+    parser.add_argument(knob.option, type=read, metavar=metavar, help=text, **alone)
+
+
+_METAVARS = {int: "N", float: "P", bool: "on|off", str: "NAME"}
+_READERS: dict[type, Callable[[str], tuple[Any, ...]]] = {int: integers, float: proportions, bool: switches}
+
+
+def one_value(args: argparse.Namespace, name: str) -> Any:
+    """The value of a knob, by default that of the table.
+
+    Raises:
+        BadInput: several values.
+    """
+    [knob] = (knob for knob in KNOBS if knob.name == name)
+    value, *others = getattr(args, name) or (knob.default,)
+    if others:
+        raise BadInput(f"one configuration has one {name}, got several; try search")
+    return value
+
+
+def requested_knobs(args: argparse.Namespace, flow: Flow) -> Knobs:
     """The configuration of the arguments.
 
     Raises:
         BadInput: several configurations, or one that the model or the cluster does not allow.
     """
-    default = DEFAULT_MEMORY_PROPORTION if flow.runner is None else 1.0
-    proportion = default if args.memory_proportion is None else args.memory_proportion
-    knobs = ((args.n_ipu,), (proportion,), (args.batch_size,))
-    space = SearchSpace(*knobs, *training_values(args), replicas=(replicas,))
-    if space.n_configurations > 1:
-        raise BadInput("one configuration has one schedule, recompute and n_micro_batches, got several; try search")
+    defaults = {"n_ipu": (1,), "memory_proportion": (flow.traits.memory_proportion,), "batch_size": (1,)}
+    given = given_values(args)
+    if several := [knob.name for knob in KNOBS if len(given.get(knob.name, ())) > 1]:
+        raise BadInput(f"one configuration has one {' and one '.join(several)}, got several; try search")
+    space = SearchSpace(**defaults | given)
     flow.check(space)
     return space.cells[0][0]
 
 
-def training_values(args: argparse.Namespace) -> tuple[tuple[Order, ...], tuple[bool, ...], tuple[int, ...]]:
-    """The schedules, recompute switches and counts of micro-batches of the arguments.
+def given_values(args: argparse.Namespace) -> dict[str, tuple[Any, ...]]:
+    """The values of the knobs that the arguments name; in training also the defaults of those that only it has.
 
     Raises:
-        BadInput: they are given without --mode training.
+        BadInput: knobs of training are given without --mode training.
     """
-    given = [name for name in ("schedule", "recompute", "n_micro_batches") if getattr(args, name) is not None]
+    named = ((knob.name, getattr(args, knob.name, None)) for knob in KNOBS)
+    given = {name: values for name, values in named if isinstance(values, tuple)}  # `plan --replicas` is a switch
+    of_training = [knob for knob in KNOBS if knob.only_training]
     if args.mode == "training":
-        return (
-            args.schedule or (TRAINING_ORDERS[0],),
-            args.recompute or (False,),
-            args.n_micro_batches or (DEFAULT_MICRO_BATCHES,),
-        )
-    if given:
-        raise BadInput(f"only training has {', '.join(given)}, got --mode inference; try --mode training")
-    return (Order.INFERENCE,), (False,), (1,)
+        return {knob.name: (knob.training_default or knob.default,) for knob in of_training} | given
+    if wrong := [knob.name for knob in of_training if knob.name in given]:
+        raise BadInput(f"only training has {', '.join(wrong)}, got --mode inference; try --mode training")
+    return given

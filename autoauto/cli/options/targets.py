@@ -7,30 +7,38 @@ from typing import TYPE_CHECKING
 
 from autoauto.cli.options.values import positive, share
 from autoauto.records.units import Precision
+from autoauto.targets.registry import DEFAULT_TARGET, TARGETS
 
 if TYPE_CHECKING:
     from autoauto.evaluate.flow import Flow
     from autoauto.evaluate.flow_config import FlowConfig
+    from autoauto.targets.target import NamedTarget
 
 
 def add_target(parser: argparse.ArgumentParser) -> None:
     """Add a target, a cluster, and how both are used."""
+    default = TARGETS[DEFAULT_TARGET]
+    others = [entry for entry in TARGETS.values() if entry is not default]
+    clusters, precisions = (
+        "".join(f", or {getattr(entry, name)} for --target {entry.name}" for entry in others)
+        for name in ("default_cluster", "default_precision")
+    )
     parser.add_argument(
         "--target",
-        choices=["host", "ipu"],
-        default="ipu",
-        help="ipu: a cost model of Graphcore's devices; host: processes of this machine; default %(default)s",
+        choices=sorted(TARGETS),
+        default=DEFAULT_TARGET,
+        help="; ".join(f"{entry.name}: {entry.summary}" for entry in TARGETS.values()) + "; default %(default)s",
     )
     parser.add_argument(
         "--cluster",
         metavar="NAME|FILE",
         help="a built-in cluster (see `autoauto clusters`), a TOML file, or Graphcore's IPUClusterInfo as JSON; "
-        "default bow-2000, or this machine for --target host",
+        f"default {default.default_cluster}{clusters}",
     )
     parser.add_argument(
         "--precision",
         choices=[str(p) for p in Precision],
-        help="format of weights and activations; default fp16, or the file's own (fp32) for --target host",
+        help=f"format of weights and activations; default {default.default_precision}{precisions}",
     )
     parser.add_argument(
         "--headroom",
@@ -39,37 +47,28 @@ def add_target(parser: argparse.ArgumentParser) -> None:
         metavar="SHARE",
         help="share of every device's memory that stays free; default %(default)g",
     )
-    ipu = parser.add_argument_group("for --target ipu")
-    links = ipu.add_mutually_exclusive_group()
-    links.add_argument(
-        "--synthetic-data", action="store_true", help="data is made on the device: the host's links cost nothing"
-    )
-    links.add_argument(
-        "--overlap-io",
-        action="store_true",
-        help="32 tiles of every device exchange with the host while the others compute",
-    )
-    ipu.add_argument(
-        "--partials",
-        choices=[str(Precision.FP16), str(Precision.FP32)],
-        help="format of partial sums of fp16 and fp8 products; Poplar's own default is fp32; default fp16",
-    )
-    ipu.add_argument(
-        "--float-operators",
-        default="",
-        metavar="OP,OP",
-        help="ONNX operators that run in fp32 between casts, for example Gelu,LayerNormalization",
-    )
-    host = parser.add_argument_group("for --target host")
-    host.add_argument(
-        "--cores-per-device", type=positive, metavar="N", help="cores, hence threads, of a device; default 1"
-    )
-    host.add_argument(
-        "--device-memory-mib",
-        type=positive,
-        metavar="N",
-        help="what a device may hold besides the runtime; default: an equal part of this machine's memory",
-    )
+    for entry in TARGETS.values():
+        _add_options(parser.add_argument_group(f"for --target {entry.name}"), entry)
+
+
+def _add_options(group: argparse._ArgumentGroup, entry: NamedTarget) -> None:
+    """Add the options that only one target has."""
+    links: dict[str | None, argparse._MutuallyExclusiveGroup] = {
+        option.excludes: group.add_mutually_exclusive_group() for option in entry.options if option.excludes
+    }
+    for option in entry.options:
+        owner = links.get(option.excludes) or links.get(option.name) or group
+        if option.kind is bool:
+            owner.add_argument(option.flag, action="store_true", help=option.help)
+            continue
+        owner.add_argument(
+            option.flag,
+            type=positive if option.kind is int else str,
+            default=option.default,
+            choices=[str(choice) for choice in option.choices] or None,
+            metavar=option.metavar,
+            help=option.help,
+        )
 
 
 def config_of(args: argparse.Namespace) -> FlowConfig:

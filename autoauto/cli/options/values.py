@@ -9,11 +9,10 @@ from typing import TypeVar
 
 from autoauto.records.constraint import Constraint
 from autoauto.records.errors import BadInput
+from autoauto.records.knob_table import MAX_VALUES
 from autoauto.records.knobs import Objectives, parse_objectives
 
 Choice = TypeVar("Choice", bound=StrEnum)
-
-MAX_VALUES = 100_000  # of one knob
 
 
 def positive(text: str) -> int:

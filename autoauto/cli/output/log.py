@@ -15,8 +15,7 @@ from autoauto.records.knobs import Method
 from autoauto.records.trial import SearchActivity
 
 if TYPE_CHECKING:
-    from autoauto.records.trial import FinishedTrial
-    from autoauto.study.analysis.best import BestTrial
+    from autoauto.records.trial import Trial
     from autoauto.study.run import SearchProgress
 
 
@@ -26,7 +25,7 @@ class Log(Protocol):
     def progress(self, now: SearchProgress) -> None:
         """Show where the search stands."""
 
-    def trial(self, trial: FinishedTrial) -> None:
+    def trial(self, trial: Trial) -> None:
         """Show a finished trial."""
 
     def verification(self, done: int, total: int) -> None:
@@ -66,7 +65,7 @@ class _Bars:
         speed = None if now.best is None else now.best.samples_per_s
         self._show_search(now.activity, now.done, now.total, now.n_measured, speed, now.left_s)
 
-    def trial(self, trial: FinishedTrial) -> None:
+    def trial(self, trial: Trial) -> None:
         """Show nothing: a bar has no single trials."""
 
     def verification(self, done: int, total: int) -> None:
@@ -84,7 +83,7 @@ class JsonLog:
     def __init__(self, unit: str) -> None:
         self._unit = unit
         self._phase: str | None = None
-        self._best: BestTrial | None = None
+        self._best: Trial | None = None
 
     def progress(self, now: SearchProgress) -> None:
         """Write a new phase, a new best, and where the search stands."""
@@ -98,7 +97,7 @@ class JsonLog:
         counts = {"done": now.done, "total": now.total, "unit": self._unit}
         write_event("progress", phase=now.activity, **counts, n_measured=now.n_measured, left_s=left_s)
 
-    def trial(self, trial: FinishedTrial) -> None:
+    def trial(self, trial: Trial) -> None:
         """Write a finished trial."""
         write_event("trial", **trial_event(trial))
 
@@ -116,17 +115,31 @@ def write_event(event: str, **fields: Any) -> None:
     print(json.dumps({"time": _utc(datetime.now(UTC)), "event": event, **fields}), file=sys.stderr, flush=True)
 
 
-def trial_event(trial: FinishedTrial) -> dict[str, Any]:
+def trial_event(trial: Trial) -> dict[str, Any]:
     """A finished trial as plain values."""
-    return asdict(trial) | {"started": _utc(trial.started), "ended": _utc(trial.ended)}
+    assert trial.started is not None
+    assert trial.ended is not None
+    first, *others = trial.values or (None,)
+    return {
+        "number": trial.number,
+        "knobs": asdict(trial.knobs),
+        "state": trial.state,
+        "value": first,
+        "samples_per_s": trial.samples_per_s if trial.runs else None,
+        "reason": trial.reason,
+        "measured": trial.was_measured,
+        "started": _utc(trial.started),
+        "ended": _utc(trial.ended),
+        "others": others,
+    }
 
 
-def best_event(best: BestTrial) -> dict[str, Any]:
+def best_event(best: Trial) -> dict[str, Any]:
     """The best so far as plain values, without its stages."""
     return {
         "number": best.number,
         "knobs": asdict(best.knobs),
-        "value": best.value,
+        "value": best.values[0],
         "samples_per_s": best.samples_per_s,
     }
 

@@ -11,6 +11,7 @@ from autoauto.cli.output.json_output import print_json
 from autoauto.records.errors import DoesNotFit
 from autoauto.records.layers import LayerRange
 from autoauto.records.phased import PhasedPlan
+from autoauto.records.target import Origin
 
 if TYPE_CHECKING:
     from autoauto.evaluate.flow import Flow
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def show_plan(
-    args: argparse.Namespace, flow: Flow, knobs: Knobs, plan: Plan, source: str, run: Run | None = None
+    args: argparse.Namespace, flow: Flow, knobs: Knobs, plan: Plan, origin: Origin, run: Run | None = None
 ) -> int:
     """Print a plan and its throughput; when devices ran it, also what they measured.
 
@@ -28,38 +29,35 @@ def show_plan(
         args: of the command.
         flow, knobs: the configuration.
         plan: its stages.
-        source: where the numbers come from, for example "estimated".
+        origin: of the numbers.
         run: the measurement of the plan; None when it was not measured.
 
     Returns:
         0.
     """
-    device_run = run if flow.runner is not None else None
+    device_run = run if run is not None and run.origin is Origin.MEASURED else None
     timeline = flow.timeline(knobs, plan) if knobs.training else None
     if device_run is None:
         samples_per_s = flow.samples_per_s(knobs, plan, timeline)
     else:
         samples_per_s = flow.measured_samples_per_s(knobs, device_run)
     if args.json:
-        record = _describe(flow, knobs, plan, samples_per_s, timeline) | {"source": source}
+        record = _describe(flow, knobs, plan, samples_per_s, timeline) | {"source": origin}
         print_json(record | ({} if device_run is None else _describe_run(device_run)))
         return 0
-    from rich.console import Console
+    from autoauto.report.tables.compare import run_table
+    from autoauto.report.tables.plans import stages_table
+    from autoauto.report.tables.terminal import show
 
-    from autoauto.report.text.compare import run_table
-    from autoauto.report.text.plans import stages_table
-
-    console = Console()
-    console.print(stages_table(plan, flow.names, source))
+    show(stages_table(plan, flow.names, origin))
     if timeline is not None:
         step = f"a step of {knobs.n_micro_batches} micro-batches, {knobs.schedule}"
-        console.print(f"{step}: {timeline.makespan_cycles:,.0f} cycles, simulated")
+        show(f"{step}: {timeline.makespan_cycles:,.0f} cycles, simulated")
     if device_run is not None:
-        console.print()
-        console.print(run_table(device_run, source))
+        show("", run_table(device_run, origin))
         latency_s = device_run.latency_cycles / flow.cluster.devices[0].clock_hz
-        console.print(f"a micro-batch every {device_run.period_cycles:,.0f} cycles, after {latency_s:.4f} s, {source}")
-    console.print(f"throughput: {samples_per_s:,.1f} samples/s, {source}")
+        show(f"a micro-batch every {device_run.period_cycles:,.0f} cycles, after {latency_s:.4f} s, {origin}")
+    show(f"throughput: {samples_per_s:,.1f} samples/s, {origin}")
     return 0
 
 

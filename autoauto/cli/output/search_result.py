@@ -9,19 +9,18 @@ from typing import TYPE_CHECKING, Any
 from autoauto.cli.output.plans import describe_plan
 from autoauto.records.phased import PhasedPlan
 from autoauto.records.plan import Plan
-from autoauto.records.trial import ExpectedCell
 
 if TYPE_CHECKING:
     from autoauto.records.knobs import Objectives
-    from autoauto.records.study_summary import Finalist, StudySummary
+    from autoauto.records.study_summary import StudySummary
+    from autoauto.records.target import Origin
     from autoauto.records.timeline import Timeline
-    from autoauto.records.trial import Cell, Counts
-    from autoauto.study.analysis.best import BestTrial
+    from autoauto.records.trial import Cell, Counts, ExpectedCell, Trial
     from autoauto.study.run import SearchResult
 
 
 def show_best(
-    best: BestTrial, counts: Counts, cells: Sequence[Cell], target: str, names: Sequence[str] | None = None
+    best: Trial, counts: Counts, cells: Sequence[Cell], origin: Origin, names: Sequence[str] | None = None
 ) -> None:
     """Print the best configuration and its stages; after a search for training also what fits in which cell.
 
@@ -29,50 +28,35 @@ def show_best(
         best: the best trial.
         counts: how far the search went.
         cells: of the search; the schedules of training differ in memory.
-        target: the version of the target that measured.
+        origin: of the measured numbers.
         names: of the layers; None when they are not known.
     """
-    from rich.console import Console
+    from autoauto.report.tables.plans import phases_table, stages_table
+    from autoauto.report.tables.terminal import show
+    from autoauto.report.tables.trials import best_table, what_fits_table
 
-    from autoauto.report.style import measured_by
-    from autoauto.report.text.plans import phases_table, stages_table
-    from autoauto.report.text.trials import best_table, cells_table
-
-    console = Console()
-    speeds, origin = (best.samples_per_s, best.estimated_samples_per_s), measured_by(target)
-    numbers = (*speeds, counts, best.makespan_cycles, origin, best.latency_s)
-    console.print(best_table(best.knobs, best.measured, *numbers))
-    console.print()
-    if isinstance(best.measured, PhasedPlan):
-        console.print(phases_table(best.measured, origin))
-    else:
-        console.print(stages_table(best.measured, names, origin))
+    plan = best.plan
+    parts = phases_table(plan, origin) if isinstance(plan, PhasedPlan) else stages_table(plan, names, origin)
+    show(best_table(best, counts, origin), "", parts)
     if best.knobs.training:
-        console.print()
-        console.print(cells_table(cells))
+        show("", what_fits_table(cells, origin))
 
 
-def show_front(front: Sequence[BestTrial], counts: Counts, objectives: Objectives, target: str) -> None:
+def show_front(front: Sequence[Trial], counts: Counts, objectives: Objectives, origin: Origin) -> None:
     """Print the Pareto front: no configuration of it is better in one objective without being worse in another."""
-    from rich.console import Console
+    from autoauto.report.tables.terminal import show
+    from autoauto.report.tables.trials import front_table
 
-    from autoauto.report.style import measured_by
-    from autoauto.report.text.trials import front_table
-
-    rows = [(best.number, best.knobs, best.samples_per_s, best.latency_s, best.values) for best in front]
-    Console().print(front_table(rows, objectives, counts, measured_by(target)))
+    show(front_table(front, objectives, counts, origin))
 
 
 def show_comparisons(summary: StudySummary) -> None:
     """Print the winner of a study against others."""
-    from rich.console import Console
-
-    from autoauto.report.text.study_explanation import comparisons_table
+    from autoauto.report.tables.study import comparisons_table
+    from autoauto.report.tables.terminal import show
     from autoauto.study.analysis.comparisons import study_comparisons
 
-    console = Console()
-    console.print()
-    console.print(comparisons_table(summary, study_comparisons(summary)))
+    show("", comparisons_table(summary, study_comparisons(summary)))
 
 
 def describe_result(result: SearchResult, storage: str) -> dict[str, Any]:
@@ -89,13 +73,25 @@ def describe_result(result: SearchResult, storage: str) -> dict[str, Any]:
     }
 
 
-def describe_cell(cell: Cell | ExpectedCell) -> dict[str, Any]:
+def describe_cell(cell: Cell) -> dict[str, Any]:
     """A cell as plain values, its knobs among them."""
-    values = cell._asdict() if isinstance(cell, ExpectedCell) else asdict(cell)
-    return asdict(cell.knobs) | {name: value for name, value in values.items() if name != "knobs"}
+    return {
+        **asdict(cell.knobs),
+        "batch_size": cell.largest and cell.largest.knobs.batch_size,
+        "samples_per_s": cell.best.samples_per_s if cell.best else 0.0,
+        "reason": "" if cell.best else cell.trials[0].reason,
+        "too_large": cell.first_unfit and cell.first_unfit.knobs.batch_size,
+    }
 
 
-def describe_best(best: BestTrial) -> dict[str, Any]:
+def describe_expected(expected: ExpectedCell) -> dict[str, Any]:
+    """The estimate for a cell as plain values: its best configuration, and its smallest where none fits."""
+    best, shown = expected.cell.best, expected.cell.best or expected.cell.trials[0]
+    speed = best.samples_per_s if best else 0.0
+    return {**asdict(shown.knobs), "samples_per_s": speed, "n_tries": expected.n_tries, "reason": shown.reason}
+
+
+def describe_best(best: Trial) -> dict[str, Any]:
     """The best trial as plain values."""
     return {
         **asdict(best.knobs),
@@ -103,10 +99,10 @@ def describe_best(best: BestTrial) -> dict[str, Any]:
         "estimated_samples_per_s": best.estimated_samples_per_s,
         "latency_s": best.latency_s,
         "makespan_cycles": best.makespan_cycles,
-        "value": best.value,
+        "value": best.values[0],
         "values": best.values,
         "trial": best.number,
-        **describe_plan(best.measured),
+        **describe_plan(best.plan),
     }
 
 
@@ -133,20 +129,8 @@ def describe_comparisons(summary: StudySummary) -> dict[str, Any]:
     }
 
 
-def summary_with_best(study_name: str, storage: str, best: BestTrial) -> StudySummary | None:
-    """The summary of a study whose winner is the best of a search; None when the study has a better configuration.
-
-    A study may hold trials of other spaces than the search's.
-    """
-    from autoauto.study.analysis.summary import summarise_study
-    from autoauto.study.store.study import load_study
-
-    summary = summarise_study(load_study(storage, study_name), storage)
-    return summary if summary.winner is not None and summary.winner.trial.knobs == best.knobs else None
-
-
-def finalist_timeline(finalist: Finalist) -> Timeline | None:
+def simulated_timeline(trial: Trial) -> Timeline | None:
     """The measured stages in the order of the schedule; None for phases."""
     from autoauto.schedule.times import timeline_of
 
-    return timeline_of(finalist.trial.knobs, finalist.measured) if isinstance(finalist.measured, Plan) else None
+    return timeline_of(trial.knobs, trial.measured) if isinstance(trial.measured, Plan) else None

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from autoauto.estimate.correction.features import layer_classes, moved_cycles, weight_read_cycles
 from autoauto.estimate.correction.regression import factor, fit
-from autoauto.records.correction import MOVED, WEIGHTS, Correction, ExampleStore
+from autoauto.records.correction import Correction, ExampleStore, RangeFeature
 from autoauto.records.layers import LayerGraph
 from autoauto.records.profile import TEMPORARY, LayerProfile, ModelProfile, category
 
@@ -27,13 +27,14 @@ def corrected(profile: ModelProfile, graph: LayerGraph, correction: Correction) 
     assert options is not None
     classes, batch_factor = layer_classes(graph), correction.at_batch_size(options.batch_size)
     forward, backward = (
-        {name: batch_factor * factor(factors, name) for name in (*dict.fromkeys(classes), WEIGHTS)}
+        {name: batch_factor * factor(factors, name) for name in dict.fromkeys(classes)}
         for factors in (correction.forward, correction.backward)
     )
-    extra_cycles = [weight_read_cycles(graph, layer, options) * forward[WEIGHTS] for layer in graph.layers]
-    if MOVED in correction.forward:
+    weights = batch_factor * correction.features.get(RangeFeature.WEIGHTS, 0.0)
+    extra_cycles = [weight_read_cycles(graph, layer, options) * weights for layer in graph.layers]
+    if RangeFeature.MOVED in correction.features:
         # The moved part of a layer's cycles has the factor of MOVED instead of that of its class.
-        changes = [batch_factor * correction.forward[MOVED] - forward[name] for name in classes]
+        changes = [batch_factor * correction.features[RangeFeature.MOVED] - forward[name] for name in classes]
         extra_cycles = [
             n + change * moved_cycles(layer)
             for n, change, layer in zip(extra_cycles, changes, profile.layers, strict=True)

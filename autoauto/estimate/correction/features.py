@@ -6,12 +6,10 @@ from collections.abc import Iterable, Sequence
 
 from autoauto.estimate.table import cost_table
 from autoauto.records.correction import (
-    ENTRY,
-    MOVED,
     MOVED_BYTES_PER_CYCLE,
-    WEIGHTS,
     WEIGHTS_BYTES_PER_CYCLE,
     RangeExample,
+    RangeFeature,
     WholeRange,
 )
 from autoauto.records.cost import CostTable
@@ -40,7 +38,7 @@ def range_examples(
     """An example for every range that was compiled whole: its cost, and the costs of its layers alone by `profile`.
 
     The profile has the compile options of the ranges. With `far_memory` tensors lie in a memory far from the core, as
-    on the host; the cycles that move them are then the features `MOVED` and `ENTRY`.
+    on the host; the cycles that move them are then the features `MOVED` and `ENTRY` of `RangeFeature`.
     """
     classes, table = layer_classes(graph), cost_table(profile, cluster.first(1), 1.0)
     return [_example(graph, classes, profile, table, whole, far_memory) for whole in wholes]
@@ -69,23 +67,22 @@ def _example(
     options = profile.options
     assert options is not None
     alone = list(zip(classes[slice(*whole.layers)], profile.layers[slice(*whole.layers)], strict=True))
-    weights = [(WEIGHTS, weight_read_cycles(graph, layer, options)) for layer in graph.layers[slice(*whole.layers)]]
-    moved = [(name, moved_cycles(layer)) for name, layer in alone] if far_memory else []
+    moved = [moved_cycles(layer) if far_memory else 0 for _, layer in alone]
     first_layer, has_entry = profile.layers[whole.layers.start], far_memory and whole.layers.start > 0
-    entry_cycles = first_layer.input_bytes // MOVED_BYTES_PER_CYCLE if has_entry else 0
-    forward = (
-        *((name, layer.forward_cycles) for name, layer in alone),
-        *weights,
-        (ENTRY, entry_cycles),
-        *((name, -n) for name, n in moved),  # counted by MOVED, so not by the layer's class
-        *((MOVED, n) for _, n in moved),
-    )
+    features = {
+        RangeFeature.WEIGHTS: sum(
+            weight_read_cycles(graph, layer, options) for layer in graph.layers[slice(*whole.layers)]
+        ),
+        RangeFeature.ENTRY: first_layer.input_bytes // MOVED_BYTES_PER_CYCLE if has_entry else 0,
+        RangeFeature.MOVED: sum(moved),
+    }
     return RangeExample(
         whole,
         options.batch_size,
-        _by_class(forward),
+        _by_class((name, layer.forward_cycles - n) for (name, layer), n in zip(alone, moved, strict=True)),
         _by_class((name, layer.backward_cycles) for name, layer in alone),
         table.memory_bytes(*whole.layers),
+        {feature: n_cycles for feature, n_cycles in features.items() if n_cycles},
     )
 
 

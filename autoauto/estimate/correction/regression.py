@@ -8,21 +8,21 @@ from statistics import mean, median, stdev
 from typing import NamedTuple
 
 from autoauto.records.correction import (
-    ENTRY,
-    MOVED,
     PLAIN_SUM,
-    WEIGHTS,
     Correction,
     PredictionInterval,
     RangeExample,
+    RangeFeature,
     parent_class,
 )
 
 LEVEL = 0.95  # probability that a value lies below the upper end of its interval; the same for the lower end
 MAX_FACTOR = 4.0  # bound on the ends of an interval, so that two wild examples cannot rule out every plan
-PRIOR = {"": 1.0, WEIGHTS: 0.0, MOVED: 0.5, ENTRY: 0.3}
+PRIOR: dict[str, float] = {"": 1.0, RangeFeature.WEIGHTS: 0.0, RangeFeature.MOVED: 0.5, RangeFeature.ENTRY: 0.3}
 """Factors to which the fit shrinks: without examples a layer costs in a model what it costs alone. Those of `MOVED` and
 `ENTRY` are the middle of the factors of four convolutional networks (`studies/estimator_accuracy.py --target host`)."""
+UNFITTED: dict[str, float] = {RangeFeature.WEIGHTS: 0.0, RangeFeature.ENTRY: 0.0}
+"""Features that add cycles to those of the classes, so they count only if they were fitted."""
 SHRINKAGES = (0.05, 0.2, 1.0)
 """Weights to try for the row that shrinks a class to its parent, see `_solve`; the row of an example has weight 1."""
 N_FOLDS = 5
@@ -32,13 +32,14 @@ MAX_CORRECTED_NEED = 0.99
 """Corrected sums are used only if, at the upper end of the interval, they need at most this share of what plain sums
 need there."""
 Factors = Mapping[str, float]
+"""By class of layer or `RangeFeature`; no operator has the name of a feature, since they begin with a capital."""
 
 
 class TrainingRow(NamedTuple):
     """One example for the fit of one quantity: forward cycles, backward cycles, or the bytes of one category.
 
     Attributes:
-        alone: the costs of single layers, added up by class; bytes have the class "" only.
+        alone: the costs of single layers, added up by class, and the other features; bytes have the class "" only.
         whole: the cost of the range.
         fold: the number of its fold for cross-validation.
     """
@@ -54,7 +55,7 @@ class TrainingRow(NamedTuple):
 
 
 class Fitted(NamedTuple):
-    """Factors by class, and the prediction for every row by factors that were fitted without its fold."""
+    """Factors, and the prediction for every row by factors that were fitted without its fold."""
 
     factors: Factors
     predictions: list[float]
@@ -72,7 +73,7 @@ def fit(examples: Sequence[RangeExample]) -> Correction:
     if len(examples) < 2:
         return PLAIN_SUM
     folds, wholes = _folds(examples), [example.whole for example in examples]
-    forward = fit_factors(_rows([e.forward_cycles for e in examples], [w.forward_cycles for w in wholes], folds))
+    forward = fit_factors(_rows([_forward(e) for e in examples], [w.forward_cycles for w in wholes], folds))
     backward = fit_factors(_rows([e.backward_cycles for e in examples], [w.backward_cycles for w in wholes], folds))
     cycles = [whole.forward_cycles + whole.backward_cycles for whole in wholes]
     sizes, factors = [example.batch_size for example in examples], (forward.factors, backward.factors)
@@ -84,7 +85,11 @@ def fit(examples: Sequence[RangeExample]) -> Correction:
     predictions = zip(_sums([forward, backward]), sizes, strict=True)
     cycles_interval = _interval(cycles, [n * without[size].at_batch_size(size) for n, size in predictions])
     memory, memory_interval = _fit_memory(examples, folds)
-    return Correction(*factors, memory, batch_sizes, cycles_interval, memory_interval, len(examples))
+    features = {feature: forward.factors[feature] for feature in RangeFeature if feature in forward.factors}
+    by_class = {name: value for name, value in forward.factors.items() if name not in features}
+    return Correction(
+        by_class, backward.factors, features, memory, batch_sizes, cycles_interval, memory_interval, len(examples)
+    )
 
 
 def by_batch_size(sizes: Sequence[int], ratios: Sequence[float]) -> tuple[tuple[int, float], ...]:
@@ -117,24 +122,20 @@ def fit_factors(rows: Sequence[TrainingRow]) -> Fitted:
     return Fitted(_solve(rows, best), predictions[best])
 
 
-def factor(factors: Factors, layer_class: str) -> float:
-    """The factor of a class, or of its nearest ancestor that has one; 1 when none has, 0 for `WEIGHTS` and `ENTRY`.
-
-    These two add cycles to those of the classes, so they count only if they were fitted.
+def factor(factors: Factors, feature: str) -> float:
+    """The factor of a class or feature, or of its nearest ancestor that has one; 1 when none has, or as in `UNFITTED`.
 
     >>> factor({"": 0.9, "Relu": 0.1}, "Relu after Conv"), factor({"": 0.9}, "Conv"), factor({}, "Conv")
     (0.1, 0.9, 1.0)
     """
-    name: str | None = layer_class
+    name: str | None = feature
     while name is not None and name not in factors:
-        name = parent_class(name)
-    if name is None:
-        return 0.0 if layer_class in (WEIGHTS, ENTRY) else 1.0
-    return factors[name]
+        name = _parent(name)
+    return UNFITTED.get(feature, 1.0) if name is None else factors[name]
 
 
 def predicted(alone: Mapping[str, int], factors: Factors) -> float:
-    """The cost of a range: `alone`, the costs of its layers by class, times the factors."""
+    """The cost of a range: `alone`, the costs of its layers by class and its other features, times the factors."""
     return sum(amount * factor(factors, name) for name, amount in alone.items())
 
 
@@ -170,7 +171,12 @@ def _student(logs: Sequence[float]) -> tuple[float, float]:
 
 
 def _cycles(example: RangeExample, forward: Factors, backward: Factors) -> float:
-    return predicted(example.forward_cycles, forward) + predicted(example.backward_cycles, backward)
+    return predicted(_forward(example), forward) + predicted(example.backward_cycles, backward)
+
+
+def _forward(example: RangeExample) -> dict[str, int]:
+    """All features of the forward pass."""
+    return {**example.forward_cycles, **{str(feature): n for feature, n in example.feature_cycles.items()}}
 
 
 def _rows(alone: Sequence[Mapping[str, int]], whole: Sequence[int], folds: Sequence[int]) -> list[TrainingRow]:
@@ -218,8 +224,13 @@ def _solve(rows: Sequence[TrainingRow], shrinkage: float) -> Factors:
 
 def _shrinkage_row(layer_class: str, shrinkage: float) -> dict[str, float]:
     """The difference of a class and its parent; without a parent the class alone."""
-    above = parent_class(layer_class)
+    above = _parent(layer_class)
     return {layer_class: shrinkage} if above is None else {layer_class: shrinkage, above: -shrinkage}
+
+
+def _parent(feature: str) -> str | None:
+    """The class to whose factor that of a class is shrunk; None for what has a prior."""
+    return None if feature in PRIOR else parent_class(feature)
 
 
 def _with_ancestors(names: Iterable[str]) -> list[str]:
@@ -228,7 +239,7 @@ def _with_ancestors(names: Iterable[str]) -> list[str]:
         ancestor: str | None = name
         while ancestor is not None:
             classes.add(ancestor)
-            ancestor = parent_class(ancestor)
+            ancestor = _parent(ancestor)
     return sorted(classes)
 
 

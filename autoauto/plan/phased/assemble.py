@@ -89,7 +89,7 @@ def phased_plan(costs: PhaseCosts, profile: ModelProfile, cuts: Sequence[int]) -
     ranges = [single_candidate(costs.table, *ends) for ends in pairwise(cuts)]
     bare = [[_phase(costs, layers, one_pass) for one_pass in costs.passes(layers)] for layers in ranges]
     widths = _widths(costs, cuts)
-    edges = [(HOST, *widths), (*widths, HOST), costs.stashed_inputs[cuts[:-1]].tolist()]
+    edges = [(HOST, *widths), (*widths, HOST), costs.table.memory.stashed_input_bytes[cuts[:-1]].tolist()]
     numbers = number_graphs((*edge, *_identity(profile, phases)) for *edge, phases in zip(*edges, bare, strict=True))
     connections = _buffer_rows(
         costs, cuts, widths, [number.graph for number in numbers], [phases[0] for phases in bare]
@@ -200,7 +200,9 @@ def _buffer_rows(
         return _BufferRows(x, NO_ROWS, NO_ROWS, ())
     dx = share_buffers("dx", widths, widths, steps)
     stashed = [phase.store_bytes - int(costs.output_bytes[cut]) for phase, cut in zip(forward[:-1], inner, strict=True)]
-    again = tuple(costs.options.recompute or n_bytes > 0 for n_bytes in costs.stashed_inputs[cuts[:-1]].tolist())
+    again = tuple(
+        costs.options.recompute or n_bytes > 0 for n_bytes in costs.table.memory.stashed_input_bytes[cuts[:-1]].tolist()
+    )
     return _BufferRows(x, dx, share_buffers("kept", graphs[:-1], stashed, steps), again)
 
 

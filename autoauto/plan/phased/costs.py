@@ -10,7 +10,7 @@ import numpy as np
 
 from autoauto.plan.pipeline.blocks import contract, earliest_starts
 from autoauto.records.arrays import IntArray
-from autoauto.records.cost import CostTable
+from autoauto.records.cost import CostTable, stash_entry_bytes
 from autoauto.records.errors import BadInput
 from autoauto.records.hardware import Cluster, Link, StreamingMemory
 from autoauto.records.phased import IoMode, PhasedOptions, PhaseKind, loop_cycles
@@ -37,34 +37,30 @@ def phase_candidates(table: CostTable, limit_bytes: int) -> Iterator[PhaseCandid
     """For every stop the ranges whose `base_bytes` are within the limit, in O(n x layers of the longest range).
 
     From the earliest start (`earliest_starts`) on, all starts fit: a later start never needs more memory. When the stop
-    moves on by a layer, two arrays over the starts are updated in place:
+    moves on by a layer, an array over the starts is updated in place:
 
         start               0   1   2   3   4      stop 5: layer 4 has a key that layer 2 has, too
         bytes of its key    .   .   .   +   +      the ranges from 0, 1 and 2 hold it already, for layer 2
-        peak                max max max max max    of all ranges that now contain layer 4
 
     Phases may be cut anywhere: layers that read one variable need not share a phase, as each can load it.
     """
     blocks = contract(replace(table, cut_allowed=np.ones_like(table.cut_allowed)))  # every layer is a block
-    earliest, n = earliest_starts(blocks, limit_bytes).starts, table.n_layers
-    exclusive, offsets = np.array(blocks.exclusive_prefix_bytes), np.array(blocks.activation_offset_bytes)
-    variables = table.exclusive_prefix_bytes.get(PARAMETER, np.zeros(n + 1, dtype=np.int64))
-    shared, shared_variables, peaks = (np.zeros(n, dtype=np.int64) for _ in range(3))
-    last = [-1] * len(table.shared_bytes)  # by shared key, the last layer that has it
+    earliest, n, keys = earliest_starts(blocks, limit_bytes).starts, table.n_layers, table.memory.shared
+    base, variables = table.memory.one_in_flight, table.memory.exclusive(PARAMETER)
+    shared, shared_variables = np.zeros(n, dtype=np.int64), np.zeros(n, dtype=np.int64)
+    last = [-1] * len(keys.n_bytes)  # by shared key, the last layer that has it
     for layer in range(n):
-        first, stop = earliest[layer + 1], layer + 1
-        for key in set(table.shared_keys[layer]):
-            shared[last[key] + 1 : stop] += table.shared_bytes[key]
-            if table.shared_categories[key] == PARAMETER:
-                shared_variables[last[key] + 1 : stop] += table.shared_bytes[key]
+        starts, stop = np.arange(earliest[layer + 1], layer + 1), layer + 1
+        for key in set(keys.keys[layer]):
+            shared[last[key] + 1 : stop] += keys.n_bytes[key]
+            if keys.categories[key] == PARAMETER:
+                shared_variables[last[key] + 1 : stop] += keys.n_bytes[key]
             last[key] = layer
-        np.maximum(peaks[first:stop], blocks.peak_bytes[layer], out=peaks[first:stop])
-        at = slice(first, stop)
         yield PhaseCandidates(
-            starts=np.arange(first, stop),
+            starts=starts,
             stop=stop,
-            base_bytes=exclusive[stop] - exclusive[at] + shared[at] + peaks[at] - offsets[at],
-            variable_bytes=variables[stop] - variables[at] + shared_variables[at],
+            base_bytes=base.between(starts, stop) + shared[starts],
+            variable_bytes=variables.between(starts, stop) + shared_variables[starts],
         )
 
 
@@ -130,12 +126,6 @@ class PhaseCosts:
         """Copies of the load and store buffers: two when overlapped, one on the io tiles and one in use by compute."""
         return 2 if self.options.effective_mode is IoMode.IO_OVERLAPPED else 1
 
-    @property
-    def stashed_inputs(self) -> IntArray:
-        """(n,) by start: bytes of a range's inputs that its backward needs and an earlier phase has stored."""
-        stashed = self.table.stashed_input_bytes
-        return stashed if len(stashed) else np.zeros(self.table.n_layers, dtype=np.int64)
-
     def excess_bytes(self, ranges: PhaseCandidates) -> IntArray:
         """By how much each range exceeds its limit on the compute tiles or on the io tiles, the larger excess."""
         excess = self.compute_bytes(ranges) - self.compute_limit_bytes
@@ -199,16 +189,13 @@ class PhaseCosts:
         if self.options.recompute:
             host_inputs: IntArray = np.where(starts == 0, self.input_bytes[starts], 0)
             return host_inputs
-        prefix = self.table.activation_prefix_bytes
-        activations: IntArray = prefix[stop] - prefix[starts]
-        return activations
+        return _between(self.table.memory.activation_prefix_bytes, starts, stop)
 
     def _backward(self, ranges: PhaseCandidates) -> PassCosts:
         """Load gradients of outputs and stashed activations, or the inputs to recompute; store gradients of inputs."""
         starts, stop = ranges.starts, ranges.stop
-        again = self.input_bytes[starts]
-        if not self.options.recompute:
-            again = self._stashed(starts, stop) + self.stashed_inputs[starts]
+        activations = self.table.memory.activations.between(starts, stop)
+        again = stash_entry_bytes(activations, self.input_bytes[starts], recompute=self.options.recompute)
         loaded, stored = self.output_bytes[stop] + again, self._input_gradients(starts)
         return PassCosts(
             PhaseKind.BACKWARD,
@@ -251,13 +238,13 @@ class PhaseCosts:
 
     def _forward_cycles(self, ranges: PhaseCandidates) -> IntArray:
         table = self.table
-        whole = table.compute_prefix_cycles[ranges.stop] - table.start_offset_cycles[ranges.starts]
+        whole = _between(table.compute_prefix_cycles, ranges.starts, ranges.stop) + table.entry_cycles[ranges.starts]
         cycles: IntArray = whole - self._backward_cycles(ranges)
         return cycles
 
     def _backward_cycles(self, ranges: PhaseCandidates) -> IntArray:
         """Cycles of the backward pass, recomputation included."""
-        return _between(self.table.backward_prefix_cycles, ranges)
+        return _between(self.table.backward_prefix_cycles, ranges.starts, ranges.stop)
 
     def _on_compute_tiles(self, cycles: IntArray) -> IntArray:
         """Cycles on the compute tiles of work that takes all tiles `cycles`, rounded up."""
@@ -272,10 +259,8 @@ class PhaseCosts:
         return self._cycles(shards, self.streaming.link) + rounds
 
     def _cycles(self, n_bytes: IntArray, link: Link) -> IntArray:
-        """`Link.cycles` for an array, rounded the same way; 0 for 0 bytes."""
-        cycles = link.idle_cycles + n_bytes / (link.bytes_per_s / self.cluster.devices[0].clock_hz)
-        moved: IntArray = np.where(n_bytes > 0, cycles, 0).astype(np.int64)
-        return moved
+        """Cycles to load or store bytes over a link."""
+        return link.load_cycles(n_bytes, self.cluster.devices[0].clock_hz)
 
 
 def prepare_phases(table: CostTable, profile: ModelProfile, cluster: Cluster, options: PhasedOptions) -> PhaseCosts:
@@ -303,7 +288,7 @@ def prepare_phases(table: CostTable, profile: ModelProfile, cluster: Cluster, op
     return PhaseCosts(table, inputs, outputs, options, training, cluster)
 
 
-def _between(prefix: IntArray, ranges: PhaseCandidates) -> IntArray:
+def _between(prefix: IntArray, starts: IntArray, stop: int) -> IntArray:
     """The sum over each range, by running sums."""
-    between: IntArray = prefix[ranges.stop] - prefix[ranges.starts]
+    between: IntArray = prefix[stop] - prefix[starts]
     return between

@@ -11,7 +11,25 @@ from typing import NamedTuple
 import numpy as np
 
 from autoauto.records.arrays import IntArray
-from autoauto.records.cost import CostTable
+from autoauto.records.cost import CostTable, RangeBytes
+
+
+class BlockBytes(NamedTuple):
+    """`RangeBytes` of blocks instead of layers, in lists."""
+
+    stop_bytes: list[int]
+    start_bytes: list[int]
+    maxima_bytes: tuple[list[int], ...]
+
+    def plus(self, times: int, other: BlockBytes) -> BlockBytes:
+        """These bytes and so many times the others."""
+        if not times:
+            return self
+        return BlockBytes(
+            [mine + times * more for mine, more in zip(self.stop_bytes, other.stop_bytes, strict=True)],
+            [mine + times * more for mine, more in zip(self.start_bytes, other.start_bytes, strict=True)],
+            self.maxima_bytes + tuple([times * n_bytes for n_bytes in column] for column in other.maxima_bytes),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,16 +47,11 @@ class Blocks:
         cuts: (B + 1,) the layer after every legal cut.
         compute_prefix_cycles: (B + 1,) running sum of cycles.
         start_offset_cycles: (B + 1,) by start: `compute_prefix_cycles[stop]` minus this is the compute of a stage.
-        exclusive_prefix_bytes: (B + 1,) running sum of the bytes that add up, over all categories.
         shared_keys: (B,) the shared keys of every block, one for each layer that uses it.
         shared_bytes: bytes of every shared key.
-        peak_bytes: (B,) the largest `CostTable.peak_bytes` of a block's layers, each with the activations stashed from
-            layer 0 to it; minus `activation_offset_bytes` of a start it is the peak in a stage from that start.
-        activation_prefix_bytes: (B + 1,) running sum of activations.
-        activation_offset_bytes: (B + 1,) by start: `activation_prefix_bytes[stop]` minus this is what a stage
-            stashes for a micro-batch.
-        recompute_bytes: (B,) the largest inputs of a block's layers, with recomputation; else empty.
-        stash_entries: (P,) micro-batches in the stash of every device, as `CostTable.stash_entries`; zeros without.
+        one_in_flight: all other bytes with one micro-batch in flight.
+        stash_entry: bytes of every entry in the stash.
+        stash_entries: (P,) micro-batches in the stash of every device, as `CostTable.stash_entries`.
         receive_cycles: (P, B + 1) by device and start; the last column is unused.
         send_cycles: (P, B + 1) by device and stop; the first column is unused.
         receive_rows, send_rows: the rows of `receive_cycles` and `send_cycles` as arrays.
@@ -49,13 +62,10 @@ class Blocks:
     cuts: list[int]
     compute_prefix_cycles: list[int]
     start_offset_cycles: list[int]
-    exclusive_prefix_bytes: list[int]
     shared_keys: list[tuple[int, ...]]
     shared_bytes: tuple[int, ...]
-    peak_bytes: list[int]
-    activation_prefix_bytes: list[int]
-    activation_offset_bytes: list[int]
-    recompute_bytes: list[int]
+    one_in_flight: BlockBytes
+    stash_entry: BlockBytes
     stash_entries: list[int]
     receive_cycles: list[list[int]]
     send_cycles: list[list[int]]
@@ -84,9 +94,7 @@ class Blocks:
 
 def contract(table: CostTable) -> Blocks:
     """Merge the layers between legal cuts, in O(n) for each different row of transfer cycles."""
-    cuts = np.flatnonzero(table.cut_allowed)
-    exclusive = sum(table.exclusive_prefix_bytes.values(), np.zeros(table.n_layers + 1, dtype=np.int64))
-    peaks = table.peak_bytes + table.activation_prefix_bytes[:-1]
+    cuts, memory = np.flatnonzero(table.cut_allowed), table.memory
     boundaries: list[int] = cuts.tolist()
     receive_rows = _rows(table.receive_cycles, np.minimum(cuts, table.n_layers - 1))
     send_rows = _rows(table.send_cycles, cuts)
@@ -94,14 +102,11 @@ def contract(table: CostTable) -> Blocks:
         cuts=boundaries,
         compute_prefix_cycles=table.compute_prefix_cycles[cuts].tolist(),
         start_offset_cycles=table.start_offset_cycles[cuts].tolist(),
-        exclusive_prefix_bytes=exclusive[cuts].tolist(),
-        shared_keys=[tuple(chain(*table.shared_keys[start:stop])) for start, stop in pairwise(boundaries)],
-        shared_bytes=table.shared_bytes,
-        peak_bytes=np.maximum.reduceat(peaks, cuts[:-1]).tolist(),
-        activation_prefix_bytes=table.activation_prefix_bytes[cuts].tolist(),
-        activation_offset_bytes=_activation_offsets(table, cuts),
-        recompute_bytes=_widest(table.recompute_bytes, cuts),
-        stash_entries=list(table.stash_entries or (0,) * table.n_devices),
+        shared_keys=[tuple(chain(*memory.shared.keys[start:stop])) for start, stop in pairwise(boundaries)],
+        shared_bytes=memory.shared.n_bytes,
+        one_in_flight=_block_bytes(memory.one_in_flight, cuts),
+        stash_entry=_block_bytes(memory.stash_entry, cuts),
+        stash_entries=list(table.stash_entries),
         receive_cycles=_lists(receive_rows),
         send_cycles=_lists(send_rows),
         receive_rows=receive_rows,
@@ -111,19 +116,10 @@ def contract(table: CostTable) -> Blocks:
     )
 
 
-def _activation_offsets(table: CostTable, cuts: IntArray) -> list[int]:
-    """By start: the activations stashed before it, minus those inputs of the stage that the stage stashes again."""
-    offsets = table.activation_prefix_bytes[cuts]
-    if len(table.stashed_input_bytes):
-        offsets[:-1] -= table.stashed_input_bytes[cuts[:-1]]
-    as_list: list[int] = offsets.tolist()
-    return as_list
-
-
-def _widest(n_bytes: IntArray, cuts: IntArray) -> list[int]:
-    """The largest value of each block; empty if there are no values."""
-    widest: list[int] = np.maximum.reduceat(n_bytes, cuts[:-1]).tolist() if len(n_bytes) else []
-    return widest
+def _block_bytes(n_bytes: RangeBytes, cuts: IntArray) -> BlockBytes:
+    """The same for blocks; of every column the largest entry of each block."""
+    maxima = tuple(np.maximum.reduceat(column, cuts[:-1]).tolist() for column in n_bytes.maxima_bytes)
+    return BlockBytes(n_bytes.stop_bytes[cuts].tolist(), n_bytes.start_bytes[cuts].tolist(), maxima)
 
 
 def _rows(cycles: IntArray, columns: IntArray) -> list[IntArray]:
@@ -190,61 +186,44 @@ def earliest_starts_by_device(blocks: Blocks, limits_bytes: Sequence[int]) -> li
 class _Window:
     """The memory of the blocks `[start, stop)` while both ends move right."""
 
-    __slots__ = ("_blocks", "_count", "_entries", "_peaks", "_shared", "_widest", "start", "stop")
+    __slots__ = ("_count", "_keys", "_maxima", "_n_bytes", "_shared", "_shared_bytes", "start", "stop")
 
     def __init__(self, blocks: Blocks, stash_entries: int) -> None:
         self.start = self.stop = 0
-        self._blocks = blocks
+        self._keys, self._shared_bytes = blocks.shared_keys, blocks.shared_bytes
         self._count = [0] * len(blocks.shared_bytes)  # layers of the window with each shared key
         self._shared = 0
-        # Queues for the maximum of a sliding window: blocks with a larger value than any later block of the window.
-        self._peaks: deque[int] = deque()  # by `peak_bytes`
-        self._entries = stash_entries
-        self._widest: deque[int] = deque()  # by `recompute_bytes`
+        self._n_bytes = blocks.one_in_flight.plus(stash_entries, blocks.stash_entry)
+        # Every column with a queue for its maximum in a sliding window: blocks with a larger entry than any later block
+        # of the window.
+        self._maxima: list[tuple[list[int], deque[int]]] = [(column, deque()) for column in self._n_bytes.maxima_bytes]
 
     def n_bytes(self) -> int:
         """Bytes of a window that is not empty."""
-        blocks = self._blocks
-        exclusive = blocks.exclusive_prefix_bytes[self.stop] - blocks.exclusive_prefix_bytes[self.start]
-        n_bytes = (
-            exclusive + self._shared + blocks.peak_bytes[self._peaks[0]] - blocks.activation_offset_bytes[self.start]
-        )
-        return n_bytes + self._entries * self._stash_entry_bytes() if self._entries else n_bytes
-
-    def _stash_entry_bytes(self) -> int:
-        """Bytes in the stash of one micro-batch, as `CostTable.stash_entry_bytes`."""
-        if self._widest:
-            return self._blocks.recompute_bytes[self._widest[0]]
-        return self._blocks.activation_prefix_bytes[self.stop] - self._blocks.activation_offset_bytes[self.start]
+        n_bytes = self._n_bytes.stop_bytes[self.stop] - self._n_bytes.start_bytes[self.start] + self._shared
+        for column, queue in self._maxima:
+            n_bytes += column[queue[0]]
+        return n_bytes
 
     def grow(self) -> None:
         """Add the block at `stop`."""
-        for key in self._blocks.shared_keys[self.stop]:
+        for key in self._keys[self.stop]:
             if self._count[key] == 0:
-                self._shared += self._blocks.shared_bytes[key]
+                self._shared += self._shared_bytes[key]
             self._count[key] += 1
-        peaks, peak_bytes = self._peaks, self._blocks.peak_bytes
-        while peaks and peak_bytes[peaks[-1]] <= peak_bytes[self.stop]:
-            peaks.pop()
-        peaks.append(self.stop)
-        if self._blocks.recompute_bytes:
-            self._grow_widest()
+        for column, queue in self._maxima:
+            while queue and column[queue[-1]] <= column[self.stop]:
+                queue.pop()
+            queue.append(self.stop)
         self.stop += 1
-
-    def _grow_widest(self) -> None:
-        widest, n_bytes = self._widest, self._blocks.recompute_bytes
-        while widest and n_bytes[widest[-1]] <= n_bytes[self.stop]:
-            widest.pop()
-        widest.append(self.stop)
 
     def shrink(self) -> None:
         """Remove the block at `start`."""
-        for key in self._blocks.shared_keys[self.start]:
+        for key in self._keys[self.start]:
             self._count[key] -= 1
             if self._count[key] == 0:
-                self._shared -= self._blocks.shared_bytes[key]
-        if self._peaks[0] == self.start:
-            self._peaks.popleft()
-        if self._widest and self._widest[0] == self.start:
-            self._widest.popleft()
+                self._shared -= self._shared_bytes[key]
+        for _, queue in self._maxima:
+            if queue[0] == self.start:
+                queue.popleft()
         self.start += 1

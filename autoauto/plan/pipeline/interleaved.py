@@ -65,22 +65,6 @@ def evaluate_chunks(table: CostTable, n_devices: int, partition: Sequence[int]) 
     return Plan(stages, table.overlap, table.host_cycles)
 
 
-def device_bytes(table: CostTable, chunks: Sequence[tuple[int, int]]) -> int:
-    """Bytes that `chunks`, ranges of layers, need together on one device.
-
-    Shared keys are stored once for all of them and exclusive bytes add up. One chunk runs at a time, so of the rest of
-    their temporary memory the largest counts; the activations of all chunks are stashed for the backward pass.
-    """
-    keys = {key for start, stop in chunks for keys in table.shared_keys[start:stop] for key in keys}
-    shared = sum(table.shared_bytes[key] for key in keys)
-    exclusive = sum(
-        int(sums[stop] - sums[start]) for sums in table.exclusive_prefix_bytes.values() for start, stop in chunks
-    )
-    stashed = [table.stash_entry_bytes(*chunk) for chunk in chunks]
-    working = [table.temporary_bytes(*chunk) - n_bytes for chunk, n_bytes in zip(chunks, stashed, strict=True)]
-    return shared + exclusive + sum(stashed) + max(working)
-
-
 def interleaved(table: CostTable, n_chunks: int, max_nodes: int = 1_000) -> BoundedPlan:
     """The cheapest plan that is found with `n_chunks` stages a device, stage s on device s mod n_devices.
 
@@ -278,7 +262,7 @@ class _ChunkSearch:
         return _Load(
             sum(reference_cycles(prefix[stop] - offsets[start], speed) for _, start, stop in chunks),
             sum(blocks.receive_cycles[stage][start] + blocks.send_cycles[stage][stop] for stage, start, stop in chunks),
-            device_bytes(self.table, layers) - limit if chunks else -limit,
+            self.table.memory.together(layers) - limit if chunks else -limit,
         )
 
 

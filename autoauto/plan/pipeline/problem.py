@@ -102,10 +102,9 @@ def prepare(table: CostTable) -> Problem:
     """Contract the layers and find the earliest starts that memory allows, in O(n) for each different device."""
     blocks = contract(table)
     earliest = earliest_starts_by_device(blocks, table.memory_limit_bytes.tolist())
-    speeds = table.speeds or (Fraction(1),) * table.n_devices
-    cut_limits, clocks = _all_positions(len(blocks), table.n_devices), _clocks(speeds)
+    cut_limits, clocks = _all_positions(len(blocks), table.n_devices), _clocks(table.speeds)
     sums = np.array(blocks.compute_prefix_cycles), np.array(blocks.start_offset_cycles)
-    return Problem(blocks, earliest, speeds, clocks, table.overlap, cut_limits, *sums)
+    return Problem(blocks, earliest, table.speeds, clocks, table.overlap, cut_limits, *sums)
 
 
 def _clocks(speeds: tuple[Fraction, ...]) -> dict[Fraction, list[int]]:

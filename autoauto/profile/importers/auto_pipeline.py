@@ -11,7 +11,10 @@ from math import isinf
 from pathlib import Path
 from typing import Any
 
-from autoauto.profile.store.codec import Field, load_profile, read_json
+from msgspec import Struct, field
+
+from autoauto.profile.store.codec import read_profile_record
+from autoauto.records.codec import AnyWhole, Positive, from_plain, read_json
 from autoauto.records.errors import BadInput
 from autoauto.records.hardware import Cluster, Device, Link
 from autoauto.records.profile import LayerProfile, ModelProfile
@@ -22,6 +25,49 @@ MK2_TILES = 1472
 MK2_TILE_MEMORY_BYTES = 638_976
 
 
+class _Cycle(Struct):
+    forward: AnyWhole
+    backward: AnyWhole = 0
+
+
+class _Memory(Struct, rename="camel"):
+    shared: dict[str, AnyWhole]
+    exclusive: dict[str, AnyWhole]
+    inputs: AnyWhole
+    outputs: AnyWhole
+    max_temporary: AnyWhole
+    cur_carry_over: AnyWhole
+    cur_activation: AnyWhole = 0
+
+
+class _LayerInfo(Struct):
+    cycle: _Cycle
+    memory: _Memory
+
+
+class _ModelInfo(Struct, rename="camel"):
+    layer_name: list[Any]
+    layer_info: list[_LayerInfo]
+    layer_type: list[Any] | None = None
+
+
+class _Connection(Struct):
+    send_gbps: Positive = field(name="sendGBps")
+    send_idle_cycle: AnyWhole = field(name="sendIdleCycle")
+    recv_gbps: Positive = field(name="recvGBps")
+    recv_idle_cycle: AnyWhole = field(name="recvIdleCycle")
+
+
+class _IpuClusterInfo(Struct):
+    clock: Positive
+    memory: Positive
+    connection: list[_Connection]
+
+
+class _AutoPipelineConfiguration(Struct, rename="camel"):
+    memory_proportion: Positive
+
+
 def read_profile(path: Path) -> ModelProfile:
     """Read a profile from a JSON file, a ModelInfo or our own form, which has a schema number.
 
@@ -29,26 +75,26 @@ def read_profile(path: Path) -> ModelProfile:
         BadInput: it is neither.
     """
     info = read_json(path)
-    if isinstance(info, dict) and "schema" in info:
-        return load_profile(path)
-    return profile_from_auto_pipeline(info)
+    read = read_profile_record if isinstance(info, dict) and "schema" in info else profile_from_auto_pipeline
+    return read(info, str(path))
 
 
-def profile_from_auto_pipeline(info: object) -> ModelProfile:
+def profile_from_auto_pipeline(info: object, where: str = "ModelInfo") -> ModelProfile:
     """Turn a ModelInfo into a profile; layers of one `layerName` are one layer called again, hence tied.
 
-    Missing backward cycles and activations are 0, as for inference. Without `layerType` every name is a kind.
+    Missing backward cycles and activations are 0, as for inference. Without `layerType` every name is a kind. `where`
+    is the start of every error.
 
     Raises:
         BadInput: a field is missing, of the wrong length or not a number from 0; the message names it.
     """
-    root = Field(info, "ModelInfo")
-    names = [str(entry.value) for entry in root["layerName"].entries()]
-    kinds = [str(entry.value) for entry in root.get("layerType", names).entries()]
-    layers = root["layerInfo"].entries()
+    model = from_plain(_ModelInfo, info, where)
+    names = list(map(str, model.layer_name))
+    kinds = names if model.layer_type is None else list(map(str, model.layer_type))
+    layers = model.layer_info
     if not len(names) == len(kinds) == len(layers) > 0:
         lengths = f"layerName {len(names)}, layerType {len(kinds)}, layerInfo {len(layers)}"
-        raise BadInput(f"ModelInfo needs lists of one length, at least 1, got {lengths}; give every layer an entry")
+        raise BadInput(f"{where} needs lists of one length, at least 1, got {lengths}; give every layer an entry")
     n_calls = Counter(names)
     return ModelProfile(
         model="upstream",
@@ -57,7 +103,7 @@ def profile_from_auto_pipeline(info: object) -> ModelProfile:
         names=tuple(names),
         kinds=tuple(kinds),
         tied=tuple(name if n_calls[name] > 1 else None for name in names),
-        layers=tuple(_layer_from(layer["cycle"], layer["memory"]) for layer in layers),
+        layers=tuple(map(_layer_from, layers)),
     )
 
 
@@ -70,24 +116,26 @@ def profile_to_auto_pipeline(profile: ModelProfile) -> dict[str, Any]:
     }
 
 
-def cluster_from_auto_pipeline(info: object) -> Cluster:
+def cluster_from_auto_pipeline(info: object, where: str = "IPUClusterInfo") -> Cluster:
     """Turn an IPUClusterInfo, with its clock in Hz and its memory in MiB, into a cluster of Mk2-like IPUs.
 
     Raises:
-        BadInput: a field is missing or not a positive number; the message names it.
+        BadInput: a field is missing or not a positive number; the message names it, after `where`.
     """
-    root = Field(info, "IPUClusterInfo")
-    memory_bytes = _plain(root["memory"].positive() * MIB)  # rounded only after the planning proportion [auto-pipeline]
-    device = Device("ipu", root["clock"].positive(), memory_bytes, MK2_TILES, MK2_TILE_MEMORY_BYTES)
-    ends = root["connection"].entries()
+    cluster = from_plain(_IpuClusterInfo, info, where)
+    memory_bytes = _plain(cluster.memory * MIB)  # rounded only after the planning proportion [auto-pipeline]
+    device = Device("ipu", cluster.clock, memory_bytes, MK2_TILES, MK2_TILE_MEMORY_BYTES)
+    ends = cluster.connection
     if not ends:
-        raise BadInput("connection needs one entry per device, at least 1, got an empty list; describe every IPU")
+        raise BadInput(
+            f"{where}: connection needs one entry per device, at least 1, got an empty list; describe every IPU"
+        )
     return Cluster(
         name="upstream",
         target="ipu",
         devices=(device,) * len(ends),
-        receive_links=tuple(Link(bytes_per_s(e["recvGBps"].positive()), e["recvIdleCycle"].whole()) for e in ends),
-        send_links=tuple(Link(bytes_per_s(e["sendGBps"].positive()), e["sendIdleCycle"].whole()) for e in ends),
+        receive_links=tuple(Link(bytes_per_s(end.recv_gbps), int(end.recv_idle_cycle)) for end in ends),
+        send_links=tuple(Link(bytes_per_s(end.send_gbps), int(end.send_idle_cycle)) for end in ends),
     )
 
 
@@ -118,13 +166,13 @@ def cluster_to_auto_pipeline(cluster: Cluster) -> dict[str, Any]:
     }
 
 
-def planning_proportion_from_auto_pipeline(configuration: object) -> float:
+def planning_proportion_from_auto_pipeline(configuration: object, where: str = "AutoPipelineConfiguration") -> float:
     """Read `memoryProportion` of an AutoPipelineConfiguration; `usePoplarEstimation` has no counterpart here.
 
     Raises:
-        BadInput: it is missing or not a positive number.
+        BadInput: it is missing or not a positive number; the message begins with `where`.
     """
-    return Field(configuration, "AutoPipelineConfiguration")["memoryProportion"].positive()
+    return from_plain(_AutoPipelineConfiguration, configuration, where).memory_proportion
 
 
 def planning_proportion_to_auto_pipeline(planning_proportion: float) -> dict[str, Any]:
@@ -136,17 +184,18 @@ def planning_proportion_to_auto_pipeline(planning_proportion: float) -> dict[str
     return {"memoryProportion": planning_proportion, "usePoplarEstimation": True}
 
 
-def _layer_from(cycle: Field, memory: Field) -> LayerProfile:
+def _layer_from(layer: _LayerInfo) -> LayerProfile:
+    memory = layer.memory
     return LayerProfile(
-        forward_cycles=cycle["forward"].whole(),
-        backward_cycles=cycle.get("backward", 0).whole(),
-        shared=memory["shared"].whole_by_name(),
-        exclusive=memory["exclusive"].whole_by_name(),
-        temporary_bytes=memory["maxTemporary"].whole(),
-        carried_bytes=memory["curCarryOver"].whole(),
-        input_bytes=memory["inputs"].whole(),
-        output_bytes=memory["outputs"].whole(),
-        activation_bytes=memory.get("curActivation", 0).whole(),
+        forward_cycles=int(layer.cycle.forward),
+        backward_cycles=int(layer.cycle.backward),
+        shared={key: int(n_bytes) for key, n_bytes in memory.shared.items()},
+        exclusive={key: int(n_bytes) for key, n_bytes in memory.exclusive.items()},
+        temporary_bytes=int(memory.max_temporary),
+        carried_bytes=int(memory.cur_carry_over),
+        input_bytes=int(memory.inputs),
+        output_bytes=int(memory.outputs),
+        activation_bytes=int(memory.cur_activation),
     )
 
 

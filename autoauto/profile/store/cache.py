@@ -1,81 +1,136 @@
-"""Profiles of compiled layers in an SQLite file: `ProfileCache`."""
+"""Profiles of compiled layers in an SQLite file or on a PostgreSQL server: `ProfileCache`."""
 
 from __future__ import annotations
 
-import json
-import sqlite3
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, closing, contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
+from typing import Any, TypeVar
 
-from autoauto.profile.store.codec import Field, layer_profile, layer_record
+from sqlalchemy import Column, Engine, MetaData, NullPool, Select, String, Table, Text, create_engine, inspect
+from sqlalchemy.engine import URL, make_url
+from sqlalchemy.exc import OperationalError, ProgrammingError, SQLAlchemyError
+
+from autoauto.database import connect_arguments, first_line, insert_rows, retried, shown
+from autoauto.profile.store.codec import layer_from_json, layer_to_json
 from autoauto.records.errors import BadInput
 from autoauto.records.profile import LayerProfile
+
+T = TypeVar("T")
+
+_MAX_DIGESTS = 500  # in one query: databases limit the number of values
+_TABLES = {
+    name: Table(name, MetaData(), Column("digest", String(64), primary_key=True), Column("entry", Text, nullable=False))
+    for name in ("entries", "autoauto_profiles")
+}
 
 
 @dataclass(frozen=True, slots=True)
 class ProfileCache:
-    """A table of digest -> layer profile in one SQLite file, safe for several processes at once.
+    """A table of digest -> layer profile in a database, safe for several processes at once.
 
     A digest covers everything on which the entry depends, so an entry is never stale and never overwritten. Deleting
-    the file costs time, not correctness. A file that cannot be written can still be read.
+    the database costs time, not correctness. A file that cannot be written can still be read. No connection stays open
+    between calls, so a cache may be passed to other processes.
+
+    Attributes:
+        location: an SQLite file, or the URL of a PostgreSQL database, so that all workers of all studies compile a
+            layer once.
     """
 
-    path: Path
+    location: Path | str
 
     def read(self, digests: Iterable[str]) -> dict[str, LayerProfile]:
         """The cached entries among `digests`.
 
         Raises:
-            BadInput: the file is broken, or not a cache.
+            BadInput: the database is broken, or not a cache.
         """
-        with open_database(self.path) as db:
-            if not db.execute("SELECT 1 FROM sqlite_master WHERE name = 'entries'").fetchone():
-                return {}
-            rows = db.execute(
-                "SELECT digest, entry FROM entries WHERE digest IN (SELECT value FROM json_each(?))",
-                (json.dumps(list(digests)),),
-            )
-            return {digest: layer_profile(Field(json.loads(entry), "entry")) for digest, entry in rows}
+        wanted, table = list(digests), self._table
+        batches = [wanted[start : start + _MAX_DIGESTS] for start in range(0, len(wanted), _MAX_DIGESTS)]
+        entries = self.select(table, *(table.select().where(table.c.digest.in_(batch)) for batch in batches))
+        with self._errors():
+            return {digest: layer_from_json(entry, f"entry {digest}") for digest, entry in entries}
 
     def write(self, entries: Mapping[str, LayerProfile]) -> None:
-        """Store `entries`, in one transaction.
+        """Store `entries`, in one transaction; entries that are stored already do not change.
 
         Raises:
-            BadInput: the file is broken, not a cache, or cannot be written.
+            BadInput: the database is broken, not a cache, or cannot be written.
         """
-        with open_database(self.path) as db:
-            db.execute("CREATE TABLE IF NOT EXISTS entries (digest TEXT PRIMARY KEY, entry TEXT NOT NULL)")
-            db.executemany(
-                "INSERT OR IGNORE INTO entries (digest, entry) VALUES (?, ?)",
-                [(digest, json.dumps(layer_record(entry))) for digest, entry in entries.items()],
-            )
+        # In one order in all processes, since two that wait for each other's rows would end each other's transactions.
+        rows = [{"digest": digest, "entry": layer_to_json(entries[digest])} for digest in sorted(entries)]
+        self.insert(self._table, rows)
 
-    def open(self, tables: Sequence[str]) -> AbstractContextManager[sqlite3.Connection]:
-        """The database for one transaction; `tables` are created where they are missing.
+    def select(self, table: Table, *queries: Select[Any]) -> list[Any]:
+        """The rows of all `queries` to one table, read in one transaction; none where the table is missing.
 
         Raises:
-            BadInput: the file is broken, not a cache, or cannot be written.
+            BadInput: the database is broken, or not a cache.
         """
-        return open_database(self.path, tables)
+
+        def rows(engine: Engine) -> list[Any]:
+            try:
+                with engine.connect() as connection:
+                    return [row for query in queries for row in connection.execute(query)]
+            except (OperationalError, ProgrammingError):
+                if inspect(engine).has_table(table.name):  # asked only now: it takes as long as a query
+                    raise
+                return []
+
+        return self._retried(rows)
+
+    def insert(self, table: Table, rows: Sequence[Mapping[str, Any]], *, replace: bool = False) -> None:
+        """Insert `rows` in one transaction, into a table that is created where it is missing.
+
+        A row whose primary key is stored already changes nothing, or takes the place of the stored one.
+
+        Raises:
+            BadInput: the database is broken, not a cache, or cannot be written.
+        """
+        if rows:
+            self._retried(lambda engine: insert_rows(engine, table, rows, replace=replace))
+
+    def _retried(self, work: Callable[[Engine], T]) -> T:
+        with self._errors():
+            if isinstance(self.location, Path):
+                self.location.parent.mkdir(parents=True, exist_ok=True)
+            engine = _engine(self._url)
+            return retried(lambda: work(engine))
+
+    @property
+    def _url(self) -> URL:
+        if isinstance(self.location, Path):
+            return URL.create("sqlite", database=str(self.location.absolute()))
+        return make_url(self.location)
+
+    @property
+    def _table(self) -> Table:
+        """The table of the profiles; a server has tables of other programs too, so there its name says whose it is."""
+        return _TABLES["entries" if isinstance(self.location, Path) else "autoauto_profiles"]
+
+    @contextmanager
+    def _errors(self) -> Iterator[None]:
+        """Errors of the database, and of what it holds, become BadInput of one line."""
+        try:
+            yield
+        except (OSError, SQLAlchemyError, ValueError) as error:
+            cause = first_line(error)
+            if isinstance(self.location, Path):
+                message = (
+                    f"the profile cache must be a whole, writable SQLite file, got {self.location} ({cause}); "
+                    "delete it, or set AUTOAUTO_CACHE_DIR to another folder"
+                )
+            else:
+                message = f"{shown(self._url)} cannot hold what was compiled: {cause}; try another --storage"
+            raise BadInput(message) from error
 
 
-@contextmanager
-def open_database(path: Path, tables: Sequence[str] = ()) -> Iterator[sqlite3.Connection]:
-    """The database in a file for one transaction; `tables` are created where they are missing.
-
-    Raises:
-        BadInput: the file is broken, not a cache, or cannot be written.
-    """
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with closing(sqlite3.connect(path, timeout=60)) as db, db:
-            for table in tables:
-                db.execute(table)
-            yield db
-    except (OSError, sqlite3.Error, ValueError) as error:
-        raise BadInput(
-            f"the profile cache must be a whole, writable SQLite file, got {path} ({error}); "
-            "delete it, or set AUTOAUTO_CACHE_DIR to another folder"
-        ) from error
+@lru_cache(maxsize=8)
+def _engine(url: URL) -> Engine:
+    """Connections to a database, which is reached once: a server that never answers is not waited for."""
+    engine = create_engine(url, poolclass=NullPool, connect_args=connect_arguments(url))
+    engine.connect().close()
+    return engine

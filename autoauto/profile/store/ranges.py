@@ -3,27 +3,42 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, replace
-from typing import Any, TypeVar
+from dataclasses import dataclass, replace
+from typing import TypeVar
 
-from autoauto.profile.store.codec import Field
-from autoauto.records.correction import FIT_VERSION, PLAIN_SUM, Correction, PredictionInterval, RangeExample, WholeRange
+from sqlalchemy import Column, Integer, MetaData, String, Table, Text, func, select
+
+from autoauto.profile.store.cache import ProfileCache
+from autoauto.profile.store.codec import (
+    correction_from_json,
+    correction_to_json,
+    example_from_json,
+    example_to_json,
+)
+from autoauto.records.correction import FIT_VERSION, PLAIN_SUM, Correction, RangeExample
 from autoauto.records.errors import BadInput
 from autoauto.records.hardware import Device
-from autoauto.records.layers import LayerGraph, LayerRange
-from autoauto.records.profile import PROFILE_SCHEMA, Cache, CompileOptions, Target
+from autoauto.records.layers import LayerGraph
+from autoauto.records.profile import PROFILE_SCHEMA, CompileOptions
+from autoauto.records.target import Target
 
 Record = TypeVar("Record")
 
-RANGE_SCHEMA = 3
-# The names of these fields in stored corrections.
-_STORED_NAMES = {"cycles_interval": "cycles_band", "memory_interval": "memory_band"}
-TABLES = (
-    "CREATE TABLE IF NOT EXISTS autoauto_ranges (digest VARCHAR(64) PRIMARY KEY, subject VARCHAR(64) NOT NULL, "
-    "batch_size INTEGER NOT NULL, example TEXT NOT NULL)",
-    "CREATE TABLE IF NOT EXISTS autoauto_corrections (subject VARCHAR(64) PRIMARY KEY, correction TEXT NOT NULL)",
+RANGE_SCHEMA = 4
+_RANGES = Table(
+    "autoauto_ranges",
+    MetaData(),
+    Column("digest", String(64), primary_key=True),
+    Column("subject", String(64), nullable=False),
+    Column("batch_size", Integer, nullable=False),
+    Column("example", Text, nullable=False),
+)
+_CORRECTIONS = Table(
+    "autoauto_corrections",
+    MetaData(),
+    Column("subject", String(64), primary_key=True),
+    Column("correction", Text, nullable=False),
 )
 
 
@@ -42,52 +57,52 @@ class RangeStore:
     database costs time, not correctness. All methods raise BadInput when it is broken, not a cache, or not writable.
 
     Attributes:
-        cache: the cache of the profiles.
+        cache: the cache of the profiles, which is in the same database.
         subject: what all its examples have in common, from `subject_of`.
     """
 
-    cache: Cache
+    cache: ProfileCache
     subject: str
 
     def batch_sizes(self) -> dict[int, int]:
         """The number of examples of every batch size."""
-        rows = self._select(
-            "SELECT batch_size, count(*) FROM autoauto_ranges WHERE subject = ? GROUP BY batch_size", self.subject
-        )
-        return {int(batch_size): int(count) for batch_size, count in rows}
+        counts = select(_RANGES.c.batch_size, func.count()).where(_RANGES.c.subject == self.subject)
+        return dict(self.cache.select(_RANGES, counts.group_by(_RANGES.c.batch_size)))
 
     def examples(self) -> list[RangeExample]:
-        """All examples, always in the same order."""
-        rows = self._select("SELECT example FROM autoauto_ranges WHERE subject = ? ORDER BY digest", self.subject)
-        return [self._read(example, "example", _example) for (example,) in rows]
+        """All examples, in an order that depends on nothing but their ranges: their folds, and so the fit, do too."""
+        of_subject = select(_RANGES.c.example).where(_RANGES.c.subject == self.subject)
+        rows = self.cache.select(_RANGES, of_subject)
+        return sorted((self._read(text, "example", example_from_json) for (text,) in rows), key=_shuffled)
 
     def add(self, options: CompileOptions, examples: Sequence[RangeExample]) -> None:
         """Store examples, in one transaction; ranges that are stored already do not change."""
-        rows = []
-        for example in examples:
-            digest = hashlib.sha256(repr((self.subject, options, example.whole.layers)).encode()).hexdigest()
-            rows.append((digest, self.subject, example.batch_size, json.dumps(example._asdict())))
-        with self.cache.open(TABLES) as db:
-            db.executemany("INSERT INTO autoauto_ranges VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING", rows)
+        rows = [
+            {
+                "digest": hashlib.sha256(repr((self.subject, options, example.whole.layers)).encode()).hexdigest(),
+                "subject": self.subject,
+                "batch_size": example.batch_size,
+                "example": example_to_json(example),
+            }
+            for example in examples
+        ]
+        self.cache.insert(_RANGES, rows)
 
     def correction(self) -> Correction:
         """The stored correction; `PLAIN_SUM` when there is none."""
-        rows = self._select("SELECT correction FROM autoauto_corrections WHERE subject = ?", self._fit_subject)
-        return self._read(rows[0][0], "correction", _correction) if rows else PLAIN_SUM
+        correction = select(_CORRECTIONS.c.correction).where(_CORRECTIONS.c.subject == self._fit_subject)
+        rows = self.cache.select(_CORRECTIONS, correction)
+        return self._read(rows[0][0], "correction", correction_from_json) if rows else PLAIN_SUM
 
     def store_correction(self, correction: Correction) -> None:
         """Store a correction in place of the last one."""
-        with self.cache.open(TABLES) as db:
-            db.execute(
-                "INSERT INTO autoauto_corrections VALUES (?, ?) "
-                "ON CONFLICT (subject) DO UPDATE SET correction = excluded.correction",
-                (self._fit_subject, json.dumps(_stored(correction))),
-            )
+        row = {"subject": self._fit_subject, "correction": correction_to_json(correction)}
+        self.cache.insert(_CORRECTIONS, [row], replace=True)
 
-    def _read(self, text: str, name: str, make: Callable[[Field], Record]) -> Record:
+    def _read(self, text: str, name: str, read: Callable[[str, str], Record]) -> Record:
         try:
-            return make(Field(json.loads(text), name))
-        except (ValueError, TypeError, KeyError) as error:  # BadInput is a ValueError
+            return read(text, name)
+        except BadInput as error:
             raise BadInput(
                 f"the stored {name}s of {self.subject[:8]} must be whole: {error}; delete the profile cache, or "
                 "the tables autoauto_ranges and autoauto_corrections of the shared one"
@@ -98,32 +113,7 @@ class RangeStore:
         """The subject of corrections, which differs between versions of the fit."""
         return hashlib.sha256(repr((self.subject, FIT_VERSION)).encode()).hexdigest()
 
-    def _select(self, query: str, subject: str) -> list[Any]:
-        with self.cache.open(TABLES) as db:
-            return list(db.execute(query, (subject,)))
 
-
-def _example(field: Field) -> RangeExample:
-    layers, forward_cycles, backward_cycles, memory_bytes = field["whole"].entries()
-    start, stop = (end.whole() for end in layers.entries())
-    return RangeExample(
-        WholeRange(
-            LayerRange(start, stop), forward_cycles.whole(), backward_cycles.whole(), memory_bytes.whole_by_name()
-        ),
-        field["batch_size"].whole(),
-        field["forward_cycles"].whole_by_name(),
-        field["backward_cycles"].whole_by_name(),
-        field["memory_bytes"].whole_by_name(),
-    )
-
-
-def _stored(correction: Correction) -> dict[str, Any]:
-    return {_STORED_NAMES.get(name, name): value for name, value in asdict(correction).items()}
-
-
-def _correction(field: Field) -> Correction:
-    names = Correction.__dataclass_fields__
-    values: dict[str, Any] = {name: field[_STORED_NAMES.get(name, name)].value for name in names}
-    intervals = {name: PredictionInterval(*values[name]) for name in _STORED_NAMES}
-    batch_sizes = tuple((size, factor) for size, factor in values["batch_sizes"])
-    return Correction(**{**values, **intervals, "batch_sizes": batch_sizes})
+def _shuffled(example: RangeExample) -> str:
+    """Neighbours in the model get places far apart."""
+    return hashlib.sha256(repr((example.batch_size, *example.whole.layers)).encode()).hexdigest()

@@ -1,1 +1,1 @@
-"""Records -> charts as SVG."""
+"""Records -> charts as values, drawn as SVG and as Plotly figures."""

@@ -1,22 +1,22 @@
-"""Memory by stage against the limit: `memory_by_part` as data, `memory_svg` as bars stacked by category."""
+"""Memory by stage against the limit: `memory_by_part` as numbers, `memory_chart` as bars stacked by category."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from autoauto.records.phased import Phase, PhasedPlan
 from autoauto.records.plan import Plan, Stage
+from autoauto.records.trial import Trial
 from autoauto.records.units import MIB, format_bytes
-from autoauto.report.charts.markup import Axis, bottom_axis, svg, tag, words
-from autoauto.report.charts.timeline import row_height
-from autoauto.report.reasons import parts_of
+from autoauto.report.charts.chart import OTHER, Axis, Chart, Mark, Panel, Series, Shape, category_axis
+from autoauto.report.reasons import part_name
 
-OTHER = "other"
+REST = "other"
 N_CATEGORIES = 7
-"""If there are at least two categories more than this, the smallest are summed up as `OTHER`."""
+"""If there are at least two categories more than this, the smallest are summed up as `REST`."""
 
-_WIDTH, _LEFT, _RIGHT, _TOP, _GAP = 1000, 140, 150, 40, 12
+_WIDTH = 1000
 
 
 class StageMemory(NamedTuple):
@@ -44,8 +44,9 @@ class StageMemory(NamedTuple):
 
 def memory_by_part(measured: Plan | PhasedPlan, estimate: Plan | PhasedPlan | None) -> list[StageMemory]:
     """The memory of every stage or phase, by the same few categories."""
-    name, parts = parts_of(measured)
-    estimated: tuple[Stage | Phase, ...] = () if estimate is None else parts_of(estimate)[1]
+    name = part_name(measured)
+    parts: tuple[Stage | Phase, ...] = measured.parts
+    estimated: tuple[Stage | Phase, ...] = () if estimate is None else estimate.parts
     shown = _categories(parts)
     rows = []
     for index, part in enumerate(parts):
@@ -55,7 +56,7 @@ def memory_by_part(measured: Plan | PhasedPlan, estimate: Plan | PhasedPlan | No
         rows.append(
             StageMemory(
                 f"{name} {index} {part.layers}",
-                memory_bytes | ({OTHER: rest} if rest else {}),
+                memory_bytes | ({REST: rest} if rest else {}),
                 part.limit_bytes,
                 None if estimated_part is None else estimated_part.total_bytes,
                 None if estimated_part is None else estimated_part.limit_bytes,
@@ -64,7 +65,7 @@ def memory_by_part(measured: Plan | PhasedPlan, estimate: Plan | PhasedPlan | No
     return rows
 
 
-def _categories(parts: tuple[Stage | Phase, ...]) -> list[str]:
+def _categories(parts: Sequence[Stage | Phase]) -> list[str]:
     sums: dict[str, int] = {}
     for part in parts:
         for category, n_bytes in part.memory_bytes.items():
@@ -73,79 +74,58 @@ def _categories(parts: tuple[Stage | Phase, ...]) -> list[str]:
     return largest if len(largest) <= N_CATEGORIES + 1 else largest[:N_CATEGORIES]
 
 
-def memory_svg(rows: list[StageMemory], origin: str, name: str = "memory") -> str:
-    """A bar per stage on the track of its limit; vertical marks show the estimate and the limit of planning."""
-    largest = max(max(row.limit_bytes, row.total_bytes) for row in rows)
-    axis = Axis(0.0, largest, _LEFT, _WIDTH - _RIGHT)
-    height = row_height(len(rows))
-    tracks = [_Track(_TOP + index * (height + _GAP), height) for index in range(len(rows))]
-    bottom = _TOP + len(rows) * (height + _GAP)
-    bars = (_row(row, axis, track) for row, track in zip(rows, tracks, strict=True))
-    numbers = Axis(0.0, largest / MIB, _LEFT, _WIDTH - _RIGHT)
-    axes = bottom_axis(numbers, bottom, f"memory (MiB), {origin}", 8, top=_TOP - 6)
-    limits = _limits(rows, axis, tracks)
-    return svg(name, "Memory by stage against the limit", _WIDTH, bottom + 46, axes, *bars, *limits)
+def memory_chart(finalist: Trial, origin: str) -> Chart:
+    """A bar per stage on the track of its limit; ticks show the estimate, the limit and the limit of planning."""
+    rows = memory_by_part(finalist.plan, finalist.estimate)
+    largest_bytes = max(max(row.limit_bytes, row.total_bytes) for row in rows)
+    tracks = (Mark(0.0, y, stop=row.limit_bytes / MIB) for y, row in enumerate(rows))
+    shares = (
+        f"{format_bytes(row.total_bytes)}, {100 * row.total_bytes / max(row.limit_bytes, 1):.0f} %" for row in rows
+    )
+    labels = (
+        Mark(row.total_bytes / MIB, y, "", share) for y, (row, share) in enumerate(zip(rows, shares, strict=True))
+    )
+    series = (
+        Series("", "track", Shape.BAR, tuple(tracks)),
+        *_categories_of(rows),
+        _ticks("estimated", "estimated", [row.estimated_bytes for row in rows]),
+        _ticks("device limit", "limit", [row.limit_bytes for row in rows], "device"),
+        _ticks("planned limit", "planned", [row.planned_bytes for row in rows], "planned"),
+        Series("", "value", Shape.LABEL, tuple(labels)),
+    )
+    height = len(rows) * (42.0 if len(rows) <= 8 else 34.0)
+    across = Axis(f"memory (MiB), {origin}", 0.0, largest_bytes / MIB)
+    panel = Panel("", across, category_axis("", tuple(row.label for row in rows)), series, _WIDTH, height)
+    marks = "the tick is what the estimate promised, orange lines are the limits."
+    text = f"Trial {finalist.number}, {origin}; {marks}"
+    return Chart("memory", "Memory against the limit", text, (panel,))
 
 
-def legend(rows: list[StageMemory]) -> list[tuple[str, str]]:
-    """The class and the name of every category in the picture."""
+def _categories_of(rows: list[StageMemory]) -> list[Series]:
+    """One series per category, its bars after those of the categories before."""
     categories = list(dict.fromkeys(category for row in rows for category in row.memory_bytes))
-    return [(_class(index, category), category) for index, category in enumerate(categories)]
+    starts_bytes, series = [0] * len(rows), []
+    for index, category in enumerate(categories):
+        marks = []
+        for y, row in enumerate(rows):
+            start_bytes, n_bytes = starts_bytes[y], row.memory_bytes.get(category, 0)
+            starts_bytes[y] += n_bytes
+            hover = f"{category}: {format_bytes(n_bytes)}"
+            marks.append(Mark(start_bytes / MIB, y, hover, "", starts_bytes[y] / MIB))
+        series.append(Series(category, OTHER if category == REST else f"s{index}", Shape.BAR, tuple(marks)))
+    return series
 
 
-class _Track(NamedTuple):
-    """Where a row lies: its upper edge and its height, in pixels."""
-
-    y: float
-    height: float
-
-
-def _row(row: StageMemory, axis: Axis, track: _Track) -> str:
-    y, height = track
-    middle = y + height / 2 + 4
-    limit = tag("rect", x=_LEFT, y=y, width=axis.pixel(row.limit_bytes) - _LEFT, height=height, class_="track")
-    share = f"{format_bytes(row.total_bytes)}, {100 * row.total_bytes / max(row.limit_bytes, 1):.0f} %"
-    return "".join(
-        [
-            tag("text", words(row.label), x=0, y=middle, class_="label"),
-            limit,
-            *_bars(row, axis, track),
-            _mark(axis, row.estimated_bytes, track, "estimated"),
-            tag("text", share, x=axis.stop + 12, y=middle, class_="value"),
-        ]
+def _ticks(name: str, style: str, sizes_bytes: Sequence[int | None], heading: str = "") -> Series:
+    """A tick for every size; those with a heading have it above the chart where all stages have the same."""
+    text = (
+        f"{heading}: {format_bytes(sizes_bytes[0])}"
+        if heading and sizes_bytes[0] and len(set(sizes_bytes)) == 1
+        else ""
     )
-
-
-def _bars(row: StageMemory, axis: Axis, track: _Track) -> Iterator[str]:
-    start_bytes = 0
-    for index, (category, n_bytes) in enumerate(row.memory_bytes.items()):
-        x, end = axis.pixel(start_bytes), axis.pixel(start_bytes + n_bytes)
-        tooltip = tag("title", words(f"{category}: {format_bytes(n_bytes)}"))
-        yield tag("rect", tooltip, x=x, y=track.y, width=end - x, height=track.height, class_=_class(index, category))
-        start_bytes += n_bytes
-
-
-def _mark(axis: Axis, n_bytes: int | None, track: _Track, class_: str) -> str:
-    if n_bytes is None:
-        return ""
-    x, tooltip = axis.pixel(min(n_bytes, axis.high)), tag("title", f"{class_}: {format_bytes(n_bytes)}")
-    return tag("line", tooltip, x1=x, x2=x, y1=track.y - 4, y2=track.y + track.height + 4, class_=f"mark {class_}")
-
-
-def _limits(rows: list[StageMemory], axis: Axis, tracks: list[_Track]) -> Iterator[str]:
-    """The limits of devices and of planning; named above the picture where all stages have the same."""
-    kinds = (
-        ("limit", "device", [row.limit_bytes for row in rows], 0),
-        ("planned", "planned", [row.planned_bytes for row in rows], 1),
+    marks = (
+        Mark(n_bytes / MIB, y, f"{name}: {format_bytes(n_bytes)}", text)
+        for y, n_bytes in enumerate(sizes_bytes)
+        if n_bytes is not None
     )
-    for class_, name, limits, line in kinds:
-        for track, n_bytes in zip(tracks, limits, strict=True):
-            yield _mark(axis, n_bytes, track, class_)
-        first = limits[0]
-        if first is not None and set(limits) == {first}:
-            text = f"{name}: {format_bytes(first)}"
-            yield tag("text", text, x=axis.pixel(first), y=12 + 14 * line, class_="tick", text_anchor="end")
-
-
-def _class(index: int, category: str) -> str:
-    return "s-other" if category == OTHER else f"s{index}"
+    return Series(name, style, Shape.TICK, tuple(marks))

@@ -1,23 +1,25 @@
-"""Estimated against measured throughput: `compared_trials` as data, `parity_svg` as a picture."""
+"""Estimated against measured throughput: `compared_trials`, and `parity_chart` as a chart."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from autoauto.records.study_summary import StudySummary, TrialSummary
-from autoauto.report.charts.markup import Axis, bottom_axis, left_axis, svg, tag, words
-from autoauto.report.style import ESTIMATED, difference_percent
+from autoauto.records.study_summary import StudySummary
+from autoauto.records.target import Origin
+from autoauto.records.trial import Trial
+from autoauto.report.charts.chart import Axis, Chart, Mark, Panel, Series, Shape
+from autoauto.report.style import difference_percent
 from autoauto.report.wording import origin_of
 
-_LEFT, _TOP, _WIDTH, _HEIGHT = 60, 30, 420, 310
+_WIDTH, _HEIGHT = 420, 234
 
 
-def compared_trials(summary: StudySummary) -> list[TrialSummary]:
+def compared_trials(summary: StudySummary) -> list[Trial]:
     """The configurations with an estimated and a measured throughput."""
     return [trial for trial in summary.trials if trial.fits and trial.estimated_samples_per_s > 0]
 
 
-def parity_summary(trials: Sequence[TrialSummary]) -> str:
+def parity_summary(trials: Sequence[Trial]) -> str:
     """Mean and largest difference between estimate and measurement, in words."""
     errors = [difference_percent(trial.estimated_samples_per_s, trial.samples_per_s) or 0.0 for trial in trials]
     if not errors:
@@ -27,21 +29,24 @@ def parity_summary(trials: Sequence[TrialSummary]) -> str:
     return f"{len(errors):,} configurations: mean error {mean:.1f} %, largest {largest:+.1f} %"
 
 
-def device_counts(summary: StudySummary) -> list[int]:
-    """The values of n_ipu in the picture, in the order of their colours."""
-    return sorted({trial.knobs.n_ipu for trial in compared_trials(summary)})
-
-
-def parity_svg(summary: StudySummary, name: str = "parity") -> str:
+def parity_chart(summary: StudySummary) -> Chart:
     """A dot per configuration, on the diagonal where the estimate is exact; 5 % to either side are shaded."""
     trials = compared_trials(summary)
     low, high = _range([speed for trial in trials for speed in (trial.samples_per_s, trial.estimated_samples_per_s)])
-    across = Axis(low, high, _LEFT, _WIDTH - 10)
-    up = Axis(low, high, _HEIGHT - 46, _TOP)
-    bottom = bottom_axis(across, up.start, f"{ESTIMATED} (samples/s)", 5, top=_TOP)
-    left = left_axis(up, _LEFT, f"{origin_of(summary)} (samples/s)", 5, right=across.stop)
-    title = f"Estimated against measured throughput, {parity_summary(trials)}"
-    return svg(name, title, _WIDTH, _HEIGHT, bottom, left, _diagonal(across, up), *_dots(trials, across, up))
+    corners = [(low, low), (low * 1.05, low), (high, high / 1.05), (high, high), (high * 0.95, high), (low, low / 0.95)]
+    counts = sorted({trial.knobs.n_ipu for trial in trials})
+    dots = (
+        Series(f"n_ipu {n_ipu}", f"s{index % 8}", Shape.DOT, tuple(_dot(t) for t in trials if t.knobs.n_ipu == n_ipu))
+        for index, n_ipu in enumerate(counts)
+    )
+    series = (
+        Series("", "tolerance", Shape.AREA, tuple(Mark(x, y) for x, y in corners)),
+        Series("equal", "diagonal", Shape.LINE, (Mark(low, low), Mark(high, high))),
+        *dots,
+    )
+    across, up = (Axis(f"{name} (samples/s)", low, high) for name in (Origin.ESTIMATED, origin_of(summary)))
+    text = f"{parity_summary(trials)}. The shaded area is 5 % to either side."
+    return Chart("parity", "Estimated against measured", text, (Panel("", across, up, series, _WIDTH, _HEIGHT),))
 
 
 def _range(speeds: Sequence[float]) -> tuple[float, float]:
@@ -51,27 +56,6 @@ def _range(speeds: Sequence[float]) -> tuple[float, float]:
     return max(0.0, low - margin), high + margin
 
 
-def _diagonal(across: Axis, up: Axis) -> str:
-    """The diagonal, and 5 % of the measured value to either side of it, cut at the picture's edges."""
-    low, high = across.low, across.high
-    corners = [(low, low), (low * 1.05, low), (high, high / 1.05), (high, high), (high * 0.95, high), (low, low / 0.95)]
-    points = " ".join(f"{across.pixel(x):.1f},{up.pixel(y):.1f}" for x, y in corners)
-    ends = {"x1": across.start, "y1": up.start, "x2": across.stop, "y2": up.stop}
-    return tag("polygon", points=points, class_="tolerance") + tag("line", class_="diagonal", **ends)
-
-
-def _dots(trials: Sequence[TrialSummary], across: Axis, up: Axis) -> list[str]:
-    """One circle where several would cover each other."""
-    counts = sorted({trial.knobs.n_ipu for trial in trials})
-    distinct: dict[tuple[int, int, int], TrialSummary] = {}
-    for trial in trials:
-        x, y = across.pixel(trial.estimated_samples_per_s), up.pixel(trial.samples_per_s)
-        distinct.setdefault((round(x), round(y), counts.index(trial.knobs.n_ipu)), trial)
-    return [_dot(trial, across, up, series) for (_, _, series), trial in distinct.items()]
-
-
-def _dot(trial: TrialSummary, across: Axis, up: Axis, series: int) -> str:
+def _dot(trial: Trial) -> Mark:
     speeds = f"estimated {trial.estimated_samples_per_s:,.1f}, measured {trial.samples_per_s:,.1f} samples/s"
-    tooltip = tag("title", words(f"trial {trial.number}: {speeds}"))
-    x, y = across.pixel(trial.estimated_samples_per_s), up.pixel(trial.samples_per_s)
-    return tag("circle", tooltip, cx=x, cy=y, r=4, class_=f"dot s{series % 8}")
+    return Mark(trial.estimated_samples_per_s, trial.samples_per_s, f"trial {trial.number}: {speeds}")

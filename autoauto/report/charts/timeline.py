@@ -1,122 +1,115 @@
-"""A timeline as an SVG picture, `timeline_svg`: a row per device, a bar per action."""
+"""A timeline as a chart, `timeline_chart`: a row per device, a bar per action."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from autoauto.records.schedule import KINDS
+import numpy as np
+
+from autoauto.records.arrays import IntArray
+from autoauto.records.schedule import CHECK
 from autoauto.records.timeline import Timeline
-from autoauto.report.charts.markup import Axis, bottom_axis, round_step, svg, tag, words
+from autoauto.report.charts.chart import Axis, Chart, Mark, Panel, Series, Shape, category_axis
 from autoauto.report.style import ACTIVITIES, EXCHANGE
-from autoauto.report.wording import action_name, shows_stage, timeline_title
+from autoauto.report.wording import shows_stage, timeline_title
 
 N_BARS = 2_000
-"""The most bars that are drawn; of a longer timeline the beginning is shown."""
+"""The most bars of a page or a picture."""
 
-_WIDTH, _LEFT = 1000, 74
+_WIDTH = 1000
 _UNITS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"), (1e-9, "ns"))
+_DEVICE, _ACTIVITY, _STAGE, _MICRO_BATCH, _START, _STOP = range(6)
 
 
-def timeline_svg(timeline: Timeline, clock_hz: float | None, name: str = "timeline") -> str:
-    """The picture; a bar's tooltip has its cycles.
+def timeline_chart(timeline: Timeline, clock_hz: float | None, n_bars: int = N_BARS) -> Chart:
+    """The bars of all actions and exchanges; of a longer timeline the first and the last, in two panels.
 
     Args:
         timeline: the timeline.
         clock_hz: turns cycles into time; None shows cycles.
-        name: the picture's id.
+        n_bars: the most bars.
     """
-    shown_tick = _shown_tick(timeline)
-    cycles = shown_tick / timeline.ticks_per_cycle
-    length, unit = _length(cycles, clock_hz)
-    height = row_height(timeline.schedule.n_devices)
-    bottom = timeline.schedule.n_devices * height * 1.25
-    axis = Axis(0.0, length, _LEFT, _WIDTH - 8)
-    ticks = Axis(0.0, shown_tick, _LEFT, _WIDTH - 8)
-    rows = (_row(timeline, device, ticks, height) for device in range(timeline.schedule.n_devices))
-    axes = bottom_axis(axis, bottom, f"time ({unit}), {timeline.source}", 8, top=0)
-    return svg(name, f"Timeline: {timeline_title(timeline)}", _WIDTH, bottom + 46, axes, *rows)
+    rows = _rows(timeline)
+    whole = len(rows) <= n_bars
+    parts = {"": rows} if whole else _ends(rows, n_bars // 2)
+    panels = (_panel(timeline, part, clock_hz, name, _WIDTH // len(parts)) for name, part in parts.items())
+    text = _period(timeline, clock_hz) + ("" if whole else f"; {_shown(list(parts.values()), len(rows))}")
+    return Chart("timeline", "Timeline", text, tuple(panels))
 
 
-def _length(cycles: float, clock_hz: float | None) -> tuple[float, str]:
-    """The length of `cycles` and its unit."""
-    if clock_hz is None:
-        return cycles, "cycles"
-    unit_s, unit = time_unit(cycles / clock_hz)
-    return cycles / clock_hz / unit_s, unit
+def _period(timeline: Timeline, clock_hz: float | None) -> str:
+    """Order, micro-batches, origin and period of a timeline."""
+    period = f"{timeline.period_cycles:,.0f} cycles"
+    if clock_hz is not None:
+        unit_s, unit = time_unit(timeline.period_cycles / clock_hz)
+        period = f"{timeline.period_cycles / clock_hz / unit_s:,.3g} {unit}, {period}"
+    return f"{timeline_title(timeline)}; a micro-batch leaves every {period}"
 
 
 def time_unit(seconds: float) -> tuple[float, str]:
-    """The unit for a time: its length in seconds and its name.
+    """The unit for a time: its length in seconds and its name; the longest in which the time is above 1.
 
     >>> time_unit(0.0119), time_unit(3.5e-5)
     ((0.001, 'ms'), (1e-06, 'µs'))
     """
-    return next((unit for unit in _UNITS if round_step(max(seconds, 1e-12)) > unit[0]), _UNITS[-1])
+    return next((unit for unit in _UNITS if seconds > unit[0]), _UNITS[-1])
 
 
-def legend(timeline: Timeline) -> list[tuple[str, str]]:
-    """The class and the name of every kind of bar in the picture."""
-    kinds = [kind for kind in range(len(KINDS)) if timeline.schedule.has(kind)]
-    kinds += [EXCHANGE] if any(map(len, timeline.exchanges)) else []
-    return [(_class(kind), ACTIVITIES[kind].name) for kind in kinds]
+def _rows(timeline: Timeline) -> IntArray:
+    """(n, 6) device, activity, stage, micro-batch, start and stop tick of every action and exchange with a length."""
+    codes, rows = timeline.schedule.codes, []
+    columns = zip(timeline.schedule.programs, timeline.starts, timeline.stops, timeline.exchanges, strict=True)
+    for device, (program, starts, stops, exchanges) in enumerate(columns):
+        action = (codes.kinds(program), codes.stages(program), codes.micro_batches(program), starts, stops)
+        rows.append(np.stack((np.full_like(program, device), *action), axis=1))
+        rows.append(np.insert(exchanges, [0] * 4, [device, EXCHANGE, device, 0], axis=1))
+    every = np.concatenate(rows)
+    return every[every[:, _STOP] > every[:, _START]]
 
 
-def timeline_summary(timeline: Timeline, clock_hz: float | None) -> str:
-    """The timeline's title and period, and which part of it the picture shows where it is too long."""
-    length, unit = _length(timeline.period_cycles, clock_hz)
-    period = f"{timeline.period_cycles:,.0f} cycles"
-    if clock_hz is not None:
-        period = f"{length:,.3g} {unit}, {period}"
-    share = _shown_tick(timeline) / max(timeline.stop_tick, 1)
-    part = "" if share == 1 else f"; the first {100 * share:.3g} % of it, about {N_BARS:,} bars"
-    return f"{timeline_title(timeline)}; a micro-batch leaves every {period}{part}"
+def _ends(rows: IntArray, half: int) -> dict[str, IntArray]:
+    """The rows that start first, and those that stop last."""
+    return {
+        "first": rows[np.argsort(rows[:, _START])[:half]],
+        "last": rows[np.argsort(rows[:, _STOP])[-half:]],
+    }
 
 
-def _shown_tick(timeline: Timeline) -> int:
-    n_bars = sum(map(len, timeline.starts)) + sum(map(len, timeline.exchanges))
-    return timeline.stop_tick if n_bars <= N_BARS else max(1, timeline.stop_tick * N_BARS // n_bars)
+def _shown(parts: list[IntArray], n_rows: int) -> str:
+    """The number of bars that are shown, and the micro-batches in each part."""
+    numbers = [part[part[:, _ACTIVITY] < CHECK, _MICRO_BATCH] for part in parts]
+    ranges = " and ".join(f"{part.min():,} to {part.max():,}" for part in numbers)
+    return f"first and last {len(parts[0]):,} of {n_rows:,} bars, micro-batches {ranges}"
 
 
-def row_height(n_rows: int) -> float:
-    """Height of a row in pixels; rows are lower where there are many.
-
-    >>> row_height(4), row_height(16)
-    (30.0, 22.0)
-    """
-    return 30.0 if n_rows <= 8 else 22.0
-
-
-def _row(timeline: Timeline, device: int, ticks: Axis, height: float) -> str:
-    y = device * height * 1.25
-    label = tag("text", f"device {device}", x=0, y=y + height / 2 + 4, class_="label")
-    track = tag("rect", x=_LEFT, y=y, width=ticks.stop - _LEFT, height=height, class_="track")
-    return label + track + "".join(_bars(timeline, device, ticks, (y, height)))
-
-
-def _bars(timeline: Timeline, device: int, ticks: Axis, row: tuple[float, float]) -> Iterator[str]:
-    with_stage = shows_stage(timeline.schedule)
-    times = zip(timeline.starts[device].tolist(), timeline.stops[device].tolist(), strict=True)
-    for (start, stop), action in zip(times, timeline.schedule.actions(device), strict=True):
-        name = action_name(action, with_stage)
-        yield _bar(timeline, ticks, row, (start, stop), KINDS.index(action.kind), name)
-    for start, stop in timeline.exchanges[device].tolist():
-        yield _bar(timeline, ticks, row, (start, stop), EXCHANGE, "")
+def _panel(timeline: Timeline, rows: IntArray, clock_hz: float | None, name: str, width: int) -> Panel:
+    """A row per device, from the first start to the last stop of `rows`."""
+    n_devices, stop_tick = timeline.schedule.n_devices, max(timeline.stop_tick, 1)
+    unit_s, unit = (1.0, "cycles") if clock_hz is None else time_unit(timeline.makespan_cycles / clock_hz)
+    per_tick = 1.0 / timeline.ticks_per_cycle / (1.0 if clock_hz is None else clock_hz * unit_s)
+    ends = (rows[:, _START].min(), rows[:, _STOP].max()) if name else (0, stop_tick)
+    low, high = (float(tick) * per_tick for tick in ends)
+    tracks = Series("", "track", Shape.BAR, tuple(Mark(low, device, stop=high) for device in range(n_devices)))
+    return Panel(
+        name,
+        Axis(f"time ({unit}), {timeline.origin}", low, high),
+        category_axis("", tuple(f"device {device}" for device in range(n_devices))),
+        (tracks, *_series(timeline, rows, per_tick)),
+        width,
+        n_devices * (37.5 if n_devices <= 8 else 27.5),
+    )
 
 
-def _bar(timeline: Timeline, ticks: Axis, row: tuple[float, float], span: tuple[int, int], kind: int, name: str) -> str:
-    """A bar from `span`, start and stop tick, in `row`, its upper edge and height; with its name if that fits."""
-    (start, stop), (y, height) = span, row
-    if start >= ticks.high or stop == start:
-        return ""
-    x, end = ticks.pixel(start), ticks.pixel(min(stop, ticks.high))
-    text = f"{name} {ACTIVITIES[kind].name}, {timeline.cycles(stop - start):,.12g} cycles".strip()
-    width = max(end - x, 0.3)
-    bar = tag("rect", tag("title", words(text)), x=x, y=y, width=width, height=height, class_=_class(kind))
-    longest = len(f"F{timeline.schedule.n_micro_batches - 1}") + 2 * shows_stage(timeline.schedule)
-    if not name or width < 6.5 * longest + 2:
-        return bar
-    return bar + tag("text", name, x=x + width / 2, y=y + height / 2 + 4, class_="on-bar", text_anchor="middle")
-
-
-def _class(kind: int) -> str:
-    return f"do-{ACTIVITIES[kind].name.partition(' ')[0]}"
+def _series(timeline: Timeline, rows: IntArray, per_tick: float) -> Iterator[Series]:
+    """One per activity."""
+    with_stage, per_cycle = shows_stage(timeline.schedule), timeline.ticks_per_cycle
+    for number in np.unique(rows[:, _ACTIVITY]).tolist():
+        activity, marks = ACTIVITIES[number], []
+        for device, _, stage, micro_batch, start, stop in rows[rows[:, _ACTIVITY] == number].tolist():
+            action = "" if number == EXCHANGE else f"{activity.letter}{micro_batch}"
+            name = f"{stage}{action} {activity.name}" if action else activity.name
+            first, last = start / per_cycle, stop / per_cycle
+            hover = f"{name}, {last - first:,.12g} cycles from {first:,.12g} to {last:,.12g}"
+            text = f"{stage}{action}" if with_stage and action else action
+            marks.append(Mark(start * per_tick, device, hover, text, stop * per_tick))
+        yield Series(activity.name, f"do-{activity.name.partition(' ')[0]}", Shape.BAR, tuple(marks))

@@ -1,19 +1,18 @@
-"""A timeline in the terminal: `timeline_picture`, a row of characters per device, and `timeline_table`."""
+"""A timeline in the terminal: `timeline_picture`, a row of characters per device."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from itertools import count, groupby
 from typing import NamedTuple
 
 import numpy as np
-from rich.table import Table
 from rich.text import Text
 
 from autoauto.records.arrays import IntArray
-from autoauto.records.schedule import CHECK, KINDS, Action, Schedule
+from autoauto.records.schedule import KINDS, Action, Schedule
 from autoauto.records.timeline import Timeline
-from autoauto.report.style import ACTIVITIES, EXCHANGE, IDLE, format_value, plain_table
+from autoauto.report.style import ACTIVITIES, EXCHANGE, IDLE
 from autoauto.report.wording import action_name, shows_stage, timeline_title
 
 
@@ -160,34 +159,3 @@ def _legend(timeline: Timeline, canvas: _Canvas) -> str:
         return names
     cycles = timeline.makespan_cycles / canvas.n_columns
     return f"{names}\ncycles a column: {cycles:,.4g}, shown is what takes most of them"
-
-
-def timeline_table(timeline: Timeline, stash_entries: Iterable[int]) -> Table:
-    """One row per device: its cycles by use and the most activations that it holds at once.
-
-    Args:
-        timeline: what to show.
-        stash_entries: the activations that the stash of every device has room for.
-    """
-    numbers = ["busy\ncycles", "exchange\ncycles", "bubble\ncycles", "bubble", "peak in\nflight", "stash\nentries"]
-    table = plain_table(f"Devices, {timeline.source}", ["device", *numbers], numbers)
-    cycles = zip(timeline.busy_cycles, timeline.exchange_cycles, timeline.bubble_cycles, strict=True)
-    activations = zip(timeline.schedule.peak_in_flight, stash_entries, strict=True)
-    for device, (cycles_by_use, counts) in enumerate(zip(cycles, activations, strict=True)):
-        share = f"{100 * cycles_by_use[-1] / (timeline.makespan_cycles or 1):.1f} %"
-        table.add_row(str(device), *(format_value("cycles", n) for n in cycles_by_use), share, *map(str, counts))
-    table.caption = _totals(timeline)
-    return table
-
-
-def _totals(timeline: Timeline) -> str:
-    makespan, ideal, period = (
-        format_value("cycles", cycles)
-        for cycles in (timeline.makespan_cycles, timeline.ideal_cycles, timeline.period_cycles)
-    )
-    checks = ", checks count as idle" if timeline.schedule.has(CHECK) else ""
-    return (
-        f"makespan: {makespan} cycles, ideal: {ideal}\n"
-        f"steady period: {period} cycles a micro-batch\n"
-        f"bubble: {100 * timeline.bubble_fraction:.1f} % of all devices' time{checks}"
-    )

@@ -50,7 +50,7 @@ class Sharding:
 
     def streaming_cycles(self, n_bytes: int) -> int:
         """Cycles to load or store one shard; 0 for 0 bytes."""
-        return self.streaming.cycles(self.shard_bytes(n_bytes), self.clock_hz) if n_bytes else 0
+        return self.streaming.load_cycles(self.shard_bytes(n_bytes), self.clock_hz)
 
     def gather_bytes(self, n_bytes: int) -> int:
         """Bytes that an all-gather brings to every replica over its link, or that a reduce-scatter takes from it."""
@@ -58,9 +58,7 @@ class Sharding:
 
     def gather_cycles(self, n_bytes: int) -> int:
         """Cycles of an all-gather, and of a reduce-scatter: n_replicas - 1 rounds of one shard."""
-        if not n_bytes:
-            return 0
-        return (self.n_replicas - 1) * self.between.cycles(self.shard_bytes(n_bytes), self.clock_hz)
+        return (self.n_replicas - 1) * self.between.load_cycles(self.shard_bytes(n_bytes), self.clock_hz)
 
     def load_cycles(self, n_bytes: int) -> int:
         """Load a shard, then all-gather.

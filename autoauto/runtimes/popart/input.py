@@ -3,19 +3,48 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable
-from functools import partial
+from collections.abc import Iterable
 from string import ascii_uppercase
-from typing import Any
+from typing import Annotated
 
+from msgspec import Meta, Struct, field
+
+from autoauto.records.codec import Whole, brief, from_plain
 from autoauto.records.errors import BadInput
 from autoauto.runtimes.popart.graph import PipelineGraph, PipelineLayer, PipelineTensor, TensorKind
 
-Object = dict[str, Any]
-
-_REQUIRED = object()
 _RESERVED = "'@~("
-_NAME = f"a printable name without {' '.join(_RESERVED)}, which mark what pipelining adds"
+
+
+class _LayerInput(Struct, forbid_unknown_fields=True):
+    name: str
+    inputs: list[str] | None = None
+    outputs: list[str] | None = None
+    device: Whole | None = None
+    stage: int | None = None
+    gradient_needs: list[str] | None = None
+    recompute: bool = False
+
+    def __post_init__(self) -> None:
+        _check_names("name", [self.name])
+        _check_names("inputs", self.inputs or [])
+        _check_names("outputs", self.outputs or [])
+
+
+class _TensorInput(Struct, forbid_unknown_fields=True):
+    name: str
+    kind: TensorKind = TensorKind.ACTIVATION
+    is_anchor: bool = field(default=False, name="anchored")
+    streamed_to: list[Whole] = []
+
+    def __post_init__(self) -> None:
+        _check_names("name", [self.name])
+
+
+class _PipelineInput(Struct, forbid_unknown_fields=True):
+    layers: Annotated[list[_LayerInput], Meta(min_length=1)]
+    tensors: list[_TensorInput] = []
+    forward_only_program: bool = False
 
 
 def simple_pipeline(n_devices: int) -> PipelineGraph:
@@ -54,59 +83,45 @@ def read_pipeline(document: object) -> PipelineGraph:
     if isinstance(document, list) and len(document) != 1:
         raise BadInput(f"a program holds a single pipeline, got {len(document)}; give each a file of its own")
     top = document[0] if isinstance(document, list) else document
-    take = partial(_take, _object(top, "pipeline", "layers tensors forward_only_program"), "pipeline")
-    layers = _layers(take("layers", lambda value: _is_list(value) and value != [], "a list with a layer or more"))
+    pipeline = from_plain(_PipelineInput, top, "pipeline")
+    layers = _layers(pipeline.layers)
     tensors = _default_tensors(layers)
     listed = [
-        _tensor(entry, f"pipeline.tensors[{i}]") for i, entry in enumerate(take("tensors", _is_list, "a list", []))
+        PipelineTensor(tensor.name, tensor.kind, tensor.is_anchor, tuple(tensor.streamed_to))
+        for tensor in pipeline.tensors
     ]
     _check_unique("pipeline.tensors: every name", (tensor.name for tensor in listed))
     for tensor in listed:
         _check_tensor(tensor, tensors)
     tensors |= {tensor.name: tensor for tensor in listed}
-    return PipelineGraph(layers, tensors, take("forward_only_program", _is_flag, "true or false", False))
+    return PipelineGraph(layers, tensors, pipeline.forward_only_program)
 
 
-def _layers(entries: list[object]) -> tuple[PipelineLayer, ...]:
+def _layers(entries: list[_LayerInput]) -> tuple[PipelineLayer, ...]:
     layers: list[PipelineLayer] = []
     for index, entry in enumerate(entries):
         before = layers[-1].outputs if layers else ("in",)
-        layers.append(_layer(entry, f"pipeline.layers[{index}]", before))
+        layers.append(_layer(entry, f"pipeline: layers[{index}]", before))
     _check_unique("pipeline.layers: every name", (layer.name for layer in layers))
     _check_unique("pipeline.layers: every output", (name for layer in layers for name in layer.outputs))
     _check_order(layers)
     return tuple(layers)
 
 
-def _layer(entry: object, where: str, before: tuple[str, ...]) -> PipelineLayer:
-    take = partial(_take, _object(entry, where, "name inputs outputs device stage gradient_needs recompute"), where)
-    name = take("name", _is_name, _NAME)
-    inputs = _names(take("inputs", _are_names, f"a list, each {_NAME}", before))
-    outputs = _names(take("outputs", _are_names, f"a list, each {_NAME}", [f"{name}:0"]))
-    own = (*inputs, *outputs)
-    needs = take("gradient_needs", lambda value: _are_names(value) and set(value) <= set(own), _some_of(own), inputs)
-    stage = take("stage", _is_whole, "a whole number", None)
-    device = take("device", _is_device, "a whole number, 0 or more", None)
-    recompute = take("recompute", _is_flag, "true or false", False)
-    return PipelineLayer(name, inputs, outputs, stage, device, _names(needs), recompute)
+def _layer(entry: _LayerInput, where: str, before: tuple[str, ...]) -> PipelineLayer:
+    inputs = _names(before if entry.inputs is None else entry.inputs)
+    outputs = _names([f"{entry.name}:0"] if entry.outputs is None else entry.outputs)
+    needs = _names(inputs if entry.gradient_needs is None else entry.gradient_needs)
+    if not {*inputs, *outputs}.issuperset(needs):
+        own = ", ".join((*inputs, *outputs))
+        raise BadInput(f"{where}.gradient_needs must be some of {own}, got {brief(entry.gradient_needs)}")
+    return PipelineLayer(entry.name, inputs, outputs, entry.stage, entry.device, needs, entry.recompute)
 
 
 def _default_tensors(layers: tuple[PipelineLayer, ...]) -> dict[str, PipelineTensor]:
     """The tensors that the document does not list: outputs are activations, all others streams."""
     streams = {name: PipelineTensor(name, TensorKind.STREAM) for layer in layers for name in layer.inputs}
     return streams | {name: PipelineTensor(name) for layer in layers for name in layer.outputs}
-
-
-def _tensor(entry: object, where: str) -> PipelineTensor:
-    take = partial(_take, _object(entry, where, "name kind anchored streamed_to"), where)
-    return PipelineTensor(
-        take("name", _is_name, _NAME),
-        TensorKind(take("kind", list(TensorKind).__contains__, f"one of {', '.join(TensorKind)}", "activation")),
-        take("anchored", _is_flag, "true or false", False),
-        tuple(
-            take("streamed_to", lambda value: _is_list(value) and all(map(_is_device, value)), "a list of devices", ())
-        ),
-    )
 
 
 def _check_tensor(tensor: PipelineTensor, tensors: dict[str, PipelineTensor]) -> None:
@@ -139,56 +154,15 @@ def _check_order(layers: list[PipelineLayer]) -> None:
             del awaited[name]
 
 
-def _object(value: object, where: str, fields: str) -> Object:
-    if not isinstance(value, dict) or not set(value) <= set(fields.split()):
-        raise BadInput(f"{where} must be an object with some of the fields {fields}, got {_brief(value)}")
-    return value
+def _check_names(where: str, names: Iterable[str]) -> None:
+    for name in names:
+        if name == "" or not name.isprintable() or not set(name).isdisjoint(_RESERVED):
+            marks = " ".join(_RESERVED)
+            raise BadInput(
+                f"{where} must be printable, without {marks}, which mark what pipelining adds, got {brief(name)}"
+            )
 
 
-def _take(
-    entry: Object, where: str, key: str, fits: Callable[[Any], bool], what: str, default: object = _REQUIRED
-) -> Any:
-    value = entry.get(key, default)
-    if value is _REQUIRED:
-        raise BadInput(f"{where} must have the field {key}, {what}; add it")
-    if value is not default and not fits(value):
-        raise BadInput(f"{where}.{key} must be {what}, got {_brief(value)}")
-    return value
-
-
-def _names(value: Iterable[str]) -> tuple[str, ...]:
+def _names(names: Iterable[str]) -> tuple[str, ...]:
     """Each name once: an op may read a tensor twice."""
-    return tuple(dict.fromkeys(value))
-
-
-def _some_of(names: Iterable[str]) -> str:
-    return f"some of {', '.join(names)}"
-
-
-def _are_names(value: object) -> bool:
-    return isinstance(value, list) and all(map(_is_name, value))
-
-
-def _is_name(value: object) -> bool:
-    return isinstance(value, str) and value != "" and value.isprintable() and set(value).isdisjoint(_RESERVED)
-
-
-def _is_list(value: object) -> bool:
-    return isinstance(value, list)
-
-
-def _is_whole(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
-
-
-def _is_device(value: Any) -> bool:
-    return _is_whole(value) and value >= 0
-
-
-def _is_flag(value: object) -> bool:
-    return isinstance(value, bool)
-
-
-def _brief(value: object) -> str:
-    shown = f"an object with {', '.join(map(repr, value)) or 'no field'}" if isinstance(value, dict) else repr(value)
-    return shown if len(shown) <= 80 else f"{shown[:77]}..."
+    return tuple(dict.fromkeys(names))

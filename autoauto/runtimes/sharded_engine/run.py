@@ -18,6 +18,7 @@ import numpy.typing as npt
 from autoauto.records.arrays import Array
 from autoauto.records.errors import BadInput, EndOfStream
 from autoauto.records.schedule import FORWARD, Codes, Order, Schedule
+from autoauto.records.target import Origin
 from autoauto.records.timeline import Timeline
 from autoauto.runtimes.sharded_engine.channel import Receiver, Sender
 from autoauto.runtimes.sharded_engine.device import DeviceRun, DeviceTask, serve
@@ -80,7 +81,7 @@ class ShardedRun:
             stops=tuple(spans[:, 1] for spans in forwards),
             exchanges=tuple(transfers),
             stop_tick=max(int(spans.max(initial=0)) for spans in (*forwards, *transfers)),
-            source="measured",
+            origin=Origin.MEASURED,
         )
 
 

@@ -9,10 +9,10 @@ from autoauto.records.study_summary import (
     Interval,
     Repeated,
     StudySummary,
-    TrialSummary,
     Verdict,
     Verification,
 )
+from autoauto.records.trial import Trial
 from autoauto.study.analysis.grid_bisect_answer import measured_answer
 from autoauto.study.analysis.verification import DEFAULT, RUNNER_UP
 from autoauto.study.store.database import reads
@@ -58,7 +58,7 @@ def _against_default(verification: Verification | None, several: bool) -> Compar
     if default is None:
         same = "winner" if len(verification.repeated) < 2 else "winner or the runner-up"
         return Comparison(DEFAULT, None, None, None, f"is the {same}")
-    return _against_repeated(verification, DEFAULT, default, default.what)
+    return _against_repeated(verification, DEFAULT, default, "")
 
 
 def _against_repeated(verification: Verification, name: str, other: Repeated, note: str) -> Comparison:
@@ -83,7 +83,7 @@ def _against_grid_bisect(summary: StudySummary) -> Comparison:
     return Comparison(GRID_BISECT, estimated.knobs, speed, estimated.gain_percent, note, estimated=True)
 
 
-def _against_trial(summary: StudySummary, name: str, other: TrialSummary, note: str) -> Comparison:
+def _against_trial(summary: StudySummary, name: str, other: Trial, note: str) -> Comparison:
     assert summary.winner is not None
-    gain_percent = 100.0 * (summary.worth(summary.winner.trial) / summary.worth(other) - 1.0)
+    gain_percent = 100.0 * (summary.worth(summary.winner) / summary.worth(other) - 1.0)
     return Comparison(name, other.knobs, Interval(other.samples_per_s, None), gain_percent, note)

@@ -6,8 +6,9 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from autoauto.records.knobs import Knobs, Method, Objectives, SearchSpace
-from autoauto.records.trial import ExpectedCell, Outcome
-from autoauto.study.methods.protocol import Observation, drive
+from autoauto.records.study_summary import cells_of
+from autoauto.records.trial import ExpectedCell, Trial
+from autoauto.study.methods.protocol import Observation, drive, observation_of
 from autoauto.study.methods.registry import method_of
 from autoauto.study.objectives import scores_of, values_of
 
@@ -30,7 +31,7 @@ class DryRun(NamedTuple):
 
 def dry_run(
     space: SearchSpace,
-    expect: Callable[[Knobs], Outcome],
+    expect: Callable[[Knobs], Trial],
     objectives: Objectives,
     method: Method,
     noise: float = 0.0,
@@ -40,36 +41,25 @@ def dry_run(
 
     The arguments are those of `method_of`.
     """
-    estimates: dict[Knobs, Outcome] = {}
+    estimates: dict[Knobs, Trial] = {}
 
-    def estimate(knobs: Knobs) -> Outcome:
+    def estimate(knobs: Knobs) -> Trial:
         if knobs not in estimates:
             estimates[knobs] = expect(knobs)
         return estimates[knobs]
 
-    tried: dict[Knobs, Outcome] = {}
+    tried: dict[Knobs, Trial] = {}
 
     def observe(knobs: Knobs) -> Observation:
         tried[knobs] = estimate(knobs)
-        return _observation(tried[knobs], objectives)
+        return observation_of(tried[knobs], objectives)
 
     drive(method_of(method, estimate, objectives, noise, n_measurements).start(space, {}), observe)
-    cells = tuple(
-        _cell([estimates[k] for k in cell if k in estimates], sum(k in tried for k in cell), objectives)
-        for cell in space.cells
-        if any(knobs in estimates for knobs in cell)
-    )
+    in_order = (estimates[knobs] for cell in space.cells for knobs in cell if knobs in estimates)
+    cells = cells_of(in_order, lambda trial: scores_of(objectives, values_of(objectives, trial))[0])
     return DryRun(
-        cells, len(tried), sum(outcome.measured is not None for outcome in tried.values()), space.n_configurations
+        tuple(ExpectedCell(cell, sum(trial.knobs in tried for trial in cell.trials)) for cell in cells),
+        len(tried),
+        sum(trial.runs for trial in tried.values()),
+        space.n_configurations,
     )
-
-
-def _observation(outcome: Outcome, objectives: Objectives) -> Observation:
-    score, *others = scores_of(objectives, values_of(objectives, outcome)) if outcome.fits else (None,)
-    return Observation(score, outcome.measured is not None, tuple(others), outcome.violation)
-
-
-def _cell(outcomes: list[Outcome], n_tries: int, objectives: Objectives) -> ExpectedCell:
-    """The best by the first objective."""
-    best = max(outcomes, key=lambda outcome: _observation(outcome, objectives).score or 0.0)
-    return ExpectedCell(best.knobs, best.samples_per_s if best.fits else 0.0, n_tries, best.reason)

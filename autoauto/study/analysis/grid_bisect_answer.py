@@ -9,16 +9,15 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from autoauto.records.knobs import Knobs, Objective, SearchSpace
-from autoauto.records.study_summary import AutoPipelineAnswer, CellSummary, StudySummary, TrialSummary
-from autoauto.records.trial import Outcome
+from autoauto.records.study_summary import AutoPipelineAnswer, StudySummary
+from autoauto.records.trial import Cell, Trial
 from autoauto.study.methods.grid_bisect import grid_bisect
 from autoauto.study.methods.protocol import Observation, drive
 from autoauto.study.objectives import objective_value, score
-from autoauto.study.store.study import SPACE, read_space
 
 
 def estimated_answer(
-    space: SearchSpace, expect: Callable[[Knobs], Outcome], objective: Objective, winner: Knobs
+    space: SearchSpace, expect: Callable[[Knobs], Trial], objective: Objective, winner: Knobs
 ) -> AutoPipelineAnswer | None:
     """The answer if all measurements equalled the estimates; None when nothing fits.
 
@@ -26,23 +25,23 @@ def estimated_answer(
 
     Args:
         space: what was searched.
-        expect: the estimated outcome of a configuration.
+        expect: the estimated trial of a configuration.
         objective: of the search.
         winner: the best configuration of our search.
     """
-    fitting: dict[Knobs, Outcome] = {}
+    fitting: dict[Knobs, Trial] = {}
 
     def observe(knobs: Knobs) -> Observation:
-        outcome = expect(knobs)
-        if outcome.fits:
-            fitting[knobs] = outcome
-        return Observation(1.0 if outcome.fits else None, outcome.fits)
+        trial = expect(knobs)
+        if trial.fits:
+            fitting[knobs] = trial
+        return Observation(1.0 if trial.fits else None, trial.fits)
 
     drive(grid_bisect(space), observe)
     largest = [last for cell in space.cells for last in [fitting[knobs] for knobs in cell if knobs in fitting][-1:]]
 
-    def worth(outcome: Outcome) -> float:
-        return score(objective, objective_value(objective, outcome))
+    def worth(trial: Trial) -> float:
+        return score(objective, objective_value(objective, trial))
 
     answer, winning = max(largest, key=worth, default=None), expect(winner)
     if answer is None or not winning.fits:
@@ -50,13 +49,12 @@ def estimated_answer(
     return AutoPipelineAnswer(answer.knobs, answer.samples_per_s, 100.0 * (worth(winning) / worth(answer) - 1.0))
 
 
-def measured_answer(summary: StudySummary) -> tuple[TrialSummary | None, str]:
+def measured_answer(summary: StudySummary) -> tuple[Trial | None, str]:
     """The answer by the trials of a study, and a note; None when the largest batch size of a cell is not known.
 
     It is known when the next larger batch size was tried and does not fit, or when it is the largest of the space.
     """
-    stored = summary.attributes.get(SPACE)
-    space = None if stored is None else read_space(stored)
+    space = summary.space
     largest_size = max(space.batch_size) if space else max(trial.knobs.batch_size for trial in summary.trials)
     n_unknown = sum(not _is_bracketed(cell, largest_size) for cell in summary.cells)
     if space is not None:
@@ -68,7 +66,7 @@ def measured_answer(summary: StudySummary) -> tuple[TrialSummary | None, str]:
     return max(largest, key=summary.worth), "the best of every cell's largest batch size, the answer of auto_pipeline"
 
 
-def _is_bracketed(cell: CellSummary, largest_size: int) -> bool:
+def _is_bracketed(cell: Cell, largest_size: int) -> bool:
     """Whether no untried batch size can be the largest that fits."""
     largest = cell.largest.knobs.batch_size if cell.largest else 0
     if cell.first_unfit is None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from autoauto.records.knobs import Knobs
 from autoauto.records.study_summary import Repeated, Verdict, interval
 
 MAX_ERROR_SHARE = 0.1
@@ -41,9 +40,4 @@ def break_tie(first: Repeated, second: Repeated) -> TieBreak:
         return TieBreak(lead.mean < 0)
     if lead.error > MAX_ERROR_SHARE * max(map(max, pairs)):
         return TieBreak(lead.mean < 0, Verdict.UNSURE)
-    return TieBreak(simplicity(second.knobs) < simplicity(first.knobs), Verdict.TIE)
-
-
-def simplicity(knobs: Knobs) -> tuple[int, int, int]:
-    """Smaller for the simpler configuration: fewer devices, then fewer replicas, then a smaller batch."""
-    return knobs.n_devices, knobs.replicas, knobs.batch_size
+    return TieBreak(second.knobs.simplicity < first.knobs.simplicity, Verdict.TIE)

@@ -12,9 +12,9 @@ from typing import Any
 
 from autoauto.records.errors import BadInput, MissingExtra
 from autoauto.records.knobs import Knobs
-from autoauto.records.trial import Attempt, Status
+from autoauto.records.trial import Status, Trial
 from autoauto.study.execution.executors import ConsecutiveFailures
-from autoauto.study.execution.process import Bounds, Evaluate, MeasuringProcess, attempt_of, failed_attempt
+from autoauto.study.execution.process import Bounds, Evaluate, MeasuringProcess, failed_trial, finished_trial
 
 DEVICE = "device"
 """The resource of which workers declare a number and measurements take some: `dask worker --resources device=4`."""
@@ -93,17 +93,17 @@ class DaskExecutor:
         with self._scheduler_errors(), suppress(TimeoutError), self._client.as_current():
             wait_for(futures, timeout=timeout_s, return_when="FIRST_COMPLETED")
 
-    def finished(self) -> list[Attempt]:
+    def finished(self) -> list[Trial]:
         """Results, and the failures of measurements whose workers died."""
         done = {knobs: running for knobs, running in self._measuring.items() if running[0].done()}
         for knobs in done:
             del self._measuring[knobs]
         with self._scheduler_errors():
-            return [self._attempt(knobs, *running) for knobs, running in done.items()]
+            return [self._trial(knobs, *running) for knobs, running in done.items()]
 
-    def on_recorded(self, attempt: Attempt) -> None:
+    def on_recorded(self, trial: Trial) -> None:
         """Raise MeasurementsFailed after too many failures in a row."""
-        self._failures.count(attempt)
+        self._failures.count(trial)
 
     def close(self) -> None:
         """Cancel all measurements that have not started, and disconnect."""
@@ -123,17 +123,17 @@ class DaskExecutor:
                 "search, which resumes from its finished trials"
             ) from error
 
-    def _attempt(self, knobs: Knobs, future: Any, started_s: float) -> Attempt:
+    def _trial(self, knobs: Knobs, future: Any, started_s: float) -> Trial:
         from distributed import KilledWorker
 
         error = future.exception()
         if error is None:
-            attempt: Attempt = future.result()
-            return attempt
+            trial: Trial = future.result()
+            return trial
         if isinstance(error, KilledWorker):
             reason = "every Dask worker that started to measure it died"
-            return failed_attempt(knobs, Status.CRASH, reason, [], monotonic() - started_s)
-        return attempt_of(knobs, error, monotonic() - started_s)
+            return failed_trial(knobs, Status.CRASH, reason, [], monotonic() - started_s)
+        return finished_trial(knobs, error, monotonic() - started_s)
 
     def _n_devices(self) -> int:
         n_devices = sum(self._devices())
@@ -150,7 +150,7 @@ class DaskExecutor:
         return [int(worker["resources"].get(DEVICE, 0)) for worker in identity["workers"].values()]
 
 
-def measure_in_process(evaluate: Evaluate, knobs: Knobs, bounds: Bounds) -> Attempt:
+def measure_in_process(evaluate: Evaluate, knobs: Knobs, bounds: Bounds) -> Trial:
     """The task of a Dask worker: measure in another process, so that the worker survives a crash or a hang.
 
     Raises:
@@ -164,8 +164,8 @@ def measure_in_process(evaluate: Evaluate, knobs: Knobs, bounds: Bounds) -> Atte
     process = MeasuringProcess(evaluate, bounds)
     try:
         process.submit(knobs)
-        while (attempt := process.poll()) is None:
+        while (trial := process.poll()) is None:
             wait([process.connection], process.left_s)
-        return attempt
+        return trial
     finally:
         process.close()

@@ -1,9 +1,9 @@
 """Where measurements run: the protocol `Executor`, in this process (`InlineExecutor`) or in others (`ProcessExecutor`).
 
-A caller submits as many configurations as there are free slots, waits, collects the attempts that finished, and reports
-each attempt back once it is written:
+A caller submits as many configurations as there are free slots, waits, collects the trials that finished, and reports
+each trial back once it is written:
 
-    submit(A)  submit(B)  wait(...)  finished() -> [attempt of A]  on_recorded(attempt of A)  submit(C)  wait(...)
+    submit(A)  submit(B)  wait(...)  finished() -> [trial of A]  on_recorded(trial of A)  submit(C)  wait(...)
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from typing import Protocol
 
 from autoauto.records.errors import MeasurementsFailed
 from autoauto.records.knobs import Knobs
-from autoauto.records.trial import Attempt, Outcome
-from autoauto.study.execution.process import Bounds, Evaluate, MeasuringProcess, attempt_of
+from autoauto.records.trial import Trial
+from autoauto.study.execution.process import Bounds, Evaluate, MeasuringProcess, finished_trial
 
 MAX_FIRST_FAILURES, MAX_FAILURES = 3, 10
 """Number of failures in a row that end a search before its first success, and later, when a bisection may meet some."""
 
 
 class Executor(Protocol):
-    """Measures configurations, several at once; every measurement becomes an attempt, also when it fails."""
+    """Measures configurations, several at once; every measurement becomes a trial, also when it fails."""
 
     @property
     def n_slots(self) -> int:
@@ -38,11 +38,11 @@ class Executor(Protocol):
     def wait(self, timeout_s: float) -> None:
         """Wait until a measurement finishes; an interrupt here loses no finished measurement."""
 
-    def finished(self) -> list[Attempt]:
-        """The attempts that finished since the last call."""
+    def finished(self) -> list[Trial]:
+        """The trials that finished since the last call."""
 
-    def on_recorded(self, attempt: Attempt) -> None:
-        """Take note that an attempt was written; raises when further measurements make no sense."""
+    def on_recorded(self, trial: Trial) -> None:
+        """Take note that a trial was written; raises when further measurements make no sense."""
 
     def close(self) -> None:
         """Drop all running measurements."""
@@ -54,7 +54,7 @@ class InlineExecutor:
     def __init__(self, evaluate: Evaluate) -> None:
         self._evaluate = evaluate
         self._knobs: Knobs | None = None
-        self._attempts: list[Attempt] = []
+        self._trials: list[Trial] = []
         self._error: Exception | None = None
         self.n_slots = 1
 
@@ -73,20 +73,20 @@ class InlineExecutor:
             sleep(timeout_s)
             return
         started_s = monotonic()
-        result: Outcome | Exception
+        result: Trial | Exception
         try:
             result = self._evaluate(self._knobs)
             assert result.knobs == self._knobs
         except Exception as error:  # noqa: BLE001 (raised by `on_recorded`)
             result = self._error = error
-        self._attempts.append(attempt_of(self._knobs, result, monotonic() - started_s))
+        self._trials.append(finished_trial(self._knobs, result, monotonic() - started_s))
 
-    def finished(self) -> list[Attempt]:
-        """The attempt of the last `wait`."""
-        attempts, self._attempts, self._knobs = self._attempts, [], None
-        return attempts
+    def finished(self) -> list[Trial]:
+        """The trial of the last `wait`."""
+        trials, self._trials, self._knobs = self._trials, [], None
+        return trials
 
-    def on_recorded(self, attempt: Attempt) -> None:
+    def on_recorded(self, trial: Trial) -> None:
         """Raise the exception of the target, with its traceback."""
         if self._error is not None:
             raise self._error
@@ -126,17 +126,17 @@ class ProcessExecutor:
         first_timeout_s = min([timeout_s, *(seconds for seconds in left_s if seconds is not None)])
         wait([process.connection for process in self._busy], first_timeout_s)
 
-    def finished(self) -> list[Attempt]:
+    def finished(self) -> list[Trial]:
         """Results, deaths and time-outs."""
-        return [attempt for process in self._busy if (attempt := process.poll()) is not None]
+        return [trial for process in self._busy if (trial := process.poll()) is not None]
 
     @property
     def _busy(self) -> list[MeasuringProcess]:
         return [process for process in self._processes if process.knobs is not None]
 
-    def on_recorded(self, attempt: Attempt) -> None:
+    def on_recorded(self, trial: Trial) -> None:
         """Raise MeasurementsFailed after too many failures in a row."""
-        self._failures.count(attempt)
+        self._failures.count(trial)
 
     def close(self) -> None:
         """Kill the processes."""
@@ -150,18 +150,18 @@ class ConsecutiveFailures:
     def __init__(self) -> None:
         self._n_failures, self._max_failures = 0, MAX_FIRST_FAILURES
 
-    def count(self, attempt: Attempt) -> None:
-        """Count an attempt.
+    def count(self, trial: Trial) -> None:
+        """Count a trial.
 
         Raises:
             MeasurementsFailed: there were too many failures in a row.
         """
-        if attempt.outcome is not None:
+        if not trial.failed:
             self._n_failures, self._max_failures = 0, MAX_FAILURES
             return
         self._n_failures += 1
         if self._n_failures >= self._max_failures:
             raise MeasurementsFailed(
-                f"{self._n_failures} measurements in a row failed, the last by {attempt.status}: {attempt.reason}; "
+                f"{self._n_failures} measurements in a row failed, the last by {trial.status}: {trial.reason}; "
                 "their trials hold the ends of their logs"
             )

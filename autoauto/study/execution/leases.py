@@ -52,13 +52,14 @@ from sqlalchemy import (
     select,
     update,
 )
-from sqlalchemy.exc import IntegrityError, ProgrammingError, SQLAlchemyError
+from sqlalchemy.exc import IntegrityError, SQLAlchemyError
 from sqlalchemy.orm import Session
-from sqlalchemy.schema import CreateTable
 
+from autoauto.database import create_table
 from autoauto.records.knobs import Knobs
+from autoauto.records.trial import Trial
 from autoauto.study.store.database import database_of, through_restarts
-from autoauto.study.store.trials import Ranges, knobs_of
+from autoauto.study.store.trials import Ranges, from_optuna, knobs_of
 
 LEASE_S = 30.0
 """Duration of a lease that is not renewed."""
@@ -186,17 +187,17 @@ class Leases:
             event.remove(session, "before_commit", end_lease)
 
     @through_restarts
-    def trial(self, trial_id: int) -> FrozenTrial:
+    def trial(self, trial_id: int) -> Trial:
         """A trial that `finish` wrote, with its number."""
-        return self._storage.get_trial(trial_id)
+        return from_optuna(self._storage.get_trial(trial_id))
 
     @through_restarts
-    def finished(self, configurations: Collection[Knobs]) -> dict[Knobs, FrozenTrial]:
+    def finished(self, configurations: Collection[Knobs]) -> dict[Knobs, Trial]:
         """Those of the configurations that have a trial, failed ones included."""
         with self._engine.connect() as connection:
             done = select(_LEASES.c.configuration, _LEASES.c.trial_id)
             rows = connection.execute(done.where(self._are(configurations), _LEASES.c.trial_id.is_not(None))).all()
-        return {_knobs(configuration): self._storage.get_trial(trial_id) for configuration, trial_id in rows}
+        return {_knobs(configuration): self.trial(trial_id) for configuration, trial_id in rows}
 
     def _claim(self, among: Collection[Knobs] | None) -> Claim | None:
         """One statement, so that SQLite locks before it reads; PostgreSQL skips rows that others are just claiming."""
@@ -245,11 +246,7 @@ class Leases:
 
     @through_restarts
     def _make_table(self) -> None:
-        with (
-            suppress(IntegrityError, ProgrammingError),
-            self._engine.begin() as connection,
-        ):  # another process made it meanwhile
-            connection.execute(CreateTable(_LEASES, if_not_exists=True))
+        create_table(self._engine, _LEASES)
 
     @through_restarts
     def _forget_deleted_study(self) -> None:

@@ -1,4 +1,4 @@
-"""One measuring process and the attempts that come from it: `MeasuringProcess`, `Bounds`, `attempt_of`."""
+"""One measuring process and the trials that come from it: `MeasuringProcess`, `Bounds`, `finished_trial`."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import tempfile
 import traceback
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
-from datetime import datetime, timedelta
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
 from multiprocessing import get_context
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
@@ -20,15 +20,15 @@ from typing import IO
 
 from autoauto.processes import die_with_parent, sigint_blocked
 from autoauto.records.knobs import Knobs
-from autoauto.records.trial import Attempt, Outcome, Status, status_of
+from autoauto.records.trial import Status, Trial
 
 LOG_LINES = 20
-"""Number of last lines of its log that a failed attempt stores."""
+"""Number of last lines of its log that a failed trial stores."""
 START_S = 60.0
 """Minimum time limit of the start of a process, however short the time limit of a measurement is."""
 _LOG_BYTES = 20_000
 
-Evaluate = Callable[[Knobs], Outcome]
+Evaluate = Callable[[Knobs], Trial]
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ class Bounds:
 
 
 class MeasuringProcess:
-    """A process, started with `spawn`, that measures with `evaluate`; every measurement ends as an `Attempt`.
+    """A process, started with `spawn`, that measures with `evaluate`; every measurement ends as a `Trial`.
 
     It ignores Ctrl-C, which its parent handles. It leads its own process group, so that it can be killed with all
     processes that it started. It dies with its parent. When memory runs out it is the first that the kernel kills. It
@@ -105,24 +105,24 @@ class MeasuringProcess:
         with suppress(OSError):  # it died while idle: `poll` reports why
             self.connection.send(knobs)
 
-    def poll(self) -> Attempt | None:
-        """The attempt when the measurement has finished; None while it runs."""
+    def poll(self) -> Trial | None:
+        """The trial when the measurement has finished; None while it runs."""
         assert self._knobs is not None
-        attempt = self._receive()
-        if attempt is None and self.left_s == 0.0:
+        trial = self._receive()
+        if trial is None and self.left_s == 0.0:
             missing = "no result" if self._ready else "not started"
-            attempt = self._failed(Status.TIME_OUT, f"{missing} within {self._limit_s:g} s")
-        if attempt is not None:
+            trial = self._failed(Status.TIME_OUT, f"{missing} within {self._limit_s:g} s")
+        if trial is not None:
             self._knobs = None
-            if attempt.outcome is None:
+            if trial.failed:
                 self.close()
-        return attempt
+        return trial
 
-    def _receive(self) -> Attempt | None:
-        """Read the messages of the process: first None when it is ready, then attempts; an attempt too if it died."""
+    def _receive(self) -> Trial | None:
+        """Read the messages of the process: first None when it is ready, then trials; a trial too if it died."""
         while self.connection.poll():
             try:
-                message: Attempt | None = self.connection.recv()
+                message: Trial | None = self.connection.recv()
             except (EOFError, OSError):
                 return None if self._knobs is None else self._failed(*self._death())
             if message is not None:
@@ -130,9 +130,9 @@ class MeasuringProcess:
             self._ready, self._started_s = True, monotonic()
         return None
 
-    def _failed(self, status: Status, reason: str) -> Attempt:
+    def _failed(self, status: Status, reason: str) -> Trial:
         assert self._knobs is not None
-        return failed_attempt(self._knobs, status, reason, self._last_log_lines(), monotonic() - self._started_s)
+        return failed_trial(self._knobs, status, reason, self._last_log_lines(), monotonic() - self._started_s)
 
     def close(self) -> None:
         """Kill the process and all that it started."""
@@ -166,7 +166,10 @@ class MeasuringProcess:
         self._process.join()
         code = self._process.exitcode or 0
         if code == -signal.SIGKILL:
-            return Status.OUT_OF_MEMORY, "the measuring process was killed, as the kernel does when memory runs out"
+            return (
+                Status.PROCESS_OUT_OF_MEMORY,
+                "the measuring process was killed, as the kernel does when memory runs out",
+            )
         if code < 0:
             return Status.CRASH, f"the measuring process died of {signal.Signals(-code).name}"
         return Status.CRASH, f"the measuring process ended with exit code {code}"
@@ -186,13 +189,13 @@ def _run(connection: Connection, parent: int, bounds: Bounds, log: str) -> None:
     while True:
         knobs = connection.recv()
         started_s = monotonic()
-        result: Outcome | Exception
+        result: Trial | Exception
         try:
             result = evaluate(knobs)
             assert result.knobs == knobs
         except Exception as error:  # noqa: BLE001 (every exception of a target is reported)
             result = error
-        connection.send(attempt_of(knobs, result, monotonic() - started_s))
+        connection.send(finished_trial(knobs, result, monotonic() - started_s))
 
 
 def _set_up(parent: int, bounds: Bounds, log: str) -> None:
@@ -208,26 +211,24 @@ def _set_up(parent: int, bounds: Bounds, log: str) -> None:
         resource.setrlimit(resource.RLIMIT_DATA, (bounds.memory_bytes, bounds.memory_bytes))
 
 
-def attempt_of(knobs: Knobs, result: Outcome | Exception, elapsed_s: float) -> Attempt:
-    """The attempt that returned or raised `result` just now, `elapsed_s` after it started.
+def finished_trial(knobs: Knobs, result: Trial | Exception, elapsed_s: float) -> Trial:
+    """The trial that `evaluate` returned just now, or whose exception it raised, `elapsed_s` after it started.
 
-    A target returns an outcome when a device has too little memory. So an exception is a bug, unless the memory of the
+    A target returns a trial when a device has too little memory. So an exception is a bug, unless the memory of the
     process itself ran out.
     """
-    if isinstance(result, Outcome):
-        return _ended_now(knobs, status_of(result), result, "", (), elapsed_s)
-    status = Status.OUT_OF_MEMORY if isinstance(result, MemoryError) else Status.BUG
+    if isinstance(result, Trial):
+        return _ended_now(result, elapsed_s)
+    status = Status.PROCESS_OUT_OF_MEMORY if isinstance(result, MemoryError) else Status.BUG
     log = "".join(traceback.format_exception(result)).splitlines()
-    return failed_attempt(knobs, status, f"{type(result).__name__}: {result}", log, elapsed_s)
+    return failed_trial(knobs, status, f"{type(result).__name__}: {result}", log, elapsed_s)
 
 
-def failed_attempt(knobs: Knobs, status: Status, reason: str, log: list[str], elapsed_s: float) -> Attempt:
-    """An attempt that failed just now, with the last `LOG_LINES` lines of its log."""
-    return _ended_now(knobs, status, None, reason, tuple(log[-LOG_LINES:]), elapsed_s)
+def failed_trial(knobs: Knobs, status: Status, reason: str, log: list[str], elapsed_s: float) -> Trial:
+    """A trial that failed just now, with the last `LOG_LINES` lines of its log."""
+    return _ended_now(Trial(knobs, status, reason, log=tuple(log[-LOG_LINES:])), elapsed_s)
 
 
-def _ended_now(
-    knobs: Knobs, status: Status, outcome: Outcome | None, reason: str, log: tuple[str, ...], elapsed_s: float
-) -> Attempt:
-    ended = datetime.now()
-    return Attempt(knobs, status, outcome, reason, log, ended - timedelta(seconds=elapsed_s), ended)
+def _ended_now(trial: Trial, elapsed_s: float) -> Trial:
+    ended = datetime.now(UTC)
+    return replace(trial, started=ended - timedelta(seconds=elapsed_s), ended=ended)

@@ -17,19 +17,18 @@ from contextlib import AbstractContextManager, suppress
 from typing import Self
 
 from optuna import Study
-from optuna.trial import FrozenTrial
 
 from autoauto.records.errors import BadInput
 from autoauto.records.knobs import Knobs, Objectives
-from autoauto.records.trial import Attempt, FinishedTrial, Status
+from autoauto.records.trial import Status, Trial
 from autoauto.study.execution.executors import Executor
 from autoauto.study.execution.leases import LEASE_S, Claim, Leases
-from autoauto.study.execution.process import failed_attempt
-from autoauto.study.store.trials import Ranges, as_finished, trial_of
+from autoauto.study.execution.process import failed_trial
+from autoauto.study.store.trials import Ranges, to_optuna
 
 Interruptible = Callable[[], AbstractContextManager[None]]
 """Makes the context in which a signal raises KeyboardInterrupt: `Interrupts.interruptible`."""
-Callback = Callable[[FinishedTrial], None]
+Callback = Callable[[Trial], None]
 
 MAX_CLAIMS = 3
 """A configuration whose worker died so often is not tried again in the same search: it may be what kills workers."""
@@ -41,7 +40,7 @@ class WorkerLoop:
 
     Inside its `with` block a thread renews the leases of the running measurements. Signals raise while it waits or
     measures, never while it writes; at the end the claims of unfinished measurements are released. `callback` is called
-    once with every trial that this loop writes, or that others wrote for one of its requests; all attempts that
+    once with every trial that this loop writes, or that others wrote for one of its requests; all trials that
     finished together are written before it is called.
     """
 
@@ -73,7 +72,7 @@ class WorkerLoop:
         finally:
             self._leases.release(self._requested, list(self._claims.values()))
 
-    def measure(self, configurations: Mapping[Knobs, Ranges], interruptible: Interruptible) -> dict[Knobs, FrozenTrial]:
+    def measure(self, configurations: Mapping[Knobs, Ranges], interruptible: Interruptible) -> dict[Knobs, Trial]:
         """Request the configurations, and return when one or more of them have a trial, from here or elsewhere.
 
         What was requested by an earlier call and is no longer needed is withdrawn, unless its measurement has started.
@@ -91,7 +90,7 @@ class WorkerLoop:
             self.work(interruptible, configurations)
 
     def work(self, interruptible: Interruptible, among: Collection[Knobs] | None = None) -> bool:
-        """Claim what the executor has room for, wait for a moment, and write the attempts that finished.
+        """Claim what the executor has room for, wait for a moment, and write the trials that finished.
 
         Args:
             interruptible: as above.
@@ -109,32 +108,32 @@ class WorkerLoop:
         is_busy = bool(self._claims)
         with interruptible():
             self._executor.wait(_POLL_S)
-        attempts = self._executor.finished()
-        written = [trial_id for attempt in attempts if (trial_id := self._write(attempt)) is not None]
+        trials = self._executor.finished()
+        written = [trial_id for trial in trials if (trial_id := self._write(trial)) is not None]
         self.n_finished += len(written)
         if self._callback is not None:
             self._report(map(self._leases.trial, written), interruptible)
-        for attempt in attempts:
-            self._executor.on_recorded(attempt)
+        for trial in trials:
+            self._executor.on_recorded(trial)
         return is_busy
 
-    def _write(self, attempt: Attempt) -> int | None:
-        claim = self._claims.pop(attempt.knobs)
-        return self._leases.finish(claim, trial_of(attempt, claim.ranges, self._objectives))
+    def _write(self, trial: Trial) -> int | None:
+        claim = self._claims.pop(trial.knobs)
+        return self._leases.finish(claim, to_optuna(trial, claim.ranges, self._objectives))
 
-    def _report(self, trials: Iterable[FrozenTrial], interruptible: Interruptible) -> None:
+    def _report(self, trials: Iterable[Trial], interruptible: Interruptible) -> None:
         """Call the callback with the trials that it was not called with before."""
         if self._callback is not None:
             for trial in trials:
                 if trial.number not in self._reported:
                     self._reported.add(trial.number)
                     with interruptible():
-                        self._callback(as_finished(trial))
+                        self._callback(trial)
 
     def _give_up(self, claim: Claim) -> None:
         reason = f"{MAX_CLAIMS} workers were lost while they measured it"
-        attempt = failed_attempt(claim.knobs, Status.CRASH, reason, [], 0.0)
-        self._leases.finish(claim, trial_of(attempt, claim.ranges, self._objectives))
+        trial = failed_trial(claim.knobs, Status.CRASH, reason, [], 0.0)
+        self._leases.finish(claim, to_optuna(trial, claim.ranges, self._objectives))
 
     def _renew(self) -> None:
         while not self._closed.wait(self._leases.lease_s / 3):

@@ -51,10 +51,9 @@ class Candidate(NamedTuple):
         return self.cell.cell[self.position]
 
     @property
-    def rank(self) -> tuple[float, int, int, int]:
+    def rank(self) -> tuple[float, ...]:
         """Larger for a larger bound, then for the simpler configuration."""
-        knobs = self.knobs
-        return self.bound, -knobs.n_devices, -knobs.replicas, -knobs.batch_size
+        return self.bound, *(-number for number in self.knobs.simplicity)
 
 
 class Candidates:

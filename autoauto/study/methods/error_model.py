@@ -58,6 +58,9 @@ class ErrorModel:
     measured ratios scatter more than the prior says, all deviations are scaled up by as much. When they scatter less,
     all are scaled down, weighted by the number of measurements: the mean of the scale of the prior and the scale of the
     measurements, conjugate to a normal distribution of unknown scale.
+
+    It is our own because scikit-learn's GaussianProcessRegressor gives the same numbers with a kernel and a scale that
+    would be our code as well, and takes twice to five times as long.
     """
 
     def __init__(self, noise: float) -> None:

@@ -19,7 +19,9 @@ from collections.abc import Callable, Generator, Mapping
 from math import inf
 from typing import NamedTuple
 
-from autoauto.records.knobs import Knobs, SearchSpace
+from autoauto.records.knobs import Knobs, Objectives, SearchSpace
+from autoauto.records.trial import Trial
+from autoauto.study.objectives import scores_of, values_of
 
 
 class Proposal(NamedTuple):
@@ -42,7 +44,7 @@ class Observation(NamedTuple):
         score: of the first objective, above 0, more is better; None when it does not fit or violates a constraint.
         measured: whether stages were compiled whole or run; otherwise the estimate ruled the configuration out.
         others: the scores of further objectives.
-        violation: how far the constraints were from holding (`Outcome.violation`); -inf without constraints, or when
+        violation: how far the constraints were from holding (`Trial.violation`); -inf without constraints, or when
             nothing ran.
     """
 
@@ -50,6 +52,12 @@ class Observation(NamedTuple):
     measured: bool
     others: tuple[float, ...] = ()
     violation: float = -inf
+
+
+def observation_of(trial: Trial, objectives: Objectives) -> Observation:
+    """A trial as a method sees it."""
+    score, *others = scores_of(objectives, trial.values or values_of(objectives, trial)) if trial.fits else (None,)
+    return Observation(score, trial.was_measured, tuple(others), trial.violation if trial.runs else -inf)
 
 
 def constraint_ratio(violation: float) -> float:

@@ -9,8 +9,7 @@ from optuna.samplers import RandomSampler, TPESampler
 
 from autoauto.records.errors import BadInput
 from autoauto.records.knobs import Knobs, Method, Objectives, SearchSpace, objective_tuple, objectives_text
-from autoauto.records.plan import Plan
-from autoauto.records.trial import Outcome
+from autoauto.records.trial import Trial
 from autoauto.study.methods.grid_bisect import BISECTION
 from autoauto.study.methods.guided import guided
 from autoauto.study.methods.protocol import Forecast, Observation, Predict, Proposal, Proposals, Proposer
@@ -23,7 +22,7 @@ RANDOM_SEED = 0  # of the samplers: a search that is resumed draws the same conf
 
 def method_of(
     method: Method,
-    expect: Callable[[Knobs], Outcome],
+    expect: Callable[[Knobs], Trial],
     objectives: Objectives,
     noise: float = 0.0,
     n_measurements: int = 30,
@@ -32,7 +31,7 @@ def method_of(
 
     Args:
         method: its name.
-        expect: the estimated outcome of a configuration; only guided asks.
+        expect: the estimated trial of a configuration; only guided asks.
         objectives: of the search; guided optimises the first.
         noise: share of a value that is noise; only guided uses it.
         n_measurements: number of measurements after which tpe and random stop.
@@ -64,7 +63,7 @@ def method_for(objectives: Objectives, method: str | None) -> Method:
     return Method(name)
 
 
-def predictor(expect: Callable[[Knobs], Outcome], objectives: Objectives) -> Predict:
+def predictor(expect: Callable[[Knobs], Trial], objectives: Objectives) -> Predict:
     """The estimate of the first objective as a function of the knobs; it is asked once for every configuration.
 
     So a forecast stays the same during a search, although the estimate is fitted to its measurements.
@@ -73,15 +72,9 @@ def predictor(expect: Callable[[Knobs], Outcome], objectives: Objectives) -> Pre
 
     @cache
     def predict(knobs: Knobs) -> Forecast:
-        outcome = expect(knobs)
-        if outcome.measured is None:
-            return Forecast(None, outcome.excess_bytes / outcome.memory_bytes)
-        plan = outcome.measured
-        parts = plan.stages if isinstance(plan, Plan) else plan.phases
-        fullest = max(part.total_bytes - part.limit_bytes for part in parts) / outcome.memory_bytes
-        return Forecast(
-            score(objective, objective_value(objective, outcome)), fullest, min(outcome.violation, MAX_VIOLATION)
-        )
+        trial = expect(knobs)
+        expected = score(objective, objective_value(objective, trial)) if trial.runs else None
+        return Forecast(expected, trial.excess, min(trial.violation, MAX_VIOLATION))
 
     return predict
 

@@ -9,8 +9,7 @@ import optuna
 from optuna.samplers import BaseSampler
 from optuna.trial import Trial, TrialState
 
-from autoauto.records.knobs import Knobs, SearchSpace, Strategy
-from autoauto.records.schedule import Order
+from autoauto.records.knobs import Knobs, SearchSpace
 from autoauto.study.methods.protocol import Proposal, Proposals
 
 T = TypeVar("T")
@@ -65,14 +64,5 @@ def _draw(trial: Trial, space: SearchSpace) -> Knobs:
         return values[trial.suggest_int(name, 0, len(values) - 1)]
 
     strategy = draw("strategy", space.strategy)
-    n_ipu = draw("n_ipu", space.n_ipu)
-    proportion = draw("memory_proportion", space.memory_proportion)
-    batch_size = draw("batch_size", space.batch_size)
-    recompute = draw("recompute", space.recompute)
-    if strategy is Strategy.PHASED:
-        order = Order.SEQUENTIAL if space.training else Order.INFERENCE
-        return Knobs(n_ipu, proportion, batch_size, order, recompute, draw("steps", space.steps), strategy)
-    schedule = draw("schedule", space.schedule)
-    n_micro_batches = draw("n_micro_batches", space.n_micro_batches)
-    replicas = draw("replicas", space.replicas)
-    return Knobs(n_ipu, proportion, batch_size, schedule, recompute, n_micro_batches, replicas=replicas)
+    choice = {axis.name: draw(axis.name, getattr(space, axis.name)) for axis in space.axes(strategy)}
+    return space.configuration(strategy, draw("batch_size", space.batch_size), choice)

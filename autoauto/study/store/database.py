@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import wraps
 from pathlib import Path
-from time import monotonic, sleep
 from typing import Any, NamedTuple, ParamSpec, TypeVar
 
 from optuna import Study
@@ -15,25 +14,15 @@ from optuna.exceptions import StorageInternalError, UpdateFinishedTrialError
 from optuna.storages import RDBStorage
 from sqlalchemy import create_engine, inspect
 from sqlalchemy.engine import URL, make_url
-from sqlalchemy.exc import (
-    ArgumentError,
-    DBAPIError,
-    IntegrityError,
-    InterfaceError,
-    OperationalError,
-    SQLAlchemyError,
-)
+from sqlalchemy.exc import ArgumentError, DBAPIError, IntegrityError, SQLAlchemyError
 
+from autoauto.database import connect_arguments, first_line, retried, shown
 from autoauto.records.errors import AutoautoError, BadInput, MissingExtra
 from autoauto.study.interrupts import Interrupts
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
-RESTART_S = 60.0
-"""Seconds for which a server may be away, as while it is restarted."""
-_RETRY_S = 0.5
-_BUSY_TIMEOUT_S = 60
 _MAX_CREATION_TRIES = 20  # more than there are tables: another process creates at least one between two tries
 _EXAMPLE = "sqlite:///studies/autoauto.db"
 _PACKAGES = {"MySQLdb": "mysqlclient", "psycopg": "psycopg[binary]", "psycopg2": "psycopg2-binary"}
@@ -49,7 +38,7 @@ def storage_errors(subject: str = "the study's database") -> Iterator[None]:
         message = f"{subject}: another process ended the trial; run one search at a time, or use another --study-name"
         raise BadInput(message) from error
     except (SQLAlchemyError, StorageInternalError) as error:
-        raise BadInput(f"{subject} cannot be used: {_first_line(error)}; try another --storage") from error
+        raise BadInput(f"{subject} cannot be used: {first_line(error)}; try another --storage") from error
 
 
 def reads(work: Callable[P, T]) -> Callable[P, T]:
@@ -76,40 +65,23 @@ def reads(work: Callable[P, T]) -> Callable[P, T]:
 
 
 def through_restarts(work: Callable[P, T]) -> Callable[P, T]:
-    """Repeat `work` while a database server is away, for up to `RESTART_S`, then raise BadInput; a decorator.
+    """Repeat `work`, which may be done twice, as `retried` does, then raise BadInput; a decorator.
 
-    Only for work that may be done twice: the server may have done it before the connection broke. An SQLite file is
-    never away: its errors are raised at once. Ctrl-C ends the wait.
+    Ctrl-C ends the wait.
     """
 
     @wraps(work)
     def repeated(*args: P.args, **kwargs: P.kwargs) -> T:
-        give_up_s = monotonic() + RESTART_S
         with storage_errors():
-            while True:
-                try:
-                    return work(*args, **kwargs)
-                except (DBAPIError, StorageInternalError) as error:
-                    if not _server_is_away(error) or monotonic() > give_up_s:
-                        raise
-                Interrupts.check()
-                sleep(_RETRY_S)
+            return retried(lambda: work(*args, **kwargs), Interrupts.check)
 
     return repeated
-
-
-def _server_is_away(error: BaseException) -> bool:
-    """Whether the connection broke or could not be made; psycopg2 only says that the error is operational."""
-    cause = error.__cause__ if isinstance(error, StorageInternalError) else error
-    if not isinstance(cause, OperationalError | InterfaceError):
-        return isinstance(cause, DBAPIError) and cause.connection_invalidated
-    return not isinstance(cause.orig, sqlite3.Error)
 
 
 def open_storage(storage: str) -> RDBStorage:
     """Open the database at the URL `storage`, created with its folder when it is new.
 
-    SQLite gets write-ahead logging, `synchronous=NORMAL` and a 60 s busy timeout: a commit needs no fsync, a killed
+    SQLite gets write-ahead logging, `synchronous=NORMAL` and a busy timeout: a commit needs no fsync, a killed
     process loses no commit, and a reader does not block the writer.
 
     Raises:
@@ -137,12 +109,12 @@ def existing_storage(storage: str) -> RDBStorage:
     file = _sqlite_file(url)
     if file is not None and not file.exists():
         raise BadInput(f"there is no database {file}; `autoauto search` makes one, or give another --storage")
-    with storage_errors(_shown(url)), _driver_errors(url):
+    with storage_errors(shown(url)), _driver_errors(url):
         engine = create_engine(url)
         has_studies = inspect(engine).has_table("studies")  # Optuna would make its tables in anyone's database
         engine.dispose()
     if not has_studies:
-        raise BadInput(f"{_shown(url)} holds no studies; `autoauto search` makes one, or give another --storage")
+        raise BadInput(f"{shown(url)} holds no studies; `autoauto search` makes one, or give another --storage")
     return _connect(url, [])
 
 
@@ -183,20 +155,18 @@ def shown_storage(storage: str) -> str:
     Raises:
         BadInput: it is no database URL.
     """
-    return _shown(_parse(storage))
+    return shown(_parse(storage))
 
 
 def _connect(url: URL, pool_events: list[tuple[Any, str]]) -> RDBStorage:
     # `pool_pre_ping` replaces a connection that the server has closed meanwhile.
-    options: dict[str, Any] = {"pool_events": pool_events, "pool_pre_ping": True}
-    if url.get_backend_name() == "sqlite":
-        options["connect_args"] = {"timeout": _BUSY_TIMEOUT_S}
+    options = {"pool_events": pool_events, "pool_pre_ping": True, "connect_args": connect_arguments(url)}
     text = url.render_as_string(hide_password=False)
-    with storage_errors(_shown(url)), _driver_errors(url):
+    with storage_errors(shown(url)), _driver_errors(url):
         try:
             return _open(text.replace("{", "{{").replace("}", "}}"), options)  # Optuna calls str.format
         except RuntimeError as error:  # made by another version of Optuna; the message says how to upgrade
-            raise BadInput(f"{_shown(url)} cannot be used: {error}") from error
+            raise BadInput(f"{shown(url)} cannot be used: {error}") from error
 
 
 def _open(url: str, options: dict[str, Any]) -> RDBStorage:
@@ -242,17 +212,4 @@ def _driver_errors(url: URL) -> Iterator[None]:
         cause = error if error.name else error.__cause__  # Optuna's own ImportError does not say which module
         module = cause.name if isinstance(cause, ImportError) and cause.name else url.get_driver_name()
         install = f"pip install '{_PACKAGES.get(module, module)}'"
-        raise MissingExtra(f"{_shown(url)} needs the database driver {module}: {install}") from error
-
-
-def _shown(url: URL) -> str:
-    return url.render_as_string(hide_password=True)
-
-
-def _first_line(error: BaseException) -> str:
-    """The message of the database's driver, without the statement and the links that SQLAlchemy adds."""
-    if isinstance(error, StorageInternalError) and error.__cause__ is not None:
-        error = error.__cause__
-    if isinstance(error, DBAPIError) and error.orig is not None:
-        error = error.orig
-    return str(error).strip().partition("\n")[0]
+        raise MissingExtra(f"{shown(url)} needs the database driver {module}: {install}") from error

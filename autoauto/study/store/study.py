@@ -13,12 +13,11 @@ import optuna
 from optuna import Study
 from optuna.exceptions import ExperimentalWarning
 
-from autoauto.records.constraint import Constraint
 from autoauto.records.errors import BadInput
-from autoauto.records.knobs import Objectives, SearchSpace, Strategy, objective_tuple, objectives_text
-from autoauto.records.schedule import Order
+from autoauto.records.knobs import Objectives, SearchSpace, objective_tuple, objectives_text
 from autoauto.study.objectives import direction, metric_name
 from autoauto.study.store.database import (
+    database_of,
     existing_storage,
     in_memory,
     open_storage,
@@ -32,6 +31,8 @@ FLOW = "flow"
 """The attribute of a study that holds its `FlowConfig` as JSON, from which workers open its flow."""
 SPACE = "space"
 """The attribute of a study that holds the space of its last search as JSON."""
+STUDY_SCHEMA = 1
+"""The number of the form in which trials and attributes are stored; studies of before have none, and are read."""
 _DIGESTS = {"model_content": "the model is another", "cluster_content": "the devices are others"}
 """Attributes that are digests, and what a different digest means."""
 
@@ -63,7 +64,9 @@ def open_study(
     with storage_errors(f"study {study_name!r}"), _without_optuna_log():
         directions = list(map(direction, objective_tuple(objectives)))
         study = optuna.create_study(storage=backend, study_name=study_name, directions=directions, load_if_exists=True)
+        _check_schema(study)
         _identify(study, {"objective": objectives_text(objectives), **fingerprint})
+        _set_attributes(study, {"schema": STUDY_SCHEMA})
         if study.metric_names is None:
             study.set_metric_names(list(map(metric_name, objective_tuple(objectives))))
         _set_attributes(study, notes or {})
@@ -86,6 +89,7 @@ def load_study(storage: str, study_name: str) -> optuna.Study:
         study = optuna.load_study(study_name=study_name, storage=backend)
     if "objective" not in study.user_attrs:
         raise BadInput(f"study {study_name!r} was not made by `autoauto search`; give the name of another")
+    _check_schema(study)
     return study
 
 
@@ -101,11 +105,21 @@ def join_study(storage: str, study_name: str) -> optuna.Study:
         return optuna.load_study(study_name=study_name, storage=open_storage(storage))
 
 
+def _check_schema(study: optuna.Study) -> None:
+    schema = study.user_attrs.get("schema", 0)
+    if schema not in range(STUDY_SCHEMA + 1):
+        raise BadInput(
+            f"the schema of study {study.study_name!r} must be at most {STUDY_SCHEMA}, got {schema!r}: another version "
+            "of autoauto wrote it; use that version, or give another --study-name"
+        )
+
+
 @reads
 def _identify(study: optuna.Study, fingerprint: Mapping[str, str]) -> None:
     """Refuse another fingerprint; a study without trials may lack fields, when its search was killed at once."""
     known = study.user_attrs
-    has_trials = bool(study.get_trials(deepcopy=False))
+    storage, study_id = database_of(study)
+    has_trials = storage.get_n_trials(study_id) > 0
     changed = [name for name in fingerprint if known.get(name) != fingerprint[name] and (name in known or has_trials)]
     if changed:
         differences = (f"{name} {known.get(name)!r}, this search has {fingerprint[name]!r}" for name in changed)
@@ -118,7 +132,7 @@ def _identify(study: optuna.Study, fingerprint: Mapping[str, str]) -> None:
     _set_attributes(study, fingerprint)
 
 
-def _set_attributes(study: optuna.Study, attributes: Mapping[str, str]) -> None:
+def _set_attributes(study: optuna.Study, attributes: Mapping[str, object]) -> None:
     known = study.user_attrs
     for name, value in attributes.items():
         if known.get(name) != value:
@@ -145,15 +159,13 @@ def note_space(study: Study, space: SearchSpace) -> str | None:
 
     A study may be resumed in a wider or narrower space: its trials inside the new space count, and none is deleted.
     """
-    now = {field.name: list(getattr(space, field.name)) for field in fields(space)}
-    now["constraints"] = [constraint.text for constraint in space.constraints]
-    known = study.user_attrs.get(SPACE)
+    now, known = _values_of(space), study.user_attrs.get(SPACE)
     study.set_user_attr(SPACE, json.dumps(now))
-    before: dict[str, Any] = json.loads(known) if known else now
+    before = _values_of(read_space(known)) if known else now
     changes = [
         f"{name} was {format_values(before[name])}, is {format_values(now[name])}"
         for name in now
-        if before.get(name, ()) != now[name]
+        if before[name] != now[name]
     ]
     trials = finished_trials(study)
     if not changes or not trials:
@@ -165,12 +177,15 @@ def note_space(study: Study, space: SearchSpace) -> str | None:
     )
 
 
+def _values_of(space: SearchSpace) -> dict[str, list[Any]]:
+    """The values of every knob, and the texts of the constraints."""
+    knobs = {field.name: list(getattr(space, field.name)) for field in fields(space)}
+    return knobs | {"constraints": [constraint.text for constraint in space.constraints]}
+
+
 def read_space(text: str) -> SearchSpace:
-    """The space that `note_space` stored."""
-    values = {name: tuple(column) for name, column in json.loads(text).items()}
-    readers = {"schedule": Order, "strategy": Strategy, "constraints": Constraint}
-    typed = {name: tuple(map(read, values[name])) for name, read in readers.items() if name in values}
-    return SearchSpace(**values | typed)
+    """The space that `note_space` stored; a knob that there was not then has its default."""
+    return SearchSpace(**{name: tuple(column) for name, column in json.loads(text).items()})
 
 
 def format_values(values: Sequence[object]) -> str:

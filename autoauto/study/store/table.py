@@ -1,105 +1,29 @@
-"""The trials of a study as a pandas table, read from the tables of the database: `trial_table`."""
+"""The trials of a study as a pandas table: `trial_table`."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable
-from datetime import UTC
-from typing import Any
-
 import pandas as pd
 from optuna import Study
-from optuna.distributions import json_to_distribution
-from sqlalchemy import DateTime, Row, text
 
-from autoauto.study.store.database import database_of, reads, storage_errors
+from autoauto.study.store.database import reads
+from autoauto.study.store.rows import local_time, trial_rows
 
 _FIRST = ("number", "state", "value", "n_ipu", "memory_proportion", "batch_size")
 _TRAINING = ("schedule", "recompute", "n_micro_batches", "strategy")
 _LAST = ("reason", "constraint", "datetime_start", "datetime_complete", "duration_s")
 
-_TRIALS = text(
-    "SELECT trial_id, number, state, datetime_start, datetime_complete FROM trials WHERE study_id = :study "
-    "ORDER BY number"
-).columns(datetime_start=DateTime, datetime_complete=DateTime)
-_VALUES = text(
-    "SELECT trial_id, objective, value, value_type FROM trial_values JOIN trials USING (trial_id) "
-    "WHERE study_id = :study"
-)
-_PARAMS = text(
-    "SELECT trial_id, param_name, param_value FROM trial_params JOIN trials USING (trial_id) WHERE study_id = :study"
-)
-# Only the choices of a parameter's distributions matter here, and they are equal in all trials of a study.
-_DISTRIBUTIONS = text(
-    "SELECT param_name, max(distribution_json) FROM trial_params JOIN trials USING (trial_id) "
-    "WHERE study_id = :study GROUP BY param_name"
-)
-# Lists and objects, such as stages, are long and do not fit a cell of a table.
-_SCALARS = text(
-    "SELECT trial_id, key, value_json FROM trial_user_attributes JOIN trials USING (trial_id) "
-    "WHERE study_id = :study AND substr(value_json, 1, 1) NOT IN ('[', '{', 'n')"
-)
-_CONSTRAINTS = text(
-    "SELECT trial_id, value_json FROM trial_system_attributes JOIN trials USING (trial_id) "
-    "WHERE study_id = :study AND key = 'constraints'"
-)
-_INFINITE = {"INF_POS": float("inf"), "INF_NEG": float("-inf")}
-
 
 @reads
-@storage_errors()
 def trial_table(study: Study) -> pd.DataFrame:
     """One row a trial: its state, value, parameters, times and all user attributes that are a number or a text.
 
     The values are those of `study.trials_dataframe()`, without prefixes in the names of the columns; `constraint` is
-    above 0 for an infeasible configuration. Cells without a value are NaN, NaT or None. It makes a few queries of
-    Optuna's tables: letting Optuna build every trial takes many times as long (`studies/storage_benchmark.py`).
+    above 0 for an infeasible configuration. Cells without a value are NaN, NaT or None.
     """
-    rows = _read(study)
+    rows = trial_rows(study)
+    for row in rows:
+        row |= {name: local_time(row[name]) for name in ("datetime_start", "datetime_complete")}
     columns = dict.fromkeys(name for row in rows for name in row)
     training = [name for name in _TRAINING if name in columns]
     between = sorted(name for name in columns if name not in (*_FIRST, *_TRAINING, *_LAST))
     return pd.DataFrame(rows, columns=[*_FIRST, *training, *between, *_LAST])
-
-
-def _read(study: Study) -> list[dict[str, Any]]:
-    """The cells of every trial that have a value, by trial number."""
-    storage, study_id = database_of(study)
-    with storage.engine.connect() as connection:
-        trials, scalars, params, distributions, values, constraints = (
-            connection.execute(query, {"study": study_id}).all()
-            for query in (_TRIALS, _SCALARS, _PARAMS, _DISTRIBUTIONS, _VALUES, _CONSTRAINTS)
-        )
-    rows = {trial.trial_id: _trial_cells(trial) for trial in trials}
-    for (trial_id, name, _), value in zip(scalars, _parsed(row[2] for row in scalars), strict=True):
-        rows[trial_id].setdefault(name, value)
-    external = {name: json_to_distribution(distribution).to_external_repr for name, distribution in distributions}
-    for trial_id, name, value in params:
-        rows[trial_id][name] = external[name](value)
-    for trial_id, objective, value, kind in values:
-        rows[trial_id][f"value_{objective}" if objective else "value"] = _INFINITE.get(kind, value)
-    for (trial_id, _), excess in zip(constraints, _parsed(row[1] for row in constraints), strict=True):
-        rows[trial_id]["constraint"] = max(excess, default=None)
-    return list(rows.values())
-
-
-def _trial_cells(trial: Row[Any]) -> dict[str, Any]:
-    """The cells from the table of trials; its times are UTC, those of Optuna's trials are local."""
-    start, complete = (
-        None if time is None else time.replace(tzinfo=UTC).astimezone().replace(tzinfo=None)
-        for time in (trial.datetime_start, trial.datetime_complete)
-    )
-    return {
-        "number": trial.number,
-        "state": trial.state,
-        "value": None,
-        "constraint": None,
-        "datetime_start": start,
-        "datetime_complete": complete,
-        "duration_s": (complete - start).total_seconds() if start and complete else None,
-    }
-
-
-def _parsed(values: Iterable[str]) -> list[Any]:
-    """JSON values, parsed in one call because that is quicker."""
-    return list(json.loads(f"[{','.join(values)}]"))

@@ -1,6 +1,6 @@
-"""Attempts as trials of Optuna, and trials as configurations and plans: `trial_of`, `finished_trials`, `plan_of`.
+"""Trials in a database, as Optuna stores them: `to_optuna`, `from_optuna`, `read_trials`, `with_plans`.
 
-Where its trial stores an attempt:
+Where Optuna stores a trial:
 
     parameters          the knobs, with the ranges of the space
     state, values       COMPLETE with the objectives, PRUNED when it does not fit or violates a constraint, FAIL
@@ -11,8 +11,9 @@ Where its trial stores an attempt:
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, fields
+from dataclasses import asdict, replace
 from datetime import UTC, datetime
+from itertools import count, takewhile
 from math import inf
 from typing import Any
 
@@ -20,19 +21,26 @@ from optuna import Study
 from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
 from optuna.trial import FrozenTrial, TrialState, create_trial
 
-from autoauto.records.knobs import TRAINING_ORDERS, Knobs, Objectives, SearchSpace, Strategy
-from autoauto.records.layers import LayerRange
-from autoauto.records.phased import BufferLayout, BufferRow, IoMode, Phase, PhasedPlan, PhaseKind
+from autoauto.records.codec import from_plain
+from autoauto.records.errors import BadInput
+from autoauto.records.knob_table import COLUMNS, KNOBS, Domain, Use
+from autoauto.records.knobs import Knobs, Objectives, SearchSpace
+from autoauto.records.phased import Phase, PhasedPlan
 from autoauto.records.plan import Plan, Stage
-from autoauto.records.schedule import Order
-from autoauto.records.trial import Attempt, FinishedTrial, Outcome
+from autoauto.records.trial import Status, Trial
 from autoauto.study.objectives import values_of
 from autoauto.study.store.database import database_of, reads, storage_errors, through_restarts
+from autoauto.study.store.rows import local_time, trial_rows
 
 Ranges = dict[str, BaseDistribution]
 """Parameters of a trial and the values that they may take."""
 MAX_VIOLATION = 1e6
 """The stored violation of a configuration that violates a constraint by more; JSON has no infinity."""
+_READERS = {knob.name: knob.domain.read for knob in COLUMNS}
+_ENDED = {state.name for state in TrialState if state.is_finished()}
+_MEASURED = ("samples_per_s", "latency_s", "compute_cycles", "transfer_cycles")
+_NUMBERS = (*_MEASURED, "estimated_samples_per_s", "makespan_cycles", "bubble_fraction", "excess_bytes")
+"""Attributes that are fields of `Trial`."""
 
 
 def ranges_of(space: SearchSpace, knobs: Knobs) -> Ranges:
@@ -41,51 +49,58 @@ def ranges_of(space: SearchSpace, knobs: Knobs) -> Ranges:
     Numbers have ranges, not categories: Optuna refuses a study whose categories change, but a search may be resumed in
     a wider space.
     """
-    ranges: Ranges = {
-        "n_ipu": IntDistribution(min(space.n_ipu), max(space.n_ipu)),
-        "memory_proportion": FloatDistribution(min(space.memory_proportion), max(space.memory_proportion)),
-        "batch_size": IntDistribution(min(space.batch_size), max(space.batch_size)),
-    }
-    if space.replicas != (1,):
-        ranges["replicas"] = IntDistribution(min(space.replicas), max(space.replicas))
-    if knobs.training:
-        ranges |= {
-            "schedule": CategoricalDistribution([str(order) for order in (*TRAINING_ORDERS, Order.SEQUENTIAL)]),
-            "recompute": CategoricalDistribution([False, True]),
-        }
-    if knobs.strategy is Strategy.PHASED:
-        ranges["strategy"] = CategoricalDistribution([str(strategy) for strategy in Strategy])
-    if knobs.n_micro_batches > 1 or knobs.training:
-        values = (*space.n_micro_batches, *space.steps)
-        ranges["n_micro_batches"] = IntDistribution(min(values), max(values))
+    ranges: Ranges = {}
+    for knob in COLUMNS:
+        values = [value for axis in KNOBS if axis.field == knob.name for value in getattr(space, axis.name)]
+        if knob.matters(knobs) or (knob.use is Use.CHANGED and set(values) != {knob.default}):
+            ranges[knob.name] = _range(knob.domain, values)
     return ranges
 
 
-def trial_of(attempt: Attempt, ranges: Ranges, objectives: Objectives) -> FrozenTrial:
-    """The finished trial of an attempt, to be added to a study in one write.
+def _range(domain: Domain, values: Sequence[Any]) -> BaseDistribution:
+    if domain.stored:
+        return CategoricalDistribution(domain.stored)
+    low, high = min(values), max(values)
+    return FloatDistribution(low, high) if domain.kind is float else IntDistribution(low, high)
+
+
+def to_optuna(trial: Trial, ranges: Ranges, objectives: Objectives) -> FrozenTrial:
+    """A trial as Optuna stores it, to be added to a study in one write, so that none stays RUNNING when a process dies.
 
     It is COMPLETE with its values when the configuration fits and all constraints hold, PRUNED with a reason when not,
-    FAIL when the attempt itself failed. So no trial stays RUNNING when a process dies. Its times are those of the
-    attempt.
+    FAIL when the measurement itself failed.
     """
-    outcome = attempt.outcome
-    if outcome is None:
-        state, values = TrialState.FAIL, None
-    elif outcome.fits:
-        state, values = TrialState.COMPLETE, values_of(objectives, outcome)
-    else:
-        state, values = TrialState.PRUNED, None
-    params = {name: getattr(attempt.knobs, name) for name in ranges}
-    trial = create_trial(
-        state=state,
-        values=values,
+    params = {name: getattr(trial.knobs, name) for name in ranges}
+    stored = create_trial(
+        state=TrialState[trial.state],
+        values=values_of(objectives, trial) if trial.fits else None,
         params={name: str(value) if isinstance(value, str) else value for name, value in params.items()},
         distributions=ranges,
-        user_attrs={"status": str(attempt.status), **_attributes(attempt)},
-        system_attrs={} if outcome is None else {"constraints": [_constraint(outcome)]},
+        user_attrs={"status": str(trial.status), **_attributes(trial)},
+        system_attrs={} if trial.failed else {"constraints": [_constraint(trial)]},
     )
-    trial.datetime_start, trial.datetime_complete = attempt.started, attempt.ended
-    return trial
+    stored.datetime_start, stored.datetime_complete = local_time(trial.started), local_time(trial.ended)
+    return stored
+
+
+def from_optuna(stored: FrozenTrial) -> Trial:
+    """A finished trial of a database, with its plans."""
+    attributes = stored.user_attrs
+    cells = {
+        "number": stored.number,
+        "state": stored.state.name,
+        "constraint": next(iter(stored.system_attrs.get("constraints", ())), None),
+        "datetime_start": _utc(stored.datetime_start),
+        "datetime_complete": _utc(stored.datetime_complete),
+        **stored.params,
+        **attributes,
+    }
+    return replace(
+        _trial(cells, tuple(stored.values or ())),
+        estimate=plan_of(attributes, attributes["estimated_stages"]) if "estimated_stages" in attributes else None,
+        measured=plan_of(attributes, attributes["stages"]) if "stages" in attributes else None,
+        log=tuple(attributes.get("log", ())),
+    )
 
 
 @storage_errors()
@@ -97,102 +112,95 @@ def add_trial(study: Study, trial: FrozenTrial) -> FrozenTrial:
 
 @reads
 @through_restarts
-def finished_trials(study: Study, space: SearchSpace | None = None) -> dict[Knobs, FrozenTrial]:
-    """The COMPLETE and PRUNED trials by configuration, oldest first; only those in `space` when it is given."""
-    trials = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE, TrialState.PRUNED))
-    by_knobs = {knobs_of(trial.params): trial for trial in trials}
-    return {knobs: trial for knobs, trial in by_knobs.items() if space is None or knobs in space}
+def read_trials(study: Study) -> list[Trial]:
+    """All trials that have ended, by number, without their plans; not failed ones of other programs: without status."""
+    rows = (row for row in trial_rows(study) if row["state"] in _ENDED)
+    return [_trial(row, _values(row)) for row in rows if "status" in row or row["state"] != TrialState.FAIL.name]
 
 
-def complete_trials(study: Study) -> dict[Knobs, FrozenTrial]:
-    """The trials of configurations that fit, by configuration, oldest first."""
-    return {knobs: trial for knobs, trial in finished_trials(study).items() if trial.state is TrialState.COMPLETE}
+def finished_trials(study: Study, space: SearchSpace | None = None) -> dict[Knobs, Trial]:
+    """The trials that did not fail by configuration, oldest first, without their plans; only those in a given space."""
+    trials = {trial.knobs: trial for trial in read_trials(study) if not trial.failed}
+    return {knobs: trial for knobs, trial in trials.items() if space is None or knobs in space}
 
 
-def was_measured(trial: FrozenTrial) -> bool:
-    """Whether there was a plan to measure; nothing is compiled whole when the estimate rules out all plans."""
-    return "partition" in trial.user_attrs
+@reads
+@through_restarts
+def with_plans(study: Study, trial: Trial) -> Trial:
+    """A trial of a study with its plans, which are read unless it has them."""
+    if trial.measured is not None or not trial.runs:
+        return trial
+    storage, study_id = database_of(study)
+    return from_optuna(storage.get_trial(storage.get_trial_id_from_study_id_trial_number(study_id, trial.number)))
 
 
-def violation_of(trial: FrozenTrial) -> float:
-    """How far the constraints were from holding, at most `MAX_VIOLATION`; 0 without any, -inf when nothing ran."""
-    return float(trial.system_attrs["constraints"][0]) if "stages" in trial.user_attrs else -inf
-
-
-def as_finished(trial: FrozenTrial) -> FinishedTrial:
-    """A trial of a database as a callback receives it."""
-    return FinishedTrial(
-        number=trial.number,
-        knobs=knobs_of(trial.params),
-        state=trial.state.name,
-        value=trial.values[0] if trial.values else None,
-        others=tuple(trial.values[1:]) if trial.values else (),
-        samples_per_s=trial.user_attrs.get("samples_per_s"),
-        reason=trial.user_attrs.get("reason", ""),
-        measured=was_measured(trial),
-        started=_utc(trial.datetime_start),
-        ended=_utc(trial.datetime_complete),
+def _trial(cells: Mapping[str, Any], values: tuple[float, ...]) -> Trial:
+    """The trial of the cells of `trial_rows`."""
+    status, failed = Status(cells["status"]), cells["state"] == TrialState.FAIL.name
+    if failed and status is Status.OUT_OF_MEMORY:  # as autoauto 0.1 stored it
+        status = Status.PROCESS_OUT_OF_MEMORY
+    return Trial(
+        knobs_of({name: cells[name] for name in _READERS if name in cells}),
+        status,
+        cells.get("reason", ""),
+        violation=cells["constraint"] if "samples_per_s" in cells else -inf,
+        started=cells["datetime_start"],
+        ended=cells["datetime_complete"],
+        number=cells["number"],
+        values=values,
+        **{name: cells[name] for name in _NUMBERS if name in cells},
     )
 
 
-def _utc(local: datetime | None) -> datetime:
-    assert local is not None  # of a finished trial
-    return local.astimezone(UTC)
+def _values(row: Mapping[str, Any]) -> tuple[float, ...]:
+    """The values of all objectives; the columns of further ones are "value_1" and so on."""
+    if row["value"] is None:
+        return ()
+    others = takewhile(row.__contains__, (f"value_{index}" for index in count(1)))
+    return (row["value"], *(row[name] for name in others))
+
+
+def _utc(local: datetime | None) -> datetime | None:
+    return None if local is None else local.astimezone(UTC)
 
 
 def knobs_of(params: Mapping[str, Any]) -> Knobs:
     """The configuration of a trial's parameters."""
-    named = {
-        "schedule": Order(params.get("schedule", Order.INFERENCE)),
-        "strategy": Strategy(params.get("strategy", Strategy.PIPELINE)),
-    }
-    return Knobs(**{**params, **named})
+    return Knobs(**{name: _READERS[name](value) for name, value in params.items()})
 
 
-def _attributes(attempt: Attempt) -> dict[str, Any]:
+def _attributes(trial: Trial) -> dict[str, Any]:
     """The user attributes besides the status; never None."""
-    if attempt.outcome is not None:
-        return _outcome_attributes(attempt.outcome)
-    return {"reason": attempt.reason} | ({"log": list(attempt.log)} if attempt.log else {})
-
-
-def _outcome_attributes(outcome: Outcome) -> dict[str, Any]:
-    measured, estimate = outcome.measured, outcome.estimate
-    attributes: dict[str, Any] = {}
-    if outcome.reason:
-        attributes["reason"] = outcome.reason
-    if measured is None:
-        attributes["excess_bytes"] = outcome.excess_bytes
+    attributes: dict[str, Any] = {name: getattr(trial, name) for name in ("reason",) if trial.reason}
+    if trial.failed:
+        return attributes | ({"log": list(trial.log)} if trial.log else {})
+    if trial.measured is None:
+        attributes["excess_bytes"] = trial.excess_bytes
     else:
-        attributes |= {
-            "samples_per_s": outcome.samples_per_s,
-            "latency_s": outcome.latency_s,
-            "compute_cycles": measured.compute_cycles,
-            "transfer_cycles": measured.transfer_cycles,
-            "stages": describe_stages(measured),
-        }
-    if outcome.timeline is not None and outcome.knobs.training:
-        attributes["bubble_fraction"] = outcome.timeline.bubble_fraction
-        attributes["makespan_cycles"] = outcome.timeline.makespan_cycles
-    if outcome.estimated_samples_per_s:
-        attributes["estimated_samples_per_s"] = outcome.estimated_samples_per_s
-    if estimate is not None:
-        attributes["estimated_stages"] = describe_stages(estimate)
-    plan = measured or estimate
+        attributes |= {name: getattr(trial, name) for name in _MEASURED}
+        attributes["stages"] = describe_stages(trial.measured)
+    for name in ("bubble_fraction", "makespan_cycles"):
+        if getattr(trial, name) is not None:
+            attributes[name] = getattr(trial, name)
+    if trial.estimated_samples_per_s:
+        attributes["estimated_samples_per_s"] = trial.estimated_samples_per_s
+    if trial.estimate is not None:
+        attributes["estimated_stages"] = describe_stages(trial.estimate)
+    plan = trial.measured or trial.estimate
     return attributes if plan is None else attributes | describe_plan(plan)
 
 
-def _constraint(outcome: Outcome) -> float:
-    """How far the constraints are from holding, or `excess_bytes / memory_bytes`: above 0 is infeasible.
+def _constraint(trial: Trial) -> float:
+    """How far the constraints are from holding, or the excess of memory: above 0 is infeasible.
 
     It is 1.0 when the configuration does not run for another reason, and 0.0 when it runs and there are no constraints.
 
     The trial holds it as a list in the system attribute "constraints", as samplers with a `constraints_func` write it:
     the dashboard (0.21) reads it and ignores what `trial.set_constraint` of Optuna 5 writes; Optuna reads both.
     """
-    if outcome.measured is not None:
-        return 0.0 if outcome.violation == -inf else max(-MAX_VIOLATION, min(outcome.violation, MAX_VIOLATION))
-    return outcome.excess_bytes / outcome.memory_bytes if outcome.excess_bytes else 1.0
+    if trial.runs:
+        return 0.0 if trial.violation == -inf else max(-MAX_VIOLATION, min(trial.violation, MAX_VIOLATION))
+    return trial.excess if trial.excess_bytes else 1.0
 
 
 def describe_stages(plan: Plan | PhasedPlan) -> list[dict[str, Any]]:
@@ -213,27 +221,16 @@ def describe_plan(plan: Plan | PhasedPlan) -> dict[str, Any]:
 
 
 def plan_of(attributes: Mapping[str, Any], stages: Sequence[Mapping[str, Any]]) -> Plan | PhasedPlan:
-    """The plan of a trial's attributes; `stages` are those in "stages" (measured) or "estimated_stages"."""
-    if "phased" not in attributes:
-        pipeline = tuple(Stage(**_fields(Stage, stage)) for stage in stages)
-        return Plan(pipeline, attributes.get("overlap", False), attributes.get("host_cycles", 0))
-    phased = attributes["phased"]
-    phases = tuple(map(_phase, stages))
-    io_mode, steps = IoMode(phased["io_mode"]), phased["steps"]
-    typed = {
-        "io_mode": io_mode,
-        "buffers": tuple(BufferLayout(**buffer) for buffer in phased["buffers"]),
-        "phase_cycles": tuple(phase.cycles(io_mode, steps) for phase in phases),
-        "naive_cycles": steps * sum(phase.variable_cycles + phase.step_cycles for phase in phases),
-    }
-    return PhasedPlan(phases=phases, **{**phased, **typed})
+    """The plan of a trial's attributes; `stages` are those in "stages" (measured) or "estimated_stages".
 
-
-def _phase(row: Mapping[str, Any]) -> Phase:
-    rows = {name: tuple(BufferRow(*buffer_row) for buffer_row in row[name]) for name in ("loads", "stores")}
-    return Phase(**{**_fields(Phase, row), **rows, "kind": PhaseKind(row["kind"])})
-
-
-def _fields(noun: type[Stage | Phase], row: Mapping[str, Any]) -> dict[str, Any]:
-    values = {field.name: row[field.name] for field in fields(noun)}
-    return {**values, "layers": LayerRange(*row["layers"])}
+    Raises:
+        ValueError: they are no plan; `reads` then names the study.
+    """
+    try:
+        if "phased" not in attributes:
+            options = {name: attributes[name] for name in ("overlap", "host_cycles") if name in attributes}
+            return from_plain(Plan, {"stages": stages, **options}, "a trial's plan")
+        plan = from_plain(PhasedPlan, {**attributes["phased"], "phases": stages}, "a trial's phases")
+    except BadInput as error:
+        raise ValueError(str(error)) from error
+    return plan.with_phases(plan.phases)  # the stored cycles are those of the measured phases

@@ -7,8 +7,9 @@ from dataclasses import replace
 
 from autoauto.records.hardware import Cluster, Device
 from autoauto.records.layers import LayerGraph, LayerRange, Source
-from autoauto.records.plan import Plan, Stage
+from autoauto.records.plan import Plan
 from autoauto.records.profile import PARAMETER, CompiledRange, CompileOptions, ProgramStep
+from autoauto.records.target import RUNS_PLANS
 from autoauto.records.timeline import Run
 from autoauto.targets.host.machine.machine import CLOCK_HZ, cores_of, identity
 from autoauto.targets.host.measure.client import Meter
@@ -16,7 +17,7 @@ from autoauto.targets.host.measure.session import RUNTIME, onnxruntime
 from autoauto.targets.host.measure.worker import Measurement
 from autoauto.targets.host.run.run import repeat_until_undisturbed, run_plan
 
-VERSION = "host-7"
+VERSION = "host-8"
 SESSION = f"{RUNTIME}_session"
 """The name of the memory that the first session of a process takes for any model: counted once a device."""
 
@@ -29,12 +30,15 @@ class HostTarget(AbstractContextManager["HostTarget"]):
 
     Args:
         source: cuts sub-models out of the model.
-        cores_per_device: cores of one device, and threads of its session.
     """
 
-    def __init__(self, source: Source, cores_per_device: int = 1) -> None:
-        self._source, self._cores_per_device = source, cores_per_device
+    # Its devices share the caches and the memory of one machine.
+    traits = replace(RUNS_PLANS, one_at_a_time=True, groups_cores=True)
+
+    def __init__(self, source: Source) -> None:
+        self._source = source
         self._meter: Meter | None = None
+        self._meter_cores = 0
         self.measurements: list[Measurement] = []
 
     @property
@@ -44,8 +48,7 @@ class HostTarget(AbstractContextManager["HostTarget"]):
         Raises:
             MissingExtra: ONNX Runtime is not installed.
         """
-        cores = f"{self._cores_per_device} cores per device"
-        return f"{VERSION}, ONNX Runtime {onnxruntime().__version__}, {identity()}, {cores}"
+        return f"{VERSION}, ONNX Runtime {onnxruntime().__version__}, {identity()}"
 
     def profiled(self, batch_size: int) -> tuple[int, ...]:
         """Powers of two around `batch_size`; times and memory in between are interpolated."""
@@ -53,8 +56,8 @@ class HostTarget(AbstractContextManager["HostTarget"]):
         return (high,) if high == batch_size else (high // 2, high)
 
     def depends_on(self, device: Device, options: CompileOptions) -> object:
-        """The batch size only: memory limits and proportions matter when a plan runs, not when layers are measured."""
-        return options.batch_size
+        """Batch size and cores: memory limits and proportions matter when a plan runs, not when layers are measured."""
+        return options.batch_size, options.cores_per_device
 
     def compile(self, graph: LayerGraph, layers: LayerRange, device: Device, options: CompileOptions) -> CompiledRange:
         """Measure `layers` of `graph` as a separate model; 1 cycle is 1 ns.
@@ -71,7 +74,7 @@ class HostTarget(AbstractContextManager["HostTarget"]):
         """
         onnxruntime()
         sub_model = self._source.cut(graph, layers, options.batch_size)
-        measurement = self._open_meter().measure(sub_model, layers)
+        measurement = self._open_meter(options.cores_per_device).measure(sub_model, layers)
         self.measurements.append(measurement)
         names = [layer.name for layer in graph.layers[slice(*layers)]]
         alive_bytes = sum(port.n_bytes for port in (*sub_model.inputs, *sub_model.outputs)) if len(names) == 1 else 0
@@ -94,25 +97,14 @@ class HostTarget(AbstractContextManager["HostTarget"]):
         """
         onnxruntime()
         self.close()  # the stages need the memory and the core of the process that measures
-        settings = (options, self._cores_per_device, replicas)
-        return repeat_until_undisturbed(lambda: run_plan(self._source, graph, plan, cluster, *settings))
+        return repeat_until_undisturbed(lambda: run_plan(self._source, graph, plan, cluster, options, replicas))
 
-    def run_undivided(self, graph: LayerGraph, cluster: Cluster, options: CompileOptions) -> Run:
-        """Run the whole model in one session with the cores and the memory of all devices of `cluster`.
-
-        Raises:
-            MissingExtra: ONNX Runtime is not installed.
-            OutOfMemory: the model needs more than that memory.
-            WorkerLost: the process was killed.
-        """
-        device = replace(cluster.devices[0], memory_bytes=sum(device.memory_bytes for device in cluster.devices))
-        whole = Plan((Stage(LayerRange(0, len(graph)), 0, 0, 0, 0, 0, {}, int(device.memory_bytes)),))
-        alone = HostTarget(self._source, self._cores_per_device * len(cluster))
-        return alone.run(graph, whole, replace(cluster.first(1), devices=(device,)), options, 1)
-
-    def _open_meter(self) -> Meter:
+    def _open_meter(self, n_cores: int) -> Meter:
+        """The process that measures on the cores of a device."""
+        if self._meter_cores != n_cores:
+            self.close()
         if self._meter is None:
-            self._meter = Meter(cores_of(0, self._cores_per_device), self._cores_per_device)
+            self._meter, self._meter_cores = Meter(cores_of(0, n_cores), n_cores), n_cores
         return self._meter
 
     def close(self) -> None:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 from autoauto.records.errors import BadInput
 from autoauto.records.hardware import Cluster, Device, Link
 from autoauto.records.layers import LayerGraph, LayerRange
 from autoauto.records.profile import CompiledRange, CompileOptions, ProgramStep
+from autoauto.records.target import Origin, TargetTraits
 from autoauto.targets.ipu.kernels.codelets import EXCHANGE_BYTES_PER_CYCLE, SHORTEST_EXCHANGE_CYCLES, SYNC_CYCLES
 from autoauto.targets.ipu.layout import relayout_cycles
 from autoauto.targets.ipu.liveness import live_bytes
@@ -26,6 +28,7 @@ class IpuTarget:
     """A cost model of Poplar's compiler for Mk2, Bow and C600 IPUs: no hardware, no SDK."""
 
     settings: CompilerSettings = DEFAULT_SETTINGS
+    traits: ClassVar[TargetTraits] = TargetTraits(Origin.COST_MODEL)
 
     @property
     def version(self) -> str:

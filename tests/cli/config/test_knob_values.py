@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 
-from autoauto.cli.config.knob_values import KNOBS, read_knobs
-from autoauto.cli.config.toml_file import TomlFile
+from autoauto.cli.config.knob_values import read_knobs
+from autoauto.records.codec import TomlFile
 from autoauto.records.errors import BadInput
-from autoauto.records.knobs import Method, SearchSpace, Strategy
+from autoauto.records.knob_table import COLUMNS, KNOBS, Strategy
+from autoauto.records.knobs import Knobs, Method, SearchSpace
 from autoauto.records.schedule import Order
 
 
@@ -21,7 +22,8 @@ def read(knobs: str, method: str = "") -> tuple[dict[str, tuple[Any, ...]], Meth
 
 
 def test_every_knob_of_the_space_is_known() -> None:
-    assert set(KNOBS) == {field.name for field in fields(SearchSpace)} - {"constraints"}
+    assert {knob.name for knob in KNOBS} == {field.name for field in fields(SearchSpace)} - {"constraints"}
+    assert {knob.name for knob in COLUMNS} == {field.name for field in fields(Knobs)}
 
 
 @pytest.mark.parametrize(

@@ -1,13 +1,14 @@
 """Options of commands that measure: processes, limits, executors."""
 
 import argparse
+from pathlib import Path
 
 import pytest
 
 from autoauto.cli.main import build_parser
 from autoauto.cli.options.execution import bounds_of, executor_maker
 from autoauto.cli.options.targets import open_flow
-from autoauto.profile.store.shared_cache import SharedCache
+from autoauto.profile.store.cache import ProfileCache
 from autoauto.study.execution.process import Bounds
 from tests.cli.conftest import RunCli
 
@@ -50,5 +51,5 @@ def test_measurements_on_one_machines_cores_do_not_run_side_by_side(run_cli: Run
 
 def test_compiled_layers_are_cached_in_a_postgresql_storage() -> None:
     url = "postgresql+psycopg2://me@server/trials"
-    assert open_flow(parsed("--storage", url)).cache == SharedCache(url)
-    assert not isinstance(open_flow(parsed()).cache, SharedCache)
+    assert open_flow(parsed("--storage", url)).cache == ProfileCache(url)
+    assert isinstance(open_flow(parsed()).cache.location, Path)

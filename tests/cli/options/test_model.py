@@ -3,7 +3,7 @@
 import pytest
 
 from autoauto.cli.main import build_parser
-from autoauto.cli.options.model import DEFAULT_MICRO_BATCHES, requested_knobs
+from autoauto.cli.options.model import requested_knobs
 from autoauto.cli.options.targets import open_flow
 from autoauto.records.errors import BadInput
 from autoauto.records.knobs import Knobs
@@ -17,7 +17,7 @@ def knobs_of(*words: str) -> Knobs:
 
 def test_defaults() -> None:
     assert knobs_of() == Knobs(1, 0.6, 1)
-    assert knobs_of("--mode", "training") == Knobs(1, 0.6, 1, Order.POPART, False, DEFAULT_MICRO_BATCHES)
+    assert knobs_of("--mode", "training") == Knobs(1, 0.6, 1, Order.POPART, False, 16)
 
 
 def test_options_of_training_are_refused_for_inference() -> None:
@@ -26,5 +26,5 @@ def test_options_of_training_are_refused_for_inference() -> None:
 
 
 def test_several_values_of_a_knob_are_for_a_search() -> None:
-    with pytest.raises(BadInput, match="one schedule, recompute and n_micro_batches, got several; try search"):
-        knobs_of("--mode", "training", "--schedule", "gpipe,1f1b")
+    with pytest.raises(BadInput, match="one configuration has one n_ipu and one schedule, got several; try search"):
+        knobs_of("--mode", "training", "--schedule", "gpipe,1f1b", "--n-ipu", "1:2")

@@ -16,7 +16,7 @@ from autoauto.cli.options.values import (
     share,
     switches,
 )
-from autoauto.records.knobs import TRAINING_ORDERS
+from autoauto.records.knob_table import TRAINING_ORDERS
 
 
 def test_positive_numbers_are_read() -> None:

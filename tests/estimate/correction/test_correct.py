@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from autoauto.estimate.calibration import with_entry_overhead
 from autoauto.estimate.correction.correct import corrected, fitted_correction
 from autoauto.estimate.table import cost_table
-from autoauto.records.correction import ENTRY, MOVED, PLAIN_SUM, WEIGHTS, Correction, RangeExample, WholeRange
+from autoauto.records.correction import PLAIN_SUM, Correction, RangeExample, RangeFeature, WholeRange
 from autoauto.records.hardware import Cluster, Device, Link
 from autoauto.records.layers import LayerGraph, LayerRange
 from autoauto.records.profile import CompileOptions, LayerProfile, ModelProfile
@@ -36,14 +36,12 @@ layers = st.lists(
     max_size=8,
 )
 weight = st.floats(0, 3)
-by_class = st.fixed_dictionaries(
-    {"": weight, "MatMul": weight, "MatMul after MatMul": weight, WEIGHTS: weight},
-    optional={MOVED: weight, ENTRY: weight},
-)
+by_class = st.fixed_dictionaries({"": weight, "MatMul": weight, "MatMul after MatMul": weight})
 corrections = st.builds(
     Correction,
     by_class,
     by_class,
+    st.dictionaries(st.sampled_from(RangeFeature), weight),
     st.fixed_dictionaries({"code": weight, "parameter": weight, "temporary": weight}),
     st.just(((1, 0.7), (4, 1.2))),
     n_examples=st.just(9),
@@ -75,7 +73,7 @@ def test_costs_are_monotone_under_inclusion(
 
 def test_every_quantity_has_its_factor(chain: Callable[..., LayerGraph]) -> None:
     layer = LayerProfile(100, 200, {"code_a": 50}, {"parameter": 30, "stack": 8}, 70, 10, 11, 12, 13, 40)
-    correction = Correction({"": 0.5}, {"": 2.0}, {"code": 0.1, "parameter": 3.0, "temporary": 0.9}, n_examples=5)
+    correction = Correction({"": 0.5}, {"": 2.0}, {}, {"code": 0.1, "parameter": 3.0, "temporary": 0.9}, n_examples=5)
     (first, _) = corrected(profile_of([layer, layer]), chain(kinds=["a", "a"]), correction).layers
     assert (first.forward_cycles, first.backward_cycles, first.weight_cycles) == (50, 400, 80)
     assert (first.shared, first.exclusive) == ({"code_a": 5}, {"parameter": 90, "stack": 8})
@@ -86,7 +84,9 @@ def test_every_quantity_has_its_factor(chain: Callable[..., LayerGraph]) -> None
 def test_weights_and_the_batch_size_have_factors(chain: Callable[..., LayerGraph]) -> None:
     graph, layer = chain(kinds=["a", "a"]), LayerProfile(100, 0, {}, {}, 0, 0, 0, 0, 0)
     n_bytes = sum(graph.tensors[index].n_bytes(1, Precision.FP16) for index in graph.layers[0].weights)
-    correction = Correction({"": 1.0, WEIGHTS: 30.0}, batch_sizes=((1, 0.5), (4, 1.0)), n_examples=5)
+    correction = Correction(
+        {"": 1.0}, features={RangeFeature.WEIGHTS: 30.0}, batch_sizes=((1, 0.5), (4, 1.0)), n_examples=5
+    )
     (first, _) = corrected(profile_of([layer, layer]), graph, correction).layers
     assert first.forward_cycles == round(0.5 * (100 + 30 * (n_bytes // 10)))
 
@@ -94,7 +94,9 @@ def test_weights_and_the_batch_size_have_factors(chain: Callable[..., LayerGraph
 def test_moved_tensors_have_their_own_factor(chain: Callable[..., LayerGraph]) -> None:
     graph = chain(kinds=["a", "a"])
     layer = LayerProfile(100, 0, {}, {}, 0, 5, 65, 35, 0)  # moves 60 + 30 bytes in 30 cycles
-    correction = Correction({"": 2.0, MOVED: 0.4}, batch_sizes=((1, 0.5), (4, 1.0)), n_examples=5)
+    correction = Correction(
+        {"": 2.0}, features={RangeFeature.MOVED: 0.4}, batch_sizes=((1, 0.5), (4, 1.0)), n_examples=5
+    )
     (first, _) = corrected(profile_of([layer, layer]), graph, correction).layers
     assert first.forward_cycles == 0.5 * (70 * 2 + 30 * 0.4)
 
@@ -135,7 +137,7 @@ def test_a_correction_is_fitted_when_examples_have_doubled(monkeypatch: pytest.M
     store, n_examples = MemoryStore(), []
     assert fitted_correction(store) == PLAIN_SUM
     for _ in range(20):
-        store.stored.append(RangeExample(WholeRange(LayerRange(0, 2), 1, 0, {}), 4, {"": 1}, {}, {}))
+        store.stored.append(RangeExample(WholeRange(LayerRange(0, 2), 1, 0, {}), 4, {"": 1}, {}, {}, {}))
         n_examples.append(fitted_correction(store).n_examples)
     assert fitted == [1, 2, 4, 8, 16]
     assert n_examples[-1] == 16

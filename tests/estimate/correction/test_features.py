@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from autoauto.estimate.correction.features import layer_classes, range_examples
-from autoauto.records.correction import ENTRY, MOVED, WEIGHTS, WholeRange
+from autoauto.records.correction import RangeFeature, WholeRange
 from autoauto.records.hardware import Cluster, Device, Link
 from autoauto.records.layers import LayerGraph, LayerRange
 from autoauto.records.profile import CompileOptions, LayerProfile, ModelProfile
@@ -34,7 +34,8 @@ def test_an_example_has_the_costs_of_its_layers_alone(chain: Callable[..., Layer
     assert (example.whole, example.batch_size) == (whole, 2)
     n_bytes = sum(graph.tensors[index].n_bytes(2, Precision.FP16) for index in graph.layers[0].weights)
     assert n_bytes > 10
-    assert example.forward_cycles == {"MatMul": 10, "MatMul after MatMul": 20, WEIGHTS: 3 * (n_bytes // 10)}
+    assert example.forward_cycles == {"MatMul": 10, "MatMul after MatMul": 20}
+    assert example.feature_cycles == {RangeFeature.WEIGHTS: 3 * (n_bytes // 10)}
     assert example.backward_cycles == {"MatMul": 20, "MatMul after MatMul": 40}
     assert example.memory_bytes == {"parameter": 9, "code": 5, "temporary": 8}
 
@@ -47,7 +48,9 @@ def test_moved_tensors_are_a_feature_where_memory_is_far(chain: Callable[..., La
     names = tuple(layer.name for layer in graph.layers)
     profile = ModelProfile("chain", "fake", options, names, ("a", "a", "a"), (None,) * 3, (layer, small, layer))
     wholes = [WholeRange(LayerRange(*ends), 25, 0, {}) for ends in ((0, 2), (1, 3))]
-    first, second = (dict(e.forward_cycles) for e in range_examples(graph, profile, CLUSTER, wholes, far_memory=True))
-    assert first.pop(WEIGHTS) == second.pop(WEIGHTS) > 0
-    assert first == {"MatMul": 5, MOVED: 5 + 3}
-    assert second == {"MatMul after MatMul": 5, MOVED: 3 + 5, ENTRY: 11 // 3}
+    both = range_examples(graph, profile, CLUSTER, wholes, far_memory=True)
+    assert [example.forward_cycles for example in both] == [{"MatMul": 5}, {"MatMul after MatMul": 5}]
+    first, second = (dict(example.feature_cycles) for example in both)
+    assert first.pop(RangeFeature.WEIGHTS) == second.pop(RangeFeature.WEIGHTS) > 0
+    assert first == {RangeFeature.MOVED: 5 + 3}
+    assert second == {RangeFeature.MOVED: 3 + 5, RangeFeature.ENTRY: 11 // 3}

@@ -16,7 +16,7 @@ from autoauto.estimate.correction.regression import (
     predicted,
     prediction_interval,
 )
-from autoauto.records.correction import ENTRY, MOVED, PLAIN_SUM, WEIGHTS, RangeExample, WholeRange
+from autoauto.records.correction import PLAIN_SUM, RangeExample, RangeFeature, WholeRange
 from autoauto.records.layers import LayerRange
 
 
@@ -61,7 +61,8 @@ def example(random: Random, noise: float = 0.0, memory: float = 1.0, batch_size:
     cycles = round(predicted(alone, TRUE) * random.uniform(1 - noise, 1 + noise))
     memory_bytes = {"parameter": random.randrange(10**6), "temporary": random.randrange(10**6, 10**7)}
     whole = {**memory_bytes, "temporary": round(memory_bytes["temporary"] * memory)}
-    return RangeExample(WholeRange(LayerRange(0, 9), cycles, 2 * cycles, whole), batch_size, alone, alone, memory_bytes)
+    compiled = WholeRange(LayerRange(0, 9), cycles, 2 * cycles, whole)
+    return RangeExample(compiled, batch_size, alone, alone, memory_bytes, {})
 
 
 def examples(n: int, seed: int = 0, **arguments: float) -> list[RangeExample]:
@@ -87,9 +88,10 @@ def test_a_few_noisy_examples_beat_plain_sums_by_far() -> None:
 
 
 def test_factors_without_examples_are_the_prior() -> None:
-    rows = [TrainingRow({"Conv": 1000, MOVED: 1, ENTRY: 1, WEIGHTS: 1}, 1200, number % 3) for number in range(9)]
+    features = dict.fromkeys(map(str, RangeFeature), 1)
+    rows = [TrainingRow({"Conv": 1000, **features}, 1200, number % 3) for number in range(9)]
     fitted = fit_factors(rows).factors
-    assert [round(factor(fitted, name), 2) for name in ("Conv", MOVED, ENTRY, WEIGHTS)] == [1.2, 0.5, 0.3, 0.0]
+    assert [round(factor(fitted, name), 2) for name in ("Conv", *RangeFeature)] == [1.2, 0.0, 0.5, 0.3]
 
 
 def test_factors_are_never_negative() -> None:
@@ -100,14 +102,17 @@ def test_factors_are_never_negative() -> None:
 
 
 def test_reading_weights_has_a_factor_of_its_own() -> None:
-    random = Random(0)
-    alone = [{"Conv": random.randrange(1000, 9000), WEIGHTS: random.randrange(1, 9000)} for _ in range(20)]
-    fitted = fit_factors(
-        [TrainingRow(row, round(0.9 * row["Conv"] + 0.5 * row[WEIGHTS]), n % 3) for n, row in enumerate(alone)]
-    )
-    assert fitted.factors["Conv"] == pytest.approx(0.9, abs=0.03)
-    assert fitted.factors[WEIGHTS] == pytest.approx(0.5, abs=0.03)
-    assert factor({"": 0.9}, WEIGHTS) == 0.0
+    random, reads = Random(0), []
+    for number in range(20):
+        conv, weights = random.randrange(1000, 9000), random.randrange(1, 9000)
+        whole = WholeRange(LayerRange(0, number + 1), round(0.9 * conv + 0.5 * weights), 0, {"parameter": 1})
+        features = {RangeFeature.WEIGHTS: weights}
+        reads.append(RangeExample(whole, 4, {"Conv": conv}, {}, {"parameter": 1}, features))
+    fitted = fit(reads)
+    assert fitted.forward["Conv"] == pytest.approx(0.9, abs=0.03)
+    assert fitted.features == {RangeFeature.WEIGHTS: pytest.approx(0.5, abs=0.03)}
+    assert set(fitted.forward) == {"", "Conv"}
+    assert factor({"": 0.9}, RangeFeature.WEIGHTS) == 0.0
 
 
 def test_a_batch_size_has_its_factor() -> None:

@@ -11,6 +11,7 @@ from autoauto.records.hardware import Cluster, Device, Link, StreamingMemory
 from autoauto.records.phased import IoMode, PhasedOptions, PhaseKind
 from autoauto.records.profile import CompileOptions, LayerProfile, ModelProfile
 from autoauto.records.units import Precision
+from tests.cost_tables import make_table, with_memory
 
 
 @pytest.mark.parametrize("seed", range(40))
@@ -18,13 +19,9 @@ def test_the_candidates_cost_what_the_table_says_and_none_within_the_limit_is_mi
     training_table: Callable[[int], CostTable], seed: int
 ) -> None:
     table = training_table(seed)
-    keys = ("parameter", "code") * len(table.shared_bytes)
-    table = replace(
-        table.part(0, 1),
-        stash_entries=(0,),
-        recompute_bytes=np.zeros(0, dtype=np.int64),
-        shared_categories=keys[: len(table.shared_bytes)],
-    )
+    keys, shared = ("parameter", "code"), table.memory.shared
+    shared = shared._replace(categories=tuple(keys[i % 2] for i in range(len(shared.n_bytes))))
+    table = with_memory(replace(table.part(0, 1), stash_entries=(0,)), recompute=False, shared=shared)
     limit = int(table.memory_limit_bytes[0])
     costs = {}
     for candidates in phase_candidates(table, limit):
@@ -51,19 +48,13 @@ CLUSTER = Cluster(
 def prepared(options: PhasedOptions, *, training: bool = False) -> PhaseCosts:
     """Each layer: 20 bytes of variables, 10 cycles forward, 20 backward, 6 bytes stashed; 4, 8, 2 bytes at the cuts."""
     n = training + 0
-    table = CostTable(
-        compute_prefix_cycles=np.array([0, 10, 20]) * (1 + 2 * n),
+    table = make_table(
+        np.array([0, 10, 20]) * (1 + 2 * n),
         backward_prefix_cycles=np.array([0, 20, 40]) * n,
         exclusive_prefix_bytes={"parameter": np.array([0, 20, 40]), "code": np.array([0, 1, 2])},
-        shared_keys=((), ()),
-        shared_bytes=(),
-        shared_categories=(),
         peak_bytes=np.array([5, 5]),
         activation_prefix_bytes=np.array([0, 6, 12]) * n,
-        receive_cycles=np.zeros((1, 2), dtype=np.int64),
-        send_cycles=np.zeros((1, 3), dtype=np.int64),
-        cut_allowed=np.ones(3, dtype=np.bool_),
-        memory_limit_bytes=np.array([100]),
+        memory_limit_bytes=[100],
     )
     layers = tuple(LayerProfile(10, 20, {}, {}, 5, 0, *moved, 6) for moved in ((4, 8), (8, 2)))
     compile_options = CompileOptions(1, 0.6, Precision.FP16, training)

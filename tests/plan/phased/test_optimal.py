@@ -18,6 +18,7 @@ from autoauto.records.phased import IoMode, PhasedOptions, PhasedPlan
 from autoauto.records.profile import CompileOptions, LayerProfile, ModelProfile
 from autoauto.records.units import Precision
 from autoauto.runtimes.batch_serialisation.sharded_collectives import Sharding
+from tests.cost_tables import make_table, with_memory
 
 MakeTable = Callable[[int], CostTable]
 
@@ -81,8 +82,8 @@ class Instance:
             once = backward if options.recompute else whole
             passes = [(2, inputs, entry, once, gradient, moved(gradient))]
         else:
-            stashed = int(table.activation_prefix_bytes[stop] - table.activation_prefix_bytes[start])
-            again = stashed + int(table.stashed_input_bytes[start])
+            stashed = int(table.memory.activation_prefix_bytes[stop] - table.memory.activation_prefix_bytes[start])
+            again = stashed + int(table.memory.stashed_input_bytes[start])
             if options.recompute:
                 stashed, again = inputs if start == 0 else 0, inputs
             passes = [
@@ -121,14 +122,10 @@ def instance(seed: int, make_table: MakeTable) -> Instance:
     random, table = Random(f"phased {seed}"), make_table(seed)
     n, training = table.n_layers, random.random() < 0.6
     limit = int(table.memory_limit_bytes[0]) + random.choice((0, 20, 60))
-    categories = tuple(random.choice(("code", "parameter")) for _ in table.shared_bytes)
-    table = replace(
-        table.part(0, 1),
-        stash_entries=(0,),
-        recompute_bytes=np.zeros(0, dtype=np.int64),
-        memory_limit_bytes=np.array([limit]),
-        shared_categories=categories,
-    )
+    shared = table.memory.shared
+    shared = shared._replace(categories=tuple(random.choice(("code", "parameter")) for _ in shared.n_bytes))
+    table = replace(table.part(0, 1), stash_entries=(0,), memory_limit_bytes=np.array([limit]))
+    table = with_memory(table, recompute=False, shared=shared)
     top = random.choice((5, 30))
     layers = [LayerProfile(0, 0, {}, {}, 0, 0, random.randint(0, top), random.randint(0, top), 0) for _ in range(n)]
     kinds = tuple(random.choice("ab") for _ in range(n))
@@ -169,21 +166,7 @@ def test_random_instances_are_both_feasible_and_infeasible(training_table: MakeT
 def simple(n_layers: int, limit: int, **options: object) -> Instance:
     """Layers of 10 bytes of variables, 1 byte between them and 5 cycles; a byte takes a cycle."""
     sums = np.arange(n_layers + 1)
-    zeros = np.zeros(n_layers + 1, dtype=np.int64)
-    table = CostTable(
-        compute_prefix_cycles=5 * sums,
-        backward_prefix_cycles=zeros,
-        exclusive_prefix_bytes={"parameter": 10 * sums},
-        shared_keys=((),) * n_layers,
-        shared_bytes=(),
-        shared_categories=(),
-        peak_bytes=zeros[1:],
-        activation_prefix_bytes=zeros,
-        receive_cycles=zeros[None, 1:],
-        send_cycles=zeros[None],
-        cut_allowed=np.ones(n_layers + 1, dtype=np.bool_),
-        memory_limit_bytes=np.array([limit]),
-    )
+    table = make_table(5 * sums, exclusive_prefix_bytes={"parameter": 10 * sums}, memory_limit_bytes=[limit])
     layer = LayerProfile(5, 0, {}, {"parameter": 10}, 0, 0, 1, 1, 0)
     same = ("fc",) * n_layers
     profile = ModelProfile("m", "t", None, same, same, (None,) * n_layers, (layer,) * n_layers)

@@ -7,13 +7,14 @@ import pytest
 
 from autoauto.plan.pipeline.blocks import contract, earliest_starts, earliest_starts_by_device
 from autoauto.records.cost import CostTable
+from tests.cost_tables import one_clock
 
 
 @pytest.mark.parametrize("kind", ["random_table", "training_table"])
 def test_blocks_cost_what_their_layers_cost(request: pytest.FixtureRequest, kind: str) -> None:
     make_table: Callable[[int], CostTable] = request.getfixturevalue(kind)
     for seed in range(100):
-        table = replace(make_table(seed), speeds=())
+        table = one_clock(make_table(seed))
         blocks = contract(table)
         n_blocks = len(blocks)
         assert blocks.cuts == [cut for cut in range(table.n_layers + 1) if table.cut_allowed[cut]]
@@ -33,14 +34,10 @@ def test_blocks_cost_what_their_layers_cost(request: pytest.FixtureRequest, kind
 
 def block_bytes(table: CostTable, first: int, last: int, device: int) -> int:
     blocks = contract(table)
-    exclusive = blocks.exclusive_prefix_bytes[last] - blocks.exclusive_prefix_bytes[first]
     keys = {key for keys in blocks.shared_keys[first:last] for key in keys}
-    peak = max(blocks.peak_bytes[first:last]) - blocks.activation_offset_bytes[first]
-    entry = max(
-        blocks.recompute_bytes[first:last],
-        default=blocks.activation_prefix_bytes[last] - blocks.activation_offset_bytes[first],
-    )
-    return exclusive + sum(blocks.shared_bytes[key] for key in keys) + peak + blocks.stash_entries[device] * entry
+    others = blocks.one_in_flight.plus(blocks.stash_entries[device], blocks.stash_entry)
+    largest = sum(max(column[first:last]) for column in others.maxima_bytes)
+    return sum(blocks.shared_bytes[key] for key in keys) + others.stop_bytes[last] - others.start_bytes[first] + largest
 
 
 def test_devices_with_equal_links_share_their_columns(random_table: Callable[[int], CostTable]) -> None:

@@ -10,6 +10,7 @@ from autoauto.records.cost import CostTable
 from autoauto.records.errors import BadInput, OutOfMemory
 from autoauto.records.layers import LayerRange
 from autoauto.records.plan import Stage
+from tests.cost_tables import one_clock
 
 MakeTable = Callable[[int], CostTable]
 
@@ -44,11 +45,11 @@ def test_a_partition_that_is_not_ascending_boundaries_is_refused(
 
 
 def test_a_stage_stashes_as_many_micro_batches_as_its_device(training_table: MakeTable) -> None:
-    table = replace(table_of(training_table, 3), stash_entries=(2, 1, 0), speeds=())
+    table = replace(one_clock(table_of(training_table, 3)), stash_entries=(2, 1, 0))
     stages = evaluate(table, (0, 2, 3, table.n_layers)).stages
     for stage, entries in zip(stages, (2, 1, 0), strict=True):
         start, stop = stage.layers
-        assert stage.memory_bytes.get("stash", 0) == entries * table.stash_entry_bytes(start, stop)
+        assert stage.memory_bytes.get("stash", 0) == entries * table.memory.stash_entry.between(start, stop)
         assert stage.weight_cycles == table.weight_prefix_cycles[stop] - table.weight_prefix_cycles[start]
 
 

@@ -9,12 +9,13 @@ import numpy as np
 import pytest
 
 from autoauto.plan.pipeline.infeasible import why_infeasible
-from autoauto.plan.pipeline.interleaved import chunk_table, device_bytes, evaluate_chunks, interleaved
+from autoauto.plan.pipeline.interleaved import chunk_table, evaluate_chunks, interleaved
 from autoauto.plan.pipeline.optimal import incumbents, optimal
 from autoauto.plan.pipeline.problem import prepare
 from autoauto.records.cost import CostTable
 from autoauto.records.errors import BadInput, Infeasible
 from autoauto.records.plan import Plan
+from tests.cost_tables import make_table, with_memory
 
 MakeTable = Callable[[int], CostTable]
 
@@ -23,11 +24,12 @@ def test_the_host_counts_once_a_device_and_the_last_device_sends_to_the_first() 
     """Two devices: the host's constants are 100 in and 1000 out, the link between them 1 + i in and 10 + i out."""
     nothing = np.zeros(5, dtype=np.int64)
     inward, outward = np.arange(4) + 1, np.arange(5) + 10
-    table = CostTable(
-        np.array([0, 3, 5, 6, 10]), nothing, {}, ((),) * 4, (), (), nothing[:4], nothing,
-        np.stack((nothing[:4], inward)) + 100, np.stack((outward, nothing)) + 1000,
-        np.ones(5, dtype=np.bool_), nothing[:2],
-    )  # fmt: skip
+    table = make_table(
+        np.array([0, 3, 5, 6, 10]),
+        2,
+        receive_cycles=np.stack((nothing[:4], inward)) + 100,
+        send_cycles=np.stack((outward, nothing)) + 1000,
+    )
     plan = evaluate_chunks(chunk_table(table, 2), 2, (0, 1, 2, 3, 4))
     assert [stage.device for stage in plan.stages] == [0, 1, 0, 1]
     assert [stage.receive_cycles for stage in plan.stages] == [100, 100 + 2, 3, 4]
@@ -38,11 +40,7 @@ def test_the_host_counts_once_a_device_and_the_last_device_sends_to_the_first() 
 
 
 def test_one_device_sends_nothing_to_itself() -> None:
-    nothing = np.zeros(4, dtype=np.int64)
-    table = CostTable(
-        np.array([0, 3, 5, 6]), nothing, {}, ((),) * 3, (), (), nothing[:3], nothing,
-        np.full((1, 3), 100), np.full((1, 4), 1000), np.ones(4, dtype=np.bool_), nothing[:1],
-    )  # fmt: skip
+    table = make_table(np.array([0, 3, 5, 6]), receive_cycles=np.full((1, 3), 100), send_cycles=np.full((1, 4), 1000))
     plan = evaluate_chunks(chunk_table(table, 3), 1, (0, 1, 2, 3))
     assert (plan.compute_cycles, plan.transfer_cycles) == (6, 1100)
 
@@ -59,21 +57,18 @@ def test_chunks_that_touch_need_what_their_range_needs(any_table: MakeTable) -> 
     for table in map(any_table, range(200)):
         cuts = sorted({0, table.n_layers // 3, table.n_layers // 2, table.n_layers})
         whole = sum(table.memory_bytes(0, table.n_layers).values())
-        together = device_bytes(table, list(pairwise(cuts)))
-        assert device_bytes(table, [(0, table.n_layers)]) == whole
-        assert whole <= together <= whole + int(table.activation_prefix_bytes[-1])
+        together = table.memory.together(list(pairwise(cuts)))
+        assert table.memory.together([(0, table.n_layers)]) == whole
+        assert whole <= together <= whole + int(table.memory.activation_prefix_bytes[-1])
 
 
 def test_chunks_that_recompute_stash_their_inputs_only() -> None:
     """Two chunks of two layers, each layer stashing 10 bytes, working on 5 and receiving 3."""
-    nothing = np.zeros(5, dtype=np.int64)
-    table = CostTable(
-        nothing, nothing, {}, ((),) * 4, (), (), nothing[:4] + 5, np.arange(5) * 10,
-        nothing[None, :4], nothing[None], np.ones(5, dtype=np.bool_), nothing[:1],
-    )  # fmt: skip
+    table = make_table(np.zeros(5, dtype=np.int64), peak_bytes=np.full(4, 5), activation_prefix_bytes=np.arange(5) * 10)
     chunks = [(0, 2), (2, 4)]
-    assert device_bytes(table, chunks) == 20 + 10 + 5
-    assert device_bytes(replace(table, recompute_bytes=nothing[:4] + 3), chunks) == 3 + 10 + 5
+    assert table.memory.together(chunks) == 20 + 10 + 5
+    recomputing = with_memory(table, input_bytes=np.full(4, 3), recompute=True)
+    assert recomputing.memory.together(chunks) == 3 + 10 + 5
 
 
 def tables(any_table: MakeTable, seeds: range) -> Iterator[tuple[CostTable, int]]:
@@ -103,7 +98,7 @@ def all_plans(table: CostTable, n_chunks: int) -> Iterator[tuple[Plan, int]]:
 
 def excess_bytes(table: CostTable, plan: Plan) -> Iterator[int]:
     for device, limit in enumerate(table.memory_limit_bytes.tolist()):
-        yield device_bytes(table, [stage.layers for stage in plan.stages if stage.device == device]) - limit
+        yield table.memory.together([stage.layers for stage in plan.stages if stage.device == device]) - limit
 
 
 def test_an_exhaustive_search_finds_the_cheapest_of_all_plans(any_table: MakeTable) -> None:
@@ -149,15 +144,12 @@ def test_one_chunk_a_device_is_the_ordinary_plan(any_table: MakeTable) -> None:
 def long_table(seed: int) -> CostTable:
     """Sixty layers on three equal devices, with ample memory and transfers as uneven as a real model's."""
     random, n, n_devices = Random(seed), 60, 3
-    nothing, none_shared = np.zeros(n + 1, dtype=np.int64), ((),) * n
     cycles = np.array([random.randint(1, 40) for _ in range(n)])
     n_bytes = np.array([random.choice((30, 200, 400, 800)) for _ in range(n + 1)])
     receive, send = np.tile(n_bytes[:-1], (n_devices, 1)), np.tile(n_bytes, (n_devices, 1))
     receive[0], send[-1] = 0, 0
-    return CostTable(
-        np.concatenate(([0], np.cumsum(cycles))), nothing, {}, none_shared, (), (), nothing[:-1], nothing,
-        receive, send, np.ones(n + 1, dtype=np.bool_), nothing[:n_devices],
-    )  # fmt: skip
+    prefix = np.concatenate(([0], np.cumsum(cycles)))
+    return make_table(prefix, n_devices, receive_cycles=receive, send_cycles=send)
 
 
 def even_cuts(table: CostTable, n_stages: int) -> list[int]:
@@ -192,7 +184,7 @@ def test_more_nodes_never_give_a_worse_plan_or_bound() -> None:
 
 def test_the_error_names_the_full_device_and_its_largest_chunk() -> None:
     table = long_table(0)
-    heavy = replace(table, exclusive_prefix_bytes={"parameter": 1024 * np.arange(61)})
+    heavy = with_memory(table, exclusive_prefix_bytes={"parameter": 1024 * np.arange(61)})
     with pytest.raises(
         Infeasible, match=r"but no plan fits: the best plan tried exceeds device \d by 20.0 KiB"
     ) as raised:
@@ -204,7 +196,7 @@ def test_the_error_names_the_full_device_and_its_largest_chunk() -> None:
 
 
 def test_one_chunk_a_device_raises_the_error_of_ordinary_plans() -> None:
-    heavy = replace(long_table(0), exclusive_prefix_bytes={"parameter": 1024 * np.arange(61)})
+    heavy = with_memory(long_table(0), exclusive_prefix_bytes={"parameter": 1024 * np.arange(61)})
     with pytest.raises(Infeasible) as raised:
         interleaved(heavy, 1)
     assert str(raised.value) == str(why_infeasible(heavy, prepare(heavy)))

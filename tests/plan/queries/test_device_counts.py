@@ -11,6 +11,7 @@ from autoauto.plan.queries.device_counts import best_per_device_count, replicas
 from autoauto.records.cost import CostTable
 from autoauto.records.errors import Infeasible
 from autoauto.records.plan import Plan
+from tests.cost_tables import one_clock
 from tests.plan.exhaustive import exhaustive
 
 MakeTable = Callable[[int], CostTable]
@@ -65,11 +66,10 @@ def test_no_other_length_of_replicas_is_faster(any_table: MakeTable) -> None:
 def test_equal_devices_run_equal_replicas(any_table: MakeTable) -> None:
     table = next(t for t in map(any_table, range(999)) if (t.n_devices, t.n_layers) == (4, 9))
     even = replace(
-        table,
+        one_clock(table),
         receive_cycles=np.zeros_like(table.receive_cycles),
         send_cycles=np.zeros_like(table.send_cycles),
         memory_limit_bytes=np.full(4, sum(table.memory_bytes(0, 9).values())),
-        speeds=(),
     )
     best = replicas(even)
     assert (best.n_ipu, len(best.plans)) == (1, 4)  # no pipeline is as even as copies of the whole model

@@ -12,6 +12,7 @@ from autoauto.plan.pipeline.problem import prepare
 from autoauto.plan.queries.k_best import k_best, ranked
 from autoauto.records.cost import CostTable
 from autoauto.records.errors import BadInput, Infeasible
+from tests.cost_tables import make_table
 from tests.plan.exhaustive import all_fitting
 
 MakeTable = Callable[[int], CostTable]
@@ -35,11 +36,7 @@ def test_all_plans_are_ranked_by_cost(any_table: MakeTable, chunk: int) -> None:
 
 
 def test_the_first_plans_of_a_long_model_are_found_without_all_others() -> None:
-    nothing = np.zeros(101, dtype=np.int64)
-    table = CostTable(
-        np.arange(101) * 7, nothing, {}, ((),) * 100, (), (), nothing[:100], nothing,
-        np.tile(nothing[:100], (8, 1)), np.tile(nothing, (8, 1)), np.ones(101, dtype=np.bool_), nothing[:8],
-    )  # fmt: skip
+    table = make_table(np.arange(101) * 7, 8)
     cuts = [tuple(cuts) for cuts in islice(ranked(prepare(table)), 200)]
     assert len(set(cuts)) == 200
     assert {max(stop - start for start, stop in pairwise(plan)) for plan in cuts} == {13}  # ceil(100 / 8)

@@ -150,14 +150,18 @@ def changed(info: Mapping[str, Any], path: tuple[str | int, ...], value: object)
 @pytest.mark.parametrize(
     ("path", "value", "named"),
     [
-        (("layerName",), ..., r"ModelInfo must be an object with a field layerName"),
-        (("layerName",), "abc", r"ModelInfo.layerName must be a list, got 'abc'"),
+        (("layerName",), ..., r"ModelInfo: the top level must have the field layerName"),
+        (("layerName",), "abc", r"ModelInfo: layerName must be a list, got 'abc'"),
         (("layerName",), ["a"], r"lists of one length, at least 1, got layerName 1, layerType 3, layerInfo 3"),
-        (("layerInfo", 1), None, r"ModelInfo.layerInfo\[1\] must be an object with a field cycle, got None"),
-        (("layerInfo", 1, "memory"), ..., r"ModelInfo.layerInfo\[1\] must be an object with a field memory"),
+        (
+            ("layerInfo", 1),
+            None,
+            r"layerInfo\[1\] must be an object with the fields cycle, memory, got None",
+        ),
+        (("layerInfo", 1, "memory"), ..., r"ModelInfo: layerInfo\[1\] must have the field memory"),
         (("layerInfo", 2, "cycle", "forward"), -1, r"layerInfo\[2\].cycle.forward must be a whole number .* got -1"),
         (("layerInfo", 2, "cycle", "backward"), "7", r"layerInfo\[2\].cycle.backward must be .* got '7'"),
-        (("layerInfo", 0, "cycle"), 7, r"layerInfo\[0\].cycle must be an object with a field forward, got 7"),
+        (("layerInfo", 0, "cycle"), 7, r"layerInfo\[0\].cycle must be an object with the fields forward, got 7"),
         (("layerInfo", 0, "memory", "inputs"), float("nan"), r"layerInfo\[0\].memory.inputs must be .* got nan"),
         (("layerInfo", 0, "memory", "outputs"), float("inf"), r"layerInfo\[0\].memory.outputs must be .* got inf"),
         (("layerInfo", 0, "memory", "outputs"), 1.5, r"layerInfo\[0\].memory.outputs must be .* got 1.5"),
@@ -179,12 +183,12 @@ def test_a_bad_profile_is_one_line_that_names_the_field(path: tuple[str | int, .
     ("path", "value", "named"),
     [
         (("clock",), ..., r"field clock"),
-        (("clock",), 0, r"IPUClusterInfo.clock must be a number above 0"),
-        (("memory",), -894, r"IPUClusterInfo.memory must be a number above 0.* got -894"),
+        (("clock",), 0, r"IPUClusterInfo: clock must be a finite number above 0"),
+        (("memory",), -894, r"IPUClusterInfo: memory must be a finite number above 0.* got -894"),
         (("connection",), [], r"connection needs one entry per device, at least 1"),
-        (("connection", 1, "recvGBps"), 0, r"connection\[1\].recvGBps must be a number above 0"),
+        (("connection", 1, "recvGBps"), 0, r"connection\[1\].recvGBps must be a finite number above 0"),
         (("connection", 1, "sendIdleCycle"), -1, r"connection\[1\].sendIdleCycle must be a whole number"),
-        (("connection", 0), "fast", r"connection\[0\] must be an object with a field recvGBps, got 'fast'"),
+        (("connection", 0), "fast", r"connection\[0\] must be an object with the fields sendGBps, .*, got 'fast'"),
     ],
 )
 def test_a_bad_cluster_is_one_line_that_names_the_field(path: tuple[str | int, ...], value: object, named: str) -> None:

@@ -1,16 +1,23 @@
-"""The cache file: entries, several processes at once, and broken files."""
+"""The cache in a file and on a server: entries, several processes at once, broken files, and servers that are away."""
 
+import multiprocessing
 import os
 import resource
+import shutil
 import sqlite3
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
+from functools import partial
+from itertools import count
+from multiprocessing.connection import Connection
 from pathlib import Path
 
 import pytest
+from sqlalchemy import Column, MetaData, Table, Text
 
 from autoauto.profile.store.cache import ProfileCache
+from autoauto.profile.store.codec import layer_to_json
 from autoauto.records.errors import BadInput
 from autoauto.records.profile import LayerProfile
 
@@ -25,119 +32,210 @@ def run_sql(path: Path, *statements: str) -> None:
             db.execute(statement)
 
 
-@pytest.fixture
-def cache(tmp_path: Path) -> ProfileCache:
-    return ProfileCache(tmp_path / "deep" / "cache.db")
-
-
 def test_entries_are_read_by_another_instance(cache: ProfileCache) -> None:
     cache.write({"a": entry(1), "b": entry(2)})
-    assert ProfileCache(cache.path).read(["b", "missing"]) == {"b": entry(2)}
+    assert ProfileCache(cache.location).read(["b", "missing"]) == {"b": entry(2)}
 
 
 def test_a_new_cache_is_empty(cache: ProfileCache) -> None:
+    assert (cache.read(["a"]), cache.read([])) == ({}, {})
+    cache.write({})
     assert cache.read(["a"]) == {}
 
 
 def test_an_entry_is_never_overwritten(cache: ProfileCache) -> None:
     cache.write({"a": entry(1)})
-    cache.write({"a": entry(2)})
-    assert cache.read(["a"]) == {"a": entry(1)}
+    cache.write({"a": entry(2), "b": entry(3)})
+    assert cache.read(["a", "b"]) == {"a": entry(1), "b": entry(3)}
 
 
-def test_more_digests_than_sqlite_takes_parameters(cache: ProfileCache) -> None:
-    cache.write({str(i): entry(i) for i in range(100)})
-    assert len(cache.read(map(str, range(40_000)))) == 100
+def test_more_digests_than_a_query_takes(cache: ProfileCache) -> None:
+    cache.write({str(i): entry(i) for i in range(1200)})
+    assert len(cache.read(map(str, range(40_000)))) == 1200
 
 
-def test_several_writers_and_readers_at_once(cache: ProfileCache) -> None:
-    def use(i: int) -> dict[str, LayerProfile]:
-        ProfileCache(cache.path).write({str(i): entry(i)})
-        return ProfileCache(cache.path).read([str(i)])
+def write_together(cache: ProfileCache, i: int) -> dict[str, LayerProfile]:
+    """Entries of its own and entries that all write."""
+    cache.write({str(i): entry(i), **{f"all {j}": entry(j) for j in range(10)}})
+    return cache.read([str(i)])
 
-    with ThreadPoolExecutor(8) as pool:
-        assert list(pool.map(use, range(64))) == [{str(i): entry(i)} for i in range(64)]
-    assert len(cache.read(map(str, range(64)))) == 64
+
+def test_sixteen_writers_of_a_new_cache_at_once(cache: ProfileCache) -> None:
+    with ThreadPoolExecutor(16) as pool:
+        assert list(pool.map(partial(write_together, cache), range(64))) == [{str(i): entry(i)} for i in range(64)]
+    assert len(cache.read(f"all {j}" for j in range(10))) == 10
+
+
+def write_forever(cache: ProfileCache, written: Connection) -> None:
+    for i in count():
+        cache.write({f"{i} {j}": entry(j) for j in range(50)})
+        written.send(i)
+
+
+def test_processes_that_are_killed_leave_whole_transactions(cache: ProfileCache) -> None:
+    start = multiprocessing.get_context("spawn")
+    mine, theirs = start.Pipe(duplex=False)
+    writers = [start.Process(target=write_forever, args=(cache, theirs)) for _ in range(2)]
+    for writer in writers:
+        writer.start()
+    for _ in range(6):
+        assert mine.poll(60)
+        last = mine.recv()
+    for writer in writers:
+        writer.kill()
+        writer.join()
+    n_entries = [len(cache.read(f"{i} {j}" for j in range(50))) for i in range(last + 3)]
+    assert n_entries[: last + 1] == [50] * (last + 1)
+    assert set(n_entries) <= {0, 50}
+    assert write_together(cache, 1) == {"1": entry(1)}
+
+
+def test_the_table_of_the_version_before_is_read_and_written(file_cache: ProfileCache, tmp_path: Path) -> None:
+    (tmp_path / "deep").mkdir()
+    text = layer_to_json(entry(1))
+    run_sql(
+        tmp_path / "deep" / "cache.db",
+        "CREATE TABLE entries (digest TEXT PRIMARY KEY, entry TEXT NOT NULL)",
+        f"INSERT INTO entries VALUES ('a', '{text}')",
+    )
+    file_cache.write({"a": entry(2), "b": entry(2)})
+    assert file_cache.read(["a", "b"]) == {"a": entry(1), "b": entry(2)}
+
+
+def path_of(cache: ProfileCache) -> Path:
+    assert isinstance(cache.location, Path)
+    return cache.location
 
 
 @contextmanager
-def refused(cache: ProfileCache, reason: str) -> Iterator[None]:
+def refused(file_cache: ProfileCache, reason: str) -> Iterator[None]:
     """An error with the problem, the path and the remedy in one line."""
     with pytest.raises(BadInput, match=reason) as refusal:
         yield
     message = str(refusal.value)
-    assert str(cache.path) in message
+    assert str(path_of(file_cache)) in message
     assert "delete it, or set AUTOAUTO_CACHE_DIR" in message
     assert "\n" not in message
 
 
-def test_a_file_that_is_no_database_is_refused(cache: ProfileCache) -> None:
-    cache.path.parent.mkdir()
-    cache.path.write_text("not a database, but longer than the header of one" * 100)
-    with refused(cache, "not a database"):
-        cache.read(["a"])
+def test_a_file_that_is_no_database_is_refused(file_cache: ProfileCache) -> None:
+    path_of(file_cache).parent.mkdir()
+    path_of(file_cache).write_text("not a database, but longer than the header of one" * 100)
+    with refused(file_cache, "not a database"):
+        file_cache.read(["a"])
 
 
-def test_a_folder_is_refused(cache: ProfileCache) -> None:
-    cache.path.mkdir(parents=True)
-    with refused(cache, "unable to open"):
-        cache.read(["a"])
+def test_a_folder_is_refused(file_cache: ProfileCache) -> None:
+    path_of(file_cache).mkdir(parents=True)
+    with refused(file_cache, "unable to open"):
+        file_cache.read(["a"])
 
 
-def test_another_table_of_that_name_is_refused(cache: ProfileCache) -> None:
-    cache.path.parent.mkdir()
-    run_sql(cache.path, "CREATE TABLE entries (x)")
-    with refused(cache, "digest"):
-        cache.read(["a"])
-    with refused(cache, "digest"):
-        cache.write({"a": entry(1)})
+def test_another_table_of_that_name_is_refused(file_cache: ProfileCache) -> None:
+    path_of(file_cache).parent.mkdir()
+    run_sql(path_of(file_cache), "CREATE TABLE entries (x)")
+    with refused(file_cache, "digest"):
+        file_cache.read(["a"])
+    with refused(file_cache, "digest"):
+        file_cache.write({"a": entry(1)})
 
 
-def test_a_damaged_page_is_refused(cache: ProfileCache) -> None:
-    cache.write({str(i): entry(i) for i in range(1000)})
-    content = cache.path.read_bytes()
-    cache.path.write_bytes(content[:4096] + b"\xff" * (len(content) - 4096))
-    with refused(cache, "malformed"):
-        cache.read(map(str, range(1000)))
+def test_a_damaged_page_is_refused(file_cache: ProfileCache) -> None:
+    file_cache.write({str(i): entry(i) for i in range(1000)})
+    content = path_of(file_cache).read_bytes()
+    path_of(file_cache).write_bytes(content[:4096] + b"\xff" * (len(content) - 4096))
+    with refused(file_cache, "malformed"):
+        file_cache.read(map(str, range(1000)))
 
 
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        ("{", "Expecting property name"),
-        ("7", "entry must be an object"),
+        ("{", "entry a must be JSON"),
+        ("7", "entry a: the top level must be an object"),
         ("{}", "field forward_cycles"),
-        ('{"forward_cycles": "many"}', "entry.forward_cycles must be a whole number"),
+        ('{"forward_cycles": "many"}', "entry a: forward_cycles must be a whole number"),
     ],
 )
-def test_a_broken_entry_is_refused(cache: ProfileCache, text: str, reason: str) -> None:
-    cache.write({"a": entry(1), "b": entry(2)})
-    run_sql(cache.path, f"UPDATE entries SET entry = '{text}' WHERE digest = 'a'")
-    with refused(cache, reason):
-        cache.read(["a", "b"])
-    assert cache.read(["b"]) == {"b": entry(2)}
+def test_a_broken_entry_is_refused(file_cache: ProfileCache, text: str, reason: str) -> None:
+    file_cache.write({"a": entry(1), "b": entry(2)})
+    run_sql(path_of(file_cache), f"UPDATE entries SET entry = '{text}' WHERE digest = 'a'")
+    with refused(file_cache, reason):
+        file_cache.read(["a", "b"])
+    assert file_cache.read(["b"]) == {"b": entry(2)}
 
 
-def test_a_full_disk_is_refused_in_one_line_and_loses_no_entry(cache: ProfileCache) -> None:
-    cache.write({"a": entry(1)})
+def test_a_full_disk_is_refused_in_one_line_and_loses_no_entry(file_cache: ProfileCache) -> None:
+    file_cache.write({"a": entry(1)})
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (cache.path.stat().st_size, hard))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (path_of(file_cache).stat().st_size, hard))
     try:
-        with refused(cache, "disk"):
-            cache.write({str(i): entry(i) for i in range(1000)})
+        with refused(file_cache, "disk"):
+            file_cache.write({str(i): entry(i) for i in range(1000)})
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-    assert cache.read(["a", "1"]) == {"a": entry(1)}
+    assert file_cache.read(["a", "1"]) == {"a": entry(1)}
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everything")
-def test_a_read_only_cache_serves_reads_and_refuses_writes(cache: ProfileCache) -> None:
-    cache.write({"a": entry(1)})
-    cache.path.chmod(0o400)
-    cache.path.parent.chmod(0o500)
+def test_a_read_only_cache_serves_reads_and_refuses_writes(file_cache: ProfileCache) -> None:
+    file_cache.write({"a": entry(1)})
+    path_of(file_cache).chmod(0o400)
+    path_of(file_cache).parent.chmod(0o500)
     try:
-        assert cache.read(["a"]) == {"a": entry(1)}
-        with refused(cache, "readonly"):
-            cache.write({"b": entry(2)})
+        assert file_cache.read(["a"]) == {"a": entry(1)}
+        with refused(file_cache, "readonly"):
+            file_cache.write({"b": entry(2)})
     finally:
-        cache.path.parent.chmod(0o700)
+        path_of(file_cache).parent.chmod(0o700)
+
+
+def test_a_relative_path_is_of_the_folder_of_the_moment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for folder in ("here", "there"):
+        (tmp_path / folder).mkdir()
+        monkeypatch.chdir(tmp_path / folder)
+        assert ProfileCache(Path("a?b%20#.db")).read(["a"]) == {}
+        ProfileCache(Path("a?b%20#.db")).write({"a": entry(1)})
+    assert (tmp_path / "there" / "a?b%20#.db").exists()
+
+
+def test_a_deleted_cache_is_made_again(file_cache: ProfileCache, tmp_path: Path) -> None:
+    file_cache.write({"a": entry(1)})
+    shutil.rmtree(tmp_path / "deep")
+    file_cache.write({"b": entry(2)})
+    assert file_cache.read(["a", "b"]) == {"b": entry(2)}
+
+
+def test_a_broken_entry_on_a_server_is_refused(server_cache: ProfileCache) -> None:
+    server_cache.write({"a": entry(1)})
+    broken = Table("autoauto_profiles", MetaData(), Column("digest", Text, primary_key=True), Column("entry", Text))
+    server_cache.insert(broken, [{"digest": "a", "entry": '{"forward_cycles": "many"}'}], replace=True)
+    with pytest.raises(BadInput, match=r"cannot hold what was compiled: entry a: forward_cycles must be a whole"):
+        server_cache.read(["a"])
+
+
+def test_a_server_that_restarts_is_waited_for(server_cache: ProfileCache, monkeypatch: pytest.MonkeyPatch) -> None:
+    psycopg2 = pytest.importorskip("psycopg2")
+    connect, refusals = psycopg2.connect, [2]
+
+    def refuse_at_first(*arguments: object, **options: object) -> object:
+        if refusals[0]:
+            refusals[0] -= 1
+            raise psycopg2.OperationalError("connection refused")
+        return connect(*arguments, **options)
+
+    server_cache.write({"a": entry(1)})
+    monkeypatch.setattr(psycopg2, "connect", refuse_at_first)
+    assert server_cache.read(["a"]) == {"a": entry(1)}
+    assert refusals == [0]
+
+
+def test_a_server_that_was_never_reached_is_refused_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("psycopg2")
+    monkeypatch.setattr("autoauto.database.sleep", lambda _: pytest.fail("it waits"))
+    with pytest.raises(
+        BadInput, match=r"^postgresql\+psycopg2://me:\*\*\*@.* cannot hold what was compiled"
+    ) as refusal:
+        ProfileCache("postgresql+psycopg2://me:secret@127.0.0.1:1/none").read(["a"])
+    assert "secret" not in str(refusal.value)
+    assert "\n" not in str(refusal.value)

@@ -1,16 +1,24 @@
-"""Stored examples and corrections, in a file and in a shared database."""
+"""Stored examples and corrections, in a file and on a server."""
 
 import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
+from sqlalchemy import create_engine, text
 
 from autoauto.profile.store.cache import ProfileCache
 from autoauto.profile.store.ranges import RangeStore, subject_of
-from autoauto.profile.store.shared_cache import SharedCache
-from autoauto.records.correction import PLAIN_SUM, Correction, PredictionInterval, RangeExample, WholeRange
+from autoauto.records.correction import (
+    PLAIN_SUM,
+    Correction,
+    PredictionInterval,
+    RangeExample,
+    RangeFeature,
+    WholeRange,
+)
 from autoauto.records.errors import BadInput
 from autoauto.records.hardware import Device
 from autoauto.records.layers import LayerGraph, LayerRange
@@ -22,14 +30,13 @@ OPTIONS = CompileOptions(4, 0.6, Precision.FP16)
 
 def example(start: int, cycles: int = 90, batch_size: int = 4) -> RangeExample:
     whole = WholeRange(LayerRange(start, start + 2), cycles, 0, {"parameter": 5})
-    return RangeExample(whole, batch_size, {"Conv": 60, "Relu after Conv": 40}, {}, {"parameter": 6})
+    by_class, features = {"Conv": 60, "Relu after Conv": 40}, {RangeFeature.WEIGHTS: 7, RangeFeature.ENTRY: 2}
+    return RangeExample(whole, batch_size, by_class, {}, {"parameter": 6}, features)
 
 
-@pytest.fixture(params=["file", "shared"])
-def store(request: pytest.FixtureRequest, tmp_path: Path) -> RangeStore:
-    if request.param == "file":
-        return RangeStore(ProfileCache(tmp_path / "deep" / "cache.db"), "subject")
-    return RangeStore(SharedCache(f"sqlite:///{tmp_path}/cache.db"), "subject")
+@pytest.fixture
+def store(cache: ProfileCache) -> RangeStore:
+    return RangeStore(cache, "subject")
 
 
 def test_examples_come_back(store: RangeStore) -> None:
@@ -59,6 +66,7 @@ def test_a_correction_replaces_the_last(store: RangeStore) -> None:
     first = Correction(
         {"": 0.9},
         {},
+        {RangeFeature.MOVED: 0.4},
         {"temporary": 0.8},
         ((1, 1.0), (4, 0.9)),
         PredictionInterval(0.9, 1.1),
@@ -70,20 +78,45 @@ def test_a_correction_replaces_the_last(store: RangeStore) -> None:
         assert store.correction() == correction
 
 
+def change(cache: ProfileCache, *statements: str, **values: str) -> list[Any]:
+    """Runs SQL in the database of a cache; returns the rows of the last statement."""
+    url = cache.location if isinstance(cache.location, str) else f"sqlite:///{cache.location}"
+    engine = create_engine(url)
+    with engine.begin() as connection:
+        for statement in statements:
+            result = connection.execute(text(statement), values)
+        rows = list(result) if result.returns_rows else []
+    engine.dispose()
+    return rows
+
+
 def test_keys_of_stored_corrections_do_not_change(store: RangeStore) -> None:
     store.store_correction(PLAIN_SUM)
-    with store.cache.open(()) as db:
-        [(text,)] = db.execute("SELECT correction FROM autoauto_corrections")
-    names = ["forward", "backward", "memory", "batch_sizes", "cycles_band", "memory_band", "n_examples"]
-    assert list(json.loads(text)) == names
+    [(stored,)] = change(store.cache, "SELECT correction FROM autoauto_corrections")
+    names = ["forward", "backward", "features", "memory", "batch_sizes", "cycles_interval", "memory_interval"]
+    assert list(json.loads(stored)) == [*names, "n_examples"]
 
 
-def test_a_broken_file_is_refused(store: RangeStore) -> None:
-    store.add(OPTIONS, [])
-    with store.cache.open(()) as db:
-        db.execute("DROP TABLE autoauto_ranges")
-        db.execute("CREATE TABLE autoauto_ranges (other INTEGER)")
-    with pytest.raises(BadInput, match=r"no such column.*; (delete it, or set|try another)"):
+def test_the_tables_of_the_version_before_are_used(store: RangeStore) -> None:
+    path = store.cache.location
+    if isinstance(path, Path):
+        path.parent.mkdir()
+    change(
+        store.cache,
+        "CREATE TABLE autoauto_ranges (digest VARCHAR(64) PRIMARY KEY, subject VARCHAR(64) NOT NULL, "
+        "batch_size INTEGER NOT NULL, example TEXT NOT NULL)",
+        "CREATE TABLE autoauto_corrections (subject VARCHAR(64) PRIMARY KEY, correction TEXT NOT NULL)",
+    )
+    for correction in (PLAIN_SUM, replace(PLAIN_SUM, n_examples=1)):
+        store.add(OPTIONS, [example(0)])
+        store.store_correction(correction)
+        assert (store.examples(), store.correction()) == ([example(0)], correction)
+
+
+def test_a_broken_database_is_refused(store: RangeStore) -> None:
+    store.add(OPTIONS, [example(0)])
+    change(store.cache, "DROP TABLE autoauto_ranges", "CREATE TABLE autoauto_ranges (other INTEGER)")
+    with pytest.raises(BadInput, match=r"(no such column|does not exist).*; (delete it, or set|try another)"):
         store.examples()
 
 
@@ -91,9 +124,12 @@ def test_a_broken_file_is_refused(store: RangeStore) -> None:
 def test_a_broken_row_is_refused(store: RangeStore, broken: str) -> None:
     store.add(OPTIONS, [example(0)])
     store.store_correction(PLAIN_SUM)
-    with store.cache.open(()) as db:
-        db.execute("UPDATE autoauto_ranges SET example = ?", (broken,))
-        db.execute("UPDATE autoauto_corrections SET correction = ?", (broken,))
+    change(
+        store.cache,
+        "UPDATE autoauto_ranges SET example = :broken",
+        "UPDATE autoauto_corrections SET correction = :broken",
+        broken=broken,
+    )
     for read, name in ((store.examples, "example"), (store.correction, "correction")):
         with pytest.raises(BadInput, match=rf"^the stored {name}s of subject must be whole: .*; delete"):
             read()

@@ -6,10 +6,11 @@ from xml.etree import ElementTree
 
 from autoauto.records.knobs import Knobs
 from autoauto.records.schedule import Order
-from autoauto.records.study_summary import StudySummary, TrialSummary
+from autoauto.records.study_summary import StudySummary
 from autoauto.report.charts import heat_map as picture
+from tests.report.made import made
 
-Elements = Callable[[str, str], list[ElementTree.Element]]
+Elements = Callable[..., list[ElementTree.Element]]
 
 
 def test_each_row_and_column_has_its_best(summary: StudySummary) -> None:
@@ -22,7 +23,7 @@ def test_each_row_and_column_has_its_best(summary: StudySummary) -> None:
 def test_schedules_have_rows_of_their_own_up_to_a_number_of_rows(summary: StudySummary) -> None:
     orders = (Order.GPIPE, Order.ONE_F_ONE_B)
     grid = [(n, order) for n in range(1, 10) for order in orders]
-    trials = [TrialSummary(i, Knobs(n, 0.6, 1, order, False, 32), 1.0 + i) for i, (n, order) in enumerate(grid)]
+    trials = [made(i, Knobs(n, 0.6, 1, order, False, 32), 1.0 + i) for i, (n, order) in enumerate(grid)]
     few, many = (picture.heat_map(replace(summary, trials=tuple(trials[:n]))) for n in (4, 18))
     assert few.rows == ("1 1f1b", "1 gpipe", "2 1f1b", "2 gpipe")
     assert many.rows == tuple("123456789")
@@ -30,20 +31,28 @@ def test_schedules_have_rows_of_their_own_up_to_a_number_of_rows(summary: StudyS
 
 
 def test_the_winner_has_a_frame_and_the_strongest_colour(summary: StudySummary, elements: Elements) -> None:
-    svg = picture.heat_map_svg(summary)
-    slow, winner = elements(svg, "heat")
-    assert ("winner" in str(slow.get("class")), "winner" in str(winner.get("class"))) == (False, True)
-    assert (slow.get("fill-opacity"), winner.get("fill-opacity")) == ("0.10", "0.60")
-    assert [cell.text for cell in elements(svg, "cell")] == ["100", "200"]
-    ticks = [tick.text for tick in elements(svg, "tick")]
+    chart = picture.heat_map_chart(summary)
+    slow, winner = elements(chart, "heat")
+    assert (slow.get("opacity"), winner.get("opacity")) == (".1", ".6")
+    (frame,) = elements(chart, "ring")
+    assert (frame.get("x"), frame.get("y")) == (winner.get("x"), winner.get("y")) != (slow.get("x"), slow.get("y"))
+    assert [cell.text for cell in elements(chart, "cell")] == ["100", "200"]
+    ticks = [tick.text for tick in elements(chart, "tick")]
     assert (ticks.count("none fits"), ticks.count("not tried")) == (1, 1)
 
 
-def test_many_proportions_take_the_whole_width(summary: StudySummary) -> None:
-    trials = tuple(TrialSummary(i, Knobs(1, (i + 1) / 10, 1), 1.0) for i in range(10))
-    assert (picture.is_wide(summary), picture.is_wide(replace(summary, trials=trials))) == (False, True)
+def test_a_cell_says_what_it_stands_for(summary: StudySummary, elements: Elements) -> None:
+    titles = [str(cell.findtext("title")) for cell in elements(picture.heat_map_chart(summary), "heat")]
+    assert titles[1].replace("\xa0", " ") == "trial 3: n_ipu 2, memory proportion 0.6, batch 8, 200.0 samples/s"
+
+
+def test_many_proportions_make_a_wide_picture(summary: StudySummary) -> None:
+    trials = tuple(made(i, Knobs(1, (i + 1) / 10, 1), 1.0) for i in range(10))
+    many = replace(summary, trials=trials)
+    widths = [picture.heat_map_chart(study).panels[0].width for study in (summary, many)]
+    assert widths == [420, 40 + 7 + 10 * 76]
 
 
 def test_small_throughputs_have_a_decimal(summary: StudySummary, elements: Elements) -> None:
-    slow = replace(summary, trials=(summary.trials[0]._replace(samples_per_s=7.86), *summary.trials[1:]))
-    assert [cell.text for cell in elements(picture.heat_map_svg(slow), "cell")] == ["7.9", "200"]
+    slow = replace(summary, trials=(replace(summary.trials[0], samples_per_s=7.86), *summary.trials[1:]))
+    assert [cell.text for cell in elements(picture.heat_map_chart(slow), "cell")] == ["7.9", "200"]

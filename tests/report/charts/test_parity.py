@@ -9,22 +9,23 @@ import pytest
 from autoauto.records.study_summary import StudySummary
 from autoauto.report.charts import parity as picture
 
-Elements = Callable[[str, str], list[ElementTree.Element]]
+Elements = Callable[..., list[ElementTree.Element]]
 
 
 def test_every_measured_trial_has_a_dot(summary: StudySummary, elements: Elements) -> None:
-    svg = picture.parity_svg(summary)
-    dots = elements(svg, "dot")
+    chart = picture.parity_chart(summary)
+    dots = elements(chart, "dot")
     titles = [str(dot.find("title").text) for dot in dots]  # type: ignore[union-attr]
     assert [title.partition(":")[0] for title in titles] == ["trial 0", "trial 2", "trial 3"]
-    assert [dot.get("class") for dot in dots] == ["dot s0", "dot s1", "dot s1"]
+    assert [len(elements(chart, style)) for style in ("s0", "s1")] == [1, 2]
+    assert chart.legend == [("s0", "n_ipu 1"), ("s1", "n_ipu 2")]
 
 
 def test_an_exact_estimate_is_on_the_diagonal(summary: StudySummary, elements: Elements) -> None:
     """Trial 2 was estimated exactly, trial 0 too high and so below the line, trial 3 too low and above."""
-    svg = picture.parity_svg(summary)
+    svg = picture.parity_chart(summary)
     (line,) = elements(svg, "diagonal")
-    x1, y1, x2, y2 = (float(str(line.get(name))) for name in ("x1", "y1", "x2", "y2"))
+    x1, y1, x2, y2 = map(float, str(line.get("points")).replace(",", " ").split())
     above = []
     for dot in elements(svg, "dot"):
         x, y = float(str(dot.get("cx"))), float(str(dot.get("cy")))
@@ -43,5 +44,5 @@ def test_the_summary_has_mean_and_largest_error(summary: StudySummary) -> None:
 
 
 def test_dots_that_would_cover_each_other_are_drawn_once(summary: StudySummary, elements: Elements) -> None:
-    many = replace(summary, trials=tuple(summary.trials[0]._replace(number=i) for i in range(1000)))
-    assert len(elements(picture.parity_svg(many), "dot")) == 1
+    many = replace(summary, trials=tuple(replace(summary.trials[0], number=i) for i in range(1000)))
+    assert len(elements(picture.parity_chart(many), "dot")) == 1

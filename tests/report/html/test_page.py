@@ -12,9 +12,10 @@ import pytest
 from autoauto.records.errors import BadInput
 from autoauto.records.knobs import Knobs
 from autoauto.records.schedule import Order
-from autoauto.records.study_summary import Comparison, Interval, StudySummary, TrialSummary
+from autoauto.records.study_summary import Comparison, Interval, StudySummary
 from autoauto.records.timeline import Timeline
 from autoauto.report.html.page import study_page, write_study_page
+from tests.report.made import made
 
 Simulated = Callable[..., Timeline]
 COMMANDS = [("Measure it again", "autoauto measure net --n-ipu 2")]
@@ -60,7 +61,13 @@ def test_the_page_is_well_formed_and_ids_are_unique(page: str) -> None:
 
 def test_the_page_has_the_winner_and_the_command_that_measures_it_again(page: str) -> None:
     text = re.sub("<[^>]*>", "", page).replace("\xa0", " ")
-    for words in ("200.0 samples/s", "measured (cost model)", "190.0 samples/s, -5.0 %", COMMANDS[0][1], "+33.3 %"):
+    for words in (
+        "200.0 samples/s",
+        "measured (cost model)",
+        "190.0 samples/s, estimated, -5.0 %",
+        COMMANDS[0][1],
+        "+33.3 %",
+    ):
         assert words in text
     assert "was not tried" in text
     assert "a &lt;bug&gt;" in text
@@ -82,9 +89,10 @@ def test_ten_thousand_trials_make_a_small_page(summary: StudySummary) -> None:
         Knobs(n, proportion, batch) for n in (1, 2, 4, 8, 16) for proportion in (0.3, 1.0) for batch in range(1, 1001)
     ]
     trials = [
-        TrialSummary(i, knobs, float(i % 9) * knobs.batch_size, 5.0 * knobs.batch_size) for i, knobs in enumerate(grid)
+        made(i, knobs, i % 9.0 * knobs.batch_size, estimated_samples_per_s=5.0 * knobs.batch_size)
+        for i, knobs in enumerate(grid)
     ]
-    large = replace(summary, trials=(*trials, summary.trials[3]._replace(number=10_000, samples_per_s=1e5)))
+    large = replace(summary, trials=(*trials, replace(summary.trials[3], number=10_000, samples_per_s=1e5)))
     assert 100_000 < len(study_page(large, [], None, [])) < 4_000_000
 
 

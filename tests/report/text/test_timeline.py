@@ -12,9 +12,11 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from autoauto.records.schedule import Action, Codes, Order, Schedule
+from autoauto.records.target import Origin
 from autoauto.records.timeline import Timeline
 from autoauto.report.style import ACTIVITIES, EXCHANGE, IDLE
-from autoauto.report.text.timeline import timeline_picture, timeline_table
+from autoauto.report.tables.timeline import timeline_table
+from autoauto.report.text.timeline import timeline_picture
 
 Text = Callable[..., str]
 Simulated = Callable[..., Timeline]
@@ -106,7 +108,7 @@ def one_device(*spans: tuple[str, int, int], exchange: tuple[int, int], stop: in
     program = codes.encode([Action.parse(action) for action, _, _ in spans])
     starts, stops = (np.array([span[column] for span in spans]) for column in (1, 2))
     schedule = Schedule(Order.ZB1P, (0,), 1, (program,))
-    return Timeline(schedule, (starts,), (stops,), (np.array([exchange]),), stop, 4, "measured")
+    return Timeline(schedule, (starts,), (stops,), (np.array([exchange]),), stop, 4, Origin.MEASURED)
 
 
 def rows(timeline: Timeline, width: int) -> list[str]:

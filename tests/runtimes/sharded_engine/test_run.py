@@ -18,6 +18,7 @@ import pytest
 
 from autoauto.records.arrays import Array
 from autoauto.records.errors import BadInput, WorkerLost
+from autoauto.records.target import Origin
 from autoauto.runtimes.sharded_engine.peers import SharedEvent
 from autoauto.runtimes.sharded_engine.run import ShardedRun, run_sharded
 from autoauto.schedule.simulate.simulate import simulate
@@ -85,7 +86,7 @@ def check_case(run: ShardedRun, case: dict[str, Any]) -> None:
 def check_timeline(run: ShardedRun) -> None:
     """Every device computes the requests in order, each after the previous device has computed it."""
     timeline = run.timeline()
-    assert timeline.source == "measured"
+    assert timeline.origin is Origin.MEASURED
     for device, starts in enumerate(timeline.starts):
         assert (starts[1:] >= timeline.stops[device][:-1]).all()
         if device:

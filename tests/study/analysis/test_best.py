@@ -6,15 +6,17 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import pytest
+from optuna import Study
 
-from autoauto.records.knobs import Knobs, Objective, SearchSpace
+from autoauto.records.knobs import Knobs, Objective, Objectives, SearchSpace
 from autoauto.records.plan import Plan
-from autoauto.study.analysis.best import best_of, best_trial, pareto_front
+from autoauto.records.trial import Trial
+from autoauto.study.analysis.best import best_of, best_of_study, front_of
 from autoauto.study.methods.protocol import Proposer
 from autoauto.study.methods.registry import exhaustive
 from autoauto.study.run import run_search
 from autoauto.study.store.study import load_study, open_study
-from autoauto.study.store.trials import finished_trials
+from autoauto.study.store.trials import finished_trials, with_plans
 
 if TYPE_CHECKING:
     from tests.study.conftest import Fake
@@ -29,8 +31,10 @@ def test_the_best_is_read_back_whole(
 ) -> None:
     study = open_study(storage, "bow", objective, {})
     run_search(SPACE, fake, study, objective)
-    best = best_trial(load_study(storage, "bow"))
-    assert best is not None
+    again = load_study(storage, "bow")
+    stored = best_of_study(again, finished_trials(again))
+    assert stored is not None
+    best = with_plans(again, stored)
     assert (best.number, best.value) == (study.best_trial.number, study.best_trial.value)
     assert study.best_trial.params == {
         "n_ipu": best.knobs.n_ipu,
@@ -44,10 +48,10 @@ def test_the_best_is_read_back_whole(
 
 def test_nothing_measured_has_no_best(storage: str, fake: Fake) -> None:
     study = open_study(storage, "bow", Objective.THROUGHPUT, {})
-    assert best_trial(study) is None
+    assert best_of_study(study, finished_trials(study)) is None
     run_search(SearchSpace((1,), (1.0,), (64, 128)), fake, study, Objective.THROUGHPUT)
     assert len(study.get_trials()) == 2
-    assert best_trial(study) is None
+    assert best_of_study(study, finished_trials(study)) is None
 
 
 def test_ties_within_the_noise_go_to_the_simpler(storage: str, fake: Fake) -> None:
@@ -67,7 +71,9 @@ def test_a_report_uses_the_noise_of_the_search(storage: str, fake: Fake) -> None
     study = open_study(storage, "bow", Objective.PER_IPU, {"model": "abc"}, {"noise": "0.1"})
     space = SearchSpace((1, 2), (0.3,), (30, 60))
     result = run_search(space, fake, study, Objective.PER_IPU, method=EXHAUSTIVE, noise=0.1)
-    assert best_trial(study) == result.best
+    best = best_of_study(study, finished_trials(study))
+    assert best is not None
+    assert with_plans(study, best) == result.best
     assert result.best is not None
     assert result.best.knobs == Knobs(1, 0.3, 30)
 
@@ -75,16 +81,21 @@ def test_a_report_uses_the_noise_of_the_search(storage: str, fake: Fake) -> None
 BOTH = (Objective.THROUGHPUT, Objective.LATENCY)
 
 
+def front_read(study: Study, objectives: Objectives) -> tuple[Trial, ...]:
+    """The front of the trials in the database."""
+    return tuple(with_plans(study, trial) for trial in front_of(finished_trials(study), objectives))
+
+
 def test_the_front_is_that_of_optuna_without_ties(storage: str, fake: Fake) -> None:
     study = open_study(storage, "two", BOTH, {"model": "abc"})
     space = SearchSpace((1, 2), (0.3, 1.0), (1, 5, 6, 7, 24, 30, 36, 60, 100))
     result = run_search(space, fake, study, BOTH, method=EXHAUSTIVE)
     assert result.best is None
-    assert best_trial(study) is None
-    assert result.front == pareto_front(study)
+    assert best_of_study(study, finished_trials(study)) is None
+    assert result.front == front_read(study, BOTH)
     assert {best.values for best in result.front} == {tuple(trial.values) for trial in study.best_trials}
     assert len({best.values for best in result.front}) == len(result.front) > 2
-    assert [best.value for best in result.front] == sorted((best.value for best in result.front), reverse=True)
+    assert [best.value for best in result.front] == sorted((best.values[0] for best in result.front), reverse=True)
 
 
 def test_of_equal_trials_the_front_has_the_simplest(storage: str, fake: Fake) -> None:
@@ -96,4 +107,4 @@ def test_of_equal_trials_the_front_has_the_simplest(storage: str, fake: Fake) ->
 def test_the_front_of_one_objective_is_the_best(storage: str, fake: Fake) -> None:
     study = open_study(storage, "bow", Objective.THROUGHPUT, {})
     result = run_search(SearchSpace((1, 2), (0.3,), (5, 6)), fake, study, Objective.THROUGHPUT, method=EXHAUSTIVE)
-    assert result.front == (result.best,) == pareto_front(study)
+    assert result.front == (result.best,) == front_read(study, Objective.THROUGHPUT)

@@ -5,34 +5,33 @@ from __future__ import annotations
 from dataclasses import replace
 
 from autoauto.records.knobs import Knobs, Objective
-from autoauto.records.layers import LayerRange
-from autoauto.records.plan import Plan, Stage
 from autoauto.records.study_summary import (
     AutoPipelineAnswer,
-    Finalist,
     Interval,
     Repeated,
     StudySummary,
-    TrialSummary,
     Verdict,
     Verification,
 )
+from autoauto.records.trial import Status, Trial
 from autoauto.study.analysis.comparisons import GRID_BISECT, study_comparisons
 from autoauto.study.analysis.verification import DEFAULT, RUNNER_UP, WINNER
 
-PLAN = Plan((Stage(LayerRange(0, 3), 0, 100, 0, 10, 10, {}, 1000),))
 A, B = Knobs(2, 0.6, 3), Knobs(2, 0.6, 2)
 
 
 def summary_of(speeds: dict[tuple[int, int], float]) -> StudySummary:
     """Trials by n_ipu and batch size; 0 does not fit."""
-    trials = tuple(TrialSummary(i, Knobs(n, 0.6, b), speed) for i, ((n, b), speed) in enumerate(speeds.items()))
+    trials = tuple(
+        Trial(Knobs(n, 0.6, b), Status.OK if speed else Status.OUT_OF_MEMORY, samples_per_s=speed, number=number)
+        for number, ((n, b), speed) in enumerate(speeds.items())
+    )
     summary = StudySummary("small", "sqlite:///x.db", Objective.THROUGHPUT, {}, trials, ())
-    return replace(summary, finalists=tuple(Finalist(trial, PLAN, None) for trial in summary.ranked))
+    return replace(summary, finalists=summary.ranked)
 
 
-def repeated(name: str, knobs: Knobs, *values: float, what: str = "") -> Repeated:
-    return Repeated(name, knobs, what, values, values)
+def repeated(name: str, knobs: Knobs, *values: float) -> Repeated:
+    return Repeated(name, knobs, values, values)
 
 
 def speeds_and_gains(summary: StudySummary) -> dict[str, tuple[float | None, float | None]]:
@@ -49,7 +48,7 @@ def test_repeated_measurements_are_compared_by_their_means() -> None:
     rows = (
         repeated(WINNER, A, 199.0, 201.0),
         repeated(RUNNER_UP, B, 159.0, 161.0),
-        repeated(DEFAULT, Knobs(1, 1.0, 8), 40.0, 40.0, what="one session, all cores"),
+        repeated(DEFAULT, Knobs(1, 1.0, 8), 40.0, 40.0),
     )
     answer = AutoPipelineAnswer(Knobs(1, 0.6, 3), 100.0, 90.0)
     summary = replace(summary, verification=Verification(rows, 2, 0, Verdict.CLEAR, answer))
@@ -59,7 +58,6 @@ def test_repeated_measurements_are_compared_by_their_means() -> None:
         GRID_BISECT: (200.0, 0.0),
     }
     _, default, _ = study_comparisons(summary)
-    assert default.note == "one session, all cores"
     assert default.speed == Interval(40.0, 0.0)
 
 
@@ -85,7 +83,7 @@ def test_a_runner_up_that_won_is_compared_with_the_best_of_the_search() -> None:
 
 
 def test_a_default_configuration_that_does_not_fit_has_a_note() -> None:
-    rows = repeated(WINNER, A, 200.0), Repeated(DEFAULT, Knobs(4, 0.6, 8), "", (None,), (None,), "too large; try less")
+    rows = repeated(WINNER, A, 200.0), Repeated(DEFAULT, Knobs(4, 0.6, 8), (None,), (None,), "too large; try less")
     summary = replace(summary_of({(2, 3): 200.0}), verification=Verification(rows, 1, 0, Verdict.CLEAR, None))
     second, default, _ = study_comparisons(summary)
     assert second.note == "nothing else fits"

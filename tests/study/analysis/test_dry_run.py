@@ -28,22 +28,26 @@ def test_it_equals_the_search_when_the_estimate_is_exact(storage: str, fake: Fak
     assert expected.n_configurations == 4 * 9
     assert sum(cell.n_tries for cell in expected.cells) == expected.n_tried
     assert result.best is not None
-    assert max(cell.samples_per_s for cell in expected.cells) == result.best.samples_per_s
+    speeds = [expected_cell.cell.best.samples_per_s for expected_cell in expected.cells if expected_cell.cell.best]
+    assert max(speeds) == result.best.samples_per_s
 
 
 def test_every_cell_has_its_best(fake: Fake) -> None:
     expected = dry_run(SPACE, fake, Objective.THROUGHPUT, Method.EXHAUSTIVE)
-    assert [(c.knobs.n_ipu, c.knobs.memory_proportion) for c in expected.cells] == [
+    assert [(c.cell.knobs.n_ipu, c.cell.knobs.memory_proportion) for c in expected.cells] == [
         (1, 0.3),
         (1, 1.0),
         (2, 0.3),
         (2, 1.0),
     ]
-    assert expected.cells[1].knobs == Knobs(1, 1.0, 36)  # 100 + 36 * 25 bytes of 1,000, and six whole steps
+    best = expected.cells[1].cell.best
+    assert best is not None
+    assert best.knobs == Knobs(1, 1.0, 36)  # 100 + 36 * 25 bytes of 1,000, and six whole steps
     assert expected.cells[1].n_tries == 9
 
 
 def test_where_nothing_fits_the_cell_has_a_reason(fake: Fake) -> None:
     fake.tied = 2
-    (cell,) = dry_run(SearchSpace((2,), (0.3,), (4, 8)), fake, Objective.THROUGHPUT, Method.GUIDED).cells
-    assert cell == (Knobs(2, 0.3, 4), 0.0, 2, "tied weights leave no cut")
+    ((cell, n_tries),) = dry_run(SearchSpace((2,), (0.3,), (4, 8)), fake, Objective.THROUGHPUT, Method.GUIDED).cells
+    assert (cell.best, n_tries) == (None, 2)
+    assert (cell.trials[0].knobs, cell.trials[0].reason) == (Knobs(2, 0.3, 4), "tied weights leave no cut")

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
 
 from autoauto.records.knobs import Knobs, Objective, SearchSpace
-from autoauto.records.study_summary import StudySummary, TrialSummary
+from autoauto.records.study_summary import StudySummary
+from autoauto.records.trial import Status, Trial
 from autoauto.study.analysis.grid_bisect_answer import estimated_answer, measured_answer
 from autoauto.study.run import run_search
 from autoauto.study.store.study import open_study
@@ -25,9 +25,9 @@ def test_the_estimated_answer_is_where_a_search_by_bisection_ends(storage: str, 
     winner = Knobs(2, 0.3, 96)
     answer = estimated_answer(SPACE, type(fake)(), Objective.THROUGHPUT, winner)
     assert answer is not None
-    assert all(cell.batch_size for cell in result.cells)
-    at_ends = [fake(replace(cell.knobs, batch_size=cell.batch_size)) for cell in result.cells if cell.batch_size]
-    best = max(at_ends, key=lambda outcome: outcome.samples_per_s)
+    at_ends = [fake(cell.largest.knobs) for cell in result.cells if cell.largest]
+    assert len(at_ends) == len(result.cells) == 4
+    best = max(at_ends, key=lambda trial: trial.samples_per_s)
     assert (answer.knobs, answer.samples_per_s) == (best.knobs, best.samples_per_s)
     assert answer.gain_percent == pytest.approx(100 * (fake(winner).samples_per_s / best.samples_per_s - 1))
 
@@ -39,7 +39,10 @@ def test_where_nothing_fits_there_is_no_estimated_answer(fake: Fake) -> None:
 
 def summary_of(speeds: dict[tuple[int, int], float]) -> StudySummary:
     """Trials by n_ipu and batch size; 0 does not fit."""
-    trials = tuple(TrialSummary(i, Knobs(n, 0.6, b), speed) for i, ((n, b), speed) in enumerate(speeds.items()))
+    trials = tuple(
+        Trial(Knobs(n, 0.6, b), Status.OK if speed else Status.OUT_OF_MEMORY, samples_per_s=speed, number=number)
+        for number, ((n, b), speed) in enumerate(speeds.items())
+    )
     return StudySummary("small", "sqlite:///x.db", Objective.THROUGHPUT, {}, trials, ())
 
 
@@ -62,7 +65,5 @@ def test_without_the_boundary_of_a_cell_there_is_no_measured_answer(unknown: tup
 
 def test_with_an_untried_cell_there_is_no_measured_answer() -> None:
     summary = summary_of({(1, 1): 90.0, (1, 2): 70.0, (1, 3): 0.0})
-    space = {"n_ipu": [1, 2], "memory_proportion": [0.6], "batch_size": [1, 2, 3]}
-    rest = {"schedule": ["inference"], "strategy": ["pipeline"]}
-    answer, note = measured_answer(replace(summary, attributes={"space": json.dumps(space | rest)}))
+    answer, note = measured_answer(replace(summary, space=SearchSpace((1, 2), (0.6,), (1, 2, 3))))
     assert (answer, "1 of 2 cells" in note) == (None, True)

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
 
 from autoauto.records.knobs import Knobs, Objective, SearchSpace
+from autoauto.records.plan import Plan
 from autoauto.records.schedule import Order
-from autoauto.study.analysis.best import best_trial
-from autoauto.study.analysis.summary import study_cells, summarise_study
+from autoauto.study.analysis.summary import summarise_study
 from autoauto.study.execution.process import Evaluate
 from autoauto.study.run import run_search
 from autoauto.study.store.study import open_study
@@ -26,35 +28,41 @@ def test_the_cells_of_a_study_are_those_of_its_search(storage: str, fake: Fake) 
     space = SearchSpace((1, 2), (0.6,), tuple(range(1, 100)), ORDERS, (False, True), (8,))
     study = open_study(storage, "bow", Objective.THROUGHPUT, {"model": "abc"})
     result = run_search(space, fake, study, Objective.THROUGHPUT)
-    assert study_cells(study) == result.cells
+    assert set(summarise_study(study, storage).cells) == set(result.cells)
     assert [(c.knobs.n_ipu, c.knobs.schedule, c.knobs.recompute) for c in result.cells] == [
         (n, order, recompute) for n in (1, 2) for order in ORDERS for recompute in (False, True)
     ]
     fitting, failing = result.cells[0], result.cells[-1]
-    assert (fitting.batch_size, failing.batch_size) == (60, None)  # 100 + batch * 25 * 0.6 bytes of 1,000
+    assert fitting.largest is not None
+    assert fitting.best is not None
+    assert fitting.largest.knobs.batch_size == 60  # 100 + batch * 25 * 0.6 bytes of 1,000
+    assert (failing.best, failing.largest) == (None, None)
     best = max(fake(Knobs(1, 0.6, batch_size, Order.GPIPE, False, 8)).samples_per_s for batch_size in (50, 60))
-    assert fitting.samples_per_s >= best
-    assert failing.reason == "tied weights leave no cut"
+    assert fitting.best.samples_per_s >= best
+    assert failing.trials[0].reason == "tied weights leave no cut"
 
 
 SPACE = SearchSpace((1, 2), (0.6, 1.0), tuple(range(1, 65)))
 
 
-def test_a_summary_holds_every_trial_and_the_finalists(storage: str, fake: Evaluate) -> None:
+def test_a_summary_holds_every_trial_and_the_finalists(storage: str, fake: Evaluate, plan: Callable[..., Plan]) -> None:
     study = open_study(storage, "bow", Objective.THROUGHPUT, {"model": "abc"})
     result = run_search(SPACE, fake, study, Objective.THROUGHPUT)
     summary = summarise_study(study, storage, n_finalists=3)
     assert (summary.study_name, summary.storage, summary.attributes["model"]) == ("bow", storage, "abc")
     assert len(summary.trials) == result.counts.n_tried
-    assert sum(trial.compiled for trial in summary.trials) == result.counts.n_measured
-    best = best_trial(study)
-    assert best is not None
+    assert sum(trial.was_measured for trial in summary.trials) == result.counts.n_measured
     assert summary.winner is not None
-    assert (summary.winner.trial.number, summary.winner.measured) == (best.number, best.measured)
-    assert (summary.winner.trial.samples_per_s, summary.winner.estimate) == (best.samples_per_s, best.estimate)
-    assert [finalist.trial for finalist in summary.finalists] == list(summary.ranked[:3])
-    assert {(cell.knobs, cell.largest and cell.largest.knobs.batch_size) for cell in summary.cells} == {
-        (cell.knobs, cell.batch_size) for cell in result.cells
+    assert summary.winner == result.best
+    assert (summary.winner.measured, summary.winner.estimate) == (
+        plan(summary.winner.knobs),
+        plan(summary.winner.knobs, 0.9),
+    )
+    without_plans = [replace(finalist, measured=None, estimate=None) for finalist in summary.finalists]
+    assert without_plans == list(summary.ranked[:3])
+    assert all(finalist.measured == plan(finalist.knobs) for finalist in summary.finalists)
+    assert {(cell.knobs, cell.largest) for cell in summary.cells} == {
+        (cell.knobs, cell.largest) for cell in result.cells
     }
 
 
@@ -64,7 +72,7 @@ def test_a_trial_that_does_not_fit_has_a_reason(storage: str, fake: Evaluate) ->
     run_search(space, fake, study, Objective.THROUGHPUT)
     summary = summarise_study(study, storage)
     (trial,) = summary.trials
-    assert (trial.fits, trial.compiled, trial.reason) == (False, True, "stage 0 is out of memory")
+    assert (trial.fits, trial.was_measured, trial.reason) == (False, True, "stage 0 is out of memory")
     assert trial.excess_bytes == 100 + 2500 - 1000
     assert (summary.winner, summary.ranked) == (None, ())
 
@@ -79,5 +87,5 @@ def test_failed_trials_are_listed_apart(storage: str, fake: Evaluate) -> None:
         run_search(SearchSpace((1,), (0.6,), (2,)), breaks, study, Objective.THROUGHPUT)  # type: ignore[arg-type]
     summary = summarise_study(study, storage)
     (failure,) = summary.failures
-    assert (failure.params["batch_size"], "a bug" in failure.reason) == (2, True)
+    assert (failure.knobs.batch_size, "a bug" in failure.reason, failure.failed) == (2, True, True)
     assert len(summary.trials) == 1

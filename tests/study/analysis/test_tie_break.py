@@ -4,13 +4,13 @@ import pytest
 
 from autoauto.records.knobs import Knobs
 from autoauto.records.study_summary import Repeated, Verdict
-from autoauto.study.analysis.tie_break import TieBreak, break_tie, simplicity
+from autoauto.study.analysis.tie_break import TieBreak, break_tie
 
 SIMPLE, LARGE = Knobs(1, 0.6, 4), Knobs(2, 0.6, 4)
 
 
 def row(knobs: Knobs, *scores: float | None) -> Repeated:
-    return Repeated("", knobs, "", scores, scores)
+    return Repeated("", knobs, scores, scores)
 
 
 @pytest.mark.parametrize(
@@ -45,4 +45,4 @@ def test_fewer_devices_come_before_fewer_replicas_and_smaller_batches() -> None:
         Knobs(1, 0.3, 4, replicas=2),
         Knobs(4, 1.0, 1),
     ]
-    assert [simplicity(knobs) for knobs in ordered] == sorted(map(simplicity, ordered))
+    assert [knobs.simplicity for knobs in ordered] == sorted(knobs.simplicity for knobs in ordered)

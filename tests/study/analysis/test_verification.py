@@ -11,16 +11,15 @@ import optuna
 import pytest
 
 from autoauto.records.knobs import Knobs, Objective, SearchSpace
-from autoauto.records.study_summary import AutoPipelineAnswer, Verdict
-from autoauto.records.trial import Outcome
-from autoauto.study.analysis.best import best_trial
+from autoauto.records.study_summary import AutoPipelineAnswer, Repeated, Verdict
+from autoauto.records.trial import Trial
+from autoauto.study.analysis.best import best_of_study
 from autoauto.study.analysis.summary import summarise_study
 from autoauto.study.analysis.verification import (
     DEFAULT,
     RUNNER_UP,
     WINNER,
-    Rerun,
-    reruns_of,
+    repeated_of,
     verifications,
     verified_winners,
     verify,
@@ -28,7 +27,7 @@ from autoauto.study.analysis.verification import (
 from autoauto.study.execution.executors import InlineExecutor
 from autoauto.study.run import SearchResult, run_search
 from autoauto.study.store.study import load_study, open_study
-from autoauto.study.store.trials import complete_trials
+from autoauto.study.store.trials import finished_trials
 
 if TYPE_CHECKING:
     from tests.study.conftest import Fake
@@ -47,16 +46,16 @@ class Noisy:
     calls: list[Knobs] = field(default_factory=list)
     interrupt_at: int = -1
 
-    def __call__(self, knobs: Knobs) -> Outcome:
+    def __call__(self, knobs: Knobs) -> Trial:
         turn = self.calls.count(knobs)
         self.calls.append(knobs)
         if len(self.calls) == self.interrupt_at:
             os.kill(os.getpid(), signal.SIGINT)
-        outcome = self.fake(knobs)
+        trial = self.fake(knobs)
         factor = self.factors[knobs][turn] if knobs in self.factors else 1.0
         if not factor:
             raise ValueError("it broke")
-        return replace(outcome, samples_per_s=outcome.samples_per_s * factor)
+        return replace(trial, samples_per_s=trial.samples_per_s * factor)
 
 
 @pytest.fixture
@@ -72,15 +71,14 @@ def result(study: optuna.Study, fake: Fake) -> SearchResult:
     return result
 
 
-def reruns(study: optuna.Study, noisy: Noisy) -> list[Rerun]:
-    executor = InlineExecutor(noisy)
-    return reruns_of(study, SPACE, BEST, Objective.THROUGHPUT, executor, Rerun(DEFAULT, PLAIN, "", executor))
+def rows(study: optuna.Study, best: Knobs = BEST, default: Knobs = PLAIN) -> list[Repeated]:
+    return repeated_of(finished_trials(study, SPACE).values(), best, Objective.THROUGHPUT, default)
 
 
 @pytest.mark.usefixtures("result")
 def test_all_are_measured_in_turns_and_none_is_always_first(study: optuna.Study, fake: Fake) -> None:
     noisy = Noisy(fake)
-    verification = verify(study, reruns(study, noisy), 3, Objective.THROUGHPUT, lambda: ANSWER)
+    verification = verify(study, rows(study), 3, Objective.THROUGHPUT, InlineExecutor(noisy), lambda: ANSWER)
     assert [(row.name, row.knobs) for row in verification.repeated] == [
         (WINNER, BEST),
         (RUNNER_UP, SECOND),
@@ -90,7 +88,7 @@ def test_all_are_measured_in_turns_and_none_is_always_first(study: optuna.Study,
     assert verifications(load_study_of(study)) == [verification]
     assert verification.auto_pipeline == ANSWER
     known = len(noisy.calls)
-    assert verify(study, reruns(study, noisy), 3, Objective.THROUGHPUT, lambda: None) == verification
+    assert verify(study, rows(study), 3, Objective.THROUGHPUT, InlineExecutor(noisy), lambda: None) == verification
     assert len(noisy.calls) == known
 
 
@@ -101,25 +99,26 @@ def load_study_of(study: optuna.Study) -> optuna.Study:
 @pytest.mark.usefixtures("result")
 def test_a_runner_up_that_is_better_wins(study: optuna.Study, any_storage: str, fake: Fake) -> None:
     noisy = Noisy(fake, {BEST: [0.90, 0.91, 0.89], SECOND: [1.0, 1.01, 0.99]})
-    verification = verify(study, reruns(study, noisy), 3, Objective.THROUGHPUT, lambda: ANSWER)
+    verification = verify(study, rows(study), 3, Objective.THROUGHPUT, InlineExecutor(noisy), lambda: ANSWER)
     assert (verification.winner_index, verification.verdict, verification.winner.knobs) == (1, Verdict.CLEAR, SECOND)
     assert verified_winners(study) == {BEST: SECOND}
-    best = best_trial(study)
+    best = best_of_study(study, finished_trials(study))
     assert best is not None
     assert best.knobs == SECOND
     summary = summarise_study(load_study(any_storage, study.study_name), any_storage)
     assert summary.winner is not None
-    assert summary.winner.trial.knobs == summary.ranked[0].knobs == SECOND
+    assert summary.winner.knobs == summary.ranked[0].knobs == SECOND
     assert summary.verification == verification
 
 
 @pytest.mark.usefixtures("result")
 def test_a_verification_does_not_decide_about_a_better_trial_of_a_later_search(study: optuna.Study, fake: Fake) -> None:
     noisy = Noisy(fake, {BEST: [0.90, 0.91, 0.89], SECOND: [1.0, 1.01, 0.99]})
-    verify(study, reruns(study, noisy), 3, Objective.THROUGHPUT, lambda: ANSWER)
+    verify(study, rows(study), 3, Objective.THROUGHPUT, InlineExecutor(noisy), lambda: ANSWER)
     wider = SearchSpace((1, 2, 4), (0.3,), SPACE.batch_size)
     later = run_search(wider, fake, study, Objective.THROUGHPUT).best
-    best, inside = best_trial(study), best_trial(study, SPACE)
+    best = best_of_study(study, finished_trials(study))
+    inside = best_of_study(study, finished_trials(study, SPACE))
     assert later is not None
     assert best is not None
     assert inside is not None
@@ -131,10 +130,10 @@ def test_a_verification_does_not_decide_about_a_better_trial_of_a_later_search(s
 def test_finished_turns_are_stored_before_an_interrupt(study: optuna.Study, fake: Fake) -> None:
     noisy = Noisy(fake, interrupt_at=5)
     with pytest.raises(KeyboardInterrupt):
-        verify(study, reruns(study, noisy), 3, Objective.THROUGHPUT, lambda: ANSWER)
+        verify(study, rows(study), 3, Objective.THROUGHPUT, InlineExecutor(noisy), lambda: ANSWER)
     [stored] = verifications(study)
     assert [len(row.scores) for row in stored.repeated] == [1, 1, 1]
-    verification = verify(study, reruns(study, noisy), 3, Objective.THROUGHPUT, lambda: None)
+    verification = verify(study, rows(study), 3, Objective.THROUGHPUT, InlineExecutor(noisy), lambda: None)
     assert [len(row.scores) for row in verification.repeated] == [3, 3, 3]
     assert (verification.auto_pipeline, len(noisy.calls)) == (ANSWER, 5 + 6)
 
@@ -142,8 +141,8 @@ def test_finished_turns_are_stored_before_an_interrupt(study: optuna.Study, fake
 @pytest.mark.usefixtures("result")
 def test_another_number_of_turns_starts_anew(study: optuna.Study, fake: Fake) -> None:
     noisy = Noisy(fake)
-    verify(study, reruns(study, noisy), 1, Objective.THROUGHPUT, lambda: ANSWER)
-    verification = verify(study, reruns(study, noisy), 2, Objective.THROUGHPUT, lambda: ANSWER)
+    verify(study, rows(study), 1, Objective.THROUGHPUT, InlineExecutor(noisy), lambda: ANSWER)
+    verification = verify(study, rows(study), 2, Objective.THROUGHPUT, InlineExecutor(noisy), lambda: ANSWER)
     assert (verification.n_repeats, len(noisy.calls)) == (2, 3 + 6)
     assert verifications(study) == [verification]
 
@@ -151,7 +150,7 @@ def test_another_number_of_turns_starts_anew(study: optuna.Study, fake: Fake) ->
 @pytest.mark.usefixtures("result")
 def test_a_failed_measurement_leaves_its_turn_empty_and_has_a_reason(study: optuna.Study, fake: Fake) -> None:
     noisy = Noisy(fake, {BEST: [1.0, 0.0, 1.0]})
-    verification = verify(study, reruns(study, noisy), 3, Objective.THROUGHPUT, lambda: ANSWER)
+    verification = verify(study, rows(study), 3, Objective.THROUGHPUT, InlineExecutor(noisy), lambda: ANSWER)
     assert verification.repeated[0].samples_per_s[1] is None
     assert verification.repeated[0].reason == "ValueError: it broke"
     assert verification.repeated[0].speed is not None
@@ -160,31 +159,32 @@ def test_a_failed_measurement_leaves_its_turn_empty_and_has_a_reason(study: optu
 @pytest.mark.usefixtures("result")
 def test_known_trials_are_not_measured_again(study: optuna.Study, fake: Fake) -> None:
     noisy, seen = Noisy(fake), list[tuple[int, int]]()
-    known = complete_trials(study)
+    known = {knobs: trial for knobs, trial in finished_trials(study).items() if trial.fits}
     verification = verify(
-        study, reruns(study, noisy), 1, Objective.THROUGHPUT, lambda: ANSWER, known, lambda *now: seen.append(now)
+        study,
+        rows(study),
+        1,
+        Objective.THROUGHPUT,
+        InlineExecutor(noisy),
+        lambda: ANSWER,
+        known,
+        lambda *now: seen.append(now),
     )
     assert noisy.calls == [PLAIN]
-    assert verification.repeated[0].samples_per_s == (known[BEST].user_attrs["samples_per_s"],)
+    assert verification.repeated[0].samples_per_s == (known[BEST].samples_per_s,)
     assert seen == [(0, 3), (1, 3), (2, 3)]
 
 
 @pytest.mark.usefixtures("result")
-def test_a_default_that_is_the_winner_is_measured_once(study: optuna.Study, fake: Fake) -> None:
-    executor = InlineExecutor(fake)
-    same, other = Rerun(DEFAULT, BEST, "", executor), Rerun(DEFAULT, BEST, "one session, all cores", executor)
-    names = [
-        [rerun.name for rerun in reruns_of(study, SPACE, BEST, Objective.THROUGHPUT, executor, default)]
-        for default in (same, other)
-    ]
-    assert names == [[WINNER, RUNNER_UP], [WINNER, RUNNER_UP, DEFAULT]]
+def test_a_default_that_is_the_winner_is_measured_once(study: optuna.Study) -> None:
+    names = [[row.name for row in rows(study, default=default)] for default in (BEST, SECOND, PLAIN)]
+    assert names == [[WINNER, RUNNER_UP], [WINNER, RUNNER_UP], [WINNER, RUNNER_UP, DEFAULT]]
 
 
 def test_the_only_configuration_that_fits_has_no_runner_up(study: optuna.Study, fake: Fake) -> None:
-    space = SearchSpace((1,), (1.0,), (36, 37))
-    run_search(space, fake, study, Objective.THROUGHPUT)
-    executor, best = InlineExecutor(fake), Knobs(1, 1.0, 36)
-    alone = reruns_of(study, space, best, Objective.THROUGHPUT, executor, Rerun(DEFAULT, best, "", executor))
-    verification = verify(study, alone, 2, Objective.THROUGHPUT, lambda: None)
+    space, best = SearchSpace((1,), (1.0,), (36, 37)), Knobs(1, 1.0, 36)
+    trials = run_search(space, fake, study, Objective.THROUGHPUT).trials.values()
+    alone = repeated_of(trials, best, Objective.THROUGHPUT, best)
+    verification = verify(study, alone, 2, Objective.THROUGHPUT, InlineExecutor(fake), lambda: None)
     assert [row.knobs for row in verification.repeated] == [best]
     assert not verification.winner_index

@@ -8,9 +8,9 @@ import pytest
 
 from autoauto.records.errors import MeasurementsFailed
 from autoauto.records.knobs import Knobs
-from autoauto.records.trial import Attempt, Outcome, Status
+from autoauto.records.trial import Status, Trial
 from autoauto.study.execution.executors import ConsecutiveFailures, InlineExecutor, ProcessExecutor
-from autoauto.study.execution.process import Bounds, attempt_of, failed_attempt
+from autoauto.study.execution.process import Bounds, failed_trial, finished_trial
 
 if TYPE_CHECKING:
     from tests.study.conftest import Fake
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 A, B, C = (Knobs(1, 0.3, batch_size) for batch_size in (1, 2, 3))
 
 
-def measured(knobs: Knobs) -> Outcome:
-    return Outcome(knobs, None, None, 0.0, 0.0, 0, 1, "no plan")
+def measured(knobs: Knobs) -> Trial:
+    return Trial(knobs, Status.INFEASIBLE, "no plan")
 
 
 def test_the_inline_executor_measures_one_configuration_during_wait(fake: Fake) -> None:
@@ -27,14 +27,14 @@ def test_the_inline_executor_measures_one_configuration_during_wait(fake: Fake) 
     inline.submit(A)
     assert (inline.n_slots, inline.n_free, fake.calls) == (1, 0, [])
     inline.wait(60.0)
-    [attempt] = inline.finished()
-    assert (attempt.knobs, attempt.status, fake.calls) == (A, Status.OK, [A])
+    [trial] = inline.finished()
+    assert (trial.knobs, trial.status, fake.calls) == (A, Status.OK, [A])
     assert inline.n_free == 1
     inline.wait(0.0)
     assert inline.finished() == []
 
 
-def divides_by_zero(knobs: Knobs) -> Outcome:
+def divides_by_zero(knobs: Knobs) -> Trial:
     return measured(Knobs(1, 0.3, knobs.batch_size // 0))
 
 
@@ -42,10 +42,10 @@ def test_an_exception_of_the_target_is_raised_after_it_was_recorded() -> None:
     inline = InlineExecutor(divides_by_zero)
     inline.submit(A)
     inline.wait(0.0)
-    [attempt] = inline.finished()
-    assert attempt.status is Status.BUG
+    [trial] = inline.finished()
+    assert trial.status is Status.BUG
     with pytest.raises(ZeroDivisionError):
-        inline.on_recorded(attempt)
+        inline.on_recorded(trial)
 
 
 def test_a_closed_executor_measures_nothing(fake: Fake) -> None:
@@ -60,7 +60,7 @@ def test_a_closed_executor_measures_nothing(fake: Fake) -> None:
 def test_processes_measure_several_configurations() -> None:
     processes = ProcessExecutor(measured, 2, Bounds())
     assert (processes.n_slots, processes.n_free) == (2, 2)
-    seen: list[Attempt] = []
+    seen: list[Trial] = []
     left = [C]
     try:
         for knobs in (A, B):
@@ -73,12 +73,12 @@ def test_processes_measure_several_configurations() -> None:
                 processes.submit(left.pop())
     finally:
         processes.close()
-    assert {attempt.knobs for attempt in seen} == {A, B, C}
-    assert {attempt.status for attempt in seen} == {Status.INFEASIBLE}
+    assert {trial.knobs for trial in seen} == {A, B, C}
+    assert {trial.status for trial in seen} == {Status.INFEASIBLE}
 
 
-FAILED = failed_attempt(A, Status.CRASH, "died of SIGSEGV", [], 1.0)
-MEASURED = attempt_of(A, measured(A), 1.0)
+FAILED = failed_trial(A, Status.CRASH, "died of SIGSEGV", [], 1.0)
+MEASURED = finished_trial(A, measured(A), 1.0)
 
 
 def test_a_search_ends_after_few_failures_at_its_start() -> None:
@@ -91,7 +91,7 @@ def test_a_search_ends_after_few_failures_at_its_start() -> None:
 
 def test_a_search_ends_after_more_failures_later() -> None:
     failures = ConsecutiveFailures()
-    for attempt in [FAILED, FAILED, MEASURED, *[FAILED] * 9, MEASURED, *[FAILED] * 9]:
-        failures.count(attempt)
+    for trial in [FAILED, FAILED, MEASURED, *[FAILED] * 9, MEASURED, *[FAILED] * 9]:
+        failures.count(trial)
     with pytest.raises(MeasurementsFailed, match=r"^10 measurements in a row failed"):
         failures.count(FAILED)

@@ -20,11 +20,11 @@ from sqlalchemy import create_engine, text
 from autoauto.records.knobs import Knobs, Objective, SearchSpace
 from autoauto.records.trial import Status
 from autoauto.study.execution.leases import LEASE_S, Claim, Leases, is_gone, this_process
-from autoauto.study.execution.process import attempt_of, failed_attempt
+from autoauto.study.execution.process import failed_trial, finished_trial
 from autoauto.study.interrupts import Interrupts
 from autoauto.study.store.database import database_of
 from autoauto.study.store.study import join_study, open_study
-from autoauto.study.store.trials import Ranges, ranges_of, trial_of
+from autoauto.study.store.trials import Ranges, from_optuna, ranges_of, to_optuna
 
 if TYPE_CHECKING:
     from tests.study.conftest import Fake
@@ -73,11 +73,13 @@ def leases(study: optuna.Study) -> Leases:
 
 @pytest.fixture
 def measured(fake: Fake) -> Callable[[Claim], FrozenTrial]:
-    return lambda claim: trial_of(attempt_of(claim.knobs, fake(claim.knobs), 0.5), claim.ranges, Objective.THROUGHPUT)
+    return lambda claim: to_optuna(
+        finished_trial(claim.knobs, fake(claim.knobs), 0.5), claim.ranges, Objective.THROUGHPUT
+    )
 
 
 def failed(claim: Claim) -> FrozenTrial:
-    return trial_of(failed_attempt(claim.knobs, Status.CRASH, "died", [], 0.5), claim.ranges, Objective.THROUGHPUT)
+    return to_optuna(failed_trial(claim.knobs, Status.CRASH, "died", [], 0.5), claim.ranges, Objective.THROUGHPUT)
 
 
 def claimed(leases: Leases, *among: Knobs) -> Claim:
@@ -114,7 +116,7 @@ def test_a_finished_configuration_has_a_trial_and_is_never_claimed_again(
     claim = claimed(leases)
     assert leases.finish(claim, measured(claim))
     [trial] = study.get_trials()
-    assert leases.finished([A, B]) == {A: trial}
+    assert leases.finished([A, B]) == {A: from_optuna(trial)}
     leases.request(with_ranges(A))
     leases.retry([A])
     assert claimed(leases).knobs == B
@@ -191,7 +193,7 @@ def test_a_failed_configuration_is_measured_again_after_retry(
     assert claim.n_claims == 1
     assert leases.finish(claim, measured(claim))
     trials = study.get_trials()
-    assert leases.finished([A]) == {A: trials[1]}
+    assert leases.finished([A]) == {A: from_optuna(trials[1])}
     assert [trial.state for trial in trials] == [TrialState.FAIL, TrialState.COMPLETE]
 
 
@@ -229,7 +231,7 @@ def test_a_lease_from_before_a_restart_of_the_machine_has_ended(leases: Leases, 
 def test_release_does_not_wait_for_a_server_that_is_away(leases: Leases, monkeypatch: pytest.MonkeyPatch) -> None:
     leases.request(with_ranges(A))
     claim = claimed(leases)
-    monkeypatch.setattr("autoauto.study.store.database.sleep", lambda _: pytest.fail("it waits"))
+    monkeypatch.setattr("autoauto.database.sleep", lambda _: pytest.fail("it waits"))
     engine, leases._engine = leases._engine, create_engine("postgresql+psycopg2://postgres@127.0.0.1:1/test")
     leases.release([A], [claim])
     leases._engine = engine
@@ -238,7 +240,7 @@ def test_release_does_not_wait_for_a_server_that_is_away(leases: Leases, monkeyp
 
 def test_ctrl_c_ends_the_wait_for_a_server_that_is_away(leases: Leases, monkeypatch: pytest.MonkeyPatch) -> None:
     leases._engine = create_engine("postgresql+psycopg2://postgres@127.0.0.1:1/test")
-    monkeypatch.setattr("autoauto.study.store.database.sleep", lambda _: os.kill(os.getpid(), signal.SIGINT))
+    monkeypatch.setattr("autoauto.database.sleep", lambda _: os.kill(os.getpid(), signal.SIGINT))
     with pytest.raises(KeyboardInterrupt), Interrupts():
         leases.claim()
 

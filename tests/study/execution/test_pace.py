@@ -9,9 +9,9 @@ import pytest
 from autoauto.records.knobs import Knobs, Objective, SearchSpace
 from autoauto.records.trial import SearchActivity
 from autoauto.study.execution.pace import Pace, TimeLeft, known_pace
-from autoauto.study.execution.process import attempt_of
+from autoauto.study.execution.process import finished_trial
 from autoauto.study.store.study import open_study
-from autoauto.study.store.trials import add_trial, ranges_of, trial_of
+from autoauto.study.store.trials import add_trial, ranges_of, to_optuna
 
 if TYPE_CHECKING:
     from tests.study.conftest import Fake
@@ -66,8 +66,8 @@ def test_the_pace_is_the_median_of_all_studies_of_the_same_model_and_devices(sto
         study = open_study(storage, name, Objective.THROUGHPUT, about)
         for batch_size, seconds in enumerate(durations_s, start=1):
             knobs = Knobs(1, 0.3, batch_size)
-            attempt = attempt_of(knobs, fake(knobs), seconds)
-            add_trial(study, trial_of(attempt, ranges_of(SPACE, knobs), Objective.THROUGHPUT))
+            trial = finished_trial(knobs, fake(knobs), seconds)
+            add_trial(study, to_optuna(trial, ranges_of(SPACE, knobs), Objective.THROUGHPUT))
     assert known_pace(storage, ABOUT) == Pace(2.5, 3)
     assert known_pace(storage, {**ABOUT, "model_content": "c"}) is None
 

@@ -1,4 +1,4 @@
-"""Attempts from results and exceptions, and a measuring process that crashes, hangs or is killed."""
+"""Trials from results and exceptions, and a measuring process that crashes, hangs or is killed."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import closing
-from dataclasses import dataclass
-from datetime import timedelta
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
 from multiprocessing.connection import wait
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from autoauto.records.knobs import Knobs
-from autoauto.records.trial import Attempt, Outcome, Status
-from autoauto.study.execution.process import LOG_LINES, Bounds, MeasuringProcess, attempt_of, failed_attempt
+from autoauto.records.trial import Status, Trial
+from autoauto.study.execution.process import LOG_LINES, Bounds, MeasuringProcess, failed_trial, finished_trial
 from tests.running import is_running, wait_until
 
 if TYPE_CHECKING:
@@ -28,30 +28,42 @@ if TYPE_CHECKING:
 KNOBS = Knobs(2, 0.3, 32)
 
 
-def test_an_outcome_becomes_an_attempt_without_a_reason(fake: Fake) -> None:
-    outcome = fake(KNOBS)
-    attempt = attempt_of(KNOBS, outcome, 1.5)
-    assert (attempt.knobs, attempt.status, attempt.outcome) == (KNOBS, Status.OK, outcome)
-    assert (attempt.reason, attempt.log) == ("", ())
-    assert attempt.ended - attempt.started == timedelta(seconds=1.5)
+def duration(trial: Trial) -> timedelta:
+    assert trial.started is not None
+    assert trial.ended is not None
+    return trial.ended - trial.started
+
+
+def test_a_result_becomes_a_finished_trial_with_its_times(fake: Fake) -> None:
+    result = fake(KNOBS)
+    assert (result.started, result.ended) == (None, None)
+    before = datetime.now(UTC)
+    trial = finished_trial(KNOBS, result, 1.5)
+    assert replace(trial, started=None, ended=None) == result
+    assert (trial.knobs, trial.status, trial.reason, trial.log) == (KNOBS, Status.OK, "", ())
+    assert duration(trial) == timedelta(seconds=1.5)
+    assert trial.ended is not None
+    assert before <= trial.ended <= datetime.now(UTC)
+    assert trial.ended.tzinfo is UTC
 
 
 def test_an_exception_becomes_a_bug_with_its_traceback() -> None:
     try:
         raise ZeroDivisionError("by zero")
     except ZeroDivisionError as error:
-        attempt = attempt_of(KNOBS, error, 1.5)
-    assert (attempt.status, attempt.reason) == (Status.BUG, "ZeroDivisionError: by zero")
-    assert 'raise ZeroDivisionError("by zero")' in " ".join(attempt.log)
+        trial = finished_trial(KNOBS, error, 1.5)
+    assert (trial.status, trial.reason) == (Status.BUG, "ZeroDivisionError: by zero")
+    assert 'raise ZeroDivisionError("by zero")' in " ".join(trial.log)
 
 
-def test_a_memory_error_is_out_of_memory() -> None:
-    assert attempt_of(KNOBS, MemoryError(), 1.5).status is Status.OUT_OF_MEMORY
+def test_a_memory_error_is_of_the_process_and_not_of_a_device() -> None:
+    trial = finished_trial(KNOBS, MemoryError(), 1.5)
+    assert (trial.status, trial.failed) == (Status.PROCESS_OUT_OF_MEMORY, True)
 
 
 def test_the_end_of_a_long_log_is_stored() -> None:
     lines = [str(i) for i in range(100)]
-    assert failed_attempt(KNOBS, Status.CRASH, "signal 11", lines, 1.5).log == tuple(lines[-LOG_LINES:])
+    assert failed_trial(KNOBS, Status.CRASH, "signal 11", lines, 1.5).log == tuple(lines[-LOG_LINES:])
 
 
 MIB = 2**20
@@ -64,7 +76,7 @@ class TroublesomeTarget:
 
     note: Path
 
-    def __call__(self, knobs: Knobs) -> Outcome:
+    def __call__(self, knobs: Knobs) -> Trial:
         print(f"measuring a batch of {knobs.batch_size}", flush=True)
         match knobs.batch_size:
             case 2:
@@ -81,7 +93,7 @@ class TroublesomeTarget:
                 time.sleep(600)
             case 7:
                 bytearray(2**40)
-        return Outcome(knobs, None, None, 0.0, 0.0, 0, 1, INFEASIBLE)
+        return Trial(knobs, Status.INFEASIBLE, INFEASIBLE)
 
 
 def knobs(batch_size: int) -> Knobs:
@@ -95,30 +107,30 @@ def process(tmp_path: Path) -> Iterator[MeasuringProcess]:
     process.close()
 
 
-def attempt_from(process: MeasuringProcess) -> Attempt:
+def trial_from(process: MeasuringProcess) -> Trial:
     while True:
         wait([process.connection], 0.5)
-        if (attempt := process.poll()) is not None:
+        if (trial := process.poll()) is not None:
             assert process.knobs is None
-            return attempt
+            return trial
 
 
 @pytest.mark.slow
-def test_every_failure_is_an_attempt_and_the_next_configuration_is_measured(process: MeasuringProcess) -> None:
+def test_every_failure_is_a_trial_and_the_next_configuration_is_measured(process: MeasuringProcess) -> None:
     seen = {}
     for batch_size in (1, 8, 2, 3, 4, 5, 7, 9):
         process.submit(knobs(batch_size))
         assert process.knobs == knobs(batch_size)
-        seen[batch_size] = attempt_from(process)
+        seen[batch_size] = trial_from(process)
         assert seen[batch_size].knobs == knobs(batch_size)
-    assert {size: attempt.status for size, attempt in seen.items()} == {
+    assert {size: trial.status for size, trial in seen.items()} == {
         1: Status.INFEASIBLE,
         8: Status.INFEASIBLE,
         2: Status.CRASH,
         3: Status.CRASH,
-        4: Status.OUT_OF_MEMORY,
+        4: Status.PROCESS_OUT_OF_MEMORY,
         5: Status.BUG,
-        7: Status.OUT_OF_MEMORY,
+        7: Status.PROCESS_OUT_OF_MEMORY,
         9: Status.INFEASIBLE,
     }
     assert seen[2].reason == "the measuring process died of SIGABRT"
@@ -128,17 +140,16 @@ def test_every_failure_is_an_attempt_and_the_next_configuration_is_measured(proc
     assert seen[7].reason == "MemoryError: "
     assert seen[2].log[0] == "measuring a batch of 2"
     assert 'raise ZeroDivisionError("by zero")' in " ".join(seen[5].log)
-    assert seen[9].outcome is not None
-    assert seen[9].outcome.reason == INFEASIBLE
+    assert seen[9].reason == INFEASIBLE
 
 
 @pytest.mark.slow
 def test_a_measurement_that_hangs_is_killed_with_all_that_it_started(tmp_path: Path) -> None:
     with closing(MeasuringProcess(TroublesomeTarget(tmp_path / "note"), Bounds(timeout_s=5.0))) as process:
         process.submit(knobs(6))
-        attempt = attempt_from(process)
-    assert (attempt.status, attempt.reason) == (Status.TIME_OUT, "no result within 5 s")
-    assert (attempt.ended - attempt.started).total_seconds() >= 5.0
+        trial = trial_from(process)
+    assert (trial.status, trial.reason) == (Status.TIME_OUT, "no result within 5 s")
+    assert duration(trial) >= timedelta(seconds=5)
     grandchild = int((tmp_path / "note").read_text())
     wait_until(lambda: not is_running(grandchild), "no grandchild")
 
@@ -152,8 +163,8 @@ class SlowToLoad:
     def __reduce__(self) -> tuple[object, ...]:
         return load_slowly, (self.seconds,)
 
-    def __call__(self, knobs: Knobs) -> Outcome:
-        return Outcome(knobs, None, None, 0.0, 0.0, 0, 1, INFEASIBLE)
+    def __call__(self, knobs: Knobs) -> Trial:
+        return Trial(knobs, Status.INFEASIBLE, INFEASIBLE)
 
 
 def load_slowly(seconds: float) -> SlowToLoad:
@@ -165,7 +176,7 @@ def load_slowly(seconds: float) -> SlowToLoad:
 def test_a_short_time_limit_does_not_count_the_start_of_the_process() -> None:
     with closing(MeasuringProcess(SlowToLoad(6.0), Bounds(timeout_s=5.0))) as process:
         process.submit(knobs(1))
-        assert attempt_from(process).status is Status.INFEASIBLE
+        assert trial_from(process).status is Status.INFEASIBLE
 
 
 @pytest.mark.slow
@@ -173,8 +184,8 @@ def test_a_process_that_never_gets_ready_is_killed(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr("autoauto.study.execution.process.START_S", 1.0)
     with closing(MeasuringProcess(SlowToLoad(600.0), Bounds(timeout_s=0.5))) as process:
         process.submit(knobs(1))
-        attempt = attempt_from(process)
-    assert (attempt.status, attempt.reason) == (Status.TIME_OUT, "not started within 1 s")
+        trial = trial_from(process)
+    assert (trial.status, trial.reason) == (Status.TIME_OUT, "not started within 1 s")
 
 
 @pytest.mark.slow
@@ -186,7 +197,7 @@ def test_a_process_that_was_killed_while_idle_costs_no_measurement(process: Meas
     os.kill(process._process.pid, signal.SIGKILL)
     process._process.join()
     process.submit(knobs(1))
-    assert attempt_from(process).status is Status.INFEASIBLE
+    assert trial_from(process).status is Status.INFEASIBLE
 
 
 def test_a_process_that_was_never_started_can_be_closed() -> None:

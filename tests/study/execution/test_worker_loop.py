@@ -19,16 +19,17 @@ from optuna.trial import TrialState
 from sqlalchemy import text
 
 from autoauto.records.knobs import Knobs, Objective, SearchSpace
-from autoauto.records.trial import Attempt, FinishedTrial, Outcome
+from autoauto.records.trial import Status, Trial
 from autoauto.study.execution.executors import InlineExecutor
 from autoauto.study.execution.leases import Leases
-from autoauto.study.execution.process import attempt_of
+from autoauto.study.execution.process import finished_trial
 from autoauto.study.execution.worker_loop import MAX_CLAIMS, WorkerLoop
 from autoauto.study.run import run_search
 from autoauto.study.store.database import database_of
 from autoauto.study.store.study import join_study, open_study
-from autoauto.study.store.trials import Ranges, knobs_of, ranges_of
+from autoauto.study.store.trials import Ranges, from_optuna, knobs_of, ranges_of
 from tests.running import wait_until
+from tests.study.cells import essence
 
 if TYPE_CHECKING:
     from tests.study.conftest import Fake
@@ -59,13 +60,13 @@ class Sleepers:
         soonest_s = min(self._until_s.values(), default=float("inf"))
         time.sleep(max(0.0, min(timeout_s, soonest_s - time.monotonic())))
 
-    def finished(self) -> list[Attempt]:
+    def finished(self) -> list[Trial]:
         done = [knobs for knobs, until_s in self._until_s.items() if until_s <= time.monotonic()]
         for knobs in done:
             del self._until_s[knobs]
-        return [attempt_of(knobs, self._fake(knobs), self._sleep_s) for knobs in done]
+        return [finished_trial(knobs, self._fake(knobs), self._sleep_s) for knobs in done]
 
-    def on_recorded(self, attempt: Attempt) -> None:
+    def on_recorded(self, trial: Trial) -> None:
         pass
 
     def close(self) -> None:
@@ -105,10 +106,10 @@ def test_requested_configurations_become_trials(study: optuna.Study, fake: Fake)
     with WorkerLoop(study, InlineExecutor(fake), Objective.THROUGHPUT) as loop:
         first = loop.measure(with_ranges(A), nullcontext)
         assert list(first) == [A]
-        assert first[A].state is TrialState.COMPLETE
+        assert first[A].fits
         assert list(loop.measure(with_ranges(A), nullcontext)) == [A]  # known: not measured again
         assert loop.n_finished == len(fake.calls) == 1
-    assert study.get_trials() == list(first.values())
+    assert [from_optuna(trial) for trial in study.get_trials()] == list(first.values())
 
 
 def test_withdrawn_configurations_are_not_measured(study: optuna.Study, fake: Fake) -> None:
@@ -140,12 +141,12 @@ def test_several_slots_find_what_one_slot_finds(study: optuna.Study, any_storage
     sleepers = Sleepers(fake, 4, 0.01)
 
     def expected_score(knobs: Knobs) -> float | None:
-        outcome = fake(knobs)
-        return outcome.samples_per_s if outcome.fits else None
+        trial = fake(knobs)
+        return trial.samples_per_s if trial.fits else None
 
     together = run_search(SPACE, fake, again, Objective.THROUGHPUT, executor=sleepers, expected_score=expected_score)
     assert sleepers.max_running == 4
-    assert together.cells == alone.cells
+    assert essence(together.cells) == essence(alone.cells)
     assert together.counts == alone.counts  # all expected scores were right, so nothing was measured in vain
     assert alone.best is not None
     assert together.best is not None
@@ -156,7 +157,10 @@ def test_wrong_expected_scores_cost_measurements_and_change_no_answer(study: opt
     together = run_search(
         SPACE, fake, study, Objective.THROUGHPUT, executor=Sleepers(fake, 3), expected_score=lambda knobs: None
     )
-    assert [(cell.knobs.n_ipu, cell.knobs.memory_proportion, cell.batch_size) for cell in together.cells] == [
+    assert [
+        (cell.knobs.n_ipu, cell.knobs.memory_proportion, cell.largest and cell.largest.knobs.batch_size)
+        for cell in together.cells
+    ] == [
         (1, 0.3, 64),
         (1, 1.0, 36),
         (2, 0.3, 64),
@@ -183,7 +187,7 @@ def work_until(study: optuna.Study, released: Path) -> None:
     """A worker whose only measurement ends when a file exists, after its lease was lost."""
     from tests.study.conftest import Fake
 
-    def measure(knobs: Knobs) -> Outcome:
+    def measure(knobs: Knobs) -> Trial:
         wait_until(released.exists, "a release")
         return Fake()(knobs)
 
@@ -210,7 +214,7 @@ def test_a_configuration_that_kills_every_worker_is_given_up(study: optuna.Study
     assert trial.user_attrs == {"status": "crash", "reason": "3 workers were lost while they measured it"}
     assert fake.calls == []
     with WorkerLoop(study, InlineExecutor(fake), Objective.THROUGHPUT) as loop:  # a new search tries it again
-        assert loop.measure(with_ranges(A), nullcontext)[A].state is TrialState.COMPLETE
+        assert loop.measure(with_ranges(A), nullcontext)[A].fits
 
 
 def end_leases(study: optuna.Study) -> None:
@@ -223,7 +227,7 @@ def end_leases(study: optuna.Study) -> None:
 def test_a_lease_is_renewed_while_its_measurement_goes_on(study: optuna.Study, fake: Fake) -> None:
     expiries_s: list[float] = []
 
-    def measure(knobs: Knobs) -> Outcome:
+    def measure(knobs: Knobs) -> Trial:
         expiries_s.append(expires_s(study))
         wait_until(lambda: expires_s(study) > expiries_s[0], "a renewed lease")
         return fake(knobs)
@@ -255,13 +259,13 @@ def test_a_worker_that_was_stopped_until_its_lease_ran_out_writes_nothing(
     os.kill(stopped.pid, signal.SIGCONT)
     stopped.join()
     assert stopped.exitcode == 0
-    assert study.get_trials() == [first]
+    assert [from_optuna(trial) for trial in study.get_trials()] == [first]
 
 
 def test_the_callback_gets_every_trial_once_and_after_it_was_written(study: optuna.Study, fake: Fake) -> None:
     reported: list[tuple[Knobs, int]] = []
 
-    def callback(trial: FinishedTrial) -> None:
+    def callback(trial: Trial) -> None:
         reported.append((trial.knobs, len(study.get_trials())))
 
     with WorkerLoop(study, Sleepers(fake, 3), Objective.THROUGHPUT, callback=callback) as loop:
@@ -271,7 +275,7 @@ def test_the_callback_gets_every_trial_once_and_after_it_was_written(study: optu
 
 
 def test_the_callback_gets_requested_trials_that_others_finish(study: optuna.Study, fake: Fake) -> None:
-    reported: list[FinishedTrial] = []
+    reported: list[Trial] = []
     with (
         WorkerLoop(study, InlineExecutor(fake), Objective.THROUGHPUT) as other,
         WorkerLoop(study, InlineExecutor(fake), Objective.THROUGHPUT, callback=reported.append) as loop,
@@ -279,12 +283,12 @@ def test_the_callback_gets_requested_trials_that_others_finish(study: optuna.Stu
         other.measure(with_ranges(A), nullcontext)
         loop.measure(with_ranges(A, B), nullcontext)
         loop.measure(with_ranges(B), nullcontext)
-    assert [(trial.knobs, trial.state) for trial in reported] == [(A, "COMPLETE"), (B, "COMPLETE")]
+    assert [(trial.knobs, trial.status) for trial in reported] == [(A, Status.OK), (B, Status.OK)]
     assert reported[0].value == reported[0].samples_per_s == fake(A).samples_per_s
 
 
 def test_a_callback_that_raises_loses_no_finished_trial(study: optuna.Study, fake: Fake) -> None:
-    def callback(trial: FinishedTrial) -> None:
+    def callback(trial: Trial) -> None:
         raise ZeroDivisionError(trial.knobs)
 
     with (
@@ -299,15 +303,15 @@ def test_a_callback_that_raises_loses_no_finished_trial(study: optuna.Study, fak
 
 
 def test_the_callback_gets_a_failure_before_it_ends_the_search(study: optuna.Study) -> None:
-    def broken(_: Knobs) -> Outcome:
+    def broken(_: Knobs) -> Trial:
         raise ZeroDivisionError("no device")
 
-    reported: list[FinishedTrial] = []
+    reported: list[Trial] = []
     with (
         pytest.raises(ZeroDivisionError),
         WorkerLoop(study, InlineExecutor(broken), Objective.THROUGHPUT, callback=reported.append) as loop,
     ):
         loop.measure(with_ranges(A), nullcontext)
-    assert [(trial.state, trial.reason, trial.measured) for trial in reported] == [
-        ("FAIL", "ZeroDivisionError: no device", False)
+    assert [(trial.status, trial.reason, trial.was_measured, trial.failed) for trial in reported] == [
+        (Status.BUG, "ZeroDivisionError: no device", False, True)
     ]

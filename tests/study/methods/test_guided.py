@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from autoauto.records.knobs import Knobs, SearchSpace, Strategy
+from autoauto.records.knob_table import Strategy
+from autoauto.records.knobs import Knobs, SearchSpace
 from autoauto.records.schedule import Order
 from autoauto.study.methods.guided import guided
 from autoauto.study.methods.protocol import Forecast, Observation

@@ -10,7 +10,7 @@ import pytest
 
 from autoauto.records.constraint import Constraint
 from autoauto.records.knobs import Knobs, Method, Objective, Objectives, SearchSpace
-from autoauto.records.trial import Outcome, apply_constraints
+from autoauto.records.trial import Trial, apply_constraints
 from autoauto.study.methods.registry import exhaustive, method_of, predictor
 from autoauto.study.run import run_search
 from autoauto.study.store.study import open_study
@@ -29,7 +29,7 @@ class Expect:
     def __init__(self, fake: Fake) -> None:
         self.fake = type(fake)(tied=fake.tied, constraints=fake.constraints)
 
-    def __call__(self, knobs: Knobs) -> Outcome:
+    def __call__(self, knobs: Knobs) -> Trial:
         return self.fake(knobs)
 
 
@@ -68,7 +68,7 @@ def test_an_interrupted_search_resumes(storage: str, fake: Fake, method: Method)
     class Stop(Exception):
         pass
 
-    def stops(knobs: Knobs) -> Outcome:
+    def stops(knobs: Knobs) -> Trial:
         if len(fake.calls) == 2:
             raise Stop
         return fake(knobs)
@@ -87,7 +87,7 @@ def test_where_nothing_fits_there_is_a_reason(storage: str, fake: Fake, method: 
     space = SearchSpace((2,), (0.3, 1.0), (1, 2, 3))
     result = run_search(space, fake, study, Objective.THROUGHPUT, method=proposer(method, fake))
     assert result.best is None
-    assert result.cells[-1].reason == "tied weights leave no cut"
+    assert result.cells[-1].trials[0].reason == "tied weights leave no cut"
 
 
 @ALL
@@ -145,7 +145,7 @@ def test_a_configuration_that_violates_a_constraint_is_never_the_best(storage: s
             assert trial.system_attrs["constraints"][0] > 0
     if method in (Method.EXHAUSTIVE, Method.GUIDED):
         fits = [fake(knobs) for cell in SPACE.cells for knobs in cell]
-        assert result.best.samples_per_s == max(outcome.samples_per_s for outcome in fits if outcome.fits)
+        assert result.best.samples_per_s == max(trial.samples_per_s for trial in fits if trial.fits)
 
 
 def test_guided_measures_few_configurations_that_violate_a_constraint_by_the_estimate(storage: str, fake: Fake) -> None:
@@ -165,9 +165,9 @@ def test_several_objectives_are_traded(storage: str, fake: Fake, method: Method)
     result = run_search(space, fake, study, objectives, method=proposer(method, fake, objectives, n_measurements=20))
     assert [direction.name for direction in study.directions] == ["MAXIMIZE", "MINIMIZE"]
     assert all(knobs in space for knobs in fake.calls)
-    fitting = [outcome for outcome in map(fake, list(fake.calls)) if outcome.fits]
-    best = max(fitting, key=lambda outcome: outcome.samples_per_s)
-    quickest = min(fitting, key=lambda outcome: outcome.latency_s)
+    fitting = [trial for trial in map(fake, list(fake.calls)) if trial.fits]
+    best = max(fitting, key=lambda trial: trial.samples_per_s)
+    quickest = min(fitting, key=lambda trial: trial.latency_s)
     assert result.front[0].samples_per_s == best.samples_per_s
     assert result.front[-1].latency_s == quickest.latency_s
 
@@ -190,17 +190,17 @@ def test_the_minimum_latency_for_a_throughput_is_found(storage: str, fake: Fake)
     result = run_search(space, fake, study, Objective.LATENCY, method=proposer(Method.GUIDED, fake, Objective.LATENCY))
     assert result.best is not None
     n_tried = len(fake.calls)
-    outcomes = [fake(knobs) for cell in space.cells for knobs in cell]
-    assert result.best.latency_s == min(outcome.latency_s for outcome in outcomes if outcome.fits)
+    trials = [fake(knobs) for cell in space.cells for knobs in cell]
+    assert result.best.latency_s == min(trial.latency_s for trial in trials if trial.fits)
     assert n_tried <= 4
 
 
 class Pessimistic(Expect):
     """An estimate whose latencies are 3 % too long."""
 
-    def __call__(self, knobs: Knobs) -> Outcome:
-        outcome = self.fake(knobs)
-        return apply_constraints(replace(outcome, latency_s=outcome.latency_s * 1.03), self.fake.constraints)
+    def __call__(self, knobs: Knobs) -> Trial:
+        trial = self.fake(knobs)
+        return apply_constraints(replace(trial, latency_s=trial.latency_s * 1.03), self.fake.constraints)
 
 
 def test_an_error_of_a_constrained_quantity_is_fitted_for_all_cells_at_once(storage: str, fake: Fake) -> None:
@@ -211,8 +211,8 @@ def test_an_error_of_a_constrained_quantity_is_fitted_for_all_cells_at_once(stor
     result = run_search(space, fake, study, Objective.THROUGHPUT, method=method)
     n_tried = len(fake.calls)
     assert result.best is not None
-    outcomes = [fake(knobs) for cell in space.cells for knobs in cell]
-    assert result.best.samples_per_s == max(outcome.samples_per_s for outcome in outcomes if outcome.fits)
+    trials = [fake(knobs) for cell in space.cells for knobs in cell]
+    assert result.best.samples_per_s == max(trial.samples_per_s for trial in trials if trial.fits)
     assert n_tried <= 6
 
 

@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 from optuna.samplers import RandomSampler, TPESampler
 
-from autoauto.records.knobs import Knobs, SearchSpace, Strategy
+from autoauto.records.knob_table import Strategy
+from autoauto.records.knobs import Knobs, SearchSpace
 from autoauto.records.schedule import Order
 from autoauto.study.methods.protocol import Observation
 from autoauto.study.methods.sampled import MAX_DRAWS_PER_MEASUREMENT, sampled

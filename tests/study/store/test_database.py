@@ -22,7 +22,7 @@ from sqlalchemy.exc import OperationalError
 
 from autoauto.records.errors import AutoautoError, BadInput, MissingExtra
 from autoauto.records.knobs import Knobs, Objective, SearchSpace
-from autoauto.records.trial import Outcome
+from autoauto.records.trial import Trial
 from autoauto.study.run import run_search
 from autoauto.study.store.database import existing_storage, open_storage
 from autoauto.study.store.study import load_study, open_study
@@ -209,7 +209,7 @@ def test_a_server_that_is_killed_and_started_again_loses_and_doubles_nothing(ser
     study = open_study(server.url, "bow", Objective.THROUGHPUT, {})
     again = threading.Timer(1.0, server.start)
 
-    def measure(knobs: Knobs) -> Outcome:
+    def measure(knobs: Knobs) -> Trial:
         if len(fake.calls) == 5:
             server.end(signal.SIGKILL)
             again.start()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sqlite3
 from dataclasses import replace
 from pathlib import Path
@@ -12,11 +13,13 @@ import pytest
 
 from autoauto.records.constraint import Constraint
 from autoauto.records.errors import BadInput
-from autoauto.records.knobs import Objective, SearchSpace, Strategy
+from autoauto.records.knob_table import Strategy
+from autoauto.records.knobs import Objective, SearchSpace
 from autoauto.records.schedule import Order
 from autoauto.study.run import run_search
 from autoauto.study.store.database import open_storage
-from autoauto.study.store.study import load_study, note_space, open_study, read_space
+from autoauto.study.store.study import SPACE as STORED_SPACE
+from autoauto.study.store.study import STUDY_SCHEMA, load_study, note_space, open_study, read_space
 from autoauto.study.store.table import trial_table
 
 if TYPE_CHECKING:
@@ -31,7 +34,12 @@ FINGERPRINT = {"model": "abc", "cluster": "bow-2000"}
 def test_a_new_study_has_its_attributes(storage: str, capfd: pytest.CaptureFixture[str]) -> None:
     open_study(storage, "bow", Objective.THROUGHPUT, FINGERPRINT, {"command": "autoauto search"})
     study = optuna.load_study(study_name="bow", storage=storage)
-    assert study.user_attrs == {"objective": "throughput", **FINGERPRINT, "command": "autoauto search"}
+    assert study.user_attrs == {
+        "objective": "throughput",
+        "schema": STUDY_SCHEMA,
+        **FINGERPRINT,
+        "command": "autoauto search",
+    }
     assert study.metric_names == ["throughput (samples/s)"]
     assert study.direction is optuna.study.StudyDirection.MAXIMIZE
     assert capfd.readouterr() == ("", "")
@@ -84,7 +92,7 @@ def test_another_fingerprint_is_refused(
 def test_a_study_of_a_search_that_was_killed_at_once_is_resumed(storage: str) -> None:
     optuna.create_study(storage=open_storage(storage), study_name="bow", direction="maximize")
     study = open_study(storage, "bow", Objective.THROUGHPUT, FINGERPRINT)
-    assert study.user_attrs == {"objective": "throughput", **FINGERPRINT}
+    assert study.user_attrs == {"objective": "throughput", "schema": STUDY_SCHEMA, **FINGERPRINT}
 
 
 def test_the_verbosity_of_optuna_is_restored(storage: str) -> None:
@@ -121,7 +129,7 @@ def test_a_study_of_another_tool_is_refused(storage: str) -> None:
 
 def test_a_locked_database_is_one_line(storage: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     open_study(storage, "bow", Objective.THROUGHPUT, FINGERPRINT).get_trials()
-    monkeypatch.setattr("autoauto.study.store.database._BUSY_TIMEOUT_S", 0)
+    monkeypatch.setattr("autoauto.database.WAIT_S", 0)
     connection = sqlite3.connect(tmp_path / "studies/search.db", isolation_level=None)
     connection.execute("BEGIN EXCLUSIVE")
     with pytest.raises(BadInput, match=r"^study 'other' cannot be used: database is locked; try another --storage$"):
@@ -184,3 +192,29 @@ def test_a_changed_space_without_trials_gives_no_line(storage: str) -> None:
     study = open_study(storage, "bow", Objective.THROUGHPUT, {})
     note_space(study, SMALL)
     assert note_space(study, SearchSpace((4,), (0.3,), (1,))) is None
+
+
+def test_a_study_of_a_later_version_is_refused_and_one_of_before_is_read(storage: str) -> None:
+    study = open_study(storage, "bow", Objective.THROUGHPUT, {})
+    assert study.user_attrs["schema"] == STUDY_SCHEMA
+    study.set_user_attr("schema", STUDY_SCHEMA + 1)
+    refused = r"schema of study 'bow' must be at most 1, got 2: .* use that version"
+    with pytest.raises(BadInput, match=refused):
+        load_study(storage, "bow")
+    with pytest.raises(BadInput, match=refused):
+        open_study(storage, "bow", Objective.THROUGHPUT, {})
+    before = optuna.create_study(storage=storage, study_name="before")
+    before.set_user_attr("objective", "throughput")
+    assert load_study(storage, "before").study_name == "before"
+
+
+def test_a_space_that_was_stored_before_a_knob_existed_has_its_default(storage: str) -> None:
+    study = open_study(storage, "bow", Objective.THROUGHPUT, {})
+    space = SearchSpace((1, 2), (0.3,), (1, 2))
+    note_space(study, space)
+    stored = json.loads(study.user_attrs[STORED_SPACE])
+    del stored["cores_per_device"]
+    study.set_user_attr(STORED_SPACE, json.dumps(stored))
+    assert read_space(study.user_attrs[STORED_SPACE]) == space
+    assert note_space(study, space) is None
+    assert json.loads(study.user_attrs[STORED_SPACE])["cores_per_device"] == [1]

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 
 from autoauto.records.knobs import Knobs, Objective, SearchSpace
 from autoauto.records.schedule import Order
-from autoauto.study.execution.process import attempt_of
+from autoauto.study.execution.process import finished_trial
 from autoauto.study.run import run_search
 from autoauto.study.store.study import load_study, open_study
 from autoauto.study.store.table import trial_table
-from autoauto.study.store.trials import add_trial, ranges_of, trial_of
+from autoauto.study.store.trials import add_trial, ranges_of, to_optuna
 
 if TYPE_CHECKING:
     from tests.study.conftest import Fake
@@ -22,8 +22,8 @@ def test_it_equals_trials_dataframe(storage: str, fake: Fake) -> None:
     study = open_study(storage, "bow", Objective.THROUGHPUT, {})
     run_search(SPACE, fake, study, Objective.THROUGHPUT)
     knobs = Knobs(1, 0.3, 1)
-    failed = attempt_of(knobs, ZeroDivisionError(), 0.5)
-    add_trial(study, trial_of(failed, ranges_of(SPACE, knobs), Objective.THROUGHPUT))
+    failed = finished_trial(knobs, ZeroDivisionError(), 0.5)
+    add_trial(study, to_optuna(failed, ranges_of(SPACE, knobs), Objective.THROUGHPUT))
     study.ask()
     study = load_study(storage, "bow")
     table, frame = trial_table(study), study.trials_dataframe()
@@ -72,7 +72,7 @@ def test_orders_are_texts_and_an_infinite_value_is_infinity(storage: str, fake: 
     study = open_study(storage, "bow", Objective.THROUGHPUT, {})
     knobs = Knobs(1, 0.3, 1, Order.GPIPE, True, 4)
     space = SearchSpace((1,), (0.3,), (1,), (Order.GPIPE,), (True,), (4,))
-    trial = trial_of(attempt_of(knobs, fake(knobs), 0.5), ranges_of(space, knobs), Objective.THROUGHPUT)
+    trial = to_optuna(finished_trial(knobs, fake(knobs), 0.5), ranges_of(space, knobs), Objective.THROUGHPUT)
     for trial.value in (float("inf"), float("-inf"), 1.0):
         add_trial(study, trial)
     table = trial_table(study)

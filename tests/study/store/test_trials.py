@@ -1,4 +1,4 @@
-"""Trials of attempts, whole or not at all, and plans as attributes of trials and back."""
+"""Trials as Optuna stores them and back, written whole or not at all, and plans as attributes of trials."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import io
 import json
 from collections.abc import Callable
 from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
+from math import inf
 from typing import TYPE_CHECKING, Any
 
 import optuna
@@ -14,23 +15,27 @@ import pytest
 from optuna.trial import FrozenTrial, TrialState
 from sqlalchemy import event
 
-from autoauto.records.knobs import Knobs, Objective, SearchSpace
+from autoauto.records.constraint import Constraint
+from autoauto.records.knobs import Knobs, Objective, Objectives, SearchSpace
 from autoauto.records.layers import LayerRange
 from autoauto.records.phased import BufferLayout, BufferRow, IoMode, Phase, PhasedPlan, PhaseKind
 from autoauto.records.plan import Plan, Stage
 from autoauto.records.schedule import Order
-from autoauto.records.trial import Outcome
-from autoauto.study.execution.process import attempt_of
+from autoauto.records.trial import Status, Trial
+from autoauto.study.execution.process import finished_trial
 from autoauto.study.store.database import database_of
-from autoauto.study.store.study import open_study
+from autoauto.study.store.study import load_study, open_study
 from autoauto.study.store.trials import (
     add_trial,
     describe_plan,
     describe_stages,
     finished_trials,
+    from_optuna,
     plan_of,
     ranges_of,
-    trial_of,
+    read_trials,
+    to_optuna,
+    with_plans,
 )
 
 if TYPE_CHECKING:
@@ -72,10 +77,10 @@ TIED = Knobs(1, 0.3, 1)
 
 
 def add(
-    study: optuna.Study, knobs: Knobs, result: Outcome | Exception, space: SearchSpace = SPACE, elapsed_s: float = 2.5
+    study: optuna.Study, knobs: Knobs, result: Trial | Exception, space: SearchSpace = SPACE, elapsed_s: float = 2.5
 ) -> FrozenTrial:
-    attempt = attempt_of(knobs, result, elapsed_s)
-    return add_trial(study, trial_of(attempt, ranges_of(space, knobs), Objective.THROUGHPUT))
+    trial = finished_trial(knobs, result, elapsed_s)
+    return add_trial(study, to_optuna(trial, ranges_of(space, knobs), Objective.THROUGHPUT))
 
 
 @pytest.fixture
@@ -86,10 +91,10 @@ def study(storage: str) -> optuna.Study:
 @pytest.fixture
 def by_knobs(study: optuna.Study, fake: Fake) -> dict[Knobs, FrozenTrial]:
     fake.tied = 1
-    outcomes = {FITS: fake(FITS), TIED: fake(TIED)}
+    trials = {FITS: fake(FITS), TIED: fake(TIED)}
     fake.tied = -1
-    outcomes[TOO_BIG] = fake(TOO_BIG)
-    return {knobs: add(study, knobs, outcome) for knobs, outcome in outcomes.items()}
+    trials[TOO_BIG] = fake(TOO_BIG)
+    return {knobs: add(study, knobs, trial) for knobs, trial in trials.items()}
 
 
 def test_a_measured_trial_is_complete(by_knobs: dict[Knobs, FrozenTrial], plan: Callable[[Knobs], Plan]) -> None:
@@ -127,12 +132,15 @@ def test_a_measured_trial_is_complete(by_knobs: dict[Knobs, FrozenTrial], plan: 
 
 def test_a_plan_is_read_back_whole(study: optuna.Study, fake: Fake) -> None:
     knobs = Knobs(2, 0.6, 32, Order.ZB1P, True, 8)
-    outcome = fake(knobs)
-    assert isinstance(outcome.measured, Plan)
-    overlapped = replace(outcome.measured, overlap=True, host_cycles=70_000)
+    measured = fake(knobs)
+    assert isinstance(measured.measured, Plan)
+    overlapped = replace(measured.measured, overlap=True, host_cycles=70_000)
     space = SearchSpace((2,), (0.6,), (32,), (Order.ZB1P,), (True,), (8,))
-    trial = add(study, knobs, replace(outcome, measured=overlapped), space)
-    assert plan_of(trial.user_attrs, trial.user_attrs["stages"]) == overlapped
+    stored = add(study, knobs, replace(measured, measured=overlapped), space)
+    assert plan_of(stored.user_attrs, stored.user_attrs["stages"]) == overlapped
+    [trial] = read_trials(study)
+    assert with_plans(study, trial) == from_optuna(stored)
+    assert with_plans(study, trial).measured == overlapped
     assert finished_trials(study) == {knobs: trial}
     assert finished_trials(study, SearchSpace((2,), (0.6,), (32,))) == {}
 
@@ -170,13 +178,172 @@ def test_times_are_those_of_the_measurement(study: optuna.Study, fake: Fake) -> 
     ("error", "status", "reason"),
     [
         (ZeroDivisionError("by zero"), "bug", "ZeroDivisionError: by zero"),
-        (MemoryError("cannot allocate"), "out of memory", "MemoryError: cannot allocate"),
+        (MemoryError("cannot allocate"), "process out of memory", "MemoryError: cannot allocate"),
     ],
 )
 def test_a_failed_trial_holds_its_reason(study: optuna.Study, error: Exception, status: str, reason: str) -> None:
     trial = add(study, FITS, error)
     assert (trial.state, trial.value, trial.system_attrs) == (TrialState.FAIL, None, {})
     assert trial.user_attrs == {"status": status, "reason": reason, "log": [reason]}
+
+
+def stored_and_read(study: optuna.Study, trial: Trial, objectives: Objectives = Objective.THROUGHPUT) -> Trial:
+    """A trial through the database, whole: with its plans."""
+    stored = add_trial(study, to_optuna(trial, ranges_of(SPACE, trial.knobs), objectives))
+    [read] = [read for read in read_trials(study) if read.number == stored.number]
+    whole = with_plans(study, read)
+    assert from_optuna(stored) == replace(whole, estimate=trial.estimate, log=trial.log)
+    return whole
+
+
+ENDED = datetime(2024, 7, 1, 12, 30, 0, 250_000, tzinfo=UTC)
+
+
+def ended(trial: Trial) -> Trial:
+    return replace(trial, started=ENDED - timedelta(seconds=2.5), ended=ENDED)
+
+
+def test_a_trial_that_fits_survives_a_round_trip(study: optuna.Study, fake: Fake) -> None:
+    trial = ended(fake(FITS))
+    read = stored_and_read(study, trial)
+    # without constraints none is violated; the excess is not stored
+    assert read == replace(trial, number=0, values=(trial.samples_per_s,), violation=0.0, excess=0.0)
+    assert (read.status, read.value, read.plan) == (Status.OK, trial.samples_per_s, trial.measured)
+    assert read.estimate == trial.estimate != trial.measured
+
+
+def test_times_are_read_in_utc(study: optuna.Study, fake: Fake) -> None:
+    read = stored_and_read(study, ended(fake(FITS)))
+    assert (read.started, read.ended) == (ENDED - timedelta(seconds=2.5), ENDED)
+    assert read.started is not None
+    assert read.ended is not None
+    assert read.started.tzinfo is read.ended.tzinfo is UTC
+
+
+def test_a_trial_that_violates_a_constraint_survives_a_round_trip(study: optuna.Study, fake: Fake) -> None:
+    fake.constraints = (Constraint("latency_s <= 2e-5"), Constraint("n_ipu <= 9"))
+    trial = ended(fake(FITS))
+    assert trial.status is Status.CONSTRAINED
+    read = stored_and_read(study, trial)
+    assert read == replace(trial, number=0, excess=0.0)
+    assert read.violation == trial.violation > 0
+    assert read.samples_per_s == trial.samples_per_s > 0
+    assert read.values == ()
+    assert read.reason.startswith("latency_s <= 2e-05 does not hold: latency_s is")
+
+
+def test_a_constraint_that_holds_by_far_is_read_back(study: optuna.Study, fake: Fake) -> None:
+    fake.constraints = (Constraint("latency_s <= 1"),)
+    trial = ended(fake(FITS))
+    read = stored_and_read(study, trial)
+    assert (read.status, read.violation) == (Status.OK, trial.violation)
+    assert -inf < trial.violation < 0
+
+
+def test_a_trial_out_of_memory_survives_a_round_trip_without_its_estimate(study: optuna.Study, fake: Fake) -> None:
+    trial = ended(fake(TOO_BIG))
+    assert (trial.status, trial.estimate is None) == (Status.OUT_OF_MEMORY, False)
+    read = stored_and_read(study, trial)
+    assert read == replace(trial, number=0, estimate=None, excess=0.0)
+    assert (read.excess_bytes, read.was_measured, read.failed) == (700, True, False)
+
+
+def test_an_infeasible_trial_survives_a_round_trip(study: optuna.Study, fake: Fake) -> None:
+    fake.tied = 1
+    trial = ended(fake(TIED))
+    assert stored_and_read(study, trial) == replace(trial, number=0)
+
+
+@pytest.mark.parametrize(
+    ("error", "status"),
+    [(ZeroDivisionError("by zero"), Status.BUG), (MemoryError("no"), Status.PROCESS_OUT_OF_MEMORY)],
+)
+def test_a_failed_trial_survives_a_round_trip_without_its_log(
+    study: optuna.Study, error: Exception, status: Status
+) -> None:
+    trial = ended(finished_trial(FITS, error, 2.5))
+    assert (trial.status, len(trial.log)) == (status, 1)
+    read = stored_and_read(study, trial)
+    assert read == replace(trial, number=0, log=())
+    assert (read.failed, read.values) == (True, ())
+
+
+def test_several_objectives_have_their_values_in_order(storage: str, fake: Fake) -> None:
+    objectives = (Objective.LATENCY, Objective.THROUGHPUT, Objective.PER_IPU)
+    study = open_study(storage, "three", objectives, {})
+    trial = ended(fake(FITS))
+    assert trial.measured is not None
+    read = stored_and_read(study, trial, objectives)
+    cost = trial.measured.cost_cycles * 2 / 32
+    assert read.values == (trial.latency_s, trial.samples_per_s, cost)
+    assert read.value == trial.latency_s
+    assert stored_and_read(study, ended(fake(TOO_BIG)), objectives).values == ()
+
+
+def test_a_step_of_training_has_its_makespan_and_bubbles_when_read(study: optuna.Study, fake: Fake) -> None:
+    space = SearchSpace((2,), (0.6,), (32,), (Order.ZB1P,), (True,), (8,))
+    knobs = Knobs(2, 0.6, 32, Order.ZB1P, True, 8)
+    add(study, knobs, replace(fake(knobs), makespan_cycles=1234.5, bubble_fraction=0.25), space)
+    [read] = read_trials(study)
+    assert (read.knobs, read.makespan_cycles, read.bubble_fraction) == (knobs, 1234.5, 0.25)
+
+
+def test_out_of_memory_of_a_process_is_read_as_such_from_an_old_database(study: optuna.Study, fake: Fake) -> None:
+    """It was stored with the status of a device that has too little memory, in the state FAIL."""
+    failed = to_optuna(finished_trial(FITS, MemoryError(), 2.5), ranges_of(SPACE, FITS), Objective.THROUGHPUT)
+    failed.set_user_attr("status", "out of memory")
+    old = add_trial(study, failed)
+    add(study, TOO_BIG, fake(TOO_BIG))
+    assert (old.state, old.user_attrs["status"]) == (TrialState.FAIL, "out of memory")
+    process, device = read_trials(study)
+    assert (process.status, process.failed) == (Status.PROCESS_OUT_OF_MEMORY, True)
+    assert (device.status, device.failed) == (Status.OUT_OF_MEMORY, False)
+    assert from_optuna(old).status is Status.PROCESS_OUT_OF_MEMORY
+    assert set(finished_trials(study)) == {TOO_BIG}
+
+
+def test_all_ended_trials_are_read_by_number_and_have_no_plans(
+    study: optuna.Study, by_knobs: dict[Knobs, FrozenTrial]
+) -> None:
+    add(study, FITS, ZeroDivisionError("by zero"))
+    study.ask()  # is not read: it runs
+    study.tell(study.ask(), state=TrialState.FAIL)  # nor is this one, of another program
+    trials = read_trials(study)
+    assert [trial.number for trial in trials] == [0, 1, 2, 3]
+    assert [trial.knobs for trial in trials] == [*by_knobs, FITS]
+    assert [trial.status for trial in trials] == [Status.OK, Status.INFEASIBLE, Status.OUT_OF_MEMORY, Status.BUG]
+    assert all((trial.measured, trial.estimate, trial.timeline) == (None, None, None) for trial in trials)
+
+
+def test_a_trial_that_begins_while_trials_are_read_is_left_out(study: optuna.Study, storage: str, fake: Fake) -> None:
+    add(study, FITS, fake(FITS))
+    other = load_study(storage, "bow")
+
+    @event.listens_for(database_of(study).storage.engine, "after_cursor_execute")
+    def begin(*arguments: Any) -> None:
+        if "datetime_start" in arguments[2]:  # the list of trials is read, their attributes are not yet
+            add(other, TOO_BIG, fake(TOO_BIG))
+
+    assert [trial.knobs for trial in read_trials(study)] == [FITS]
+    assert [trial.knobs for trial in read_trials(other)] == [FITS, TOO_BIG]
+
+
+def test_plans_are_read_only_of_a_trial_that_runs_and_has_none(
+    study: optuna.Study, by_knobs: dict[Knobs, FrozenTrial]
+) -> None:
+    n_read: list[int] = []
+
+    @event.listens_for(database_of(study).storage.engine, "before_cursor_execute")
+    def count(*_: Any) -> None:
+        n_read.append(1)
+
+    fits, tied, too_big = (from_optuna(by_knobs[knobs]) for knobs in (FITS, TIED, TOO_BIG))
+    assert with_plans(study, fits) is fits
+    assert with_plans(study, tied) is tied
+    assert with_plans(study, too_big) is too_big
+    assert n_read == []
+    assert with_plans(study, replace(fits, measured=None, estimate=None)) == fits
+    assert n_read
 
 
 def test_a_trial_is_written_whole_or_not_at_all(study: optuna.Study, fake: Fake) -> None:

@@ -11,7 +11,8 @@ from autoauto.graph.load import load_graph
 from autoauto.records.errors import BadInput
 from autoauto.records.hardware import Cluster, Device
 from autoauto.records.layers import LayerGraph, LayerRange
-from autoauto.records.profile import CompiledRange, CompileOptions, Target
+from autoauto.records.profile import CompiledRange, CompileOptions
+from autoauto.records.target import Target
 from autoauto.records.units import Precision
 from autoauto.targets.clusters import load_cluster
 from autoauto.targets.ipu.target import IO_TILES, IpuTarget, operator_costs, overlap_io

@@ -9,9 +9,11 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from autoauto.cli.commands.studies import search
 from autoauto.cli.options.model import add_model
+from autoauto.records.knob_table import COLUMNS
 from autoauto.records.knobs import Knobs
 from autoauto.records.phased import PhasedPlan
-from autoauto.records.study_summary import Finalist, StudySummary
+from autoauto.records.study_summary import StudySummary
+from autoauto.records.trial import Trial
 
 _STORED_OPTIONS = {
     name: f"--{name.replace('_', '-')}" for name in ("cluster", "precision", "estimator", "planning_proportion")
@@ -29,29 +31,29 @@ def commands_of(summary: StudySummary) -> list[tuple[str, str]]:
     return commands
 
 
-def reproducing_command(summary: StudySummary, finalist: Finalist) -> str:
+def reproducing_command(summary: StudySummary, trial: Trial) -> str:
     """The command that measures a configuration again: model and cluster as in the search, then the knobs.
 
     Phases are planned again by `autoauto phased`. Model and cluster of a search that was not started from the command
     line are those of the study's attributes.
     """
-    plan, knobs = finalist.measured, finalist.trial.knobs
-    batch = ["--memory-proportion", f"{knobs.memory_proportion}", "--batch-size", f"{knobs.batch_size}"]
+    plan, knobs = trial.plan, trial.knobs
     mode = ["--mode", "training"] if knobs.training else []
     model = _model_arguments(summary.attributes)
     if isinstance(plan, PhasedPlan):
+        batch = ["--memory-proportion", f"{knobs.memory_proportion}", "--batch-size", f"{knobs.batch_size}"]
         phases = ["--steps", f"{plan.steps}", "--io-mode", f"{plan.io_mode}", "--replicas", f"{plan.n_replicas}"]
         recompute = ["--recompute"] if knobs.recompute else []
         return shlex.join(["autoauto", "phased", *model, *batch, *phases, *mode, *recompute])
-    pipeline = ["--n-ipu", f"{knobs.n_ipu}", *(["--replicas", f"{knobs.replicas}"] if knobs.replicas > 1 else [])]
-    return shlex.join(["autoauto", "measure", *model, *pipeline, *batch, *mode, *_training_arguments(knobs)])
+    return shlex.join(["autoauto", "measure", *model, *mode, *_knob_arguments(knobs)])
 
 
-def _training_arguments(knobs: Knobs) -> list[str]:
-    if not knobs.training:
-        return []
-    recompute = ["--recompute", "on"] if knobs.recompute else []
-    return ["--schedule", f"{knobs.schedule}", "--n-micro-batches", f"{knobs.n_micro_batches}", *recompute]
+def _knob_arguments(knobs: Knobs) -> Iterator[str]:
+    """The options of the knobs that matter for a pipeline; a switch that is off is left out."""
+    for knob in COLUMNS:
+        value = getattr(knobs, knob.name)
+        if knob.matters(knobs) and value is not False:
+            yield from (knob.option, "on" if value is True else f"{value}")
 
 
 def _search_arguments(attributes: Mapping[str, str]) -> list[str]:

@@ -12,8 +12,9 @@ from urllib.parse import urlsplit
 from autoauto import __version__
 from autoauto.cli.commands.studies.commands_to_copy import commands_of, reproducing_command
 from autoauto.cli.output.plans import describe_plan
-from autoauto.cli.output.search_result import finalist_timeline
-from autoauto.records.study_summary import Finalist, StudySummary, TrialSummary
+from autoauto.cli.output.search_result import simulated_timeline
+from autoauto.records.study_summary import StudySummary
+from autoauto.records.trial import Trial
 
 if TYPE_CHECKING:
     from autoauto.study.store.dashboard_files import DashboardFiles
@@ -23,6 +24,12 @@ N_WITH_FILES = 3
 
 N_NOTES = 100
 """The most trials with a note besides the best: the dashboard sends all notes in every answer."""
+
+N_MARKS = 1_000
+"""The most dots of a figure and bars of a timeline: figures, too, are part of every answer."""
+
+PLOT_HEIGHT = 450
+"""In pixels, as the dashboard shows figures."""
 
 
 def default_folder(storage: str) -> Path:
@@ -42,8 +49,11 @@ def write_dashboard(dashboard: DashboardFiles, summary: StudySummary) -> None:
 
     A note that a person has edited stays until the study has more trials.
     """
-    from autoauto.report.dashboard.figures import study_figures
-    from autoauto.report.dashboard.notes import finalist_note, study_note, trial_note
+    from plotly.graph_objects import Figure
+
+    from autoauto.report.charts.plotly_figure import plotly_figure
+    from autoauto.report.charts.study import study_charts
+    from autoauto.report.notes import finalist_note, study_note, trial_note
     from autoauto.report.wording import origin_of
     from autoauto.study.analysis.comparisons import study_comparisons
 
@@ -51,29 +61,30 @@ def write_dashboard(dashboard: DashboardFiles, summary: StudySummary) -> None:
     if dashboard.shows(digest):
         return
     dashboard.note(study_note(summary, study_comparisons(summary), commands_of(summary)))
-    timeline = finalist_timeline(summary.winner) if summary.winner else None
-    for name, figure in study_figures(summary, timeline).items():
-        dashboard.figure(name, figure)
+    timeline = simulated_timeline(summary.winner) if summary.winner else None
+    for chart in study_charts(summary, timeline, N_MARKS):
+        figure = Figure(plotly_figure(chart, N_MARKS)).update_layout(height=PLOT_HEIGHT)
+        dashboard.figure(f"autoauto-{chart.name}", figure)
     for rank, finalist in enumerate(summary.finalists):
         pictures = _write_files(dashboard, summary, finalist) if rank < N_WITH_FILES else {}
         command = reproducing_command(summary, finalist)
-        dashboard.note(finalist_note(summary, finalist, command, pictures), finalist.trial.number)
+        dashboard.note(finalist_note(summary, finalist, command, pictures), finalist.number)
     for trial in _trials_with_notes(summary):
         dashboard.note(trial_note(trial, origin_of(summary)), trial.number)
     dashboard.finish(digest)
 
 
-def _trials_with_notes(summary: StudySummary) -> list[TrialSummary]:
+def _trials_with_notes(summary: StudySummary) -> list[Trial]:
     """At most `N_NOTES` trials besides the finalists: first those at the limits of cells, then the others."""
-    best = {finalist.trial.number for finalist in summary.finalists}
+    best = {finalist.number for finalist in summary.finalists}
     limits = [trial for cell in summary.cells for trial in (cell.best, cell.largest, cell.first_unfit) if trial]
     others = {trial.number: trial for trial in (*limits, *summary.trials) if trial.number not in best}
     return list(others.values())[:N_NOTES]
 
 
-def _write_files(dashboard: DashboardFiles, summary: StudySummary, finalist: Finalist) -> dict[str, str]:
+def _write_files(dashboard: DashboardFiles, summary: StudySummary, finalist: Trial) -> dict[str, str]:
     """Write the files of a finalist; returns the addresses of its pictures by their names."""
-    number, pictures = finalist.trial.number, {}
+    number, pictures = finalist.number, {}
     for name, content in _files(summary, finalist):
         address = dashboard.file(number, name, content.encode())
         if name.endswith(".svg"):
@@ -81,19 +92,19 @@ def _write_files(dashboard: DashboardFiles, summary: StudySummary, finalist: Fin
     return pictures
 
 
-def _files(summary: StudySummary, finalist: Finalist) -> Iterator[tuple[str, str]]:
+def _files(summary: StudySummary, finalist: Trial) -> Iterator[tuple[str, str]]:
     """Name and content of every file of a finalist."""
-    from autoauto.report.charts import memory as memory_svg
-    from autoauto.report.charts import timeline as timeline_svg
-    from autoauto.report.charts.markup import picture_file
+    from autoauto.report.charts.memory import memory_chart
+    from autoauto.report.charts.svg import picture_file
+    from autoauto.report.charts.timeline import timeline_chart
     from autoauto.report.trace import chrome_trace
     from autoauto.report.wording import clock_of, origin_of
 
-    timeline, clock_hz = finalist_timeline(finalist), clock_of(summary, finalist)
-    yield "plan.json", json.dumps(describe_plan(finalist.measured), indent=1)
+    timeline, clock_hz = simulated_timeline(finalist), clock_of(summary, finalist)
+    yield "plan.json", json.dumps(describe_plan(finalist.plan), indent=1)
+    charts = [memory_chart(finalist, origin_of(summary))]
     if timeline is not None:
         yield "trace.json", json.dumps(chrome_trace(timeline, clock_hz))
-        picture = timeline_svg.timeline_svg(timeline, clock_hz)
-        yield "timeline.svg", picture_file(picture, timeline_svg.legend(timeline))
-    rows = memory_svg.memory_by_part(finalist.measured, finalist.estimate)
-    yield "memory.svg", picture_file(memory_svg.memory_svg(rows, origin_of(summary)), memory_svg.legend(rows))
+        charts.insert(0, timeline_chart(timeline, clock_hz))
+    for chart in charts:
+        yield f"{chart.name}.svg", picture_file(chart)

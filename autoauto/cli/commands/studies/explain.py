@@ -13,7 +13,8 @@ from autoauto.cli.output.search_result import describe_comparisons
 from autoauto.records.errors import Infeasible
 
 if TYPE_CHECKING:
-    from autoauto.records.study_summary import CellSummary, StudySummary, TrialSummary
+    from autoauto.records.study_summary import StudySummary
+    from autoauto.records.trial import Cell, Trial
 
 EXAMPLE = "explain first"
 
@@ -30,9 +31,8 @@ def run(args: argparse.Namespace) -> int:
     Raises:
         Infeasible: no trial of the study fits; the reason of each cell is printed nevertheless.
     """
-    from rich.console import Console
-
-    from autoauto.report.text.study_explanation import binding_table, comparisons_table, reasons_table
+    from autoauto.report.tables.study import binding_table, cells_table, comparisons_table
+    from autoauto.report.tables.terminal import show
     from autoauto.study.analysis.comparisons import study_comparisons
     from autoauto.study.analysis.summary import summarise_study
 
@@ -40,13 +40,11 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         print_json(_describe(summary))
     else:
-        console = Console()
         if summary.winner is not None:
-            console.print(comparisons_table(summary, study_comparisons(summary)))
-            console.print(binding_table(summary, summary.winner))
-        console.print(reasons_table(summary))
+            show(comparisons_table(summary, study_comparisons(summary)), binding_table(summary, summary.winner))
+        show(cells_table(summary).without("tried", "measured", "best batch"))
         for name, command in commands_of(summary)[:1]:
-            console.print(f"{name}: {command}", soft_wrap=True, highlight=False, markup=False)
+            print(f"{name}: {command}")
     if summary.winner is None:
         raise Infeasible(f"none of the {len(summary.trials)} configurations that were tried fits", 0)
     return 0
@@ -60,7 +58,7 @@ def _describe(summary: StudySummary) -> dict[str, Any]:
     winner = summary.winner
     return {
         "study_name": summary.study_name,
-        "best": winner and _describe_trial(winner.trial),
+        "best": winner and _describe_trial(winner),
         **describe_comparisons(summary),
         "binds": [fact._asdict() for fact in what_binds(winner, ran_on_devices(summary))] if winner else [],
         "cells": [_describe_cell(cell, summary) for cell in summary.cells],
@@ -68,19 +66,19 @@ def _describe(summary: StudySummary) -> dict[str, Any]:
     }
 
 
-def _describe_trial(trial: TrialSummary) -> dict[str, Any]:
+def _describe_trial(trial: Trial) -> dict[str, Any]:
     speeds = {"samples_per_s": trial.samples_per_s, "estimated_samples_per_s": trial.estimated_samples_per_s}
     return {"trial": trial.number, **asdict(trial.knobs), **speeds}
 
 
-def _describe_cell(cell: CellSummary, summary: StudySummary) -> dict[str, Any]:
+def _describe_cell(cell: Cell, summary: StudySummary) -> dict[str, Any]:
     from autoauto.report.reasons import why_not
 
     knobs = {name: value for name, value in asdict(cell.knobs).items() if name != "batch_size"}
     return {
         **knobs,
         "n_tried": len(cell.trials),
-        "n_measured": cell.n_compiled,
+        "n_measured": cell.n_measured,
         "largest_batch_size": cell.largest and cell.largest.knobs.batch_size,
         "best_batch_size": cell.best and cell.best.knobs.batch_size,
         "samples_per_s": cell.best.samples_per_s if cell.best else 0.0,

@@ -12,10 +12,10 @@ from autoauto.cli.output.json_output import add_json, print_json
 from autoauto.cli.output.search_result import (
     describe_best,
     describe_comparisons,
-    finalist_timeline,
     show_best,
     show_comparisons,
     show_front,
+    simulated_timeline,
 )
 from autoauto.records.errors import Infeasible
 
@@ -40,36 +40,36 @@ def run(args: argparse.Namespace) -> int:
     Raises:
         Infeasible: no trial of the study fits.
     """
-    from rich.console import Console
-
-    from autoauto.report.style import measured_by
-    from autoauto.report.text.trials import trials_table
-    from autoauto.study.analysis.best import best_trial, count_trials, objectives_of_study, pareto_front
-    from autoauto.study.analysis.summary import study_cells, summarise_study
+    from autoauto.report.tables.terminal import show
+    from autoauto.report.tables.trials import trials_table
+    from autoauto.report.wording import origin_of
+    from autoauto.study.analysis.best import counts_of, front_of, objectives_of_study
+    from autoauto.study.analysis.summary import summarise_study
     from autoauto.study.store.database import shown_storage
-    from autoauto.study.store.table import trial_table
+    from autoauto.study.store.trials import with_plans
 
     study = requested_study(args)
     summary = summarise_study(study, args.storage)
     if args.html:
         _write_page(summary, args.html)
-    objectives, best, front = objectives_of_study(study), best_trial(study), pareto_front(study)
+    objectives, best = objectives_of_study(study), None if summary.of_several else summary.winner
+    front = [best] if best else front_of({trial.knobs: trial for trial in summary.trials}, objectives)
+    front = [with_plans(study, trial) for trial in front]
     if args.json:
-        record = {"best": best and describe_best(best), "front": list(map(describe_best, front))}
-        del record["best" if best is None and front else "front"]
+        record = {"best": describe_best(best)} if best else {"front": list(map(describe_best, front))}
         names = {"study_name": study.study_name, "storage": shown_storage(args.storage)}
-        print_json({**record, **names, **describe_comparisons(summary)})
+        print_json({**(record if front else {"best": None}), **names, **describe_comparisons(summary)})
     if not front:
         raise Infeasible(f"no finished trial of {study.study_name} fits; `autoauto explain` says why", 0)
     if not args.json:
-        target = study.user_attrs["target"]
+        origin, counts = origin_of(summary), counts_of(summary.trials)
         if best is not None:
-            show_best(best, count_trials(study), study_cells(study), target)
+            show_best(best, counts, summary.cells, origin)
             show_comparisons(summary)
             print()
         else:
-            show_front(front, count_trials(study), objectives, target)
-        Console().print(trials_table(trial_table(study), 5, objectives, measured_by(target)))
+            show_front(front, counts, objectives, origin)
+        show(trials_table((*summary.trials, *summary.failures), 5, objectives, origin))
     return 0
 
 
@@ -77,6 +77,6 @@ def _write_page(summary: StudySummary, path: Path) -> None:
     from autoauto.report.html.page import study_page, write_study_page
     from autoauto.study.analysis.comparisons import study_comparisons
 
-    timeline = finalist_timeline(summary.winner) if summary.winner else None
+    timeline = simulated_timeline(summary.winner) if summary.winner else None
     page = study_page(summary, study_comparisons(summary), timeline, commands_of(summary))
     write_study_page(page, path)

@@ -7,23 +7,20 @@ import shlex
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from autoauto.cli.commands.studies.search_dry_run import show_dry_run
 from autoauto.cli.config.search_config import add_config
 from autoauto.cli.options.execution import add_executor, add_workers, executor_maker
-from autoauto.cli.options.model import add_model, add_training, training_values
+from autoauto.cli.options.model import add_model, add_space, given_values
 from autoauto.cli.options.study import DEFAULT_STORAGE, add_storage
 from autoauto.cli.options.targets import config_of, open_flow
 from autoauto.cli.options.values import (
-    choices_of,
     constraint_text,
     count,
-    integers,
     objectives,
     positive,
     positive_number,
-    proportions,
     share,
 )
 from autoauto.cli.output.json_output import add_json, print_json
@@ -34,14 +31,14 @@ from autoauto.cli.output.search_result import (
     show_best,
     show_comparisons,
     show_front,
-    summary_with_best,
 )
-from autoauto.records.constraint import KNOB_NAMES, RESULT_NAMES
-from autoauto.records.knobs import DEFAULT_NOISE, Method, Objective, SearchSpace, Strategy, objectives_text
+from autoauto.records.constraint import RESULT_NAMES
+from autoauto.records.knob_table import KNOB_NAMES
+from autoauto.records.knobs import Method, Objective, SearchSpace, objectives_text
+from autoauto.records.target import RUNS_PLANS
 
 if TYPE_CHECKING:
     from autoauto.evaluate.flow import Flow
-    from autoauto.records.study_summary import StudySummary
     from autoauto.study.run import SearchResult
 
 EXAMPLE = "search bert-large-128 --cluster bow-2000 --n-ipu 2,4 --batch-size 1:32"
@@ -51,7 +48,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add a model, a cluster, the space, the method, and the database of the trials."""
     add_config(parser)
     add_model(parser)
-    _add_space(parser)
+    add_space(parser)
     _add_objective(parser)
     _add_method(parser)
     add_workers(parser, None, "this process measures itself")
@@ -60,44 +57,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--study-name", metavar="NAME", help="default: model, cluster and objective")
     add_log(parser, "a bar, on a terminal only")
     add_json(parser)
-
-
-def _add_space(parser: argparse.ArgumentParser) -> None:
-    """Add the values that each knob may have."""
-    parser.add_argument(
-        "--n-ipu", type=integers, metavar="1,2,4", help="devices in the pipeline; default: powers of two, at most 4"
-    )
-    parser.add_argument(
-        "--replicas", type=integers, metavar="1,2", help="pipelines side by side; default 1, or 1,2,4 on the host"
-    )
-    parser.add_argument(
-        "--memory-proportion",
-        type=proportions,
-        metavar="0.3,0.6,1.0",
-        help="bounds on the temporary memory of a matmul or convolution, on the host the part of a device's memory; "
-        "default 0.3,0.6,1.0, or 1.0 on the host",
-    )
-    parser.add_argument(
-        "--batch-size",
-        type=integers,
-        metavar="1:128",
-        help="batch sizes, both ends included; default 1:128, or 1,2,4,8,16,32 on the host",
-    )
-    add_training(parser, several=True)
-    parser.add_argument(
-        "--strategy",
-        type=choices_of(tuple(Strategy)),
-        metavar="pipeline,phased",
-        help="stages on several devices, or phases on each, from streaming memory; "
-        "default: pipeline, and phased where no pipeline fits",
-    )
-    parser.add_argument(
-        "--steps",
-        type=integers,
-        default=(16,),
-        metavar="16",
-        help="micro-batches that go through a phase before the next begins; default 16",
-    )
 
 
 def _add_objective(parser: argparse.ArgumentParser) -> None:
@@ -145,7 +104,7 @@ def _add_method(parser: argparse.ArgumentParser) -> None:
         type=share,
         metavar="SHARE",
         help="values that differ by no more are ties, and the simpler configuration wins; "
-        f"default {DEFAULT_NOISE}, and 0 on a simulated target",
+        f"default {RUNS_PLANS.noise}, and 0 on a simulated target",
     )
     parser.add_argument(
         "--repeats",
@@ -169,11 +128,10 @@ def run(args: argparse.Namespace) -> int:
     if args.dry_run:
         return show_dry_run(args, flow, space)
     result = search_with_log(args, flow, space)
-    summary = None if result.best is None else summary_with_best(result.study_name, args.storage, result.best)
     if args.json:
-        print_json(describe_result(result, args.storage) | (describe_comparisons(summary) if summary else {}))
+        print_json(describe_result(result, args.storage) | _describe_verification(result))
     else:
-        _show(args, flow, result, summary)
+        _show(args, flow, result)
     if not result.front:
         from autoauto.study.search import nothing_fits
 
@@ -193,18 +151,8 @@ def requested_space(args: argparse.Namespace, flow: Flow) -> SearchSpace:
     """
     from autoauto.study.defaults import default_space
 
-    schedule, recompute, n_micro_batches = training_values(args)
-    names = ("n_ipu", "memory_proportion", "batch_size", "strategy", "replicas")
-    given = {name: value for name in names if (value := getattr(args, name)) is not None}
-    space = replace(
-        default_space(flow),
-        schedule=schedule,
-        recompute=recompute,
-        n_micro_batches=n_micro_batches,
-        steps=args.steps,
-        constraints=tuple(constraint for constraint in config_of(args).all_constraints if constraint.over_knobs),
-        **given,
-    )
+    constraints = tuple(constraint for constraint in config_of(args).all_constraints if constraint.over_knobs)
+    space = replace(default_space(flow), **given_values(args), constraints=constraints)
     flow.check(space)
     return space
 
@@ -244,16 +192,26 @@ def typed_command(words: Sequence[str], storage: str) -> str:
     return shlex.join(["autoauto", *(word.replace(storage, shown) for word in words)])
 
 
-def _show(args: argparse.Namespace, flow: Flow, result: SearchResult, summary: StudySummary | None) -> None:
+def _is_best_of_study(result: SearchResult) -> bool:
+    """Whether the study, which may hold trials of other spaces, has no better configuration."""
+    winner = result.summary and result.summary.winner
+    return bool(result.best and winner and winner.knobs == result.best.knobs)
+
+
+def _describe_verification(result: SearchResult) -> dict[str, Any]:
+    return describe_comparisons(result.summary) if result.summary and _is_best_of_study(result) else {}
+
+
+def _show(args: argparse.Namespace, flow: Flow, result: SearchResult) -> None:
     """Print the best configuration, its comparison with others, and the command that explains it."""
     from autoauto.study.store.database import shown_storage
 
     if result.best is not None:
-        show_best(result.best, result.counts, result.cells, flow.target.version, flow.names)
+        show_best(result.best, result.counts, result.cells, flow.traits.origin, flow.names)
     elif result.front:
-        show_front(result.front, result.counts, args.objective, flow.target.version)
-    if summary is not None:
-        show_comparisons(summary)
+        show_front(result.front, result.counts, args.objective, flow.traits.origin)
+    if result.summary is not None and _is_best_of_study(result):
+        show_comparisons(result.summary)
     elif result.best is not None:
         print("the study holds a better configuration outside this space; `autoauto report` shows it")
     storage = shown_storage(args.storage)

@@ -6,7 +6,7 @@ import argparse
 from typing import TYPE_CHECKING
 
 from autoauto.cli.output.json_output import print_json
-from autoauto.cli.output.search_result import describe_cell
+from autoauto.cli.output.search_result import describe_expected
 from autoauto.records.knobs import Method, SearchSpace
 
 if TYPE_CHECKING:
@@ -16,25 +16,23 @@ if TYPE_CHECKING:
 
 def show_dry_run(args: argparse.Namespace, flow: Flow, space: SearchSpace) -> int:
     """Print the estimates and what a search would try; no trial is made."""
-    from rich.console import Console
-
-    from autoauto.report.text.trials import dry_run_table
+    from autoauto.report.tables.terminal import show
+    from autoauto.report.tables.trials import dry_run_table
     from autoauto.study.analysis.dry_run import dry_run
-    from autoauto.study.defaults import default_n_repeats, default_noise
     from autoauto.study.execution.pace import known_pace
     from autoauto.study.verify_winner import n_verification_measurements
 
-    noise = default_noise(flow) if args.noise is None else args.noise
+    noise = flow.traits.noise if args.noise is None else args.noise
     expected = dry_run(space, flow.expect, args.objective, Method(args.method), noise, args.n_measurements)
-    n_repeats = default_n_repeats(flow) if args.repeats is None else args.repeats
+    n_repeats = flow.traits.n_repeats if args.repeats is None else args.repeats
     n_again = n_verification_measurements(flow, n_repeats)
     pace = known_pace(args.storage, flow.fingerprint())
     expected_s = None if pace is None else pace.seconds * (expected.n_measured / (args.workers or 1) + n_again)
     if args.json:
-        cells = list(map(describe_cell, expected.cells))
+        cells = list(map(describe_expected, expected.cells))
         print_json(expected._asdict() | {"cells": cells, "n_again": n_again, "expected_s": expected_s})
         return 0
-    Console().print(dry_run_table(expected.cells))
+    show(dry_run_table(expected.cells))
     print(
         f"{args.method} would try {expected.n_tried:,} of {expected.n_configurations:,} configurations and measure "
         f"{expected.n_measured:,}, if all measurements equal the estimates; nothing was measured"

@@ -38,28 +38,31 @@ def run(args: argparse.Namespace) -> int:
         MissingExtra: pandas has no library that writes Parquet.
         BadInput: the file cannot be written.
     """
-    from autoauto.study.analysis.best import objectives_of_study
-    from autoauto.study.store.table import trial_table
-
     study = requested_study(args)
-    table = trial_table(study)
+    if args.csv or args.json or args.parquet:
+        from autoauto.study.store.table import trial_table
+
+        _write(args, study.study_name, trial_table(study))
+    else:
+        from autoauto.records.target import studied_origin
+        from autoauto.report.tables.terminal import show
+        from autoauto.report.tables.trials import trials_table
+        from autoauto.study.analysis.best import objectives_of_study
+        from autoauto.study.store.trials import read_trials
+
+        origin = studied_origin(study.user_attrs)
+        show(trials_table(read_trials(study), args.top, objectives_of_study(study), origin))
+    return 0
+
+
+def _write(args: argparse.Namespace, study_name: str, table: DataFrame) -> None:
     if args.csv:
         table.to_csv(sys.stdout, index=False)
     elif args.json:
         rows = json.loads(table.to_json(orient="records", date_format="iso"))
-        print_json({"study_name": study.study_name, "trials": rows})
-    elif args.parquet:
-        _write_parquet(table, args.parquet)
+        print_json({"study_name": study_name, "trials": rows})
     else:
-        from rich.console import Console
-
-        from autoauto.report.style import measured_by
-        from autoauto.report.text.trials import trials_table
-
-        Console().print(
-            trials_table(table, args.top, objectives_of_study(study), measured_by(study.user_attrs["target"]))
-        )
-    return 0
+        _write_parquet(table, args.parquet)
 
 
 def _write_parquet(table: DataFrame, path: Path) -> None:

@@ -13,7 +13,7 @@ from autoauto.cli.output.log import add_log, trial_event, write_event
 from autoauto.records.knobs import parse_objectives
 
 if TYPE_CHECKING:
-    from autoauto.records.trial import FinishedTrial
+    from autoauto.records.trial import Trial
 
 EXAMPLE = "worker --storage postgresql://me@server/trials --study-name first --workers 4"
 
@@ -62,5 +62,5 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _write_trial(trial: FinishedTrial) -> None:
+def _write_trial(trial: Trial) -> None:
     write_event("trial", **trial_event(trial))

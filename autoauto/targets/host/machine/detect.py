@@ -21,8 +21,8 @@ RUNTIME_BYTES = 128 * MIB
 _CONTROL_GROUPS = Path("/sys/fs/cgroup")
 
 
-def host_cluster(cores_per_device: int = 1, memory_bytes: int | None = None, links: LinkTimes | None = None) -> Cluster:
-    """Describe this machine as devices of `cores_per_device` cores each, as many as this process may use.
+def host_cluster(memory_bytes: int | None = None, links: LinkTimes | None = None) -> Cluster:
+    """Describe this machine as devices of one core each, as many as this process may use.
 
     A core is a physical core with all its hardware threads, so that no two devices share one (`cores_of`). A CPU quota
     of the control group reduces the number of cores. Devices share the memory of the machine, or of its control groups,
@@ -32,29 +32,22 @@ def host_cluster(cores_per_device: int = 1, memory_bytes: int | None = None, lin
     (`link_times`); the links to and from the parent process use rings of the same kind and count the same.
 
     Args:
-        cores_per_device: cores of one device, and threads of its session.
         memory_bytes: memory of one device; its share of the machine's memory when None.
         links: cost of a message; measured when None.
 
     Raises:
-        BadInput: there are fewer cores, or the memory does not suffice for the devices.
+        BadInput: the memory does not suffice for the devices.
     """
-    n_cores = usable_cores()
-    if not 1 <= cores_per_device <= n_cores:
-        raise BadInput(
-            f"cores_per_device must be 1 to {n_cores}, the cores this process may use; got {cores_per_device}"
-        )
-    n_devices = n_cores // cores_per_device
+    n_devices = usable_cores()
     if memory_bytes is None:
         memory_bytes = device_memory_bytes(total_bytes(), n_devices)
     if memory_bytes < 1:
         raise BadInput(f"the memory of a device must be 1 byte or more, got {memory_bytes}")
-    times = links or device_links(cores_per_device, n_devices)
-    name = "core" if cores_per_device == 1 else f"{cores_per_device} cores"
+    times = links or device_links(n_devices)
     return Cluster(
         name="host",
         target="host",
-        devices=(Device(name, CLOCK_HZ, memory_bytes, 1, memory_bytes),) * n_devices,
+        devices=(Device("core", CLOCK_HZ, memory_bytes, 1, memory_bytes),) * n_devices,
         receive_links=(times.receive_link,) * n_devices,
         send_links=(times.send_link,) * n_devices,
     )

@@ -59,9 +59,9 @@ class LinkTimes:
         return Link(self.read_bytes_per_s, round(self.latency_s * CLOCK_HZ))
 
 
-def device_links(cores_per_device: int, n_devices: int) -> LinkTimes:
+def device_links(n_devices: int) -> LinkTimes:
     """The times between the first two devices, or from the only one to itself."""
-    return measured_links(cores_of(0, cores_per_device), cores_of(min(1, n_devices - 1), cores_per_device))
+    return measured_links(cores_of(0, 1), cores_of(min(1, n_devices - 1), 1))
 
 
 def measured_links(first: tuple[int, ...], second: tuple[int, ...]) -> LinkTimes:

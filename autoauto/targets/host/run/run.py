@@ -13,6 +13,7 @@ from autoauto.records.layers import LayerGraph, Source
 from autoauto.records.plan import Plan, Stage
 from autoauto.records.profile import CompileOptions
 from autoauto.records.schedule import FORWARD, Codes, Order, Schedule
+from autoauto.records.target import Origin
 from autoauto.records.timeline import Run, Timeline
 from autoauto.targets.host.machine.machine import cores_of
 from autoauto.targets.host.measure.session import example
@@ -42,7 +43,6 @@ def run_plan(
     plan: Plan,
     cluster: Cluster,
     options: CompileOptions,
-    cores_per_device: int = 1,
     replicas: int = 1,
 ) -> Run:
     """Run `plan` in pipelines side by side, with made-up inputs, until their pace is steady.
@@ -51,16 +51,15 @@ def run_plan(
         source, graph: the model.
         plan: the stages of one pipeline.
         cluster: the devices; a stage may use `options.memory_proportion` of its device's memory.
-        options: batch size and memory proportion.
-        cores_per_device: cores of a device, and threads of its session.
+        options: batch size, memory proportion, and cores of a device, which are threads of its session.
         replicas: number of pipelines.
 
     Raises:
         OutOfMemory: a stage exceeds its budget.
     """
-    n_stages, share = len(plan.stages), options.memory_proportion
+    n_stages, share, n_cores = len(plan.stages), options.memory_proportion, options.cores_per_device
     devices = [
-        StageResources(cores_of(number, cores_per_device), cores_per_device, int(device.memory_bytes * share))
+        StageResources(cores_of(number, n_cores), n_cores, int(device.memory_bytes * share))
         for number, device in enumerate(cluster.devices[: n_stages * replicas])
     ]
     resources = [devices[first : first + n_stages] for first in range(0, len(devices), n_stages)]
@@ -93,7 +92,7 @@ def timeline_of(stages: Sequence[StageSpans]) -> Timeline:
         stops=tuple(t[:, 2] for t in times),
         exchanges=tuple(t.reshape(-1, 2, 2).reshape(-1, 2) for t in times),
         stop_tick=max(int(t[-1, 3]) for t in times),
-        source="measured",
+        origin=Origin.MEASURED,
     )
 
 

@@ -7,12 +7,14 @@ from dataclasses import replace
 import pytest
 
 from autoauto.cli.commands.studies.commands_to_copy import commands_of, reproducing_command
-from autoauto.records.knobs import Knobs, Objective, Strategy
+from autoauto.records.knob_table import Strategy
+from autoauto.records.knobs import Knobs, Objective
 from autoauto.records.layers import LayerRange
 from autoauto.records.phased import IoMode, Phase, PhasedPlan
 from autoauto.records.plan import Plan, Stage
 from autoauto.records.schedule import Order
-from autoauto.records.study_summary import Finalist, StudySummary, TrialSummary
+from autoauto.records.study_summary import StudySummary
+from autoauto.records.trial import Status, Trial
 from autoauto.study.analysis.summary import summarise_study
 from autoauto.study.store.study import load_study
 from tests.cli.conftest import RunCli
@@ -21,8 +23,8 @@ PLAN = Plan((Stage(LayerRange(0, 3), 0, 100, 0, 10, 10, {}, 1000),))
 
 
 def summary(knobs: Knobs, **attributes: str) -> StudySummary:
-    winner = Finalist(TrialSummary(0, knobs, 10.0), PLAN, None)
-    return StudySummary("small", "sqlite:///x.db", Objective.THROUGHPUT, attributes, (winner.trial,), (), (winner,))
+    winner = Trial(knobs, Status.OK, measured=PLAN, samples_per_s=10.0, number=0)
+    return StudySummary("small", "sqlite:///x.db", Objective.THROUGHPUT, attributes, (winner,), (), (winner,))
 
 
 @pytest.mark.parametrize(
@@ -31,7 +33,7 @@ def summary(knobs: Knobs, **attributes: str) -> StudySummary:
         ("search resnet50 --study-name first", "measure resnet50"),
         ("search --study-name first --storage sqlite:///x.db --n-ipu 1,2", "measure resnet50"),
         ("search 'my model.onnx' --cluster pod.toml --batch-size 1:9", "measure 'my model.onnx' --cluster pod.toml"),
-        ("search resnet50 --target host --cores-per-device 2", "measure resnet50 --target host --cores-per-device 2"),
+        ("search resnet50 --target host --cores-per-device 1,2", "measure resnet50 --target host"),
         ("search --overlap vit-b16 --precision fp32", "measure vit-b16 --precision fp32 --overlap"),
         ("search --an-option-of-tomorrow 3 --precision fp9", "measure net --cluster pair"),
         ("pytest -q", "measure net --cluster pair"),
@@ -44,9 +46,16 @@ def test_model_and_target_are_as_typed(typed: str, again: str) -> None:
     assert command == f"autoauto {again} --n-ipu 2 --memory-proportion 0.6 --batch-size 8"
 
 
-def test_replicas_are_an_argument() -> None:
-    study = summary(Knobs(2, 0.6, 8, replicas=3), model="net", planning_proportion="None", estimator="sum")
-    expected = "autoauto measure net --estimator sum --n-ipu 2 --replicas 3 --memory-proportion 0.6 --batch-size 8"
+@pytest.mark.parametrize(
+    ("knobs", "option"),
+    [
+        (Knobs(2, 0.6, 8, replicas=3), "--replicas 3"),
+        (Knobs(2, 0.6, 8, cores_per_device=3), "--cores-per-device 3"),
+    ],
+)
+def test_knobs_that_are_not_at_their_default_are_arguments(knobs: Knobs, option: str) -> None:
+    study = summary(knobs, model="net", planning_proportion="None", estimator="sum")
+    expected = f"autoauto measure net --estimator sum --n-ipu 2 {option} --memory-proportion 0.6 --batch-size 8"
     assert study.winner is not None
     assert reproducing_command(study, study.winner) == expected
 
@@ -54,9 +63,8 @@ def test_replicas_are_an_argument() -> None:
 def test_training_has_its_arguments() -> None:
     study = summary(Knobs(2, 0.6, 8, Order.GPIPE, True, 4), model="net")
     assert study.winner is not None
-    assert shlex.split(reproducing_command(study, study.winner))[-8:] == (
-        ["--mode", "training", "--schedule", "gpipe", "--n-micro-batches", "4", "--recompute", "on"]
-    )
+    knobs = "--n-ipu 2 --memory-proportion 0.6 --batch-size 8 --schedule gpipe --recompute on --n-micro-batches 4"
+    assert reproducing_command(study, study.winner) == f"autoauto measure net --mode training {knobs}"
 
 
 def test_phases_are_planned_again() -> None:

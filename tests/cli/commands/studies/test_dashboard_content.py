@@ -55,10 +55,10 @@ def test_notes_figures_and_files_are_written_once(summary: StudySummary) -> None
     assert len(dashboard.figures) == 5
     assert set(dashboard.notes) == {None, *(trial.number for trial in summary.trials)}
     assert summary.winner is not None
-    winner = summary.winner.trial.number
+    winner = summary.winner.number
     files = {name for number, name in dashboard.files if number == winner}
     assert files == {"plan.json", "trace.json", "timeline.svg", "memory.svg"}
-    assert json.loads(dashboard.files[winner, "plan.json"])["partition"] == list(summary.winner.measured.partition)
+    assert json.loads(dashboard.files[winner, "plan.json"])["partition"] == list(summary.winner.plan.partition)
     assert f"![timeline](/files/{winner}/timeline.svg)" in dashboard.notes[winner]
     assert len({number for number, _ in dashboard.files}) == N_WITH_FILES
     dashboard.notes.clear()
@@ -72,7 +72,7 @@ def test_of_many_trials_those_at_the_limits_of_cells_have_notes(
     monkeypatch.setattr(dashboard_content, "N_NOTES", 2)
     dashboard = MemoryDashboard()
     write_dashboard(dashboard, summary)  # type: ignore[arg-type]
-    others = set(dashboard.notes) - {None} - {finalist.trial.number for finalist in summary.finalists}
+    others = set(dashboard.notes) - {None} - {finalist.number for finalist in summary.finalists}
     limits = [trial for cell in summary.cells for trial in (cell.best, cell.largest, cell.first_unfit) if trial]
     assert len(others) == 2
     assert others <= {trial.number for trial in limits}

@@ -66,7 +66,7 @@ def test_a_browser_shows_a_real_study(run_cli: RunCli, browser: Any, tmp_path: P
     page = (tmp_path / "page.html").as_uri()
     for scheme in ("light", "dark"):
         browser.open(page, 1280, scheme)
-        assert browser.ask("document.querySelectorAll('#timeline .do-backward').length") == 4 * 16
+        assert browser.ask("document.querySelectorAll('#timeline .do-backward rect').length") == 4 * 16
         assert browser.ask("document.querySelectorAll('#cells tbody tr').length") == 2
         assert (browser.requests, browser.errors) == ([page], [])
 

@@ -31,29 +31,22 @@ def machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Machine:
 
 
 def test_devices_have_equal_shares_of_the_cores_and_of_the_memory(machine: Machine) -> None:
-    machine(n_cores=5)
-    cluster = host_cluster(2, links=TIMES)
+    machine(n_cores=2)
+    cluster = host_cluster(links=TIMES)
     assert (cluster.name, cluster.target, len(cluster)) == ("host", "host", 2)
     device = cluster.devices[0]
     assert (device.clock_hz, device.n_tiles) == (1e9, 1)
     assert device.memory_bytes == device.tile_memory_bytes == 6016 * MIB
     assert set(cluster.receive_links) == {TIMES.receive_link}
     assert set(cluster.send_links) == {TIMES.send_link}
-    assert host_cluster(5, memory_bytes=100, links=TIMES).devices[0].memory_bytes == 100
-
-
-@pytest.mark.parametrize("cores_per_device", [0, 6])
-def test_a_device_with_no_core_or_more_cores_than_there_are_is_refused(machine: Machine, cores_per_device: int) -> None:
-    machine(n_cores=5)
-    with pytest.raises(BadInput, match=f"must be 1 to 5, .* got {cores_per_device}"):
-        host_cluster(cores_per_device, links=TIMES)
+    assert host_cluster(memory_bytes=100, links=TIMES).devices[0].memory_bytes == 100
 
 
 @pytest.mark.parametrize(("quota", "n_cores"), [("max 100000", 8), ("250000 100000", 2), ("50000 100000", 1)])
 def test_a_cpu_quota_limits_the_number_of_cores(machine: Machine, quota: str, n_cores: int) -> None:
     machine(n_cores=8, cpu_max=quota)
     assert usable_cores() == n_cores
-    assert len(host_cluster(1, links=TIMES)) == n_cores
+    assert len(host_cluster(links=TIMES)) == n_cores
 
 
 def test_a_memory_limit_of_the_control_group_limits_the_memory(machine: Machine) -> None:
@@ -76,7 +69,7 @@ def test_control_groups_are_listed_up_to_the_root(tmp_path: Path) -> None:
 def test_too_little_memory_for_the_devices_is_refused(machine: Machine) -> None:
     machine(4, 512 * MIB)
     with pytest.raises(BadInput, match=r"4 devices need 128\.0 MiB each and more, there are 512\.0 MiB"):
-        host_cluster(1, links=TIMES)
+        host_cluster(links=TIMES)
 
 
 @pytest.mark.slow

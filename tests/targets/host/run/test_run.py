@@ -14,6 +14,7 @@ from autoauto.records.hardware import Cluster, Device, Link
 from autoauto.records.layers import LayerRange
 from autoauto.records.plan import Plan, Stage
 from autoauto.records.profile import CompileOptions
+from autoauto.records.target import Origin
 from autoauto.records.timeline import Run
 from autoauto.records.units import MIB, Precision
 from autoauto.targets.host.run import run as run_module
@@ -47,7 +48,7 @@ def test_a_run_returns_the_plan_with_measured_stages(residual_model: Models) -> 
     run = run_plan(model.source, model.graph, plan(0, 3, 7), cluster(2, 256 * MIB), options)
     assert run.plan.partition == (0, 3, 7)
     (timeline,) = run.timelines
-    assert timeline.source == "measured"
+    assert timeline.origin is Origin.MEASURED
     for stage, starts, stops in zip(run.plan.stages, timeline.starts, timeline.stops, strict=True):
         assert stage.forward_cycles == int(np.median(stops - starts))
         assert stage.memory_bytes["parameter"] >= 4 * 128 * 128

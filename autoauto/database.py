@@ -1,0 +1,108 @@
+"""Databases, through SQLAlchemy: the one retry rule, `retried`, and the statements that differ between databases."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from random import uniform
+from time import monotonic, sleep
+from typing import Any, TypeVar
+
+from sqlalchemy import Engine, Table
+from sqlalchemy.engine import URL
+from sqlalchemy.exc import (
+    DBAPIError,
+    IntegrityError,
+    InterfaceError,
+    OperationalError,
+    ProgrammingError,
+    SQLAlchemyError,
+)
+from sqlalchemy.schema import CreateTable
+
+from autoauto.records.errors import AutoautoError
+
+T = TypeVar("T")
+
+WAIT_S = 60.0
+"""Seconds for which a server may be away, as while it is restarted, and an SQLite file may be locked."""
+_RETRY_S = 0.5  # mean time between two tries; a random one, so that processes that wait together come back apart
+
+
+def retried(work: Callable[[], T], check: Callable[[], None] = lambda: None) -> T:
+    """The result of `work`, which is repeated for up to `WAIT_S` while its error may pass; then the error is raised.
+
+    Only for work that may be done twice: the server may have done it before the connection broke. Errors that pass are
+    those of a server that is away or ended a transaction for another's sake, and of a locked SQLite file, for which the
+    driver has waited already (`connect_arguments`). `check` is called before every wait; it may raise, as for Ctrl-C.
+    """
+    give_up_s = monotonic() + WAIT_S
+    while True:
+        try:
+            return work()
+        except Exception as error:
+            if not _may_pass(error) or monotonic() > give_up_s:
+                raise
+        check()
+        sleep(_RETRY_S * uniform(0.5, 1.5))
+
+
+def _may_pass(error: Exception) -> bool:
+    """Whether the same work may succeed later; psycopg2 only says of such errors that they are operational."""
+    if isinstance(error, AutoautoError):
+        return False  # made of an error for which we have waited already
+    cause = error if isinstance(error, DBAPIError) else error.__cause__  # of an exception of Optuna
+    if not isinstance(cause, OperationalError | InterfaceError):
+        return isinstance(cause, DBAPIError) and cause.connection_invalidated
+    if isinstance(cause.orig, sqlite3.Error):
+        code = getattr(cause.orig, "sqlite_errorcode", sqlite3.SQLITE_ERROR)  # the driver's own errors have none
+        return code & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
+    return True
+
+
+def connect_arguments(url: URL) -> dict[str, Any]:
+    """Arguments of the driver for connections to a database: SQLite waits `WAIT_S` for a lock."""
+    return {"timeout": WAIT_S} if url.get_backend_name() == "sqlite" else {}
+
+
+def create_table(engine: Engine, table: Table) -> None:
+    """Create a table where it is missing, in a transaction of its own; another process may create it meanwhile."""
+    with suppress(IntegrityError, ProgrammingError), engine.begin() as connection:
+        connection.execute(CreateTable(table, if_not_exists=True))
+
+
+def insert_rows(engine: Engine, table: Table, rows: Sequence[Mapping[str, Any]], *, replace: bool) -> None:
+    """Insert rows in one transaction, into a table that is created where it is missing; in SQLite and PostgreSQL.
+
+    Where the primary key is stored already, the row is left out, or with `replace` takes the place of the stored one.
+    """
+    if engine.dialect.name == "postgresql":
+        from sqlalchemy.dialects.postgresql import insert  # slow to import, and not loaded for an SQLite file
+    else:
+        from sqlalchemy.dialects.sqlite import insert  # type: ignore[assignment]
+    create_table(engine, table)
+    statement = insert(table)
+    if replace:
+        new = {column.name: statement.excluded[column.name] for column in table.columns if not column.primary_key}
+        statement = statement.on_conflict_do_update(index_elements=list(table.primary_key), set_=new)
+    else:
+        statement = statement.on_conflict_do_nothing()
+    with engine.begin() as connection:
+        connection.execute(statement, rows)
+
+
+def first_line(error: BaseException) -> str:
+    """The message of the database's driver, without the statement and the links that SQLAlchemy adds."""
+    if not isinstance(error, SQLAlchemyError) and isinstance(
+        error.__cause__, SQLAlchemyError
+    ):  # of an exception of Optuna
+        error = error.__cause__
+    if isinstance(error, DBAPIError) and error.orig is not None:
+        error = error.orig
+    return str(error).strip().partition("\n")[0]
+
+
+def shown(url: URL) -> str:
+    """A URL without its password."""
+    return url.render_as_string(hide_password=True)

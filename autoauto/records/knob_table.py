@@ -1,0 +1,271 @@
+"""The table of knobs, `KNOBS`: everything that options, files, databases, constraints and reports need of a knob.
+
+A new knob is one `Knob` here, a field of `Knobs` and of `SearchSpace` (`autoauto/records/knobs.py`), and the code that
+uses its value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import StrEnum
+from operator import index
+from typing import Any, Protocol
+
+from autoauto.records.schedule import Order
+
+MAX_SAMPLES = 2**20  # in a micro-batch; far beyond any device, so that bytes and cycles stay exact integers
+MAX_VALUES = 100_000  # of one knob, and of a count of devices
+TRAINING_ORDERS = (Order.POPART, Order.GPIPE, Order.ONE_F_ONE_B, Order.ZB1P, Order.ZB2P)
+"""The orders in which a plan with one stage a device can train."""
+POPLAR_MEMORY_PROPORTION = 0.6
+"""Poplar's default of availableMemoryProportion [poplar-docs]."""
+
+
+class Strategy(StrEnum):
+    """How a model runs that may be too large for the memory of one device."""
+
+    PIPELINE = "pipeline"
+    """Stages, one a device."""
+    PHASED = "phased"
+    """Phases, one after the other on every device, from streaming memory [popxl-phased]."""
+
+
+@dataclass(frozen=True, slots=True)
+class Domain:
+    """The values that a knob may have.
+
+    Attributes:
+        kind: int, float, bool or str.
+        text: one of them in words.
+        plural: several of them in words.
+        maximum: the largest number; numbers begin at 1, or above 0 if they are fractions.
+        words: the words that a person may write.
+        stored: the words that a database may hold, in an order that never changes.
+        read: makes the value of a Python value; raises TypeError or ValueError.
+    """
+
+    kind: type
+    text: str
+    plural: str
+    maximum: int = 1
+    words: tuple[StrEnum, ...] = ()
+    stored: tuple[Any, ...] = ()
+    read: Callable[[Any], Any] = index
+
+    def allows(self, value: object) -> bool:
+        """Whether a value from a file is one of them.
+
+        >>> whole(4).allows(4), whole(4).allows(True), FRACTION.allows(1)
+        (True, False, True)
+        """
+        if self.kind is str:
+            return type(value) is str and value in self.words
+        if self.kind is bool:
+            return type(value) is bool
+        kinds = (int, float) if self.kind is float else (int,)
+        return type(value) in kinds and 0 < value <= self.maximum  # type: ignore[operator]
+
+
+def whole(maximum: int) -> Domain:
+    """Whole numbers from 1."""
+    return Domain(int, f"a whole number from 1 to {maximum:,}", "whole numbers", maximum)
+
+
+def words(kind: type[StrEnum], known: tuple[StrEnum, ...], stored: tuple[StrEnum, ...]) -> Domain:
+    """Words of an enumeration, of which people may write those in `known`."""
+    plural = f"the words {', '.join(kind)}"
+    return Domain(str, f"one of {', '.join(known)}", plural, words=known, stored=tuple(map(str, stored)), read=kind)
+
+
+FRACTION = Domain(float, "a number above 0, at most 1", "numbers", read=float)
+SWITCH = Domain(bool, "true or false", "False and True", stored=(False, True), read=lambda value: bool(index(value)))
+
+
+class Use(StrEnum):
+    """When a knob matters."""
+
+    ALWAYS = "always"
+    TRAINING = "training"
+    """For training only, by a pipeline or in phases."""
+    PIPELINE_TRAINING = "pipeline training"
+    CHANGED = "changed"
+    """For pipelines, where the value is not the default: leaving it out says the same."""
+    PHASED = "phased"
+
+
+class Configuration(Protocol):
+    """The values of all knobs: `Knobs`, which this file cannot import."""
+
+    @property
+    def training(self) -> bool:
+        """Whether there is a backward pass."""
+
+
+@dataclass(frozen=True, slots=True)
+class Knob:
+    """One setting that a search may vary.
+
+    Attributes:
+        name: of the field of `SearchSpace`, the parameter in a database, the key in JSON and TOML, the name in a
+            constraint; with dashes the option.
+        domain: its values.
+        default: its value where nothing varies it.
+        use: when it matters; elsewhere it has its default.
+        help: what it is, for its option.
+        metavar: an example of several values.
+        default_help: the default of the option of one configuration, and of a search.
+        training_default: the default of its option in training; None where it is `default`.
+        label: its name in charts, where there is little room; by default its name.
+        sets: the field of `Knobs` that it sets; by default its own.
+        breaks_ties: whether the smaller value is the simpler configuration.
+    """
+
+    name: str
+    domain: Domain
+    default: Any
+    use: Use
+    help: str
+    metavar: str
+    default_help: tuple[str, str]
+    training_default: Any = None
+    label: str = ""
+    sets: str = ""
+    breaks_ties: bool = False
+
+    @property
+    def field(self) -> str:
+        """The field of `Knobs` that it sets."""
+        return self.sets or self.name
+
+    @property
+    def option(self) -> str:
+        """Its option of the command line."""
+        return f"--{self.name.replace('_', '-')}"
+
+    @property
+    def only_training(self) -> bool:
+        """Whether inference has no such knob."""
+        return self.use in (Use.TRAINING, Use.PIPELINE_TRAINING)
+
+    def varies(self, strategy: Strategy) -> bool:
+        """Whether cells of this strategy differ in it."""
+        if strategy is Strategy.PHASED:
+            return self.use in (Use.ALWAYS, Use.TRAINING, Use.PHASED)
+        return self.use is not Use.PHASED
+
+    def matters(self, knobs: Configuration) -> bool:
+        """Whether it matters for a configuration."""
+        if self.only_training and knobs.training:
+            return True
+        return self.use is Use.ALWAYS or getattr(knobs, self.field) != self.default
+
+
+KNOBS = (
+    Knob(
+        "n_ipu",
+        whole(MAX_VALUES),
+        1,
+        Use.ALWAYS,
+        "devices in the pipeline",
+        "1,2,4",
+        ("1", "powers of two, at most 4"),
+    ),
+    Knob(
+        "replicas",
+        whole(MAX_VALUES),
+        1,
+        Use.CHANGED,
+        "pipelines side by side",
+        "1,2",
+        ("1", "1, or 1,2,4 on the host"),
+        breaks_ties=True,
+    ),
+    Knob(
+        "cores_per_device",
+        whole(MAX_VALUES),
+        1,
+        Use.CHANGED,
+        "cores of the host that a device has, hence threads of its session",
+        "1,2",
+        ("1", "1, and powers of two up to all cores on the host"),
+        label="cores",
+    ),
+    Knob(
+        "memory_proportion",
+        FRACTION,
+        POPLAR_MEMORY_PROPORTION,
+        Use.ALWAYS,
+        "bound on the temporary memory of a matmul or convolution, as a share of a tile; on the host part of a "
+        "device's memory",
+        "0.3,0.6,1.0",
+        (f"{POPLAR_MEMORY_PROPORTION}, or 1.0 on the host", "0.3,0.6,1.0, or 1.0 on the host"),
+        label="memory",
+    ),
+    Knob(
+        "batch_size",
+        whole(MAX_SAMPLES),
+        1,
+        Use.ALWAYS,
+        "samples in a micro-batch",
+        "1:128",
+        ("1", "1:128, both ends included, or 1,2,4,8,16,32 on the host"),
+        breaks_ties=True,
+    ),
+    Knob(
+        "schedule",
+        words(Order, TRAINING_ORDERS, (*TRAINING_ORDERS, Order.SEQUENTIAL)),
+        Order.INFERENCE,
+        Use.PIPELINE_TRAINING,
+        f"the order to train in: {', '.join(TRAINING_ORDERS)}",
+        "NAME",
+        (TRAINING_ORDERS[0], TRAINING_ORDERS[0]),
+        training_default=TRAINING_ORDERS[0],
+    ),
+    Knob(
+        "recompute",
+        SWITCH,
+        False,
+        Use.TRAINING,
+        "stash only the inputs of stages, and run forward again for the backward",
+        "on|off",
+        ("off", "off"),
+    ),
+    Knob(
+        "n_micro_batches",
+        whole(MAX_VALUES),
+        1,
+        Use.PIPELINE_TRAINING,
+        "micro-batches of a step of training",
+        "M",
+        ("16", "16"),
+        training_default=16,  # PopART needs 2 n_ipu - 1
+        label="micro-batches",
+    ),
+    Knob(
+        "strategy",
+        words(Strategy, tuple(Strategy), tuple(Strategy)),
+        Strategy.PIPELINE,
+        Use.PHASED,
+        "stages on several devices, or phases on each, from streaming memory",
+        "pipeline,phased",
+        ("pipeline", "pipeline, and phased where no pipeline fits"),
+    ),
+    Knob(
+        "steps",
+        whole(MAX_VALUES),
+        16,
+        Use.PHASED,
+        "micro-batches that go through a phase before the next begins",
+        "16",
+        ("16", "16"),
+        sets="n_micro_batches",
+    ),
+)
+"""Every knob, in the order in which it is shown."""
+COLUMNS = tuple(knob for knob in KNOBS if not knob.sets)
+"""The knobs that are fields of `Knobs`."""
+KNOB_NAMES = (*(knob.name for knob in COLUMNS if knob.domain.kind is not str), "n_devices", "n_samples")
+"""The names of knobs, and of numbers that follow from them, that a constraint may contain; a switch is 0 or 1."""
+TIE_BREAK = ("n_devices", *(knob.name for knob in COLUMNS if knob.breaks_ties))
+"""What makes a configuration simpler: fewer devices first, and so on."""

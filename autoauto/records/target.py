@@ -1,0 +1,129 @@
+"""What a target is, and how its numbers come about: `Target`, `TargetTraits`, `Origin`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Protocol
+
+from autoauto.records.hardware import Device
+from autoauto.records.knob_table import POPLAR_MEMORY_PROPORTION
+from autoauto.records.layers import LayerGraph, LayerRange
+from autoauto.records.profile import CompiledRange, CompileOptions
+
+
+class Origin(StrEnum):
+    """How a number came about, in the words in which it is shown and stored."""
+
+    ESTIMATED = "estimated"
+    """From the costs of single layers."""
+    SIMULATED = "simulated"
+    """From the costs of stages in the order of a schedule."""
+    COST_MODEL = "measured (cost model)"
+    """A cost model compiled stages whole; no hardware was involved."""
+    MEASURED = "measured"
+    """Devices ran it."""
+
+
+@dataclass(frozen=True, slots=True)
+class TargetTraits:
+    """How a target measures, and what a search on it begins with.
+
+    The defaults are those of a target that compiles ranges of layers, cheaply and every time the same. `RUNS_PLANS` are
+    those of devices that run whole plans.
+
+    Attributes:
+        origin: of the numbers that it measures.
+        runs_plans: whether devices run whole plans (`Runner`). A measurement then takes their time, so fewer are made
+            and each is used at once; plans that are predicted not to fit are tried; and `memory_proportion` is a share
+            of a device's memory.
+        trains: whether it has a backward pass.
+        phases: whether phases can be planned for it.
+        one_at_a_time: whether measurements in several processes would disturb each other.
+        noise: the share of a measured value that is noise.
+        n_repeats: turns in which the best configuration of a search is verified.
+        memory_proportion: of the configuration that one would run without a search.
+        space: values of knobs in the default space of a search; the other knobs have those of `SearchSpace`.
+        replicates: whether that space has pipelines side by side.
+        groups_cores: whether the devices of its cluster are cores, of which several can be one device.
+    """
+
+    origin: Origin = Origin.MEASURED
+    runs_plans: bool = False
+    trains: bool = True
+    phases: bool = True
+    one_at_a_time: bool = False
+    noise: float = 0.0
+    n_repeats: int = 1
+    memory_proportion: float = POPLAR_MEMORY_PROPORTION
+    space: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
+    replicates: bool = False
+    groups_cores: bool = False
+
+
+RUNS_PLANS = TargetTraits(
+    runs_plans=True,
+    trains=False,
+    phases=False,
+    noise=0.01,
+    n_repeats=3,
+    memory_proportion=1.0,
+    space={"memory_proportion": (1.0,), "batch_size": (1, 2, 4, 8, 16, 32)},
+    replicates=True,
+)
+"""The traits of devices that run whole plans. Their space is small: a measurement takes their time, and the share of
+the memory that they may use makes little difference."""
+
+
+class Target(Protocol):
+    """A kind of device that ranges of layers can be compiled for, by a cost model or by running them.
+
+    This is all that a device of your own needs; `studies/custom_target.py` has an example of 40 lines. `compile` is
+    called for every kind of layer alone at the batch sizes that `profiled` returns, for a few ranges to which the
+    estimate is fitted, and for every stage of a plan that is measured. The results for single layers and for those
+    ranges are cached under `version` and `depends_on`, and not asked for again. `compile` may raise OutOfMemory: the
+    configuration does not fit, and the search continues. Any other exception ends the search. The target is pickled
+    where other processes measure.
+
+    A target that also runs whole plans is a `Runner` (`autoauto.records.timeline`): the run is then the measurement, a
+    search has a smaller default space, and the values of its trials have noise. A target that differs from this says so
+    in an attribute `traits`, a `TargetTraits`; without it `traits_of` has the usual ones.
+    """
+
+    @property
+    def version(self) -> str:
+        """A text that changes whenever equal input may compile to something else; part of every cache key."""
+
+    def profiled(self, batch_size: int) -> tuple[int, ...]:
+        """The batch sizes at which layers are compiled to profile them at `batch_size`: itself, or two around it.
+
+        Compiling for a cost model is cheap, running layers on a real device is not; between two sizes the profiler
+        interpolates.
+        """
+
+    def depends_on(self, device: Device, options: CompileOptions) -> object:
+        """What a compiled range depends on in `device` and `options`; its repr is part of every cache key."""
+
+    def compile(self, graph: LayerGraph, layers: LayerRange, device: Device, options: CompileOptions) -> CompiledRange:
+        """Compile `layers` of `graph` as one program for `device`; the caller checks memory limits."""
+
+
+def traits_of(target: Target) -> TargetTraits:
+    """The traits of a target: its own, else those of a target that runs plans or of one that compiles ranges."""
+    default = RUNS_PLANS if hasattr(target, "run") else TargetTraits()
+    traits: TargetTraits = getattr(target, "traits", default)
+    return traits
+
+
+def studied_origin(attributes: Mapping[str, str]) -> Origin:
+    """The origin of the measured numbers of a study, by its attributes.
+
+    Studies of older versions do not store it; of the targets of that time, those called "ipu-N" were cost models.
+
+    >>> studied_origin({"origin": "measured"}), studied_origin({"target": "ipu-5"})
+    (<Origin.MEASURED: 'measured'>, <Origin.COST_MODEL: 'measured (cost model)'>)
+    """
+    if "origin" in attributes:
+        return Origin(attributes["origin"])
+    return Origin.COST_MODEL if attributes.get("target", "ipu-5").startswith("ipu-") else Origin.MEASURED

@@ -1,1 +1,0 @@
-"""Records -> figures and notes for Optuna's dashboard."""

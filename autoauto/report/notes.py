@@ -1,0 +1,76 @@
+"""Notes in Markdown for a dashboard: `study_note`, `trial_note`, and `finalist_note` with stages and pictures."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from autoauto.records.phased import PhasedPlan
+from autoauto.records.plan import Plan
+from autoauto.records.study_summary import Comparison, StudySummary
+from autoauto.records.target import Origin
+from autoauto.records.trial import Status, Trial
+from autoauto.records.units import format_bytes
+from autoauto.report.style import difference_percent, format_difference
+from autoauto.report.tables.markdown import markdown_table
+from autoauto.report.tables.plans import phases_table, stages_table
+from autoauto.report.tables.study import binding_table, cells_table, comparisons_table, ranked_table
+from autoauto.report.tables.table import Table
+from autoauto.report.wording import configuration, origin_of
+
+N_TOP = 5
+
+
+def study_note(summary: StudySummary, comparisons: Sequence[Comparison], commands: Sequence[tuple[str, str]]) -> str:
+    """The winner, the command that measures it again, what binds it, the best trials, and why every other cell lost."""
+    if summary.winner is None:
+        head = [f"## Nothing fits\n\nNone of the {len(summary.trials):,} configurations that were tried fits."]
+    else:
+        trial = summary.winner
+        name = configuration(trial.knobs)
+        speed = f"**{trial.samples_per_s:,.1f} samples/s**, {origin_of(summary)}"
+        tables = [comparisons_table(summary, comparisons)] if comparisons else []
+        tables += [binding_table(summary, trial), ranked_table(summary, N_TOP).without("why it does not fit")]
+        head = [f"## Best: {name}\n\n{speed}, trial {trial.number}", _commands(commands)]
+        head += map(markdown_table, tables)
+    return "\n\n".join(filter(None, [*head, markdown_table(cells_table(summary))])) + "\n"
+
+
+def trial_note(trial: Trial, origin: str) -> str:
+    """A configuration whose stages are not shown: its throughput, or why it does not count."""
+    if trial.fits:
+        return f"{_speed(trial, origin)}\n"
+    how = "compiled whole" if trial.was_measured else f"{Origin.ESTIMATED}, nothing was compiled"
+    lacks = f"Lacks **{format_bytes(trial.excess_bytes)}**.\n\n" if trial.excess_bytes else ""
+    what = "Breaks a constraint" if trial.status is Status.CONSTRAINED else "Does not fit"
+    return f"**{what}** ({how}). {lacks}{trial.reason}\n"
+
+
+def finalist_note(summary: StudySummary, finalist: Trial, command: str, pictures: Mapping[str, str]) -> str:
+    """A configuration stage by stage, with pictures by their names and addresses."""
+    rank = [trial.number for trial in summary.ranked].index(finalist.number) + 1
+    ranked = "the best" if rank == 1 else f"rank {rank}, {format_difference(-summary.loss_percent(finalist))}"
+    parts = [
+        f"{_speed(finalist, origin_of(summary))}: {ranked}",
+        markdown_table(_parts(finalist.plan, origin_of(summary))),
+        markdown_table(binding_table(summary, finalist)),
+        "\n\n".join(f"![{name}]({address})" for name, address in pictures.items()),
+        _commands([("Measure it again", command)]),
+    ]
+    return "\n\n".join(filter(None, parts)) + "\n"
+
+
+def _speed(trial: Trial, origin: str) -> str:
+    """Measured throughput, and the estimated one where there is one."""
+    speed = f"**{trial.samples_per_s:,.1f} samples/s**, {origin}"
+    if not trial.estimated_samples_per_s:
+        return speed
+    error = format_difference(difference_percent(trial.estimated_samples_per_s, trial.samples_per_s))
+    return f"{speed}; {trial.estimated_samples_per_s:,.1f} {Origin.ESTIMATED}, {error}"
+
+
+def _commands(commands: Sequence[tuple[str, str]]) -> str:
+    return "\n\n".join(f"{name}:\n\n```\n{command}\n```" for name, command in commands)
+
+
+def _parts(plan: Plan | PhasedPlan, origin: Origin) -> Table:
+    return phases_table(plan, origin) if isinstance(plan, PhasedPlan) else stages_table(plan, None, origin)

@@ -1,0 +1,1 @@
+"""Records -> tables, each defined once, and their three writers."""

@@ -1,0 +1,175 @@
+"""Tables of a measured run: `compare_table` of `compare_rows`, by stage and category, and `run_table`.
+
+`compare_pipelined_model_profile` of [auto-pipeline] compares estimated and measured values in the same way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple, TypedDict
+
+from autoauto.records.plan import Plan, Stage
+from autoauto.records.target import Origin
+from autoauto.records.timeline import Run, Timeline
+from autoauto.report.style import difference_percent, format_value
+from autoauto.report.tables.table import Column, Table, Value
+
+
+class Speeds(NamedTuple):
+    """Throughput in samples per second."""
+
+    estimated: float
+    simulated: float
+    measured: float
+
+
+class CompareRow(TypedDict):
+    """One quantity; `stage` is None for the whole plan, a memory category is the quantity "memory_bytes.CATEGORY".
+
+    `difference_percent` compares the estimate, or the simulated value where nothing was estimated, with the measured
+    value.
+    """
+
+    stage: int | None
+    quantity: str
+    estimated: float | None
+    simulated: float | None
+    measured: float
+    difference_percent: float | None
+
+
+def compare_rows(estimated: Plan, simulated: Timeline, run: Run, speeds: Speeds) -> list[CompareRow]:
+    """One row per quantity, named by its field: first those of every stage, then those of the whole plan.
+
+    Args:
+        estimated: the plan with estimated costs.
+        simulated: the timeline of the estimated plan.
+        run: the same plan, measured.
+        speeds: the throughput by estimate, simulation and measurement.
+    """
+    assert estimated.partition == run.plan.partition
+    measured = run.timelines[0]
+    rows = []
+    for index, stages in enumerate(zip(estimated.stages, run.plan.stages, strict=True)):
+        rows += [_row(index, quantity, values[0], None, values[1]) for quantity, *values in _stage_values(*stages)]
+        busy = (busy_fraction(timeline, index) for timeline in (simulated, measured))
+        rows.append(_row(index, "busy_fraction", None, *busy))
+    for quantity in ("compute_cycles", "transfer_cycles"):
+        rows.append(_row(None, quantity, getattr(estimated, quantity), None, getattr(run.plan, quantity)))
+    rows.append(
+        _row(
+            None,
+            "period_cycles",
+            estimated.cost_cycles,
+            simulated.period_cycles,
+            run.period_cycles * len(run.timelines),
+        )
+    )
+    rows.append(_row(None, "latency_cycles", None, simulated.latency_cycles, run.latency_cycles))
+    return [*rows, _row(None, "samples_per_s", *speeds)]
+
+
+def _stage_values(estimated: Stage, measured: Stage) -> Iterator[tuple[str, int, int]]:
+    for quantity in ("forward_cycles", "backward_cycles", "receive_cycles", "send_cycles"):
+        yield quantity, getattr(estimated, quantity), getattr(measured, quantity)
+    for category in dict.fromkeys((*estimated.memory_bytes, *measured.memory_bytes)):
+        yield (
+            f"memory_bytes.{category}",
+            estimated.memory_bytes.get(category, 0),
+            measured.memory_bytes.get(category, 0),
+        )
+    yield "total_bytes", estimated.total_bytes, measured.total_bytes
+
+
+def _row(
+    stage: int | None, quantity: str, estimated: float | None, simulated: float | None, measured: float
+) -> CompareRow:
+    predicted = simulated if estimated is None else estimated
+    return {
+        "stage": stage,
+        "quantity": quantity,
+        "estimated": estimated,
+        "simulated": simulated,
+        "measured": measured,
+        "difference_percent": None if predicted is None else difference_percent(predicted, measured),
+    }
+
+
+def busy_fraction(timeline: Timeline, device: int) -> float:
+    """The share of the time from its first to the end of its last action during which a device computes."""
+    starts, stops = timeline.starts[device], timeline.stops[device]
+    return float((stops - starts).sum() / max(stops[-1] - starts[0], 1))
+
+
+def compare_table(estimated: Plan, simulated: Timeline, run: Run, speeds: Speeds, origin: Origin) -> Table:
+    """The rows of `compare_rows` as a table, without those in which estimate and measurement are 0.
+
+    Args:
+        estimated, simulated, run, speeds: as for `compare_rows`.
+        origin: of the measured numbers.
+    """
+    names = (Origin.ESTIMATED, Origin.SIMULATED, origin.replace(" (", "\n("))
+    columns = (Column("stage"), Column("quantity"), *(Column(name, "number") for name in names))
+    return Table(
+        f"{Origin.ESTIMATED.capitalize()}, {Origin.SIMULATED} and {origin}",
+        (*columns, Column("difference", "difference_percent")),
+        tuple(
+            (
+                "plan" if row["stage"] is None else str(row["stage"]),
+                _quantity_name(row["quantity"]),
+                *(
+                    "" if value is None else format_value(row["quantity"], value)
+                    for value in (row["estimated"], row["simulated"], row["measured"])
+                ),
+                row["difference_percent"],
+            )
+            for row in compare_rows(estimated, simulated, run, speeds)
+            if row["estimated"] or row["measured"]
+        ),
+        _disturbance(run),
+        grouped=True,
+    )
+
+
+def _quantity_name(quantity: str) -> str:
+    """The name of a quantity in a table.
+
+    >>> _quantity_name("memory_bytes.parameter"), _quantity_name("period_cycles")
+    ('parameter memory', 'period_cycles')
+    """
+    memory, dot, category = quantity.partition(".")
+    return f"{category} memory" if dot else memory
+
+
+def run_table(run: Run, origin: Origin) -> Table:
+    """One row per stage of every pipeline: the shares of its time in which it computed, moved tensors, and waited.
+
+    Args:
+        run: the measured run.
+        origin: of its numbers.
+    """
+    shares = [Column(head, "busy_fraction") for head in ("computes", "moves", "waits")]
+    columns = (Column("pipeline"), Column("stage"), Column("micro-batches", "n"), *shares)
+    rows: list[tuple[Value, ...]] = [
+        (str(number), str(stage), *_shares(timeline, stage))
+        for number, timeline in enumerate(run.timelines)
+        for stage in range(len(timeline.starts))
+    ]
+    table = Table(f"What every stage did, {origin}", columns, tuple(rows), _disturbance(run))
+    return table if len(run.timelines) > 1 else table.without("pipeline")
+
+
+def _shares(timeline: Timeline, stage: int) -> tuple[float, ...]:
+    """The micro-batches of a stage, and the shares of its time in which it computes, moves and waits."""
+    starts, stops, moved = timeline.starts[stage], timeline.stops[stage], timeline.exchanges[stage]
+    whole = max(int(moved[-1, 1] - moved[0, 0]), 1)
+    computes, moves = (int(ticks) / whole for ticks in ((stops - starts).sum(), (moved[:, 1] - moved[:, 0]).sum()))
+    return len(starts), computes, moves, 1 - computes - moves
+
+
+def _disturbance(run: Run) -> str:
+    """The caption of a run that other processes disturbed; empty for an undisturbed one."""
+    if run.undisturbed:
+        return ""
+    core = f"a stage had {100 * run.core_fraction:.0f} % of its core"
+    return f"{core}, other processes, or a tenant with whom it is shared, the rest; measure again on an idle machine"

@@ -1,0 +1,40 @@
+"""The writer of tables for a page: `html_table`."""
+
+from __future__ import annotations
+
+from autoauto.report.markup import tag, words
+from autoauto.report.tables.table import Style, Table, TableCell
+
+_TAGS = {Style.STRONG: "strong", Style.CODE: "code"}
+
+
+def html_table(table: Table) -> str:
+    """A table with heads, and its title and caption above it.
+
+    Every cell also has its head as an attribute: on narrow screens the style sheet shows a row as a list.
+    """
+    classes = ["number" if column.quantity else None for column in table.columns]
+    heads = (
+        tag("th", words(column.words).replace("memory_", "memory_<wbr/>"), scope="col", class_=class_)
+        for column, class_ in zip(table.columns, classes, strict=True)
+    )
+    body = (
+        "".join(
+            tag("td", _content(cell), class_=class_, data_head=column.words)
+            for column, cell, class_ in zip(table.columns, cells, classes, strict=True)
+        )
+        for cells in table.cells()
+    )
+    caption = tag("caption", words("; ".join(filter(None, [table.title, *table.caption.splitlines()]))))
+    head = tag("thead", tag("tr", *heads)) if table.has_heads else ""
+    lines = "\n".join(tag("tr", row) for row in body)
+    return tag("div", tag("table", caption, head, tag("tbody", lines)), class_="scroll")
+
+
+def _content(cell: TableCell) -> str:
+    text = "<br/>".join(map(words, cell.text.splitlines()))
+    if cell.style in _TAGS:
+        text = tag(_TAGS[cell.style], text)
+    if cell.share is None:
+        return text
+    return text + tag("div", tag("i", style=f"width:{100 * min(cell.share, 1):.1f}%"), class_="share")

@@ -1,0 +1,100 @@
+"""Tables of inputs: `models_table` and `clusters_table` of what is built in, `profile_table` of a profile's layers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from autoauto.records.hardware import Cluster, Link
+from autoauto.records.profile import LayerProfile, ModelProfile
+from autoauto.records.target import Origin
+from autoauto.records.units import gbps
+from autoauto.report.tables.table import Column, Style, Table, TableCell
+
+
+def models_table(rows: Iterable[Mapping[str, Any]]) -> Table:
+    """One row per model, with its `name`, `n_layers`, `n_kinds` and `weight_bytes`."""
+    numbers = (Column("layers", "n_layers"), Column("kinds", "n_kinds"), Column("weights (fp16)", "weight_bytes"))
+    return Table(
+        "Built-in models",
+        (Column("name"), *numbers),
+        tuple((row["name"], *(row[column.quantity] for column in numbers)) for row in rows),
+    )
+
+
+def clusters_table(clusters: Iterable[Cluster], title: str = "Built-in clusters") -> Table:
+    """One row per cluster, with its first device and the links into its first and second."""
+    columns = (
+        *map(Column, ("name", "target", "devices")),
+        Column("clock", "clock"),
+        Column("memory", "memory_bytes"),
+        Column("host link", "link"),
+        Column("device link", "link"),
+    )
+    return Table(
+        title,
+        columns,
+        tuple(
+            (
+                cluster.name,
+                cluster.target,
+                f"{len(cluster)} x {cluster.devices[0].name}",
+                f"{cluster.devices[0].clock_hz / 1e9:.2f} GHz",
+                cluster.devices[0].memory_bytes,
+                _link(cluster.receive_links[0]),
+                _link(cluster.receive_links[1]) if len(cluster) > 1 else None,
+            )
+            for cluster in clusters
+        ),
+        "a link waits its idle cycles, then moves so many GiB a second",
+    )
+
+
+def _link(link: Link) -> str:
+    return f"{gbps(link.bytes_per_s):.1f} GiB/s\n+{link.idle_cycles:,} cycles"
+
+
+def profile_table(profile: ModelProfile, origin: Origin, top: int = 20) -> Table:
+    """One row per kind of layer, sorted by the cycles of all its layers together.
+
+    Args:
+        profile: the profile.
+        origin: of its numbers.
+        top: how many kinds to show.
+    """
+    cycles = [layer.forward_cycles + layer.backward_cycles for layer in profile.layers]
+    total = max(1, sum(cycles))
+    kinds = sorted(_kinds(profile), key=lambda layers: -sum(cycles[i] for i in layers))
+    columns = (
+        Column("first layer"),
+        Column("layers", "n_layers"),
+        Column("cycles\neach", "cycles"),
+        Column("of all\ncycles", "cycles_fraction"),
+        Column("always live", "always_live_bytes"),
+        Column("temporary", "temporary_bytes"),
+    )
+    rows = tuple(
+        (
+            TableCell(profile.names[layers[0]], Style.LAYER),
+            len(layers),
+            cycles[layers[0]],
+            sum(cycles[i] for i in layers) / total,
+            _always_live_bytes(profile.layers[layers[0]]),
+            profile.layers[layers[0]].temporary_bytes,
+        )
+        for layers in kinds[:top]
+    )
+    caption = f"{len(rows)} of {len(kinds)} kinds; {len(profile)} layers, {total:,} cycles"
+    return Table(f"Layers compiled alone, {origin}", columns, rows, caption)
+
+
+def _kinds(profile: ModelProfile) -> list[list[int]]:
+    """The layers of every kind, as indices."""
+    kinds: dict[str, list[int]] = {}
+    for index, kind in enumerate(profile.kinds):
+        kinds.setdefault(kind, []).append(index)
+    return list(kinds.values())
+
+
+def _always_live_bytes(layer: LayerProfile) -> int:
+    return sum(layer.shared.values()) + sum(layer.exclusive.values())

@@ -1,0 +1,187 @@
+"""Tables of plans: `stages_table`, `plans_table`, `explanation_table`.
+
+Of a phased plan: `phases_table`, `buffers_table`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from autoauto.records.errors import DoesNotFit
+from autoauto.records.phased import BufferRow, Phase, PhasedPlan, PhaseKind
+from autoauto.records.plan import Explanation, Move, Plan, Stage
+from autoauto.records.target import Origin
+from autoauto.records.units import format_bytes
+from autoauto.report.tables.table import Column, Style, Table, TableCell, Value
+
+_PASSES = {PhaseKind.FORWARD: "F", PhaseKind.BACKWARD: "B", PhaseKind.BOTH: "F B"}
+
+
+def stages_table(plan: Plan, names: Sequence[str] | None, origin: str) -> Table:
+    """One row per stage, two lines high.
+
+    The largest compute and the largest transfer of a device make the period (`Plan`). "slowest" and "longest" mark
+    every stage of such a device. Where devices have several stages, the first column also has the device.
+
+    Args:
+        plan: the plan.
+        names: the name of every layer; None when they are not known.
+        origin: of the numbers.
+    """
+    compute, transfer = plan.device_compute_cycles, plan.device_transfer_cycles
+    several = len(compute) < len(plan.stages)
+    columns = (
+        *map(Column, ("stage", "layers", "first, last layer")),
+        Column("compute\ncycles", "compute_cycles"),
+        Column("transfer\ncycles", "transfer_cycles"),
+        Column("memory of\nits limit"),
+    )
+    rows = []
+    for index, stage in enumerate(plan.stages):
+        slowest = plan.compute_binds and compute[stage.device] == plan.compute_cycles
+        longest = plan.transfer_binds and transfer[stage.device] == plan.transfer_cycles
+        rows.append(
+            (
+                f"{index} on {stage.device}" if several else str(index),
+                str(stage.layers),
+                _ends(stage, names),
+                _cycles(stage.compute_cycles, "slowest" if slowest else ""),
+                _cycles(stage.transfer_cycles, "longest" if longest else ""),
+                _memory(stage),
+            )
+        )
+    # The period that devices measured does not follow from the stages' cycles.
+    caption = "" if origin == Origin.MEASURED else f"period: {plan.cost_cycles:,} cycles, {_period(plan)}"
+    table = Table(f"Stages, {origin}", columns, tuple(rows), caption)
+    return table.without("first, last layer") if names is None else table
+
+
+def _period(plan: Plan) -> str:
+    """What the period consists of."""
+    if plan.host_binds:
+        return "the host's transfers behind the devices"
+    return (
+        f"{'the larger of the slowest compute and' if plan.overlap else 'the slowest compute +'} the longest transfer"
+    )
+
+
+def _ends(stage: Stage, names: Sequence[str] | None) -> Value:
+    if names is None:
+        return None
+    return TableCell(f"{names[stage.layers.start]}\n{names[stage.layers.stop - 1]}", Style.LAYER)
+
+
+def _cycles(cycles: int, mark: str) -> Value:
+    return TableCell(f"{cycles:,}\n{mark}", Style.STRONG) if mark else cycles
+
+
+def _memory(part: Stage) -> TableCell:
+    share = part.total_bytes / max(part.limit_bytes, 1)
+    return TableCell(f"{format_bytes(part.total_bytes)}, {100 * share:.0f} %", share=share)
+
+
+def plans_table(title: str, label: str, rows: Iterable[tuple[str, Plan | DoesNotFit]]) -> Table:
+    """One row per plan, or per failure with the bytes that are missing; `label` heads the column of the rows' names."""
+    costs = ("cost\ncycles", "compute\ncycles", "transfer\ncycles")
+    columns = (Column(label), *(Column(head, "cycles") for head in costs), Column("peak\nmemory", "peak_memory_bytes"))
+    values = ((name, *(_plan_cells(plan) if isinstance(plan, Plan) else _failure_cells(plan))) for name, plan in rows)
+    return Table(title, (*columns, Column("stages begin at layers")), tuple(values))
+
+
+def _plan_cells(plan: Plan) -> tuple[Value, ...]:
+    begins = " ".join(str(layer) for layer in plan.partition[:-1])
+    return plan.cost_cycles, plan.compute_cycles, plan.transfer_cycles, plan.peak_memory_bytes, begins
+
+
+def _failure_cells(failure: DoesNotFit) -> tuple[Value, ...]:
+    missing = f"does not fit: {format_bytes(failure.excess_bytes)} missing"
+    return (None, None, None, None, missing if failure.excess_bytes else "too few positions to cut")
+
+
+def explanation_table(explanation: Explanation, plan: Plan) -> Table:
+    """One row per cut, with the additional cost if the cut moved to the next legal position on either side."""
+    more = Column("costs more\ncycles", "more_cycles")
+    columns = (Column("cut"), Column("earlier"), more, Column("later"), more)
+    rows = (
+        (str(cut.layer), *_move_cells(cut.earlier, plan), *_move_cells(cut.later, plan)) for cut in explanation.cuts
+    )
+    lines = [
+        *_binding("compute", explanation.compute_stages),
+        *_binding("transfer", explanation.transfer_stages),
+        f"least memory to spare: stage {explanation.memory_stage}, {format_bytes(explanation.spare_bytes)}",
+    ]
+    return Table("If one cut moved", columns, tuple(rows), "\n".join(lines))
+
+
+def _binding(what: str, stages: tuple[int, ...]) -> list[str]:
+    """A line with the stages whose compute or transfer sets the period; empty when no stage does."""
+    return [f"{what} binds: stage {', '.join(map(str, stages))}"] if stages else []
+
+
+def _move_cells(move: Move | None, plan: Plan) -> tuple[str, str]:
+    if move is None:
+        return "-", "-"
+    if move.excess_bytes:
+        return str(move.layer), f"{format_bytes(move.excess_bytes)} missing"
+    return str(move.layer), f"{move.cost_cycles - plan.cost_cycles:+,}"
+
+
+def phases_table(plan: PhasedPlan, origin: Origin) -> Table:
+    """One row per phase, two lines high: what it runs, its cycles, the rows it loads and stores, its memory.
+
+    The first column of kilocycles has the variables above all steps; the other three are the parts of one step.
+
+    Args:
+        plan: the plan.
+        origin: of the numbers.
+    """
+    numbers = ("variables\nall steps", "load\nkcycles", "compute\nkcycles", "store\nkcycles")
+    columns = (
+        *map(Column, ("phase\npasses", "layers\ngraph(row)")),
+        *(Column(head, "kilocycles") for head in numbers),
+        *map(Column, ("loads\nstores", "memory of\nits limit")),
+    )
+    rows = (
+        (
+            f"{index}\n{_PASSES[phase.kind]}",
+            f"{phase.layers}\n{phase.graph}({phase.row})",
+            f"{_thousands(phase.variable_cycles)}\n{_thousands(cycles)}",
+            *map(_thousands, (phase.load_cycles, phase.compute_cycles, phase.store_cycles)),
+            f"{_rows(phase.loads, _source(phase))}\n{_rows(phase.stores, _sink(phase, plan))}",
+            f"{format_bytes(phase.total_bytes)}\n{100 * phase.total_bytes / max(phase.limit_bytes, 1):.0f} %",
+        )
+        for index, (phase, cycles) in enumerate(zip(plan.phases, plan.phase_cycles, strict=True))
+    )
+    gain = plan.naive_cycles / max(plan.cost_cycles, 1)
+    mode = f"{plan.steps} steps, {plan.io_mode}"
+    caption = f"{mode}: {plan.cost_cycles:,} cycles; naive loop {plan.naive_cycles:,} ({gain:.2f} times)"
+    return Table(f"Phases, {origin}", columns, tuple(rows), caption)
+
+
+def buffers_table(plan: PhasedPlan) -> Table:
+    """One row per buffer in streaming memory: rows are phases, steps are micro-batches."""
+    columns = (
+        Column("buffer"),
+        Column("rows", "n_rows"),
+        Column("steps", "n_steps"),
+        Column("bytes of\nan entry", "entry_bytes"),
+        Column("all", "n_bytes"),
+    )
+    rows = ((buffer.name, buffer.rows, buffer.steps, buffer.entry_bytes, buffer.n_bytes) for buffer in plan.buffers)
+    return Table("Buffers in streaming memory", columns, tuple(rows))
+
+
+def _thousands(cycles: int) -> str:
+    return f"{cycles / 1000:,.0f}"
+
+
+def _rows(rows: Sequence[BufferRow], if_none: str) -> str:
+    return " ".join(map(str, rows)) or if_none
+
+
+def _source(phase: Phase) -> str:
+    return "host" if phase.layers.start == 0 and phase.kind is not PhaseKind.BACKWARD else "-"
+
+
+def _sink(phase: Phase, plan: PhasedPlan) -> str:
+    return "host" if phase.layers.stop == plan.partition[-1] and phase.kind is PhaseKind.FORWARD else "-"

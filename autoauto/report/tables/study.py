@@ -1,0 +1,141 @@
+"""Tables of a study: the winner against others, what limits it, cells, trials, failures and attributes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from autoauto.records.knobs import Knobs
+from autoauto.records.study_summary import Comparison, Interval, StudySummary
+from autoauto.records.target import Origin
+from autoauto.records.trial import Cell, Trial
+from autoauto.report.reasons import short_reason, what_binds, why_not
+from autoauto.report.style import difference_percent
+from autoauto.report.tables.table import Column, Style, Table, TableCell, Value
+from autoauto.report.wording import (
+    configuration,
+    head,
+    knob_value,
+    origin_of,
+    ran_on_devices,
+    shown_knobs,
+    speed_text,
+)
+
+N_ROWS = 500
+"""The most trials that a page lists; thousands would make it slow."""
+
+
+def comparisons_table(summary: StudySummary, comparisons: Sequence[Comparison]) -> Table:
+    """The winner, then one row per configuration that it is compared with."""
+    assert summary.winner is not None
+    trial, verification = summary.winner, summary.verification
+    name = f"{configuration(trial.knobs)}, {origin_of(summary)}"
+    speed = verification.winner.speed if verification else None
+    winner: tuple[Value, ...] = ("winner", speed_text(speed or Interval(trial.samples_per_s, None)), "", name)
+    caption = ""
+    if verification is not None and verification.n_repeats > 1:
+        turns = f"means of {verification.n_repeats} turns and their 95 % confidence intervals"
+        caption = f"{turns}, {origin_of(summary)}"
+    columns = (Column(""), Column("samples/s", "samples_per_s"), Column("winner", "gain_percent"), Column(""))
+    title = f"Why this one, by {summary.objective}" if summary.of_several else "Why this one"
+    return Table(title, columns, (winner, *map(_comparison, comparisons)), caption)
+
+
+def _comparison(comparison: Comparison) -> tuple[Value, ...]:
+    knobs, speed = comparison.knobs, comparison.speed
+    other = configuration(knobs) if knobs else ""
+    note = "\n".join(filter(None, [comparison.note, other]))
+    return comparison.name, speed_text(speed) if speed else None, comparison.gain_percent, note
+
+
+def binding_table(summary: StudySummary, winner: Trial) -> Table:
+    """One row per limit of the winner: compute, transfer, memory and, in training, the bubble."""
+    facts = what_binds(winner, ran_on_devices(summary))
+    rows = tuple((fact.name, fact.headline, fact.text) for fact in facts)
+    return Table(f"What binds, {origin_of(summary)}", (Column(""),) * 3, rows)
+
+
+def cells_table(summary: StudySummary) -> Table:
+    """One row per cell: its largest and its best batch size, its throughput, and why it lost or could not run."""
+    knobs = shown_knobs(summary)
+    columns = (
+        *_knob_columns(knobs),
+        Column("tried", "n_tried"),
+        Column("measured", "n_measured"),
+        Column("largest\nbatch", "batch_size"),
+        Column("best\nbatch", "batch_size"),
+        Column("best\nsamples/s", "samples_per_s"),
+        Column("difference", "difference_percent"),
+        Column("why"),
+    )
+    rows = tuple((*_knob_values(cell.knobs, knobs), *_cell_values(cell, summary)) for cell in summary.cells)
+    caption = "the largest batch is of those that were tried and fit"
+    return Table(f"Cells, {origin_of(summary)}", columns, rows, caption)
+
+
+def _cell_values(cell: Cell, summary: StudySummary) -> tuple[Value, ...]:
+    best, largest = cell.best, cell.largest
+    return (
+        len(cell.trials),
+        cell.n_measured,
+        largest.knobs.batch_size if largest else "none",
+        best.knobs.batch_size if best else None,
+        best.samples_per_s if best else None,
+        0.0 - summary.loss_percent(best) if best else None,
+        why_not(cell, summary),
+    )
+
+
+def ranked_table(summary: StudySummary, n_rows: int = N_ROWS) -> Table:
+    """One row per trial, best first, then those that do not fit; at most `n_rows`."""
+    knobs = shown_knobs(summary)
+    ordered = [*summary.ranked, *(trial for trial in summary.trials if not trial.fits)]
+    caption = f"{len(ordered):,} trials, best first"
+    if n_rows < len(ordered):
+        caption = f"the first {n_rows:,} of {caption}; `autoauto trials {summary.study_name} --csv` prints all"
+    columns = (
+        Column("trial", "number"),
+        *_knob_columns([*knobs, "batch_size"]),
+        Column(origin_of(summary), "samples_per_s"),
+        Column(Origin.ESTIMATED, "estimated_samples_per_s"),
+        Column("difference", "difference_percent"),
+        Column("why it does not fit"),
+    )
+    rows = tuple(_ranked(trial, knobs) for trial in ordered[:n_rows])
+    return Table("Trials, throughputs in samples/s", columns, rows, caption)
+
+
+def _ranked(trial: Trial, knobs: list[str]) -> tuple[Value, ...]:
+    estimated = trial.estimated_samples_per_s
+    return (
+        str(trial.number),
+        *_knob_values(trial.knobs, [*knobs, "batch_size"]),
+        trial.samples_per_s if trial.fits else None,
+        estimated or None,
+        difference_percent(estimated, trial.samples_per_s) if estimated and trial.fits else None,
+        short_reason(trial),
+    )
+
+
+def _knob_columns(knobs: Sequence[str]) -> list[Column]:
+    return [Column(head(name), name) for name in knobs]
+
+
+def _knob_values(knobs: Knobs, names: Sequence[str]) -> list[str]:
+    return [knob_value(knobs, name) for name in names]
+
+
+def failures_table(summary: StudySummary) -> Table:
+    """One row per trial that ended without a result."""
+    rows = (
+        (str(failure.number), configuration(failure.knobs), failure.reason) for failure in summary.failures[:N_ROWS]
+    )
+    columns = (Column("trial", "number"), Column("configuration"), Column("what went wrong"))
+    return Table(f"{len(summary.failures):,} failed", columns, tuple(rows))
+
+
+def attributes_table(summary: StudySummary) -> Table:
+    """The study's attributes: versions, model and cluster digests, the command."""
+    attributes = {"study": summary.study_name, "storage": summary.storage, **dict(sorted(summary.attributes.items()))}
+    rows = ((name, TableCell(str(value), Style.CODE)) for name, value in attributes.items())
+    return Table("Attributes", (Column("attribute"), Column("value")), tuple(rows))

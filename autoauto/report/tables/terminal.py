@@ -1,0 +1,71 @@
+"""The writer of tables for the terminal: `show` prints tables and lines, `renderable` is a table for rich."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from rich import box
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
+from rich.measure import Measurement
+from rich.progress_bar import ProgressBar
+from rich.table import Table as RichTable
+from rich.text import Text
+
+from autoauto.report.style import shorten
+from autoauto.report.tables.table import Style, Table, TableCell
+
+_BAR_WIDTH = 16
+
+
+def show(*parts: Table | str | Text) -> None:
+    """Print tables and lines of text below each other; an empty line is ""."""
+    console = Console()
+    for part in parts:
+        if isinstance(part, str):
+            console.print(part, markup=False, highlight=False)
+        else:
+            console.print(renderable(part) if isinstance(part, Table) else part)
+
+
+def renderable(table: Table) -> RenderableType:
+    """A table with a line under its head, and its caption below it."""
+    drawn = RichTable(
+        title=Text(table.title, "bold"),
+        title_justify="left",
+        box=box.SIMPLE_HEAD,
+        show_edge=False,
+        show_header=table.has_heads,
+        pad_edge=False,
+        padding=(0, 1, 0, 0),
+    )
+    for column in table.columns:
+        drawn.add_column(column.head, justify="right" if column.quantity else "left", overflow="fold")
+    rows = list(table.cells())
+    for index, cells in enumerate(rows):
+        ends = table.grouped and cells[0] != rows[min(index + 1, len(rows) - 1)][0]
+        drawn.add_row(*map(_content, cells), end_section=ends)
+    return Group(drawn, Text(table.caption, "table.caption")) if table.caption else drawn
+
+
+def _content(cell: TableCell) -> RenderableType:
+    if cell.style is Style.LAYER:
+        return Group(*map(LayerName, cell.text.splitlines()))
+    text = Text(cell.text, "bold" if cell.style is Style.STRONG else "")
+    if cell.share is None:
+        return text
+    return Group(text, ProgressBar(total=1.0, completed=cell.share, width=_BAR_WIDTH))
+
+
+@dataclass(frozen=True, slots=True)
+class LayerName:
+    """The name of a layer in one line, shortened to the width of its column."""
+
+    name: str
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """Write the name, shortened if it is wider than the column."""
+        yield Text(shorten(self.name, options.max_width, "..." if options.ascii_only else "…"), no_wrap=True)
+
+    def __rich_measure__(self, console: Console, options: ConsoleOptions) -> Measurement:
+        """Between 8 columns and the whole name."""
+        return Measurement(min(8, len(self.name)), len(self.name)).with_maximum(options.max_width)

@@ -1,0 +1,225 @@
+"""Tables of a search: `best_table`, `trials_table`, `what_fits_table`, `front_table`, `dry_run_table`.
+
+`best_facts` are those of `best_table` that do not depend on the search; the page of a study shows them too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from math import inf
+
+from autoauto.records.knob_table import COLUMNS, Use
+from autoauto.records.knobs import Knobs, Objective, Objectives, objective_tuple, objectives_text
+from autoauto.records.phased import PhasedPlan
+from autoauto.records.target import Origin
+from autoauto.records.trial import Cell, Counts, ExpectedCell, Trial
+from autoauto.report.style import difference_percent, format_difference, format_value
+from autoauto.report.tables.table import Column, Table, Value
+from autoauto.report.wording import head, knob_value, label
+
+
+def best_table(trial: Trial, counts: Counts, origin: Origin) -> Table:
+    """One row per fact of the best configuration and of its search.
+
+    Args:
+        trial: with its plan.
+        counts: how many configurations were tried and measured.
+        origin: of the measured numbers.
+    """
+    others = "the estimate ruled out the others" if counts.n_measured < counts.n_tried else ""
+    rows = (
+        *best_facts(trial, origin),
+        ("tried", _tried(counts), ""),
+        ("measured", f"{counts.n_measured:,} of those tried", others),
+    )
+    return Table("Best configuration", (Column(""),) * 3, rows)
+
+
+def best_facts(trial: Trial, origin: Origin) -> list[tuple[str, str, str]]:
+    """What is known of a configuration: names, values, and the origins of numbers; the estimate has no name.
+
+    Args:
+        trial: with its plan.
+        origin: of the measured numbers.
+    """
+    knobs, plan = trial.knobs, trial.plan
+    rows = [(knob.name, knob_value(knobs, knob.name), "") for knob in COLUMNS if knob.matters(knobs)]
+    rows.append(("partition", " ".join(map(str, plan.partition)), ""))
+    rows.append(("throughput", f"{trial.samples_per_s:,.1f} samples/s", origin))
+    if trial.estimated_samples_per_s:
+        difference = format_difference(difference_percent(trial.estimated_samples_per_s, trial.samples_per_s))
+        rows.append(("", f"{trial.estimated_samples_per_s:,.1f} samples/s", f"{Origin.ESTIMATED}, {difference}"))
+    if origin is Origin.MEASURED:
+        rows.append(("period", f"{1e3 * knobs.n_samples / trial.samples_per_s:,.3f} ms", origin))
+    else:
+        name = "all phases" if isinstance(plan, PhasedPlan) else "period"
+        rows.append((name, f"{plan.cost_cycles:,} cycles", origin))
+    if trial.latency_s:
+        rows.append(("latency", format_value("latency_s", trial.latency_s), origin))
+    if trial.makespan_cycles is not None:
+        rows.append(("makespan", f"{trial.makespan_cycles:,.0f} cycles", Origin.SIMULATED))
+    return rows
+
+
+def _tried(counts: Counts) -> str:
+    of_all = "" if counts.n_configurations is None else f" of {counts.n_configurations:,}"
+    return f"{counts.n_tried:,}{of_all} configurations"
+
+
+def trials_table(trials: Sequence[Trial], top: int, objectives: Objectives, origin: Origin) -> Table:
+    """One row per trial, best first by the first objective; those that do not fit or break a constraint come last.
+
+    Args:
+        trials: of a study.
+        top: how many to show.
+        objectives: of the study.
+        origin: of the throughputs.
+    """
+    sign = -1 if objective_tuple(objectives)[0] is Objective.THROUGHPUT else 1
+    best = sorted(trials, key=lambda trial: (trial.value is None, sign * (trial.value or 0.0)))[:top]
+    names = _shown_knobs(trials)
+    columns = (
+        *(Column(head(name), "number") for name in ("rank", "trial", *names)),
+        Column("samples/s", "samples_per_s"),
+        Column("latency", "latency_s"),
+        Column("state"),
+    )
+    rows = (
+        (
+            rank,
+            str(trial.number),
+            *(knob_value(trial.knobs, name) for name in names),
+            trial.samples_per_s or None,
+            trial.latency_s or None,
+            trial.state,
+        )
+        for rank, trial in enumerate(best, start=1)
+    )
+    title = f"Trials by {objectives_text(objectives)}, {origin}"
+    return Table(title, columns, tuple(rows), f"{len(best)} of {len(trials)} trials")
+
+
+def _shown_knobs(trials: Sequence[Trial]) -> list[str]:
+    """The knobs that always have a column, and those in which the trials differ."""
+    values = {knob.name: {getattr(trial.knobs, knob.name) for trial in trials} for knob in COLUMNS}
+    return [knob.name for knob in COLUMNS if knob.use is Use.ALWAYS or len(values[knob.name]) > 1]
+
+
+def what_fits_table(cells: Sequence[Cell], origin: Origin) -> Table:
+    """One row per cell of a search for training: the largest batch size that fits, and the best throughput of any.
+
+    The caption names the schedule that fits larger batches than others.
+    """
+    columns = (
+        Column("n_ipu", "n_ipu"),
+        Column(head("memory_proportion"), "memory_proportion"),
+        *map(Column, ("schedule", "recompute")),
+        Column(head("n_micro_batches"), "n_micro_batches"),
+        Column("largest\nbatch", "batch_size"),
+        Column("best\nsamples/s", "samples_per_s"),
+    )
+    names = ("n_ipu", "memory_proportion", "schedule", "recompute", "n_micro_batches")
+    rows = (
+        (
+            *(knob_value(cell.knobs, name) for name in names),
+            _largest_batch(cell),
+            cell.best.samples_per_s if cell.best else None,
+        )
+        for cell in cells
+    )
+    return Table(f"What fits, {origin}", columns, tuple(rows), _what_fits_most(cells))
+
+
+def _largest_batch(cell: Cell) -> str:
+    if cell.largest is None:
+        return "none"
+    return f"{'' if cell.first_unfit else '>= '}{cell.largest.knobs.batch_size}"
+
+
+def _what_fits_most(cells: Sequence[Cell]) -> str:
+    """The schedule with the largest batch, and those for which that batch was too large in every cell.
+
+    A cell whose largest batch was not limited by memory (`first_unfit` is None) proves nothing about larger ones.
+    """
+    largest: dict[str, int] = {}
+    too_large: dict[str, float] = {}
+    for cell in cells:
+        name = str(cell.knobs.schedule)
+        fits, unfit = cell.largest, cell.first_unfit
+        largest[name] = max(largest.get(name, 0), fits.knobs.batch_size if fits else 0)
+        too_large[name] = max(too_large.get(name, 0), unfit.knobs.batch_size if unfit else inf)
+    (first, most), *others = sorted(largest.items(), key=lambda item: -item[1])
+    less = " and ".join(f"{name} ({n or 'none'})" for name, n in others if too_large[name] <= most)
+    return f"{first} fits batches of {most}, which {less} cannot" if less else ""
+
+
+def front_table(front: Sequence[Trial], objectives: Objectives, counts: Counts, origin: Origin) -> Table:
+    """One row per configuration of the Pareto front: no other beats it in one objective without losing in another.
+
+    Args:
+        front: best by the first objective on top.
+        objectives: the objectives.
+        counts: how many configurations were tried and measured.
+        origin: of the numbers.
+    """
+    names = _shown_knobs(front)
+    per_ipu = [index for index, objective in enumerate(objective_tuple(objectives)) if objective is Objective.PER_IPU]
+    columns = (
+        Column("trial", "number"),
+        *(Column(head(name), name) for name in names),
+        Column("samples/s", "samples_per_s"),
+        Column("latency", "latency_s"),
+        *(Column("cycles x n_ipu\n/ sample", "cycles") for _ in per_ipu),
+    )
+    rows: Iterator[tuple[Value, ...]] = (
+        (
+            str(trial.number),
+            *(knob_value(trial.knobs, name) for name in names),
+            trial.samples_per_s,
+            trial.latency_s,
+            *(f"{trial.values[index]:,.0f}" for index in per_ipu),
+        )
+        for trial in front
+    )
+    return Table(
+        f"No other is better in {' and '.join(objective_tuple(objectives))}, {origin}",
+        columns,
+        tuple(rows),
+        f"{len(front)} of {counts.n_measured:,} measured; {_tried(counts)} tried",
+    )
+
+
+def dry_run_table(cells: Sequence[ExpectedCell]) -> Table:
+    """One row per cell: the best batch size by the estimate, its throughput, and how many configurations are tried."""
+    columns = (
+        Column("n_ipu", "n_ipu"),
+        Column(head("memory_proportion"), "memory_proportion"),
+        Column("other knobs"),
+        Column("best\nbatch", "batch_size"),
+        Column("samples/s", "samples_per_s"),
+        Column("tries", "n_tries"),
+    )
+    rows: Iterator[tuple[Value, ...]] = (
+        (
+            str(shown.knobs.n_ipu),
+            str(shown.knobs.memory_proportion),
+            _other_knobs(shown.knobs),
+            str(shown.knobs.batch_size) if shown.fits else "none",
+            shown.samples_per_s if shown.fits else None,
+            n_tries,
+        )
+        for shown, n_tries in sorted(map(_shown, cells), key=lambda row: -row[0].samples_per_s * row[0].fits)
+    )
+    return Table(f"Cells, best first, {Origin.ESTIMATED}", columns, tuple(rows))
+
+
+def _shown(expected: ExpectedCell) -> tuple[Trial, int]:
+    """The best of a cell, its smallest batch where none fits, and the number of tries."""
+    return expected.cell.best or expected.cell.trials[0], expected.n_tries
+
+
+def _other_knobs(knobs: Knobs) -> str:
+    """The knobs without a column that matter."""
+    shown = ("n_ipu", "memory_proportion", "batch_size")
+    names = [knob.name for knob in COLUMNS if knob.name not in shown and knob.matters(knobs)]
+    return label(knobs, names) if names else ""

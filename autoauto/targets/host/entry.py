@@ -1,0 +1,68 @@
+"""The target "host" by name: `HOST`."""
+
+from __future__ import annotations
+
+from autoauto.records.errors import BadInput
+from autoauto.records.hardware import Cluster
+from autoauto.records.target import Target
+from autoauto.records.units import MIB, Precision
+from autoauto.targets.target import NamedTarget, OptionValues, Request, TargetOption
+
+_OPTIONS = (
+    TargetOption(
+        "device_memory_mib",
+        "what a core may hold besides the runtime; default: an equal part of this machine's memory",
+        kind=int,
+        default=None,
+        metavar="N",
+    ),
+)
+
+
+def _devices(given: Cluster | None, options: OptionValues) -> Cluster:
+    """This machine, or a description of it.
+
+    Raises:
+        BadInput: the cluster needs more cores than there are, a cycle of it is no nanosecond, or an option contradicts
+            it.
+    """
+    from autoauto.targets.host.machine.detect import host_cluster, usable_cores
+    from autoauto.targets.host.machine.machine import CLOCK_HZ
+
+    memory_mib = options["device_memory_mib"]
+    if given is None:
+        return host_cluster(None if memory_mib is None else memory_mib * MIB)
+    if len(given) > usable_cores():
+        raise BadInput(f"{given.name} needs {len(given)} cores, this process may use {usable_cores()}")
+    if any(device.clock_hz != CLOCK_HZ for device in given.devices):
+        raise BadInput(f"a cycle of a host device is a nanosecond, so clock_hz must be 1e9 in {given.name}")
+    if memory_mib is not None:
+        raise BadInput("--device-memory-mib is for the detected machine; write memory_bytes into the cluster file")
+    return given
+
+
+def _open(request: Request) -> tuple[Target, Cluster]:
+    """Processes of this machine that run the model's file.
+
+    Raises:
+        BadInput: the model has no file, or its file another format than is asked for.
+    """
+    from autoauto.targets.host.target import HostTarget
+
+    if request.precision is not Precision.FP32:
+        raise BadInput(f"on the host a model runs in the formats of its file, got --precision {request.precision}")
+    if request.source is None:
+        raise BadInput("the host runs a model's file, got a model without one; save it, and give its path")
+    return HostTarget(request.source), request.cluster
+
+
+HOST = NamedTarget(
+    name="host",
+    summary="processes of this machine",
+    default_cluster="host",
+    default_precision=Precision.FP32,
+    options=_OPTIONS,
+    overlaps=False,
+    devices=_devices,
+    open=_open,
+)

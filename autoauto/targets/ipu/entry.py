@@ -1,0 +1,74 @@
+"""The target "ipu" by name: `IPU`."""
+
+from __future__ import annotations
+
+from autoauto.records.errors import BadInput
+from autoauto.records.hardware import Cluster
+from autoauto.records.target import Target
+from autoauto.records.units import Precision
+from autoauto.targets.target import NamedTarget, OptionValues, Request, TargetOption
+
+_OPTIONS = (
+    TargetOption("synthetic_data", "data is made on the device: the host's links cost nothing"),
+    TargetOption(
+        "overlap_io",
+        "32 tiles of every device exchange with the host while the others compute",
+        excludes="synthetic_data",
+    ),
+    TargetOption(
+        "partials",
+        "format of partial sums of fp16 and fp8 products; Poplar's own default is fp32; default fp16",
+        kind=str,
+        default=None,
+        choices=(Precision.FP16, Precision.FP32),
+    ),
+    TargetOption(
+        "float_operators",
+        "ONNX operators that run in fp32 between casts, for example Gelu,LayerNormalization",
+        kind=str,
+        default="",
+        metavar="OP,OP",
+    ),
+)
+
+
+def _devices(given: Cluster | None, options: OptionValues) -> Cluster:
+    from autoauto.targets.clusters import load_cluster
+
+    return load_cluster(IPU.default_cluster) if given is None else given
+
+
+def _open(request: Request) -> tuple[Target, Cluster]:
+    """The cost model and its devices.
+
+    Raises:
+        BadInput: an operator that runs in fp32 is neither in ONNX nor in the model.
+    """
+    from onnx.defs import has as has_operator
+
+    from autoauto.targets.ipu.operator_cost import CompilerSettings
+    from autoauto.targets.ipu.target import IpuTarget, overlap_io
+
+    cluster, options = request.cluster, request.options
+    operators = [name for name in options["float_operators"].split(",") if name]
+    known = {layer.op for layer in request.graph.layers}
+    if unknown := [name for name in operators if name not in known and not has_operator(name)]:
+        raise BadInput(f"--float-operators takes ONNX operators, got {unknown[0]!r}; try Gelu,LayerNormalization")
+    if options["synthetic_data"]:
+        cluster = cluster.with_synthetic_data()
+    elif options["overlap_io"]:
+        cluster = overlap_io(cluster)
+    partials = Precision(options["partials"] or Precision.FP16)
+    return IpuTarget(CompilerSettings(partials, frozenset(operators))), cluster
+
+
+IPU = NamedTarget(
+    name="ipu",
+    summary="a cost model of Graphcore's devices",
+    default_cluster="bow-2000",
+    default_precision=Precision.FP16,
+    options=_OPTIONS,
+    overlaps=True,
+    devices=_devices,
+    open=_open,
+)

@@ -1,0 +1,126 @@
+"""What a target by name is: `NamedTarget`, its options, and what it opens to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from autoauto.records.errors import BadInput
+from autoauto.records.hardware import Cluster
+from autoauto.records.layers import LayerGraph, Source
+from autoauto.records.target import Target
+from autoauto.records.units import Precision
+
+OptionValues = Mapping[str, Any]
+"""The value of every option of a target, by name."""
+
+
+@dataclass(frozen=True, slots=True)
+class TargetOption:
+    """An option that only one target has.
+
+    Attributes:
+        name: as a Python name; the command line writes it with hyphens.
+        help: what it does, for `--help`.
+        kind: bool is a switch, int a whole number from 1, str a text.
+        default: when it is not given.
+        choices: the texts that it may be; empty for any.
+        metavar: what stands for its value in `--help`.
+        excludes: another option, which cannot be given at the same time.
+    """
+
+    name: str
+    help: str
+    kind: type = bool
+    default: object = False
+    choices: tuple[str, ...] = ()
+    metavar: str | None = None
+    excludes: str | None = None
+
+    @property
+    def flag(self) -> str:
+        """Its name on the command line.
+
+        >>> TargetOption("overlap_io", "").flag
+        '--overlap-io'
+        """
+        return f"--{self.name.replace('_', '-')}"
+
+    def accepts(self, value: object) -> bool:
+        """Whether it may have `value`."""
+        if value == self.default:
+            return True
+        if not isinstance(value, self.kind) or isinstance(value, bool) != (self.kind is bool):
+            return False
+        return value in self.choices if self.choices else self.kind is not int or value >= 1  # type: ignore[operator]
+
+
+class Request(NamedTuple):
+    """What a named target is opened for.
+
+    Attributes:
+        graph: the model.
+        source: cuts ranges of layers out of the model's file; None when the model was given without one.
+        cluster: the target's devices, with the memory that plans may fill.
+        precision: format of weights and activations.
+        options: every option of the target.
+    """
+
+    graph: LayerGraph
+    source: Source | None
+    cluster: Cluster
+    precision: Precision
+    options: OptionValues
+
+
+@dataclass(frozen=True, slots=True)
+class NamedTarget:
+    """A target that users choose by its name: all that is needed to open a `Target`.
+
+    Each lies in the folder of its target, imports nothing heavy before it is opened, and is listed in `registry.py`.
+    How the opened target measures, and the defaults of a search on it, are its `TargetTraits`.
+
+    Attributes:
+        name: of the target; its clusters have it as `Cluster.target`.
+        summary: what it is, in a few words, for `--help`.
+        default_cluster: the name of the devices that are used when none are named.
+        default_precision: when none is given.
+        options: those that only this target has.
+        overlaps: whether its devices may transfer while they compute.
+        devices: the devices of a cluster that was named, checked against the options; of None the default ones.
+        open: the target, and the cluster as the options have it; refuses options that the model does not allow.
+    """
+
+    name: str
+    summary: str
+    default_cluster: str
+    default_precision: Precision
+    options: tuple[TargetOption, ...]
+    overlaps: bool
+    devices: Callable[[Cluster | None, OptionValues], Cluster]
+    open: Callable[[Request], tuple[Target, Cluster]]
+
+    def read_options(self, given: Mapping[str, object], others: Iterable[str] = ()) -> OptionValues:
+        """The value of every option, by default its default.
+
+        Args:
+            given: options by name.
+            others: names of further options that were given and that this target does not have.
+
+        Raises:
+            BadInput: an option of another target, a value that an option cannot have, or two that exclude each other.
+        """
+        known = {option.name: option for option in self.options}
+        foreign = [f"--{name.replace('_', '-')}" for name in (*others, *given) if name not in known]
+        if foreign:
+            raise BadInput(f"--target {self.name} has no {', '.join(foreign)}; leave them out, or try another --target")
+        for name, value in given.items():
+            option = known[name]
+            if not option.accepts(value):
+                kinds = {bool: "true or false", int: "a whole number from 1", str: "a text"}
+                may_be = f"one of {', '.join(option.choices)}" if option.choices else kinds[option.kind]
+                raise BadInput(f"{option.flag} must be {may_be}, got {value!r}")
+            if option.excludes is not None and value and given.get(option.excludes):
+                raise BadInput(f"{option.flag} and {known[option.excludes].flag} exclude each other; leave one out")
+        return {option.name: given.get(option.name, option.default) for option in self.options}

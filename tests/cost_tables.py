@@ -1,0 +1,68 @@
+"""Cost tables for tests, with a neutral value for every column that a test does not give: `make_table`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+
+from autoauto.records.arrays import BoolArray, IntArray
+from autoauto.records.cost import CostTable, RangeMemory, SharedMemory
+
+Column = Sequence[int] | IntArray | None
+
+
+def make_table(
+    compute_prefix_cycles: IntArray,
+    n_devices: int = 1,
+    *,
+    backward_prefix_cycles: Column = None,
+    exclusive_prefix_bytes: Mapping[str, IntArray] | None = None,
+    shared: SharedMemory | None = None,
+    peak_bytes: Column = None,
+    activation_prefix_bytes: Column = None,
+    receive_cycles: Column = None,
+    send_cycles: Column = None,
+    cut_allowed: BoolArray | None = None,
+    memory_limit_bytes: Column = None,
+) -> CostTable:
+    """Layers of these cycles on devices of one clock; what is not given is 0, and cuts are allowed everywhere."""
+    n = len(compute_prefix_cycles) - 1
+
+    def column(values: Column, *shape: int) -> IntArray:
+        return np.zeros(shape, dtype=np.int64) if values is None else np.asarray(values)
+
+    return CostTable(
+        compute_prefix_cycles=np.asarray(compute_prefix_cycles),
+        backward_prefix_cycles=column(backward_prefix_cycles, n + 1),
+        weight_prefix_cycles=column(None, n + 1),
+        entry_cycles=column(None, n),
+        memory=RangeMemory(
+            exclusive_prefix_bytes=exclusive_prefix_bytes or {},
+            shared=shared or SharedMemory(((),) * n, (), ()),
+            peak_bytes=column(peak_bytes, n),
+            activation_prefix_bytes=column(activation_prefix_bytes, n + 1),
+            stashed_input_bytes=column(None, n),
+            input_bytes=column(None, n),
+            recompute=False,
+        ),
+        stash_entries=(0,) * n_devices,
+        memory_limit_bytes=column(memory_limit_bytes, n_devices),
+        receive_cycles=column(receive_cycles, n_devices, n),
+        send_cycles=column(send_cycles, n_devices, n + 1),
+        cut_allowed=np.ones(n + 1, dtype=np.bool_) if cut_allowed is None else cut_allowed,
+        speeds=(Fraction(1),) * n_devices,
+    )
+
+
+def with_memory(table: CostTable, **columns: Any) -> CostTable:
+    """The table with other columns of its `RangeMemory`."""
+    return replace(table, memory=replace(table.memory, **columns))
+
+
+def one_clock(table: CostTable) -> CostTable:
+    """The table with devices of one clock."""
+    return replace(table, speeds=(Fraction(1),) * table.n_devices)

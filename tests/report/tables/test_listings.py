@@ -1,0 +1,70 @@
+"""Tables of models, clusters and profiles."""
+
+from collections.abc import Callable
+
+from autoauto.records.hardware import Cluster, Device, Link
+from autoauto.records.profile import LayerProfile, ModelProfile
+from autoauto.records.target import Origin
+from autoauto.report.tables.listings import clusters_table, models_table, profile_table
+
+Text = Callable[..., str]
+MODELS = """\
+Built-in models
+name      layers  kinds  weights (fp16)
+───────────────────────────────────────
+resnet50   1,220     40         2.0 MiB"""
+CLUSTERS = """\
+Built-in clusters
+name  target  devices     clock     memory       host link    device link
+─────────────────────────────────────────────────────────────────────────
+pair  ipu     2 x bow  1.85 GHz  894.0 MiB       7.0 GiB/s     70.0 GiB/s
+                                            +50,000 cycles  +3,000 cycles
+one   ipu     1 x bow  1.85 GHz  894.0 MiB       7.0 GiB/s              -
+                                            +50,000 cycles
+a link waits its idle cycles, then moves so many GiB a second"""
+LAYERS = """\
+Layers compiled alone, measured (cost model)
+                     cycles  of all
+first layer  layers    each  cycles  always live  temporary
+───────────────────────────────────────────────────────────
+conv              2     400  80.0 %      3.0 KiB      100 B
+pool              1     200  20.0 %      3.0 KiB      100 B
+2 of 2 kinds; 3 layers, 1,000 cycles"""
+
+
+def layer(cycles: int) -> LayerProfile:
+    return LayerProfile(cycles, 0, {"vertexCode_k": 1024}, {"parameter": 2048}, 100, 0, 0, 0, 0)
+
+
+PROFILE = ModelProfile(
+    model="small",
+    target="ipu bow",
+    options=None,
+    names=("pool", "conv", "conv2"),
+    kinds=("p", "c", "c"),
+    tied=(None, None, None),
+    layers=(layer(200), layer(400), layer(400)),
+)
+
+
+def test_models_are_drawn(text: Text) -> None:
+    rows = [{"name": "resnet50", "n_layers": 1220, "n_kinds": 40, "weight_bytes": 2 * 1024**2}]
+    assert text(models_table(rows)) == MODELS
+
+
+def test_clusters_are_drawn(text: Text) -> None:
+    device = Device("bow", 1.85e9, 894 * 1024**2, 1472, 638_976)
+    host, between = Link(7 * 1024**3, 50_000), Link(70 * 1024**3, 3_000)
+    pair = Cluster("pair", "ipu", (device, device), (host, between), (between, host))
+    single = Cluster("one", "ipu", (device,), (host,), (host,))
+    assert text(clusters_table([pair, single])) == CLUSTERS
+
+
+def test_kinds_are_drawn_with_most_cycles_first(text: Text) -> None:
+    assert text(profile_table(PROFILE, Origin.COST_MODEL)) == LAYERS
+
+
+def test_only_the_kinds_with_most_cycles_are_shown(text: Text) -> None:
+    drawn = text(profile_table(PROFILE, Origin.COST_MODEL, top=1))
+    assert "pool" not in drawn
+    assert "1 of 2 kinds" in drawn

@@ -1,0 +1,194 @@
+"""Tables of a search: the best configuration, trials, cells, the Pareto front, and the dry run."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from autoauto.records.knob_table import Strategy
+from autoauto.records.knobs import Knobs, Objective, Objectives
+from autoauto.records.plan import Plan
+from autoauto.records.schedule import Order
+from autoauto.records.target import Origin
+from autoauto.records.trial import Cell, Counts, ExpectedCell, Status, Trial
+from autoauto.report.tables.table import Table
+from autoauto.report.tables.trials import best_table, dry_run_table, front_table, trials_table, what_fits_table
+from tests.report.made import made
+
+Text = Callable[..., str]
+BEST_TABLE = """\
+Best configuration
+n_ipu              2
+memory_proportion  0.6
+batch_size         16
+partition          0 2 5
+throughput         1,000.0 samples/s           measured (cost model)
+                   920.0 samples/s             estimated, -8.0 %
+period             2,300 cycles                measured (cost model)
+tried              20 of 1,152 configurations
+measured           14 of those tried           the estimate ruled out the others"""
+TRAINING_ROWS = """\
+batch_size         16
+schedule           1f1b
+recompute          on
+n_micro_batches    8
+partition          0 2 5"""
+TRIALS_TABLE = """\
+Trials by throughput, measured (cost model)
+                        memory  batch
+rank  trial  n_ipu  proportion   size  samples/s    latency  state
+─────────────────────────────────────────────────────────────────────
+   1      2      4         1.0     16    2,000.0  32.100 ms  COMPLETE
+   2      0      1         0.3      8    1,000.0   8.000 ms  COMPLETE
+   3      1      4         0.6    128          -          -  PRUNED
+   4      3      2         0.6      1          -          -  FAIL
+4 of 4 trials"""
+CELLS_TABLE = """\
+What fits, measured (cost model)
+           memory                       n_micro  largest       best
+n_ipu  proportion  schedule  recompute  batches    batch  samples/s
+───────────────────────────────────────────────────────────────────
+    4         0.6  gpipe     off             16     none          -
+    4         0.6  1f1b      on              16    >= 12      345.7
+1f1b fits batches of 12, which gpipe (none) cannot"""
+DRY_RUN_TABLE = """\
+Cells, best first, estimated
+           memory                                         best
+n_ipu  proportion  other knobs                           batch  samples/s  tries
+────────────────────────────────────────────────────────────────────────────────
+    2         0.6  replicas 2                               16      900.0      2
+    4         1.0  gpipe, recompute on, micro-batches        8      345.7      0
+                   16
+    1         0.3  micro-batches 16, strategy phased      none          -      1"""
+
+FAST = made(2, Knobs(4, 1.0, 16), 2000.0, latency_s=0.0321, values=(2000.0,))
+SLOW = made(0, Knobs(1, 0.3, 8), 1000.0, latency_s=0.008, values=(1000.0,))
+UNFIT = made(1, Knobs(4, 0.6, 128))
+TRIALS = (SLOW, UNFIT, FAST, made(3, Knobs(2, 0.6, 1), status=Status.CRASH))
+FRONT = (
+    made(3, Knobs(4, 0.6, 16), 2000.0, latency_s=0.0321, values=(2000.0, 0.0321, 4000.0)),
+    made(1, Knobs(1, 1.0, 2, replicas=2), 1000.0, latency_s=0.001, values=(1000.0, 0.001, 1500.5)),
+)
+
+
+def best(measured: Plan, counts: Counts, origin: Origin = Origin.COST_MODEL, **facts: Any) -> Table:
+    trial = made(0, Knobs(2, 0.6, 16), 1000.0, measured=measured)
+    return best_table(replace(trial, **facts), counts, origin)
+
+
+def listed(*trials: Trial, top: int = 5, objectives: Objectives = Objective.THROUGHPUT) -> Table:
+    return trials_table(trials, top, objectives, Origin.COST_MODEL)
+
+
+def cell(*trials: Trial) -> Cell:
+    """The last trial that fits is the best."""
+    return Cell(trials, next((trial for trial in reversed(trials) if trial.fits), None))
+
+
+def test_a_configuration_is_drawn(measured: Plan, text: Text) -> None:
+    assert text(best(measured, Counts(20, 14, 1152), estimated_samples_per_s=920.0)) == BEST_TABLE
+
+
+def test_configurations_that_the_estimate_ruled_out_are_mentioned_only_if_there_are_any(
+    measured: Plan, text: Text
+) -> None:
+    drawn = text(best(measured, Counts(20, 20, 1152)))
+    assert "20 of those tried" in drawn
+    assert "ruled out" not in drawn
+
+
+def test_without_an_estimate_there_is_no_row_for_it(measured: Plan, text: Text) -> None:
+    assert "estimated," not in text(best(measured, Counts(1, 1)))
+
+
+def test_the_period_of_a_plan_that_devices_ran_is_a_time(measured: Plan, text: Text) -> None:
+    assert re.search(r"period +16\.000 ms +measured", text(best(measured, Counts(1, 1), Origin.MEASURED)))
+
+
+def test_training_shows_its_schedule_and_its_makespan(measured: Plan, text: Text) -> None:
+    knobs = Knobs(2, 0.6, 16, Order.ONE_F_ONE_B, recompute=True, n_micro_batches=8)
+    drawn = text(best(measured, Counts(1, 1), knobs=knobs, makespan_cycles=45_000))
+    assert "\n".join(line.rstrip() for line in drawn.splitlines()[3:8]).startswith(TRAINING_ROWS.rstrip())
+    assert re.search(r"makespan +45,000 cycles +simulated", drawn)
+
+
+def test_trials_are_drawn_best_first(text: Text) -> None:
+    assert text(listed(*TRIALS)) == TRIALS_TABLE
+
+
+def test_only_the_best_are_shown(text: Text) -> None:
+    drawn = text(listed(*TRIALS, top=1))
+    assert "2,000.0" in drawn
+    assert "1,000.0" not in drawn
+    assert drawn.endswith("1 of 4 trials")
+
+
+def test_per_ipu_ranks_by_the_smallest_value_with_any_number_of_replicas(text: Text) -> None:
+    """Trial 0 has 4 devices: 250 samples/s each, trial 2 has 500."""
+    slow = replace(SLOW, knobs=replace(SLOW.knobs, replicas=4), values=(4e6,))
+    fast = replace(FAST, values=(2e6,))
+    rows = text(listed(slow, UNFIT, fast, objectives=Objective.PER_IPU)).splitlines()[4:6]
+    assert ["2,000.0" in rows[0], "1,000.0" in rows[1]] == [True, True]
+
+
+def test_replicas_are_shown_where_they_vary(text: Text) -> None:
+    slow = replace(SLOW, knobs=replace(SLOW.knobs, replicas=4))
+    rows = text(listed(slow, *TRIALS[1:])).splitlines()
+    assert rows[2].split()[:4] == ["rank", "trial", "n_ipu", "replicas"]
+    assert [row.split()[3] for row in rows[4:8]] == ["1", "4", "1", "1"]
+
+
+def test_of_several_objectives_the_first_ranks(text: Text) -> None:
+    trials = (replace(trial, values=(trial.latency_s, trial.samples_per_s)) for trial in (FAST, SLOW))
+    drawn = text(listed(*trials, top=1, objectives=(Objective.LATENCY, Objective.THROUGHPUT)))
+    assert drawn.startswith("Trials by latency,throughput")
+    assert "8.000 ms" in drawn
+
+
+def test_trials_that_break_a_constraint_come_last(text: Text) -> None:
+    broken = replace(FAST, status=Status.CONSTRAINED, values=())
+    assert "1,000.0" in text(listed(broken, SLOW, top=1))
+
+
+def test_a_study_in_which_nothing_fits_has_rows(text: Text) -> None:
+    drawn = text(listed(UNFIT))
+    assert "PRUNED" in drawn
+    assert drawn.endswith("1 of 1 trials")
+
+
+def test_an_empty_study_has_no_rows(text: Text) -> None:
+    assert text(listed()).endswith("0 of 0 trials")
+
+
+def test_every_cell_of_training_is_a_row(text: Text) -> None:
+    cells = [
+        cell(made(0, Knobs(4, 0.6, 1, Order.GPIPE, n_micro_batches=16))),
+        cell(made(1, Knobs(4, 0.6, 12, Order.ONE_F_ONE_B, True, 16), 345.67)),
+    ]
+    assert text(what_fits_table(cells, Origin.COST_MODEL)) == CELLS_TABLE
+
+
+def test_the_pareto_front_is_drawn(text: Text) -> None:
+    objectives = (Objective.THROUGHPUT, Objective.LATENCY, Objective.PER_IPU)
+    drawn = text(front_table(FRONT, objectives, Counts(9, 7, 20), Origin.COST_MODEL))
+    for words in ("No other is better in throughput and latency and per-ipu", "replicas", "32.100 ms", "4,000"):
+        assert words in drawn
+    assert drawn.endswith("2 of 7 measured; 9 of 20 configurations tried")
+    assert drawn.index("2,000.0") < drawn.index("1,000.0")
+
+
+def test_knobs_that_do_not_vary_have_no_column(text: Text) -> None:
+    objectives = (Objective.THROUGHPUT, Objective.LATENCY)
+    drawn = text(front_table(FRONT[:1], objectives, Counts(9, 7), Origin.COST_MODEL))
+    assert "replicas" not in drawn
+    assert "/ sample" not in drawn
+
+
+def test_every_cell_of_a_dry_run_is_a_row(text: Text) -> None:
+    phased = made(-1, Knobs(1, 0.3, 1, n_micro_batches=16, strategy=Strategy.PHASED))
+    training = made(-1, Knobs(4, 1.0, 8, Order.GPIPE, True, 16), 345.67)
+    replicated = made(-1, Knobs(2, 0.6, 16, replicas=2), 900.0)
+    cells = [ExpectedCell(cell(trial), n) for trial, n in ((phased, 1), (training, 0), (replicated, 2))]
+    assert text(dry_run_table(cells)) == DRY_RUN_TABLE
