@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
+from typing import Any
 
 from autoauto.evaluate.flow import Flow
 from autoauto.evaluate.load import load_flow
+from autoauto.records.codec import from_json, from_plain, stored_form, to_json
 from autoauto.records.constraint import Constraint
 from autoauto.records.correction import Estimator
 from autoauto.records.errors import BadInput
@@ -47,22 +48,20 @@ class FlowConfig:
     def of(values: Mapping[str, object]) -> FlowConfig:
         """A config from values by name, for example parsed arguments; names of no field and no option are ignored."""
         known = {name: values[name] for name in _FIELDS if name in values}
-        options = {name: values[name] for name, value in default_options().items() if values.get(name, value) != value}
-        return FlowConfig(**known, options=options)  # type: ignore[arg-type]
+        return FlowConfig(**known, options=_changed_options(values))  # type: ignore[arg-type]
 
     @staticmethod
     def from_json(text: str, **changes: object) -> FlowConfig:
         """Read what `to_json` wrote, with some fields changed.
 
         Raises:
-            BadInput: a field is missing.
+            BadInput: a field is missing or wrong.
         """
-        values = {"headroom": 0.0} | json.loads(text) | changes  # older texts have no headroom
+        values = {"headroom": 0.0} | from_json(dict[str, Any], text, _WHERE) | changes  # older texts have no headroom
         if missing := [name for name in _FIELDS if name not in values]:
-            raise BadInput(f"the configuration of a flow must hold {', '.join(missing)}; search anew by another name")
-        if values["constraints"] is not None:
-            values["constraints"] = tuple(values["constraints"])
-        return FlowConfig.of(values)
+            raise BadInput(f"{_WHERE} must hold {', '.join(missing)}; search anew by another name")
+        known = {name: values[name] for name in _FIELDS}
+        return from_plain(FlowConfig, known | {"options": _changed_options(values)}, _WHERE, form=_STORED)
 
     def to_json(self) -> str:
         """All fields and the options of all targets as JSON, with files by their absolute paths."""
@@ -70,7 +69,7 @@ class FlowConfig:
         for name in ("model", "cluster"):
             if values[name] is not None and Path(values[name]).is_file():
                 values[name] = str(Path(values[name]).resolve())
-        return json.dumps(values | default_options() | dict(self.options))
+        return to_json(values | default_options() | dict(self.options)).decode()
 
     def open(self, storage: str | None = None) -> Flow:
         """The model on the cluster.
@@ -107,4 +106,11 @@ class FlowConfig:
         return tuple(dict.fromkeys(map(Constraint, texts)))
 
 
+def _changed_options(values: Mapping[str, object]) -> dict[str, object]:
+    """The options of targets that differ from their defaults."""
+    return {name: values[name] for name, value in default_options().items() if values.get(name, value) != value}
+
+
+_WHERE = "the configuration of a flow"
+_STORED = stored_form(FlowConfig, options=dict[str, Any])
 _FIELDS = tuple(field.name for field in fields(FlowConfig) if field.name != "options")

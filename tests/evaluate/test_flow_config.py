@@ -78,6 +78,12 @@ def test_a_missing_field_is_named() -> None:
         FlowConfig.from_json(json.dumps(values))
 
 
+def test_a_wrong_value_is_named() -> None:
+    text = FlowConfig("resnet50").to_json().replace('"headroom":0.0', '"headroom":"much"')
+    with pytest.raises(BadInput, match=r"^the configuration of a flow: headroom must be a number, got 'much'"):
+        FlowConfig.from_json(text)
+
+
 def test_values_of_other_names_are_left_out() -> None:
     assert FlowConfig.of({"model": "resnet50", "batch_size": 4}) == FlowConfig("resnet50")
 
