@@ -30,7 +30,8 @@ from autoauto.records.knobs import Knobs, Method, Objective, SearchSpace
 from autoauto.records.plan import Plan
 from autoauto.records.timeline import Run
 from autoauto.records.units import Precision
-from autoauto.study.methods.registry import method_of
+from autoauto.study.defaults import on_cluster
+from autoauto.study.methods.registry import method_of, predictor
 from autoauto.study.run import run_search
 from autoauto.study.store.study import open_study
 from autoauto.targets.host.machine.detect import host_cluster
@@ -112,9 +113,11 @@ def searched(flow: Flow, batch_sizes: Sequence[int]) -> Entrant:
     """The configuration that a search returns: pipelines, replicas or both, at any of the batch sizes."""
     counts = tuple(n for n in (1, 2, 4, 8) if n <= len(flow.cluster))
     space = SearchSpace(counts, (1.0,), tuple(batch_sizes), replicas=counts, cores_per_device=(*counts,))
+    space = on_cluster(space, flow)
     with tempfile.TemporaryDirectory() as folder:
         study = open_study(f"sqlite:///{folder}/study.db", "benchmark", Objective.THROUGHPUT, flow.fingerprint())
-        guided = method_of(Method.GUIDED, flow.expect, Objective.THROUGHPUT, flow.traits.noise)
+        predict = predictor(flow.expect, Objective.THROUGHPUT)
+        guided = method_of(Method.GUIDED, predict, Objective.THROUGHPUT, flow.traits.noise)
         best = run_search(space, flow.evaluate, study, Objective.THROUGHPUT, None, guided, flow.traits.noise).best
     assert best is not None
     return Entrant(SEARCH, flow, best.knobs, flow.predict(best.knobs))

@@ -1,10 +1,12 @@
 """The planner against the baselines: time and cost, from 24 layers to 10,000 and from 4 devices to 256.
 
     python studies/planner_benchmark.py [--quick] [--layers N,N] [--peers] [--csv FILE]
+    python studies/planner_benchmark.py --periods [--quick] [--layers N,N]
 
 Times are the median CPU time from prepared costs (`CostTable`) to the partition; a planner is stopped after 10 s. Costs
 are max compute + max transfer, relative to the optimum; the dynamic programme of [auto-pipeline] (`three_axes`) must
-return the same cost as `optimal` wherever it finishes. `--peers` also runs the public planners that are installed:
+return the same cost as `optimal` wherever it finishes. `--periods` compares the periods instead (`Period`), and devices
+that exchange all to all, each with the time for a barrier. `--peers` also runs the public planners that are installed:
 
     pip install --no-deps torchgpipe                                   needs torch
     DS_BUILD_OPS=0 pip install --no-build-isolation deepspeed          needs torch and setuptools
@@ -39,8 +41,8 @@ from autoauto.cli.options.values import integers
 from autoauto.estimate.table import cost_table
 from autoauto.plan.pipeline.evaluate import evaluate
 from autoauto.plan.pipeline.optimal import optimal
-from autoauto.records.cost import CostTable
-from autoauto.records.hardware import Cluster, Device, Link
+from autoauto.records.cost import CostTable, TensorUse
+from autoauto.records.hardware import Cluster, Device, Link, Period
 from autoauto.records.plan import Plan
 from autoauto.records.profile import LayerProfile, ModelProfile
 from autoauto.records.units import MIB, bytes_per_s
@@ -346,6 +348,32 @@ def installed_peers() -> dict[str, Planner]:
     return peers
 
 
+def periods_row(n_layers: int, n_devices: int, limit_s: float) -> Iterator[str]:
+    """CPU ms for every period on links of unequal speed, and all to all, each over that for a barrier."""
+    links = cluster(n_devices, LINKS_GBPS["unequal"])
+    yield from (str(n_layers), str(n_devices))
+    layers = {model: profile(operations(n_layers), mib * n_devices) for model, (operations, mib) in MODELS.items()}
+    barrier_ms = 0.0
+    for period, spread in [*((period, False) for period in Period), (Period.SERIAL, True)]:
+        times_ms = []
+        for model_profile in layers.values():
+            sizes = [layer.output_bytes for layer in model_profile.layers[:-1]]
+            tensors = [TensorUse(i, (i + 1,), n_bytes) for i, n_bytes in enumerate(sizes)] if spread else None
+            table = cost_table(model_profile, links, 0.85, period, tensors=tensors)
+            times_ms.append(measure(PLANNERS["optimal"], table, limit_s).cpu_ms)
+        time = median(times_ms)
+        barrier_ms = barrier_ms or time
+        yield in_ms(time, limit_s) + ("" if time == inf else f"  {time / barrier_ms:.2f}x")
+
+
+def print_periods(sizes: Sequence[tuple[int, int]], limit_s: float) -> None:
+    """The table of `--periods`."""
+    for cells in [("layers", "devices", *Period, "all to all"), *(periods_row(*size, limit_s) for size in sizes)]:
+        first, second, *rest = cells
+        print(f"{first:>6}{second:>9}", *(f"{cell:>18}" for cell in rest), sep="", flush=True)
+    print(f"CPU ms, the median of {', '.join(MODELS)}, over that for a barrier; all to all with the period serial.")
+
+
 def write_csv(path: Path, runs: Runs) -> None:
     """One line a run; empty where there is no value."""
     with path.open("w", newline="", encoding="utf-8") as file:
@@ -363,10 +391,14 @@ def main(argv: Sequence[str] | None = None) -> None:
         "--layers", type=integers, metavar="N,N", help="only models of so many layers; default: all sizes"
     )
     parser.add_argument("--peers", action="store_true", help="run the public planners that are installed, too")
+    parser.add_argument("--periods", action="store_true", help="compare the periods, not the planners")
     parser.add_argument("--csv", type=Path, metavar="FILE", help="write every run to a file")
     args = parser.parse_args(argv)
     sizes, limit_s = (QUICK_SIZES, QUICK_LIMIT_S) if args.quick else (SIZES, LIMIT_S)
     sizes = [size for size in sizes if size[0] in (args.layers or LAYERS)]
+    if args.periods:
+        print_periods(sizes, limit_s)
+        return
     planners = PLANNERS | (installed_peers() if args.peers else {})
     others = list(planners)[2:]
     runs: Runs = {}

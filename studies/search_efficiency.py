@@ -37,14 +37,15 @@ from autoauto.graph.load import builtin_models, load_graph
 from autoauto.profile.store.cache import ProfileCache
 from autoauto.records.knobs import Knobs, Method, Objective, SearchSpace
 from autoauto.records.trial import Trial
-from autoauto.study.defaults import default_n_ipu
-from autoauto.study.methods.registry import method_of
+from autoauto.study.methods.registry import method_of, predictor
 from autoauto.study.run import run_search
 from autoauto.study.store.study import open_study
 from autoauto.targets.clusters import load_cluster
 from autoauto.targets.ipu.target import IpuTarget
 
 CLUSTERS = ("bow-2000", "bow-pod16")
+N_IPU = (1, 2, 4)
+"""One pipeline: exhaustive would measure every replica of it again, with the same stages."""
 METHODS = (Method.GUIDED, Method.GRID_BISECT, Method.EXHAUSTIVE)
 BATCH_SIZES, QUICK_BATCH_SIZES = range(1, 129), range(1, 129, 3)
 MIN_QUALITY, MAX_MEASURED, MEDIAN_MEASURED, MAX_TIME = 0.995, 12, 6, 1.0
@@ -73,7 +74,7 @@ class Result(NamedTuple):
 def search(case: Case, method: Method) -> Result:
     """One search with an empty cache and a new study."""
     graph, cluster = load_graph(case.model), load_cluster(case.cluster)
-    space = SearchSpace(default_n_ipu(len(cluster)), batch_size=tuple(case.batch_sizes))
+    space = SearchSpace(tuple(n for n in N_IPU if n <= len(cluster)), batch_size=tuple(case.batch_sizes))
     calls: list[Knobs] = []
     with tempfile.TemporaryDirectory() as folder:
         flow = Flow(graph, cluster, IpuTarget(), cache=ProfileCache(Path(folder) / "profiles.db"))
@@ -88,7 +89,8 @@ def search(case: Case, method: Method) -> Result:
             best, n_measured = max(t.samples_per_s for t in trials), sum(t.was_measured for t in trials)
         else:
             study = open_study(f"sqlite:///{folder}/study.db", "study", Objective.THROUGHPUT, {"case": str(case)})
-            propose = method_of(method, flow.expect, Objective.THROUGHPUT)
+            predict = predictor(flow.expect, Objective.THROUGHPUT)
+            propose = method_of(method, predict, Objective.THROUGHPUT)
             result = run_search(space, evaluate, study, Objective.THROUGHPUT, method=propose)
             best, n_measured = 0.0 if result.best is None else result.best.samples_per_s, result.counts.n_measured
         return Result(best, n_measured, len(calls), process_time() - cpu_s, monotonic() - wall_s)

@@ -91,7 +91,7 @@ def search(
         Model(wait_s),
         study,
         Objective.THROUGHPUT,
-        method=method_of(method, expect, Objective.THROUGHPUT),
+        method=method_of(method, predict, Objective.THROUGHPUT),
         executor=executor,
         expected_score=lambda knobs: predict(knobs).score,
     )

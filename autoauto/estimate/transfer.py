@@ -1,13 +1,17 @@
 """Transfers of a stage, `receive_cycles` and `send_cycles`, as in the function `transfer_cycle` of [auto-pipeline].
 
-All devices exchange at the same time, so every device waits while the first receives from the host and the last sends
-to it. Two constants are therefore part of every entry: `host_in`, the first layer's inputs over the first link, in
-`receive_cycles`; `host_out`, the last layer's outputs over the last link, in `send_cycles`. With `receive(start)` and
-`send(stop)` for the transfers between devices, the three devices of a pipeline transfer for a stage `[start, stop)`:
+Where all devices exchange at the same time, every device waits while the first receives from the host and the last
+sends to it. Two constants are therefore part of every entry: `host_in`, the first layer's inputs over the first link,
+in `receive_cycles`; `host_out`, the last layer's outputs over the last link, in `send_cycles`. [auto-pipeline] has them
+with overlap, too. With `receive(start)` and `send(stop)` for the transfers between devices, the three devices of a
+pipeline transfer for a stage `[start, stop)`:
 
     device 0:  host_in                    + host_out + send(stop)
     device 1:  host_in + receive(start)   + host_out + send(stop)
     device 2:  host_in + receive(start)   + host_out
+
+With the periods `serial` and `duplex` every device counts its own transfers only: the constants are in the first row
+of `receive_cycles` and in the last row of `send_cycles`.
 
 For training, transfers between devices count twice: activations one way, and as many bytes of gradients back over the
 same cable.
@@ -23,30 +27,53 @@ from collections.abc import Sequence
 import numpy as np
 
 from autoauto.records.arrays import IntArray
-from autoauto.records.hardware import Cluster, Link
+from autoauto.records.hardware import Cluster, Link, Period
 from autoauto.records.profile import ModelProfile
 
 
-def receive_cycles(profile: ModelProfile, cluster: Cluster, training: bool = False) -> IntArray:
-    """Cycles in which device d receives when its stage starts at layer i, (P, n), the host's constant included."""
+def receive_cycles(
+    profile: ModelProfile,
+    cluster: Cluster,
+    period: Period = Period.BARRIER,
+    training: bool = False,
+    host_only: bool = False,
+) -> IntArray:
+    """Cycles in which device d receives when its stage starts at layer i, (P, n), the host's constant included.
+
+    With `host_only` nothing but this constant: where any device reaches any other, the rest is an `Exchange`.
+    """
     n_bytes = [layer.input_bytes for layer in profile.layers]
     times = _link_cycles(n_bytes, cluster.receive_links, cluster)
     host = int(times[0, 0])
     times[0] = 0
-    times *= 1 + training
-    times += host
+    times *= (1 + training) * (not host_only)
+    times[_waiting(period, 0)] += host
     return times
 
 
-def send_cycles(profile: ModelProfile, cluster: Cluster, training: bool = False) -> IntArray:
-    """Cycles in which device d sends when its stage stops before layer i, (P, n + 1), the host's constant included."""
+def send_cycles(
+    profile: ModelProfile,
+    cluster: Cluster,
+    period: Period = Period.BARRIER,
+    training: bool = False,
+    host_only: bool = False,
+) -> IntArray:
+    """Cycles in which device d sends when its stage stops before layer i, (P, n + 1), the host's constant included.
+
+    With `host_only` nothing but this constant.
+    """
     n_bytes = [0, *(layer.output_bytes for layer in profile.layers)]
     times = _link_cycles(n_bytes, cluster.send_links, cluster)
     host = int(times[-1, -1])
     times[-1] = 0
-    times *= 1 + training
-    times += host
+    times *= (1 + training) * (not host_only)
+    times[_waiting(period, -1)] += host
     return times
+
+
+def _waiting(period: Period, end: int) -> slice | int:
+    """The devices that wait for a transfer over the host's link of the first or last one."""
+    return slice(None) if period in (Period.BARRIER, Period.OVERLAP) else end
 
 
 def _link_cycles(n_bytes: Sequence[int], links: Sequence[Link], cluster: Cluster) -> IntArray:

@@ -11,14 +11,15 @@ from autoauto.estimate.correction.features import range_examples
 from autoauto.estimate.memory import memory_limit_bytes
 from autoauto.estimate.table import cost_table
 from autoauto.graph.layers.kinds import quantise
+from autoauto.profile.liveness import tensor_uses
 from autoauto.profile.profiler import Progress, profile_model
 from autoauto.profile.sample import is_sampled, sample, sample_batch_sizes, well_known
 from autoauto.profile.store.cache import ProfileCache
 from autoauto.profile.store.ranges import RangeStore, subject_of
 from autoauto.records.correction import PLAIN_SUM, Correction, Estimator, WholeRange
-from autoauto.records.cost import CostTable
+from autoauto.records.cost import CostTable, TensorUse
 from autoauto.records.errors import BadInput
-from autoauto.records.hardware import Cluster, Device
+from autoauto.records.hardware import Cluster, Device, Period, Topology
 from autoauto.records.installation import cache_dir
 from autoauto.records.knobs import DEFAULT_PLANNING_PROPORTION, Knobs
 from autoauto.records.layers import LayerGraph
@@ -44,7 +45,7 @@ class Estimates:
         planning_proportion: share of a device's memory that the predicted bytes of a stage may fill. None means
             1 / `Correction.memory_interval.high`: the upper end of the prediction interval may fill all memory. Plain
             sums have no interval; for them None means 0.85 [auto-pipeline].
-        overlap: whether devices transfer while they compute, or all at once when the slowest has computed.
+        period: what the devices do at the same time; None is what the target says (`TargetTraits.period`).
         cache: profiles of compiled layers, and ranges compiled whole.
         estimator: whether sums of layers are corrected by ranges compiled whole.
     """
@@ -54,10 +55,11 @@ class Estimates:
     target: Target
     precision: Precision = Precision.FP16
     planning_proportion: float | None = None
-    overlap: bool = False
+    period: Period | None = None
     cache: ProfileCache = field(default_factory=lambda: ProfileCache(cache_dir() / "profiles.db"))
     estimator: Estimator = Estimator.REGRESSION
     _profiles: dict[CompileOptions, ModelProfile] = field(default_factory=dict, init=False, repr=False, compare=False)
+    _host_bytes: dict[int, tuple[int, int]] = field(default_factory=dict, init=False, repr=False, compare=False)
     # By the subject of a `RangeStore`, all options but batch size and memory proportion:
     _sampled: dict[str, set[int]] = field(default_factory=dict, init=False, repr=False, compare=False)  # batch sizes
     _corrections: dict[str, Correction] = field(default_factory=dict, init=False, repr=False, compare=False)
@@ -83,6 +85,11 @@ class Estimates:
     def traits(self) -> TargetTraits:
         """How the target measures, and what a search on it begins with."""
         return traits_of(self.target)
+
+    @property
+    def period_of_devices(self) -> Period:
+        """What the devices do at the same time."""
+        return self.traits.period if self.period is None else self.period
 
     def options(self, knobs: Knobs) -> CompileOptions:
         """The options with which the target compiles at these knobs."""
@@ -131,20 +138,39 @@ class Estimates:
         correction = self.correction(knobs, progress)
         profile = corrected(self.profile(self.options(knobs), progress), self.graph, correction)
         cluster = self._pipeline_cluster(knobs)
-        training = (
-            (in_flight(knobs.schedule, knobs.n_ipu, knobs.n_micro_batches), knobs.recompute) if knobs.training else ()
+        table = cost_table(
+            profile,
+            cluster,
+            self._proportion(correction),
+            self.period_of_devices,
+            in_flight(knobs.schedule, knobs.n_ipu, knobs.n_micro_batches) if knobs.training else None,
+            recompute=knobs.training and knobs.recompute,
+            tensors=self._tensors(knobs),
         )
-        table = cost_table(profile, cluster, self._proportion(correction), self.overlap, *training)
         table = with_entry_overhead(table, profile, correction)
         host_cycles = self.cluster.host_cycles(profile.layers[0].input_bytes, profile.layers[-1].output_bytes)
         return replace(table, host_cycles=host_cycles)
+
+    def _tensors(self, knobs: Knobs) -> list[TensorUse] | None:
+        """What layers exchange where any device reaches any other."""
+        if self.cluster.topology is Topology.LINE:
+            return None
+        return tensor_uses(self.graph, knobs.batch_size, self.precision, training=knobs.training)
+
+    def shared_cycles(self, knobs: Knobs) -> int:
+        """Cycles in which a machine's connection to the host moves a micro-batch of every pipeline (`Cluster`)."""
+        if knobs.batch_size not in self._host_bytes:  # they depend on nothing else
+            layers = self.profile(self.options(knobs)).layers
+            self._host_bytes[knobs.batch_size] = layers[0].input_bytes, layers[-1].output_bytes
+        n_devices, host_bytes = knobs.n_devices // knobs.replicas, self._host_bytes[knobs.batch_size]
+        return self.cluster.shared_cycles(n_devices, knobs.replicas, *host_bytes)
 
     def phase_table(self, knobs: Knobs, options: PhasedOptions) -> CostTable:
         """The estimated cost of every range of layers as a phase: on one device, with one micro-batch in flight."""
         training = ((1,), options.recompute) if knobs.training else ()
         correction = self.correction(knobs)
         profile = corrected(self.profile(self.options(knobs)), self.graph, correction)
-        table = cost_table(profile, self.cluster.first(1), self._proportion(correction), False, *training)
+        table = cost_table(profile, self.cluster.first(1), self._proportion(correction), Period.BARRIER, *training)
         return with_entry_overhead(table, profile, correction)
 
     def add_examples(self, options: CompileOptions, measured: Iterable[WholeRange]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 from autoauto.estimate.calibration import calibrated
@@ -15,7 +15,7 @@ from autoauto.plan.pipeline.optimal import optimal
 from autoauto.profile.profiler import Progress, check_batch_size
 from autoauto.profile.sample import whole_range
 from autoauto.records.constraint import Constraint
-from autoauto.records.correction import WholeRange
+from autoauto.records.correction import Correction, WholeRange
 from autoauto.records.cost import CostTable, stash_entry_bytes
 from autoauto.records.errors import BadInput, DoesNotFit, Infeasible
 from autoauto.records.knob_table import Strategy
@@ -38,6 +38,7 @@ from autoauto.schedule.times import timeline_of
 
 MAX_MOVES = 3  # plans with moved cuts that are measured after the first, on real devices
 WORTH_MOVING = 0.015  # predicted gain, as a share of the period, from which on such a plan is measured
+_MAX_PLANS = 512  # in memory: those of one pipeline, for all numbers of replicas
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +52,10 @@ class Flow(Estimates):
     """
 
     constraints: tuple[Constraint, ...] = ()
+    # By the configuration of one pipeline: the correction it was planned with, and the plan, or why there is none.
+    _plans: dict[Knobs, tuple[Correction, Plan | Infeasible]] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
 
     def check(self, space: SearchSpace) -> None:
         """Refuse a space with configurations that cannot be evaluated.
@@ -78,12 +83,20 @@ class Flow(Estimates):
         check_batch_size(self.graph, max(space.batch_size))
 
     def predict(self, knobs: Knobs, progress: Progress | None = None) -> Plan:
-        """The best plan by estimated costs.
+        """The best plan by estimated costs. It has the same stages for any number of replicas, and is made once.
 
         Raises:
             Infeasible: no plan respects the limits.
         """
-        return optimal(self.table(knobs, progress))
+        single, correction = replace(knobs, replicas=1), self.correction(knobs, progress)
+        known = self._plans.get(single)
+        if known is None or known[0] != correction:
+            known = self._plans[single] = correction, self._plan_or_failure(single, progress)
+            if len(self._plans) > _MAX_PLANS:
+                del self._plans[next(iter(self._plans))]
+        if isinstance(known[1], Infeasible):
+            raise known[1].with_traceback(None)
+        return self._beside_others(knobs, known[1])
 
     def plan_to_try(self, knobs: Knobs) -> Plan:
         """The plan to measure: that of `predict`, or on real devices one that may fit although it is predicted not to.
@@ -103,7 +116,7 @@ class Flow(Estimates):
             table = self.table(knobs)
             share = correction.memory_interval.high / correction.memory_interval.low
             limits = (table.memory_limit_bytes * share).astype(table.memory_limit_bytes.dtype)
-            return optimal(replace(table, memory_limit_bytes=limits))
+            return self._beside_others(knobs, optimal(replace(table, memory_limit_bytes=limits)))
 
     def phased(self, knobs: Knobs, options: PhasedOptions) -> PhasedPlan:
         """The fastest phases of one device by estimated costs; knobs of pipelines are not used.
@@ -221,7 +234,7 @@ class Flow(Estimates):
         clock_hz = self.cluster.devices[0].clock_hz
         if knobs.training:
             timeline = timeline or self.timeline(knobs, plan)
-            cycles = max(timeline.makespan_cycles, knobs.n_micro_batches * plan.host_cycles)
+            cycles = max(timeline.makespan_cycles, knobs.n_micro_batches * plan.host_bound_cycles)
             return samples_per_s(knobs.n_samples, cycles, clock_hz)
         return plan.samples_per_s(knobs.batch_size * knobs.replicas, clock_hz)
 
@@ -229,8 +242,8 @@ class Flow(Estimates):
         """Throughput by the `timeline` of `plan`: in training of whole steps, for inference of the steady state."""
         if knobs.training:
             return self.samples_per_s(knobs, plan, timeline)
-        clock_hz = self.cluster.devices[0].clock_hz
-        return samples_per_s(knobs.batch_size * knobs.replicas, timeline.period_cycles, clock_hz)
+        cycles = max(timeline.period_cycles, plan.host_bound_cycles)
+        return samples_per_s(knobs.batch_size * knobs.replicas, cycles, self.cluster.devices[0].clock_hz)
 
     def measured_samples_per_s(self, knobs: Knobs, run: Run) -> float:
         """Throughput of a run: by its timelines where they were measured, else by the costs of its plan."""
@@ -249,9 +262,19 @@ class Flow(Estimates):
             "precision": str(self.precision),
             "planning_proportion": str(self.planning_proportion),
             "estimator": str(self.estimator),
-            "overlap": str(self.overlap),
+            "period": str(self.period_of_devices),
             "constraints": "; ".join(sorted({constraint.text for constraint in self.constraints})),
         }
+
+    def _plan_or_failure(self, knobs: Knobs, progress: Progress | None) -> Plan | Infeasible:
+        try:
+            return optimal(self.table(knobs, progress))
+        except Infeasible as failure:
+            return failure
+
+    def _beside_others(self, knobs: Knobs, plan: Plan) -> Plan:
+        """The plan of one pipeline where `replicas` of them share the connections to the host."""
+        return replace(plan, shared_cycles=self.shared_cycles(knobs))
 
     def _measure_moving_cuts(self, knobs: Knobs, plan: Plan) -> tuple[Plan, Run]:
         """Measure `plan`, and on real devices also a few plans with moved cuts; the fastest of them, with its run.
@@ -267,7 +290,7 @@ class Flow(Estimates):
             table = calibrated(self.table(knobs), run.plan.stages)
             limit_cycles = (1 - WORTH_MOVING) * evaluate(table, plan.partition).cost_cycles
             try:
-                moved = optimal(table)
+                moved = self._beside_others(knobs, optimal(table))
                 again = self.measure(knobs, moved) if moved.cost_cycles <= limit_cycles else run
             except DoesNotFit:
                 break

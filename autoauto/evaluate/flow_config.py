@@ -13,6 +13,7 @@ from autoauto.records.codec import from_json, from_plain, stored_form, to_json
 from autoauto.records.constraint import Constraint
 from autoauto.records.correction import Estimator
 from autoauto.records.errors import BadInput
+from autoauto.records.hardware import Period
 from autoauto.targets.registry import DEFAULT_TARGET, default_options
 
 
@@ -25,7 +26,7 @@ class FlowConfig:
         target: the name of a target.
         cluster: a built-in name or a file; None is the target's default.
         headroom: share of every device's memory that is left free.
-        precision, estimator, planning_proportion, overlap: as in `load_flow`; None is the default.
+        precision, estimator, planning_proportion, period: as in `load_flow`; None is the default.
         constraints: expressions that must hold, over knobs or over results; None is none.
         max_latency_s: the same as the constraint "latency_s <= S"; None is no bound.
         options: those that only one target has and that differ from their defaults. As JSON they stand beside the other
@@ -39,14 +40,21 @@ class FlowConfig:
     precision: str | None = None
     estimator: str = Estimator.REGRESSION
     planning_proportion: float | None = None
-    overlap: bool = False
+    period: str | None = None
     constraints: tuple[str, ...] | None = None
     max_latency_s: float | None = None
     options: Mapping[str, object] = field(default_factory=dict)
 
     @staticmethod
     def of(values: Mapping[str, object]) -> FlowConfig:
-        """A config from values by name, for example parsed arguments; names of no field and no option are ignored."""
+        """A config from values by name, for example parsed arguments; names of no field and no option are ignored.
+
+        "overlap" is another name of the period "overlap".
+
+        Raises:
+            BadInput: there are two periods.
+        """
+        values = _with_period(values)
         known = {name: values[name] for name in _FIELDS if name in values}
         return FlowConfig(**known, options=_changed_options(values))  # type: ignore[arg-type]
 
@@ -57,7 +65,7 @@ class FlowConfig:
         Raises:
             BadInput: a field is missing or wrong.
         """
-        values = {"headroom": 0.0} | from_json(dict[str, Any], text, _WHERE) | changes  # older texts have no headroom
+        values = {**_OLDER, **_with_period(from_json(dict[str, Any], text, _WHERE)), **changes}
         if missing := [name for name in _FIELDS if name not in values]:
             raise BadInput(f"{_WHERE} must hold {', '.join(missing)}; search anew by another name")
         known = {name: values[name] for name in _FIELDS}
@@ -86,7 +94,7 @@ class FlowConfig:
             self.target,
             self.precision,
             self.planning_proportion,
-            self.overlap,
+            self.period,
             self.estimator,
             storage,
             tuple(constraint for constraint in self.all_constraints if not constraint.over_knobs),
@@ -111,6 +119,17 @@ def _changed_options(values: Mapping[str, object]) -> dict[str, object]:
     return {name: values[name] for name, value in default_options().items() if values.get(name, value) != value}
 
 
+def _with_period(values: Mapping[str, object]) -> Mapping[str, object]:
+    """The values with the period that `overlap` is another name of."""
+    if not values.get("overlap"):
+        return values
+    if values.get("period") not in (None, Period.OVERLAP):
+        raise BadInput(f"--overlap is --period overlap, got --period {values['period']} too; leave one out")
+    return {**values, "period": str(Period.OVERLAP)}
+
+
+_OLDER = {"headroom": 0.0, "period": None}
+"""Fields that texts of before do not have."""
 _WHERE = "the configuration of a flow"
 _STORED = stored_form(FlowConfig, options=dict[str, Any])
 _FIELDS = tuple(field.name for field in fields(FlowConfig) if field.name != "options")

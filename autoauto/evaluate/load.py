@@ -14,7 +14,7 @@ from autoauto.profile.store.cache import ProfileCache
 from autoauto.records.constraint import Constraint
 from autoauto.records.correction import Estimator
 from autoauto.records.errors import BadInput
-from autoauto.records.hardware import Cluster
+from autoauto.records.hardware import Cluster, Period
 from autoauto.records.installation import cache_dir
 from autoauto.records.layers import LayerGraph
 from autoauto.records.target import Target
@@ -35,7 +35,7 @@ def load_flow(
     target: str | Target = DEFAULT_TARGET,
     precision: str | None = None,
     planning_proportion: float | None = None,
-    overlap: bool = False,
+    period: str | None = None,
     estimator: str = Estimator.REGRESSION,
     storage: str | None = None,
     constraints: tuple[Constraint, ...] = (),
@@ -50,7 +50,8 @@ def load_flow(
             the cluster itself; by default "bow-2000", and this machine for the target "host".
         target: "ipu" for the cost model, "host" for processes of this machine, or a `Target` of your own.
         precision: "fp16", "fp32" or "fp8"; by default fp16, and fp32 on a host, which runs files in their own formats.
-        planning_proportion, overlap, estimator, constraints: as in `Flow`.
+        planning_proportion, estimator, constraints: as in `Flow`.
+        period: "barrier", "overlap", "serial" or "duplex" (`Period`); by default what the target's devices do.
         storage: the URL of a PostgreSQL server that caches compiled layers; by default a file of this machine does.
         options: those that only the target of this name has, for example `{"partials": "fp32"}` (`NamedTarget`).
         headroom: share of every device's memory that is left free.
@@ -59,8 +60,10 @@ def load_flow(
         BadInput: no such model, cluster or target, one that cannot be read, a cluster or an option of another target.
     """
     entry, options = _entry(target), options or {}
-    foreign = ["overlap"] if overlap and entry is not None and not entry.overlaps else []
-    values = {} if entry is None else entry.read_options(options, foreign)
+    chosen_period = None if period is None else _word("period", Period, period)
+    values = {} if entry is None else entry.read_options(options)
+    if entry is not None and chosen_period is not None and chosen_period not in entry.periods:
+        raise BadInput(f"the period of --target {entry.name} is {', '.join(entry.periods)}, got {period}; leave it out")
     if entry is None and options:
         raise BadInput(f"options are for a target by name, got {', '.join(options)}; give them to your target")
     devices = _devices(cluster, entry, values).with_headroom(headroom)
@@ -78,7 +81,7 @@ def load_flow(
         target=target,
         precision=chosen,
         planning_proportion=planning_proportion,
-        overlap=overlap,
+        period=chosen_period,
         cache=_cache(storage),
         estimator=_word("estimator", Estimator, estimator),
         constraints=constraints,

@@ -1,4 +1,4 @@
-"""Activations alive around every layer, `carried`, and stashed for the backward pass, `stashed`."""
+"""Activations alive around every layer, `carried`, and stashed for the backward pass, `stashed`; `tensor_uses`."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from autoauto.records.arrays import IntArray
+from autoauto.records.cost import TensorUse
 from autoauto.records.layers import Derivative, Layer, LayerGraph
 from autoauto.records.units import Precision
 
@@ -54,6 +55,21 @@ def carried(graph: LayerGraph, batch_size: int, precision: Precision) -> Livenes
     read_last = np.zeros(n_layers + 1, dtype=np.int64)
     np.add.at(read_last, last_use, np.where(last_use > producer, n_bytes, 0))
     return Liveness(alive[:-1] - read_last[:-1], alive[:-1], alive[1:])
+
+
+def tensor_uses(graph: LayerGraph, batch_size: int, precision: Precision, *, training: bool) -> list[TensorUse]:
+    """What layers exchange where any device reaches any other; in training, a gradient of equal size comes back."""
+    readers: dict[int, list[int]] = {}
+    for index, layer in enumerate(graph.layers):
+        for tensor in dict.fromkeys(layer.inputs):
+            readers.setdefault(tensor, []).append(index)
+    uses = []
+    for tensor, consumers in readers.items():
+        producer = graph.tensors[tensor].producer
+        if producer >= 0:  # inputs of the model come from the host
+            n_bytes = graph.tensors[tensor].n_bytes(batch_size, precision) * (1 + training)
+            uses.append(TensorUse(producer, tuple(consumers), n_bytes))
+    return uses
 
 
 class StashedBytes(NamedTuple):

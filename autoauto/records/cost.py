@@ -1,4 +1,4 @@
-"""The costs of every range of layers: its memory, `RangeMemory`, and all of them as running sums, `CostTable`.
+"""The costs of every range of layers: its memory, `RangeMemory`, its transfers, `Exchange`, and all, `CostTable`.
 
 The formula of memory is in this file only:
 
@@ -12,7 +12,7 @@ All but the shared bytes are `RangeBytes`, so planners need not know what they c
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import NamedTuple, TypeVar
@@ -20,6 +20,7 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 
 from autoauto.records.arrays import Amount, BoolArray, IntArray
+from autoauto.records.hardware import Link, Period
 from autoauto.records.profile import STASH, TEMPORARY
 from autoauto.records.units import reference_cycles
 
@@ -168,6 +169,104 @@ def stash_entry_bytes(activations: Stashed, inputs: Stashed, *, recompute: bool)
     return inputs if recompute else activations
 
 
+class TensorUse(NamedTuple):
+    """A tensor between layers.
+
+    Attributes:
+        producer: the layer that makes it.
+        consumers: the layers that read it, ascending, one or more. In a backward pass they come before the producer.
+        n_bytes: its size.
+    """
+
+    producer: int
+    consumers: tuple[int, ...]
+    n_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Exchange:
+    """What stages receive and send when every tensor goes straight from its producer's stage to those that read it.
+
+    A stage receives a tensor once, however many of its layers read it, and sends it once, however many stages do. A
+    tensor that skips a stage does not pass through it, as it does from neighbour to neighbour.
+
+    Attributes:
+        tensors: those that layers exchange.
+        receive_links, send_links: how each device receives and sends.
+        clock_hz: the reference clock.
+    """
+
+    tensors: tuple[TensorUse, ...]
+    receive_links: tuple[Link, ...]
+    send_links: tuple[Link, ...]
+    clock_hz: float
+
+    def part(self, first: int, stop: int) -> Exchange:
+        """The same on the devices `[first, stop)` alone."""
+        return replace(self, receive_links=self.receive_links[first:stop], send_links=self.send_links[first:stop])
+
+    def receive_cycles(self, device: int, start: int, stop: int) -> int:
+        """Cycles of the reference clock in which a device receives what the stage `[start, stop)` reads."""
+        inside = range(start, stop)
+        uses = (use for use in self.tensors if use.producer not in inside)
+        n_bytes = sum(use.n_bytes for use in uses if any(layer in inside for layer in use.consumers))
+        return self.receive_links[device].load_cycles(n_bytes, self.clock_hz)
+
+    def send_cycles(self, device: int, start: int, stop: int) -> int:
+        """Cycles of the reference clock in which a device sends what the stage `[start, stop)` makes for others."""
+        inside = range(start, stop)
+        uses = (use for use in self.tensors if use.producer in inside)
+        n_bytes = sum(use.n_bytes for use in uses if not all(layer in inside for layer in use.consumers))
+        return self.send_links[device].load_cycles(n_bytes, self.clock_hz)
+
+    def range_bytes(self, cuts: Sequence[int]) -> tuple[IntArray, IntArray]:
+        """What every range between two of B + 1 cuts receives and sends: two arrays (B + 1, B + 1) by start and stop.
+
+        The ranges for which a tensor counts are a few rectangles of starts and stops. For one that layer 1 makes and
+        layers 3 and 4 read:
+
+            start  0 1 2 3 4                received by the ranges that hold a reader          r
+            stop 2 . .                      less those that hold a reader and the producer     -
+                 3 . . .                    sent by those that hold the producer, less those
+                 4 - - r r                  that hold all of it
+                 5 - - r r r
+
+        Each adds its bytes at a corner and subtracts them beyond its ends, and running sums over both ends add up all.
+        """
+        n_blocks = len(cuts) - 1
+        received, sent = np.zeros((2, n_blocks + 2, n_blocks + 2), dtype=np.int64)
+        for producer, consumers, n_bytes in self._by_block(cuts):
+            nearest = [c for c in consumers if c <= producer][-1:], [c for c in consumers if c >= producer][:1]
+            before, after = nearest[0][0] if nearest[0] else -1, nearest[1][0] if nearest[1] else n_blocks
+            for previous, consumer in zip((-1, *consumers), consumers, strict=False):
+                _add(received, (previous + 1, consumer), (consumer + 1, n_blocks), n_bytes)
+            _add(received, (0, producer), (producer + 1, n_blocks), -n_bytes)  # holds the producer,
+            if producer not in consumers:
+                _add(received, (before + 1, producer), (producer + 1, after), n_bytes)  # but no reader
+            _add(sent, (0, producer), (producer + 1, n_blocks), n_bytes)
+            _add(sent, (0, min(producer, consumers[0])), (max(producer, consumers[-1]) + 1, n_blocks), -n_bytes)
+        whole = slice(n_blocks + 1)
+        return received.cumsum(0).cumsum(1)[whole, whole], sent.cumsum(0).cumsum(1)[whole, whole]
+
+    def _by_block(self, cuts: Sequence[int]) -> Iterator[TensorUse]:
+        """The tensors with the indices of blocks instead of layers; not those that never leave a block."""
+        block_of = np.repeat(np.arange(len(cuts) - 1), np.diff(cuts)).tolist()
+        for producer, consumers, n_bytes in self.tensors:
+            blocks = tuple(sorted({block_of[layer] for layer in consumers}))
+            if n_bytes and blocks != (block_of[producer],):
+                yield TensorUse(block_of[producer], blocks, n_bytes)
+
+
+def _add(sums: IntArray, starts: tuple[int, int], stops: tuple[int, int], n_bytes: int) -> None:
+    """Add bytes to all ranges with a start and a stop in these closed intervals; one of them may be empty."""
+    (first, last), (lowest, highest) = starts, stops
+    if first <= last and lowest <= highest:
+        sums[first, lowest] += n_bytes
+        sums[last + 1, lowest] -= n_bytes
+        sums[first, highest + 1] -= n_bytes
+        sums[last + 1, highest + 1] += n_bytes
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class CostTable:
     """The cost of any range `[start, stop)` of n layers on each of P devices; no array here is n x n.
@@ -193,10 +292,11 @@ class CostTable:
         send_cycles: (P, n + 1) cycles in which device d sends, when its stage stops before layer i; column 0 is unused.
         cut_allowed: (n + 1,) whether a stage may end and the next begin before layer i; both ends are always true.
         speeds: (P,) every device's clock relative to the first's.
-        overlap: whether a device transfers one micro-batch while it computes the next, so that a plan costs the larger
-            of its largest compute and its largest transfer, not their sum.
+        period: what the devices do at the same time, hence what a plan costs.
         host_cycles: the host's transfers that overlap with compute (`Cluster.host_cycles`), a lower bound of the
             period.
+        exchange: where any device reaches any other, the transfers between them; `receive_cycles` and `send_cycles` are
+            then those of the host's links only. None where tensors pass on from neighbour to neighbour.
     """
 
     compute_prefix_cycles: IntArray
@@ -210,8 +310,9 @@ class CostTable:
     send_cycles: IntArray
     cut_allowed: BoolArray
     speeds: tuple[Fraction, ...]
-    overlap: bool = False
+    period: Period = Period.BARRIER
     host_cycles: int = 0
+    exchange: Exchange | None = None
 
     @property
     def n_layers(self) -> int:
@@ -246,6 +347,7 @@ class CostTable:
             memory_limit_bytes=self.memory_limit_bytes[first:stop],
             speeds=self.speeds[first:stop],
             stash_entries=self.stash_entries[first:stop],
+            exchange=self.exchange and self.exchange.part(first, stop),
         )
 
     def compute_cycles(self, start: int, stop: int, device: int = 0) -> int:
@@ -267,7 +369,17 @@ class CostTable:
 
     def transfer_cycles(self, device: int, start: int, stop: int) -> int:
         """Cycles in which `device` receives and sends when it runs the range."""
-        return int(self.receive_cycles[device, start] + self.send_cycles[device, stop])
+        return self.stage_receive_cycles(device, start, stop) + self.stage_send_cycles(device, start, stop)
+
+    def stage_receive_cycles(self, device: int, start: int, stop: int) -> int:
+        """Cycles in which `device` receives when it runs the range."""
+        more = 0 if self.exchange is None else self.exchange.receive_cycles(device, start, stop)
+        return int(self.receive_cycles[device, start]) + more
+
+    def stage_send_cycles(self, device: int, start: int, stop: int) -> int:
+        """Cycles in which `device` sends when it runs the range."""
+        more = 0 if self.exchange is None else self.exchange.send_cycles(device, start, stop)
+        return int(self.send_cycles[device, stop]) + more
 
     def memory_bytes(self, start: int, stop: int, device: int = 0) -> dict[str, int]:
         """Bytes of the range by category, with the stash of the other micro-batches in flight on `device`."""

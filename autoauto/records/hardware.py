@@ -1,8 +1,11 @@
-"""Devices and the links between them: `Device`, `Link`, `StreamingMemory`, `Cluster`."""
+"""Devices, the links between them, and how they take turns: `Device`, `Link`, `Machine`, `Cluster`, `Period`."""
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Collection
 from dataclasses import dataclass, replace
+from enum import StrEnum
 from fractions import Fraction
 from math import inf
 
@@ -11,6 +14,43 @@ import numpy as np
 from autoauto.records.arrays import Amount
 from autoauto.records.errors import BadInput
 from autoauto.records.units import MAX_EXACT
+
+
+class Period(StrEnum):
+    """What devices do at the same time, hence what the period of a pipeline is; a maximum is over the devices."""
+
+    BARRIER = "barrier"
+    """max compute + max (receive + send): all exchange at once when the slowest has computed [auto-pipeline]."""
+    OVERLAP = "overlap"
+    """max (compute, receive + send): a device moves one micro-batch while it computes another [pipedream]."""
+    SERIAL = "serial"
+    """max (receive + compute + send): a device does one thing at a time [dnn-partitioning]."""
+    DUPLEX = "duplex"
+    """max (receive, compute, send): a device receives, computes and sends three micro-batches at once."""
+
+    def cycles(self, compute: Collection[int], receive: Collection[int], send: Collection[int]) -> int:
+        """The period of devices that spend so many cycles on each; one entry a device.
+
+        >>> [period.cycles((5, 3), (1, 4), (2, 0)) for period in Period]
+        [9, 5, 8, 5]
+        """
+        slowest, transfers = max(compute), tuple(map(sum, zip(receive, send, strict=True)))
+        if self is Period.BARRIER:
+            return slowest + max(transfers)
+        if self is Period.OVERLAP:
+            return max(slowest, *transfers)
+        if self is Period.DUPLEX:
+            return max(slowest, *receive, *send)
+        return max(map(sum, zip(compute, transfers, strict=True)))
+
+
+class Topology(StrEnum):
+    """Which devices a device exchanges tensors with."""
+
+    LINE = "line"
+    """Its two neighbours, which pass on what is for others [auto-pipeline]."""
+    ALL_TO_ALL = "all-to-all"
+    """Any other, over its own links: a tensor is charged at its two ends only [dnn-partitioning]."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +134,20 @@ class StreamingMemory:
 
 
 @dataclass(frozen=True, slots=True)
+class Machine:
+    """Neighbouring devices that share one connection to the host.
+
+    Attributes:
+        n_devices: how many devices make a machine; the last machine of a cluster may have fewer.
+        host_bytes_per_s: what all of them together receive from the host in a second, and as much again is sent to it
+            at the same time.
+    """
+
+    n_devices: int
+    host_bytes_per_s: float
+
+
+@dataclass(frozen=True, slots=True)
 class Cluster:
     """Devices in pipeline order; the host is at both ends.
 
@@ -109,6 +163,8 @@ class Cluster:
         streaming_memory: what every device has beside its own memory; None when there is none.
         overlapped_host_links: the host's links into the first and out of the last device, where they transfer while the
             devices compute. `receive_links[0]` and `send_links[-1]` are then transfers within a device.
+        topology: which devices exchange tensors.
+        machine: which devices share a connection to the host; None where every pipeline has its own.
     """
 
     name: str
@@ -118,6 +174,8 @@ class Cluster:
     send_links: tuple[Link, ...]
     streaming_memory: StreamingMemory | None = None
     overlapped_host_links: tuple[Link, Link] | None = None
+    topology: Topology = Topology.LINE
+    machine: Machine | None = None
 
     def __post_init__(self) -> None:
         assert len(self.devices) == len(self.receive_links) == len(self.send_links) > 0
@@ -170,6 +228,23 @@ class Cluster:
         clock_hz = self.devices[0].clock_hz
         return receive.cycles(in_bytes, clock_hz) + send.cycles(out_bytes, clock_hz)
 
+    def shared_cycles(self, n_devices: int, replicas: int, in_bytes: int, out_bytes: int) -> int:
+        """Cycles of the first device's clock in which machines move a micro-batch in and another out for every replica.
+
+        Both directions transfer at once, and the slowest machine counts. Replicas take neighbouring devices, in order:
+
+            machine   |   0   |   1   |      3 replicas of 2 devices, 4 devices a machine:
+            device    |0 1 2 3|4 5 6 7|      two replicas enter and leave machine 0, one machine 1
+            replica   |a a b b|c c    |
+        """
+        if self.machine is None:
+            return 0
+        each, link = self.machine.n_devices, Link(self.machine.host_bytes_per_s, 0)
+        starts = Counter(first // each for first in range(0, replicas * n_devices, n_devices))
+        ends = Counter((first + n_devices - 1) // each for first in range(0, replicas * n_devices, n_devices))
+        moved_bytes = max(max(starts.values()) * in_bytes, max(ends.values()) * out_bytes)
+        return int(link.cycles(moved_bytes, self.devices[0].clock_hz))
+
     def with_headroom(self, share: float) -> Cluster:
         """The same devices with `share` of their memory left free: plans use the rest only."""
         smaller = (replace(device, memory_bytes=int(device.memory_bytes * (1.0 - share))) for device in self.devices)
@@ -182,4 +257,5 @@ class Cluster:
             self,
             receive_links=(free, *self.receive_links[1:]),
             send_links=(*self.send_links[:-1], free),
+            machine=None,
         )

@@ -169,7 +169,7 @@ KNOBS = (
         Use.ALWAYS,
         "devices in the pipeline",
         "1,2,4",
-        ("1", "powers of two, at most 4"),
+        ("1", "powers of two and divisors of all devices"),
     ),
     Knob(
         "replicas",
@@ -178,7 +178,7 @@ KNOBS = (
         Use.CHANGED,
         "pipelines side by side",
         "1,2",
-        ("1", "1, or 1,2,4 on the host"),
+        ("1", "as --n-ipu, as many as there are devices for; 1 in training"),
         breaks_ties=True,
     ),
     Knob(

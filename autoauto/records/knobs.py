@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import reprlib
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, fields
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
 from enum import StrEnum
+from functools import lru_cache, partial
 from itertools import product
 from typing import Any
 
@@ -93,6 +94,15 @@ def parse_objectives(name: str) -> Objectives:
     return Objective(words[0]) if len(words) == 1 else tuple(map(Objective, words))
 
 
+def min_micro_batches(schedule: Order, n_ipu: int) -> int:
+    """The fewest micro-batches of a step; with PopART some must lie between fill and flush [popart-pipelining].
+
+    >>> min_micro_batches(Order.POPART, 4), min_micro_batches(Order.GPIPE, 4)
+    (7, 1)
+    """
+    return 2 * n_ipu - 1 if schedule is Order.POPART else 1
+
+
 @dataclass(frozen=True, slots=True)
 class Knobs:
     """One configuration.
@@ -142,10 +152,10 @@ class Knobs:
             raise BadInput(f"a plan of one stage a device trains as one of {known}, got schedule {self.schedule}")
         if not self.training and (self.recompute or self.n_micro_batches != 1):
             raise BadInput("recompute and n_micro_batches are for training; try --mode training")
-        if self.n_micro_batches < self._min_micro_batches:
+        if self.n_micro_batches < (fewest := min_micro_batches(self.schedule, self.n_ipu)):
             raise BadInput(
-                f"{self.schedule} on {self.n_ipu} devices needs n_micro_batches of at least "
-                f"{self._min_micro_batches}, got {self.n_micro_batches}"
+                f"{self.schedule} on {self.n_ipu} devices needs n_micro_batches of at least {fewest}, "
+                f"got {self.n_micro_batches}"
             )
 
     @property
@@ -173,11 +183,6 @@ class Knobs:
     def simplicity(self) -> tuple[int, ...]:
         """Smaller for the simpler configuration, by `TIE_BREAK`: fewer devices, then fewer replicas, and so on."""
         return tuple(getattr(self, name) for name in TIE_BREAK)
-
-    @property
-    def _min_micro_batches(self) -> int:
-        """The fewest micro-batches of a step; with PopART some must lie between fill and flush [popart-pipelining]."""
-        return 2 * self.n_ipu - 1 if self.schedule is Order.POPART else 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,8 +227,8 @@ class SearchSpace:
         if self.training and Order.INFERENCE in self.schedule:
             raise BadInput("a search is for training or for inference, got both among its schedules")
         for batch_size in (self.batch_size[0], self.batch_size[-1]):
-            list(self._grid(batch_size))  # `Knobs` raises BadInput for a configuration that cannot exist
-        if self.constraints and not self.cells:
+            list(self.grid(batch_size))  # `Knobs` raises BadInput for a configuration that cannot exist
+        if self.constraints and not _cells(self):
             texts = ", ".join(constraint.text for constraint in self.constraints)
             raise BadInput(f"no configuration of the space meets {texts}; try a wider space")
 
@@ -235,19 +240,22 @@ class SearchSpace:
     @property
     def n_configurations(self) -> int:
         """The number of configurations in the space."""
-        return sum(map(len, self.cells))
+        return sum(map(len, _cells(self)))
 
     @property
     def cells(self) -> list[list[Knobs]]:
         """The configurations of every cell of the grid, by ascending batch size."""
-        cells = (list(filter(self._allows, cell)) for cell in zip(*map(self._grid, self.batch_size), strict=True))
-        return [cell for cell in cells if cell]
+        return list(map(list, _cells(self)))
 
     def __contains__(self, knobs: Knobs) -> bool:
         inside = knobs.strategy in self.strategy and knobs.batch_size in self.batch_size
         choice = {axis.name: getattr(knobs, axis.field) for axis in self.axes(knobs.strategy)}
         inside = inside and all(value in getattr(self, name) for name, value in choice.items())
-        return inside and self._allows(knobs) and self.configuration(knobs.strategy, knobs.batch_size, choice) == knobs
+        return (
+            inside
+            and _all_hold(self.constraints, knobs)
+            and self.configuration(knobs.strategy, knobs.batch_size, choice) == knobs
+        )
 
     def axes(self, strategy: Strategy) -> list[Knob]:
         """The knobs in which cells of a strategy differ, in the order of the grid."""
@@ -260,11 +268,8 @@ class SearchSpace:
             named["schedule"] = Order.SEQUENTIAL if self.training else Order.INFERENCE
         return Knobs(batch_size=batch_size, strategy=strategy, **named)
 
-    def _allows(self, knobs: Knobs) -> bool:
-        return all(constraint.violation(knobs.numbers) <= 0 for constraint in self.constraints)
-
-    def _grid(self, batch_size: int) -> Iterator[Knobs]:
-        """The configuration of every cell at one batch size, first the pipelines."""
+    def grid(self, batch_size: int) -> Iterator[Knobs]:
+        """The configuration of every cell at one batch size, first the pipelines; constraints are not checked."""
         for strategy in Strategy:
             if strategy in self.strategy:
                 names = [axis.name for axis in self.axes(strategy)]
@@ -272,6 +277,25 @@ class SearchSpace:
                     yield self.configuration(strategy, batch_size, dict(zip(names, values, strict=True)))
 
 
+@lru_cache(maxsize=4)
+def _cells(space: SearchSpace) -> tuple[tuple[Knobs, ...], ...]:
+    """`SearchSpace.cells`. A constraint without a size is checked once for a whole cell, because spaces are large."""
+    by_size = tuple(constraint for constraint in space.constraints if set(constraint.names) & _SIZES)
+    by_cell = tuple(constraint for constraint in space.constraints if constraint not in by_size)
+    firsts = (knobs for knobs in space.grid(space.batch_size[0]) if _all_hold(by_cell, knobs))
+    cells = (
+        tuple(filter(partial(_all_hold, by_size), (replace(first, batch_size=size) for size in space.batch_size)))
+        for first in firsts
+    )
+    return tuple(filter(None, cells))
+
+
+def _all_hold(constraints: Sequence[Constraint], knobs: Knobs) -> bool:
+    return all(constraint.violation(knobs.numbers) <= 0 for constraint in constraints)
+
+
+_SIZES = {"batch_size", "n_samples"}
+"""The names in constraints whose values differ within a cell."""
 _TABLE = {knob.name: knob for knob in KNOBS}
 _AXES = tuple(field.name for field in fields(SearchSpace) if field.name in _TABLE)
 _NO_AXES = ("strategy", "batch_size")

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 
+from autoauto.records.hardware import Period
 from autoauto.records.layers import LayerRange
 from autoauto.records.units import samples_per_s
 
@@ -23,6 +24,8 @@ class Stage:
         memory_bytes: by category.
         limit_bytes: the memory that the stage may fill.
         weight_cycles: the part of `backward_cycles` that makes the gradients of weights.
+        n_replicas: devices, from `device` on, that run the stage in turn: each has all these costs, and takes every so
+            many micro-batches.
     """
 
     layers: LayerRange
@@ -34,6 +37,7 @@ class Stage:
     memory_bytes: Mapping[str, int]
     limit_bytes: int
     weight_cycles: int = 0
+    n_replicas: int = 1
 
     @property
     def compute_cycles(self) -> int:
@@ -55,14 +59,18 @@ class Stage:
 class Plan:
     """Consecutive stages that cover all layers; a device's cycles are the sum over its stages, usually one.
 
-    All devices wait for the slowest compute, then all exchange [auto-pipeline], so a period is the largest compute plus
-    the largest transfer. With `overlap` a device does both at once, and the period is the larger of the two. No period
-    is shorter than `host_cycles`, the host's transfers that overlap with compute.
+    Attributes:
+        stages: in the order of their layers.
+        period: what the devices do at the same time.
+        host_cycles: the host's transfers that overlap with compute; no period is shorter.
+        shared_cycles: those in which the connection of a machine to the host moves a micro-batch of every pipeline on
+            it (`Cluster.shared_cycles`); no period is shorter.
     """
 
     stages: tuple[Stage, ...]
-    overlap: bool = False
+    period: Period = Period.BARRIER
     host_cycles: int = 0
+    shared_cycles: int = 0
 
     def __post_init__(self) -> None:
         assert self.stages
@@ -90,7 +98,7 @@ class Plan:
 
     @property
     def device_compute_cycles(self) -> dict[int, int]:
-        """Compute of every device over all its stages."""
+        """Compute of every device over all its stages, a micro-batch of the pipeline."""
         return self._by_device(lambda stage: stage.compute_cycles)
 
     @property
@@ -99,14 +107,16 @@ class Plan:
         return self._by_device(lambda stage: stage.transfer_cycles)
 
     @property
-    def compute_binds(self) -> bool:
-        """Whether less compute would lower the cost."""
-        return not self.host_binds and (not self.overlap or self.compute_cycles >= self.transfer_cycles)
+    def compute_bottlenecks(self) -> tuple[int, ...]:
+        """The stages on devices whose compute must shrink for the cost to fall."""
+        return self._bottlenecks(self.device_compute_cycles)
 
     @property
-    def transfer_binds(self) -> bool:
-        """Whether less transfer would lower the cost."""
-        return not self.host_binds and (not self.overlap or self.transfer_cycles >= self.compute_cycles)
+    def transfer_bottlenecks(self) -> tuple[int, ...]:
+        """The stages on devices whose transfer must shrink for the cost to fall."""
+        if self.period is not Period.DUPLEX:
+            return self._bottlenecks(self.device_transfer_cycles)
+        return self._bottlenecks({d: max(self._receive_cycles[d], self._send_cycles[d]) for d in self._send_cycles})
 
     @property
     def peak_memory_bytes(self) -> int:
@@ -116,38 +126,72 @@ class Plan:
     @property
     def cost_cycles(self) -> int:
         """The period: cycles of the reference clock between two finished micro-batches once the pipeline is full."""
-        parts = (self.compute_cycles, self.transfer_cycles)
-        return max(self.host_cycles, max(parts) if self.overlap else sum(parts))
+        return max(self.host_bound_cycles, self._device_cycles)
+
+    @property
+    def host_bound_cycles(self) -> int:
+        """The period that the host's connections allow, however fast the devices are."""
+        return max(self.host_cycles, self.shared_cycles)
 
     @property
     def latency_cycles(self) -> int:
         """From the start of a micro-batch's first transfer to the end of its last, when one enters every period.
 
-        Without `overlap` a micro-batch reaches the next stage once a period, and waits in the last stage until the
-        slowest device has computed. With `overlap` it never waits, because micro-batches enter a period apart: its
-        latency is the sum over stages and links. `host_cycles` is added.
+        With a barrier a micro-batch reaches the next stage once a period, and waits in the last stage until the slowest
+        device has computed. Otherwise it never waits, because micro-batches enter a period apart: its latency is the
+        sum over stages and links. Devices that do one thing at a time send and receive a tensor one after the other.
+        `host_cycles` is added, and so is the time by which a shared connection lengthens the period: a micro-batch
+        waits for it once.
         """
         entry, exit_ = self.stages[0].receive_cycles, self.stages[-1].send_cycles
-        if self.overlap:
-            links = sum(max(a.send_cycles, b.receive_cycles) for a, b in pairwise(self.stages))
-            between = links + sum(stage.compute_cycles for stage in self.stages)
-        else:
+        if self.period is Period.BARRIER:
             between = (len(self.stages) - 1) * self.cost_cycles + self.compute_cycles
-        return entry + between + exit_ + self.host_cycles
+        else:
+            joined = sum if self.period is Period.SERIAL else max
+            links = sum(joined((a.send_cycles, b.receive_cycles)) for a, b in pairwise(self.stages))
+            between = links + sum(stage.compute_cycles for stage in self.stages)
+        waiting = max(0, self.shared_cycles - max(self.host_cycles, self._device_cycles))
+        return entry + between + exit_ + self.host_cycles + waiting
 
     @property
     def host_binds(self) -> bool:
         """Whether the devices wait for the host's transfers."""
-        return 0 < self.host_cycles == self.cost_cycles
+        return 0 < self.host_bound_cycles == self.cost_cycles
 
     def samples_per_s(self, batch_size: int, clock_hz: float) -> float:
         """Throughput in the steady state."""
         return samples_per_s(batch_size, self.cost_cycles, clock_hz)
 
+    @property
+    def _device_cycles(self) -> int:
+        """The period that the devices allow."""
+        parts = (self.device_compute_cycles, self._receive_cycles, self._send_cycles)
+        return self.period.cycles(*(part.values() for part in parts))
+
+    @property
+    def _receive_cycles(self) -> dict[int, int]:
+        return self._by_device(lambda stage: stage.receive_cycles)
+
+    @property
+    def _send_cycles(self) -> dict[int, int]:
+        return self._by_device(lambda stage: stage.send_cycles)
+
+    def _bottlenecks(self, by_device: Mapping[int, int]) -> tuple[int, ...]:
+        """The stages on devices where this part of their cycles, given for every device, determines the cost."""
+        if self.host_binds:
+            return ()
+        if self.period is Period.SERIAL:
+            busy = self._by_device(lambda stage: stage.compute_cycles + stage.transfer_cycles)
+            binding = {d for d, cycles in busy.items() if cycles == self.cost_cycles and by_device[d]}
+        else:
+            lowest = max(by_device.values()) if self.period is Period.BARRIER else self.cost_cycles
+            binding = {d for d, cycles in by_device.items() if cycles >= lowest}
+        return tuple(i for i, stage in enumerate(self.stages) if stage.device in binding)
+
     def _by_device(self, cycles: Callable[[Stage], int]) -> dict[int, int]:
         sums: dict[int, int] = {}
         for stage in self.stages:
-            sums[stage.device] = sums.get(stage.device, 0) + cycles(stage)
+            sums[stage.device] = sums.get(stage.device, 0) - (-cycles(stage) // stage.n_replicas)
         return sums
 
 
@@ -226,8 +270,8 @@ class Explanation:
     """The bottlenecks of a plan, and what it would cost with other cuts.
 
     Attributes:
-        compute_stages: the stages that compute longest; empty when less compute would not lower the cost.
-        transfer_stages: the stages that transfer longest; empty when less transfer would not lower the cost.
+        compute_stages: the stages whose compute must shrink for the cost to fall.
+        transfer_stages: the stages whose transfer must shrink for the cost to fall.
         memory_stage: the stage that leaves the fewest bytes of its limit free.
         spare_bytes: the bytes that this stage leaves free.
         cuts: every cut between two stages.

@@ -103,6 +103,22 @@ class AutoPipelineAnswer(NamedTuple):
     gain_percent: float
 
 
+class Alternative(NamedTuple):
+    """The best of a simple use of the cluster, if all measurements equalled the estimates.
+
+    Attributes:
+        name: what it is, for example "one device".
+        knobs: the configuration; where none fits, one of the smallest batch.
+        samples_per_s: its throughput, estimated; 0 where none fits.
+        reason: why none fits.
+    """
+
+    name: str
+    knobs: Knobs
+    samples_per_s: float
+    reason: str = ""
+
+
 @dataclass(frozen=True, slots=True)
 class Verification:
     """The best configurations of a search, measured again in turns.
@@ -111,8 +127,7 @@ class Verification:
         repeated: the best of the search, then the runner-up where there is one, then the default configuration unless
             it is one of them.
         n_repeats: the number of turns; in each all are measured once.
-        winner_index: the position of the winner in `repeated`: 0, or 1 when the runner-up is better, or as good and
-            simpler.
+        winner_index: the position of the winner in `repeated`: 0 unless another is better, or as good and simpler.
         verdict: how clear the result is.
         auto_pipeline: the result of the search of [auto-pipeline]; None when nothing fits by the estimate.
     """
@@ -143,6 +158,7 @@ class Comparison(NamedTuple):
         gain_percent: how much better the winner is, in percent of the other; None likewise.
         note: what is compared, or why it cannot be.
         estimated: whether speed and gain are estimated, on both sides.
+        is_simple_use: whether the other one is a simple use of the cluster, for example one pipeline of all devices.
     """
 
     name: str
@@ -151,6 +167,7 @@ class Comparison(NamedTuple):
     gain_percent: float | None
     note: str
     estimated: bool = False
+    is_simple_use: bool = False
 
 
 @dataclass(frozen=True)  # no slots: `cached_property` needs a dictionary
@@ -166,6 +183,7 @@ class StudySummary:
         finalists: the winner first, then the next best, with their plans; none when nothing fits.
         verification: the winner measured again, in turns with others; None when it was not.
         space: the space of the study's last search; None when it is not known.
+        alternatives: the simple uses of the cluster in that space.
     """
 
     study_name: str
@@ -177,6 +195,7 @@ class StudySummary:
     finalists: tuple[Trial, ...] = ()
     verification: Verification | None = None
     space: SearchSpace | None = None
+    alternatives: tuple[Alternative, ...] = ()
 
     @property
     def winner(self) -> Trial | None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Protocol
 
-from autoauto.records.hardware import Device
+from autoauto.records.hardware import Device, Period
 from autoauto.records.knob_table import POPLAR_MEMORY_PROPORTION
 from autoauto.records.layers import LayerGraph, LayerRange
 from autoauto.records.profile import CompiledRange, CompileOptions
@@ -45,7 +45,7 @@ class TargetTraits:
         n_repeats: turns in which the best configuration of a search is verified.
         memory_proportion: of the configuration that one would run without a search.
         space: values of knobs in the default space of a search; the other knobs have those of `SearchSpace`.
-        replicates: whether that space has pipelines side by side.
+        period: what its devices do at the same time, hence the period of a plan.
         groups_cores: whether the devices of its cluster are cores, of which several can be one device.
     """
 
@@ -58,7 +58,7 @@ class TargetTraits:
     n_repeats: int = 1
     memory_proportion: float = POPLAR_MEMORY_PROPORTION
     space: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
-    replicates: bool = False
+    period: Period = Period.BARRIER
     groups_cores: bool = False
 
 
@@ -70,7 +70,6 @@ RUNS_PLANS = TargetTraits(
     n_repeats=3,
     memory_proportion=1.0,
     space={"memory_proportion": (1.0,), "batch_size": (1, 2, 4, 8, 16, 32)},
-    replicates=True,
 )
 """The traits of devices that run whole plans. Their space is small: a measurement takes their time, and the share of
 the memory that they may use makes little difference."""

@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 from autoauto.records.constraint import RESULT_NAMES, Constraint
 from autoauto.records.errors import DoesNotFit
+from autoauto.records.knob_table import Strategy
 from autoauto.records.knobs import Knobs
 from autoauto.records.phased import PhasedPlan
 from autoauto.records.plan import Plan
@@ -118,6 +119,18 @@ class Trial:
         return self.values[0] if self.values else None
 
     @property
+    def device_samples_per_s(self) -> float:
+        """Measured throughput of one device of the cluster, if all do the same."""
+        return self.samples_per_s / self.knobs.n_devices
+
+    @property
+    def replica_samples_per_s(self) -> float:
+        """Measured throughput of one pipeline, or of one device that runs all phases."""
+        return self.samples_per_s / (
+            self.knobs.n_ipu if self.knobs.strategy is Strategy.PHASED else self.knobs.replicas
+        )
+
+    @property
     def plan(self) -> Plan | PhasedPlan:
         """The measured plan of a configuration that runs."""
         assert self.measured is not None
@@ -197,7 +210,7 @@ def latency_s(knobs: Knobs, plan: Plan | PhasedPlan, clock_hz: float, timeline: 
         return plan.cost_cycles / clock_hz
     if knobs.training:
         assert timeline is not None
-        return max(timeline.makespan_cycles, knobs.n_micro_batches * plan.host_cycles) / clock_hz
+        return max(timeline.makespan_cycles, knobs.n_micro_batches * plan.host_bound_cycles) / clock_hz
     return plan.latency_cycles / clock_hz
 
 

@@ -15,7 +15,7 @@ from autoauto.report.tables.markdown import markdown_table
 from autoauto.report.tables.plans import phases_table, stages_table
 from autoauto.report.tables.study import binding_table, cells_table, comparisons_table, ranked_table
 from autoauto.report.tables.table import Table
-from autoauto.report.wording import configuration, origin_of
+from autoauto.report.wording import configuration, headline, origin_of
 
 N_TOP = 5
 
@@ -27,7 +27,7 @@ def study_note(summary: StudySummary, comparisons: Sequence[Comparison], command
     else:
         trial = summary.winner
         name = configuration(trial.knobs)
-        speed = f"**{trial.samples_per_s:,.1f} samples/s**, {origin_of(summary)}"
+        speed = f"**{headline(trial, origin_of(summary))}**"
         tables = [comparisons_table(summary, comparisons)] if comparisons else []
         tables += [binding_table(summary, trial), ranked_table(summary, N_TOP).without("why it does not fit")]
         head = [f"## Best: {name}\n\n{speed}, trial {trial.number}", _commands(commands)]

@@ -51,9 +51,10 @@ def part_name(plan: Plan | PhasedPlan) -> str:
 def _stage_facts(plan: Plan, whole: str) -> tuple[BindingFact, ...]:
     slowest = max(plan.stages, key=lambda stage: stage.compute_cycles)
     longest = max(plan.stages, key=lambda stage: stage.transfer_cycles)
+    compute, transfer = bool(plan.compute_bottlenecks), bool(plan.transfer_bottlenecks)
     return (
-        _cycles("compute", "computes longest", plan, slowest, plan.compute_cycles, plan.compute_binds, whole),
-        _cycles("transfer", "transfers longest", plan, longest, plan.transfer_cycles, plan.transfer_binds, whole),
+        _cycles("compute", "computes longest", plan, slowest, plan.compute_cycles, compute, whole),
+        _cycles("transfer", "transfers longest", plan, longest, plan.transfer_cycles, transfer, whole),
         _memory(plan),
     )
 

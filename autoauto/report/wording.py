@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from autoauto.records.knob_table import COLUMNS, Use
+from autoauto.records.knob_table import COLUMNS, Strategy, Use
 from autoauto.records.knobs import Knobs
 from autoauto.records.plan import Plan
 from autoauto.records.schedule import Action, Schedule
@@ -71,6 +71,42 @@ def configuration(knobs: Knobs) -> str:
     return ", ".join(f"{name} {knob_value(knobs, name)}" for name in (*names, "batch_size"))
 
 
+def usage(knobs: Knobs) -> str:
+    """How a configuration uses its devices, in words.
+
+    >>> usage(Knobs(1, 0.6, 8, replicas=4)), usage(Knobs(4, 0.6, 8)), usage(Knobs(1, 0.6, 8, cores_per_device=2))
+    ('4 replicas of 1 device', 'one pipeline of 4 devices', 'one session of 2 cores')
+    """
+    if knobs.strategy is Strategy.PHASED:
+        return "in phases" if knobs.n_ipu == 1 else "the same phases on each"
+    devices = "1 device" if knobs.n_ipu == 1 else f"{knobs.n_ipu} devices"
+    cores = f" of {knobs.cores_per_device} cores" if knobs.cores_per_device > 1 else ""
+    if knobs.replicas > 1:
+        return f"{knobs.replicas} replicas of {devices}{cores}"
+    if knobs.n_ipu > 1:
+        return f"one pipeline of {devices}{cores}"
+    return f"one session{cores}" if cores else ""
+
+
+def headline(trial: Trial, origin: Origin) -> str:
+    """Throughput of the cluster, how many of its devices are used and how, and the throughput of a part.
+
+    >>> from autoauto.records.trial import Status
+    >>> headline(Trial(Knobs(2, 0.6, 8, replicas=4), Status.OK, samples_per_s=800.0), Origin.ESTIMATED)
+    '800.0 samples/s on 8 devices (4 replicas of 2 devices; 200.0 a replica, 100.0 a device), estimated'
+    """
+    knobs = trial.knobs
+    noun = "core" if knobs.cores_per_device > 1 else "device"
+    parts = []
+    if trial.replica_samples_per_s not in (trial.samples_per_s, trial.device_samples_per_s):
+        parts.append(f"{trial.replica_samples_per_s:,.1f} a replica")
+    if knobs.n_devices > 1:
+        parts.append(f"{trial.device_samples_per_s:,.1f} a {noun}")
+    how = "; ".join(filter(None, [usage(knobs), ", ".join(parts)]))
+    devices = f"{knobs.n_devices} {noun}{'s' if knobs.n_devices > 1 else ''}"
+    return f"{trial.samples_per_s:,.1f} samples/s on {devices}{f' ({how})' if how else ''}, {origin}"
+
+
 def origin_of(summary: StudySummary) -> Origin:
     """The origin of the study's measured numbers, for example "measured"."""
     return studied_origin(summary.attributes)
@@ -90,7 +126,7 @@ def clock_of(summary: StudySummary, finalist: Trial) -> float | None:
         return None
     knobs, plan = finalist.knobs, finalist.plan
     steps = knobs.n_micro_batches if knobs.training else 1
-    host_cycles = steps * plan.host_cycles if isinstance(plan, Plan) else 0
+    host_cycles = steps * plan.host_bound_cycles if isinstance(plan, Plan) else 0
     cycles = max(finalist.makespan_cycles or plan.cost_cycles, host_cycles)
     return finalist.samples_per_s * cycles / knobs.n_samples
 

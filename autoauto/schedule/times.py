@@ -12,6 +12,7 @@ import numpy as np
 
 from autoauto.records.arrays import IntArray
 from autoauto.records.errors import BadInput
+from autoauto.records.hardware import Period
 from autoauto.records.knobs import Knobs
 from autoauto.records.plan import Plan
 from autoauto.records.schedule import StageTimes, Transfers
@@ -104,15 +105,19 @@ def plan_times(plan: Plan, training: bool, *, split_backward: bool = False) -> S
     and one after its backward, so a tick is half a cycle. Otherwise a message takes the longer of sending it from one
     stage and receiving it in the next, in training half of that for activations and half for gradients; the host's
     links are what the first stage receives and the last one sends. The host's constants that [auto-pipeline] adds to
-    every device (estimate/transfer.py) stay in all of these. With `split_backward` WEIGHT takes `weight_cycles`.
+    every device (estimate/transfer.py) stay in all of these. With `split_backward` WEIGHT takes `weight_cycles`. Where
+    devices do one thing at a time, their transfers are part of their forward, in training half of them of their
+    backward.
     """
     scale, gradients = (2, 1) if training else (1, 0)
     receive, send = _column(plan, "receive_cycles"), _column(plan, "send_cycles")
+    in_turn = (receive + send) * (plan.period is Period.SERIAL)
+    receive, send = (transfers * (plan.period is not Period.SERIAL) for transfers in (receive, send))
     links = np.concatenate((receive[:1], np.maximum(send[:-1], receive[1:]), send[-1:]))  # half has as many ticks
     weight = _column(plan, "weight_cycles") * split_backward
     return StageTimes(
-        forward=_column(plan, "forward_cycles") * scale,
-        backward=(_column(plan, "backward_cycles") - weight) * scale * gradients,
+        forward=_column(plan, "forward_cycles") * scale + in_turn,
+        backward=((_column(plan, "backward_cycles") - weight) * scale + in_turn) * gradients,
         weight=weight * scale * gradients,
         forward_links=links,
         backward_links=links[:-1] * gradients,
@@ -131,4 +136,4 @@ def timeline_of(knobs: Knobs, plan: Plan) -> Timeline:
     n_micro_batches = knobs.n_micro_batches if knobs.training else 2 * knobs.n_ipu + 2
     times = plan_times(plan, knobs.training, split_backward=spec_of(knobs.schedule).splits_backward)
     schedule = make_schedule(knobs.schedule, knobs.n_ipu, n_micro_batches, times=times)
-    return simulate(schedule, times, Transfers.OVERLAP if plan.overlap else Transfers.BARRIER)
+    return simulate(schedule, times, Transfers.BARRIER if plan.period is Period.BARRIER else Transfers.OVERLAP)

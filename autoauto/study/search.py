@@ -28,11 +28,12 @@ from autoauto.records.layers import LayerGraph
 from autoauto.records.plan import Plan
 from autoauto.records.target import Target
 from autoauto.records.trial import Trial
+from autoauto.study.analysis.alternatives import expected_alternatives, store_alternatives
 from autoauto.study.analysis.summary import summarise
-from autoauto.study.defaults import default_space, default_study_name, fingerprint_of
+from autoauto.study.defaults import default_of, default_space, default_study_name, fingerprint_of, on_cluster
 from autoauto.study.execution.executors import Executor, InlineExecutor, ProcessExecutor
 from autoauto.study.execution.process import Bounds
-from autoauto.study.methods.protocol import ExpectedScore, Proposer
+from autoauto.study.methods.protocol import ExpectedScore, Predict, Proposer
 from autoauto.study.methods.registry import method_for, method_of, predictor
 from autoauto.study.run import SearchProgress, SearchResult, run_search
 from autoauto.study.store.provenance import provenance
@@ -55,7 +56,7 @@ def search(
     noise: float | None = None,
     precision: str | None = None,
     planning_proportion: float | None = None,
-    overlap: bool = False,
+    period: str | None = None,
     estimator: str = Estimator.REGRESSION,
     constraints: Iterable[str] = (),
     storage: str | None = None,
@@ -70,7 +71,7 @@ def search(
     Its timeline is simulated from the measured stages; for phases there is none.
 
     Args:
-        model, cluster, target, precision, planning_proportion, overlap, estimator: as in `load_flow`.
+        model, cluster, target, precision, planning_proportion, period, estimator: as in `load_flow`.
         space, objective, method, n_measurements, noise, study_name, n_repeats, callback, progress: as in `search_flow`.
         constraints: expressions that must hold, for example "latency_s <= 0.004", see `Constraint`.
         storage: the URL of the database that stores the trials, for example "sqlite:///studies/autoauto.db": an equal
@@ -88,7 +89,7 @@ def search(
         raise BadInput(f"several objectives have no single best configuration, got {objective}; try search_flow")
     bounds = tuple(map(Constraint, (constraints,) if isinstance(constraints, str) else constraints))
     over_knobs, over_results = (tuple(bound for bound in bounds if bound.over_knobs is kind) for kind in (True, False))
-    flow = load_flow(model, cluster, target, precision, planning_proportion, overlap, estimator, storage, over_results)
+    flow = load_flow(model, cluster, target, precision, planning_proportion, period, estimator, storage, over_results)
     result = search_flow(
         flow,
         _space_of(flow, space, over_knobs),
@@ -98,7 +99,7 @@ def search(
         noise=noise,
         storage=storage,
         study_name=study_name,
-        notes=_flow_notes(model, cluster, target, precision, planning_proportion, overlap, estimator, bounds),
+        notes=_flow_notes(model, cluster, target, precision, planning_proportion, period, estimator, bounds),
         make_executor=None if n_workers is None else partial(process_executor, flow, n_workers),
         n_repeats=n_repeats,
         callback=callback,
@@ -116,7 +117,7 @@ def _flow_notes(
     target: object,
     precision: str | None,
     planning_proportion: float | None,
-    overlap: bool,
+    period: str | None,
     estimator: str,
     constraints: Iterable[Constraint],
 ) -> dict[str, str]:
@@ -130,7 +131,7 @@ def _flow_notes(
         precision=precision,
         estimator=estimator,
         planning_proportion=planning_proportion,
-        overlap=overlap,
+        period=period,
         constraints=tuple(constraint.text for constraint in constraints),
     )
     return {FLOW: config.to_json()}
@@ -179,10 +180,10 @@ def search_flow(
         KeyboardInterrupt, MeasurementsFailed: as `run_search`.
     """
     objectives, space = parse_objectives(objective), _space_of(flow, space)
-    flow.check(space)
     noise, chosen = _noise_of(flow, noise, n_measurements), method_for(objectives, method)
-    proposer = method_of(chosen, flow.expect, objectives, noise, n_measurements)
-    search = _Search(flow, objectives, chosen, noise, proposer, _expected_score(flow, objectives), callback, progress)
+    predict = predictor(flow.expect, objectives)
+    proposer = method_of(chosen, predict, objectives, noise, n_measurements, default_of(flow, objectives))
+    search = _Search(flow, objectives, chosen, noise, proposer, _expected_score(predict), callback, progress)
     make_executor = make_executor or partial(InlineExecutor, flow.evaluate)
     executor = make_executor()  # before the study is made: this may raise
     with stored(storage) as url:
@@ -193,6 +194,8 @@ def search_flow(
         if not result.front and or_phased and _can_phase(flow, space):
             both = replace(space, strategy=(Strategy.PIPELINE, Strategy.PHASED))
             result = search.run(study, both, make_executor())
+        if result.best is not None:
+            store_alternatives(study, expected_alternatives(result.space, predict, flow.expect, result.trials))
         n_repeats = flow.traits.n_repeats if n_repeats is None else n_repeats
         result = verify_winner(flow, study, result, objectives, n_repeats, make_executor, verification_progress)
         return replace(result, summary=summarise(study, url, (*result.others, *result.trials.values()), n_finalists=1))
@@ -236,13 +239,13 @@ class _Search:
 
 
 def _space_of(flow: Flow, space: SearchSpace | None, constraints: tuple[Constraint, ...] = ()) -> SearchSpace:
-    """The given space or the default of the flow, with further constraints."""
+    """The given space or the default of the flow, with further constraints, on the flow's devices."""
     if not isinstance(flow, Flow):
         raise BadInput(f"search_flow takes a Flow as load_flow returns it, got {flow!r:.60}; try autoauto.search")
     space = default_space(flow) if space is None else space
     if not isinstance(space, SearchSpace):
         raise BadInput(f"a space is a SearchSpace, got {space!r:.60}; try SearchSpace(n_ipu=(1, 2))")
-    return replace(space, constraints=(*space.constraints, *constraints))
+    return on_cluster(replace(space, constraints=(*space.constraints, *constraints)), flow)
 
 
 def _noise_of(flow: Flow, noise: float | None, n_measurements: object) -> float:
@@ -255,9 +258,7 @@ def _noise_of(flow: Flow, noise: float | None, n_measurements: object) -> float:
     return noise
 
 
-def _expected_score(flow: Flow, objectives: Objectives) -> ExpectedScore:
-    predict = predictor(flow.expect, objectives)
-
+def _expected_score(predict: Predict) -> ExpectedScore:
     def expected_score(knobs: Knobs) -> float | None:
         forecast = predict(knobs)
         return forecast.score if forecast.works else None

@@ -46,7 +46,8 @@ def verify_winner(
         progress: called before every measurement with the number of finished ones and of all.
 
     Returns:
-        The result; its best is the runner-up when the turns show that it is better, or as good and simpler.
+        The result; its best is the runner-up or the default configuration when the turns show that it is better, or as
+        good and simpler. A default configuration that the search did not try, because its space has none, cannot win.
     """
     if result.best is None or n_repeats == 0:
         return result
@@ -54,15 +55,17 @@ def verify_winner(
     default = default_knobs(space, flow.traits, one_device=objective is Objective.PER_IPU)
     all_are_equal = not flow.traits.noise and n_repeats == 1
     known = {knobs: trial for knobs, trial in result.trials.items() if trial.fits} if all_are_equal else {}
+    rows = repeated_of(result.trials.values(), best, objective, default)
     verification = verify(
         study,
-        repeated_of(result.trials.values(), best, objective, default),
+        rows,
         n_repeats,
         objective,
         make_executor(),
         lambda: estimated_answer(space, flow.expect, objective, best),
         known,
         progress,
+        n_candidates=sum(row.knobs in result.trials for row in rows),
     )
     winner = best_of_study(study, result.trials) if verification.winner_index else None
     return result if winner is None else replace(result, best=with_plans(study, winner))

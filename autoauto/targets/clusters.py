@@ -9,7 +9,7 @@ from msgspec import Meta, Struct
 
 from autoauto.records.codec import Positive, PositiveWhole, Text, TomlFile, Whole, read_toml
 from autoauto.records.errors import BadInput
-from autoauto.records.hardware import Cluster, Device, Link, StreamingMemory
+from autoauto.records.hardware import Cluster, Device, Link, Machine, StreamingMemory, Topology
 from autoauto.records.installation import data_dir
 
 CLUSTER_SCHEMA = 1
@@ -32,7 +32,12 @@ class _LinkTable(Struct, forbid_unknown_fields=True):
 
 
 class _MachineLinkTable(_LinkTable, forbid_unknown_fields=True):
-    every: PositiveWhole
+    every: PositiveWhole | None = None
+
+
+class _MachineTable(Struct, forbid_unknown_fields=True):
+    n_devices: PositiveWhole
+    host_bytes_per_s: Rate
 
 
 class _StreamingTable(_LinkTable, forbid_unknown_fields=True):
@@ -42,6 +47,8 @@ class _StreamingTable(_LinkTable, forbid_unknown_fields=True):
 class _ClusterTable(Struct, forbid_unknown_fields=True, kw_only=True):
     name: Text
     target: Text
+    topology: Topology = Topology.LINE
+    machine: _MachineTable | None = None
     streaming_memory: _StreamingTable | None = None
     source: str = ""
 
@@ -61,7 +68,7 @@ class _ListedDevices(_ClusterTable, forbid_unknown_fields=True, kw_only=True):
 
 
 Table = TypeVar("Table", bound=_ClusterTable)
-Record = TypeVar("Record", Device, Link, StreamingMemory)
+Record = TypeVar("Record", Device, Link, Machine, StreamingMemory)
 
 
 def builtin_clusters() -> dict[str, Path]:
@@ -79,8 +86,11 @@ def load_cluster(name_or_path: str) -> Cluster:
     Equal devices are written once: `n_devices`, `[device]`, `[host_link]` (both ends of the pipeline) and
     `[device_link]` (between neighbours; not needed for one device). With a `[machine_link]`, `every` devices make a
     machine, and that link leads to the next machine. Unequal devices are listed in pipeline order: `[[devices]]`,
-    `[[receive_links]]`, `[[send_links]]`. Both forms may have a `[streaming_memory]`, the same for every device, and a
-    `source` of the figures. `schema = 1` is the number of this form.
+    `[[receive_links]]`, `[[send_links]]`. Both forms may have a `[machine]`: `n_devices` neighbours share a connection
+    to the host that moves `host_bytes_per_s` each way (`every` is then the same number, or left out); a `topology`,
+    "line" or "all-to-all" (`Topology`); a `[streaming_memory]`, the same for every device; and a `source` of the
+    figures. `schema = 1` is the number of this
+    form.
 
     Raises:
         BadInput: there is no such cluster, or its file does not describe one.
@@ -128,7 +138,9 @@ def _equal(file: TomlFile) -> Cluster:
         devices=(device,) * table.n_devices,
         receive_links=(host, *between),
         send_links=(*between, host),
-        streaming_memory=_streaming(table),
+        streaming_memory=_optional(table.streaming_memory, StreamingMemory),
+        topology=table.topology,
+        machine=_optional(table.machine, Machine),
     )
 
 
@@ -140,9 +152,22 @@ def _between(table: _EqualDevices, file: TomlFile) -> tuple[Link, ...]:
         raise file.bad(["n_devices"], f"{table.n_devices} devices must have a [device_link] between them; add it")
     links = [_record(table.device_link, Link)] * (table.n_devices - 1)
     if table.machine_link is not None:
-        every = table.machine_link.every
+        every = _devices_of_a_machine(table, table.machine_link, file)
         links[every - 1 :: every] = [_record(table.machine_link, Link)] * (len(links) // every)
     return tuple(links)
+
+
+def _devices_of_a_machine(table: _EqualDevices, link: _MachineLinkTable, file: TomlFile) -> int:
+    """After how many devices a link to the next machine follows."""
+    n_devices = table.machine.n_devices if table.machine else link.every
+    if n_devices is None:
+        raise file.bad(["machine_link"], "a machine_link must have every, the devices of a machine, or a [machine]")
+    if link.every not in (None, n_devices):
+        raise file.bad(
+            ["machine_link", "every"],
+            f"every must be the n_devices of [machine], {n_devices}, got {link.every}; leave one of them out",
+        )
+    return n_devices
 
 
 def _listed(file: TomlFile) -> Cluster:
@@ -157,12 +182,14 @@ def _listed(file: TomlFile) -> Cluster:
         devices=tuple(_record(device, Device) for device in table.devices),
         receive_links=tuple(_record(link, Link) for link in table.receive_links),
         send_links=tuple(_record(link, Link) for link in table.send_links),
-        streaming_memory=_streaming(table),
+        streaming_memory=_optional(table.streaming_memory, StreamingMemory),
+        topology=table.topology,
+        machine=_optional(table.machine, Machine),
     )
 
 
-def _streaming(table: _ClusterTable) -> StreamingMemory | None:
-    return None if table.streaming_memory is None else _record(table.streaming_memory, StreamingMemory)
+def _optional(table: Struct | None, kind: type[Record]) -> Record | None:
+    return None if table is None else _record(table, kind)
 
 
 def _record(table: Struct, kind: type[Record]) -> Record:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from autoauto.records.errors import BadInput
-from autoauto.records.hardware import Cluster
+from autoauto.records.hardware import Cluster, Period
 from autoauto.records.layers import LayerGraph, Source
 from autoauto.records.target import Target
 from autoauto.records.units import Precision
@@ -87,7 +87,7 @@ class NamedTarget:
         default_cluster: the name of the devices that are used when none are named.
         default_precision: when none is given.
         options: those that only this target has.
-        overlaps: whether its devices may transfer while they compute.
+        periods: what users may say that its devices do at the same time, besides `TargetTraits.period`.
         devices: the devices of a cluster that was named, checked against the options; of None the default ones.
         open: the target, and the cluster as the options have it; refuses options that the model does not allow.
     """
@@ -97,22 +97,21 @@ class NamedTarget:
     default_cluster: str
     default_precision: Precision
     options: tuple[TargetOption, ...]
-    overlaps: bool
+    periods: tuple[Period, ...]
     devices: Callable[[Cluster | None, OptionValues], Cluster]
     open: Callable[[Request], tuple[Target, Cluster]]
 
-    def read_options(self, given: Mapping[str, object], others: Iterable[str] = ()) -> OptionValues:
+    def read_options(self, given: Mapping[str, object]) -> OptionValues:
         """The value of every option, by default its default.
 
         Args:
             given: options by name.
-            others: names of further options that were given and that this target does not have.
 
         Raises:
             BadInput: an option of another target, a value that an option cannot have, or two that exclude each other.
         """
         known = {option.name: option for option in self.options}
-        foreign = [f"--{name.replace('_', '-')}" for name in (*others, *given) if name not in known]
+        foreign = [f"--{name.replace('_', '-')}" for name in given if name not in known]
         if foreign:
             raise BadInput(f"--target {self.name} has no {', '.join(foreign)}; leave them out, or try another --target")
         for name, value in given.items():

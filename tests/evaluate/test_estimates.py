@@ -8,9 +8,10 @@ from random import Random
 import pytest
 
 from autoauto.evaluate.flow import Flow
+from autoauto.plan.pipeline.evaluate import evaluate
 from autoauto.records.correction import PLAIN_SUM, Estimator
 from autoauto.records.errors import BadInput, Infeasible
-from autoauto.records.hardware import Device, Link
+from autoauto.records.hardware import Device, Link, Topology
 from autoauto.records.knobs import Knobs
 from autoauto.records.layers import LayerGraph, LayerRange
 from autoauto.records.profile import CompiledRange, CompileOptions, ProgramStep
@@ -34,6 +35,28 @@ def test_synthetic_data_frees_the_host_links_only(flow: Flow) -> None:
     free = replace(flow, cluster=slow.with_synthetic_data()).predict(knobs)
     paid = replace(flow, cluster=slow).predict(knobs)
     assert 7 <= free.transfer_cycles < 500 < paid.transfer_cycles
+
+
+def test_where_any_device_reaches_any_other_tensors_skip_the_stages_between(flow: Flow) -> None:
+    """The first layer's output is read by the last one, too; in a line, the middle stage passes it on."""
+    first, *_, last = flow.graph.layers
+    [skipped] = first.outputs
+    tensors = list(flow.graph.tensors)
+    tensors[skipped] = tensors[skipped]._replace(last_use=len(flow.graph) - 1)
+    layers = (*flow.graph.layers[:-1], replace(last, inputs=(*last.inputs, skipped)))
+    graph = replace(flow.graph, layers=layers, tensors=tuple(tensors))
+    link = Link(1e6, 7)  # a byte a cycle
+    cluster = replace(flow.cluster, devices=(DEVICE,) * 3, receive_links=(link,) * 3, send_links=(link,) * 3)
+    line = replace(flow, graph=graph, cluster=cluster)
+    spread = replace(line, cluster=replace(cluster, topology=Topology.ALL_TO_ALL))
+    knobs = Knobs(3, 0.6, 1)
+    cuts = (0, 3, 6, 8)
+    passed_on, direct = (evaluate(subject.table(knobs), cuts).stages for subject in (line, spread))
+    n_bytes = tensors[skipped].n_bytes(1, line.precision)
+    assert passed_on[1].transfer_cycles - direct[1].transfer_cycles == 2 * n_bytes
+    assert [passed_on[i].transfer_cycles - direct[i].transfer_cycles for i in (0, 2)] == [0, 0]
+    assert spread.predict(knobs).cost_cycles <= line.predict(knobs).cost_cycles
+    assert spread.evaluate(knobs).samples_per_s >= line.evaluate(knobs).samples_per_s > 0
 
 
 class FusingTarget(LinearTarget):

@@ -7,10 +7,12 @@ from pathlib import Path
 import pytest
 
 from autoauto.evaluate.flow import Flow
+from autoauto.profile.profiler import Progress
 from autoauto.profile.store.cache import ProfileCache
 from autoauto.records.correction import Estimator
+from autoauto.records.cost import CostTable
 from autoauto.records.errors import BadInput, Infeasible, OutOfMemory
-from autoauto.records.hardware import Cluster, Link, StreamingMemory
+from autoauto.records.hardware import Cluster, Link, Machine, Period, StreamingMemory
 from autoauto.records.knob_table import Strategy
 from autoauto.records.knobs import Knobs, SearchSpace
 from autoauto.records.layers import LayerGraph, LayerRange
@@ -62,7 +64,7 @@ def test_a_stage_too_large_for_its_device_is_out_of_memory(flow: Flow) -> None:
 
 def test_a_step_of_training_is_simulated(flow: Flow) -> None:
     knobs = Knobs(2, 0.6, 2, Order.ONE_F_ONE_B, n_micro_batches=4)
-    trial = replace(flow, overlap=True).evaluate(knobs)
+    trial = replace(flow, period=Period.OVERLAP).evaluate(knobs)
     assert isinstance(trial.measured, Plan)
     assert trial.timeline is not None
     first = trial.measured.stages[0]
@@ -294,3 +296,48 @@ def test_expected_trials_equal_measured_ones_when_the_estimate_is_right(flow: Fl
     expected, measured = flow.expect(training), flow.evaluate(training)
     assert expected.samples_per_s == measured.estimated_samples_per_s
     assert expected.timeline is not None
+
+
+def test_one_plan_serves_all_numbers_of_replicas(flow: Flow, monkeypatch: pytest.MonkeyPatch) -> None:
+    made, table = list[Knobs](), Flow.table
+
+    def counted(self: Flow, knobs: Knobs, progress: Progress | None = None) -> CostTable:
+        made.append(knobs)
+        return table(self, knobs, progress)
+
+    monkeypatch.setattr(Flow, "table", counted)
+    single, pair = (flow.expect(Knobs(1, 0.6, 4, replicas=replicas)) for replicas in (1, 2))
+    assert made == [Knobs(1, 0.6, 4)]
+    assert pair.samples_per_s == 2 * single.samples_per_s
+    assert pair.estimate == single.estimate
+    for replicas in (1, 2):
+        with pytest.raises(Infeasible):
+            flow.predict(Knobs(1, 0.6, 11, replicas=replicas))
+    assert len(made) == 2
+
+
+def test_a_plan_is_made_again_when_its_correction_changes(flow: Flow) -> None:
+    corrected = replace(flow, estimator=Estimator.REGRESSION)
+    knobs = Knobs(2, 0.6, 4)
+    before, correction = corrected.predict(knobs), corrected.correction(knobs)
+    assert corrected.predict(knobs).stages[0] is before.stages[0]
+    other = replace(correction, forward=dict.fromkeys(correction.forward, 2.0))
+    store = corrected._store(corrected.options(knobs))
+    corrected._corrections[store.subject] = other
+    assert corrected.predict(knobs).compute_cycles != before.compute_cycles
+
+
+def test_replicas_of_a_machine_share_its_connection_to_the_host(flow: Flow) -> None:
+    first = flow.profile(flow.options(Knobs(1, 0.6, 4))).layers[0].input_bytes
+    slow = replace(flow, cluster=replace(flow.cluster, machine=Machine(2, first)))  # an input a second
+    single, pair = (slow.evaluate(Knobs(1, 0.6, 4, replicas=replicas)) for replicas in (1, 2))
+    assert (single.plan.cost_cycles, pair.plan.cost_cycles) == (10**6, 2 * 10**6)
+    assert single.samples_per_s == pair.samples_per_s == pytest.approx(4.0)
+    assert pair.estimated_samples_per_s == pytest.approx(4.0)
+    assert pair.latency_s == pytest.approx(2.0)
+    alone = replace(flow, cluster=replace(flow.cluster, machine=Machine(1, first)))
+    assert alone.evaluate(Knobs(1, 0.6, 4, replicas=2)).samples_per_s == pytest.approx(8.0)
+    assert flow.evaluate(Knobs(1, 0.6, 4, replicas=2)).plan.cost_cycles < 10**6
+    assert isinstance(single.plan, Plan)
+    timeline = slow.timeline(Knobs(1, 0.6, 4), single.plan)
+    assert slow.simulated_samples_per_s(Knobs(1, 0.6, 4), timeline, single.plan) == pytest.approx(4.0)

@@ -13,6 +13,7 @@ from autoauto.evaluate.flow_config import FlowConfig
 from autoauto.evaluate.load import load_flow
 from autoauto.records.constraint import Constraint
 from autoauto.records.errors import BadInput
+from autoauto.records.hardware import Period
 from autoauto.records.units import MIB, Precision
 from autoauto.targets.clusters import builtin_clusters
 from autoauto.targets.host.target import HostTarget
@@ -26,10 +27,10 @@ def empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_an_opened_flow_is_that_of_load_flow() -> None:
-    config = FlowConfig("resnet50", cluster="bow-2000", planning_proportion=0.9, overlap=True)
-    flow, loaded = config.open(), load_flow("resnet50", "bow-2000", planning_proportion=0.9, overlap=True)
+    config = FlowConfig("resnet50", cluster="bow-2000", planning_proportion=0.9, period="duplex")
+    flow, loaded = config.open(), load_flow("resnet50", "bow-2000", planning_proportion=0.9, period="duplex")
     assert flow.fingerprint() == loaded.fingerprint()
-    assert (flow.overlap, flow.target) == (True, loaded.target)
+    assert (flow.period, flow.target) == (Period.DUPLEX, loaded.target)
 
 
 def test_the_default_cluster_is_that_of_the_target() -> None:
@@ -68,13 +69,16 @@ def test_the_json_of_earlier_versions_is_read() -> None:
     options = {"overlap_io": True, "float_operators": "Gelu"}
     config = FlowConfig.from_json(text)
     assert config == FlowConfig("resnet50", constraints=("n_ipu < 3",), options=options)
-    assert json.loads(config.to_json()) == {k: v for k, v in json.loads(text).items() if k != "cores_per_device"}
+    gone = ("cores_per_device", "overlap")
+    older = {name: value for name, value in json.loads(text).items() if name not in gone}
+    assert json.loads(config.to_json()) == older | {"period": None}
+    assert FlowConfig.from_json(text.replace('"overlap": false', '"overlap": true')).period == "overlap"
 
 
 def test_a_missing_field_is_named() -> None:
     values = json.loads(FlowConfig("resnet50").to_json())
-    del values["precision"], values["overlap"]
-    with pytest.raises(BadInput, match="must hold precision, overlap; search anew by another name"):
+    del values["precision"], values["target"]
+    with pytest.raises(BadInput, match="must hold target, precision; search anew by another name"):
         FlowConfig.from_json(json.dumps(values))
 
 
@@ -119,7 +123,12 @@ def test_a_host_has_cores_and_memory_of_its_own() -> None:
     ("values", "message"),
     [
         ({"device_memory_mib": 20}, "--target ipu has no --device-memory-mib"),
-        ({"target": "host", "overlap": True, "partials": "fp32"}, "--target host has no --overlap, --partials; leave"),
+        ({"target": "host", "overlap": True}, "the period of --target host is serial, got overlap; leave it out"),
+        (
+            {"overlap": True, "period": "serial"},
+            "--overlap is --period overlap, got --period serial too; leave one out",
+        ),
+        ({"target": "host", "partials": "fp32"}, "--target host has no --partials; leave"),
         ({"target": "host", "precision": "fp16"}, "in the formats of its file, got --precision fp16"),
         ({"float_operators": "Gelo"}, "--float-operators takes ONNX operators, got 'Gelo'"),
         ({"model": "resnet51"}, "resnet51"),

@@ -109,7 +109,10 @@ def test_every_data_file_names_its_source(texts: Texts, files: list[Path]) -> No
 
 
 def source(path: Path, texts: Texts) -> str:
-    """What a data file says about its origin; the source of an ONNX file stands in the README beside it."""
+    """What a data file says about its origin; that of ONNX files and of other projects stands in a README."""
+    if path.parts[1] == "profiles" and len(path.parts) > 3:
+        lines = texts[Path("data/profiles/README.md")].splitlines()
+        return next((line for line in lines if f"`{path.parts[2]}`" in line), "")
     match path.suffix:
         case ".json":
             return str(json.loads(texts[path]).get("source", ""))

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from autoauto.records.cost import CostTable, SharedMemory
+from autoauto.records.hardware import Period
 from tests.cost_tables import make_table, with_memory
 
 MakeTable = Callable[[int], CostTable]
@@ -24,7 +25,7 @@ def random_table() -> MakeTable:
 
 @pytest.fixture(scope="session")
 def any_table() -> MakeTable:
-    """As `random_table`, and devices run at clocks of their own, overlap, or have a slow link in their middle."""
+    """As `random_table`, and devices run at clocks of their own, have any period, or a slow link in their middle."""
     return _any_table
 
 
@@ -62,7 +63,7 @@ def _any_table(seed: int) -> CostTable:
         middle = table.n_devices // 2
         table.send_cycles[middle - 1] *= 10
         table.receive_cycles[middle] *= 10
-    return replace(table, overlap=random.random() < 0.5)
+    return replace(table, period=random.choice(tuple(Period)))
 
 
 def _random_table(seed: int) -> CostTable:

@@ -8,7 +8,8 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from autoauto.profile.liveness import carried, gradient_pattern, stashed
+from autoauto.profile.liveness import carried, gradient_pattern, stashed, tensor_uses
+from autoauto.records.cost import TensorUse
 from autoauto.records.layers import Derivative, Layer, LayerGraph, Tensor, derivative
 from autoauto.records.units import Precision
 
@@ -46,6 +47,14 @@ def test_dense_layers_with_a_skip_connection(vectors: Callable[[str], Any]) -> N
         assert liveness.carried_bytes.tolist() == case["carry_over"], case["model"]
         assert liveness.input_bytes.tolist() == case["inputs"], case["model"]
         assert liveness.output_bytes.tolist() == case["outputs"], case["model"]
+
+
+def test_layers_exchange_all_tensors_but_those_of_the_host() -> None:
+    """The helper's layers read a tensor at its last use only; tensor 3 nobody reads."""
+    hand = graph(4, [(8, -1, 0), (4, 0, 3), (2, 0, 1), (1, 1, 4)])
+    inference = tensor_uses(hand, 3, Precision.FP16, training=False)
+    assert inference == [TensorUse(0, (1,), 12), TensorUse(0, (3,), 24)]
+    assert tensor_uses(hand, 3, Precision.FP16, training=True)[1].n_bytes == 48
 
 
 def test_half_precision_halves_every_byte() -> None:

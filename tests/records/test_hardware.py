@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from autoauto.records.errors import BadInput
-from autoauto.records.hardware import Cluster, Device, Link, StreamingMemory
+from autoauto.records.hardware import Cluster, Device, Link, Machine, StreamingMemory
 
 DEVICES = tuple(Device(f"d{i}", 1e9, 100, 1, 100) for i in range(3))
 HOST_IN, HOST_OUT, A, B = (Link(float(i), i) for i in (1, 2, 3, 4))
@@ -81,3 +81,38 @@ def test_neighbours_are_one_device_with_the_memory_of_all() -> None:
     assert cluster.grouped(1) is cluster
     assert [device.memory_bytes for device in pairs.devices] == [200, 200]
     assert (pairs.receive_links, pairs.send_links) == ((links[0], links[2]), (links[1], links[4]))
+
+
+EIGHT = Cluster("eight", "ipu", DEVICES[:1] * 8, (HOST_IN,) * 8, (HOST_OUT,) * 8, machine=Machine(4, 1e9))
+"""Two machines of four devices; a machine's connection to the host moves a byte a cycle each way."""
+
+
+@pytest.mark.parametrize(
+    ("n_devices", "replicas", "cycles"),
+    [
+        (1, 1, 100),  # the input is larger than the output
+        (1, 4, 400),  # all enter one machine
+        (1, 8, 400),
+        (2, 3, 200),  # two enter the first machine, one the second
+        (4, 2, 100),
+        (8, 1, 100),
+        (3, 2, 200),  # devices 0 and 3 are in the first machine; the second replica leaves from the second
+    ],
+)
+def test_a_machine_moves_the_micro_batches_of_all_its_replicas(n_devices: int, replicas: int, cycles: int) -> None:
+    assert EIGHT.shared_cycles(n_devices, replicas, 100, 30) == cycles
+
+
+def test_both_directions_of_a_machine_transfer_at_once() -> None:
+    assert EIGHT.shared_cycles(1, 4, 30, 100) == EIGHT.shared_cycles(1, 4, 100, 100) == 400
+
+
+def test_without_a_machine_and_with_synthetic_data_nothing_is_shared() -> None:
+    assert CLUSTER.shared_cycles(1, 3, 10**9, 10**9) == 0
+    assert EIGHT.with_synthetic_data().shared_cycles(1, 8, 10**9, 10**9) == 0
+
+
+@given(st.integers(1, 8), st.integers(1, 8), st.integers(0, 10**9), st.integers(0, 10**9))
+def test_more_replicas_never_share_less(n_devices: int, replicas: int, in_bytes: int, out_bytes: int) -> None:
+    fewer, more = (EIGHT.shared_cycles(n_devices, n, in_bytes, out_bytes) for n in (replicas, replicas + 1))
+    assert max(in_bytes, out_bytes) <= fewer <= more <= 4 * max(in_bytes, out_bytes)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from autoauto.records.hardware import Period
 from autoauto.records.layers import LayerRange
 from autoauto.records.plan import CutMoves, Explanation, Move, Plan, Stage
 
@@ -42,7 +43,23 @@ def test_a_device_with_two_stages_spends_their_sum() -> None:
 
 
 def test_with_overlap_the_longer_of_both_sets_the_period() -> None:
-    assert Plan(PLAN.stages, overlap=True).cost_cycles == 100
+    assert Plan(PLAN.stages, Period.OVERLAP).cost_cycles == 100
+
+
+@pytest.mark.parametrize(("shared", "period", "binds"), [(0, 109, False), (108, 109, False), (500, 500, True)])
+def test_no_period_is_shorter_than_what_all_pipelines_of_a_machine_move(shared: int, period: int, binds: bool) -> None:
+    plan = Plan(PLAN.stages, shared_cycles=shared)
+    assert (plan.cost_cycles, plan.host_binds) == (period, binds)
+    assert plan.host_bound_cycles == shared
+    assert Plan(PLAN.stages, host_cycles=700, shared_cycles=shared).cost_cycles == 700
+
+
+def test_a_micro_batch_waits_once_for_a_shared_connection() -> None:
+    waiting = 500 - PLAN.cost_cycles
+    stages_later = len(PLAN.stages) - 1
+    longer = Plan(PLAN.stages, shared_cycles=500).latency_cycles
+    assert longer == PLAN.latency_cycles + (stages_later + 1) * waiting
+    assert Plan(PLAN.stages, shared_cycles=PLAN.cost_cycles).latency_cycles == PLAN.latency_cycles
 
 
 @pytest.mark.parametrize(("host_cycles", "period", "binds"), [(0, 109, False), (108, 109, False), (500, 500, True)])
@@ -57,7 +74,12 @@ def test_a_micro_batch_moves_on_by_a_stage_every_period() -> None:
 
 
 def test_with_overlap_a_micro_batch_never_waits() -> None:
-    assert Plan(PLAN.stages, overlap=True).latency_cycles == 6 + 100 + max(1, 8) + 90 + 1
+    for period in (Period.OVERLAP, Period.DUPLEX):
+        assert Plan(PLAN.stages, period).latency_cycles == 6 + 100 + max(1, 8) + 90 + 1
+
+
+def test_one_thing_at_a_time_sends_and_receives_in_turn() -> None:
+    assert Plan(PLAN.stages, Period.SERIAL).latency_cycles == 6 + 100 + 1 + 8 + 90 + 1
 
 
 def test_host_transfers_while_devices_compute_add_to_the_latency() -> None:

@@ -16,7 +16,10 @@ def test_the_note_of_a_study_has_winner_command_and_cells(summary: StudySummary)
         [Comparison("runner-up", summary.trials[2].knobs, Interval(150.0, None), 33.3, "the next best")],
         COMMANDS,
     )
-    assert note.startswith("## Best: n_ipu 2, memory_proportion 0.6, batch_size 8\n\n**200.0 samples/s**, measured")
+    use = "2 devices (one pipeline of 2 devices; 100.0 a device)"
+    assert note.startswith(
+        f"## Best: n_ipu 2, memory_proportion 0.6, batch_size 8\n\n**200.0 samples/s on {use}, measured"
+    )
     assert "```\nautoauto measure net --n-ipu 2\n```" in note
     assert "| runner-up | 150.0 | +33.3 % | the next best" in note
     assert "| memory | 1.0 KiB to spare |" in note

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from autoauto.records.hardware import Period
 from autoauto.records.knobs import Knobs
 from autoauto.records.layers import LayerRange
 from autoauto.records.phased import IoMode, Phase, PhasedPlan
@@ -27,7 +28,7 @@ def test_what_binds_names_the_stages(summary: StudySummary) -> None:
 
 def test_a_cost_hidden_behind_a_larger_one_is_marked(summary: StudySummary, measured: Plan) -> None:
     trial = summary.finalists[0]
-    overlapped = what_binds(replace(trial, measured=replace(measured, overlap=True)))
+    overlapped = what_binds(replace(trial, measured=replace(measured, period=Period.OVERLAP)))
     assert [fact.text.endswith("hidden behind the other") for fact in overlapped] == [False, True, False]
     host = what_binds(replace(trial, measured=replace(measured, host_cycles=9000)))
     assert [fact.text.endswith("hidden behind the host") for fact in host] == [True, True, False]

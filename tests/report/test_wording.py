@@ -6,9 +6,11 @@ from autoauto.records.knob_table import Strategy
 from autoauto.records.knobs import Knobs
 from autoauto.records.schedule import Order
 from autoauto.records.study_summary import StudySummary
+from autoauto.records.target import Origin
 from autoauto.report.wording import (
     clock_of,
     configuration,
+    headline,
     label,
     origin_of,
     ran_on_devices,
@@ -48,3 +50,24 @@ def test_a_plan_that_devices_ran_has_no_clock(summary: StudySummary) -> None:
     ran, winner = replace(summary, attributes={"target": "host 1"}), summary.finalists[0]
     assert (origin_of(ran), ran_on_devices(ran)) == ("measured", True)
     assert clock_of(ran, winner) is None
+
+
+def test_a_headline_has_the_throughput_of_the_cluster_a_replica_and_a_device() -> None:
+    def shown(knobs: Knobs) -> str:
+        return headline(made(0, knobs, 1200.0), Origin.MEASURED)
+
+    assert shown(Knobs(1, 0.6, 8)) == "1,200.0 samples/s on 1 device, measured"
+    assert shown(Knobs(4, 0.6, 8)) == (
+        "1,200.0 samples/s on 4 devices (one pipeline of 4 devices; 300.0 a device), measured"
+    )
+    assert shown(Knobs(1, 0.6, 8, replicas=4)) == (
+        "1,200.0 samples/s on 4 devices (4 replicas of 1 device; 300.0 a device), measured"
+    )
+    assert shown(Knobs(2, 0.6, 8, replicas=3)) == (
+        "1,200.0 samples/s on 6 devices (3 replicas of 2 devices; 400.0 a replica, 200.0 a device), measured"
+    )
+    assert shown(Knobs(1, 1.0, 8, cores_per_device=3)) == (
+        "1,200.0 samples/s on 3 cores (one session of 3 cores; 400.0 a core), measured"
+    )
+    phased = Knobs(4, 0.6, 8, n_micro_batches=16, strategy=Strategy.PHASED)
+    assert shown(phased) == "1,200.0 samples/s on 4 devices (the same phases on each; 300.0 a device), measured"

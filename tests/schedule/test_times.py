@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from autoauto.records.errors import BadInput
+from autoauto.records.hardware import Period
 from autoauto.records.knobs import Knobs
 from autoauto.records.layers import LayerRange
 from autoauto.records.plan import Plan, Stage
@@ -78,7 +79,7 @@ def test_cycles_that_cannot_become_ticks_are_refused() -> None:
         stage_times((0,), numbers("1e20"), single, single, single, split_backward=False)
 
 
-def random_plan(random: Random, n_stages: int, overlap: bool = False) -> Plan:
+def random_plan(random: Random, n_stages: int, period: Period = Period.BARRIER) -> Plan:
     most = random.choice((3, 10**6))
 
     def stage(s: int) -> Stage:
@@ -86,7 +87,7 @@ def random_plan(random: Random, n_stages: int, overlap: bool = False) -> Plan:
         weight = random.randint(0, backward)
         return Stage(LayerRange(s, s + 1), s, forward, backward, receive, send, {}, 0, weight_cycles=weight)
 
-    return Plan(tuple(map(stage, range(n_stages))), overlap)
+    return Plan(tuple(map(stage, range(n_stages))), period)
 
 
 @given(st.integers(0, 2**64), st.integers(1, 6))
@@ -115,10 +116,18 @@ def test_a_full_popart_cycle_takes_the_plans_cost(seed: int, n_stages: int) -> N
 @given(st.integers(0, 2**64), st.integers(1, 6))
 @settings(deadline=None, derandomize=True)
 def test_overlapped_devices_infer_at_most_at_the_plans_cost(seed: int, n_stages: int) -> None:
-    plan = Plan(tuple(map(_without_backward, random_plan(Random(seed), n_stages).stages)), overlap=True)
+    plan = Plan(tuple(map(_without_backward, random_plan(Random(seed), n_stages).stages)), Period.OVERLAP)
     times = plan_times(plan, training=False)
     timeline = simulate(inference(n_stages, 4 * n_stages), times)
     assert timeline.period_cycles == max(plan.compute_cycles, *times.forward_links[:-1].tolist()) <= plan.cost_cycles
+
+
+@given(st.integers(0, 2**64), st.integers(1, 6))
+@settings(deadline=None, derandomize=True)
+def test_devices_that_do_one_thing_at_a_time_infer_at_the_plans_cost(seed: int, n_stages: int) -> None:
+    plan = Plan(tuple(map(_without_backward, random_plan(Random(seed), n_stages).stages)), Period.SERIAL)
+    timeline = simulate(inference(n_stages, 4 * n_stages), plan_times(plan, training=False))
+    assert timeline.period_cycles == plan.cost_cycles
 
 
 def test_the_times_of_a_plan() -> None:

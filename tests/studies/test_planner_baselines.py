@@ -14,6 +14,7 @@ from autoauto.plan.pipeline.evaluate import evaluate
 from autoauto.plan.pipeline.optimal import optimal
 from autoauto.records.cost import CostTable, SharedMemory
 from autoauto.records.errors import Infeasible
+from autoauto.records.hardware import Period
 from studies.planner_baselines import (
     BASELINES,
     Partition,
@@ -57,8 +58,8 @@ def model(
 
 
 def plain_table(random_table: MakeTable, seed: int) -> CostTable:
-    """A random table as [auto-pipeline] has them: one clock, no overlap."""
-    return replace(one_clock(random_table(seed)), overlap=False)
+    """A random table as [auto-pipeline] has them: one clock, a barrier."""
+    return replace(one_clock(random_table(seed)), period=Period.BARRIER)
 
 
 @pytest.mark.parametrize(

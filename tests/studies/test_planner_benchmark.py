@@ -99,3 +99,12 @@ def test_the_table_ends_with_the_share_of_planning_in_a_search(
         assert match
         assert int(match[1]) > 0
     assert len((tmp_path / "runs.csv").read_text(encoding="utf-8").splitlines()) == 1 + 3 * 3 * len(bench.PLANNERS)
+
+
+@pytest.mark.slow
+def test_every_period_has_a_time(run_script: Callable[..., list[str]]) -> None:
+    header, line, _ = run_script("planner_benchmark", "--periods", "--quick", "--layers", "24")
+    assert header.split() == ["layers", "devices", "barrier", "overlap", "serial", "duplex", "all", "to", "all"]
+    assert line.split()[:2] == ["24", "4"]
+    assert len(line.split()) == 2 + 2 * 5
+    assert line.split()[3] == "1.00x"

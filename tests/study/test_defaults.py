@@ -10,6 +10,7 @@ import pytest
 
 from autoauto.evaluate.flow import Flow
 from autoauto.evaluate.load import load_flow
+from autoauto.records.hardware import Period
 from autoauto.records.installation import VERSION
 from autoauto.records.knob_table import Strategy
 from autoauto.records.knobs import Knobs, Objective, SearchSpace
@@ -17,12 +18,14 @@ from autoauto.records.layers import LayerGraph
 from autoauto.records.schedule import Order
 from autoauto.records.target import RUNS_PLANS, TargetTraits
 from autoauto.study.defaults import (
+    default_counts,
     default_knobs,
-    default_n_ipu,
     default_space,
     default_study_name,
     fingerprint_of,
+    on_cluster,
 )
+from autoauto.targets.clusters import load_cluster
 from autoauto.targets.ipu.target import IpuTarget
 
 
@@ -32,14 +35,63 @@ def flow(chain: Callable[..., LayerGraph], tmp_path: Path, monkeypatch: pytest.M
     return load_flow(chain("abcd"), "bow-2000")
 
 
+def uses(space: SearchSpace) -> set[tuple[int, int]]:
+    """Lengths of pipelines and their numbers."""
+    return {(cell[0].n_ipu, cell[0].replicas) for cell in space.cells}
+
+
 def test_the_counts_of_devices_go_as_far_as_the_cluster() -> None:
-    assert [default_n_ipu(n) for n in (1, 2, 3, 4, 16)] == [(1,), (1, 2), (1, 2), (1, 2, 4), (1, 2, 4)]
+    assert [default_counts(n) for n in (1, 2, 3, 16)] == [(1,), (1, 2), (1, 2, 3), (1, 2, 4, 8, 16)]
+
+
+@pytest.mark.parametrize("n_devices", range(1, 70))
+def test_every_length_of_a_pipeline_can_be_repeated_until_no_other_fits(n_devices: int) -> None:
+    divisors = {n for n in range(1, n_devices + 1) if n_devices % n == 0}
+    lengths = divisors | {2**i for i in range(n_devices.bit_length())}
+    assert lengths | {n_devices // n for n in lengths} == set(default_counts(n_devices))
+
+
+def test_the_default_space_is_the_whole_cluster_and_no_more(flow: Flow) -> None:
+    space = default_space(flow)
+    assert uses(space) == {(1, 1), (1, 2), (1, 4), (2, 1), (2, 2), (4, 1)}
+    assert space.n_configurations == 6 * 3 * 128
+    assert max(knobs.n_devices for cell in space.cells for knobs in cell) == 4
+
+
+def test_six_devices_are_used_in_all_whole_parts(flow: Flow) -> None:
+    six = replace(flow, cluster=load_cluster("bow-pod16").first(6))
+    assert {(1, 6), (2, 3), (3, 2), (6, 1)} <= uses(default_space(six))
+
+
+def test_given_values_narrow_the_others(flow: Flow) -> None:
+    assert uses(default_space(flow, {"replicas": (4,)})) == {(1, 4)}
+    assert uses(default_space(flow, {"n_ipu": (2, 4)})) == {(2, 1), (2, 2), (4, 1)}
+    assert uses(default_space(flow, {"n_ipu": (1, 4), "replicas": (1, 2, 8)})) == {(1, 1), (1, 2), (4, 1)}
+
+
+def test_training_has_no_replicas_and_no_more_devices_than_its_micro_batches_allow(flow: Flow) -> None:
+    pod = replace(flow, cluster=load_cluster("bow-pod16"))
+    popart = default_space(pod, {"schedule": (Order.POPART,), "n_micro_batches": (16,)})
+    assert uses(popart) == {(1, 1), (2, 1), (4, 1), (8, 1)}  # PopART needs 2 n_ipu - 1
+    gpipe = default_space(pod, {"schedule": (Order.GPIPE,), "n_micro_batches": (16,)})
+    assert uses(gpipe) == {(1, 1), (2, 1), (4, 1), (8, 1), (16, 1)}
+
+
+def test_a_space_of_ones_own_is_bound_to_the_cluster(flow: Flow) -> None:
+    given = SearchSpace((1, 2, 4), (0.6,), (8,), replicas=(1, 2, 4, 8))
+    bound = on_cluster(given, flow)
+    assert uses(bound) == {(1, 1), (1, 2), (1, 4), (2, 1), (2, 2), (4, 1)}
+    assert on_cluster(bound, flow) == bound
+    small = SearchSpace((1, 2, 4), (0.6,), (8,))
+    assert on_cluster(small, flow) is small
 
 
 def test_the_default_space_is_smaller_where_devices_run_plans(flow: Flow, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert default_space(flow) == SearchSpace()
+    assert default_space(flow).batch_size == tuple(range(1, 129))
     monkeypatch.setattr(IpuTarget, "traits", RUNS_PLANS)
-    assert default_space(flow) == SearchSpace((1, 2, 4), (1.0,), (1, 2, 4, 8, 16, 32), replicas=(1, 2, 4))
+    space = default_space(flow)
+    assert (space.memory_proportion, space.batch_size) == ((1.0,), (1, 2, 4, 8, 16, 32))
+    assert (space.n_ipu, space.replicas) == ((1, 2, 4), (1, 2, 4))
 
 
 def test_the_default_name_of_a_study_depends_on_everything_that_trials_depend_on(flow: Flow) -> None:
@@ -50,7 +102,9 @@ def test_the_default_name_of_a_study_depends_on_everything_that_trials_depend_on
         default_study_name(flow, Objective.THROUGHPUT, fingerprint),
         default_study_name(flow, Objective.PER_IPU, fingerprint),
         default_study_name(flow, Objective.THROUGHPUT, fingerprint_of(flow, training)),
-        default_study_name(flow, Objective.THROUGHPUT, fingerprint_of(replace(flow, overlap=True), SearchSpace())),
+        default_study_name(
+            flow, Objective.THROUGHPUT, fingerprint_of(replace(flow, period=Period.OVERLAP), SearchSpace())
+        ),
     }
     assert len(names) == 4
     assert all(name.startswith("chain-bow-2000-") for name in names)

@@ -19,6 +19,7 @@ from autoauto.evaluate.flow import Flow
 from autoauto.evaluate.load import load_flow
 from autoauto.records.constraint import Constraint
 from autoauto.records.errors import BadInput, Infeasible
+from autoauto.records.hardware import Period
 from autoauto.records.knob_table import Strategy
 from autoauto.records.knobs import Knobs, Objective, SearchSpace
 from autoauto.records.layers import LayerGraph
@@ -74,8 +75,8 @@ def only_study(storage: str) -> optuna.Study:
 
 
 def test_it_finds_what_the_command_line_finds(run_json: Callable[..., Any]) -> None:
-    options = ("--n-ipu", "1,2", "--memory-proportion", "0.6,1.0", "--batch-size", "1,2,4,8", "--json")
-    printed = run_json("search", "resnet50", *options)["best"]
+    options = ("--n-ipu", "1,2", "--replicas", "1", "--memory-proportion", "0.6,1.0", "--batch-size", "1,2,4,8")
+    printed = run_json("search", "resnet50", *options, "--json")["best"]
     best = search("resnet50", "bow-2000", SMALL)
     assert best.measured is not None
     assert best.estimate is not None
@@ -131,12 +132,12 @@ def test_workers_can_join_a_search_of_names(storage: str, tmp_path: Path) -> Non
     cluster = tmp_path / "mine.toml"
     cluster.write_text(builtin_clusters()["bow-2000"].read_text())
     constraints = ("samples_per_s > 1", "n_ipu < 3")
-    options: dict[str, Any] = {"planning_proportion": 0.9, "overlap": True, "constraints": constraints}
+    options: dict[str, Any] = {"planning_proportion": 0.9, "period": "overlap", "constraints": constraints}
     best = search("resnet50", "mine.toml", TINY, storage=storage, **options)
     flow = flow_of_study(only_study(storage), storage)
-    assert flow.overlap
+    assert flow.period is Period.OVERLAP
     assert flow.constraints == (Constraint("samples_per_s > 1"),)  # those over knobs belong to the space
-    first = load_flow("resnet50", cluster, "ipu", None, 0.9, True, storage=storage, constraints=flow.constraints)
+    first = load_flow("resnet50", cluster, "ipu", None, 0.9, "overlap", storage=storage, constraints=flow.constraints)
     assert flow.fingerprint() == first.fingerprint()
     assert flow.evaluate(best.knobs).samples_per_s == best.samples_per_s
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from autoauto.records.errors import BadInput
-from autoauto.records.hardware import Device, Link, StreamingMemory
+from autoauto.records.hardware import Device, Link, Machine, StreamingMemory, Topology
 from autoauto.records.units import MIB, bytes_per_s
 from autoauto.targets.clusters import builtin_clusters, load_cluster
 
@@ -276,7 +276,46 @@ def test_a_cluster_may_have_a_streaming_memory(tmp_path: Path, text: str) -> Non
     assert "streaming_memory.capacity_bytes must be a whole number from 1 to 2**53, got 0" in message
 
 
+@pytest.mark.parametrize("text", [SMALL, UNEQUAL])
+def test_a_cluster_may_have_a_topology(tmp_path: Path, text: str) -> None:
+    assert load_cluster(written(tmp_path, text)).topology is Topology.LINE
+    assert load_cluster(written(tmp_path, 'topology = "all-to-all"\n' + text)).topology is Topology.ALL_TO_ALL
+    message = refusal(written(tmp_path, 'topology = "ring"\n' + text))
+    assert "line 1: topology must be one of line, all-to-all, got 'ring'" in message
+
+
 def test_machines_with_streaming_memory_share_256_gb_among_four() -> None:
     memories = {name: load_cluster(name).streaming_memory for name in builtin_clusters()}
     assert {name for name, memory in memories.items() if memory} == {"m2000", "bow-2000", "bow-pod16", "bow-pod64"}
     assert {memory.capacity_bytes for memory in memories.values() if memory} == {64 * 10**9}
+
+
+MACHINE = "[machine]\nn_devices = 2\nhost_bytes_per_s = 9\n"
+MACHINE_LINK = "[machine_link]\nbytes_per_s = 3\nidle_cycles = 1\n"
+
+
+@pytest.mark.parametrize("form", [SMALL, UNEQUAL])
+def test_devices_of_a_machine_share_a_connection_to_the_host(tmp_path: Path, form: str) -> None:
+    assert load_cluster(written(tmp_path, form)).machine is None
+    assert load_cluster(written(tmp_path, form + MACHINE)).machine == Machine(2, 9)
+
+
+def test_a_machine_says_where_the_links_between_machines_are(tmp_path: Path) -> None:
+    four = SMALL.replace("n_devices = 2", "n_devices = 4")
+    new = load_cluster(written(tmp_path, four + MACHINE + MACHINE_LINK))
+    assert new.receive_links[2] == Link(3, 1) != new.receive_links[1]
+    old = load_cluster(written(tmp_path, four + MACHINE_LINK.replace("[machine_link]", "[machine_link]\nevery = 2")))
+    assert (new.receive_links, new.send_links) == (old.receive_links, old.send_links)
+
+
+def test_a_machine_and_its_links_do_not_contradict_each_other(tmp_path: Path) -> None:
+    four = SMALL.replace("n_devices = 2", "n_devices = 4")
+    other = MACHINE_LINK.replace("[machine_link]", "[machine_link]\nevery = 3")
+    assert "every must be the n_devices of [machine], 2, got 3" in refusal(written(tmp_path, four + MACHINE + other))
+    assert "must have every" in refusal(written(tmp_path, four + MACHINE_LINK))
+    assert "host_bytes_per_s" in refusal(written(tmp_path, SMALL + MACHINE.replace("= 9", "= 0")))
+
+
+@pytest.mark.parametrize("name", ["m2000", "bow-2000", "bow-pod16", "bow-pod64"])
+def test_a_built_in_machine_has_two_ports_for_four_devices(name: str) -> None:
+    assert load_cluster(name).machine == Machine(4, 25e9)

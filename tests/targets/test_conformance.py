@@ -19,6 +19,7 @@ from autoauto.evaluate.flow import Flow
 from autoauto.evaluate.flow_config import FlowConfig
 from autoauto.evaluate.load import load_flow, read_cluster
 from autoauto.records.errors import BadInput
+from autoauto.records.hardware import Period
 from autoauto.records.knobs import SearchSpace
 from autoauto.records.schedule import Order
 from autoauto.records.target import Origin, studied_origin
@@ -122,9 +123,13 @@ def test_it_opens_on_its_default_cluster_with_its_default_precision(entry: Named
     assert (flow.cluster.target, flow.precision) == (entry.name, entry.default_precision)
     assert flow.target.version
     assert flow.traits.runs_plans == isinstance(flow.target, Runner)
-    if not entry.overlaps:
-        with pytest.raises(BadInput, match="has no --overlap;"):
-            load_flow(model, None, entry.name, overlap=True)
+    assert flow.traits.period in entry.periods
+    for period in Period:
+        if period in entry.periods:
+            assert load_flow(model, None, entry.name, period=period).period is period
+        else:
+            with pytest.raises(BadInput, match=f"^the period of --target {entry.name} is .*, got {period}; leave it"):
+                load_flow(model, None, entry.name, period=period)
 
 
 @ENTRIES

@@ -11,6 +11,7 @@ from autoauto.cli.options.values import choices_of, integers, proportions, switc
 from autoauto.cli.output.json_output import add_json
 from autoauto.records.correction import Estimator
 from autoauto.records.errors import BadInput
+from autoauto.records.hardware import Period
 from autoauto.records.knob_table import KNOBS, Knob, Strategy
 from autoauto.records.knobs import Knobs, SearchSpace
 
@@ -39,10 +40,13 @@ def add_model(parser: argparse.ArgumentParser) -> None:
     add_target(parser)
     _add_estimate(parser)
     parser.add_argument(
-        "--overlap",
-        action="store_true",
-        help="devices transfer while they compute: a period is the larger of max compute and max transfer",
+        "--period",
+        choices=[str(period) for period in Period],
+        help="what devices do at the same time. barrier: all compute, then all transfer; overlap: they transfer while "
+        "they compute; serial: one thing at a time; duplex: they receive, compute and send at once; default: what the "
+        "target's devices do (barrier on ipu, serial on host)",
     )
+    parser.add_argument("--overlap", action="store_true", help="the same as --period overlap")
 
 
 def _add_estimate(parser: argparse.ArgumentParser) -> None:

@@ -9,14 +9,16 @@ from typing import TYPE_CHECKING, Any
 
 from autoauto.cli.output.json_output import print_json
 from autoauto.records.errors import DoesNotFit
+from autoauto.records.hardware import Period
 from autoauto.records.layers import LayerRange
 from autoauto.records.phased import PhasedPlan
 from autoauto.records.target import Origin
 
 if TYPE_CHECKING:
     from autoauto.evaluate.flow import Flow
+    from autoauto.profile.importers.imported import ImportedProfile
     from autoauto.records.knobs import Knobs
-    from autoauto.records.plan import Plan
+    from autoauto.records.plan import BoundedPlan, Plan
     from autoauto.records.timeline import Run, Timeline
 
 
@@ -77,6 +79,34 @@ def show_infeasible(args: argparse.Namespace, failure: DoesNotFit) -> int:
     return 3
 
 
+def show_imported(args: argparse.Namespace, profile: ImportedProfile, bounded: BoundedPlan) -> None:
+    """Print the plan of another program's profile: its cost in the unit of that program, and its stages."""
+    plan, names = bounded.plan, profile.kinds[0].profile.names
+    devices = [cluster.devices[0].name for _, cluster in profile.kinds for _ in cluster.devices]
+    cost = plan.cost_cycles / profile.cycles_per_unit
+    if args.json:
+        print_json(
+            {
+                "source": Origin.ESTIMATED,
+                "cost": cost,
+                "unit": profile.unit,
+                "lower_bound": bounded.bound_cycles / profile.cycles_per_unit,
+                **describe_plan(plan),
+                "devices": [devices[stage.device] for stage in plan.stages],
+                "order": names,
+            }
+        )
+        return
+    from autoauto.report.tables.plans import stages_table
+    from autoauto.report.tables.terminal import show
+
+    show(stages_table(plan, names, Origin.ESTIMATED))
+    if len(profile.kinds) > 1:
+        show(f"devices: {', '.join(devices[stage.device] for stage in plan.stages)}")
+    proof = "" if bounded.gap == 0 else f"; no plan in this order costs more than {100 * bounded.gap:.1f} % less"
+    show(f"cost: {cost:,.4f} {profile.unit}, {Origin.ESTIMATED}{proof}".replace(" ,", ","))
+
+
 def warn_unbounded(flow: Flow, knobs: Knobs) -> None:
     """Warn on stderr of layers that no plan within the memory proportion exists for; Poplar has such a warning too."""
     names = _unbounded(flow, knobs)
@@ -122,11 +152,13 @@ def describe_plan(plan: Plan | PhasedPlan) -> dict[str, Any]:
         return describe_phases(plan)
     return {
         "fits": True,
-        "overlap": plan.overlap,
+        "period": plan.period,
+        "overlap": plan.period is Period.OVERLAP,  # by the name of before, for one version
         "partition": list(plan.partition),
         "compute_cycles": plan.compute_cycles,
         "transfer_cycles": plan.transfer_cycles,
         "host_cycles": plan.host_cycles,
+        "shared_cycles": plan.shared_cycles,
         "cost_cycles": plan.cost_cycles,
         "stages": [asdict(stage) | {"total_bytes": stage.total_bytes} for stage in plan.stages],
     }

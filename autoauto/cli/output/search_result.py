@@ -12,7 +12,7 @@ from autoauto.records.plan import Plan
 
 if TYPE_CHECKING:
     from autoauto.records.knobs import Objectives
-    from autoauto.records.study_summary import StudySummary
+    from autoauto.records.study_summary import Comparison, StudySummary
     from autoauto.records.target import Origin
     from autoauto.records.timeline import Timeline
     from autoauto.records.trial import Cell, Counts, ExpectedCell, Trial
@@ -50,13 +50,42 @@ def show_front(front: Sequence[Trial], counts: Counts, objectives: Objectives, o
     show(front_table(front, objectives, counts, origin))
 
 
+def show_uses(winner: Trial, comparisons: Sequence[Comparison], origin: Origin) -> None:
+    """Print how many devices the winner uses, and what simple uses of the cluster give.
+
+    Args:
+        winner: a trial.
+        comparisons: of the winner with others.
+        origin: of the winner's throughput.
+    """
+    from autoauto.report.tables.study import uses_table
+    from autoauto.report.tables.terminal import show
+    from autoauto.report.wording import headline
+
+    print(headline(winner, origin))
+    table = uses_table(comparisons, origin)
+    show("")
+    if table.rows:
+        show(table, "")
+
+
+def show_uses_of(summary: StudySummary) -> None:
+    """Print the same of the winner of a study."""
+    from autoauto.report.wording import origin_of
+    from autoauto.study.analysis.comparisons import study_comparisons
+
+    assert summary.winner is not None
+    show_uses(summary.winner, study_comparisons(summary), origin_of(summary))
+
+
 def show_comparisons(summary: StudySummary) -> None:
-    """Print the winner of a study against others."""
+    """Print the winner of a study against others; simple uses of the cluster are those of `show_uses`."""
     from autoauto.report.tables.study import comparisons_table
     from autoauto.report.tables.terminal import show
     from autoauto.study.analysis.comparisons import study_comparisons
 
-    show("", comparisons_table(summary, study_comparisons(summary)))
+    others = [comparison for comparison in study_comparisons(summary) if not comparison.is_simple_use]
+    show("", comparisons_table(summary, others))
 
 
 def describe_result(result: SearchResult, storage: str) -> dict[str, Any]:
@@ -88,15 +117,27 @@ def describe_expected(expected: ExpectedCell) -> dict[str, Any]:
     """The estimate for a cell as plain values: its best configuration, and its smallest where none fits."""
     best, shown = expected.cell.best, expected.cell.best or expected.cell.trials[0]
     speed = best.samples_per_s if best else 0.0
-    return {**asdict(shown.knobs), "samples_per_s": speed, "n_tries": expected.n_tries, "reason": shown.reason}
+    device_speed = best.device_samples_per_s if best else 0.0
+    speeds = {"samples_per_s": speed, "device_samples_per_s": device_speed, "n_devices": shown.knobs.n_devices}
+    return {**asdict(shown.knobs), **speeds, "n_tries": expected.n_tries, "reason": shown.reason}
+
+
+def describe_speed(trial: Trial) -> dict[str, Any]:
+    """The throughput of a trial as plain values: of the cluster, of a replica and of a device, and as estimated."""
+    return {
+        "samples_per_s": trial.samples_per_s,
+        "replica_samples_per_s": trial.replica_samples_per_s,
+        "device_samples_per_s": trial.device_samples_per_s,
+        "estimated_samples_per_s": trial.estimated_samples_per_s,
+        "n_devices": trial.knobs.n_devices,
+    }
 
 
 def describe_best(best: Trial) -> dict[str, Any]:
     """The best trial as plain values."""
     return {
         **asdict(best.knobs),
-        "samples_per_s": best.samples_per_s,
-        "estimated_samples_per_s": best.estimated_samples_per_s,
+        **describe_speed(best),
         "latency_s": best.latency_s,
         "makespan_cycles": best.makespan_cycles,
         "value": best.values[0],
@@ -108,6 +149,8 @@ def describe_best(best: Trial) -> dict[str, Any]:
 
 def describe_comparisons(summary: StudySummary) -> dict[str, Any]:
     """The winner against others, and the verification turn by turn, as plain values."""
+    from autoauto.records.target import Origin
+    from autoauto.report.wording import origin_of
     from autoauto.study.analysis.comparisons import study_comparisons
 
     verification = summary.verification
@@ -118,6 +161,7 @@ def describe_comparisons(summary: StudySummary) -> dict[str, Any]:
             | {
                 "knobs": comparison.knobs and asdict(comparison.knobs),
                 "speed": comparison.speed and comparison.speed._asdict(),
+                "source": comparison.speed and (Origin.ESTIMATED if comparison.estimated else origin_of(summary)),
             }
             for comparison in study_comparisons(summary)
         ],

@@ -23,19 +23,20 @@ def evaluate(table: CostTable, partition: Sequence[int]) -> Plan:
     ascending = all(start < stop for start, stop in pairwise(partition))
     if len(partition) != table.n_devices + 1 or not ascending or (partition[0], partition[-1]) != (0, table.n_layers):
         raise BadInput(f"a partition for {table.n_devices} devices needs {wanted}, got {list(partition)}")
-    stages = (_stage(table, device, *layers) for device, layers in enumerate(pairwise(partition)))
-    return Plan(tuple(stages), table.overlap, table.host_cycles)
+    stages = (stage_of(table, device, *layers) for device, layers in enumerate(pairwise(partition)))
+    return Plan(tuple(stages), table.period, table.host_cycles)
 
 
-def _stage(table: CostTable, device: int, start: int, stop: int) -> Stage:
+def stage_of(table: CostTable, device: int, start: int, stop: int) -> Stage:
+    """A range of layers as a stage on a device."""
     backward_cycles = table.backward_cycles(start, stop, device)
     return Stage(
         layers=LayerRange(start, stop),
         device=device,
         forward_cycles=table.compute_cycles(start, stop, device) - backward_cycles,
         backward_cycles=backward_cycles,
-        receive_cycles=int(table.receive_cycles[device, start]),
-        send_cycles=int(table.send_cycles[device, stop]),
+        receive_cycles=table.stage_receive_cycles(device, start, stop),
+        send_cycles=table.stage_send_cycles(device, start, stop),
         memory_bytes=table.memory_bytes(start, stop, device),
         limit_bytes=int(table.memory_limit_bytes[device]),
         weight_cycles=table.weight_cycles(start, stop, device),

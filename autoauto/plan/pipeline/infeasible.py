@@ -36,11 +36,12 @@ def why_infeasible(table: CostTable, problem: Problem) -> Infeasible:
             excess_bytes=0,
             layers=longest,
         )
-    return _out_of_memory(_tightest(_minimum_excess_plan(table, problem)))
+    return out_of_memory(_minimum_excess_plan(table, problem))
 
 
-def _out_of_memory(stage: Stage) -> Infeasible:
-    excess = _excess_bytes(stage)
+def out_of_memory(plan: Plan) -> Infeasible:
+    """The error for the plan that exceeds its devices least: what is missing, and where."""
+    stage, excess = _tightest(plan), excess_bytes(plan)
     return Infeasible(
         f"every stage must fit its device, but at best one exceeds it by {format_bytes(excess)}: layers {stage.layers} "
         f"need {format_bytes(stage.total_bytes)} of {format_bytes(stage.limit_bytes)} on device {stage.device}; "
@@ -74,11 +75,14 @@ def _minimum_excess_plan(table: CostTable, problem: Problem) -> Plan:
 
     largest_stash = max(range(table.n_devices), key=problem.blocks.stash_entries.__getitem__)
     whole = sum(table.memory_bytes(0, table.n_layers, largest_stash).values())
-    plan = search_smallest_bound(
-        fit, lambda plan: _excess_bytes(_tightest(plan)), 1, whole, first=whole // 64, snap=snap
-    )
+    plan = search_smallest_bound(fit, excess_bytes, 1, whole, first=whole // 64, snap=snap)
     assert plan is not None  # `whole` more bytes hold any range
     return plan
+
+
+def excess_bytes(plan: Plan) -> int:
+    """By how much the tightest stage exceeds its limit; negative when all fit."""
+    return _excess_bytes(_tightest(plan))
 
 
 def _tightest(plan: Plan) -> Stage:

@@ -16,6 +16,7 @@ from autoauto.plan.pipeline.optimal import anytime, incumbents
 from autoauto.plan.pipeline.problem import Problem, check_one_in_flight, compute_lower_bound, prepare
 from autoauto.records.cost import CostTable
 from autoauto.records.errors import BadInput, Infeasible
+from autoauto.records.hardware import Period
 from autoauto.records.plan import BoundedPlan, Plan
 from autoauto.records.units import format_bytes, reference_cycles
 
@@ -37,12 +38,14 @@ def chunk_table(table: CostTable, n_chunks: int) -> CostTable:
     `receive_cycles[0]` and `send_cycles[-1]` must hold nothing else, as `estimate/transfer.py` makes them.
 
     Raises:
-        BadInput: `n_chunks` is below 1, or above 1 where devices stash activations.
+        BadInput: `n_chunks` is below 1, or above 1 where devices stash activations or exchange by themselves.
     """
     if n_chunks < 1:
         raise BadInput(f"chunks a device must be at least 1, got {n_chunks}")
     if n_chunks > 1:
         check_one_in_flight(table, "several chunks a device")
+        if table.period in (Period.SERIAL, Period.DUPLEX):
+            raise BadInput(f"several chunks a device need the period barrier or overlap, got {table.period}")
     receive, send = table.receive_cycles, table.send_cycles
     host_in, host_out = receive[0, 0], send[-1, -1]
     from_ring = np.concatenate((receive[-1:], receive[1:])) - host_in
@@ -62,7 +65,7 @@ def evaluate_chunks(table: CostTable, n_devices: int, partition: Sequence[int]) 
     """The plan that cuts at `partition` and runs stage s of a `chunk_table` on device s mod `n_devices`."""
     stages = evaluate(table, partition).stages
     stages = tuple(replace(stage, device=stage.device % n_devices) for stage in stages)
-    return Plan(stages, table.overlap, table.host_cycles)
+    return Plan(stages, table.period, table.host_cycles)
 
 
 def interleaved(table: CostTable, n_chunks: int, max_nodes: int = 1_000) -> BoundedPlan:
@@ -83,7 +86,7 @@ def interleaved(table: CostTable, n_chunks: int, max_nodes: int = 1_000) -> Boun
     smallest bound of a partial plan that is left. Equal tables give equal plans. One chunk a device is `optimal`.
 
     Raises:
-        BadInput: `n_chunks` is below 1, or above 1 where devices stash activations.
+        BadInput: `n_chunks` is below 1, or above 1 where devices stash activations or exchange by themselves.
         Infeasible: the search has no plan within the limits; the message says whether it was exhaustive. `excess_bytes`
             and `layers` are those of the best plan tried: with several chunks another may lack less.
     """
@@ -237,13 +240,13 @@ class _ChunkSearch:
         compute = max(self.min_compute_cycles, *(load.compute_cycles for load in loads))
         rest = self.min_rest_transfer_cycles[len(cuts) - 1]
         transfer = max(load.transfer_cycles + more for load, more in zip(loads, rest, strict=True))
-        return max(compute, transfer) if self.problem.overlap else compute + transfer
+        return compute + transfer if self.problem.period is Period.BARRIER else max(compute, transfer)
 
     def value(self, cuts: Cuts) -> _Value:
         """The rank of a plan."""
         loads = [self.load(device, cuts) for device in range(self.n_devices)]
         parts = max(load.compute_cycles for load in loads), max(load.transfer_cycles for load in loads)
-        cost = max(parts) if self.problem.overlap else sum(parts)
+        cost = sum(parts) if self.problem.period is Period.BARRIER else max(parts)
         excess = max(0, *(load.excess_bytes for load in loads))
         return _Value(excess, cost, sum(load.compute_cycles**2 for load in loads))
 

@@ -11,7 +11,9 @@ from autoauto.plan.pipeline.evaluate import evaluate
 from autoauto.plan.pipeline.infeasible import why_infeasible
 from autoauto.plan.pipeline.probe import UNBOUNDED, cheap_cuts, probe, search_smallest_bound
 from autoauto.plan.pipeline.problem import Problem, compute_lower_bound, largest_block, prepare, transfer_lower_bound
+from autoauto.plan.pipeline.ranges import best_in_line
 from autoauto.records.cost import CostTable
+from autoauto.records.hardware import Period
 from autoauto.records.plan import BoundedPlan, Plan
 from autoauto.records.units import reference_cycles
 
@@ -19,8 +21,8 @@ from autoauto.records.units import reference_cycles
 def optimal(table: CostTable) -> Plan:
     """The plan of minimum cost over exactly n_devices non-empty stages, within memory limits and legal cuts.
 
-    The cost is that of [auto-pipeline, "Considering data transfer time"]: the largest compute of a stage plus the
-    largest transfer of a stage; with `table.overlap` the larger of the two. No other plan costs less; several may cost
+    The cost is that of `table.period`, by default that of [auto-pipeline, "Considering data transfer time"]: the
+    largest compute of a stage plus the largest transfer of a stage. No other plan costs less; several may cost
     the same.
 
     Raises:
@@ -32,11 +34,14 @@ def optimal(table: CostTable) -> Plan:
 def anytime(table: CostTable, seconds: float = float("inf"), rel_gap: float = 0.0) -> BoundedPlan:
     """The best plan within `seconds`, or as soon as no plan can cost less by more than the share `rel_gap` of its cost.
 
-    Stops between two steps of the search, and never before there is a plan.
+    Stops between two steps of the search, and never before there is a plan. Where any device reaches any other, it
+    takes the time that it takes (`best_in_line`).
 
     Raises:
         Infeasible: no plan respects the limits; the error says which limit and what is missing.
     """
+    if table.exchange is not None:
+        return best_in_line(table)
     return solve(table, prepare(table), seconds, rel_gap)
 
 
@@ -64,11 +69,11 @@ def incumbents(problem: Problem) -> Iterator[Incumbent]:
     """Ever better plans with ever better bounds; the last one is optimal. Nothing when there is no plan."""
     if len(problem.blocks) < problem.n_stages:
         return iter(())
-    return _overlapped(problem) if problem.overlap else _walk(problem)
+    return _walk(problem) if problem.period is Period.BARRIER else _single_bound(problem)
 
 
-def _overlapped(problem: Problem) -> Iterator[Incumbent]:
-    """With overlap the cost is one bound on both compute and transfer, so a single search finds the optimum."""
+def _single_bound(problem: Problem) -> Iterator[Incumbent]:
+    """Without a barrier the cost is one bound on every stage by itself, so a single search finds the optimum."""
     low = max(compute_lower_bound(problem), transfer_lower_bound(problem))
     first = low + largest_block(problem) // 8
     cuts = search_smallest_bound(lambda cost: probe(problem, cost, cost), problem.cost_cycles, low, UNBOUNDED, first)

@@ -32,6 +32,7 @@ from typing import TypeVar
 import numpy as np
 
 from autoauto.plan.pipeline.problem import Problem
+from autoauto.records.hardware import Period
 
 Solution = TypeVar("Solution")
 
@@ -80,14 +81,15 @@ def cheap_cuts(problem: Problem, transfer_cycles: int) -> list[list[int]]:
     """For each of the P + 1 cuts the positions at which its transfers can be within the bound, ascending.
 
     The device that sends at a cut also receives elsewhere, which takes it at least its minimum; this is subtracted from
-    the bound. The same holds for the sends of the device that receives at the cut.
+    the bound. The same holds for the sends of the device that receives at the cut. Where devices receive and send at
+    the same time, nothing is subtracted.
     """
-    blocks = problem.blocks
+    blocks, in_turn = problem.blocks, problem.period is not Period.DUPLEX
     lists: dict[tuple[int, ...], list[int]] = {}
     cuts = [[0]]
     for i in range(1, problem.n_stages):
-        send, max_send = blocks.send_rows[i - 1], transfer_cycles - blocks.min_receive_cycles[i - 1]
-        receive, max_receive = blocks.receive_rows[i], transfer_cycles - blocks.min_send_cycles[i]
+        send, max_send = blocks.send_rows[i - 1], transfer_cycles - in_turn * blocks.min_receive_cycles[i - 1]
+        receive, max_receive = blocks.receive_rows[i], transfer_cycles - in_turn * blocks.min_send_cycles[i]
         key = id(send), max_send, id(receive), max_receive
         if key not in lists:
             lists[key] = np.flatnonzero((send <= max_send) & (receive <= max_receive)).tolist()
@@ -132,15 +134,16 @@ def probe(
 ) -> list[int] | None:
     """The P + 1 cuts of a plan within both bounds; None when there is none.
 
-    `cheap` are the `cheap_cuts` of this bound on transfer, where the caller has them. In the code, `reached[i]` has
-    every position at which i stages within the bounds can stop.
+    With the period SERIAL or DUPLEX, both bounds are one bound of the cost. `cheap` are the `cheap_cuts` of this bound
+    on transfer, where the caller has them. In the code, `reached[i]` has every position at which i stages within the
+    bounds can stop.
     """
     own_cycles = problem.own_cycles(compute_cycles)
     candidates = cut_ranges(problem, own_cycles, cheap or cheap_cuts(problem, transfer_cycles))
     if candidates is None:
         return None
     farthest = [cuts[-1] for cuts in candidates]
-    if all(map(lt, farthest, farthest[1:])) and problem.transfer_cycles(farthest) <= transfer_cycles:
+    if all(map(lt, farthest, farthest[1:])) and problem.loads_within(farthest, transfer_cycles):
         return farthest
     reached = [[0]]
     for stage, ends in enumerate(candidates[1:]):
@@ -157,21 +160,22 @@ def _stops(
     """The positions among `ends` at which a stage can stop that starts at one of `starts`; all ascending."""
     prefix, offsets = problem.blocks.compute_prefix_cycles, problem.blocks.start_offset_cycles
     earliest = problem.earliest[stage]
-    receive, send = problem.blocks.receive_cycles[stage], problem.blocks.send_cycles[stage]
+    start_loads, stop_loads = problem.start_loads[stage], problem.stop_loads[stage]
+    limit = transfer_cycles * problem.load_scales[stage]
     stops = []
-    window: deque[int] = deque()  # ascending by start and by receive: the first is the minimum
+    window: deque[int] = deque()  # ascending by start and by load: the first is the minimum
     n_starts, n_seen = len(starts), 0
     for stop in ends:
         while n_seen < n_starts and starts[n_seen] < stop:
             start = starts[n_seen]
-            while window and receive[window[-1]] >= receive[start]:
+            while window and start_loads[window[-1]] >= start_loads[start]:
                 window.pop()
             window.append(start)
             n_seen += 1
         needed = prefix[stop] - own_cycles
         while window and (offsets[window[0]] < needed or window[0] < earliest[stop]):
             window.popleft()
-        if window and receive[window[0]] + send[stop] <= transfer_cycles:
+        if window and start_loads[window[0]] + stop_loads[stop] <= limit:
             stops.append(stop)
     return stops
 
@@ -182,9 +186,10 @@ def _trace(problem: Problem, own_cycles: list[int], transfer_cycles: int, reache
     cuts = [len(problem.blocks)]
     for stage in range(problem.n_stages - 1, -1, -1):
         stop = cuts[-1]
-        receive, send = problem.blocks.receive_cycles[stage], problem.blocks.send_cycles[stage]
+        start_loads, stop_loads = problem.start_loads[stage], problem.stop_loads[stage]
+        limit = transfer_cycles * problem.load_scales[stage]
         first = max(problem.earliest[stage][stop], bisect_left(offsets, prefix[stop] - own_cycles[stage]))
         starts = reached[stage]
         inside = starts[bisect_left(starts, first) : bisect_left(starts, stop)]
-        cuts.append(next(start for start in inside if receive[start] + send[stop] <= transfer_cycles))
+        cuts.append(next(start for start in inside if start_loads[start] + stop_loads[stop] <= limit))
     return cuts[::-1]

@@ -12,6 +12,7 @@ from autoauto.plan.pipeline.blocks import Blocks, contract, earliest_starts_by_d
 from autoauto.records.arrays import IntArray
 from autoauto.records.cost import CostTable
 from autoauto.records.errors import BadInput
+from autoauto.records.hardware import Period
 from autoauto.records.units import reference_cycles
 
 
@@ -26,7 +27,10 @@ class Problem:
         earliest: (P, B + 1) by device and stop: the first start that memory allows, non-decreasing.
         speeds: (P,) every device's clock relative to the reference clock.
         clocks: by speed, the devices whose clock has it.
-        overlap: whether a plan costs the larger of compute and transfer, not their sum.
+        period: what the devices do at the same time.
+        start_loads, stop_loads: (P,) lists by start and by stop, (B + 1,). Besides its compute, a stage is within a
+            bound if its two loads add up to `load_scales` times the bound or less.
+        load_scales: (P,) factors of the bound.
         cut_limits: (P + 1,) the first and the last position of each cut.
         prefix, offsets: (B + 1,) `Blocks.compute_prefix_cycles` and `Blocks.start_offset_cycles` as arrays.
     """
@@ -35,7 +39,10 @@ class Problem:
     earliest: list[list[int]]
     speeds: tuple[Fraction, ...]
     clocks: dict[Fraction, list[int]]
-    overlap: bool
+    period: Period
+    start_loads: list[list[int]]
+    stop_loads: list[list[int]]
+    load_scales: list[int]
     cut_limits: list[tuple[int, int]]
     prefix: IntArray
     offsets: IntArray
@@ -50,7 +57,8 @@ class Problem:
         blocks, speeds = self.blocks.part(first, stop), self.speeds[first:stop]
         cut_limits = _all_positions(len(blocks), stop - first)
         earliest, sums = self.earliest[first:stop], (self.prefix, self.offsets)
-        return Problem(blocks, earliest, speeds, _clocks(speeds), self.overlap, cut_limits, *sums)
+        loads = _loads(blocks, speeds, self.period)
+        return Problem(blocks, earliest, speeds, _clocks(speeds), self.period, *loads, cut_limits, *sums)
 
     def own_cycles(self, cycles: int) -> list[int]:
         """By device: how many cycles its own clock counts in `cycles` of the reference clock, rounded down."""
@@ -90,8 +98,24 @@ class Problem:
 
     def cost_cycles(self, cuts: list[int]) -> int:
         """The cost of a plan, but without the lower bound `Plan.host_cycles`, which is equal for all plans."""
-        parts = (self.compute_cycles(cuts), self.transfer_cycles(cuts))
-        return max(parts) if self.overlap else sum(parts)
+        stages, blocks = list(pairwise(cuts)), self.blocks
+        prefix, offsets = blocks.compute_prefix_cycles, blocks.start_offset_cycles
+        return self.period.cycles(
+            [reference_cycles(prefix[b] - offsets[a], self.speeds[i]) for i, (a, b) in enumerate(stages)],
+            [blocks.receive_cycles[i][start] for i, (start, _) in enumerate(stages)],
+            [blocks.send_cycles[i][stop] for i, (_, stop) in enumerate(stages)],
+        )
+
+    def bounds(self, cuts: list[int]) -> tuple[int, int]:
+        """The smallest bounds of `probe` that a plan is within."""
+        if self.period in (Period.BARRIER, Period.OVERLAP):
+            return self.compute_cycles(cuts), self.transfer_cycles(cuts)
+        return (self.cost_cycles(cuts),) * 2
+
+    def loads_within(self, cuts: list[int], bound: int) -> bool:
+        """Whether the loads of all stages of a plan are within a bound."""
+        ends = zip(self.start_loads, self.stop_loads, self.load_scales, pairwise(cuts), strict=True)
+        return all(starts[start] + stops[stop] <= bound * scale for starts, stops, scale, (start, stop) in ends)
 
     def partition(self, cuts: list[int]) -> list[int]:
         """The cuts as layers instead of blocks, as `Plan.partition`."""
@@ -99,12 +123,54 @@ class Problem:
 
 
 def prepare(table: CostTable) -> Problem:
-    """Contract the layers and find the earliest starts that memory allows, in O(n) for each different device."""
+    """Contract the layers and find the earliest starts that memory allows, in O(n) for each different device.
+
+    Raises:
+        BadInput: any device reaches any other, so that a stage's transfers depend on both its ends (`ranges.py`).
+    """
+    if table.exchange is not None:
+        raise BadInput("this query needs devices in a line, got topology all-to-all; try the best plan alone")
     blocks = contract(table)
     earliest = earliest_starts_by_device(blocks, table.memory_limit_bytes.tolist())
     cut_limits, clocks = _all_positions(len(blocks), table.n_devices), _clocks(table.speeds)
     sums = np.array(blocks.compute_prefix_cycles), np.array(blocks.start_offset_cycles)
-    return Problem(blocks, earliest, table.speeds, clocks, table.overlap, cut_limits, *sums)
+    loads = _loads(blocks, table.speeds, table.period)
+    return Problem(blocks, earliest, table.speeds, clocks, table.period, *loads, cut_limits, *sums)
+
+
+def _loads(
+    blocks: Blocks, speeds: tuple[Fraction, ...], period: Period
+) -> tuple[list[list[int]], list[list[int]], list[int]]:
+    """`Problem.start_loads`, `Problem.stop_loads` and `Problem.load_scales`; equal lists are one object.
+
+    With a barrier or overlap, loads are what a stage receives and sends. Where a device does one thing at a time, its
+    compute is a load too. It is rounded up to cycles of the reference clock, so a bound b holds exactly if
+
+        receive(start) + (prefix(stop) - offset(start)) d / n + send(stop) <= b        for a speed of n / d
+
+    Where devices do all three at once, cuts beyond the bound are dropped beforehand (`cheap_cuts`): nothing is left.
+    """
+    ones = [1] * len(speeds)
+    if period in (Period.BARRIER, Period.OVERLAP):
+        return blocks.receive_cycles, blocks.send_cycles, ones
+    if period is Period.DUPLEX:
+        nothing = [[0] * (len(blocks) + 1)] * len(speeds)
+        return nothing, nothing, ones
+    known: dict[tuple[int, Fraction, bool], list[int]] = {}
+
+    def loads(transfers: list[int], compute: list[int], speed: Fraction, sign: int) -> list[int]:
+        key = (id(transfers), speed, sign > 0)
+        if key not in known:
+            pairs = zip(transfers, compute, strict=True)
+            known[key] = [t * speed.numerator + sign * c * speed.denominator for t, c in pairs]
+        return known[key]
+
+    prefix, offsets = blocks.compute_prefix_cycles, blocks.start_offset_cycles
+    return (
+        [loads(row, offsets, speed, -1) for row, speed in zip(blocks.receive_cycles, speeds, strict=True)],
+        [loads(row, prefix, speed, 1) for row, speed in zip(blocks.send_cycles, speeds, strict=True)],
+        [speed.numerator for speed in speeds],
+    )
 
 
 def _clocks(speeds: tuple[Fraction, ...]) -> dict[Fraction, list[int]]:
@@ -149,6 +215,11 @@ def compute_lower_bound(problem: Problem) -> int:
 
 
 def transfer_lower_bound(problem: Problem) -> int:
-    """A lower bound of any plan's transfer: the smallest receive plus smallest send of a device, the largest sum."""
+    """A lower bound of any plan's transfer: the smallest receive plus smallest send of a device, the largest sum.
+
+    Where both happen at once, it is what the first device receives and the last one sends.
+    """
     blocks = problem.blocks
+    if problem.period is Period.DUPLEX:
+        return max(blocks.receive_cycles[0][0], blocks.send_cycles[-1][-1])
     return max(map(sum, zip(blocks.min_receive_cycles, blocks.min_send_cycles, strict=True)))

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 
 from autoauto.plan.pipeline.evaluate import evaluate
 from autoauto.records.cost import CostTable
-from autoauto.records.plan import CutMoves, Explanation, Move, Plan, Stage
+from autoauto.records.plan import CutMoves, Explanation, Move, Plan
 
 
 def explain(table: CostTable, plan: Plan) -> Explanation:
@@ -19,20 +17,15 @@ def explain(table: CostTable, plan: Plan) -> Explanation:
     Where there is no plan, the error `Infeasible` explains why.
     """
     partition, legal = plan.partition, np.flatnonzero(table.cut_allowed).tolist()
-    memory_stage = _largest(plan, lambda stage: stage.total_bytes - stage.limit_bytes)[0]
+    spare = [stage.limit_bytes - stage.total_bytes for stage in plan.stages]
+    memory_stage = spare.index(min(spare))
     return Explanation(
-        compute_stages=_largest(plan, lambda stage: stage.compute_cycles) if plan.compute_binds else (),
-        transfer_stages=_largest(plan, lambda stage: stage.transfer_cycles) if plan.transfer_binds else (),
+        compute_stages=plan.compute_bottlenecks,
+        transfer_stages=plan.transfer_bottlenecks,
         memory_stage=memory_stage,
-        spare_bytes=plan.stages[memory_stage].limit_bytes - plan.stages[memory_stage].total_bytes,
+        spare_bytes=min(spare),
         cuts=tuple(_moves(table, partition, legal, i) for i in range(1, len(plan.stages))),
     )
-
-
-def _largest(plan: Plan, quantity: Callable[[Stage], int]) -> tuple[int, ...]:
-    """The stages that have the largest quantity."""
-    quantities = list(map(quantity, plan.stages))
-    return tuple(i for i, value in enumerate(quantities) if value == max(quantities))
 
 
 def _moves(table: CostTable, partition: tuple[int, ...], legal: list[int], i: int) -> CutMoves:

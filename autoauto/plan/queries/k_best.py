@@ -58,7 +58,7 @@ def ranked(problem: Problem) -> Iterator[list[int]]:
             for smaller in _boxes_without(box, cuts):
                 heappush(queue, _QueueEntry(cost, _EntryKind.PARENT_BEST, next(order), smaller, cuts))
         elif kind is _EntryKind.PARENT_BEST:
-            equal = probe(box, box.compute_cycles(cuts), box.transfer_cycles(cuts))
+            equal = probe(box, *box.bounds(cuts))
             entry = (
                 (_EntryKind.BOUND, next(order), box, [])
                 if equal is None

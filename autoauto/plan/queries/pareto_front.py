@@ -14,6 +14,7 @@ from autoauto.plan.pipeline.infeasible import why_infeasible
 from autoauto.plan.pipeline.probe import UNBOUNDED, probe, search_smallest_bound
 from autoauto.plan.pipeline.problem import Problem, compute_lower_bound, largest_block, prepare, transfer_lower_bound
 from autoauto.records.cost import CostTable
+from autoauto.records.hardware import Period
 from autoauto.records.plan import Plan
 from autoauto.records.units import reference_cycles
 
@@ -27,7 +28,7 @@ def pareto_front(table: CostTable) -> Iterator[Plan]:
     Raises:
         Infeasible: no plan respects the limits; the error says which limit and what is missing.
     """
-    problem = prepare(table)
+    problem = prepare(replace(table, period=Period.BARRIER))  # compute and transfer are bounded one by one
     smallest_stash = min(range(table.n_devices), key=problem.blocks.stash_entries.__getitem__)
     block_bytes = (sum(table.memory_bytes(*block, smallest_stash).values()) for block in pairwise(problem.blocks.cuts))
     min_peak_bytes = max(block_bytes)  # some stage holds the largest block

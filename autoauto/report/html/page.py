@@ -20,7 +20,7 @@ from autoauto.report.tables.html import html_table
 from autoauto.report.tables.study import attributes_table, cells_table, failures_table, ranked_table
 from autoauto.report.tables.table import Table
 from autoauto.report.tables.trials import best_facts
-from autoauto.report.wording import configuration, origin_of, ran_on_devices, speed_text
+from autoauto.report.wording import configuration, headline, origin_of, ran_on_devices, speed_text
 
 WIDE = 520
 """Pictures with more pixels need the whole width of the page."""
@@ -95,7 +95,9 @@ def _winner(summary: StudySummary, comparisons: Sequence[Comparison], commands: 
         return _section("Nothing fits", tag("div", tag("p", words(text)), lines, class_="card"), "winner")
     trial = summary.winner
     speed = tag("div", f"{trial.samples_per_s:,.1f} ", tag("small", "samples/s"), class_="big")
-    box = tag("div", speed, tag("p", words(origin_of(summary)), class_="muted"), _facts(summary, trial))
+    box = tag(
+        "div", speed, tag("p", words(headline(trial, origin_of(summary))), class_="muted"), _facts(summary, trial)
+    )
     gains = tag("div", *map(_gain, comparisons), class_="facts gains")
     card = tag("div", box, gains, lines, class_="card")
     return _section(f"Best by {summary.objective}" if summary.of_several else "Best configuration", card, "winner")
@@ -111,7 +113,8 @@ def _gain(comparison: Comparison) -> str:
         return tag("div", title, tag("div", "–", class_="headline muted"), tag("p", words(note)), class_="fact")
     better = " gain" if comparison.gain_percent >= 0.05 else ""
     gain = tag("div", words(f"{comparison.gain_percent:+.1f} %"), class_=f"headline{better}")
-    note = ", ".join(filter(None, [comparison.note, f"{speed_text(comparison.speed)} samples/s: {named}"]))
+    origin = Origin.ESTIMATED if comparison.estimated and not comparison.note else ""
+    note = ", ".join(filter(None, [comparison.note, origin, f"{speed_text(comparison.speed)} samples/s: {named}"]))
     return tag("div", title, gain, tag("p", words(note)), class_="fact")
 
 

@@ -8,28 +8,35 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from autoauto.records.errors import DoesNotFit
+from autoauto.records.hardware import Period
 from autoauto.records.phased import BufferRow, Phase, PhasedPlan, PhaseKind
 from autoauto.records.plan import Explanation, Move, Plan, Stage
 from autoauto.records.target import Origin
 from autoauto.records.units import format_bytes
 from autoauto.report.tables.table import Column, Style, Table, TableCell, Value
 
+_PERIODS = {
+    Period.BARRIER: "the slowest compute + the longest transfer",
+    Period.OVERLAP: "the larger of the slowest compute and the longest transfer",
+    Period.SERIAL: "the longest compute and transfer of one device",
+    Period.DUPLEX: "the largest of all computes, receives and sends",
+}
 _PASSES = {PhaseKind.FORWARD: "F", PhaseKind.BACKWARD: "B", PhaseKind.BOTH: "F B"}
 
 
 def stages_table(plan: Plan, names: Sequence[str] | None, origin: str) -> Table:
     """One row per stage, two lines high.
 
-    The largest compute and the largest transfer of a device make the period (`Plan`). "slowest" and "longest" mark
-    every stage of such a device. Where devices have several stages, the first column also has the device.
+    "slowest" and "longest" mark the stages whose compute or transfer determines the period (`Period`), "busiest" those
+    whose compute and transfer together do. Where devices have several stages, the first column also has the device.
 
     Args:
         plan: the plan.
         names: the name of every layer; None when they are not known.
         origin: of the numbers.
     """
-    compute, transfer = plan.device_compute_cycles, plan.device_transfer_cycles
-    several = len(compute) < len(plan.stages)
+    several = len(plan.device_compute_cycles) < len(plan.stages)
+    slowest, longest = ("busiest",) * 2 if plan.period is Period.SERIAL else ("slowest", "longest")
     columns = (
         *map(Column, ("stage", "layers", "first, last layer")),
         Column("compute\ncycles", "compute_cycles"),
@@ -38,15 +45,13 @@ def stages_table(plan: Plan, names: Sequence[str] | None, origin: str) -> Table:
     )
     rows = []
     for index, stage in enumerate(plan.stages):
-        slowest = plan.compute_binds and compute[stage.device] == plan.compute_cycles
-        longest = plan.transfer_binds and transfer[stage.device] == plan.transfer_cycles
         rows.append(
             (
-                f"{index} on {stage.device}" if several else str(index),
+                f"{index} on {_devices(stage)}" if several or stage.n_replicas > 1 else str(index),
                 str(stage.layers),
                 _ends(stage, names),
-                _cycles(stage.compute_cycles, "slowest" if slowest else ""),
-                _cycles(stage.transfer_cycles, "longest" if longest else ""),
+                _cycles(stage.compute_cycles // stage.n_replicas, slowest if index in plan.compute_bottlenecks else ""),
+                _cycles(stage.transfer_cycles, longest if index in plan.transfer_bottlenecks else ""),
                 _memory(stage),
             )
         )
@@ -59,10 +64,14 @@ def stages_table(plan: Plan, names: Sequence[str] | None, origin: str) -> Table:
 def _period(plan: Plan) -> str:
     """What the period consists of."""
     if plan.host_binds:
-        return "the host's transfers behind the devices"
-    return (
-        f"{'the larger of the slowest compute and' if plan.overlap else 'the slowest compute +'} the longest transfer"
-    )
+        shared = plan.shared_cycles > plan.host_cycles
+        return "what all pipelines of a machine move" if shared else "the host's transfers behind the devices"
+    return _PERIODS[plan.period]
+
+
+def _devices(stage: Stage) -> str:
+    last = stage.device + stage.n_replicas - 1
+    return str(stage.device) if stage.n_replicas == 1 else f"{stage.device} to {last}"
 
 
 def _ends(stage: Stage, names: Sequence[str] | None) -> Value:

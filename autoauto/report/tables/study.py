@@ -25,6 +25,26 @@ N_ROWS = 500
 """The most trials that a page lists; thousands would make it slow."""
 
 
+def uses_table(comparisons: Sequence[Comparison], origin: Origin) -> Table:
+    """One row per simple use of the cluster: its throughput, the origin of that, and how much better the winner is.
+
+    Args:
+        comparisons: with the winner; those with other configurations are left out.
+        origin: of throughputs that are not estimated.
+    """
+    columns = (Column(""), Column("samples/s", "samples_per_s"), Column(""), Column("winner", "gain_percent"))
+    rows = tuple(_use(comparison, origin) for comparison in comparisons if comparison.is_simple_use)
+    return Table("What simpler uses of the cluster give", columns, rows)
+
+
+def _use(comparison: Comparison, origin: Origin) -> tuple[Value, ...]:
+    name, speed, note = comparison.name, comparison.speed, comparison.note.partition(";")[0]
+    if speed is None:
+        return name, None, note, None
+    shown_origin = Origin.ESTIMATED if comparison.estimated else origin
+    return name, speed_text(speed), shown_origin, note if comparison.gain_percent is None else comparison.gain_percent
+
+
 def comparisons_table(summary: StudySummary, comparisons: Sequence[Comparison]) -> Table:
     """The winner, then one row per configuration that it is compared with."""
     assert summary.winner is not None

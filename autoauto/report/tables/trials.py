@@ -49,6 +49,10 @@ def best_facts(trial: Trial, origin: Origin) -> list[tuple[str, str, str]]:
     if trial.estimated_samples_per_s:
         difference = format_difference(difference_percent(trial.estimated_samples_per_s, trial.samples_per_s))
         rows.append(("", f"{trial.estimated_samples_per_s:,.1f} samples/s", f"{Origin.ESTIMATED}, {difference}"))
+    if trial.device_samples_per_s < trial.samples_per_s:
+        rows.append(("a device", f"{trial.device_samples_per_s:,.1f} samples/s", origin))
+    if trial.device_samples_per_s < trial.replica_samples_per_s < trial.samples_per_s:
+        rows.append(("a replica", f"{trial.replica_samples_per_s:,.1f} samples/s", origin))
     if origin is Origin.MEASURED:
         rows.append(("period", f"{1e3 * knobs.n_samples / trial.samples_per_s:,.3f} ms", origin))
     else:

@@ -1,10 +1,13 @@
-"""The winner of a study against the runner-up, the default configuration and the answer of auto_pipeline."""
+"""The winner of a study against simple uses of the cluster, the runner-up, the default and what auto_pipeline finds."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
+from autoauto.records.knobs import Objective
 from autoauto.records.study_summary import (
+    Alternative,
     Comparison,
     Interval,
     Repeated,
@@ -12,9 +15,10 @@ from autoauto.records.study_summary import (
     Verdict,
     Verification,
 )
-from autoauto.records.trial import Trial
+from autoauto.records.trial import Status, Trial
 from autoauto.study.analysis.grid_bisect_answer import measured_answer
 from autoauto.study.analysis.verification import DEFAULT, RUNNER_UP
+from autoauto.study.methods.simple_uses import use_of
 from autoauto.study.store.database import reads
 
 GRID_BISECT = "grid-bisect"
@@ -27,7 +31,7 @@ _NOTES = {
 
 @reads
 def study_comparisons(summary: StudySummary) -> tuple[Comparison, ...]:
-    """The winner against the next best, the default configuration and the answer of [auto-pipeline].
+    """The winner against simple uses, the next best, the default configuration and the answer of [auto-pipeline].
 
     Configurations that were measured again are compared by their means, others by their trials.
     """
@@ -35,9 +39,11 @@ def study_comparisons(summary: StudySummary) -> tuple[Comparison, ...]:
 
 
 def _comparisons(summary: StudySummary) -> Iterator[Comparison]:
+    for alternative in summary.alternatives:
+        yield _against_alternative(summary, alternative)
     verification = summary.verification
-    pair = verification.repeated[:2] if verification else ()
-    others = [row for row in pair if verification and row != verification.winner and row.name != DEFAULT]
+    rows = verification.repeated if verification else ()
+    others = [row for row in rows[:2] if verification and row != verification.winner and row.name != DEFAULT]
     second = summary.ranked[1] if len(summary.ranked) > 1 else None
     if verification is not None and others:
         yield _against_repeated(verification, RUNNER_UP, others[0], _NOTES[verification.verdict])
@@ -49,12 +55,44 @@ def _comparisons(summary: StudySummary) -> Iterator[Comparison]:
     yield _against_grid_bisect(summary)
 
 
+def _against_alternative(summary: StudySummary, alternative: Alternative) -> Comparison:
+    """The best of a simple use: measured, unless a configuration that was not measured is better by the estimate."""
+    name, winner, use = alternative.name, summary.winner, use_of(alternative.knobs)
+    assert winner is not None
+    best = next((trial for trial in summary.ranked if use.has(trial.knobs)), None)
+    if best is not None and best.number == winner.number:
+        speed = Interval(winner.samples_per_s, None)
+        return Comparison(name, winner.knobs, speed, None, "is the winner", is_simple_use=True)
+    if best is not None and (
+        summary.objective is Objective.LATENCY  # of which no estimate is stored
+        or best.knobs == alternative.knobs
+        or best.samples_per_s >= alternative.samples_per_s
+    ):
+        return _against_trial(summary, name, best, "")._replace(is_simple_use=True)
+    if not alternative.samples_per_s:
+        return Comparison(name, alternative.knobs, None, None, alternative.reason, is_simple_use=True)
+    speed = Interval(alternative.samples_per_s, None)
+    gain_percent = _estimated_gain_percent(summary, winner, alternative)
+    return Comparison(name, alternative.knobs, speed, gain_percent, "", estimated=True, is_simple_use=True)
+
+
+def _estimated_gain_percent(summary: StudySummary, winner: Trial, alternative: Alternative) -> float | None:
+    """How much better the winner is by the estimates of both; None for latency, of which no estimate is stored."""
+    if summary.objective is Objective.LATENCY or not winner.estimated_samples_per_s:
+        return None
+    other = Trial(alternative.knobs, Status.OK, samples_per_s=alternative.samples_per_s)
+    expected = replace(winner, samples_per_s=winner.estimated_samples_per_s)
+    return 100.0 * (summary.worth(expected) / summary.worth(other) - 1.0)
+
+
 def _against_default(verification: Verification | None, several: bool) -> Comparison:
     """The default configuration; with `several` objectives no configuration is the best, so nothing is compared."""
     if verification is None:
         how = "measures it for one objective only" if several else "measures it unless --repeats is 0"
         return Comparison(DEFAULT, None, None, None, f"not measured; `autoauto search` {how}")
     default = verification.named(DEFAULT)
+    if default is not None and default == verification.winner:
+        return Comparison(DEFAULT, default.knobs, default.speed, None, "is the winner")
     if default is None:
         same = "winner" if len(verification.repeated) < 2 else "winner or the runner-up"
         return Comparison(DEFAULT, None, None, None, f"is the {same}")

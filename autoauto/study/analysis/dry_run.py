@@ -1,15 +1,16 @@
-"""What a search would do if all measurements equalled the estimates: `dry_run`."""
+"""What a search would do if all measurements equalled the estimates: `dry_run`, `expected_winner`."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from autoauto.records.knobs import Knobs, Method, Objectives, SearchSpace
-from autoauto.records.study_summary import cells_of
+from autoauto.records.study_summary import Comparison, Interval, cells_of
 from autoauto.records.trial import ExpectedCell, Trial
 from autoauto.study.methods.protocol import Observation, drive, observation_of
-from autoauto.study.methods.registry import method_of
+from autoauto.study.methods.registry import method_of, predictor
+from autoauto.study.methods.simple_uses import simple_uses
 from autoauto.study.objectives import scores_of, values_of
 
 
@@ -36,6 +37,7 @@ def dry_run(
     method: Method,
     noise: float = 0.0,
     n_measurements: int = 30,
+    last: Callable[[SearchSpace], Knobs] | None = None,
 ) -> DryRun:
     """Run a method against the estimate; no trial is made and nothing is compiled whole.
 
@@ -54,7 +56,8 @@ def dry_run(
         tried[knobs] = estimate(knobs)
         return observation_of(tried[knobs], objectives)
 
-    drive(method_of(method, estimate, objectives, noise, n_measurements).start(space, {}), observe)
+    predict = predictor(estimate, objectives)
+    drive(method_of(method, predict, objectives, noise, n_measurements, last).start(space, {}), observe)
     in_order = (estimates[knobs] for cell in space.cells for knobs in cell if knobs in estimates)
     cells = cells_of(in_order, lambda trial: scores_of(objectives, values_of(objectives, trial))[0])
     return DryRun(
@@ -63,3 +66,35 @@ def dry_run(
         sum(trial.runs for trial in tried.values()),
         space.n_configurations,
     )
+
+
+class ExpectedWinner(NamedTuple):
+    """The best of the estimates of a dry run.
+
+    Attributes:
+        trial: the best.
+        comparisons: with the best of every simple use of the cluster that was estimated and fits.
+    """
+
+    trial: Trial
+    comparisons: tuple[Comparison, ...]
+
+
+def expected_winner(cells: Iterable[ExpectedCell], space: SearchSpace, objectives: Objectives) -> ExpectedWinner | None:
+    """The best of the cells of a dry run, by the first objective; None where nothing fits."""
+
+    def worth(trial: Trial) -> float:
+        return scores_of(objectives, values_of(objectives, trial))[0]
+
+    fitting = [expected.cell.best for expected in cells if expected.cell.best is not None]
+    if not fitting:
+        return None
+    winner, comparisons = max(fitting, key=worth), []
+    for use in simple_uses(space):
+        best = max((trial for trial in fitting if use.has(trial.knobs)), key=worth, default=None)
+        if best is not None:
+            gain_percent = None if best is winner else 100.0 * (worth(winner) / worth(best) - 1.0)
+            note = "is the winner" if best is winner else ""
+            speed = Interval(best.samples_per_s, None)
+            comparisons.append(Comparison(use.name, best.knobs, speed, gain_percent, note, True, is_simple_use=True))
+    return ExpectedWinner(winner, tuple(comparisons))

@@ -10,6 +10,7 @@ from optuna import Study
 from autoauto.records.knobs import objective_tuple
 from autoauto.records.study_summary import StudySummary
 from autoauto.records.trial import Trial
+from autoauto.study.analysis.alternatives import ALTERNATIVES, stored_alternatives
 from autoauto.study.analysis.best import best_of_study, front_of, objectives_of_study
 from autoauto.study.analysis.verification import VERIFIED, verifications
 from autoauto.study.store.database import reads, shown_storage, storage_errors
@@ -43,11 +44,12 @@ def summarise(study: Study, storage: str, trials: Iterable[Trial], n_finalists: 
         study_name=study.study_name,
         storage=shown_storage(storage),
         objective=objective_tuple(objectives)[0],
-        attributes={name: str(value) for name, value in attributes.items() if name != VERIFIED},
+        attributes={name: str(value) for name, value in attributes.items() if name not in (VERIFIED, ALTERNATIVES)},
         trials=tuple(sorted(finished.values(), key=lambda trial: trial.number)),
         failures=tuple(trial for trial in ended if trial.failed),
         finalists=() if best is None else (best,),  # of several objectives the first decides
         verification=next((entry for entry in verifications(study) if best and entry.winner.knobs == best.knobs), None),
         space=read_space(attributes[SPACE]) if SPACE in attributes else None,
+        alternatives=stored_alternatives(study),
     )
     return replace(summary, finalists=tuple(with_plans(study, trial) for trial in summary.ranked[:n_finalists]))

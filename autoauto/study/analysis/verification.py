@@ -19,7 +19,7 @@ from optuna import Study
 from autoauto.records.knobs import Knobs, Objective
 from autoauto.records.study_summary import AutoPipelineAnswer, Repeated, Verdict, Verification
 from autoauto.records.trial import Trial
-from autoauto.study.analysis.tie_break import TieBreak, break_tie
+from autoauto.study.analysis.tie_break import break_tie
 from autoauto.study.execution.executors import Executor
 from autoauto.study.interrupts import Interrupts
 from autoauto.study.objectives import objective_value, score
@@ -51,8 +51,9 @@ def verify(
     auto_pipeline: Callable[[], AutoPipelineAnswer | None],
     known: Mapping[Knobs, Trial] | None = None,
     progress: Callable[[int, int], None] | None = None,
+    n_candidates: int = 2,
 ) -> Verification:
-    """Measure all configurations `n_repeats` times, in turns, and compare the first two; stored in the study.
+    """Measure all configurations `n_repeats` times, in turns, and compare the best with others; stored in the study.
 
     Every turn is stored when it is finished, so a verification that is interrupted resumes after it. A stored
     verification of the same configurations and as many turns is not repeated.
@@ -66,6 +67,7 @@ def verify(
         auto_pipeline: computes the answer of [auto-pipeline]; called when the study has none.
         known: trials that fit, whose numbers are used instead of another measurement, on a target where all are equal.
         progress: called before every measurement with the number of finished ones and of all.
+        n_candidates: how many of the configurations, from the first on, may be the winner.
 
     Raises:
         KeyboardInterrupt: it was interrupted.
@@ -85,8 +87,8 @@ def verify(
                 knobs = rows[index].knobs
                 trial = (known or {}).get(knobs) or _measure(executor, knobs, interrupts)
                 rows[index] = _with_turn(rows[index], trial, objective)
-            _store(study, _verification(rows, n_repeats, answer))
-    return _verification(rows, n_repeats, answer)
+            _store(study, _verification(rows, n_repeats, n_candidates, answer))
+    return _verification(rows, n_repeats, n_candidates, answer)
 
 
 def verifications(study: Study) -> list[Verification]:
@@ -105,10 +107,17 @@ def _resumes(stored: Verification, empty: Sequence[Repeated], n_repeats: int) ->
     return before == now and stored.n_repeats == n_repeats
 
 
-def _verification(rows: Sequence[Repeated], n_repeats: int, answer: AutoPipelineAnswer | None) -> Verification:
-    has_runner_up = len(rows) > 1 and rows[1].name == RUNNER_UP
-    tie_break = break_tie(rows[0], rows[1]) if has_runner_up else TieBreak(second=False)
-    return Verification(tuple(rows), n_repeats, int(tie_break.second), tie_break.verdict, answer)
+def _verification(
+    rows: Sequence[Repeated], n_repeats: int, n_candidates: int, answer: AutoPipelineAnswer | None
+) -> Verification:
+    winner_index, verdict = 0, Verdict.CLEAR
+    for index in range(1, min(n_candidates, len(rows))):
+        tie_break = break_tie(rows[winner_index], rows[index])
+        if tie_break.second or rows[index].name == RUNNER_UP:
+            verdict = tie_break.verdict
+        if tie_break.second:
+            winner_index = index
+    return Verification(tuple(rows), n_repeats, winner_index, verdict, answer)
 
 
 def _measure(executor: Executor, knobs: Knobs, interrupts: Interrupts) -> Trial:

@@ -51,6 +51,11 @@ class Candidate(NamedTuple):
         return self.cell.cell[self.position]
 
     @property
+    def forecast(self) -> float:
+        """The score by the estimate alone."""
+        return self.cell.curve.forecasts[self.position].score or 0.0
+
+    @property
     def rank(self) -> tuple[float, ...]:
         """Larger for a larger bound, then for the simpler configuration."""
         return self.bound, *(-number for number in self.knobs.simplicity)
@@ -103,6 +108,11 @@ class Candidates:
             self.curve.replace(index, Forecast(observation.score / float(self._score_ratio[index]), 0.0))
         else:
             models.scores.add(position, observation.score / forecast.score)
+
+    @property
+    def measured_sizes(self) -> set[int]:
+        """The batch sizes that were measured."""
+        return {self.curve.sizes[index] for index, seen in self._observations.items() if seen.measured}
 
     def open_candidates(self) -> Iterator[Candidate]:
         """The configurations that are expected to work and were not measured."""

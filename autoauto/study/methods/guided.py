@@ -24,11 +24,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from math import exp
 
 from autoauto.records.knobs import Knobs, SearchSpace
 from autoauto.study.methods.candidates import Candidate, Candidates
-from autoauto.study.methods.error_model import ErrorModel, ErrorModels
+from autoauto.study.methods.error_model import SIGMA_ALL, ErrorModel, ErrorModels
 from autoauto.study.methods.protocol import Observation, Predict, Proposal, Proposals
+from autoauto.study.methods.simple_uses import SimpleUse, simple_uses
 
 MIN_GAIN = 0.003
 """A configuration whose bound exceeds the best by no more than this share is not worth a measurement."""
@@ -46,6 +48,8 @@ def guided(space: SearchSpace, known: Mapping[Knobs, Observation], predict: Pred
     scores: a configuration that is expected to violate a constraint is measured only when it would be better and the
     constraint may hold within the error.
 
+    What one would run without a search is never ruled out by the errors of other configurations (`_untried_use`).
+
     Two rules bound the cost of a poor estimate: a cell has no candidates after `CELL_PATIENCE` measurements in a row
     without improvement, and the whole search has none after `PATIENCE`. So the best is not proven; the loss is at most
     0.5 % by `studies/search_efficiency.py`.
@@ -61,7 +65,7 @@ def guided(space: SearchSpace, known: Mapping[Knobs, Observation], predict: Pred
     for done, cell in enumerate(cells):
         yield Proposal(None, done, len(cells))
         cell.curve.survey()
-    search = _BranchAndBound(cells, noise)
+    search = _BranchAndBound(cells, noise, simple_uses(space))
     search.record_all(known)
     while (choice := search.choose()) is not None:
         cell, index = choice
@@ -81,8 +85,9 @@ def _cells(space: SearchSpace, predict: Predict) -> list[Candidates]:
 
 
 class _BranchAndBound:
-    def __init__(self, cells: list[Candidates], noise: float) -> None:
+    def __init__(self, cells: list[Candidates], noise: float, uses: tuple[SimpleUse, ...]) -> None:
         self._cells = cells
+        self._cells_of = [[cell for cell in cells if use.has(cell.cell[0])] for use in uses]
         self._noise, self._min_gain = noise, max(MIN_GAIN, noise)
         self._models = ErrorModels(ErrorModel(noise), ErrorModel(noise))
         self._best, self._best_n_devices = 0.0, 0
@@ -113,7 +118,8 @@ class _BranchAndBound:
 
     def choose(self) -> tuple[Candidates, int] | None:
         """The configuration to measure next; None when nothing may be better."""
-        candidate = (self._best_candidate() if self._n_without_gain < PATIENCE else None) or self._simpler_tie()
+        candidate = self._best_candidate() if self._n_without_gain < PATIENCE else None
+        candidate = candidate or self._untried_use() or self._simpler_tie()
         if candidate is not None:
             return candidate.cell, candidate.position
         for cell in self._cells:
@@ -155,6 +161,27 @@ class _BranchAndBound:
                     cell.forecast(index)
                     return True
         return False
+
+    def _untried_use(self) -> Candidate | None:
+        """The best candidate of a simple use of the cluster of which nothing was measured, if it may be the best.
+
+        Measurements of pipelines tell little of one session: so the estimate may err by as much as before the first of
+        them. A session of several cores counts as one use a batch size, because it is what others measure against.
+        """
+        for cells in self._cells_of:
+            every_size = any(cell.cell[0].cores_per_device > 1 for cell in cells)
+            tried = {size for cell in cells for size in cell.measured_sizes}
+            candidates = (
+                candidate
+                for cell in cells
+                for candidate in cell.open_candidates()
+                if candidate.forecast >= self._best * exp(-SIGMA_ALL)
+                and not (candidate.knobs.batch_size in tried if every_size else tried)
+            )
+            best = max(candidates, key=lambda candidate: candidate.forecast, default=None)
+            if best is not None:
+                return best
+        return None
 
     def _simpler_tie(self) -> Candidate | None:
         """A candidate of fewer devices that is expected to tie with the best; once for every count of devices."""

@@ -113,6 +113,27 @@ class Proposer(NamedTuple):
     name: str = ""
 
 
+def followed_by(method: Proposer, last: Callable[[SearchSpace], Knobs]) -> Proposer:
+    """The method, and after it one more configuration, unless that is known by then or not part of the space."""
+
+    def start(space: SearchSpace, known: Mapping[Knobs, Observation]) -> Proposals:
+        proposals, proposed = method.start(space, known), set(known)
+        observation, proposal = None, Proposal(None, 0, 1)
+        while True:
+            try:
+                proposal = proposals.send(observation)
+            except StopIteration:
+                break
+            if proposal.knobs is not None:
+                proposed.add(proposal.knobs)
+            observation = yield proposal
+        knobs = last(space)
+        if knobs in space and knobs not in proposed:
+            yield Proposal(knobs, proposal.total, proposal.total)
+
+    return Proposer(start, method.name)
+
+
 def drive(proposals: Proposals, observe: Callable[[Knobs], Observation]) -> None:
     """Run a method to its end; `observe` gives the observation of a configuration."""
     observation: Observation | None = None

@@ -12,7 +12,7 @@ from autoauto.records.knobs import Knobs, Method, Objectives, SearchSpace, objec
 from autoauto.records.trial import Trial
 from autoauto.study.methods.grid_bisect import BISECTION
 from autoauto.study.methods.guided import guided
-from autoauto.study.methods.protocol import Forecast, Observation, Predict, Proposal, Proposals, Proposer
+from autoauto.study.methods.protocol import Forecast, Observation, Predict, Proposal, Proposals, Proposer, followed_by
 from autoauto.study.methods.sampled import sampled
 from autoauto.study.objectives import objective_value, score
 from autoauto.study.store.trials import MAX_VIOLATION
@@ -22,21 +22,23 @@ RANDOM_SEED = 0  # of the samplers: a search that is resumed draws the same conf
 
 def method_of(
     method: Method,
-    expect: Callable[[Knobs], Trial],
+    predict: Predict,
     objectives: Objectives,
     noise: float = 0.0,
     n_measurements: int = 30,
+    last: Callable[[SearchSpace], Knobs] | None = None,
 ) -> Proposer:
     """The method of a name, as `run_search` takes it.
 
     Args:
         method: its name.
-        expect: the estimated trial of a configuration; only guided asks.
+        predict: the estimate, see `predictor`; only guided asks.
         objectives: of the search; guided optimises the first.
         noise: share of a value that is noise; only guided uses it.
         n_measurements: number of measurements after which tpe and random stop.
+        last: one more configuration, which every method proposes in the end.
     """
-    predict, n_objectives = predictor(expect, objectives), len(objective_tuple(objectives))
+    n_objectives = len(objective_tuple(objectives))
     methods: dict[Method, Callable[[SearchSpace, Mapping[Knobs, Observation]], Proposals]] = {
         Method.EXHAUSTIVE: lambda space, _: exhaustive(space),
         Method.GRID_BISECT: BISECTION.start,
@@ -44,7 +46,8 @@ def method_of(
         Method.TPE: lambda space, _: sampled(space, TPESampler(seed=RANDOM_SEED), n_measurements, n_objectives),
         Method.RANDOM: lambda space, _: sampled(space, RandomSampler(seed=RANDOM_SEED), n_measurements, n_objectives),
     }
-    return Proposer(methods[method], f"{method} {noise}" if method is Method.GUIDED else "")
+    proposer = Proposer(methods[method], f"{method} {noise}" if method is Method.GUIDED else "")
+    return proposer if last is None else followed_by(proposer, last)
 
 
 def method_for(objectives: Objectives, method: str | None) -> Method:

@@ -23,6 +23,7 @@ from optuna.trial import FrozenTrial, TrialState, create_trial
 
 from autoauto.records.codec import from_plain
 from autoauto.records.errors import BadInput
+from autoauto.records.hardware import Period
 from autoauto.records.knob_table import COLUMNS, KNOBS, Domain, Use
 from autoauto.records.knobs import Knobs, Objectives, SearchSpace
 from autoauto.records.phased import Phase, PhasedPlan
@@ -203,6 +204,10 @@ def _constraint(trial: Trial) -> float:
     return trial.excess if trial.excess_bytes else 1.0
 
 
+_PLAN_OPTIONS = ("period", "host_cycles", "shared_cycles")
+"""The fields of a `Plan` besides its stages."""
+
+
 def describe_stages(plan: Plan | PhasedPlan) -> list[dict[str, Any]]:
     """Every stage, or phase, of a plan as JSON values: all fields, and the memory of all categories together."""
     parts: Sequence[Stage | Phase] = plan.stages if isinstance(plan, Plan) else plan.phases
@@ -210,11 +215,11 @@ def describe_stages(plan: Plan | PhasedPlan) -> list[dict[str, Any]]:
 
 
 def describe_plan(plan: Plan | PhasedPlan) -> dict[str, Any]:
-    """The fields of a plan besides its stages as JSON values; `overlap` and `host_cycles` unless they are 0."""
+    """The fields of a plan besides its stages as JSON values; those in `_PLAN_OPTIONS` where they are no defaults."""
     partition = {"partition": list(plan.partition)}
     if isinstance(plan, Plan):
-        options: dict[str, Any] = {"overlap": plan.overlap, "host_cycles": plan.host_cycles}
-        return partition | {name: value for name, value in options.items() if value}
+        options = {name: getattr(plan, name) for name in _PLAN_OPTIONS}
+        return partition | {name: value for name, value in options.items() if value and value is not Period.BARRIER}
     phased = asdict(plan)
     del phased["phases"]
     return partition | {"phased": phased}
@@ -228,7 +233,9 @@ def plan_of(attributes: Mapping[str, Any], stages: Sequence[Mapping[str, Any]]) 
     """
     try:
         if "phased" not in attributes:
-            options = {name: attributes[name] for name in ("overlap", "host_cycles") if name in attributes}
+            options = {name: attributes[name] for name in _PLAN_OPTIONS if name in attributes}
+            if attributes.get("overlap"):  # of earlier versions
+                options["period"] = Period.OVERLAP
             return from_plain(Plan, {"stages": stages, **options}, "a trial's plan")
         plan = from_plain(PhasedPlan, {**attributes["phased"], "phases": stages}, "a trial's phases")
     except BadInput as error:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from autoauto.records.errors import BadInput
-from autoauto.records.hardware import Cluster
+from autoauto.records.hardware import Cluster, Period, Topology
 from autoauto.records.target import Target
 from autoauto.records.units import MIB, Precision
 from autoauto.targets.target import NamedTarget, OptionValues, Request, TargetOption
@@ -36,6 +36,8 @@ def _devices(given: Cluster | None, options: OptionValues) -> Cluster:
         raise BadInput(f"{given.name} needs {len(given)} cores, this process may use {usable_cores()}")
     if any(device.clock_hz != CLOCK_HZ for device in given.devices):
         raise BadInput(f"a cycle of a host device is a nanosecond, so clock_hz must be 1e9 in {given.name}")
+    if given.topology is not Topology.LINE:
+        raise BadInput(f"processes of the host pass tensors on in a line, {given.name} has topology {given.topology}")
     if memory_mib is not None:
         raise BadInput("--device-memory-mib is for the detected machine; write memory_bytes into the cluster file")
     return given
@@ -62,7 +64,7 @@ HOST = NamedTarget(
     default_cluster="host",
     default_precision=Precision.FP32,
     options=_OPTIONS,
-    overlaps=False,
+    periods=(Period.SERIAL,),
     devices=_devices,
     open=_open,
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import AbstractContextManager
 from dataclasses import replace
 
-from autoauto.records.hardware import Cluster, Device
+from autoauto.records.hardware import Cluster, Device, Period
 from autoauto.records.layers import LayerGraph, LayerRange, Source
 from autoauto.records.plan import Plan
 from autoauto.records.profile import PARAMETER, CompiledRange, CompileOptions, ProgramStep
@@ -33,7 +33,7 @@ class HostTarget(AbstractContextManager["HostTarget"]):
     """
 
     # Its devices share the caches and the memory of one machine.
-    traits = replace(RUNS_PLANS, one_at_a_time=True, groups_cores=True)
+    traits = replace(RUNS_PLANS, one_at_a_time=True, period=Period.SERIAL, groups_cores=True)
 
     def __init__(self, source: Source) -> None:
         self._source = source

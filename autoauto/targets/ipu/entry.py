@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from autoauto.records.errors import BadInput
-from autoauto.records.hardware import Cluster
+from autoauto.records.hardware import Cluster, Period
 from autoauto.records.target import Target
 from autoauto.records.units import Precision
 from autoauto.targets.target import NamedTarget, OptionValues, Request, TargetOption
@@ -68,7 +68,7 @@ IPU = NamedTarget(
     default_cluster="bow-2000",
     default_precision=Precision.FP16,
     options=_OPTIONS,
-    overlaps=True,
+    periods=tuple(Period),
     devices=_devices,
     open=_open,
 )

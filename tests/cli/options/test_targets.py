@@ -69,6 +69,14 @@ def test_a_described_host_must_be_this_machine(
     assert message in err
 
 
+def test_a_host_passes_tensors_on_in_a_line(run_cli: RunCli, tmp_path: Path) -> None:
+    path = tmp_path / "host.toml"
+    path.write_text('topology = "all-to-all"\n' + HOST.format(n_devices=1, clock_hz="1e9"))
+    code, _, err = run_cli("predict", "resnet50", "--target", "host", "--cluster", str(path))
+    assert code == 2
+    assert "pass tensors on in a line" in err
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [

@@ -20,7 +20,18 @@ from autoauto.study.store.study import join_study
 from autoauto.study.store.trials import ranges_of
 from tests.cli.conftest import RunCli
 
-SMALL = ("search", "resnet50", "--batch-size", "1:8", "--memory-proportion", "0.6,1.0", "--n-ipu", "1,2")
+SMALL = (
+    "search",
+    "resnet50",
+    "--batch-size",
+    "1:8",
+    "--memory-proportion",
+    "0.6,1.0",
+    "--n-ipu",
+    "1,2",
+    "--replicas",
+    "1",
+)
 
 
 def events(err: str) -> list[dict[str, Any]]:

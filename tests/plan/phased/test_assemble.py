@@ -54,7 +54,7 @@ def network(
     profile = ModelProfile("mnist", "ipu", options, KINDS, KINDS, (None,) * 4, tuple(layers))
     devices, links = (Device("d", 1.0, 200, 8, 25),) * 3, (LINK,) * 3
     cluster = Cluster("c", "ipu", devices, links, links, StreamingMemory(1.0, 0, 10**6))
-    table = cost_table(profile, cluster.first(1), 1.0, False, (1,) if training else None, recompute)
+    table = cost_table(profile, cluster.first(1), 1.0, in_flight=(1,) if training else None, recompute=recompute)
     return phased(table, profile, cluster, PhasedOptions(4, IoMode.COMPUTE, 0, n_replicas, recompute))
 
 

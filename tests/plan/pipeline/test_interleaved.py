@@ -14,6 +14,7 @@ from autoauto.plan.pipeline.optimal import incumbents, optimal
 from autoauto.plan.pipeline.problem import prepare
 from autoauto.records.cost import CostTable
 from autoauto.records.errors import BadInput, Infeasible
+from autoauto.records.hardware import Period
 from autoauto.records.plan import Plan
 from tests.cost_tables import make_table, with_memory
 
@@ -83,6 +84,7 @@ def tables(any_table: MakeTable, seeds: range) -> Iterator[tuple[CostTable, int]
             receive_cycles=table.receive_cycles + host_in,
             send_cycles=table.send_cycles + host_out,
             memory_limit_bytes=table.memory_limit_bytes * 2,
+            period=(Period.BARRIER, Period.OVERLAP)[seed % 2],
         )
         yield waiting, 1 + seed % 3
 
@@ -213,6 +215,14 @@ def test_too_few_layers_for_the_chunks_are_infeasible(any_table: MakeTable) -> N
     with pytest.raises(Infeasible, match="2 chunks on 4 devices need 7 cuts") as raised:
         interleaved(table, 2)
     assert raised.value.excess_bytes == 0
+
+
+@pytest.mark.parametrize("period", [Period.SERIAL, Period.DUPLEX])
+def test_several_chunks_of_devices_that_exchange_by_themselves_are_refused(period: Period) -> None:
+    table = replace(make_table(np.array([0, 3, 5, 6])), period=period)
+    assert interleaved(table, 1).plan.cost_cycles == 6
+    with pytest.raises(BadInput, match=f"^several chunks a device need the period barrier or overlap, got {period}"):
+        interleaved(table, 2)
 
 
 def test_no_chunks_are_refused(any_table: MakeTable) -> None:

@@ -17,6 +17,7 @@ from autoauto.plan.pipeline.problem import prepare
 from autoauto.profile.importers.auto_pipeline import cluster_from_auto_pipeline, profile_from_auto_pipeline
 from autoauto.records.cost import CostTable, SharedMemory
 from autoauto.records.errors import Infeasible
+from autoauto.records.hardware import Period
 from autoauto.records.plan import Plan
 from tests.cost_tables import make_table
 from tests.plan.exhaustive import exhaustive
@@ -78,8 +79,8 @@ def test_in_every_mode_the_optimum_costs_what_the_cheapest_of_all_partitions_cos
         table = any_table(seed)
         best = outcome(optimal, table)
         assert best == outcome(exhaustive, table), seed
-        modes.add((table.overlap, len(set(table.speeds)) > 1, best[0] is None))
-    assert len(modes) == 8  # overlap or not, one clock or several, feasible or not
+        modes.add((table.period, len(set(table.speeds)) > 1, best[0] is None))
+    assert len(modes) == 16  # four periods, one clock or several, feasible or not
 
 
 def test_every_incumbent_has_a_valid_lower_bound(any_table: MakeTable) -> None:
@@ -120,10 +121,15 @@ def test_a_faster_device_gets_more() -> None:
     assert (slower.partition, slower.compute_cycles) == ((0, 3, 4), 18)
 
 
-def test_overlap_hides_the_smaller_of_compute_and_transfer() -> None:
+def test_devices_that_do_more_at_the_same_time_have_a_shorter_period() -> None:
     table = long_table(2, n_layers=30, n_devices=3, n_sizes=30)
-    both, hidden = optimal(table), optimal(replace(table, overlap=True))
-    assert hidden.cost_cycles == max(hidden.compute_cycles, hidden.transfer_cycles) < both.cost_cycles
+    plans = {period: optimal(replace(table, period=period)) for period in Period}
+    hidden = plans[Period.OVERLAP]
+    assert hidden.cost_cycles == max(hidden.compute_cycles, hidden.transfer_cycles)
+    order = (Period.BARRIER, Period.SERIAL, Period.OVERLAP, Period.DUPLEX)
+    costs = [plans[period].cost_cycles for period in order]
+    assert costs == sorted(costs, reverse=True)
+    assert costs[0] > costs[-1]
 
 
 def test_one_device_takes_all_layers(random_table: MakeTable) -> None:

@@ -6,6 +6,7 @@ from autoauto.plan.pipeline.evaluate import evaluate
 from autoauto.plan.pipeline.optimal import optimal
 from autoauto.plan.queries.explain import explain
 from autoauto.records.cost import CostTable
+from autoauto.records.hardware import Period
 from tests.plan.exhaustive import all_fitting
 
 MakeTable = Callable[[int], CostTable]
@@ -15,14 +16,22 @@ def test_the_explanation_names_the_stages_that_bind(any_table: MakeTable) -> Non
     for table in map(any_table, range(300)):
         for plan in all_fitting(table):
             explanation = explain(table, plan)
-            slowest = tuple(i for i, stage in enumerate(plan.stages) if stage.compute_cycles == plan.compute_cycles)
-            longest = tuple(i for i, stage in enumerate(plan.stages) if stage.transfer_cycles == plan.transfer_cycles)
-            assert explanation.compute_stages == (
-                slowest if not table.overlap or plan.compute_cycles == plan.cost_cycles else ()
-            )
-            assert explanation.transfer_stages == (
-                longest if not table.overlap or plan.transfer_cycles == plan.cost_cycles else ()
-            )
+            cost, period = plan.cost_cycles, table.period
+            slowest, longest = [], []
+            for i, stage in enumerate(plan.stages):
+                compute, receive, send = stage.compute_cycles, stage.receive_cycles, stage.send_cycles
+                if period is Period.BARRIER:
+                    binds = compute == plan.compute_cycles, receive + send == plan.transfer_cycles
+                elif period is Period.OVERLAP:
+                    binds = compute == cost, receive + send == cost
+                elif period is Period.DUPLEX:
+                    binds = compute == cost, max(receive, send) == cost
+                else:
+                    busiest = compute + receive + send == cost
+                    binds = busiest and compute > 0, busiest and receive + send > 0
+                slowest += [i] * binds[0]
+                longest += [i] * binds[1]
+            assert (explanation.compute_stages, explanation.transfer_stages) == (tuple(slowest), tuple(longest))
             spare = [stage.limit_bytes - stage.total_bytes for stage in plan.stages]
             assert explanation.spare_bytes == min(spare) == spare[explanation.memory_stage] >= 0
 

@@ -73,6 +73,19 @@ def test_the_page_has_the_winner_and_the_command_that_measures_it_again(page: st
     assert "a &lt;bug&gt;" in text
 
 
+def test_the_page_has_the_throughput_of_a_device_and_of_simple_uses(summary: StudySummary) -> None:
+    knobs = summary.trials[2].knobs
+    rows = [
+        Comparison("one device", knobs, Interval(50.0, None), 300.0, "", estimated=True, is_simple_use=True),
+        Comparison("one pipeline of 2", knobs, Interval(200.0, None), None, "is the winner", is_simple_use=True),
+    ]
+    page = re.sub("<[^>]*>", "", study_page(summary, rows, None, COMMANDS)).replace("\xa0", " ")
+    assert "200.0 samples/s on 2 devices (one pipeline of 2 devices; 100.0 a device), measured (cost model)" in page
+    assert "against one device" in page
+    assert "estimated, 50.0 samples/s" in page
+    assert "is the winner" in page
+
+
 def test_the_page_loads_nothing(page: str) -> None:
     assert not re.search(r"""(?:src|href)=|url\(|@import|https?://""", page)
 

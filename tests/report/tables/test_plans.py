@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 
 from autoauto.records.errors import DoesNotFit, Infeasible
+from autoauto.records.hardware import Period
 from autoauto.records.layers import LayerRange
 from autoauto.records.phased import BufferLayout, BufferRow, IoMode, Phase, PhasedPlan, PhaseKind
 from autoauto.records.plan import CutMoves, Explanation, Move, Plan
@@ -55,11 +56,25 @@ def test_a_name_with_brackets_is_no_markup(measured: Plan, text: Text) -> None:
 
 
 def test_overlap_is_named_in_the_caption(measured: Plan, text: Text) -> None:
-    drawn = text(stages_table(replace(measured, overlap=True), NAMES, Origin.COST_MODEL), width=120)
+    drawn = text(stages_table(replace(measured, period=Period.OVERLAP), NAMES, Origin.COST_MODEL), width=120)
     caption = drawn[drawn.index("period") :]
     assert " ".join(caption.split()) == (
         "period: 2,000 cycles, the larger of the slowest compute and the longest transfer"
     )
+
+
+def test_the_busiest_device_of_those_that_do_one_thing_at_a_time_is_marked(measured: Plan, text: Text) -> None:
+    drawn = text(stages_table(replace(measured, period=Period.SERIAL), NAMES, Origin.COST_MODEL), width=120)
+    assert drawn.count("busiest") == 2
+    assert "the longest compute and transfer of one device" in drawn
+
+
+def test_devices_that_run_a_stage_in_turn_are_named(measured: Plan, text: Text) -> None:
+    first, second = measured.stages
+    shared = Plan((replace(first, n_replicas=2), replace(second, device=2)), Period.SERIAL)
+    drawn = text(stages_table(shared, NAMES, Origin.ESTIMATED), width=120)
+    assert "0 on 0 to 1" in drawn
+    assert f"{first.compute_cycles // 2:,}" in drawn
 
 
 def test_all_stages_of_the_device_that_binds_are_marked(measured: Plan, text: Text) -> None:

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from autoauto.records.study_summary import Comparison, Interval, Repeated, StudySummary, Verdict, Verification
+from autoauto.records.target import Origin
 from autoauto.report.tables.study import (
     attributes_table,
     binding_table,
@@ -11,6 +12,7 @@ from autoauto.report.tables.study import (
     comparisons_table,
     failures_table,
     ranked_table,
+    uses_table,
 )
 from autoauto.report.tables.table import Table
 
@@ -32,6 +34,23 @@ def test_the_winner_is_compared_with_other_configurations(summary: StudySummary,
         "runner-up 150.0 +33.3 % the next best",
         "n_ipu 2, memory_proportion 0.6, batch_size 4",
         "default configuration - - was not tried",
+    ]
+
+
+def test_every_simple_use_has_the_origin_of_its_throughput(summary: StudySummary, text: Text) -> None:
+    knobs, note = summary.trials[2].knobs, "needs 3 cuts; try less"
+    rows = [
+        Comparison("one device", knobs, Interval(50.0, None), 300.0, "", estimated=True, is_simple_use=True),
+        Comparison("4 replicas of one device", knobs, Interval(150.0, None), 33.3, "", is_simple_use=True),
+        Comparison("one pipeline of 4", knobs, None, None, note, is_simple_use=True),
+        Comparison("one session of 4 cores", knobs, Interval(200.0, None), None, "is the winner", is_simple_use=True),
+        Comparison("runner-up", knobs, Interval(150.0, None), 33.3, "the next best"),
+    ]
+    assert squeezed(text(uses_table(rows, Origin.COST_MODEL), 120))[3:] == [
+        "one device 50.0 estimated +300.0 %",
+        "4 replicas of one device 150.0 measured (cost model) +33.3 %",
+        "one pipeline of 4 - needs 3 cuts -",
+        "one session of 4 cores 200.0 measured (cost model) is the winner",
     ]
 
 

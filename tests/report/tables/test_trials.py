@@ -26,6 +26,7 @@ batch_size         16
 partition          0 2 5
 throughput         1,000.0 samples/s           measured (cost model)
                    920.0 samples/s             estimated, -8.0 %
+a device           500.0 samples/s             measured (cost model)
 period             2,300 cycles                measured (cost model)
 tried              20 of 1,152 configurations
 measured           14 of those tried           the estimate ruled out the others"""

@@ -24,7 +24,7 @@ def program(*, training: bool) -> PhasedProgram:
     profile = ModelProfile("mnist", "ipu", options, KINDS, KINDS, (None,) * 4, (layer,) * 4)
     link = Link(1.0, 0)
     cluster = Cluster("c", "ipu", (Device("d", 1.0, 200, 8, 25),), (link,), (link,), StreamingMemory(1.0, 0, 10**6))
-    table = cost_table(profile, cluster, 1.0, False, (1,) if training else None, training)
+    table = cost_table(profile, cluster, 1.0, in_flight=(1,) if training else None, recompute=training)
     plan = phased(table, profile, cluster, PhasedOptions(4, IoMode.COMPUTE, recompute=training))
     return phased_program(plan, {0: "fc1", 1: "inner", 2: "fc4"})
 

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from autoauto.records.knobs import Knobs, Objective
 from autoauto.records.study_summary import (
+    Alternative,
     AutoPipelineAnswer,
     Interval,
     Repeated,
@@ -17,7 +18,7 @@ from autoauto.records.trial import Status, Trial
 from autoauto.study.analysis.comparisons import GRID_BISECT, study_comparisons
 from autoauto.study.analysis.verification import DEFAULT, RUNNER_UP, WINNER
 
-A, B = Knobs(2, 0.6, 3), Knobs(2, 0.6, 2)
+A, B, C = Knobs(2, 0.6, 3), Knobs(2, 0.6, 2), Knobs(1, 0.6, 8)
 
 
 def summary_of(speeds: dict[tuple[int, int], float]) -> StudySummary:
@@ -107,3 +108,37 @@ def test_with_several_objectives_the_default_configuration_is_not_compared() -> 
         if comparison.name == DEFAULT
     ]
     assert ["unless --repeats is 0" in notes[0], "for one objective only" in notes[1]] == [True, True]
+
+
+def test_simple_uses_are_measured_where_a_trial_is_as_good_as_the_estimate() -> None:
+    summary = summary_of({(1, 2): 100.0, (2, 2): 160.0, (2, 3): 200.0})
+    alternatives = (
+        Alternative("one device", Knobs(1, 0.6, 2), 103.0),
+        Alternative("one pipeline of 2", Knobs(2, 0.6, 2), 260.0),
+        Alternative("one pipeline of 4", Knobs(4, 0.6, 2), 0.0, "no cut"),
+    )
+    of_one, of_two, of_four, *_ = study_comparisons(replace(summary, alternatives=alternatives))
+    assert (of_one.speed, of_one.gain_percent, of_one.estimated) == (Interval(100.0, None), 100.0, False)
+    assert (of_two.speed, of_two.gain_percent, of_two.note) == (Interval(200.0, None), None, "is the winner")
+    assert (of_four.speed, of_four.note) == (None, "no cut")
+    assert all(comparison.is_simple_use for comparison in (of_one, of_two, of_four))
+
+
+def test_a_simple_use_that_is_better_by_the_estimate_than_its_trials_is_estimated() -> None:
+    summary = summary_of({(1, 2): 80.0, (2, 3): 200.0})
+    winner = replace(summary.finalists[0], estimated_samples_per_s=220.0)
+    alternative = Alternative("one device", Knobs(1, 0.6, 3), 110.0)
+    summary = replace(summary, finalists=(winner,), alternatives=(alternative,))
+    of_one, *_ = study_comparisons(summary)
+    assert (of_one.knobs, of_one.speed, of_one.estimated) == (alternative.knobs, Interval(110.0, None), True)
+    assert of_one.gain_percent == 100.0  # 220 / 110, both estimated
+    per_ipu, *_ = study_comparisons(replace(summary, objective=Objective.PER_IPU))
+    assert per_ipu.gain_percent == 0.0  # 110 a device, and 110
+
+
+def test_a_default_configuration_that_won_is_said_to_be_the_winner() -> None:
+    rows = repeated(WINNER, A, 150.0, 150.0), repeated(RUNNER_UP, B, 140.0, 140.0), repeated(DEFAULT, C, 200.0, 200.0)
+    summary = summary_of({(1, 8): 120.0, (2, 3): 150.0, (2, 2): 140.0})
+    summary = replace(summary, verification=Verification(rows, 2, 2, Verdict.CLEAR, None))
+    second, default, _ = study_comparisons(summary)
+    assert (second.name, second.knobs, default.note) == (RUNNER_UP, A, "is the winner")

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from autoauto.records.knobs import Knobs, Method, Objective, SearchSpace
-from autoauto.study.analysis.dry_run import dry_run
-from autoauto.study.methods.registry import method_of
+from autoauto.study.analysis.dry_run import dry_run, expected_winner
+from autoauto.study.methods.registry import method_of, predictor
 from autoauto.study.run import run_search
 from autoauto.study.store.study import open_study
 
@@ -22,7 +22,7 @@ SPACE = SearchSpace((1, 2), (0.3, 1.0), (1, 5, 6, 7, 24, 30, 36, 37, 60))
 def test_it_equals_the_search_when_the_estimate_is_exact(storage: str, fake: Fake, method: Method) -> None:
     expected = dry_run(SPACE, fake, Objective.THROUGHPUT, method)
     study = open_study(storage, "bow", Objective.THROUGHPUT, {"model": "abc"})
-    proposer = method_of(method, fake, Objective.THROUGHPUT)
+    proposer = method_of(method, predictor(fake, Objective.THROUGHPUT), Objective.THROUGHPUT)
     result = run_search(SPACE, type(fake)(), study, Objective.THROUGHPUT, method=proposer)
     assert expected.n_tried == result.counts.n_tried
     assert expected.n_configurations == 4 * 9
@@ -51,3 +51,28 @@ def test_where_nothing_fits_the_cell_has_a_reason(fake: Fake) -> None:
     ((cell, n_tries),) = dry_run(SearchSpace((2,), (0.3,), (4, 8)), fake, Objective.THROUGHPUT, Method.GUIDED).cells
     assert (cell.best, n_tries) == (None, 2)
     assert (cell.trials[0].knobs, cell.trials[0].reason) == (Knobs(2, 0.3, 4), "tied weights leave no cut")
+
+
+def test_the_expected_winner_is_compared_with_simple_uses(fake: Fake) -> None:
+    cells = dry_run(SPACE, fake, Objective.THROUGHPUT, Method.EXHAUSTIVE).cells
+    winner = expected_winner(cells, SPACE, Objective.THROUGHPUT)
+    assert winner is not None
+    assert winner.trial.samples_per_s == max(e.cell.best.samples_per_s for e in cells if e.cell.best)
+    assert [comparison.name for comparison in winner.comparisons] == ["one device", "one pipeline of 2"]
+    assert all(comparison.estimated and comparison.is_simple_use for comparison in winner.comparisons)
+    [same] = [comparison for comparison in winner.comparisons if comparison.note]
+    assert same.knobs == winner.trial.knobs
+
+
+def test_a_configuration_that_follows_the_method_is_counted(fake: Fake) -> None:
+    alone = dry_run(SPACE, fake, Objective.THROUGHPUT, Method.GRID_BISECT)
+    last = SPACE.cells[0][0]
+    more = dry_run(SPACE, fake, Objective.THROUGHPUT, Method.GRID_BISECT, last=lambda space: last)
+    assert more.n_tried == alone.n_tried + 1
+
+
+def test_where_nothing_fits_there_is_no_expected_winner(fake: Fake) -> None:
+    fake.tied = 2
+    space = SearchSpace((2,), (0.3,), (4, 8))
+    cells = dry_run(space, fake, Objective.THROUGHPUT, Method.GUIDED).cells
+    assert expected_winner(cells, space, Objective.THROUGHPUT) is None

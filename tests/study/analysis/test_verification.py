@@ -112,6 +112,19 @@ def test_a_runner_up_that_is_better_wins(study: optuna.Study, any_storage: str, 
 
 
 @pytest.mark.usefixtures("result")
+def test_a_default_configuration_that_is_better_wins_if_it_is_a_candidate(study: optuna.Study, fake: Fake) -> None:
+    plain = Knobs(1, 0.3, 12)
+    faster = {plain: [9.0, 9.1, 8.9] * 2}
+    empty = rows(study, default=plain)
+    assert [row.knobs for row in empty] == [BEST, SECOND, plain]
+    without = verify(study, empty, 3, Objective.THROUGHPUT, InlineExecutor(Noisy(fake, faster)), lambda: ANSWER)
+    assert without.winner.knobs == BEST
+    executor = InlineExecutor(Noisy(fake, faster))
+    with_it = verify(study, empty, 3, Objective.THROUGHPUT, executor, lambda: ANSWER, n_candidates=3)
+    assert (with_it.winner_index, with_it.verdict, with_it.winner.knobs) == (2, Verdict.CLEAR, plain)
+
+
+@pytest.mark.usefixtures("result")
 def test_a_verification_does_not_decide_about_a_better_trial_of_a_later_search(study: optuna.Study, fake: Fake) -> None:
     noisy = Noisy(fake, {BEST: [0.90, 0.91, 0.89], SECOND: [1.0, 1.01, 0.99]})
     verify(study, rows(study), 3, Objective.THROUGHPUT, InlineExecutor(noisy), lambda: ANSWER)

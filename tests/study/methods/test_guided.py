@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from autoauto.records.constraint import Constraint
 from autoauto.records.knob_table import Strategy
 from autoauto.records.knobs import Knobs, SearchSpace
 from autoauto.records.schedule import Order
@@ -106,9 +107,26 @@ def test_of_equal_configurations_the_simplest_is_tried_first() -> None:
 
 def test_a_simpler_configuration_that_ties_within_the_noise_is_tried_too() -> None:
     space = SearchSpace((1, 2, 4), (0.6,), (8,))
-    scores = {1: 8.0, 2: 9.0, 4: 10.0}
+    scores = {1: 5.0, 2: 9.0, 4: 10.0}
     assert drive(space, lambda knobs: scores[knobs.n_ipu], noise=0.0) == [Knobs(4, 0.6, 8)]
     assert drive(space, lambda knobs: scores[knobs.n_ipu], noise=0.11) == [Knobs(4, 0.6, 8), Knobs(2, 0.6, 8)]
+
+
+def test_a_simple_use_is_tried_although_other_configurations_say_that_it_is_worse() -> None:
+    space = SearchSpace((1, 2, 4), (0.6,), (8,), replicas=(1, 2, 4), constraints=(Constraint("n_devices <= 4"),))
+    expected = {(4, 1): 7.5, (1, 4): 9.0, (1, 1): 3.0}
+
+    def score(knobs: Knobs) -> float:
+        return expected.get((knobs.n_ipu, knobs.replicas), 10.0 if knobs.n_ipu == knobs.replicas == 2 else 1.0)
+
+    tried = [(knobs.n_ipu, knobs.replicas) for knobs in drive(space, score)]
+    assert sorted(tried) == [(1, 4), (2, 2), (4, 1)]  # one device is too far from the best
+
+
+def test_a_session_of_all_cores_is_tried_at_every_batch_size() -> None:
+    space = SearchSpace((1,), (1.0,), (1, 2, 4, 8), replicas=(1,), cores_per_device=(1, 2))
+    sizes = {k.batch_size for k in drive(space, lambda k: 10.0 if k.cores_per_device == 1 else 8.0 + k.batch_size / 8)}
+    assert sizes == {1, 2, 4, 8}
 
 
 def test_a_lonely_peak_among_the_multiples_of_eight_is_found() -> None:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from autoauto.records.knobs import Knobs, SearchSpace
 from autoauto.study.methods.grid_bisect import grid_bisect
-from autoauto.study.methods.protocol import Observation, Proposal, Proposals, Proposer, drive, lookahead
+from autoauto.study.methods.protocol import Observation, Proposal, Proposals, Proposer, drive, followed_by, lookahead
 from autoauto.study.methods.registry import exhaustive
 
 
@@ -68,3 +68,32 @@ def test_proposals_without_a_configuration_are_skipped() -> None:
         yield Proposal(CELL[1], 1, 2)
 
     assert lookahead(predicting, {}, None, 2) == [CELL[0], CELL[1]]
+
+
+def proposed(method: Proposer, space: SearchSpace = SPACE, known: frozenset[Knobs] = frozenset()) -> list[Knobs]:
+    tried: list[Knobs] = []
+
+    def observe(knobs: Knobs) -> Observation:
+        tried.append(knobs)
+        return Observation(1.0, True)
+
+    drive(method.start(space, {knobs: Observation(1.0, True) for knobs in known}), observe)
+    return tried
+
+
+def test_one_more_configuration_follows_unless_it_is_known_or_outside_of_the_space() -> None:
+    bisection = Proposer(lambda space, _: grid_bisect(space), "bisect")
+    alone = proposed(bisection)
+    last = CELL[0]
+    assert last not in alone
+    assert proposed(followed_by(bisection, lambda space: last)) == [*alone, last]
+    assert proposed(followed_by(bisection, lambda space: last), known=frozenset({last})) == alone
+    assert proposed(followed_by(bisection, lambda space: alone[0])) == alone
+    assert proposed(followed_by(bisection, lambda space: Knobs(9, 1.0, 1))) == alone
+    assert followed_by(bisection, lambda space: last).name == "bisect"
+
+
+def test_lookahead_includes_the_configuration_that_follows() -> None:
+    method = followed_by(Proposer(lambda space, _: exhaustive(space)), lambda space: Knobs(2, 1.0, 3))
+    space = SearchSpace((2,), (1.0,), (1, 2, 3))
+    assert sizes(lookahead(lambda: method.start(space, {}), {}, None, 9)) == [(2, 1), (2, 2), (2, 3)]

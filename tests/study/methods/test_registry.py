@@ -34,7 +34,7 @@ class Expect:
 
 
 def proposer(method: Method, fake: Fake, objective: Objectives = Objective.THROUGHPUT, n_measurements: int = 10):  # type: ignore[no-untyped-def]
-    return method_of(method, Expect(fake), objective, n_measurements=n_measurements)
+    return method_of(method, predictor(Expect(fake), objective), objective, n_measurements=n_measurements)
 
 
 @ALL
@@ -207,7 +207,7 @@ def test_an_error_of_a_constrained_quantity_is_fitted_for_all_cells_at_once(stor
     space = SearchSpace((1, 2), (0.3, 0.4, 0.5, 0.6, 0.7), tuple(range(1, 101)))
     fake.constraints = (Constraint("latency_s <= 12.3e-6"),)
     study = open_study(storage, "bow", Objective.THROUGHPUT, {})
-    method = method_of(Method.GUIDED, Pessimistic(fake), Objective.THROUGHPUT)
+    method = method_of(Method.GUIDED, predictor(Pessimistic(fake), Objective.THROUGHPUT), Objective.THROUGHPUT)
     result = run_search(space, fake, study, Objective.THROUGHPUT, method=method)
     n_tried = len(fake.calls)
     assert result.best is not None

@@ -16,6 +16,7 @@ from optuna.trial import FrozenTrial, TrialState
 from sqlalchemy import event
 
 from autoauto.records.constraint import Constraint
+from autoauto.records.hardware import Period
 from autoauto.records.knobs import Knobs, Objective, Objectives, SearchSpace
 from autoauto.records.layers import LayerRange
 from autoauto.records.phased import BufferLayout, BufferRow, IoMode, Phase, PhasedPlan, PhaseKind
@@ -61,7 +62,10 @@ def round_trip(plan: Plan | PhasedPlan) -> Plan | PhasedPlan:
 def test_a_plan_survives_a_round_trip() -> None:
     assert round_trip(Plan((STAGE,))) == Plan((STAGE,))
     assert describe_plan(Plan((STAGE,))) == {"partition": [0, 3]}
-    assert round_trip(Plan((STAGE,), overlap=True, host_cycles=500)) == Plan((STAGE,), True, 500)
+    assert round_trip(Plan((STAGE,), Period.OVERLAP, 500)) == Plan((STAGE,), Period.OVERLAP, 500)
+    assert round_trip(Plan((STAGE,), shared_cycles=70)) == Plan((STAGE,), shared_cycles=70)
+    of_before = describe_plan(Plan((STAGE,))) | {"overlap": True}
+    assert plan_of(of_before, describe_stages(Plan((STAGE,)))) == Plan((STAGE,), Period.OVERLAP)
 
 
 def test_phases_survive_a_round_trip() -> None:
@@ -123,6 +127,7 @@ def test_a_measured_trial_is_complete(by_knobs: dict[Knobs, FrozenTrial], plan: 
         "send_cycles": 60,
         "memory_bytes": {"parameter": 100, "temporary": 120},
         "weight_cycles": 0,
+        "n_replicas": 1,
         "total_bytes": 220,
         "limit_bytes": 1000,
     }
@@ -134,7 +139,7 @@ def test_a_plan_is_read_back_whole(study: optuna.Study, fake: Fake) -> None:
     knobs = Knobs(2, 0.6, 32, Order.ZB1P, True, 8)
     measured = fake(knobs)
     assert isinstance(measured.measured, Plan)
-    overlapped = replace(measured.measured, overlap=True, host_cycles=70_000)
+    overlapped = replace(measured.measured, period=Period.DUPLEX, host_cycles=70_000)
     space = SearchSpace((2,), (0.6,), (32,), (Order.ZB1P,), (True,), (8,))
     stored = add(study, knobs, replace(measured, measured=overlapped), space)
     assert plan_of(stored.user_attrs, stored.user_attrs["stages"]) == overlapped

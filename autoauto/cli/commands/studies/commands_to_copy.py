@@ -16,7 +16,8 @@ from autoauto.records.study_summary import StudySummary
 from autoauto.records.trial import Trial
 
 _STORED_OPTIONS = {
-    name: f"--{name.replace('_', '-')}" for name in ("cluster", "precision", "estimator", "planning_proportion")
+    name: f"--{name.replace('_', '-')}"
+    for name in ("cluster", "precision", "estimator", "planning_proportion", "period")
 }
 """The options that a study has as attributes."""
 
@@ -81,7 +82,7 @@ def _stored_arguments(attributes: Mapping[str, str]) -> list[str]:
     for name, option in _STORED_OPTIONS.items():
         arguments += [option, attributes[name]] if attributes.get(name, "None") != "None" else []
     arguments += ["--headroom", attributes["headroom"]] if attributes.get("headroom", "0.0") != "0.0" else []
-    arguments += ["--overlap"] if attributes.get("overlap") == "True" else []
+    arguments += ["--overlap"] if attributes.get("overlap") == "True" else []  # of earlier versions
     return arguments
 
 

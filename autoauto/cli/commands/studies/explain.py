@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from autoauto.cli.commands.studies.commands_to_copy import commands_of
 from autoauto.cli.options.study import add_study, requested_study
 from autoauto.cli.output.json_output import add_json, print_json
-from autoauto.cli.output.search_result import describe_comparisons
+from autoauto.cli.output.search_result import describe_comparisons, describe_speed, show_uses_of
 from autoauto.records.errors import Infeasible
 
 if TYPE_CHECKING:
@@ -41,7 +41,10 @@ def run(args: argparse.Namespace) -> int:
         print_json(_describe(summary))
     else:
         if summary.winner is not None:
-            show(comparisons_table(summary, study_comparisons(summary)), binding_table(summary, summary.winner))
+            if not summary.of_several:
+                show_uses_of(summary)
+            others = [comparison for comparison in study_comparisons(summary) if not comparison.is_simple_use]
+            show(comparisons_table(summary, others), binding_table(summary, summary.winner))
         show(cells_table(summary).without("tried", "measured", "best batch"))
         for name, command in commands_of(summary)[:1]:
             print(f"{name}: {command}")
@@ -67,8 +70,7 @@ def _describe(summary: StudySummary) -> dict[str, Any]:
 
 
 def _describe_trial(trial: Trial) -> dict[str, Any]:
-    speeds = {"samples_per_s": trial.samples_per_s, "estimated_samples_per_s": trial.estimated_samples_per_s}
-    return {"trial": trial.number, **asdict(trial.knobs), **speeds}
+    return {"trial": trial.number, **asdict(trial.knobs), **describe_speed(trial)}
 
 
 def _describe_cell(cell: Cell, summary: StudySummary) -> dict[str, Any]:

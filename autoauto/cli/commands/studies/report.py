@@ -15,6 +15,7 @@ from autoauto.cli.output.search_result import (
     show_best,
     show_comparisons,
     show_front,
+    show_uses_of,
     simulated_timeline,
 )
 from autoauto.records.errors import Infeasible
@@ -64,6 +65,7 @@ def run(args: argparse.Namespace) -> int:
     if not args.json:
         origin, counts = origin_of(summary), counts_of(summary.trials)
         if best is not None:
+            show_uses_of(summary)
             show_best(best, counts, summary.cells, origin)
             show_comparisons(summary)
             print()

@@ -6,7 +6,6 @@ import argparse
 import shlex
 import sys
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from autoauto.cli.commands.studies.search_dry_run import show_dry_run
@@ -31,6 +30,7 @@ from autoauto.cli.output.search_result import (
     show_best,
     show_comparisons,
     show_front,
+    show_uses_of,
 )
 from autoauto.records.constraint import RESULT_NAMES
 from autoauto.records.knob_table import KNOB_NAMES
@@ -97,7 +97,11 @@ def _add_method(parser: argparse.ArgumentParser) -> None:
         "guided, or tpe for several objectives, which guided does not support",
     )
     parser.add_argument(
-        "--n-measurements", type=positive, default=30, metavar="N", help="of tpe and random; default %(default)s"
+        "--n-measurements",
+        type=positive,
+        default=30,
+        metavar="N",
+        help="of tpe and random, besides that of the default configuration; default %(default)s",
     )
     parser.add_argument(
         "--noise",
@@ -152,9 +156,7 @@ def requested_space(args: argparse.Namespace, flow: Flow) -> SearchSpace:
     from autoauto.study.defaults import default_space
 
     constraints = tuple(constraint for constraint in config_of(args).all_constraints if constraint.over_knobs)
-    space = replace(default_space(flow), **given_values(args), constraints=constraints)
-    flow.check(space)
-    return space
+    return default_space(flow, given_values(args) | {"constraints": constraints})
 
 
 def search_with_log(args: argparse.Namespace, flow: Flow, space: SearchSpace) -> SearchResult:
@@ -207,6 +209,8 @@ def _show(args: argparse.Namespace, flow: Flow, result: SearchResult) -> None:
     from autoauto.study.store.database import shown_storage
 
     if result.best is not None:
+        if result.summary is not None and _is_best_of_study(result):
+            show_uses_of(result.summary)
         show_best(result.best, result.counts, result.cells, flow.traits.origin, flow.names)
     elif result.front:
         show_front(result.front, result.counts, args.objective, flow.traits.origin)

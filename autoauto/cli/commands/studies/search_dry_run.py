@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import argparse
+from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from autoauto.cli.output.json_output import print_json
-from autoauto.cli.output.search_result import describe_expected
+from autoauto.cli.output.search_result import describe_expected, describe_speed, show_uses
 from autoauto.records.knobs import Method, SearchSpace
+from autoauto.records.target import Origin
 
 if TYPE_CHECKING:
     from autoauto.evaluate.flow import Flow
@@ -18,20 +20,26 @@ def show_dry_run(args: argparse.Namespace, flow: Flow, space: SearchSpace) -> in
     """Print the estimates and what a search would try; no trial is made."""
     from autoauto.report.tables.terminal import show
     from autoauto.report.tables.trials import dry_run_table
-    from autoauto.study.analysis.dry_run import dry_run
+    from autoauto.study.analysis.dry_run import dry_run, expected_winner
+    from autoauto.study.defaults import default_of
     from autoauto.study.execution.pace import known_pace
     from autoauto.study.verify_winner import n_verification_measurements
 
     noise = flow.traits.noise if args.noise is None else args.noise
-    expected = dry_run(space, flow.expect, args.objective, Method(args.method), noise, args.n_measurements)
+    last = default_of(flow, args.objective)
+    expected = dry_run(space, flow.expect, args.objective, Method(args.method), noise, args.n_measurements, last)
     n_repeats = flow.traits.n_repeats if args.repeats is None else args.repeats
     n_again = n_verification_measurements(flow, n_repeats)
     pace = known_pace(args.storage, flow.fingerprint())
     expected_s = None if pace is None else pace.seconds * (expected.n_measured / (args.workers or 1) + n_again)
+    winner = expected_winner(expected.cells, space, args.objective)
     if args.json:
         cells = list(map(describe_expected, expected.cells))
-        print_json(expected._asdict() | {"cells": cells, "n_again": n_again, "expected_s": expected_s})
+        best = winner and {**asdict(winner.trial.knobs), **describe_speed(winner.trial)}
+        print_json(expected._asdict() | {"best": best, "cells": cells, "n_again": n_again, "expected_s": expected_s})
         return 0
+    if winner is not None:
+        show_uses(winner.trial, winner.comparisons, Origin.ESTIMATED)
     show(dry_run_table(expected.cells))
     print(
         f"{args.method} would try {expected.n_tried:,} of {expected.n_configurations:,} configurations and measure "

@@ -8,7 +8,19 @@ from autoauto.cli.commands.studies.search import typed_command
 from autoauto.targets.clusters import builtin_clusters
 from tests.cli.conftest import RunCli
 
-SMALL = ("search", "resnet50", "--batch-size", "1:8", "--memory-proportion", "0.6,1.0", "--n-ipu", "1,2", "--json")
+SMALL = (
+    "search",
+    "resnet50",
+    "--batch-size",
+    "1:8",
+    "--memory-proportion",
+    "0.6,1.0",
+    "--n-ipu",
+    "1,2",
+    "--replicas",
+    "1",
+    "--json",
+)
 
 
 def test_the_best_configuration_is_printed_and_its_trials_are_stored(run_cli: RunCli) -> None:
@@ -66,7 +78,7 @@ def test_what_fits_no_pipeline_runs_in_phases(run_cli: RunCli) -> None:
     result = json.loads(run_cli(*large, "--study-name", "large", "--json").out)
     best = result["best"]
     assert (best["strategy"], best["n_micro_batches"]) == ("phased", 16)
-    assert [cell["strategy"] for cell in result["cells"]] == ["pipeline", "phased"]
+    assert [cell["strategy"] for cell in result["cells"]] == ["pipeline"] * 3 + ["phased"]  # 1, 2 and 4 replicas
     assert best["cost_cycles"] == sum(phase["cycles"] for phase in best["phases"])
     assert best["naive_cycles"] > 2 * best["cost_cycles"]
     shown = run_cli("report", "large").out
@@ -123,7 +135,7 @@ def test_all_methods_find_about_the_best_throughput(run_cli: RunCli) -> None:
     }
     best = {method: result["best"]["samples_per_s"] for method, result in results.items()}
     assert results["exhaustive"]["n_tried"] == 32
-    assert results["tpe"]["n_measured"] == results["random"]["n_measured"] == 8
+    assert {results[method]["n_measured"] for method in ("tpe", "random")} <= {8, 9}  # and the default configuration
     assert best["guided"] >= 0.995 * best["exhaustive"]
     assert all(value <= 1.01 * best["exhaustive"] for value in best.values())
     study = optuna.load_study(study_name="tpe", storage=results["tpe"]["storage"])
@@ -133,7 +145,7 @@ def test_all_methods_find_about_the_best_throughput(run_cli: RunCli) -> None:
 def test_ties_within_the_noise_go_to_fewer_devices(run_cli: RunCli) -> None:
     words = ("search", "resnet50", "--batch-size", "4,8", "--memory-proportion", "0.6", "--n-ipu", "1,2,4", "--json")
     strict, lax = (
-        json.loads(run_cli(*words, "--noise", noise, "--study-name", f"noise{noise}").out)["best"]
+        json.loads(run_cli(*words, "--replicas", "1", "--noise", noise, "--study-name", f"noise{noise}").out)["best"]
         for noise in ("0", "0.9")
     )
     assert strict["n_ipu"] > lax["n_ipu"] == 1

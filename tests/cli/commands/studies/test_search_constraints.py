@@ -8,7 +8,7 @@ from autoauto.cli.main import build_parser
 from autoauto.cli.options.targets import config_of
 from tests.cli.conftest import RunCli
 
-SMALL = ("search", "resnet50", "--batch-size", "1:8", "--memory-proportion", "0.6", "--n-ipu", "1,2")
+SMALL = ("search", "resnet50", "--batch-size", "1:8", "--memory-proportion", "0.6", "--n-ipu", "1,2", "--replicas", "1")
 
 
 def constraints(*words: str) -> list[str]:

@@ -5,16 +5,31 @@ from pathlib import Path
 
 from tests.cli.conftest import RunCli
 
-SMALL = ("search", "resnet50", "--n-ipu", "1,2", "--batch-size", "1:8", "--memory-proportion", "0.6,1.0")
+SMALL = (
+    "search",
+    "resnet50",
+    "--n-ipu",
+    "1,2",
+    "--replicas",
+    "1",
+    "--batch-size",
+    "1:8",
+    "--memory-proportion",
+    "0.6,1.0",
+)
 
 
 def test_a_dry_run_prints_the_estimates_and_writes_nothing(run_cli: RunCli, tmp_path: Path) -> None:
     out = run_cli(*SMALL, "--dry-run").out
     assert "Cells, best first, estimated" in out
     assert "of 32 configurations" in out
+    assert "samples/s on 2 devices (one pipeline of 2 devices; " in out.splitlines()[0]
+    assert "one device" in out
     assert "nothing was measured" in out
     expected = json.loads(run_cli(*SMALL, "--dry-run", "--json").out)
     assert len(expected["cells"]) == 4
+    assert expected["best"]["samples_per_s"] == max(cell["samples_per_s"] for cell in expected["cells"])
+    assert expected["best"]["device_samples_per_s"] == expected["best"]["samples_per_s"] / 2
     assert sum(cell["n_tries"] for cell in expected["cells"]) == expected["n_tried"]
     assert list(tmp_path.iterdir()) == []
 

@@ -12,7 +12,18 @@ from autoauto.study.analysis.verification import verifications
 from autoauto.study.store.study import load_study
 from tests.cli.conftest import RunCli
 
-SMALL = ("search", "resnet50", "--n-ipu", "1,2", "--batch-size", "1:12", "--memory-proportion", "0.6,1.0")
+SMALL = (
+    "search",
+    "resnet50",
+    "--n-ipu",
+    "1,2",
+    "--replicas",
+    "1",
+    "--batch-size",
+    "1:12",
+    "--memory-proportion",
+    "0.6,1.0",
+)
 
 
 def test_a_cost_model_measures_only_the_default_configuration_again(run_cli: RunCli) -> None:

@@ -6,6 +6,7 @@ import pytest
 
 from tests.cli.conftest import RunCli
 
+ONE_DEVICE = ("search", "resnet50", "--n-ipu", "1", "--replicas", "1")
 SMALL = (
     "search",
     "resnet50",
@@ -21,9 +22,9 @@ SMALL = (
 
 
 def test_trials_as_csv_are_read_by_pandas(run_cli: RunCli) -> None:
-    name = json.loads(
-        run_cli("search", "resnet50", "--n-ipu", "1", "--batch-size", "1:4", "--method", "grid-bisect", "--json").out
-    )["study_name"]
+    name = json.loads(run_cli(*ONE_DEVICE, "--batch-size", "1:4", "--method", "grid-bisect", "--json").out)[
+        "study_name"
+    ]
     table = pd.read_csv(io.StringIO(run_cli("trials", name, "--csv").out))
     assert {"n_ipu", "memory_proportion", "batch_size", "state", "samples_per_s"} <= set(table.columns)
     assert len(table) == len(table.drop_duplicates(["n_ipu", "memory_proportion", "batch_size"])) > 3

@@ -23,7 +23,19 @@ from autoauto.study.store.trials import ranges_of
 from tests.cli.conftest import RunCli
 from tests.running import PATIENCE_S, wait_until
 
-SMALL = ("resnet50", "--n-ipu", "1", "--batch-size", "1:8", "--memory-proportion", "0.6", "--study-name", "small")
+SMALL = (
+    "resnet50",
+    "--n-ipu",
+    "1",
+    "--replicas",
+    "1",
+    "--batch-size",
+    "1:8",
+    "--memory-proportion",
+    "0.6",
+    "--study-name",
+    "small",
+)
 
 
 def test_the_study_must_exist(run_cli: RunCli) -> None:

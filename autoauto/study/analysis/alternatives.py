@@ -1,0 +1,94 @@
+"""What simple uses of a cluster give by the estimate: `expected_alternatives`, stored in the study of a search."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import asdict, replace
+from itertools import pairwise
+
+from optuna import Study
+
+from autoauto.records.knob_table import Strategy
+from autoauto.records.knobs import Knobs, SearchSpace
+from autoauto.records.study_summary import Alternative
+from autoauto.records.trial import Trial
+from autoauto.study.methods.forecast_curve import ForecastCurve
+from autoauto.study.methods.protocol import Predict
+from autoauto.study.methods.simple_uses import SimpleUse, simple_uses
+from autoauto.study.store.database import through_restarts
+from autoauto.study.store.trials import knobs_of
+
+ALTERNATIVES = "alternatives"
+"""The attribute of a study that holds the alternatives of its last search."""
+N_REFINED = 8
+"""Forecasts of a simple use between those of the survey, beside the best."""
+
+
+def expected_alternatives(
+    space: SearchSpace, predict: Predict, expect: Callable[[Knobs], Trial], tried: Collection[Knobs] = ()
+) -> tuple[Alternative, ...]:
+    """The best of every simple use of a space by a few estimates; nothing is measured.
+
+    Args:
+        space: of the search.
+        predict: the estimate as the search asked it.
+        expect: the estimated trial of a configuration.
+        tried: what the search tried: batch sizes that are good for some pipelines are asked for others of that length.
+    """
+    return tuple(_best_of(use, space, predict, expect, tried) for use in simple_uses(space))
+
+
+def _best_of(
+    use: SimpleUse,
+    space: SearchSpace,
+    predict: Predict,
+    expect: Callable[[Knobs], Trial],
+    tried: Collection[Knobs],
+) -> Alternative:
+    cells = [cell for cell in space.cells if use.has(cell[0])]
+    curves = [ForecastCurve(cell, predict) for cell in cells]
+    pipelines = (knobs for knobs in tried if knobs.strategy is Strategy.PIPELINE)
+    like_these = {replace(knobs, replicas=use.replicas) for knobs in pipelines}
+    for cell, curve in zip(cells, curves, strict=True):
+        curve.survey()
+        for index, knobs in enumerate(cell):
+            if knobs in like_these:
+                curve.forecast(index)
+    for _ in range(N_REFINED):
+        curve = max(curves, key=_best_index)
+        _refine(curve, _best_index(curve)[1])
+    scores = {
+        cell[index]: forecast.score
+        for cell, curve in zip(cells, curves, strict=True)
+        for index, forecast in curve.forecasts.items()
+        if forecast.works and forecast.score is not None
+    }
+    best = expect(max(scores, key=lambda knobs: scores[knobs], default=cells[0][0]))
+    return Alternative(use.name, best.knobs, best.samples_per_s if best.fits else 0.0, best.reason)
+
+
+def _refine(curve: ForecastCurve, best: int) -> None:
+    """Forecast the middle of the wider gap beside a forecast; nothing where both neighbours have one."""
+    known = sorted(curve.forecasts)
+    position = known.index(best)
+    ends = [(low, high) for low, high in pairwise(known[max(position - 1, 0) : position + 2]) if high - low > 1]
+    if ends:
+        low, high = max(ends, key=lambda pair: pair[1] - pair[0])
+        curve.forecast((low + high) // 2)
+
+
+def _best_index(curve: ForecastCurve) -> tuple[float, int]:
+    """The highest score of a curve that is expected, and its index; a score of 0 where nothing fits."""
+    return max((forecast.score or 0.0 if forecast.works else 0.0, i) for i, forecast in curve.forecasts.items())
+
+
+@through_restarts
+def store_alternatives(study: Study, alternatives: Sequence[Alternative]) -> None:
+    """Replace the alternatives of a study."""
+    study.set_user_attr(ALTERNATIVES, [entry._asdict() | {"knobs": asdict(entry.knobs)} for entry in alternatives])
+
+
+def stored_alternatives(study: Study) -> tuple[Alternative, ...]:
+    """The alternatives of a study; none in studies of older versions."""
+    entries = study.user_attrs.get(ALTERNATIVES, ())
+    return tuple(Alternative(**{**entry, "knobs": knobs_of(entry["knobs"])}) for entry in entries)

@@ -1,0 +1,63 @@
+"""The ways in which one would use a cluster without a search: `simple_uses`.
+
+Of four devices, where d is a device and d-d a pipeline:
+
+    d          one device
+    d d d d    4 replicas of one device
+    d-d-d-d    one pipeline of 4
+    dddd       one session of 4 cores, where a device is a core
+
+They are parts of the space of a search, so its best is no worse; a search shows what each of them gives.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from autoauto.records.knob_table import Strategy
+from autoauto.records.knobs import Knobs, SearchSpace
+
+
+class SimpleUse(NamedTuple):
+    """Pipelines of a length and a number, with any memory proportion, batch size and schedule.
+
+    Attributes:
+        n_ipu, replicas, cores_per_device: as in `Knobs`.
+    """
+
+    n_ipu: int
+    replicas: int
+    cores_per_device: int
+
+    @property
+    def name(self) -> str:
+        """What it is in words.
+
+        >>> SimpleUse(1, 4, 1).name, SimpleUse(4, 1, 1).name, SimpleUse(1, 1, 4).name
+        ('4 replicas of one device', 'one pipeline of 4', 'one session of 4 cores')
+        """
+        if self.n_ipu > 1:
+            return f"one pipeline of {self.n_ipu}"
+        if self.replicas > 1:
+            return f"{self.replicas} replicas of one device"
+        return f"one session of {self.cores_per_device} cores" if self.cores_per_device > 1 else "one device"
+
+    def has(self, knobs: Knobs) -> bool:
+        """Whether a configuration is one of them."""
+        return knobs.strategy is Strategy.PIPELINE and self == use_of(knobs)
+
+
+def use_of(knobs: Knobs) -> SimpleUse:
+    """The length and the number of the pipelines of a configuration."""
+    return SimpleUse(knobs.n_ipu, knobs.replicas, knobs.cores_per_device)
+
+
+def simple_uses(space: SearchSpace) -> tuple[SimpleUse, ...]:
+    """Those of a space: one device; and each alone, the most replicas, the longest pipeline and the most cores."""
+    uses = {use_of(cell[0]) for cell in space.cells if cell[0].strategy is Strategy.PIPELINE}
+    single = SimpleUse(1, 1, 1)
+    most = (
+        max((use for use in uses if use == single._replace(**{axis: getattr(use, axis)})), default=single)
+        for axis in ("replicas", "n_ipu", "cores_per_device")
+    )
+    return tuple(use for use in dict.fromkeys((single, *most)) if use in uses)

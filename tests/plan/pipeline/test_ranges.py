@@ -1,0 +1,206 @@
+"""Plans by the costs of all ranges against exhaustive search: all-to-all, devices of several kinds, stage replicas."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from fractions import Fraction
+from itertools import combinations, pairwise, product
+from random import Random
+
+import numpy as np
+import pytest
+
+from autoauto.plan.pipeline import ranges
+from autoauto.plan.pipeline.blocks import contract
+from autoauto.plan.pipeline.evaluate import evaluate, stage_of
+from autoauto.plan.pipeline.optimal import optimal
+from autoauto.plan.pipeline.problem import prepare
+from autoauto.plan.pipeline.ranges import best_in_any_order, best_in_line
+from autoauto.records.cost import CostTable, Exchange, TensorUse
+from autoauto.records.errors import BadInput, Infeasible
+from autoauto.records.hardware import Link, Period
+from autoauto.records.plan import Plan
+from tests.cost_tables import make_table
+from tests.plan.exhaustive import exhaustive
+
+MakeTable = Callable[[int], CostTable]
+
+
+def with_exchange(table: CostTable, seed: int) -> CostTable:
+    """The same layers with random tensors between them, some of them read by earlier layers, on links of their own."""
+    random, n = Random(seed), table.n_layers
+
+    def use() -> TensorUse:
+        consumers = sorted(random.sample(range(n), random.randint(1, min(n, 3))))
+        return TensorUse(random.randrange(n), tuple(consumers), random.choice((0, random.randint(1, 40))))
+
+    links = [Link(random.choice((0.5, 1.0, 4.0)), random.randint(0, 3)) for _ in range(2 * table.n_devices)]
+    uses = tuple(use() for _ in range(random.randint(0, 2 * n)))
+    exchange = Exchange(uses, tuple(links[::2]), tuple(links[1::2]), 1.0)
+    if random.random() < 0.5:  # the host's links only
+        table.receive_cycles[:, 1:] = 0
+        table.send_cycles[:, :-1] = 0
+    return replace(table, exchange=exchange)
+
+
+@pytest.mark.parametrize("chunk", range(4))
+def test_all_to_all_costs_what_the_cheapest_of_all_partitions_costs(any_table: MakeTable, chunk: int) -> None:
+    modes = set()
+    for seed in range(400 * chunk, 400 * (chunk + 1)):
+        table = with_exchange(any_table(seed), seed)
+        lowest, missing = outcome(exhaustive, table)
+        assert outcome(optimal, table) == (lowest, missing), seed
+        modes.add((table.period, lowest is None))
+        if lowest is None:
+            continue
+        bounded = best_in_line(table)
+        assert bounded.plan.cost_cycles == bounded.bound_cycles == lowest, seed
+    assert len(modes) == 8
+
+
+def outcome(plan: Callable[[CostTable], Plan], table: CostTable) -> tuple[int | None, int]:
+    """The cost of the best plan, if any, and the missing bytes."""
+    try:
+        return plan(table).cost_cycles, 0
+    except Infeasible as failure:
+        return None, failure.excess_bytes
+
+
+def test_the_bytes_of_all_ranges_are_those_of_each(any_table: MakeTable) -> None:
+    for seed in range(300):
+        table = with_exchange(any_table(seed), seed)
+        exchange = table.exchange
+        assert exchange is not None
+        first = replace(exchange, receive_links=(Link(1.0, 0),), send_links=(Link(1.0, 0),))
+        cuts = contract(table).cuts
+        received, sent = first.range_bytes(cuts)
+        for (i, start), (j, stop) in combinations(enumerate(cuts), 2):
+            assert received[i, j] == first.receive_cycles(0, start, stop)
+            assert sent[i, j] == first.send_cycles(0, start, stop)
+
+
+def test_a_tensor_that_skips_a_stage_is_charged_at_its_ends() -> None:
+    """Layer 0 makes a tensor for layers 1 and 2; in a line, layer 1 passes it on."""
+    table = make_table(np.array([0, 10, 20, 30]), 3)
+    links = (Link(1.0, 0),) * 3
+    table = replace(table, exchange=Exchange((TensorUse(0, (2,), 7),), links, links, 1.0))
+    plan = evaluate(table, (0, 1, 2, 3))
+    assert [(stage.receive_cycles, stage.send_cycles) for stage in plan.stages] == [(0, 7), (0, 0), (7, 0)]
+    assert table.part(1, 3).exchange == Exchange((TensorUse(0, (2,), 7),), links[1:], links[1:], 1.0)
+
+
+def test_other_queries_need_a_line() -> None:
+    table = replace(make_table(np.array([0, 1, 2])), exchange=Exchange((), (Link(1.0, 0),), (Link(1.0, 0),), 1.0))
+    with pytest.raises(BadInput, match=r"^this query needs devices in a line, got topology all-to-all"):
+        prepare(table)
+
+
+def kinds_of(any_table: MakeTable, seed: int) -> tuple[list[CostTable], list[int]]:
+    """Tables of one device each, for the same layers: other cycles, transfers, limits and clocks."""
+    random, first = Random(seed), any_table(seed)
+    n, tables = first.n_layers, []
+    for _ in range(random.choice((1, 2, 2, 3))):
+        cycles = np.concatenate(([0], np.cumsum([random.randint(0, 40) for _ in range(n)])))
+        transfers = np.array([[random.randint(0, 20) for _ in range(n + 1)] for _ in range(2)])
+        row = replace(
+            first.part(0, 1),
+            compute_prefix_cycles=cycles,
+            backward_prefix_cycles=np.zeros_like(cycles),
+            weight_prefix_cycles=np.zeros_like(cycles),
+            entry_cycles=np.zeros(n, dtype=np.int64),
+            receive_cycles=transfers[:1, :n],
+            send_cycles=transfers[1:],
+            memory_limit_bytes=np.array([random.choice((random.randint(5, 60), 150))]),
+            speeds=(Fraction(random.randint(1, 3), random.randint(1, 3)),),
+        )
+        tables.append(with_exchange(row, seed) if seed % 3 == 0 else row)
+    return tables, [random.randint(1, 3 if len(tables) < 3 else 2) for _ in tables]
+
+
+def all_plans(tables: Sequence[CostTable], counts: Sequence[int], max_replicas: int) -> Iterator[Plan]:
+    """Every plan on at most so many devices of every kind."""
+    table = tables[0]
+    allowed = [cut for cut in range(1, table.n_layers) if table.cut_allowed[cut]]
+    ways = [(kind, m) for kind, n in enumerate(counts) for m in range(1, min(n, max_replicas) + 1)]
+    for n_stages in range(1, sum(counts) + 1):
+        orders = [
+            order
+            for order in product(ways, repeat=n_stages)
+            if all(sum(m for k, m in order if k == kind) <= n for kind, n in enumerate(counts))
+        ]
+        for cuts in combinations(allowed, n_stages - 1):
+            layers = list(pairwise((0, *cuts, table.n_layers)))
+            costs = {(kind, ends): stage_of(tables[kind], 0, *ends) for kind in range(len(tables)) for ends in layers}
+            for order in orders:
+                stages = (
+                    replace(costs[kind, ends], device=i, n_replicas=m)
+                    for i, ((kind, m), ends) in enumerate(zip(order, layers, strict=True))
+                )
+                yield Plan(tuple(stages), table.period)
+
+
+def excess(plan: Plan) -> int:
+    return max(stage.total_bytes - stage.limit_bytes for stage in plan.stages)
+
+
+@pytest.mark.parametrize("max_replicas", [1, 3])
+@pytest.mark.parametrize("chunk", range(3))
+def test_any_order_costs_what_the_cheapest_of_all_costs(any_table: MakeTable, chunk: int, max_replicas: int) -> None:
+    modes = set()
+    for seed in range(200 * chunk, 200 * (chunk + 1)):
+        tables, counts = kinds_of(any_table, seed)
+        if tables[0].n_layers > 6:
+            continue
+        plans = list(all_plans(tables, counts, max_replicas))
+        cheapest = min((plan.cost_cycles for plan in plans if excess(plan) <= 0), default=None)
+        if cheapest is None:
+            with pytest.raises(Infeasible) as raised:
+                best_in_any_order(tables, counts, max_replicas)
+            assert raised.value.excess_bytes == min(map(excess, plans)), seed
+        else:
+            bounded = best_in_any_order(tables, counts, max_replicas)
+            assert bounded.plan.cost_cycles == bounded.bound_cycles == cheapest, seed
+            assert excess(bounded.plan) <= 0
+            check_devices(bounded.plan, tables, counts)
+        modes.add((tables[0].period, cheapest is None))
+    assert len(modes) == 8
+
+
+def check_devices(plan: Plan, tables: Sequence[CostTable], counts: Sequence[int]) -> None:
+    """No device is used twice, and every stage costs what it costs on the kind of its device."""
+    kinds = [kind for kind, n in enumerate(counts) for _ in range(n)]
+    used = [d for stage in plan.stages for d in range(stage.device, stage.device + stage.n_replicas)]
+    assert len(set(used)) == len(used)
+    for stage in plan.stages:
+        [kind] = {kinds[d] for d in range(stage.device, stage.device + stage.n_replicas)}
+        assert stage_of(tables[kind], 0, *stage.layers) == replace(stage, device=0, n_replicas=1)
+
+
+def test_replicas_of_the_longest_stage_shorten_the_period() -> None:
+    """One layer of 90 cycles and one of 10: two stages take 90, three replicas of the first 30."""
+    table = replace(make_table(np.array([0, 90, 100])), period=Period.SERIAL)
+    assert best_in_any_order([table], [4]).plan.cost_cycles == 90
+    plan = best_in_any_order([table], [4], max_replicas=4).plan
+    assert plan.cost_cycles == 25  # all four run all layers
+    split = replace(table, cut_allowed=np.array([True, True, True]), memory_limit_bytes=np.array([90]))
+    split = replace(
+        split, memory=make_table(np.array([0, 0, 0]), exclusive_prefix_bytes={"w": np.array([0, 90, 100])}).memory
+    )
+    plan = best_in_any_order([split], [4], max_replicas=4).plan
+    assert [(stage.device, stage.n_replicas) for stage in plan.stages] == [(0, 3), (3, 1)]
+    assert plan.cost_cycles == 30
+
+
+def test_more_cuts_than_the_limit_have_a_lower_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    random = Random(5)
+    table = make_table(np.concatenate(([0], np.cumsum([random.randint(1, 50) for _ in range(60)]))), 4)
+    links = (Link(1.0, 0),) * 4
+    uses = tuple(TensorUse(i, (i + 1,), random.randint(1, 30)) for i in range(59))
+    table = replace(table, period=Period.SERIAL, exchange=Exchange(uses, links, links, 1.0))
+    best = best_in_line(table)
+    assert best.gap == 0
+    monkeypatch.setattr(ranges, "MAX_BLOCKS", 20)
+    coarse = best_in_line(table)
+    assert coarse.bound_cycles <= best.plan.cost_cycles <= coarse.plan.cost_cycles
+    assert 0 < coarse.gap < 0.5

@@ -1,0 +1,56 @@
+"""The answer of a default search against what one would run without it, for built-in models on built-in clusters."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from autoauto.evaluate.load import load_flow
+from autoauto.graph.load import builtin_models
+from autoauto.records.knobs import Objective
+from autoauto.records.study_summary import Alternative
+from autoauto.records.trial import Trial
+from autoauto.study.analysis.alternatives import expected_alternatives
+from autoauto.study.analysis.comparisons import study_comparisons
+from autoauto.study.defaults import default_space
+from autoauto.study.methods.guided import MIN_GAIN
+from autoauto.study.methods.registry import predictor
+from autoauto.study.search import search_flow
+from autoauto.targets.clusters import builtin_clusters
+
+
+@pytest.fixture(autouse=True)
+def shared_cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Profiles of a model serve all clusters of the same devices."""
+    monkeypatch.setenv("AUTOAUTO_CACHE_DIR", str(tmp_path_factory.getbasetemp() / "cache"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("cluster", sorted(builtin_clusters()))
+@pytest.mark.parametrize("model", sorted(builtin_models()))
+def test_the_answer_is_never_below_what_one_would_run_without_a_search(
+    model: str, cluster: str, tmp_path: Path
+) -> None:
+    flow = load_flow(model, cluster)
+    result = search_flow(flow, storage=f"sqlite:///{tmp_path}/trials.db")
+    assert result.best is not None
+    assert result.best.knobs.n_devices <= len(flow.cluster)
+    assert all(knobs.n_devices <= len(flow.cluster) for knobs in result.trials)
+    simple = [flow.evaluate(entry.knobs) for entry in _alternatives(model, cluster) if entry.samples_per_s]
+    assert simple
+    below = [trial.knobs for trial in simple if _worth(trial) > result.best.samples_per_s * (1.0 + MIN_GAIN)]
+    assert below == []
+    assert result.summary is not None
+    gains = [comparison.gain_percent for comparison in study_comparisons(result.summary) if comparison.is_simple_use]
+    assert all(gain is None or gain >= -100.0 * MIN_GAIN for gain in gains)
+
+
+def _alternatives(model: str, cluster: str) -> tuple[Alternative, ...]:
+    """The best of every simple use by an estimate that no search has taught."""
+    flow = load_flow(model, cluster)
+    return expected_alternatives(default_space(flow), predictor(flow.expect, Objective.THROUGHPUT), flow.expect)
+
+
+def _worth(trial: Trial) -> float:
+    return trial.samples_per_s if trial.fits else 0.0
