@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from itertools import pairwise
 from operator import attrgetter
@@ -36,6 +37,7 @@ class PlannedProfile(NamedTuple):
 
 
 _cost_cycles = attrgetter("cost_cycles")
+_BY_DEVICE = ("devices", "receive_links", "send_links")
 
 
 class ImportedPlanner(NamedTuple):
@@ -92,8 +94,9 @@ class ImportedPlanner(NamedTuple):
         return PlannedProfile(order, profile, bounded)
 
     def _table(self, profile: ImportedProfile, kind: int) -> CostTable:
-        """The costs of one device of a kind."""
+        """The costs of one device of a kind, which has neighbours although it may be the only one of its kind."""
         layers, cluster = profile.kinds[kind]
+        cluster = replace(cluster, **{name: getattr(cluster, name)[:1] * 3 for name in _BY_DEVICE})
         in_flight = (1,) * len(cluster) if profile.training else None
         period, proportion = self.period or profile.period, self.planning_proportion
         return anywhere(cost_table(layers, cluster, proportion, period, in_flight, tensors=profile.tensors))

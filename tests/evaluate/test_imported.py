@@ -82,6 +82,21 @@ def test_pipeedges_schedule_is_bettered() -> None:
     assert len({stage.device for stage in plan.stages}) == len(plan.stages) == 8
 
 
+def test_the_only_device_of_a_kind_has_neighbours(tmp_path: Path) -> None:
+    """A layer of 10 s on the fast device and 10 s on the slow one; between them 1 MiB over 8 Mbit/s."""
+    times = "model_profiles: {net: [{batch_size: 1, dtype: torch.float32, time_s: [%s]}]}"
+    types = [f"{name}: {{bw_Mbps: 8, mem_MB: 99, {times % t}}}" for name, t in (("fast", "10, 90"), ("slow", "90, 10"))]
+    (tmp_path / "device_types.yml").write_text("\n".join(types))
+    model = "net: {layers: 2, mem_MB: [1, 1], parameters_in: 0, parameters_out: [262144, 0]}"
+    (tmp_path / "models.yml").write_text(model)
+    (tmp_path / "devices.yml").write_text("fast: [a]\nslow: [b]")
+    plan = ImportedPlanner().best(read_pipeedge(tmp_path)).bounded.plan
+    assert [(stage.device, stage.compute_cycles) for stage in plan.stages] == [(0, 10**10), (1, 10**10)]
+    first, second = plan.stages
+    assert (first.receive_cycles, second.send_cycles) == (0, 0)
+    assert (first.send_cycles, second.receive_cycles) == pytest.approx((10**9, 10**9), abs=1)
+
+
 def test_what_fits_in_no_order_is_infeasible(tmp_path: Path) -> None:
     name = next(iter(REFERENCE["dnn-partitioning"]))
     graph = json.loads((PROFILES / "dnn-partitioning" / f"{name}.json").read_text())

@@ -249,7 +249,7 @@ def best_in_line(table: CostTable) -> BoundedPlan:
 
 
 def anywhere(table: CostTable) -> CostTable:
-    """The costs of one device that may stand anywhere in a line, of a table of like devices.
+    """The costs of one device that may stand anywhere in a line, of a table of two or more like devices.
 
     It receives from a neighbour, or from the host if its stage starts at layer 0; likewise it sends.
 
