@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from math import inf
 from pathlib import Path
 from time import process_time
@@ -102,7 +103,7 @@ def rows(folders: Sequence[Path]) -> Iterator[Row]:
     reference = json.loads((PROFILES / "reference.json").read_text())
     for path in [path for folder in folders for path in sorted(folder.glob("*.json"))]:
         values = reference["dnn-partitioning"].get(path.stem, {})
-        ours, cpu_s = planned(lambda path=path: read_dnn_partitioning(path))  # type: ignore[misc]
+        ours, cpu_s = planned(partial(read_dnn_partitioning, path))
         chain, graph = values.get("chain_accelerators_only"), values.get("dag_accelerators_only")
         yield Row(path.stem, ours, chain, graph, expert_cost(path, path.stem), cpu_s=cpu_s)
     vgg16 = PROFILES / "pipedream" / "vgg16.txt"
@@ -110,7 +111,7 @@ def rows(folders: Sequence[Path]) -> Iterator[Row]:
     yield Row("pipedream vgg16, 4 devices", *_ordered(planned(lambda: read_pipedream(vgg16, 4, Link(inf, 0))), best))
     for bytes_per_s in (1e9, 1e10):
         link = Link(bytes_per_s, 0)
-        replicas = planned(lambda link=link: read_pipedream(vgg16, 16, link), ImportedPlanner(stage_replicas=True))  # type: ignore[misc]
+        replicas = planned(partial(read_pipedream, vgg16, 16, link), ImportedPlanner(stage_replicas=True))
         name = f"pipedream vgg16, 16 devices, replicas, {bytes_per_s / 1e9:g} GB/s"
         yield Row(name, *_ordered(replicas, two_stages(read_pipedream(vgg16, 16, link), bytes_per_s)))
     vit = reference["pipeedge"]["google/vit-base-patch16-224"]["published_schedule_bottleneck_s"]

@@ -44,11 +44,7 @@ def receive_cycles(
     """
     n_bytes = [layer.input_bytes for layer in profile.layers]
     times = _link_cycles(n_bytes, cluster.receive_links, cluster)
-    host = int(times[0, 0])
-    times[0] = 0
-    times *= (1 + training) * (not host_only)
-    times[_waiting(period, 0)] += host
-    return times
+    return _with_host(times, 0, period, 0 if host_only else 1 + training)
 
 
 def send_cycles(
@@ -64,16 +60,19 @@ def send_cycles(
     """
     n_bytes = [0, *(layer.output_bytes for layer in profile.layers)]
     times = _link_cycles(n_bytes, cluster.send_links, cluster)
-    host = int(times[-1, -1])
-    times[-1] = 0
-    times *= (1 + training) * (not host_only)
-    times[_waiting(period, -1)] += host
+    return _with_host(times, -1, period, 0 if host_only else 1 + training)
+
+
+def _with_host(times: IntArray, end: int, period: Period, n_transfers: int) -> IntArray:
+    """The cycles between devices so many times, and the host's constant of the first (0) or last (-1) device.
+
+    With the periods `barrier` and `overlap` all devices wait for it.
+    """
+    host = int(times[end, end])
+    times[end] = 0
+    times *= n_transfers
+    times[slice(None) if period in (Period.BARRIER, Period.OVERLAP) else end] += host
     return times
-
-
-def _waiting(period: Period, end: int) -> slice | int:
-    """The devices that wait for a transfer over the host's link of the first or last one."""
-    return slice(None) if period in (Period.BARRIER, Period.OVERLAP) else end
 
 
 def _link_cycles(n_bytes: Sequence[int], links: Sequence[Link], cluster: Cluster) -> IntArray:

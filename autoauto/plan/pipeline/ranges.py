@@ -237,7 +237,8 @@ def best_in_line(table: CostTable) -> BoundedPlan:
 
     coarse = _with_fewer_cuts([table])[0]
     blocks = contract(coarse)
-    choices = tuple(StageChoice(device, 1, range_costs(coarse, device, blocks)) for device in rows)
+    moved = moved_bytes(coarse, blocks)
+    choices = tuple(StageChoice(device, 1, range_costs(coarse, device, blocks, moved)) for device in rows)
     bound, n_states = _lower_bound([table], table.n_devices), table.n_devices + 1
     searched = RangeProblem(choices, tuple(steps), n_states, (table.n_devices,), table.period, bound)
     route = searched.best()
@@ -298,6 +299,7 @@ def best_in_any_order(
     bound = _lower_bound(tables, sum(n_devices), max_replicas)
     coarse = _with_fewer_cuts(tables)
     blocks = [contract(table) for table in coarse]
+    moved = moved_bytes(coarse[0], blocks[0])
 
     weight_prefix = tables[0].memory.exclusive(PARAMETER).stop_bytes
     weight_bytes = np.maximum(np.subtract.outer(-weight_prefix[blocks[0].cuts], -weight_prefix[blocks[0].cuts]), 0)
@@ -307,13 +309,13 @@ def best_in_any_order(
         return gradient_cycles(n_bytes * 4 * (m - 1) // m)
 
     def best(allowance_bytes: int) -> Plan | None:
-        costs = [range_costs(*kind, allowance_bytes) for kind in zip(coarse, repeat(0), blocks)]
+        costs = [range_costs(*kind, moved, allowance_bytes) for kind in zip(coarse, repeat(0), blocks)]
         choices = tuple(StageChoice(kind, m, costs[kind].in_turn(m, exchanged(m, weight_bytes))) for kind, m in ways)
         problem = RangeProblem(choices, tuple(steps), len(usage), fewest_first, tables[0].period, bound)
         route = problem.probe(UNBOUNDED, UNBOUNDED) if allowance_bytes else problem.best()
-        return None if route is None else _plan(route)
+        return None if route is None else plan_of(route)
 
-    def _plan(route: Route) -> Plan:
+    def plan_of(route: Route) -> Plan:
         free = [sum(n_devices[:kind]) for kind in range(len(tables))]
         stages = []
         for way, start, stop in route:
@@ -348,14 +350,25 @@ def _steps(
             yield way, np.array([state_of[used] for used in before]), np.array([state_of[used] for used in after])
 
 
-def range_costs(table: CostTable, device: int, blocks: Blocks, allowance_bytes: int = 0) -> RangeCosts:
+MovedBytes = tuple[IntArray, IntArray] | None
+"""`Exchange.range_bytes`; None where tensors pass on from neighbour to neighbour."""
+
+
+def moved_bytes(table: CostTable, blocks: Blocks) -> MovedBytes:
+    """What all ranges exchange, which is the same on every device."""
+    return None if table.exchange is None else table.exchange.range_bytes(blocks.cuts)
+
+
+def range_costs(
+    table: CostTable, device: int, blocks: Blocks, moved: MovedBytes, allowance_bytes: int = 0
+) -> RangeCosts:
     """The costs of all ranges on one device, with so many bytes more than its limit."""
     speed = table.speeds[device]
     own_cycles = np.subtract.outer(blocks.start_offset_cycles, blocks.compute_prefix_cycles) * -speed.denominator
     receive = np.broadcast_to(blocks.receive_rows[device][:, None], own_cycles.shape)
     send = np.broadcast_to(blocks.send_rows[device][None, :], own_cycles.shape)
-    if table.exchange is not None:
-        received, sent = table.exchange.range_bytes(blocks.cuts)
+    if table.exchange is not None and moved is not None:
+        received, sent = moved
         receive = receive + table.exchange.receive_links[device].load_cycles(received, table.exchange.clock_hz)
         send = send + table.exchange.send_links[device].load_cycles(sent, table.exchange.clock_hz)
     limit = int(table.memory_limit_bytes[device]) + allowance_bytes

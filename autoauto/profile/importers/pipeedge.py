@@ -13,8 +13,8 @@ from autoauto.records.codec import Positive, PositiveWhole, Whole, from_plain
 from autoauto.records.errors import BadInput
 from autoauto.records.hardware import Link, Period
 from autoauto.records.profile import PARAMETER, LayerProfile, ModelProfile
+from autoauto.records.units import MIB
 
-MIB = 1024**2
 _BYTES = {"torch.float32": 4, "torch.float16": 2, "torch.bfloat16": 2, "torch.float64": 8}
 
 
