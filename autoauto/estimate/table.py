@@ -40,7 +40,7 @@ def cost_table(
             a count from 1 for every device, or training is asked of a profile for inference.
     """
     training = is_training(profile, in_flight, recompute)
-    exchange, clock_hz = None, cluster.devices[0].clock_hz
+    exchange, clock_hz = None, cluster.clock_hz
     if tensors is not None:
         exchange = Exchange(tuple(tensors), cluster.receive_links, cluster.send_links, clock_hz)
     return CostTable(

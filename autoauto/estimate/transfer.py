@@ -77,6 +77,6 @@ def _with_host(times: IntArray, end: int, period: Period, n_transfers: int) -> I
 
 def _link_cycles(n_bytes: Sequence[int], links: Sequence[Link], cluster: Cluster) -> IntArray:
     """Cycles of every number of bytes on every device's link, (P, len(n_bytes)); equal links are computed once."""
-    column, clock_hz = np.array(n_bytes), cluster.devices[0].clock_hz
+    column, clock_hz = np.array(n_bytes), cluster.clock_hz
     rows = {link: link.cycles(column, clock_hz) for link in dict.fromkeys(links)}
     return np.stack([rows[link] for link in links])

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from autoauto.estimate.calibration import with_entry_overhead
 from autoauto.estimate.correction.correct import REFIT, corrected, fitted_correction
@@ -11,6 +12,7 @@ from autoauto.estimate.correction.features import range_examples
 from autoauto.estimate.memory import memory_limit_bytes
 from autoauto.estimate.table import cost_table
 from autoauto.graph.layers.kinds import quantise
+from autoauto.plan.placement import shared_cycles
 from autoauto.profile.liveness import tensor_uses
 from autoauto.profile.profiler import Progress, profile_model
 from autoauto.profile.sample import is_sampled, sample, sample_batch_sizes, well_known
@@ -39,7 +41,8 @@ class Estimates:
 
     Attributes:
         graph: the model.
-        cluster: all devices; a configuration uses the first `n_ipu` of them.
+        cluster: all devices; a configuration uses the first `n_ipu` of them, or where they are of several kinds
+            (`Cluster.kinds`), those that suit it.
         target: compiles ranges of layers.
         precision: format of weights and activations.
         planning_proportion: share of a device's memory that the predicted bytes of a stage may fill. None means
@@ -60,20 +63,29 @@ class Estimates:
     estimator: Estimator = Estimator.REGRESSION
     _profiles: dict[CompileOptions, ModelProfile] = field(default_factory=dict, init=False, repr=False, compare=False)
     _host_bytes: dict[int, tuple[int, int]] = field(default_factory=dict, init=False, repr=False, compare=False)
+    _alike: dict[tuple[int, int], dict[int, int]] = field(default_factory=dict, init=False, repr=False, compare=False)
     # By the subject of a `RangeStore`, all options but batch size and memory proportion:
     _sampled: dict[str, set[int]] = field(default_factory=dict, init=False, repr=False, compare=False)  # batch sizes
     _corrections: dict[str, Correction] = field(default_factory=dict, init=False, repr=False, compare=False)
+    _kinds: tuple[Estimates, ...] = field(default=(), init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         memory_limit_bytes(self.cluster, self._proportion(PLAIN_SUM))  # raises BadInput for an impossible proportion
         if self.precision is Precision.FP8:
             check_fp8(self.cluster)
             object.__setattr__(self, "graph", quantise(self.graph))
+        if self.cluster.kinds:
+            if self.traits.runs_plans:
+                self.check_one_kind("a target that runs whole plans")
+            common = (self.target, self.precision, self.planning_proportion, self.period, self.cache, self.estimator)
+            kinds = (Estimates(self.graph, cluster, *common) for cluster in self.cluster.by_kind)
+            object.__setattr__(self, "_kinds", tuple(kinds))
+            return
         tiles = {(device.n_tiles, device.tile_memory_bytes) for device in self.cluster.devices}
         if len(tiles) > 1:
             raise BadInput(
-                f"the devices of a cluster may differ in clock and memory, not in tiles, since a model is profiled for "
-                f"one of them; {self.cluster.name} has {sorted(tiles)}; plan each kind by itself"
+                f"the devices of a line may differ in clock and memory, not in tiles, since a model is profiled for "
+                f"one of them; {self.cluster.name} has {sorted(tiles)}; write [[kinds]], which are profiled each"
             )
 
     @property
@@ -90,6 +102,24 @@ class Estimates:
     def period_of_devices(self) -> Period:
         """What the devices do at the same time."""
         return self.traits.period if self.period is None else self.period
+
+    @property
+    def kinds(self) -> tuple[Estimates, ...]:
+        """The estimates of every kind of devices alone; these themselves where the order of the devices is given."""
+        return self._kinds or (self,)
+
+    def check_one_kind(self, what: str) -> None:
+        """Refuse what needs devices of one kind.
+
+        Raises:
+            BadInput: the cluster has several kinds of devices, in any order.
+        """
+        if self.cluster.kinds:
+            names = ", ".join(kind.device.name for kind in self.cluster.kinds)
+            raise BadInput(
+                f"{what} needs devices in a given order, {self.cluster.name} has {names} in any order; "
+                "try a --cluster of one kind"
+            )
 
     def options(self, knobs: Knobs) -> CompileOptions:
         """The options with which the target compiles at these knobs."""
@@ -133,11 +163,36 @@ class Estimates:
             self._corrections[store.subject] = fitted_correction(store, refit)
         return self._corrections[store.subject]
 
-    def table(self, knobs: Knobs, progress: Progress | None = None) -> CostTable:
-        """The estimated cost of every range of layers."""
+    def devices(self, knobs: Knobs) -> Cluster:
+        """All devices, each with the cores of a device."""
+        return self.cluster.grouped(knobs.cores_per_device)
+
+    def first_alike(self, knobs: Knobs, start: int) -> int:
+        """The first device of a pipeline that has the same devices and links as the one that begins with `start`."""
+        alike = self._alike.setdefault((knobs.n_ipu, knobs.cores_per_device), {0: 0})
+        if start not in alike:
+            part = partial(self.devices(knobs).part, n_ipu=knobs.n_ipu)
+            pipeline = part(start)
+            alike[start] = next((first for first in set(alike.values()) if part(first) == pipeline), start)
+        return alike[start]
+
+    def corrections(self, knobs: Knobs, progress: Progress | None = None) -> tuple[Correction, ...]:
+        """The correction of every kind of devices."""
+        return tuple(kind.correction(knobs, progress) for kind in self.kinds)
+
+    def table(self, knobs: Knobs, progress: Progress | None = None, start: int = 0) -> CostTable:
+        """The estimated cost of every range of layers on a pipeline that begins with the device `start`.
+
+        Raises:
+            BadInput: the cluster has several kinds of devices, in any order (`autoauto/evaluate/kinds.py`).
+        """
+        self.check_one_kind("this query")
+        return self.table_on(self._pipeline_cluster(knobs, start), knobs, progress)
+
+    def table_on(self, cluster: Cluster, knobs: Knobs, progress: Progress | None = None) -> CostTable:
+        """The estimated cost of every range of layers on each device of a line."""
         correction = self.correction(knobs, progress)
         profile = corrected(self.profile(self.options(knobs), progress), self.graph, correction)
-        cluster = self._pipeline_cluster(knobs)
         table = cost_table(
             profile,
             cluster,
@@ -148,7 +203,7 @@ class Estimates:
             tensors=self._tensors(knobs),
         )
         table = with_entry_overhead(table, profile, correction)
-        host_cycles = self.cluster.host_cycles(profile.layers[0].input_bytes, profile.layers[-1].output_bytes)
+        host_cycles = cluster.host_cycles(profile.layers[0].input_bytes, profile.layers[-1].output_bytes)
         return replace(table, host_cycles=host_cycles)
 
     def _tensors(self, knobs: Knobs) -> list[TensorUse] | None:
@@ -157,16 +212,28 @@ class Estimates:
             return None
         return tensor_uses(self.graph, knobs.batch_size, self.precision, training=knobs.training)
 
-    def shared_cycles(self, knobs: Knobs) -> int:
-        """Cycles in which a machine's connection to the host moves a micro-batch of every pipeline (`Cluster`)."""
+    def shared_cycles(self, knobs: Knobs, starts: Sequence[int]) -> int:
+        """Cycles in which a machine's connection to the host moves a micro-batch of every pipeline.
+
+        Args:
+            knobs: the configuration.
+            starts: the first device of every replica.
+        """
+        if self.cluster.machine is None:
+            return 0
         if knobs.batch_size not in self._host_bytes:  # they depend on nothing else
             layers = self.profile(self.options(knobs)).layers
             self._host_bytes[knobs.batch_size] = layers[0].input_bytes, layers[-1].output_bytes
-        n_devices, host_bytes = knobs.n_devices // knobs.replicas, self._host_bytes[knobs.batch_size]
-        return self.cluster.shared_cycles(n_devices, knobs.replicas, *host_bytes)
+        devices = self.devices(knobs)
+        return shared_cycles(devices, knobs.n_ipu, starts, *self._host_bytes[knobs.batch_size])
 
     def phase_table(self, knobs: Knobs, options: PhasedOptions) -> CostTable:
-        """The estimated cost of every range of layers as a phase: on one device, with one micro-batch in flight."""
+        """The estimated cost of every range of layers as a phase: on one device, with one micro-batch in flight.
+
+        Raises:
+            BadInput: the cluster has several kinds of devices.
+        """
+        self.check_one_kind("a plan of phases")
         training = ((1,), options.recompute) if knobs.training else ()
         correction = self.correction(knobs)
         profile = corrected(self.profile(self.options(knobs)), self.graph, correction)
@@ -182,9 +249,9 @@ class Estimates:
             self._store(options).add(options, examples)
             self._corrections.clear()
 
-    def _pipeline_cluster(self, knobs: Knobs) -> Cluster:
+    def _pipeline_cluster(self, knobs: Knobs, start: int) -> Cluster:
         """The cluster of one pipeline; of the memory of real devices it has the share `memory_proportion`."""
-        cluster = self.cluster.grouped(knobs.cores_per_device).first(knobs.n_ipu)
+        cluster = self.devices(knobs).part(start, knobs.n_ipu)
         if not self.traits.runs_plans:
             return cluster
         share = knobs.memory_proportion

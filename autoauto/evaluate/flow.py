@@ -3,25 +3,30 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import chain, repeat
 
 from autoauto.estimate.calibration import calibrated
 from autoauto.evaluate.estimates import Estimates
+from autoauto.evaluate.kinds import best_on_kinds, on_kinds
 from autoauto.plan.phased.optimal import phased
 from autoauto.plan.pipeline.evaluate import check_memory, evaluate
-from autoauto.plan.pipeline.optimal import optimal
+from autoauto.plan.pipeline.optimal import anytime
+from autoauto.plan.pipeline.ranges import best_with_stage_replicas, evaluate_stage_replicas
+from autoauto.plan.placement import placements
 from autoauto.profile.profiler import Progress, check_batch_size
 from autoauto.profile.sample import whole_range
 from autoauto.records.constraint import Constraint
 from autoauto.records.correction import Correction, WholeRange
 from autoauto.records.cost import CostTable, stash_entry_bytes
 from autoauto.records.errors import BadInput, DoesNotFit, Infeasible
+from autoauto.records.hardware import Period
 from autoauto.records.knob_table import Strategy
 from autoauto.records.knobs import Knobs, SearchSpace
 from autoauto.records.phased import IoMode, Phase, PhasedOptions, PhasedPlan
-from autoauto.records.plan import Plan, Stage
+from autoauto.records.plan import BoundedPlan, Plan, Stage, replicated, side_by_side
 from autoauto.records.profile import STASH, CompiledRange
 from autoauto.records.target import Origin
 from autoauto.records.timeline import Run, Runner, Timeline
@@ -39,6 +44,8 @@ from autoauto.schedule.times import timeline_of
 MAX_MOVES = 3  # plans with moved cuts that are measured after the first, on real devices
 WORTH_MOVING = 0.015  # predicted gain, as a share of the period, from which on such a plan is measured
 _MAX_PLANS = 512  # in memory: those of one pipeline, for all numbers of replicas
+Devices = int | tuple[int, ...]
+"""Those of a pipeline: the first of neighbours in a line, or how many of every kind it may have."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,8 +59,9 @@ class Flow(Estimates):
     """
 
     constraints: tuple[Constraint, ...] = ()
-    # By the configuration of one pipeline: the correction it was planned with, and the plan, or why there is none.
-    _plans: dict[Knobs, tuple[Correction, Plan | Infeasible]] = field(
+    # By the configuration of one pipeline and its devices: the corrections that it was planned with, and the plan, or
+    # why there is none.
+    _plans: dict[tuple[Knobs, Devices], tuple[tuple[Correction, ...], BoundedPlan | Infeasible]] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
 
@@ -66,6 +74,14 @@ class Flow(Estimates):
         if max(space.cores_per_device) > 1 and not self.traits.groups_cores:
             raise BadInput(
                 f"--target {self.cluster.target} has no --cores-per-device; leave it out, or try --target host"
+            )
+        if any(space.stage_replicas) and not self.traits.stage_replicas:
+            raise BadInput(
+                f"--target {self.cluster.target} has no --stage-replicas; leave it out, or try --target host"
+            )
+        if any(space.stage_replicas) and self.period_of_devices is Period.BARRIER:
+            raise BadInput(
+                "--stage-replicas needs devices that do not wait for all others, got --period barrier; try serial"
             )
         n_ipu, n_replicas, n_cores = max(space.n_ipu), min(space.replicas), min(space.cores_per_device)
         n_devices = n_ipu * n_replicas * n_cores
@@ -80,23 +96,46 @@ class Flow(Estimates):
             raise BadInput(f"the {self.cluster.target} target runs inference, got --mode training; try --target ipu")
         if space.training and self.precision is Precision.FP8:
             raise BadInput("fp8 is for inference, got --mode training; try --precision fp16")
+        for wanted, what in (
+            (space.training, "training"),
+            (Strategy.PHASED in space.strategy, "a plan of phases"),
+            (any(space.stage_replicas), "--stage-replicas"),
+        ):
+            if wanted:
+                self.check_one_kind(what)
         check_batch_size(self.graph, max(space.batch_size))
 
     def predict(self, knobs: Knobs, progress: Progress | None = None) -> Plan:
-        """The best plan by estimated costs. It has the same stages for any number of replicas, and is made once.
+        """The best plan by estimated costs, and those of replicas whose devices or links differ.
 
         Raises:
+            Infeasible: no plan respects the limits, or the cluster has too few devices.
+        """
+        return self._on_devices(knobs, lambda devices: self.best_plan(knobs, devices, progress).plan)
+
+    def best_plan(self, knobs: Knobs, devices: Devices | None = None, progress: Progress | None = None) -> BoundedPlan:
+        """The cheapest plan of one pipeline by estimated costs, nearly always an exact one; made once.
+
+        Args:
+            knobs: the configuration, with any number of replicas.
+            devices: of the pipeline; by default the first of a line, or any of every kind.
+            progress: of profiling.
+
+        Raises:
+            BadInput: the devices are of several kinds, and the plan is for training.
             Infeasible: no plan respects the limits.
         """
-        single, correction = replace(knobs, replicas=1), self.correction(knobs, progress)
-        known = self._plans.get(single)
-        if known is None or known[0] != correction:
-            known = self._plans[single] = correction, self._plan_or_failure(single, progress)
+        if devices is None:
+            devices = tuple(kind.n_devices for kind in self.cluster.kinds) or 0
+        key, corrections = (replace(knobs, replicas=1), devices), self.corrections(knobs, progress)
+        known = self._plans.get(key)
+        if known is None or known[0] != corrections:
+            known = self._plans[key] = corrections, self._plan_or_failure(knobs, devices, progress)
             if len(self._plans) > _MAX_PLANS:
                 del self._plans[next(iter(self._plans))]
         if isinstance(known[1], Infeasible):
             raise known[1].with_traceback(None)
-        return self._beside_others(knobs, known[1])
+        return known[1]
 
     def plan_to_try(self, knobs: Knobs) -> Plan:
         """The plan to measure: that of `predict`, or on real devices one that may fit although it is predicted not to.
@@ -110,13 +149,12 @@ class Flow(Estimates):
         try:
             return self.predict(knobs)
         except Infeasible as failure:
-            correction = self.correction(knobs)
+            interval = self.correction(knobs).memory_interval
             if not (self.traits.runs_plans and failure.excess_bytes) or self.planning_proportion is not None:
                 raise
             table = self.table(knobs)
-            share = correction.memory_interval.high / correction.memory_interval.low
-            limits = (table.memory_limit_bytes * share).astype(table.memory_limit_bytes.dtype)
-            return self._beside_others(knobs, optimal(replace(table, memory_limit_bytes=limits)))
+            limits = (table.memory_limit_bytes * (interval.high / interval.low)).astype(table.memory_limit_bytes.dtype)
+            return self._everywhere(knobs, self._best_by(replace(table, memory_limit_bytes=limits), knobs).plan)
 
     def phased(self, knobs: Knobs, options: PhasedOptions) -> PhasedPlan:
         """The fastest phases of one device by estimated costs; knobs of pipelines are not used.
@@ -147,21 +185,22 @@ class Flow(Estimates):
             OutOfMemory: a stage needs more than its device has; the error describes the one that lacks most.
         """
         if isinstance(self.target, Runner):
-            cluster = self.cluster.grouped(knobs.cores_per_device)
-            run = self.target.run(self.graph, plan, cluster, self.options(knobs), knobs.replicas)
+            placement = tuple(devices for each in plan.plans for devices in each.placement)
+            plan = replace(plan, placement=placement, other_plans=())  # all replicas run one plan, the slowest
+            run = self.target.run(self.graph, plan, self.devices(knobs), self.options(knobs), knobs.replicas)
             if run.undisturbed:
                 self.add_examples(self.options(knobs), map(_whole_stage, run.plan.stages))
             return run
-        compiled = [self._compile(knobs, stage) for stage in plan.stages]
-        self.add_examples(self.options(knobs), map(whole_range, (stage.layers for stage in plan.stages), compiled))
-        measured = replace(plan, stages=tuple(map(partial(self._measured, knobs), plan.stages, compiled)))
-        check_memory(measured.stages)
-        return Run(measured, (self.timeline(knobs, measured),) * knobs.replicas)
+        measured = side_by_side(self._compiled(knobs, each) for each in plan.plans)
+        check_memory(measured.parts)
+        counts = [len(each.placement) for each in measured.plans] if measured.other_plans else [knobs.replicas]
+        timelines = (repeat(self.timeline(knobs, each), n) for each, n in zip(measured.plans, counts, strict=True))
+        return Run(measured, tuple(chain.from_iterable(timelines)))
 
     def evaluate(self, knobs: Knobs) -> Trial:
         """Plan one configuration and measure it; one that does not fit or violates a constraint is a trial too."""
         estimate: Plan | PhasedPlan | None = None
-        clock_hz, device_bytes = self.cluster.devices[0].clock_hz, self._device_bytes(knobs)
+        clock_hz, device_bytes = self.cluster.clock_hz, self._device_bytes(knobs)
         try:
             if knobs.strategy is Strategy.PHASED:
                 options, estimate = self._fastest_phases(knobs)
@@ -176,7 +215,6 @@ class Flow(Estimates):
                     device_bytes=device_bytes,
                     constraints=self.constraints,
                 )
-            self._check_devices(knobs)
             estimate = self.plan_to_try(knobs)
             estimate, run = self._measure_moving_cuts(knobs, estimate)
         except DoesNotFit as failure:
@@ -195,11 +233,10 @@ class Flow(Estimates):
 
     def expect(self, knobs: Knobs) -> Trial:
         """The trial of `evaluate` if every stage cost what is estimated; no stage is measured."""
-        clock_hz, device_bytes = self.cluster.devices[0].clock_hz, self._device_bytes(knobs)
+        clock_hz, device_bytes = self.cluster.clock_hz, self._device_bytes(knobs)
         timeline: Timeline | None = None
         plan: Plan | PhasedPlan
         try:
-            self._check_devices(knobs)
             if knobs.strategy is Strategy.PHASED:
                 _, plan = self._fastest_phases(knobs)
                 speed = plan.samples_per_s(knobs.batch_size, clock_hz)
@@ -231,7 +268,7 @@ class Flow(Estimates):
         For inference it is the throughput of the steady state. Give the plan's `timeline` if it is known: for some
         orders another search is needed to make it.
         """
-        clock_hz = self.cluster.devices[0].clock_hz
+        clock_hz = self.cluster.clock_hz
         if knobs.training:
             timeline = timeline or self.timeline(knobs, plan)
             cycles = max(timeline.makespan_cycles, knobs.n_micro_batches * plan.host_bound_cycles)
@@ -242,14 +279,16 @@ class Flow(Estimates):
         """Throughput by the `timeline` of `plan`: in training of whole steps, for inference of the steady state."""
         if knobs.training:
             return self.samples_per_s(knobs, plan, timeline)
+        n_others, clock_hz = sum(len(other.placement) for other in plan.other_plans), self.cluster.clock_hz
         cycles = max(timeline.period_cycles, plan.host_bound_cycles)
-        return samples_per_s(knobs.batch_size * knobs.replicas, cycles, self.cluster.devices[0].clock_hz)
+        others = (other.samples_per_s(knobs.batch_size * len(other.placement), clock_hz) for other in plan.other_plans)
+        return samples_per_s(knobs.batch_size * (knobs.replicas - n_others), cycles, clock_hz) + sum(others)
 
     def measured_samples_per_s(self, knobs: Knobs, run: Run) -> float:
         """Throughput of a run: by its timelines where they were measured, else by the costs of its plan."""
         if run.origin is Origin.SIMULATED:
             return self.samples_per_s(knobs, run.plan, run.timelines[0])
-        return samples_per_s(knobs.batch_size, run.period_cycles, self.cluster.devices[0].clock_hz)
+        return samples_per_s(knobs.batch_size, run.period_cycles, self.cluster.clock_hz)
 
     def fingerprint(self) -> Mapping[str, str]:
         """Everything besides the knobs on which trials depend; a study refuses to continue with another fingerprint."""
@@ -257,24 +296,75 @@ class Flow(Estimates):
             "model": self.graph.name,
             "model_content": self.graph.content,
             "cluster": self.cluster.name,
-            "cluster_content": hashlib.sha256(repr(self.cluster).encode()).hexdigest()[:16],
+            "cluster_content": hashlib.sha256(f"{self.cluster}{self.cluster.kinds or ''}".encode()).hexdigest()[:16],
             "target": self.target.version,
             "precision": str(self.precision),
             "planning_proportion": str(self.planning_proportion),
             "estimator": str(self.estimator),
             "period": str(self.period_of_devices),
             "constraints": "; ".join(sorted({constraint.text for constraint in self.constraints})),
+            # Earlier versions priced every replica by the links of the first, which several machines do not share.
+            **({"replicas": "placed"} if len(self.cluster) > self.cluster.machine_size else {}),
         }
 
-    def _plan_or_failure(self, knobs: Knobs, progress: Progress | None) -> Plan | Infeasible:
+    def _on_devices(self, knobs: Knobs, plan_on: Callable[[Devices], Plan]) -> Plan:
+        """The plans of all replicas, on the devices on which they have the highest throughput.
+
+        Args:
+            knobs: the configuration.
+            plan_on: plans the pipeline on some `Devices`; equal pipelines are planned once.
+
+        Raises:
+            Infeasible: there are too few devices, or a plan does not fit.
+        """
+        self._check_devices(knobs)
+        attempts = (
+            on_kinds(self.cluster, knobs, plan_on)
+            if self.cluster.kinds
+            else (
+                partial(self._in_line, knobs, starts, plan_on)
+                for starts in placements(self.devices(knobs), knobs.n_ipu, knobs.replicas)
+            )
+        )
+        ways, failures = [], []
+        for attempt in attempts:
+            try:
+                ways.append(attempt())
+            except Infeasible as failure:
+                failures.append(failure)
+        if not ways:
+            raise min(failures, key=lambda failure: (not failure.excess_bytes, failure.excess_bytes))
+        return max(ways, key=lambda plan: self.samples_per_s(knobs, plan)) if len(ways) > 1 else ways[0]
+
+    def _everywhere(self, knobs: Knobs, plan: Plan) -> Plan:
+        """The same plan for all replicas."""
+        return self._on_devices(knobs, lambda _: plan)
+
+    def _in_line(self, knobs: Knobs, starts: Sequence[int], plan_from: Callable[[int], Plan]) -> Plan:
+        """The plans of pipelines that begin with these devices."""
+        machine_device, pipelines = self.devices(knobs).machine_device, []
+        for start in starts:
+            plan = plan_from(self.first_alike(knobs, start))
+            devices = tuple(map(machine_device, range(start, start + plan.n_devices)))
+            pipelines.append((plan, devices))
+        return replicated(pipelines, self.shared_cycles(knobs, starts))
+
+    def _plan_or_failure(self, knobs: Knobs, devices: Devices, progress: Progress | None) -> BoundedPlan | Infeasible:
         try:
-            return optimal(self.table(knobs, progress))
+            if isinstance(devices, tuple):
+                return best_on_kinds(self, knobs, devices, progress)
+            return self._best_by(self.table(knobs, progress, devices), knobs)
         except Infeasible as failure:
             return failure
 
-    def _beside_others(self, knobs: Knobs, plan: Plan) -> Plan:
-        """The plan of one pipeline where `replicas` of them share the connections to the host."""
-        return replace(plan, shared_cycles=self.shared_cycles(knobs))
+    def _best_by(self, table: CostTable, knobs: Knobs) -> BoundedPlan:
+        """The best plan by the costs of a table: one stage a device, or with stage replicas on at most all of them.
+
+        Raises:
+            BadInput: devices that may run one stage in turn differ.
+            Infeasible: no plan respects the limits.
+        """
+        return best_with_stage_replicas(table) if knobs.stage_replicas else anytime(table)
 
     def _measure_moving_cuts(self, knobs: Knobs, plan: Plan) -> tuple[Plan, Run]:
         """Measure `plan`, and on real devices also a few plans with moved cuts; the fastest of them, with its run.
@@ -284,13 +374,14 @@ class Flow(Estimates):
         measured, and if it is faster, the next plan is calibrated with its stages.
         """
         run = self.measure(knobs, plan)
-        for _ in range(MAX_MOVES if self.traits.runs_plans and len(plan.stages) > 1 else 0):
+        for _ in range(MAX_MOVES if self.traits.runs_plans and plan.n_devices > 1 else 0):
             if not run.undisturbed:
                 break
             table = calibrated(self.table(knobs), run.plan.stages)
-            limit_cycles = (1 - WORTH_MOVING) * evaluate(table, plan.partition).cost_cycles
+            same = evaluate_stage_replicas(table, plan) if knobs.stage_replicas else evaluate(table, plan.partition)
+            limit_cycles = (1 - WORTH_MOVING) * same.cost_cycles
             try:
-                moved = self._beside_others(knobs, optimal(table))
+                moved = self._everywhere(knobs, self._best_by(table, knobs).plan)
                 again = self.measure(knobs, moved) if moved.cost_cycles <= limit_cycles else run
             except DoesNotFit:
                 break
@@ -315,6 +406,7 @@ class Flow(Estimates):
 
     def _fastest_phases(self, knobs: Knobs) -> tuple[PhasedOptions, PhasedPlan]:
         """The fastest phases over all io modes by estimated costs, with their options."""
+        self._check_devices(knobs)
         plans, failures = [], []
         for io_mode in IoMode:
             options = PhasedOptions(knobs.n_micro_batches, io_mode, n_replicas=knobs.n_ipu, recompute=knobs.recompute)
@@ -342,13 +434,25 @@ class Flow(Estimates):
             limit_bytes=int(device.memory_bytes),
         )
 
-    def _compile(self, knobs: Knobs, stage: Stage) -> CompiledRange:
-        device = self.cluster.devices[stage.device]
-        return self.target.compile(self.graph, stage.layers, device, self.options(knobs))
+    def _compiled(self, knobs: Knobs, plan: Plan) -> Plan:
+        """`plan` with the compute and memory of its stages compiled whole, for the devices of its first replica."""
+        cluster, options = self.devices(knobs), self.options(knobs)
+        devices = list(map(cluster.index, plan.placement[0])) if plan.placement else range(len(cluster))
+        indices = [devices[stage.device] for stage in plan.stages]
+        compiled = [
+            self.target.compile(self.graph, stage.layers, cluster.devices[index], options)
+            for stage, index in zip(plan.stages, indices, strict=True)
+        ]
+        for kind, estimates in enumerate(self.kinds):
+            own = [i for i, index in enumerate(indices) if cluster.kind_of[index] == kind]
+            if own:
+                estimates.add_examples(options, [whole_range(plan.stages[i].layers, compiled[i]) for i in own])
+        stages = (self._measured(knobs, *of_stage) for of_stage in zip(plan.stages, indices, compiled, strict=True))
+        return replace(plan, stages=tuple(stages))
 
-    def _measured(self, knobs: Knobs, stage: Stage, compiled: CompiledRange) -> Stage:
-        """`stage` with the compute and memory of its range compiled whole."""
-        speed = self.cluster.speeds[stage.device]
+    def _measured(self, knobs: Knobs, stage: Stage, device: int, compiled: CompiledRange) -> Stage:
+        """`stage` with the compute and memory of its range compiled whole for a device of the cluster."""
+        speed = self.cluster.speeds[device]
         recompute_cycles = compiled.forward_cycles if knobs.recompute else 0
         return replace(
             stage,
@@ -356,7 +460,7 @@ class Flow(Estimates):
             backward_cycles=reference_cycles(compiled.backward_cycles + recompute_cycles, speed),
             weight_cycles=reference_cycles(compiled.weight_cycles, speed),
             memory_bytes={**compiled.memory_bytes, **self._stash(knobs, stage, compiled.activation_bytes)},
-            limit_bytes=int(self.cluster.devices[stage.device].memory_bytes),
+            limit_bytes=int(self.cluster.devices[device].memory_bytes),
         )
 
     def _stash(self, knobs: Knobs, stage: Stage, activation_bytes: int) -> dict[str, int]:

@@ -87,7 +87,7 @@ class ImportedPlanner(NamedTuple):
         profile = graph.in_order(order)
         tables = [self._table(profile, kind) for kind in range(len(profile.kinds))]
         cluster = profile.kinds[0].cluster
-        move = partial(cluster.send_links[0].load_cycles, clock_hz=cluster.devices[0].clock_hz)
+        move = partial(cluster.send_links[0].load_cycles, clock_hz=cluster.clock_hz)
         n_devices = [len(kind.cluster) for kind in profile.kinds]
         max_replicas = max(n_devices) if self.stage_replicas else 1
         bounded = best_in_any_order(tables, n_devices, max_replicas, move if profile.training else no_cycles)

@@ -1,13 +1,13 @@
-"""Devices, the links between them, and how they take turns: `Device`, `Link`, `Machine`, `Cluster`, `Period`."""
+"""Devices, the links between them, and how they take turns: `Device`, `DeviceKind`, `Link`, `Cluster`, `Period`."""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Collection
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from fractions import Fraction
 from math import inf
+from typing import NamedTuple, TypedDict
 
 import numpy as np
 
@@ -147,9 +147,51 @@ class Machine:
     host_bytes_per_s: float
 
 
+class MachineDevice(NamedTuple):
+    """A device of a machine, by the index of the machine in its cluster and of the device in the machine."""
+
+    machine: int
+    device: int
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceKind:
+    """Like devices, which stand in any order among those of other kinds.
+
+    Attributes:
+        device: each of them.
+        n_devices: how many there are.
+        device_link: how one of them receives from any other device, and sends to it.
+        host_link: how one of them receives from the host, and sends to it.
+    """
+
+    device: Device
+    n_devices: int
+    device_link: Link
+    host_link: Link
+
+
+class _Line(TypedDict):
+    """The fields of a cluster that have one entry a device."""
+
+    devices: tuple[Device, ...]
+    receive_links: tuple[Link, ...]
+    send_links: tuple[Link, ...]
+
+
+def _line(kinds: Sequence[DeviceKind]) -> _Line:
+    """All devices, kind by kind, with the host at both ends."""
+    links = [kind.device_link for kind in kinds for _ in range(kind.n_devices)]
+    return {
+        "devices": tuple(kind.device for kind in kinds for _ in range(kind.n_devices)),
+        "receive_links": (kinds[0].host_link, *links[1:]),
+        "send_links": (*links[:-1], kinds[-1].host_link),
+    }
+
+
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """Devices in pipeline order; the host is at both ends.
+    """Devices in pipeline order, or of several kinds in any order; the host is at both ends.
 
     A device receives and sends at speeds of its own, as in the `connection` list of [auto-pipeline], so the two ends of
     one cable may differ.
@@ -165,6 +207,9 @@ class Cluster:
             devices compute. `receive_links[0]` and `send_links[-1]` are then transfers within a device.
         topology: which devices exchange tensors.
         machine: which devices share a connection to the host; None where every pipeline has its own.
+        reference_hz: the reference clock, in which a plan counts all cycles; None is that of the first device.
+        kinds: the kinds of devices that stand in any order in a pipeline; `devices` and their links list them kind by
+            kind (`of_kinds`). Empty where the order is given.
     """
 
     name: str
@@ -176,33 +221,86 @@ class Cluster:
     overlapped_host_links: tuple[Link, Link] | None = None
     topology: Topology = Topology.LINE
     machine: Machine | None = None
+    reference_hz: float | None = field(default=None, repr=False)
+    kinds: tuple[DeviceKind, ...] = field(default=(), repr=False)
 
     def __post_init__(self) -> None:
         assert len(self.devices) == len(self.receive_links) == len(self.send_links) > 0
+        if self.kinds:
+            line = _line(self.kinds)
+            assert (self.devices, self.receive_links, self.send_links) == tuple(line.values())
+
+    @staticmethod
+    def of_kinds(name: str, target: str, kinds: Sequence[DeviceKind], topology: Topology = Topology.LINE) -> Cluster:
+        """Devices of several kinds, of which any may receive from and send to any other, and the host."""
+        return Cluster(name, target, **_line(kinds), topology=topology, kinds=tuple(kinds))
 
     def __len__(self) -> int:
         return len(self.devices)
 
     @property
+    def clock_hz(self) -> float:
+        """The reference clock."""
+        return self.devices[0].clock_hz if self.reference_hz is None else self.reference_hz
+
+    @property
     def speeds(self) -> tuple[Fraction, ...]:
-        """Every device's clock relative to the first's, the reference clock in which a plan counts all cycles."""
-        reference = Fraction(self.devices[0].clock_hz)
+        """Every device's clock relative to the reference clock."""
+        reference = Fraction(self.clock_hz)
         return tuple(Fraction(device.clock_hz) / reference for device in self.devices)
 
+    @property
+    def kind_of(self) -> tuple[int, ...]:
+        """The index of every device's kind; 0 where the order is given."""
+        sizes = [kind.n_devices for kind in self.kinds] or [len(self)]
+        return tuple(kind for kind, n_devices in enumerate(sizes) for _ in range(n_devices))
+
+    @property
+    def by_kind(self) -> tuple[Cluster, ...]:
+        """The devices of every kind alone, in a line; none where the order is given."""
+        return tuple(replace(self, kinds=(), **_line([kind])) for kind in self.kinds)
+
+    @property
+    def machine_size(self) -> int:
+        """Devices of a machine."""
+        return len(self) if self.machine is None else self.machine.n_devices
+
+    def machine_device(self, device: int) -> MachineDevice:
+        """A device by its machine."""
+        return MachineDevice(*divmod(device, self.machine_size))
+
+    def index(self, device: MachineDevice) -> int:
+        """A device of a machine in the order of the cluster."""
+        return device.machine * self.machine_size + device.device
+
     def first(self, n_ipu: int) -> Cluster:
-        """The pipeline of the first `n_ipu` devices: the last of them sends to the host as the cluster's last does."""
-        assert 1 <= n_ipu <= len(self)
+        """The pipeline of the first `n_ipu` devices."""
+        return self.part(0, n_ipu)
+
+    def part(self, first: int, n_ipu: int) -> Cluster:
+        """The pipeline of `n_ipu` neighbours; both its ends exchange with the host as those of the cluster do."""
+        stop = first + n_ipu
+        assert 0 <= first < stop <= len(self)
+        assert not self.kinds
+        devices = self.devices[first:stop]
         return replace(
             self,
-            devices=self.devices[:n_ipu],
-            receive_links=self.receive_links[:n_ipu],
-            send_links=(*self.send_links[: n_ipu - 1], self.send_links[-1]),
+            devices=devices,
+            receive_links=(self.receive_links[0], *self.receive_links[first + 1 : stop]),
+            send_links=(*self.send_links[first : stop - 1], self.send_links[-1]),
+            reference_hz=None if devices[0].clock_hz == self.clock_hz else self.clock_hz,
         )
 
     def grouped(self, n_each: int) -> Cluster:
-        """Devices that are `n_each` neighbours each, with the memory of all of them; what is left over is not used."""
+        """Devices that are `n_each` neighbours each, with the memory of all of them; what is left over is not used.
+
+        Raises:
+            BadInput: the devices are of several kinds, so none has like neighbours.
+        """
         if n_each == 1:
             return self
+        if self.kinds:
+            raise BadInput(f"devices of several kinds are not joined, got {n_each} of {self.name} a device; try 1")
         n_devices = len(self) // n_each
         assert n_devices > 0
         groups = [self.devices[first * n_each : (first + 1) * n_each] for first in range(n_devices)]
@@ -218,44 +316,39 @@ class Cluster:
             ),
             receive_links=self.receive_links[::n_each][:n_devices],
             send_links=(*self.send_links[n_each - 1 :: n_each][: n_devices - 1], self.send_links[-1]),
+            machine=self.machine and replace(self.machine, n_devices=max(1, self.machine.n_devices // n_each)),
         )
 
     def host_cycles(self, in_bytes: int, out_bytes: int) -> int:
-        """Cycles of the first device's clock in which overlapped host links move a micro-batch in and another out."""
+        """Cycles of the reference clock in which overlapped host links move a micro-batch in and another out."""
         if self.overlapped_host_links is None:
             return 0
         receive, send = self.overlapped_host_links
-        clock_hz = self.devices[0].clock_hz
-        return receive.cycles(in_bytes, clock_hz) + send.cycles(out_bytes, clock_hz)
-
-    def shared_cycles(self, n_devices: int, replicas: int, in_bytes: int, out_bytes: int) -> int:
-        """Cycles of the first device's clock in which machines move a micro-batch in and another out for every replica.
-
-        Both directions transfer at once, and the slowest machine counts. Replicas take neighbouring devices, in order:
-
-            machine   |   0   |   1   |      3 replicas of 2 devices, 4 devices a machine:
-            device    |0 1 2 3|4 5 6 7|      two replicas enter and leave machine 0, one machine 1
-            replica   |a a b b|c c    |
-        """
-        if self.machine is None:
-            return 0
-        each, link = self.machine.n_devices, Link(self.machine.host_bytes_per_s, 0)
-        starts = Counter(first // each for first in range(0, replicas * n_devices, n_devices))
-        ends = Counter((first + n_devices - 1) // each for first in range(0, replicas * n_devices, n_devices))
-        moved_bytes = max(max(starts.values()) * in_bytes, max(ends.values()) * out_bytes)
-        return int(link.cycles(moved_bytes, self.devices[0].clock_hz))
+        return receive.cycles(in_bytes, self.clock_hz) + send.cycles(out_bytes, self.clock_hz)
 
     def with_headroom(self, share: float) -> Cluster:
         """The same devices with `share` of their memory left free: plans use the rest only."""
-        smaller = (replace(device, memory_bytes=int(device.memory_bytes * (1.0 - share))) for device in self.devices)
-        return replace(self, devices=tuple(smaller)) if share else self
+
+        def smaller(device: Device) -> Device:
+            return replace(device, memory_bytes=int(device.memory_bytes * (1.0 - share)))
+
+        if not share:
+            return self
+        if self.kinds:
+            return self._with_kinds([replace(kind, device=smaller(kind.device)) for kind in self.kinds])
+        return replace(self, devices=tuple(map(smaller, self.devices)))
 
     def with_synthetic_data(self) -> Cluster:
         """The same devices with data made on them: transfers over the host's links cost nothing."""
         free = Link(bytes_per_s=inf, idle_cycles=0)
+        if self.kinds:
+            return self._with_kinds([replace(kind, host_link=free) for kind in self.kinds])
         return replace(
             self,
             receive_links=(free, *self.receive_links[1:]),
             send_links=(*self.send_links[:-1], free),
             machine=None,
         )
+
+    def _with_kinds(self, kinds: Sequence[DeviceKind]) -> Cluster:
+        return replace(self, kinds=tuple(kinds), **_line(kinds))

@@ -192,6 +192,17 @@ KNOBS = (
         label="cores",
     ),
     Knob(
+        "stage_replicas",
+        SWITCH,
+        False,
+        Use.CHANGED,
+        "whether several devices of a pipeline may run one stage, and take its micro-batches in turn",
+        "on|off",
+        ("off", "off"),
+        label="stage replicas",
+        breaks_ties=True,
+    ),
+    Knob(
         "memory_proportion",
         FRACTION,
         POPLAR_MEMORY_PROPORTION,

@@ -121,6 +121,8 @@ class Knobs:
         strategy: pipeline or phases.
         replicas: pipelines of `n_ipu` devices each, side by side, each with micro-batches of its own.
         cores_per_device: devices of the cluster, cores of the host, that are one device: threads of one session.
+        stage_replicas: whether several of the `n_ipu` devices may run one stage and take its micro-batches in turn;
+            the best plan then has at most that many devices.
     """
 
     n_ipu: int
@@ -132,6 +134,7 @@ class Knobs:
     strategy: Strategy = Strategy.PIPELINE
     replicas: int = 1
     cores_per_device: int = 1
+    stage_replicas: bool = False
 
     def __post_init__(self) -> None:
         if self.n_ipu < 1:
@@ -145,6 +148,8 @@ class Knobs:
                 raise BadInput(f"{name} must be at least 1, got {getattr(self, name)}")
         if self.replicas > 1 and (self.training or self.strategy is Strategy.PHASED):
             raise BadInput("replicas are pipelines for inference; try --mode inference --strategy pipeline")
+        if self.stage_replicas and (self.training or self.strategy is Strategy.PHASED):
+            raise BadInput("stage_replicas are for inference by pipelines; try --mode inference --strategy pipeline")
         if self.strategy is Strategy.PHASED:
             return
         if self.training and self.schedule not in TRAINING_ORDERS:
@@ -204,6 +209,7 @@ class SearchSpace:
     steps: tuple[int, ...] = (16,)
     replicas: tuple[int, ...] = (1,)
     cores_per_device: tuple[int, ...] = (1,)
+    stage_replicas: tuple[bool, ...] = (False,)
     constraints: tuple[Constraint, ...] = ()
 
     def __post_init__(self) -> None:

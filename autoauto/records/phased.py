@@ -301,6 +301,11 @@ class PhasedPlan:
         phase_cycles = tuple(phase.cycles(self.io_mode, self.steps) for phase in phases)
         return replace(self, phases=phases, phase_cycles=phase_cycles, naive_cycles=naive_cycles)
 
+    @property
+    def mean_cost_cycles(self) -> float:
+        """As of pipelines; here all devices run the same phases."""
+        return self.cost_cycles
+
     def samples_per_s(self, batch_size: int, clock_hz: float, *, naive: bool = False) -> float:
         """Throughput of all replicas."""
         cycles = self.naive_cycles if naive else self.cost_cycles

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
-from autoauto.records.hardware import Period
+from autoauto.records.hardware import MachineDevice, Period
 from autoauto.records.layers import LayerRange
 from autoauto.records.units import samples_per_s
 
@@ -26,6 +26,7 @@ class Stage:
         weight_cycles: the part of `backward_cycles` that makes the gradients of weights.
         n_replicas: devices, from `device` on, that run the stage in turn: each has all these costs, and takes every so
             many micro-batches.
+        device_kind: the name of the device where the cluster has several kinds of devices, in any order; else empty.
     """
 
     layers: LayerRange
@@ -38,6 +39,7 @@ class Stage:
     limit_bytes: int
     weight_cycles: int = 0
     n_replicas: int = 1
+    device_kind: str = ""
 
     @property
     def compute_cycles(self) -> int:
@@ -48,6 +50,11 @@ class Stage:
     def transfer_cycles(self) -> int:
         """Receiving and sending together."""
         return self.receive_cycles + self.send_cycles
+
+    @property
+    def devices(self) -> range:
+        """The devices that run the stage."""
+        return range(self.device, self.device + self.n_replicas)
 
     @property
     def total_bytes(self) -> int:
@@ -64,22 +71,43 @@ class Plan:
         period: what the devices do at the same time.
         host_cycles: the host's transfers that overlap with compute; no period is shorter.
         shared_cycles: those in which the connection of a machine to the host moves a micro-batch of every pipeline on
-            it (`Cluster.shared_cycles`); no period is shorter.
+            it (`autoauto/plan/placement.py`); no period is shorter.
+        placement: for every replica of this plan, the devices of the cluster that `Stage.device` counts; empty where
+            the cluster is not known.
+        other_plans: the plans of the other replicas, whose devices or links differ; none is slower than this one.
     """
 
     stages: tuple[Stage, ...]
     period: Period = Period.BARRIER
     host_cycles: int = 0
     shared_cycles: int = 0
+    placement: tuple[tuple[MachineDevice, ...], ...] = ()
+    other_plans: tuple[Plan, ...] = ()
 
     def __post_init__(self) -> None:
         assert self.stages
         assert all(a.layers.stop == b.layers.start for a, b in zip(self.stages, self.stages[1:], strict=False))
 
     @property
+    def plans(self) -> tuple[Plan, ...]:
+        """The different plans of all replicas, this one first."""
+        return (self, *self.other_plans)
+
+    @property
+    def replica_numbers(self) -> tuple[tuple[int, ...], ...]:
+        """For each of `plans` the replicas that have it, counted in the order of their first devices."""
+        firsts = sorted(devices[0] for plan in self.plans for devices in plan.placement)
+        return tuple(tuple(firsts.index(devices[0]) for devices in plan.placement) for plan in self.plans)
+
+    @property
+    def n_devices(self) -> int:
+        """How many devices the stages are on."""
+        return len({device for stage in self.stages for device in stage.devices})
+
+    @property
     def parts(self) -> tuple[Stage, ...]:
-        """What holds memory of its own: the stages; those of a `PhasedPlan` are its phases."""
-        return self.stages
+        """What holds memory of its own: the stages of all plans; those of a `PhasedPlan` are its phases."""
+        return tuple(stage for plan in self.plans for stage in plan.stages)
 
     @property
     def partition(self) -> tuple[int, ...]:
@@ -104,7 +132,8 @@ class Plan:
     @property
     def device_transfer_cycles(self) -> dict[int, int]:
         """Transfer of every device over all its stages."""
-        return self._by_device(lambda stage: stage.transfer_cycles)
+        receive, send = self._receive_cycles, self._send_cycles
+        return {device: receive[device] + send[device] for device in send}
 
     @property
     def compute_bottlenecks(self) -> tuple[int, ...]:
@@ -158,9 +187,26 @@ class Plan:
         """Whether the devices wait for the host's transfers."""
         return 0 < self.host_bound_cycles == self.cost_cycles
 
+    @property
+    def mean_cost_cycles(self) -> float:
+        """Cycles in which a replica finishes a micro-batch, over all plans: the harmonic mean of their periods."""
+        if not self.other_plans:
+            return self.cost_cycles
+        rates = [(len(plan.placement), len(plan.placement) / plan.cost_cycles) for plan in self.plans]
+        n_replicas, per_cycle = map(sum, zip(*rates, strict=True))
+        return n_replicas / per_cycle
+
+    def in_order_of(self, other: Plan) -> Plan:
+        """The same plans of replicas in the order of those of another plan on the same devices."""
+        if not other.other_plans:
+            return self
+        by_placement = {plan.placement: replace(plan, other_plans=()) for plan in self.plans}
+        first, *others = (by_placement[plan.placement] for plan in other.plans)
+        return replace(first, other_plans=tuple(others))
+
     def samples_per_s(self, batch_size: int, clock_hz: float) -> float:
-        """Throughput in the steady state."""
-        return samples_per_s(batch_size, self.cost_cycles, clock_hz)
+        """Throughput in the steady state, with so many samples in the micro-batches of all replicas."""
+        return samples_per_s(batch_size, self.mean_cost_cycles, clock_hz)
 
     @property
     def _device_cycles(self) -> int:
@@ -181,7 +227,8 @@ class Plan:
         if self.host_binds:
             return ()
         if self.period is Period.SERIAL:
-            busy = self._by_device(lambda stage: stage.compute_cycles + stage.transfer_cycles)
+            compute, transfer = self.device_compute_cycles, self.device_transfer_cycles
+            busy = {d: compute[d] + transfer[d] for d in by_device}
             binding = {d for d, cycles in busy.items() if cycles == self.cost_cycles and by_device[d]}
         else:
             lowest = max(by_device.values()) if self.period is Period.BARRIER else self.cost_cycles
@@ -193,6 +240,28 @@ class Plan:
         for stage in self.stages:
             sums[stage.device] = sums.get(stage.device, 0) - (-cycles(stage) // stage.n_replicas)
         return sums
+
+
+def replicated(pipelines: Sequence[tuple[Plan, tuple[MachineDevice, ...]]], shared_cycles: int = 0) -> Plan:
+    """The plans of pipelines side by side (`side_by_side`); equal ones are one plan.
+
+    Args:
+        pipelines: the plan of every replica, and the devices that `Stage.device` counts.
+        shared_cycles: as in `Plan`.
+    """
+    groups: list[tuple[Plan, list[tuple[MachineDevice, ...]]]] = []
+    for plan, devices in pipelines:
+        same = next((group for other, group in groups if other is plan or other == plan), None)
+        if same is None:
+            groups.append((plan, same := []))
+        same.append(devices)
+    return side_by_side([replace(plan, shared_cycles=shared_cycles, placement=tuple(group)) for plan, group in groups])
+
+
+def side_by_side(plans: Iterable[Plan]) -> Plan:
+    """The plans of all replicas as one: the slowest, with the others."""
+    slowest, *others = sorted((replace(plan, other_plans=()) for plan in plans), key=lambda plan: -plan.cost_cycles)
+    return replace(slowest, other_plans=tuple(others)) if others else slowest
 
 
 @dataclass(frozen=True, slots=True)

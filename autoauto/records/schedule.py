@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from itertools import accumulate
 from typing import NamedTuple
 
 import numpy as np
@@ -154,6 +155,8 @@ class Schedule:
         programs: for every device the codes (`Codes`) of its actions, in order.
         slots: for every device the pipeline cycle of each of its actions, non-decreasing, where the order has such
             cycles (PopART's, Poplar's): all devices then wait for each other after every cycle. None where they do not.
+        n_replicas: for every stage how many devices, from its own on, run it and take its micro-batches in turn; empty
+            where each has one.
     """
 
     order: Order
@@ -161,10 +164,37 @@ class Schedule:
     n_micro_batches: int
     programs: tuple[IntArray, ...]
     slots: tuple[IntArray, ...] | None = None
+    n_replicas: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
-        assert set(self.devices) == set(range(len(self.programs)))
+        assert {d for stage in range(self.n_stages) for d in self.devices_of(stage)} == set(range(self.n_devices))
         assert self.n_micro_batches > 0
+
+    @classmethod
+    def of_inference(cls, n_replicas: Sequence[int], n_micro_batches: int) -> Schedule:
+        """All forwards of stages that follow each other; micro-batch t of a stage with m devices runs on its t mod m.
+
+            0F0 0F1 0F2 0F3
+                1F0     1F2
+                    1F1     1F3
+                    2F0 2F1 2F2 2F3
+
+        >>> schedule = Schedule.of_inference((1, 2, 1), 4)
+        >>> [str(action) for action in schedule.actions(2)], schedule.devices
+        (['1F1', '1F3'], (0, 1, 3))
+        """
+        codes = Codes(len(n_replicas), n_micro_batches)
+        programs = tuple(
+            codes.of(FORWARD, stage, np.arange(first, n_micro_batches, m))
+            for stage, m in enumerate(n_replicas)
+            for first in range(m)
+        )
+        devices = tuple(accumulate(n_replicas, initial=0))[:-1]
+        return cls(Order.INFERENCE, devices, n_micro_batches, programs, n_replicas=tuple(n_replicas))
+
+    def devices_of(self, stage: int) -> range:
+        """The devices that run a stage."""
+        return range(self.devices[stage], self.devices[stage] + (self.n_replicas[stage] if self.n_replicas else 1))
 
     @property
     def codes(self) -> Codes:

@@ -47,6 +47,9 @@ class TargetTraits:
         space: values of knobs in the default space of a search; the other knobs have those of `SearchSpace`.
         period: what its devices do at the same time, hence the period of a plan.
         groups_cores: whether the devices of its cluster are cores, of which several can be one device.
+        stage_replicas: whether several devices of a pipeline can run one stage and take its micro-batches in turn. IPUs
+            cannot: in PopART and in TensorFlow for IPUs a pipeline stage is on one device, and what is replicated is
+            the whole graph [popart-pipelining] [poplar-tensorflow].
     """
 
     origin: Origin = Origin.MEASURED
@@ -60,6 +63,7 @@ class TargetTraits:
     space: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
     period: Period = Period.BARRIER
     groups_cores: bool = False
+    stage_replicas: bool = False
 
 
 RUNS_PLANS = TargetTraits(

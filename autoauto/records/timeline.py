@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from math import lcm
 from typing import NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 
-from autoauto.records.arrays import IntArray
+from autoauto.records.arrays import FloatArray, IntArray
 from autoauto.records.hardware import Cluster
 from autoauto.records.layers import LayerGraph
 from autoauto.records.plan import Plan
@@ -95,18 +96,31 @@ class Timeline:
     def period_cycles(self) -> float:
         """Cycles between two finished micro-batches in the steady state: the middle half of all micro-batches.
 
-        A micro-batch is finished when the last action on it stops, the backward where there is one.
+        A micro-batch is finished when the last action on it stops, the backward where there is one. Devices that run a
+        stage in turn may finish one each at once: then whole turns of all stages count, if there are any.
         """
-        done = np.sort(self._finished())
+        done, turns = np.sort(self._finished()), lcm(*self.schedule.n_replicas)
         first, last = len(done) // 4, len(done) - 1 - len(done) // 4
         if first == last:
             return self.makespan_cycles
+        if last - first > turns:
+            last -= (last - first) % turns
         return float(done[last] - done[first]) / (last - first) / self.ticks_per_cycle
 
     @property
     def latency_cycles(self) -> float:
         """From the start of the first micro-batch's first action to the end of its last."""
         return self.cycles(int(self._finished()[0]) - min(int(starts[0]) for starts in self.starts if len(starts)))
+
+    @property
+    def latencies(self) -> FloatArray:
+        """(m,) cycles from the start of the first action on each micro-batch to the end of the last."""
+        codes, first_ticks = self.schedule.codes, np.full(self.schedule.n_micro_batches, self.stop_tick)
+        for program, starts in zip(self.schedule.programs, self.starts, strict=True):
+            work = codes.kinds(program) != CHECK
+            np.minimum.at(first_ticks, codes.micro_batches(program[work]), starts[work])
+        cycles: FloatArray = (self._finished() - first_ticks) / self.ticks_per_cycle
+        return cycles
 
     def gaps(self, device: int) -> IntArray:
         """(n, 2) start and stop ticks of the spans in which a device is idle or runs checks."""
@@ -171,7 +185,7 @@ class Run:
         """
         if self.origin is Origin.SIMULATED:
             return self.timelines[0].latency_cycles
-        return float(np.median(np.concatenate([t.stops[-1] - t.starts[0] for t in self.timelines])))
+        return float(np.median(np.concatenate([timeline.latencies for timeline in self.timelines])))
 
     @property
     def period_cycles(self) -> float:

@@ -177,13 +177,19 @@ def measured_trial(
         samples_per_s,
         estimated_samples_per_s,
         latency_s,
-        measured.compute_cycles,
-        measured.transfer_cycles,
+        _longest(measured, "compute_cycles"),
+        _longest(measured, "transfer_cycles"),
         makespan_cycles=step.makespan_cycles if step else None,
         bubble_fraction=step.bubble_fraction if step else None,
         excess=max(part.total_bytes - part.limit_bytes for part in measured.parts) / device_bytes,
     )
     return apply_constraints(trial, constraints)
+
+
+def _longest(plan: Plan | PhasedPlan, name: str) -> int:
+    """The largest of some cycles over the plans of all replicas."""
+    cycles: list[int] = [getattr(each, name) for each in (plan.plans if isinstance(plan, Plan) else (plan,))]
+    return max(cycles)
 
 
 def unfit_trial(
@@ -203,15 +209,15 @@ def unfit_trial(
 def latency_s(knobs: Knobs, plan: Plan | PhasedPlan, clock_hz: float, timeline: Timeline | None = None) -> float:
     """Seconds from the entry of a micro-batch to its result, by the cycles of `plan`.
 
-    For inference by a pipeline it is `Plan.latency_cycles`. For a step of training, whose result is there when all its
-    micro-batches are finished, it is the makespan of `timeline`. For phases it ends with the last phase.
+    For inference by pipelines it is the longest `Plan.latency_cycles`. For a step of training, whose result is there
+    when all its micro-batches are finished, it is the makespan of `timeline`. For phases it ends with the last phase.
     """
     if isinstance(plan, PhasedPlan):
         return plan.cost_cycles / clock_hz
     if knobs.training:
         assert timeline is not None
         return max(timeline.makespan_cycles, knobs.n_micro_batches * plan.host_bound_cycles) / clock_hz
-    return plan.latency_cycles / clock_hz
+    return max(each.latency_cycles for each in plan.plans) / clock_hz
 
 
 def run_latency_s(knobs: Knobs, run: Run, clock_hz: float) -> float:
@@ -242,9 +248,7 @@ def _numbers(trial: Trial) -> dict[str, float]:
     results = {
         "samples_per_s": trial.samples_per_s,
         "latency_s": trial.latency_s,
-        "compute_cycles": plan.compute_cycles,
-        "transfer_cycles": plan.transfer_cycles,
-        "cost_cycles": plan.cost_cycles,
+        **{name: _longest(plan, name) for name in ("compute_cycles", "transfer_cycles", "cost_cycles")},
         "peak_memory_bytes": max(part.total_bytes for part in plan.parts),
     }
     assert tuple(results) == RESULT_NAMES

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from autoauto.records.phased import PhasedPlan
-from autoauto.records.plan import Plan
 from autoauto.records.study_summary import Comparison, StudySummary
 from autoauto.records.target import Origin
 from autoauto.records.trial import Status, Trial
 from autoauto.records.units import format_bytes
 from autoauto.report.style import difference_percent, format_difference
 from autoauto.report.tables.markdown import markdown_table
-from autoauto.report.tables.plans import phases_table, stages_table
+from autoauto.report.tables.plans import parts_tables
 from autoauto.report.tables.study import binding_table, cells_table, comparisons_table, ranked_table
-from autoauto.report.tables.table import Table
 from autoauto.report.wording import configuration, headline, origin_of
 
 N_TOP = 5
@@ -51,7 +48,7 @@ def finalist_note(summary: StudySummary, finalist: Trial, command: str, pictures
     ranked = "the best" if rank == 1 else f"rank {rank}, {format_difference(-summary.loss_percent(finalist))}"
     parts = [
         f"{_speed(finalist, origin_of(summary))}: {ranked}",
-        markdown_table(_parts(finalist.plan, origin_of(summary))),
+        *map(markdown_table, parts_tables(finalist.plan, None, origin_of(summary))),
         markdown_table(binding_table(summary, finalist)),
         "\n\n".join(f"![{name}]({address})" for name, address in pictures.items()),
         _commands([("Measure it again", command)]),
@@ -70,7 +67,3 @@ def _speed(trial: Trial, origin: str) -> str:
 
 def _commands(commands: Sequence[tuple[str, str]]) -> str:
     return "\n\n".join(f"{name}:\n\n```\n{command}\n```" for name, command in commands)
-
-
-def _parts(plan: Plan | PhasedPlan, origin: Origin) -> Table:
-    return phases_table(plan, origin) if isinstance(plan, PhasedPlan) else stages_table(plan, None, origin)

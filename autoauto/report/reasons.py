@@ -48,9 +48,20 @@ def part_name(plan: Plan | PhasedPlan) -> str:
     return "phase" if isinstance(plan, PhasedPlan) else "stage"
 
 
+def part_names(plan: Plan | PhasedPlan) -> list[str]:
+    """The names of all parts; those of replicas with other plans name the replicas."""
+    if isinstance(plan, PhasedPlan) or not plan.other_plans:
+        return [f"{part_name(plan)} {index}" for index in range(len(plan.parts))]
+    return [
+        f"stage {index} of replica {', '.join(map(str, replicas))}"
+        for each, replicas in zip(plan.plans, plan.replica_numbers, strict=True)
+        for index in range(len(each.stages))
+    ]
+
+
 def _stage_facts(plan: Plan, whole: str) -> tuple[BindingFact, ...]:
-    slowest = max(plan.stages, key=lambda stage: stage.compute_cycles)
-    longest = max(plan.stages, key=lambda stage: stage.transfer_cycles)
+    slowest = max(plan.stages, key=lambda stage: stage.compute_cycles / stage.n_replicas)
+    longest = max(plan.stages, key=lambda stage: stage.transfer_cycles / stage.n_replicas)
     compute, transfer = bool(plan.compute_bottlenecks), bool(plan.transfer_bottlenecks)
     return (
         _cycles("compute", "computes longest", plan, slowest, plan.compute_cycles, compute, whole),
@@ -88,8 +99,7 @@ def _memory(plan: Plan | PhasedPlan) -> BindingFact:
 
 
 def _name(plan: Plan | PhasedPlan, part: Stage | Phase) -> str:
-    index = [*plan.parts].index(part)
-    return f"{part_name(plan)} {index}, layers {part.layers},"
+    return f"{part_names(plan)[plan.parts.index(part)]}, layers {part.layers},"
 
 
 def why_not(cell: Cell, summary: StudySummary) -> str:

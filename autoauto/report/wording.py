@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from autoauto.records.knob_table import COLUMNS, Strategy, Use
 from autoauto.records.knobs import Knobs
-from autoauto.records.plan import Plan
+from autoauto.records.plan import Plan, Stage
 from autoauto.records.schedule import Action, Schedule
 from autoauto.records.study_summary import Interval, StudySummary
 from autoauto.records.target import Origin, studied_origin
@@ -88,6 +88,11 @@ def usage(knobs: Knobs) -> str:
     return f"one session{cores}" if cores else ""
 
 
+def stage_devices(stage: Stage) -> str:
+    """The devices of a stage, as in "2", or "2 to 4" where several run it in turn."""
+    return f"{stage.device} to {stage.devices[-1]}" if stage.n_replicas > 1 else str(stage.device)
+
+
 def headline(trial: Trial, origin: Origin) -> str:
     """Throughput of the cluster, how many of its devices are used and how, and the throughput of a part.
 
@@ -127,7 +132,7 @@ def clock_of(summary: StudySummary, finalist: Trial) -> float | None:
     knobs, plan = finalist.knobs, finalist.plan
     steps = knobs.n_micro_batches if knobs.training else 1
     host_cycles = steps * plan.host_bound_cycles if isinstance(plan, Plan) else 0
-    cycles = max(finalist.makespan_cycles or plan.cost_cycles, host_cycles)
+    cycles = max(finalist.makespan_cycles or plan.mean_cost_cycles, host_cycles)
     return finalist.samples_per_s * cycles / knobs.n_samples
 
 

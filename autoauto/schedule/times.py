@@ -15,9 +15,10 @@ from autoauto.records.errors import BadInput
 from autoauto.records.hardware import Period
 from autoauto.records.knobs import Knobs
 from autoauto.records.plan import Plan
-from autoauto.records.schedule import StageTimes, Transfers
+from autoauto.records.schedule import Schedule, StageTimes, Transfers
 from autoauto.records.timeline import Timeline
 from autoauto.schedule.orders.registry import make_schedule, spec_of
+from autoauto.schedule.simulate.in_turn import in_turn
 from autoauto.schedule.simulate.simulate import simulate
 
 MAX_TICKS_PER_CYCLE = 10**6
@@ -133,7 +134,10 @@ def _column(plan: Plan, name: str) -> IntArray:
 
 def timeline_of(knobs: Knobs, plan: Plan) -> Timeline:
     """The timeline of `plan` in the schedule of `knobs`: one step of training, or enough inference to be steady."""
+    n_replicas = [stage.n_replicas for stage in plan.stages]
     n_micro_batches = knobs.n_micro_batches if knobs.training else 2 * knobs.n_ipu + 2
     times = plan_times(plan, knobs.training, split_backward=spec_of(knobs.schedule).splits_backward)
-    schedule = make_schedule(knobs.schedule, knobs.n_ipu, n_micro_batches, times=times)
+    if max(n_replicas) > 1:
+        return in_turn(Schedule.of_inference(n_replicas, n_micro_batches + 4 * lcm(*n_replicas)), times)
+    schedule = make_schedule(knobs.schedule, len(plan.stages), n_micro_batches, times=times)
     return simulate(schedule, times, Transfers.BARRIER if plan.period is Period.BARRIER else Transfers.OVERLAP)

@@ -51,6 +51,8 @@ def default_space(flow: Flow, given: Mapping[str, Any] = _NOT_GIVEN) -> SearchSp
     if "replicas" not in given and orders == (Order.INFERENCE,):
         n_each = min(values["n_ipu"]) * min(values.get("cores_per_device", (1,)))
         values["replicas"] = tuple(n for n in default_counts(n_devices) if n == 1 or n * n_each <= n_devices)
+    if len(values.get("stage_replicas", ())) > 1:  # one device runs the same either way
+        values["constraints"] = (*values.get("constraints", ()), Constraint("n_ipu > 1 or stage_replicas == 0"))
     return on_cluster(SearchSpace(**values), flow)
 
 

@@ -42,7 +42,7 @@ def objective_value(objective: Objective, trial: Trial) -> float:
         return trial.samples_per_s
     if objective is Objective.LATENCY:
         return trial.latency_s
-    cycles = trial.makespan_cycles or trial.plan.cost_cycles
+    cycles = trial.makespan_cycles or trial.plan.mean_cost_cycles
     return cycles * trial.knobs.n_devices / trial.knobs.n_samples
 
 

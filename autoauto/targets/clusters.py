@@ -9,7 +9,7 @@ from msgspec import Meta, Struct
 
 from autoauto.records.codec import Positive, PositiveWhole, Text, TomlFile, Whole, read_toml
 from autoauto.records.errors import BadInput
-from autoauto.records.hardware import Cluster, Device, Link, Machine, StreamingMemory, Topology
+from autoauto.records.hardware import Cluster, Device, DeviceKind, Link, Machine, StreamingMemory, Topology
 from autoauto.records.installation import data_dir
 
 CLUSTER_SCHEMA = 1
@@ -67,7 +67,22 @@ class _ListedDevices(_ClusterTable, forbid_unknown_fields=True, kw_only=True):
     send_links: list[_LinkTable]
 
 
-Table = TypeVar("Table", bound=_ClusterTable)
+class _KindTable(Struct, forbid_unknown_fields=True):
+    n_devices: PositiveWhole
+    device: _DeviceTable
+    device_link: _LinkTable
+    host_link: _LinkTable
+
+
+class _KindsOfDevices(Struct, forbid_unknown_fields=True, kw_only=True):
+    name: Text
+    target: Text
+    kinds: list[_KindTable]
+    topology: Topology = Topology.LINE
+    source: str = ""
+
+
+Table = TypeVar("Table", bound=Struct)
 Record = TypeVar("Record", Device, Link, Machine, StreamingMemory)
 
 
@@ -89,8 +104,9 @@ def load_cluster(name_or_path: str) -> Cluster:
     `[[receive_links]]`, `[[send_links]]`. Both forms may have a `[machine]`: `n_devices` neighbours share a connection
     to the host that moves `host_bytes_per_s` each way (`every` is then the same number, or left out); a `topology`,
     "line" or "all-to-all" (`Topology`); a `[streaming_memory]`, the same for every device; and a `source` of the
-    figures. `schema = 1` is the number of this
-    form.
+    figures. Devices of several kinds that stand in any order are `[[kinds]]` with `n_devices`, `[kinds.device]`,
+    `[kinds.device_link]`, from and to any other device, and `[kinds.host_link]`, from and to the host; such a file has
+    neither `[machine]` nor `[streaming_memory]`. `schema = 1` is the number of these forms.
 
     Raises:
         BadInput: there is no such cluster, or its file does not describe one.
@@ -106,6 +122,8 @@ def load_cluster(name_or_path: str) -> Cluster:
             "`autoauto clusters` describes them"
         )
     file = read_toml(builtin.get(name_or_path, Path(name_or_path)))
+    if "kinds" in file.table:
+        return _of_kinds(file)
     return _listed(file) if "devices" in file.table else _equal(file)
 
 
@@ -186,6 +204,27 @@ def _listed(file: TomlFile) -> Cluster:
         topology=table.topology,
         machine=_optional(table.machine, Machine),
     )
+
+
+def _of_kinds(file: TomlFile) -> Cluster:
+    for name in ("machine", "machine_link", "streaming_memory"):
+        if name in file.table:
+            raise file.bad([name], f"a cluster with [[kinds]] has no [{name}]; leave it out, or write one kind a file")
+    table = _read(file, _KindsOfDevices)
+    kinds = [
+        DeviceKind(
+            device=_record(kind.device, Device),
+            n_devices=kind.n_devices,
+            device_link=_record(kind.device_link, Link),
+            host_link=_record(kind.host_link, Link),
+        )
+        for kind in table.kinds
+    ]
+    names = [kind.device.name for kind in kinds]
+    if len(set(names)) < len(names) or not names:
+        given = ", ".join(names) or "none"
+        raise file.bad(["kinds"], f"kinds must be one or more with devices of different names, got {given}")
+    return Cluster.of_kinds(table.name, table.target, kinds, table.topology)
 
 
 def _optional(table: Struct | None, kind: type[Record]) -> Record | None:

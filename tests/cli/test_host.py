@@ -9,6 +9,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+from autoauto.targets.host.machine.machine import cores
 from autoauto.targets.host.run import run as steady
 from tests.cli.conftest import RunCli
 
@@ -67,6 +68,30 @@ def test_estimated_simulated_and_measured_costs_are_compared(run_cli: RunCli, mo
     rows = json.loads(run_cli("compare", model, "--target", "host", "--batch-size", "8", "--json").out)["rows"]
     (period,) = [row for row in rows if row["quantity"] == "period_cycles"]
     assert min(period["estimated"], period["simulated"], period["measured"]) > 0
+
+
+@pytest.mark.skipif(len(cores()) < 2, reason="two devices need two cores")
+@pytest.mark.timeout(300)  # it starts processes for a dozen measurements
+def test_two_devices_run_one_stage_in_turn(run_cli: RunCli, save: Callable[..., str]) -> None:
+    """A stage of all layers on both devices halves the period; one cut between layers that differ would not."""
+    options = (save(512), "--target", "host", "--n-ipu", "2", "--estimator", "sum", "--stage-replicas")
+    for command in ("plan", "predict"):
+        [stage] = json.loads(run_cli(command, *options, "--json").out)["stages"]
+        assert (stage["device"], stage["n_replicas"]) == (0, 2)
+    record = json.loads(run_cli("measure", *options, "--json").out)
+    assert [stage["n_replicas"] for stage in record["stages"]] == [2]
+    assert len(record["pipelines"][0]["busy_cycles"]) == 2
+    assert "0 on 0 to 1" in run_cli("measure", *options).out
+    assert "busy_fraction" in run_cli("compare", *options).out
+    code, _, error = run_cli("plan", *options, "--explain")
+    assert (code, error) == (2, "autoauto: stage replicas have the best plan only; leave the other query out\n")
+    space = ("--replicas", "1", "--cores-per-device", "1", "--batch-size", "1", "--study-name", "shared")
+    printed = run_cli("search", *options, "off,on", *space, "--repeats", "0", "--method", "exhaustive")
+    assert printed.code == 0
+    trials = json.loads(run_cli("trials", "shared", "--json").out)["trials"]
+    assert [trial["stage_replicas"] for trial in trials] == [False, True]
+    assert run_cli("trials", "shared").code == run_cli("explain", "shared").code == 0
+    assert run_cli("report", "shared", "--html", "page.html").code == 0
 
 
 def test_a_device_with_too_little_memory_exits_with_3(run_cli: RunCli, model: str) -> None:

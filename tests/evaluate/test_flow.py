@@ -1,30 +1,35 @@
 """One configuration, from plan to measurement, with cost models and with real devices."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from autoauto.evaluate.flow import Flow
+from autoauto.plan.pipeline.optimal import optimal
 from autoauto.profile.profiler import Progress
 from autoauto.profile.store.cache import ProfileCache
+from autoauto.records.constraint import Constraint
 from autoauto.records.correction import Estimator
 from autoauto.records.cost import CostTable
 from autoauto.records.errors import BadInput, Infeasible, OutOfMemory
-from autoauto.records.hardware import Cluster, Link, Machine, Period, StreamingMemory
+from autoauto.records.hardware import Cluster, Device, Link, Machine, MachineDevice, Period, StreamingMemory
 from autoauto.records.knob_table import Strategy
-from autoauto.records.knobs import Knobs, SearchSpace
+from autoauto.records.knobs import Knobs, Objective, SearchSpace
 from autoauto.records.layers import LayerGraph, LayerRange
 from autoauto.records.phased import IoMode, PhasedOptions, PhasedPlan, PhaseKind
 from autoauto.records.plan import Plan
-from autoauto.records.profile import STASH, CompileOptions
+from autoauto.records.profile import STASH, CompiledRange, CompileOptions
 from autoauto.records.schedule import Order
-from autoauto.records.target import Origin
+from autoauto.records.target import RUNS_PLANS, Origin
 from autoauto.records.timeline import Run
 from autoauto.records.trial import Status
+from autoauto.report.reasons import part_names
+from autoauto.report.tables.compare import Speeds, compare_table
 from autoauto.schedule.times import timeline_of
-from tests.evaluate.linear import MIB, LinearTarget
+from autoauto.study.objectives import objective_value
+from tests.evaluate.linear import DEVICE, MIB, LinearTarget
 
 
 def test_a_configuration_that_fits_is_measured(flow: Flow) -> None:
@@ -251,6 +256,92 @@ def test_a_disturbed_run_moves_no_cuts(flow: Flow) -> None:
     assert target.partitions == [(0, 4, 8)]
 
 
+class UnevenTarget(RunningTarget):
+    """Real devices that run stages in turn. In a stage the layers from the fifth on take `factor` times as long."""
+
+    traits = replace(RUNS_PLANS, stage_replicas=True, period=Period.SERIAL)
+
+    def __init__(self, factor: int = 1) -> None:
+        super().__init__()
+        self.factor = factor
+        self.plans: list[Plan] = []
+
+    def run(self, graph: LayerGraph, plan: Plan, cluster: Cluster, options: CompileOptions, replicas: int) -> Run:
+        self.plans.append(plan)
+        cycles = (sum(1000 * (self.factor if n >= 4 else 1) for n in range(*stage.layers)) for stage in plan.stages)
+        stages = zip(plan.stages, cycles, strict=True)
+        ran = replace(plan, stages=tuple(replace(stage, forward_cycles=n * options.batch_size) for stage, n in stages))
+        timeline = timeline_of(Knobs(plan.n_devices, 1.0, options.batch_size, stage_replicas=True), ran)
+        return Run(ran, (replace(timeline, origin=Origin.MEASURED),) * replicas)
+
+
+def shared_flow(flow: Flow, n_devices: int, memory_mib: int, factor: int = 1) -> Flow:
+    """`flow` on like devices with so much memory, whose links take 100 cycles."""
+    device, link = replace(flow.cluster.devices[0], memory_bytes=memory_mib * MIB), Link(1e12, 100)
+    cluster = Cluster("line", "host", (device,) * n_devices, (link,) * n_devices, (link,) * n_devices)
+    target = UnevenTarget(factor)
+    return replace(flow, cluster=cluster, target=target, planning_proportion=1.0, estimator=Estimator.SUM)
+
+
+def compositions(total: int) -> Iterator[tuple[int, ...]]:
+    """All ways to write a number as a sum of ones and more."""
+    if total == 0:
+        yield ()
+    for first in range(1, total + 1):
+        yield from ((first, *rest) for rest in compositions(total - first))
+
+
+@pytest.mark.parametrize(("n_devices", "memory_mib"), [(1, 8), (2, 8), (3, 6), (4, 5), (5, 3), (3, 2)])
+def test_the_plan_with_stage_replicas_is_the_cheapest_of_all(flow: Flow, n_devices: int, memory_mib: int) -> None:
+    """Eight layers of 1 MiB and 1,000 cycles, on at most so many devices: all cuts and all counts of replicas."""
+    flow, knobs = shared_flow(flow, n_devices, memory_mib), Knobs(n_devices, 1.0, 1, stage_replicas=True)
+    costs = [
+        max(-(-1000 * n_layers // m) - 2 * (-100 // m) for n_layers, m in zip(layers, n_replicas, strict=True))
+        for n_used in range(1, n_devices + 1)
+        for n_replicas in compositions(n_used)
+        for layers in compositions(8)
+        if len(layers) == len(n_replicas) and max(layers) <= memory_mib
+    ]
+    if not costs:
+        with pytest.raises(Infeasible, match="every stage must fit"):
+            flow.predict(knobs)
+        return
+    plan = flow.predict(knobs)
+    assert plan.cost_cycles == min(costs)
+    assert plan.n_devices <= n_devices
+    trial = flow.evaluate(knobs)
+    assert trial.measured == plan
+    assert trial.samples_per_s == pytest.approx(1e6 / plan.cost_cycles, rel=0.01)
+    assert flow.expect(knobs).samples_per_s == trial.estimated_samples_per_s
+
+
+def test_cuts_and_replicas_are_moved_by_measured_costs_of_stages(flow: Flow) -> None:
+    """A device holds five of eight layers; the last four take three times as long as estimated: 4 | 12 / 2."""
+    flow = shared_flow(flow, 3, 5, factor=3)
+    knobs = Knobs(3, 1.0, 1, stage_replicas=True)
+    trial = flow.evaluate(knobs)
+    assert isinstance(flow.target, UnevenTarget)
+    assert flow.target.plans[0].partition != (0, 4, 8)
+    assert isinstance(trial.measured, Plan)
+    assert [(stage.layers, stage.n_replicas) for stage in trial.measured.stages] == [((0, 4), 1), ((4, 8), 2)]
+    assert isinstance(trial.estimate, Plan)
+    assert trial.estimate.partition == (0, 4, 8)
+
+
+def test_stage_replicas_are_refused_where_they_cannot_run(flow: Flow) -> None:
+    space = SearchSpace((2,), (1.0,), (1,), stage_replicas=(False, True))
+    with pytest.raises(BadInput, match=r"^--target ipu has no --stage-replicas; leave it out, or try --target host$"):
+        flow.check(space)
+    shared = shared_flow(flow, 2, 8)
+    shared.check(space)
+    with pytest.raises(BadInput, match="got --period barrier; try serial"):
+        replace(shared, period=Period.BARRIER).check(space)
+    slow = replace(shared.cluster.devices[0], clock_hz=5e5)
+    unlike = replace(shared, cluster=replace(shared.cluster, devices=(shared.cluster.devices[0], slow)))
+    with pytest.raises(BadInput, match=r"stage replicas .* need like devices"):
+        unlike.predict(Knobs(2, 1.0, 1, stage_replicas=True))
+
+
 def test_more_pipelines_than_devices_is_a_trial(flow: Flow) -> None:
     trial = running(flow).evaluate(Knobs(2, 1.0, 1, replicas=2))
     assert not trial.fits
@@ -301,15 +392,15 @@ def test_expected_trials_equal_measured_ones_when_the_estimate_is_right(flow: Fl
 def test_one_plan_serves_all_numbers_of_replicas(flow: Flow, monkeypatch: pytest.MonkeyPatch) -> None:
     made, table = list[Knobs](), Flow.table
 
-    def counted(self: Flow, knobs: Knobs, progress: Progress | None = None) -> CostTable:
-        made.append(knobs)
-        return table(self, knobs, progress)
+    def counted(self: Flow, knobs: Knobs, progress: Progress | None = None, start: int = 0) -> CostTable:
+        made.append(replace(knobs, replicas=1))
+        return table(self, knobs, progress, start)
 
     monkeypatch.setattr(Flow, "table", counted)
     single, pair = (flow.expect(Knobs(1, 0.6, 4, replicas=replicas)) for replicas in (1, 2))
     assert made == [Knobs(1, 0.6, 4)]
     assert pair.samples_per_s == 2 * single.samples_per_s
-    assert pair.estimate == single.estimate
+    assert [plan and plan.parts for plan in (pair.estimate, pair.measured)] == [single.plan.parts] * 2
     for replicas in (1, 2):
         with pytest.raises(Infeasible):
             flow.predict(Knobs(1, 0.6, 11, replicas=replicas))
@@ -341,3 +432,97 @@ def test_replicas_of_a_machine_share_its_connection_to_the_host(flow: Flow) -> N
     assert isinstance(single.plan, Plan)
     timeline = slow.timeline(Knobs(1, 0.6, 4), single.plan)
     assert slow.simulated_samples_per_s(Knobs(1, 0.6, 4), timeline, single.plan) == pytest.approx(4.0)
+
+
+def machines(flow: Flow, n_devices: int, size: int) -> Flow:
+    """The flow on more devices; a link between machines takes much longer than one within."""
+    links = [Link(1e12, 0) if d % size else Link(1e5, 100) for d in range(1, n_devices)]
+    host = flow.cluster.receive_links[0]
+    cluster = replace(
+        flow.cluster,
+        devices=flow.cluster.devices[:1] * n_devices,
+        receive_links=(host, *links),
+        send_links=(*links, host),
+        machine=Machine(size, 1e12),
+    )
+    return replace(flow, cluster=cluster)
+
+
+def devices_of(plan: Plan | PhasedPlan | None) -> list[list[MachineDevice]]:
+    """The devices of all replicas of every plan."""
+    assert isinstance(plan, Plan)
+    return [list(replica) for each in plan.plans for replica in each.placement]
+
+
+def test_pipelines_stay_inside_machines_where_that_is_faster(flow: Flow) -> None:
+    flow = machines(flow, 8, 4)
+    trial = flow.evaluate(Knobs(3, 0.6, 4, replicas=2))
+    assert (
+        devices_of(trial.estimate) == devices_of(trial.measured) == [[(0, 0), (0, 1), (0, 2)], [(1, 0), (1, 1), (1, 2)]]
+    )
+    assert trial.samples_per_s == 2 * flow.evaluate(Knobs(3, 0.6, 4)).samples_per_s
+
+
+def test_a_replica_that_crosses_machines_has_a_plan_of_its_own(flow: Flow) -> None:
+    flow = machines(flow, 6, 3)
+    knobs = Knobs(2, 0.6, 4, replicas=3)
+    trial = flow.evaluate(knobs)
+    assert isinstance(trial.measured, Plan)
+    assert devices_of(trial.measured) == [[(0, 2), (1, 0)], [(0, 0), (0, 1)], [(1, 1), (1, 2)]]
+    crossing, inside = trial.measured.plans
+    assert isinstance(trial.estimate, Plan)
+    assert trial.estimate.stages == optimal(flow.table(Knobs(2, 0.6, 4), start=2)).stages
+    assert trial.estimate.other_plans[0].stages == optimal(flow.table(Knobs(2, 0.6, 4))).stages
+    assert crossing.cost_cycles > inside.cost_cycles
+    each = [4 * flow.cluster.clock_hz / plan.cost_cycles for plan in (crossing, inside, inside)]
+    assert trial.samples_per_s == trial.estimated_samples_per_s == pytest.approx(sum(each))
+    assert flow.simulated_samples_per_s(knobs, flow.timeline(knobs, crossing), crossing) == pytest.approx(sum(each))
+    assert trial.latency_s == pytest.approx(crossing.latency_cycles / flow.cluster.clock_hz)
+    assert (trial.compute_cycles, trial.transfer_cycles) == (crossing.compute_cycles, crossing.transfer_cycles)
+    per_device = objective_value(Objective.PER_IPU, trial)
+    assert per_device == pytest.approx(6 * flow.cluster.clock_hz / trial.samples_per_s)
+    run = flow.measure(knobs, flow.predict(knobs))
+    assert [timeline.period_cycles for timeline in run.timelines] == [
+        flow.timeline(knobs, plan).period_cycles for plan in (crossing, inside, inside)
+    ]
+    assert part_names(crossing)[:3] == ["stage 0 of replica 1", "stage 1 of replica 1", "stage 0 of replica 0, 2"]
+    assert (
+        "the slowest"
+        in compare_table(
+            flow.predict(knobs).in_order_of(run.plan),
+            flow.timeline(knobs, crossing),
+            run,
+            Speeds(1.0, 1.0, 1.0),
+            Origin.COST_MODEL,
+        ).caption
+    )
+    bound = Constraint(f"transfer_cycles <= {crossing.transfer_cycles - 1}")
+    assert replace(flow, constraints=(bound,)).evaluate(knobs).status is Status.CONSTRAINED
+
+
+def test_a_replica_that_turns_out_slower_is_the_first_of_the_measured_plan(flow: Flow) -> None:
+    """Estimates are alike for both clocks but for rounding; compiled whole, the second device takes much longer."""
+
+    class Slower(LinearTarget):
+        def compile(
+            self, graph: LayerGraph, layers: LayerRange, device: Device, options: CompileOptions
+        ) -> CompiledRange:
+            plain = super().compile(graph, layers, device, options)
+            if len(range(*layers)) == 1 or device.name != "other":
+                return plain
+            return replace(plain, steps=tuple(step._replace(cycles=10 * step.cycles) for step in plain.steps))
+
+    other = replace(DEVICE, name="other", clock_hz=2 * DEVICE.clock_hz)
+    cluster = replace(flow.cluster, devices=(DEVICE, other))
+    trial = replace(flow, target=Slower(), cluster=cluster).evaluate(Knobs(1, 0.6, 4, replicas=2))
+    assert devices_of(trial.estimate) == [[(0, 0)], [(0, 1)]]
+    assert devices_of(trial.measured) == [[(0, 1)], [(0, 0)]]
+
+
+def test_replicas_of_unlike_devices_each_have_the_plan_of_their_devices(flow: Flow) -> None:
+    slow = replace(DEVICE, clock_hz=DEVICE.clock_hz / 2)
+    link = flow.cluster.receive_links[0]
+    cluster = replace(flow.cluster, devices=(DEVICE, slow), receive_links=(link, link), send_links=(link, link))
+    trial = replace(flow, cluster=cluster).evaluate(Knobs(1, 0.6, 4, replicas=2))
+    single = flow.evaluate(Knobs(1, 0.6, 4)).samples_per_s
+    assert trial.samples_per_s == trial.estimated_samples_per_s == pytest.approx(1.5 * single, rel=1e-3)

@@ -1,6 +1,7 @@
 """Clusters, links and streaming memory."""
 
 from dataclasses import replace
+from fractions import Fraction
 from math import inf
 
 import numpy as np
@@ -9,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from autoauto.records.errors import BadInput
-from autoauto.records.hardware import Cluster, Device, Link, Machine, StreamingMemory
+from autoauto.records.hardware import Cluster, Device, DeviceKind, Link, StreamingMemory
 
 DEVICES = tuple(Device(f"d{i}", 1e9, 100, 1, 100) for i in range(3))
 HOST_IN, HOST_OUT, A, B = (Link(float(i), i) for i in (1, 2, 3, 4))
@@ -83,36 +84,36 @@ def test_neighbours_are_one_device_with_the_memory_of_all() -> None:
     assert (pairs.receive_links, pairs.send_links) == ((links[0], links[2]), (links[1], links[4]))
 
 
-EIGHT = Cluster("eight", "ipu", DEVICES[:1] * 8, (HOST_IN,) * 8, (HOST_OUT,) * 8, machine=Machine(4, 1e9))
-"""Two machines of four devices; a machine's connection to the host moves a byte a cycle each way."""
-
-
-@pytest.mark.parametrize(
-    ("n_devices", "replicas", "cycles"),
-    [
-        (1, 1, 100),  # the input is larger than the output
-        (1, 4, 400),  # all enter one machine
-        (1, 8, 400),
-        (2, 3, 200),  # two enter the first machine, one the second
-        (4, 2, 100),
-        (8, 1, 100),
-        (3, 2, 200),  # devices 0 and 3 are in the first machine; the second replica leaves from the second
-    ],
+KINDS = Cluster.of_kinds(
+    "mixed",
+    "ipu",
+    (DeviceKind(DEVICES[0], 2, A, HOST_IN), DeviceKind(replace(DEVICES[1], clock_hz=2e9), 1, B, HOST_OUT)),
 )
-def test_a_machine_moves_the_micro_batches_of_all_its_replicas(n_devices: int, replicas: int, cycles: int) -> None:
-    assert EIGHT.shared_cycles(n_devices, replicas, 100, 30) == cycles
 
 
-def test_both_directions_of_a_machine_transfer_at_once() -> None:
-    assert EIGHT.shared_cycles(1, 4, 30, 100) == EIGHT.shared_cycles(1, 4, 100, 100) == 400
+def test_devices_of_several_kinds_are_listed_kind_by_kind_and_alone() -> None:
+    assert (KINDS.receive_links, KINDS.send_links) == ((HOST_IN, A, B), (A, A, HOST_OUT))
+    assert KINDS.kind_of == (0, 0, 1)
+    assert KINDS.speeds == (Fraction(1), Fraction(1), Fraction(2))
+    assert (CLUSTER.kind_of, CLUSTER.by_kind) == ((0, 0, 0), ())
+    first, second = KINDS.by_kind
+    assert (first.devices, first.receive_links, first.send_links) == (DEVICES[:1] * 2, (HOST_IN, A), (A, HOST_IN))
+    assert (second.devices, second.receive_links, second.send_links) == (KINDS.devices[2:], (HOST_OUT,), (HOST_OUT,))
+    assert not first.kinds
 
 
-def test_without_a_machine_and_with_synthetic_data_nothing_is_shared() -> None:
-    assert CLUSTER.shared_cycles(1, 3, 10**9, 10**9) == 0
-    assert EIGHT.with_synthetic_data().shared_cycles(1, 8, 10**9, 10**9) == 0
+def test_what_changes_all_devices_changes_all_kinds() -> None:
+    half = KINDS.with_headroom(0.5)
+    assert [device.memory_bytes for device in half.devices] == [50, 50, 50]
+    assert [kind.device.memory_bytes for kind in half.kinds] == [50, 50]
+    assert KINDS.with_headroom(0.0) is KINDS
+    free = KINDS.with_synthetic_data()
+    assert all(kind.host_link.cycles(10**12, 1e9) == 0 for kind in free.kinds)
+    assert free.receive_links[0].cycles(10**12, 1e9) == free.send_links[-1].cycles(10**12, 1e9) == 0
+    assert free.receive_links[1:] == KINDS.receive_links[1:]
 
 
-@given(st.integers(1, 8), st.integers(1, 8), st.integers(0, 10**9), st.integers(0, 10**9))
-def test_more_replicas_never_share_less(n_devices: int, replicas: int, in_bytes: int, out_bytes: int) -> None:
-    fewer, more = (EIGHT.shared_cycles(n_devices, n, in_bytes, out_bytes) for n in (replicas, replicas + 1))
-    assert max(in_bytes, out_bytes) <= fewer <= more <= 4 * max(in_bytes, out_bytes)
+def test_devices_of_several_kinds_have_no_like_neighbours() -> None:
+    assert KINDS.grouped(1) is KINDS
+    with pytest.raises(BadInput, match="devices of several kinds are not joined, got 2 of mixed a device; try 1"):
+        KINDS.grouped(2)

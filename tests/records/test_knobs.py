@@ -65,6 +65,29 @@ def test_values_of_a_wrong_type_are_refused(space: Callable[[], SearchSpace], pr
         space()
 
 
+def test_stage_replicas_are_for_inference_by_pipelines() -> None:
+    refused = "^stage_replicas are for inference by pipelines; try --mode inference --strategy pipeline$"
+    with pytest.raises(BadInput, match=refused):
+        Knobs(2, 0.6, 1, Order.GPIPE, n_micro_batches=4, stage_replicas=True)
+    with pytest.raises(BadInput, match=refused):
+        Knobs(2, 0.6, 1, strategy=Strategy.PHASED, stage_replicas=True)
+    with pytest.raises(BadInput, match=refused):
+        SearchSpace((2,), (0.6,), (1,), (Order.GPIPE,), n_micro_batches=(4,), stage_replicas=(False, True))
+
+
+def test_cells_differ_in_stage_replicas_and_constraints_see_them() -> None:
+    space = SearchSpace((1, 2), (0.6,), (1, 2), stage_replicas=(False, True))
+    assert space.n_configurations == 8
+    assert Knobs(2, 0.6, 2, stage_replicas=True) in space
+    some = replace(space, constraints=(Constraint("n_ipu > 1 or stage_replicas == 0"),))
+    assert [(cell[0].n_ipu, cell[0].stage_replicas) for cell in some.cells] == [(1, False), (2, False), (2, True)]
+    assert Knobs(1, 0.6, 1, stage_replicas=True) not in some
+    plain, shared = Knobs(2, 0.6, 4), Knobs(2, 0.6, 1, stage_replicas=True)
+    assert plain.simplicity < shared.simplicity
+    phased = SearchSpace((2,), (0.6,), (1,), strategy=tuple(Strategy), stage_replicas=(True,))
+    assert [cell[0].stage_replicas for cell in phased.cells] == [True, False]
+
+
 def test_lists_ranges_and_arrays_are_read_like_tuples() -> None:
     space = SearchSpace([1, 2], np.array([0.25, 0.5]), range(1, 3), np.array(["gpipe"]), n_micro_batches=np.array([8]))  # type: ignore[arg-type]
     assert space == SearchSpace((1, 2), (0.25, 0.5), (1, 2), (Order.GPIPE,), n_micro_batches=(8,))

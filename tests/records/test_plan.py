@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from autoauto.records.hardware import Period
+from autoauto.records.hardware import MachineDevice, Period
 from autoauto.records.layers import LayerRange
-from autoauto.records.plan import CutMoves, Explanation, Move, Plan, Stage
+from autoauto.records.plan import CutMoves, Explanation, Move, Plan, Stage, replicated
 
 
 def stage(start: int, stop: int, compute: int, transfer: int, device: int = 0) -> Stage:
@@ -82,6 +84,16 @@ def test_one_thing_at_a_time_sends_and_receives_in_turn() -> None:
     assert Plan(PLAN.stages, Period.SERIAL).latency_cycles == 6 + 100 + 1 + 8 + 90 + 1
 
 
+def test_devices_that_run_a_stage_in_turn_share_its_cycles_and_bind_together() -> None:
+    """Three devices have 101, 7 and 5 cycles in turn: 34 + 3 + 2; the micro-batch passes one of them."""
+    first, second = Stage(LayerRange(0, 1), 0, 101, 0, 7, 5, {}, 1, n_replicas=3), stage(1, 2, 10, 1, device=3)
+    plan = Plan((first, second), Period.SERIAL)
+    assert (plan.cost_cycles, plan.n_devices, list(first.devices)) == (39, 4, [0, 1, 2])
+    assert (plan.compute_bottlenecks, plan.transfer_bottlenecks) == ((0,), (0,))
+    alone = replace(plan, stages=(replace(first, n_replicas=1), replace(second, device=1)))
+    assert plan.latency_cycles == alone.latency_cycles
+
+
 def test_host_transfers_while_devices_compute_add_to_the_latency() -> None:
     assert Plan(PLAN.stages, host_cycles=500).latency_cycles == 6 + 500 + 100 + 1 + 500
 
@@ -97,3 +109,38 @@ def test_the_next_best_move_is_the_cheapest_that_fits() -> None:
 def test_there_is_no_next_best_when_no_move_fits() -> None:
     assert Explanation((0,), (0,), 0, 10, (CutMoves(3, None, Move(4, 30, 7)),)).next_best is None
     assert Explanation((0,), (0,), 0, 10, ()).next_best is None
+
+
+def replica(machine: int, n_devices: int = 2) -> tuple[MachineDevice, ...]:
+    return tuple(MachineDevice(machine, device) for device in range(n_devices))
+
+
+FASTER = Plan((stage(0, 3, 40, 7), stage(3, 6, 50, 4, device=1)))
+
+
+def test_replicas_with_other_plans_add_up_and_the_slowest_is_the_first() -> None:
+    plan = replicated([(FASTER, replica(0)), (PLAN, replica(1)), (FASTER, replica(2))], shared_cycles=3)
+    assert [each.cost_cycles for each in plan.plans] == [109, 57]
+    assert plan.replica_numbers == ((1,), (0, 2))
+    assert plan.samples_per_s(3 * 4, 1e6) == pytest.approx(4e6 * (1 / 109 + 2 / 57))
+    assert plan.parts == (*PLAN.stages, *FASTER.stages)
+    alike = replicated([(PLAN, replica(0)), (PLAN, replica(1))])
+    assert (alike.other_plans, alike.mean_cost_cycles) == ((), 109)
+
+
+def test_plans_of_replicas_are_compared_on_the_same_devices() -> None:
+    estimated = replicated([(FASTER, replica(0)), (PLAN, replica(1))])
+    slower = replace(FASTER, stages=(stage(0, 3, 400, 7), *FASTER.stages[1:]))
+    measured = replicated([(slower, replica(0)), (PLAN, replica(1))])
+    assert [each.cost_cycles for each in measured.plans] == [407, 109]
+    again = estimated.in_order_of(measured)
+    assert [each.placement for each in again.plans] == [each.placement for each in measured.plans]
+    assert [each.cost_cycles for each in again.plans] == [57, 109]
+    assert PLAN.in_order_of(PLAN) is PLAN
+
+
+def test_the_transfers_of_a_stage_on_several_devices_are_rounded_like_the_period() -> None:
+    moved = Stage(LayerRange(0, 1), 0, 2, 0, 3, 3, {}, 1, n_replicas=2)
+    plan = Plan((moved,), Period.OVERLAP)
+    assert plan.device_transfer_cycles == {0: plan.cost_cycles} == {0: 4}
+    assert plan.transfer_bottlenecks == (0,)

@@ -87,6 +87,16 @@ def test_every_device_has_a_stage_and_a_program() -> None:
         Schedule(Order.GPIPE, (0,), 0, (program,))
 
 
+def test_stages_on_several_devices_take_micro_batches_in_turn() -> None:
+    schedule = Schedule.of_inference((2, 1, 3), 4)
+    assert (schedule.n_stages, schedule.n_devices, schedule.devices) == (3, 6, (0, 2, 3))
+    assert [schedule.devices_of(stage) for stage in range(3)] == [range(2), range(2, 3), range(3, 6)]
+    drawn = [" ".join(map(str, schedule.actions(device))) for device in range(6)]
+    assert drawn == ["0F0 0F2", "0F1 0F3", "1F0 1F1 1F2 1F3", "2F0 2F3", "2F1", "2F2"]
+    with pytest.raises(AssertionError):
+        Schedule(Order.INFERENCE, (0, 1), 4, schedule.programs, n_replicas=(2, 1))
+
+
 @pytest.mark.parametrize(
     ("text", "n_stages", "peak"),
     [

@@ -119,6 +119,15 @@ def steady(period: int) -> Timeline:
     return Timeline(schedule, (starts,), (starts + period,), (np.zeros((0, 2), np.int64),), 8 * period)
 
 
+def test_the_period_of_devices_that_take_turns_counts_whole_turns() -> None:
+    """Two devices finish a micro-batch each every 10 cycles, at once; between the middle four are three periods."""
+    stops = np.array([10, 20, 30])
+    nothing = (np.zeros((0, 2), np.int64),) * 2
+    timeline = Timeline(Schedule.of_inference((2,), 6), (stops - 10,) * 2, (stops, stops), nothing, 30)
+    assert timeline.period_cycles == 5
+    assert timeline.latencies.tolist() == [10] * 6
+
+
 def test_the_period_of_parallel_pipelines_counts_the_micro_batches_of_all() -> None:
     plan = Plan((Stage(LayerRange(0, 1), 0, 1, 0, 0, 0, {}, 1),))
     assert Run(plan, (steady(100),)).period_cycles == pytest.approx(100)

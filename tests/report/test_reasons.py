@@ -26,6 +26,17 @@ def test_what_binds_names_the_stages(summary: StudySummary) -> None:
     }
 
 
+def test_the_cycles_of_stage_replicas_are_divided_among_them(summary: StudySummary, measured: Plan) -> None:
+    """The first stage of 2,000 cycles has three devices, so the second one with 1,000 computes longest."""
+    first, second = measured.stages
+    stages = (replace(first, n_replicas=3), replace(second, device=3))
+    shared = replace(summary.finalists[0], measured=Plan(stages, Period.SERIAL))
+    compute, transfer, _ = what_binds(shared)
+    assert compute.headline == "1,000 cycles"
+    assert compute.text.startswith("stage 1,")
+    assert (transfer.headline, "hidden" in transfer.text) == ("300 cycles", False)
+
+
 def test_a_cost_hidden_behind_a_larger_one_is_marked(summary: StudySummary, measured: Plan) -> None:
     trial = summary.finalists[0]
     overlapped = what_binds(replace(trial, measured=replace(measured, period=Period.OVERLAP)))

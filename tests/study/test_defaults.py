@@ -132,6 +132,15 @@ def test_on_cores_the_default_is_one_session_with_all_of_them(flow: Flow, monkey
     assert default_knobs(space, traits, one_device=True) == Knobs(1, 1.0, 8)
 
 
+def test_one_device_is_searched_without_stage_replicas(flow: Flow, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(IpuTarget, "traits", replace(RUNS_PLANS, stage_replicas=True, period=Period.SERIAL))
+    assert default_space(flow).stage_replicas == (False,)
+    space = default_space(flow, {"stage_replicas": (False, True), "replicas": (1,)})
+    cells = [(cell[0].n_ipu, cell[0].stage_replicas) for cell in space.cells]
+    assert cells == [(1, False), (2, False), (2, True), (4, False), (4, True)]
+    assert default_knobs(space, flow.traits).stage_replicas is False
+
+
 def test_other_knobs_have_the_first_value_of_the_space() -> None:
     training = SearchSpace((2,), (0.6,), (4,), (Order.GPIPE, Order.POPART), (True, False), (8, 16))
     assert default_knobs(training, TargetTraits()) == Knobs(2, 0.6, 4, Order.GPIPE, True, 8)

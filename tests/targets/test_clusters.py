@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from autoauto.records.errors import BadInput
-from autoauto.records.hardware import Device, Link, Machine, StreamingMemory, Topology
+from autoauto.records.hardware import Device, DeviceKind, Link, Machine, StreamingMemory, Topology
 from autoauto.records.units import MIB, bytes_per_s
 from autoauto.targets.clusters import builtin_clusters, load_cluster
 
@@ -51,6 +51,39 @@ bytes_per_s = 4
 idle_cycles = 40
 """
 
+KINDS = """
+name = "mixed"
+target = "ipu"
+[[kinds]]
+n_devices = 2
+[kinds.device]
+name = "big"
+clock_hz = 2e9
+memory_bytes = 2000
+n_tiles = 20
+tile_memory_bytes = 100
+[kinds.device_link]
+bytes_per_s = 70
+idle_cycles = 3
+[kinds.host_link]
+bytes_per_s = 7
+idle_cycles = 50
+[[kinds]]
+n_devices = 1
+[kinds.device]
+name = "small"
+clock_hz = 1e9
+memory_bytes = 1000
+n_tiles = 10
+tile_memory_bytes = 100
+[kinds.device_link]
+bytes_per_s = 60
+idle_cycles = 4
+[kinds.host_link]
+bytes_per_s = 6
+idle_cycles = 40
+"""
+
 STREAMING = "[streaming_memory]\nbytes_per_s = 5\nidle_cycles = 6\ncapacity_bytes = 7\n"
 
 
@@ -87,7 +120,8 @@ def test_builtin_clusters_have_the_published_figures(name: str, n_devices: int, 
 
 
 def test_there_are_no_other_builtin_clusters() -> None:
-    assert set(builtin_clusters()) == {"c600", "m2000", "bow-2000", "bow-pod16", "bow-pod64", "seed-2-ipu"}
+    names = {"c600", "m2000", "bow-2000", "bow-mk2", "bow-pod16", "bow-pod64", "seed-2-ipu"}
+    assert set(builtin_clusters()) == names
 
 
 def test_devices_hold_at_most_what_their_tiles_hold() -> None:
@@ -319,3 +353,49 @@ def test_a_machine_and_its_links_do_not_contradict_each_other(tmp_path: Path) ->
 @pytest.mark.parametrize("name", ["m2000", "bow-2000", "bow-pod16", "bow-pod64"])
 def test_a_built_in_machine_has_two_ports_for_four_devices(name: str) -> None:
     assert load_cluster(name).machine == Machine(4, 25e9)
+
+
+BIG, LITTLE = Device("big", 2e9, 2000, 20, 100), Device("small", 1e9, 1000, 10, 100)
+
+
+def test_devices_of_several_kinds_are_listed_kind_by_kind(tmp_path: Path) -> None:
+    cluster = load_cluster(written(tmp_path, KINDS))
+    assert cluster.kinds == (
+        DeviceKind(BIG, 2, Link(70, 3), Link(7, 50)),
+        DeviceKind(LITTLE, 1, Link(60, 4), Link(6, 40)),
+    )
+    assert cluster.devices == (BIG, BIG, LITTLE)
+    assert cluster.receive_links == (Link(7, 50), Link(70, 3), Link(60, 4))
+    assert cluster.send_links == (Link(70, 3), Link(70, 3), Link(6, 40))
+    assert (cluster.topology, cluster.machine, cluster.streaming_memory) == (Topology.LINE, None, None)
+    all_to_all = load_cluster(written(tmp_path, 'topology = "all-to-all"\nsource = "mine"\n' + KINDS))
+    assert (all_to_all.topology, all_to_all.kinds) == (Topology.ALL_TO_ALL, cluster.kinds)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        (
+            'name = "small"',
+            'name = "big"',
+            "line 4: kinds must be one or more with devices of different names, got big",
+        ),
+        (KINDS[KINDS.index("[[kinds]]") :], "kinds = []\n", "with devices of different names, got none"),
+        ("n_devices = 1", "n_devices = 0", "kinds[1].n_devices must be a whole number from 1 to 2**53, got 0"),
+        ("[kinds.host_link]\nbytes_per_s = 6\nidle_cycles = 40\n", "", "kinds[1] must have the field host_link"),
+        ('name = "mixed"', 'name = "mixed"\nn_devices = 3', "must have only the fields name, target, kinds, topology"),
+        ("[[kinds]]\nn_devices = 2", MACHINE + "[[kinds]]\nn_devices = 2", "[[kinds]] has no [machine]; leave it out"),
+        ("[[kinds]]\nn_devices = 2", STREAMING + "[[kinds]]\nn_devices = 2", "has no [streaming_memory]; leave it"),
+    ],
+)
+def test_the_message_names_what_is_wrong_with_kinds(tmp_path: Path, old: str, new: str, message: str) -> None:
+    assert old in KINDS
+    assert message in refusal(written(tmp_path, KINDS.replace(old, new, 1)))
+
+
+def test_the_built_in_kinds_are_those_of_their_own_machines(vectors: Callable[[str], Any]) -> None:
+    bow, mk2 = load_cluster("bow-mk2").kinds
+    for kind, name in ((bow, "bow-2000"), (mk2, "m2000")):
+        machine = load_cluster(name)
+        assert (kind.n_devices, kind.device, kind.host_link) == (2, machine.devices[0], machine.receive_links[0])
+        assert kind.device_link == load_cluster("bow-pod16").receive_links[4]

@@ -28,6 +28,7 @@ def run(args: argparse.Namespace) -> int:
     try:
         estimated = flow.plan_to_try(knobs)
         run = flow.measure(knobs, estimated)
+        estimated = estimated.in_order_of(run.plan)
     except DoesNotFit as failure:
         return show_infeasible(args, failure)
     simulated = flow.timeline(knobs, estimated)

@@ -93,7 +93,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _describe(flow: Flow, knobs: Knobs, options: PhasedOptions, plan: PhasedPlan) -> dict[str, Any]:
     """A phased plan as plain values, named like the fields."""
-    clock_hz = flow.cluster.devices[0].clock_hz
+    clock_hz = flow.cluster.clock_hz
     return {
         "model": flow.graph.name,
         "cluster": flow.cluster.name,
@@ -114,7 +114,7 @@ def _show(flow: Flow, knobs: Knobs, plan: PhasedPlan) -> None:
     from autoauto.report.tables.plans import buffers_table, phases_table
     from autoauto.report.tables.terminal import show
 
-    clock_hz = flow.cluster.devices[0].clock_hz
+    clock_hz = flow.cluster.clock_hz
     show(phases_table(plan, Origin.ESTIMATED), "", buffers_table(plan))
     speeds = [plan.samples_per_s(knobs.batch_size, clock_hz, naive=naive) for naive in (False, True)]
     show(f"throughput: {speeds[0]:,.1f} samples/s, naive loop {speeds[1]:,.1f}, {Origin.ESTIMATED}")

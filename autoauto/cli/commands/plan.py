@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,6 +17,7 @@ from autoauto.cli.output.json_output import add_json, print_json
 from autoauto.cli.output.plans import describe_configuration, show_imported, show_infeasible, show_plan
 from autoauto.records.errors import BadInput, DoesNotFit
 from autoauto.records.hardware import Period
+from autoauto.records.knob_table import KNOBS, Strategy
 from autoauto.records.knobs import DEFAULT_PLANNING_PROPORTION
 from autoauto.records.target import Origin
 from autoauto.targets.registry import default_options
@@ -27,10 +28,12 @@ if TYPE_CHECKING:
 EXAMPLE = "plan --model-info profile.json --cluster-info cluster.json --planning-proportion 0.85 --json"
 
 MODEL_ARGUMENTS = (
-    *("model", "cluster", "headroom", "precision", *default_options()),
-    *("n_ipu", "memory_proportion", "batch_size", "mode", "estimator"),
+    *("model", "target", "cluster", "headroom", "precision", *default_options(), "mode", "estimator"),
+    *(knob.name for knob in KNOBS if knob.varies(Strategy.PIPELINE) and knob.name != "replicas"),
 )
-"""Arguments that a profile from a file excludes."""
+"""Arguments of a model; a profile excludes those that it does not use."""
+PROFILE_ARGUMENTS = ("model_info", "cluster_info", "config_info", "link_bytes_per_s")
+"""Arguments of profiles; a profile of another program excludes those that it does not use."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -56,7 +59,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="read the planning proportion from this AutoPipelineConfiguration of Graphcore's auto_pipeline as JSON",
     )
     _add_profile(parser)
-    parser.set_defaults(model_arguments={name: parser.get_default(name) for name in MODEL_ARGUMENTS})
+    defaults = {name: parser.get_default(name) for name in (*MODEL_ARGUMENTS, *PROFILE_ARGUMENTS)}
+    parser.set_defaults(defaults=defaults)
     add_queries(parser)
     add_json(parser)
 
@@ -72,11 +76,6 @@ def _add_profile(parser: argparse.ArgumentParser) -> None:
         "the folder with its three files, and MODEL is one of its models",
     )
     group.add_argument("--profile-format", choices=list(PROFILE_FORMATS), help="the program that the profile is of")
-    group.add_argument(
-        "--stage-replicas",
-        action="store_true",
-        help="several devices may run one stage, and take micro-batches in turn",
-    )
     group.add_argument(
         "--link-bytes-per-s",
         type=positive_number,
@@ -103,27 +102,41 @@ def run(args: argparse.Namespace) -> int:
         args.planning_proportion = planning_proportion_from_auto_pipeline(
             read_json(args.config_info), str(args.config_info)
         )
-    ignored = [name for name, default in args.model_arguments.items() if getattr(args, name) != default]
-    if args.model_info is not None and ignored:
-        raise BadInput(f"a profile comes with its model and options, got {', '.join(ignored)} too; leave them out")
-    return _plan_model(args) if args.model_info is None else _plan_profile(args)
+    if args.link_bytes_per_s != inf:
+        raise BadInput("--link-bytes-per-s is for --profile-format pipedream, got no profile; leave it out")
+    if args.model_info is None:
+        return _plan_model(args)
+    _check_unused(args, MODEL_ARGUMENTS)
+    return _plan_profile(args)
+
+
+def _check_unused(args: argparse.Namespace, names: Iterable[str]) -> None:
+    """Refuse arguments that a profile does not use.
+
+    Raises:
+        BadInput: some of them have other values than their defaults.
+    """
+    given = [name for name in names if getattr(args, name) != args.defaults[name]]
+    if given:
+        raise BadInput(f"a profile comes with its model and options, got {', '.join(given)} too; leave them out")
 
 
 def _plan_model(args: argparse.Namespace) -> int:
     """Plan a model that is profiled here."""
-    from autoauto.plan.pipeline.optimal import optimal
-
     flow = open_flow(args)
     knobs = requested_knobs(args, flow)
-    table = flow.table(knobs)
+    if knobs.stage_replicas and requested_query(args) is not best_plan:
+        raise BadInput("stage replicas have the best plan only; leave the other query out")
     if requested_query(args) is best_plan:
         try:
-            plan = optimal(table)
+            gap, plan = flow.best_plan(knobs).gap, flow.predict(knobs)
         except DoesNotFit as failure:
             return show_infeasible(args, failure)
+        if gap > 0:
+            print(f"autoauto: no plan costs more than {100 * gap:.1f} % less", file=sys.stderr)
         return show_plan(args, flow, knobs, plan, Origin.ESTIMATED)
     context = describe_configuration(flow, knobs) | {"source": Origin.ESTIMATED}
-    subject = QuerySubject(table, flow.names, flow.cluster.devices[0].clock_hz, knobs.batch_size)
+    subject = QuerySubject(flow.table(knobs), flow.names, flow.cluster.clock_hz, knobs.batch_size)
     return _answer(args, subject, context)
 
 
@@ -137,7 +150,7 @@ def _plan_profile(args: argparse.Namespace) -> int:
     profile = read_profile(args.model_info)
     proportion = DEFAULT_PLANNING_PROPORTION if args.planning_proportion is None else args.planning_proportion
     table = cost_table(profile, cluster, proportion, Period(config_of(args).period or Period.BARRIER))
-    return _answer(args, QuerySubject(table, profile.names, cluster.devices[0].clock_hz), {})
+    return _answer(args, QuerySubject(table, profile.names, cluster.clock_hz), {})
 
 
 def _plan_imported(args: argparse.Namespace) -> int:
@@ -148,12 +161,16 @@ def _plan_imported(args: argparse.Namespace) -> int:
         raise BadInput("--profile and --profile-format go together, got one of them; try both")
     if requested_query(args) is not best_plan:
         raise BadInput("a profile of another program has the best plan only; leave the other query out")
-    graph = PROFILE_FORMATS[args.profile_format](args)
+    read, used = PROFILE_FORMATS[args.profile_format]
+    _check_unused(args, (name for name in args.defaults if name not in ("stage_replicas", *used)))
+    graph = read(args)
     for note in graph.notes:
         print(f"autoauto: {note}", file=sys.stderr)
     period, proportion = config_of(args).period, args.planning_proportion
     planner = ImportedPlanner(
-        None if period is None else Period(period), 1.0 if proportion is None else proportion, args.stage_replicas
+        None if period is None else Period(period),
+        1.0 if proportion is None else proportion,
+        one_value(args, "stage_replicas"),
     )
     try:
         _, imported, bounded = planner.best(graph)
@@ -179,15 +196,15 @@ def _read_pipedream(args: argparse.Namespace) -> ImportedGraph:
 def _read_pipeedge(args: argparse.Namespace) -> ImportedGraph:
     from autoauto.profile.importers.pipeedge import read_pipeedge
 
-    return read_pipeedge(args.profile, None if args.model == args.model_arguments["model"] else args.model)
+    return read_pipeedge(args.profile, None if args.model == args.defaults["model"] else args.model)
 
 
-PROFILE_FORMATS: dict[str, Callable[[argparse.Namespace], ImportedGraph]] = {
-    "dnn-partitioning": _read_dnn_partitioning,
-    "pipedream": _read_pipedream,
-    "pipeedge": _read_pipeedge,
+PROFILE_FORMATS: dict[str, tuple[Callable[[argparse.Namespace], ImportedGraph], tuple[str, ...]]] = {
+    "dnn-partitioning": (_read_dnn_partitioning, ()),
+    "pipedream": (_read_pipedream, ("n_ipu", "link_bytes_per_s")),
+    "pipeedge": (_read_pipeedge, ("model",)),
 }
-"""The programs whose profiles can be planned, and what reads the profile of the arguments."""
+"""The programs whose profiles can be planned, what reads a profile, and the arguments that this uses."""
 
 
 def _answer(args: argparse.Namespace, subject: QuerySubject, context: dict[str, Any]) -> int:

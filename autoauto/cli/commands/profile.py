@@ -23,7 +23,7 @@ EXAMPLE = "profile resnet50 --batch-size 16 --output profile.json --format upstr
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add a model, a cluster, one configuration, and a file for the profile."""
     add_model(parser)
-    add_knobs(parser, without=("replicas",))
+    add_knobs(parser, without=("replicas", "stage_replicas"))
     parser.add_argument("--output", type=Path, metavar="FILE", help="write the profile as JSON")
     parser.add_argument(
         "--format",
@@ -53,6 +53,7 @@ def run(args: argparse.Namespace) -> int:
 
     _check(args)
     flow = open_flow(args)
+    flow.check_one_kind("a profile")
     knobs = requested_knobs(args, flow)
     if args.sweep:
         return _sweep(args, flow, knobs)

@@ -48,16 +48,16 @@ def show_plan(
         print_json(record | ({} if device_run is None else _describe_run(device_run)))
         return 0
     from autoauto.report.tables.compare import run_table
-    from autoauto.report.tables.plans import stages_table
+    from autoauto.report.tables.plans import parts_tables
     from autoauto.report.tables.terminal import show
 
-    show(stages_table(plan, flow.names, origin))
+    show(*parts_tables(plan, flow.names, origin))
     if timeline is not None:
         step = f"a step of {knobs.n_micro_batches} micro-batches, {knobs.schedule}"
         show(f"{step}: {timeline.makespan_cycles:,.0f} cycles, simulated")
     if device_run is not None:
         show("", run_table(device_run, origin))
-        latency_s = device_run.latency_cycles / flow.cluster.devices[0].clock_hz
+        latency_s = device_run.latency_cycles / flow.cluster.clock_hz
         show(f"a micro-batch every {device_run.period_cycles:,.0f} cycles, after {latency_s:.4f} s, {origin}")
     show(f"throughput: {samples_per_s:,.1f} samples/s, {origin}")
     return 0
@@ -125,9 +125,12 @@ def _unbounded(flow: Flow, knobs: Knobs) -> list[str]:
 
     if not isinstance(flow.target, IpuTarget):
         return []
-    layers = LayerRange(0, len(flow.graph))
-    costs = operator_costs(flow.graph, layers, flow.cluster.devices[0], flow.options(knobs), flow.target.settings)
-    return [name for name, cost in zip(flow.names, costs, strict=True) if not cost.within_bound]
+    names: dict[str, None] = {}
+    for kind in flow.kinds:
+        device, layers = kind.cluster.devices[0], LayerRange(0, len(flow.graph))
+        costs = operator_costs(flow.graph, layers, device, flow.options(knobs), flow.target.settings)
+        names |= dict.fromkeys(name for name, cost in zip(flow.names, costs, strict=True) if not cost.within_bound)
+    return list(names)
 
 
 def _describe(flow: Flow, knobs: Knobs, plan: Plan, samples_per_s: float, timeline: Timeline | None) -> dict[str, Any]:
@@ -161,6 +164,8 @@ def describe_plan(plan: Plan | PhasedPlan) -> dict[str, Any]:
         "shared_cycles": plan.shared_cycles,
         "cost_cycles": plan.cost_cycles,
         "stages": [asdict(stage) | {"total_bytes": stage.total_bytes} for stage in plan.stages],
+        "placement": [[device._asdict() for device in replica] for replica in plan.placement],
+        "other_plans": list(map(describe_plan, plan.other_plans)),
     }
 
 

@@ -7,7 +7,6 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from autoauto.cli.output.plans import describe_plan
-from autoauto.records.phased import PhasedPlan
 from autoauto.records.plan import Plan
 
 if TYPE_CHECKING:
@@ -31,13 +30,13 @@ def show_best(
         origin: of the measured numbers.
         names: of the layers; None when they are not known.
     """
-    from autoauto.report.tables.plans import phases_table, stages_table
+    from autoauto.report.tables.plans import parts_tables
     from autoauto.report.tables.terminal import show
     from autoauto.report.tables.trials import best_table, what_fits_table
 
-    plan = best.plan
-    parts = phases_table(plan, origin) if isinstance(plan, PhasedPlan) else stages_table(plan, names, origin)
-    show(best_table(best, counts, origin), "", parts)
+    show(best_table(best, counts, origin))
+    for table in parts_tables(best.plan, names, origin):
+        show("", table)
     if best.knobs.training:
         show("", what_fits_table(cells, origin))
 

@@ -260,7 +260,7 @@ class PhaseCosts:
 
     def _cycles(self, n_bytes: IntArray, link: Link) -> IntArray:
         """Cycles to load or store bytes over a link."""
-        return link.load_cycles(n_bytes, self.cluster.devices[0].clock_hz)
+        return link.load_cycles(n_bytes, self.cluster.clock_hz)
 
 
 def prepare_phases(table: CostTable, profile: ModelProfile, cluster: Cluster, options: PhasedOptions) -> PhaseCosts:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
 
@@ -22,21 +23,29 @@ def why_infeasible(table: CostTable, problem: Problem) -> Infeasible:
     Where memory is the reason, `excess_bytes` is the smallest allowance that, added to every limit, lets some plan fit,
     and `layers` is the stage of that plan which needs it. Otherwise `excess_bytes` is 0. `problem` is made of `table`.
     """
-    blocks = problem.blocks
-    if table.n_layers < table.n_devices:
+    failure = too_few_cuts(problem.blocks.cuts, table.n_devices)
+    if failure is not None:
+        return failure
+    return out_of_memory(_minimum_excess_plan(table, problem))
+
+
+def too_few_cuts(cuts: Sequence[int], n_devices: int) -> Infeasible | None:
+    """The error where stages between some of these cuts, 0 and the number of layers among them, are too few."""
+    n_layers, n_blocks = cuts[-1], len(cuts) - 1
+    if n_layers < n_devices:
         return Infeasible(
-            f"{table.n_devices} devices need a layer each, got {table.n_layers}; try at most {table.n_layers} devices",
+            f"{n_devices} devices need a layer each, got {n_layers}; try at most {n_layers} devices",
             excess_bytes=0,
         )
-    if len(blocks) < table.n_devices:
-        longest = max((LayerRange(*ends) for ends in pairwise(blocks.cuts)), key=lambda layers: layers[1] - layers[0])
+    if n_blocks < n_devices:
+        longest = max((LayerRange(*ends) for ends in pairwise(cuts)), key=lambda layers: layers[1] - layers[0])
         return Infeasible(
-            f"{table.n_devices} devices need {table.n_devices - 1} cuts between layers that share no "
-            f"variable, got {len(blocks) - 1}; layers {longest} must stay together, try at most {len(blocks)} devices",
+            f"{n_devices} devices need {n_devices - 1} cuts between layers that share no "
+            f"variable, got {n_blocks - 1}; layers {longest} must stay together, try at most {n_blocks} devices",
             excess_bytes=0,
             layers=longest,
         )
-    return out_of_memory(_minimum_excess_plan(table, problem))
+    return None
 
 
 def out_of_memory(plan: Plan) -> Infeasible:

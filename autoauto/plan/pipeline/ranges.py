@@ -15,33 +15,40 @@ use so many? A stage leads from a state to one with more devices, and from a sta
     reached(state) = the union over the last stage's kind of    reached(state before) x stages within the bounds
 
 The stages within the bounds are a matrix by start and stop, so all states with equally many devices are one product of
-matrices.
+matrices. Before that, a line is searched in which every device may be of any kind. Its states are how many devices are
+in use, so there are few, and what it cannot reach from the start, or from where it cannot reach the end, no state of
+equally many devices needs. Near the optimum few blocks remain.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
 from functools import partial
 from itertools import product, repeat
+from math import ceil, floor
 from typing import NamedTuple, Protocol
 
 import numpy as np
 
 from autoauto.plan.pipeline.blocks import Blocks, contract, earliest_starts
 from autoauto.plan.pipeline.evaluate import evaluate, stage_of
-from autoauto.plan.pipeline.infeasible import excess_bytes, out_of_memory, why_infeasible
+from autoauto.plan.pipeline.infeasible import excess_bytes, out_of_memory, too_few_cuts, why_infeasible
 from autoauto.plan.pipeline.probe import UNBOUNDED, search_smallest_bound
 from autoauto.plan.pipeline.problem import prepare
 from autoauto.records.arrays import Amount, BoolArray, IntArray
 from autoauto.records.cost import CostTable
-from autoauto.records.errors import BadInput
+from autoauto.records.errors import BadInput, Infeasible
 from autoauto.records.hardware import Period
 from autoauto.records.plan import BoundedPlan, Plan
 from autoauto.records.profile import PARAMETER
 
 MAX_BLOCKS = 2_000
 """With more of them, only so many cuts are tried, and the plan has a lower bound (`BoundedPlan`)."""
+MAX_STATES = 100_000
+"""With more ways to use devices of several kinds, only those are tried that use all kinds about evenly, and the plan
+has a lower bound: that of a line in which every device is of any kind. Four kinds of 16 devices have 83,521."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -105,8 +112,8 @@ class RangeProblem:
     Attributes:
         choices: the ways to run a stage.
         steps: the stages that may follow each other: (choice, states before, states after), so that all steps into a
-            state come before those out of it. State 0 uses no device.
-        n_states: how many states there are.
+            state come before those out of it. All states before a step use equally many devices, and so do those after.
+        n_in_use: (S,) how many devices every state uses; state 0 uses none.
         last_states: those in which all blocks may be done, the preferred one first.
         period: what the devices do at the same time.
         bound_cycles: a lower bound of any plan's compute.
@@ -114,10 +121,20 @@ class RangeProblem:
 
     choices: tuple[StageChoice, ...]
     steps: tuple[tuple[int, IntArray, IntArray], ...]
-    n_states: int
+    n_in_use: IntArray
     last_states: tuple[int, ...]
     period: Period
     bound_cycles: int
+    _limits: tuple[tuple[IntArray, IntArray], ...] = field(init=False)
+    _choices_between: dict[tuple[int, int], tuple[int, ...]] = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_limits", tuple(self._limits_of(choice.costs) for choice in self.choices))
+        choices: dict[tuple[int, int], tuple[int, ...]] = {}  # by the devices in use before and after a step
+        for choice, before, after in self.steps:
+            ends = int(self.n_in_use[before[0]]), int(self.n_in_use[after[0]])
+            choices[ends] = (*choices.get(ends, ()), choice)
+        object.__setattr__(self, "_choices_between", choices)
 
     @property
     def n_blocks(self) -> int:
@@ -129,42 +146,65 @@ class RangeProblem:
 
         Without a barrier both are one bound of the cost.
         """
-        allowed = [self._within(choice.costs, compute_cycles, transfer_cycles) for choice in self.choices]
-        factors = [matrix.astype(np.float32) for matrix in allowed]
-        reached = np.zeros((self.n_states, self.n_blocks + 1), dtype=np.bool_)
+        allowed = [(compute <= compute_cycles) & (transfer <= transfer_cycles) for compute, transfer in self._limits]
+        useful = self._useful_blocks(allowed)
+        if useful is None:
+            return None
+        reached = np.zeros((len(self.n_in_use), self.n_blocks + 1), dtype=np.bool_)
         reached[0, 0] = True
         for choice, before, after in self.steps:
-            rows = reached[before]
-            starts = np.flatnonzero(rows.any(axis=0))
+            starts, stops = (useful[self.n_in_use[states[0]]] for states in (before, after))
+            rows, stages = reached[np.ix_(before, starts)], allowed[choice][np.ix_(starts, stops)]
             if len(before) == 1:  # one row: the union of matrix rows is quicker than a product
-                reached[after[0]] |= allowed[choice][starts].any(axis=0)
+                reached[after[0], stops] |= stages[rows[0]].any(axis=0)
             else:
-                reached[after] |= rows[:, starts].astype(np.float32) @ factors[choice][starts] > 0
+                reached[np.ix_(after, stops)] |= rows.astype(np.float32) @ stages.astype(np.float32) > 0
         ends = [state for state in self.last_states if reached[state, -1]]
         return self._trace(reached, allowed, ends[0]) if ends else None
 
-    def _within(self, costs: RangeCosts, compute_cycles: int, transfer_cycles: int) -> BoolArray:
-        """Which ranges are stages within both bounds."""
+    def _useful_blocks(self, allowed: Sequence[BoolArray]) -> dict[int, IntArray] | None:
+        """By the devices in use the blocks that a line of devices of any kinds reaches, and can reach the end from.
+
+        None when it cannot reach the end.
+        """
+        unions: dict[tuple[int, ...], BoolArray] = {}
+        for choices in self._choices_between.values():
+            if choices not in unions:
+                unions[choices] = np.logical_or.reduce([allowed[choice] for choice in choices])
+        forward, backward = np.zeros((2, int(self.n_in_use.max()) + 1, self.n_blocks + 1), dtype=np.bool_)
+        forward[0, 0] = True
+        for (before, after), choices in self._choices_between.items():
+            forward[after] |= unions[choices][forward[before]].any(axis=0)
+        backward[self.n_in_use[list(self.last_states)], -1] = True
+        backward &= forward
+        if not backward.any():
+            return None
+        for (before, after), choices in reversed(self._choices_between.items()):
+            starts = np.flatnonzero(forward[before])
+            backward[before, starts] |= unions[choices][np.ix_(starts, backward[after])].any(axis=1)
+        return {n_devices: np.flatnonzero(blocks) for n_devices, blocks in enumerate(backward)}
+
+    def _limits_of(self, costs: RangeCosts) -> tuple[IntArray, IntArray]:
+        """By range, how large the two bounds of a probe must be; more than `UNBOUNDED` for what is no stage."""
         compute, receive, send = costs.compute, costs.receive, costs.send
-        within = costs.fits & (compute <= compute_cycles)
         if self.period is Period.SERIAL:
-            return within & (compute + receive + send <= transfer_cycles)
-        if self.period is Period.DUPLEX:
-            return within & (receive <= transfer_cycles) & (send <= transfer_cycles)
-        return within & (receive + send <= transfer_cycles)
+            transfer = compute + receive + send
+        elif self.period is Period.DUPLEX:
+            transfer = np.maximum(receive, send)
+        else:
+            transfer = receive + send
+        return compute, np.where(costs.fits, transfer, UNBOUNDED + 1)
 
     def _trace(self, reached: BoolArray, allowed: Sequence[BoolArray], state: int) -> Route:
         """Walk back from the last state: every block that is reached has a stage that leads to it."""
-        into: dict[int, list[tuple[int, int]]] = {}
-        for choice, before, after in self.steps:
-            for first, second in zip(before.tolist(), after.tolist(), strict=True):
-                into.setdefault(second, []).append((choice, first))
         stop, route = self.n_blocks, Route()
         while stop:
             choice, state, start = next(
-                (choice, before, int(starts[0]))
-                for choice, before in into[state]
-                if len(starts := np.flatnonzero(reached[before] & allowed[choice][:, stop]))
+                (choice, int(state_before), int(starts[0]))
+                for choice, before, after in self.steps
+                if self.n_in_use[after[0]] == self.n_in_use[state]
+                for state_before in before[after == state]
+                if len(starts := np.flatnonzero(reached[state_before] & allowed[choice][:, stop]))
             )
             route.append(RangeStage(choice, start, stop))
             stop = start
@@ -192,35 +232,56 @@ class RangeProblem:
         """The cost of a plan."""
         return self.period.cycles(*self.cycles(route))
 
-    def best(self) -> Route | None:
-        """The cheapest plan; None when none fits."""
+    def of_any_kinds(self) -> RangeProblem:
+        """The problem in which every device may be of any kind; its best plan costs no more."""
+        steps = [
+            (choice, np.array([before]), np.array([after]))
+            for (before, after), choices in self._choices_between.items()
+            for choice in choices
+        ]
+        last_states = tuple(sorted({int(self.n_in_use[state]) for state in self.last_states}))
+        n_in_use = np.arange(int(self.n_in_use.max()) + 1)
+        return replace(self, steps=tuple(steps), n_in_use=n_in_use, last_states=last_states)
+
+    def best(self, below_cycles: int = UNBOUNDED) -> Route | None:
+        """The cheapest plan of less than so many cycles; None when none fits."""
         low = self.bound_cycles
         if self.period is Period.BARRIER:
-            return self._best_with_barrier(low)
+            return self._best_with_barrier(low, below_cycles)
         return search_smallest_bound(
-            lambda cost: self.probe(cost, cost), self.cost_cycles, low, UNBOUNDED, low + low // 8
+            lambda cost: self.probe(cost, cost), self.cost_cycles, low, below_cycles - 1, low + low // 8
         )
 
-    def _best_with_barrier(self, low: int) -> Route | None:
+    def _best_with_barrier(self, low: int, cost: int) -> Route | None:
         """Walk over compute from the smallest upwards, each with the smallest transfer (`optimal.py` draws it).
 
-        No plan with less compute than `low` costs less than the best so far, so a better one has less transfer than the
-        rest of its cost.
+        No plan with less compute than `low` costs less than the best so far, or than `cost`, so a better one has less
+        transfer than the rest of it.
         """
-        best, cost = None, UNBOUNDED
-        while low < cost:
+        best, lowest_transfer = None, self._lowest_transfer_cycles()
+        while low + lowest_transfer < cost:
             attempt = partial(self.probe, transfer_cycles=cost - low - 1)
-            route = search_smallest_bound(attempt, self.compute_cycles, low, cost - 1, low + low // 8)
+            highest = cost - lowest_transfer - 1
+            route = search_smallest_bound(attempt, self.compute_cycles, low, highest, low + low // 8)
             if route is None:
                 break
             low = self.compute_cycles(route)
             transfer = partial(self.probe, low)
             high = min(self.transfer_cycles(route), cost - low - 1)
-            nearest = search_smallest_bound(transfer, self.transfer_cycles, 0, high, high)
+            nearest = search_smallest_bound(transfer, self.transfer_cycles, lowest_transfer, high, high)
             if nearest is not None:
                 best, cost = nearest, self.cost_cycles(nearest)
             low += 1
         return best
+
+    def _lowest_transfer_cycles(self) -> int:
+        """A lower bound of the largest transfer of any plan's stage: what its first and its last stage need.
+
+        0 where no range fits that could be one of them.
+        """
+        cycles = np.stack([transfer for _, transfer in self._limits])
+        lowest = max(int(cycles[:, 0, :].min()), int(cycles[:, :, -1].min()))
+        return 0 if lowest > UNBOUNDED else lowest
 
 
 def best_in_line(table: CostTable) -> BoundedPlan:
@@ -239,8 +300,8 @@ def best_in_line(table: CostTable) -> BoundedPlan:
     blocks = contract(coarse)
     moved = moved_bytes(coarse, blocks)
     choices = tuple(StageChoice(device, 1, range_costs(coarse, device, blocks, moved)) for device in rows)
-    bound, n_states = _lower_bound([table], table.n_devices), table.n_devices + 1
-    searched = RangeProblem(choices, tuple(steps), n_states, (table.n_devices,), table.period, bound)
+    bound, n_in_use = _lower_bound([table], table.n_devices), np.arange(table.n_devices + 1)
+    searched = RangeProblem(choices, tuple(steps), n_in_use, (table.n_devices,), table.period, bound)
     route = searched.best()
     if route is None:
         chain = replace(table, exchange=None)  # what fits does not depend on transfers
@@ -264,12 +325,33 @@ def anywhere(table: CostTable) -> CostTable:
         for device in inner
     ):
         raise BadInput("stage replicas and devices in any order need like devices with like links; plan them in a line")
-    second, receive, send = min(1, table.n_devices - 1), table.receive_cycles, table.send_cycles
+    second, before_last = min(1, table.n_devices - 1), max(0, table.n_devices - 2)
+    receive, send = table.receive_cycles, table.send_cycles
     return replace(
-        table.part(0, 1),
+        table.part(second, second + 1),
         receive_cycles=np.concatenate((receive[:1, :1], receive[second : second + 1, 1:]), axis=1),
-        send_cycles=np.concatenate((send[:1, :-1], send[-1:, -1:]), axis=1),
+        send_cycles=np.concatenate((send[before_last : before_last + 1, :-1], send[-1:, -1:]), axis=1),
     )
+
+
+def best_with_stage_replicas(table: CostTable) -> BoundedPlan:
+    """The best plan on at most all devices of a table, which must be alike; several of them may run one stage in turn.
+
+    Raises:
+        BadInput: the devices differ.
+        Infeasible: no plan fits; the error says what is missing.
+    """
+    return best_in_any_order([anywhere(table)], [table.n_devices], table.n_devices)
+
+
+def evaluate_stage_replicas(table: CostTable, plan: Plan) -> Plan:
+    """A plan of `best_with_stage_replicas` with the costs of another table of as many like devices."""
+    single = anywhere(table)
+    stages = (
+        replace(stage_of(single, 0, *stage.layers), device=stage.device, n_replicas=stage.n_replicas)
+        for stage in plan.stages
+    )
+    return Plan(tuple(stages), table.period, table.host_cycles)
 
 
 def best_in_any_order(
@@ -277,8 +359,12 @@ def best_in_any_order(
     n_devices: Sequence[int],
     max_replicas: int = 1,
     gradient_cycles: GradientCycles = no_cycles,
+    n_in_use: int | None = None,
+    below_cycles: int = UNBOUNDED,
 ) -> BoundedPlan:
-    """The best plan on at most so many devices of every kind, in any order; exact for up to `MAX_BLOCKS` legal cuts.
+    """The best plan on at most so many devices of every kind, in any order.
+
+    It is exact for up to `MAX_BLOCKS` legal cuts and up to `MAX_STATES` ways to use so many devices.
 
     Args:
         tables: of the same layers, each with one device, of one kind: where a stage starts at layer 0, it receives, and
@@ -288,17 +374,26 @@ def best_in_any_order(
         gradient_cycles: cycles of the reference clock in which a device moves a number of bytes, or each of an array,
             of the gradients that replicas exchange after every micro-batch of training. Each of m replicas moves
             4 (m - 1) / m times the bytes of its weights [pipedream].
+        n_in_use: how many devices of all kinds together the plan uses, at most as many as there are; None is any
+            number.
+        below_cycles: the plan must cost less.
 
     Raises:
-        Infeasible: no plan fits; the error says what is missing.
+        BadInput: there are too many kinds of devices.
+        Infeasible: no plan fits; the error says what is missing. Beyond `MAX_STATES`, none of those that were tried.
     """
+    n_total = sum(n_devices) if n_in_use is None else n_in_use
     ways = [(kind, m) for kind, n in enumerate(n_devices) for m in range(1, min(n, max_replicas) + 1)]
-    usage = list(product(*(range(n + 1) for n in n_devices)))
-    steps = list(_steps(usage, n_devices, ways))
-    fewest_first = tuple(sorted(range(1, len(usage)), key=lambda state: sum(usage[state])))
-    bound = _lower_bound(tables, sum(n_devices), max_replicas)
+    spread = _spread(n_devices, n_total)
+    usage = list(_usages(n_devices, n_total, spread))
+    steps, totals = tuple(_steps(usage, ways)), np.array([sum(used) for used in usage])
+    last = np.flatnonzero(totals > 0 if n_in_use is None else totals == n_in_use)
+    fewest_first = tuple(sorted(last.tolist(), key=totals.__getitem__))
+    bound = _lower_bound(tables, n_total, max_replicas)
     coarse = _with_fewer_cuts(tables)
     blocks = [contract(table) for table in coarse]
+    if n_in_use is not None and max_replicas == 1 and (failure := too_few_cuts(blocks[0].cuts, n_in_use)):
+        raise failure
     moved = moved_bytes(coarse[0], blocks[0])
 
     weight_prefix = tables[0].memory.exclusive(PARAMETER).stop_bytes
@@ -308,11 +403,14 @@ def best_in_any_order(
         """Cycles in which one of m replicas exchanges the gradients of its weights."""
         return gradient_cycles(n_bytes * 4 * (m - 1) // m)
 
-    def best(allowance_bytes: int) -> Plan | None:
+    def problem_with(allowance_bytes: int) -> RangeProblem:
         costs = [range_costs(*kind, moved, allowance_bytes) for kind in zip(coarse, repeat(0), blocks)]
         choices = tuple(StageChoice(kind, m, costs[kind].in_turn(m, exchanged(m, weight_bytes))) for kind, m in ways)
-        problem = RangeProblem(choices, tuple(steps), len(usage), fewest_first, tables[0].period, bound)
-        route = problem.probe(UNBOUNDED, UNBOUNDED) if allowance_bytes else problem.best()
+        return RangeProblem(choices, steps, totals, fewest_first, tables[0].period, bound)
+
+    def best(allowance_bytes: int) -> Plan | None:
+        problem = problem_with(allowance_bytes)
+        route = problem.probe(UNBOUNDED, UNBOUNDED) if allowance_bytes else problem.best(below_cycles)
         return None if route is None else plan_of(route)
 
     def plan_of(route: Route) -> Plan:
@@ -327,27 +425,85 @@ def best_in_any_order(
         return Plan(tuple(stages), tables[0].period, tables[0].host_cycles)
 
     plan = best(0)
+    if plan is None and below_cycles < UNBOUNDED:
+        raise Infeasible(f"no plan costs less than {below_cycles:,} cycles; try a larger bound", 0)
     if plan is None:
         most = max(sum(table.memory_bytes(0, table.n_layers).values()) for table in tables)
         nearest = search_smallest_bound(best, excess_bytes, 1, most, most // 64)
-        assert nearest is not None  # a device with so many more bytes holds all layers
+        if nearest is None:  # a device with so many more bytes holds all layers
+            raise Infeasible(f"no stages use {n_total} devices in turn; try fewer devices", 0)
         raise out_of_memory(nearest)
-    return BoundedPlan(plan, plan.cost_cycles if coarse is tables else bound)
+    if coarse is not tables:
+        return BoundedPlan(plan, bound)
+    if spread >= max(n_devices):
+        return BoundedPlan(plan, plan.cost_cycles)
+    relaxed = problem_with(0).of_any_kinds()
+    route = relaxed.best()
+    assert route is not None  # that of the plan, for one
+    return BoundedPlan(plan, relaxed.cost_cycles(route))
+
+
+def _spread(n_devices: Sequence[int], n_total: int) -> int:
+    """By how many devices of a kind a state may differ from an even use of all kinds, for up to `MAX_STATES` states.
+
+    Raises:
+        BadInput: there are far more states where it is 1.
+    """
+    spread = max(n_devices)
+    while spread > 1 and _n_usages(n_devices, n_total, spread) > MAX_STATES:
+        spread //= 2
+    if _n_usages(n_devices, n_total, spread) > 10 * MAX_STATES:
+        raise BadInput(f"devices of {len(n_devices)} kinds are used in too many ways to be planned; try fewer kinds")
+    return spread
+
+
+def _even_use(n_devices: Sequence[int], total: int, spread: int) -> list[range]:
+    """How many devices of every kind are in use where `total` of all are, by no more than `spread` from even."""
+    even = [Fraction(n * total, sum(n_devices)) for n in n_devices]
+    return [
+        range(max(0, ceil(share - spread)), min(n, total, floor(share + spread)) + 1)
+        for n, share in zip(n_devices, even, strict=True)
+    ]
+
+
+def _usages(n_devices: Sequence[int], n_total: int, spread: int) -> Iterator[tuple[int, ...]]:
+    """How many devices of every kind may be in use, at most `n_total` together, the fewest first.
+
+    >>> list(_usages((1, 2), 2, 2)), list(_usages((2, 2), 4, 1))
+    ([(0, 0), (0, 1), (1, 0), (0, 2), (1, 1)], [(0, 0), (0, 1), (1, 0), (0, 2), (1, 1), (2, 0), (1, 2), (2, 1), (2, 2)])
+    """
+    for total in range(n_total + 1):
+        *others, last = _even_use(n_devices, total, spread)
+        for used in product(*others):
+            if total - sum(used) in last:
+                yield (*used, total - sum(used))
+
+
+def _n_usages(n_devices: Sequence[int], n_total: int, spread: int) -> int:
+    """The number of `_usages`: for every total a coefficient of a product of polynomials, one a kind."""
+    n_usages = 0
+    for total in range(n_total + 1):
+        ways = [1]  # by the devices of the kinds so far
+        for used in _even_use(n_devices, total, spread):
+            ways = [sum(ways[n - m] for m in used if 0 <= n - m < len(ways)) for n in range(total + 1)]
+        n_usages += ways[total]
+    return n_usages
 
 
 def _steps(
-    usage: Sequence[tuple[int, ...]], n_devices: Sequence[int], ways: Sequence[tuple[int, int]]
+    usage: Sequence[tuple[int, ...]], ways: Sequence[tuple[int, int]]
 ) -> Iterator[tuple[int, IntArray, IntArray]]:
-    """`RangeProblem.steps`: every way from every state that leaves enough devices, by how many are in use."""
+    """`RangeProblem.steps`: every way from every state to another, by how many devices are in use."""
     state_of = {used: state for state, used in enumerate(usage)}
     by_total: dict[int, list[tuple[int, ...]]] = {}
     for used in usage:
         by_total.setdefault(sum(used), []).append(used)
-    for total, (way, (kind, m)) in product(range(sum(n_devices)), enumerate(ways)):
-        before = [used for used in by_total[total] if used[kind] + m <= n_devices[kind]]
-        after = [(*used[:kind], used[kind] + m, *used[kind + 1 :]) for used in before]
-        if before:
-            yield way, np.array([state_of[used] for used in before]), np.array([state_of[used] for used in after])
+    for total, (way, (kind, m)) in product(range(max(by_total)), enumerate(ways)):
+        next_of = ((used, (*used[:kind], used[kind] + m, *used[kind + 1 :])) for used in by_total[total])
+        pairs = [(state_of[used], state_of[after]) for used, after in next_of if after in state_of]
+        if pairs:
+            before, after = zip(*pairs, strict=True)
+            yield way, np.array(before), np.array(after)
 
 
 MovedBytes = tuple[IntArray, IntArray] | None

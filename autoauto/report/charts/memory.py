@@ -10,7 +10,7 @@ from autoauto.records.plan import Plan, Stage
 from autoauto.records.trial import Trial
 from autoauto.records.units import MIB, format_bytes
 from autoauto.report.charts.chart import OTHER, Axis, Chart, Mark, Panel, Series, Shape, category_axis
-from autoauto.report.reasons import part_name
+from autoauto.report.reasons import part_names
 
 REST = "other"
 N_CATEGORIES = 7
@@ -44,18 +44,19 @@ class StageMemory(NamedTuple):
 
 def memory_by_part(measured: Plan | PhasedPlan, estimate: Plan | PhasedPlan | None) -> list[StageMemory]:
     """The memory of every stage or phase, by the same few categories."""
-    name = part_name(measured)
+    if isinstance(measured, Plan) and isinstance(estimate, Plan):
+        estimate = estimate.in_order_of(measured)
     parts: tuple[Stage | Phase, ...] = measured.parts
     estimated: tuple[Stage | Phase, ...] = () if estimate is None else estimate.parts
     shown = _categories(parts)
     rows = []
-    for index, part in enumerate(parts):
+    for index, (name, part) in enumerate(zip(part_names(measured), parts, strict=True)):
         memory_bytes = {category: part.memory_bytes.get(category, 0) for category in shown}
         rest = part.total_bytes - sum(memory_bytes.values())
         estimated_part = estimated[index] if index < len(estimated) else None
         rows.append(
             StageMemory(
-                f"{name} {index} {part.layers}",
+                f"{name} {part.layers}",
                 memory_bytes | ({REST: rest} if rest else {}),
                 part.limit_bytes,
                 None if estimated_part is None else estimated_part.total_bytes,

@@ -7,6 +7,7 @@ from itertools import groupby
 from pathlib import Path
 
 from autoauto.records.errors import BadInput
+from autoauto.records.plan import Plan
 from autoauto.records.study_summary import Comparison, StudySummary
 from autoauto.records.target import Origin
 from autoauto.records.timeline import Timeline
@@ -17,6 +18,7 @@ from autoauto.report.charts.svg import STYLE, panel_svg
 from autoauto.report.markup import tag, words
 from autoauto.report.reasons import what_binds
 from autoauto.report.tables.html import html_table
+from autoauto.report.tables.placement import placement_table
 from autoauto.report.tables.study import attributes_table, cells_table, failures_table, ranked_table
 from autoauto.report.tables.table import Table
 from autoauto.report.tables.trials import best_facts
@@ -64,6 +66,7 @@ def study_page(
     parts = [
         _winner(summary, comparisons, commands),
         _binds(summary),
+        _devices(summary),
         _pictures(study_charts(summary, timeline)),
         _tables(summary),
     ]
@@ -150,6 +153,13 @@ def _binds(summary: StudySummary) -> str:
         facts.append(tag("div", tag("h3", fact.name), headline, share, tag("p", words(fact.text)), class_="fact"))
     cards = tag("div", tag("div", *facts, class_="facts"), class_="card")
     return _section("What binds", cards, "binds")
+
+
+def _devices(summary: StudySummary) -> str:
+    """What every device holds; nothing where the stages say all."""
+    plan = summary.winner and summary.winner.plan
+    table = placement_table(plan) if isinstance(plan, Plan) else None
+    return _section("Devices", _card(table), "devices") if table else ""
 
 
 def _pictures(charts: Sequence[Chart]) -> str:

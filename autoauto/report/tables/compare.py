@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from statistics import fmean
 from typing import NamedTuple, TypedDict
 
 from autoauto.records.plan import Plan, Stage
@@ -52,7 +53,7 @@ def compare_rows(estimated: Plan, simulated: Timeline, run: Run, speeds: Speeds)
     rows = []
     for index, stages in enumerate(zip(estimated.stages, run.plan.stages, strict=True)):
         rows += [_row(index, quantity, values[0], None, values[1]) for quantity, *values in _stage_values(*stages)]
-        busy = (busy_fraction(timeline, index) for timeline in (simulated, measured))
+        busy = (stage_busy_fraction(timeline, index) for timeline in (simulated, measured))
         rows.append(_row(index, "busy_fraction", None, *busy))
     for quantity in ("compute_cycles", "transfer_cycles"):
         rows.append(_row(None, quantity, getattr(estimated, quantity), None, getattr(run.plan, quantity)))
@@ -62,7 +63,7 @@ def compare_rows(estimated: Plan, simulated: Timeline, run: Run, speeds: Speeds)
             "period_cycles",
             estimated.cost_cycles,
             simulated.period_cycles,
-            run.period_cycles * len(run.timelines),
+            run.timelines[0].period_cycles if run.plan.other_plans else run.period_cycles * len(run.timelines),
         )
     )
     rows.append(_row(None, "latency_cycles", None, simulated.latency_cycles, run.latency_cycles))
@@ -101,6 +102,11 @@ def busy_fraction(timeline: Timeline, device: int) -> float:
     return float((stops - starts).sum() / max(stops[-1] - starts[0], 1))
 
 
+def stage_busy_fraction(timeline: Timeline, stage: int) -> float:
+    """The mean `busy_fraction` of the devices that run a stage."""
+    return fmean(busy_fraction(timeline, device) for device in timeline.schedule.devices_of(stage))
+
+
 def compare_table(estimated: Plan, simulated: Timeline, run: Run, speeds: Speeds, origin: Origin) -> Table:
     """The rows of `compare_rows` as a table, without those in which estimate and measurement are 0.
 
@@ -126,9 +132,17 @@ def compare_table(estimated: Plan, simulated: Timeline, run: Run, speeds: Speeds
             for row in compare_rows(estimated, simulated, run, speeds)
             if row["estimated"] or row["measured"]
         ),
-        _disturbance(run),
+        "; ".join(filter(None, [_whose(run.plan), _disturbance(run)])),
         grouped=True,
     )
+
+
+def _whose(plan: Plan) -> str:
+    """Which replicas the rows are of, where they have different plans."""
+    if not plan.other_plans:
+        return ""
+    replicas = ", ".join(map(str, plan.replica_numbers[0]))
+    return f"of replica {replicas}, the slowest; samples_per_s are those of all replicas"
 
 
 def _quantity_name(quantity: str) -> str:
@@ -142,26 +156,30 @@ def _quantity_name(quantity: str) -> str:
 
 
 def run_table(run: Run, origin: Origin) -> Table:
-    """One row per stage of every pipeline: the shares of its time in which it computed, moved tensors, and waited.
+    """One row per device of every pipeline: the shares of its time in which it computed, moved tensors, and waited.
+
+    Devices have a column where several run one stage.
 
     Args:
         run: the measured run.
         origin: of its numbers.
     """
     shares = [Column(head, "busy_fraction") for head in ("computes", "moves", "waits")]
-    columns = (Column("pipeline"), Column("stage"), Column("micro-batches", "n"), *shares)
+    columns = (*map(Column, ("pipeline", "stage", "device")), Column("micro-batches", "n"), *shares)
     rows: list[tuple[Value, ...]] = [
-        (str(number), str(stage), *_shares(timeline, stage))
+        (str(number), str(stage), str(device), *_shares(timeline, device))
         for number, timeline in enumerate(run.timelines)
-        for stage in range(len(timeline.starts))
+        for stage in range(timeline.schedule.n_stages)
+        for device in timeline.schedule.devices_of(stage)
     ]
     table = Table(f"What every stage did, {origin}", columns, tuple(rows), _disturbance(run))
+    table = table if run.plan.n_devices > len(run.plan.stages) else table.without("device")
     return table if len(run.timelines) > 1 else table.without("pipeline")
 
 
-def _shares(timeline: Timeline, stage: int) -> tuple[float, ...]:
-    """The micro-batches of a stage, and the shares of its time in which it computes, moves and waits."""
-    starts, stops, moved = timeline.starts[stage], timeline.stops[stage], timeline.exchanges[stage]
+def _shares(timeline: Timeline, device: int) -> tuple[float, ...]:
+    """The micro-batches of a device, and the shares of its time in which it computes, moves and waits."""
+    starts, stops, moved = timeline.starts[device], timeline.stops[device], timeline.exchanges[device]
     whole = max(int(moved[-1, 1] - moved[0, 0]), 1)
     computes, moves = (int(ticks) / whole for ticks in ((stops - starts).sum(), (moved[:, 1] - moved[:, 0]).sum()))
     return len(starts), computes, moves, 1 - computes - moves

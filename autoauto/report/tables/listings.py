@@ -23,7 +23,7 @@ def models_table(rows: Iterable[Mapping[str, Any]]) -> Table:
 
 
 def clusters_table(clusters: Iterable[Cluster], title: str = "Built-in clusters") -> Table:
-    """One row per cluster, with its first device and the links into its first and second."""
+    """One row per cluster, or per kind of its devices: the first device, the links into the first and second."""
     columns = (
         *map(Column, ("name", "target", "devices")),
         Column("clock", "clock"),
@@ -38,16 +38,24 @@ def clusters_table(clusters: Iterable[Cluster], title: str = "Built-in clusters"
             (
                 cluster.name,
                 cluster.target,
-                f"{len(cluster)} x {cluster.devices[0].name}",
-                f"{cluster.devices[0].clock_hz / 1e9:.2f} GHz",
-                cluster.devices[0].memory_bytes,
-                _link(cluster.receive_links[0]),
-                _link(cluster.receive_links[1]) if len(cluster) > 1 else None,
+                f"{len(devices)} x {devices.devices[0].name}",
+                f"{devices.devices[0].clock_hz / 1e9:.2f} GHz",
+                devices.devices[0].memory_bytes,
+                _link(devices.receive_links[0]),
+                _link(device_link) if device_link else None,
             )
             for cluster in clusters
+            for devices, device_link in _kinds(cluster)
         ),
         "a link waits its idle cycles, then moves so many GiB a second",
     )
+
+
+def _kinds(cluster: Cluster) -> list[tuple[Cluster, Link | None]]:
+    """The devices of every kind, with the link between devices; all of them where the order is given."""
+    if cluster.kinds:
+        return [(alone, kind.device_link) for alone, kind in zip(cluster.by_kind, cluster.kinds, strict=True)]
+    return [(cluster, cluster.receive_links[1] if len(cluster) > 1 else None)]
 
 
 def _link(link: Link) -> str:
@@ -64,7 +72,7 @@ def profile_table(profile: ModelProfile, origin: Origin, top: int = 20) -> Table
     """
     cycles = [layer.forward_cycles + layer.backward_cycles for layer in profile.layers]
     total = max(1, sum(cycles))
-    kinds = sorted(_kinds(profile), key=lambda layers: -sum(cycles[i] for i in layers))
+    kinds = sorted(_kinds_of_layers(profile), key=lambda layers: -sum(cycles[i] for i in layers))
     columns = (
         Column("first layer"),
         Column("layers", "n_layers"),
@@ -88,7 +96,7 @@ def profile_table(profile: ModelProfile, origin: Origin, top: int = 20) -> Table
     return Table(f"Layers compiled alone, {origin}", columns, rows, caption)
 
 
-def _kinds(profile: ModelProfile) -> list[list[int]]:
+def _kinds_of_layers(profile: ModelProfile) -> list[list[int]]:
     """The layers of every kind, as indices."""
     kinds: dict[str, list[int]] = {}
     for index, kind in enumerate(profile.kinds):

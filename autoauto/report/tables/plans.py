@@ -1,4 +1,4 @@
-"""Tables of plans: `stages_table`, `plans_table`, `explanation_table`.
+"""Tables of plans: `parts_tables`, `stages_table`, `plans_table`, `explanation_table`.
 
 Of a phased plan: `phases_table`, `buffers_table`.
 """
@@ -6,6 +6,7 @@ Of a phased plan: `phases_table`, `buffers_table`.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 from autoauto.records.errors import DoesNotFit
 from autoauto.records.hardware import Period
@@ -13,7 +14,9 @@ from autoauto.records.phased import BufferRow, Phase, PhasedPlan, PhaseKind
 from autoauto.records.plan import Explanation, Move, Plan, Stage
 from autoauto.records.target import Origin
 from autoauto.records.units import format_bytes
+from autoauto.report.tables.placement import placement_table
 from autoauto.report.tables.table import Column, Style, Table, TableCell, Value
+from autoauto.report.wording import stage_devices
 
 _PERIODS = {
     Period.BARRIER: "the slowest compute + the longest transfer",
@@ -24,18 +27,38 @@ _PERIODS = {
 _PASSES = {PhaseKind.FORWARD: "F", PhaseKind.BACKWARD: "B", PhaseKind.BOTH: "F B"}
 
 
+def parts_tables(plan: Plan | PhasedPlan, names: Sequence[str] | None, origin: Origin) -> list[Table]:
+    """The phases of a plan; or its stages, for every plan of its replicas, and which device holds which.
+
+    Args:
+        plan, names, origin: as for `stages_table`.
+    """
+    if isinstance(plan, PhasedPlan):
+        return [phases_table(plan, origin)]
+    tables = [stages_table(each, names, origin) for each in plan.plans]
+    if plan.other_plans:
+        tables = [
+            replace(table, title=f"{table.title}: replica {', '.join(map(str, replicas))}")
+            for table, replicas in zip(tables, plan.replica_numbers, strict=True)
+        ]
+    placement = placement_table(plan)
+    return [*tables, placement] if placement else tables
+
+
 def stages_table(plan: Plan, names: Sequence[str] | None, origin: str) -> Table:
     """One row per stage, two lines high.
 
     "slowest" and "longest" mark the stages whose compute or transfer determines the period (`Period`), "busiest" those
-    whose compute and transfer together do. Where devices have several stages, the first column also has the device.
+    whose compute and transfer together do. Where devices have several stages, or a stage has several devices, the first
+    column also has them, and where they are of several kinds, the kind. Cycles of a stage with several devices are
+    those of one device, divided by how many they are.
 
     Args:
         plan: the plan.
         names: the name of every layer; None when they are not known.
         origin: of the numbers.
     """
-    several = len(plan.device_compute_cycles) < len(plan.stages)
+    one_each = plan.n_devices == len(plan.stages)
     slowest, longest = ("busiest",) * 2 if plan.period is Period.SERIAL else ("slowest", "longest")
     columns = (
         *map(Column, ("stage", "layers", "first, last layer")),
@@ -47,11 +70,11 @@ def stages_table(plan: Plan, names: Sequence[str] | None, origin: str) -> Table:
     for index, stage in enumerate(plan.stages):
         rows.append(
             (
-                f"{index} on {_devices(stage)}" if several or stage.n_replicas > 1 else str(index),
+                _stage(index, stage, one_each),
                 str(stage.layers),
                 _ends(stage, names),
-                _cycles(stage.compute_cycles // stage.n_replicas, slowest if index in plan.compute_bottlenecks else ""),
-                _cycles(stage.transfer_cycles, longest if index in plan.transfer_bottlenecks else ""),
+                _cycles(stage, stage.compute_cycles, slowest if index in plan.compute_bottlenecks else ""),
+                _cycles(stage, stage.transfer_cycles, longest if index in plan.transfer_bottlenecks else ""),
                 _memory(stage),
             )
         )
@@ -69,9 +92,10 @@ def _period(plan: Plan) -> str:
     return _PERIODS[plan.period]
 
 
-def _devices(stage: Stage) -> str:
-    last = stage.device + stage.n_replicas - 1
-    return str(stage.device) if stage.n_replicas == 1 else f"{stage.device} to {last}"
+def _stage(index: int, stage: Stage, one_each: bool) -> str:
+    """The number of a stage, and where that does not say it, its devices and their kind."""
+    number = str(index) if one_each else f"{index} on {stage_devices(stage)}"
+    return f"{number}\n{stage.device_kind}" if stage.device_kind else number
 
 
 def _ends(stage: Stage, names: Sequence[str] | None) -> Value:
@@ -80,7 +104,8 @@ def _ends(stage: Stage, names: Sequence[str] | None) -> Value:
     return TableCell(f"{names[stage.layers.start]}\n{names[stage.layers.stop - 1]}", Style.LAYER)
 
 
-def _cycles(cycles: int, mark: str) -> Value:
+def _cycles(stage: Stage, cycles: int, mark: str) -> Value:
+    cycles = -(-cycles // stage.n_replicas)
     return TableCell(f"{cycles:,}\n{mark}", Style.STRONG) if mark else cycles
 
 

@@ -11,11 +11,12 @@ from math import inf
 from autoauto.records.knob_table import COLUMNS, Use
 from autoauto.records.knobs import Knobs, Objective, Objectives, objective_tuple, objectives_text
 from autoauto.records.phased import PhasedPlan
+from autoauto.records.plan import Plan
 from autoauto.records.target import Origin
 from autoauto.records.trial import Cell, Counts, ExpectedCell, Trial
 from autoauto.report.style import difference_percent, format_difference, format_value
 from autoauto.report.tables.table import Column, Table, Value
-from autoauto.report.wording import head, knob_value, label
+from autoauto.report.wording import head, knob_value, label, stage_devices
 
 
 def best_table(trial: Trial, counts: Counts, origin: Origin) -> Table:
@@ -45,6 +46,8 @@ def best_facts(trial: Trial, origin: Origin) -> list[tuple[str, str, str]]:
     knobs, plan = trial.knobs, trial.plan
     rows = [(knob.name, knob_value(knobs, knob.name), "") for knob in COLUMNS if knob.matters(knobs)]
     rows.append(("partition", " ".join(map(str, plan.partition)), ""))
+    if isinstance(plan, Plan) and any(stage.n_replicas > 1 for stage in plan.stages):
+        rows.append(("devices of stages", ", ".join(map(stage_devices, plan.stages)), ""))
     rows.append(("throughput", f"{trial.samples_per_s:,.1f} samples/s", origin))
     if trial.estimated_samples_per_s:
         difference = format_difference(difference_percent(trial.estimated_samples_per_s, trial.samples_per_s))

@@ -168,14 +168,11 @@ def _stream(
         task.outputs.filled_fd: _drain(Receiver(task.outputs), outputs)
         for task, outputs in zip(tasks, written, strict=True)
     }
-    streams = feeding | draining
+    streams, ready = feeding | draining, workers.waiter()
     while streams.keys() & draining:
-        ready = workers.waiter(streams)
-        n_before = len(streams)
-        while len(streams) == n_before:
-            for fd in ready():
-                if not next(streams[fd], False):
-                    del streams[fd]
+        for fd in ready(streams):
+            if not next(streams[fd], False):
+                del streams[fd]
     return tuple(map(tuple, written))
 
 

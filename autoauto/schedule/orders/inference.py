@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import numpy as np
-
-from autoauto.records.schedule import FORWARD, Codes, Order, Schedule
+from autoauto.records.schedule import Order, Schedule
 from autoauto.schedule.orders.spec import OrderSpec
 
 # 0F0 0F1 0F2 0F3
@@ -18,10 +16,7 @@ def inference(n_devices: int, n_micro_batches: int) -> Schedule:
     >>> [str(action) for action in inference(2, 3).actions(1)]
     ['1F0', '1F1', '1F2']
     """
-    codes = Codes(n_devices, n_micro_batches)
-    micro_batches = np.arange(n_micro_batches)
-    programs = tuple(codes.of(FORWARD, stage, micro_batches) for stage in range(n_devices))
-    return Schedule(Order.INFERENCE, tuple(range(n_devices)), n_micro_batches, programs)
+    return Schedule.of_inference((1,) * n_devices, n_micro_batches)
 
 
 SPECS = (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import asdict, replace
-from itertools import pairwise
+from itertools import chain, pairwise
 
 from optuna import Study
 
@@ -21,7 +21,7 @@ from autoauto.study.store.trials import knobs_of
 ALTERNATIVES = "alternatives"
 """The attribute of a study that holds the alternatives of its last search."""
 N_REFINED = 8
-"""Forecasts of a simple use between those of the survey, beside the best."""
+"""Forecasts of a simple use between those of the survey, beside the best, where the search tried at most one."""
 
 
 def expected_alternatives(
@@ -54,7 +54,7 @@ def _best_of(
         for index, knobs in enumerate(cell):
             if knobs in like_these:
                 curve.forecast(index)
-    for _ in range(N_REFINED):
+    for _ in range(0 if len(like_these & set(chain(*cells))) > 1 else N_REFINED):
         curve = max(curves, key=_best_index)
         _refine(curve, _best_index(curve)[1])
     scores = {

@@ -96,10 +96,11 @@ def from_optuna(stored: FrozenTrial) -> Trial:
         **stored.params,
         **attributes,
     }
+    plans = {name: plan_of(attributes, name) for name in (STAGES, ESTIMATED_STAGES) if name in attributes}
     return replace(
         _trial(cells, tuple(stored.values or ())),
-        estimate=plan_of(attributes, attributes["estimated_stages"]) if "estimated_stages" in attributes else None,
-        measured=plan_of(attributes, attributes["stages"]) if "stages" in attributes else None,
+        estimate=plans.get(ESTIMATED_STAGES),
+        measured=plans.get(STAGES),
         log=tuple(attributes.get("log", ())),
     )
 
@@ -179,14 +180,14 @@ def _attributes(trial: Trial) -> dict[str, Any]:
         attributes["excess_bytes"] = trial.excess_bytes
     else:
         attributes |= {name: getattr(trial, name) for name in _MEASURED}
-        attributes["stages"] = describe_stages(trial.measured)
+        attributes |= describe_stages(trial.measured, STAGES)
     for name in ("bubble_fraction", "makespan_cycles"):
         if getattr(trial, name) is not None:
             attributes[name] = getattr(trial, name)
     if trial.estimated_samples_per_s:
         attributes["estimated_samples_per_s"] = trial.estimated_samples_per_s
     if trial.estimate is not None:
-        attributes["estimated_stages"] = describe_stages(trial.estimate)
+        attributes |= describe_stages(trial.estimate, ESTIMATED_STAGES)
     plan = trial.measured or trial.estimate
     return attributes if plan is None else attributes | describe_plan(plan)
 
@@ -204,14 +205,27 @@ def _constraint(trial: Trial) -> float:
     return trial.excess if trial.excess_bytes else 1.0
 
 
-_PLAN_OPTIONS = ("period", "host_cycles", "shared_cycles")
-"""The fields of a `Plan` besides its stages."""
+STAGES, ESTIMATED_STAGES = "stages", "estimated_stages"
+"""The attributes of a trial that hold the parts of its measured and of its estimated plan."""
+_OTHERS = "_of_others"
+"""Appended to them: those of the plans of other replicas, where they differ."""
+_PLAN_OPTIONS = ("period", "host_cycles", "shared_cycles", "placement")
+"""The fields of a `Plan` besides its stages and the plans of other replicas."""
 
 
-def describe_stages(plan: Plan | PhasedPlan) -> list[dict[str, Any]]:
-    """Every stage, or phase, of a plan as JSON values: all fields, and the memory of all categories together."""
+def describe_stages(plan: Plan | PhasedPlan, name: str) -> dict[str, Any]:
+    """Attributes with every stage, or phase, of a plan as JSON values: all fields, and the memory of all categories.
+
+    Args:
+        plan: the plan.
+        name: the attribute, `STAGES` or `ESTIMATED_STAGES`.
+    """
     parts: Sequence[Stage | Phase] = plan.stages if isinstance(plan, Plan) else plan.phases
-    return [{**asdict(part), "total_bytes": part.total_bytes} for part in parts]
+    described: dict[str, Any] = {name: [{**asdict(part), "total_bytes": part.total_bytes} for part in parts]}
+    if isinstance(plan, Plan) and plan.other_plans:
+        others = (describe_plan(other) | describe_stages(other, STAGES) for other in plan.other_plans)
+        described[name + _OTHERS] = list(others)
+    return described
 
 
 def describe_plan(plan: Plan | PhasedPlan) -> dict[str, Any]:
@@ -225,19 +239,25 @@ def describe_plan(plan: Plan | PhasedPlan) -> dict[str, Any]:
     return partition | {"phased": phased}
 
 
-def plan_of(attributes: Mapping[str, Any], stages: Sequence[Mapping[str, Any]]) -> Plan | PhasedPlan:
-    """The plan of a trial's attributes; `stages` are those in "stages" (measured) or "estimated_stages".
+def plan_of(attributes: Mapping[str, Any], name: str) -> Plan | PhasedPlan:
+    """The plan of a trial's attributes, with the parts in the attribute `STAGES` or `ESTIMATED_STAGES`.
 
     Raises:
         ValueError: they are no plan; `reads` then names the study.
     """
     try:
         if "phased" not in attributes:
-            options = {name: attributes[name] for name in _PLAN_OPTIONS if name in attributes}
-            if attributes.get("overlap"):  # of earlier versions
-                options["period"] = Period.OVERLAP
-            return from_plain(Plan, {"stages": stages, **options}, "a trial's plan")
-        plan = from_plain(PhasedPlan, {**attributes["phased"], "phases": stages}, "a trial's phases")
+            return _pipeline_of(attributes, name)
+        plan = from_plain(PhasedPlan, {**attributes["phased"], "phases": attributes[name]}, "a trial's phases")
     except BadInput as error:
         raise ValueError(str(error)) from error
     return plan.with_phases(plan.phases)  # the stored cycles are those of the measured phases
+
+
+def _pipeline_of(attributes: Mapping[str, Any], name: str) -> Plan:
+    options = {option: attributes[option] for option in _PLAN_OPTIONS if option in attributes}
+    if attributes.get("overlap"):  # of earlier versions
+        options["period"] = Period.OVERLAP
+    plan = from_plain(Plan, {"stages": attributes[name], **options}, "a trial's plan")
+    others = tuple(_pipeline_of(other, STAGES) for other in attributes.get(name + _OTHERS, ()))
+    return replace(plan, other_plans=others) if others else plan

@@ -36,6 +36,8 @@ def _devices(given: Cluster | None, options: OptionValues) -> Cluster:
         raise BadInput(f"{given.name} needs {len(given)} cores, this process may use {usable_cores()}")
     if any(device.clock_hz != CLOCK_HZ for device in given.devices):
         raise BadInput(f"a cycle of a host device is a nanosecond, so clock_hz must be 1e9 in {given.name}")
+    if given.kinds:
+        raise BadInput(f"the cores of a host are all alike, {given.name} has kinds; write n_devices and [device]")
     if given.topology is not Topology.LINE:
         raise BadInput(f"processes of the host pass tensors on in a line, {given.name} has topology {given.topology}")
     if memory_mib is not None:

@@ -88,8 +88,8 @@ class Workers(AbstractContextManager["Workers"]):
             Exception: the exception that a worker raised.
         """
         connection = self._workers[number].connection
-        ready = self.waiter([connection.fileno()])
-        while not ready():
+        ready = self.waiter()
+        while not ready([connection.fileno()]):
             pass
         try:
             message = connection.recv()
@@ -97,25 +97,25 @@ class Workers(AbstractContextManager["Workers"]):
             self._raise(self._workers[number])
         return _checked(message)
 
-    def waiter(self, descriptors: Iterable[int]) -> Callable[[], list[int]]:
-        """Make a function that waits for the descriptors and returns the readable ones, possibly none.
+    def waiter(self) -> Callable[[Iterable[int]], list[int]]:
+        """Make a function that waits for some descriptors and returns the readable ones, possibly none.
 
         The function raises the exception of a worker that failed meanwhile, or `WorkerLost`.
         """
-        poll, awaited = select.poll(), set(descriptors)
         running = {worker.process.sentinel: worker for worker in self._workers if worker.process.exitcode != 0}
-        for descriptor in (*awaited, *running):
-            poll.register(descriptor, select.POLLIN)
 
-        def ready() -> list[int]:
+        def ready(descriptors: Iterable[int]) -> list[int]:
+            poll = select.poll()
+            for descriptor in (*descriptors, *running):
+                poll.register(descriptor, select.POLLIN)
             events = [descriptor for descriptor, _ in poll.poll()]
-            for sentinel in running.keys() & events:
+            ended = running.keys() & events
+            for sentinel in ended:
                 running[sentinel].process.join()  # the sentinel is readable before the exit code is known
                 if running[sentinel].process.exitcode != 0:
                     self._raise(running[sentinel])
-                poll.unregister(sentinel)
                 del running[sentinel]
-            return [descriptor for descriptor in events if descriptor in awaited]
+            return [descriptor for descriptor in events if descriptor not in ended]
 
         return ready
 

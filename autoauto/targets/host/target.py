@@ -33,7 +33,7 @@ class HostTarget(AbstractContextManager["HostTarget"]):
     """
 
     # Its devices share the caches and the memory of one machine.
-    traits = replace(RUNS_PLANS, one_at_a_time=True, period=Period.SERIAL, groups_cores=True)
+    traits = replace(RUNS_PLANS, one_at_a_time=True, period=Period.SERIAL, groups_cores=True, stage_replicas=True)
 
     def __init__(self, source: Source) -> None:
         self._source = source
@@ -86,7 +86,7 @@ class HostTarget(AbstractContextManager["HostTarget"]):
         return CompiledRange((step,), 0, {SESSION: measurement.session_bytes}, {PARAMETER: parameter_bytes})
 
     def run(self, graph: LayerGraph, plan: Plan, cluster: Cluster, options: CompileOptions, replicas: int) -> Run:
-        """Run `plan` in `replicas` pipelines side by side, one process a stage, until their pace is steady.
+        """Run `plan` in `replicas` pipelines side by side, one process a device, until their pace is steady.
 
         A run that other processes disturbed is repeated, twice at most.
 

@@ -110,8 +110,11 @@ def overlap_io(cluster: Cluster, n_io_tiles: int = IO_TILES) -> Cluster:
     device hands them over, at the rate of the io tiles. A period lasts at least as long as the host takes.
 
     Raises:
-        BadInput: `n_io_tiles` is not positive, or no tile is left to compute.
+        BadInput: `n_io_tiles` is not positive, no tile is left to compute, or the devices are of several kinds: then
+            only a plan says which of them exchange with the host.
     """
+    if cluster.kinds:
+        raise BadInput(f"--overlap-io needs devices in a given order, {cluster.name} has kinds of them; leave it out")
     first, last = cluster.devices[0], cluster.devices[-1]
     if not 0 < n_io_tiles < min(device.n_tiles for device in cluster.devices):
         raise BadInput(f"io tiles must be some of {first.n_tiles}, got {n_io_tiles}; try {IO_TILES}")

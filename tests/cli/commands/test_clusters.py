@@ -6,7 +6,10 @@ from tests.cli.conftest import RunCli
 def test_the_built_in_clusters(run_cli: RunCli) -> None:
     clusters = {row["name"]: row for row in json.loads(run_cli("clusters", "--json").out)["clusters"]}
     n_devices = {name: len(row["devices"]) for name, row in clusters.items()}
+    assert n_devices.pop("bow-mk2") == 4
     assert n_devices == {"c600": 1, "m2000": 4, "bow-2000": 4, "bow-pod16": 16, "bow-pod64": 64, "seed-2-ipu": 2}
+    kinds = {name: [kind["device"]["name"] for kind in row["kinds"]] for name, row in clusters.items() if row["kinds"]}
+    assert kinds == {"bow-mk2": ["bow", "mk2"]}
 
 
 def test_this_machine_is_listed_apart_from_the_built_in_clusters(run_cli: RunCli) -> None:

@@ -79,6 +79,50 @@ def test_options_that_a_profile_decides_are_refused(plan: Plan, capsys: pytest.C
     assert "model, n_ipu" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        ("resnet50 --link-bytes-per-s 1e9", "--link-bytes-per-s is for --profile-format pipedream, got no profile"),
+        (
+            "--profile f --profile-format pipedream --n-ipu 4 --cluster c600 --batch-size 2",
+            "got cluster, batch_size too",
+        ),
+        ("--profile f --profile-format dnn-partitioning --n-ipu 2 --link-bytes-per-s 3", "got n_ipu, link_bytes_per_s"),
+        ("bert --profile f --profile-format pipeedge --target host --config-info g", "got target, config_info too"),
+        ("--model-info f --cluster-info g --recompute", "got recompute too"),
+    ],
+)
+def test_options_that_would_not_be_used_are_refused(
+    arguments: str, line: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["plan", *arguments.split()]) == 2
+    assert line in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", ["plan", "predict", "measure", "compare", "search"])
+def test_ipus_have_no_stage_replicas(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([command, "resnet50", "--n-ipu", "2", "--stage-replicas"]) == 2
+    assert capsys.readouterr().err == (
+        "autoauto: --target ipu has no --stage-replicas; leave it out, or try --target host\n"
+    )
+
+
+def test_stage_replicas_of_a_profile_are_switched_on_and_off(
+    tmp_path: Path, plan: Plan, capsys: pytest.CaptureFixture[str]
+) -> None:
+    profile = str(Path(__file__).parents[3] / "data" / "profiles" / "pipedream" / "vgg16.txt")
+    arguments = ["plan", "--profile", profile, "--profile-format", "pipedream", "--n-ipu", "4", "--json"]
+    most = {}
+    for words in ((), ("--stage-replicas",), ("--stage-replicas", "on"), ("--stage-replicas", "off")):
+        assert main([*arguments, *words]) == 0
+        most[words] = max(stage["n_replicas"] for stage in json.loads(capsys.readouterr().out)["stages"])
+    assert list(most.values()) == [1, 4, 4, 1]
+    assert main([*arguments, "--stage-replicas", "on,off"]) == 2
+    assert "one configuration has one stage_replicas, got several" in capsys.readouterr().err
+    assert main(["plan", "--model-info", "m.json", "--cluster-info", "c.json", "--stage-replicas"]) == 2
+    assert "a profile comes with its model and options, got stage_replicas too" in capsys.readouterr().err
+
+
 def test_an_auto_pipeline_configuration_sets_the_planning_proportion(plan: Plan, tmp_path: Path) -> None:
     case = CASES["random"][0]
     config = tmp_path / "config.json"

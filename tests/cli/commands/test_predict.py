@@ -41,3 +41,21 @@ def test_the_table_shows_stages_and_throughput(run_cli: RunCli) -> None:
     assert "estimated" in out
     assert "[0, " in out
     assert "samples/s" in out
+
+
+def test_stages_on_kinds_of_devices_name_their_kind(run_cli: RunCli) -> None:
+    options = ("resnet50", "--cluster", "bow-mk2", "--n-ipu", "3", "--batch-size", "2")
+    planned, predicted, measured = (run_cli(command, *options, "--json") for command in ("plan", "predict", "measure"))
+    for code, out, _ in (planned, predicted, measured):
+        assert code == 0
+        plan = json.loads(out)
+        [devices] = plan["placement"]
+        kinds = [("bow", "mk2")[device["device"] // 2] for device in devices]
+        assert [stage["device_kind"] for stage in plan["stages"]] == kinds
+    assert json.loads(planned.out)["partition"] == json.loads(predicted.out)["partition"]
+    code, out, err = run_cli("plan", *options, "--k-best", "2")
+    assert (code, out) == (2, "")
+    assert err == (
+        "autoauto: this query needs devices in a given order, bow-mk2 has bow, mk2 in any order; "
+        "try a --cluster of one kind\n"
+    )

@@ -77,6 +77,17 @@ def test_a_host_passes_tensors_on_in_a_line(run_cli: RunCli, tmp_path: Path) -> 
     assert "pass tensors on in a line" in err
 
 
+def test_the_cores_of_a_host_are_of_one_kind(run_cli: RunCli, tmp_path: Path) -> None:
+    head, tables = HOST.format(n_devices=1, clock_hz="1e9").split("n_devices = 1\n")
+    path = tmp_path / "host.toml"
+    path.write_text(
+        head + "[[kinds]]\nn_devices = 1\n" + tables.replace("\n[", "\n[kinds.").replace("[dev", "[kinds.dev")
+    )
+    code, _, err = run_cli("predict", "resnet50", "--target", "host", "--cluster", str(path))
+    assert code == 2
+    assert err == "autoauto: the cores of a host are all alike, four-cores has kinds; write n_devices and [device]\n"
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [

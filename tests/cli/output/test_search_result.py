@@ -43,6 +43,7 @@ def test_a_search_without_a_best_has_the_reason_of_every_cell() -> None:
                 "n_micro_batches": 1,
                 "replicas": 1,
                 "cores_per_device": 1,
+                "stage_replicas": False,
                 "strategy": "pipeline",
                 "samples_per_s": 0.0,
                 "reason": "too large",

@@ -167,6 +167,64 @@ def test_any_order_costs_what_the_cheapest_of_all_costs(any_table: MakeTable, ch
     assert len(modes) == 8
 
 
+@pytest.mark.parametrize("max_replicas", [1, 2])
+def test_plans_on_so_many_devices_cost_what_the_cheapest_of_all_costs(any_table: MakeTable, max_replicas: int) -> None:
+    outcomes = set()
+    for seed in range(300):
+        tables, counts = kinds_of(any_table, seed)
+        if tables[0].n_layers > 6:
+            continue
+        plans = list(all_plans(tables, counts, max_replicas))
+        for n_in_use in range(1, sum(counts) + 1):
+            same = [plan for plan in plans if sum(stage.n_replicas for stage in plan.stages) == n_in_use]
+            cheapest = min((plan.cost_cycles for plan in same if excess(plan) <= 0), default=None)
+            if cheapest is None:
+                with pytest.raises(Infeasible) as raised:
+                    best_in_any_order(tables, counts, max_replicas, n_in_use=n_in_use)
+                assert raised.value.excess_bytes == min(map(excess, same), default=0), seed
+            else:
+                bounded = best_in_any_order(tables, counts, max_replicas, n_in_use=n_in_use)
+                assert bounded.plan.cost_cycles == bounded.bound_cycles == cheapest, seed
+                assert sum(stage.n_replicas for stage in bounded.plan.stages) == n_in_use
+                check_devices(bounded.plan, tables, counts)
+            outcomes.add((tables[0].period, cheapest is None, not same))
+    assert {(period, fits) for period, fits, _ in outcomes} == {(period, fits) for period in Period for fits in (0, 1)}
+    assert any(impossible for *_, impossible in outcomes)
+
+
+def test_more_states_than_the_limit_have_a_lower_bound(any_table: MakeTable, monkeypatch: pytest.MonkeyPatch) -> None:
+    gaps = []
+    for seed in range(300):
+        tables, counts = kinds_of(any_table, seed)
+        tables, counts = [*tables, tables[0]][:3], [2, 2, 2][: len(tables) + 1]
+        try:
+            lowest = best_in_any_order(tables, counts).plan.cost_cycles
+        except Infeasible:
+            continue
+        with monkeypatch.context() as patch:
+            patch.setattr(ranges, "MAX_STATES", 5)
+            try:
+                bounded = best_in_any_order(tables, counts)
+            except Infeasible:  # only the other states have a plan
+                continue
+        assert bounded.bound_cycles <= lowest <= bounded.plan.cost_cycles, seed
+        check_devices(bounded.plan, tables, counts)
+        gaps.append(bounded.plan.cost_cycles - lowest)
+    assert len(gaps) > 100
+    assert max(gaps) > 0 == sorted(gaps)[len(gaps) // 2]
+
+
+def test_an_even_use_of_kinds_is_counted_and_reaches_all_devices() -> None:
+    for n_devices in ((4, 4), (1, 5), (3, 2, 4), (7,), (2, 0, 3)):
+        for spread in (1, 2, max(n_devices)):
+            usages = list(ranges._usages(n_devices, sum(n_devices), spread))
+            assert len(usages) == len(set(usages)) == ranges._n_usages(n_devices, sum(n_devices), spread)
+            assert usages[-1] == n_devices
+            steps = {(a, b) for a, b in product(usages, repeat=2) if np.abs(np.subtract(a, b)).sum() == 1}
+            assert all(any((before, after) in steps for before in usages) for after in usages[1:])
+        assert len(usages) == np.prod(np.add(n_devices, 1))
+
+
 def check_devices(plan: Plan, tables: Sequence[CostTable], counts: Sequence[int]) -> None:
     """No device is used twice, and every stage costs what it costs on the kind of its device."""
     kinds = [kind for kind, n in enumerate(counts) for _ in range(n)]

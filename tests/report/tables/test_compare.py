@@ -7,6 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from autoauto.records.hardware import Period
+from autoauto.records.knobs import Knobs
 from autoauto.records.layers import LayerRange
 from autoauto.records.plan import Plan, Stage
 from autoauto.records.schedule import FORWARD, Codes, Order, Schedule, Transfers
@@ -18,10 +20,11 @@ from autoauto.report.tables.compare import (
     compare_rows,
     compare_table,
     run_table,
+    stage_busy_fraction,
 )
 from autoauto.schedule.orders.registry import make_schedule
 from autoauto.schedule.simulate.simulate import simulate
-from autoauto.schedule.times import plan_times
+from autoauto.schedule.times import plan_times, timeline_of
 
 Text = Callable[..., str]
 SPEEDS = Speeds(920.0, 920.0, 1000.0)
@@ -131,6 +134,26 @@ def test_pipelines_side_by_side_are_numbered(text: Text) -> None:
     table = text(run_table(run_of(2), Origin.MEASURED))
     assert "pipeline" in table
     assert [line.split()[:2] for line in table.splitlines()[-2:]] == [["0", "0"], ["1", "0"]]
+
+
+def test_stage_replicas_are_compared_by_stage_and_shown_by_device(measured: Plan, text: Text) -> None:
+    """Two devices run the first stage, of 2,200 cycles: each computes 2,000 of them; the last one 1,000 of 1,300."""
+    first, second = measured.stages
+    plan = replace(measured, stages=(replace(first, n_replicas=2), replace(second, device=2)), period=Period.SERIAL)
+    timeline = timeline_of(Knobs(3, 1.0, 1, stage_replicas=True), plan)
+    assert stage_busy_fraction(timeline, 0) == pytest.approx(
+        (busy_fraction(timeline, 0) + busy_fraction(timeline, 1)) / 2
+    )
+    run = Run(plan, (replace(timeline, origin=Origin.MEASURED),))
+    rows = compare_rows(plan, timeline, run, SPEEDS)
+    assert {row["difference_percent"] for row in rows if row["quantity"] == "busy_fraction"} == {0.0}
+    moved = tuple(np.stack((starts, starts), axis=1) for starts in timeline.starts)
+    table = text(run_table(Run(plan, (replace(timeline, exchanges=moved),)), Origin.MEASURED))
+    assert [line.split()[:3] for line in table.splitlines()[-3:]] == [
+        ["0", "0", "8"],
+        ["0", "1", "8"],
+        ["1", "2", "16"],
+    ]
 
 
 def test_only_a_disturbed_run_has_a_caption(text: Text) -> None:

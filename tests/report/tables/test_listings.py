@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from autoauto.records.hardware import Cluster, Device, Link
+from autoauto.records.hardware import Cluster, Device, DeviceKind, Link
 from autoauto.records.profile import LayerProfile, ModelProfile
 from autoauto.records.target import Origin
 from autoauto.report.tables.listings import clusters_table, models_table, profile_table
@@ -21,6 +21,15 @@ pair  ipu     2 x bow  1.85 GHz  894.0 MiB       7.0 GiB/s     70.0 GiB/s
                                             +50,000 cycles  +3,000 cycles
 one   ipu     1 x bow  1.85 GHz  894.0 MiB       7.0 GiB/s              -
                                             +50,000 cycles
+a link waits its idle cycles, then moves so many GiB a second"""
+KINDS = """\
+Built-in clusters
+name   target  devices     clock     memory       host link    device link
+──────────────────────────────────────────────────────────────────────────
+mixed  ipu     2 x bow  1.85 GHz  894.0 MiB       7.0 GiB/s     70.0 GiB/s
+                                             +50,000 cycles  +3,000 cycles
+mixed  ipu     1 x old  1.33 GHz  894.0 MiB       5.0 GiB/s     60.0 GiB/s
+                                             +50,000 cycles  +3,000 cycles
 a link waits its idle cycles, then moves so many GiB a second"""
 LAYERS = """\
 Layers compiled alone, measured (cost model)
@@ -68,3 +77,12 @@ def test_only_the_kinds_with_most_cycles_are_shown(text: Text) -> None:
     drawn = text(profile_table(PROFILE, Origin.COST_MODEL, top=1))
     assert "pool" not in drawn
     assert "1 of 2 kinds" in drawn
+
+
+def test_every_kind_of_devices_has_a_row(text: Text) -> None:
+    bow, old = Device("bow", 1.85e9, 894 * 1024**2, 1472, 638_976), Device("old", 1.33e9, 894 * 1024**2, 1216, 262_144)
+    kinds = [
+        DeviceKind(bow, 2, Link(70 * 1024**3, 3_000), Link(7 * 1024**3, 50_000)),
+        DeviceKind(old, 1, Link(60 * 1024**3, 3_000), Link(5 * 1024**3, 50_000)),
+    ]
+    assert text(clusters_table([Cluster.of_kinds("mixed", "ipu", kinds)])) == KINDS

@@ -1,5 +1,6 @@
 """Tables of plans, cuts, phases and buffers."""
 
+import re
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -75,6 +76,20 @@ def test_devices_that_run_a_stage_in_turn_are_named(measured: Plan, text: Text) 
     drawn = text(stages_table(shared, NAMES, Origin.ESTIMATED), width=120)
     assert "0 on 0 to 1" in drawn
     assert f"{first.compute_cycles // 2:,}" in drawn
+    assert "1 on 2" in drawn
+    period = max(first.compute_cycles // 2 + first.transfer_cycles // 2, second.compute_cycles + second.transfer_cycles)
+    assert shared.cost_cycles == period
+    assert re.search(rf"{first.transfer_cycles // 2} +2\.0 KiB", drawn)  # the parts of the period are what is shown
+    assert shared.n_devices == 3
+
+
+def test_the_kind_of_a_stages_device_is_named(measured: Plan, text: Text) -> None:
+    first, second = measured.stages
+    kinds = Plan((replace(first, device_kind="bow"), replace(second, device_kind="mk2")))
+    lines = text(stages_table(kinds, NAMES, Origin.COST_MODEL)).splitlines()
+    assert [line.split()[0] for line in lines[4:8]] == ["0", "bow", "1", "mk2"]
+    without_names = text(stages_table(kinds, None, Origin.COST_MODEL)).splitlines()
+    assert [line.split()[0] for line in without_names[4:8]] == ["0", "bow", "1", "mk2"]
 
 
 def test_all_stages_of_the_device_that_binds_are_marked(measured: Plan, text: Text) -> None:

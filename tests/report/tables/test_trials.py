@@ -115,6 +115,15 @@ def test_training_shows_its_schedule_and_its_makespan(measured: Plan, text: Text
     assert re.search(r"makespan +45,000 cycles +simulated", drawn)
 
 
+def test_the_devices_of_stages_are_shown_where_several_run_one(measured: Plan, text: Text) -> None:
+    first, second = measured.stages
+    shared = replace(measured, stages=(replace(first, n_replicas=2), replace(second, device=2)))
+    drawn = text(best(shared, Counts(1, 1), knobs=Knobs(3, 0.6, 16, stage_replicas=True)))
+    assert re.search(r"^stage_replicas +on$", drawn, re.MULTILINE)
+    assert re.search(r"^devices of stages +0 to 1, 2$", drawn, re.MULTILINE)
+    assert "devices of stages" not in text(best(measured, Counts(1, 1)))
+
+
 def test_trials_are_drawn_best_first(text: Text) -> None:
     assert text(listed(*TRIALS)) == TRIALS_TABLE
 

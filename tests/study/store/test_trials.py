@@ -16,7 +16,7 @@ from optuna.trial import FrozenTrial, TrialState
 from sqlalchemy import event
 
 from autoauto.records.constraint import Constraint
-from autoauto.records.hardware import Period
+from autoauto.records.hardware import MachineDevice, Period
 from autoauto.records.knobs import Knobs, Objective, Objectives, SearchSpace
 from autoauto.records.layers import LayerRange
 from autoauto.records.phased import BufferLayout, BufferRow, IoMode, Phase, PhasedPlan, PhaseKind
@@ -27,6 +27,7 @@ from autoauto.study.execution.process import finished_trial
 from autoauto.study.store.database import database_of
 from autoauto.study.store.study import load_study, open_study
 from autoauto.study.store.trials import (
+    STAGES,
     add_trial,
     describe_plan,
     describe_stages,
@@ -55,8 +56,8 @@ PHASED = PhasedPlan((FIRST, LAST), 4, IoMode.IO, BUFFERS, (0, 0), 0, 2).with_pha
 
 def round_trip(plan: Plan | PhasedPlan) -> Plan | PhasedPlan:
     """Through JSON, as through the database."""
-    attributes: Mapping[str, object] = json.loads(json.dumps(describe_plan(plan)))
-    return plan_of(attributes, json.loads(json.dumps(describe_stages(plan))))
+    attributes: Mapping[str, object] = json.loads(json.dumps(describe_plan(plan) | describe_stages(plan, STAGES)))
+    return plan_of(attributes, STAGES)
 
 
 def test_a_plan_survives_a_round_trip() -> None:
@@ -64,14 +65,22 @@ def test_a_plan_survives_a_round_trip() -> None:
     assert describe_plan(Plan((STAGE,))) == {"partition": [0, 3]}
     assert round_trip(Plan((STAGE,), Period.OVERLAP, 500)) == Plan((STAGE,), Period.OVERLAP, 500)
     assert round_trip(Plan((STAGE,), shared_cycles=70)) == Plan((STAGE,), shared_cycles=70)
-    of_before = describe_plan(Plan((STAGE,))) | {"overlap": True}
-    assert plan_of(of_before, describe_stages(Plan((STAGE,)))) == Plan((STAGE,), Period.OVERLAP)
+    of_before = describe_plan(Plan((STAGE,))) | {"overlap": True} | describe_stages(Plan((STAGE,)), STAGES)
+    assert plan_of(of_before, STAGES) == Plan((STAGE,), Period.OVERLAP)
+
+
+def test_plans_of_replicas_survive_a_round_trip() -> None:
+    here, there = (tuple((MachineDevice(machine, 0),) for machine in machines) for machines in ((0, 2), (1,)))
+    other = Plan((replace(STAGE, forward_cycles=91),), shared_cycles=7, placement=there)
+    plan = Plan((STAGE,), shared_cycles=7, placement=here, other_plans=(other,))
+    assert round_trip(plan) == plan
+    assert plan.parts == (STAGE, *other.stages)
 
 
 def test_phases_survive_a_round_trip() -> None:
     assert PHASED.cost_cycles == 50 + 40 + 4 * (2 + 9 + 3) + 4 * (3 + 9 + 2)
     assert round_trip(PHASED) == PHASED
-    assert describe_stages(PHASED)[1]["total_bytes"] == 78
+    assert describe_stages(PHASED, STAGES)[STAGES][1]["total_bytes"] == 78
 
 
 SPACE = SearchSpace((1, 2), (0.3, 1.0), (1, 2, 4, 8, 16, 32, 64))
@@ -128,11 +137,12 @@ def test_a_measured_trial_is_complete(by_knobs: dict[Knobs, FrozenTrial], plan: 
         "memory_bytes": {"parameter": 100, "temporary": 120},
         "weight_cycles": 0,
         "n_replicas": 1,
+        "device_kind": "",
         "total_bytes": 220,
         "limit_bytes": 1000,
     }
     assert estimated[0]["forward_cycles"] == 16_200
-    assert plan_of({}, stages) == plan(FITS)
+    assert plan_of({STAGES: stages}, STAGES) == plan(FITS)
 
 
 def test_a_plan_is_read_back_whole(study: optuna.Study, fake: Fake) -> None:
@@ -142,12 +152,27 @@ def test_a_plan_is_read_back_whole(study: optuna.Study, fake: Fake) -> None:
     overlapped = replace(measured.measured, period=Period.DUPLEX, host_cycles=70_000)
     space = SearchSpace((2,), (0.6,), (32,), (Order.ZB1P,), (True,), (8,))
     stored = add(study, knobs, replace(measured, measured=overlapped), space)
-    assert plan_of(stored.user_attrs, stored.user_attrs["stages"]) == overlapped
+    assert plan_of(stored.user_attrs, STAGES) == overlapped
     [trial] = read_trials(study)
     assert with_plans(study, trial) == from_optuna(stored)
     assert with_plans(study, trial).measured == overlapped
     assert finished_trials(study) == {knobs: trial}
     assert finished_trials(study, SearchSpace((2,), (0.6,), (32,))) == {}
+
+
+def test_stage_replicas_are_stored_and_earlier_trials_have_none(study: optuna.Study, fake: Fake) -> None:
+    space = SearchSpace((2, 3), (0.6,), (32,), stage_replicas=(False, True))
+    before, off, on = Knobs(3, 0.6, 32), Knobs(2, 0.6, 32), Knobs(2, 0.6, 32, stage_replicas=True)
+    trial = fake(on)
+    assert isinstance(trial.measured, Plan)
+    stages = tuple(replace(stage, device=2 * s, n_replicas=2 - s) for s, stage in enumerate(trial.measured.stages))
+    shared = replace(trial.measured, stages=stages)
+    assert "stage_replicas" not in add(study, before, fake(before), SearchSpace((3,), (0.6,), (32,))).params
+    assert add(study, off, fake(off), space).params["stage_replicas"] is False
+    stored = add(study, on, replace(trial, measured=shared), space)
+    assert stored.params["stage_replicas"] is True
+    assert from_optuna(stored).measured == shared
+    assert list(finished_trials(study, space)) == [before, off, on]
 
 
 def test_out_of_memory_is_pruned_with_the_excess_as_its_constraint(by_knobs: dict[Knobs, FrozenTrial]) -> None:

@@ -250,3 +250,8 @@ def test_some_tiles_must_be_left_to_compute(n_tiles: int, cluster: Cluster) -> N
 def test_a_shorter_pipeline_keeps_its_host(cluster: Cluster) -> None:
     assert overlap_io(cluster).first(2).overlapped_host_links == overlap_io(cluster.first(2)).overlapped_host_links
     assert replace(overlap_io(cluster), overlapped_host_links=None).host_cycles(1, 1) == 0
+
+
+def test_which_of_several_kinds_has_io_tiles_for_the_host_is_not_known() -> None:
+    with pytest.raises(BadInput, match="--overlap-io needs devices in a given order, bow-mk2 has kinds of them; leave"):
+        overlap_io(load_cluster("bow-mk2"))

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from autoauto.records.errors import BadInput
-from autoauto.records.hardware import Cluster, Device
+from autoauto.records.hardware import Cluster, Device, Machine
 from autoauto.records.units import MIB, format_bytes
 from autoauto.targets.host.machine.link_times import LinkTimes, device_links
 from autoauto.targets.host.machine.machine import CLOCK_HZ, cores
@@ -29,7 +29,8 @@ def host_cluster(memory_bytes: int | None = None, links: LinkTimes | None = None
     equally: first 1/4 is reserved, then 128 MiB a device for the runtime. Memory that is in use now is not subtracted,
     so that the cluster is the same every time. A cycle is a nanosecond. The host has no tiles: `n_tiles` is 1 and
     `tile_memory_bytes` the memory of the device. The links between devices are measured once and cached
-    (`link_times`); the links to and from the parent process use rings of the same kind and count the same.
+    (`link_times`); the links to and from the parent process use rings of the same kind and count the same. All share
+    the memory's bandwidth, measured too.
 
     Args:
         memory_bytes: memory of one device; its share of the machine's memory when None.
@@ -50,6 +51,7 @@ def host_cluster(memory_bytes: int | None = None, links: LinkTimes | None = None
         devices=(Device("core", CLOCK_HZ, memory_bytes, 1, memory_bytes),) * n_devices,
         receive_links=(times.receive_link,) * n_devices,
         send_links=(times.send_link,) * n_devices,
+        machine=Machine(n_devices, times.memory_bytes_per_s),
     )
 
 

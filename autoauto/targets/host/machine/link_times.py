@@ -1,10 +1,10 @@
-"""The cost of a message between two processes, measured once a machine and cached: `LinkTimes`, `device_links`."""
+"""What moving tensors costs on this machine, measured once and cached: `LinkTimes`, `device_links`."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import closing
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import ExitStack, closing
 from dataclasses import asdict, dataclass
 from multiprocessing.connection import Connection
 from statistics import median
@@ -19,10 +19,15 @@ from autoauto.targets.host.machine.machine import CLOCK_HZ, MachineCache, cores_
 from autoauto.targets.host.processes import Workers
 from autoauto.targets.host.transport.ring import Ring
 
-VERSION = 2
+VERSION = 3
 
 MESSAGE_BYTES = 4 * MIB
 """Larger than the caches of one core, as the activations of large models are."""
+
+COPIED_BYTES, N_COPIES = 64 * MIB, 20
+"""Larger than the part of a shared cache that a core can have; and the number of copies."""
+MAX_COPYING = 8
+"""With more devices each copies less, so that all together hold no more than so many of them."""
 
 N_EMPTY, N_LARGE, N_ROUNDS = 100, 15, 5
 """Empty messages and long messages of a round, and the number of rounds."""
@@ -37,15 +42,18 @@ class LinkTimes:
         latency_s: time from then until a sleeping reader has the message.
         write_bytes_per_s: rate at which the writer copies a message into the ring.
         read_bytes_per_s: rate at which the reader reads the message for the first time, from another core's caches.
+        memory_bytes_per_s: rate at which all cores together write to memory, when all of them copy at the same time.
     """
 
     send_s: float
     latency_s: float
     write_bytes_per_s: float
     read_bytes_per_s: float
+    memory_bytes_per_s: float
 
     def __post_init__(self) -> None:
-        if not min(self.send_s, self.latency_s) >= 0 or not min(self.write_bytes_per_s, self.read_bytes_per_s) > 0:
+        rates = self.write_bytes_per_s, self.read_bytes_per_s, self.memory_bytes_per_s
+        if not min(self.send_s, self.latency_s) >= 0 or not min(rates) > 0:
             raise ValueError(f"times of a link must be 0 or more and its speeds above 0, got {self}")
 
     @property
@@ -60,16 +68,16 @@ class LinkTimes:
 
 
 def device_links(n_devices: int) -> LinkTimes:
-    """The times between the first two devices, or from the only one to itself."""
-    return measured_links(cores_of(0, 1), cores_of(min(1, n_devices - 1), 1))
+    """The times between the first two devices, or from the only one to itself, and the memory of all."""
+    return measured_links([cores_of(device, 1) for device in range(n_devices)])
 
 
-def measured_links(first: tuple[int, ...], second: tuple[int, ...]) -> LinkTimes:
-    """The times between two sets of cores, from the cache folder where this machine has measured them before."""
-    cache = MachineCache("links", VERSION, first, second)
+def measured_links(devices: Sequence[tuple[int, ...]]) -> LinkTimes:
+    """The times of devices with these cores, from the cache folder where this machine has measured them before."""
+    cache = MachineCache("links", VERSION, *devices)
     times = cache.read(_link_times)
     if times is None:
-        times = measure(first, second)
+        times = measure(devices)
         cache.write(asdict(times))
     return times
 
@@ -78,15 +86,53 @@ def _link_times(numbers: Mapping[str, Any]) -> LinkTimes:
     return LinkTimes(**{name: float(numbers[name]) for name in LinkTimes.__dataclass_fields__})
 
 
-def measure(first: tuple[int, ...], second: tuple[int, ...]) -> LinkTimes:
-    """Send messages from a process on the cores `first` to a process on the cores `second`; takes about a second."""
+def measure(devices: Sequence[tuple[int, ...]]) -> LinkTimes:
+    """Send messages from a process on the first device's cores to one on the second's, then copy on those of all.
+
+    It takes about two seconds.
+    """
+    first, second = devices[0], devices[min(1, len(devices) - 1)]
     messages, replies = Ring.create(2, MESSAGE_BYTES), Ring.create(2, 1)
     with closing(messages), closing(replies), Workers() as workers:
         workers.start("the writer of a link", _write, first, messages, replies)
         workers.start("the reader of a link", _read_all, second, messages, replies)
         trip_s, send_s, write_s = workers.receive(0)
         (read_s,) = workers.receive(1)
-    return LinkTimes(send_s, max(0.0, trip_s / 2 - send_s), MESSAGE_BYTES / write_s, MESSAGE_BYTES / read_s)
+    rates = MESSAGE_BYTES / write_s, MESSAGE_BYTES / read_s, memory_bytes_per_s(devices)
+    return LinkTimes(send_s, max(0.0, trip_s / 2 - send_s), *rates)
+
+
+def memory_bytes_per_s(devices: Sequence[tuple[int, ...]]) -> float:
+    """The rate at which processes on the cores of all devices together copy arrays that no cache holds.
+
+    Copies of a round are made at about the same time. The fastest round counts: other processes only make it slower.
+    """
+    n_bytes = COPIED_BYTES * MAX_COPYING // max(MAX_COPYING, len(devices))
+    with ExitStack() as stack:
+        begin = [stack.enter_context(closing(Ring.create(1, 1))) for _ in devices]
+        workers = stack.enter_context(Workers())
+        for number, cores in enumerate(devices):
+            workers.start(f"copy {number}", _copy, cores, n_bytes, begin[number])
+        for number in range(len(devices)):
+            workers.receive(number)
+        for ring in begin:
+            ring.finish()
+        rounds: Iterable[Sequence[float]] = zip(*map(workers.receive, range(len(devices))), strict=True)
+        return max(sum(n_bytes / seconds for seconds in times) for times in rounds)
+
+
+def _copy(connection: Connection, cores: tuple[int, ...], n_bytes: int, begin: Ring) -> None:
+    """In every process: when all are ready, report the seconds of each of several copies."""
+    os.sched_setaffinity(0, cores)
+    source, target = np.ones((2, n_bytes), np.uint8)
+    connection.send(None)
+    begin.peek()
+    times = []
+    for _ in range(N_COPIES):
+        start = perf_counter()
+        np.copyto(target, source)
+        times.append(perf_counter() - start)
+    connection.send(times)
 
 
 def _write(connection: Connection, cores: tuple[int, ...], messages: Ring, replies: Ring) -> None:

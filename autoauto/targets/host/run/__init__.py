@@ -1,1 +1,1 @@
-"""A plan run by processes of this machine, one a stage."""
+"""A plan run by processes of this machine, one a device."""

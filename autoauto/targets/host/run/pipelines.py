@@ -5,6 +5,21 @@
 
 Each stage computes from a slot of one ring into a slot of the next. Tensors that only later stages need are copied from
 slot to slot, stage by stage.
+
+Stage replicas are processes that run one stage. Micro-batch t is computed by process t mod m of a stage's m, so it goes
+from process t mod m to process t mod k of the next stage's k. Every two processes that exchange micro-batches have a
+ring, here for m = 2 and k = 3, each with the micro-batches that it carries:
+
+    process 0 ── 0 6 ..──▶ process 0        0 sends to 0, 2, 1, 0, 2, 1, ...
+              ── 2 8 ..──▶ process 2        1 sends to 1, 0, 2, 1, 0, 2, ...
+              ── 4 10 .──▶ process 1        0 receives from 0, 1, 0, 1, ...
+    process 1 ── 1 7 ..──▶ process 1        1 receives from 1, 0, 1, 0, ...
+              ── 3 9 ..──▶ process 0        2 receives from 0, 1, 0, 1, ...
+              ── 5 11 .──▶ process 2
+
+Every process uses its rings in the order of its micro-batches, and this process feeds and drains them in that order,
+too. So the outputs stay in order, and the oldest micro-batch never waits for a later one. A process that ends sends the
+end over all its rings. One that meets an end where its next micro-batch would be has had all of them, and ends.
 """
 
 from __future__ import annotations
@@ -13,10 +28,13 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import replace
+from functools import partial
+from itertools import pairwise
+from math import lcm
 from typing import Any
 
 from autoauto.records.arrays import Array
-from autoauto.records.layers import LayerGraph, LayerRange, Source, SubModel
+from autoauto.records.layers import LayerGraph, LayerRange, Port, Source, SubModel
 from autoauto.targets.host.measure.session import SubModelFile, idle_model
 from autoauto.targets.host.memory_budget import ENVIRONMENT
 from autoauto.targets.host.processes import Workers
@@ -45,10 +63,11 @@ class Pipelines(AbstractContextManager["Pipelines"]):
         graph, source: the model.
         stages: the layers of every stage, from the first layer to the last.
         batch_size: samples of a micro-batch.
-        resources: what every stage of every pipeline may use, by pipeline and stage.
+        resources: what every process of every pipeline may use, by pipeline and process, those of stage 0 first.
+        n_replicas: the processes of every stage; by default one each.
 
     Attributes:
-        ready: the memory of every loaded stage, by pipeline and stage.
+        ready: the memory of every loaded process, in the order of `resources`.
 
     Raises:
         OutOfMemory: a stage exceeds its budget.
@@ -62,12 +81,14 @@ class Pipelines(AbstractContextManager["Pipelines"]):
         stages: Sequence[LayerRange],
         batch_size: int,
         resources: Sequence[Sequence[StageResources]],
+        n_replicas: Sequence[int] | None = None,
     ) -> None:
         self._sub_models = [source.cut(graph, layers, batch_size) for layers in stages]
         cuts = [layers.start for layers in stages] + [stages[-1].stop]
         self._messages = [source.carried(graph, cut, batch_size) for cut in cuts]
         self._stages, self._resources = tuple(stages), resources
-        self._rings: list[list[Ring]] = []
+        self._n_replicas = tuple(n_replicas or [1] * len(stages))
+        self._rings: list[list[_Rings]] = []
         self.ready: tuple[tuple[StageReady, ...], ...] = ()
 
     def __enter__(self) -> Pipelines:
@@ -77,11 +98,14 @@ class Pipelines(AbstractContextManager["Pipelines"]):
             # The workers need the memory: the content is in the files now.
             self._sub_models = [replace(sub_model, content=b"") for sub_model in self._sub_models]
             for pipeline, pipeline_resources in enumerate(self._resources):
-                rings = [_ring(message_bytes(ports), stack) for ports in self._messages]
+                counts = pairwise((1, *self._n_replicas, 1))
+                rings = [_Rings(*pair, ports, stack) for pair, ports in zip(counts, self._messages, strict=True)]
                 self._rings.append(rings)
-                for stage, resources in enumerate(pipeline_resources):
-                    name = f"stage {stage} of pipeline {pipeline}"
-                    self._workers.start(name, serve, self._task(stage, idle, files[stage], rings, resources))
+                processes = ((stage, replica) for stage, m in enumerate(self._n_replicas) for replica in range(m))
+                for (stage, replica), resources in zip(processes, pipeline_resources, strict=True):
+                    one_of = f", replica {replica}," if self._n_replicas[stage] > 1 else ""
+                    task = self._task(stage, replica, idle, files[stage], rings, resources)
+                    self._workers.start(f"stage {stage}{one_of} of pipeline {pipeline}", serve, task)
             self.ready = self._receive_from_all()
             self._stack = stack.pop_all()
         return self
@@ -96,53 +120,53 @@ class Pipelines(AbstractContextManager["Pipelines"]):
         are valid until it returns. A context has one stream only.
 
         Returns:
-            The times of every stage, by pipeline and stage.
+            The times of every process, in the order of `resources`.
         """
-        feeding, draining = set(range(len(self._rings))), set(range(len(self._rings)))
+        inputs = [deque(rings[0].sent_by(0)) for rings in self._rings]
+        outputs = [deque(rings[-1].received_by(0)) for rings in self._rings]
         in_flight: list[deque[int]] = [deque() for _ in self._rings]
-        numbered = enumerate(batches)
-        ready = self._waiter(feeding, draining)
-        while draining:
-            descriptors, n_open = ready(), len(feeding) + len(draining)
-            for pipeline, rings in enumerate(self._rings):
-                if rings[-1].filled_fd in descriptors and not self._drain(pipeline, in_flight[pipeline], take):
-                    draining.remove(pipeline)
-                if rings[0].free_fd in descriptors and not self._feed(pipeline, in_flight[pipeline], numbered):
-                    feeding.remove(pipeline)
-            if len(feeding) + len(draining) < n_open:
-                ready = self._waiter(feeding, draining)
+        numbered, ready = enumerate(batches), self._workers.waiter()
+        while any(inputs) or any(outputs):
+            free = [rings[0].free_fd for rings in inputs if rings]
+            descriptors = ready(free + [rings[0].filled_fd for rings in outputs if rings])
+            for pipeline, (feeding, draining) in enumerate(zip(inputs, outputs, strict=True)):
+                if draining and draining[0].filled_fd in descriptors:
+                    self._drain(draining, partial(take, pipeline), in_flight[pipeline])
+                if feeding and feeding[0].free_fd in descriptors:
+                    self._feed(feeding, numbered, in_flight[pipeline])
         return [list(spans) for spans in self._receive_from_all()]
 
-    def _waiter(self, feeding: set[int], draining: set[int]) -> Callable[[], list[int]]:
-        """Make a function that waits for room in the pipelines in `feeding`, or outputs of those in `draining`."""
-        room = [self._rings[pipeline][0].free_fd for pipeline in feeding]
-        return self._workers.waiter(room + [self._rings[pipeline][-1].filled_fd for pipeline in draining])
-
-    def _feed(self, pipeline: int, in_flight: deque[int], batches: Iterator[tuple[int, Batch]]) -> bool:
-        """Send the next micro-batch, or the end of the stream, into a pipeline; False at the end."""
-        ring, ports = self._rings[pipeline][0], self._messages[0]
+    def _feed(self, rings: deque[Ring], batches: Iterator[tuple[int, Batch]], in_flight: deque[int]) -> None:
+        """Send the next micro-batch into a pipeline; at the end of the stream end the ring for it, and drop that."""
+        ports = self._messages[0]
         for number, batch in batches:
-            slot = arrays(ring.reserve(), ports)
+            slot = arrays(rings[0].reserve(), ports)
             for name, array in slot.items():
                 array[...] = batch[name]
             in_flight.append(number)
-            ring.commit(message_bytes(ports))
-            return True
-        ring.finish()
-        return False
+            rings[0].commit(message_bytes(ports))
+            rings.rotate(-1)
+            return
+        rings.popleft().finish()
 
-    def _drain(self, pipeline: int, in_flight: deque[int], take: Callable[[int, int, Batch], None]) -> bool:
-        """Take the next outputs of a pipeline; False at the end of the stream."""
-        ring, ports = self._rings[pipeline][-1], self._messages[-1]
-        message = ring.peek()
+    def _drain(self, rings: deque[Ring], take: Callable[[int, Batch], None], in_flight: deque[int]) -> None:
+        """Take the next outputs of a pipeline; at the end of the stream drop all its rings."""
+        message = rings[0].peek()
         if message is None:
-            return False
-        take(pipeline, in_flight.popleft(), arrays(message, ports))
-        ring.release()
-        return True
+            rings.clear()
+            return
+        take(in_flight.popleft(), arrays(message, self._messages[-1]))
+        rings[0].release()
+        rings.rotate(-1)
 
     def _task(
-        self, stage: int, idle: SubModelFile, file: SubModelFile, rings: Sequence[Ring], resources: StageResources
+        self,
+        stage: int,
+        replica: int,
+        idle: SubModelFile,
+        file: SubModelFile,
+        rings: Sequence[_Rings],
+        resources: StageResources,
     ) -> StageTask:
         sub_model = self._sub_models[stage]
         return StageTask(
@@ -153,15 +177,34 @@ class Pipelines(AbstractContextManager["Pipelines"]):
             outputs=sub_model.outputs,
             received=self._messages[stage],
             sent=self._messages[stage + 1],
-            receive=rings[stage],
-            send=rings[stage + 1],
+            receive=rings[stage].received_by(replica),
+            send=rings[stage + 1].sent_by(replica),
             resources=resources,
         )
 
     def _receive_from_all(self) -> tuple[tuple[Any, ...], ...]:
-        """The next message of every worker, by pipeline and stage."""
+        """The next message of every worker, in the order of `resources`."""
         messages = iter([self._workers.receive(worker) for worker in range(len(self._workers.pids))])
-        return tuple(tuple(next(messages) for _ in stages) for stages in self._resources)
+        return tuple(tuple(next(messages) for _ in processes) for processes in self._resources)
+
+
+class _Rings:
+    """The rings from the `n_senders` processes of a stage to the `n_receivers` of the next, closed by `stack`.
+
+    Those of a process are in the order in which its micro-batches use them.
+    """
+
+    def __init__(self, n_senders: int, n_receivers: int, ports: Sequence[Port], stack: ExitStack) -> None:
+        turns = range(lcm(n_senders, n_receivers))
+        self._rings = {(t % n_senders, t % n_receivers): _ring(message_bytes(ports), stack) for t in turns}
+
+    def sent_by(self, process: int) -> tuple[Ring, ...]:
+        """The rings into which a process writes."""
+        return tuple(ring for (sender, _), ring in self._rings.items() if sender == process)
+
+    def received_by(self, process: int) -> tuple[Ring, ...]:
+        """The rings from which a process reads."""
+        return tuple(ring for (_, receiver), ring in self._rings.items() if receiver == process)
 
 
 def _file(sub_model: SubModel, stack: ExitStack) -> SubModelFile:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from itertools import accumulate, pairwise
 from time import monotonic_ns
 
 import numpy as np
@@ -12,7 +13,7 @@ from autoauto.records.hardware import Cluster
 from autoauto.records.layers import LayerGraph, Source
 from autoauto.records.plan import Plan, Stage
 from autoauto.records.profile import CompileOptions
-from autoauto.records.schedule import FORWARD, Codes, Order, Schedule
+from autoauto.records.schedule import Schedule
 from autoauto.records.target import Origin
 from autoauto.records.timeline import Run, Timeline
 from autoauto.targets.host.machine.machine import cores_of
@@ -49,7 +50,7 @@ def run_plan(
 
     Args:
         source, graph: the model.
-        plan: the stages of one pipeline.
+        plan: the stages of a pipeline, and its devices; without a placement pipelines are packed.
         cluster: the devices; a stage may use `options.memory_proportion` of its device's memory.
         options: batch size, memory proportion, and cores of a device, which are threads of its session.
         replicas: number of pipelines.
@@ -57,37 +58,48 @@ def run_plan(
     Raises:
         OutOfMemory: a stage exceeds its budget.
     """
-    n_stages, share, n_cores = len(plan.stages), options.memory_proportion, options.cores_per_device
-    devices = [
-        StageResources(cores_of(number, n_cores), n_cores, int(device.memory_bytes * share))
-        for number, device in enumerate(cluster.devices[: n_stages * replicas])
-    ]
-    resources = [devices[first : first + n_stages] for first in range(0, len(devices), n_stages)]
+    n_devices, share, n_cores = plan.n_devices, options.memory_proportion, options.cores_per_device
+
+    def resources_of(number: int) -> StageResources:
+        return StageResources(cores_of(number, n_cores), n_cores, int(cluster.devices[number].memory_bytes * share))
+
+    packed = (range(first, first + n_devices) for first in range(0, n_devices * replicas, n_devices))
+    placement = [map(cluster.index, replica) for replica in plan.placement] or packed
+    resources = [list(map(resources_of, replica)) for replica in placement]
     inputs = {port.name: example(port) for port in source.carried(graph, 0, options.batch_size)}
-    pace = SteadyPace(len(resources), n_stages)
+    pace = SteadyPace(len(resources), n_devices)
 
     def batches() -> Iterator[Batch]:
         while not pace.is_steady:
             yield inputs
 
     ranges = [stage.layers for stage in plan.stages]
-    with Pipelines(graph, source, ranges, options.batch_size, resources) as pipelines:
+    n_replicas = [stage.n_replicas for stage in plan.stages]
+    with Pipelines(graph, source, ranges, options.batch_size, resources, n_replicas) as pipelines:
         streams = pipelines.stream(batches(), lambda pipeline, _number, _outputs: pace.record_output(pipeline))
         ready = pipelines.ready[0]
-    measured = tuple(map(_measured, plan.stages, streams[0], ready, resources[0]))
-    core_fraction = min(spans.core_fraction for stages in streams for spans in stages)
-    return Run(replace(plan, stages=measured), tuple(map(timeline_of, streams)), core_fraction)
+    ends = pairwise(accumulate(n_replicas, initial=0))
+    measured = (
+        _measured(stage, streams[0][first:last], ready[first:last], resources[0][first].budget_bytes)
+        for stage, (first, last) in zip(plan.stages, ends, strict=True)
+    )
+    core_fraction = min(spans.core_fraction for processes in streams for spans in processes)
+    timelines = tuple(timeline_of(processes, n_replicas) for processes in streams)
+    return Run(replace(plan, stages=tuple(measured)), timelines, core_fraction)
 
 
-def timeline_of(stages: Sequence[StageSpans]) -> Timeline:
-    """The timeline of one pipeline's stages, from the first action on; 1 cycle = 1 ns."""
-    start = min(int(spans.times[0, 0]) for spans in stages)
-    times = [spans.times - start for spans in stages]
-    n_micro_batches = len(times[0])
-    codes = Codes(len(stages), n_micro_batches)
-    programs = tuple(codes.of(FORWARD, stage, range(n_micro_batches)) for stage in range(len(stages)))
+def timeline_of(processes: Sequence[StageSpans], n_replicas: Sequence[int]) -> Timeline:
+    """The timeline of one pipeline, from the first action on; 1 cycle = 1 ns.
+
+    Args:
+        processes: their times, those of stage 0 first.
+        n_replicas: the processes of every stage.
+    """
+    start = min(int(spans.times[0, 0]) for spans in processes)
+    times = [spans.times - start for spans in processes]
+    n_micro_batches = sum(map(len, times[: n_replicas[0]]))
     return Timeline(
-        schedule=Schedule(Order.INFERENCE, tuple(range(len(stages))), n_micro_batches, programs),
+        schedule=Schedule.of_inference(n_replicas, n_micro_batches),
         starts=tuple(t[:, 1] for t in times),
         stops=tuple(t[:, 2] for t in times),
         exchanges=tuple(t.reshape(-1, 2, 2).reshape(-1, 2) for t in times),
@@ -96,16 +108,20 @@ def timeline_of(stages: Sequence[StageSpans]) -> Timeline:
     )
 
 
-def _measured(stage: Stage, spans: StageSpans, ready: StageReady, resources: StageResources) -> Stage:
-    """The stage with its measured medians; receiving takes no time, because a stage reads its inputs in the ring."""
-    copied, computed, sent = np.diff(spans.times, axis=1).T
+def _measured(stage: Stage, streams: Sequence[StageSpans], ready: Sequence[StageReady], budget_bytes: int) -> Stage:
+    """The stage with the median times and the largest memory of its processes.
+
+    Receiving takes no time, because they read inputs in the rings.
+    """
+    copied, computed, sent = np.diff(np.concatenate([spans.times for spans in streams]), axis=1).T
+    memory = [process.memory_bytes for process in ready]
     return replace(
         stage,
         forward_cycles=int(np.median(computed)),
         receive_cycles=0,
         send_cycles=int(np.median(copied + sent)),
-        memory_bytes=ready.memory_bytes,
-        limit_bytes=resources.budget_bytes,
+        memory_bytes={name: max(n_bytes[name] for n_bytes in memory) for name in memory[0]},
+        limit_bytes=budget_bytes,
     )
 
 
@@ -120,10 +136,10 @@ class SteadyPace:
         is_steady: whether no more outputs are needed.
     """
 
-    def __init__(self, n_pipelines: int, n_stages: int) -> None:
+    def __init__(self, n_pipelines: int, n_devices: int) -> None:
         self.is_steady = False
         self._output_times_ns: list[list[int]] = [[] for _ in range(n_pipelines)]
-        self._min_outputs = n_stages + 3
+        self._min_outputs = n_devices + 3
 
     def record_output(self, pipeline: int) -> None:
         """A micro-batch has left a pipeline now."""

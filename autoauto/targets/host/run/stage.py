@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import cycle
 from multiprocessing.connection import Connection
 from statistics import mean
 from time import perf_counter_ns, thread_time_ns
@@ -50,7 +51,8 @@ class StageTask:
         file: the sub-model of the stage.
         inputs, outputs: inputs and outputs of the sub-model.
         received, sent: all tensors of an incoming and an outgoing message; tensors carried past the stage are in both.
-        receive, send: the rings from the previous and to the next stage.
+        receive, send: the rings from the devices of the previous and to those of the next stage, in the order in which
+            the micro-batches of this worker use them; after the last the first is next.
         resources: what the worker may use.
     """
 
@@ -61,8 +63,8 @@ class StageTask:
     outputs: tuple[Port, ...]
     received: tuple[Port, ...]
     sent: tuple[Port, ...]
-    receive: Ring
-    send: Ring
+    receive: tuple[Ring, ...]
+    send: tuple[Ring, ...]
     resources: StageResources
 
 
@@ -94,7 +96,7 @@ class StageSpans(NamedTuple):
 
 
 def serve(connection: Connection, task: StageTask) -> None:
-    """In a worker: load the stage, send `StageReady`, compute all micro-batches of the ring, send `StageSpans`."""
+    """In a worker: load the stage, send `StageReady`, compute all micro-batches of the rings, send `StageSpans`."""
     os.sched_setaffinity(0, task.resources.cores)
     probe = SpeedProbe()
     onnxruntime()
@@ -114,8 +116,11 @@ def _stream(session: Session, task: StageTask, probe: SpeedProbe) -> StageSpans:
     times, compute_ns = SharedRowLog(4), 0
     speeds, probed_ns = [1 / probe.factor()], perf_counter_ns()
     carried = [port.name for port in task.sent if port not in task.outputs]
-    while (message := task.receive.peek()) is not None:
-        inputs, outputs = arrays(message, task.received), arrays(task.send.reserve(), task.sent)
+    for receive, send in zip(cycle(task.receive), cycle(task.send), strict=False):
+        message = receive.peek()
+        if message is None:
+            break
+        inputs, outputs = arrays(message, task.received), arrays(send.reserve(), task.sent)
         start = perf_counter_ns()
         for name in carried:
             outputs[name][...] = inputs[name]
@@ -123,13 +128,14 @@ def _stream(session: Session, task: StageTask, probe: SpeedProbe) -> StageSpans:
         session.run(inputs, outputs)
         compute_ns += thread_time_ns() - core_start
         computed = perf_counter_ns()
-        task.send.commit(message_bytes(task.sent))
-        task.receive.release()
+        send.commit(message_bytes(task.sent))
+        receive.release()
         times.append((start, copied, computed, perf_counter_ns()))
         if computed - probed_ns > PROBE_INTERVAL_NS:
             speeds.append(1 / probe.factor())
             probed_ns = perf_counter_ns()
-    task.send.finish()
+    for send in task.send:
+        send.finish()
     return StageSpans(times.array(), compute_ns, mean(speeds))
 
 

@@ -11,7 +11,7 @@ from autoauto.targets.host.machine import detect
 from autoauto.targets.host.machine.detect import control_groups, host_cluster, total_bytes, usable_cores
 from autoauto.targets.host.machine.link_times import LinkTimes
 
-TIMES = LinkTimes(send_s=2e-6, latency_s=8e-6, write_bytes_per_s=4e9, read_bytes_per_s=1e10)
+TIMES = LinkTimes(send_s=2e-6, latency_s=8e-6, write_bytes_per_s=4e9, read_bytes_per_s=1e10, memory_bytes_per_s=2e10)
 
 Machine = Callable[..., None]
 
@@ -39,6 +39,8 @@ def test_devices_have_equal_shares_of_the_cores_and_of_the_memory(machine: Machi
     assert device.memory_bytes == device.tile_memory_bytes == 6016 * MIB
     assert set(cluster.receive_links) == {TIMES.receive_link}
     assert set(cluster.send_links) == {TIMES.send_link}
+    assert cluster.machine is not None
+    assert (cluster.machine.n_devices, cluster.machine.host_bytes_per_s) == (2, TIMES.memory_bytes_per_s)
     assert host_cluster(memory_bytes=100, links=TIMES).devices[0].memory_bytes == 100
 
 

@@ -4,8 +4,10 @@ import itertools
 import os
 import signal
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import numpy as np
@@ -17,7 +19,7 @@ from autoauto.records.errors import OutOfMemory, WorkerLost
 from autoauto.records.layers import LayerGraph, LayerRange, SubModel
 from autoauto.records.units import MIB
 from autoauto.targets.host.measure.session import example
-from autoauto.targets.host.run.pipelines import N_SLOTS, Pipelines
+from autoauto.targets.host.run.pipelines import N_SLOTS, Pipelines, _Rings
 from autoauto.targets.host.run.stage import StageResources
 from tests.running import n_descriptors
 
@@ -92,6 +94,59 @@ def test_a_stage_reports_its_memory_by_category(residual_model: Models) -> None:
         assert 4 * MIB - 4096 <= memory["parameter"] < 6 * MIB  # one product of 1024 x 1024 weights each
 
 
+def test_rings_are_used_in_the_order_of_micro_batches() -> None:
+    """Two processes send to three: the drawing in the module's docstring."""
+    with ExitStack() as stack:
+        rings = _Rings(2, 3, [], stack)
+        number = {id(ring): t for t, ring in enumerate(rings._rings.values())}  # the first micro-batch that it carries
+        assert [[number[id(ring)] for ring in rings.sent_by(i)] for i in range(2)] == [[0, 2, 4], [1, 3, 5]]
+        assert [[number[id(ring)] for ring in rings.received_by(j)] for j in range(3)] == [[0, 3], [1, 4], [2, 5]]
+
+
+def check_stage_replicas(model: Any, cuts: Sequence[int], n_replicas: Sequence[int], n_batches: int) -> None:
+    """Outputs are in order and right, and the processes of every stage took the micro-batches in turn."""
+    sent = batches(n_batches, 2, 16)
+    processes = [resources(*[ENOUGH] * sum(n_replicas))]
+    with Pipelines(model.graph, model.source, ranges(*cuts), 2, processes, n_replicas) as pipelines:
+        received, [spans] = run(pipelines, sent)
+    for inputs, outputs in zip(sent, received, strict=True):
+        np.testing.assert_allclose(outputs["y"], model.outputs(inputs, 2)[0], rtol=1e-5, atol=1e-6)
+    shares = [len(range(first, n_batches, m)) for m in n_replicas for first in range(m)]
+    assert [len(process.times) for process in spans] == shares
+
+
+@pytest.mark.parametrize(
+    ("cuts", "n_replicas", "n_batches"),
+    [((0, 3, 7), (1, 2), 25), ((0, 3, 7), (3, 2), 25), ((0, 7), (3,), 2), ((0, 2, 4, 7), (1, 2, 1), 0)],
+)
+def test_outputs_of_stage_replicas_are_in_order_and_equal_those_of_the_whole_model(
+    residual_model: Models, cuts: Sequence[int], n_replicas: Sequence[int], n_batches: int
+) -> None:
+    check_stage_replicas(residual_model(3, 16), cuts, n_replicas, n_batches)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(12))
+def test_any_stages_with_any_replicas_are_right(residual_model: Models, seed: int) -> None:
+    random = Random(seed)
+    n_stages = random.randint(1, 4)
+    cuts = (0, *sorted(random.sample(range(1, 7), n_stages - 1)), 7)
+    n_replicas = [random.randint(1, 4) for _ in range(n_stages)]
+    check_stage_replicas(residual_model(3, 16), cuts, n_replicas, random.choice((1, 3, 50, 200)))
+
+
+def test_pipelines_with_stage_replicas_run_side_by_side(residual_model: Models) -> None:
+    model, sent, pair = residual_model(2, 8), batches(30, 1, 8), resources(ENOUGH, ENOUGH)
+    with Pipelines(model.graph, model.source, ranges(0, 5), 1, [pair, pair], [2]) as pipelines:
+        received, spans = run(pipelines, sent)
+    for processes in spans:
+        first, second = (len(process.times) for process in processes)
+        assert first - second in (0, 1)
+    assert sum(len(process.times) for processes in spans for process in processes) == 30
+    for inputs, outputs in zip(sent, received, strict=True):
+        np.testing.assert_allclose(outputs["y"], model.outputs(inputs, 1)[0], rtol=1e-5, atol=1e-6)
+
+
 def test_no_micro_batches_give_no_outputs_and_no_times(residual_model: Models) -> None:
     model = residual_model(1, 8)
     with Pipelines(model.graph, model.source, ranges(0, 3), 1, [resources(ENOUGH)]) as pipelines:
@@ -109,6 +164,14 @@ def test_a_stage_over_its_budget_is_out_of_memory_with_the_bytes_it_needs(residu
     assert failure.value.layers == LayerRange(2, 5)
     assert 4 * MIB < needs < 12 * MIB
     assert failure.value.excess_bytes == needs - MIB
+
+
+def test_a_stage_replica_over_its_budget_is_out_of_memory(residual_model: Models) -> None:
+    model = residual_model(2, 1024)
+    processes = [resources(ENOUGH, ENOUGH, MIB)]
+    with pytest.raises(OutOfMemory, match=r"layers \[2, 5\) do not fit .* 1.0 MiB") as failure:
+        Pipelines(model.graph, model.source, ranges(0, 2, 5), 8, processes, [1, 2]).__enter__()
+    assert failure.value.layers == LayerRange(2, 5)
 
 
 def test_a_stage_that_was_out_of_memory_fits_with_the_bytes_it_needed(residual_model: Models) -> None:
@@ -155,9 +218,23 @@ def test_a_killed_stage_ends_the_stream(residual_model: Models) -> None:
             pipelines.stream(endless, take)
 
 
+def test_a_killed_stage_replica_ends_the_stream(residual_model: Models) -> None:
+    model, three = residual_model(2, 8), [resources(ENOUGH, ENOUGH, ENOUGH)]
+    with Pipelines(model.graph, model.source, ranges(0, 2, 5), 1, three, [2, 1]) as pipelines:
+        endless = iter(lambda: batches(1, 1, 8)[0], None)
+
+        def take(_pipeline: int, number: int, _outputs: Mapping[str, Any]) -> None:
+            if number == 5:
+                os.kill(pipelines._workers.pids[1], signal.SIGKILL)
+
+        with pytest.raises(WorkerLost, match="stage 0, replica 1, of pipeline 0"):
+            pipelines.stream(endless, take)
+
+
 @pytest.mark.slow
-def test_starts_stops_and_kills_leave_nothing(residual_model: Models) -> None:
-    model = residual_model(1, 8)
+@pytest.mark.parametrize("n_replicas", [[1, 1], [1, 2]])
+def test_starts_stops_and_kills_leave_nothing(residual_model: Models, n_replicas: list[int]) -> None:
+    model, processes = residual_model(1, 8), [resources(*[ENOUGH] * sum(n_replicas))]
 
     def resources_of_this_process() -> tuple[int, list[str], int, int]:
         shared = [name for name in os.listdir("/dev/shm") if "autoauto" in name]
@@ -166,7 +243,7 @@ def test_starts_stops_and_kills_leave_nothing(residual_model: Models) -> None:
         return n_descriptors(), shared, len(children), mappings
 
     def run_once(victim: int | None = None) -> None:
-        with Pipelines(model.graph, model.source, ranges(0, 1, 3), 1, [resources(ENOUGH, ENOUGH)]) as pipelines:
+        with Pipelines(model.graph, model.source, ranges(0, 1, 3), 1, processes, n_replicas) as pipelines:
             if victim is not None:
                 os.kill(pipelines._workers.pids[victim], signal.SIGKILL)
             run(pipelines, batches(2, 1, 8))
@@ -178,7 +255,7 @@ def test_starts_stops_and_kills_leave_nothing(residual_model: Models) -> None:
         run_once()
     for number in range(4):
         with pytest.raises(WorkerLost):
-            run_once(victim=number % 2)
+            run_once(victim=number % sum(n_replicas))
     after = resources_of_this_process()
     assert after[1] == []
     assert all(now <= then for now, then in zip((after[0], *after[2:]), (before[0], *before[2:]), strict=True)), after

@@ -1,7 +1,9 @@
 """Plans on real processes: measured stages, timelines, side-by-side pipelines, and disturbed runs."""
 
 import json
+import os
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -75,6 +77,27 @@ def test_pipelines_run_side_by_side(residual_model: Models) -> None:
     assert run.period_cycles < min(timeline.period_cycles for timeline in run.timelines)
 
 
+def test_a_stage_that_devices_run_in_turn_has_the_medians_of_all_of_them(
+    residual_model: Models, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cores = sorted(os.sched_getaffinity(0))
+    monkeypatch.setattr(run_module, "cores_of", lambda device, _: (cores[device % len(cores)],))  # fewer may be there
+    model, options = residual_model(3, 128), CompileOptions(64, 1.0, Precision.FP32)
+    first, second = plan(0, 3, 7).stages
+    replicated = Plan((first, replace(second, n_replicas=2)))
+    run = run_plan(model.source, model.graph, replicated, cluster(3, 256 * MIB), options)
+    (timeline,) = run.timelines
+    schedule = timeline.schedule
+    assert (schedule.n_devices, schedule.devices, schedule.n_replicas) == (3, (0, 1), (1, 2))
+    assert len(timeline.starts[0]) == len(timeline.starts[1]) + len(timeline.starts[2]) == schedule.n_micro_batches
+    assert [action.micro_batch for action in list(schedule.actions(2))[:3]] == [1, 3, 5]
+    both = np.concatenate([timeline.stops[device] - timeline.starts[device] for device in (1, 2)])
+    assert run.plan.stages[1].forward_cycles == int(np.median(both))
+    assert run.plan.stages[1].n_replicas == 2
+    assert run.plan.stages[1].memory_bytes["parameter"] >= 4 * 128 * 128
+    assert run.latency_cycles == np.median(timeline.latencies)
+
+
 def test_memory_proportion_is_the_part_of_a_device_that_counts(residual_model: Models) -> None:
     model = residual_model(2, 1024)  # 8 MiB of weights
     for share, fits in ((1.0, True), (0.25, False)):
@@ -91,7 +114,7 @@ def test_a_timeline_has_the_computations_and_the_transfers_of_every_stage() -> N
     """Stage 0 copies for 1 tick, computes for 5, sends for 2; stage 1 follows."""
     first = StageSpans(np.array([[100, 101, 106, 108], [108, 109, 114, 116]]), 10, 1.0)
     second = StageSpans(np.array([[108, 108, 110, 111], [116, 116, 118, 119]]), 4, 1.0)
-    timeline = timeline_of([first, second])
+    timeline = timeline_of([first, second], [1, 1])
     assert [str(span.action) for span in timeline.spans(1)] == ["1F0", "1F1"]
     assert [tuple(span[1:]) for span in timeline.spans(0)] == [(1, 6), (9, 14)]
     assert timeline.exchanges[0].tolist() == [[0, 1], [6, 8], [8, 9], [14, 16]]
@@ -99,6 +122,20 @@ def test_a_timeline_has_the_computations_and_the_transfers_of_every_stage() -> N
     assert timeline.latency_cycles == 9
     assert (first.core_fraction, second.core_fraction) == (1.0, 1.0)
     assert first._replace(compute_ns=8, speed=0.5).core_fraction == 0.4
+
+
+def test_a_timeline_of_stage_replicas_has_a_row_for_every_process() -> None:
+    """Stage 0 copies for 1 tick, computes for 5, sends for 2; two processes of stage 1 follow, 13 ticks each."""
+    starts = np.array([100, 108, 116, 124])
+    first = StageSpans(np.stack([starts + n for n in (0, 1, 6, 8)], axis=1), 20, 1.0)
+    even, odd = (
+        StageSpans(np.stack([s + n for n in (8, 8, 20, 21)], axis=1), 24, 1.0) for s in (starts[::2], starts[1::2])
+    )
+    timeline = timeline_of([first, even, odd], [1, 2])
+    assert [str(span.action) for span in timeline.spans(2)] == ["1F1", "1F3"]
+    assert [tuple(span[1:]) for span in timeline.spans(2)] == [(16, 28), (32, 44)]
+    assert timeline.period_cycles == 8
+    assert timeline.latencies.tolist() == [19] * 4
 
 
 def test_a_run_on_a_core_that_is_slower_than_before_is_disturbed(

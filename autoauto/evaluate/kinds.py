@@ -1,0 +1,185 @@
+"""Plans on devices of several kinds, which stand in any order: `best_on_kinds`; and those of replicas, `on_kinds`.
+
+Each kind has a profile, a correction and a `CostTable` of its own, of one device that may stand anywhere. Where all
+devices exchange at the same time, all of them wait for the host's links of the first and of the last device
+(`autoauto/estimate/transfer.py`), whichever kinds these are of. So for every pair of such links there is a search of
+its own, in which devices with other links stand at no end:
+
+    host's link in, out    fast, fast    fast, slow    slow, fast    slow, slow
+    first device           fast          fast          slow          slow
+    last device            fast          slow          fast          slow
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from itertools import product
+
+from autoauto.evaluate.estimates import Estimates
+from autoauto.plan.pipeline.probe import UNBOUNDED
+from autoauto.plan.pipeline.ranges import anywhere, best_in_any_order
+from autoauto.profile.profiler import Progress
+from autoauto.records.cost import CostTable
+from autoauto.records.errors import Infeasible
+from autoauto.records.hardware import Cluster, DeviceKind, MachineDevice, Period
+from autoauto.records.knobs import Knobs
+from autoauto.records.plan import BoundedPlan, Plan, replicated
+from autoauto.records.units import MAX_EXACT
+
+
+def on_kinds(
+    cluster: Cluster, knobs: Knobs, plan_on: Callable[[tuple[int, ...]], Plan]
+) -> Iterator[Callable[[], Plan]]:
+    """One or two ways to divide the devices among replicas; of each what makes the plans, or raises Infeasible.
+
+    Every replica may have an equal part of the devices of every kind. Or one replica after the other has the fastest
+    pipeline on what is left: then single devices of all kinds are replicas, too. No way is exact for several pipelines
+    of several devices.
+
+    Args:
+        cluster: the devices.
+        knobs: the configuration.
+        plan_on: plans a pipeline on at most so many devices of every kind.
+    """
+    yield lambda: _on_cluster([plan_on(_equal_part(cluster, knobs))] * knobs.replicas, cluster)
+    if knobs.replicas > 1:
+        yield lambda: _on_cluster(_one_by_one(cluster, knobs, plan_on), cluster)
+
+
+def _equal_part(cluster: Cluster, knobs: Knobs) -> tuple[int, ...]:
+    """How many devices of every kind each replica may have.
+
+    Raises:
+        Infeasible: they are fewer than a pipeline needs.
+    """
+    n_devices = tuple(kind.n_devices // knobs.replicas for kind in cluster.kinds)
+    if sum(n_devices) < knobs.n_ipu:
+        parts = ", ".join(f"{n} {kind.device.name}" for n, kind in zip(n_devices, cluster.kinds, strict=True))
+        raise Infeasible(
+            f"{knobs.replicas} like replicas of {knobs.n_ipu} devices need so many each, an equal part of "
+            f"{cluster.name} has {parts}; try fewer replicas",
+            0,
+        )
+    return n_devices
+
+
+def _one_by_one(cluster: Cluster, knobs: Knobs, plan_on: Callable[[tuple[int, ...]], Plan]) -> list[Plan]:
+    """The fastest pipeline on all devices, then on those that it leaves, and so on."""
+    free, plans = Counter({kind.device.name: kind.n_devices for kind in cluster.kinds}), []
+    for _ in range(knobs.replicas):
+        plans.append(plan_on(tuple(free[kind.device.name] for kind in cluster.kinds)))
+        free -= Counter(stage.device_kind for stage in plans[-1].stages)
+    return plans
+
+
+def _on_cluster(plans: Sequence[Plan], cluster: Cluster) -> Plan:
+    """Plans side by side, each stage on the next free device of its kind."""
+    free: dict[str, list[MachineDevice]] = {}
+    for index, device in reversed(list(enumerate(cluster.devices))):
+        free.setdefault(device.name, []).append(cluster.machine_device(index))
+    return replicated([(plan, tuple(free[stage.device_kind].pop() for stage in plan.stages)) for plan in plans])
+
+
+def best_on_kinds(
+    estimates: Estimates, knobs: Knobs, n_devices: tuple[int, ...], progress: Progress | None = None
+) -> BoundedPlan:
+    """The cheapest plan of `knobs.n_ipu` stages by estimated costs, each on a device of whichever kind.
+
+    It is exact, or has a lower bound, as `best_in_any_order`.
+
+    Args:
+        estimates: of all kinds.
+        knobs: the configuration, with any number of replicas.
+        n_devices: how many devices of every kind the pipeline may have; together they suffice.
+        progress: of profiling.
+
+    Raises:
+        BadInput: the plan is for training.
+        Infeasible: no plan respects the limits.
+    """
+    if knobs.training:
+        estimates.check_one_kind("training")
+    kinds, reference_hz = estimates.cluster.kinds, estimates.cluster.clock_hz
+    present = [trio for trio in zip(kinds, estimates.kinds, n_devices, strict=True) if trio[2]]
+    tables = [_anywhere(alone, kind, reference_hz, knobs, progress) for kind, alone, _ in present]
+    bounded = _cheapest(tables, [n for *_, n in present], knobs.n_ipu)
+    names = [kind.device.name for kind, _, n in present for _ in range(n)]
+    stages = (
+        replace(stage, device=index, device_kind=names[stage.device]) for index, stage in enumerate(bounded.plan.stages)
+    )
+    return replace(bounded, plan=replace(bounded.plan, stages=tuple(stages)))
+
+
+def _cheapest(tables: Sequence[CostTable], n_devices: Sequence[int], n_in_use: int) -> BoundedPlan:
+    """The cheapest plan over all pairs of links to the host; after an exact one only cheaper ones are searched.
+
+    Raises:
+        Infeasible: no plan respects the limits.
+    """
+    best: BoundedPlan | None = None
+    for ends in with_host_links(tables):
+        below_cycles = UNBOUNDED if best is None or best.gap else best.plan.cost_cycles
+        try:
+            other = best_in_any_order(ends, n_devices, n_in_use=n_in_use, below_cycles=below_cycles)
+        except Infeasible:
+            if best is None:  # what fits does not depend on links
+                raise
+            continue
+        if best is not None:
+            plan = min(best.plan, other.plan, key=lambda plan: plan.cost_cycles)
+            other = BoundedPlan(plan, min(best.bound_cycles, other.bound_cycles))
+        best = other
+    assert best is not None  # there is a pair of links
+    return best
+
+
+def with_host_links(tables: Sequence[CostTable]) -> Iterator[list[CostTable]]:
+    """The tables with the cycles of the host's links of the first and last device, for all pairs of such links.
+
+    Args:
+        tables: one device each, of one kind, that waits for its own links to the host.
+
+    Yields:
+        One table a kind. Where a device has another link to the host than the first (last) one, a stage of it that
+        starts (ends) the pipeline takes `MAX_EXACT` cycles.
+    """
+    if tables[0].period not in (Period.BARRIER, Period.OVERLAP):
+        yield list(tables)
+        return
+    arrivals, departures = ({_host_cycles(table)[end] for table in tables} for end in (0, 1))
+    for host_cycles in product(sorted(arrivals), sorted(departures)):
+        yield [_waiting_for(table, *host_cycles) for table in tables]
+
+
+def _host_cycles(table: CostTable) -> tuple[int, int]:
+    """Cycles in which a device receives the inputs from the host, and sends the outputs."""
+    return int(table.receive_cycles[0, 0]), int(table.send_cycles[0, -1])
+
+
+def _waiting_for(table: CostTable, arrival_cycles: int, departure_cycles: int) -> CostTable:
+    """The costs of a device that waits for other links to the host than its own."""
+    own_arrival_cycles, own_departure_cycles = _host_cycles(table)
+    receive_cycles = table.receive_cycles + (arrival_cycles - own_arrival_cycles)
+    send_cycles = table.send_cycles + (departure_cycles - own_departure_cycles)
+    if arrival_cycles != own_arrival_cycles:
+        receive_cycles[0, 0] = MAX_EXACT
+    if departure_cycles != own_departure_cycles:
+        send_cycles[0, -1] = MAX_EXACT
+    return replace(table, receive_cycles=receive_cycles, send_cycles=send_cycles)
+
+
+def _anywhere(
+    alone: Estimates, kind: DeviceKind, reference_hz: float, knobs: Knobs, progress: Progress | None
+) -> CostTable:
+    """The costs of one device of a kind that may stand anywhere, by the estimates of the kind alone."""
+    host, link = kind.host_link, kind.device_link
+    line = replace(
+        alone.cluster,
+        devices=(kind.device,) * 3,
+        receive_links=(host, link, link),
+        send_links=(link, link, host),
+        reference_hz=reference_hz,
+    )
+    return anywhere(alone.table_on(line, knobs, progress))
