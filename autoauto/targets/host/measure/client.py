@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import AbstractContextManager
+from weakref import finalize
 
 from autoauto.records.errors import BadInput, WorkerLost
 from autoauto.records.layers import LayerRange, SubModel
@@ -15,13 +16,16 @@ from autoauto.targets.host.processes import Workers
 class Meter(AbstractContextManager["Meter"]):
     """Measures sub-models on some cores; the worker starts with the first measurement and serves all that follow.
 
-    Sub-models reach the worker in a file without a name, so nothing is left behind however either process ends.
+    Sub-models reach the worker in a file without a name, so nothing is left behind however either process ends. The
+    worker ends with the context, or else when the meter is garbage.
     """
 
     def __init__(self, cores: tuple[int, ...], n_threads: int) -> None:
         self._cores, self._n_threads = cores, n_threads
-        self._workers: Workers | None = None
+        self._workers = Workers(ENVIRONMENT)
         self._file = SubModelFile()
+        self._end = finalize(self, _end, self._workers, self._file)
+        self._end.atexit = False  # the worker dies with this process
 
     def measure(self, sub_model: SubModel, layers: LayerRange) -> Measurement:
         """Measure time and memory of `sub_model`; a worker that is killed meanwhile is replaced once.
@@ -41,10 +45,11 @@ class Meter(AbstractContextManager["Meter"]):
 
     def _measure(self, sub_model: SubModel, layers: LayerRange) -> Measurement:
         try:
-            workers = self._workers or self._start()
+            if not self._workers.pids:
+                self._start()
             self._file.write(sub_model.content)
-            workers.send(0, SubModelPorts(sub_model.inputs, sub_model.outputs))
-            answer: Measurement | FailedMeasurement = workers.receive(0)
+            self._workers.send(0, SubModelPorts(sub_model.inputs, sub_model.outputs))
+            answer: Measurement | FailedMeasurement = self._workers.receive(0)
         except BaseException:
             self.close()  # a late answer would be taken for the answer to the next request
             raise
@@ -52,18 +57,18 @@ class Meter(AbstractContextManager["Meter"]):
             raise BadInput(f"ONNX Runtime does not run layers {layers}: {answer.reason}")
         return answer
 
-    def _start(self) -> Workers:
-        self._workers = Workers(ENVIRONMENT)
+    def _start(self) -> None:
         self._workers.start("the meter", serve, self._file, self._cores, self._n_threads, idle_model())
         self._workers.receive(0)
-        return self._workers
 
     def close(self) -> None:
         """End the worker; the next measurement starts a new one."""
-        if self._workers is not None:
-            self._workers.__exit__()
-            self._workers = None
+        self._workers.__exit__()
 
     def __exit__(self, *_: object) -> None:
-        self.close()
-        self._file.close()
+        self._end()
+
+
+def _end(workers: Workers, file: SubModelFile) -> None:
+    workers.__exit__()
+    file.close()

@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from multiprocessing import resource_tracker
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from autoauto.targets.host.machine.machine import cores_of
 from autoauto.targets.host.measure.client import Meter
 from autoauto.targets.host.measure.session import idle_model
 from autoauto.targets.host.processes import Workers
-from tests.running import is_running, wait_until
+from tests.running import is_running, n_descriptors, wait_until
 
 Models = Callable[[int, int], Any]
 WHOLE = LayerRange(0, 1)
@@ -35,7 +36,6 @@ def meter() -> Iterator[Meter]:
 
 
 def pids(meter: Meter) -> list[int]:
-    assert meter._workers is not None
     return meter._workers.pids
 
 
@@ -102,6 +102,17 @@ def test_no_process_runs_after_the_context(residual_model: Models) -> None:
     with Meter(cores_of(0, 1), 1) as meter:
         meter.measure(idle_model(), WHOLE)
         (pid,) = pids(meter)
+    assert not is_running(pid)
+
+
+def test_a_meter_that_nobody_holds_leaves_no_process_and_no_descriptor(residual_model: Models) -> None:
+    resource_tracker.ensure_running()  # multiprocessing's own descriptor, which stays
+    n_before = n_descriptors()
+    meter = Meter(cores_of(0, 1), 1)
+    meter.measure(idle_model(), WHOLE)
+    (pid,) = pids(meter)
+    del meter
+    assert n_descriptors() == n_before  # it collects garbage
     assert not is_running(pid)
 
 
