@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 from autoauto.records.installation import VERSION
 
 if TYPE_CHECKING:
+    from autoauto.evaluate.export import export
     from autoauto.evaluate.flow import Flow
     from autoauto.evaluate.load import load_flow
     from autoauto.graph.load import load_graph
@@ -51,6 +52,7 @@ __all__ = [
     "SearchSpace",
     "Target",
     "Trial",
+    "export",
     "load_cluster",
     "load_flow",
     "load_graph",
@@ -75,6 +77,7 @@ _HOMES = {
     "SearchSpace": "autoauto.records.knobs",
     "Target": "autoauto.records.target",
     "Trial": "autoauto.records.trial",
+    "export": "autoauto.evaluate.export",
     "load_cluster": "autoauto.targets.clusters",
     "load_flow": "autoauto.evaluate.load",
     "load_graph": "autoauto.graph.load",

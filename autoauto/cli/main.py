@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 from autoauto import __version__
-from autoauto.cli.commands import clusters, compare, measure, models, phased, plan, predict, profile, schedule
+from autoauto.cli.commands import clusters, compare, export, measure, models, phased, plan, predict, profile, schedule
 from autoauto.cli.commands.studies import dashboard, explain, report, search, trials, worker
 from autoauto.cli.config.search_config import parse_with_config
 from autoauto.cli.output.log import write_event
@@ -23,6 +23,7 @@ COMMANDS = (
     predict,
     measure,
     compare,
+    export,
     schedule,
     phased,
     report,

@@ -1,7 +1,7 @@
 """The architecture: which room may import which, what a folder holds, and what has a docstring.
 
-    records  <-  graph targets profile estimate plan schedule report  <-+-  evaluate  <-  study  <-+-  cli
-                                                                        +-  runtimes  <------------+
+    records  <-  graph targets profile estimate plan schedule exporters report  <-+-  evaluate  <-  study  <-+-  cli
+                                                                                  +-  runtimes  <------------+
 
 Arrows point at the room that is imported; every room also imports `records`, and `cli` may import all of them. Two
 files lie below the rooms that use them: `processes` (targets, study) and `database` (profile, study).
@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-ROOMS = frozenset({"graph", "targets", "profile", "estimate", "plan", "schedule", "report"})
+ROOMS = frozenset({"graph", "targets", "profile", "estimate", "plan", "schedule", "exporters", "report"})
 ALL_BUT_CLI = ROOMS | {"records", "processes", "database", "evaluate", "study", "runtimes"}
 MAY_IMPORT: Mapping[str, frozenset[str]] = {
     "records": frozenset(),

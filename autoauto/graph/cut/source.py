@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from functools import cached_property, lru_cache
 from pathlib import Path
+from typing import NamedTuple
 
 import onnx
 
-from autoauto.graph.cut.subgraph import BatchedModel
+from autoauto.graph.cut.subgraph import BatchedModel, Subgraph
 from autoauto.graph.load import find_model, load_graph
 from autoauto.graph.read.onnx_file import read_model
 from autoauto.graph.read.weights import Weights
@@ -17,6 +18,14 @@ from autoauto.records.layers import LayerGraph, LayerRange, Port, SubModel
 
 N_BATCH_SIZES = 2
 """How many batch sizes stay in memory, traced."""
+
+
+class Part(NamedTuple):
+    """A subgraph with its inputs and outputs."""
+
+    subgraph: Subgraph
+    inputs: tuple[Port, ...]
+    outputs: tuple[Port, ...]
 
 
 def onnx_source(model: str) -> OnnxSource:
@@ -57,6 +66,24 @@ class OnnxSource:
             UnreadableModel: the file has changed, its weights are missing, or they are too many for one file.
             BadInput: the model does not run at `batch_size`.
         """
+        batched, part = self._part(graph, layers, batch_size)
+        return SubModel(batched.serialise(*part, self._weights), part.inputs, part.outputs)
+
+    def save(self, graph: LayerGraph, layers: LayerRange, batch_size: int, path: Path) -> SubModel:
+        """Write what `cut` makes as a file; weights that are too many for it lie in `path` with ".data" behind it.
+
+        Returns:
+            The sub-model without its content.
+
+        Raises:
+            UnreadableModel: the file has changed, or its weights are missing.
+            BadInput: the model does not run at `batch_size`.
+        """
+        batched, part = self._part(graph, layers, batch_size)
+        batched.save(*part, self._weights, path)
+        return SubModel(b"", part.inputs, part.outputs)
+
+    def _part(self, graph: LayerGraph, layers: LayerRange, batch_size: int) -> tuple[BatchedModel, Part]:
         batched = self._batched(batch_size, graph.fixed_batch)
         made = _written(graph, layers, layers.stop)
         outside = {*_read(graph, layers)} - {*_written(graph, layers)}
@@ -65,8 +92,7 @@ class OnnxSource:
             outside.update(before, batched.inputs)
             made = [name for name in batched.outputs if name not in outside]
         subgraph = batched.subgraph(made, outside)
-        inputs, outputs = batched.ports(subgraph.inputs), batched.ports(made)
-        return SubModel(batched.serialise(subgraph, inputs, outputs, self._weights), inputs, outputs)
+        return batched, Part(subgraph, batched.ports(subgraph.inputs), batched.ports(made))
 
     def carried(self, graph: LayerGraph, cut: int, batch_size: int) -> tuple[Port, ...]:
         """The tensors that are alive between the layers before `cut` and those from it on, inputs of the model first.

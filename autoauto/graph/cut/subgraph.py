@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from math import prod
-from typing import NamedTuple
+from pathlib import Path
+from typing import BinaryIO, NamedTuple
 
 import numpy as np
 import onnx
@@ -18,6 +19,8 @@ from autoauto.records.layers import Port
 
 MAX_WEIGHT_BYTES = (1 << 31) - (1 << 24)
 """An ONNX file holds 2 GiB at most; the nodes need the difference."""
+MIN_EXTERNAL_BYTES = 1024
+PAGE_BYTES = 4096
 
 
 class Subgraph(NamedTuple):
@@ -87,16 +90,43 @@ class BatchedModel:
         Raises:
             UnreadableModel: a weight is missing, or all of them are too large for one file.
         """
-        n_bytes = sum(self._n_bytes(name) for name in subgraph.constants)
+        n_bytes = self._weight_bytes(subgraph)
         if n_bytes > MAX_WEIGHT_BYTES:
             raise UnreadableModel(
                 f"an ONNX file holds at most {MAX_WEIGHT_BYTES} bytes of weights, a range of layers has {n_bytes}; "
                 "try more devices"
             )
+        model, stored = self._assembled(subgraph, inputs, outputs)
+        return with_weights(model, [weights.serialised(tensor) for tensor in stored])
+
+    def save(
+        self, subgraph: Subgraph, inputs: Sequence[Port], outputs: Sequence[Port], weights: Weights, path: Path
+    ) -> None:
+        """Write the ONNX file of a subgraph; weights that are too many for one file lie beside it.
+
+        Raises:
+            UnreadableModel: a weight is missing.
+        """
+        if self._weight_bytes(subgraph) <= MAX_WEIGHT_BYTES:
+            path.write_bytes(self.serialise(subgraph, inputs, outputs, weights))
+            return
+        model, stored = self._assembled(subgraph, inputs, outputs)
+        data = path.with_name(f"{path.name}.data")
+        with data.open("wb") as file:
+            entries = [external(onnx.TensorProto.FromString(weights.serialised(each)), file) for each in stored]
+        path.write_bytes(with_weights(model, [entry.SerializeToString() for entry in entries]))
+
+    def _weight_bytes(self, subgraph: Subgraph) -> int:
+        return sum(self._n_bytes(name) for name in subgraph.constants)
+
+    def _assembled(
+        self, subgraph: Subgraph, inputs: Sequence[Port], outputs: Sequence[Port]
+    ) -> tuple[onnx.ModelProto, list[onnx.TensorProto]]:
+        """The model of a subgraph without its constants, and these without the values of weights."""
         stored = [self._constant(name) for name in subgraph.constants]
         copied = [_copy(tensor) for tensor in stored if any(tensor.name == port.name for port in outputs)]
         model = assemble(self._model, [*copied, *subgraph.nodes], self._entries(inputs), self._entries(outputs), [])
-        return with_weights(model, [weights.serialised(tensor) for tensor in stored])
+        return model, stored
 
     def _writer(self, name: str) -> onnx.NodeProto:
         self._value(name)
@@ -154,6 +184,24 @@ def _copy(constant: onnx.TensorProto) -> onnx.NodeProto:
     name = constant.name
     constant.name = f"{name}__constant"
     return helper.make_node("Identity", [constant.name], [name], constant.name)
+
+
+def external(tensor: onnx.TensorProto, file: BinaryIO) -> onnx.TensorProto:
+    """Append the values of a tensor to a data file, aligned to pages, and return the tensor that refers to them.
+
+    A small tensor stays as it is: shape inference reads its values.
+    """
+    values = numpy_helper.to_array(tensor).tobytes()
+    if len(values) < MIN_EXTERNAL_BYTES:
+        return tensor
+    offset = -(-file.tell() // PAGE_BYTES) * PAGE_BYTES
+    file.seek(offset)
+    file.write(values)
+    entry = onnx.TensorProto(name=tensor.name, data_type=tensor.data_type, dims=tensor.dims)
+    entry.data_location = onnx.TensorProto.EXTERNAL
+    for key, value in (("location", Path(file.name).name), ("offset", offset), ("length", len(values))):
+        entry.external_data.add(key=key, value=str(value))
+    return entry
 
 
 def with_weights(model: onnx.ModelProto, weights: Sequence[bytes]) -> bytes:

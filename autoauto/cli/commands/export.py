@@ -1,0 +1,102 @@
+"""Write a plan as files that put it into force in another runtime."""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from autoauto.cli.commands.studies.commands_to_copy import reproducing_command
+from autoauto.cli.options.model import add_configuration, requested_knobs
+from autoauto.cli.options.study import add_storage, requested_study
+from autoauto.cli.options.targets import open_flow
+from autoauto.cli.output.json_output import print_json
+from autoauto.exporters.registry import FORMATS
+from autoauto.records.errors import BadInput, Infeasible, UnreadableModel
+from autoauto.records.phased import PhasedPlan
+
+if TYPE_CHECKING:
+    from autoauto.exporters.deployment import Deployment
+
+EXAMPLE = "export resnet50 --n-ipu 2 --batch-size 8 --to onnx --output artifact --check"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add a study or a model with one configuration, a format, and a folder."""
+    add_configuration(parser)
+    add_storage(parser)
+    parser.add_argument("--to", required=True, choices=list(FORMATS), help="the format")
+    parser.add_argument("--output", required=True, type=Path, metavar="DIR", help="a new or empty folder for the files")
+    parser.add_argument("--check", action="store_true", help="put the files into force and read them back")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Write the files, and say what was checked.
+
+    Returns:
+        0, or 2 when a check failed.
+    """
+    from autoauto.exporters.registry import write_artifact
+
+    checks = write_artifact(_deployment(args), args.to, args.output, check=args.check)
+    files = sorted(str(path.relative_to(args.output)) for path in args.output.rglob("*") if path.is_file())
+    if args.json:
+        print_json({"to": args.to, "output": str(args.output), "files": files, "checks": [c._asdict() for c in checks]})
+    else:
+        print(f"{args.output}: {', '.join(files)}")
+        for check in checks:
+            print(f"{_VERDICTS[check.passed]}: {check.what}: {check.detail}")
+    return 2 if any(check.passed is False for check in checks) else 0
+
+
+_VERDICTS = {True: "passed", False: "FAILED", None: "not checked here"}
+
+
+def _deployment(args: argparse.Namespace) -> Deployment:
+    """The winner of a study, or the best plan of a model by the estimate; a name that both have is the model's.
+
+    Raises:
+        BadInput: there is neither a model nor a study of that name.
+        Infeasible: nothing fits.
+    """
+    from autoauto.evaluate.export import deployment
+    from autoauto.graph.load import find_model
+
+    try:
+        find_model(args.model)
+    except UnreadableModel as error:
+        try:
+            return _deployment_of_study(args)
+        except BadInput as other:
+            raise BadInput(f"{error}; and {other}") from other
+    flow = open_flow(args)
+    trial = flow.expect(requested_knobs(args, flow))
+    if not trial.runs:
+        raise Infeasible(trial.reason, trial.excess_bytes)
+    return deployment(flow, args.model, trial)
+
+
+def _deployment_of_study(args: argparse.Namespace) -> Deployment:
+    """The winner of a study, with the cuts that it was measured with.
+
+    Raises:
+        BadInput: there is no such study, or its model has changed since.
+        Infeasible: nothing fits.
+    """
+    from autoauto.evaluate.export import deployment
+    from autoauto.study.analysis.summary import summarise_study
+
+    args.study = args.model
+    summary = summarise_study(requested_study(args), args.storage)
+    if summary.winner is None:
+        raise Infeasible(f"none of the {len(summary.trials)} configurations that were tried fits", 0)
+    if isinstance(summary.winner.plan, PhasedPlan):
+        raise BadInput("an artifact holds the stages of a pipeline, the winner of the study runs in phases")
+    parser = argparse.ArgumentParser()
+    add_configuration(parser)
+    model = parser.parse_args(shlex.split(reproducing_command(summary, summary.winner))[2:])
+    flow = open_flow(model)
+    if summary.attributes.get("model_content", flow.graph.content) != flow.graph.content:
+        raise BadInput(f"{model.model} has changed since study {summary.study_name!r}; search it again")
+    return deployment(flow, model.model, summary.winner)

@@ -1,0 +1,68 @@
+"""A configuration as files that put it into force: `export`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from autoauto.evaluate.flow import Flow
+from autoauto.evaluate.load import load_flow
+from autoauto.exporters.deployment import Check, Deployment
+from autoauto.exporters.registry import write_artifact
+from autoauto.graph.cut.source import onnx_source
+from autoauto.records.errors import BadInput
+from autoauto.records.hardware import Cluster
+from autoauto.records.plan import Plan
+from autoauto.records.target import Origin
+from autoauto.records.trial import Trial
+from autoauto.targets.registry import DEFAULT_TARGET
+
+
+def export(
+    model: str | Path,
+    trial: Trial,
+    to: str,
+    folder: str | Path,
+    cluster: str | Path | Cluster | None = None,
+    target: str = DEFAULT_TARGET,
+    precision: str | None = None,
+    *,
+    check: bool = False,
+) -> list[Check]:
+    """Write what puts the plan of a trial into force in another runtime.
+
+    Args:
+        model, cluster, target, precision: those of the search that made the trial, as in `load_flow`.
+        trial: a configuration that runs, for example the result of `autoauto.search`.
+        to: the name of a format, as `autoauto export --help` lists them.
+        folder: is created; nothing may be in it.
+        check: whether the files are put into force and read back, as far as this machine can.
+
+    Returns:
+        What was checked; nothing without `check`.
+
+    Raises:
+        BadInput: the trial does not run, the format cannot express its plan, or the folder holds something.
+    """
+    if not trial.runs:
+        raise BadInput(f"a configuration must run to be exported, this one does not: {trial.reason}")
+    flow = load_flow(model, cluster, target, precision)
+    return write_artifact(deployment(flow, str(model), trial), to, Path(folder), check=check)
+
+
+def deployment(flow: Flow, model: str, trial: Trial) -> Deployment:
+    """What is exported of a trial that runs; its numbers are estimates when nothing measured it (`Flow.expect`).
+
+    Raises:
+        BadInput: the plan is one of phases, or of another model.
+    """
+    plan = trial.plan
+    if not isinstance(plan, Plan):
+        raise BadInput("an artifact holds the stages of a pipeline, got phases; try --strategy pipeline")
+    if plan.stages[-1].layers.stop != len(flow.graph):
+        raise BadInput(
+            f"the plan must be of {model} with {len(flow.graph)} layers, got one of {plan.stages[-1].layers.stop}"
+        )
+    origin = Origin.ESTIMATED if trial.measured is trial.estimate else flow.traits.origin
+    return Deployment(
+        flow.graph, onnx_source(model), flow.cluster, flow.precision, trial.knobs, plan, trial.samples_per_s, origin
+    )

@@ -1,0 +1,1 @@
+"""Plan -> files that put it into force in another runtime."""

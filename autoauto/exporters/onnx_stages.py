@@ -1,0 +1,250 @@
+"""A file a stage, `pipeline.json` that says how they go together, and a program that runs them in ONNX Runtime."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import msgspec
+import numpy as np
+
+from autoauto.exporters.deployment import Check, Deployment, Exporter
+from autoauto.records.arrays import Array
+from autoauto.records.codec import to_json
+from autoauto.records.errors import BadInput, MissingExtra
+from autoauto.records.hardware import MachineDevice
+from autoauto.records.layers import LayerRange
+from autoauto.records.plan import Plan
+from autoauto.records.target import Origin
+
+SCHEMA = 1
+RUNNER = "run_pipeline.py"
+TOLERANCE = 1e-3
+"""The largest difference that counts as equal, relative to the largest output: a runtime fuses other operators in a
+part of a model than in the whole."""
+
+
+@dataclass(frozen=True, slots=True)
+class ModelPort:
+    """An input or output of the model.
+
+    Attributes:
+        name, shape, dtype: as in `Port` (`autoauto.records.layers`).
+        batch_axis: the axis along which samples lie; None where the shape does not depend on their number.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+    batch_axis: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class StageFile:
+    """A stage as `pipeline.json` has it.
+
+    Attributes:
+        file: the name of its ONNX file.
+        layers: the half-open range of the model's layers.
+        first_layer, last_layer: their names.
+        inputs, outputs: of the file, each as in `Port`.
+        sends: the names of all tensors that the next stage gets, those that pass this stage included.
+        n_replicas: how many devices run the stage, in turn.
+        memory_bytes: by category.
+        limit_bytes: the memory that the stage may fill.
+        compute_s, receive_s, send_s: of one micro-batch.
+        intra_op_threads: threads of the session; 0 lets the runtime choose.
+        providers: execution providers of ONNX Runtime; for a device with a number `[["CUDAExecutionProvider",
+            {"device_id": 1}]]`.
+    """
+
+    file: str
+    layers: tuple[int, int]
+    first_layer: str
+    last_layer: str
+    inputs: tuple[dict[str, object], ...]
+    outputs: tuple[dict[str, object], ...]
+    sends: tuple[str, ...]
+    n_replicas: int
+    memory_bytes: dict[str, int]
+    limit_bytes: int
+    compute_s: float
+    receive_s: float
+    send_s: float
+    intra_op_threads: int
+    providers: tuple[str, ...] = ("CPUExecutionProvider",)
+
+
+@dataclass(frozen=True, slots=True)
+class PipelineFiles:
+    """Replicas of one plan.
+
+    Attributes:
+        n_replicas: how many.
+        placement: for every replica the devices of its stages, each by its machine and its number there.
+        period_s: between two finished micro-batches of a replica.
+        stages: in the order of their layers.
+    """
+
+    n_replicas: int
+    placement: tuple[tuple[MachineDevice, ...], ...]
+    period_s: float
+    stages: tuple[StageFile, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PipelineFile:
+    """The content of `pipeline.json`; all times and the throughput have one `origin`."""
+
+    model: str
+    cluster: str
+    batch_size: int
+    samples_per_s: float
+    origin: Origin
+    inputs: tuple[ModelPort, ...]
+    outputs: tuple[ModelPort, ...]
+    pipelines: tuple[PipelineFiles, ...]
+
+
+def write(deployment: Deployment, folder: Path) -> None:
+    """Write the files of all stages, `pipeline.json` and the program."""
+    plans = deployment.plan.plans
+    pipelines = []
+    for number, plan in enumerate(plans):
+        prefix = f"plan{number}-" if len(plans) > 1 else ""
+        n_replicas = len(plan.placement) if len(plans) > 1 else deployment.knobs.replicas
+        stages = tuple(_save(deployment, plan, index, prefix, folder) for index in range(len(plan.stages)))
+        period_s = plan.cost_cycles / deployment.cluster.clock_hz
+        pipelines.append(PipelineFiles(n_replicas, plan.placement, period_s, stages))
+    content = PipelineFile(
+        model=deployment.graph.name,
+        cluster=deployment.cluster.name,
+        batch_size=deployment.knobs.batch_size,
+        samples_per_s=deployment.samples_per_s,
+        origin=deployment.origin,
+        inputs=_model_ports(deployment, 0),
+        outputs=_model_ports(deployment, len(deployment.graph)),
+        pipelines=tuple(pipelines),
+    )
+    (folder / "pipeline.json").write_bytes(msgspec.json.format(to_json(content, SCHEMA), indent=1))
+    program = Path(__file__).with_name("pipeline_runner.py").read_text(encoding="utf-8")
+    (folder / RUNNER).write_text(program, encoding="utf-8")
+
+
+def _save(deployment: Deployment, plan: Plan, index: int, prefix: str, folder: Path) -> StageFile:
+    """Write the file of a stage."""
+    stage, batch_size, clock_hz = plan.stages[index], deployment.knobs.batch_size, deployment.cluster.clock_hz
+    file, names = f"{prefix}stage{index}.onnx", deployment.graph.layers
+    saved = deployment.source.save(deployment.graph, stage.layers, batch_size, folder / file)
+    sent = deployment.source.carried(deployment.graph, stage.layers.stop, batch_size)
+    return StageFile(
+        file=file,
+        layers=stage.layers,
+        first_layer=names[stage.layers.start].name,
+        last_layer=names[stage.layers.stop - 1].name,
+        inputs=tuple(port._asdict() for port in saved.inputs),
+        outputs=tuple(port._asdict() for port in saved.outputs),
+        sends=tuple(port.name for port in sent),
+        n_replicas=stage.n_replicas,
+        memory_bytes=dict(stage.memory_bytes),
+        limit_bytes=stage.limit_bytes,
+        compute_s=stage.compute_cycles / clock_hz,
+        receive_s=stage.receive_cycles / clock_hz,
+        send_s=stage.send_cycles / clock_hz,
+        intra_op_threads=deployment.knobs.cores_per_device if deployment.cluster.target == "host" else 0,
+    )
+
+
+def _model_ports(deployment: Deployment, cut: int) -> tuple[ModelPort, ...]:
+    """Inputs or outputs of the model; the batch axis is where its shape differs between two batch sizes."""
+    graph, batch_size = deployment.graph, deployment.knobs.batch_size
+    ports = deployment.source.carried(graph, cut, batch_size)
+    others = ports if graph.fixed_batch else deployment.source.carried(graph, cut, 1 if batch_size > 1 else 2)
+    pairs = zip(ports, others, strict=True)
+    return tuple(ModelPort(*port, _differing_axis(port.shape, other.shape)) for port, other in pairs)
+
+
+def _differing_axis(shape: tuple[int, ...], other: tuple[int, ...]) -> int | None:
+    return next((axis for axis, (a, b) in enumerate(zip(shape, other, strict=True)) if a != b), None)
+
+
+def check(deployment: Deployment, folder: Path) -> Iterator[Check]:
+    """Run the program on two micro-batches for every replica, and compare with the whole model as one stage."""
+    whole = _whole(deployment)
+    rng = np.random.default_rng(0)
+    n = 2 * deployment.knobs.replicas
+    inputs = {port.name: _example(port, n, rng) for port in _model_ports(deployment, 0)}
+    with TemporaryDirectory() as temporary:
+        write(whole, Path(temporary))
+        expected, outputs = (_run(each, inputs, Path(temporary)) for each in (Path(temporary), folder))
+    for name, array in expected.items():
+        error = relative_error(outputs[name], array)
+        detail = f"{n} micro-batches differ by {error:.1e} of the largest value, at most {TOLERANCE:.0e} allowed"
+        yield Check(f"output {name} of the stages equals that of the whole model", error <= TOLERANCE, detail)
+
+
+def relative_error(array: Array, expected: Array) -> float:
+    """The largest difference, relative to the largest expected value; infinite where only one is a number.
+
+    >>> relative_error(np.array([1.0, 2.0]), np.array([1.0, 4.0])), relative_error(np.array([1]), np.array([1]))
+    (0.5, 0.0)
+    """
+    if array.shape != expected.shape:
+        return float("inf")
+    if array.dtype.kind != "f":
+        return float((array != expected).any())
+    if not np.array_equal(np.isfinite(array), np.isfinite(expected)):
+        return float("inf")
+    finite = np.isfinite(expected)
+    difference = np.abs(np.subtract(array[finite], expected[finite], dtype=np.float64)).max(initial=0.0)
+    return float(difference / max(np.abs(expected[finite]).max(initial=0.0), np.finfo(np.float32).tiny))
+
+
+def _whole(deployment: Deployment) -> Deployment:
+    """The whole model as one stage."""
+    stage = replace(deployment.plan.stages[0], layers=LayerRange(0, len(deployment.graph)))
+    plan = replace(deployment.plan, stages=(stage,), other_plans=(), placement=())
+    return replace(deployment, plan=plan, knobs=replace(deployment.knobs, n_ipu=1, replicas=1))
+
+
+def _example(port: ModelPort, n: int, rng: np.random.Generator) -> Array:
+    """Made-up values of n micro-batches: noise for floats, 0 and 1 for integers (valid indices), true for masks."""
+    shape = [size * n if axis == port.batch_axis else size for axis, size in enumerate(port.shape)]
+    kind = np.dtype(port.dtype).kind
+    if kind == "f":
+        return rng.standard_normal(shape).astype(port.dtype)
+    return np.ones(shape, port.dtype) if kind == "b" else rng.integers(0, 2, shape).astype(port.dtype)
+
+
+def _run(artifact: Path, inputs: dict[str, Array], temporary: Path) -> dict[str, Array]:
+    """What the program of an artifact computes, in a process of its own as a user would run it.
+
+    Raises:
+        MissingExtra: ONNX Runtime is not installed.
+        BadInput: the program fails.
+    """
+    files = [temporary / "inputs.npz", temporary / "outputs.npz"]
+    np.savez(files[0], **inputs)  # type: ignore[arg-type]
+    command = [sys.executable, str(artifact / RUNNER), *map(str, files)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if "No module named 'onnxruntime'" in done.stderr:
+        raise MissingExtra("--check runs stages in ONNX Runtime; try: pip install 'autoauto[host]'")
+    if done.returncode:
+        raise BadInput(f"ONNX Runtime must run every stage, got: {done.stderr.strip().splitlines()[-1]}")
+    with np.load(files[1]) as outputs:
+        return dict(outputs)
+
+
+EXPORTERS = (
+    Exporter(
+        name="onnx",
+        summary="ONNX Runtime, a file a stage",
+        apply=("pip install onnxruntime", f"python {RUNNER} INPUTS.npz OUTPUTS.npz"),
+        write=write,
+        check=check,
+    ),
+)

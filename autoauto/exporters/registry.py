@@ -1,0 +1,71 @@
+"""All formats by name, `FORMATS`, and the one way to write an artifact: `write_artifact`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib import import_module
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from autoauto.exporters.deployment import Check, Deployment, Exporter
+from autoauto.records.errors import BadInput
+
+FORMATS: Mapping[str, str] = {
+    "onnx": "onnx_stages",
+}
+"""The file of this room that holds the exporter of every format; it is imported when the format is used."""
+
+
+def exporter_named(name: str) -> Exporter:
+    """The exporter of a format.
+
+    Raises:
+        BadInput: there is no such format.
+    """
+    if name not in FORMATS:
+        raise BadInput(f"a format is one of {', '.join(FORMATS)}, got {name!r}")
+    exporters: tuple[Exporter, ...] = import_module(f"autoauto.exporters.{FORMATS[name]}").EXPORTERS
+    return next(exporter for exporter in exporters if exporter.name == name)
+
+
+def write_artifact(deployment: Deployment, to: str, folder: Path, *, check: bool = False) -> list[Check]:
+    """Write a plan in the format `to` into a new or empty folder, all files or none.
+
+    Args:
+        deployment: the model and its plan.
+        to: the name of a format.
+        folder: is created; a `README.md` in it says how its files are applied.
+        check: whether what was written is put into force and read back.
+
+    Returns:
+        What was checked; nothing without `check`.
+
+    Raises:
+        BadInput: there is no such format, it cannot express the plan, or the folder holds something.
+    """
+    exporter = exporter_named(to)
+    if deployment.knobs.training and not exporter.trains:
+        raise BadInput(f"--to {to} is for inference, got a plan for training; try --mode inference")
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise BadInput(f"an artifact is written into a new or empty folder, {folder} holds something; try another")
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}-", ignore_cleanup_errors=True) as temporary:
+        files = Path(temporary) / "files"
+        files.mkdir()
+        exporter.write(deployment, files)
+        (files / "README.md").write_text(_read_me(deployment, exporter), encoding="utf-8")
+        files.replace(folder)
+    return list(exporter.check(deployment, folder)) if check else []
+
+
+def _read_me(deployment: Deployment, exporter: Exporter) -> str:
+    """How the files are applied."""
+    knobs, n_stages = deployment.knobs, len(deployment.plan.stages)
+    stages = f"{n_stages} stages" if n_stages > 1 else "one stage"
+    replicas = f", {knobs.replicas} replicas" if knobs.replicas > 1 else ""
+    lines = "\n".join(exporter.apply)
+    return (
+        f"# {deployment.graph.name} for {exporter.summary}\n\n"
+        f"{stages}{replicas}, batch size {knobs.batch_size}, on {deployment.cluster.name}: "
+        f"{deployment.samples_per_s:,.1f} samples/s ({deployment.origin}).\n\n```\n{lines}\n```\n"
+    )
