@@ -1,21 +1,39 @@
-"""The command `autoauto`, also `python -m autoauto`: `main` prints one line for Ctrl-C, also during imports."""
+"""The command `autoauto`, also `python -m autoauto`: one line for Ctrl-C and SIGTERM, also during imports."""
 
+import os
+import signal
 import sys
 
 
 def main() -> int:
     """Import the CLI, then run one command; see `autoauto.cli.main`."""
+    open_closed_streams()
     try:
+        if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
+            signal.signal(signal.SIGTERM, signal.default_int_handler)  # raises KeyboardInterrupt, as Ctrl-C does
         from autoauto.cli.main import main as run
+
+        code = run()
+        for number in (signal.SIGINT, signal.SIGTERM):  # the work is done, and its result printed
+            signal.signal(number, signal.SIG_IGN)
     except KeyboardInterrupt:
         print("autoauto: interrupted", file=sys.stderr)
         code = 130
-    else:
-        code = run()
     # When Ctrl-C interrupts an `exec`, for example that of a dataclass, Python ends with this signal even though the
     # KeyboardInterrupt was caught. The next `exec` resets that state.
     exec("")
     return code
+
+
+def open_closed_streams() -> None:
+    """Lead streams that the caller has closed (`>&-`) nowhere: the next file would get their number."""
+    for number, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
+        if getattr(sys, name) is None:
+            opened = os.open(os.devnull, os.O_RDWR)
+            if opened != number:
+                os.dup2(opened, number)
+                os.close(opened)
+            setattr(sys, name, open(number, mode, closefd=False))  # noqa: SIM115 (open until the process ends)
 
 
 if __name__ == "__main__":

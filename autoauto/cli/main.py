@@ -42,6 +42,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     Returns:
         0 done, 2 bad input, 3 nothing fits, 130 interrupted.
     """
+    if not os.environ.get("COLUMNS", "1").strip("0"):  # "0" or nothing: the width is not known
+        del os.environ["COLUMNS"]
     args: argparse.Namespace | None = None
     try:
         args = parse_with_config(build_parser(), argv)

@@ -17,6 +17,11 @@ Rate = Annotated[int, Meta(gt=0, le=2**63 - 1)] | Positive
 """A whole number stays one, because the digits of a cluster are part of the fingerprint of a study."""
 
 
+MAX_DEVICES = 65_536
+"""Of a cluster; a Bow Pod1024 has 1,024, and every device is a value in memory."""
+_DeviceCount = Annotated[int, Meta(ge=1, le=MAX_DEVICES)]
+
+
 class _DeviceTable(Struct, forbid_unknown_fields=True):
     name: Text
     clock_hz: Rate
@@ -36,7 +41,7 @@ class _MachineLinkTable(_LinkTable, forbid_unknown_fields=True):
 
 
 class _MachineTable(Struct, forbid_unknown_fields=True):
-    n_devices: PositiveWhole
+    n_devices: _DeviceCount
     host_bytes_per_s: Rate
 
 
@@ -54,7 +59,7 @@ class _ClusterTable(Struct, forbid_unknown_fields=True, kw_only=True):
 
 
 class _EqualDevices(_ClusterTable, forbid_unknown_fields=True, kw_only=True):
-    n_devices: PositiveWhole
+    n_devices: _DeviceCount
     device: _DeviceTable
     host_link: _LinkTable
     device_link: _LinkTable | None = None
@@ -68,7 +73,7 @@ class _ListedDevices(_ClusterTable, forbid_unknown_fields=True, kw_only=True):
 
 
 class _KindTable(Struct, forbid_unknown_fields=True):
-    n_devices: PositiveWhole
+    n_devices: _DeviceCount
     device: _DeviceTable
     device_link: _LinkTable
     host_link: _LinkTable

@@ -1,10 +1,16 @@
 """How every command ends: Ctrl-C, a reader that has seen enough, and wrong arguments."""
 
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 
 from autoauto.cli.commands import predict
 from autoauto.cli.commands.studies import search
 from tests.cli.conftest import RunCli
+from tests.running import wait_until
 
 
 def test_ctrl_c_is_one_line_which_says_that_a_search_continues(
@@ -34,3 +40,39 @@ def test_wrong_arguments_are_one_line_that_names_the_help(run_cli: RunCli, words
     code, out, err = run_cli(*words)
     assert (code, out, err.count("\n")) == (2, "", 1)
     assert "--help" in err
+
+
+@pytest.mark.parametrize(
+    ("command", "code"), [("models >&-", 0), ("models 2>&-", 0), ("plan nothing 2>&-", 2), ("models <&- >&- 2>&-", 0)]
+)
+def test_streams_that_the_caller_has_closed_lead_nowhere(command: str, code: int) -> None:
+    shell = ["sh", "-c", f"{sys.executable} -m autoauto {command}"]
+    done = subprocess.run(shell, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (code, "")
+
+
+@pytest.mark.parametrize("columns", ["0", ""])
+def test_a_terminal_of_unknown_width_has_the_usual_one(
+    columns: str, run_cli: RunCli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    usual = run_cli("models")
+    monkeypatch.setenv("COLUMNS", columns)
+    assert run_cli("models") == usual
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_as_early_as_python_hears_it_ends_with_130(number: signal.Signals, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "autoauto", "search", "--storage", f"sqlite:///{tmp_path}/study.db"]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        wait_until(lambda: is_caught(process.pid, signal.SIGTERM), "the process handles SIGTERM")
+        process.send_signal(number)
+        _, error = process.communicate()
+    assert (process.returncode, error.splitlines()[-1][:21]) == (130, "autoauto: interrupted")
+
+
+def is_caught(pid: int, number: signal.Signals) -> bool:
+    """Whether a process has a handler for a signal (SigCgt, man 5 proc)."""
+    status = Path(f"/proc/{pid}/status").read_text()
+    caught = int(status.partition("SigCgt:")[2].split()[0], 16)
+    return bool(caught >> (number - 1) & 1)
