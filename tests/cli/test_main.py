@@ -52,17 +52,17 @@ def test_streams_that_the_caller_has_closed_lead_nowhere(command: str, code: int
 
 
 @pytest.mark.parametrize("columns", ["0", ""])
-def test_a_terminal_of_unknown_width_has_the_usual_one(
+def test_a_terminal_of_unknown_width_has_the_default_one(
     columns: str, run_cli: RunCli, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    usual = run_cli("models")
+    expected = run_cli("models")
     monkeypatch.setenv("COLUMNS", columns)
-    assert run_cli("models") == usual
+    assert run_cli("models") == expected
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_as_early_as_python_hears_it_ends_with_130(number: signal.Signals, tmp_path: Path) -> None:
+def test_a_signal_at_the_earliest_moment_ends_with_130(number: signal.Signals, tmp_path: Path) -> None:
     command = [sys.executable, "-m", "autoauto", "search", "--storage", f"sqlite:///{tmp_path}/study.db"]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
         wait_until(lambda: is_caught(process.pid, signal.SIGTERM), "the process handles SIGTERM")

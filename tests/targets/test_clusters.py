@@ -382,7 +382,7 @@ def test_devices_of_several_kinds_are_listed_kind_by_kind(tmp_path: Path) -> Non
             "line 4: kinds must be one or more with devices of different names, got big",
         ),
         (KINDS[KINDS.index("[[kinds]]") :], "kinds = []\n", "with devices of different names, got none"),
-        ("n_devices = 1", "n_devices = 0", "kinds[1].n_devices must be a whole number from 1 to 2**53, got 0"),
+        ("n_devices = 1", "n_devices = 0", "kinds[1].n_devices must be a whole number from 1 to 65536, got 0"),
         ("[kinds.host_link]\nbytes_per_s = 6\nidle_cycles = 40\n", "", "kinds[1] must have the field host_link"),
         ('name = "mixed"', 'name = "mixed"\nn_devices = 3', "must have only the fields name, target, kinds, topology"),
         ("[[kinds]]\nn_devices = 2", MACHINE + "[[kinds]]\nn_devices = 2", "[[kinds]] has no [machine]; leave it out"),
