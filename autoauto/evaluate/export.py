@@ -64,5 +64,13 @@ def deployment(flow: Flow, model: str, trial: Trial) -> Deployment:
         )
     origin = Origin.ESTIMATED if trial.measured is trial.estimate else flow.traits.origin
     return Deployment(
-        flow.graph, onnx_source(model), flow.cluster, flow.precision, trial.knobs, plan, trial.samples_per_s, origin
+        graph=flow.graph,
+        source=onnx_source(model),
+        cluster=flow.cluster,
+        precision=flow.precision,
+        knobs=trial.knobs,
+        plan=plan,
+        schedule=flow.timeline(trial.knobs, plan).schedule,
+        samples_per_s=trial.samples_per_s,
+        origin=origin,
     )

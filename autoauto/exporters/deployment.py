@@ -12,6 +12,7 @@ from autoauto.records.hardware import Cluster
 from autoauto.records.knobs import Knobs
 from autoauto.records.layers import LayerGraph, LayerRange, Source, SubModel
 from autoauto.records.plan import Plan
+from autoauto.records.schedule import Schedule
 from autoauto.records.target import Origin
 from autoauto.records.units import Precision
 
@@ -38,6 +39,7 @@ class Deployment:
         precision: the format of weights and activations that the plan is for.
         knobs: the configuration.
         plan: its stages.
+        schedule: the order in which a replica runs its micro-batches.
         samples_per_s: the throughput of all replicas.
         origin: of the costs of `plan` and of the throughput.
     """
@@ -48,6 +50,7 @@ class Deployment:
     precision: Precision
     knobs: Knobs
     plan: Plan
+    schedule: Schedule
     samples_per_s: float
     origin: Origin
 

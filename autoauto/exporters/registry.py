@@ -12,6 +12,7 @@ from autoauto.records.errors import BadInput
 
 FORMATS: Mapping[str, str] = {
     "onnx": "onnx_stages",
+    "schedule-csv": "schedule_csv",
 }
 """The file of this room that holds the exporter of every format; it is imported when the format is used."""
 

@@ -149,7 +149,7 @@ class Schedule:
     """What every device does, one action after the other.
 
     Attributes:
-        order: the rule by which the actions are ordered.
+        order: the rule by which the actions are ordered; None where they were read from a file.
         devices: the device of every stage; with several chunks a device, a stage is a chunk.
         n_micro_batches: how many micro-batches there are.
         programs: for every device the codes (`Codes`) of its actions, in order.
@@ -157,14 +157,18 @@ class Schedule:
             cycles (PopART's, Poplar's): all devices then wait for each other after every cycle. None where they do not.
         n_replicas: for every stage how many devices, from its own on, run it and take its micro-batches in turn; empty
             where each has one.
+        full_backwards: where the backward pass of some micro-batches is split and that of others is not, the codes of
+            the BACKWARD actions of these others. Their WEIGHT action follows at once, and the gradient of the stage's
+            input leaves when both have stopped.
     """
 
-    order: Order
+    order: Order | None
     devices: tuple[int, ...]
     n_micro_batches: int
     programs: tuple[IntArray, ...]
     slots: tuple[IntArray, ...] | None = None
     n_replicas: tuple[int, ...] = ()
+    full_backwards: frozenset[int] = frozenset()
 
     def __post_init__(self) -> None:
         assert {d for stage in range(self.n_stages) for d in self.devices_of(stage)} == set(range(self.n_devices))
@@ -191,6 +195,11 @@ class Schedule:
         )
         devices = tuple(accumulate(n_replicas, initial=0))[:-1]
         return cls(Order.INFERENCE, devices, n_micro_batches, programs, n_replicas=tuple(n_replicas))
+
+    @property
+    def order_name(self) -> str:
+        """The name of the order, or "custom"."""
+        return self.order or "custom"
 
     def devices_of(self, stage: int) -> range:
         """The devices that run a stage."""

@@ -149,7 +149,7 @@ def timeline_title(timeline: Timeline) -> str:
     """Order, number of micro-batches and origin of a timeline, as in "1f1b, 4 micro-batches, simulated"."""
     schedule = timeline.schedule
     plural = "es" if schedule.n_micro_batches > 1 else ""
-    return f"{schedule.order}, {schedule.n_micro_batches:,} micro-batch{plural}, {timeline.origin}"
+    return f"{schedule.order_name}, {schedule.n_micro_batches:,} micro-batch{plural}, {timeline.origin}"
 
 
 def shows_stage(schedule: Schedule) -> bool:

@@ -69,7 +69,7 @@ def _ticks(stage: int, n_stages: int, forward_ticks: int, backward_ticks: int) -
 
 def _require_ideal(schedule: Schedule, times: StageTimes) -> None:
     if schedule.order is not Order.ONE_F_ONE_B or schedule.has(CHECK):
-        given = "one that has checks" if schedule.has(CHECK) else schedule.order
+        given = "one that has checks" if schedule.has(CHECK) else schedule.order_name
         raise BadInput(f"bubble checks need a plain 1f1b schedule, got {given}")
     for name, ticks in (("forward", times.forward), ("backward", times.backward)):
         if len(set(ticks.tolist())) > 1:

@@ -19,7 +19,7 @@ def stash_entries(schedule: Schedule) -> tuple[int, ...]:
     """
     if not schedule.has(BACKWARD):
         return (0,) * schedule.n_devices
-    depth = spec_of(schedule.order).fifo_depth
+    depth = spec_of(schedule.order).fifo_depth if schedule.order else None
     if depth is not None:
         return _fifo_entries(schedule, depth)
     return tuple(0 if peak == 1 else peak for peak in schedule.peak_in_flight)

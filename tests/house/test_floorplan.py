@@ -1,7 +1,9 @@
 """The architecture: which room may import which, what a folder holds, and what has a docstring.
 
-    records  <-  graph targets profile estimate plan schedule exporters report  <-+-  evaluate  <-  study  <-+-  cli
-                                                                                  +-  runtimes  <------------+
+    records  <-  graph targets profile estimate plan schedule report
+                                         |
+                                         +--  exporters  <-  evaluate  <-  study  <-+-  cli
+                                         +--  runtimes  <---------------------------+
 
 Arrows point at the room that is imported; every room also imports `records`, and `cli` may import all of them. Two
 files lie below the rooms that use them: `processes` (targets, study) and `database` (profile, study).
@@ -16,8 +18,8 @@ from pathlib import Path
 
 import pytest
 
-ROOMS = frozenset({"graph", "targets", "profile", "estimate", "plan", "schedule", "exporters", "report"})
-ALL_BUT_CLI = ROOMS | {"records", "processes", "database", "evaluate", "study", "runtimes"}
+ROOMS = frozenset({"graph", "targets", "profile", "estimate", "plan", "schedule", "report"})
+ALL_BUT_CLI = ROOMS | {"records", "processes", "database", "exporters", "evaluate", "study", "runtimes"}
 MAY_IMPORT: Mapping[str, frozenset[str]] = {
     "records": frozenset(),
     "processes": frozenset(),
@@ -26,7 +28,8 @@ MAY_IMPORT: Mapping[str, frozenset[str]] = {
     "targets": frozenset({"records", "processes"}),
     "profile": frozenset({"records", "database"}),
     "runtimes": ROOMS | {"records"},
-    "evaluate": ROOMS | {"records"},
+    "exporters": ROOMS | {"records"},
+    "evaluate": ROOMS | {"records", "exporters"},
     "study": frozenset({"records", "evaluate", "processes", "database"}),
     "cli": ALL_BUT_CLI | {"__init__"},
     "__main__": frozenset({"cli"}),

@@ -28,25 +28,43 @@ EXAMPLE = "schedule --order 1f1b --stages 4 --micro-batches 8 --forward-cycles 1
 
 Cycles = tuple[Fraction, ...]
 
+DEFAULTS = {"order": str(Order.ONE_F_ONE_B), "micro_batches": 8, "mode": "training"}
+"""Of the options that --from-csv excludes; all others of these are None or False where they are not given."""
+
+ORDER_ARGUMENTS = (
+    *DEFAULTS,
+    "stages",
+    "chunks",
+    "max_in_flight",
+    "stage_to_device",
+    "bubble_checks",
+    "pipeline",
+    "program",
+    "view",
+)
+
 MAX_FORWARDS = 20_000_000  # these, and as many backwards, fit a machine of 24 GiB
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add an order, its size, the times of its actions, and what to print."""
+    parser.add_argument("--order", choices=[str(o) for o in Order], help=f"default {DEFAULTS['order']}")
     parser.add_argument(
-        "--order", choices=[str(o) for o in Order], default=str(Order.ONE_F_ONE_B), help="default %(default)s"
+        "--from-csv", type=Path, metavar="FILE", help="read the order from PyTorch's pipeline schedule CSV"
     )
     parser.add_argument(
         "--stages", type=positive, metavar="P", help=f"devices in the pipeline; default {DEFAULT_STAGES}"
     )
     parser.add_argument(
-        "--micro-batches", type=positive, default=8, metavar="M", help="micro-batches of a step; default %(default)s"
+        "--micro-batches",
+        type=positive,
+        metavar="M",
+        help=f"micro-batches of a step; default {DEFAULTS['micro_batches']}",
     )
     parser.add_argument(
         "--mode",
         choices=["training", "inference"],
-        default="training",
-        help="whether popart and the orders of Poplar have a backward pass; default %(default)s",
+        help=f"whether popart and the orders of Poplar have a backward pass; default {DEFAULTS['mode']}",
     )
     _add_costs(parser)
     parser.add_argument("--chunks", type=positive, metavar="V", help="chunks per device, for interleaved; default 2")
@@ -77,6 +95,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--trace", type=Path, metavar="FILE", help="write the timeline for Perfetto or chrome://tracing"
     )
+    parser.add_argument("--csv", type=Path, metavar="FILE", help="write the order as PyTorch's pipeline schedule CSV")
     add_json(parser)
 
 
@@ -114,10 +133,14 @@ def run(args: argparse.Namespace) -> int:
     """Simulate the order, and print or write its timeline."""
     from autoauto.schedule.simulate.simulate import simulate
 
-    order = Order(args.order)
-    if args.pipeline and order is Order.POPART:
-        return show_pipeline(args)
-    schedule, times = _schedule(args, order)
+    if args.from_csv:
+        schedule, times = _custom_schedule(args)
+    else:
+        for name, value in DEFAULTS.items():
+            setattr(args, name, getattr(args, name) or value)
+        if args.pipeline and args.order == Order.POPART:
+            return show_pipeline(args)
+        schedule, times = _schedule(args, Order(args.order))
     if args.bubble_checks and args.transfers == Transfers.BARRIER:
         raise BadInput(
             "bubble checks keep 1f1b's ideal diagram, where no device waits for all, got --transfers barrier"
@@ -142,7 +165,7 @@ def _describe(timeline: Timeline) -> dict[str, Any]:
 
     schedule = timeline.schedule
     record = {
-        "order": str(schedule.order),
+        "order": schedule.order_name,
         "source": timeline.origin,
         "makespan_cycles": timeline.makespan_cycles,
         "period_cycles": timeline.period_cycles,
@@ -184,6 +207,25 @@ def decimals(text: str) -> Cycles:
     return values
 
 
+def _custom_schedule(args: argparse.Namespace) -> tuple[Schedule, StageTimes]:
+    """The schedule of --from-csv, and the times of its actions.
+
+    Raises:
+        BadInput: options that make an order, or a file that is refused.
+    """
+    from autoauto.records.schedule import WEIGHT
+    from autoauto.schedule.custom.read import read_schedule_csv
+    from autoauto.schedule.times import stage_times
+
+    given = [f"--{name.replace('_', '-')}" for name in ORDER_ARGUMENTS if getattr(args, name)]
+    if given:
+        raise BadInput(f"--from-csv gives the order and its size; leave out {', '.join(given)}")
+    schedule = read_schedule_csv(args.from_csv)
+    is_split = schedule.has(WEIGHT)
+    costs = _costs(args, schedule.n_devices, is_split)
+    return schedule, stage_times(schedule.devices, *costs, split_backward=is_split)
+
+
 def _schedule(args: argparse.Namespace, order: Order) -> tuple[Schedule, StageTimes]:
     """The schedule of the arguments, and the times of its actions.
 
@@ -208,8 +250,8 @@ def _schedule(args: argparse.Namespace, order: Order) -> tuple[Schedule, StageTi
         n_stages = args.stages or DEFAULT_STAGES
         _check_size(n_stages * n_chunks, args.micro_batches)
         devices = stage_devices_of(order, n_stages, n_chunks)
-    costs = _costs(args, order, max(devices) + 1)
-    times = stage_times(devices, *costs, split_backward=spec_of(order).splits_backward)
+    is_split = spec_of(order).splits_backward
+    times = stage_times(devices, *_costs(args, max(devices) + 1, is_split), split_backward=is_split)
     schedule = make_schedule(
         order,
         n_stages,
@@ -229,17 +271,15 @@ def _check_size(n_stages: int, n_micro_batches: int) -> None:
         raise BadInput(f"stages x chunks x micro-batches must be at most {MAX_FORWARDS:,}, got {product}; try fewer")
 
 
-def _costs(args: argparse.Namespace, order: Order, n_devices: int) -> tuple[Cycles, Cycles, Cycles, Cycles]:
+def _costs(args: argparse.Namespace, n_devices: int, is_split: bool) -> tuple[Cycles, Cycles, Cycles, Cycles]:
     """Cycles of forward, backward, weight gradient and communication, each with one number per device."""
-    from autoauto.schedule.orders.registry import spec_of
-
     forward = _per_device("--forward-cycles", args.forward_cycles, n_devices)
     backward = _per_device("--backward-cycles", args.backward_cycles, n_devices)
     comm = _per_device("--comm-cycles", args.comm_cycles, n_devices)
     if args.weight_cycles is not None:
         weight = _per_device("--weight-cycles", args.weight_cycles, n_devices)
     else:
-        weight = tuple(cycles / 2 if spec_of(order).splits_backward else Fraction(0) for cycles in backward)
+        weight = tuple(cycles / 2 if is_split else Fraction(0) for cycles in backward)
         backward = tuple(whole - part for whole, part in zip(backward, weight, strict=True))
     if args.recompute:
         backward = tuple(f + b for f, b in zip(forward, backward, strict=True))
@@ -261,6 +301,10 @@ def _write(args: argparse.Namespace, timeline: Timeline) -> None:
         from autoauto.report.trace import write_chrome_trace
 
         write_chrome_trace(timeline, args.trace)
+    if args.csv:
+        from autoauto.exporters.schedule_csv import write_schedule_csv
+
+        write_schedule_csv(timeline.schedule, args.csv)
 
 
 def _show(timeline: Timeline) -> None:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from autoauto.runtimes.popart.graph import PopartPipeline
 
 DEFAULT_STAGES = 4
-SIMULATION_ARGUMENTS = ("stages", "html", "trace", "bubble_checks", "chunks", "max_in_flight", "stage_to_device")
+SIMULATION_ARGUMENTS = ("stages", "html", "trace", "csv", "bubble_checks", "chunks", "max_in_flight", "stage_to_device")
 
 
 def show_pipeline(args: argparse.Namespace) -> int:

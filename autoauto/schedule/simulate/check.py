@@ -66,7 +66,7 @@ def _check_devices(schedule: Schedule) -> None:
     codes, devices = schedule.codes, np.array(schedule.devices)
     for device, program in enumerate(schedule.programs):
         wrong = devices[codes.stages(program)] != device
-        if spec_of(schedule.order).takes_stage_devices:  # a backward may be mapped to another device
+        if schedule.order and spec_of(schedule.order).takes_stage_devices:  # a backward may be mapped to another device
             wrong &= codes.kinds(program) != BACKWARD
         for action in codes.actions(program[wrong][:1]):
             home = schedule.devices[action.stage]

@@ -35,6 +35,7 @@ def earliest_starts(schedule: Schedule, times: StageTimes) -> tuple[IntArray, ..
     rows, n_numbers, first_check = _rows(schedule, times), schedule.codes.n_numbers, CHECK * schedule.n_stages
     arrivals = _first_arrivals(schedule, rows, int(times.forward_links[0]))
     starts: list[list[int]] = [[] for _ in schedule.programs]
+    full, n_stages = schedule.full_backwards, schedule.n_stages
 
     def run(device: int) -> Iterator[None]:
         now, record_start = 0, starts[device].append
@@ -51,8 +52,10 @@ def earliest_starts(schedule: Schedule, times: StageTimes) -> tuple[IntArray, ..
             ticks, onward, receiver, link, link_ticks = rows[row]
             now += ticks
             if onward:
-                free = link[0]
-                link[0] = arrival = (free if free > now else now) + link_ticks
+                free, stop = link[0], now
+                if full and code in full:
+                    stop += rows[row + n_stages].ticks  # those of the weight gradient, which follows
+                link[0] = arrival = (free if free > stop else stop) + link_ticks
                 if arrivals[code + onward] == AWAITED:
                     ready.append(devices[receiver])
                 arrivals[code + onward] = arrival

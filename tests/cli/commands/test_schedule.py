@@ -177,6 +177,12 @@ def test_bubble_checks_cost_nothing(run_cli: RunCli) -> None:
         (("--order", "gpipe", "--micro-batches", "9" * 20), "at most 20,000,000"),
         (("--order", "gpipe", "--stage-to-device", "0,1,1,0"), "grouped"),
         (("--order", "1f1b", "--bubble-checks", "--transfers", "barrier"), "barrier"),
+        (("--order", "1f1b", "--bubble-checks", "--csv", "checks.csv"), "PyTorch has no bubble checks"),
+        (("--from-csv", "none.csv"), "No such file"),
+        (("--from-csv", "none.csv", "--order", "1f1b"), "leave out --order"),
+        (("--from-csv", "none.csv", "--micro-batches", "8", "--mode", "training"), "out --micro-batches, --mode"),
+        (("--from-csv", "none.csv", "--stages", "2", "--chunks", "2"), "leave out --stages, --chunks"),
+        (("--from-csv", "none.csv", "--bubble-checks", "--view", "stages"), "leave out --bubble-checks, --view"),
     ],
 )
 def test_an_invalid_pipeline_is_refused_in_one_line(run_cli: RunCli, words: tuple[str, ...], what: str) -> None:
@@ -193,3 +199,24 @@ def test_timelines_are_written_as_files(run_cli: RunCli, tmp_path: Path) -> None
     assert "simulated" in printed.out
     assert "<html" in page.read_text(encoding="utf-8")[:1000]
     assert len(json.loads(trace.read_text(encoding="utf-8"))["traceEvents"]) > 2 * 3 * 8
+
+
+def test_an_order_is_written_as_csv_and_read_back(run_cli: RunCli, tmp_path: Path) -> None:
+    file, again = tmp_path / "zbv.csv", tmp_path / "again.csv"
+    costs = {"forward_cycles": "1,2", "backward_cycles": 2, "weight_cycles": 1, "comm_cycles": 0.5}
+    made = simulate(run_cli, "zbv", stages=2, micro_batches=4, **costs, csv=file)
+    words = [word for name, value in costs.items() for word in (f"--{name.replace('_', '-')}", str(value))]
+    read = run_cli("schedule", "--from-csv", str(file), *words, "--csv", str(again), "--json")
+    assert (read.code, read.err) == (0, "")
+    assert json.loads(read.out) == made | {"order": "custom"}
+    assert again.read_text() == file.read_text()
+
+
+def test_the_schedule_of_a_file_is_drawn(run_cli: RunCli, tmp_path: Path) -> None:
+    file, page, trace = tmp_path / "mixed.csv", tmp_path / "mixed.html", tmp_path / "mixed.json"
+    file.write_text("0F0,0F1,0I0,0W0,0B1\n1F0,1B0,1F1,1B1\n")
+    printed = run_cli("schedule", "--from-csv", str(file), "--html", str(page), "--trace", str(trace))
+    assert printed.code == 0
+    assert "custom, 2 micro-batches, simulated" in printed.out
+    assert "<html" in page.read_text(encoding="utf-8")[:1000]
+    assert "1W1" in trace.read_text(encoding="utf-8")

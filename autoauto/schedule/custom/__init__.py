@@ -1,0 +1,1 @@
+"""Orders that others wrote: files -> Schedule."""

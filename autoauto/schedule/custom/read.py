@@ -1,0 +1,74 @@
+"""PyTorch's pipeline schedule CSV -> Schedule: `read_schedule_csv`, `schedule_from_csv` [torch-pipelining]."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from autoauto.records.errors import BadInput
+from autoauto.records.schedule import Action, ActionKind, Codes, Schedule
+from autoauto.schedule.custom.cells import CsvActions, read_cells
+from autoauto.schedule.custom.checks import check_actions
+
+
+def read_schedule_csv(path: Path) -> Schedule:
+    """The schedule of a file.
+
+    Raises:
+        BadInput: the file cannot be read, or is refused by `schedule_from_csv`.
+    """
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+    except OSError as error:
+        raise BadInput(f"a schedule must be readable, {path}: {error.strerror}; check the path") from error
+    except UnicodeDecodeError as error:
+        raise BadInput(f"a schedule must be a text in UTF-8, {path}: {error.reason}; check the path") from error
+    return schedule_from_csv(text, str(path))
+
+
+def schedule_from_csv(text: str, file: str) -> Schedule:
+    """The schedule of a text in the formats "compute_only" and "compute_comms" of PyTorch.
+
+    A stage's device is the row that computes it. Idle cells have no meaning: an action starts when its inputs are
+    there. A B in a file that also has I or W is an input and a weight gradient in one, after which the gradient leaves.
+    The parts of OVERLAP_F_B run one after the other. Messages are checked and then left out, as the schedule implies
+    them: one leaves when its action has stopped. UNSHARD, RESHARD and REDUCE_GRAD are left out.
+
+    Args:
+        text: the content of the file.
+        file: its name, for messages.
+
+    Raises:
+        BadInput: a cell that is no action; a stage on two rows; an action that is missing or comes twice; a backward
+            that is neither whole nor split; a message without its partner; ranks that wait for each other in a circle.
+
+    >>> schedule = schedule_from_csv("0F0,0F1,0I0,0W0,0B1\\n1F0,1B0,1F1,1B1", "two.csv")
+    >>> [str(action) for action in schedule.actions(1)], sorted(schedule.full_backwards)
+    (['1F0', '1B0', '1W0', '1F1', '1B1', '1W1'], [9, 12, 13])
+    """
+    actions = read_cells(text, file)
+    check_actions(actions)
+    return _schedule(actions)
+
+
+def _schedule(actions: CsvActions) -> Schedule:
+    is_split = any(action.kind == "B" and action not in actions.full for action in actions.cells)
+    codes = Codes(actions.n_stages, actions.n_micro_batches)
+    programs = tuple(
+        codes.encode(
+            [
+                Action(part.stage, ActionKind(part.kind), part.micro_batch)
+                for _, parts in operations
+                for part in parts
+                if part.kind in ("F", "B") or (part.kind == "W" and is_split)
+            ]
+        )
+        for operations in actions.operations
+    )
+    full = [Action(stage, ActionKind(kind), micro_batch) for stage, kind, micro_batch in actions.full if is_split]
+    return Schedule(
+        order=None,
+        devices=tuple(actions.rows[stage] for stage in range(actions.n_stages)),
+        n_micro_batches=actions.n_micro_batches,
+        programs=programs,
+        full_backwards=frozenset(codes.encode(full).tolist()),
+    )
