@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 from autoauto.evaluate.flow import Flow
@@ -11,6 +12,7 @@ from autoauto.exporters.registry import write_artifact
 from autoauto.graph.cut.source import onnx_source
 from autoauto.records.errors import BadInput
 from autoauto.records.hardware import Cluster
+from autoauto.records.knobs import DEFAULT_PLANNING_PROPORTION
 from autoauto.records.plan import Plan
 from autoauto.records.target import Origin
 from autoauto.records.trial import Trial
@@ -73,4 +75,6 @@ def deployment(flow: Flow, model: str, trial: Trial) -> Deployment:
         schedule=flow.timeline(trial.knobs, plan).schedule,
         samples_per_s=trial.samples_per_s,
         origin=origin,
+        profile=partial(flow.profile, flow.options(trial.knobs)),
+        planning_proportion=flow.planning_proportion or DEFAULT_PLANNING_PROPORTION,
     )

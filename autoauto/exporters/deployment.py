@@ -13,6 +13,7 @@ from autoauto.records.knobs import Knobs
 from autoauto.records.layers import LayerGraph, LayerRange, Source, SubModel
 from autoauto.records.plan import Plan
 from autoauto.records.schedule import Schedule
+from autoauto.records.profile import ModelProfile
 from autoauto.records.target import Origin
 from autoauto.records.units import Precision
 
@@ -42,6 +43,8 @@ class Deployment:
         schedule: the order in which a replica runs its micro-batches.
         samples_per_s: the throughput of all replicas.
         origin: of the costs of `plan` and of the throughput.
+        profile: profiles the layers at `knobs`, which may take time.
+        planning_proportion: the share of a device's memory that a planned stage may fill by plain sums.
     """
 
     graph: LayerGraph
@@ -53,6 +56,8 @@ class Deployment:
     schedule: Schedule
     samples_per_s: float
     origin: Origin
+    profile: Callable[[], ModelProfile]
+    planning_proportion: float
 
     @property
     def layer_names(self) -> tuple[tuple[str, ...], ...]:

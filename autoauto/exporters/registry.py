@@ -13,6 +13,10 @@ from autoauto.records.errors import BadInput
 FORMATS: Mapping[str, str] = {
     "onnx": "onnx_stages",
     "schedule-csv": "schedule_csv",
+    "popart": "graphcore.popart",
+    "poptorch": "graphcore.poptorch",
+    "tensorflow-ipu": "graphcore.tensorflow_ipu",
+    "auto-pipeline": "graphcore.auto_pipeline",
 }
 """The file of this room that holds the exporter of every format; it is imported when the format is used."""
 

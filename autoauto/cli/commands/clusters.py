@@ -25,7 +25,7 @@ def run(args: argparse.Namespace) -> int:
     """Print devices and links of every built-in cluster and of this machine, or one cluster for [auto-pipeline]."""
     if args.upstream is not None:
         from autoauto.evaluate.load import read_cluster
-        from autoauto.profile.importers.auto_pipeline import cluster_to_auto_pipeline
+        from autoauto.exporters.graphcore.auto_pipeline import cluster_to_auto_pipeline
 
         print_json(cluster_to_auto_pipeline(read_cluster(args.upstream)))
         return 0

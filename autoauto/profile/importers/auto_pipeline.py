@@ -1,13 +1,12 @@
 """JSON documents of Graphcore's auto_pipeline: ModelInfo, IPUClusterInfo, AutoPipelineConfiguration [auto-pipeline].
 
-`read_profile` and the functions `..._from_auto_pipeline` read them, `..._to_auto_pipeline` write them: a profile that
-auto_pipeline took on real IPUs can be planned here, and one made here can be planned there.
+`read_profile` and the functions `..._from_auto_pipeline` read them, so that a profile that auto_pipeline took on real
+IPUs can be planned here; `autoauto/exporters/graphcore/auto_pipeline.py` writes them.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from math import isinf
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,7 @@ from autoauto.records.codec import AnyWhole, Positive, from_plain, read_json
 from autoauto.records.errors import BadInput
 from autoauto.records.hardware import Cluster, Device, Link
 from autoauto.records.profile import LayerProfile, ModelProfile
-from autoauto.records.units import MIB, bytes_per_s, gbps
+from autoauto.records.units import MIB, bytes_per_s
 
 # IPUClusterInfo does not name the IPU that it describes; the 894 MB of its example are those of a Mk2 [ipu-hardware].
 MK2_TILES = 1472
@@ -107,15 +106,6 @@ def profile_from_auto_pipeline(info: object, where: str = "ModelInfo") -> ModelP
     )
 
 
-def profile_to_auto_pipeline(profile: ModelProfile) -> dict[str, Any]:
-    """Write a profile as a ModelInfo; tied layers get one `layerName`, all others a name of their own."""
-    return {
-        "layerName": _names_by_tie(profile),
-        "layerType": list(profile.kinds),
-        "layerInfo": [_layer_to(layer) for layer in profile.layers],
-    }
-
-
 def cluster_from_auto_pipeline(info: object, where: str = "IPUClusterInfo") -> Cluster:
     """Turn an IPUClusterInfo, with its clock in Hz and its memory in MiB, into a cluster of Mk2-like IPUs.
 
@@ -139,33 +129,6 @@ def cluster_from_auto_pipeline(info: object, where: str = "IPUClusterInfo") -> C
     )
 
 
-def cluster_to_auto_pipeline(cluster: Cluster) -> dict[str, Any]:
-    """Write a cluster as an IPUClusterInfo.
-
-    Raises:
-        BadInput: the devices differ, or a link is infinitely fast; an IPUClusterInfo cannot express either.
-    """
-    kinds = {(device.clock_hz, device.memory_bytes) for device in cluster.devices}
-    if len(kinds) > 1:
-        raise BadInput(f"IPUClusterInfo needs devices of one clock and memory, {cluster.name} has {len(kinds)} kinds")
-    if any(isinf(link.bytes_per_s) for link in (*cluster.receive_links, *cluster.send_links)):
-        raise BadInput(f"IPUClusterInfo needs links of finite speed, {cluster.name} has an infinitely fast one")
-    device = cluster.devices[0]
-    return {
-        "clock": _plain(device.clock_hz),
-        "memory": _plain(device.memory_bytes / MIB),
-        "connection": [
-            {
-                "sendGBps": _plain(gbps(send.bytes_per_s)),
-                "sendIdleCycle": send.idle_cycles,
-                "recvGBps": _plain(gbps(receive.bytes_per_s)),
-                "recvIdleCycle": receive.idle_cycles,
-            }
-            for receive, send in zip(cluster.receive_links, cluster.send_links, strict=True)
-        ],
-    }
-
-
 def planning_proportion_from_auto_pipeline(configuration: object, where: str = "AutoPipelineConfiguration") -> float:
     """Read `memoryProportion` of an AutoPipelineConfiguration; `usePoplarEstimation` has no counterpart here.
 
@@ -173,15 +136,6 @@ def planning_proportion_from_auto_pipeline(configuration: object, where: str = "
         BadInput: it is missing or not a positive number; the message begins with `where`.
     """
     return from_plain(_AutoPipelineConfiguration, configuration, where).memory_proportion
-
-
-def planning_proportion_to_auto_pipeline(planning_proportion: float) -> dict[str, Any]:
-    """Write an AutoPipelineConfiguration; cycles here are a compiler's estimate.
-
-    >>> planning_proportion_to_auto_pipeline(0.85)
-    {'memoryProportion': 0.85, 'usePoplarEstimation': True}
-    """
-    return {"memoryProportion": planning_proportion, "usePoplarEstimation": True}
 
 
 def _layer_from(layer: _LayerInfo) -> LayerProfile:
@@ -197,40 +151,6 @@ def _layer_from(layer: _LayerInfo) -> LayerProfile:
         output_bytes=int(memory.outputs),
         activation_bytes=int(memory.cur_activation),
     )
-
-
-def _layer_to(layer: LayerProfile) -> dict[str, Any]:
-    return {
-        "cycle": {
-            "forward": layer.forward_cycles,
-            "backward": layer.backward_cycles,
-            "total": layer.forward_cycles + layer.backward_cycles,
-        },
-        "memory": {
-            "shared": dict(layer.shared),
-            "exclusive": dict(layer.exclusive),
-            "inputs": layer.input_bytes,
-            "outputs": layer.output_bytes,
-            "curActivation": layer.activation_bytes,
-            "maxTemporary": layer.temporary_bytes,
-            "curCarryOver": layer.carried_bytes,
-        },
-    }
-
-
-def _names_by_tie(profile: ModelProfile) -> list[str]:
-    """One name for every tie, that of its first layer, with the index of that layer where the name is taken."""
-    ties = [index if tie is None else tie for index, tie in enumerate(profile.tied)]  # a free layer is a tie of one
-    names: dict[int | str, str] = {}
-    taken: set[str] = set()
-    for index, tie in enumerate(ties):
-        if tie not in names:
-            name = profile.names[index]
-            while name in taken:
-                name = f"{name}#{index}"
-            names[tie] = name
-            taken.add(name)
-    return [names[tie] for tie in ties]
 
 
 def _plain(value: float) -> int | float:

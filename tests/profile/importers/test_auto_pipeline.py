@@ -12,13 +12,15 @@ from typing import Any
 import pytest
 
 from autoauto.estimate.memory import memory_limit_bytes
+from autoauto.exporters.graphcore.auto_pipeline import (
+    cluster_to_auto_pipeline,
+    planning_proportion_to_auto_pipeline,
+    profile_to_auto_pipeline,
+)
 from autoauto.profile.importers.auto_pipeline import (
     cluster_from_auto_pipeline,
-    cluster_to_auto_pipeline,
     planning_proportion_from_auto_pipeline,
-    planning_proportion_to_auto_pipeline,
     profile_from_auto_pipeline,
-    profile_to_auto_pipeline,
     read_profile,
 )
 from autoauto.profile.store.codec import save_profile

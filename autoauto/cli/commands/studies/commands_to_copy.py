@@ -1,4 +1,4 @@
-"""Commands of a study to copy: one measures its winner again, `reproducing_command`, one searches again."""
+"""Commands of a study to copy: to measure its winner again, `reproducing_command`, to export it, to search again."""
 
 from __future__ import annotations
 
@@ -9,9 +9,12 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from autoauto.cli.commands.studies import search
 from autoauto.cli.options.model import add_model
+from autoauto.cli.options.study import DEFAULT_STORAGE
+from autoauto.records.errors import UnreadableModel
 from autoauto.records.knob_table import COLUMNS
 from autoauto.records.knobs import Knobs
 from autoauto.records.phased import PhasedPlan
+from autoauto.records.plan import Plan
 from autoauto.records.study_summary import StudySummary
 from autoauto.records.trial import Trial
 
@@ -27,9 +30,30 @@ def commands_of(summary: StudySummary) -> list[tuple[str, str]]:
     commands = []
     if summary.winner is not None:
         commands.append(("Measure it again", reproducing_command(summary, summary.winner)))
+        if _is_exported(summary, summary.winner):
+            commands.append(("Export it", _export_command(summary)))
     if _search_arguments(summary.attributes):
         commands.append(("Search again", summary.attributes["command"]))
     return commands
+
+
+def _is_exported(summary: StudySummary, winner: Trial) -> bool:
+    """Whether `autoauto export STUDY --to onnx` writes the winner; a name that a model has too is the model's."""
+    from autoauto.graph.load import find_model
+
+    if winner.knobs.training or not isinstance(winner.plan, Plan):
+        return False
+    try:
+        find_model(summary.study_name)
+    except UnreadableModel:
+        return True
+    return False
+
+
+def _export_command(summary: StudySummary) -> str:
+    name, storage = summary.study_name, summary.storage
+    stored = [] if storage == DEFAULT_STORAGE else ["--storage", storage]
+    return shlex.join(["autoauto", "export", name, *stored, "--to", "onnx", "--output", f"{name}-onnx"])
 
 
 def reproducing_command(summary: StudySummary, trial: Trial) -> str:

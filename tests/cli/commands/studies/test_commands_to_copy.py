@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from autoauto.cli.commands.studies.commands_to_copy import commands_of, reproducing_command
+from autoauto.cli.options.study import DEFAULT_STORAGE
 from autoauto.records.knob_table import Strategy
 from autoauto.records.knobs import Knobs, Objective
 from autoauto.records.layers import LayerRange
@@ -79,10 +80,26 @@ def test_phases_are_planned_again() -> None:
 
 def test_the_search_is_repeated_as_it_was_typed() -> None:
     typed = "autoauto search resnet50"
-    assert [command for _, command in commands_of(summary(Knobs(1, 0.6, 1), command=typed))][1:] == [typed]
-    assert len(commands_of(summary(Knobs(1, 0.6, 1), command="python script.py"))) == 1
+    assert commands_of(summary(Knobs(1, 0.6, 1), command=typed))[-1] == ("Search again", typed)
+    assert "Search again" not in dict(commands_of(summary(Knobs(1, 0.6, 1), command="python script.py")))
     without_winner = replace(summary(Knobs(1, 0.6, 1), command=typed), finalists=())
     assert commands_of(without_winner) == [("Search again", typed)]
+
+
+def test_a_pipeline_for_inference_is_exported() -> None:
+    study = summary(Knobs(2, 0.6, 8), model="net")
+    other = replace(study, storage=DEFAULT_STORAGE)
+    exported = "--to onnx --output small-onnx"
+    assert dict(commands_of(study))["Export it"] == f"autoauto export small --storage sqlite:///x.db {exported}"
+    assert dict(commands_of(other))["Export it"] == f"autoauto export small {exported}"
+
+
+@pytest.mark.parametrize("knobs", [Knobs(2, 0.6, 8), Knobs(2, 0.6, 8, Order.GPIPE, n_micro_batches=4)])
+def test_other_winners_are_not_exported(knobs: Knobs) -> None:
+    study = summary(knobs, model="net")
+    if not knobs.training:
+        study = replace(study, study_name="resnet50")  # the name of a model, which `autoauto export` prefers
+    assert "Export it" not in dict(commands_of(study))
 
 
 def test_the_command_measures_the_winner_again(run_cli: RunCli) -> None:

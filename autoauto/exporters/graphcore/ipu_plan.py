@@ -1,0 +1,75 @@
+"""What Graphcore's runtimes have in common: the plans that they can run, and programs as text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from autoauto.exporters.deployment import Check, Deployment
+from autoauto.records.errors import BadInput
+from autoauto.records.plan import Plan
+from autoauto.records.schedule import Order
+from autoauto.records.units import Precision
+
+FILLS_A_STEP = 16
+"""Micro-batches that an inference step has for every stage; filling the pipeline then takes at most 6 % of a step."""
+
+
+def ipu_plan(deployment: Deployment, runtime: str) -> Plan:
+    """The plan, if `runtime` can run it: one stage an IPU, the same for all replicas, trained in PopART's order.
+
+    Raises:
+        BadInput: it cannot.
+    """
+    plan, knobs = deployment.one_plan(), deployment.knobs
+    if deployment.cluster.target != "ipu":
+        raise BadInput(f"{runtime} runs on IPUs, got a plan for {deployment.cluster.target}; try --to onnx")
+    if deployment.precision is Precision.FP8:
+        raise BadInput(f"{runtime} has no option for products in fp8; try --precision fp16")
+    if any(stage.device_kind for stage in plan.stages):
+        raise BadInput(f"{runtime} runs on IPUs of one kind, {deployment.cluster.name} has several; try one kind")
+    if [stage.device for stage in plan.stages] != list(range(plan.n_devices)):
+        raise BadInput(f"{runtime} has one stage an IPU, the plan has others; try it without --stage-replicas")
+    if knobs.training and knobs.schedule is not Order.POPART:
+        raise BadInput(f"{runtime} trains in the order of PopART, got {knobs.schedule}; try --schedule popart")
+    return plan
+
+
+def n_ipus(deployment: Deployment) -> int:
+    """The IPUs of all replicas."""
+    return len(deployment.plan.stages) * deployment.knobs.replicas
+
+
+def batches_per_step(deployment: Deployment) -> int:
+    """Micro-batches of an inference step of one replica; a pipeline takes at least as many as it has stages."""
+    return FILLS_A_STEP * len(deployment.plan.stages)
+
+
+def header(deployment: Deployment, what: str) -> str:
+    """The docstring of a program."""
+    n_stages, knobs = len(deployment.plan.stages), deployment.knobs
+    stages = f"{n_stages} stages" if n_stages > 1 else "one stage"
+    purpose = "training" if knobs.training else "inference"
+    return f'"""{what}: {purpose} in {stages}, {knobs.batch_size} samples a micro-batch, {deployment.precision}."""\n\n'
+
+
+def function(head: str, docstring: str, lines: Iterable[str]) -> str:
+    """The text of a function."""
+    body = "".join(f"    {line}\n" for line in lines)
+    return f'\n\ndef {head}:\n    """{docstring}"""\n{body}'
+
+
+def compiles(path: Path) -> Check:
+    """Whether a program is Python."""
+    what = f"{path.name} is a Python program"
+    try:
+        compile(path.read_text(encoding="utf-8"), path.name, "exec")
+    except SyntaxError as error:
+        return Check(what, False, str(error))
+    return Check(what, True, "it compiles")
+
+
+def not_run(runtime: str, besides: str = "") -> Iterator[Check]:
+    """That nothing was run: the runtime is part of Graphcore's SDK, which is in no package registry."""
+    detail = f"{runtime} comes with Graphcore's Poplar SDK{besides}"
+    yield Check(f"{runtime} runs the plan", None, detail)

@@ -1,0 +1,274 @@
+"""The model with the IPU and the pipeline stage of every operator, as PopART's sessions read it [popart].
+
+PopART reads them from attributes of nodes. An operator's schema does not have them; ONNX lets them pass since the names
+of attributes that begin with "__" are an implementation's own.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import numpy as np
+import onnx
+from onnx import helper
+
+from autoauto.exporters.deployment import Check, Deployment, Exporter
+from autoauto.exporters.graphcore.ipu_plan import (
+    batches_per_step,
+    compiles,
+    function,
+    header,
+    ipu_plan,
+    n_ipus,
+    not_run,
+)
+from autoauto.exporters.onnx_stages import TOLERANCE, relative_error
+from autoauto.records.arrays import Array
+from autoauto.records.errors import MissingExtra
+from autoauto.records.layers import LayerRange, Port
+from autoauto.records.units import Precision
+
+MODEL, OPTIONS = "model.onnx", "options.py"
+IPU, STAGE, MEMORY = "__ipu_number", "__pipeline_stage", "__available_memory"
+TAKES_MEMORY = ("Conv", "ConvTranspose", "MatMul")
+"""Operators that read MEMORY, a float; others have the proportion of the session."""
+LAST_OPSET = 11
+"""The last one that PopART's documents name."""
+
+
+def write(deployment: Deployment, folder: Path) -> None:
+    """Write the annotated model and the program that makes a session of it."""
+    plan, path = ipu_plan(deployment, "PopART"), folder / MODEL
+    _save_whole(deployment, path)
+    model = onnx.load(path, load_external_data=False)
+    stages = stages_of_nodes(model.graph.node, _stage_of_tensors(deployment), len(plan.stages) - 1)
+    separate_constants(model.graph, stages)
+    for node, stage in zip(model.graph.node, stages, strict=True):
+        node.attribute.append(helper.make_attribute(IPU, plan.stages[stage].device))
+        node.attribute.append(helper.make_attribute(STAGE, stage))
+        if node.op_type in TAKES_MEMORY and not node.domain:
+            node.attribute.append(helper.make_attribute(MEMORY, float(deployment.knobs.memory_proportion)))
+    path.write_bytes(model.SerializeToString(deterministic=True))
+    outputs = tuple(entry.name for entry in model.graph.output)
+    (folder / OPTIONS).write_text(_program(deployment, outputs), encoding="utf-8")
+
+
+def stages_of_nodes(nodes: Sequence[onnx.NodeProto], stage_of: Mapping[str, int], last: int) -> list[int]:
+    """The stage of every node, in order; no node reads what a later stage computes.
+
+    A node that is in no layer, as one that only reshapes, runs in the first stage that reads it. If none does, it makes
+    an output of the model, and runs where its own inputs are.
+
+    Args:
+        nodes: sorted.
+        stage_of: the stages of tensors that layers write.
+        last: the last stage.
+    """
+    made = dict(stage_of)
+    for node in nodes:
+        latest = max((made.get(name, 0) for name in node.input), default=0)
+        made.update((name, latest) for name in node.output if name not in stage_of)
+    read: dict[str, int] = {}
+    stages = []
+    for node in reversed(nodes):
+        own = [stage_of[name] for name in node.output if name in stage_of]
+        readers = [read[name] for name in node.output if name in read]
+        stage = own[0] if own else min(readers, default=made[node.output[0]])
+        read.update((name, min(stage, read.get(name, last))) for name in node.input)
+        stages.append(stage)
+    return stages[::-1]
+
+
+def separate_constants(graph: onnx.GraphProto, stages: Sequence[int]) -> None:
+    """Give every further stage that reads a constant a copy of it; PopART refuses to copy variables between IPUs.
+
+    Only small constants are copied: layers that share a weight share a stage.
+    """
+    constants = {tensor.name: tensor for tensor in graph.initializer}
+    owners: dict[str, int] = {}
+    for node, stage in zip(graph.node, stages, strict=True):
+        for position, name in enumerate(node.input):
+            if name not in constants or owners.setdefault(name, stage) == stage:
+                continue
+            copied = f"{name}__stage{stage}"
+            if copied not in constants:
+                constants[copied] = graph.initializer.add()
+                constants[copied].CopyFrom(constants[name])
+                constants[copied].name = copied
+                owners[copied] = stage
+            node.input[position] = copied
+
+
+def check(deployment: Deployment, folder: Path) -> Iterator[Check]:
+    """Read the attributes back, and compare the model without them with the whole model in ONNX Runtime."""
+    model = onnx.load(folder / MODEL, load_external_data=False)
+    nodes = model.graph.node
+    stages = [_attribute(node, STAGE) for node in nodes]
+    counts = [stages.count(stage) for stage in range(len(deployment.plan.stages))]
+    both = all(_attribute(node, IPU) == stage for node, stage in zip(nodes, stages, strict=True)) and all(counts)
+    yield Check(f"every operator has {IPU} and {STAGE}", both and sum(counts) == len(nodes), _counted(counts))
+    made = {name: stage for node, stage in zip(nodes, stages, strict=True) for name in node.output}
+    planned = _stage_of_tensors(deployment)
+    right = sum(made.get(name) == stage for name, stage in planned.items())
+    yield Check("layers have the stages of the plan", right == len(planned), f"{right} of {len(planned)} tensors")
+    back = [name for node, s in zip(nodes, stages, strict=True) for name in node.input if made.get(name, s) > s]
+    yield Check("no operator reads what a later stage computes", not back, f"{len(back)} tensors go back")
+    yield _accepted(folder / MODEL)
+    yield compiles(folder / OPTIONS)
+    yield from _equal_outputs(deployment, folder)
+    opset = max(entry.version for entry in model.opset_import if not entry.domain)
+    newer = f", and its documents end at opset {LAST_OPSET}, the model has {opset}" if opset > LAST_OPSET else ""
+    yield from not_run("PopART", newer)
+
+
+def _accepted(path: Path) -> Check:
+    what = "onnx.checker accepts the file"
+    try:
+        onnx.checker.check_model(path)
+    except onnx.checker.ValidationError as error:
+        return Check(what, False, str(error).splitlines()[0])
+    return Check(what, True, "attributes whose names begin with __ are an implementation's own")
+
+
+def _equal_outputs(deployment: Deployment, folder: Path) -> Iterator[Check]:
+    """Whether the model computes the same with its attributes removed."""
+    ports = deployment.source.carried(deployment.graph, 0, deployment.knobs.batch_size)
+    rng = np.random.default_rng(0)
+    inputs = {port.name: _example(port, rng) for port in ports}
+    with TemporaryDirectory() as temporary:
+        whole, plain = Path(temporary, "whole"), Path(temporary, "plain")
+        whole.mkdir()
+        _save_whole(deployment, whole / MODEL)
+        shutil.copytree(folder, plain)
+        model = onnx.load(plain / MODEL, load_external_data=False)
+        for node in model.graph.node:
+            other = [entry for entry in node.attribute if entry.name not in (IPU, STAGE, MEMORY)]
+            del node.attribute[:]
+            node.attribute.extend(other)
+        (plain / MODEL).write_bytes(model.SerializeToString())
+        expected, outputs = _run(whole / MODEL, inputs), _run(plain / MODEL, inputs)
+    error = max(relative_error(outputs[name], array) for name, array in expected.items())
+    what = "without the attributes the outputs are those of the model"
+    yield Check(what, error <= TOLERANCE, f"they differ by {error:.1e} of the largest value in ONNX Runtime")
+
+
+def _save_whole(deployment: Deployment, path: Path) -> None:
+    layers = LayerRange(0, len(deployment.graph))
+    deployment.source.save(deployment.graph, layers, deployment.knobs.batch_size, path)
+
+
+def _stage_of_tensors(deployment: Deployment) -> dict[str, int]:
+    """The stage of every tensor that a layer writes and another one, or the user, reads."""
+    graph = deployment.graph
+    return {
+        graph.tensors[index].name: number
+        for number, stage in enumerate(deployment.plan.stages)
+        for layer in graph.layers[slice(*stage.layers)]
+        for index in layer.outputs
+        if graph.tensors[index].last_use > graph.tensors[index].producer
+    }
+
+
+def _attribute(node: onnx.NodeProto, name: str) -> int:
+    """The value of an attribute, -1 where there is none."""
+    return next((int(entry.i) for entry in node.attribute if entry.name == name), -1)
+
+
+def _counted(counts: Sequence[int]) -> str:
+    return f"operators of the stages: {', '.join(map(str, counts))}"
+
+
+def _example(port: Port, rng: np.random.Generator) -> Array:
+    """Noise for floats, 0 and 1 for integers, which are valid indices, and true for masks."""
+    kind = np.dtype(port.dtype).kind
+    if kind == "f":
+        return rng.standard_normal(port.shape).astype(port.dtype)
+    return np.ones(port.shape, port.dtype) if kind == "b" else rng.integers(0, 2, port.shape).astype(port.dtype)
+
+
+def _run(path: Path, inputs: Mapping[str, Array]) -> dict[str, Array]:
+    """The outputs of a model in ONNX Runtime."""
+    try:
+        import onnxruntime
+    except ImportError as error:
+        raise MissingExtra("--check runs the model in ONNX Runtime; try: pip install 'autoauto[host]'") from error
+    session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+    names = [entry.name for entry in session.get_outputs()]
+    used = {entry.name: inputs[entry.name] for entry in session.get_inputs()}
+    return dict(zip(names, session.run(names, used), strict=True))
+
+
+def _program(deployment: Deployment, outputs: tuple[str, ...]) -> str:
+    training = deployment.knobs.training
+    constants = (
+        "from pathlib import Path\n\nimport popart\n\n"
+        f"N_IPUS = {n_ipus(deployment)}\n"
+        f"BATCHES_PER_STEP = {1 if training else batches_per_step(deployment)}\n"
+        f"OUTPUTS = {outputs!r}\n"
+    )
+    options = function(
+        "session_options()", "The options that go with the attributes of the model.", _options(deployment)
+    )
+    return header(deployment, "PopART's session") + constants + options + _model(deployment) + _session(training)
+
+
+def _options(deployment: Deployment) -> Iterator[str]:
+    """Lines that set the options of a session."""
+    knobs, pipelined = deployment.knobs, len(deployment.plan.stages) > 1
+    yield "options = popart.SessionOptions()"
+    yield "options.virtualGraphMode = popart.VirtualGraphMode.Manual"
+    yield f"options.enablePipelining = {pipelined}"
+    yield f"options.enableReplicatedGraphs = {knobs.replicas > 1}"
+    yield f"options.replicatedGraphCount = {knobs.replicas}"
+    for kind in ("convolution", "matmul"):
+        yield f'options.{kind}Options = {{"availableMemoryProportion": "{knobs.memory_proportion}"}}'
+    if knobs.training:
+        yield f"options.enableGradientAccumulation = {knobs.n_micro_batches > 1}"
+        yield f"options.accumulationFactor = {knobs.n_micro_batches}"
+    if knobs.recompute:
+        yield f"options.autoRecomputation = popart.RecomputationType.{'Pipeline' if pipelined else 'RecomputeAll'}"
+    yield "return options"
+
+
+def _model(deployment: Deployment) -> str:
+    """The function that reads the model; PopART computes in the format of its tensors."""
+    lines = [f'transformer = popart.GraphTransformer(str(Path(__file__).with_name("{MODEL}")))']
+    lines += ["transformer.convertFloatsToHalfs()"] if deployment.precision is Precision.FP16 else []
+    return function(
+        "model()", "The model in the precision of the plan.", [*lines, "return transformer.getModelProto()"]
+    )
+
+
+def _session(training: bool) -> str:
+    flow = 'flow = popart.DataFlow(BATCHES_PER_STEP, {name: popart.AnchorReturnType("All") for name in OUTPUTS})'
+    lines = [flow, "device = popart.DeviceManager().acquireAvailableDevice(N_IPUS)"]
+    if not training:
+        made = "return popart.InferenceSession(model(), flow, device, userOptions=session_options())"
+        return function("session()", "Run it with popart.PyStepIO.", [*lines, made])
+    lines += [
+        "options = session_options()",
+        "return popart.TrainingSession(",
+        "    proto, dataFlow=flow, deviceInfo=device, loss=loss, optimizer=optimizer, userOptions=options",
+        ")",
+    ]
+    docstring = "`proto` is that of popart.Builder(model()) with a `loss` on the last IPU and stage."
+    return function("session(proto, loss, optimizer)", docstring, lines)
+
+
+EXPORTERS = (
+    Exporter(
+        name="popart",
+        summary="PopART, an ONNX file with the stage of every operator",
+        apply=(
+            "# needs Graphcore's Poplar SDK with PopART",
+            "from options import session",
+            "session()  # for training: session(proto, loss, optimizer)",
+        ),
+        write=write,
+        check=check,
+        trains=True,
+    ),
+)

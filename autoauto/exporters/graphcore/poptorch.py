@@ -1,0 +1,188 @@
+"""A program that begins a block at the first module of every stage, for PopTorch [poptorch].
+
+PopTorch puts all that runs after the begin of a block into it, until the next block begins. So a stage can begin at a
+module whose first operator is the stage's first layer.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence, Set
+from pathlib import Path
+
+from autoauto.exporters.deployment import Check, Deployment, Exporter
+from autoauto.exporters.graphcore.ipu_plan import (
+    batches_per_step,
+    compiles,
+    function,
+    header,
+    ipu_plan,
+    n_ipus,
+    not_run,
+)
+from autoauto.records.errors import BadInput
+from autoauto.records.layers import LayerRange
+from autoauto.records.units import Precision
+
+PROGRAM = "blocks.py"
+RECOMPUTE_NOTHING, RECOMPUTE_STAGES, RECOMPUTE_ALL = 0, 3, 4
+"""Numbers of popart.RecomputationType: None, Pipeline and RecomputeAll."""
+
+
+def write(deployment: Deployment, folder: Path) -> None:
+    """Write the program."""
+    ipu_plan(deployment, "PopTorch")
+    (folder / PROGRAM).write_text(_program(deployment, _blocks(deployment)), encoding="utf-8")
+
+
+def module_path(name: str) -> tuple[str, ...]:
+    """The module of an operator by the name that an exporter of PyTorch gave it; empty where it has none.
+
+    A name is the path of the module and the operator, with dots or with slashes. With slashes a container that is
+    called itself comes before its children, whose names repeat it.
+
+    >>> module_path("bert.encoder.layer.0.output.dense.MatMul")
+    ('bert', 'encoder', 'layer', '0', 'output', 'dense')
+    >>> module_path("/layer1/layer1.0/conv1/Conv"), module_path("Cast")
+    (('layer1', '0', 'conv1'), ())
+    """
+    if "/" not in name:
+        return tuple(name.split(".")[:-1])
+    path: list[str] = []
+    for part in [part for part in name.split("/") if part][:-1]:
+        if path and part.startswith(f"{path[-1]}."):
+            path.pop()
+        path.append(part)
+    return tuple(".".join(path).split(".")) if path else ()
+
+
+def module_paths(names: Sequence[str]) -> list[tuple[str, ...]]:
+    """The modules of all operators; exporters call a module that runs again "relu_1", it is "relu" here.
+
+    >>> module_paths(["/b/relu/Relu", "/b/relu_1/Relu", "/b/fc_1/Gemm"])
+    [('b', 'relu'), ('b', 'relu'), ('b', 'fc_1')]
+    """
+    paths = [module_path(name) for name in names]
+    known = {path[:depth] for path in paths for depth in range(len(path) + 1)}
+    return [_first_call(path, known) for path in paths]
+
+
+def _first_call(path: tuple[str, ...], known: Set[tuple[str, ...]]) -> tuple[str, ...]:
+    first: tuple[str, ...] = ()
+    for name in path:
+        again = (*first, re.sub(r"_\d+$", "", name))
+        first = again if again in known else (*first, name)
+    return first
+
+
+def prefixes(path: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
+    """The modules around an operator, the outermost first; lists of modules are left out, they are not called.
+
+    >>> list(prefixes(("net", "layers", "0", "act")))
+    [('net',), ('net', 'layers', '0'), ('net', 'layers', '0', 'act')]
+    """
+    return (path[:depth] for depth in range(1, len(path) + 1) if depth == len(path) or not path[depth].isdigit())
+
+
+def first_module(names: Sequence[str], layers: LayerRange) -> str:
+    """The outermost module that begins with the first of `layers` and has no operator outside of them.
+
+    Raises:
+        BadInput: there is none.
+    """
+    paths = module_paths(names)
+    start = names[layers.start]
+    for module in prefixes(paths[layers.start]):
+        inside = [index for index, path in enumerate(paths) if path[: len(module)] == module]
+        if inside[0] == layers.start and inside[-1] < layers.stop:
+            return ".".join(module)
+    if not any(paths):
+        raise BadInput(f"names of layers must contain PyTorch's modules, got {start!r}; try --to popart")
+    raise BadInput(f"a block of PopTorch begins with a module, a stage begins inside one, at {start}; try --to popart")
+
+
+def check(deployment: Deployment, folder: Path) -> Iterator[Check]:
+    """Compile the program, and assign the layers as PopTorch does."""
+    yield compiles(folder / PROGRAM)
+    begins = {module: ipu for ipu, module in enumerate(_blocks(deployment), 1)}
+    stages, stage = [], 0
+    for path in module_paths([layer.name for layer in deployment.graph.layers]):
+        stage = max((begins.get(".".join(module), 0) for module in prefixes(path)), default=0) or stage
+        stages.append(stage)
+    planned = [stage for stage, names in enumerate(deployment.layer_names) for _ in names]
+    right = sum(stage == other for stage, other in zip(stages, planned, strict=True))
+    yield Check("blocks have the layers of the stages", right == len(planned), f"{right} of {len(planned)} layers")
+    yield from not_run("PopTorch")
+
+
+def _blocks(deployment: Deployment) -> list[str]:
+    """The first module of every stage but the first, which has all that comes before a block."""
+    names = [layer.name for layer in deployment.graph.layers]
+    return [first_module(names, stage.layers) for stage in deployment.plan.stages[1:]]
+
+
+def _program(deployment: Deployment, blocks: Sequence[str]) -> str:
+    knobs = deployment.knobs
+    entries = "".join(f"    {module!r}: {ipu},\n" for ipu, module in enumerate(blocks, 1))
+    constants = (
+        "import poptorch\n\n"
+        f"BATCH_SIZE = {knobs.batch_size}  # samples of a micro-batch, for poptorch.DataLoader\n"
+        f"BLOCKS = {{\n{entries}}}\n"
+        '"""The IPU of a module and of all that runs after it; what comes before is on IPU 0."""\n'
+    )
+    docstring = "The options that go with the blocks."
+    options = function("ipu_options()", docstring, _options(deployment))
+    return header(deployment, "PopTorch's blocks") + constants + options + _functions(deployment)
+
+
+def _options(deployment: Deployment) -> Iterator[str]:
+    """Lines that set PopTorch's options."""
+    knobs, stages = deployment.knobs, range(len(deployment.plan.stages))
+    yield "options = poptorch.Options()"
+    yield f"options.replicationFactor({knobs.replicas})"
+    yield f"options.setAvailableMemoryProportion({ {f'IPU{ipu}': knobs.memory_proportion for ipu in stages} })"
+    if len(stages) > 1:
+        yield "options.setExecutionStrategy(poptorch.PipelinedExecution(poptorch.AutoStage.SameAsIpu))"
+    if knobs.training:
+        yield f"options.Training.gradientAccumulation({knobs.n_micro_batches})"
+        everything = RECOMPUTE_STAGES if len(stages) > 1 else RECOMPUTE_ALL
+        yield f'options._Popart.set("autoRecomputation", {everything if knobs.recompute else RECOMPUTE_NOTHING})'
+    else:
+        yield f"options.deviceIterations({batches_per_step(deployment)})"
+    if n_ipus(deployment) & (n_ipus(deployment) - 1):
+        yield "options.autoRoundNumIPUs(True)  # IPUs are reserved in powers of 2"
+    yield "return options"
+
+
+def _functions(deployment: Deployment) -> str:
+    begin = [
+        "for name, ipu in BLOCKS.items():",
+        '    owner, _, child = name.rpartition(".")',
+        "    owner = model.get_submodule(owner)",
+        "    setattr(owner, child, poptorch.BeginBlock(getattr(owner, child), ipu_id=ipu))",
+        "return model",
+    ]
+    half = ".half()" if deployment.precision is Precision.FP16 else ""
+    head, made = "ipu_model(model)", f"return poptorch.inferenceModel(begin_blocks(model.eval(){half}), ipu_options())"
+    if deployment.knobs.training:
+        head = "ipu_model(model, optimizer)"
+        made = f"return poptorch.trainingModel(begin_blocks(model{half}), ipu_options(), optimizer)"
+    return function("begin_blocks(model)", "Begin a block at the first module of every stage.", begin) + function(
+        head, "The model on IPUs.", [made]
+    )
+
+
+EXPORTERS = (
+    Exporter(
+        name="poptorch",
+        summary="PopTorch, blocks that begin with modules",
+        apply=(
+            "# needs Graphcore's Poplar SDK with PopTorch; the names in BLOCKS must be modules of your model",
+            "from blocks import ipu_model",
+            "ipu_model(model)  # for training: ipu_model(model, optimizer)",
+        ),
+        write=write,
+        check=check,
+        trains=True,
+    ),
+)

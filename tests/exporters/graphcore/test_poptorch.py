@@ -1,0 +1,124 @@
+"""PopTorch: stages that begin with modules, and the blocks of a model of PyTorch."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from autoauto.exporters.graphcore.poptorch import first_module, module_path
+from autoauto.exporters.registry import write_artifact
+from autoauto.records.errors import BadInput
+from autoauto.records.layers import LayerRange
+from autoauto.records.schedule import Order
+from tests.exporters.graphcore.conftest import Deploy, Recorder, with_cuts
+
+Execute = Callable[..., dict[str, Any]]
+NAMES = ["Cast", "a.0.x.MatMul", "a.0.x.Add", "a.0.Add_1", "a.1.x.MatMul", "a.1.y.Relu", "b.Gemm"]
+
+
+@pytest.mark.parametrize(
+    ("name", "module"),
+    [
+        ("/model/layers.0/self_attn/q_proj/MatMul", "model.layers.0.self_attn.q_proj"),
+        ("/layer1/layer1.0/conv1/Conv", "layer1.0.conv1"),
+        ("/features/features.0/features.0.1/Conv", "features.0.1"),
+        ("resnet.encoder.stages.2.layers.0.activation.Relu", "resnet.encoder.stages.2.layers.0.activation"),
+        ("/Add", ""),
+        ("node_conv2d_3", ""),
+    ],
+)
+def test_modules_are_found_in_names(name: str, module: str) -> None:
+    assert ".".join(module_path(name)) == module
+
+
+def test_a_stage_begins_with_the_outermost_module() -> None:
+    assert first_module(NAMES, LayerRange(1, 4)) == "a.0"
+    assert first_module(NAMES, LayerRange(1, 6)) == "a.0", "a list of modules is not called, so no block begins there"
+    assert first_module(NAMES, LayerRange(4, 7)) == "a.1"
+    assert first_module(NAMES, LayerRange(5, 7)) == "a.1.y"
+
+
+@pytest.mark.parametrize("start", [2, 3])
+def test_a_cut_inside_a_module_is_refused(start: int) -> None:
+    with pytest.raises(BadInput, match=r"a stage begins inside one, at a\.0"):
+        first_module(NAMES, LayerRange(start, 7))
+
+
+@pytest.mark.parametrize("again", ["act.Relu_1", "act_1.Relu"])
+def test_a_module_that_runs_again_in_another_stage_is_refused(again: str) -> None:
+    with pytest.raises(BadInput, match="begins inside one"):
+        first_module(["in.Gemm", "act.Relu", "out.Gemm", again], LayerRange(1, 3))
+
+
+def test_names_without_modules_are_refused() -> None:
+    with pytest.raises(
+        BadInput, match=r"names of layers must contain PyTorch's modules, got 'node_2'; try --to popart"
+    ):
+        first_module(["node_1", "node_2"], LayerRange(1, 2))
+
+
+def test_options(deploy: Deploy, tmp_path: Path, execute: Execute) -> None:
+    write_artifact(with_cuts(deploy(3), 6, 12), "poptorch", tmp_path / "inference", check=True)
+    poptorch = Recorder()
+    program = execute(tmp_path / "inference" / "blocks.py", poptorch=poptorch)
+    program["ipu_options"]()
+    assert program["BLOCKS"] == {"net.blocks.2": 1, "net.blocks.4": 2}
+    assert poptorch._calls == {
+        "Options": ([], {}),
+        "Options.replicationFactor": ([1], {}),
+        "Options.setAvailableMemoryProportion": ([{"IPU0": 0.6, "IPU1": 0.6, "IPU2": 0.6}], {}),
+        "PipelinedExecution": (["AutoStage.SameAsIpu"], {}),
+        "Options.setExecutionStrategy": (["PipelinedExecution"], {}),
+        "Options.deviceIterations": ([48], {}),
+        "Options.autoRoundNumIPUs": ([True], {}),
+    }
+    training = with_cuts(deploy(2, schedule=Order.POPART, n_micro_batches=8, recompute=True), 9)
+    write_artifact(training, "poptorch", tmp_path / "training", check=True)
+    poptorch = Recorder()
+    execute(tmp_path / "training" / "blocks.py", poptorch=poptorch)["ipu_options"]()
+    assert poptorch._calls["Options.Training.gradientAccumulation"] == ([8], {})
+    assert poptorch._calls["Options._Popart.set"] == (["autoRecomputation", 3], {})
+
+
+def test_modules_run_on_the_ipus_of_the_plan(deploy: Deploy, tmp_path: Path, execute: Execute) -> None:
+    """A block lasts until the next one begins: a stand-in for BeginBlock sets the IPU of all modules that run then."""
+    torch = pytest.importorskip("torch")
+
+    class Block(torch.nn.Module):  # type: ignore[misc, name-defined]
+        def __init__(self) -> None:
+            super().__init__()
+            self.dense, self.act = torch.nn.Linear(32, 32), torch.nn.ReLU()
+
+        def forward(self, x: Any) -> Any:
+            return self.act(self.dense(x))
+
+    model = torch.nn.Module()
+    model.net = torch.nn.Module()
+    model.net.blocks = torch.nn.ModuleList(Block() for _ in range(6))
+    current = [0]
+    ran: dict[str, int] = {}
+
+    class PopTorch(Recorder):
+        @property
+        def BeginBlock(self) -> Any:  # noqa: N802
+            def begin(module: Any, ipu_id: int) -> Any:
+                module.register_forward_pre_hook(lambda *_: current.__setitem__(0, ipu_id))
+                return module
+
+            return begin
+
+        def __getattr__(self, name: str) -> Any:
+            return self.BeginBlock if name == "BeginBlock" else super().__getattr__(name)
+
+    plan = with_cuts(deploy(3), 5, 12)  # stage 1 begins with the activation of the second block
+    write_artifact(plan, "poptorch", tmp_path / "artifact")
+    execute(tmp_path / "artifact" / "blocks.py", poptorch=PopTorch())["begin_blocks"](model)
+    for name, module in model.named_modules():
+        if name.endswith(("dense", "act")):
+            module.register_forward_hook(lambda *_, name=name: ran.__setitem__(name, current[0]))
+    values = torch.zeros(2, 32)
+    for block in model.net.blocks:
+        values = block(values)
+    stages = {name: stage for stage, names in enumerate(plan.layer_names) for name in names}
+    assert ran == {name.rpartition(".")[0]: stage for name, stage in stages.items()}
