@@ -27,7 +27,7 @@ from autoauto.records.knobs import DEFAULT_PLANNING_PROPORTION, Knobs
 from autoauto.records.layers import LayerGraph
 from autoauto.records.phased import PhasedOptions
 from autoauto.records.profile import CompileOptions, ModelProfile
-from autoauto.records.target import Target, TargetTraits, traits_of
+from autoauto.records.target import Profiled, Target, TargetTraits, traits_of
 from autoauto.records.units import Precision
 from autoauto.schedule.stash import in_flight
 from autoauto.targets.clusters import check_fp8
@@ -132,9 +132,13 @@ class Estimates:
         return self.cluster.grouped(options.cores_per_device).devices[0]
 
     def profile(self, options: CompileOptions, progress: Progress | None = None) -> ModelProfile:
-        """Every kind of layer compiled once, for the cluster's first device."""
+        """Every kind of layer compiled once, for the cluster's first device, or the profile that the target has."""
         if options not in self._profiles:
-            profile = profile_model(self.graph, self.target, self.device(options), options, self.cache, progress)
+            device = self.device(options)
+            if isinstance(self.target, Profiled):
+                profile = self.target.profile(self.graph, device, options)
+            else:
+                profile = profile_model(self.graph, self.target, device, options, self.cache, progress)
             if len(self._profiles) >= _MAX_PROFILES:
                 del self._profiles[next(iter(self._profiles))]
             self._profiles[options] = profile

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
 from autoauto.evaluate.flow import Flow
-from autoauto.evaluate.load import load_flow
+from autoauto.evaluate.load import load_flow, read_cluster
+from autoauto.evaluate.recorded import ProfileFiles
 from autoauto.records.codec import from_json, from_plain, stored_form, to_json
 from autoauto.records.constraint import Constraint
 from autoauto.records.correction import Estimator
 from autoauto.records.errors import BadInput
 from autoauto.records.hardware import Period
+from autoauto.records.installation import DEFAULT_MODEL
+from autoauto.records.units import Precision
 from autoauto.targets.registry import DEFAULT_TARGET, default_options
 
 
@@ -22,7 +25,7 @@ class FlowConfig:
     """The names, files and options that make a `Flow`.
 
     Attributes:
-        model: a built-in name or the path of an ONNX file.
+        model: a built-in name or the path of an ONNX file; None is the default, or with a profile no file.
         target: the name of a target.
         cluster: a built-in name or a file; None is the target's default.
         headroom: share of every device's memory that is left free.
@@ -31,9 +34,10 @@ class FlowConfig:
         max_latency_s: the same as the constraint "latency_s <= S"; None is no bound.
         options: those that only one target has and that differ from their defaults. As JSON they stand beside the other
             fields, all of them.
+        profile: files that another tool recorded, in place of a target. As JSON its fields stand beside the others.
     """
 
-    model: str
+    model: str | None
     target: str = DEFAULT_TARGET
     cluster: str | None = None
     headroom: float = 0.0
@@ -44,6 +48,7 @@ class FlowConfig:
     constraints: tuple[str, ...] | None = None
     max_latency_s: float | None = None
     options: Mapping[str, object] = field(default_factory=dict)
+    profile: ProfileFiles | None = None
 
     @staticmethod
     def of(values: Mapping[str, object]) -> FlowConfig:
@@ -56,7 +61,8 @@ class FlowConfig:
         """
         values = _with_period(values)
         known = {name: values[name] for name in _FIELDS if name in values}
-        return FlowConfig(**known, options=_changed_options(values))  # type: ignore[arg-type]
+        profile = _profile_files(values, "the options of a profile")
+        return FlowConfig(**known, options=_changed_options(values), profile=profile)  # type: ignore[arg-type]
 
     @staticmethod
     def from_json(text: str, **changes: object) -> FlowConfig:
@@ -68,8 +74,8 @@ class FlowConfig:
         values = {**_OLDER, **_with_period(from_json(dict[str, Any], text, _WHERE)), **changes}
         if missing := [name for name in _FIELDS if name not in values]:
             raise BadInput(f"{_WHERE} must hold {', '.join(missing)}; search anew by another name")
-        known = {name: values[name] for name in _FIELDS}
-        return from_plain(FlowConfig, known | {"options": _changed_options(values)}, _WHERE, form=_STORED)
+        known = {name: values[name] for name in _FIELDS} | {"options": _changed_options(values), "profile": None}
+        return replace(from_plain(FlowConfig, known, _WHERE, form=_STORED), profile=_profile_files(values, _WHERE))
 
     def to_json(self) -> str:
         """All fields and the options of all targets as JSON, with files by their absolute paths."""
@@ -77,7 +83,8 @@ class FlowConfig:
         for name in ("model", "cluster"):
             if values[name] is not None and Path(values[name]).is_file():
                 values[name] = str(Path(values[name]).resolve())
-        return to_json(values | default_options() | dict(self.options)).decode()
+        profile = {} if self.profile is None else asdict(self.profile.resolved())
+        return to_json(values | default_options() | dict(self.options) | profile).decode()
 
     def open(self, storage: str | None = None) -> Flow:
         """The model on the cluster.
@@ -88,8 +95,10 @@ class FlowConfig:
         Raises:
             BadInput: no such model or cluster, one that cannot be read, or an option of another target.
         """
+        if self.profile is not None:
+            return self._open_profile(self.profile)
         return load_flow(
-            self.model,
+            self.model or DEFAULT_MODEL,
             self.cluster,
             self.target,
             self.precision,
@@ -97,10 +106,38 @@ class FlowConfig:
             self.period,
             self.estimator,
             storage,
-            tuple(constraint for constraint in self.all_constraints if not constraint.over_knobs),
+            self._result_constraints,
             self.options,
             self.headroom,
         )
+
+    def _open_profile(self, profile: ProfileFiles) -> Flow:
+        """The profile on its devices; sums of its layers are not corrected, since nothing can be compiled."""
+        if self.options or self.target != DEFAULT_TARGET:
+            given = ", ".join(self.options) or f"--target {self.target}"
+            raise BadInput(f"with --profile nothing is compiled or run, got {given}; leave it out")
+        devices = profile.cluster()
+        if (devices is None) == (self.cluster is None):
+            raise BadInput(
+                "a profile needs its devices: --devices N --device-memory-gib GIB --link-gb-per-s RATE, or --cluster "
+                "FILE.toml, one of the two"
+            )
+        precision = Precision(self.precision or Precision.FP32)
+        graph, target = profile.model(self.model, precision)
+        return Flow(
+            graph=graph,
+            cluster=(devices or read_cluster(str(self.cluster))).with_headroom(self.headroom),
+            target=target,
+            precision=precision,
+            planning_proportion=self.planning_proportion,
+            period=None if self.period is None else Period(self.period),
+            estimator=Estimator.SUM,
+            constraints=self._result_constraints,
+        )
+
+    @property
+    def _result_constraints(self) -> tuple[Constraint, ...]:
+        return tuple(constraint for constraint in self.all_constraints if not constraint.over_knobs)
 
     @property
     def all_constraints(self) -> tuple[Constraint, ...]:
@@ -119,6 +156,21 @@ def _changed_options(values: Mapping[str, object]) -> dict[str, object]:
     return {name: values[name] for name, value in default_options().items() if values.get(name, value) != value}
 
 
+def _profile_files(values: Mapping[str, object], where: str) -> ProfileFiles | None:
+    """The profile among values by name.
+
+    Raises:
+        BadInput: some of its options are missing, or are given without it.
+    """
+    given = {name: values[name] for name in _PROFILE_FIELDS if values.get(name) not in (None, [], ())}
+    if not given:
+        return None
+    if "profile" not in given or "profile_format" not in given:
+        names = ", ".join(f"--{name.replace('_', '-')}" for name in given)
+        raise BadInput(f"--profile and --profile-format go together, got {names}; give both")
+    return from_plain(ProfileFiles, given, where)
+
+
 def _with_period(values: Mapping[str, object]) -> Mapping[str, object]:
     """The values with the period that `overlap` is another name of."""
     if not values.get("overlap"):
@@ -132,4 +184,5 @@ _OLDER = {"headroom": 0.0, "period": None}
 """Fields that texts of before do not have."""
 _WHERE = "the configuration of a flow"
 _STORED = stored_form(FlowConfig, options=dict[str, Any])
-_FIELDS = tuple(field.name for field in fields(FlowConfig) if field.name != "options")
+_FIELDS = tuple(field.name for field in fields(FlowConfig) if field.name not in ("options", "profile"))
+_PROFILE_FIELDS = tuple(field.name for field in fields(ProfileFiles))

@@ -1,4 +1,4 @@
-"""The installed package: its `VERSION`, `data_dir` and `cache_dir`."""
+"""The installed package: its `VERSION`, its `DEFAULT_MODEL`, `data_dir` and `cache_dir`."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from pathlib import Path
 
 VERSION = "0.1.0"
 """The version in pyproject.toml; every study stores it."""
+DEFAULT_MODEL = "resnet50"
+"""The built-in model that is used where none is named."""
 _PACKAGE = Path(__file__).parents[1]
 
 

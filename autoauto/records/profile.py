@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import NamedTuple
 
 from autoauto.records.errors import BadInput
@@ -15,6 +16,19 @@ TEMPORARY = "temporary"
 PARAMETER = "parameter"
 GRADIENT = "gradient"
 STASH = "stash"
+
+
+class RecordedFormat(StrEnum):
+    """Files in which people have layers that another tool recorded."""
+
+    CSV = "csv"
+    """A table of layers of one's own."""
+    ONNXRUNTIME = "onnxruntime"
+    """What a session of ONNX Runtime writes with profiling enabled [onnxruntime-profiling]."""
+    TORCH = "torch"
+    """A trace of PyTorch with a record_function for every block [torch-profiler]."""
+    TENSORRT = "tensorrt"
+    """What trtexec exports [tensorrt]."""
 
 
 def category(shared_key: str) -> str:

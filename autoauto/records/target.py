@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from autoauto.records.hardware import Device, Period
 from autoauto.records.knob_table import POPLAR_MEMORY_PROPORTION
 from autoauto.records.layers import LayerGraph, LayerRange
-from autoauto.records.profile import CompiledRange, CompileOptions
+from autoauto.records.profile import CompiledRange, CompileOptions, ModelProfile
 
 
 class Origin(StrEnum):
@@ -110,6 +110,18 @@ class Target(Protocol):
 
     def compile(self, graph: LayerGraph, layers: LayerRange, device: Device, options: CompileOptions) -> CompiledRange:
         """Compile `layers` of `graph` as one program for `device`; the caller checks memory limits."""
+
+
+@runtime_checkable
+class Profiled(Protocol):
+    """A target that has the profile of the whole model, so that no layer is compiled to profile it."""
+
+    def profile(self, graph: LayerGraph, device: Device, options: CompileOptions) -> ModelProfile:
+        """The profile of the model for one device.
+
+        Raises:
+            BadInput: the profile says nothing of these options.
+        """
 
 
 def traits_of(target: Target) -> TargetTraits:

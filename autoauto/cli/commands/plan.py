@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from autoauto.cli.commands.plan_queries import QuerySubject, add_queries, best_plan, requested_query
 from autoauto.cli.options.model import add_knobs, add_model, one_value, requested_knobs
+from autoauto.cli.options.profile import PROFILE_OPTIONS, add_profile
 from autoauto.cli.options.targets import config_of, open_flow
 from autoauto.cli.options.values import positive_number
 from autoauto.cli.output.json_output import add_json, print_json
@@ -32,7 +33,10 @@ MODEL_ARGUMENTS = (
     *(knob.name for knob in KNOBS if knob.varies(Strategy.PIPELINE) and knob.name != "replicas"),
 )
 """Arguments of a model; a profile excludes those that it does not use."""
-PROFILE_ARGUMENTS = ("model_info", "cluster_info", "config_info", "link_bytes_per_s")
+PROFILE_ARGUMENTS = (
+    *("model_info", "cluster_info", "config_info", "link_bytes_per_s"),
+    *(name for name in PROFILE_OPTIONS if name not in ("profile", "profile_format")),
+)
 """Arguments of profiles; a profile of another program excludes those that it does not use."""
 
 
@@ -59,7 +63,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="read the planning proportion from this AutoPipelineConfiguration of Graphcore's auto_pipeline as JSON",
     )
     _add_profile(parser)
-    defaults = {name: parser.get_default(name) for name in (*MODEL_ARGUMENTS, *PROFILE_ARGUMENTS)}
+    names = (*MODEL_ARGUMENTS, *PROFILE_ARGUMENTS, *PROFILE_OPTIONS)
+    defaults = {name: parser.get_default(name) for name in names}
     parser.set_defaults(defaults=defaults)
     add_queries(parser)
     add_json(parser)
@@ -67,16 +72,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _add_profile(parser: argparse.ArgumentParser) -> None:
     """Add a profile of another program, with the devices that it describes."""
-    group = parser.add_argument_group("profiles of other programs")
-    group.add_argument(
-        "--profile",
-        type=Path,
-        metavar="FILE",
-        help="plan this profile on the devices of its file, all or fewer; of PipeDream on --n-ipu devices; of PipeEdge "
-        "the folder with its three files, and MODEL is one of its models",
+    add_profile(
+        parser,
+        PROFILE_FORMATS,
+        "; one of dnn-partitioning is planned on the devices of its file, all or fewer, one of pipedream on --n-ipu "
+        "devices; that of pipeedge is the folder with its three files, and MODEL is one of its models",
     )
-    group.add_argument("--profile-format", choices=list(PROFILE_FORMATS), help="the program that the profile is of")
-    group.add_argument(
+    parser.add_argument(
         "--link-bytes-per-s",
         type=positive_number,
         default=inf,
@@ -94,7 +96,7 @@ def run(args: argparse.Namespace) -> int:
     from autoauto.profile.importers.auto_pipeline import planning_proportion_from_auto_pipeline
     from autoauto.records.codec import read_json
 
-    if args.profile is not None or args.profile_format is not None:
+    if args.profile_format in PROFILE_FORMATS:
         return _plan_imported(args)
     if (args.model_info is None) != (args.cluster_info is None):
         raise BadInput("--model-info and --cluster-info go together, got one of them; try both")
@@ -102,11 +104,11 @@ def run(args: argparse.Namespace) -> int:
         args.planning_proportion = planning_proportion_from_auto_pipeline(
             read_json(args.config_info), str(args.config_info)
         )
-    if args.link_bytes_per_s != inf:
-        raise BadInput("--link-bytes-per-s is for --profile-format pipedream, got no profile; leave it out")
+    if args.link_bytes_per_s != inf:  # also with a profile of another format
+        raise BadInput("--link-bytes-per-s is for --profile-format pipedream, got none; leave it out")
     if args.model_info is None:
         return _plan_model(args)
-    _check_unused(args, MODEL_ARGUMENTS)
+    _check_unused(args, (*MODEL_ARGUMENTS, *PROFILE_OPTIONS))
     return _plan_profile(args)
 
 
@@ -157,12 +159,13 @@ def _plan_imported(args: argparse.Namespace) -> int:
     """Plan a profile of another program."""
     from autoauto.evaluate.imported import ImportedPlanner
 
-    if args.profile is None or args.profile_format is None:
+    if args.profile is None:
         raise BadInput("--profile and --profile-format go together, got one of them; try both")
     if requested_query(args) is not best_plan:
         raise BadInput("a profile of another program has the best plan only; leave the other query out")
     read, used = PROFILE_FORMATS[args.profile_format]
-    _check_unused(args, (name for name in args.defaults if name not in ("stage_replicas", *used)))
+    unused = {*MODEL_ARGUMENTS, *PROFILE_ARGUMENTS} - {"stage_replicas", *used}
+    _check_unused(args, (name for name in args.defaults if name in unused))
     graph = read(args)
     for note in graph.notes:
         print(f"autoauto: {note}", file=sys.stderr)
@@ -180,23 +183,35 @@ def _plan_imported(args: argparse.Namespace) -> int:
     return 0
 
 
+def _one_file(args: argparse.Namespace) -> Path:
+    """The path of a profile that is one file or folder.
+
+    Raises:
+        BadInput: there are several.
+    """
+    first, *others = args.profile
+    if others:
+        raise BadInput(f"a profile of {args.profile_format} is one file, got {others[0]} too; leave it out")
+    return Path(first)
+
+
 def _read_dnn_partitioning(args: argparse.Namespace) -> ImportedGraph:
     from autoauto.profile.importers.dnn_partitioning import read_dnn_partitioning
 
-    return read_dnn_partitioning(args.profile)
+    return read_dnn_partitioning(_one_file(args))
 
 
 def _read_pipedream(args: argparse.Namespace) -> ImportedGraph:
     from autoauto.profile.importers.pipedream import read_pipedream
     from autoauto.records.hardware import Link
 
-    return read_pipedream(args.profile, one_value(args, "n_ipu"), Link(args.link_bytes_per_s, 0))
+    return read_pipedream(_one_file(args), one_value(args, "n_ipu"), Link(args.link_bytes_per_s, 0))
 
 
 def _read_pipeedge(args: argparse.Namespace) -> ImportedGraph:
     from autoauto.profile.importers.pipeedge import read_pipeedge
 
-    return read_pipeedge(args.profile, None if args.model == args.defaults["model"] else args.model)
+    return read_pipeedge(_one_file(args), args.model)
 
 
 PROFILE_FORMATS: dict[str, tuple[Callable[[argparse.Namespace], ImportedGraph], tuple[str, ...]]] = {

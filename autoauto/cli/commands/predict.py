@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 
 from autoauto.cli.options.model import add_configuration, requested_knobs
+from autoauto.cli.options.profile import add_profile
 from autoauto.cli.options.targets import open_flow
 from autoauto.cli.output.plans import show_infeasible, show_plan, warn_unbounded
 from autoauto.records.errors import DoesNotFit
@@ -14,8 +15,9 @@ EXAMPLE = "predict resnet50 --cluster c600 --n-ipu 1 --batch-size 16 --precision
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add a model, a cluster and one configuration."""
+    """Add a model, a cluster and one configuration, or a profile in place of measurements."""
     add_configuration(parser)
+    add_profile(parser)
 
 
 def run(args: argparse.Namespace) -> int:

@@ -18,8 +18,8 @@ SEARCH_SCHEMA = 1
 _KNOB_NAMES = [knob.name for knob in KNOBS]
 _NOT_IN_FILES = frozenset({"help", "config", "json", "dry_run", *_KNOB_NAMES})
 _NO_OPTIONS = ("knobs", "schema")
-_LISTS = {"objective": ",", "constraints": None}
-"""Options that may be lists, and what separates their items on the command line."""
+_LISTS = {"objective": ",", "constraints": None, "profile": None, "profile_details": None}
+"""Options that may be lists, and what separates their items on the command line; None where each has the option."""
 
 
 def add_config(parser: argparse.ArgumentParser) -> None:
@@ -109,7 +109,7 @@ def _value(file: TomlFile, key: str, value: Any, action: argparse.Action) -> obj
     """A value of an option, as the parser reads it from the command line."""
     if key in _LISTS:
         texts = [value] if isinstance(value, str) else value
-        if key == "constraints":
+        if _LISTS[key] is None:
             return [_read(file, key, text, action.type) for text in texts]
         return _read(file, key, ",".join(texts), action.type)
     return value if action.nargs == 0 else _read(file, key, str(value), action.type)

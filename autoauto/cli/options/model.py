@@ -12,13 +12,12 @@ from autoauto.cli.output.json_output import add_json
 from autoauto.records.correction import Estimator
 from autoauto.records.errors import BadInput
 from autoauto.records.hardware import Period
+from autoauto.records.installation import DEFAULT_MODEL
 from autoauto.records.knob_table import KNOBS, Knob, Strategy
 from autoauto.records.knobs import Knobs, SearchSpace
 
 if TYPE_CHECKING:
     from autoauto.evaluate.flow import Flow
-
-DEFAULT_MODEL = "resnet50"
 
 
 def add_configuration(parser: argparse.ArgumentParser) -> None:
@@ -33,9 +32,8 @@ def add_model(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "model",
         nargs="?",
-        default=DEFAULT_MODEL,
         metavar="MODEL",
-        help="a built-in model (see `autoauto models`) or an ONNX file; default %(default)s",
+        help=f"a built-in model (see `autoauto models`) or an ONNX file; default {DEFAULT_MODEL}",
     )
     add_target(parser)
     _add_estimate(parser)
@@ -123,7 +121,8 @@ def requested_knobs(args: argparse.Namespace, flow: Flow) -> Knobs:
     Raises:
         BadInput: several configurations, or one that the model or the cluster does not allow.
     """
-    defaults = {"n_ipu": (1,), "memory_proportion": (flow.traits.memory_proportion,), "batch_size": (1,)}
+    batch_size = flow.traits.space.get("batch_size", (1,))[:1]
+    defaults = {"n_ipu": (1,), "memory_proportion": (flow.traits.memory_proportion,), "batch_size": batch_size}
     given = given_values(args)
     if several := [knob.name for knob in KNOBS if len(given.get(knob.name, ())) > 1]:
         raise BadInput(f"one configuration has one {' and one '.join(several)}, got several; try search")

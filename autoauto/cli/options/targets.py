@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from typing import TYPE_CHECKING
 
 from autoauto.cli.options.values import positive, share
@@ -84,4 +85,7 @@ def open_flow(args: argparse.Namespace) -> Flow:
     Raises:
         BadInput: no such model or cluster, one that cannot be read, or an option of another target.
     """
-    return config_of(args).open(getattr(args, "storage", None))
+    flow = config_of(args).open(getattr(args, "storage", None))
+    for note in getattr(flow.target, "notes", ()):  # of a profile that another tool recorded
+        print(f"autoauto: {note}", file=sys.stderr)
+    return flow

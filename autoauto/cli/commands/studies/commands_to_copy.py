@@ -9,8 +9,10 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from autoauto.cli.commands.studies import search
 from autoauto.cli.options.model import add_model
+from autoauto.cli.options.profile import add_profile
 from autoauto.cli.options.study import DEFAULT_STORAGE
 from autoauto.records.errors import UnreadableModel
+from autoauto.records.installation import DEFAULT_MODEL
 from autoauto.records.knob_table import COLUMNS
 from autoauto.records.knobs import Knobs
 from autoauto.records.phased import PhasedPlan
@@ -29,7 +31,9 @@ def commands_of(summary: StudySummary) -> list[tuple[str, str]]:
     """What each command does, and how it is typed."""
     commands = []
     if summary.winner is not None:
-        commands.append(("Measure it again", reproducing_command(summary, summary.winner)))
+        command = reproducing_command(summary, summary.winner)
+        what = "Predict it again" if command.startswith("autoauto predict") else "Measure it again"
+        commands.append((what, command))
         if _is_exported(summary, summary.winner):
             commands.append(("Export it", _export_command(summary)))
     if _search_arguments(summary.attributes):
@@ -70,7 +74,8 @@ def reproducing_command(summary: StudySummary, trial: Trial) -> str:
         phases = ["--steps", f"{plan.steps}", "--io-mode", f"{plan.io_mode}", "--replicas", f"{plan.n_replicas}"]
         recompute = ["--recompute"] if knobs.recompute else []
         return shlex.join(["autoauto", "phased", *model, *batch, *phases, *mode, *recompute])
-    return shlex.join(["autoauto", "measure", *model, *mode, *_knob_arguments(knobs)])
+    command = "predict" if "--profile" in model else "measure"
+    return shlex.join(["autoauto", command, *model, *mode, *_knob_arguments(knobs)])
 
 
 def _knob_arguments(knobs: Knobs) -> Iterator[str]:
@@ -120,11 +125,15 @@ def _options_of_model(words: Sequence[str], from_file: dict[str, object]) -> Ite
     of_search, of_model = argparse.ArgumentParser(exit_on_error=False), argparse.ArgumentParser(add_help=False)
     search.add_arguments(of_search)
     add_model(of_model)
+    add_profile(of_model)
     values = {**vars(of_search.parse_known_args(words)[0]), **from_file}
     for action in of_model._actions:
         value = values[action.dest]
         if not action.option_strings:
-            yield str(value)
+            yield from [] if value is None and values["profile"] else [str(value or DEFAULT_MODEL)]
+        elif isinstance(value, list):
+            for item in value:
+                yield from (action.option_strings[0], str(item))
         elif value != action.default:
             yield action.option_strings[0]
             yield from [] if value is True else [str(value)]

@@ -12,6 +12,7 @@ from autoauto.cli.commands.studies.search_dry_run import show_dry_run
 from autoauto.cli.config.search_config import add_config
 from autoauto.cli.options.execution import add_executor, add_workers, executor_maker
 from autoauto.cli.options.model import add_model, add_space, given_values
+from autoauto.cli.options.profile import add_profile
 from autoauto.cli.options.study import DEFAULT_STORAGE, add_storage
 from autoauto.cli.options.targets import config_of, open_flow
 from autoauto.cli.options.values import (
@@ -48,6 +49,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add a model, a cluster, the space, the method, and the database of the trials."""
     add_config(parser)
     add_model(parser)
+    add_profile(parser)
     add_space(parser)
     _add_objective(parser)
     _add_method(parser)

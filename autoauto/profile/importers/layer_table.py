@@ -1,0 +1,133 @@
+"""Tables of layers as CSV, `read_layer_table`: a row a layer, for people who have only layers.
+
+    name,forward_s,backward_s,parameter_bytes,activation_bytes,output_bytes
+    stem,0.004,0.008,37632,12845056,3211264
+
+Of these, name, forward_s and output_bytes are needed. Two more columns may follow. `input_bytes` is what a stage that
+starts here receives; by default the output of the layer before, and nothing for the first. With `batch_size` a row is
+the layer at that batch size, and the layers come once for each. Separators are commas, semicolons (then a number may
+have a decimal comma) or tabs.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterator, Mapping
+from io import StringIO
+from pathlib import Path
+
+from autoauto.profile.importers.recorded import (
+    MAX_S,
+    RecordedLayer,
+    RecordedProfile,
+    number_in,
+    read_text,
+)
+from autoauto.records.errors import BadInput
+
+_NEEDED = ("name", "forward_s", "output_bytes")
+_COLUMNS = (
+    *("name", "forward_s", "backward_s", "parameter_bytes", "activation_bytes", "output_bytes"),
+    *("input_bytes", "batch_size"),
+)
+_WHAT = "a table of layers"
+Row = tuple[int, dict[str, str]]
+"""The number of a line, and its cells by column."""
+
+
+def read_layer_table(path: Path, details: Path | None = None, batch_size: int | None = None) -> RecordedProfile:
+    """The layers of a table.
+
+    Args:
+        path: the file.
+        details: there is no second file.
+        batch_size: of the layers, where the table has no column of that name; by default 1.
+
+    Raises:
+        BadInput: a column or a cell is missing or wrong; the message names the line.
+    """
+    if details is not None:
+        raise BadInput(f"a CSV table has all of its layers, got --profile-details {details} too; leave it out")
+    columns, rows = _rows(path)
+    if batch_size is not None and "batch_size" in columns:
+        raise BadInput(f"{path} has batch sizes in a column, got {batch_size}={path}; give the file without a number")
+    layers: dict[int, list[RecordedLayer]] = {}
+    for line, cells in rows:
+        size = _batch_size(path, line, cells) if "batch_size" in columns else batch_size or 1
+        earlier = layers.setdefault(size, [])
+        earlier.append(_layer(f"{path}, line {line}", cells, earlier[-1] if earlier else None))
+    return RecordedProfile(path.stem, {size: tuple(each) for size, each in layers.items()})
+
+
+def _rows(path: Path) -> tuple[list[str], Iterator[Row]]:
+    """The names of the columns, and the rows below them."""
+    text = read_text(path, _WHAT)
+    header = text.partition("\n")[0]
+    delimiter = max(",;\t", key=header.count)
+    reader = csv.reader(StringIO(text, newline=""), delimiter=delimiter, strict=True)
+    lines = _lines(path, reader, decimal_comma=delimiter == ";")
+    _, columns = next(lines, (1, []))
+    columns = [name.strip() for name in columns]
+    for name in _NEEDED:
+        if name not in columns:
+            raise BadInput(f"{path}, line 1: {_WHAT} needs the columns {', '.join(_NEEDED)}, {name} is missing; add it")
+    for name in columns:
+        if name not in _COLUMNS or columns.count(name) > 1:
+            raise BadInput(
+                f"{path}, line 1: columns are {', '.join(_COLUMNS)}, once each, got {name[:40]!r}; rename it, or "
+                "leave it out"
+            )
+    return columns, _cells(path, columns, lines)
+
+
+def _lines(path: Path, reader: csv._reader, *, decimal_comma: bool) -> Iterator[tuple[int, list[str]]]:  # type: ignore[name-defined]
+    """The lines that are not empty; in numbers, decimal commas become points."""
+    while True:
+        try:
+            cells = next(reader)
+        except StopIteration:
+            return
+        except csv.Error as error:
+            raise BadInput(f"{path}, line {reader.line_num}: {_WHAT} is CSV, {error}; correct it there") from error
+        if any(cell.strip() for cell in cells):
+            yield reader.line_num, [cell.replace(",", ".") if decimal_comma and i else cell for i, cell in _each(cells)]
+
+
+def _each(cells: list[str]) -> Iterator[tuple[int, str]]:
+    return enumerate(cell.strip() for cell in cells)
+
+
+def _cells(path: Path, columns: list[str], lines: Iterator[tuple[int, list[str]]]) -> Iterator[Row]:
+    for line, cells in lines:
+        if len(cells) != len(columns):
+            raise BadInput(f"{path}, line {line}: a row has {len(columns)} cells, got {len(cells)}; correct it there")
+        yield line, dict(zip(columns, cells, strict=True))
+
+
+def _batch_size(path: Path, line: int, cells: Mapping[str, str]) -> int:
+    text = cells["batch_size"]
+    if not (text.isascii() and text.isdecimal() and 1 <= int(text[:10]) <= 10**9 and len(text) <= 10):
+        raise BadInput(f"{path}, line {line}: batch_size must be a whole number from 1, got {text[:40]!r}; correct it")
+    return int(text)
+
+
+def _layer(where: str, cells: Mapping[str, str], before: RecordedLayer | None) -> RecordedLayer:
+    def number(name: str, default: float = 0.0) -> float:
+        text = cells.get(name, "")
+        most = {"most": MAX_S} if name.endswith("_s") else {}
+        return number_in(text, f"{where}: {name}", **most) if text or name in _NEEDED else default
+
+    if not cells["name"]:
+        raise BadInput(f"{where}: a layer must have a name; add it")
+    inputs, outputs = number("input_bytes", before.output_bytes if before else 0.0), number("output_bytes")
+    activations = number("activation_bytes")
+    return RecordedLayer(
+        name=cells["name"],
+        forward_s=number("forward_s"),
+        backward_s=number("backward_s"),
+        parameter_bytes=number("parameter_bytes"),
+        activation_bytes=activations,
+        temporary_bytes=inputs + max(activations, outputs),
+        input_bytes=inputs,
+        output_bytes=outputs,
+    )

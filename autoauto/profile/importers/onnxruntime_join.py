@@ -1,0 +1,281 @@
+"""The nodes of a profile of ONNX Runtime on the layers of an ONNX file: `join_model`.
+
+ONNX Runtime optimises a file before it runs it, so some nodes of the profile are not in the file. At the default level:
+
+    node of the profile                   node of the file      how it is recognised
+    n9                                    n9                    by its name
+    r1_nchwc                              n1, which writes r1   by what it writes, without what was appended
+    a.dense.MatMul/MatMulAddFusion        a.dense.MatMul        by its name, without what was appended
+    SkipLayerNormalization_token_66       a.LayerNorm           by its neighbours and the shape of its output
+
+A layer of the file without a node of its own was made part of the next one that has one, as a Conv is of its Relu, so
+both share a stage; hence the time of a node is never on the other side of a cut.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
+from typing import NamedTuple
+
+from autoauto.profile.importers.onnxruntime_trace import NodeRecord
+from autoauto.profile.importers.recorded import Layers, RecordedLayer
+from autoauto.profile.liveness import carried
+from autoauto.records.errors import BadInput
+from autoauto.records.layers import LayerGraph, Tensor
+from autoauto.records.units import Precision
+
+MAX_UNNAMED = 0.5
+"""Share of the time that nodes may have which are recognised by their neighbours only."""
+MAX_FOREIGN = 0.1
+"""Share of the time that products may have which the file has not."""
+_PRODUCTS = frozenset({"Conv", "ConvTranspose", "MatMul", "Gemm", "Einsum", "LSTM", "GRU", "RNN"})
+_APPENDED = re.compile(r"(_nchwc|_token_\d+)$")
+
+
+class FileNode(NamedTuple):
+    """A node of an ONNX file: its name, operator, and the names of its outputs."""
+
+    name: str
+    op: str
+    outputs: tuple[str, ...]
+
+
+class JoinedNodes(NamedTuple):
+    """The layers of a model with the costs of a profile, and the batch size at which it was taken."""
+
+    batch_size: int
+    layers: Layers
+
+
+class _Match(NamedTuple):
+    """The layer of a node, where it is known; whether the file has the node itself, and it writes an activation."""
+
+    layer: int | None
+    tensor: Tensor | None = None
+
+
+def join_model(
+    graph: LayerGraph,
+    file_nodes: Sequence[FileNode],
+    nodes: Sequence[NodeRecord],
+    precision: Precision,
+    batch_size: int | None,
+    where: str,
+) -> JoinedNodes:
+    """The layers of a model with the times of the nodes of a profile; sizes and last uses are those of the model.
+
+    Args:
+        graph, file_nodes: the model, and all nodes of its file in order.
+        nodes: of the profile, in the order in which they ran.
+        precision: of the file.
+        batch_size: of the profile; None is that which the shapes in it have.
+        where: the start of every error.
+
+    Raises:
+        BadInput: the profile is one of another model or batch size, or the optimiser left too few nodes of the file.
+    """
+    matches = _matches(graph, file_nodes, nodes)
+    size = _batch_size(graph, nodes, matches, batch_size, where)
+    known = [(node, match) for node, match in zip(nodes, matches, strict=True) if match is not None]
+    _check_known(graph, known, where)
+    layer_of = _positions(graph, known, size)
+    seconds, allocated = [0.0] * len(graph), [0] * len(graph)
+    for (node, _), layer in zip(known, layer_of, strict=True):
+        seconds[layer] += node.seconds
+        allocated[layer] = max(allocated[layer], node.temporary_bytes)
+    _check_products(graph, known, layer_of, where)
+    return JoinedNodes(size, _layers(graph, size, precision, seconds, allocated, _tied(graph, set(layer_of))))
+
+
+def _matches(graph: LayerGraph, file_nodes: Sequence[FileNode], nodes: Sequence[NodeRecord]) -> list[_Match | None]:
+    """The layer of every node by its name; None for one that computes constants, which are weights here."""
+    tensors = {tensor.name: tensor for tensor in graph.tensors}
+    by_name = {node.name: node for node in file_nodes if node.name}
+    return [_match(node, tensors, by_name, file_nodes) for node in nodes]
+
+
+def _match(
+    node: NodeRecord, tensors: Mapping[str, Tensor], by_name: Mapping[str, FileNode], file_nodes: Sequence[FileNode]
+) -> _Match | None:
+    file_node = by_name.get(node.name) or _without_name(node, file_nodes)
+    if file_node is not None:
+        outputs = [tensors[name] for name in file_node.outputs if name in tensors and tensors[name].producer >= 0]
+        return _Match(outputs[0].producer, outputs[0]) if outputs else None
+    for name in _bases(node.name):
+        writes = by_name[name].outputs if name in by_name else (name,)
+        for output in writes:
+            if output in tensors and tensors[output].producer >= 0:
+                return _Match(tensors[output].producer)
+    return _Match(None)
+
+
+def _without_name(node: NodeRecord, file_nodes: Sequence[FileNode]) -> FileNode | None:
+    """The node of the file at the index of a node, where it has no name and the same operator."""
+    if node.position >= len(file_nodes):
+        return None
+    file_node = file_nodes[node.position]
+    return file_node if not file_node.name and file_node.op == node.op else None
+
+
+def _bases(name: str) -> Iterator[str]:
+    """What the name of a node of the file or of its output may be, without what the optimiser appended.
+
+    >>> list(_bases("r1_nchwc")), list(_bases("a/b.MatMul/MatMulAddFusion"))
+    (['r1'], ['a/b.MatMul/MatMulAddFusion', 'a/b.MatMul', 'a'])
+    """
+    name = _APPENDED.sub("", name)
+    while name:
+        yield name
+        name = name.rpartition("/")[0]
+
+
+def _batch_size(
+    graph: LayerGraph,
+    nodes: Sequence[NodeRecord],
+    matches: Sequence[_Match | None],
+    given: int | None,
+    where: str,
+) -> int:
+    """The batch size of the shapes in the profile; all nodes that the file has must agree."""
+    size: int | None = given
+    for node, match in zip(nodes, matches, strict=True):
+        tensor = match.tensor if match else None
+        if tensor is None or node.output_shape is None:
+            continue
+        own = _size_of(tensor, node.output_shape)
+        if own is None or (tensor.batch_axis is not None and size is not None and own != size):
+            expected = list(tensor.shape_at(size or 1))
+            raise BadInput(
+                f"{where} is of another model or batch size: node {node.name!r:.80} has the output "
+                f"{list(node.output_shape)}, {graph.name} has {expected}; give the file that was profiled"
+            )
+        if tensor.batch_axis is not None:
+            size = own
+    return size or 1
+
+
+def _size_of(tensor: Tensor, shape: tuple[int, ...]) -> int | None:
+    """The batch size at which a tensor has a shape; None where it never has."""
+    axis = tensor.batch_axis
+    size = 1 if axis is None or axis >= len(shape) else shape[axis] // max(tensor.shape[axis], 1)
+    return size if size >= 1 and tensor.shape_at(size) == shape else None
+
+
+Known = Sequence[tuple[NodeRecord, _Match]]
+
+
+def _check_known(graph: LayerGraph, known: Known, where: str) -> None:
+    """Refuse a profile of which the file knows too little."""
+    total_s = sum(node.seconds for node, _ in known)
+    unnamed = [node for node, match in known if match.layer is None]
+    foreign = [node for node in unnamed if node.op in _PRODUCTS]
+    if not known or len(unnamed) == len(known) or sum(node.seconds for node in foreign) > MAX_FOREIGN * total_s:
+        example = f", for example {foreign[0].name!r:.80}" if foreign else ""
+        raise BadInput(
+            f"{where} is of another model: {graph.name} has no nodes of these names{example}; give the file that was "
+            "profiled"
+        )
+    share = sum(node.seconds for node in unnamed) / total_s if total_s else 0.0
+    if share > MAX_UNNAMED:
+        raise BadInput(
+            f"{where}: nodes with {100 * share:.0f} % of the time are not in {graph.name}, since the optimiser made "
+            "them; profile with graph_optimization_level = ORT_ENABLE_BASIC"
+        )
+
+
+def _positions(graph: LayerGraph, known: Known, size: int) -> list[int]:
+    """The layer of every node; of one without a known name the last between its neighbours that it can be."""
+    named = {match.layer for _, match in known}
+    following: list[int | None] = [None] * (len(known) + 1)
+    for index in range(len(known) - 1, -1, -1):
+        layer = known[index][1].layer
+        following[index] = following[index + 1] if layer is None else layer
+    positions, before = [], -1
+    for (node, match), after in zip(known, following, strict=False):
+        if match.layer is None:
+            stop = len(graph) if after is None else after
+            between = (i for i in range(stop - 1, before, -1) if i not in named and _writes(graph, i, node, size))
+            position = next(between, before if before >= 0 else after or 0)
+        else:
+            position = before = match.layer
+        positions.append(position)
+    return positions
+
+
+def _writes(graph: LayerGraph, layer: int, node: NodeRecord, size: int) -> bool:
+    """Whether a layer has an output of the shape of that of a node."""
+    return any(graph.tensors[output].shape_at(size) == node.output_shape for output in graph.layers[layer].outputs)
+
+
+def _check_products(graph: LayerGraph, known: Known, layer_of: Sequence[int], where: str) -> None:
+    """Refuse a profile without a product of the file, unless the optimiser made it part of another node."""
+    of_file = {layer for (_, match), layer in zip(known, layer_of, strict=True) if match.tensor is not None}
+    with_node = set(layer_of)
+    made = {layer for (_, match), layer in zip(known, layer_of, strict=True) if match.tensor is None} - of_file
+    for index, layer in enumerate(graph.layers):
+        if layer.op in _PRODUCTS and index not in with_node and _next(with_node, index, len(graph)) not in made:
+            raise BadInput(
+                f"{where} is of another model: it has no node for {layer.name!r:.80} of {graph.name}; give the file "
+                "that was profiled"
+            )
+
+
+def _next(with_node: set[int], index: int, n_layers: int) -> int | None:
+    return next((i for i in range(index, n_layers) if i in with_node), None)
+
+
+def _tied(graph: LayerGraph, with_node: set[int]) -> list[str | None]:
+    """What shares a stage: layers that share a weight, and those without a node with the next that has one."""
+    root = list(range(len(graph)))
+
+    def find(index: int) -> int:
+        while root[index] != index:
+            root[index] = root[root[index]]
+            index = root[index]
+        return index
+
+    first: dict[str, int] = {}
+    for index, layer in enumerate(graph.layers):
+        if layer.tied is not None:
+            root[find(index)] = find(first.setdefault(layer.tied, index))
+    last = max(with_node)
+    for index, after in pairwise(range(len(graph))):
+        if index not in with_node or index >= last:
+            root[find(after)] = find(index)
+    groups = [find(index) for index in range(len(graph))]
+    n_layers = Counter(groups)
+    return [f"group {group}" if n_layers[group] > 1 else None for group in groups]
+
+
+def _layers(
+    graph: LayerGraph,
+    size: int,
+    precision: Precision,
+    seconds: Sequence[float],
+    allocated: Sequence[int],
+    tied: Sequence[str | None],
+) -> Layers:
+    """The layers with their costs; a weight that several read is that of the first, since all share a stage."""
+    alive, stored = carried(graph, size, precision), set[int]()
+    layers = []
+    for index, layer in enumerate(graph.layers):
+        new = set(layer.weights) - stored
+        stored |= new
+        before, past = int(alive.input_bytes[index]), int(alive.carried_bytes[index])
+        written = sum(graph.tensors[output].n_bytes(size, precision) for output in layer.outputs)
+        layers.append(
+            RecordedLayer(
+                name=layer.name,
+                forward_s=seconds[index],
+                parameter_bytes=sum(graph.tensors[weight].n_bytes(1, precision) for weight in new),
+                temporary_bytes=before - past + written + allocated[index],
+                carried_bytes=past,
+                input_bytes=before,
+                output_bytes=int(alive.output_bytes[index]),
+                tied=tied[index],
+            )
+        )
+    return tuple(layers)

@@ -1,0 +1,206 @@
+"""Profiles of ONNX Runtime, `read_onnxruntime`: what `SessionOptions.enable_profiling` writes [onnxruntime-profiling].
+
+The file is a list of trace events [trace-events]; times are microseconds. A node that ran is an event of category
+"Node" called NAME_kernel_time, whose `args` have the operator, the index of the node, bytes of parameters, inputs and
+outputs, and the shapes of outputs. Every run is an event "model_run" that spans those of its nodes. The memory of nodes
+may come from the CSV of "session.collect_node_memory_stats_to_file", a line a node: NAME_HASH and four numbers, of
+which the last is the bytes that the node allocated for itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from statistics import median
+from typing import Annotated, Any, NamedTuple
+
+from msgspec import Meta, Struct
+
+from autoauto.profile.importers.recorded import (
+    MAX_S,
+    RecordedLayer,
+    RecordedProfile,
+    number_in,
+    read_text,
+    with_boundaries,
+)
+from autoauto.records.codec import MAX_NUMBER, Whole, from_plain, read_json
+from autoauto.records.errors import BadInput
+
+_SUFFIX = "_kernel_time"
+_HOST = "CPUExecutionProvider"
+_MEMORY_HEADER = "#name,input_sizes,initializers_sizes,total_dynamic_sizes,total_temp_allocations"
+Microseconds = Annotated[float, Meta(ge=0, le=MAX_NUMBER)]
+_Dimensions = list[dict[str, list[Whole]]]
+
+
+class _OrtEvent(Struct):
+    name: str
+    cat: str = ""
+    ts: Microseconds = 0.0
+    dur: Microseconds = 0.0
+    args: dict[str, Any] = {}
+
+
+class _OrtNode(Struct):
+    op_name: str
+    provider: str = _HOST
+    node_index: str | Whole = -1
+    parameter_size: str | Whole = 0
+    activation_size: str | Whole = 0
+    output_size: str | Whole = 0
+    output_type_shape: _Dimensions = []
+
+
+class NodeRecord(NamedTuple):
+    """A node that ONNX Runtime ran.
+
+    Attributes:
+        name: by which the optimised model has it.
+        op: its operator.
+        position: where it stands in the file, if it is a node of the file.
+        seconds: the median over runs.
+        parameter_bytes, input_bytes, output_bytes: of its constants, other inputs and outputs.
+        temporary_bytes: what it allocates for itself; 0 where this was not recorded.
+        output_shape: of its first output; None where there is none.
+    """
+
+    name: str
+    op: str
+    position: int
+    seconds: float
+    parameter_bytes: int
+    input_bytes: int
+    output_bytes: int
+    temporary_bytes: int
+    output_shape: tuple[int, ...] | None
+
+
+class NodeRecords(NamedTuple):
+    """The nodes of a profile in the order in which they ran, and what was assumed."""
+
+    nodes: tuple[NodeRecord, ...]
+    notes: tuple[str, ...]
+
+
+class _Ran(NamedTuple):
+    """One event of a node."""
+
+    name: str
+    start_us: float
+    seconds: float
+    node: _OrtNode
+
+
+def read_onnxruntime(path: Path, memory: Path | None = None) -> NodeRecords:
+    """The nodes of a profile with their median times, the first of several runs left out: it warms up.
+
+    Args:
+        path: the JSON file of the profile.
+        memory: the CSV file with the memory of nodes; None where there is none.
+
+    Raises:
+        BadInput: a file is no such file, or has no complete run; the message has the place in it.
+    """
+    events = from_plain(list[_OrtEvent], read_json(path), str(path))
+    spans = sorted((e.ts, e.ts + e.dur) for e in events if e.name == "model_run")
+    ran = sorted(_nodes(path, events), key=lambda each: each.start_us)
+    runs = [list(_outermost(each for each in ran if start <= each.start_us <= stop)) for start, stop in spans]
+    runs = [run for run in runs if run]
+    if not runs:
+        raise BadInput(
+            f"{path}: a profile of ONNX Runtime needs a model_run with its nodes, got none; call end_profiling() "
+            "after run()"
+        )
+    counted = runs[1:] or runs
+    allocated = {} if memory is None else _allocated_bytes(memory)
+    nodes = tuple(_record(path, number, each, counted, allocated) for number, each in enumerate(_distinct(counted[-1])))
+    providers = sorted({each.node.provider for each in counted[-1]} - {_HOST})
+    what = f"the median of {len(counted)} runs, without the first, which warms up" if runs[1:] else "one run, its first"
+    late = f"{', '.join(providers)} may compute after the host's call, whose time is what the profile has"
+    return NodeRecords(nodes, (f"{path.name}: times are {what}", *([late] if providers else [])))
+
+
+def line_of_nodes(path: Path, records: NodeRecords, batch_size: int | None) -> RecordedProfile:
+    """The nodes in a line, each of which passes its outputs to the next; the model's inputs are those of the first."""
+    nodes = records.nodes
+    layers = tuple(
+        RecordedLayer(
+            node.name, node.seconds, parameter_bytes=node.parameter_bytes, temporary_bytes=_working_bytes(node)
+        )
+        for node in nodes
+    )
+    boundaries = [nodes[0].input_bytes, *(node.output_bytes for node in nodes)]
+    note = "without MODEL the nodes are a line: a stage passes on what its last node writes; give the ONNX file"
+    return RecordedProfile(
+        path.stem, {batch_size or 1: with_boundaries(layers, boundaries)}, (*records.notes, f"{path.name}: {note}")
+    )
+
+
+def _working_bytes(node: NodeRecord) -> int:
+    return node.output_bytes + node.temporary_bytes
+
+
+def _nodes(path: Path, events: Sequence[_OrtEvent]) -> Iterator[_Ran]:
+    for number, event in enumerate(events):
+        if event.cat == "Node" and event.name.endswith(_SUFFIX):
+            node = from_plain(_OrtNode, event.args, f"{path}: [{number}].args")
+            yield _Ran(event.name.removesuffix(_SUFFIX), event.ts, event.dur / 1e6, node)
+
+
+def _outermost(events: Iterator[_Ran]) -> Iterator[_Ran]:
+    """Events that lie in no other: those of a loop's body are part of the loop."""
+    stop_us = -1.0
+    for each in events:
+        end_us = each.start_us + 1e6 * each.seconds
+        if not (each.start_us < stop_us and end_us <= stop_us):
+            yield each
+            stop_us = max(stop_us, end_us)
+
+
+def _distinct(run: Sequence[_Ran]) -> list[_Ran]:
+    """The nodes of a run, each once."""
+    return list({(each.name, each.node.node_index): each for each in run}.values())
+
+
+def _record(
+    path: Path, number: int, each: _Ran, runs: Sequence[Sequence[_Ran]], allocated: Mapping[str, int]
+) -> NodeRecord:
+    node, where = each.node, f"{path}: node {each.name!r:.80}"
+    same = (each.name, node.node_index)
+    seconds = [sum(other.seconds for other in run if (other.name, other.node.node_index) == same) for run in runs]
+    shapes = [tuple(sizes) for shape in node.output_type_shape for sizes in shape.values()]
+    return NodeRecord(
+        name=each.name,
+        op=node.op_name,
+        position=_position(node.node_index, number),
+        seconds=number_in(f"{median(seconds)}", f"{where}: dur", MAX_S),
+        parameter_bytes=_whole(node.parameter_size, f"{where}: parameter_size"),
+        input_bytes=_whole(node.activation_size, f"{where}: activation_size"),
+        output_bytes=_whole(node.output_size, f"{where}: output_size"),
+        temporary_bytes=allocated.get(each.name, 0),
+        output_shape=shapes[0] if shapes else None,
+    )
+
+
+def _position(text: str | int, number: int) -> int:
+    """The index of a node; older profiles have none, so that its position stands for it."""
+    return int(text) if str(text).isascii() and str(text).isdecimal() and len(str(text)) < 16 else number
+
+
+def _whole(text: str | int, where: str) -> int:
+    return int(number_in(str(text), where))
+
+
+def _allocated_bytes(path: Path) -> dict[str, int]:
+    """What every node allocates for itself, by its name; the file has a hash behind the name."""
+    lines = read_text(path, "the memory of nodes").splitlines()
+    if not lines or lines[0].strip() != _MEMORY_HEADER:
+        raise BadInput(f"{path}, line 1: the memory of nodes begins with {_MEMORY_HEADER}; check the file")
+    allocated = {}
+    for number, line in enumerate(lines[1:], start=2):
+        name, *sizes = line.rsplit(",", 4)
+        if len(sizes) != 4:
+            raise BadInput(f"{path}, line {number}: a node has a name and four numbers, got {line[:40]!r}; correct it")
+        allocated[name.rpartition("_")[0]] = int(number_in(sizes[3], f"{path}, line {number}: total_temp_allocations"))
+    return allocated

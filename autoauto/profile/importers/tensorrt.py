@@ -1,0 +1,182 @@
+"""Profiles of TensorRT, `read_tensorrt`: the files of trtexec's --exportProfile and --exportLayerInfo [tensorrt].
+
+The first is a list: how often the engine ran, then a layer each, in milliseconds. The second has the layers of the
+engine with their tensors, where it was built with --profilingVerbosity=detailed:
+
+    [{"count": 100}, {"name": "conv", "timeMs": 9.0, "averageMs": 0.09, "medianMs": 0.08, "percentage": 100}]
+    {"Layers": [{"Name": "conv", "Weights": {"Type": "Half", "Count": 9},
+                 "Inputs": [{"Name": "x", "Dimensions": [1, 3, 8, 8], "Format/Datatype": "Row major linear FP32"}], ...
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from math import prod
+from pathlib import Path
+from typing import Any
+
+from msgspec import Struct, field
+
+from autoauto.profile.importers.recorded import MAX_S, RecordedLayer, RecordedProfile, number_in, with_boundaries
+from autoauto.records.codec import MAX_NUMBER, Number, PositiveWhole, Whole, from_plain, read_json
+from autoauto.records.errors import BadInput
+
+_BITS = (
+    (r"INT64|Int64", 64),
+    (r"FP32|FLOAT32|Float\b|TF32|INT32|Int32", 32),
+    (r"BF16|BFloat16|FP16|FLOAT16|Half", 16),
+    (r"FP8|INT8|Int8|UINT8|UInt8|Bool|BOOL", 8),
+    (r"FP4|INT4|Int4", 4),
+)
+"""Bits of an element by what the text of a format has in it; the wider ones first."""
+
+
+class _TrtTime(Struct):
+    name: str | None = None
+    count: PositiveWhole | None = None
+    time_ms: Number | None = field(name="timeMs", default=None)
+    average_ms: Number | None = field(name="averageMs", default=None)
+    median_ms: Number | None = field(name="medianMs", default=None)
+
+
+class _TrtTensor(Struct):
+    name: str = field(name="Name")
+    dimensions: list[Whole] = field(name="Dimensions")
+    format: str = field(name="Format/Datatype")
+
+
+class _TrtWeights(Struct):
+    count: Whole = field(name="Count", default=0)
+    kind: str = field(name="Type", default="Float")
+
+
+class _TrtLayer(Struct):
+    name: str = field(name="Name")
+    inputs: list[_TrtTensor] = field(name="Inputs", default_factory=list)
+    outputs: list[_TrtTensor] = field(name="Outputs", default_factory=list)
+    weights: _TrtWeights = field(name="Weights", default_factory=_TrtWeights)
+    bias: _TrtWeights = field(name="Bias", default_factory=_TrtWeights)
+
+
+class _TrtEngine(Struct):
+    layers: list[Any] = field(name="Layers")
+
+
+def read_tensorrt(path: Path, details: Path | None = None, batch_size: int | None = None) -> RecordedProfile:
+    """The layers of an engine in the order of their execution; a stage passes on the tensors that later ones read.
+
+    Args:
+        path: what --exportProfile wrote.
+        details: what --exportLayerInfo wrote for the same engine.
+        batch_size: at which the engine ran; by default 1.
+
+    Raises:
+        BadInput: a file is missing or of another form, or they are of different engines.
+    """
+    if details is None:
+        raise BadInput(
+            f"{path} has times only; give the sizes of tensors, too: --profile-details FILE, which trtexec writes with "
+            "--exportLayerInfo=FILE --profilingVerbosity=detailed"
+        )
+    seconds = _seconds(path)
+    layers = _layers(details)
+    known = {layer.name for layer in layers}
+    for name in seconds:
+        if name not in known:
+            raise BadInput(f"{path}: layer {name!r:.80} is not in {details}; give both files of one engine")
+    for layer in layers:
+        if layer.name not in seconds and (layer.weights.count or layer.bias.count):
+            raise BadInput(f"{details}: layer {layer.name!r:.80} is not in {path}; give both files of one engine")
+    where = f"{details}: layer"
+    recorded = [
+        RecordedLayer(
+            layer.name,
+            seconds.get(layer.name, 0.0),
+            parameter_bytes=sum(
+                each.count * _bits(each.kind, f"{where} {layer.name!r:.80}") / 8
+                for each in (layer.weights, layer.bias)
+                if each.count
+            ),
+        )
+        for layer in layers
+    ]
+    note = f"{path.name}: times are medians, or where the file has none averages, of trtexec"
+    boundaries = _boundary_bytes(layers, where)
+    return RecordedProfile(path.stem, {batch_size or 1: with_boundaries(recorded, boundaries)}, (note,))
+
+
+def _seconds(path: Path) -> dict[str, float]:
+    """The time of every layer; layers of one name add up."""
+    entries = from_plain(list[_TrtTime], read_json(path), str(path))
+    count = next((entry.count for entry in entries if entry.count), 1)
+    seconds: dict[str, float] = {}
+    for number, entry in enumerate(entries):
+        where = f"{path}: [{number}]"
+        if entry.name is None:
+            if entry.count is None:
+                raise BadInput(f"{where} must be a layer with a name, or how often the engine ran; correct it there")
+            continue
+        total_ms = None if entry.time_ms is None else entry.time_ms / count
+        given = (entry.median_ms, entry.average_ms, total_ms)
+        milliseconds = next((value for value in given if value is not None), None)
+        if milliseconds is None:
+            raise BadInput(f"{where} must have medianMs, averageMs or timeMs; record the profile again")
+        seconds[entry.name] = seconds.get(entry.name, 0.0) + number_in(
+            f"{milliseconds / 1e3}", f"{where}: the time of a layer in seconds", MAX_S
+        )
+    return seconds
+
+
+def _layers(path: Path) -> list[_TrtLayer]:
+    """The layers of an engine with their tensors."""
+    plain = from_plain(_TrtEngine, read_json(path), str(path)).layers
+    if any(isinstance(layer, str) for layer in plain):
+        raise BadInput(f"{path} has names of layers only; build the engine with --profilingVerbosity=detailed")
+    return from_plain(list[_TrtLayer], plain, f"{path}: Layers")
+
+
+def _boundary_bytes(layers: Sequence[_TrtLayer], where: str) -> list[float]:
+    """Bytes alive before the first layer up to after the last: tensors from their producer to their last reader.
+
+    What no layer writes comes in at the front; what none reads goes out at the end.
+    """
+    sizes: dict[str, float] = {}
+    written: dict[str, int] = {}
+    read: dict[str, int] = {}
+    for index, layer in enumerate(layers):
+        for tensor in (*layer.inputs, *layer.outputs):
+            sizes[tensor.name] = _n_bytes(tensor, f"{where} {layer.name!r:.80}")
+        read |= {tensor.name: index for tensor in layer.inputs}
+        written |= {tensor.name: written.get(tensor.name, index) for tensor in layer.outputs}
+    spans = {name: (written.get(name, -1), read.get(name, len(layers))) for name in sizes}
+    return list(_alive(spans, sizes, len(layers)))
+
+
+def _alive(spans: Mapping[str, tuple[int, int]], sizes: Mapping[str, float], n_layers: int) -> Iterable[float]:
+    changes = [0.0] * (n_layers + 2)
+    for name, (producer, last_use) in spans.items():
+        if last_use > producer:
+            changes[producer + 1] += sizes[name]
+            changes[last_use + 1] -= sizes[name]
+    alive = 0.0
+    for change in changes[: n_layers + 1]:
+        alive += change
+        yield alive
+
+
+def _n_bytes(tensor: _TrtTensor, where: str) -> float:
+    n_bytes = min(prod(tensor.dimensions), 2 * MAX_NUMBER) * _bits(tensor.format, where) / 8
+    return number_in(f"{n_bytes}", f"{where}: bytes of tensor {tensor.name!r:.80}", MAX_NUMBER)
+
+
+def _bits(text: str, where: str) -> int:
+    """Bits of an element by the text of its format.
+
+    >>> _bits("Channel major FP16 format where channel % 8 == 0", ""), _bits("Row major linear FP32", "")
+    (16, 32)
+    """
+    for pattern, bits in _BITS:
+        if re.search(rf"(?<![A-Za-z0-9])(?:{pattern})", text):
+            return bits
+    raise BadInput(f"{where}: a format has FP32, FP16, INT8 or another type, got {text[:60]!r}; correct it there")

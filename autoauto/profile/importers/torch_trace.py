@@ -1,0 +1,307 @@
+"""Traces of PyTorch, `read_torch_trace`: what `torch.profiler.profile.export_chrome_trace` writes [torch-profiler].
+
+Every `torch.profiler.record_function` is an event of category "user_annotation"; the outermost are the layers here:
+
+    with profile(record_shapes=True, profile_memory=True) as recorded:
+        for batch in batches:
+            for name, block in model.named_children():
+                with record_function(name):
+                    batch = block(batch)
+            loss(batch).backward()
+
+What is read, times being microseconds [trace-events]:
+
+    forward         the event of the block; where there are kernels of a device, those that were launched in it
+    backward        events "autograd::engine::evaluate_function: ..." to which an arrow of category "fwdbwd" leads from
+                    the block, and those that follow without an arrow, which add up gradients
+    parameters      what "torch::autograd::AccumulateGrad" adds to, in the backward pass of the block
+    outputs         the first tensor that an operator after the block reads; inputs those of the first block
+    activations     what was allocated in the block and not freed ("[memory]"); their peak is temporary memory
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+from operator import attrgetter, itemgetter
+from pathlib import Path
+from statistics import median
+from typing import Annotated, Any, NamedTuple
+
+from msgspec import Meta, Struct, field
+
+from autoauto.profile.importers.recorded import MAX_S, RecordedLayer, RecordedProfile, with_boundaries
+from autoauto.records.codec import MAX_NUMBER, Whole, from_plain, read_json
+from autoauto.records.errors import BadInput
+
+_NOT_LAYERS = ("ProfilerStep#", "Optimizer.")
+_GRADIENT = "autograd::engine::evaluate_function: "
+_ACCUMULATES = "torch::autograd::AccumulateGrad"
+_LAUNCHES, _KERNELS = ("cuda_runtime", "cuda_driver"), ("kernel", "gpu_memcpy", "gpu_memset")
+_BYTES = {
+    **dict.fromkeys(("double", "long int", "long", "c10::complex<float>"), 8),
+    **dict.fromkeys(("float", "int"), 4),
+    **dict.fromkeys(("c10::Half", "c10::BFloat16", "short", "short int"), 2),
+    **dict.fromkeys(("bool", "unsigned char", "signed char", "c10::Float8_e4m3fn", "c10::Float8_e5m2"), 1),
+}
+_FEW_S = 1e6 * MAX_S
+Microseconds = Annotated[float, Meta(ge=-MAX_NUMBER, le=MAX_NUMBER)]
+
+
+class _TorchEvent(Struct):
+    name: str = ""
+    ph: str = ""
+    cat: str | None = ""
+    ts: Microseconds = 0.0
+    dur: Annotated[float, Meta(ge=0, le=_FEW_S)] = 0.0
+    tid: Any = None
+    id: Any = None
+    args: dict[str, Any] = {}
+
+    @property
+    def stop(self) -> float:
+        """When it ends."""
+        return self.ts + self.dur
+
+
+class _TorchTrace(Struct):
+    events: list[_TorchEvent] = field(name="traceEvents")
+
+
+class _Tensors(Struct):
+    """The inputs of an operator, where shapes were recorded; those of lists of tensors are nested."""
+
+    shapes: list[Any] = field(name="Input Dims", default_factory=list)
+    kinds: list[str] = field(name="Input type", default_factory=list)
+
+
+class _Allocation(Struct):
+    n_bytes: Annotated[int, Meta(ge=-MAX_NUMBER, le=MAX_NUMBER)] = field(name="Bytes")
+    device: int = field(name="Device Type", default=0)
+
+
+class _BlockRun(NamedTuple):
+    """One run of a block; its numbers as in `RecordedLayer`."""
+
+    forward_s: float
+    backward_s: float
+    parameter_bytes: float
+    activation_bytes: float
+    temporary_bytes: float
+    input_bytes: float
+    output_bytes: float
+
+
+Events = Sequence[_TorchEvent]
+_start, _first = attrgetter("ts"), itemgetter(0)
+
+
+def read_torch_trace(path: Path, details: Path | None = None, batch_size: int | None = None) -> RecordedProfile:
+    """The blocks of a trace with the medians of all runs but the first, which warms up.
+
+    Raises:
+        BadInput: it is no such trace, has no blocks or shapes, or not all blocks ran equally often.
+    """
+    if details is not None:
+        raise BadInput(f"a trace of PyTorch is one file, got --profile-details {details} too; leave it out")
+    plain = read_json(path)
+    trace = _Trace.of(path, from_plain(_TorchTrace, plain, str(path)).events)
+    runs_of = {name: [trace.run(block) for block in blocks] for name, blocks in _blocks(path, trace.events).items()}
+    n_runs = len(next(iter(runs_of.values())))
+    layers: list[RecordedLayer] = []
+    boundaries: list[float] = []
+    for name, runs in runs_of.items():
+        middle = _BlockRun(*(median(column) for column in zip(*(runs[1:] or runs), strict=True)))
+        boundaries += [middle.input_bytes, middle.output_bytes] if not layers else [middle.output_bytes]
+        layers.append(
+            RecordedLayer(
+                name=name,
+                forward_s=middle.forward_s,
+                backward_s=middle.backward_s,
+                parameter_bytes=middle.parameter_bytes,
+                activation_bytes=max(middle.activation_bytes, middle.output_bytes),
+                temporary_bytes=middle.temporary_bytes,
+            )
+        )
+    return RecordedProfile(path.stem, {batch_size or 1: with_boundaries(layers, boundaries)}, trace.notes(n_runs))
+
+
+def _blocks(path: Path, events: Events) -> dict[str, list[_TorchEvent]]:
+    """The runs of every block, by name, in the order in which the blocks first ran."""
+    blocks: dict[str, list[_TorchEvent]] = {}
+    stop: dict[str, float] = {}
+    for event in events:
+        if event.cat != "user_annotation" or event.ph != "X" or event.name.startswith(_NOT_LAYERS):
+            continue
+        if event.ts >= stop.get(str(event.tid), -MAX_NUMBER):
+            blocks.setdefault(event.name, []).append(event)
+            stop[str(event.tid)] = event.stop
+    counts = {name: len(each) for name, each in blocks.items()}
+    if not counts:
+        raise BadInput(f"{path}: a trace needs a record_function around every block, got none; add them to the program")
+    first = next(iter(counts))
+    for name, count in counts.items():
+        if count != counts[first]:
+            raise BadInput(
+                f"{path}: every block must run equally often, {name!r:.80} ran {count} times and {first!r:.80} "
+                f"{counts[first]}; give each block a name of its own"
+            )
+    return blocks
+
+
+@dataclass(frozen=True, slots=True)
+class _Trace:
+    """The events of a trace, by what they are; all ascending by time.
+
+    Attributes:
+        path: of the file.
+        events: all.
+        operators, gradients, allocations: of every thread.
+        kernels: seconds of the kernels that were launched, by the time of their launch, of every thread.
+        arrows: where the arrows of every thread begin, each with the thread and the time of its end.
+    """
+
+    path: Path
+    events: Events
+    operators: Mapping[str, Events]
+    gradients: Mapping[str, Events]
+    allocations: Mapping[str, Events]
+    kernels: Mapping[str, Sequence[tuple[float, float]]]
+    arrows: Mapping[str, Sequence[tuple[float, str, float]]]
+
+    @staticmethod
+    def of(path: Path, events: list[_TorchEvent]) -> _Trace:
+        """Sort the events."""
+        events = sorted(events, key=_start)
+        operators = [event for event in events if event.cat == "cpu_op" and event.ph == "X"]
+        return _Trace(
+            path=path,
+            events=events,
+            operators=_by_thread(event for event in operators if not event.name.startswith(_GRADIENT)),
+            gradients=_by_thread(event for event in operators if event.name.startswith(_GRADIENT)),
+            allocations=_by_thread(event for event in events if event.name == "[memory]"),
+            kernels=_kernels(events),
+            arrows=_arrows(events),
+        )
+
+    def notes(self, n_runs: int) -> tuple[str, ...]:
+        """What was read."""
+        name = self.path.name
+        what = f"the median of {n_runs - 1} runs, without the first, which warms up" if n_runs > 1 else "one run"
+        notes = [f"{name}: times are {what}"]
+        if not self.gradients:
+            notes.append(f"{name}: a trace without backward pass says nothing of weights; they count as 0 bytes")
+        if not self.allocations:
+            notes.append(f"{name}: profile_memory=True records activations; without it they are the outputs")
+        return tuple(notes)
+
+    def run(self, block: _TorchEvent) -> _BlockRun:
+        """The numbers of one run of a block."""
+        thread = str(block.tid)
+        gradients = self._gradients(block)
+        stashed, peak = self._allocated(block)
+        inside = _within(self.operators.get(thread, ()), block.ts, block.stop)
+        after = self.operators.get(thread, ())
+        return _BlockRun(
+            forward_s=self._seconds(block),
+            backward_s=sum(map(self._seconds, gradients)),
+            parameter_bytes=sum(map(self._accumulated, gradients)),
+            activation_bytes=stashed,
+            temporary_bytes=peak,
+            input_bytes=self._first_tensor(inside),
+            output_bytes=self._first_tensor(after[bisect_right(after, block.stop, key=_start) :]),
+        )
+
+    def _seconds(self, event: _TorchEvent) -> float:
+        """The time of an event, or where there are kernels, of those that were launched in it."""
+        if not self.kernels:
+            return event.dur / 1e6
+        launched = self.kernels.get(str(event.tid), ())
+        start, stop = bisect_left(launched, event.ts, key=_first), bisect_right(launched, event.stop, key=_first)
+        return sum(seconds for _, seconds in launched[start:stop])
+
+    def _gradients(self, block: _TorchEvent) -> list[_TorchEvent]:
+        """The backward pass of one run of a block."""
+        starts = self.arrows.get(str(block.tid), ())
+        first, last = bisect_left(starts, block.ts, key=_first), bisect_right(starts, block.stop, key=_first)
+        chosen: dict[int, _TorchEvent] = {}
+        for _, thread, end in starts[first:last]:
+            events = self.gradients.get(thread, ())
+            index = bisect_right(events, end, key=_start) - 1
+            if index < 0 or end > events[index].stop:
+                continue
+            chosen[id(events[index])] = events[index]
+            for event in events[index + 1 :]:
+                if not event.name.startswith(f"{_GRADIENT}{_ACCUMULATES}"):
+                    break
+                chosen[id(event)] = event
+        return list(chosen.values())
+
+    def _accumulated(self, gradient: _TorchEvent) -> int:
+        """Bytes of the parameters to whose gradients an event adds."""
+        inside = _within(self.operators.get(str(gradient.tid), ()), gradient.ts, gradient.stop)
+        return sum(self._first_tensor([event]) for event in inside if event.name == _ACCUMULATES)
+
+    def _allocated(self, block: _TorchEvent) -> tuple[int, int]:
+        """Bytes that are allocated in a block and remain, and the most that are at a time."""
+        events = _within(self.allocations.get(str(block.tid), ()), block.ts, block.stop)
+        allocations = [from_plain(_Allocation, event.args, f"{self.path}: [memory]") for event in events]
+        on_device = any(allocation.device for allocation in allocations)
+        remaining = peak = 0
+        for allocation in allocations:
+            if bool(allocation.device) == on_device:
+                remaining += allocation.n_bytes
+                peak = max(peak, remaining)
+        return max(remaining, 0), peak
+
+    def _first_tensor(self, events: Iterable[_TorchEvent]) -> int:
+        """Bytes of the first tensor that one of these operators reads; 0 if there is none."""
+        for event in events:
+            tensors = from_plain(_Tensors, event.args, f"{self.path}: {event.name!r:.80}")
+            if not tensors.kinds:
+                raise BadInput(f"{self.path}: sizes need shapes, got none; profile with record_shapes=True")
+            for shape, kind in zip(tensors.shapes, tensors.kinds, strict=False):
+                if shape and kind in _BYTES:
+                    n_elements = prod(from_plain(list[Whole], shape, f"{self.path}: Input Dims of {event.name!r:.80}"))
+                    return min(n_elements, MAX_NUMBER) * _BYTES[kind]
+        return 0
+
+
+def _by_thread(events: Iterable[_TorchEvent]) -> dict[str, Events]:
+    threads: dict[str, list[_TorchEvent]] = defaultdict(list)
+    for event in events:
+        threads[str(event.tid)].append(event)
+    return dict(threads)
+
+
+def _within(events: Events, start: float, stop: float) -> Events:
+    return events[bisect_left(events, start, key=_start) : bisect_right(events, stop, key=_start)]
+
+
+def _kernels(events: Events) -> dict[str, list[tuple[float, float]]]:
+    """Seconds of every kernel by the thread and time of its launch, which has the same number."""
+    seconds: dict[str, float] = {}
+    for event in events:
+        if event.cat in _KERNELS and "correlation" in event.args:
+            number = str(event.args["correlation"])
+            seconds[number] = seconds.get(number, 0.0) + event.dur / 1e6
+    launched: dict[str, list[tuple[float, float]]] = defaultdict(list)
+    for event in events:
+        number = str(event.args.get("correlation"))
+        if event.cat in _LAUNCHES and number in seconds:
+            launched[str(event.tid)].append((event.ts, seconds[number]))
+    return dict(launched)
+
+
+def _arrows(events: Events) -> dict[str, list[tuple[float, str, float]]]:
+    """The arrows from forward to backward operators, by the thread in which they begin."""
+    ends = {str(event.id): event for event in events if event.cat == "fwdbwd" and event.ph == "f"}
+    arrows: dict[str, list[tuple[float, str, float]]] = defaultdict(list)
+    for event in events:
+        end = ends.get(str(event.id))
+        if event.cat == "fwdbwd" and event.ph == "s" and end is not None:
+            arrows[str(event.tid)].append((event.ts, str(end.tid), end.ts))
+    return dict(arrows)
