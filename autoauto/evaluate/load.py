@@ -140,9 +140,9 @@ def _devices(
     if entry is None:
         return devices
     if devices.target != entry.name:
+        instead = f"--target {devices.target}" if devices.target in TARGETS else "--profile FILE"
         raise BadInput(
-            f"the cluster must be for --target {entry.name}, {devices.name} is for {devices.target!r}; "
-            f"try --target {devices.target}"
+            f"the cluster must be for --target {entry.name}, {devices.name} is for {devices.target!r}; try {instead}"
         )
     return entry.devices(devices, options)
 

@@ -20,6 +20,7 @@ from autoauto.records.hardware import Cluster, Device, Link
 from autoauto.records.layers import LayerGraph
 from autoauto.records.profile import RecordedFormat
 from autoauto.records.units import GIB, Precision
+from autoauto.targets.clusters import PROFILED
 
 CLOCK_HZ = 1e9
 _READERS: Mapping[str, Callable[[Path, Path | None, int | None], RecordedProfile]] = {
@@ -42,7 +43,7 @@ class ProfileFiles:
     """A profile that another tool recorded, and the devices that it is of, as they are named on the command line.
 
     Attributes:
-        profile: paths, each alone or after its batch size, for example "8=trace.json".
+        profile: paths, each alone or after its batch size, for example "8=FILE".
         profile_format: one of `RecordedFormat`.
         profile_details: second files of the same batch sizes.
         devices: so many equal devices; None where a cluster is named.
@@ -58,9 +59,6 @@ class ProfileFiles:
     link_gb_per_s: float | None = None
 
     def __post_init__(self) -> None:
-        if self.profile_format not in set(RecordedFormat):
-            known = ", ".join(RecordedFormat)
-            raise BadInput(f"a profile to search or to plan is of {known}, got {self.profile_format}; try plan")
         devices = (self.devices, self.device_memory_gib, self.link_gb_per_s)
         if None in devices and devices != (None, None, None):
             raise BadInput("--devices, --device-memory-gib and --link-gb-per-s go together; give all three")
@@ -83,6 +81,8 @@ class ProfileFiles:
         Raises:
             BadInput: a file cannot be read, or is of another model.
         """
+        if self.profile_format not in set(RecordedFormat):
+            raise BadInput(f"a profile is of {', '.join(RecordedFormat)}, got {self.profile_format}; correct it there")
         if model is not None and self.profile_format != RecordedFormat.ONNXRUNTIME:
             raise BadInput(f"a profile of {self.profile_format} has no MODEL, got {model}; leave it out")
         if model is not None:
@@ -103,7 +103,7 @@ class ProfileFiles:
         device = Device("device", CLOCK_HZ, memory_bytes, n_tiles=1, tile_memory_bytes=memory_bytes)
         links = (Link(self.link_gb_per_s * 1e9, 0),) * self.devices
         name = f"{self.devices}x{self.device_memory_gib:g}gib"
-        return Cluster(name, "profile", (device,) * self.devices, links, links)
+        return Cluster(name, PROFILED, (device,) * self.devices, links, links)
 
     def _joined(self, model: str, precision: Precision) -> ProfiledModel:
         """The layers of a model with the times of the profile."""
@@ -135,7 +135,7 @@ class ProfileFiles:
 def _numbered(text: str) -> tuple[int | None, Path]:
     """A path and its batch size, if it has one.
 
-    >>> _numbered("8=a.json")[0], _numbered("a=b.json")[0]
+    >>> _numbered("8=trace")[0], _numbered("a=b")[0]
     (8, None)
     """
     size, equals, path = text.partition("=")

@@ -13,6 +13,8 @@ from autoauto.records.hardware import Cluster, Device, DeviceKind, Link, Machine
 from autoauto.records.installation import data_dir
 
 CLUSTER_SCHEMA = 1
+PROFILED = "profile"
+"""The target of devices that were profiled elsewhere."""
 Rate = Annotated[int, Meta(gt=0, le=2**63 - 1)] | Positive
 """A whole number stays one, because the digits of a cluster are part of the fingerprint of a study."""
 
@@ -28,6 +30,17 @@ class _DeviceTable(Struct, forbid_unknown_fields=True):
     memory_bytes: PositiveWhole  # only imported profiles and io tiles make fractions
     n_tiles: PositiveWhole
     tile_memory_bytes: PositiveWhole
+    fp8: bool = False
+
+
+class _ProfiledDeviceTable(Struct, forbid_unknown_fields=True):
+    """A device whose profile is in seconds: whose clock and tiles make no difference."""
+
+    name: Text
+    memory_bytes: PositiveWhole
+    clock_hz: Rate = 1e9
+    n_tiles: PositiveWhole = 1
+    tile_memory_bytes: PositiveWhole = 1
     fp8: bool = False
 
 
@@ -61,6 +74,14 @@ class _ClusterTable(Struct, forbid_unknown_fields=True, kw_only=True):
 class _EqualDevices(_ClusterTable, forbid_unknown_fields=True, kw_only=True):
     n_devices: _DeviceCount
     device: _DeviceTable
+    host_link: _LinkTable
+    device_link: _LinkTable | None = None
+    machine_link: _MachineLinkTable | None = None
+
+
+class _ProfiledDevices(_ClusterTable, forbid_unknown_fields=True, kw_only=True):
+    n_devices: PositiveWhole
+    device: _ProfiledDeviceTable
     host_link: _LinkTable
     device_link: _LinkTable | None = None
     machine_link: _MachineLinkTable | None = None
@@ -111,7 +132,8 @@ def load_cluster(name_or_path: str) -> Cluster:
     "line" or "all-to-all" (`Topology`); a `[streaming_memory]`, the same for every device; and a `source` of the
     figures. Devices of several kinds that stand in any order are `[[kinds]]` with `n_devices`, `[kinds.device]`,
     `[kinds.device_link]`, from and to any other device, and `[kinds.host_link]`, from and to the host; such a file has
-    neither `[machine]` nor `[streaming_memory]`. `schema = 1` is the number of these forms.
+    neither `[machine]` nor `[streaming_memory]`. Equal devices with the target "profile", of which there is a profile in
+    seconds, need neither clock nor tiles. `schema = 1` is the number of these forms.
 
     Raises:
         BadInput: there is no such cluster, or its file does not describe one.
@@ -152,7 +174,7 @@ def _read(file: TomlFile, kind: type[Table]) -> Table:
 
 
 def _equal(file: TomlFile) -> Cluster:
-    table = _read(file, _EqualDevices)
+    table = _read(file, _ProfiledDevices if file.table.get("target") == PROFILED else _EqualDevices)
     host, device = _record(table.host_link, Link), _record(table.device, Device)
     between = _between(table, file)
     return Cluster(
@@ -167,7 +189,7 @@ def _equal(file: TomlFile) -> Cluster:
     )
 
 
-def _between(table: _EqualDevices, file: TomlFile) -> tuple[Link, ...]:
+def _between(table: _EqualDevices | _ProfiledDevices, file: TomlFile) -> tuple[Link, ...]:
     """The links between neighbours."""
     if table.n_devices == 1:
         return ()
@@ -180,7 +202,7 @@ def _between(table: _EqualDevices, file: TomlFile) -> tuple[Link, ...]:
     return tuple(links)
 
 
-def _devices_of_a_machine(table: _EqualDevices, link: _MachineLinkTable, file: TomlFile) -> int:
+def _devices_of_a_machine(table: _EqualDevices | _ProfiledDevices, link: _MachineLinkTable, file: TomlFile) -> int:
     """After how many devices a link to the next machine follows."""
     n_devices = table.machine.n_devices if table.machine else link.every
     if n_devices is None:

@@ -104,8 +104,8 @@ def run(args: argparse.Namespace) -> int:
         args.planning_proportion = planning_proportion_from_auto_pipeline(
             read_json(args.config_info), str(args.config_info)
         )
-    if args.link_bytes_per_s != inf:  # also with a profile of another format
-        raise BadInput("--link-bytes-per-s is for --profile-format pipedream, got none; leave it out")
+    if args.link_bytes_per_s != inf:
+        raise BadInput("--link-bytes-per-s is for --profile-format pipedream, got no profile of it; leave it out")
     if args.model_info is None:
         return _plan_model(args)
     _check_unused(args, (*MODEL_ARGUMENTS, *PROFILE_OPTIONS))
