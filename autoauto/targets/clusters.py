@@ -132,8 +132,8 @@ def load_cluster(name_or_path: str) -> Cluster:
     "line" or "all-to-all" (`Topology`); a `[streaming_memory]`, the same for every device; and a `source` of the
     figures. Devices of several kinds that stand in any order are `[[kinds]]` with `n_devices`, `[kinds.device]`,
     `[kinds.device_link]`, from and to any other device, and `[kinds.host_link]`, from and to the host; such a file has
-    neither `[machine]` nor `[streaming_memory]`. Equal devices with the target "profile", of which there is a profile in
-    seconds, need neither clock nor tiles. `schema = 1` is the number of these forms.
+    neither `[machine]` nor `[streaming_memory]`. Equal devices with the target "profile", of which there is a
+    profile in seconds, need neither clock nor tiles. `schema = 1` is the number of these forms.
 
     Raises:
         BadInput: there is no such cluster, or its file does not describe one.
@@ -174,7 +174,8 @@ def _read(file: TomlFile, kind: type[Table]) -> Table:
 
 
 def _equal(file: TomlFile) -> Cluster:
-    table = _read(file, _ProfiledDevices if file.table.get("target") == PROFILED else _EqualDevices)
+    profiled = file.table.get("target") == PROFILED
+    table = _read(file, _ProfiledDevices) if profiled else _read(file, _EqualDevices)
     host, device = _record(table.host_link, Link), _record(table.device, Device)
     between = _between(table, file)
     return Cluster(

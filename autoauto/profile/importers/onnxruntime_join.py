@@ -18,6 +18,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
+from math import inf
 from typing import NamedTuple
 
 from autoauto.profile.importers.onnxruntime_trace import NodeRecord
@@ -212,19 +213,28 @@ def _writes(graph: LayerGraph, layer: int, node: NodeRecord, size: int) -> bool:
 
 def _check_products(graph: LayerGraph, known: Known, layer_of: Sequence[int], where: str) -> None:
     """Refuse a profile without a product of the file, unless the optimiser made it part of another node."""
-    of_file = {layer for (_, match), layer in zip(known, layer_of, strict=True) if match.tensor is not None}
-    with_node = set(layer_of)
-    made = {layer for (_, match), layer in zip(known, layer_of, strict=True) if match.tensor is None} - of_file
+    n_covered: dict[int, float] = {}
+    for (node, match), position in zip(known, layer_of, strict=True):
+        n_covered[position] = n_covered.get(position, 0.0) + _n_products(node.op, in_file=match.tensor is not None)
+    missing = 0.0
     for index, layer in enumerate(graph.layers):
-        if layer.op in _PRODUCTS and index not in with_node and _next(with_node, index, len(graph)) not in made:
-            raise BadInput(
-                f"{where} is of another model: it has no node for {layer.name!r:.80} of {graph.name}; give the file "
-                "that was profiled"
-            )
+        missing += layer.op in _PRODUCTS
+        if index in n_covered:
+            if missing > max(n_covered[index], layer.op in _PRODUCTS):
+                break
+            missing = 0.0
+    if missing:
+        raise BadInput(
+            f"{where} is of another model: it has too few products before {layer.name!r:.80} of {graph.name}; give the "
+            "file that was profiled, or profile with graph_optimization_level = ORT_ENABLE_BASIC"
+        )
 
 
-def _next(with_node: set[int], index: int, n_layers: int) -> int | None:
-    return next((i for i in range(index, n_layers) if i in with_node), None)
+def _n_products(op: str, *, in_file: bool) -> float:
+    """How many products of the file a node may compute: attention has several."""
+    if in_file:
+        return float(op in _PRODUCTS)
+    return inf if "Attention" in op else float(any(product in op for product in _PRODUCTS))
 
 
 def _tied(graph: LayerGraph, with_node: set[int]) -> list[str | None]:

@@ -16,7 +16,7 @@ What is read, times being microseconds [trace-events]:
                     the block, and those that follow without an arrow, which add up gradients
     parameters      what "torch::autograd::AccumulateGrad" adds to, in the backward pass of the block
     outputs         the first tensor that an operator after the block reads; inputs those of the first block
-    activations     what was allocated in the block and not freed ("[memory]"); their peak is temporary memory
+    activations     what was allocated in the block and not freed, events `[memory]`; the peak is temporary memory
 """
 
 from __future__ import annotations

@@ -98,9 +98,11 @@ def _model_arguments(attributes: Mapping[str, str]) -> list[str]:
 
     typed = _search_arguments(attributes)
     stored = _stored_arguments(attributes)
-    from_file = json.loads(attributes.get(FLOW, "{}")) if "--config" in typed else {}
+    flow = json.loads(attributes.get(FLOW, "{}"))
+    from_python = bool(not typed and flow.get("profile"))
     try:
-        return list(_options_of_model(typed or stored, from_file))
+        words = typed or ([] if from_python else stored)
+        return list(_options_of_model(words, flow if "--config" in typed or from_python else {}))
     except (argparse.ArgumentError, SystemExit):  # typed for a version of autoauto with other options
         return stored
 

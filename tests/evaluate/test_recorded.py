@@ -1,0 +1,225 @@
+"""Profiles that ONNX Runtime takes here, joined with the models that they are of."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+
+from autoauto.evaluate.flow_config import FlowConfig
+from autoauto.evaluate.recorded import ProfileFiles
+from autoauto.graph.cut.source import onnx_source
+from autoauto.graph.load import load_graph
+from autoauto.profile.importers.onnxruntime_trace import read_onnxruntime
+from autoauto.records.errors import BadInput
+from autoauto.records.installation import data_dir
+from autoauto.records.knobs import Knobs
+from autoauto.records.layers import LayerRange
+from autoauto.records.profile import RecordedFormat
+from autoauto.records.units import Precision
+from tests.profile.importers.test_mutations import check_one_line, mutated_structure, small
+
+onnxruntime = pytest.importorskip("onnxruntime")
+LIGHT = Path(onnx.__file__).parent / "backend" / "test" / "data" / "light"
+SQUEEZENET = LIGHT / "light_squeezenet.onnx"
+RECORDED = data_dir() / "profiles" / "recorded"
+PROFILE = RECORDED / "squeezenet.onnxruntime.json"
+LEVELS = ["ORT_DISABLE_ALL", "ORT_ENABLE_BASIC", "ORT_ENABLE_EXTENDED", "ORT_ENABLE_ALL"]
+Record = Callable[..., Path]
+
+
+@pytest.fixture
+def record(tmp_path: Path) -> Record:
+    """Run a model with profiling on; the file that ONNX Runtime writes."""
+
+    def run(model: Path, level: str = "ORT_ENABLE_ALL", n_runs: int = 3) -> Path:
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = options.inter_op_num_threads = 1
+        options.graph_optimization_level = getattr(onnxruntime.GraphOptimizationLevel, level)
+        options.enable_profiling, options.profile_file_prefix = True, str(tmp_path / "profile")
+        options.enable_mem_pattern = False
+        options.add_session_config_entry("session.collect_node_memory_stats_to_file", str(tmp_path / "memory.csv"))
+        session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+        inputs = {
+            port.name: np.ones([n if isinstance(n, int) else 1 for n in port.shape], np.float32)
+            for port in session.get_inputs()
+        }
+        for _ in range(n_runs):
+            session.run(None, inputs)
+        return Path(session.end_profiling())
+
+    return run
+
+
+def files(*profile: Path | str, details: Path | None = None) -> ProfileFiles:
+    second = () if details is None else (str(details),)
+    return ProfileFiles(tuple(map(str, profile)), RecordedFormat.ONNXRUNTIME, second, 2, 1.0, 10.0)
+
+
+def layers_of(model: Path, profile: Path | str, details: Path | None = None) -> Any:
+    recorded = files(profile, details=details).model(str(model), Precision.FP32).target.recorded
+    return recorded.layers_at[recorded.batch_sizes[0]]
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_every_level_of_optimisation_is_joined_with_the_file(record: Record, level: str, tmp_path: Path) -> None:
+    profile = record(SQUEEZENET, level)
+    layers = layers_of(SQUEEZENET, profile, tmp_path / "memory.csv")
+    graph = load_graph(SQUEEZENET)
+    assert [layer.name for layer in layers] == [layer.name for layer in graph.layers]
+    nodes = read_onnxruntime(profile).nodes
+    # At the lowest level the nodes that make the constants of this file run, too; here they are weights.
+    total_s = sum(node.seconds for node in nodes if node.op != "ConstantOfShape")
+    assert sum(layer.forward_s for layer in layers) == pytest.approx(total_s)
+    # Every product has a node, or is tied to the layer that has it.
+    tied = {layer.tied for layer in layers if layer.forward_s > 0}
+    products = [each for layer, each in zip(graph.layers, layers, strict=True) if layer.op == "Conv"]
+    assert all(each.forward_s > 0 or each.tied in tied for each in products)
+    assert any(each.tied for each in products) == (level in LEVELS[2:])
+
+
+def test_the_nodes_of_a_transformer_that_the_optimiser_made_have_their_layers(record: Record, tmp_path: Path) -> None:
+    graph = load_graph("bert-base-128")
+    start = next(i for i, layer in enumerate(graph.layers) if layer.name.startswith("bert.encoder.layer.0."))
+    stop = next(i for i, layer in enumerate(graph.layers) if layer.name.startswith("bert.encoder.layer.1."))
+    model = tmp_path / "encoder.onnx"
+    model.write_bytes(onnx_source("bert-base-128").cut(graph, LayerRange(start, stop), 1).content)
+    profile = record(model)
+    by_name = {layer.name: layer for layer in layers_of(model, profile)}
+    nodes = {node.name: node.seconds for node in read_onnxruntime(profile).nodes}
+    norm = by_name["bert.encoder.layer.0.output.LayerNorm.LayerNormalization"]
+    product = by_name["bert.encoder.layer.0.intermediate.dense.MatMul"]
+    assert norm.forward_s >= min(seconds for name, seconds in nodes.items() if name.startswith("SkipLayerNorm"))
+    assert product.forward_s >= nodes["bert.encoder.layer.0.intermediate.dense.MatMul/MatMulAddFusion"]
+    assert sum(layer.forward_s for layer in by_name.values()) == pytest.approx(sum(nodes.values()))
+
+
+def test_nodes_without_names_are_known_by_their_index(record: Record, tmp_path: Path) -> None:
+    model = onnx.load(SQUEEZENET)
+    for node in model.graph.node:
+        node.name = ""
+    path = tmp_path / "nameless.onnx"
+    onnx.save(model, path)
+    layers = layers_of(path, record(path, "ORT_ENABLE_BASIC"))
+    assert all(layer.forward_s > 0 for layer in layers if not layer.tied)
+    assert sum(bool(layer.tied) for layer in layers) < 10
+
+
+def test_the_last_runs_count_by_their_median() -> None:
+    events = json.loads(PROFILE.read_text())
+    runs = sorted((e["ts"], e["ts"] + e["dur"]) for e in events if e["name"] == "model_run")
+    first = [
+        e["dur"] for start, stop in runs[1:] for e in events
+        if e["name"] == "r1_nchwc_kernel_time" and start <= e["ts"] <= stop
+    ]  # fmt: skip
+    nodes = read_onnxruntime(PROFILE).nodes
+    assert nodes[0].name == "r1_nchwc"
+    assert nodes[0].seconds == pytest.approx(sum(first) / 2 / 1e6)
+    assert len(nodes) == 40
+
+
+def test_a_plan_by_the_profile_has_the_sizes_of_the_file() -> None:
+    flow = FlowConfig(str(SQUEEZENET), profile=files(PROFILE)).open()
+    plan = flow.predict(Knobs(2, 1.0, 1))
+    graph = load_graph(SQUEEZENET)
+    cut = plan.partition[1]
+    alive = [t for t in graph.tensors if t.producer < cut <= t.last_use and t.producer >= 0]
+    n_bytes = sum(t.n_bytes(1, Precision.FP32) for t in {t.name: t for t in alive}.values())
+    profile = flow.profile(flow.options(Knobs(2, 1.0, 1)))
+    assert profile.layers[cut].input_bytes == n_bytes
+    weights = sum(layer.exclusive["parameter"] for layer in profile.layers)
+    assert weights == graph.n_weight_bytes(Precision.FP32)
+
+
+@pytest.mark.parametrize("model", [LIGHT / "light_resnet50.onnx", Path("bert-base-128"), LIGHT / "light_vgg19.onnx"])
+def test_a_profile_of_another_model_is_refused(model: Path) -> None:
+    with pytest.raises(BadInput, match="is of another model") as refused:
+        layers_of(model, PROFILE)
+    check_one_line(refused.value)
+
+
+def test_a_profile_of_a_shorter_model_is_refused(tmp_path: Path) -> None:
+    events = json.loads(PROFILE.read_text())
+    names = ("r48", "r50", "r52", "n53", "r55", "r57", "r59", "n60")
+    path = tmp_path / "shorter.json"
+    path.write_text(json.dumps([e for e in events if not e["name"].startswith(names)]))
+    with pytest.raises(BadInput, match=r"has too few products before 'n6\d' of light_squeezenet"):
+        layers_of(SQUEEZENET, path)
+
+
+def test_another_batch_size_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match="is of another model or batch size: node 'n9' has the output"):
+        layers_of(SQUEEZENET, f"4={PROFILE}")
+    with pytest.raises(BadInput, match="every batch size has one profile, got several of 1"):
+        files(PROFILE, PROFILE).model(str(SQUEEZENET), Precision.FP32)
+    with pytest.raises(BadInput, match="every --profile-details is of one --profile"):
+        ProfileFiles((f"1={PROFILE}",), "onnxruntime", (str(PROFILE),)).model(str(SQUEEZENET), Precision.FP32)
+
+
+def test_mostly_new_nodes_are_refused(tmp_path: Path) -> None:
+    events = json.loads(PROFILE.read_text())
+    for event in events:
+        if event["name"] not in ("r1_nchwc_kernel_time", "r64_nchwc_kernel_time", "n9_kernel_time"):
+            event["dur"] /= 1 if event["name"] == "model_run" else 50
+        else:
+            event["name"], event["args"]["op_name"] = "Attention_kernel_time", "Attention"
+    path = tmp_path / "new.json"
+    path.write_text(json.dumps(events))
+    with pytest.raises(BadInput, match="graph_optimization_level = ORT_ENABLE_BASIC"):
+        layers_of(SQUEEZENET, path)
+
+
+def test_a_file_without_a_run_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "none.json"
+    path.write_text("[]")
+    with pytest.raises(BadInput, match="needs a model_run with its nodes"):
+        layers_of(SQUEEZENET, path)
+
+
+@pytest.mark.slow
+def test_mutations_joined_with_the_model_are_read_or_refused_in_one_line(tmp_path: Path) -> None:
+    content, random, path = json.dumps(small(json.loads(PROFILE.read_text()))), Random(3), tmp_path / "mutated.json"
+    model, n_refused = str(SQUEEZENET), 0
+    for _ in range(100):
+        document = json.loads(content)
+        for _ in range(3):
+            document = mutated_structure(document, random)
+        path.write_text(json.dumps(document))
+        try:
+            FlowConfig(model, profile=files(path)).open().predict(Knobs(2, 1.0, 1))
+        except BadInput as error:
+            check_one_line(error)
+            n_refused += 1
+    assert n_refused > 0
+
+
+def test_a_stored_configuration_opens_the_same_profile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(RECORDED)
+    config = FlowConfig(str(SQUEEZENET), profile=files(PROFILE.name))
+    again = FlowConfig.from_json(config.to_json())
+    assert again.profile == config.profile.resolved() if config.profile else False
+    monkeypatch.chdir(tmp_path)
+    assert again.open().fingerprint()["model"] == "light_squeezenet"
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        (FlowConfig(None, profile=ProfileFiles(("a",), "csv")), "a profile needs its devices"),
+        (FlowConfig(None, cluster="host", profile=files("a")), "a profile needs its devices"),
+        (FlowConfig(None, target="host", profile=files("a")), "nothing is compiled or run, got --target host"),
+        (FlowConfig("x", profile=ProfileFiles(("a",), "csv", (), 1, 1.0, 1.0)), "a profile of csv has no MODEL"),
+        (FlowConfig(None, profile=ProfileFiles(("a",), "pdf", (), 1, 1.0, 1.0)), "a profile is of csv, .* got pdf"),
+    ],
+)
+def test_what_does_not_go_together_is_refused(config: FlowConfig, message: str) -> None:
+    with pytest.raises(BadInput, match=message):
+        config.open()
+    with pytest.raises(BadInput, match="go together; give all three"):
+        ProfileFiles(("a",), "csv", (), 2)

@@ -1,0 +1,93 @@
+"""Tables of layers as CSV."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from autoauto.profile.importers.layer_table import read_layer_table
+from autoauto.profile.importers.recorded import RecordedLayer
+from autoauto.records.errors import BadInput
+
+TABLE = """name,forward_s,backward_s,parameter_bytes,activation_bytes,output_bytes
+a,0.5,1,10,100,20
+b,0.25,0,0,8,16
+"""
+
+
+def table(folder: Path, text: str) -> Path:
+    path = folder / "table.csv"
+    path.write_bytes(text.encode())
+    return path
+
+
+def test_a_row_is_a_layer_that_reads_what_the_row_before_writes(tmp_path: Path) -> None:
+    profile = read_layer_table(table(tmp_path, TABLE))
+    assert (profile.name, profile.batch_sizes, profile.trains) == ("table", (1,), True)
+    assert profile.at(1) == (
+        RecordedLayer("a", 0.5, 1.0, 10, 100, temporary_bytes=100, input_bytes=0, output_bytes=20),
+        RecordedLayer("b", 0.25, 0.0, 0, 8, temporary_bytes=36, input_bytes=20, output_bytes=16),
+    )
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        TABLE.replace("0.25", "0,25").replace("0.5", "0,5").replace(",", ";").replace("0;25", "0,25"),
+        TABLE.replace(",", "\t"),
+        "\ufeff" + TABLE.replace("\n", "\r\n\r\n"),
+        TABLE.replace("name,forward_s", " name , forward_s "),
+    ],
+    ids=["decimal comma", "tabs", "byte order mark and empty lines", "spaces"],
+)
+def test_what_spreadsheets_write_is_the_same(text: str, tmp_path: Path) -> None:
+    first = read_layer_table(table(tmp_path, TABLE.replace("0.5,1", "0.5,1"))).at(1)
+    fixed = text.replace("0;5;1", "0,5;1")
+    assert read_layer_table(table(tmp_path, fixed)).at(1) == first
+
+
+def test_batch_sizes_are_a_column_or_that_of_the_file(tmp_path: Path) -> None:
+    both = "name,forward_s,output_bytes,batch_size,input_bytes\na,1,8,2,4\na,3,16,4,8\n"
+    profile = read_layer_table(table(tmp_path, both))
+    assert profile.batch_sizes == (2, 4)
+    assert [profile.at(size)[0].forward_s for size in (2, 3, 4)] == [1, 2, 3]
+    assert profile.at(3)[0].input_bytes == 6
+    assert read_layer_table(table(tmp_path, TABLE), None, 16).batch_sizes == (16,)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", r"line 1: .* needs the columns name, forward_s, output_bytes, name is missing"),
+        ("name,forward_s\n", "output_bytes is missing"),
+        (TABLE.replace("backward_s", "backwards"), "line 1: columns are .*, got 'backwards'"),
+        (TABLE.replace("backward_s", "name"), "once each, got 'name'"),
+        (TABLE.replace("0.25", "-1"), "line 3: forward_s must be a number from 0 to 1e.06, got '-1'"),
+        (TABLE.replace("0.25", "nan"), "line 3: forward_s must be a number"),
+        (TABLE.replace("0.25", ""), "line 3: forward_s must be a number .*, got ''"),
+        (TABLE.replace("b,", ","), "line 3: a layer must have a name"),
+        (TABLE + "c,1\n", "line 4: a row has 6 cells, got 2"),
+        (TABLE + 'c,"1', "line 4: .* is CSV"),
+        (TABLE.partition("\n")[0], "needs a layer at least"),
+        ("name,forward_s,output_bytes,batch_size\na,1,1,0\n", "line 2: batch_size must be a whole number from 1"),
+        ("name,forward_s,output_bytes,batch_size\na,1,1,1\nb,1,1,2\n", "has a layer 'a' where 2 has 'b'"),
+        ("name,forward_s,output_bytes,batch_size\na,1,1,1\na,1,1,2\na,1,1,2\n", "1 has 1 layers, 2 has 2"),
+    ],
+)
+def test_a_mistake_is_refused_with_its_line(text: str, message: str, tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match=message):
+        read_layer_table(table(tmp_path, text))
+
+
+def test_files_that_do_not_go_together_are_refused(tmp_path: Path) -> None:
+    path = table(tmp_path, "name,forward_s,output_bytes,batch_size\na,1,1,1\n")
+    with pytest.raises(BadInput, match="batch sizes in a column, got 8="):
+        read_layer_table(path, None, 8)
+    with pytest.raises(BadInput, match="got --profile-details"):
+        read_layer_table(path, path)
+    with pytest.raises(BadInput, match="must be readable"):
+        read_layer_table(tmp_path / "none.csv")
+    path.write_bytes(b"name,\xff")
+    with pytest.raises(BadInput, match="byte 5: a table of layers is UTF-8 text"):
+        read_layer_table(path)

@@ -1,0 +1,101 @@
+"""Files of trtexec, written by its documentation [tensorrt]: TensorRT itself could not be run."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from autoauto.profile.importers.tensorrt import read_tensorrt
+from autoauto.records.errors import BadInput
+from tests.profile.importers.conftest import RECORDED
+
+PROFILE, LAYERS = RECORDED / "engine.profile.json", RECORDED / "engine.layers.json"
+
+
+def write(folder: Path, name: str, content: Any) -> Path:
+    path = folder / name
+    path.write_text(json.dumps(content))
+    return path
+
+
+def test_an_engine_passes_on_what_later_layers_read() -> None:
+    layers = read_tensorrt(PROFILE, LAYERS, 8).at(8)
+    image, stem = 8 * 3 * 224 * 224, 8 * 64 * 112 * 112
+    assert [layer.forward_s for layer in layers] == pytest.approx([12.3e-6, 101.4e-6, 203.8e-6, 46.5e-6])
+    assert [layer.input_bytes for layer in layers] == [4 * image, 2 * image, 2 * stem, 2 * 2 * stem]
+    assert layers[-1].output_bytes == 8 * 1000 * 4
+    assert [layer.parameter_bytes for layer in layers] == [0, 2 * (9408 + 64), 2 * (36864 + 64), 2 * 8028160]
+
+
+@pytest.mark.parametrize(
+    ("entry", "seconds"),
+    [
+        ({"timeMs": 30.0}, 3e-3),
+        ({"timeMs": 30.0, "averageMs": 2.0}, 2e-3),
+        ({"timeMs": 30.0, "averageMs": 2.0, "medianMs": 1.0, "percentage": 100}, 1e-3),
+    ],
+)
+def test_medians_are_taken_before_averages(entry: dict[str, float], seconds: float, tmp_path: Path) -> None:
+    profile = write(tmp_path, "profile.json", [{"count": 10}, {"name": "a", **entry}])
+    layers = write(tmp_path, "layers.json", {"Layers": [{"Name": "a"}]})
+    assert read_tensorrt(profile, layers).at(1)[0].forward_s == pytest.approx(seconds)
+
+
+@pytest.mark.parametrize(
+    ("text", "n_bytes"),
+    [
+        ("Row major linear FP32", 4),
+        ("Row major linear FP16 format", 2),
+        ("Thirty-two wide channel vectorized row major Int8 format.", 1),
+        ("Row major linear INT64", 8),
+        ("N/A due to dynamic shapes, BF16", 2),
+        ("Half", 2),
+        ("Row major linear FP8", 1),
+        ("Row major INT4", 0.5),
+    ],
+)
+def test_a_format_says_how_wide_elements_are(text: str, n_bytes: float, tmp_path: Path) -> None:
+    output = {"Name": "x", "Dimensions": [2, 3], "Format/Datatype": text}
+    layers = write(tmp_path, "layers.json", {"Layers": [{"Name": "a", "Outputs": [output]}]})
+    profile = write(tmp_path, "profile.json", [{"name": "a", "averageMs": 1}])
+    assert read_tensorrt(profile, layers).at(1)[0].output_bytes == 6 * n_bytes
+
+
+@pytest.mark.parametrize(
+    ("profile", "layers", "message"),
+    [
+        (
+            [{"name": "b", "averageMs": 1}],
+            {"Layers": [{"Name": "a"}]},
+            "layer 'b' is not in .*; give both files",
+        ),
+        ([], {"Layers": [{"Name": "a", "Weights": {"Type": "Half", "Count": 1}}]}, "layer 'a' is not in .*profile"),
+        ([], {"Layers": ["a", "b"]}, "names of layers only; build the engine with --profilingVerbosity=detailed"),
+        ([], {"Layers": []}, "needs a layer at least"),
+        ([{}], {"Layers": []}, r"\[0\] must be a layer with a name, or how often"),
+        ([{"name": "a"}], {"Layers": [{"Name": "a"}]}, r"\[0\] must have medianMs, averageMs or timeMs"),
+        ([{"name": "a", "medianMs": -1}], {"Layers": [{"Name": "a"}]}, r"\[0\]: the time of a layer .* from 0"),
+        ({"count": 1}, {"Layers": []}, "the top level must be a list"),
+        (
+            [],
+            {"Layers": [{"Name": "a", "Inputs": [{"Name": "x", "Dimensions": [1], "Format/Datatype": "odd"}]}]},
+            "layer 'a': a format has FP32, FP16, INT8 or another type, got 'odd'",
+        ),
+        (
+            [],
+            {"Layers": [{"Name": "a", "Inputs": [{"Name": "x", "Dimensions": [-1], "Format/Datatype": "FP32"}]}]},
+            r"\[0\].Inputs\[0\].Dimensions\[0\] must be a whole number from 0",
+        ),
+    ],
+)
+def test_files_that_do_not_fit_are_refused(profile: Any, layers: Any, message: str, tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match=message):
+        read_tensorrt(write(tmp_path, "profile.json", profile), write(tmp_path, "layers.json", layers))
+
+
+def test_times_alone_do_not_suffice() -> None:
+    with pytest.raises(BadInput, match="has times only; give the sizes of tensors, too: --profile-details FILE"):
+        read_tensorrt(PROFILE)
