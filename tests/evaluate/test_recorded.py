@@ -124,6 +124,39 @@ def test_the_last_runs_count_by_their_median() -> None:
     assert len(nodes) == 40
 
 
+def test_nodes_of_a_loop_are_part_of_it_and_calls_of_a_gpu_are_noted(tmp_path: Path) -> None:
+    run = {"cat": "Session", "name": "model_run", "ts": 0, "dur": 100}
+    node = {"cat": "Node", "args": {"op_name": "Loop", "provider": "CUDAExecutionProvider", "output_size": "8"}}
+    events = [
+        {**node, "name": "body_kernel_time", "ts": 20, "dur": 10},
+        {**node, "name": "loop_kernel_time", "ts": 10, "dur": 50},
+        {**node, "name": "after_kernel_time", "ts": 60, "dur": 5},
+        run,
+    ]
+    path = tmp_path / "loop.json"
+    path.write_text(json.dumps(events))
+    records = read_onnxruntime(path)
+    assert [(each.name, each.seconds) for each in records.nodes] == [("loop", 50e-6), ("after", 5e-6)]
+    assert "one run, its first" in records.notes[0]
+    assert "CUDAExecutionProvider may compute after the host's call" in records.notes[1]
+
+
+def test_the_memory_of_nodes_is_joined_by_name(tmp_path: Path) -> None:
+    memory = tmp_path / "memory.csv"
+    header = "#name,input_sizes,initializers_sizes,total_dynamic_sizes,total_temp_allocations"
+    memory.write_text(f"{header}\nr1_nchwc_123,1,2,3,4096\n")
+    with_memory, without = (layers_of(SQUEEZENET, PROFILE, details) for details in (memory, None))
+    more = [a.temporary_bytes - b.temporary_bytes for a, b in zip(with_memory, without, strict=True)]
+    assert more == [0, 4096, *[0] * 63]
+    for text, message in (
+        (f"{header}\nx,1,2", "line 2: a node has a name and four numbers"),
+        ("x", "line 1: the memory"),
+    ):
+        memory.write_text(text)
+        with pytest.raises(BadInput, match=message):
+            read_onnxruntime(PROFILE, memory)
+
+
 def test_a_plan_by_the_profile_has_the_sizes_of_the_file() -> None:
     flow = FlowConfig(str(SQUEEZENET), profile=files(PROFILE)).open()
     plan = flow.predict(Knobs(2, 1.0, 1))
