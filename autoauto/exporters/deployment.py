@@ -12,8 +12,8 @@ from autoauto.records.hardware import Cluster
 from autoauto.records.knobs import Knobs
 from autoauto.records.layers import LayerGraph, LayerRange, Source, SubModel
 from autoauto.records.plan import Plan
-from autoauto.records.schedule import Schedule
 from autoauto.records.profile import ModelProfile
+from autoauto.records.schedule import Schedule
 from autoauto.records.target import Origin
 from autoauto.records.units import Precision
 
