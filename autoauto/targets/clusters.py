@@ -80,7 +80,7 @@ class _EqualDevices(_ClusterTable, forbid_unknown_fields=True, kw_only=True):
 
 
 class _ProfiledDevices(_ClusterTable, forbid_unknown_fields=True, kw_only=True):
-    n_devices: PositiveWhole
+    n_devices: _DeviceCount
     device: _ProfiledDeviceTable
     host_link: _LinkTable
     device_link: _LinkTable | None = None
