@@ -103,6 +103,7 @@ class Exporter:
         write: writes the files into an empty folder; raises `BadInput` for a plan that the format cannot express.
         check: puts what was written into force and reads it back, as far as this machine can.
         trains: whether the format has training.
+        notes: what one should know besides, for the README of an artifact.
     """
 
     name: str
@@ -111,3 +112,4 @@ class Exporter:
     write: Callable[[Deployment, Path], None]
     check: Callable[[Deployment, Path], Iterator[Check]]
     trains: bool = False
+    notes: str = ""

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from importlib import import_module
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from types import ModuleType
 
 import msgspec
 import numpy as np
@@ -126,8 +128,8 @@ def write(deployment: Deployment, folder: Path) -> None:
         batch_size=deployment.knobs.batch_size,
         samples_per_s=deployment.samples_per_s,
         origin=deployment.origin,
-        inputs=_model_ports(deployment, 0),
-        outputs=_model_ports(deployment, len(deployment.graph)),
+        inputs=model_ports(deployment, 0),
+        outputs=model_ports(deployment, len(deployment.graph)),
         pipelines=tuple(pipelines),
     )
     (folder / "pipeline.json").write_bytes(msgspec.json.format(to_json(content, SCHEMA), indent=1))
@@ -159,8 +161,8 @@ def _save(deployment: Deployment, plan: Plan, index: int, prefix: str, folder: P
     )
 
 
-def _model_ports(deployment: Deployment, cut: int) -> tuple[ModelPort, ...]:
-    """Inputs or outputs of the model; the batch axis is where its shape differs between two batch sizes."""
+def model_ports(deployment: Deployment, cut: int) -> tuple[ModelPort, ...]:
+    """Inputs of the model before layer 0, outputs behind the last; a batch axis is where two batch sizes differ."""
     graph, batch_size = deployment.graph, deployment.knobs.batch_size
     ports = deployment.source.carried(graph, cut, batch_size)
     others = ports if graph.fixed_batch else deployment.source.carried(graph, cut, 1 if batch_size > 1 else 2)
@@ -173,18 +175,34 @@ def _differing_axis(shape: tuple[int, ...], other: tuple[int, ...]) -> int | Non
 
 
 def check(deployment: Deployment, folder: Path) -> Iterator[Check]:
-    """Run the program on two micro-batches for every replica, and compare with the whole model as one stage."""
-    whole = _whole(deployment)
-    rng = np.random.default_rng(0)
-    n = 2 * deployment.knobs.replicas
-    inputs = {port.name: _example(port, n, rng) for port in _model_ports(deployment, 0)}
+    """Run the program on two micro-batches for every device, and compare with the whole model as one stage."""
+    n_devices = max(stage.n_replicas for plan in deployment.plan.plans for stage in plan.stages)
+    n, inputs = examples(deployment, 2 * deployment.knobs.replicas * n_devices)
     with TemporaryDirectory() as temporary:
-        write(whole, Path(temporary))
-        expected, outputs = (_run(each, inputs, Path(temporary)) for each in (Path(temporary), folder))
+        write(_whole(deployment), Path(temporary))
+        expected = _run(Path(temporary), inputs, Path(temporary))
+        try:
+            outputs = _run(folder, inputs, Path(temporary))
+        except BadInput as error:
+            yield Check(f"{RUNNER} runs all stages", False, str(error))
+            return
+    yield from compared(outputs, expected, n)
+
+
+def examples(deployment: Deployment, n: int) -> tuple[int, dict[str, Array]]:
+    """Made-up inputs of n micro-batches, or of one where no input has a batch axis, and how many they are."""
+    rng, ports = np.random.default_rng(0), model_ports(deployment, 0)
+    n = n if any(port.batch_axis is not None for port in ports) else 1
+    return n, {port.name: _example(port, n, rng) for port in ports}
+
+
+def compared(outputs: Mapping[str, Array], expected: Mapping[str, Array], n: int) -> Iterator[Check]:
+    """Whether the stages compute what the whole model computes of n micro-batches."""
     for name, array in expected.items():
-        error = relative_error(outputs[name], array)
-        detail = f"{n} micro-batches differ by {error:.1e} of the largest value, at most {TOLERANCE:.0e} allowed"
-        yield Check(f"output {name} of the stages equals that of the whole model", error <= TOLERANCE, detail)
+        error = relative_error(outputs[name], array) if name in outputs else float("inf")
+        batches = "1 micro-batch differs" if n == 1 else f"{n} micro-batches differ"
+        detail = f"{batches} by {error:.1e} of the largest value, at most {TOLERANCE:.0e} allowed"
+        yield Check(f"output {name} equals that of the whole model", error <= TOLERANCE, detail)
 
 
 def relative_error(array: Array, expected: Array) -> float:
@@ -206,13 +224,13 @@ def relative_error(array: Array, expected: Array) -> float:
 
 def _whole(deployment: Deployment) -> Deployment:
     """The whole model as one stage."""
-    stage = replace(deployment.plan.stages[0], layers=LayerRange(0, len(deployment.graph)))
+    stage = replace(deployment.plan.stages[0], layers=LayerRange(0, len(deployment.graph)), n_replicas=1)
     plan = replace(deployment.plan, stages=(stage,), other_plans=(), placement=())
     return replace(deployment, plan=plan, knobs=replace(deployment.knobs, n_ipu=1, replicas=1))
 
 
 def _example(port: ModelPort, n: int, rng: np.random.Generator) -> Array:
-    """Made-up values of n micro-batches: noise for floats, 0 and 1 for integers (valid indices), true for masks."""
+    """Noise for floats, 0 and 1 for integers (valid indices), true for masks."""
     shape = [size * n if axis == port.batch_axis else size for axis, size in enumerate(port.shape)]
     kind = np.dtype(port.dtype).kind
     if kind == "f":
@@ -227,16 +245,59 @@ def _run(artifact: Path, inputs: dict[str, Array], temporary: Path) -> dict[str,
         MissingExtra: ONNX Runtime is not installed.
         BadInput: the program fails.
     """
-    files = [temporary / "inputs.npz", temporary / "outputs.npz"]
-    np.savez(files[0], **inputs)  # type: ignore[arg-type]
-    command = [sys.executable, str(artifact / RUNNER), *map(str, files)]
+    runtime()
+    from autoauto.exporters.pipeline_runner import save
+
+    files = [str(temporary / "inputs.npz"), str(temporary / "outputs.npz")]
+    save(files[0], inputs)
+    command = [sys.executable, str(artifact / RUNNER), *files]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if "No module named 'onnxruntime'" in done.stderr:
-        raise MissingExtra("--check runs stages in ONNX Runtime; try: pip install 'autoauto[host]'")
     if done.returncode:
         raise BadInput(f"ONNX Runtime must run every stage, got: {done.stderr.strip().splitlines()[-1]}")
     with np.load(files[1]) as outputs:
         return dict(outputs)
+
+
+def runtime() -> ModuleType:
+    """ONNX Runtime.
+
+    Raises:
+        MissingExtra: it is not installed.
+    """
+    try:
+        return import_module("onnxruntime")
+    except ImportError as error:
+        raise MissingExtra("--check runs models in ONNX Runtime; try: pip install 'autoauto[host]'") from error
+
+
+def run_file(path: Path, inputs: Mapping[str, Array]) -> dict[str, Array]:
+    """What ONNX Runtime computes by a model file on this machine's processor, of those inputs that it has.
+
+    Raises:
+        MissingExtra: ONNX Runtime is not installed.
+        BadInput: it cannot run the file.
+    """
+    onnxruntime = runtime()
+    try:
+        session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+        outputs = session.run(None, {entry.name: inputs[entry.name] for entry in session.get_inputs()})
+    except Exception as error:  # ONNX Runtime's errors have no common class
+        raise BadInput(f"ONNX Runtime must run {path.name}, got: {first_line(error)}") from error
+    return {entry.name: array for entry, array in zip(session.get_outputs(), outputs, strict=True)}
+
+
+def whole_model(deployment: Deployment, inputs: Mapping[str, Array]) -> dict[str, Array]:
+    """What the whole model computes; an output that is an input is not among it."""
+    with TemporaryDirectory() as temporary:
+        path = Path(temporary) / "model.onnx"
+        layers = LayerRange(0, len(deployment.graph))
+        deployment.source.save(deployment.graph, layers, deployment.knobs.batch_size, path)
+        return run_file(path, inputs)
+
+
+def first_line(error: Exception) -> str:
+    """The first line of an error, or its class."""
+    return (str(error).strip() or type(error).__name__).splitlines()[0]
 
 
 EXPORTERS = (

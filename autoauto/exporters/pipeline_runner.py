@@ -1,25 +1,26 @@
 """Run the pipeline of this folder: python run_pipeline.py INPUTS.npz OUTPUTS.npz. It needs onnxruntime alone.
 
 INPUTS holds the model's inputs by name, with the samples of one or more micro-batches along their batch axes. Every
-stage of every replica has a session and a thread of its own.
+device of every stage of every replica has a session and a thread of its own.
 """
 
 import json
 import sys
 from concurrent.futures import Future, ThreadPoolExecutor
+from math import prod
 from pathlib import Path
 from typing import Any
+from zipfile import ZipFile
 
 import numpy as np
 import onnxruntime
 
 FOLDER = Path(__file__).parent
-PIPELINE = json.loads((FOLDER / "pipeline.json").read_text(encoding="utf-8"))
 Tensors = dict[str, Any]
 
 
 class Worker:
-    """The thread and the session of a stage."""
+    """The thread and the session of a device."""
 
     def __init__(self, stage: dict[str, Any]) -> None:
         options = onnxruntime.SessionOptions()
@@ -36,24 +37,54 @@ class Worker:
         return {name: tensors[name] for name in self.sends}
 
 
+def micro_batches(inputs: Tensors, ports: list[dict[str, Any]]) -> list[Tensors]:
+    """The inputs of every micro-batch."""
+    if sorted(inputs) != sorted(port["name"] for port in ports):
+        raise ValueError(f"the inputs must be {[port['name'] for port in ports]}, got {list(inputs)}")
+    n = max([inputs[port["name"]].size // prod(port["shape"]) for port in ports] + [1])
+    parts = {}
+    for port in ports:
+        name, axis, array = port["name"], port["batch_axis"], inputs[port["name"]]
+        shape = [size * n if i == axis else size for i, size in enumerate(port["shape"])]
+        if array.dtype != port["dtype"] or [*array.shape] != shape:
+            times = "" if axis is None else f", times the number of micro-batches along axis {axis}"
+            wanted = f"{port['dtype']} of shape {port['shape']}{times}"
+            raise ValueError(f"input {name!r} must be {wanted}, got {array.dtype} of shape {[*array.shape]}")
+        parts[name] = [array] * n if axis is None else np.split(array, n, axis)
+    return [{name: part[i] for name, part in parts.items()} for i in range(n)]
+
+
 def run(inputs: Tensors) -> Tensors:
-    """The outputs of the model by name; micro-batches go to the replicas in turn."""
-    replicas = [[*map(Worker, p["stages"])] for p in PIPELINE["pipelines"] for _ in range(p["n_replicas"])]
-    axes = {p["name"]: p["batch_axis"] for p in PIPELINE["inputs"] + PIPELINE["outputs"]}
-    sizes = {p["name"]: p["shape"] for p in PIPELINE["inputs"]}
-    n = max((inputs[k].shape[axes[k]] // sizes[k][axes[k]] for k in sizes if axes[k] is not None), default=1)
-    parts = {k: [inputs[k]] * n if axes[k] is None else np.split(inputs[k], n, axes[k]) for k in sizes}
+    """The outputs of the model by name; replicas, and in these the devices of a stage, take micro-batches in turn."""
+    pipeline = json.loads((FOLDER / "pipeline.json").read_text(encoding="utf-8"))
+    parts = micro_batches(inputs, pipeline["inputs"])
+    pipelines = [p["stages"] for p in pipeline["pipelines"] for _ in range(p["n_replicas"])]
+    replicas = [[[Worker(stage) for _ in range(stage["n_replicas"])] for stage in stages] for stages in pipelines]
     results = []
-    for i in range(n):
+    for i, part in enumerate(parts):
         future: Future[Tensors] = Future()
-        future.set_result({k: part[i] for k, part in parts.items()})
-        for worker in replicas[i % len(replicas)]:
+        future.set_result(part)
+        for workers in replicas[i % len(replicas)]:
+            worker = workers[i // len(replicas) % len(workers)]
             future = worker.thread.submit(worker.compute, future)
         results.append(future)
     done = [future.result() for future in results]
-    ends = [p["name"] for p in PIPELINE["outputs"]]
-    return {k: done[0][k] if axes[k] is None else np.concatenate([d[k] for d in done], axes[k]) for k in ends}
+    axes = {port["name"]: port["batch_axis"] for port in pipeline["outputs"]}
+    return {k: done[0][k] if axis is None else np.concatenate([d[k] for d in done], axis) for k, axis in axes.items()}
+
+
+def save(path: str, arrays: Tensors) -> None:
+    """As `np.savez`, which takes no array called "file"."""
+    with ZipFile(path, "w") as archive:
+        for name, array in arrays.items():
+            with archive.open(f"{name}.npy", "w", force_zip64=True) as file:
+                np.lib.format.write_array(file, np.asarray(array), allow_pickle=False)
 
 
 if __name__ == "__main__":
-    np.savez(sys.argv[2], **run(dict(np.load(sys.argv[1]))))
+    if len(sys.argv) != 3:
+        sys.exit("usage: python run_pipeline.py INPUTS.npz OUTPUTS.npz")
+    try:
+        save(sys.argv[2], run(dict(np.load(sys.argv[1]))))
+    except (OSError, ValueError) as error:
+        sys.exit(f"run_pipeline.py: {error}")

@@ -17,6 +17,8 @@ FORMATS: Mapping[str, str] = {
     "poptorch": "graphcore.poptorch",
     "tensorflow-ipu": "graphcore.tensorflow_ipu",
     "auto-pipeline": "graphcore.auto_pipeline",
+    "onnx-annotated": "onnx_annotated",
+    "triton": "triton",
 }
 """The file of this room that holds the exporter of every format; it is imported when the format is used."""
 
@@ -51,15 +53,18 @@ def write_artifact(deployment: Deployment, to: str, folder: Path, *, check: bool
     exporter = exporter_named(to)
     if deployment.knobs.training and not exporter.trains:
         raise BadInput(f"--to {to} is for inference, got a plan for training; try --mode inference")
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise BadInput(f"an artifact is written into a new or empty folder, {folder} holds something; try another")
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    with TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}-", ignore_cleanup_errors=True) as temporary:
+    folder = folder.absolute()
+    existing = next(path for path in (folder, *folder.parents) if path.exists())
+    if not existing.is_dir() or (existing == folder and any(folder.iterdir())):
+        raise BadInput(f"an artifact is written into a new or empty folder, {existing} is not one; try another")
+    with TemporaryDirectory(dir=existing, prefix=f".{folder.name}-", ignore_cleanup_errors=True) as temporary:
         files = Path(temporary) / "files"
         files.mkdir()
         exporter.write(deployment, files)
         (files / "README.md").write_text(_read_me(deployment, exporter), encoding="utf-8")
-        files.replace(folder)
+        folder.mkdir(parents=True, exist_ok=True)
+        for path in files.iterdir():
+            path.rename(folder / path.name)
     return list(exporter.check(deployment, folder)) if check else []
 
 
@@ -73,4 +78,5 @@ def _read_me(deployment: Deployment, exporter: Exporter) -> str:
         f"# {deployment.graph.name} for {exporter.summary}\n\n"
         f"{stages}{replicas}, batch size {knobs.batch_size}, on {deployment.cluster.name}: "
         f"{deployment.samples_per_s:,.1f} samples/s ({deployment.origin}).\n\n```\n{lines}\n```\n"
+        + (f"\n{exporter.notes}\n" if exporter.notes else "")
     )

@@ -1,61 +1,74 @@
-"""Schedules of every order, in several sizes."""
+"""Small models with plans made by hand, as deployments."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
+from functools import partial
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
 
-import numpy as np
+import onnx
 import pytest
 
-from autoauto.records.schedule import Order, Schedule, StageTimes
-from autoauto.schedule.orders.registry import make_schedule, spec_of, stage_devices_of
+from autoauto.evaluate.load import load_flow
+from autoauto.exporters.deployment import Deployment
+from autoauto.graph.cut.source import onnx_source
+from autoauto.records.hardware import Cluster, MachineDevice
+from autoauto.records.knobs import Knobs
+from autoauto.records.layers import LayerRange
+from autoauto.records.plan import Plan, Stage
+from autoauto.records.target import Origin
+from autoauto.schedule.times import timeline_of
+from autoauto.targets.clusters import load_cluster
+from tests.graph.conftest import make
+
+Deploy = Callable[..., Deployment]
 
 
-class Case(NamedTuple):
-    """An order and its size."""
-
-    order: Order
-    n_devices: int
-    n_micro_batches: int
-    n_chunks: int = 1
-    training: bool = True
-
-    def __str__(self) -> str:
-        return f"{self.order}-{self.n_devices}-{self.n_micro_batches}-{self.n_chunks}-{self.training}"
+def plan_of(cuts: Sequence[int], replicas: Sequence[int] = (0,), stage_replicas: int = 1) -> Plan:
+    """A stage a device between every two cuts; replica r has the devices from r times the number of stages on."""
+    n_devices = (len(cuts) - 1) * stage_replicas
+    stages = [
+        Stage(LayerRange(*layers), index * stage_replicas, 9, 0, 1, 1, {"weights": 64}, 100, 0, stage_replicas)
+        for index, layers in enumerate(pairwise(cuts))
+    ]
+    devices = [tuple(MachineDevice(0, replica * n_devices + d) for d in range(n_devices)) for replica in replicas]
+    return Plan(tuple(stages), placement=tuple(devices))
 
 
-SIZES = [(1, 4), (2, 4), (3, 6), (4, 8)]
-"""Those that every order accepts, but for a device alone, which is too few for those of Poplar."""
+@pytest.fixture
+def deploy(tmp_path: Path) -> Deploy:
+    """Make a model of nodes, as `make` writes them, and its deployment with these cuts."""
 
-CASES = [
-    Case(order, p, m, n_chunks, training)
-    for order in Order
-    for p, m in SIZES
-    for n_chunks in ((1, 2, 3) if spec_of(order).takes_chunks else (1,))
-    for training in ((True, False) if spec_of(order).runs_inference else (True,))
-    if p > 1 or not spec_of(order).takes_stage_devices
-]
+    def deployed(
+        program: str,
+        inputs: dict[str, Sequence[Any]],
+        outputs: str,
+        constants: dict[str, Any] | None = None,
+        *,
+        plan: Plan,
+        batch_size: int = 2,
+        replicas: int = 1,
+        cluster: Cluster | None = None,
+    ) -> Deployment:
+        path = tmp_path / "model" / "small.onnx"
+        path.parent.mkdir(exist_ok=True)
+        onnx.save_model(make(program, inputs, outputs, constants), path)
+        knobs = Knobs(len(plan.stages), 0.6, batch_size, replicas=replicas)
+        flow = load_flow(str(path))
+        return Deployment(
+            graph=flow.graph,
+            source=onnx_source(str(path)),
+            cluster=cluster or load_cluster("bow-pod16"),
+            precision=flow.precision,
+            knobs=knobs,
+            plan=plan,
+            schedule=timeline_of(knobs, plan).schedule,
+            samples_per_s=1234.5,
+            origin=Origin.ESTIMATED,
+            profile=partial(flow.profile, flow.options(knobs)),
+            planning_proportion=0.85,
+        )
 
-
-def times_of(case: Case) -> StageTimes:
-    """Unequal times of actions and messages, in which no two kinds agree."""
-    n_stages = len(stage_devices_of(case.order, case.n_devices, case.n_chunks))
-    forward, links = 10 + np.arange(n_stages), 2 + np.arange(n_stages + 1) % 2
-    return StageTimes(forward, forward + 3, forward - 3, links, links[:-1], links[:-1], links[:-1])
-
-
-@pytest.fixture(scope="session")
-def made() -> Callable[[Case], Schedule]:
-    """Make the schedule of a case, once."""
-    schedules: dict[Case, Schedule] = {}
-
-    def make(case: Case) -> Schedule:
-        if case not in schedules:
-            order, n_devices, n_micro_batches, n_chunks, training = case
-            schedules[case] = make_schedule(
-                order, n_devices, n_micro_batches, n_chunks=n_chunks, times=times_of(case), training=training
-            )
-        return schedules[case]
-
-    return make
+    return deployed

@@ -17,6 +17,8 @@ from autoauto.records.errors import BadInput, Infeasible, UnreadableModel
 from autoauto.records.phased import PhasedPlan
 
 if TYPE_CHECKING:
+    from optuna import Study
+
     from autoauto.exporters.deployment import Deployment
 
 EXAMPLE = "export resnet50 --n-ipu 2 --batch-size 8 --to onnx --output artifact --check"
@@ -66,10 +68,12 @@ def _deployment(args: argparse.Namespace) -> Deployment:
     try:
         find_model(args.model)
     except UnreadableModel as error:
+        args.study = args.model
         try:
-            return _deployment_of_study(args)
+            study = requested_study(args)
         except BadInput as other:
             raise BadInput(f"{error}; and {other}") from other
+        return _deployment_of_study(args, study)
     flow = open_flow(args)
     trial = flow.expect(requested_knobs(args, flow))
     if not trial.runs:
@@ -77,26 +81,42 @@ def _deployment(args: argparse.Namespace) -> Deployment:
     return deployment(flow, args.model, trial)
 
 
-def _deployment_of_study(args: argparse.Namespace) -> Deployment:
+def _deployment_of_study(args: argparse.Namespace, study: Study) -> Deployment:
     """The winner of a study, with the cuts that it was measured with.
 
     Raises:
-        BadInput: there is no such study, or its model has changed since.
+        BadInput: its model has changed since, its winner is no pipeline, or options say another configuration.
         Infeasible: nothing fits.
     """
     from autoauto.evaluate.export import deployment
     from autoauto.study.analysis.summary import summarise_study
 
-    args.study = args.model
-    summary = summarise_study(requested_study(args), args.storage)
+    parser = argparse.ArgumentParser()
+    add_configuration(parser)
+    defaults = vars(parser.parse_args([]))
+    given = [name for name, value in defaults.items() if getattr(args, name) != value and name not in _OF_ANY]
+    if given:
+        options = ", ".join(f"--{name.replace('_', '-')}" for name in given)
+        raise BadInput(f"study {study.study_name!r} has a configuration of its own, got {options} too; leave that out")
+    summary = summarise_study(study, args.storage)
     if summary.winner is None:
         raise Infeasible(f"none of the {len(summary.trials)} configurations that were tried fits", 0)
     if isinstance(summary.winner.plan, PhasedPlan):
-        raise BadInput("an artifact holds the stages of a pipeline, the winner of the study runs in phases")
-    parser = argparse.ArgumentParser()
-    add_configuration(parser)
+        raise BadInput(
+            f"an artifact holds the stages of a pipeline, the winner of study {study.study_name!r} runs in phases; "
+            "try to search with --strategy pipeline"
+        )
     model = parser.parse_args(shlex.split(reproducing_command(summary, summary.winner))[2:])
-    flow = open_flow(model)
+    try:
+        flow = open_flow(model)
+    except UnreadableModel as error:  # a search in Python may know no more than the name of its model
+        raise BadInput(
+            f"the model of study {study.study_name!r} is not there: {error}, or `autoauto.export`"
+        ) from error
     if summary.attributes.get("model_content", flow.graph.content) != flow.graph.content:
         raise BadInput(f"{model.model} has changed since study {summary.study_name!r}; search it again")
     return deployment(flow, model.model, summary.winner)
+
+
+_OF_ANY = frozenset({"model", "json"})
+"""The arguments that also a study has."""

@@ -19,7 +19,7 @@ from autoauto.schedule.orders.one_f_one_b import one_f_one_b
 from autoauto.schedule.orders.poplar import poplar
 from autoauto.schedule.simulate.simulate import simulate
 from autoauto.schedule.times import stage_times
-from tests.exporters.conftest import CASES, Case, times_of
+from tests.exporters.schedule_csv.conftest import CASES, Case, times_of
 
 
 def programs(schedule: Schedule) -> list[list[str]]:

@@ -1,0 +1,213 @@
+"""The whole model as one ONNX file whose nodes say their stage, for multi-device runtimes and for ONNX Runtime.
+
+    configuration { name: "pipeline" num_devices: 2 device: "c600 0" device: "c600 1" }              the model's
+    device_configurations { configuration_id: "pipeline" pipeline_stage: 1 }                         a node's
+    metadata_props { key: "layer_ann" value: "stage1" }                                              the same node's
+
+The first two are fields of ONNX from IR version 11 on [onnx-multi-device], the third is matched by the session option
+`session.layer_assignment_settings` of ONNX Runtime [onnxruntime-annotations].
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import helper
+
+from autoauto.exporters.deployment import Check, Deployment, Exporter
+from autoauto.exporters.onnx_stages import compared, examples, first_line, run_file, runtime, whole_model
+from autoauto.records.errors import BadInput
+from autoauto.records.layers import LayerRange, Port
+
+MODEL = "model.onnx"
+OPTIONS = "session_options.json"
+CONFIGURATION = "pipeline"
+IR_VERSION = 11
+"""The first with the fields of several devices [onnx-multi-device]."""
+SETTINGS = "session.layer_assignment_settings"
+DESIGNATORS = {"host": "cpu", "ipu": "accelerator"}
+"""What ONNX Runtime calls the devices of a target; those of others are GPUs with a number."""
+
+
+def write(deployment: Deployment, folder: Path) -> None:
+    """Write the model and the options of its session.
+
+    Raises:
+        BadInput: replicas have different plans, or a stage has several devices.
+    """
+    plan = deployment.one_plan()
+    if any(stage.n_replicas > 1 for stage in plan.stages):
+        raise BadInput("this format has one device a stage, got a stage on several; try --to onnx")
+    n_layers, batch_size = len(deployment.graph), deployment.knobs.batch_size
+    deployment.source.save(deployment.graph, LayerRange(0, n_layers), batch_size, folder / MODEL)
+    model = onnx.load_model(folder / MODEL, load_external_data=False)
+    model.ir_version = max(model.ir_version, IR_VERSION)
+    model.configuration.add(name=CONFIGURATION, num_devices=len(plan.stages), device=_devices(deployment))
+    for node, stage in zip(model.graph.node, _stages(deployment, model.graph), strict=True):
+        node.device_configurations.add(configuration_id=CONFIGURATION, pipeline_stage=stage)
+        node.metadata_props.add(key="layer_ann", value=f"stage{stage}")
+    for entries, cut in ((model.graph.input, 0), (model.graph.output, n_layers)):
+        del entries[:]
+        entries.extend(map(_entry, deployment.source.carried(deployment.graph, cut, batch_size)))
+    (folder / MODEL).write_bytes(model.SerializeToString(deterministic=True))
+    options = json.dumps({SETTINGS: "; ".join(_rules(deployment))}, indent=1)
+    (folder / OPTIONS).write_text(f"{options}\n", encoding="utf-8")
+
+
+def _devices(deployment: Deployment) -> list[str]:
+    """The device of every stage, by its kind and its number in the pipeline."""
+    name = deployment.cluster.devices[0].name
+    return [f"{stage.device_kind or name} {stage.device}" for stage in deployment.plan.stages]
+
+
+def _rules(deployment: Deployment) -> Iterator[str]:
+    """Which device of ONNX Runtime has which stages; "=" stands before a whole annotation, not its beginning."""
+    stages = deployment.plan.stages
+    if designator := DESIGNATORS.get(deployment.cluster.target):
+        yield f"{designator}({', '.join(f'=stage{index}' for index in range(len(stages)))})"
+    else:
+        yield from (f"gpu:{stage.device}(=stage{index})" for index, stage in enumerate(stages))
+
+
+def _entry(port: Port) -> onnx.ValueInfoProto:
+    """An input or output of the model, also one that nothing reads or that is both."""
+    return helper.make_tensor_value_info(port.name, helper.np_dtype_to_tensor_dtype(np.dtype(port.dtype)), port.shape)
+
+
+def _stages(deployment: Deployment, graph: onnx.GraphProto) -> list[int]:
+    """The stage of every node: that of the layer whose tensors it writes.
+
+    Views and constants are in no layer, and every stage that reads them computes them again: the first counts, and the
+    last where only the outputs of the model read them.
+    """
+    layers, tensors = deployment.graph.layers, deployment.graph.tensors
+    stages = deployment.plan.stages
+    writer = {
+        tensors[i].name: index
+        for index, stage in enumerate(stages)
+        for layer in layers[slice(*stage.layers)]
+        for i in layer.outputs
+    }
+    reader: dict[str, int] = {}
+    assigned = []
+    for node in reversed(graph.node):
+        of = writer if any(name in writer for name in node.output) else reader
+        stage = min((of[name] for name in node.output if name in of), default=len(stages) - 1)
+        assigned.append(stage)
+        reader.update({name: min(stage, reader.get(name, stage)) for name in node.input})
+    return assigned[::-1]
+
+
+def check(deployment: Deployment, folder: Path) -> Iterator[Check]:
+    """Read the file back, hold its stages against the sub-models of the plan, and run it."""
+    model = onnx.load_model(folder / MODEL, load_external_data=False)
+    try:
+        onnx.checker.check_model(str(folder / MODEL))
+        yield Check("the file is valid ONNX", True, f"IR version {model.ir_version}, {len(model.graph.node)} nodes")
+    except onnx.checker.ValidationError as error:
+        yield Check("the file is valid ONNX", False, first_line(error))
+    yield _stages_are_those_of_the_plan(deployment, model)
+    yield _stages_follow_each_other(model)
+    n, inputs = examples(deployment, 1)
+    try:
+        yield from compared(run_file(folder / MODEL, inputs), whole_model(deployment, inputs), n)
+    except BadInput as error:
+        yield Check("ONNX Runtime runs the file", False, str(error))
+    yield _placement(folder)
+
+
+def _stage(node: onnx.NodeProto) -> int | None:
+    """The stage that a node says, where both annotations agree."""
+    stages = [entry.pipeline_stage for entry in node.device_configurations if entry.configuration_id == CONFIGURATION]
+    annotations = [entry.value for entry in node.metadata_props if entry.key == "layer_ann"]
+    return stages[0] if len(stages) == 1 and annotations == [f"stage{stages[0]}"] else None
+
+
+def _stages_are_those_of_the_plan(deployment: Deployment, model: onnx.ModelProto) -> Check:
+    """Every node says the first stage whose sub-model, cut out again, computes it."""
+    first: dict[tuple[str, ...], int] = {}
+    with TemporaryDirectory() as temporary:
+        for index, stage in enumerate(deployment.plan.stages):
+            path = Path(temporary) / f"stage{index}.onnx"
+            deployment.source.save(deployment.graph, stage.layers, deployment.knobs.batch_size, path)
+            for node in onnx.load_model(path, load_external_data=False).graph.node:
+                first.setdefault(tuple(node.output), index)
+    wrong = [node.output[0] for node in model.graph.node if _stage(node) != first.get(tuple(node.output))]
+    detail = f"{len(wrong)} of {len(model.graph.node)} nodes differ"
+    return Check("every node is in the stage that computes it", not wrong, f"{detail}, {wrong[0]}" if wrong else detail)
+
+
+def _stages_follow_each_other(model: onnx.ModelProto) -> Check:
+    """No node reads what a later stage makes."""
+    made = {name: _stage(node) for node in model.graph.node for name in node.output}
+    edges = [(made[name], _stage(node)) for node in model.graph.node for name in node.input if name in made]
+    back = [edge for edge in edges if None in edge or edge[0] > edge[1]]  # type: ignore[operator]
+    return Check("no stage reads what a later one makes", not back, f"{len(back)} of {len(edges)} edges lead back")
+
+
+def _placement(folder: Path) -> Check:
+    """Whether ONNX Runtime puts the nodes where the options say, as far as it reports it."""
+    onnxruntime, what = runtime(), "ONNX Runtime places every node as the options say"
+    settings: Mapping[str, str] = json.loads((folder / OPTIONS).read_text(encoding="utf-8"))
+    version = f"ONNX Runtime {onnxruntime.__version__}"
+    if not _reads_settings(onnxruntime):
+        return Check(what, None, f"{version} does not know {SETTINGS}")
+    options = _options(onnxruntime, {**settings, "session.record_ep_graph_assignment_info": "1"})
+    session = onnxruntime.InferenceSession(folder / MODEL, options, providers=["CPUExecutionProvider"])
+    if not settings[SETTINGS].startswith("cpu("):
+        return Check(what, None, f"{version} read {settings[SETTINGS]!r}, here it has processors only")
+    if not hasattr(session, "get_provider_graph_assignment_info"):
+        return Check(what, None, f"{version} does not report where its nodes are")
+    parts = session.get_provider_graph_assignment_info()
+    providers = {part.ep_name for part in parts}
+    detail = f"{version} has {sum(len(part.get_nodes()) for part in parts)} nodes on {', '.join(sorted(providers))}"
+    return Check(what, providers == {"CPUExecutionProvider"}, detail)
+
+
+def _reads_settings(onnxruntime: Any) -> bool:
+    """Whether this version has the option: then it refuses one that breaks its grammar."""
+    port = [helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, [1]) for name in "xy"]
+    graph = helper.make_graph([helper.make_node("Neg", ["x"], ["y"])], "probe", port[:1], port[1:])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8)
+    options = _options(onnxruntime, {SETTINGS: "no parenthesis"})
+    try:
+        onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    except Exception:  # noqa: BLE001  # ONNX Runtime's errors have no common class
+        return True
+    return False
+
+
+def _options(onnxruntime: Any, entries: Mapping[str, str]) -> Any:
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    for entry in entries.items():
+        options.add_session_config_entry(*entry)
+    return options
+
+
+EXPORTERS = (
+    Exporter(
+        name="onnx-annotated",
+        summary="ONNX Runtime and multi-device runtimes, one file whose nodes say their stage",
+        apply=(
+            "import json, onnxruntime; options = onnxruntime.SessionOptions()",
+            f'[options.add_session_config_entry(*entry) for entry in json.load(open("{OPTIONS}")).items()]',
+            f'session = onnxruntime.InferenceSession("{MODEL}", options, '
+            "providers=onnxruntime.get_available_providers())",
+        ),
+        write=write,
+        check=check,
+        notes=(
+            "A replica is a session of its own. A session of ONNX Runtime has one device of every execution provider,\n"
+            "runs the stages one after the other, and leaves out rules for devices that it does not have; they are a\n"
+            "pipeline in a runtime that reads `pipeline_stage`. For ONNX Runtime, which has no IPUs, these are an\n"
+            '"accelerator": any device that is no processor.'
+        ),
+    ),
+)

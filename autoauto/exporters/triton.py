@@ -1,0 +1,281 @@
+"""A model repository of Triton Inference Server: a model a stage, and an ensemble that joins them [triton].
+
+    NAME/config.pbtxt               input x ─▶ step NAME_stage0: x > a b ─▶ step NAME_stage1: a > c, b > y ─▶ output y
+    NAME_stage0/config.pbtxt  1/model.onnx
+    NAME_stage1/config.pbtxt  1/model.onnx
+
+A tensor has one name in all models and in the ensemble, so that any later step may read it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from importlib.util import find_spec, module_from_spec, spec_from_file_location
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import onnx
+from onnx import helper
+
+from autoauto.exporters.deployment import Check, Deployment, Exporter
+from autoauto.exporters.onnx_stages import compared, examples, run_file, whole_model
+from autoauto.records.arrays import Array
+from autoauto.records.errors import BadInput
+from autoauto.records.hardware import MachineDevice
+from autoauto.records.layers import Port, SubModel
+from autoauto.records.plan import Stage
+
+TYPES = {
+    "bool": "TYPE_BOOL",
+    **{f"{sign}int{bits}": f"TYPE_{sign.upper()}INT{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)},
+    **{f"float{bits}": f"TYPE_FP{bits}" for bits in (16, 32, 64)},
+}
+TARGETS_ON_CPU = frozenset({"host", "ipu"})
+"""Targets whose devices Triton runs as processors: IPUs it does not know. The devices of others are GPUs."""
+
+
+class EnsembleStep(NamedTuple):
+    """A step of an ensemble.
+
+    Attributes:
+        model: its name.
+        reads, writes: the names of the ensemble's tensors by those of the model's inputs and outputs.
+    """
+
+    model: str
+    reads: Mapping[str, str]
+    writes: Mapping[str, str]
+
+
+def write(deployment: Deployment, folder: Path) -> None:
+    """Write the models of all stages, and the ensemble.
+
+    Raises:
+        BadInput: replicas have different plans, GPUs are on several machines, an output is an input, or Triton has no
+            such tensor.
+    """
+    plan, graph, batch_size = deployment.one_plan(), deployment.graph, deployment.knobs.batch_size
+    inputs, outputs = (
+        deployment.source.carried(deployment.graph, cut, batch_size) for cut in (0, len(deployment.graph))
+    )
+    if both := {*inputs} & {*outputs}:
+        raise BadInput(f"an ensemble of Triton makes every output, {min(both).name!r} is an input; try --to onnx")
+    saved = []
+    for index, stage in enumerate(plan.stages):
+        path = folder / f"{graph.name}_stage{index}" / "1" / "model.onnx"
+        path.parent.mkdir(parents=True)
+        saved.append(deployment.source.save(graph, stage.layers, batch_size, path))
+        ends = _ports(saved[-1].inputs, saved[-1].outputs)
+        model = [_head(path.parts[-3]), 'backend: "onnxruntime"', *ends, *_instances(deployment, stage)]
+        _write_config(path.parents[1], model)
+    read = {port.name for part in saved for port in part.inputs}
+    ends = _ports([port for port in inputs if port.name in read], outputs)
+    steps = _steps(graph.name, saved, read | {port.name for port in outputs})
+    version = folder / graph.name / "1"
+    version.mkdir(parents=True)
+    (version / ".keep").touch()  # Triton wants a version; git and many stores have no empty folders
+    _write_config(
+        version.parent, [_head(graph.name), 'platform: "ensemble"', *ends, "ensemble_scheduling {", *steps, "}"]
+    )
+
+
+def _head(name: str) -> str:
+    """A model that does no batching: the batch size is a fixed dimension of its file."""
+    return f"name: {_text(name)}\nmax_batch_size: 0"
+
+
+def _ports(inputs: Iterable[Port], outputs: Iterable[Port]) -> Iterator[str]:
+    for end, ports in (("input", inputs), ("output", outputs)):
+        yield from (f"{end} {{ {_tensor(port)} }}" for port in ports)
+
+
+def _tensor(port: Port) -> str:
+    """The name, type and whole shape of a tensor.
+
+    Raises:
+        BadInput: Triton has no such type, no scalars, or no tensors without elements.
+    """
+    if port.dtype not in TYPES or not port.shape or 0 in port.shape:
+        got = f"{port.name!r} is {port.dtype} of shape {list(port.shape)}"
+        raise BadInput(f"Triton has tensors of one or more dimensions and of its own types, {got}; try --to onnx")
+    return f"name: {_text(port.name)} data_type: {TYPES[port.dtype]} dims: {list(port.shape)}"
+
+
+def _steps(name: str, saved: Sequence[SubModel], wanted: set[str]) -> Iterator[str]:
+    """A step a stage; what no step reads and the ensemble does not return has no name there."""
+    for index, part in enumerate(saved):
+        reads = (("input_map", port.name) for port in part.inputs)
+        writes = (("output_map", port.name) for port in part.outputs if port.name in wanted)
+        maps = [f"  {end} {{ key: {_text(tensor)} value: {_text(tensor)} }}" for end, tensor in (*reads, *writes)]
+        model = f"  model_name: {_text(f'{name}_stage{index}')}\n  model_version: -1"
+        yield "\n".join(["step {", model, *maps, "}"])
+
+
+def _instances(deployment: Deployment, stage: Stage) -> Iterator[str]:
+    """Where a stage runs, and on how many devices."""
+    if deployment.cluster.target not in TARGETS_ON_CPU:
+        yield f"instance_group {{ count: 1 kind: KIND_GPU gpus: {_gpus(deployment, stage)} }}"
+        return
+    yield f"instance_group {{ count: {deployment.knobs.replicas * stage.n_replicas} kind: KIND_CPU }}"
+    if deployment.cluster.target == "host":
+        n_threads = f'{{ string_value: "{deployment.knobs.cores_per_device}" }}'
+        yield f'parameters {{ key: "intra_op_thread_count" value: {n_threads} }}'
+
+
+def _gpus(deployment: Deployment, stage: Stage) -> list[int]:
+    """The numbers of a stage's devices in all replicas.
+
+    Raises:
+        BadInput: they are on several machines.
+    """
+    n_devices = len(deployment.cluster)
+    replicas = deployment.plan.placement or (tuple(MachineDevice(0, device) for device in range(n_devices)),)
+    devices = {replica[device] for replica in replicas for device in stage.devices}
+    if n_others := len({device.machine for device in devices} - {0}):
+        raise BadInput(f"a Triton server has one machine, the plan has {n_others + 1}; try fewer --replicas")
+    return sorted(device.device for device in devices)
+
+
+def _text(value: str) -> str:
+    """A string in protobuf's text format, which has the escapes of JSON [protobuf]."""
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _write_config(folder: Path, lines: Iterable[str]) -> None:
+    (folder / "config.pbtxt").write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+def check(deployment: Deployment, folder: Path) -> Iterator[Check]:
+    """Parse all configurations by Triton's own definition, follow the ensemble's tensors, and run its steps."""
+    name, n_stages = deployment.graph.name, len(deployment.plan.stages)
+    stages = [f"{name}_stage{index}" for index in range(n_stages)]
+    definition = _definition()
+    if definition is None:
+        missing = "Triton's definition is not installed; try: pip install tritonclient"
+        yield Check("every config.pbtxt is as Triton defines it", None, missing)
+        yield Check("the ensemble makes every tensor before it reads it", None, missing)
+        steps = [_step_of_file(folder, model) for model in stages]
+    else:
+        from google.protobuf import text_format
+
+        try:
+            configs = {model: _parsed(folder / model, definition) for model in (name, *stages)}
+        except text_format.ParseError as error:
+            yield Check("every config.pbtxt is as Triton defines it", False, str(error))
+            return
+        yield Check("every config.pbtxt is as Triton defines it", True, f"{len(configs)} files")
+        steps = [
+            EnsembleStep(step.model_name, dict(step.input_map), dict(step.output_map))
+            for step in configs[name].ensemble_scheduling.step
+        ]
+        problem = next(_problems(folder, configs, configs[name], steps), None)
+        detail = problem or f"{n_stages} steps, with the types and shapes of their files"
+        yield Check("the ensemble makes every tensor before it reads it", problem is None, detail)
+    n, inputs = examples(deployment, 1)
+    try:
+        yield from compared(_run(folder, steps, inputs), whole_model(deployment, inputs), n)
+    except BadInput as error:
+        yield Check("ONNX Runtime runs the steps", False, str(error))
+
+
+def _definition() -> Any:
+    """The class ModelConfig of tritonclient, None where it is not installed; its package would load gRPC."""
+    spec = find_spec("tritonclient")
+    for folder in (spec and spec.submodule_search_locations) or ():
+        path = Path(folder) / "grpc" / "model_config_pb2.py"
+        if path.exists() and (file := spec_from_file_location("autoauto_triton_model_config", path)) and file.loader:
+            module = module_from_spec(file)
+            file.loader.exec_module(module)
+            return module.ModelConfig
+    return None
+
+
+def _parsed(folder: Path, definition: Any) -> Any:
+    from google.protobuf import text_format
+
+    return text_format.Parse((folder / "config.pbtxt").read_text(encoding="utf-8"), definition())
+
+
+Ends = tuple[dict[str, str], dict[str, str]]
+"""Inputs and outputs: the type and shape of each by its name."""
+
+
+def _ends_of_config(config: Any) -> Ends:
+    types = config.DESCRIPTOR.file.enum_types_by_name["DataType"].values_by_number
+
+    def ends(ports: Iterable[Any]) -> dict[str, str]:
+        return {port.name: f"{types[port.data_type].name} {list(port.dims)}" for port in ports}
+
+    return ends(config.input), ends(config.output)
+
+
+def _ends_of_file(path: Path) -> Ends:
+    graph = onnx.load_model(path, load_external_data=False).graph
+
+    def ends(entries: Iterable[onnx.ValueInfoProto]) -> dict[str, str]:
+        return {entry.name: _type_and_shape(entry.type.tensor_type) for entry in entries}
+
+    return ends(graph.input), ends(graph.output)
+
+
+def _type_and_shape(tensor: onnx.TypeProto.Tensor) -> str:
+    dtype = str(helper.tensor_dtype_to_np_dtype(tensor.elem_type))
+    return f"{TYPES.get(dtype, dtype)} {[dim.dim_value for dim in tensor.shape.dim]}"
+
+
+def _step_of_file(folder: Path, model: str) -> EnsembleStep:
+    """The step of a model whose tensors have their own names in the ensemble."""
+    reads, writes = _ends_of_file(folder / model / "1" / "model.onnx")
+    return EnsembleStep(model, {name: name for name in reads}, {name: name for name in writes})
+
+
+def _problems(folder: Path, configs: Mapping[str, Any], ensemble: Any, steps: Sequence[EnsembleStep]) -> Iterator[str]:
+    """What Triton refuses of an ensemble, with the files that its models have [triton]."""
+    tensors, returned = _ends_of_config(ensemble)
+    unread = {*tensors}
+    for model, reads, writes in steps:
+        inputs, outputs = ends = _ends_of_config(configs[model])
+        if ends != _ends_of_file(folder / model / "1" / "model.onnx"):
+            yield f"the inputs and outputs of {model} are not those of its file"
+        if reads.keys() != inputs.keys() or not writes.keys() <= outputs.keys():
+            yield f"the step of {model} does not have the tensors of the model"
+        unlike = [(inputs[end], name) for end, name in reads.items() if tensors.get(name) != inputs[end]]
+        yield from (f"{model} reads {name} as {kind}, got {tensors.get(name)}" for kind, name in unlike)
+        yield from (f"{model} makes {name} again" for name in writes.values() if name in tensors)
+        unread = (unread - {*reads.values()}) | {*writes.values()}
+        tensors |= {name: outputs[end] for end, name in writes.items()}
+    yield from (f"nothing reads {name}" for name in sorted(unread - returned.keys()))
+    yield from (f"nothing makes output {name}" for name in returned if tensors.get(name) != returned[name])
+
+
+def _run(folder: Path, steps: Sequence[EnsembleStep], inputs: Mapping[str, Array]) -> dict[str, Array]:
+    """All tensors of the ensemble, computed step by step.
+
+    Raises:
+        BadInput: a tensor is not there when a step reads it, or ONNX Runtime cannot run a file.
+    """
+    tensors = dict(inputs)
+    for model, reads, writes in steps:
+        if missing := [name for name in reads.values() if name not in tensors]:
+            raise BadInput(f"{model} reads {missing[0]!r}, which nothing has made")
+        feeds = {end: tensors[name] for end, name in reads.items()}
+        made = run_file(folder / model / "1" / "model.onnx", feeds)
+        tensors |= {name: made[end] for end, name in writes.items()}
+    return tensors
+
+
+EXPORTERS = (
+    Exporter(
+        name="triton",
+        summary="Triton Inference Server, a model repository",
+        apply=('tritonserver --model-repository="$PWD"',),
+        write=write,
+        check=check,
+        notes=(
+            "A request is one micro-batch: its batch size is a fixed dimension of every file, so Triton does no\n"
+            "batching (`max_batch_size: 0`). Every replica is one more instance of each stage; any instance of the\n"
+            "next stage may take what one has computed. Triton has no IPUs: stages for them are on processors."
+        ),
+    ),
+)

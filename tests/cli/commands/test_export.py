@@ -1,0 +1,130 @@
+"""`autoauto export` and `autoauto.export`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+
+import autoauto
+from autoauto.records.errors import BadInput, Infeasible
+from autoauto.records.trial import unfit_trial
+from tests.cli.conftest import RunCli
+from tests.graph.conftest import make
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> str:
+    weights = {name: np.full((64, 64), 0.01, np.float32) for name in "vw"}
+    program = "MatMul x w > a; Relu a > b; MatMul b v > c; Tanh c > d; Add d x > y"
+    onnx.save_model(make(program, {"x": ["n", 64]}, "y", weights), tmp_path / "small.onnx")
+    return "small.onnx"
+
+
+@pytest.fixture
+def search(run_cli: RunCli, model: str, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """A study as if it had been typed: it stores the command of this process."""
+
+    def run(*more: str) -> None:
+        words = ["search", model, "--cluster", "bow-2000", "--batch-size", "2", "--study-name", "mine", *more]
+        monkeypatch.setattr("sys.argv", ["autoauto", *words])
+        assert run_cli(*words).code == 0
+
+    return run
+
+
+def stages(folder: Path) -> list[list[int]]:
+    [pipeline] = json.loads((folder / "pipeline.json").read_text())["pipelines"]
+    return [stage["layers"] for stage in pipeline["stages"]]
+
+
+def test_a_model_is_exported_with_the_best_plan_of_a_configuration(run_cli: RunCli, model: str, tmp_path: Path) -> None:
+    pytest.importorskip("onnxruntime")
+    done = run_cli("export", model, "--n-ipu", "2", "--batch-size", "4", "--to", "onnx", "--output", "new/a", "--check")
+    assert (done.code, done.err) == (0, "")
+    first, *checks = done.out.splitlines()
+    assert first == "new/a: README.md, pipeline.json, run_pipeline.py, stage0.onnx, stage1.onnx"
+    assert [line.split(":")[:2] for line in checks] == [["passed", " output y equals that of the whole model"]]
+    planned = run_cli("predict", model, "--n-ipu", "2", "--batch-size", "4", "--json")
+    cuts = json.loads(planned.out)["partition"]
+    assert stages(tmp_path / "new" / "a") == [[0, cuts[1]], [cuts[1], cuts[2]]]
+
+
+def test_the_winner_of_a_study_is_exported(
+    run_cli: RunCli, model: str, search: Callable[..., None], tmp_path: Path
+) -> None:
+    search("--n-ipu", "2")
+    done = run_cli("export", "mine", "--to", "onnx", "--output", "a", "--json")
+    assert done.code == 0
+    printed = json.loads(done.out)
+    assert (printed["to"], printed["output"], printed["checks"]) == ("onnx", "a", [])
+    assert printed["files"] == sorted(path.name for path in (tmp_path / "a").iterdir())
+    text = (tmp_path / "a" / "README.md").read_text()
+    assert "2 stages, 2 replicas, batch size 2, on bow-2000: " in text
+    assert "(measured (cost model))" in text
+    wrong = run_cli("export", "mine", "--batch-size", "4", "--to", "onnx", "--output", "b")
+    assert wrong.code == 2
+    assert "study 'mine' has a configuration of its own, got --batch-size too; leave that out" in wrong.err
+    other = onnx.load_model(model)
+    other.graph.node[1].op_type = "Sigmoid"
+    onnx.save_model(other, model)
+    changed = run_cli("export", "mine", "--to", "onnx", "--output", "b")
+    assert (changed.code, changed.err.count("\n")) == (2, 1)
+    assert "small.onnx has changed since study 'mine'" in changed.err
+
+
+def test_a_winner_that_runs_in_phases_is_refused(run_cli: RunCli, search: Callable[..., None]) -> None:
+    search("--n-ipu", "1", "--strategy", "phased")
+    done = run_cli("export", "mine", "--to", "onnx", "--output", "a")
+    assert (done.code, done.err.count("\n")) == (2, 1)
+    assert "the winner of study 'mine' runs in phases; try to search with --strategy pipeline" in done.err
+    assert not Path("a").exists()
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        (("smal.onnx",), "got 'smal.onnx'; try bert-base-128, "),
+        (("small.onnx", "--mode", "training"), "--to onnx is for inference, got a plan for training"),
+        (("small.onnx", "--output", "small.onnx"), "a new or empty folder, "),
+        (("small.onnx", "--output", "small.onnx/new"), "a new or empty folder, "),
+        (("small.onnx", "--to", "tflite"), "invalid choice: 'tflite'"),
+        (("small.onnx", "--n-ipu", "9"), "n_ipu must be at most 4"),
+    ],
+)
+def test_what_cannot_be_exported_is_refused_in_one_line(
+    more: tuple[str, ...], message: str, run_cli: RunCli, model: str
+) -> None:
+    done = run_cli("export", "--to", "onnx", "--output", "a", *more)
+    assert (done.code, done.err.count("\n"), done.out) == (2, 1, "")
+    assert message in done.err
+    assert not Path("a").exists()
+
+
+def test_a_check_that_fails_is_the_exit_code(run_cli: RunCli, model: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("onnxruntime")
+    monkeypatch.setattr("autoauto.exporters.onnx_stages.TOLERANCE", -1.0)
+    done = run_cli("export", model, "--to", "onnx", "--output", "a", "--check")
+    assert done.code == 2
+    assert "FAILED: output y equals" in done.out
+
+
+def test_a_trial_is_exported_from_python(model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("AUTOAUTO_CACHE_DIR", str(tmp_path / "cache"))
+    flow = autoauto.load_flow(model, "bow-2000")
+    trial = flow.expect(autoauto.Knobs(n_ipu=2, memory_proportion=0.6, batch_size=4))
+    assert autoauto.export(model, trial, "onnx", "a", "bow-2000") == []
+    assert len(stages(tmp_path / "a")) == 2
+    with pytest.raises(BadInput, match="a format is one of onnx, "):
+        autoauto.export(model, trial, "tflite", "b", "bow-2000")
+    with pytest.raises(BadInput, match="the plan must be of resnet50 with 121 layers, got one of 5"):
+        autoauto.export("resnet50", trial, "onnx", "b", "bow-2000")
+    failed = unfit_trial(trial.knobs, Infeasible("no plan fits", 8), 1)
+    with pytest.raises(BadInput, match="a configuration must run to be exported, this one does not: "):
+        autoauto.export(model, failed, "onnx", "b", "bow-2000")
+    assert not Path("b").exists()

@@ -1,0 +1,221 @@
+"""Stage files and the program that runs them."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+
+from autoauto.exporters.deployment import Check, Deployment
+from autoauto.exporters.onnx_stages import RUNNER, check, examples, relative_error, whole_model
+from autoauto.exporters.registry import exporter_named, write_artifact
+from autoauto.graph.cut import subgraph
+from autoauto.records.errors import BadInput
+from autoauto.records.knobs import Knobs
+from autoauto.records.plan import side_by_side
+from autoauto.records.schedule import Order
+from tests.exporters.conftest import Deploy, plan_of
+
+pytest.importorskip("onnxruntime", reason="artifacts run in ONNX Runtime")
+W = np.random.default_rng(1).standard_normal((4, 4)).astype(np.float32)
+CHAIN = "MatMul x w > a; Tanh a > b; Neg b > c; Add c x > y"
+X = {"x": ["n", 4]}
+
+
+def written(deployment: Deployment, folder: Path, to: str = "onnx") -> list[Check]:
+    return write_artifact(deployment, to, folder, check=True)
+
+
+def run(folder: Path, inputs: dict[str, Any]) -> subprocess.CompletedProcess[str]:
+    np.savez(folder / "inputs.npz", **inputs)
+    command = [sys.executable, RUNNER, "inputs.npz", "outputs.npz"]
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+
+
+SPECIAL: dict[str, tuple[str, dict[str, Any], str, tuple[int, ...], int]] = {
+    "a fixed batch size": (
+        "Tanh x > a; Softmax a > b axis=0; Neg b > y",
+        {"x": [2, 4]},
+        "y",
+        (0, 1, 3),
+        1,
+    ),
+    "integer inputs": ("Gather w i > a; Tanh a > b; Neg b > y", {"int:i": ["n", 3]}, "y", (0, 1, 3), 2),
+    "an output that an early stage writes": ("Relu x > y; Tanh y > b; Neg b > c; Neg c > z", X, "y z", (0, 1, 2, 4), 2),
+    "an output that is an input": ("Tanh x > a; Neg a > y", X, "y x", (0, 1, 2), 2),
+    "an input that nothing reads": ("Tanh x > a; Neg a > y", {**X, "u": ["n", 3]}, "y", (0, 1, 2), 2),
+    "names of paths and of arguments": ("Tanh /x > /a/b; Neg /a/b > file", {"/x": ["n", 4]}, "file", (0, 1, 2), 2),
+    "an output that is a constant": ("Tanh x > a; Neg a > y; Identity w > v", X, "y v", (0, 1, 2), 2),
+}
+
+
+@pytest.mark.parametrize("to", ["onnx", "onnx-annotated", "triton"])
+@pytest.mark.parametrize("case", SPECIAL)
+def test_the_stages_of_a_special_model_are_the_model(case: str, to: str, deploy: Deploy, tmp_path: Path) -> None:
+    program, inputs, outputs, cuts, batch_size = SPECIAL[case]
+    plan = deploy(program, inputs, outputs, {"w": W}, plan=plan_of(cuts), batch_size=batch_size)
+    if (case, to) == ("an output that is an input", "triton"):
+        with pytest.raises(BadInput, match=r"makes every output, 'x' is an input; try --to onnx$"):
+            written(plan, tmp_path / "artifact", to)
+        return
+    checks = written(plan, tmp_path / "artifact", to)
+    assert [each for each in checks if each.passed is False] == []
+    assert any(f"output {outputs.split()[0]} " in each.what for each in checks)
+
+
+@pytest.mark.parametrize("to", ["onnx", "onnx-annotated", "triton"])
+def test_weights_that_are_too_many_for_a_file_lie_beside_it(
+    to: str, deploy: Deploy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    constants = {f"w{i}": np.full((64, 64), 0.1, np.float32) for i in range(2)}
+    plan = deploy("MatMul x w0 > a; MatMul a w1 > y", {"x": ["n", 64]}, "y", constants, plan=plan_of((0, 1, 2)))
+    monkeypatch.setattr(subgraph, "MAX_WEIGHT_BYTES", 4096)
+    checks = written(plan, tmp_path / "artifact", to)
+    assert [each for each in checks if each.passed is False] == []
+    sizes = [path.stat().st_size for path in (tmp_path / "artifact").rglob("*.data")]
+    assert sizes == ([2 * 64 * 64 * 4] if to == "onnx-annotated" else [64 * 64 * 4] * 2)
+
+
+def test_replicas_of_different_plans_run_side_by_side(deploy: Deploy, tmp_path: Path) -> None:
+    plan = side_by_side([plan_of((0, 1, 4), (0,)), plan_of((0, 3, 4), (1, 2))])
+    deployment = deploy(CHAIN, X, "y", {"w": W}, plan=plan, replicas=3)
+    assert all(each.passed for each in written(deployment, tmp_path / "artifact"))
+    pipelines = json.loads((tmp_path / "artifact" / "pipeline.json").read_text())["pipelines"]
+    assert [pipeline["n_replicas"] for pipeline in pipelines] == [1, 2]
+    assert [stage["layers"] for pipeline in pipelines for stage in pipeline["stages"]] == [
+        [0, 1],
+        [1, 4],
+        [0, 3],
+        [3, 4],
+    ]
+    for to in ("onnx-annotated", "triton"):
+        with pytest.raises(BadInput, match=r"one plan for all replicas, got 2 different ones; try --to onnx$"):
+            written(deployment, tmp_path / "other", to)
+    assert not (tmp_path / "other").exists()
+
+
+def test_devices_of_a_stage_take_micro_batches_in_turn(deploy: Deploy, tmp_path: Path) -> None:
+    deployment = deploy(CHAIN, X, "y", {"w": W}, plan=plan_of((0, 1, 4), stage_replicas=2))
+    [result] = written(deployment, tmp_path / "artifact")
+    assert result.passed
+    assert result.detail.startswith("4 micro-batches")
+    with pytest.raises(BadInput, match="one device a stage"):
+        written(deployment, tmp_path / "other", "onnx-annotated")
+
+
+def test_micro_batches_are_what_the_whole_model_makes(deploy: Deploy, tmp_path: Path) -> None:
+    deployment = deploy(CHAIN, X, "y", {"w": W}, plan=plan_of((0, 1, 4), (0, 1)), replicas=2)
+    written(deployment, tmp_path / "artifact")
+    x = np.random.default_rng(2).standard_normal((10, 4)).astype(np.float32)
+    done = run(tmp_path / "artifact", {"x": x})
+    assert done.returncode == 0, done.stderr
+    with np.load(tmp_path / "artifact" / "outputs.npz") as outputs:
+        assert np.allclose(outputs["y"], x - np.tanh(x @ W), atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("inputs", "message"),
+    [
+        ({"z": np.zeros((2, 4), np.float32)}, "the inputs must be ['x'], got ['z']"),
+        ({"x": np.zeros((3, 4), np.float32)}, "'x' must be float32 of shape [2, 4], times the number of micro-batches"),
+        ({"x": np.zeros((0, 4), np.float32)}, "along axis 0, got float32 of shape [0, 4]"),
+        ({"x": np.zeros(4, np.float32)}, "along axis 0, got float32 of shape [4]"),
+        ({"x": np.zeros((2, 4))}, "got float64 of shape [2, 4]"),
+    ],
+)
+def test_the_program_refuses_wrong_inputs_in_one_line(
+    inputs: dict[str, Any], message: str, deploy: Deploy, tmp_path: Path
+) -> None:
+    write_artifact(deploy(CHAIN, X, "y", {"w": W}, plan=plan_of((0, 2, 4))), "onnx", tmp_path / "artifact")
+    done = run(tmp_path / "artifact", inputs)
+    assert done.returncode == 1
+    assert done.stderr.startswith("run_pipeline.py: ")
+    assert done.stderr.count("\n") == 1
+    assert message in done.stderr
+
+
+def swap(folder: Path) -> None:
+    first, second = sorted(folder.rglob("*stage?.onnx")) or sorted(folder.rglob("model.onnx"))
+    content = first.read_bytes()
+    first.write_bytes(second.read_bytes())
+    second.write_bytes(content)
+
+
+def other_weights(folder: Path) -> None:
+    """Scale a weight: everything runs, with another result."""
+    path = next(path for path in sorted(folder.rglob("*.onnx")))
+    model = onnx.load_model(path)
+    weight = onnx.numpy_helper.to_array(model.graph.initializer[0])
+    model.graph.initializer[0].CopyFrom(onnx.numpy_helper.from_array(weight * 2, model.graph.initializer[0].name))
+    onnx.save_model(model, path)
+
+
+@pytest.mark.parametrize(("to", "damage"), [("onnx", swap), ("triton", swap), *((to, other_weights) for to in
+    ("onnx", "onnx-annotated", "triton"))])  # fmt: skip
+def test_a_check_fails_when_a_file_is_damaged(
+    to: str, damage: Callable[[Path], None], deploy: Deploy, tmp_path: Path
+) -> None:
+    deployment = deploy(CHAIN, X, "y", {"w": W}, plan=plan_of((0, 1, 4)))
+    write_artifact(deployment, to, tmp_path / "artifact")
+    damage(tmp_path / "artifact")
+    checks = [*exporter_named(to).check(deployment, tmp_path / "artifact")]
+    assert any(each.passed is False for each in checks)
+
+
+@pytest.mark.parametrize("to", ["onnx", "onnx-annotated", "triton"])
+def test_a_plan_for_training_is_refused(to: str, deploy: Deploy, tmp_path: Path) -> None:
+    deployment = deploy(CHAIN, X, "y", {"w": W}, plan=plan_of((0, 2, 4)))
+    training = replace(deployment, knobs=Knobs(2, 0.6, 2, schedule=Order.GPIPE, n_micro_batches=4))
+    with pytest.raises(BadInput, match="is for inference, got a plan for training; try --mode inference"):
+        written(training, tmp_path / "artifact", to)
+
+
+def test_only_an_empty_folder_is_filled(deploy: Deploy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    deployment = deploy(CHAIN, X, "y", {"w": W}, plan=plan_of((0, 2, 4)))
+    for name in ("full", "empty"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "full" / "mine").touch()
+    for folder in (tmp_path / "full", tmp_path / "full" / "mine"):
+        with pytest.raises(BadInput, match="a new or empty folder"):
+            write_artifact(deployment, "onnx", folder)
+    assert [path.name for path in (tmp_path / "full").iterdir()] == ["mine"]
+    monkeypatch.chdir(tmp_path / "empty")
+    assert all(each.passed for each in write_artifact(deployment, "onnx", Path(), check=True))
+    assert sorted(path.name for path in Path().iterdir()) == [
+        "README.md", "pipeline.json", "run_pipeline.py", "stage0.onnx", "stage1.onnx",
+    ]  # fmt: skip
+
+
+def test_times_are_in_seconds_of_the_reference_clock(deploy: Deploy, tmp_path: Path) -> None:
+    deployment = deploy(CHAIN, X, "y", {"w": W}, plan=plan_of((0, 1, 4)))
+    write_artifact(deployment, "onnx", tmp_path / "artifact")
+    pipeline = json.loads((tmp_path / "artifact" / "pipeline.json").read_text())
+    [stages] = [each["stages"] for each in pipeline["pipelines"]]
+    assert [stage["compute_s"] * deployment.cluster.clock_hz for stage in stages] == pytest.approx([9, 9])
+    assert pipeline["pipelines"][0]["period_s"] * deployment.cluster.clock_hz == pytest.approx(9 + 2)
+    assert (pipeline["samples_per_s"], pipeline["origin"], pipeline["schema"]) == (1234.5, "estimated", 1)
+    assert [stage["sends"] for stage in stages] == [["x", "a"], ["y"]]
+
+
+def test_what_is_compared_is_the_whole_model(deploy: Deploy) -> None:
+    deployment = deploy(CHAIN, X, "y", {"w": W}, plan=plan_of((0, 4)))
+    n, inputs = examples(deployment, 1)
+    x = inputs["x"]
+    assert n == 1
+    assert relative_error(whole_model(deployment, inputs)["y"], x - np.tanh(x @ W)) < 1e-5
+    assert check is exporter_named("onnx").check
+
+
+@pytest.mark.parametrize(
+    ("made", "error"), [([1.0, 2.0], 0.0), ([1.0], np.inf), ([1.0, np.nan], np.inf), ([1.0, 1.0], 0.5)]
+)
+def test_errors_are_relative_to_the_largest_value(made: list[float], error: float) -> None:
+    assert relative_error(np.array(made), np.array([1.0, 2.0])) == error
