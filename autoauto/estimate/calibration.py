@@ -1,8 +1,11 @@
-"""Changes to a finished cost table: `with_entry_overhead` adds it, `calibrated` scales compute to measured stages."""
+"""Changes to a finished cost table: `with_entry_overhead`, `with_cuts_at`, `calibrated`.
+
+The first adds the entry overhead, the second allows fewer cuts, the third scales compute to measured stages.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -42,6 +45,14 @@ def monotone_entry_cycles(entry_cycles: IntArray, prefix_cycles: IntArray) -> In
     prefix = prefix_cycles[:-1]
     lowered: IntArray = prefix + np.minimum.accumulate(entry_cycles - prefix)
     return lowered
+
+
+def with_cuts_at(table: CostTable, cuts: Sequence[int]) -> CostTable:
+    """The same costs with the cuts of `table` before these layers only; both ends remain."""
+    chosen = np.isin(np.arange(table.n_layers + 1), [0, *cuts, table.n_layers])
+    allowed = table.cut_allowed & chosen
+    memory = replace(table.memory, input_bytes=table.memory.input_bytes * allowed[:-1])
+    return replace(table, cut_allowed=allowed, memory=memory)
 
 
 def calibrated(table: CostTable, stages: Iterable[Stage]) -> CostTable:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
-from autoauto.estimate.calibration import with_entry_overhead
+from autoauto.estimate.calibration import with_cuts_at, with_entry_overhead
 from autoauto.estimate.correction.correct import REFIT, corrected, fitted_correction
 from autoauto.estimate.correction.features import range_examples
 from autoauto.estimate.memory import memory_limit_bytes
@@ -26,6 +26,7 @@ from autoauto.records.installation import cache_dir
 from autoauto.records.knobs import DEFAULT_PLANNING_PROPORTION, Knobs
 from autoauto.records.layers import LayerGraph
 from autoauto.records.phased import PhasedOptions
+from autoauto.records.plan import CutAt
 from autoauto.records.profile import CompileOptions, ModelProfile
 from autoauto.records.target import Profiled, Target, TargetTraits, traits_of
 from autoauto.records.units import Precision
@@ -51,6 +52,7 @@ class Estimates:
         period: what the devices do at the same time; None is what the target says (`TargetTraits.period`).
         cache: profiles of compiled layers, and ranges compiled whole.
         estimator: whether sums of layers are corrected by ranges compiled whole.
+        cut_at: where stages may begin.
     """
 
     graph: LayerGraph
@@ -61,6 +63,7 @@ class Estimates:
     period: Period | None = None
     cache: ProfileCache = field(default_factory=lambda: ProfileCache(cache_dir() / "profiles.db"))
     estimator: Estimator = Estimator.REGRESSION
+    cut_at: CutAt = CutAt.LAYERS
     _profiles: dict[CompileOptions, ModelProfile] = field(default_factory=dict, init=False, repr=False, compare=False)
     _host_bytes: dict[int, tuple[int, int]] = field(default_factory=dict, init=False, repr=False, compare=False)
     _alike: dict[tuple[int, int], dict[int, int]] = field(default_factory=dict, init=False, repr=False, compare=False)
@@ -71,6 +74,11 @@ class Estimates:
 
     def __post_init__(self) -> None:
         memory_limit_bytes(self.cluster, self._proportion(PLAIN_SUM))  # raises BadInput for an impossible proportion
+        if self.cut_at is CutAt.BLOCKS and not self.graph.blocks:
+            raise BadInput(
+                "blocks are found by the names of repeated modules like layers.0, layers.1 in an ONNX file, "
+                f"{self.graph.name} has none; try --cut-at layers"
+            )
         if self.precision is Precision.FP8:
             check_fp8(self.cluster)
             object.__setattr__(self, "graph", quantise(self.graph))
@@ -78,7 +86,7 @@ class Estimates:
             if self.traits.runs_plans:
                 self.check_one_kind("a target that runs whole plans")
             common = (self.target, self.precision, self.planning_proportion, self.period, self.cache, self.estimator)
-            kinds = (Estimates(self.graph, cluster, *common) for cluster in self.cluster.by_kind)
+            kinds = (Estimates(self.graph, cluster, *common, self.cut_at) for cluster in self.cluster.by_kind)
             object.__setattr__(self, "_kinds", tuple(kinds))
             return
         tiles = {(device.n_tiles, device.tile_memory_bytes) for device in self.cluster.devices}
@@ -120,6 +128,15 @@ class Estimates:
                 f"{what} needs devices in a given order, {self.cluster.name} has {names} in any order; "
                 "try a --cluster of one kind"
             )
+
+    def check_phases_may_begin_anywhere(self) -> None:
+        """Refuse phases where stages begin at blocks.
+
+        Raises:
+            BadInput: they do.
+        """
+        if self.cut_at is CutAt.BLOCKS:
+            raise BadInput("phases begin at any layer, got --cut-at blocks; leave it out, or try stages")
 
     def options(self, knobs: Knobs) -> CompileOptions:
         """The options with which the target compiles at these knobs."""
@@ -207,6 +224,8 @@ class Estimates:
             tensors=self._tensors(knobs),
         )
         table = with_entry_overhead(table, profile, correction)
+        if self.cut_at is CutAt.BLOCKS:
+            table = with_cuts_at(table, [block.layers.start for block in self.graph.blocks])
         host_cycles = cluster.host_cycles(profile.layers[0].input_bytes, profile.layers[-1].output_bytes)
         return replace(table, host_cycles=host_cycles)
 
@@ -235,9 +254,10 @@ class Estimates:
         """The estimated cost of every range of layers as a phase: on one device, with one micro-batch in flight.
 
         Raises:
-            BadInput: the cluster has several kinds of devices.
+            BadInput: the cluster has several kinds of devices, or stages are to begin at blocks.
         """
         self.check_one_kind("a plan of phases")
+        self.check_phases_may_begin_anywhere()
         training = ((1,), options.recompute) if knobs.training else ()
         correction = self.correction(knobs)
         profile = corrected(self.profile(self.options(knobs)), self.graph, correction)

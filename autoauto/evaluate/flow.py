@@ -26,7 +26,7 @@ from autoauto.records.hardware import Period
 from autoauto.records.knob_table import Strategy
 from autoauto.records.knobs import Knobs, SearchSpace
 from autoauto.records.phased import IoMode, Phase, PhasedOptions, PhasedPlan
-from autoauto.records.plan import BoundedPlan, Plan, Stage, replicated, side_by_side
+from autoauto.records.plan import BoundedPlan, CutAt, Plan, Stage, replicated, side_by_side
 from autoauto.records.profile import STASH, CompiledRange
 from autoauto.records.target import Origin
 from autoauto.records.timeline import Run, Runner, Timeline
@@ -103,6 +103,8 @@ class Flow(Estimates):
         ):
             if wanted:
                 self.check_one_kind(what)
+        if Strategy.PHASED in space.strategy:
+            self.check_phases_may_begin_anywhere()
         check_batch_size(self.graph, max(space.batch_size))
 
     def predict(self, knobs: Knobs, progress: Progress | None = None) -> Plan:
@@ -303,6 +305,7 @@ class Flow(Estimates):
             "estimator": str(self.estimator),
             "period": str(self.period_of_devices),
             "constraints": "; ".join(sorted({constraint.text for constraint in self.constraints})),
+            **({"cut_at": str(self.cut_at)} if self.cut_at is not CutAt.LAYERS else {}),
             # Earlier versions priced every replica by the links of the first, which several machines do not share.
             **({"replicas": "placed"} if len(self.cluster) > self.cluster.machine_size else {}),
         }

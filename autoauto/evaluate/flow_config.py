@@ -17,6 +17,7 @@ from autoauto.records.errors import BadInput
 from autoauto.records.hardware import Period
 from autoauto.records.installation import DEFAULT_MODEL
 from autoauto.records.units import Precision
+from autoauto.records.plan import CutAt
 from autoauto.targets.registry import DEFAULT_TARGET, default_options
 
 
@@ -29,7 +30,7 @@ class FlowConfig:
         target: the name of a target.
         cluster: a built-in name or a file; None is the target's default.
         headroom: share of every device's memory that is left free.
-        precision, estimator, planning_proportion, period: as in `load_flow`; None is the default.
+        precision, estimator, planning_proportion, period, cut_at: as in `load_flow`; None is the default.
         constraints: expressions that must hold, over knobs or over results; None is none.
         max_latency_s: the same as the constraint "latency_s <= S"; None is no bound.
         options: those that only one target has and that differ from their defaults. As JSON they stand beside the other
@@ -47,6 +48,7 @@ class FlowConfig:
     period: str | None = None
     constraints: tuple[str, ...] | None = None
     max_latency_s: float | None = None
+    cut_at: str = CutAt.LAYERS
     options: Mapping[str, object] = field(default_factory=dict)
     profile: ProfileFiles | None = None
 
@@ -71,15 +73,21 @@ class FlowConfig:
         Raises:
             BadInput: a field is missing or wrong.
         """
-        values = {**_OLDER, **_with_period(from_json(dict[str, Any], text, _WHERE)), **changes}
+        values = {**_OLDER, **_OPTIONAL, **_with_period(from_json(dict[str, Any], text, _WHERE)), **changes}
         if missing := [name for name in _FIELDS if name not in values]:
             raise BadInput(f"{_WHERE} must hold {', '.join(missing)}; search anew by another name")
         known = {name: values[name] for name in _FIELDS} | {"options": _changed_options(values), "profile": None}
         return replace(from_plain(FlowConfig, known, _WHERE, form=_STORED), profile=_profile_files(values, _WHERE))
 
     def to_json(self) -> str:
-        """All fields and the options of all targets as JSON, with files by their absolute paths."""
+        """All fields and the options of all targets as JSON, with files by their absolute paths.
+
+        Fields of `_OPTIONAL` are left out where they have their defaults.
+        """
         values = {name: getattr(self, name) for name in _FIELDS}
+        for name, default in _OPTIONAL.items():
+            if values[name] == default:
+                del values[name]
         for name in ("model", "cluster"):
             if values[name] is not None and Path(values[name]).is_file():
                 values[name] = str(Path(values[name]).resolve())
@@ -109,6 +117,7 @@ class FlowConfig:
             self._result_constraints,
             self.options,
             self.headroom,
+            self.cut_at,
         )
 
     def _open_profile(self, profile: ProfileFiles) -> Flow:
@@ -182,6 +191,8 @@ def _with_period(values: Mapping[str, object]) -> Mapping[str, object]:
 
 _OLDER = {"headroom": 0.0, "period": None}
 """Fields that texts of before do not have."""
+_OPTIONAL: Mapping[str, object] = {"cut_at": CutAt.LAYERS}
+"""Fields that texts have only where they differ from these defaults, so that earlier versions read them."""
 _WHERE = "the configuration of a flow"
 _STORED = stored_form(FlowConfig, options=dict[str, Any])
 _FIELDS = tuple(field.name for field in fields(FlowConfig) if field.name not in ("options", "profile"))

@@ -17,6 +17,7 @@ from autoauto.records.errors import BadInput
 from autoauto.records.hardware import Cluster, Period
 from autoauto.records.installation import cache_dir
 from autoauto.records.layers import LayerGraph
+from autoauto.records.plan import CutAt
 from autoauto.records.target import Target
 from autoauto.records.units import Precision
 from autoauto.targets.clusters import load_cluster
@@ -41,6 +42,7 @@ def load_flow(
     constraints: tuple[Constraint, ...] = (),
     options: Mapping[str, object] | None = None,
     headroom: float = 0.0,
+    cut_at: str = CutAt.LAYERS,
 ) -> Flow:
     """A model on a cluster, ready to be planned, measured or searched.
 
@@ -55,9 +57,11 @@ def load_flow(
         storage: the URL of a PostgreSQL server that caches compiled layers; by default a file of this machine does.
         options: those that only the target of this name has, for example `{"partials": "fp32"}` (`NamedTarget`).
         headroom: share of every device's memory that is left free.
+        cut_at: "layers" or "blocks", where stages may begin (`CutAt`).
 
     Raises:
-        BadInput: no such model, cluster or target, one that cannot be read, a cluster or an option of another target.
+        BadInput: no such model, cluster or target, one that cannot be read, a cluster or an option of another target,
+            or a model without blocks where stages are to begin at them.
     """
     entry, options = _entry(target), options or {}
     chosen_period = None if period is None else _word("period", Period, period)
@@ -84,6 +88,7 @@ def load_flow(
         period=chosen_period,
         cache=_cache(storage),
         estimator=_word("estimator", Estimator, estimator),
+        cut_at=_word("cut_at", CutAt, cut_at),
         constraints=constraints,
     )
 

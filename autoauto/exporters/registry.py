@@ -19,6 +19,13 @@ FORMATS: Mapping[str, str] = {
     "auto-pipeline": "graphcore.auto_pipeline",
     "onnx-annotated": "onnx_annotated",
     "triton": "triton",
+    "torch": "pytorch",
+    "torchtitan": "pytorch",
+    "megatron": "layer_lists",
+    "vllm": "layer_lists",
+    "sglang": "layer_lists",
+    "tensorrt-llm": "layer_lists",
+    "deepspeed": "layer_lists",
 }
 """The file of this room that holds the exporter of every format; it is imported when the format is used."""
 

@@ -230,7 +230,7 @@ def isolate(graph: LayerGraph, index: int, derivative: Derivative) -> LayerGraph
     spans = dict.fromkeys(with_gradient, (0, n_before)) | dict.fromkeys(layer.outputs, (n_before, n_before + 1))
     tensors = [_with_span(graph.tensors[i], *spans.get(i, (-1, n_before))) for i in used]
     parameter = (Tensor("parameter", (2,), None, "float", -1, 0),) * n_before
-    return replace(graph, layers=(*producers, alone), tensors=(*tensors, *parameter))
+    return replace(graph, layers=(*producers, alone), tensors=(*tensors, *parameter), blocks=())
 
 
 def _producer(outputs: tuple[int, ...], weight: int) -> Layer:

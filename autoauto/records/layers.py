@@ -1,7 +1,7 @@
 """A model as a sequence of layers, its sub-models and its backward pass.
 
-`LayerRange`, `Tensor`, `Layer` and `LayerGraph` describe the model, `SubModel` is a range of layers that a runtime can
-load, cut out of a model file by a `Source`, and `Derivative` is the backward pass.
+`LayerRange`, `Block`, `Tensor`, `Layer` and `LayerGraph` describe the model, `SubModel` is a range of layers that a
+runtime can load, cut out of a model file by a `Source`, and `Derivative` is the backward pass.
 """
 
 from __future__ import annotations
@@ -45,6 +45,20 @@ class LayerRange(NamedTuple):
 
     def __str__(self) -> str:
         return f"[{self.start}, {self.stop})"
+
+
+class Block(NamedTuple):
+    """One of the repeated modules of a model, for example a decoder layer.
+
+    Attributes:
+        module: its path in the exported module, for example "encoder.layer.3".
+        layers: those of the block; the first block has those before it too, the last those behind it.
+        others: the outermost modules beside the blocks that lie in `layers`, for example "embeddings".
+    """
+
+    module: str
+    layers: LayerRange
+    others: tuple[str, ...] = ()
 
 
 class Tensor(NamedTuple):
@@ -133,6 +147,7 @@ class LayerGraph:
         tensors: weights and activations; `Layer` refers to them by index.
         fixed_batch: why the model runs at batch size 1 only, None when any batch size works.
         content: a digest of all that the layers and tensors say; equal digests mean equal models.
+        blocks: the repeated modules that the layers come from, as far as their names say; empty where none repeats.
     """
 
     name: str
@@ -140,6 +155,7 @@ class LayerGraph:
     tensors: tuple[Tensor, ...]
     fixed_batch: str | None
     content: str
+    blocks: tuple[Block, ...] = ()
 
     def __len__(self) -> int:
         return len(self.layers)

@@ -1,14 +1,24 @@
-"""Pipeline plans, and answers about them: `Stage`, `Plan`, `BoundedPlan`, `Replicas`, `Explanation`."""
+"""Pipeline plans, and answers about them: `CutAt`, `Stage`, `Plan`, `BoundedPlan`, `Replicas`, `Explanation`."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from enum import StrEnum
 from itertools import pairwise
 
 from autoauto.records.hardware import MachineDevice, Period
 from autoauto.records.layers import LayerRange
 from autoauto.records.units import samples_per_s
+
+
+class CutAt(StrEnum):
+    """Where stages may begin."""
+
+    LAYERS = "layers"
+    """At any layer that no matrix ties to the one before it."""
+    BLOCKS = "blocks"
+    """Of these at the first layers of blocks only (`LayerGraph.blocks`)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,7 +25,7 @@ from autoauto.records.hardware import Cluster
 from autoauto.records.knob_table import Strategy
 from autoauto.records.knobs import Knobs, Objective, Objectives, SearchSpace, parse_objectives
 from autoauto.records.layers import LayerGraph
-from autoauto.records.plan import Plan
+from autoauto.records.plan import CutAt, Plan
 from autoauto.records.target import Target
 from autoauto.records.trial import Trial
 from autoauto.study.analysis.alternatives import expected_alternatives, store_alternatives
@@ -58,6 +58,7 @@ def search(
     planning_proportion: float | None = None,
     period: str | None = None,
     estimator: str = Estimator.REGRESSION,
+    cut_at: str = CutAt.LAYERS,
     constraints: Iterable[str] = (),
     storage: str | None = None,
     study_name: str | None = None,
@@ -71,7 +72,7 @@ def search(
     Its timeline is simulated from the measured stages; for phases there is none.
 
     Args:
-        model, cluster, target, precision, planning_proportion, period, estimator: as in `load_flow`.
+        model, cluster, target, precision, planning_proportion, period, estimator, cut_at: as in `load_flow`.
         space, objective, method, n_measurements, noise, study_name, n_repeats, callback, progress: as in `search_flow`.
         constraints: expressions that must hold, for example "latency_s <= 0.004", see `Constraint`.
         storage: the URL of the database that stores the trials, for example "sqlite:///studies/autoauto.db": an equal
@@ -89,7 +90,9 @@ def search(
         raise BadInput(f"several objectives have no single best configuration, got {objective}; try search_flow")
     bounds = tuple(map(Constraint, (constraints,) if isinstance(constraints, str) else constraints))
     over_knobs, over_results = (tuple(bound for bound in bounds if bound.over_knobs is kind) for kind in (True, False))
-    flow = load_flow(model, cluster, target, precision, planning_proportion, period, estimator, storage, over_results)
+    flow = load_flow(
+        model, cluster, target, precision, planning_proportion, period, estimator, storage, over_results, cut_at=cut_at
+    )
     result = search_flow(
         flow,
         _space_of(flow, space, over_knobs),
@@ -99,7 +102,7 @@ def search(
         noise=noise,
         storage=storage,
         study_name=study_name,
-        notes=_flow_notes(model, cluster, target, precision, planning_proportion, period, estimator, bounds),
+        notes=_flow_notes(model, cluster, target, precision, planning_proportion, period, estimator, cut_at, bounds),
         make_executor=None if n_workers is None else partial(process_executor, flow, n_workers),
         n_repeats=n_repeats,
         callback=callback,
@@ -119,6 +122,7 @@ def _flow_notes(
     planning_proportion: float | None,
     period: str | None,
     estimator: str,
+    cut_at: str,
     constraints: Iterable[Constraint],
 ) -> dict[str, str]:
     """The flow as a study stores it for workers; nothing when model, cluster or target are objects."""
@@ -132,6 +136,7 @@ def _flow_notes(
         estimator=estimator,
         planning_proportion=planning_proportion,
         period=period,
+        cut_at=cut_at,
         constraints=tuple(constraint.text for constraint in constraints),
     )
     return {FLOW: config.to_json()}
@@ -267,7 +272,8 @@ def _expected_score(predict: Predict) -> ExpectedScore:
 
 
 def _can_phase(flow: Flow, space: SearchSpace) -> bool:
-    return flow.cluster.streaming_memory is not None and Strategy.PHASED not in space.strategy
+    anywhere = flow.cut_at is CutAt.LAYERS  # phases do not keep to blocks
+    return anywhere and flow.cluster.streaming_memory is not None and Strategy.PHASED not in space.strategy
 
 
 def nothing_fits(result: SearchResult) -> Infeasible:

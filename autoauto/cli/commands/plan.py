@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 EXAMPLE = "plan --model-info profile.json --cluster-info cluster.json --planning-proportion 0.85 --json"
 
 MODEL_ARGUMENTS = (
-    *("model", "target", "cluster", "headroom", "precision", *default_options(), "mode", "estimator"),
+    *("model", "target", "cluster", "headroom", "precision", *default_options(), "mode", "estimator", "cut_at"),
     *(knob.name for knob in KNOBS if knob.varies(Strategy.PIPELINE) and knob.name != "replicas"),
 )
 """Arguments of a model; a profile excludes those that it does not use."""

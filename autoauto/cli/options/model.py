@@ -15,6 +15,7 @@ from autoauto.records.hardware import Period
 from autoauto.records.installation import DEFAULT_MODEL
 from autoauto.records.knob_table import KNOBS, Knob, Strategy
 from autoauto.records.knobs import Knobs, SearchSpace
+from autoauto.records.plan import CutAt
 
 if TYPE_CHECKING:
     from autoauto.evaluate.flow import Flow
@@ -45,6 +46,13 @@ def add_model(parser: argparse.ArgumentParser) -> None:
         "target's devices do (barrier on ipu, serial on host)",
     )
     parser.add_argument("--overlap", action="store_true", help="the same as --period overlap")
+    parser.add_argument(
+        "--cut-at",
+        choices=[str(cut_at) for cut_at in CutAt],
+        default=str(CutAt.LAYERS),
+        help="where stages may begin: at any layer, or at the model's blocks, the repeated modules that the names in "
+        "its file show; default %(default)s",
+    )
 
 
 def _add_estimate(parser: argparse.ArgumentParser) -> None:

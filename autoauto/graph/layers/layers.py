@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 import onnx
 
+from autoauto.graph.layers.blocks import blocks_of, scoped_operator
 from autoauto.graph.layers.facts import ModelFacts, TensorFact
 from autoauto.graph.layers.kinds import attributes, code_operands, digest, kind
 from autoauto.graph.read.trace import opset
@@ -62,7 +63,9 @@ def layers_of(name: str, known: ModelFacts) -> LayerGraph:
         for title, reading, key in zip(_titles(readings), readings, tied, strict=True)
     )
     entries = tuple(tensor for _, tensor in tensors.values())
-    return LayerGraph(name, layers, entries, known.fixed_batch, digest(layers, entries, known.fixed_batch))
+    content = digest(layers, entries, known.fixed_batch)
+    blocks = blocks_of([scoped_operator(reading.node, reading.weights) for reading in readings])
+    return LayerGraph(name, layers, entries, known.fixed_batch, content, blocks)
 
 
 def ties(readings: Sequence[tuple[str, Sequence[str]]]) -> list[str | None]:

@@ -15,6 +15,7 @@ from optuna.exceptions import ExperimentalWarning
 
 from autoauto.records.errors import BadInput
 from autoauto.records.knobs import Objectives, SearchSpace, objective_tuple, objectives_text
+from autoauto.records.plan import CutAt
 from autoauto.study.objectives import direction, metric_name
 from autoauto.study.store.database import (
     database_of,
@@ -35,6 +36,9 @@ STUDY_SCHEMA = 1
 """The number of the form in which trials and attributes are stored; studies of before have none, and are read."""
 _DIGESTS = {"model_content": "the model is another", "cluster_content": "the devices are others"}
 """Attributes that are digests, and what a different digest means."""
+
+_LEFT_OUT = {"cut_at": str(CutAt.LAYERS)}
+"""What a fingerprint means that lacks these entries: earlier versions had none."""
 
 
 def open_study(
@@ -117,12 +121,12 @@ def _check_schema(study: optuna.Study) -> None:
 @reads
 def _identify(study: optuna.Study, fingerprint: Mapping[str, str]) -> None:
     """Refuse another fingerprint; a study without trials may lack fields, when its search was killed at once."""
-    known = study.user_attrs
+    known, wanted = {**_LEFT_OUT, **study.user_attrs}, {**_LEFT_OUT, **fingerprint}
     storage, study_id = database_of(study)
     has_trials = storage.get_n_trials(study_id) > 0
-    changed = [name for name in fingerprint if known.get(name) != fingerprint[name] and (name in known or has_trials)]
+    changed = [name for name in wanted if known.get(name) != wanted[name] and (name in study.user_attrs or has_trials)]
     if changed:
-        differences = (f"{name} {known.get(name)!r}, this search has {fingerprint[name]!r}" for name in changed)
+        differences = (f"{name} {known.get(name)!r}, this search has {wanted[name]!r}" for name in changed)
         meanings = [meaning for name, meaning in _DIGESTS.items() if name in changed]
         why = f" ({' and '.join(meanings)})" if meanings else ""
         raise BadInput(

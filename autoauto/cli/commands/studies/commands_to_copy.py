@@ -22,7 +22,7 @@ from autoauto.records.trial import Trial
 
 _STORED_OPTIONS = {
     name: f"--{name.replace('_', '-')}"
-    for name in ("cluster", "precision", "estimator", "planning_proportion", "period")
+    for name in ("cluster", "precision", "estimator", "planning_proportion", "period", "cut_at")
 }
 """The options that a study has as attributes."""
 

@@ -1,0 +1,197 @@
+"""How many blocks every stage has, in the spelling of Megatron-LM, vLLM, SGLang, TensorRT-LLM and DeepSpeed."""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+import shlex
+from collections.abc import Callable, Iterator
+from itertools import accumulate, pairwise
+from pathlib import Path
+
+from autoauto.exporters.blocks import blocks_of_stages, check_counts, not_run, write_blocks
+from autoauto.exporters.deployment import Check, Deployment, Exporter
+
+WriteCounts = Callable[[Deployment, list[int], Path], None]
+"""Writes the files of a format into a folder, from the numbers of blocks of all stages."""
+ReadCounts = Callable[[Path], list[int]]
+"""Reads these numbers again, as the runtime reads the files."""
+
+
+def _exporter(
+    name: str, package: str, apply: tuple[str, ...], write_counts: WriteCounts, read_counts: ReadCounts, *, trains: bool
+) -> Exporter:
+    def write(deployment: Deployment, folder: Path) -> None:
+        stages = blocks_of_stages(deployment, name)
+        write_counts(deployment, list(map(len, stages)), folder)
+        write_blocks(deployment, stages, folder)
+
+    def check(deployment: Deployment, folder: Path) -> Iterator[Check]:
+        yield check_counts(deployment, read_counts(folder))
+        yield not_run(package)
+
+    return Exporter(name, f"{package}, decoder layers of every stage", apply, write, check, trains)
+
+
+def megatron_layout(counts: list[int]) -> str:
+    """The layout of Megatron-LM [megatron-layout]: E is the embedding, t a decoder layer, L the loss, | ends a stage.
+
+    >>> megatron_layout([3, 4, 1])
+    'Et*3|t*4|tL'
+    """
+    return f"E{'|'.join(f't*{count}' if count > 1 else 't' for count in counts)}L"
+
+
+def megatron_counts(layout: str) -> list[int]:
+    """The decoder layers of every stage of a layout, which may repeat parts in parentheses and have commas.
+
+    >>> megatron_counts("Et*3|(tt|)*2,t|L")
+    [3, 2, 2, 1, 0]
+    """
+    for factor in (r"\(([^()]*)\)\*(\d+)", r"(\w)\*(\d+)"):
+        layout = re.sub(factor, lambda match: match[1] * int(match[2]), layout)
+    return [stage.count("t") for stage in layout.split("|")]
+
+
+def _write_megatron(deployment: Deployment, counts: list[int], folder: Path) -> None:
+    knobs = deployment.knobs
+    layout = ["--pipeline-model-parallel-layout", megatron_layout(counts)] if len(counts) > 1 else []
+    size = ["--num-layers", f"{sum(counts)}", "--pipeline-model-parallel-size", f"{len(counts)}"]
+    batch = ["--micro-batch-size", f"{knobs.batch_size}"]
+    batch += ["--global-batch-size", f"{knobs.batch_size * knobs.n_micro_batches}"] if knobs.training else []
+    (folder / "megatron.sh").write_text(f"PIPELINE_ARGS=({shlex.join([*size, *layout, *batch])})\n", encoding="utf-8")
+
+
+def _read_megatron(folder: Path) -> list[int]:
+    text = (folder / "megatron.sh").read_text(encoding="utf-8")
+    words = shlex.split(text[text.index("(") + 1 : text.rindex(")")])
+    options = dict(zip(words[::2], words[1::2], strict=True))
+    if "--pipeline-model-parallel-layout" not in options:
+        return [int(options["--num-layers"])]
+    return megatron_counts(options["--pipeline-model-parallel-layout"])
+
+
+def _write_environment(prefix: str) -> WriteCounts:
+    def write(_: Deployment, counts: list[int], folder: Path) -> None:
+        partition = ",".join(map(str, counts))
+        text = f"{prefix}_PP_LAYER_PARTITION={partition}\nPIPELINE_PARALLEL_SIZE={len(counts)}\n"
+        (folder / "pipeline.env").write_text(text, encoding="utf-8")
+
+    return write
+
+
+def _read_environment(prefix: str) -> ReadCounts:
+    """vLLM and SGLang split the variable at commas, and want a number for every stage [vllm-pp], [sglang-pp]."""
+
+    def read(folder: Path) -> list[int]:
+        lines = (folder / "pipeline.env").read_text(encoding="utf-8").splitlines()
+        variables = dict(line.split("=") for line in lines)
+        counts = list(map(int, variables[f"{prefix}_PP_LAYER_PARTITION"].split(",")))
+        return counts if len(counts) == int(variables["PIPELINE_PARALLEL_SIZE"]) else []
+
+    return read
+
+
+def _write_tensorrt(_: Deployment, counts: list[int], folder: Path) -> None:
+    text = f"pipeline_parallel_size: {len(counts)}\npp_partition: {counts}\n"
+    (folder / "llm_api.yaml").write_text(text, encoding="utf-8")
+
+
+def _read_tensorrt(folder: Path) -> list[int]:
+    """The partition must have a number for every stage [tensorrt-llm-pp]."""
+    lines = (folder / "llm_api.yaml").read_text(encoding="utf-8").splitlines()
+    options = {key: ast.literal_eval(value.strip()) for key, value in (line.split(":") for line in lines)}
+    counts: list[int] = options["pp_partition"]
+    return counts if len(counts) == options["pipeline_parallel_size"] else []
+
+
+_PLANNED_PIPELINE = '''"""A pipeline of DeepSpeed with the stages of a plan."""
+
+from deepspeed.pipe import PipelineModule
+
+FIRST_BLOCKS = {first_blocks}
+N_BLOCKS = {n_blocks}
+
+
+class PlannedPipelineModule(PipelineModule):
+    """The stages begin at these blocks: with partition_method="type:REGEX" the layers whose class has such a name."""
+
+    def _partition_layers(self, method="uniform"):
+        kind, _, pattern = method.partition(":")
+        blocks = self._find_layer_type(pattern) if kind == "type" else []
+        if len(blocks) != N_BLOCKS or self._topo.get_dim("pipe") != len(FIRST_BLOCKS):
+            raise ValueError(
+                f'the plan has {{len(FIRST_BLOCKS)}} stages of {{N_BLOCKS}} blocks, got {{self._topo.get_dim("pipe")}} '
+                f'stages and {{len(blocks)}} blocks; try partition_method="type:NAME OF THE BLOCK"'
+            )
+        self.parts = [0, *(blocks[first] for first in FIRST_BLOCKS[1:]), len(self._layer_specs)]
+        stage = self._topo.get_coord(self.global_rank).pipe
+        self._set_bounds(start=self.parts[stage], stop=self.parts[stage + 1])
+'''
+"""`PipelineModule` has no argument for the boundaries of stages; programs override this method [deepspeed-pipe]."""
+
+
+def _write_deepspeed(deployment: Deployment, counts: list[int], folder: Path) -> None:
+    knobs = deployment.knobs
+    first_blocks = list(accumulate(counts[:-1], initial=0))
+    program = _PLANNED_PIPELINE.format(first_blocks=first_blocks, n_blocks=sum(counts))
+    (folder / "planned_pipeline.py").write_text(program, encoding="utf-8")
+    batch = {"train_micro_batch_size_per_gpu": knobs.batch_size, "gradient_accumulation_steps": knobs.n_micro_batches}
+    (folder / "ds_config.json").write_text(json.dumps(batch, indent=1) + "\n", encoding="utf-8")
+
+
+def _read_deepspeed(folder: Path) -> list[int]:
+    tree = ast.parse((folder / "planned_pipeline.py").read_text(encoding="utf-8"))
+    assigned = [node for node in tree.body if isinstance(node, ast.Assign)]
+    first_blocks, n_blocks = (ast.literal_eval(node.value) for node in assigned)
+    return [stop - start for start, stop in pairwise([*first_blocks, n_blocks])]
+
+
+_SOURCE = "set -a; . ./pipeline.env; set +a"
+EXPORTERS = (
+    _exporter(
+        "megatron",
+        "Megatron-LM",
+        (". ./megatron.sh", 'torchrun OPTIONS pretrain_gpt.py "${PIPELINE_ARGS[@]}" ARGUMENTS'),
+        _write_megatron,
+        _read_megatron,
+        trains=True,
+    ),
+    _exporter(
+        "vllm",
+        "vLLM",
+        (_SOURCE, 'vllm serve MODEL --pipeline-parallel-size "$PIPELINE_PARALLEL_SIZE"'),
+        _write_environment("VLLM"),
+        _read_environment("VLLM"),
+        trains=False,
+    ),
+    _exporter(
+        "sglang",
+        "SGLang",
+        (_SOURCE, 'python -m sglang.launch_server --model-path MODEL --pp-size "$PIPELINE_PARALLEL_SIZE"'),
+        _write_environment("SGLANG"),
+        _read_environment("SGLANG"),
+        trains=False,
+    ),
+    _exporter(
+        "tensorrt-llm",
+        "TensorRT-LLM",
+        ("trtllm-serve MODEL --extra_llm_api_options llm_api.yaml",),
+        _write_tensorrt,
+        _read_tensorrt,
+        trains=False,
+    ),
+    _exporter(
+        "deepspeed",
+        "DeepSpeed",
+        (
+            "from planned_pipeline import FIRST_BLOCKS, PlannedPipelineModule",
+            'module = PlannedPipelineModule(layers, num_stages=len(FIRST_BLOCKS), partition_method="type:BLOCK")',
+            'deepspeed.initialize(model=module, config=json.load(open("ds_config.json")) | CONFIG)',
+        ),
+        _write_deepspeed,
+        _read_deepspeed,
+        trains=True,
+    ),
+)

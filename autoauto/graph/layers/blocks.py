@@ -1,0 +1,171 @@
+"""The repeated modules of a model, `blocks_of`: layers.0, layers.1, ... of PyTorch, by the names of operators.
+
+Exporters write where in the module an operator comes from. The first product of layers.0.mlp is, by its exporter,
+
+    /layers.0/mlp/fc1/MatMul    torch.onnx.export(dynamo=False); in an nn.Sequential /layers/layers.0/mlp/fc1/MatMul
+    layers.0.mlp.fc1.MatMul     of the models that come with autoauto
+    node_linear_3               torch.onnx.export(dynamo=True), which adds the metadata "pkg.torch.onnx.name_scopes":
+                                ['', 'layers.0', 'layers.0.mlp', 'layers.0.mlp.fc1', 'linear_3'] [torch-onnx]
+
+A path with an index, "stages.2.layers.0", names a block of the list "stages.*.layers.*". There are many lists: in a
+ResNet stages.*, stages.*.layers.*, and the layers of every such layer. A list of blocks is one whose blocks follow each
+other in the order of their indices without an operator of another module between them; of these the one with the most
+blocks that are alike, then the shortest path:
+
+    stages.*                    4 blocks of 3, 4, 6 and 3 layers              alike: 2
+    stages.*.layers.*           16 blocks, 4 of them with a shortcut          alike: 12
+    stages.*.layers.*.layer.*   an Add of stages.0.layers.0 follows layer.2   no list of blocks
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import groupby, pairwise
+from typing import NamedTuple
+
+import onnx
+
+from autoauto.records.layers import Block, LayerRange
+
+_SCOPES = "pkg.torch.onnx.name_scopes"
+Path = tuple[str, ...]
+Index = tuple[int, ...]
+
+
+class ScopedOperator(NamedTuple):
+    """An operator, the module that it comes from, "" where that is not known, and the modules of its weights."""
+
+    op: str
+    module: str
+    weight_modules: tuple[str, ...] = ()
+
+
+def scoped_operator(node: onnx.NodeProto, weights: Iterable[str]) -> ScopedOperator:
+    """What a node says about its module, and the names of its weights about theirs."""
+    modules = (name.rpartition(".")[0] for name in weights if "/" not in name and ":" not in name)
+    return ScopedOperator(node.op_type, _module(node), tuple(filter(None, modules)))
+
+
+def blocks_of(operators: Sequence[ScopedOperator]) -> tuple[Block, ...]:
+    """The blocks of a model in order, every layer in one; none where no module is repeated.
+
+    The first block has the layers before it, too. A layer behind a block, of the list's owner or of unknown module, is
+    of that block, and so are all layers behind the last block.
+    """
+    paths = [tuple(filter(None, operator.module.split("."))) for operator in operators]
+    lists = dict.fromkeys(
+        _pattern(path[: end + 1]) for path in paths for end, part in enumerate(path) if part.isdecimal()
+    )
+    starts = {pattern: first for pattern in lists if (first := _starts(pattern, paths))}
+    if not starts:
+        return ()
+    best = max(starts, key=lambda pattern: (_n_alike(pattern, paths, operators), -len(pattern)))
+    return tuple(_blocks(best, starts[best], paths, operators))
+
+
+def _module(node: onnx.NodeProto) -> str:
+    """The dotted path of the module that a node comes from; "" where it does not say."""
+    scopes = next((entry.value for entry in node.metadata_props if entry.key == _SCOPES), None)
+    if scopes is not None:
+        return _innermost(str(scopes))
+    if not node.name.startswith("/"):
+        return node.name.rpartition(".")[0]
+    parts: list[str] = []
+    for part in node.name.split("/")[1:-1]:
+        if parts and part.startswith(f"{parts[-1]}."):  # a called container names its children with its own name
+            parts.pop()
+        parts.append(part)
+    return ".".join(parts)
+
+
+def _innermost(scopes: str) -> str:
+    """The module in a list of scopes, whose last is the operator.
+
+    >>> _innermost("['', 'layers.0', 'layers.0.mlp', 'linear_3']")
+    'layers.0.mlp'
+    """
+    names = re.findall("'([^']*)'", scopes)
+    return names[-2] if len(names) > 1 else ""
+
+
+def _pattern(path: Path) -> Path:
+    return tuple("*" if part.isdecimal() else part for part in path)
+
+
+def _index(pattern: Path, path: Path) -> Index | None:
+    """The indices of the block that a path lies in; None when it lies in none."""
+    if _n_common(pattern, path) < len(pattern):
+        return None
+    return tuple(int(part) for part, name in zip(path, pattern, strict=False) if name == "*")
+
+
+def _n_common(pattern: Path, path: Path) -> int:
+    """How many parts of a path are those of a list."""
+    pairs = enumerate(zip(pattern, path, strict=False))
+    differing = (i for i, (name, part) in pairs if not (part.isdecimal() if name == "*" else part == name))
+    return next(differing, min(len(pattern), len(path)))
+
+
+def _starts(pattern: Path, paths: Sequence[Path]) -> dict[Index, int]:
+    """The first layer of every block of a list; nothing when they do not follow each other, or there is one only."""
+    indices = [_index(pattern, path) for path in paths]
+    starts: dict[Index, int] = {}
+    for layer, index in enumerate(indices):
+        if index is not None:
+            starts.setdefault(index, layer)
+    ordered = list(starts)
+    if len(ordered) < 2 or any(ordered[0]) or not all(_follows(*pair) for pair in pairwise(ordered)):
+        return {}
+    last = max(layer for layer, index in enumerate(indices) if index is not None)
+    owners = {pattern[:length] for length in range(pattern.index("*") + 1)}
+    inside = [indices[layer] for layer in range(starts[ordered[0]], last + 1) if paths[layer] not in owners]
+    runs = [index for index, _ in groupby(inside)]
+    return starts if runs == ordered else {}
+
+
+def _follows(index: Index, following: Index) -> bool:
+    """Whether an index of nested lists may be the next: one counts on, those behind it begin again at 0.
+
+    >>> _follows((0, 2), (1, 0)), _follows((0, 2), (0, 4))
+    (True, False)
+    """
+    level = next(i for i, (a, b) in enumerate(zip(index, following, strict=True)) if a != b)
+    return following[level] == index[level] + 1 and not any(following[level + 1 :])
+
+
+def _n_alike(pattern: Path, paths: Sequence[Path], operators: Sequence[ScopedOperator]) -> int:
+    """How many blocks of a list have the same operators."""
+    content: dict[Index, tuple[str, ...]] = {}
+    for path, operator in zip(paths, operators, strict=True):
+        index = _index(pattern, path)
+        if index is not None:
+            content[index] = (*content.get(index, ()), operator.op)
+    return max(Counter(content.values()).values())
+
+
+def _blocks(
+    pattern: Path, starts: Mapping[Index, int], paths: Sequence[Path], operators: Sequence[ScopedOperator]
+) -> Iterator[Block]:
+    boundaries = [0, *list(starts.values())[1:], len(paths)]
+    of_operators = [_beside(pattern, path) for path in paths]
+    placed = set(of_operators)
+    for start, ends in zip(starts.values(), pairwise(boundaries), strict=True):
+        others = dict.fromkeys(of_operators[slice(*ends)])
+        for operator in operators[slice(*ends)]:  # a module that only holds a weight has no operator of its own
+            modules = {_beside(pattern, tuple(module.split("."))) for module in operator.weight_modules} - placed
+            others |= dict.fromkeys(sorted(modules))
+            placed |= modules
+        module = ".".join(paths[start][: len(pattern)])
+        yield Block(module, LayerRange(*ends), tuple(filter(None, others)))
+
+
+def _beside(pattern: Path, path: Path) -> str:
+    """The outermost module beside the list that a path lies in; "" for a path in a block, and for owners of the list.
+
+    >>> _beside(("bert", "layer", "*"), ("bert", "pooler", "dense")), _beside(("bert", "layer", "*"), ("bert",))
+    ('bert.pooler', '')
+    """
+    n_common = _n_common(pattern, path)
+    return "" if n_common == min(len(pattern), len(path)) else ".".join(path[: n_common + 1])

@@ -1,0 +1,67 @@
+"""A model of six blocks in twelve layers, and plans of it that are made by hand: `deployment`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, cast
+
+import msgspec
+
+from autoauto.exporters.deployment import Check, Deployment
+from autoauto.exporters.registry import write_artifact
+from autoauto.graph.cut.source import OnnxSource
+from autoauto.records.hardware import Cluster, Device, Link
+from autoauto.records.knobs import Knobs
+from autoauto.records.layers import Block, LayerGraph, LayerRange
+from autoauto.records.plan import Plan, Stage
+from autoauto.records.target import Origin
+from autoauto.records.units import Precision
+
+N_BLOCKS = 6
+FORMATS_OF_BLOCKS = ("torch", "torchtitan", "megatron", "vllm", "sglang", "tensorrt-llm", "deepspeed")
+MakeChain = Callable[..., LayerGraph]
+
+
+def graph_of_blocks(chain: MakeChain) -> LayerGraph:
+    """Two layers a block: 0 and 1 are of layers.0 and the embedding, 10 and 11 of layers.5, norm and head."""
+    others = [("embedding",), (), (), (), (), ("norm", "head")]
+    blocks = [Block(f"layers.{i}", LayerRange(2 * i, 2 * i + 2), others[i]) for i in range(N_BLOCKS)]
+    return replace(chain(["a"] * 2 * N_BLOCKS), blocks=tuple(blocks))
+
+
+def deployment(graph: LayerGraph, partition: Sequence[int], **knobs: Any) -> Deployment:
+    """A plan with these boundaries on as many devices; its costs are of no interest."""
+    n_stages = len(partition) - 1
+    device, link = Device("small", 1e6, 1 << 20, 1, 1 << 20), Link(1e9, 0)
+    stages = (Stage(LayerRange(*ends), i, 1, 0, 0, 0, {"state": 1}, 2) for i, ends in enumerate(pairwise(partition)))
+    return Deployment(
+        graph,
+        cast("OnnxSource", None),  # these formats write no part of the model
+        Cluster("line", "ipu", (device,) * n_stages, (link,) * n_stages, (link,) * n_stages),
+        Precision.FP16,
+        Knobs(**({"n_ipu": n_stages, "memory_proportion": 0.6, "batch_size": 4} | knobs)),
+        Plan(tuple(stages)),
+        100.0,
+        Origin.ESTIMATED,
+    )
+
+
+def written(made: Deployment, to: str, folder: Path) -> dict[str, str]:
+    """The files of an artifact that passes its checks, by name."""
+    checks = write_artifact(made, to, folder, check=True)
+    assert_passed(checks)
+    return {path.name: path.read_text(encoding="utf-8") for path in folder.iterdir()}
+
+
+def assert_passed(checks: Sequence[Check]) -> None:
+    """Nothing failed, and something was checked here."""
+    assert [check for check in checks if check.passed is False] == []
+    assert [check for check in checks if check.passed]
+
+
+def stage_modules(files: dict[str, str]) -> list[list[str]]:
+    """The blocks of every stage by the map in an artifact."""
+    return [[block["module"] for block in blocks] for blocks in msgspec.json.decode(files["blocks.json"])["stages"]]
