@@ -136,7 +136,7 @@ class Estimates:
             BadInput: they do.
         """
         if self.cut_at is CutAt.BLOCKS:
-            raise BadInput("phases begin at any layer, got --cut-at blocks; leave it out, or try stages")
+            raise BadInput("phases begin at any layer, got --cut-at blocks; leave it out")
 
     def options(self, knobs: Knobs) -> CompileOptions:
         """The options with which the target compiles at these knobs."""

@@ -186,7 +186,7 @@ EXPORTERS = (
         "deepspeed",
         "DeepSpeed",
         (
-            "from planned_pipeline import FIRST_BLOCKS, PlannedPipelineModule",
+            "import deepspeed, json; from planned_pipeline import FIRST_BLOCKS, PlannedPipelineModule",
             'module = PlannedPipelineModule(layers, num_stages=len(FIRST_BLOCKS), partition_method="type:BLOCK")',
             'deepspeed.initialize(model=module, config=json.load(open("ds_config.json")) | CONFIG)',
         ),

@@ -22,7 +22,7 @@ TORCH_SCHEDULES = {Order.GPIPE: "GPipe", Order.ONE_F_ONE_B: "1F1B"}
 
 
 def write_split(deployment: Deployment, folder: Path) -> None:
-    """Write `split_spec.json`: the path of the first block of every stage but the first, and "BEGINNING"."""
+    """Write `SPLIT_FILE`: the path of the first block of every stage but the first, and "BEGINNING"."""
     stages = blocks_of_stages(deployment, "torch")
     split = {blocks[0].module: "BEGINNING" for blocks in stages[1:]}
     (folder / SPLIT_FILE).write_bytes(msgspec.json.format(msgspec.json.encode(split), indent=1))
@@ -39,7 +39,7 @@ def check_split(deployment: Deployment, folder: Path) -> Iterator[Check]:
 
 
 def write_titan(deployment: Deployment, folder: Path) -> None:
-    """Write `torchtitan.toml`: the modules of every stage, those without operators of their own by their weights.
+    """Write `TITAN_FILE`: the modules of every stage, those without operators of their own by their weights.
 
     Raises:
         BadInput: torchtitan has no schedule of this name.
@@ -99,7 +99,7 @@ EXPORTERS = (
         name="torch",
         summary="torch.distributed.pipelining, a split of the module",
         apply=(
-            "from torch.distributed.pipelining import SplitPoint, pipeline",
+            "import json; from torch.distributed.pipelining import SplitPoint, pipeline",
             f'split_spec = {{k: SplitPoint[v] for k, v in json.load(open("{SPLIT_FILE}")).items()}}',
             "stage = pipeline(module, mb_args=(micro_batch,), split_spec=split_spec).build_stage(rank, device)",
         ),
@@ -111,6 +111,7 @@ EXPORTERS = (
         name="torchtitan",
         summary="torchtitan, the modules of every stage",
         apply=(
+            "import dataclasses, tomllib",
             f'parallelism = tomllib.load(open("{TITAN_FILE}", "rb"))["parallelism"]',
             "config.parallelism = dataclasses.replace(config.parallelism, **parallelism)",
         ),

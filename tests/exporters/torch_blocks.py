@@ -1,7 +1,7 @@
 """A small transformer of PyTorch, exported and run in stages by programs of their own: `exported`, `run_in_stages`.
 
 python torch_blocks.py export MODEL.onnx DYNAMO
-python torch_blocks.py run RANK N_STAGES FOLDER SPLIT_SPEC.json
+python torch_blocks.py run RANK N_STAGES FOLDER SPLIT_SPEC
 """
 
 from __future__ import annotations

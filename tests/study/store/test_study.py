@@ -60,6 +60,15 @@ def test_a_resumed_study_has_its_trials(storage: str, fake: Fake) -> None:
     assert resumed.user_attrs["command"] == "second"
 
 
+def test_an_entry_that_a_fingerprint_leaves_out_has_its_default(storage: str, fake: Fake) -> None:
+    at_blocks = {**FINGERPRINT, "cut_at": "blocks"}
+    for name, mine, other in (("layers", FINGERPRINT, at_blocks), ("blocks", at_blocks, FINGERPRINT)):
+        run_search(SMALL, fake, open_study(storage, name, Objective.THROUGHPUT, mine), Objective.THROUGHPUT)
+        assert open_study(storage, name, Objective.THROUGHPUT, mine).user_attrs.get("cut_at") == mine.get("cut_at")
+        with pytest.raises(BadInput, match=f"was made with cut_at '{name}', this search has"):
+            open_study(storage, name, Objective.THROUGHPUT, other)
+
+
 @pytest.mark.parametrize(
     ("objective", "fingerprint", "message"),
     [
