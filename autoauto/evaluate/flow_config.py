@@ -16,8 +16,8 @@ from autoauto.records.correction import Estimator
 from autoauto.records.errors import BadInput
 from autoauto.records.hardware import Period
 from autoauto.records.installation import DEFAULT_MODEL
-from autoauto.records.units import Precision
 from autoauto.records.plan import CutAt
+from autoauto.records.units import Precision
 from autoauto.targets.registry import DEFAULT_TARGET, default_options
 
 
@@ -141,6 +141,7 @@ class FlowConfig:
             planning_proportion=self.planning_proportion,
             period=None if self.period is None else Period(self.period),
             estimator=Estimator.SUM,
+            cut_at=CutAt(self.cut_at),
             constraints=self._result_constraints,
         )
 

@@ -19,6 +19,7 @@ from autoauto.records.layers import Block, LayerGraph, LayerRange
 from autoauto.records.plan import Plan, Stage
 from autoauto.records.target import Origin
 from autoauto.records.units import Precision
+from autoauto.schedule.times import timeline_of
 
 N_BLOCKS = 6
 FORMATS_OF_BLOCKS = ("torch", "torchtitan", "megatron", "vllm", "sglang", "tensorrt-llm", "deepspeed")
@@ -37,15 +38,20 @@ def deployment(graph: LayerGraph, partition: Sequence[int], **knobs: Any) -> Dep
     n_stages = len(partition) - 1
     device, link = Device("small", 1e6, 1 << 20, 1, 1 << 20), Link(1e9, 0)
     stages = (Stage(LayerRange(*ends), i, 1, 0, 0, 0, {"state": 1}, 2) for i, ends in enumerate(pairwise(partition)))
+    configuration = Knobs(**({"n_ipu": n_stages, "memory_proportion": 0.6, "batch_size": 4} | knobs))
+    plan = Plan(tuple(stages))
     return Deployment(
-        graph,
-        cast("OnnxSource", None),  # these formats write no part of the model
-        Cluster("line", "ipu", (device,) * n_stages, (link,) * n_stages, (link,) * n_stages),
-        Precision.FP16,
-        Knobs(**({"n_ipu": n_stages, "memory_proportion": 0.6, "batch_size": 4} | knobs)),
-        Plan(tuple(stages)),
-        100.0,
-        Origin.ESTIMATED,
+        graph=graph,
+        source=cast("OnnxSource", None),  # these formats write no part of the model
+        cluster=Cluster("line", "ipu", (device,) * n_stages, (link,) * n_stages, (link,) * n_stages),
+        precision=Precision.FP16,
+        knobs=configuration,
+        plan=plan,
+        schedule=timeline_of(configuration, plan).schedule,
+        samples_per_s=100.0,
+        origin=Origin.ESTIMATED,
+        profile=cast("Any", None),  # and none a profile
+        planning_proportion=0.85,
     )
 
 
