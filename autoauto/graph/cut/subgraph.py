@@ -11,7 +11,7 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
-from autoauto.graph.read.onnx_file import MAX_CONSTANT_ELEMENTS, assemble
+from autoauto.graph.read.onnx_file import assemble
 from autoauto.graph.read.trace import READS_SHAPE, Value, is_float, trace
 from autoauto.graph.read.weights import Weights, fill_value, stand_in_weight
 from autoauto.records.errors import UnreadableModel
@@ -19,6 +19,8 @@ from autoauto.records.layers import Port
 
 MAX_WEIGHT_BYTES = (1 << 31) - (1 << 24)
 """An ONNX file holds 2 GiB at most; the nodes need the difference."""
+MIN_STAND_IN = 1 << 10
+"""The elements from which on a constant of equal elements may stand in for a weight."""
 MIN_EXTERNAL_BYTES = 1024
 PAGE_BYTES = 4096
 
@@ -140,13 +142,14 @@ class BatchedModel:
     def _is_stand_in(self, name: str) -> bool:
         """Whether a constant of equal elements stands in for a weight, as in models without weights.
 
-        A mask or a state is no weight: it holds zeros, ones or integers, or has the shape of another tensor.
+        A mask, a state or a bias is no weight: it holds zeros, ones, integers or huge numbers, has the shape of another
+        tensor, or is a vector.
         """
         if name in self._constants or self._writer(name).op_type != "ConstantOfShape":
             return False
         node, value = self._writer(name), self._values[name]
-        is_large = prod(value.shape) > MAX_CONSTANT_ELEMENTS and node.input[0] in self._constants
-        return is_large and is_float(value.dtype) and fill_value(node) not in (0, 1)
+        is_stored = node.input[0] in self._constants and len(value.shape) > 1 and prod(value.shape) >= MIN_STAND_IN
+        return is_stored and is_float(value.dtype) and 0 < abs(fill_value(node)) < 1
 
     def _dtype(self, name: str) -> str:
         dtype = helper.tensor_dtype_to_np_dtype(self._values[name].dtype)

@@ -75,14 +75,14 @@ def fill_value(node: onnx.NodeProto) -> Array:
 
 
 def stand_in_weight(name: str, shape: tuple[int, ...], value: Array) -> onnx.TensorProto:
-    """A weight that stands in for one that repeats `value`: its elements differ from the value by up to a tenth.
+    """A weight that stands in for one that repeats `value`: uniform noise around 0 whose root mean square is `value`.
 
-    A runtime would store equal weights once, and read them from its caches.
+    A runtime would store equal weights once, and read them from its caches. Weights of one sign would add up to outputs
+    that are all alike, of which rounding leaves nothing to compare.
     """
     noise = np.random.default_rng(crc32(name.encode())).random(shape, np.float32)
-    noise *= np.float32(0.2)
-    noise += np.float32(0.9)
-    noise *= value.astype(np.float32)
+    noise -= np.float32(0.5)
+    noise *= np.float32(2.0 * 3.0**0.5) * value.astype(np.float32)
     return numpy_helper.from_array(noise.astype(value.dtype, copy=False), name)
 
 
