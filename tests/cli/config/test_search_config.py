@@ -135,10 +135,11 @@ def test_a_search_from_a_file_runs_and_is_reproduced(run_cli: RunCli) -> None:
     study = optuna.load_study(study_name="small", storage="sqlite:///studies/autoauto.db")
     assert study.user_attrs["constraints"] == "latency_s <= 0.003"
     study.set_user_attr("command", "autoauto search --config small.toml")  # a test is not typed
-    commands = json.loads(run_cli("explain", "small", "--json").out)["commands"]
-    again = shlex.split(commands[0]["command"])
+    entries = json.loads(run_cli("explain", "small", "--json").out)["commands"]
+    commands = {entry["name"]: entry["command"] for entry in entries}
+    again = shlex.split(commands["Measure it again"])
     assert again[:5] == ["autoauto", "measure", "resnet50", "--cluster", "m2000"]
-    assert "--config" in commands[1]["command"]
+    assert "--config" in commands["Search again"]
     assert run_cli(*again[1:]).code == 0
 
 

@@ -12,6 +12,10 @@ from autoauto.records.schedule import Order, Schedule, StageTimes
 from autoauto.schedule.orders.registry import make_schedule, spec_of, stage_devices_of
 
 
+collect_ignore = ["torch_pipeline.py"]
+"""A program, which imports torch."""
+
+
 class Case(NamedTuple):
     """An order and its size."""
 
