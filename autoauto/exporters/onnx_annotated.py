@@ -21,9 +21,17 @@ import onnx
 from onnx import helper
 
 from autoauto.exporters.deployment import Check, Deployment, Exporter
-from autoauto.exporters.onnx_stages import compared, examples, first_line, run_file, runtime, whole_model
+from autoauto.exporters.onnx_stages import (
+    compared,
+    examples,
+    first_line,
+    run_file,
+    runtime,
+    save_whole,
+    whole_model,
+)
 from autoauto.records.errors import BadInput
-from autoauto.records.layers import LayerRange, Port
+from autoauto.records.layers import Port
 
 MODEL = "model.onnx"
 OPTIONS = "session_options.json"
@@ -45,7 +53,7 @@ def write(deployment: Deployment, folder: Path) -> None:
     if any(stage.n_replicas > 1 for stage in plan.stages):
         raise BadInput("this format has one device a stage, got a stage on several; try --to onnx")
     n_layers, batch_size = len(deployment.graph), deployment.knobs.batch_size
-    deployment.source.save(deployment.graph, LayerRange(0, n_layers), batch_size, folder / MODEL)
+    save_whole(deployment, folder / MODEL)
     model = onnx.load_model(folder / MODEL, load_external_data=False)
     model.ir_version = max(model.ir_version, IR_VERSION)
     model.configuration.add(name=CONFIGURATION, num_devices=len(plan.stages), device=_devices(deployment))

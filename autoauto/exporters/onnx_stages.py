@@ -290,9 +290,14 @@ def whole_model(deployment: Deployment, inputs: Mapping[str, Array]) -> dict[str
     """What the whole model computes; an output that is an input is not among it."""
     with TemporaryDirectory() as temporary:
         path = Path(temporary) / "model.onnx"
-        layers = LayerRange(0, len(deployment.graph))
-        deployment.source.save(deployment.graph, layers, deployment.knobs.batch_size, path)
+        save_whole(deployment, path)
         return run_file(path, inputs)
+
+
+def save_whole(deployment: Deployment, path: Path) -> None:
+    """Write the whole model at the batch size of the plan."""
+    layers = LayerRange(0, len(deployment.graph))
+    deployment.source.save(deployment.graph, layers, deployment.knobs.batch_size, path)
 
 
 def first_line(error: Exception) -> str:

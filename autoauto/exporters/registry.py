@@ -55,7 +55,7 @@ def write_artifact(deployment: Deployment, to: str, folder: Path, *, check: bool
         What was checked; nothing without `check`.
 
     Raises:
-        BadInput: there is no such format, it cannot express the plan, or the folder holds something.
+        BadInput: there is no such format, it cannot express the plan, or the folder holds something or cannot be made.
     """
     exporter = exporter_named(to)
     if deployment.knobs.training and not exporter.trains:
@@ -64,7 +64,11 @@ def write_artifact(deployment: Deployment, to: str, folder: Path, *, check: bool
     existing = next(path for path in (folder, *folder.parents) if path.exists())
     if not existing.is_dir() or (existing == folder and any(folder.iterdir())):
         raise BadInput(f"an artifact is written into a new or empty folder, {existing} is not one; try another")
-    with TemporaryDirectory(dir=existing, prefix=f".{folder.name}-", ignore_cleanup_errors=True) as temporary:
+    try:
+        made = TemporaryDirectory(dir=existing, prefix=f".{folder.name}-", ignore_cleanup_errors=True)
+    except OSError as error:
+        raise BadInput(f"an artifact needs a folder that can be written, got {existing}; try another") from error
+    with made as temporary:
         files = Path(temporary) / "files"
         files.mkdir()
         exporter.write(deployment, files)

@@ -47,7 +47,12 @@ def write_schedule_csv(schedule: Schedule, path: Path) -> None:
 
 
 def write(deployment: Deployment, folder: Path) -> None:
-    """Write the order of the micro-batches."""
+    """Write the order of the micro-batches.
+
+    Raises:
+        BadInput: replicas have different plans, or PyTorch has no such schedule.
+    """
+    deployment.one_plan()
     write_schedule_csv(deployment.schedule, folder / FILE)
 
 

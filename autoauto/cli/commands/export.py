@@ -85,7 +85,8 @@ def _deployment_of_study(args: argparse.Namespace, study: Study) -> Deployment:
     """The winner of a study, with the cuts that it was measured with.
 
     Raises:
-        BadInput: its model has changed since, its winner is no pipeline, or options say another configuration.
+        BadInput: its model has changed since, it is of a profile, its winner is no pipeline, or options say another
+            configuration.
         Infeasible: nothing fits.
     """
     from autoauto.evaluate.export import deployment
@@ -106,7 +107,13 @@ def _deployment_of_study(args: argparse.Namespace, study: Study) -> Deployment:
             f"an artifact holds the stages of a pipeline, the winner of study {study.study_name!r} runs in phases; "
             "try to search with --strategy pipeline"
         )
-    model = parser.parse_args(shlex.split(reproducing_command(summary, summary.winner))[2:])
+    command = shlex.split(reproducing_command(summary, summary.winner))
+    if "--profile" in command:
+        raise BadInput(
+            f"an artifact needs the model that was searched, study {study.study_name!r} is of a profile; "
+            "try `autoauto search MODEL`"
+        )
+    model = parser.parse_args(command[2:])
     try:
         flow = open_flow(model)
     except UnreadableModel as error:  # a search in Python may know no more than the name of its model

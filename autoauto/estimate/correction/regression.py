@@ -268,7 +268,8 @@ def _fit_memory(examples: Sequence[RangeExample], folds: Sequence[int]) -> tuple
     plain_need, need = plain_interval.high * sum(plain_sums), interval.high * sum(corrected_sums)
     if need > MAX_CORRECTED_NEED * plain_need or interval.high > plain_interval.high:
         return {}, plain_interval
-    return {name: part.factors[""] for name, part in fitted.items()}, interval
+    # Without a factor no whole range needs any memory of the category, though its layers alone do.
+    return {name: part.factors.get("", 0.0) for name, part in fitted.items()}, interval
 
 
 def _sums(parts: Iterable[Fitted]) -> list[float]:

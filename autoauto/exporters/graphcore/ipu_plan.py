@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 from autoauto.exporters.deployment import Check, Deployment
 from autoauto.records.errors import BadInput
@@ -67,6 +69,17 @@ def compiles(path: Path) -> Check:
     except SyntaxError as error:
         return Check(what, False, str(error))
     return Check(what, True, "it compiles")
+
+
+def constant(path: Path, name: str) -> Any:
+    """The literal that a program assigns to a name.
+
+    Raises:
+        StopIteration: it assigns none.
+    """
+    statements = ast.parse(path.read_text(encoding="utf-8")).body
+    assigned = (each for each in statements if isinstance(each, ast.Assign))
+    return ast.literal_eval(next(each.value for each in assigned if ast.unparse(each.targets[0]) == name))
 
 
 def not_run(runtime: str, besides: str = "") -> Iterator[Check]:

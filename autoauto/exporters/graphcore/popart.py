@@ -11,7 +11,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-import numpy as np
 import onnx
 from onnx import helper
 
@@ -25,10 +24,8 @@ from autoauto.exporters.graphcore.ipu_plan import (
     n_ipus,
     not_run,
 )
-from autoauto.exporters.onnx_stages import TOLERANCE, relative_error
-from autoauto.records.arrays import Array
-from autoauto.records.errors import MissingExtra
-from autoauto.records.layers import LayerRange, Port
+from autoauto.exporters.onnx_stages import compared, examples, first_line, run_file, save_whole, whole_model
+from autoauto.records.errors import BadInput
 from autoauto.records.units import Precision
 
 MODEL, OPTIONS = "model.onnx", "options.py"
@@ -42,7 +39,7 @@ LAST_OPSET = 11
 def write(deployment: Deployment, folder: Path) -> None:
     """Write the annotated model and the program that makes a session of it."""
     plan, path = ipu_plan(deployment, "PopART"), folder / MODEL
-    _save_whole(deployment, path)
+    save_whole(deployment, path)
     model = onnx.load(path, load_external_data=False)
     stages = stages_of_nodes(model.graph.node, _stage_of_tensors(deployment), len(plan.stages) - 1)
     separate_constants(model.graph, stages)
@@ -129,19 +126,15 @@ def _accepted(path: Path) -> Check:
     try:
         onnx.checker.check_model(path)
     except onnx.checker.ValidationError as error:
-        return Check(what, False, str(error).splitlines()[0])
+        return Check(what, False, first_line(error))
     return Check(what, True, "attributes whose names begin with __ are an implementation's own")
 
 
 def _equal_outputs(deployment: Deployment, folder: Path) -> Iterator[Check]:
-    """Whether the model computes the same with its attributes removed."""
-    ports = deployment.source.carried(deployment.graph, 0, deployment.knobs.batch_size)
-    rng = np.random.default_rng(0)
-    inputs = {port.name: _example(port, rng) for port in ports}
+    """Whether the model computes the same with its attributes removed, which ONNX Runtime refuses."""
+    n, inputs = examples(deployment, 1)
     with TemporaryDirectory() as temporary:
-        whole, plain = Path(temporary, "whole"), Path(temporary, "plain")
-        whole.mkdir()
-        _save_whole(deployment, whole / MODEL)
+        plain = Path(temporary) / "plain"
         shutil.copytree(folder, plain)
         model = onnx.load(plain / MODEL, load_external_data=False)
         for node in model.graph.node:
@@ -149,15 +142,10 @@ def _equal_outputs(deployment: Deployment, folder: Path) -> Iterator[Check]:
             del node.attribute[:]
             node.attribute.extend(other)
         (plain / MODEL).write_bytes(model.SerializeToString())
-        expected, outputs = _run(whole / MODEL, inputs), _run(plain / MODEL, inputs)
-    error = max(relative_error(outputs[name], array) for name, array in expected.items())
-    what = "without the attributes the outputs are those of the model"
-    yield Check(what, error <= TOLERANCE, f"they differ by {error:.1e} of the largest value in ONNX Runtime")
-
-
-def _save_whole(deployment: Deployment, path: Path) -> None:
-    layers = LayerRange(0, len(deployment.graph))
-    deployment.source.save(deployment.graph, layers, deployment.knobs.batch_size, path)
+        try:
+            yield from compared(run_file(plain / MODEL, inputs), whole_model(deployment, inputs), n)
+        except BadInput as error:
+            yield Check("ONNX Runtime runs the file", False, str(error))
 
 
 def _stage_of_tensors(deployment: Deployment) -> dict[str, int]:
@@ -179,26 +167,6 @@ def _attribute(node: onnx.NodeProto, name: str) -> int:
 
 def _counted(counts: Sequence[int]) -> str:
     return f"operators of the stages: {', '.join(map(str, counts))}"
-
-
-def _example(port: Port, rng: np.random.Generator) -> Array:
-    """Noise for floats, 0 and 1 for integers, which are valid indices, and true for masks."""
-    kind = np.dtype(port.dtype).kind
-    if kind == "f":
-        return rng.standard_normal(port.shape).astype(port.dtype)
-    return np.ones(port.shape, port.dtype) if kind == "b" else rng.integers(0, 2, port.shape).astype(port.dtype)
-
-
-def _run(path: Path, inputs: Mapping[str, Array]) -> dict[str, Array]:
-    """The outputs of a model in ONNX Runtime."""
-    try:
-        import onnxruntime
-    except ImportError as error:
-        raise MissingExtra("--check runs the model in ONNX Runtime; try: pip install 'autoauto[host]'") from error
-    session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
-    names = [entry.name for entry in session.get_outputs()]
-    used = {entry.name: inputs[entry.name] for entry in session.get_inputs()}
-    return dict(zip(names, session.run(names, used), strict=True))
 
 
 def _program(deployment: Deployment, outputs: tuple[str, ...]) -> str:

@@ -14,6 +14,7 @@ from autoauto.exporters.deployment import Check, Deployment, Exporter
 from autoauto.exporters.graphcore.ipu_plan import (
     batches_per_step,
     compiles,
+    constant,
     function,
     header,
     ipu_plan,
@@ -102,9 +103,9 @@ def first_module(names: Sequence[str], layers: LayerRange) -> str:
 
 
 def check(deployment: Deployment, folder: Path) -> Iterator[Check]:
-    """Compile the program, and assign the layers as PopTorch does."""
+    """Compile the program, read its blocks back, and assign the layers as PopTorch does."""
     yield compiles(folder / PROGRAM)
-    begins = {module: ipu for ipu, module in enumerate(_blocks(deployment), 1)}
+    begins = constant(folder / PROGRAM, "BLOCKS")
     stages, stage = [], 0
     for path in module_paths([layer.name for layer in deployment.graph.layers]):
         stage = max((begins.get(".".join(module), 0) for module in prefixes(path)), default=0) or stage

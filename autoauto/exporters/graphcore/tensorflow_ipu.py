@@ -6,12 +6,11 @@ and the program finds the layers of a model in these paths.
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Iterator
 from pathlib import Path
 
 from autoauto.exporters.deployment import Check, Deployment, Exporter
-from autoauto.exporters.graphcore.ipu_plan import compiles, function, header, ipu_plan, n_ipus, not_run
+from autoauto.exporters.graphcore.ipu_plan import compiles, constant, function, header, ipu_plan, n_ipus, not_run
 from autoauto.records.errors import BadInput
 
 PROGRAM, ASSIGNMENT = "pipeline.py", "stage_assignment.py"
@@ -39,9 +38,7 @@ def check(deployment: Deployment, folder: Path) -> Iterator[Check]:
     """Compile the program, and read the operators of the stages back."""
     for name in (PROGRAM, ASSIGNMENT):
         yield compiles(folder / name)
-    statements = ast.parse((folder / PROGRAM).read_text(encoding="utf-8")).body
-    values = {ast.unparse(each.targets[0]): each.value for each in statements if isinstance(each, ast.Assign)}
-    operators = ast.literal_eval(values["OPERATORS"])
+    operators = constant(folder / PROGRAM, "OPERATORS")
     same = operators == list(map(list, deployment.layer_names))
     counts = ", ".join(str(len(names)) for names in operators)
     yield Check("operators have the stages of the plan", same, f"operators of the stages: {counts}")

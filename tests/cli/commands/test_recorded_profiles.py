@@ -77,6 +77,10 @@ def test_a_search_finds_what_trying_everything_finds(capsys: pytest.CaptureFixtu
     assert searched["best"]["samples_per_s"] == pytest.approx(best)
     assert main(["explain", "own", "--storage", storage]) == 0
     command = capsys.readouterr().out.splitlines()[-1]
+    assert main(["export", "own", "--storage", storage, "--to", "onnx", "--output", str(tmp_path / "a")]) == 2
+    refused = capsys.readouterr().err
+    assert refused.startswith("autoauto: an artifact needs the model that was searched, study 'own' is of a profile")
+    assert refused.count("\n") == 1
     assert command.startswith("Predict it again: autoauto predict --profile ")
     again = printed(capsys, *command.partition("autoauto ")[2].split(), "--json")
     assert again["samples_per_s"] == pytest.approx(best)

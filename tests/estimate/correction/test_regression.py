@@ -146,6 +146,7 @@ def test_memory_is_corrected_where_that_saves_memory() -> None:
     assert fit(examples(30)).memory == {}
     fitted = fit(examples(30, memory=0.8)).memory
     assert fitted == {"temporary": pytest.approx(0.8, abs=0.01)}
+    assert fit(examples(30, memory=0.0)).memory == {"temporary": 0.0}
     larger = fit(examples(30, memory=1.3))
     assert larger.memory_interval.high * larger.memory["temporary"] >= 1.28
 

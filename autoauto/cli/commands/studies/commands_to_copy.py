@@ -45,7 +45,8 @@ def _is_exported(summary: StudySummary, winner: Trial) -> bool:
     """Whether `autoauto export STUDY --to onnx` writes the winner; a name that a model has too is the model's."""
     from autoauto.graph.load import find_model
 
-    if winner.knobs.training or not isinstance(winner.plan, Plan):
+    of_a_profile = "--profile" in _model_arguments(summary.attributes)
+    if winner.knobs.training or of_a_profile or not isinstance(winner.plan, Plan):
         return False
     try:
         find_model(summary.study_name)
