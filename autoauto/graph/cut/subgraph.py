@@ -149,7 +149,7 @@ class BatchedModel:
             return False
         node, value = self._writer(name), self._values[name]
         is_stored = node.input[0] in self._constants and len(value.shape) > 1 and prod(value.shape) >= MIN_STAND_IN
-        return is_stored and is_float(value.dtype) and 0 < abs(fill_value(node)) < 1
+        return is_stored and is_float(value.dtype) and 0 < abs(float(fill_value(node))) < 1
 
     def _dtype(self, name: str) -> str:
         dtype = helper.tensor_dtype_to_np_dtype(self._values[name].dtype)

@@ -11,7 +11,6 @@ import pytest
 from autoauto.records.schedule import Order, Schedule, StageTimes
 from autoauto.schedule.orders.registry import make_schedule, spec_of, stage_devices_of
 
-
 collect_ignore = ["torch_pipeline.py"]
 """A program, which imports torch."""
 
