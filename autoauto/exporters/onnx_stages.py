@@ -175,9 +175,9 @@ def _differing_axis(shape: tuple[int, ...], other: tuple[int, ...]) -> int | Non
 
 
 def check(deployment: Deployment, folder: Path) -> Iterator[Check]:
-    """Run the program on two micro-batches for every device, and compare with the whole model as one stage."""
+    """Run the program on a micro-batch for every device and one more, and compare with the whole model as one stage."""
     n_devices = max(stage.n_replicas for plan in deployment.plan.plans for stage in plan.stages)
-    n, inputs = examples(deployment, 2 * deployment.knobs.replicas * n_devices)
+    n, inputs = examples(deployment, deployment.knobs.replicas * n_devices + 1)
     with TemporaryDirectory() as temporary:
         write(_whole(deployment), Path(temporary))
         expected = _run(Path(temporary), inputs, Path(temporary))
