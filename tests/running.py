@@ -31,6 +31,11 @@ def wait_until(condition: Callable[[], object], what: str) -> None:
 
 
 def n_descriptors() -> int:
-    """The number of open files of this process, after closing those of unreachable objects."""
+    """The number of open files of this process, after closing those of unreachable objects.
+
+    Objects that are there now are left out of later collections, which take a second in a process of many tests; what
+    earlier tests left behind then does not end while a test counts.
+    """
     gc.collect()
+    gc.freeze()
     return len(os.listdir("/proc/self/fd"))

@@ -43,7 +43,7 @@ def test_wrong_arguments_are_one_line_that_names_the_help(run_cli: RunCli, words
 
 
 @pytest.mark.parametrize(
-    ("command", "code"), [("models >&-", 0), ("models 2>&-", 0), ("plan nothing 2>&-", 2), ("models <&- >&- 2>&-", 0)]
+    ("command", "code"), [("clusters >&-", 0), ("clusters --no-such-option 2>&-", 2), ("clusters <&- >&- 2>&-", 0)]
 )
 def test_streams_that_the_caller_has_closed_lead_nowhere(command: str, code: int) -> None:
     shell = ["sh", "-c", f"{sys.executable} -m autoauto {command}"]
@@ -55,9 +55,9 @@ def test_streams_that_the_caller_has_closed_lead_nowhere(command: str, code: int
 def test_a_terminal_of_unknown_width_has_the_default_one(
     columns: str, run_cli: RunCli, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    expected = run_cli("models")
+    expected = run_cli("clusters")
     monkeypatch.setenv("COLUMNS", columns)
-    assert run_cli("models") == expected
+    assert run_cli("clusters") == expected
 
 
 @pytest.mark.slow
