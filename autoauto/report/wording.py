@@ -117,6 +117,11 @@ def origin_of(summary: StudySummary) -> Origin:
     return studied_origin(summary.attributes)
 
 
+def measured_word(origin: Origin) -> str:
+    """What happened to the configurations whose numbers have this origin: of a profile all are estimated."""
+    return "estimated" if origin is Origin.ESTIMATED else "measured"
+
+
 def ran_on_devices(summary: StudySummary) -> bool:
     """Whether devices ran the plans, so that their periods were measured and are not sums of cycles."""
     return origin_of(summary) is Origin.MEASURED

@@ -141,6 +141,21 @@ def test_nodes_of_a_loop_are_part_of_it_and_calls_of_a_gpu_are_noted(tmp_path: P
     assert "CUDAExecutionProvider may compute after the host's call" in records.notes[1]
 
 
+@pytest.mark.parametrize("second", ["weight", "activation"])
+def test_weights_that_are_packed_are_noted_in_a_line(record: Record, second: str, tmp_path: Path) -> None:
+    """A profile lacks the bytes of weights that ONNX Runtime packed for its products."""
+    ports = [onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, [64, 64]) for name in ("x", "w", "y")]
+    packed = second == "weight"
+    weights = [onnx.numpy_helper.from_array(np.ones((64, 64), np.float32), "w")] if packed else []
+    nodes = [onnx.helper.make_node("MatMul", ["x", "w"], ["y"], "product")]
+    graph = onnx.helper.make_graph(nodes, "packed", ports[:1] if packed else ports[:2], ports[2:], weights)
+    path = tmp_path / "packed.onnx"
+    onnx.save(onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)], ir_version=8), path)
+    profiled = files(record(path)).model(None, Precision.FP32)
+    notes = " ".join(profiled.target.recorded.notes)
+    assert ("lacks the packed weights of 1 nodes, which count as 0 bytes" in notes) is packed
+
+
 def test_the_memory_of_nodes_is_joined_by_name(tmp_path: Path) -> None:
     memory = tmp_path / "memory.csv"
     header = "#name,input_sizes,initializers_sizes,total_dynamic_sizes,total_temp_allocations"

@@ -5,8 +5,8 @@
 
 Of these, name, forward_s and output_bytes are needed. Two more columns may follow. `input_bytes` is what a stage that
 starts here receives; by default the output of the layer before, and nothing for the first. With `batch_size` a row is
-the layer at that batch size, and the layers come once for each. Separators are commas, semicolons (then a number may
-have a decimal comma) or tabs.
+the layer at that batch size, and the layers come once for each. Separators are commas, semicolons or tabs; with the
+latter two a number may have a decimal comma.
 """
 
 from __future__ import annotations
@@ -62,19 +62,21 @@ def read_layer_table(path: Path, details: Path | None = None, batch_size: int | 
 def _rows(path: Path) -> tuple[list[str], Iterator[Row]]:
     """The names of the columns, and the rows below them."""
     text = read_text(path, _WHAT)
-    header = text.partition("\n")[0]
+    header = text.lstrip().partition("\n")[0]
     delimiter = max(",;\t", key=header.count)
     reader = csv.reader(StringIO(text, newline=""), delimiter=delimiter, strict=True)
-    lines = _lines(path, reader, decimal_comma=delimiter == ";")
-    _, columns = next(lines, (1, []))
+    lines = _lines(path, reader, decimal_comma=delimiter != ",")
+    line, columns = next(lines, (1, []))
     columns = [name.strip() for name in columns]
     for name in _NEEDED:
         if name not in columns:
-            raise BadInput(f"{path}, line 1: {_WHAT} needs the columns {', '.join(_NEEDED)}, {name} is missing; add it")
+            raise BadInput(
+                f"{path}, line {line}: {_WHAT} needs the columns {', '.join(_NEEDED)}, {name} is missing; add it"
+            )
     for name in columns:
         if name not in _COLUMNS or columns.count(name) > 1:
             raise BadInput(
-                f"{path}, line 1: columns are {', '.join(_COLUMNS)}, once each, got {name[:40]!r}; rename it, or "
+                f"{path}, line {line}: columns are {', '.join(_COLUMNS)}, once each, got {name[:40]!r}; rename it, or "
                 "leave it out"
             )
     return columns, _cells(path, columns, lines)
@@ -114,8 +116,12 @@ def _batch_size(path: Path, line: int, cells: Mapping[str, str]) -> int:
 def _layer(where: str, cells: Mapping[str, str], before: RecordedLayer | None) -> RecordedLayer:
     def number(name: str, default: float = 0.0) -> float:
         text = cells.get(name, "")
-        most = {"most": MAX_S} if name.endswith("_s") else {}
-        return number_in(text, f"{where}: {name}", **most) if text or name in _NEEDED else default
+        if not text and name not in _NEEDED:
+            return default
+        value = number_in(text, f"{where}: {name}", **({"most": MAX_S} if name.endswith("_s") else {}))
+        if name.endswith("_bytes") and value % 1:  # 1.234 may be meant as 1234
+            raise BadInput(f"{where}: {name} must be a whole number, got {text[:40]!r}; write it without separators")
+        return value
 
     if not cells["name"]:
         raise BadInput(f"{where}: a layer must have a name; add it")

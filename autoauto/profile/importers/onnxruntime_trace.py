@@ -49,6 +49,7 @@ class _OrtNode(Struct):
     parameter_size: str | Whole = 0
     activation_size: str | Whole = 0
     output_size: str | Whole = 0
+    input_type_shape: _Dimensions = []
     output_type_shape: _Dimensions = []
 
 
@@ -63,6 +64,7 @@ class NodeRecord(NamedTuple):
         parameter_bytes, input_bytes, output_bytes: of its constants, other inputs and outputs.
         temporary_bytes: what it allocates for itself; 0 where this was not recorded.
         output_shape: of its first output; None where there is none.
+        packed: whether it is a product whose weights ONNX Runtime packed, so that the profile lacks their bytes.
     """
 
     name: str
@@ -74,6 +76,7 @@ class NodeRecord(NamedTuple):
     output_bytes: int
     temporary_bytes: int
     output_shape: tuple[int, ...] | None
+    packed: bool = False
 
 
 class NodeRecords(NamedTuple):
@@ -131,9 +134,13 @@ def line_of_nodes(path: Path, records: NodeRecords, batch_size: int | None) -> R
         for node in nodes
     )
     boundaries = [nodes[0].input_bytes, *(node.output_bytes for node in nodes)]
-    note = "without MODEL the nodes are a line: a stage passes on what its last node writes; give the ONNX file"
+    notes = ["without MODEL the nodes are a line: a stage passes on what its last node writes; give the ONNX file"]
+    if n_packed := sum(node.packed for node in nodes):
+        notes.append(f"it lacks the packed weights of {n_packed} nodes, which count as 0 bytes; give the ONNX file")
     return RecordedProfile(
-        path.stem, {batch_size or 1: with_boundaries(layers, boundaries)}, (*records.notes, f"{path.name}: {note}")
+        path.stem,
+        {batch_size or 1: with_boundaries(layers, boundaries)},
+        (*records.notes, *(f"{path.name}: {note}" for note in notes)),
     )
 
 
@@ -180,7 +187,14 @@ def _record(
         output_bytes=_whole(node.output_size, f"{where}: output_size"),
         temporary_bytes=allocated.get(each.name, 0),
         output_shape=shapes[0] if shapes else None,
+        packed=_is_packed(node),
     )
+
+
+def _is_packed(node: _OrtNode) -> bool:
+    """Whether a product lacks its second factor: neither inputs nor parameters have packed weights."""
+    is_product = "MatMul" in node.op_name or "Gemm" in node.op_name
+    return is_product and str(node.parameter_size) == "0" and len(node.input_type_shape) == 1
 
 
 def _position(text: str | int, number: int) -> int:

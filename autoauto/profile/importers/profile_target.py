@@ -38,7 +38,8 @@ class ProfileTarget:
         sizes = self.recorded.batch_sizes
         between = "; between them it is interpolated" if len(sizes) > 1 else ""
         n_layers = len(self.recorded.layers_at[sizes[0]])
-        read = f"all numbers are estimated from a profile of {n_layers} layers at batch size "
+        count = f"{n_layers} layer{'s' if n_layers > 1 else ''}"
+        read = f"all numbers are estimated from a profile of {count} at batch size "
         return (*self.recorded.notes, f"{read}{', '.join(map(str, sizes))}{between}")
 
     @property

@@ -72,7 +72,8 @@ class RecordedProfile:
         notes: what was read and assumed, one sentence each.
 
     Raises:
-        BadInput: there is no layer, or the layers of two batch sizes differ.
+        BadInput: there is no layer, a name is no text in one line, all layers of a batch size take no time, or the
+            layers or passes of two batch sizes differ.
     """
 
     name: str
@@ -87,6 +88,16 @@ class RecordedProfile:
         for size in others:
             if names[size] != names[first]:
                 raise BadInput(f"{self.name}: {_difference(names[first], names[size], first, size)}")
+            if self._trains_at(size) != self._trains_at(first):
+                with_it, without = (size, first) if self._trains_at(size) else (first, size)
+                difference = f"batch size {with_it} has a backward pass, {without} has none"
+                raise BadInput(f"{self.name}: {difference}; record the same at both")
+        for name in names[first]:
+            if not name.isprintable():
+                raise BadInput(f"{self.name}: the name of a layer must be printable, got {name[:40]!r}; rename it")
+        for size, layers in self.layers_at.items():
+            if not any(layer.forward_s for layer in layers):
+                raise BadInput(f"{self.name}: some layer must take time, all have 0 s at batch size {size}; correct it")
 
     @property
     def batch_sizes(self) -> tuple[int, ...]:
@@ -96,12 +107,15 @@ class RecordedProfile:
     @property
     def trains(self) -> bool:
         """Whether a backward pass was recorded."""
-        return any(layer.backward_s > 0 for layers in self.layers_at.values() for layer in layers)
+        return any(map(self._trains_at, self.layers_at))
 
     @property
     def content(self) -> str:
         """A digest of all numbers."""
         return hashlib.sha256(repr(sorted(self.layers_at.items())).encode()).hexdigest()[:16]
+
+    def _trains_at(self, batch_size: int) -> bool:
+        return any(layer.backward_s > 0 for layer in self.layers_at[batch_size])
 
     def at(self, batch_size: int) -> Layers:
         """The layers at a batch size; between two that were recorded every number is interpolated linearly.

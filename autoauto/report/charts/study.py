@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from autoauto.records.study_summary import StudySummary
+from autoauto.records.target import Origin
 from autoauto.records.timeline import Timeline
 from autoauto.report.charts.chart import Chart
 from autoauto.report.charts.heat_map import heat_map_chart
@@ -16,7 +17,7 @@ from autoauto.report.wording import clock_of, origin_of
 
 
 def study_charts(summary: StudySummary, timeline: Timeline | None, n_bars: int = N_BARS) -> list[Chart]:
-    """Timeline and memory of the winner, heat map, parity, and throughput over batch size, if anything fits.
+    """Timeline and memory of the winner, heat map, parity unless all is estimated, and throughput over batch size.
 
     Args:
         summary: the study.
@@ -28,5 +29,6 @@ def study_charts(summary: StudySummary, timeline: Timeline | None, n_bars: int =
         if timeline is not None:
             best = timeline_chart(timeline, clock_of(summary, winner), n_bars)
             charts.append(replace(best, title=f"{best.title} of the best configuration"))
-        charts += [memory_chart(winner, origin_of(summary)), heat_map_chart(summary), parity_chart(summary)]
+        charts += [memory_chart(winner, origin_of(summary)), heat_map_chart(summary)]
+        charts += [] if origin_of(summary) is Origin.ESTIMATED else [parity_chart(summary)]
     return [*charts, batches_chart(summary)]

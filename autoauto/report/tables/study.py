@@ -15,6 +15,7 @@ from autoauto.report.wording import (
     configuration,
     head,
     knob_value,
+    measured_word,
     origin_of,
     ran_on_devices,
     shown_knobs,
@@ -81,7 +82,7 @@ def cells_table(summary: StudySummary) -> Table:
     columns = (
         *_knob_columns(knobs),
         Column("tried", "n_tried"),
-        Column("measured", "n_measured"),
+        Column(measured_word(origin_of(summary)), "n_measured"),
         Column("largest\nbatch", "batch_size"),
         Column("best\nbatch", "batch_size"),
         Column("best\nsamples/s", "samples_per_s"),

@@ -16,7 +16,7 @@ from autoauto.records.target import Origin
 from autoauto.records.trial import Cell, Counts, ExpectedCell, Trial
 from autoauto.report.style import difference_percent, format_difference, format_value
 from autoauto.report.tables.table import Column, Table, Value
-from autoauto.report.wording import head, knob_value, label, stage_devices
+from autoauto.report.wording import head, knob_value, label, measured_word, stage_devices
 
 
 def best_table(trial: Trial, counts: Counts, origin: Origin) -> Table:
@@ -31,7 +31,7 @@ def best_table(trial: Trial, counts: Counts, origin: Origin) -> Table:
     rows = (
         *best_facts(trial, origin),
         ("tried", _tried(counts), ""),
-        ("measured", f"{counts.n_measured:,} of those tried", others),
+        (measured_word(origin), f"{counts.n_measured:,} of those tried", others),
     )
     return Table("Best configuration", (Column(""),) * 3, rows)
 

@@ -85,6 +85,7 @@ def test_a_search_finds_what_trying_everything_finds(capsys: pytest.CaptureFixtu
     again = printed(capsys, *command.partition("autoauto ")[2].split(), "--json")
     assert again["samples_per_s"] == pytest.approx(best)
     assert main(["report", "own", "--storage", storage, "--html", str(tmp_path / "own.html")]) == 0
+    assert "measured" not in capsys.readouterr().out + (tmp_path / "own.html").read_text()
 
 
 def test_a_search_config_has_files_as_a_list(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

@@ -36,10 +36,19 @@ def test_a_row_is_a_layer_that_reads_what_the_row_before_writes(tmp_path: Path) 
     [
         TABLE.replace("0.25", "0,25").replace("0.5", "0,5").replace(",", ";").replace("0;25", "0,25"),
         TABLE.replace(",", "\t"),
+        TABLE.replace(",", "\t").replace("0.25", "0,25"),
+        "\r\n\r\n" + TABLE.replace(",", ";"),
         "\ufeff" + TABLE.replace("\n", "\r\n\r\n"),
         TABLE.replace("name,forward_s", " name , forward_s "),
     ],
-    ids=["decimal comma", "tabs", "byte order mark and empty lines", "spaces"],
+    ids=[
+        "decimal comma",
+        "tabs",
+        "tabs and decimal comma",
+        "empty lines first",
+        "byte order mark and empty lines",
+        "spaces",
+    ],
 )
 def test_what_spreadsheets_write_is_the_same(text: str, tmp_path: Path) -> None:
     first = read_layer_table(table(tmp_path, TABLE.replace("0.5,1", "0.5,1"))).at(1)
@@ -67,6 +76,17 @@ def test_batch_sizes_are_a_column_or_that_of_the_file(tmp_path: Path) -> None:
         (TABLE.replace("0.25", "nan"), "line 3: forward_s must be a number"),
         (TABLE.replace("0.25", ""), "line 3: forward_s must be a number .*, got ''"),
         (TABLE.replace("b,", ","), "line 3: a layer must have a name"),
+        (
+            TABLE.replace(",", ";").replace("100", "1.234"),
+            "line 2: activation_bytes must be a whole number, got '1.234'",
+        ),
+        ("\n\nname,forward_s\n", "line 3: .* output_bytes is missing"),
+        (TABLE.replace("b,", "\x1b[31mb,"), r"must be printable, got '\\x1b\[31mb'"),
+        (TABLE.replace("0.25", "0").replace("0.5", "0"), "some layer must take time, all have 0 s at batch size 1"),
+        (
+            "name,forward_s,backward_s,output_bytes,batch_size\na,1,1,1,1\na,1,,1,2\n",
+            "batch size 1 has a backward pass, 2 has none; record the same at both",
+        ),
         (TABLE + "c,1\n", "line 4: a row has 6 cells, got 2"),
         (TABLE + 'c,"1', "line 4: .* is CSV"),
         (TABLE.partition("\n")[0], "needs a layer at least"),

@@ -108,6 +108,12 @@ def test_the_period_of_a_plan_that_devices_ran_is_a_time(measured: Plan, text: T
     assert re.search(r"period +16\.000 ms +measured", text(best(measured, Counts(1, 1), Origin.MEASURED)))
 
 
+def test_of_a_profile_nothing_is_called_measured(measured: Plan, text: Text) -> None:
+    drawn = text(best(measured, Counts(3, 3, 48), Origin.ESTIMATED))
+    assert re.search(r"^estimated +3 of those tried", drawn, re.MULTILINE)
+    assert "measured" not in drawn
+
+
 def test_training_shows_its_schedule_and_its_makespan(measured: Plan, text: Text) -> None:
     knobs = Knobs(2, 0.6, 16, Order.ONE_F_ONE_B, recompute=True, n_micro_batches=8)
     drawn = text(best(measured, Counts(1, 1), knobs=knobs, makespan_cycles=45_000))

@@ -45,7 +45,7 @@ def run(args: argparse.Namespace) -> int:
                 show_uses_of(summary)
             others = [comparison for comparison in study_comparisons(summary) if not comparison.is_simple_use]
             show(comparisons_table(summary, others), binding_table(summary, summary.winner))
-        show(cells_table(summary).without("tried", "measured", "best batch"))
+        show(cells_table(summary).without("tried", "measured", "estimated", "best batch"))
         for name, command in commands_of(summary)[:1]:
             print(f"{name}: {command}")
     if summary.winner is None:
