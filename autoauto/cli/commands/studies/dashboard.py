@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import argparse
 import importlib.util
+import os
+import signal
 import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from autoauto.cli.commands.studies.dashboard_content import default_folder, write_dashboard
@@ -46,8 +50,29 @@ def run(args: argparse.Namespace) -> int:
 
     dashboard = DashboardFiles(args.storage, study.study_name, args.artifacts or default_folder(args.storage))
     write_dashboard(dashboard, summarise_study(study, args.storage))
-    optuna_dashboard.run_server(dashboard.backend, host=HOST, port=args.port, artifact_store=dashboard.files)
+    with _ending_at_signals():
+        optuna_dashboard.run_server(dashboard.backend, host=HOST, port=args.port, artifact_store=dashboard.files)
     return 0
+
+
+@contextmanager
+def _ending_at_signals() -> Iterator[None]:
+    """End this process at SIGINT and SIGTERM, which would be lost as an exception in the middle of an answer.
+
+    The server of the standard library catches every exception there (`wsgiref`). Nothing is lost: databases keep what
+    was committed.
+    """
+    previous = {number: signal.signal(number, _end) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)
+
+
+def _end(*_: object) -> None:
+    os.write(2, b"autoauto: interrupted\n")  # a print could come in the middle of another one, and fail
+    os._exit(130)
 
 
 def _check_port(port: int) -> None:

@@ -100,7 +100,7 @@ def dashboard_of(study_name: str, folder: Path) -> Iterator[tuple[str, dict[str,
         yield address, fetch(f"{address}/api/studies/{summary['study_id']}", server)
     finally:
         server.terminate()
-        server.wait(timeout=PATIENCE_S)
+        assert server.wait(timeout=PATIENCE_S) == 130
 
 
 def started_dashboard(study_name: str, folder: Path) -> tuple[subprocess.Popen[bytes], str]:
