@@ -34,9 +34,13 @@ def blocks_of_stages(deployment: Deployment, to: str) -> tuple[StageBlocks, ...]
         if cut != block.layers.start:
             layer = graph.layers[cut].name
             raise BadInput(f"the cut before layer {layer} lies inside block {block.module}; try --cut-at blocks")
+    return _between_cuts(deployment)
+
+
+def _between_cuts(deployment: Deployment) -> tuple[StageBlocks, ...]:
     return tuple(
-        tuple(block for block in graph.blocks if start <= block.layers.start < stop)
-        for start, stop in pairwise(plan.partition)
+        tuple(block for block in deployment.graph.blocks if start <= block.layers.start < stop)
+        for start, stop in pairwise(deployment.plan.partition)
     )
 
 
@@ -62,10 +66,7 @@ def write_blocks(deployment: Deployment, stages: tuple[StageBlocks, ...], folder
 
 def check_counts(deployment: Deployment, counts: list[int]) -> Check:
     """Whether blocks of stages, as a file says them, are those of the plan."""
-    expected = [
-        sum(start <= block.layers.start < stop for block in deployment.graph.blocks)
-        for start, stop in pairwise(deployment.plan.partition)
-    ]
+    expected = list(map(len, _between_cuts(deployment)))
     shown = " + ".join(map(str, counts))
     detail = f"{shown} = {sum(counts)} of {len(deployment.graph.blocks)} blocks"
     return Check("the file has the blocks of every stage", counts == expected, detail)

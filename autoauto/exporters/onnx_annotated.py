@@ -24,12 +24,12 @@ from autoauto.exporters.deployment import Check, Deployment, Exporter
 from autoauto.exporters.onnx_stages import (
     compared,
     examples,
-    first_line,
     run_file,
     runtime,
     save_whole,
     whole_model,
 )
+from autoauto.graph.read.onnx_file import first_line
 from autoauto.records.errors import BadInput
 from autoauto.records.layers import Port
 

@@ -15,6 +15,7 @@ import msgspec
 import numpy as np
 
 from autoauto.exporters.deployment import Check, Deployment, Exporter
+from autoauto.graph.read.onnx_file import first_line
 from autoauto.records.arrays import Array
 from autoauto.records.codec import to_json
 from autoauto.records.errors import BadInput, MissingExtra
@@ -298,11 +299,6 @@ def save_whole(deployment: Deployment, path: Path) -> None:
     """Write the whole model at the batch size of the plan."""
     layers = LayerRange(0, len(deployment.graph))
     deployment.source.save(deployment.graph, layers, deployment.knobs.batch_size, path)
-
-
-def first_line(error: Exception) -> str:
-    """The first line of an error, or its class."""
-    return (str(error).strip() or type(error).__name__).splitlines()[0]
 
 
 EXPORTERS = (

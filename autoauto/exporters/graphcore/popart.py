@@ -24,7 +24,8 @@ from autoauto.exporters.graphcore.ipu_plan import (
     n_ipus,
     not_run,
 )
-from autoauto.exporters.onnx_stages import compared, examples, first_line, run_file, save_whole, whole_model
+from autoauto.exporters.onnx_stages import compared, examples, run_file, save_whole, whole_model
+from autoauto.graph.read.onnx_file import first_line
 from autoauto.records.errors import BadInput
 from autoauto.records.units import Precision
 

@@ -109,8 +109,8 @@ def stored_tensors(model: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
 
 
 def first_line(error: Exception) -> str:
-    """The first line of a message of onnx; the others only help its authors."""
-    return str(error).strip().splitlines()[0]
+    """The first line of a message of onnx, which others follow that only help its authors; without any, its class."""
+    return (str(error).strip() or type(error).__name__).splitlines()[0]
 
 
 def _one_domain(model: onnx.ModelProto) -> onnx.ModelProto:
