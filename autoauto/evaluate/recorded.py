@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from autoauto.graph.load import find_model, load_graph
+from autoauto.profile.importers.imported import like_devices
 from autoauto.profile.importers.layer_table import read_layer_table
 from autoauto.profile.importers.onnxruntime_join import FileNode, join_model
 from autoauto.profile.importers.onnxruntime_trace import line_of_nodes, read_onnxruntime
@@ -16,13 +17,12 @@ from autoauto.profile.importers.recorded import Layers, RecordedProfile, line_gr
 from autoauto.profile.importers.tensorrt import read_tensorrt
 from autoauto.profile.importers.torch_trace import read_torch_trace
 from autoauto.records.errors import BadInput
-from autoauto.records.hardware import Cluster, Device, Link
+from autoauto.records.hardware import Cluster, Link
 from autoauto.records.layers import LayerGraph
 from autoauto.records.profile import RecordedFormat
 from autoauto.records.units import GIB, Precision
 from autoauto.targets.clusters import PROFILED
 
-CLOCK_HZ = 1e9
 _READERS: Mapping[str, Callable[[Path, Path | None, int | None], RecordedProfile]] = {
     RecordedFormat.CSV: read_layer_table,
     RecordedFormat.TORCH: read_torch_trace,
@@ -100,10 +100,8 @@ class ProfileFiles:
         if self.devices is None or self.device_memory_gib is None or self.link_gb_per_s is None:
             return None
         memory_bytes = int(min(self.device_memory_gib * GIB, 2.0**62))
-        device = Device("device", CLOCK_HZ, memory_bytes, n_tiles=1, tile_memory_bytes=memory_bytes)
-        links = (Link(self.link_gb_per_s * 1e9, 0),) * self.devices
-        name = f"{self.devices}x{self.device_memory_gib:g}gib"
-        return Cluster(name, PROFILED, (device,) * self.devices, links, links)
+        devices = like_devices("device", self.devices, memory_bytes, Link(self.link_gb_per_s * 1e9, 0))
+        return replace(devices, name=f"{self.devices}x{self.device_memory_gib:g}gib", target=PROFILED)
 
     def _joined(self, model: str, precision: Precision) -> ProfiledModel:
         """The layers of a model with the times of the profile."""

@@ -15,6 +15,9 @@ from autoauto.records.arrays import Amount
 from autoauto.records.errors import BadInput
 from autoauto.records.units import MAX_EXACT
 
+MAX_DEVICES = 65_536
+"""Of a cluster; a Bow Pod1024 has 1,024, and every device is a value in memory."""
+
 
 class Period(StrEnum):
     """What devices do at the same time, hence what the period of a pipeline is; a maximum is over the devices."""

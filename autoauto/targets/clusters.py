@@ -9,7 +9,7 @@ from msgspec import Meta, Struct
 
 from autoauto.records.codec import Positive, PositiveWhole, Text, TomlFile, Whole, read_toml
 from autoauto.records.errors import BadInput
-from autoauto.records.hardware import Cluster, Device, DeviceKind, Link, Machine, StreamingMemory, Topology
+from autoauto.records.hardware import MAX_DEVICES, Cluster, Device, DeviceKind, Link, Machine, StreamingMemory, Topology
 from autoauto.records.installation import data_dir
 
 CLUSTER_SCHEMA = 1
@@ -19,8 +19,6 @@ Rate = Annotated[int, Meta(gt=0, le=2**63 - 1)] | Positive
 """A whole number stays one, because the digits of a cluster are part of the fingerprint of a study."""
 
 
-MAX_DEVICES = 65_536
-"""Of a cluster; a Bow Pod1024 has 1,024, and every device is a value in memory."""
 _DeviceCount = Annotated[int, Meta(ge=1, le=MAX_DEVICES)]
 
 

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from autoauto.records.cost import TensorUse
-from autoauto.records.hardware import Cluster, Device, Link, Period
+from autoauto.records.errors import BadInput
+from autoauto.records.hardware import MAX_DEVICES, Cluster, Device, Link, Period
 from autoauto.records.profile import ModelProfile
 
 CLOCK_HZ = 1e9
@@ -60,7 +61,13 @@ class ImportedGraph:
 
 
 def like_devices(name: str, n_devices: int, memory_bytes: float, link: Link) -> Cluster:
-    """A line of equal devices; the host's links are like those between them."""
+    """A line of equal devices; the host's links are like those between them.
+
+    Raises:
+        BadInput: they are too many.
+    """
+    if n_devices > MAX_DEVICES:
+        raise BadInput(f"a cluster has at most {MAX_DEVICES} devices, got {n_devices}; try fewer")
     device = Device(name, CLOCK_HZ, memory_bytes, n_tiles=1, tile_memory_bytes=int(memory_bytes))
     links = (link,) * n_devices
     return Cluster(name, "imported", (device,) * n_devices, links, links)
