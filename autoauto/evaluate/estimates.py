@@ -7,15 +7,16 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 from autoauto.estimate.calibration import with_cuts_at, with_entry_overhead
-from autoauto.estimate.correction.correct import REFIT, corrected, fitted_correction
+from autoauto.estimate.correction.correct import corrected
 from autoauto.estimate.correction.features import range_examples
+from autoauto.estimate.correction.regression import fit
 from autoauto.estimate.memory import memory_limit_bytes
 from autoauto.estimate.table import cost_table
 from autoauto.graph.layers.kinds import quantise
 from autoauto.plan.placement import shared_cycles
 from autoauto.profile.liveness import tensor_uses
 from autoauto.profile.profiler import Progress, profile_model
-from autoauto.profile.sample import is_sampled, sample, sample_batch_sizes, well_known
+from autoauto.profile.sample import SAMPLE_SHARE, is_sampled, sample, sample_batch_sizes, well_known
 from autoauto.profile.store.cache import ProfileCache
 from autoauto.profile.store.ranges import RangeStore, subject_of
 from autoauto.records.correction import PLAIN_SUM, Correction, Estimator, WholeRange
@@ -38,7 +39,7 @@ _MAX_PROFILES = 64  # profiles in memory; configurations that differ in n_ipu on
 
 @dataclass(frozen=True, slots=True)
 class Estimates:
-    """profile -> estimate, for any configuration. Every measurement that is added corrects later estimates.
+    """profile -> estimate, for any configuration. On real devices every measurement corrects later estimates.
 
     Attributes:
         graph: the model.
@@ -67,9 +68,12 @@ class Estimates:
     _profiles: dict[CompileOptions, ModelProfile] = field(default_factory=dict, init=False, repr=False, compare=False)
     _host_bytes: dict[int, tuple[int, int]] = field(default_factory=dict, init=False, repr=False, compare=False)
     _alike: dict[tuple[int, int], dict[int, int]] = field(default_factory=dict, init=False, repr=False, compare=False)
-    # By the subject of a `RangeStore`, all options but batch size and memory proportion:
-    _sampled: dict[str, set[int]] = field(default_factory=dict, init=False, repr=False, compare=False)  # batch sizes
-    _corrections: dict[str, Correction] = field(default_factory=dict, init=False, repr=False, compare=False)
+    # By the subject of a `RangeStore`, all options but batch size and memory proportion: the batch sizes of samples on
+    # real devices, and by those to whose examples it was fitted too (none: to all), the correction.
+    _sampled: dict[str, set[int]] = field(default_factory=dict, init=False, repr=False, compare=False)
+    _corrections: dict[tuple[str, tuple[int, ...]], Correction] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
     _kinds: tuple[Estimates, ...] = field(default=(), init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -162,27 +166,42 @@ class Estimates:
         return self._profiles[options]
 
     def correction(self, knobs: Knobs, progress: Progress | None = None) -> Correction:
-        """The correction of sums of layers, fitted to all ranges that were compiled whole so far.
+        """The correction of sums of layers, fitted to ranges that were compiled whole.
 
-        If none of them has a batch size near that of `knobs`, a sample of ranges is compiled first
-        (`autoauto/profile/sample.py`).
+        By a cost model these are samples at two batch sizes near that of `knobs` (`autoauto/profile/sample.py`), and
+        nothing else, so that equal commands give equal answers, whatever was compiled before. On real devices, where a
+        range takes long, they are all that ever ran, and samples only if none of those has a near batch size.
         """
         if self.estimator is Estimator.SUM:
             return PLAIN_SUM
         options = self.options(knobs)
-        store = self._store(options)
+        store, sizes = self._store(options), sample_batch_sizes(knobs.batch_size)
+        if self.traits.runs_plans:
+            self._sample_once(options, progress)
+            sizes = ()
+        key = store.subject, sizes
+        if key not in self._corrections:
+            known, usual = store.batch_sizes(), replace(options, memory_proportion=self.traits.memory_proportion)
+            for size in sizes:
+                if size not in known:
+                    self._sample(replace(usual, batch_size=size), SAMPLE_SHARE, progress)
+            self._corrections[key] = fit(store.examples(sizes))
+        return self._corrections[key]
+
+    def _sample_once(self, options: CompileOptions, progress: Progress | None) -> None:
+        """Run samples on a real device if there are no examples near a batch size, and none were run before."""
+        store, sizes = self._store(options), sample_batch_sizes(options.batch_size)
         sampled = self._sampled.setdefault(store.subject, set())
-        if not is_sampled(knobs.batch_size, sampled):
-            if not is_sampled(knobs.batch_size, well_known(store.batch_sizes())):
-                device = self.device(options)
-                for near, wholes in sample(self.graph, self.target, device, options, self.profile, progress):
-                    self.add_examples(near, wholes)
-            sampled.update(sample_batch_sizes(knobs.batch_size))
-            self._corrections.pop(store.subject, None)
-        if store.subject not in self._corrections:
-            refit = 1.0 if self.traits.runs_plans else REFIT  # few measurements on real devices: each is used at once
-            self._corrections[store.subject] = fitted_correction(store, refit)
-        return self._corrections[store.subject]
+        if is_sampled(options.batch_size, sampled):
+            return
+        if not is_sampled(options.batch_size, well_known(store.batch_sizes())):
+            for size in sizes:
+                self._sample(replace(options, batch_size=size), 1 / len(sizes), progress)
+        sampled.update(sizes)
+
+    def _sample(self, options: CompileOptions, share: float, progress: Progress | None) -> None:
+        profile = self.profile(options, progress)
+        self.add_examples(options, sample(self.graph, self.target, self.device(options), profile, share, progress))
 
     def devices(self, knobs: Knobs) -> Cluster:
         """All devices, each with the cores of a device."""
@@ -265,13 +284,14 @@ class Estimates:
         return with_entry_overhead(table, profile, correction)
 
     def add_examples(self, options: CompileOptions, measured: Iterable[WholeRange]) -> None:
-        """Store measured ranges as examples, to which later corrections are fitted."""
+        """Store ranges that were compiled whole, or ran, as examples to which later corrections are fitted."""
         if self.estimator is not Estimator.SUM:
             examples = range_examples(
                 self.graph, self.profile(options), self.cluster, measured, far_memory=self.traits.runs_plans
             )
-            self._store(options).add(options, examples)
-            self._corrections.clear()
+            store = self._store(options)
+            store.add(options, examples)
+            self._corrections.pop((store.subject, ()), None)
 
     def _pipeline_cluster(self, knobs: Knobs, start: int) -> Cluster:
         """The cluster of one pipeline; of the memory of real devices it has the share `memory_proportion`."""

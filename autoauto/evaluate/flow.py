@@ -17,7 +17,6 @@ from autoauto.plan.pipeline.optimal import anytime
 from autoauto.plan.pipeline.ranges import best_with_stage_replicas, evaluate_stage_replicas
 from autoauto.plan.placement import placements
 from autoauto.profile.profiler import Progress, check_batch_size
-from autoauto.profile.sample import whole_range
 from autoauto.records.constraint import Constraint
 from autoauto.records.correction import Correction, WholeRange
 from autoauto.records.cost import CostTable, stash_entry_bytes
@@ -64,6 +63,8 @@ class Flow(Estimates):
     _plans: dict[tuple[Knobs, Devices], tuple[tuple[Correction, ...], BoundedPlan | Infeasible]] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
+    # On real devices the plan that `evaluate` measured, by configuration: its cuts depend on what was measured before.
+    _measured_plans: dict[Knobs, Plan] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def check(self, space: SearchSpace) -> None:
         """Refuse a space with configurations that cannot be evaluated.
@@ -139,6 +140,29 @@ class Flow(Estimates):
             raise known[1].with_traceback(None)
         return known[1]
 
+    def plan_at(self, knobs: Knobs, partition: Sequence[int]) -> Plan:
+        """The plan that cuts at `partition`, the boundaries from 0 to the number of layers, for all replicas.
+
+        Raises:
+            BadInput: stages cannot begin there, the devices have no given order, or one stage may have several devices.
+            Infeasible: there are too few devices.
+        """
+        if knobs.stage_replicas:
+            raise BadInput("a partition is for stages of one device each, got stage replicas; leave one of them out")
+        table = self.table(knobs)
+        plan = evaluate(table, partition)
+        if wrong := [cut for cut in partition if not table.cut_allowed[cut]]:
+            raise BadInput(
+                f"no stage may begin at layer {', '.join(map(str, wrong))}, where layers of one weight would be parted "
+                "or no block begins; try `plan` for the best cuts"
+            )
+        return self._everywhere(knobs, plan)
+
+    def measure_again(self, knobs: Knobs, plan: Plan) -> None:
+        """Let `evaluate` measure the cuts of `plan`, as a trial of this configuration has them, on real devices."""
+        if self.traits.runs_plans:
+            self._measured_plans[knobs] = plan
+
     def plan_to_try(self, knobs: Knobs) -> Plan:
         """The plan to measure: that of `predict`, or on real devices one that may fit although it is predicted not to.
 
@@ -165,7 +189,12 @@ class Flow(Estimates):
             BadInput: the cluster cannot run phases, or not so many replicas.
             Infeasible: some layers fit no phase.
         """
-        return phased(self.phase_table(knobs, options), self.profile(self.options(knobs)), self.cluster, options)
+        return self._phases(knobs, options, self.phase_table(knobs, options))
+
+    def _phases(self, knobs: Knobs, options: PhasedOptions, table: CostTable) -> PhasedPlan:
+        plan = phased(table, self.profile(self.options(knobs)), self.cluster, options)
+        shared_cycles = self.shared_cycles(replace(knobs, n_ipu=1), range(options.n_replicas))
+        return replace(plan, shared_cycles=shared_cycles)
 
     def measure_phased(self, knobs: Knobs, options: PhasedOptions, plan: PhasedPlan) -> PhasedPlan:
         """The phases of `plan` compiled whole; their transfers remain those of the plan.
@@ -200,7 +229,10 @@ class Flow(Estimates):
         return Run(measured, tuple(chain.from_iterable(timelines)))
 
     def evaluate(self, knobs: Knobs) -> Trial:
-        """Plan one configuration and measure it; one that does not fit or violates a constraint is a trial too."""
+        """Plan one configuration and measure it; one that does not fit or violates a constraint is a trial too.
+
+        On real devices a configuration that was measured before has the same cuts again.
+        """
         estimate: Plan | PhasedPlan | None = None
         clock_hz, device_bytes = self.cluster.clock_hz, self._device_bytes(knobs)
         try:
@@ -217,8 +249,13 @@ class Flow(Estimates):
                     device_bytes=device_bytes,
                     constraints=self.constraints,
                 )
-            estimate = self.plan_to_try(knobs)
-            estimate, run = self._measure_moving_cuts(knobs, estimate)
+            known = self._measured_plans.get(knobs)
+            estimate = known or self.plan_to_try(knobs)
+            if known is not None:
+                run = self.measure(knobs, known)
+            else:
+                estimate, run = self._measure_moving_cuts(knobs, estimate)
+                self.measure_again(knobs, estimate)
         except DoesNotFit as failure:
             return unfit_trial(knobs, failure, device_bytes, estimate)
         return measured_trial(
@@ -408,13 +445,20 @@ class Flow(Estimates):
         return int(self.cluster.devices[0].memory_bytes) * knobs.cores_per_device
 
     def _fastest_phases(self, knobs: Knobs) -> tuple[PhasedOptions, PhasedPlan]:
-        """The fastest phases over all io modes by estimated costs, with their options."""
+        """The fastest phases by estimated costs over the io modes that the period allows, with their options.
+
+        Stages and phases are compared on equal terms: loads and stores overlap with compute in phases only if devices
+        overlap the transfers of stages, too. Without overlap io tiles gain nothing: they do not compute.
+        """
         self._check_devices(knobs)
-        plans, failures = [], []
-        for io_mode in IoMode:
-            options = PhasedOptions(knobs.n_micro_batches, io_mode, n_replicas=knobs.n_ipu, recompute=knobs.recompute)
+        compute = PhasedOptions(
+            knobs.n_micro_batches, IoMode.COMPUTE, n_replicas=knobs.n_ipu, recompute=knobs.recompute
+        )
+        modes = (*IoMode,) if self.period_of_devices is Period.OVERLAP else (IoMode.COMPUTE,)
+        table, plans, failures = self.phase_table(knobs, compute), [], []
+        for options in (replace(compute, io_mode=io_mode) for io_mode in modes):
             try:
-                plans.append((options, self.phased(knobs, options)))
+                plans.append((options, self._phases(knobs, options, table)))
             except DoesNotFit as failure:
                 failures.append(failure)
         if not plans:
@@ -446,10 +490,6 @@ class Flow(Estimates):
             self.target.compile(self.graph, stage.layers, cluster.devices[index], options)
             for stage, index in zip(plan.stages, indices, strict=True)
         ]
-        for kind, estimates in enumerate(self.kinds):
-            own = [i for i, index in enumerate(indices) if cluster.kind_of[index] == kind]
-            if own:
-                estimates.add_examples(options, [whole_range(plan.stages[i].layers, compiled[i]) for i in own])
         stages = (self._measured(knobs, *of_stage) for of_stage in zip(plan.stages, indices, compiled, strict=True))
         return replace(plan, stages=tuple(stages))
 

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from math import fsum, pow
 from random import Random
 
@@ -14,14 +13,15 @@ from autoauto.records.correction import WholeRange
 from autoauto.records.errors import DoesNotFit
 from autoauto.records.hardware import Device
 from autoauto.records.layers import LayerGraph, LayerRange
-from autoauto.records.profile import CompiledRange, CompileOptions, ModelProfile
+from autoauto.records.profile import CompiledRange, ModelProfile
 from autoauto.records.target import Target, traits_of
 
 N_BISECTION_COMPILES = 63  # configurations that a bisection of the default space compiles whole, at most
-SHARE = 0.1  # of the cost of these compiles that a sample may cost
+SHARE = 0.1  # of the cost of these compiles that samples near one batch size may cost
+SAMPLE_SHARE = 0.5  # of ranges and cost that belong to one of two sampled batch sizes
 MIN_EXAMPLES = 3  # at a batch size, for it to need no sample
 MAX_RANGES, MAX_RANGES_RUN = 24, 12
-"""Ranges of a sample, if the budget allows them; fewer on a real device that runs the model in more than `QUICK_S`."""
+"""Ranges near one batch size, if the budget allows them; fewer on a real device that takes more than `QUICK_S`."""
 QUICK_S = 0.1
 MAX_STAGES = 16  # a range has at least 1 / 16 of the layers, about as a stage of 16 devices
 N_DRAWS = 4  # ranges of one length, of which the one is chosen whose operators differ most from earlier ranges
@@ -31,31 +31,37 @@ def sample(
     graph: LayerGraph,
     target: Target,
     device: Device,
-    options: CompileOptions,
-    profile: Callable[[CompileOptions], ModelProfile],
+    profile: ModelProfile,
+    share: float,
     progress: Progress | None = None,
-) -> Iterator[tuple[CompileOptions, list[WholeRange]]]:
-    """A few ranges compiled whole, at each of two batch sizes near that of `options`; without ranges that do not fit.
+) -> list[WholeRange]:
+    """A few ranges compiled whole at the batch size of a profile, without those that do not fit.
 
-    A real device takes seconds for a range of a large model, so it compiles fewer. `profile` profiles the model.
+    A real device takes seconds for a range of a large model, so it compiles fewer.
+
+    Args:
+        graph: the model.
+        target, device: compile the ranges, with the options of the profile.
+        profile: of the model.
+        share: of all ranges, and of their cost, for this one of several sampled batch sizes.
+        progress: called with the number of compiled ranges, and of all.
     """
-    sizes, operators = sample_batch_sizes(options.batch_size), [layer.op for layer in graph.layers]
-    budget = SHARE * N_BISECTION_COMPILES / len(sizes)
-    for near in (replace(options, batch_size=batch_size) for batch_size in sizes):
-        cycles = [layer.forward_cycles + layer.backward_cycles for layer in profile(near).layers]
-        quick = not traits_of(target).runs_plans or sum(cycles) <= QUICK_S * device.clock_hz
-        chosen = choose(
-            operators, cycles, budget, (MAX_RANGES if quick else MAX_RANGES_RUN) // len(sizes), seed=near.batch_size
-        )
-        wholes = []
-        for done, layers in enumerate(chosen):
-            if progress is not None:
-                progress(done, len(chosen))
-            with suppress(DoesNotFit):
-                wholes.append(whole_range(layers, target.compile(graph, layers, device, near)))
+    options = profile.options
+    assert options is not None
+    cycles = [layer.forward_cycles + layer.backward_cycles for layer in profile.layers]
+    quick = not traits_of(target).runs_plans or sum(cycles) <= QUICK_S * device.clock_hz
+    most = round((MAX_RANGES if quick else MAX_RANGES_RUN) * share)
+    operators = [layer.op for layer in graph.layers]
+    chosen = choose(operators, cycles, SHARE * N_BISECTION_COMPILES * share, most, seed=options.batch_size)
+    wholes = []
+    for done, layers in enumerate(chosen):
         if progress is not None:
-            progress(len(chosen), len(chosen))
-        yield near, wholes
+            progress(done, len(chosen))
+        with suppress(DoesNotFit):
+            wholes.append(whole_range(layers, target.compile(graph, layers, device, options)))
+    if progress is not None:
+        progress(len(chosen), len(chosen))
+    return wholes
 
 
 def whole_range(layers: LayerRange, compiled: CompiledRange) -> WholeRange:

@@ -6,19 +6,16 @@ features of a range are the cycles of its layers by class, and those of `RangeFe
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from math import log
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from autoauto.records.layers import LayerRange
 
 WEIGHTS_BYTES_PER_CYCLE = 10  # about as a core reads memory, so that the factor is near 1 like the factors of classes
 MOVED_BYTES_PER_CYCLE = 3  # about as a core copies
-
-FIT_VERSION = 4
-"""Raised whenever `fit` returns another correction for equal examples than before; part of the key of stored ones."""
 
 
 class Estimator(StrEnum):
@@ -141,22 +138,6 @@ class Correction:
 
 PLAIN_SUM = Correction()
 """The estimate of [auto-pipeline]: no factors, and no knowledge about the errors."""
-
-
-class ExampleStore(Protocol):
-    """The examples of one model on one target, and the correction that was fitted to them last."""
-
-    def batch_sizes(self) -> Mapping[int, int]:
-        """The number of examples of every batch size."""
-
-    def examples(self) -> Sequence[RangeExample]:
-        """All examples."""
-
-    def correction(self) -> Correction:
-        """The stored correction; `PLAIN_SUM` when there is none."""
-
-    def store_correction(self, correction: Correction) -> None:
-        """Store a correction in place of the last one."""
 
 
 def parent_class(layer_class: str) -> str | None:

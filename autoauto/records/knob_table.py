@@ -260,7 +260,7 @@ KNOBS = (
         Use.PHASED,
         "stages on several devices, or phases on each, from streaming memory",
         "pipeline,phased",
-        ("pipeline", "pipeline, and phased where no pipeline fits"),
+        ("pipeline", "both, where the cluster has a streaming memory"),
     ),
     Knob(
         "steps",

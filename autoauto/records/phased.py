@@ -246,6 +246,8 @@ class PhasedPlan:
         phase_cycles: what each phase takes for all steps, variables included.
         naive_cycles: what all phases take when every step loads the variables again.
         n_replicas: devices that run the same phases on other data.
+        shared_cycles: as of a `Plan`: cycles in which the machine's connection to the host, which its devices share,
+            moves a micro-batch of every replica.
         warning: why tensors do not move as requested; empty when they do.
     """
 
@@ -257,6 +259,7 @@ class PhasedPlan:
     naive_cycles: int
     n_replicas: int = 1
     warning: str = ""
+    shared_cycles: int = 0
 
     def __post_init__(self) -> None:
         assert len(self.phases) == len(self.phase_cycles) > 0
@@ -286,8 +289,8 @@ class PhasedPlan:
 
     @property
     def cost_cycles(self) -> int:
-        """Cycles of one pass of all micro-batches through all phases."""
-        return sum(self.phase_cycles)
+        """Cycles of one pass of all micro-batches through all phases, or in which the host's connection moves them."""
+        return max(sum(self.phase_cycles), self.steps * self.shared_cycles)
 
     @property
     def partition(self) -> tuple[int, ...]:
@@ -308,5 +311,5 @@ class PhasedPlan:
 
     def samples_per_s(self, batch_size: int, clock_hz: float, *, naive: bool = False) -> float:
         """Throughput of all replicas."""
-        cycles = self.naive_cycles if naive else self.cost_cycles
+        cycles = max(self.naive_cycles, self.cost_cycles) if naive else self.cost_cycles
         return samples_per_s(batch_size * self.steps * self.n_replicas, cycles, clock_hz)

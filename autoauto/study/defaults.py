@@ -21,6 +21,7 @@ from autoauto.records.knobs import (
     objective_tuple,
     objectives_text,
 )
+from autoauto.records.plan import CutAt
 from autoauto.records.schedule import Order
 from autoauto.records.target import TargetTraits
 
@@ -29,14 +30,14 @@ _NOT_GIVEN: Mapping[str, Any] = {}
 
 
 def default_space(flow: Flow, given: Mapping[str, Any] = _NOT_GIVEN) -> SearchSpace:
-    """The space for the target and the devices of a flow: all ways to use them as replicas of pipelines.
+    """The space for the target and the devices of a flow: all ways to use them, as replicas of pipelines or in phases.
 
     Args:
         flow: has the devices.
         given: values of knobs, and constraints, in place of the defaults.
     """
     traits, n_devices = flow.traits, len(flow.cluster)
-    values: dict[str, Any] = {**traits.space, **given}
+    values: dict[str, Any] = {"strategy": _strategies(flow), **traits.space, **given}
     if traits.groups_cores and "cores_per_device" not in given:
         values["cores_per_device"] = (*(1 << i for i in range((n_devices - 1).bit_length())), n_devices)
     orders, steps = values.get("schedule", (Order.INFERENCE,)), values.get("n_micro_batches", (1,))
@@ -54,6 +55,13 @@ def default_space(flow: Flow, given: Mapping[str, Any] = _NOT_GIVEN) -> SearchSp
     if len(values.get("stage_replicas", ())) > 1:  # one device runs the same either way
         values["constraints"] = (*values.get("constraints", ()), Constraint("n_ipu > 1 or stage_replicas == 0"))
     return on_cluster(SearchSpace(**values), flow)
+
+
+def _strategies(flow: Flow) -> tuple[Strategy, ...]:
+    """How the devices can run a model: phases need a streaming memory and like devices, and do not keep to blocks."""
+    like = not flow.cluster.kinds
+    can_phase = like and flow.cut_at is CutAt.LAYERS and flow.cluster.streaming_memory is not None
+    return tuple(Strategy) if can_phase else (Strategy.PIPELINE,)
 
 
 def default_counts(n_devices: int) -> tuple[int, ...]:

@@ -22,7 +22,6 @@ from autoauto.records.constraint import Constraint
 from autoauto.records.correction import Estimator
 from autoauto.records.errors import BadInput, Infeasible
 from autoauto.records.hardware import Cluster
-from autoauto.records.knob_table import Strategy
 from autoauto.records.knobs import Knobs, Objective, Objectives, SearchSpace, parse_objectives
 from autoauto.records.layers import LayerGraph
 from autoauto.records.plan import CutAt, Plan
@@ -155,7 +154,6 @@ def search_flow(
     about: Mapping[str, str] | None = None,
     notes: Mapping[str, str] | None = None,
     make_executor: Callable[[], Executor] | None = None,
-    or_phased: bool = True,
     n_repeats: int | None = None,
     callback: Callable[[Trial], None] | None = None,
     progress: Callable[[SearchProgress], None] | None = None,
@@ -174,7 +172,6 @@ def search_flow(
         study_name: by default made of everything that the trials depend on.
         about, notes: further parts of the fingerprint and further attributes of the study, see `open_study`.
         make_executor: makes an executor for each run and for the verification; by default this process measures.
-        or_phased: whether phases are tried when no pipeline fits.
         n_repeats: turns of `verify_winner`, 0 for none; by default 3 on real devices and 1 on a cost model.
         callback, progress: as in `run_search`.
         verification_progress: as `progress` of `verify_winner`.
@@ -196,9 +193,6 @@ def search_flow(
         if (changes := note_space(study, space)) and on_space_change is not None:
             on_space_change(changes)
         result = search.run(study, space, executor)
-        if not result.front and or_phased and _can_phase(flow, space):
-            both = replace(space, strategy=(Strategy.PIPELINE, Strategy.PHASED))
-            result = search.run(study, both, make_executor())
         if result.best is not None:
             store_alternatives(study, expected_alternatives(result.space, predict, flow.expect, result.trials))
         n_repeats = flow.traits.n_repeats if n_repeats is None else n_repeats
@@ -269,11 +263,6 @@ def _expected_score(predict: Predict) -> ExpectedScore:
         return forecast.score if forecast.works else None
 
     return expected_score
-
-
-def _can_phase(flow: Flow, space: SearchSpace) -> bool:
-    anywhere = flow.cut_at is CutAt.LAYERS  # phases do not keep to blocks
-    return anywhere and flow.cluster.streaming_memory is not None and Strategy.PHASED not in space.strategy
 
 
 def nothing_fits(result: SearchResult) -> Infeasible:

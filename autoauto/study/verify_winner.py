@@ -9,6 +9,7 @@ from optuna import Study
 
 from autoauto.evaluate.flow import Flow
 from autoauto.records.knobs import Objective, Objectives, objective_tuple
+from autoauto.records.plan import Plan
 from autoauto.study.analysis.best import best_of_study
 from autoauto.study.analysis.grid_bisect_answer import estimated_answer
 from autoauto.study.analysis.verification import repeated_of, verify
@@ -56,6 +57,9 @@ def verify_winner(
     all_are_equal = not flow.traits.noise and n_repeats == 1
     known = {knobs: trial for knobs, trial in result.trials.items() if trial.fits} if all_are_equal else {}
     rows = repeated_of(result.trials.values(), best, objective, default)
+    for trial in (with_plans(study, result.trials[row.knobs]) for row in rows if row.knobs in result.trials):
+        if isinstance(trial.estimate, Plan):
+            flow.measure_again(trial.knobs, trial.estimate)
     verification = verify(
         study,
         rows,

@@ -9,6 +9,7 @@ import pytest
 from autoauto.evaluate.flow import Flow
 from autoauto.plan.pipeline.optimal import optimal
 from autoauto.profile.profiler import Progress
+from autoauto.profile.sample import sample_batch_sizes
 from autoauto.profile.store.cache import ProfileCache
 from autoauto.records.constraint import Constraint
 from autoauto.records.correction import Estimator
@@ -250,6 +251,37 @@ def test_cuts_are_moved_back_when_that_was_slower(flow: Flow) -> None:
     assert trial.measured.partition == (0, 4, 8)
 
 
+def test_a_measured_configuration_has_the_same_cuts_again(flow: Flow) -> None:
+    target, knobs = SurprisingTarget(), Knobs(2, 1.0, 4)
+    flow = replace(flow, target=target, estimator=Estimator.SUM)
+    first = flow.evaluate(knobs)
+    target.partitions.clear()
+    assert flow.evaluate(knobs).estimate == first.estimate
+    assert target.partitions == [(0, 5, 8)]
+    other = replace(flow)
+    other.measure_again(knobs, flow.plan_at(knobs, (0, 3, 8)))
+    assert other.evaluate(knobs).plan.partition == (0, 3, 8)
+
+
+def test_a_plan_has_the_cuts_that_are_asked_for(flow: Flow) -> None:
+    plan = flow.plan_at(Knobs(2, 0.6, 1, replicas=1), (0, 3, 8))
+    assert plan.partition == (0, 3, 8)
+    assert plan.compute_cycles == 5000
+    for knobs, partition, message in (
+        (Knobs(2, 0.6, 1), (0, 8), "a partition for 2 devices needs 3 ascending boundaries from 0 to 8, got"),
+        (Knobs(2, 0.6, 1), (0, 9, 8), "needs 3 ascending boundaries"),
+        (Knobs(2, 0.6, 1, stage_replicas=True), (0, 4, 8), "stages of one device each"),
+    ):
+        with pytest.raises(BadInput, match=message):
+            flow.plan_at(knobs, partition)
+
+
+def test_no_stage_begins_where_a_weight_would_be_parted(flow: Flow, chain: Callable[..., LayerGraph]) -> None:
+    tied = replace(flow, graph=chain(kinds=["a"] * 8, tie=(2, 5)))
+    with pytest.raises(BadInput, match="no stage may begin at layer 4, where layers of one weight would be parted"):
+        tied.plan_at(Knobs(2, 0.6, 1), (0, 4, 8))
+
+
 def test_a_disturbed_run_moves_no_cuts(flow: Flow) -> None:
     target = SurprisingTarget(core_fraction=0.5)
     replace(flow, target=target, estimator=Estimator.SUM).evaluate(Knobs(2, 1.0, 4))
@@ -414,7 +446,7 @@ def test_a_plan_is_made_again_when_its_correction_changes(flow: Flow) -> None:
     assert corrected.predict(knobs).stages[0] is before.stages[0]
     other = replace(correction, forward=dict.fromkeys(correction.forward, 2.0))
     store = corrected._store(corrected.options(knobs))
-    corrected._corrections[store.subject] = other
+    corrected._corrections[store.subject, sample_batch_sizes(knobs.batch_size)] = other
     assert corrected.predict(knobs).compute_cycles != before.compute_cycles
 
 

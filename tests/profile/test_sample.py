@@ -6,7 +6,6 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
-from dataclasses import replace
 from itertools import pairwise
 
 import pytest
@@ -100,17 +99,16 @@ class SmallTarget:
         return CompiledRange((ProgramStep("all", 7, 3),), 2, {"code_a": 4}, {})
 
 
-def test_a_sample_is_compiled_near_the_batch_size(chain: Callable[..., LayerGraph]) -> None:
+def profile_of(n_layers: int, cycles: int) -> ModelProfile:
+    layers = (LayerProfile(cycles, 0, {}, {}, 0, 0, 0, 0, 0),) * n_layers
+    names = ("layer",) * n_layers, ("a",) * n_layers, (None,) * n_layers
+    return ModelProfile("chain", "small", OPTIONS, *names, layers)
+
+
+def test_a_sample_is_compiled_at_the_batch_size_of_the_profile(chain: Callable[..., LayerGraph]) -> None:
     graph, target, counts = chain(kinds=["a"] * 8), SmallTarget(), []
-
-    def profile(options: CompileOptions) -> ModelProfile:
-        layers = (LayerProfile(9, 0, {}, {}, 0, 0, 0, 0, 0),) * 8
-        return ModelProfile("chain", "small", options, ("layer",) * 8, ("a",) * 8, (None,) * 8, layers)
-
-    samples = list(sample(graph, target, DEVICE, OPTIONS, profile, lambda done, total: counts.append((done, total))))
-    assert [near for near, _ in samples] == [replace(OPTIONS, batch_size=16), OPTIONS]
-    assert {batch_size for _, batch_size in target.compiled} == {16, 64}
-    wholes = [whole for _, ranges in samples for whole in ranges]
+    wholes = sample(graph, target, DEVICE, profile_of(8, 9), 0.5, lambda done, total: counts.append((done, total)))
+    assert {batch_size for _, batch_size in target.compiled} == {OPTIONS.batch_size}
     assert 0 < len(wholes) < len(target.compiled)
     assert all(whole == WholeRange(whole.layers, 7, 2, {"code": 4, "temporary": 3}) for whole in wholes)
     assert counts[0][0] == 0
@@ -128,15 +126,7 @@ def test_a_real_device_takes_fewer_ranges_of_a_large_model(chain: Callable[..., 
     graph = chain(kinds=["a"] * 100)
 
     def n_ranges(target: SmallTarget, seconds: float) -> int:
-        layer = LayerProfile(round(seconds * DEVICE.clock_hz / 100), 0, {}, {}, 0, 0, 0, 0, 0)
-
-        def profile(options: CompileOptions) -> ModelProfile:
-            return ModelProfile(
-                "chain", "small", options, ("layer",) * 100, ("a",) * 100, (None,) * 100, (layer,) * 100
-            )
-
-        for _ in sample(graph, target, DEVICE, OPTIONS, profile):
-            pass
+        sample(graph, target, DEVICE, profile_of(100, round(seconds * DEVICE.clock_hz / 100)), 1.0)
         return len(target.compiled)
 
     assert n_ranges(RunningTarget(), 1.0) == 12

@@ -27,6 +27,7 @@ from autoauto.records.target import Origin
 from autoauto.records.trial import SearchActivity, Trial
 from autoauto.study.analysis.summary import summarise_study
 from autoauto.study.analysis.verification import DEFAULT, RUNNER_UP, WINNER, verifications
+from autoauto.study.defaults import default_space
 from autoauto.study.execution.executors import InlineExecutor
 from autoauto.study.run import SearchProgress
 from autoauto.study.search import flow_of_study, nothing_fits, process_executor, search, search_flow, stored
@@ -76,7 +77,7 @@ def only_study(storage: str) -> optuna.Study:
 
 def test_it_finds_what_the_command_line_finds(run_json: Callable[..., Any]) -> None:
     options = ("--n-ipu", "1,2", "--replicas", "1", "--memory-proportion", "0.6,1.0", "--batch-size", "1,2,4,8")
-    printed = run_json("search", "resnet50", *options, "--json")["best"]
+    printed = run_json("search", "resnet50", *options, "--strategy", "pipeline", "--json")["best"]
     best = search("resnet50", "bow-2000", SMALL)
     assert best.measured is not None
     assert best.estimate is not None
@@ -215,16 +216,23 @@ def test_per_ipu_is_the_cost_of_auto_pipeline(flow: Flow) -> None:
     assert best.value == best.plan.cost_cycles * best.knobs.n_ipu / best.knobs.batch_size
 
 
-def test_phases_are_tried_where_no_pipeline_fits() -> None:
-    space = SearchSpace((1,), (0.6,), (16,))
-    best = search("bert-large-128", "bow-2000", space)
+def test_a_default_space_has_phases_where_they_can_run() -> None:
+    flow = load_flow("bert-large-128", "bow-2000")
+    space = default_space(flow, {"n_ipu": (1,), "memory_proportion": (0.6,), "batch_size": (16,)})
+    assert space.strategy == (Strategy.PIPELINE, Strategy.PHASED)
+    best = search_flow(flow, space).best
+    assert best is not None
     assert best.knobs.strategy is Strategy.PHASED
     assert best.timeline is None
-    flow = load_flow("bert-large-128", "bow-2000")
-    result = search_flow(flow, space, or_phased=False)
+    pipelines = default_space(flow, {"n_ipu": (1,), "batch_size": (16,), "strategy": (Strategy.PIPELINE,)})
+    result = search_flow(flow, pipelines)
     assert result.best is None
     reason = "no configuration fits; the smallest batch size: every stage must fit"
     assert str(nothing_fits(result)).startswith(reason)
+    for model, cluster, cut_at in (("resnet50", "c600", "layers"), ("bert-large-128", "bow-2000", "blocks")):
+        other = load_flow(model, cluster, cut_at=cut_at)
+        assert other.cut_at != "layers" or other.cluster.streaming_memory is None
+        assert default_space(other).strategy == (Strategy.PIPELINE,)
 
 
 def test_where_nothing_fits_the_error_has_the_reason(chain: Chain) -> None:

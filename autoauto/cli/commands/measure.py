@@ -6,6 +6,7 @@ import argparse
 
 from autoauto.cli.options.model import add_configuration, requested_knobs
 from autoauto.cli.options.targets import open_flow
+from autoauto.cli.options.values import integers
 from autoauto.cli.output.plans import show_infeasible, show_plan, warn_unbounded
 from autoauto.records.errors import DoesNotFit
 
@@ -15,6 +16,12 @@ EXAMPLE = "measure bert-base-128 --n-ipu 2 --batch-size 8"
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add a model, a cluster and one configuration."""
     add_configuration(parser)
+    parser.add_argument(
+        "--partition",
+        type=integers,
+        metavar="0,A,B,N",
+        help="the first layer of every stage, and the number of layers; default: the best by the estimate",
+    )
 
 
 def run(args: argparse.Namespace) -> int:
@@ -23,7 +30,8 @@ def run(args: argparse.Namespace) -> int:
     knobs = requested_knobs(args, flow)
     warn_unbounded(flow, knobs)
     try:
-        run = flow.measure(knobs, flow.plan_to_try(knobs))
+        plan = flow.plan_at(knobs, args.partition) if args.partition else flow.plan_to_try(knobs)
+        run = flow.measure(knobs, plan)
     except DoesNotFit as failure:
         return show_infeasible(args, failure)
     return show_plan(args, flow, knobs, run.plan, flow.traits.origin, run)

@@ -1,4 +1,4 @@
-"""Apply a correction to a profile, `corrected`, and fit one when there are enough examples, `fitted_correction`."""
+"""Apply a correction to a profile: `corrected`."""
 
 from __future__ import annotations
 
@@ -6,12 +6,10 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from autoauto.estimate.correction.features import layer_classes, moved_cycles, weight_read_cycles
-from autoauto.estimate.correction.regression import factor, fit
-from autoauto.records.correction import Correction, ExampleStore, RangeFeature
+from autoauto.estimate.correction.regression import factor
+from autoauto.records.correction import Correction, RangeFeature
 from autoauto.records.layers import LayerGraph
 from autoauto.records.profile import TEMPORARY, LayerProfile, ModelProfile, category
-
-REFIT = 2.0  # a correction is fitted again when there are this many times as many examples as at its last fit
 
 
 def corrected(profile: ModelProfile, graph: LayerGraph, correction: Correction) -> ModelProfile:
@@ -63,13 +61,3 @@ def _layer(
         temporary_bytes=round(layer.temporary_bytes * temporary),
         carried_bytes=round(layer.carried_bytes * temporary),
     )
-
-
-def fitted_correction(store: ExampleStore, refit: float = REFIT) -> Correction:
-    """The stored correction; fitted again and stored when there are `refit` times as many examples as it has."""
-    correction = store.correction()
-    n_examples = sum(store.batch_sizes().values())
-    if n_examples > correction.n_examples and n_examples >= refit * correction.n_examples:
-        correction = fit(store.examples())
-        store.store_correction(correction)
-    return correction

@@ -130,7 +130,7 @@ def _timed(costs: PhaseCosts, phases: tuple[Phase, ...], buffers: tuple[BufferLa
 
 def _phase(costs: PhaseCosts, candidate: PhaseCandidates, one_pass: PassCosts) -> Phase:
     """One pass over one range, without its graph and its rows."""
-    layers = LayerRange(int(candidate.starts[0]), candidate.stop)
+    layers = LayerRange(int(candidate.starts[0]), int(candidate.stops[0]))
     load_bytes, store_bytes = int(one_pass.load_bytes[0]), int(one_pass.store_bytes[0])
     buffers = {LOAD_BUFFER: costs.n_buffers * load_bytes, STORE_BUFFER: costs.n_buffers * store_bytes}
     return Phase(

@@ -16,25 +16,44 @@ from autoauto.records.hardware import Cluster, Link, StreamingMemory
 from autoauto.records.phased import IoMode, PhasedOptions, PhaseKind, loop_cycles
 from autoauto.records.profile import PARAMETER, ModelProfile
 
+MAX_CANDIDATES = 50_000  # about as many are priced at once: enough for arrays to be fast, and little memory
+
 
 class PhaseCandidates(NamedTuple):
-    """The ranges of layers `[start, stop)` for several starts and one stop.
+    """Several ranges of layers `[start, stop)`.
 
     Attributes:
-        starts: ascending.
-        stop: the same for all.
+        starts, stops: of each range; either all ranges end with the last layer, or none does.
         base_bytes: variables, program and peak of each range, as `CostTable.memory_bytes`.
         variable_bytes: the part of `base_bytes` that is variables.
+        activation_bytes: what a backward pass reads again.
     """
 
     starts: IntArray
-    stop: int
+    stops: IntArray
     base_bytes: IntArray
     variable_bytes: IntArray
+    activation_bytes: IntArray
 
 
 def phase_candidates(table: CostTable, limit_bytes: int) -> Iterator[PhaseCandidates]:
-    """For every stop the ranges whose `base_bytes` are within the limit, in O(n x layers of the longest range).
+    """The ranges whose `base_bytes` are within the limit, by ascending stop, then start, in parts of about
+    `MAX_CANDIDATES`; those that end with the last layer are a part of their own.
+    """
+    batch, n_ranges = list[PhaseCandidates](), 0
+    for candidates in _candidates_by_stop(table, limit_bytes):
+        at_end = candidates.stops[0] == table.n_layers
+        if batch and (at_end or n_ranges >= MAX_CANDIDATES):
+            yield PhaseCandidates(*map(np.concatenate, zip(*batch, strict=True)))
+            batch, n_ranges = [], 0
+        batch.append(candidates)
+        n_ranges += len(candidates.starts)
+    if batch:
+        yield PhaseCandidates(*map(np.concatenate, zip(*batch, strict=True)))
+
+
+def _candidates_by_stop(table: CostTable, limit_bytes: int) -> Iterator[PhaseCandidates]:
+    """For every stop its ranges, unless there are none, in O(n x layers of the longest range).
 
     From the earliest start (`earliest_starts`) on, all starts fit: a later start never needs more memory. When the stop
     moves on by a layer, an array over the starts is updated in place:
@@ -56,19 +75,24 @@ def phase_candidates(table: CostTable, limit_bytes: int) -> Iterator[PhaseCandid
             if keys.categories[key] == PARAMETER:
                 shared_variables[last[key] + 1 : stop] += keys.n_bytes[key]
             last[key] = layer
-        yield PhaseCandidates(
-            starts=starts,
-            stop=stop,
-            base_bytes=base.between(starts, stop) + shared[starts],
-            variable_bytes=variables.between(starts, stop) + shared_variables[starts],
-        )
+        if len(starts):
+            yield PhaseCandidates(
+                starts=starts,
+                stops=np.full(len(starts), stop),
+                base_bytes=base.between(starts, stop) + shared[starts],
+                variable_bytes=variables.between(starts, stop) + shared_variables[starts],
+                activation_bytes=table.memory.activations.between(starts, stop),
+            )
 
 
 def single_candidate(table: CostTable, start: int, stop: int) -> PhaseCandidates:
     """The range `[start, stop)` alone, by `CostTable.memory_bytes`."""
     memory = table.memory_bytes(start, stop)
     base_bytes, variable_bytes = sum(memory.values()), memory.get(PARAMETER, 0)
-    return PhaseCandidates(np.array([start]), stop, np.array([base_bytes]), np.array([variable_bytes]))
+    activation_bytes = table.memory.activations.between(start, stop)
+    return PhaseCandidates(
+        *(np.array([value]) for value in (start, stop, base_bytes, variable_bytes, activation_bytes))
+    )
 
 
 class PassCosts(NamedTuple):
@@ -128,19 +152,14 @@ class PhaseCosts:
 
     def excess_bytes(self, ranges: PhaseCandidates) -> IntArray:
         """By how much each range exceeds its limit on the compute tiles or on the io tiles, the larger excess."""
-        excess = self.compute_bytes(ranges) - self.compute_limit_bytes
-        worse: IntArray = np.maximum(excess, self.io_bytes(ranges) - self.io_limit_bytes)
-        return worse
+        compute_bytes, io_bytes = self.needed_bytes(ranges)
+        excess: IntArray = np.maximum(compute_bytes - self.compute_limit_bytes, io_bytes - self.io_limit_bytes)
+        return excess
 
-    def compute_bytes(self, ranges: PhaseCandidates) -> IntArray:
-        """Bytes on the compute tiles: everything except the copy of the buffers that is on io tiles."""
-        n_copies = self.n_buffers - bool(self.options.n_io_tiles)
-        n_bytes: IntArray = ranges.base_bytes + n_copies * self._buffer_bytes(ranges)
-        return n_bytes
-
-    def io_bytes(self, ranges: PhaseCandidates) -> IntArray:
-        """Bytes on the io tiles: one copy of the buffers."""
-        return bool(self.options.n_io_tiles) * self._buffer_bytes(ranges)
+    def needed_bytes(self, ranges: PhaseCandidates) -> tuple[IntArray, IntArray]:
+        """Bytes on the compute tiles, and on the io tiles, which hold one copy of the buffers where there are any."""
+        has_io_tiles, buffer_bytes = bool(self.options.n_io_tiles), self._buffer_bytes(ranges)
+        return ranges.base_bytes + (self.n_buffers - has_io_tiles) * buffer_bytes, has_io_tiles * buffer_bytes
 
     def total_cycles(self, ranges: PhaseCandidates) -> IntArray:
         """Cycles of all passes over each range, for all steps, with variables."""
@@ -157,46 +176,57 @@ class PhaseCosts:
         """Forward; in training also backward, or both at once for ranges that hold the last layer."""
         if not self.training:
             return (self._forward(ranges),)
-        if ranges.stop == self.table.n_layers:
+        if self._at_end(ranges):
             return (self._both(ranges),)
         return self._forward(ranges), self._backward(ranges)
 
+    def _at_end(self, ranges: PhaseCandidates) -> bool:
+        """Whether they hold the last layer."""
+        return bool(ranges.stops[0] == self.table.n_layers)
+
     def _buffer_bytes(self, ranges: PhaseCandidates) -> IntArray:
         """Bytes that are loaded and stored in one step of the pass that moves most."""
-        moved = [costs.load_bytes + costs.store_bytes for costs in self.passes(ranges)]
-        largest: IntArray = np.maximum.reduce(moved)
+        loaded = self.input_bytes[ranges.starts]
+        if not self.training:
+            return loaded + self.output_bytes[ranges.stops]
+        if self._at_end(ranges):
+            return loaded + self._input_gradients(ranges)
+        forward_bytes, backward_bytes = loaded + self._stored(ranges), sum(self._moved_backward(ranges))
+        largest: IntArray = np.maximum(forward_bytes, backward_bytes)
         return largest
 
     def _forward(self, ranges: PhaseCandidates) -> PassCosts:
         """Load the range's inputs; store its outputs and, in training, the activations that backward needs."""
-        starts, stop = ranges.starts, ranges.stop
-        stored = np.full(len(starts), self.output_bytes[stop])
-        if self.training:
-            stored = stored + self._stashed(starts, stop)
-        at_end = stop == self.table.n_layers
+        stored = self._stored(ranges)
         return PassCosts(
             PhaseKind.FORWARD,
             self._variable_cycles(ranges.variable_bytes),
-            self.input_bytes[starts],
-            self._load_inputs(starts),
+            self.input_bytes[ranges.starts],
+            self._load_inputs(ranges.starts),
             self._on_compute_tiles(self._forward_cycles(ranges)),
             stored,
-            self._cycles(stored, self.cluster.send_links[-1] if at_end else self.streaming.link),
+            self._cycles(stored, self.cluster.send_links[-1] if self._at_end(ranges) else self.streaming.link),
         )
 
-    def _stashed(self, starts: IntArray, stop: int) -> IntArray:
-        """Bytes that a forward phase stores for its backward: activations, or for recomputing the host's inputs."""
+    def _stored(self, ranges: PhaseCandidates) -> IntArray:
+        """Bytes that a forward pass stores: outputs, and for its backward activations, or the host's inputs again."""
+        outputs = self.output_bytes[ranges.stops]
+        if not self.training:
+            return outputs
         if self.options.recompute:
-            host_inputs: IntArray = np.where(starts == 0, self.input_bytes[starts], 0)
-            return host_inputs
-        return _between(self.table.memory.activation_prefix_bytes, starts, stop)
+            host_inputs: IntArray = np.where(ranges.starts == 0, self.input_bytes[ranges.starts], 0)
+            return outputs + host_inputs
+        return outputs + _between(self.table.memory.activation_prefix_bytes, ranges)
+
+    def _moved_backward(self, ranges: PhaseCandidates) -> tuple[IntArray, IntArray]:
+        """Bytes that a backward pass loads: gradients of outputs, and stashed activations or inputs; and stores."""
+        inputs = self.input_bytes[ranges.starts]
+        again = stash_entry_bytes(ranges.activation_bytes, inputs, recompute=self.options.recompute)
+        return self.output_bytes[ranges.stops] + again, self._input_gradients(ranges)
 
     def _backward(self, ranges: PhaseCandidates) -> PassCosts:
         """Load gradients of outputs and stashed activations, or the inputs to recompute; store gradients of inputs."""
-        starts, stop = ranges.starts, ranges.stop
-        activations = self.table.memory.activations.between(starts, stop)
-        again = stash_entry_bytes(activations, self.input_bytes[starts], recompute=self.options.recompute)
-        loaded, stored = self.output_bytes[stop] + again, self._input_gradients(starts)
+        loaded, stored = self._moved_backward(ranges)
         return PassCosts(
             PhaseKind.BACKWARD,
             2 * self._variable_cycles(ranges.variable_bytes),  # loaded, and stored when they are updated
@@ -209,7 +239,7 @@ class PhaseCosts:
 
     def _both(self, ranges: PhaseCandidates) -> PassCosts:
         """Forward, loss and backward of the last layers in one pass: nothing is computed again."""
-        stored = self._input_gradients(ranges.starts)
+        stored = self._input_gradients(ranges)
         compute = self._backward_cycles(ranges)
         if not self.options.recompute:
             compute = compute + self._forward_cycles(ranges)
@@ -223,9 +253,9 @@ class PhaseCosts:
             self._cycles(stored, self.streaming.link),
         )
 
-    def _input_gradients(self, starts: IntArray) -> IntArray:
+    def _input_gradients(self, ranges: PhaseCandidates) -> IntArray:
         """Bytes of the gradients of a range's inputs; the model's inputs need none."""
-        gradients: IntArray = np.where(starts > 0, self.input_bytes[starts], 0)
+        gradients: IntArray = np.where(ranges.starts > 0, self.input_bytes[ranges.starts], 0)
         return gradients
 
     def _load_inputs(self, starts: IntArray) -> IntArray:
@@ -238,13 +268,13 @@ class PhaseCosts:
 
     def _forward_cycles(self, ranges: PhaseCandidates) -> IntArray:
         table = self.table
-        whole = _between(table.compute_prefix_cycles, ranges.starts, ranges.stop) + table.entry_cycles[ranges.starts]
+        whole = _between(table.compute_prefix_cycles, ranges) + table.entry_cycles[ranges.starts]
         cycles: IntArray = whole - self._backward_cycles(ranges)
         return cycles
 
     def _backward_cycles(self, ranges: PhaseCandidates) -> IntArray:
         """Cycles of the backward pass, recomputation included."""
-        return _between(self.table.backward_prefix_cycles, ranges.starts, ranges.stop)
+        return _between(self.table.backward_prefix_cycles, ranges)
 
     def _on_compute_tiles(self, cycles: IntArray) -> IntArray:
         """Cycles on the compute tiles of work that takes all tiles `cycles`, rounded up."""
@@ -288,7 +318,7 @@ def prepare_phases(table: CostTable, profile: ModelProfile, cluster: Cluster, op
     return PhaseCosts(table, inputs, outputs, options, training, cluster)
 
 
-def _between(prefix: IntArray, starts: IntArray, stop: int) -> IntArray:
+def _between(prefix: IntArray, ranges: PhaseCandidates) -> IntArray:
     """The sum over each range, by running sums."""
-    between: IntArray = prefix[stop] - prefix[starts]
+    between: IntArray = prefix[ranges.stops] - prefix[ranges.starts]
     return between

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from itertools import pairwise
 
 import numpy as np
@@ -66,9 +67,11 @@ def best_cuts(costs: PhaseCosts) -> list[int] | None:
     """
     cheapest, previous = _initial_values(costs)
     for candidates in phase_candidates(costs.table, costs.compute_limit_bytes):
-        fitting = _selected(candidates, costs.excess_bytes(candidates) <= 0)
-        totals = cheapest[fitting.starts] + costs.total_cycles(fitting)
-        _keep_minimum(cheapest, previous, fitting, totals)
+        fits = costs.excess_bytes(candidates) <= 0
+        fitting = PhaseCandidates(*(column[fits] for column in candidates))
+        if len(fitting.starts):
+            for stop, starts, cycles in _by_stop(fitting, costs.total_cycles(fitting)):
+                _keep_minimum(cheapest, previous, stop, starts, cheapest[starts] + cycles)
     return _trace_back(previous) if cheapest[-1] < _NEVER else None
 
 
@@ -82,8 +85,8 @@ def _minimum_excess_cuts(costs: PhaseCosts) -> list[int]:
     largest_excess, previous = _initial_values(costs)
     largest_excess[0] = -_NEVER
     for candidates in phase_candidates(costs.table, costs.compute_limit_bytes + allowance):
-        excess = np.maximum(largest_excess[candidates.starts], costs.excess_bytes(candidates))
-        _keep_minimum(largest_excess, previous, candidates, excess)
+        for stop, starts, excess in _by_stop(candidates, costs.excess_bytes(candidates)):
+            _keep_minimum(largest_excess, previous, stop, starts, np.maximum(largest_excess[starts], excess))
     return _trace_back(previous)
 
 
@@ -94,17 +97,18 @@ def _initial_values(costs: PhaseCosts) -> tuple[IntArray, IntArray]:
     return values, np.zeros(costs.table.n_layers + 1, dtype=np.int64)
 
 
-def _selected(candidates: PhaseCandidates, chosen: np.ndarray[tuple[int, ...], np.dtype[np.bool_]]) -> PhaseCandidates:
-    starts, stop, base_bytes, variable_bytes = candidates
-    return PhaseCandidates(starts[chosen], stop, base_bytes[chosen], variable_bytes[chosen])
+def _by_stop(candidates: PhaseCandidates, values: IntArray) -> Iterator[tuple[int, IntArray, IntArray]]:
+    """Every stop, which ascend, with its starts and their values."""
+    firsts = np.flatnonzero(np.diff(candidates.stops, prepend=-1)).tolist()
+    for first, end in pairwise((*firsts, len(values))):
+        yield int(candidates.stops[first]), candidates.starts[first:end], values[first:end]
 
 
-def _keep_minimum(values: IntArray, previous: IntArray, candidates: PhaseCandidates, totals: IntArray) -> None:
-    """Set the value and the start of the candidates' stop to those of the smallest total."""
-    if len(totals):
-        best = int(totals.argmin())
-        values[candidates.stop] = min(int(totals[best]), _NEVER)
-        previous[candidates.stop] = candidates.starts[best]
+def _keep_minimum(values: IntArray, previous: IntArray, stop: int, starts: IntArray, totals: IntArray) -> None:
+    """Set the value and the start of a stop to those of the smallest total."""
+    best = int(totals.argmin())
+    values[stop] = min(int(totals[best]), _NEVER)
+    previous[stop] = starts[best]
 
 
 def _trace_back(previous: IntArray) -> list[int]:
@@ -120,8 +124,8 @@ def _out_of_memory(costs: PhaseCosts) -> Infeasible:
     phases = [single_candidate(costs.table, *ends) for ends in pairwise(_minimum_excess_cuts(costs))]
     tightest = max(phases, key=lambda phase: int(costs.excess_bytes(phase)[0]))
     excess = int(costs.excess_bytes(tightest)[0])
-    layers = LayerRange(int(tightest.starts[0]), tightest.stop)
-    io_bytes, compute_bytes = int(costs.io_bytes(tightest)[0]), int(costs.compute_bytes(tightest)[0])
+    layers = LayerRange(int(tightest.starts[0]), int(tightest.stops[0]))
+    compute_bytes, io_bytes = (int(n_bytes[0]) for n_bytes in costs.needed_bytes(tightest))
     if io_bytes - costs.io_limit_bytes == excess:
         need = f"move {format_bytes(io_bytes)} through {costs.options.n_io_tiles} io tiles"
         limit, more = costs.io_limit_bytes, "more io tiles"

@@ -1,4 +1,4 @@
-"""How profiles, and what the estimate is fitted to, are stored: `save_profile`, `load_profile`, layers, corrections."""
+"""How profiles, and what the estimate is fitted to, are stored: `save_profile`, `load_profile`, layers, examples."""
 
 from __future__ import annotations
 
@@ -18,13 +18,12 @@ from autoauto.records.codec import (
     to_plain,
     write_json,
 )
-from autoauto.records.correction import Correction, RangeExample
+from autoauto.records.correction import RangeExample
 from autoauto.records.profile import PROFILE_SCHEMA, CompileOptions, LayerProfile, ModelProfile
 
 _OPTIONS = stored_form(CompileOptions, batch_size=PositiveWhole, memory_proportion=Positive)
 _LAYER: Any = stored_form(LayerProfile, {"stashed_input_bytes": "kept_input_bytes"})
 _PROFILE = stored_form(ModelProfile, options=_OPTIONS | None, layers=tuple[_LAYER, ...])
-_CORRECTION = stored_form(Correction)
 _EXAMPLE = stored_form(RangeExample)
 
 
@@ -93,17 +92,3 @@ def example_from_json(text: str | bytes, where: str) -> RangeExample:
         BadInput: it is no JSON, or a field is missing or wrong; the message names it.
     """
     return RangeExample(**asdict(from_json(_EXAMPLE, text, where)))
-
-
-def correction_to_json(correction: Correction) -> str:
-    """A correction as it is stored. Its schema is part of the digest by which it is found."""
-    return to_json(correction, form=_CORRECTION).decode()
-
-
-def correction_from_json(text: str | bytes, where: str) -> Correction:
-    """Read a correction that `correction_to_json` wrote.
-
-    Raises:
-        BadInput: it is no JSON, or a field is missing or wrong; the message names it.
-    """
-    return from_json(Correction, text, where, form=_CORRECTION)

@@ -1,31 +1,23 @@
-"""Stored examples for the estimate, and the correction that was fitted to them: `RangeStore`."""
+"""Stored examples, to which the correction of the estimate is fitted: `RangeStore`."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TypeVar
 
 from sqlalchemy import Column, Integer, MetaData, String, Table, Text, func, select
 
 from autoauto.profile.store.cache import ProfileCache
-from autoauto.profile.store.codec import (
-    correction_from_json,
-    correction_to_json,
-    example_from_json,
-    example_to_json,
-)
-from autoauto.records.correction import FIT_VERSION, PLAIN_SUM, Correction, RangeExample
+from autoauto.profile.store.codec import example_from_json, example_to_json
+from autoauto.records.correction import RangeExample
 from autoauto.records.errors import BadInput
 from autoauto.records.hardware import Device
 from autoauto.records.layers import LayerGraph
 from autoauto.records.profile import PROFILE_SCHEMA, CompileOptions
 from autoauto.records.target import Target
 
-Record = TypeVar("Record")
-
-RANGE_SCHEMA = 4
+RANGE_SCHEMA = 5
 _RANGES = Table(
     "autoauto_ranges",
     MetaData(),
@@ -33,12 +25,6 @@ _RANGES = Table(
     Column("subject", String(64), nullable=False),
     Column("batch_size", Integer, nullable=False),
     Column("example", Text, nullable=False),
-)
-_CORRECTIONS = Table(
-    "autoauto_corrections",
-    MetaData(),
-    Column("subject", String(64), primary_key=True),
-    Column("correction", Text, nullable=False),
 )
 
 
@@ -51,10 +37,10 @@ def subject_of(graph: LayerGraph, target: Target, device: Device, options: Compi
 
 @dataclass(frozen=True, slots=True)
 class RangeStore:
-    """Two tables in the database of the profiles: examples, and the correction that was fitted to them last.
+    """A table in the database of the profiles: ranges that were compiled whole, or ran.
 
-    The first measurement of a range is never replaced; a correction is replaced by one from more examples. Deleting the
-    database costs time, not correctness. All methods raise BadInput when it is broken, not a cache, or not writable.
+    The first measurement of a range is never replaced. Deleting the database costs time, not correctness. All methods
+    raise BadInput when it is broken, not a cache, or not writable.
 
     Attributes:
         cache: the cache of the profiles, which is in the same database.
@@ -69,11 +55,15 @@ class RangeStore:
         counts = select(_RANGES.c.batch_size, func.count()).where(_RANGES.c.subject == self.subject)
         return dict(self.cache.select(_RANGES, counts.group_by(_RANGES.c.batch_size)))
 
-    def examples(self) -> list[RangeExample]:
-        """All examples, in an order that depends on nothing but their ranges: their folds, and so the fit, do too."""
-        of_subject = select(_RANGES.c.example).where(_RANGES.c.subject == self.subject)
-        rows = self.cache.select(_RANGES, of_subject)
-        return sorted((self._read(text, "example", example_from_json) for (text,) in rows), key=_shuffled)
+    def examples(self, batch_sizes: Sequence[int] = ()) -> list[RangeExample]:
+        """The examples of these batch sizes, without any all.
+
+        Their order depends on nothing but their ranges: so do their folds, and the fit.
+        """
+        chosen = select(_RANGES.c.example).where(_RANGES.c.subject == self.subject)
+        if batch_sizes:
+            chosen = chosen.where(_RANGES.c.batch_size.in_(batch_sizes))
+        return sorted((self._read(text) for (text,) in self.cache.select(_RANGES, chosen)), key=_shuffled)
 
     def add(self, options: CompileOptions, examples: Sequence[RangeExample]) -> None:
         """Store examples, in one transaction; ranges that are stored already do not change."""
@@ -88,30 +78,14 @@ class RangeStore:
         ]
         self.cache.insert(_RANGES, rows)
 
-    def correction(self) -> Correction:
-        """The stored correction; `PLAIN_SUM` when there is none."""
-        correction = select(_CORRECTIONS.c.correction).where(_CORRECTIONS.c.subject == self._fit_subject)
-        rows = self.cache.select(_CORRECTIONS, correction)
-        return self._read(rows[0][0], "correction", correction_from_json) if rows else PLAIN_SUM
-
-    def store_correction(self, correction: Correction) -> None:
-        """Store a correction in place of the last one."""
-        row = {"subject": self._fit_subject, "correction": correction_to_json(correction)}
-        self.cache.insert(_CORRECTIONS, [row], replace=True)
-
-    def _read(self, text: str, name: str, read: Callable[[str, str], Record]) -> Record:
+    def _read(self, text: str) -> RangeExample:
         try:
-            return read(text, name)
+            return example_from_json(text, "example")
         except BadInput as error:
             raise BadInput(
-                f"the stored {name}s of {self.subject[:8]} must be whole: {error}; delete the profile cache, or "
-                "the tables autoauto_ranges and autoauto_corrections of the shared one"
+                f"the stored examples of {self.subject[:8]} must be whole: {error}; delete the profile cache, or "
+                "the table autoauto_ranges of the shared one"
             ) from error
-
-    @property
-    def _fit_subject(self) -> str:
-        """The subject of corrections, which differs between versions of the fit."""
-        return hashlib.sha256(repr((self.subject, FIT_VERSION)).encode()).hexdigest()
 
 
 def _shuffled(example: RangeExample) -> str:

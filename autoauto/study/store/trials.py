@@ -45,16 +45,16 @@ _NUMBERS = (*_MEASURED, "estimated_samples_per_s", "makespan_cycles", "bubble_fr
 
 
 def ranges_of(space: SearchSpace, knobs: Knobs) -> Ranges:
-    """The parameters of a trial of `knobs`, and the values that they may take in `space`.
+    """The parameters of a trial of `knobs`, and the values that they may take in `space`, its own among them.
 
-    Numbers have ranges, not categories: Optuna refuses a study whose categories change, but a search may be resumed in
-    a wider space.
+    Its own, since phases have one replica although all pipelines of their space may have more. Numbers have ranges, not
+    categories: Optuna refuses a study whose categories change, but a search may be resumed in a wider space.
     """
     ranges: Ranges = {}
     for knob in COLUMNS:
         values = [value for axis in KNOBS if axis.field == knob.name for value in getattr(space, axis.name)]
         if knob.matters(knobs) or (knob.use is Use.CHANGED and set(values) != {knob.default}):
-            ranges[knob.name] = _range(knob.domain, values)
+            ranges[knob.name] = _range(knob.domain, [*values, getattr(knobs, knob.name)])
     return ranges
 
 

@@ -31,3 +31,12 @@ def test_a_configuration_without_a_plan_is_not_measured(run_cli: RunCli) -> None
     code, out, _ = run_cli("measure", "bert-large-128", "--batch-size", "128", "--json")
     assert code == 3
     assert json.loads(out)["fits"] is False
+
+
+def test_given_cuts_are_measured(run_cli: RunCli) -> None:
+    two = ("resnet50", "--n-ipu", "2", "--json")
+    measured = json.loads(run_cli("measure", *two, "--partition", "0,50,121").out)
+    assert measured["partition"] == [0, 50, 121]
+    refused = run_cli("measure", *two, "--partition", "0,50,99")
+    assert refused.code == 2
+    assert "a partition for 2 devices needs 3 ascending boundaries from 0 to 121, got [0, 50, 99]" in refused.err

@@ -1,18 +1,16 @@
-"""Corrected profiles: no range costs less than a shorter one inside it; and when a correction is fitted again."""
+"""Corrected profiles: no range costs less than a shorter one inside it."""
 
 from collections.abc import Callable
-from dataclasses import replace
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from autoauto.estimate.calibration import with_entry_overhead
-from autoauto.estimate.correction.correct import corrected, fitted_correction
+from autoauto.estimate.correction.correct import corrected
 from autoauto.estimate.table import cost_table
-from autoauto.records.correction import PLAIN_SUM, Correction, RangeExample, RangeFeature, WholeRange
+from autoauto.records.correction import PLAIN_SUM, Correction, RangeFeature
 from autoauto.records.hardware import Cluster, Device, Link
-from autoauto.records.layers import LayerGraph, LayerRange
+from autoauto.records.layers import LayerGraph
 from autoauto.records.profile import CompileOptions, LayerProfile, ModelProfile
 from autoauto.records.units import Precision
 
@@ -104,40 +102,3 @@ def test_moved_tensors_have_their_own_factor(chain: Callable[..., LayerGraph]) -
 def test_plain_sums_do_not_change_a_profile(chain: Callable[..., LayerGraph]) -> None:
     profile = profile_of([LayerProfile(1, 0, {}, {}, 0, 0, 0, 0, 0)] * 2)
     assert corrected(profile, chain(kinds=["a", "a"]), PLAIN_SUM) is profile
-
-
-class MemoryStore:
-    """An `ExampleStore` in memory."""
-
-    def __init__(self) -> None:
-        self.stored: list[RangeExample] = []
-        self.last = PLAIN_SUM
-
-    def batch_sizes(self) -> dict[int, int]:
-        return {4: len(self.stored)} if self.stored else {}
-
-    def examples(self) -> list[RangeExample]:
-        return self.stored
-
-    def correction(self) -> Correction:
-        return self.last
-
-    def store_correction(self, correction: Correction) -> None:
-        self.last = correction
-
-
-def test_a_correction_is_fitted_when_examples_have_doubled(monkeypatch: pytest.MonkeyPatch) -> None:
-    fitted = []
-
-    def fit(examples: list[RangeExample]) -> Correction:
-        fitted.append(len(examples))
-        return replace(PLAIN_SUM, n_examples=len(examples))
-
-    monkeypatch.setattr("autoauto.estimate.correction.correct.fit", fit)
-    store, n_examples = MemoryStore(), []
-    assert fitted_correction(store) == PLAIN_SUM
-    for _ in range(20):
-        store.stored.append(RangeExample(WholeRange(LayerRange(0, 2), 1, 0, {}), 4, {"": 1}, {}, {}, {}))
-        n_examples.append(fitted_correction(store).n_examples)
-    assert fitted == [1, 2, 4, 8, 16]
-    assert n_examples[-1] == 16

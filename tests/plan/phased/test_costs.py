@@ -15,27 +15,30 @@ from tests.cost_tables import make_table, with_memory
 
 
 @pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("most", [1, 5, 50_000])
 def test_the_candidates_cost_what_the_table_says_and_none_within_the_limit_is_missing(
-    training_table: Callable[[int], CostTable], seed: int
+    training_table: Callable[[int], CostTable], seed: int, most: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     table = training_table(seed)
     keys, shared = ("parameter", "code"), table.memory.shared
     shared = shared._replace(categories=tuple(keys[i % 2] for i in range(len(shared.n_bytes))))
     table = with_memory(replace(table.part(0, 1), stash_entries=(0,)), recompute=False, shared=shared)
     limit = int(table.memory_limit_bytes[0])
-    costs = {}
+    costs: dict[tuple[int, int], tuple[int, ...]] = {}
+    monkeypatch.setattr("autoauto.plan.phased.costs.MAX_CANDIDATES", most)
     for candidates in phase_candidates(table, limit):
-        columns = (candidates.starts, candidates.base_bytes, candidates.variable_bytes)
-        for start, base, variables in zip(*(column.tolist() for column in columns), strict=True):
-            costs[start, candidates.stop] = (base, variables)
+        assert len(set(candidates.stops == table.n_layers)) == 1
+        for start, stop, *n_bytes in zip(*(column.tolist() for column in candidates), strict=True):
+            costs[start, stop] = tuple(n_bytes)
     expected = {}
     for stop in range(1, table.n_layers + 1):
         for start in range(stop):
             memory = table.memory_bytes(start, stop)
             if sum(memory.values()) <= limit:
-                expected[start, stop] = (sum(memory.values()), memory.get("parameter", 0))
+                activations = table.memory.activations.between(start, stop)
+                expected[start, stop] = (sum(memory.values()), memory.get("parameter", 0), activations)
                 single = single_candidate(table, start, stop)
-                assert (int(single.base_bytes[0]), int(single.variable_bytes[0])) == expected[start, stop]
+                assert tuple(int(column[0]) for column in single[2:]) == expected[start, stop]
     assert costs == expected
 
 
@@ -109,7 +112,7 @@ def test_replicas_load_shards_and_gather_them() -> None:
 def test_buffers_lie_where_the_mode_puts_them(mode: IoMode, compute_bytes: int, io_bytes: int) -> None:
     costs = prepared(PhasedOptions(4, mode, io_tiles=2))
     candidate = single_candidate(costs.table, 0, 1)
-    assert (int(costs.compute_bytes(candidate)[0]), int(costs.io_bytes(candidate)[0])) == (compute_bytes, io_bytes)
+    assert [int(n_bytes[0]) for n_bytes in costs.needed_bytes(candidate)] == [compute_bytes, io_bytes]
     assert costs.compute_limit_bytes + costs.io_limit_bytes == 100
     assert costs.io_limit_bytes == (0 if mode is IoMode.COMPUTE else 20)
 

@@ -1,6 +1,5 @@
-"""Stored examples and corrections, in a file and on a server."""
+"""Stored examples, in a file and on a server."""
 
-import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -11,14 +10,7 @@ from sqlalchemy import create_engine, text
 
 from autoauto.profile.store.cache import ProfileCache
 from autoauto.profile.store.ranges import RangeStore, subject_of
-from autoauto.records.correction import (
-    PLAIN_SUM,
-    Correction,
-    PredictionInterval,
-    RangeExample,
-    RangeFeature,
-    WholeRange,
-)
+from autoauto.records.correction import RangeExample, RangeFeature, WholeRange
 from autoauto.records.errors import BadInput
 from autoauto.records.hardware import Device
 from autoauto.records.layers import LayerGraph, LayerRange
@@ -57,25 +49,15 @@ def test_the_first_measurement_of_a_range_is_not_replaced(store: RangeStore) -> 
 
 def test_subjects_do_not_mix(store: RangeStore) -> None:
     store.add(OPTIONS, [example(0)])
-    other = RangeStore(store.cache, "other")
-    other.store_correction(Correction(n_examples=3))
-    assert (other.examples(), store.correction()) == ([], PLAIN_SUM)
+    assert RangeStore(store.cache, "other").examples() == []
 
 
-def test_a_correction_replaces_the_last(store: RangeStore) -> None:
-    first = Correction(
-        {"": 0.9},
-        {},
-        {RangeFeature.MOVED: 0.4},
-        {"temporary": 0.8},
-        ((1, 1.0), (4, 0.9)),
-        PredictionInterval(0.9, 1.1),
-        PredictionInterval(1.0, 1.05),
-        12,
-    )
-    for correction in (first, replace(first, n_examples=24)):
-        store.store_correction(correction)
-        assert store.correction() == correction
+def test_examples_of_some_batch_sizes(store: RangeStore) -> None:
+    for size in (1, 4, 16):
+        store.add(replace(OPTIONS, batch_size=size), [example(0, batch_size=size)])
+    assert [each.batch_size for each in store.examples((4,))] == [4]
+    assert sorted(each.batch_size for each in store.examples((1, 16))) == [1, 16]
+    assert len(store.examples()) == 3
 
 
 def change(cache: ProfileCache, *statements: str, **values: str) -> list[Any]:
@@ -90,13 +72,6 @@ def change(cache: ProfileCache, *statements: str, **values: str) -> list[Any]:
     return rows
 
 
-def test_keys_of_stored_corrections_do_not_change(store: RangeStore) -> None:
-    store.store_correction(PLAIN_SUM)
-    [(stored,)] = change(store.cache, "SELECT correction FROM autoauto_corrections")
-    names = ["forward", "backward", "features", "memory", "batch_sizes", "cycles_interval", "memory_interval"]
-    assert list(json.loads(stored)) == [*names, "n_examples"]
-
-
 def test_the_tables_of_the_version_before_are_used(store: RangeStore) -> None:
     path = store.cache.location
     if isinstance(path, Path):
@@ -105,12 +80,9 @@ def test_the_tables_of_the_version_before_are_used(store: RangeStore) -> None:
         store.cache,
         "CREATE TABLE autoauto_ranges (digest VARCHAR(64) PRIMARY KEY, subject VARCHAR(64) NOT NULL, "
         "batch_size INTEGER NOT NULL, example TEXT NOT NULL)",
-        "CREATE TABLE autoauto_corrections (subject VARCHAR(64) PRIMARY KEY, correction TEXT NOT NULL)",
     )
-    for correction in (PLAIN_SUM, replace(PLAIN_SUM, n_examples=1)):
-        store.add(OPTIONS, [example(0)])
-        store.store_correction(correction)
-        assert (store.examples(), store.correction()) == ([example(0)], correction)
+    store.add(OPTIONS, [example(0)])
+    assert store.examples() == [example(0)]
 
 
 def test_a_broken_database_is_refused(store: RangeStore) -> None:
@@ -123,16 +95,9 @@ def test_a_broken_database_is_refused(store: RangeStore) -> None:
 @pytest.mark.parametrize("broken", ["{", "[]", "{}", '{"whole": [1]}'])
 def test_a_broken_row_is_refused(store: RangeStore, broken: str) -> None:
     store.add(OPTIONS, [example(0)])
-    store.store_correction(PLAIN_SUM)
-    change(
-        store.cache,
-        "UPDATE autoauto_ranges SET example = :broken",
-        "UPDATE autoauto_corrections SET correction = :broken",
-        broken=broken,
-    )
-    for read, name in ((store.examples, "example"), (store.correction, "correction")):
-        with pytest.raises(BadInput, match=rf"^the stored {name}s of subject must be whole: .*; delete"):
-            read()
+    change(store.cache, "UPDATE autoauto_ranges SET example = :broken", broken=broken)
+    with pytest.raises(BadInput, match=r"^the stored examples of subject must be whole: .*; delete"):
+        store.examples()
 
 
 def test_batch_size_and_proportion_do_not_change_the_subject(chain: Callable[..., LayerGraph]) -> None:

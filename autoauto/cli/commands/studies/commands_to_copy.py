@@ -18,6 +18,7 @@ from autoauto.records.knobs import Knobs
 from autoauto.records.phased import PhasedPlan
 from autoauto.records.plan import Plan
 from autoauto.records.study_summary import StudySummary
+from autoauto.records.target import Origin, studied_origin
 from autoauto.records.trial import Trial
 
 _STORED_OPTIONS = {
@@ -64,8 +65,9 @@ def _export_command(summary: StudySummary) -> str:
 def reproducing_command(summary: StudySummary, trial: Trial) -> str:
     """The command that measures a configuration again: model and cluster as in the search, then the knobs.
 
-    Phases are planned again by `autoauto phased`. Model and cluster of a search that was not started from the command
-    line are those of the study's attributes.
+    On real devices it names the cuts, which also depend on what was measured before. Phases are planned again by
+    `autoauto phased`. Model and cluster of a search that was not started from the command line are those of the study's
+    attributes.
     """
     plan, knobs = trial.plan, trial.knobs
     mode = ["--mode", "training"] if knobs.training else []
@@ -76,7 +78,15 @@ def reproducing_command(summary: StudySummary, trial: Trial) -> str:
         recompute = ["--recompute"] if knobs.recompute else []
         return shlex.join(["autoauto", "phased", *model, *batch, *phases, *mode, *recompute])
     command = "predict" if "--profile" in model else "measure"
-    return shlex.join(["autoauto", command, *model, *mode, *_knob_arguments(knobs)])
+    return shlex.join(["autoauto", command, *model, *mode, *_knob_arguments(knobs), *_cuts(summary, trial)])
+
+
+def _cuts(summary: StudySummary, trial: Trial) -> list[str]:
+    """The option that names the cuts of a pipeline that really ran."""
+    partition, really_ran = trial.plan.partition, studied_origin(summary.attributes) is Origin.MEASURED
+    if not really_ran or len(partition) == 2 or trial.knobs.stage_replicas:
+        return []
+    return ["--partition", ",".join(map(str, partition))]
 
 
 def _knob_arguments(knobs: Knobs) -> Iterator[str]:

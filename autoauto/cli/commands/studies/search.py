@@ -179,7 +179,6 @@ def search_with_log(args: argparse.Namespace, flow: Flow, space: SearchSpace) ->
             about={"headroom": f"{args.headroom}"},
             notes={"command": typed_command(sys.argv[1:], args.storage), FLOW: config_of(args).to_json()},
             make_executor=executor_maker(args, flow),
-            or_phased=args.strategy is None,
             n_repeats=args.repeats,
             callback=log.trial,
             progress=log.progress,

@@ -61,6 +61,21 @@ def test_knobs_that_are_not_at_their_default_are_arguments(knobs: Knobs, option:
     assert reproducing_command(study, study.winner) == expected
 
 
+def test_cuts_that_really_ran_are_named() -> None:
+    stages = (
+        Stage(LayerRange(0, 3), 0, 100, 0, 10, 10, {}, 1000),
+        Stage(LayerRange(3, 8), 1, 100, 0, 10, 10, {}, 1000),
+    )
+    study = summary(Knobs(2, 1.0, 8), model="net", origin="measured")
+    assert study.winner is not None
+    in_two = replace(study.winner, measured=Plan(stages))
+    assert reproducing_command(study, in_two).endswith(" --batch-size 8 --partition 0,3,8")
+    alone = [reproducing_command(study, study.winner)]
+    shared = replace(in_two, knobs=replace(in_two.knobs, stage_replicas=True))
+    alone += [reproducing_command(study, shared), reproducing_command(summary(in_two.knobs, model="net"), in_two)]
+    assert not any("--partition" in command for command in alone)
+
+
 def test_training_has_its_arguments() -> None:
     study = summary(Knobs(2, 0.6, 8, Order.GPIPE, True, 4), model="net")
     assert study.winner is not None
