@@ -23,7 +23,7 @@ def test_a_study_is_explained(run_cli: RunCli) -> None:
     speeds = {comparison["name"]: (comparison["speed"], comparison["source"]) for comparison in explanation["compared"]}
     assert speeds["4 replicas of one device"] == (
         {"mean": best["samples_per_s"], "error": None},
-        "measured (cost model)",
+        "modelled",
     )
     assert (best["n_devices"], best["samples_per_s"]) == (4, 4 * best["device_samples_per_s"])
     assert [cell["largest_batch_size"] for cell in explanation["cells"]] == [4] * 15  # five uses, three proportions

@@ -21,7 +21,7 @@ SMALL = (
 
 def test_a_dry_run_prints_the_estimates_and_writes_nothing(run_cli: RunCli, tmp_path: Path) -> None:
     out = run_cli(*SMALL, "--dry-run").out
-    assert "Cells, best first, estimated" in out
+    assert "Combinations of knobs, each at its best batch size, best first, estimated" in out
     assert "of 32 configurations" in out
     assert "samples/s on 2 devices (one pipeline of 2 devices; " in out.splitlines()[0]
     assert "one device" in out
