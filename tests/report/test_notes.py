@@ -30,7 +30,7 @@ def test_the_note_of_a_study_has_winner_command_and_cells(summary: StudySummary)
 def test_a_study_in_which_nothing_fits_says_so(nothing_fits: StudySummary) -> None:
     note = study_note(nothing_fits, [], [])
     assert note.startswith("## Nothing fits\n\nNone of the 2 configurations")
-    assert "### Tried combinations of knobs, each at its best batch size, modelled" in note
+    assert "### Tried combinations of knobs at their best batch, modelled" in note
 
 
 def test_a_trial_that_does_not_fit_says_why(summary: StudySummary) -> None:

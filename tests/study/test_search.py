@@ -270,7 +270,7 @@ def test_a_changed_space_is_reported(flow: Flow, storage: str) -> None:
         ({"method": "tpe", "n_measurements": 0}, "n_measurements must be a whole number from 1, got 0"),
         ({"noise": -0.1}, "noise is a share, a number from 0 to below 1, got -0.1"),
         ({"noise": "little"}, "noise is a share, .*, got 'little'"),
-        ({"constraints": "n_ipus <= 2"}, "did you mean n_ipu"),
+        ({"constraints": "n_ipus <= 2"}, "did you mean 'n_ipu'"),
         ({"constraints": ["n_ipu > 9"]}, "no configuration of the space .* n_ipu > 9"),
         ({"storage": "nonsense"}, "storage must be a database URL"),
     ],

@@ -90,9 +90,7 @@ def cells_table(summary: StudySummary) -> Table:
     )
     rows = tuple((*_knob_values(cell.knobs, knobs), *_cell_values(cell, summary)) for cell in summary.cells)
     caption = "the largest batch is of those that were tried and fit"
-    return Table(
-        f"Tried combinations of knobs, each at its best batch size, {origin_of(summary)}", columns, rows, caption
-    )
+    return Table(f"Tried combinations of knobs at their best batch, {origin_of(summary)}", columns, rows, caption)
 
 
 def _cell_values(cell: Cell, summary: StudySummary) -> tuple[Value, ...]:

@@ -217,9 +217,7 @@ def dry_run_table(cells: Sequence[ExpectedCell]) -> Table:
         )
         for shown, n_tries in sorted(map(_shown, cells), key=lambda row: -row[0].samples_per_s * row[0].fits)
     )
-    return Table(
-        f"Combinations of knobs, each at its best batch size, best first, {Origin.ESTIMATED}", columns, tuple(rows)
-    )
+    return Table(f"Combinations of knobs at their best batch, {Origin.ESTIMATED}", columns, tuple(rows))
 
 
 def _shown(expected: ExpectedCell) -> tuple[Trial, int]:

@@ -55,7 +55,7 @@ n_ipu  proportion  schedule  recompute  batches    batch  samples/s
     4         0.6  1f1b      on              16    >= 12      345.7
 1f1b fits batches of 12, which gpipe (none) cannot"""
 DRY_RUN_TABLE = """\
-Combinations of knobs, each at its best batch size, best first, estimated
+Combinations of knobs at their best batch, estimated
            memory                                         best
 n_ipu  proportion  other knobs                           batch  samples/s  tries
 ────────────────────────────────────────────────────────────────────────────────

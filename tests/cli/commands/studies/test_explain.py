@@ -16,7 +16,6 @@ def test_a_study_is_explained(run_cli: RunCli) -> None:
         "4 replicas of one device",
         "one pipeline of 2",
         "runner-up",
-        "default configuration",
         "grid-bisect",
     ]
     assert [fact["name"] for fact in explanation["binds"]] == ["compute", "transfer", "memory"]
@@ -35,7 +34,7 @@ def test_a_study_is_explained(run_cli: RunCli) -> None:
         "What simpler uses of the cluster give",
         "Why this one",
         "What binds",
-        "Cells",
+        "Tried combinations of knobs",
         "the winner",
         "Measure it again: autoauto measure resnet50",
     ):

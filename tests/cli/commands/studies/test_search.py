@@ -59,7 +59,7 @@ def test_per_ipu_prefers_fewer_devices_at_equal_speed(run_cli: RunCli) -> None:
 
 def test_tables_show_the_best_configuration_its_stages_and_the_number_of_measurements(run_cli: RunCli) -> None:
     out = run_cli(*SMALL[:-1]).out
-    for words in ("Best configuration", "Stages, measured", "of 32 configurations", "study resnet50-bow-2000"):
+    for words in ("Best configuration", "Stages, modelled", "of 32 configurations", "study resnet50-bow-2000"):
         assert words in out
 
 
