@@ -33,7 +33,7 @@ def run(args: argparse.Namespace) -> int:
     """
     from autoauto.records.target import Origin
     from autoauto.report.tables.study import binding_table, cells_table, comparisons_table
-    from autoauto.report.tables.terminal import show
+    from autoauto.report.tables.terminal import show, show_command
     from autoauto.study.analysis.comparisons import study_comparisons, with_best_use
     from autoauto.study.analysis.summary import summarise_study
 
@@ -48,7 +48,7 @@ def run(args: argparse.Namespace) -> int:
             show(comparisons_table(summary, compared), binding_table(summary, summary.winner))
         show(cells_table(summary).without("tried", *Origin, "best batch"))
         for name, command in commands_of(summary)[:1]:
-            print(f"{name}: {command}")
+            show_command(name, command)
     if summary.winner is None:
         raise Infeasible(f"none of the {len(summary.trials)} configurations that were tried fits", 0)
     return 0

@@ -208,6 +208,7 @@ def _describe_verification(result: SearchResult) -> dict[str, Any]:
 
 def _show(args: argparse.Namespace, flow: Flow, result: SearchResult) -> None:
     """Print the best configuration, its comparison with others, and the command that explains it."""
+    from autoauto.report.tables.terminal import show_command
     from autoauto.study.store.database import shown_storage
 
     if result.best is not None:
@@ -223,4 +224,4 @@ def _show(args: argparse.Namespace, flow: Flow, result: SearchResult) -> None:
     storage = shown_storage(args.storage)
     print(f"study {result.study_name} in {storage}")
     words = [result.study_name, *([] if args.storage == DEFAULT_STORAGE else ["--storage", storage])]
-    print(f"why the others lost: {shlex.join(['autoauto', 'explain', *words])}")
+    show_command("why the others lost", shlex.join(["autoauto", "explain", *words]))
