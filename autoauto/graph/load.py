@@ -9,7 +9,7 @@ from onnx import ModelProto
 from autoauto.graph.layers.facts import infer_facts
 from autoauto.graph.layers.layers import layers_of
 from autoauto.graph.read.onnx_file import copy_model, read_model
-from autoauto.records.errors import UnreadableModel
+from autoauto.records.errors import UnreadableModel, did_you_mean
 from autoauto.records.installation import data_dir
 from autoauto.records.layers import LayerGraph
 
@@ -41,7 +41,9 @@ def find_model(model: str) -> Path:
     builtin = builtin_models()
     path = builtin.get(model, Path(model))
     if not path.is_file():
+        names = ", ".join(builtin)
         raise UnreadableModel(
-            f"a model must be a built-in name or the path of an ONNX file, got {model!r}; try {', '.join(builtin)}"
+            f"a model must be a built-in name or the path of an ONNX file, got {model!r}; "
+            f"{did_you_mean(model, builtin, f'try {names}')}"
         )
     return path

@@ -11,7 +11,6 @@ import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
-from difflib import get_close_matches
 from functools import reduce
 from operator import or_
 from pathlib import Path
@@ -22,7 +21,7 @@ from typing import Annotated, Any, TypeVar, cast, get_args, get_origin, get_type
 import msgspec
 from msgspec import Meta, inspect
 
-from autoauto.records.errors import BadInput
+from autoauto.records.errors import BadInput, did_you_mean
 
 Value = TypeVar("Value")
 Upgrade = Callable[[dict[str, Any]], dict[str, Any]]
@@ -460,8 +459,7 @@ def _bounds(number: inspect.IntType | inspect.FloatType) -> str:
 
 
 def _hint(word: str, known: Sequence[str]) -> str:
-    close = get_close_matches(word, known, 1)
-    return f"did you mean {close[0]!r}?" if close else "leave it out, or correct it there"
+    return did_you_mean(word, known, "leave it out, or correct it there")
 
 
 def _limited(hint: Any) -> Any:

@@ -7,13 +7,12 @@ import operator
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from difflib import get_close_matches
 from functools import cache
 from itertools import pairwise
 from math import inf, isnan
 from typing import NamedTuple
 
-from autoauto.records.errors import BadInput
+from autoauto.records.errors import BadInput, did_you_mean
 from autoauto.records.knob_table import KNOB_NAMES
 
 RESULT_NAMES = (
@@ -171,8 +170,7 @@ def _is_number(value: object) -> bool:
 def _check_name(name: str, text: str) -> None:
     known = (*KNOB_NAMES, *RESULT_NAMES)
     if name not in known:
-        close = get_close_matches(name, known, 1)
-        hint = f"did you mean {close[0]}?" if close else f"there are {', '.join(known)}"
+        hint = did_you_mean(name, known, f"there are {', '.join(known)}")
         raise _bad(text, f"there is no {name}; {hint}", "")
 
 

@@ -14,7 +14,8 @@ AutoautoError
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from difflib import get_close_matches
 
 from autoauto.records.layers import LayerRange
 
@@ -79,3 +80,13 @@ class Infeasible(DoesNotFit):
 
 class OutOfMemory(DoesNotFit):
     """The target compiled or ran a range of layers and its memory did not suffice."""
+
+
+def did_you_mean(word: str, known: Iterable[str], otherwise: str = "") -> str:
+    """What to try for an unknown word: the known one that is closest to it, or `otherwise` where none is close.
+
+    >>> did_you_mean("serch", ["search", "report"]), did_you_mean("x", ["search"], "try search")
+    ("did you mean 'search'?", 'try search')
+    """
+    close = get_close_matches(word, list(known), 1)
+    return f"did you mean {close[0]!r}?" if close else otherwise

@@ -124,8 +124,8 @@ class Verification:
     """The best configurations of a search, measured again in turns.
 
     Attributes:
-        repeated: the best of the search, then the runner-up where there is one, then the default configuration unless
-            it is one of them.
+        repeated: the best of the search, then the runner-up where there is one, then, on real devices, one session
+            unless it is one of them.
         n_repeats: the number of turns; in each all are measured once.
         winner_index: the position of the winner in `repeated`: 0 unless another is better, or as good and simpler.
         verdict: how clear the result is.

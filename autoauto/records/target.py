@@ -20,10 +20,14 @@ class Origin(StrEnum):
     """From the costs of single layers."""
     SIMULATED = "simulated"
     """From the costs of stages in the order of a schedule."""
-    COST_MODEL = "measured (cost model)"
-    """A cost model compiled stages whole; no hardware was involved."""
+    MODELLED = "modelled"
+    """A model of the compiler compiled stages whole; no hardware was involved."""
     MEASURED = "measured"
     """Devices ran it."""
+
+
+_MODELLED_BEFORE = "measured (cost model)"
+"""The value of `Origin.MODELLED` in studies of older versions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,11 +138,13 @@ def traits_of(target: Target) -> TargetTraits:
 def studied_origin(attributes: Mapping[str, str]) -> Origin:
     """The origin of the measured numbers of a study, by its attributes.
 
-    Studies of older versions do not store it; of the targets of that time, those called "ipu-N" were cost models.
+    Studies of older versions do not store it, or store "measured (cost model)" where the value is "modelled"; of the
+    targets of those that do not, the ones called "ipu-N" were cost models.
 
     >>> studied_origin({"origin": "measured"}), studied_origin({"target": "ipu-5"})
-    (<Origin.MEASURED: 'measured'>, <Origin.COST_MODEL: 'measured (cost model)'>)
+    (<Origin.MEASURED: 'measured'>, <Origin.MODELLED: 'modelled'>)
     """
-    if "origin" in attributes:
-        return Origin(attributes["origin"])
-    return Origin.COST_MODEL if attributes.get("target", "ipu-5").startswith("ipu-") else Origin.MEASURED
+    stored = attributes.get("origin")
+    if stored is not None:
+        return Origin.MODELLED if stored == _MODELLED_BEFORE else Origin(stored)
+    return Origin.MODELLED if attributes.get("target", "ipu-5").startswith("ipu-") else Origin.MEASURED

@@ -113,13 +113,8 @@ def headline(trial: Trial, origin: Origin) -> str:
 
 
 def origin_of(summary: StudySummary) -> Origin:
-    """The origin of the study's measured numbers, for example "measured"."""
+    """The origin of the numbers of the study's trials, for example "measured"."""
     return studied_origin(summary.attributes)
-
-
-def measured_word(origin: Origin) -> str:
-    """What happened to the configurations whose numbers have this origin: of a profile all are estimated."""
-    return "estimated" if origin is Origin.ESTIMATED else "measured"
 
 
 def ran_on_devices(summary: StudySummary) -> bool:

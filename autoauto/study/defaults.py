@@ -1,17 +1,15 @@
-"""The defaults of a search: space, study name, and the configuration that its best is compared with."""
+"""The defaults of a search: space, study name, and the session that real devices measure as a baseline."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 from autoauto.evaluate.flow import Flow
 from autoauto.records.constraint import Constraint
 from autoauto.records.installation import VERSION
-from autoauto.records.knob_table import Strategy
 from autoauto.records.knobs import (
     Knobs,
     Objective,
@@ -23,9 +21,8 @@ from autoauto.records.knobs import (
 )
 from autoauto.records.plan import CutAt
 from autoauto.records.schedule import Order
-from autoauto.records.target import TargetTraits
 
-MAX_DEFAULT_BATCH_SIZE = 8
+MAX_BASELINE_BATCH_SIZE = 8
 _NOT_GIVEN: Mapping[str, Any] = {}
 
 
@@ -102,30 +99,17 @@ def default_study_name(flow: Flow, objectives: Objectives, fingerprint: Mapping[
     return f"{flow.graph.name}-{flow.cluster.name}-{objectives_text(objectives).replace(',', '-')}-{digest[:6]}"
 
 
-def default_knobs(space: SearchSpace, traits: TargetTraits, one_device: bool = False) -> Knobs:
-    """The configuration that one would run without a search.
+def baseline_of(flow: Flow, objectives: Objectives, space: SearchSpace) -> Knobs | None:
+    """What one would run on real devices without a search, which a search measures as well; None on a model of them.
 
-    It is one pipeline of the maximum number of devices, with the target's memory proportion, the largest batch size of
-    the space up to 8 (its smallest when all are larger), and the first value of every other knob. Where devices run
-    whole plans one would not start with a pipeline: there it is one session with all cores, or with one where
-    `one_device` says that the objective counts devices.
+    It is one session with all cores, or with one core for an objective that counts devices, and the largest batch size
+    of the space up to 8 (its smallest when all are larger). With several objectives nothing is the best, so nothing is
+    compared with it.
     """
-    small_sizes = [size for size in space.batch_size if size <= MAX_DEFAULT_BATCH_SIZE]
-    batch_size = max(small_sizes, default=space.batch_size[0])
-    if traits.runs_plans:
-        n_cores = 1 if one_device else max(space.cores_per_device)
-        return Knobs(1, traits.memory_proportion, batch_size, cores_per_device=n_cores)
-    n_ipu = max(space.n_ipu)
-    if Strategy.PIPELINE not in space.strategy:
-        order = Order.SEQUENTIAL if space.training else Order.INFERENCE
-        phased = (order, space.recompute[0], space.steps[0], Strategy.PHASED)
-        return Knobs(n_ipu, traits.memory_proportion, batch_size, *phased)
-    pipeline = (space.schedule[0], space.recompute[0], space.n_micro_batches[0])
-    return Knobs(n_ipu, traits.memory_proportion, batch_size, *pipeline)
-
-
-def default_of(flow: Flow, objectives: Objectives) -> Callable[[SearchSpace], Knobs] | None:
-    """What makes the `default_knobs` of a space, which a search tries as well; None for several objectives."""
-    if len(objective_tuple(objectives)) > 1:
+    if not flow.traits.runs_plans or len(objective_tuple(objectives)) > 1:
         return None
-    return partial(default_knobs, traits=flow.traits, one_device=objectives is Objective.PER_IPU)
+    batch_size = max(
+        (size for size in space.batch_size if size <= MAX_BASELINE_BATCH_SIZE), default=space.batch_size[0]
+    )
+    n_cores = 1 if objectives is Objective.PER_IPU else max(space.cores_per_device)
+    return Knobs(1, flow.traits.memory_proportion, batch_size, cores_per_device=n_cores)

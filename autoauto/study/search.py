@@ -29,7 +29,7 @@ from autoauto.records.target import Target
 from autoauto.records.trial import Trial
 from autoauto.study.analysis.alternatives import expected_alternatives, store_alternatives
 from autoauto.study.analysis.summary import summarise
-from autoauto.study.defaults import default_of, default_space, default_study_name, fingerprint_of, on_cluster
+from autoauto.study.defaults import baseline_of, default_space, default_study_name, fingerprint_of, on_cluster
 from autoauto.study.execution.executors import Executor, InlineExecutor, ProcessExecutor
 from autoauto.study.execution.process import Bounds
 from autoauto.study.methods.protocol import ExpectedScore, Predict, Proposer
@@ -184,7 +184,8 @@ def search_flow(
     objectives, space = parse_objectives(objective), _space_of(flow, space)
     noise, chosen = _noise_of(flow, noise, n_measurements), method_for(objectives, method)
     predict = predictor(flow.expect, objectives)
-    proposer = method_of(chosen, predict, objectives, noise, n_measurements, default_of(flow, objectives))
+    baseline = baseline_of(flow, objectives, space)
+    proposer = method_of(chosen, predict, objectives, noise, n_measurements, baseline)
     search = _Search(flow, objectives, chosen, noise, proposer, _expected_score(predict), callback, progress)
     make_executor = make_executor or partial(InlineExecutor, flow.evaluate)
     executor = make_executor()  # before the study is made: this may raise

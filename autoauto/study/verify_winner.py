@@ -1,4 +1,4 @@
-"""The best of a search measured again, in turns with the runner-up and the default configuration: `verify_winner`."""
+"""The best of a search measured again, in turns with the runner-up and on real devices a session: `verify_winner`."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from dataclasses import replace
 from optuna import Study
 
 from autoauto.evaluate.flow import Flow
-from autoauto.records.knobs import Objective, Objectives, objective_tuple
+from autoauto.records.knobs import Objectives, objective_tuple
 from autoauto.records.plan import Plan
 from autoauto.study.analysis.best import best_of_study
 from autoauto.study.analysis.grid_bisect_answer import estimated_answer
 from autoauto.study.analysis.verification import repeated_of, verify
-from autoauto.study.defaults import default_knobs
+from autoauto.study.defaults import baseline_of
 from autoauto.study.execution.executors import Executor
 from autoauto.study.run import SearchResult
 from autoauto.study.store.trials import with_plans
@@ -21,7 +21,9 @@ from autoauto.study.store.trials import with_plans
 
 def n_verification_measurements(flow: Flow, n_repeats: int) -> int:
     """The maximum number of measurements that `verify_winner` makes."""
-    return 1 if not flow.traits.noise and n_repeats == 1 else 3 * n_repeats
+    if not flow.traits.noise and n_repeats == 1:
+        return 1 if flow.traits.runs_plans else 0
+    return (3 if flow.traits.runs_plans else 2) * n_repeats
 
 
 def verify_winner(
@@ -33,10 +35,10 @@ def verify_winner(
     make_executor: Callable[[], Executor],
     progress: Callable[[int, int], None] | None = None,
 ) -> SearchResult:
-    """Measure the best of a search again, in turns with the runner-up and the default configuration.
+    """Measure the best of a search again, in turns with the runner-up and, on real devices, `baseline_of` the space.
 
-    All measurements of a configuration are equal on a cost model: so with one turn the numbers of the search are used,
-    and only the default configuration is measured. Nothing is measured when nothing fits, with several objectives, by
+    All measurements of a configuration are equal on a cost model: so with one turn the numbers of the search are used.
+    Nothing is measured when nothing fits, with several objectives, by
     which no configuration is the best, and with `n_repeats` 0.
 
     Args:
@@ -47,16 +49,15 @@ def verify_winner(
         progress: called before every measurement with the number of finished ones and of all.
 
     Returns:
-        The result; its best is the runner-up or the default configuration when the turns show that it is better, or as
-        good and simpler. A default configuration that the search did not try, because its space has none, cannot win.
+        The result; its best is the runner-up or the baseline when the turns show that it is better, or as good and
+        simpler. A baseline that the search did not try, because it is not in the space, cannot win.
     """
     if result.best is None or n_repeats == 0:
         return result
     (objective,), space, best = objective_tuple(objectives), result.space, result.best.knobs
-    default = default_knobs(space, flow.traits, one_device=objective is Objective.PER_IPU)
     all_are_equal = not flow.traits.noise and n_repeats == 1
     known = {knobs: trial for knobs, trial in result.trials.items() if trial.fits} if all_are_equal else {}
-    rows = repeated_of(result.trials.values(), best, objective, default)
+    rows = repeated_of(result.trials.values(), best, objective, baseline_of(flow, objectives, space))
     for trial in (with_plans(study, result.trials[row.knobs]) for row in rows if row.knobs in result.trials):
         if isinstance(trial.estimate, Plan):
             flow.measure_again(trial.knobs, trial.estimate)

@@ -8,7 +8,7 @@ from typing import Annotated, TypeVar
 from msgspec import Meta, Struct
 
 from autoauto.records.codec import Positive, PositiveWhole, Text, TomlFile, Whole, read_toml
-from autoauto.records.errors import BadInput
+from autoauto.records.errors import BadInput, did_you_mean
 from autoauto.records.hardware import MAX_DEVICES, Cluster, Device, DeviceKind, Link, Machine, StreamingMemory, Topology
 from autoauto.records.installation import data_dir
 
@@ -144,7 +144,7 @@ def load_cluster(name_or_path: str) -> Cluster:
     if name_or_path not in builtin and not name_or_path.endswith(".toml"):
         raise BadInput(
             f"a cluster is {', '.join(builtin)} or the path of a .toml file, got {name_or_path!r}; "
-            "`autoauto clusters` describes them"
+            f"{did_you_mean(name_or_path, builtin, '`autoauto clusters` describes them')}"
         )
     file = read_toml(builtin.get(name_or_path, Path(name_or_path)))
     if "kinds" in file.table:

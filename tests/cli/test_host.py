@@ -106,7 +106,7 @@ def test_a_search_continues_after_a_trial_out_of_memory(run_cli: RunCli, model: 
     storage = ("--storage", "sqlite:///host.db", "--study-name", "host")
     printed = run_cli("search", model, "--target", "host", *space, *storage, *QUICK, "--method", "exhaustive")
     assert printed.code == 0
-    assert "measured (cost model)" not in printed.out
+    assert "modelled" not in printed.out
     trials = json.loads(run_cli("trials", "host", "--storage", "sqlite:///host.db", "--json").out)["trials"]
     states = {trial["batch_size"]: trial["state"] for trial in trials}
     assert states[32768] == "PRUNED"

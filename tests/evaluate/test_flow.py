@@ -525,7 +525,7 @@ def test_a_replica_that_crosses_machines_has_a_plan_of_its_own(flow: Flow) -> No
             flow.timeline(knobs, crossing),
             run,
             Speeds(1.0, 1.0, 1.0),
-            Origin.COST_MODEL,
+            Origin.MODELLED,
         ).caption
     )
     bound = Constraint(f"transfer_cycles <= {crossing.transfer_cycles - 1}")

@@ -57,9 +57,11 @@ def test_gpt2_ties_its_head_to_its_embedding() -> None:
     assert {layer.tied for layer in load_graph("bert-base-128").layers} == {None}
 
 
-def test_an_unknown_name_lists_the_builtin_models() -> None:
-    with pytest.raises(UnreadableModel, match=r"got 'resnet51'; try bert-base-128, .*, vit-b16"):
+def test_an_unknown_name_has_the_nearest_or_all_builtin_models() -> None:
+    with pytest.raises(UnreadableModel, match=r"got 'resnet51'; did you mean 'resnet50'"):
         load_graph("resnet51")
+    with pytest.raises(UnreadableModel, match=r"got 'mine'; try bert-base-128, .*, vit-b16"):
+        load_graph("mine")
 
 
 def test_a_folder_is_no_model(tmp_path: Any) -> None:

@@ -59,7 +59,7 @@ def test_a_violation_is_relative_to_the_numbers_compared(text: str, violation: f
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ("n_ipus <= 2", "did you mean n_ipu"),
+        ("n_ipus <= 2", "did you mean 'n_ipu'"),
         ("width <= 2", "there are n_ipu"),
         ("n_ipu", "is no comparison"),
         ("n_ipu and 3 < 4", "is no comparison"),

@@ -57,7 +57,7 @@ def test_impossible_spaces_are_refused(space: Callable[[], SearchSpace]) -> None
             lambda: SearchSpace(constraints=(Constraint("latency_s < 1"),)),
             "names knobs only, got 'latency_s < 1'; give it to search",
         ),
-        (lambda: SearchSpace(constraints=("n_ipus < 3",)), "did you mean n_ipu"),  # type: ignore[arg-type]
+        (lambda: SearchSpace(constraints=("n_ipus < 3",)), "did you mean 'n_ipu'"),  # type: ignore[arg-type]
     ],
 )
 def test_values_of_a_wrong_type_are_refused(space: Callable[[], SearchSpace], problem: str) -> None:

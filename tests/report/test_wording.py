@@ -42,7 +42,7 @@ def test_a_configuration_has_the_knobs_that_matter() -> None:
 def test_a_cost_model_is_not_called_hardware(summary: StudySummary) -> None:
     """8 samples take 2,300 cycles, and 200 samples a second: 57,500 cycles a second."""
     winner = summary.finalists[0]
-    assert (origin_of(summary), ran_on_devices(summary)) == ("measured (cost model)", False)
+    assert (origin_of(summary), ran_on_devices(summary)) == ("modelled", False)
     assert clock_of(summary, winner) == 57_500.0
 
 

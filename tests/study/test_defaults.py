@@ -12,14 +12,13 @@ from autoauto.evaluate.flow import Flow
 from autoauto.evaluate.load import load_flow
 from autoauto.records.hardware import Period
 from autoauto.records.installation import VERSION
-from autoauto.records.knob_table import Strategy
-from autoauto.records.knobs import Knobs, Objective, SearchSpace
+from autoauto.records.knobs import Knobs, Objective, Objectives, SearchSpace
 from autoauto.records.layers import LayerGraph
 from autoauto.records.schedule import Order
-from autoauto.records.target import RUNS_PLANS, TargetTraits
+from autoauto.records.target import RUNS_PLANS
 from autoauto.study.defaults import (
+    baseline_of,
     default_counts,
-    default_knobs,
     default_space,
     default_study_name,
     fingerprint_of,
@@ -110,26 +109,28 @@ def test_the_default_name_of_a_study_depends_on_everything_that_trials_depend_on
     assert all(name.startswith("chain-bow-2000-") for name in names)
 
 
-def test_the_default_configuration_is_one_pipeline_of_all_devices() -> None:
-    assert default_knobs(SearchSpace((1, 2, 4), (0.3, 1.0)), TargetTraits()) == Knobs(4, 0.6, 8)
+def test_a_cost_model_has_no_baseline_of_its_own(flow: Flow) -> None:
+    assert baseline_of(flow, Objective.THROUGHPUT, SearchSpace()) is None
 
 
-def test_the_default_batch_size_is_one_of_the_space() -> None:
-    assert default_knobs(SearchSpace((2,), (0.3,), (1, 2, 4)), TargetTraits()) == Knobs(2, 0.6, 4)
-    assert default_knobs(SearchSpace((2,), (0.3,), (16, 32)), TargetTraits()) == Knobs(2, 0.6, 16)
+def test_real_devices_have_one_session_that_may_use_all_memory(flow: Flow, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(IpuTarget, "traits", RUNS_PLANS)
+
+    def session(objectives: Objectives, *batch_sizes: int) -> Knobs | None:
+        return baseline_of(flow, objectives, SearchSpace((1, 2), (0.5,), batch_sizes))
+
+    assert session(Objective.THROUGHPUT, 4, 8, 16) == Knobs(1, 1.0, 8)
+    assert session(Objective.THROUGHPUT, 1, 2, 4) == Knobs(1, 1.0, 4)
+    assert session(Objective.THROUGHPUT, 16, 32) == Knobs(1, 1.0, 16)
+    assert session((Objective.THROUGHPUT, Objective.LATENCY), 8) is None
 
 
-def test_on_real_devices_the_default_is_one_device_that_may_use_all_its_memory() -> None:
-    assert default_knobs(SearchSpace((1, 2), (0.5,), (4, 8, 16), replicas=(1, 2)), RUNS_PLANS) == Knobs(1, 1.0, 8)
-
-
-def test_on_cores_the_default_is_one_session_with_all_of_them(flow: Flow, monkeypatch: pytest.MonkeyPatch) -> None:
-    traits = replace(RUNS_PLANS, groups_cores=True)
-    monkeypatch.setattr(IpuTarget, "traits", traits)
+def test_on_cores_the_session_has_all_of_them(flow: Flow, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(IpuTarget, "traits", replace(RUNS_PLANS, groups_cores=True))
     space = default_space(flow)
     assert space.cores_per_device == (1, 2, 4)
-    assert default_knobs(space, traits) == Knobs(1, 1.0, 8, cores_per_device=4)
-    assert default_knobs(space, traits, one_device=True) == Knobs(1, 1.0, 8)
+    assert baseline_of(flow, Objective.THROUGHPUT, space) == Knobs(1, 1.0, 8, cores_per_device=4)
+    assert baseline_of(flow, Objective.PER_IPU, space) == Knobs(1, 1.0, 8)
 
 
 def test_one_device_is_searched_without_stage_replicas(flow: Flow, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -138,11 +139,3 @@ def test_one_device_is_searched_without_stage_replicas(flow: Flow, monkeypatch: 
     space = default_space(flow, {"stage_replicas": (False, True), "replicas": (1,)})
     cells = [(cell[0].n_ipu, cell[0].stage_replicas) for cell in space.cells]
     assert cells == [(1, False), (2, False), (2, True), (4, False), (4, True)]
-    assert default_knobs(space, flow.traits).stage_replicas is False
-
-
-def test_other_knobs_have_the_first_value_of_the_space() -> None:
-    training = SearchSpace((2,), (0.6,), (4,), (Order.GPIPE, Order.POPART), (True, False), (8, 16))
-    assert default_knobs(training, TargetTraits()) == Knobs(2, 0.6, 4, Order.GPIPE, True, 8)
-    phased = SearchSpace((1,), (0.6,), (8,), strategy=(Strategy.PHASED,), steps=(4, 8))
-    assert default_knobs(phased, TargetTraits()) == Knobs(1, 0.6, 8, n_micro_batches=4, strategy=Strategy.PHASED)

@@ -16,7 +16,7 @@ from autoauto.records.layers import LayerGraph
 from autoauto.records.target import RUNS_PLANS
 from autoauto.records.timeline import Run
 from autoauto.records.trial import Trial
-from autoauto.study.analysis.verification import DEFAULT, RUNNER_UP, WINNER, verifications
+from autoauto.study.analysis.verification import ONE_SESSION, RUNNER_UP, WINNER, verifications
 from autoauto.study.execution.executors import InlineExecutor
 from autoauto.study.run import SearchResult, run_search
 from autoauto.study.store.study import open_study
@@ -24,8 +24,6 @@ from autoauto.study.verify_winner import n_verification_measurements, verify_win
 from autoauto.targets.ipu.target import IpuTarget
 
 SPACE = SearchSpace((1, 2), (1.0,), (1, 2, 4, 8))
-PLAIN = Knobs(2, 0.6, 8)
-"""The default configuration, whose memory proportion is not in the space."""
 
 
 @pytest.fixture
@@ -63,15 +61,12 @@ class Measurer:
         return InlineExecutor(self)
 
 
-def test_a_cost_model_measures_the_default_configuration_only(
-    flow: Flow, study: optuna.Study, result: SearchResult
-) -> None:
+def test_a_cost_model_measures_nothing_again(flow: Flow, study: optuna.Study, result: SearchResult) -> None:
     measurer = Measurer(flow)
     assert verify_winner(flow, study, result, Objective.THROUGHPUT, 1, measurer.executor) == result
-    assert measurer.calls == [PLAIN]
-    assert n_verification_measurements(flow, 1) == len(measurer.calls)
+    assert n_verification_measurements(flow, 1) == len(measurer.calls) == 0
     [verification] = verifications(study)
-    assert [row.name for row in verification.repeated] == [WINNER, RUNNER_UP, DEFAULT]
+    assert [row.name for row in verification.repeated] == [WINNER, RUNNER_UP]
     assert all(row.speed is not None and row.speed.error is None for row in verification.repeated)
     assert verification.auto_pipeline is not None
 
@@ -79,9 +74,9 @@ def test_a_cost_model_measures_the_default_configuration_only(
 def test_with_several_turns_all_are_measured(flow: Flow, study: optuna.Study, result: SearchResult) -> None:
     measurer, progress = Measurer(flow), list[tuple[int, int]]()
     verify_winner(flow, study, result, Objective.THROUGHPUT, 2, measurer.executor, lambda *now: progress.append(now))
-    assert len(measurer.calls) == n_verification_measurements(flow, 2) == 6
+    assert len(measurer.calls) == n_verification_measurements(flow, 2) == 4
     assert {measurer.calls.count(knobs) for knobs in measurer.calls} == {2}
-    assert progress == [(n_done, 6) for n_done in range(6)]
+    assert progress == [(n_done, 4) for n_done in range(4)]
     [verification] = verifications(study)
     assert all(row.speed is not None and row.speed.error == 0.0 for row in verification.repeated)
 
@@ -119,5 +114,13 @@ class RealTarget(IpuTarget):
         raise NotImplementedError
 
 
-def test_real_devices_measure_all_configurations_in_every_turn(flow: Flow) -> None:
-    assert n_verification_measurements(replace(flow, target=RealTarget()), 1) == 3
+def test_real_devices_measure_a_session_too_in_every_turn(
+    flow: Flow, study: optuna.Study, result: SearchResult
+) -> None:
+    real, measurer = replace(flow, target=RealTarget()), Measurer(flow)
+    narrower = replace(result, space=replace(SPACE, batch_size=(1, 2, 4)))  # the session is not the runner-up
+    verify_winner(real, study, narrower, Objective.THROUGHPUT, 1, measurer.executor)
+    [verification] = verifications(study)
+    assert [row.name for row in verification.repeated] == [WINNER, RUNNER_UP, ONE_SESSION]
+    assert measurer.calls == [row.knobs for row in verification.repeated]
+    assert n_verification_measurements(real, 1) == len(measurer.calls) == 3

@@ -20,12 +20,12 @@ from autoauto.evaluate.flow_config import FlowConfig
 from autoauto.evaluate.load import load_flow, read_cluster
 from autoauto.records.errors import BadInput
 from autoauto.records.hardware import Period
-from autoauto.records.knobs import SearchSpace
+from autoauto.records.knobs import Objective, SearchSpace
 from autoauto.records.schedule import Order
 from autoauto.records.target import Origin, studied_origin
 from autoauto.records.timeline import Runner
 from autoauto.report.tables.plans import stages_table
-from autoauto.study.defaults import default_knobs, default_space
+from autoauto.study.defaults import baseline_of, default_space
 from autoauto.study.search import search_flow
 from autoauto.study.store.study import load_study
 from autoauto.targets.registry import DEFAULT_TARGET, TARGETS, default_options, target_named
@@ -137,9 +137,9 @@ def test_a_search_on_it_has_defaults_that_it_allows(entry: NamedTarget, model: P
     flow = opened(model, entry)
     space = default_space(flow)
     flow.check(space)
-    knobs = default_knobs(space, flow.traits)
-    assert knobs.n_ipu in space.n_ipu
-    assert knobs.batch_size in space.batch_size
+    session = baseline_of(flow, Objective.THROUGHPUT, space)
+    assert (session is not None) == flow.traits.runs_plans
+    assert session is None or session in space
     assert 0 <= flow.traits.noise < 1
     assert flow.traits.n_repeats > 0
     if not flow.traits.trains:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from difflib import get_close_matches
 from math import isfinite
 from typing import TYPE_CHECKING, Any
 
+from autoauto.records.errors import did_you_mean
 from autoauto.records.knob_table import KNOBS, MAX_SAMPLES, MAX_VALUES, Domain
 from autoauto.records.knobs import Method
 
@@ -41,8 +41,7 @@ def read_knobs(file: TomlFile) -> tuple[dict[str, tuple[Any, ...]], Method | Non
     values, words = {}, {}
     for name in table:
         if name not in _TABLE:
-            close = get_close_matches(name, _TABLE, 1)
-            hint = f"did you mean {close[0]!r}?" if close else f"knobs are {', '.join(_TABLE)}"
+            hint = did_you_mean(name, _TABLE, f"knobs are {', '.join(_TABLE)}")
             raise file.bad(["knobs", name], f"there is no knob {name!r}; {hint}")
         values[name], words[name] = _read_knob(file, name)
     return values, _method(file, words)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Mapping, Sequence
-from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from autoauto.cli.config.knob_values import read_knobs
+from autoauto.records.errors import did_you_mean
 from autoauto.records.knob_table import KNOBS
 
 if TYPE_CHECKING:
@@ -72,8 +72,8 @@ def unknown(key: str, known: Sequence[str], elsewhere: Sequence[str] = ()) -> st
     """A message that there is no such key, and what may be meant."""
     if key in elsewhere:
         return f"{key} is a knob; write it under [knobs]"
-    close = get_close_matches(key, known, 1)
-    return f"there is no key {key!r}; " + (f"did you mean {close[0]!r}?" if close else f"keys are {', '.join(known)}")
+    hint = did_you_mean(key, known, f"keys are {', '.join(known)}")
+    return f"there is no key {key!r}; {hint}"
 
 
 def _values(file: TomlFile, options: Mapping[str, argparse.Action]) -> dict[str, object]:

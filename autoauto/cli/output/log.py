@@ -44,26 +44,25 @@ def add_log(parser: argparse.ArgumentParser, default_text: str) -> None:
 @contextmanager
 def open_log(log: str | None, method: str) -> Iterator[Log]:
     """Show a search by `method` on stderr until the block ends."""
-    unit = "cells" if method == Method.GUIDED else "tries"
     if log == "json":
-        yield JsonLog(unit)
+        yield JsonLog("cells" if method == Method.GUIDED else "tries")
         return
     with ExitStack() as bars:
-        yield _Bars(unit, bars)
+        yield _Bars(bars)
 
 
 class _Bars:
     """One bar for the search, which another one replaces during the verification."""
 
-    def __init__(self, unit: str, bars: ExitStack) -> None:
+    def __init__(self, bars: ExitStack) -> None:
         from autoauto.report.text.progress import search_bar
 
-        self._bars, self._show_search = bars, bars.enter_context(search_bar(unit))
+        self._bars, self._show_search = bars, bars.enter_context(search_bar())
         self._show_verification: Callable[[int, int], None] | None = None
 
     def progress(self, now: SearchProgress) -> None:
         speed = None if now.best is None else now.best.samples_per_s
-        self._show_search(now.activity, now.done, now.total, now.n_measured, speed, now.left_s)
+        self._show_search(now.activity, now.done, now.total, speed, now.left_s)
 
     def trial(self, trial: Trial) -> None:
         """Show nothing: a bar has no single trials."""

@@ -78,13 +78,12 @@ def show_uses_of(summary: StudySummary) -> None:
 
 
 def show_comparisons(summary: StudySummary) -> None:
-    """Print the winner of a study against others; simple uses of the cluster are those of `show_uses`."""
+    """Print the winner of a study against others; of the simple uses in `show_uses` only the best is repeated."""
     from autoauto.report.tables.study import comparisons_table
     from autoauto.report.tables.terminal import show
-    from autoauto.study.analysis.comparisons import study_comparisons
+    from autoauto.study.analysis.comparisons import study_comparisons, with_best_use
 
-    others = [comparison for comparison in study_comparisons(summary) if not comparison.is_simple_use]
-    show("", comparisons_table(summary, others))
+    show("", comparisons_table(summary, with_best_use(study_comparisons(summary))))
 
 
 def describe_result(result: SearchResult, storage: str) -> dict[str, Any]:

@@ -78,7 +78,9 @@ def heat_map_chart(summary: StudySummary) -> Chart:
     width = max(_WIDTH, 40 + 7 * max(map(len, grid.rows)) + _MIN_COLUMN_WIDTH * len(columns))
     height = len(grid.rows) * max(44.0, min(76.0, _HEIGHT / len(grid.rows)))
     panel = Panel("", category_axis("memory proportion", columns), rows, tuple(series), width, height)
-    text = f"Best samples/s of every cell, {origin_of(summary)}; the framed one wins."
+    text = (
+        f"Best samples/s of every combination of knobs over all batch sizes, {origin_of(summary)}; the framed one wins."
+    )
     return Chart("heat-map", "Best throughput", text, (panel,))
 
 

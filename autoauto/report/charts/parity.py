@@ -23,7 +23,7 @@ def parity_summary(trials: Sequence[Trial]) -> str:
     """Mean and largest difference between estimate and measurement, in words."""
     errors = [difference_percent(trial.estimated_samples_per_s, trial.samples_per_s) or 0.0 for trial in trials]
     if not errors:
-        return "nothing was measured"
+        return "no configuration has both"
     mean = sum(map(abs, errors)) / len(errors)
     largest = max(errors, key=abs)
     return f"{len(errors):,} configurations: mean error {mean:.1f} %, largest {largest:+.1f} %"
@@ -31,12 +31,17 @@ def parity_summary(trials: Sequence[Trial]) -> str:
 
 def parity_chart(summary: StudySummary) -> Chart:
     """A dot per configuration, on the diagonal where the estimate is exact; 5 % to either side are shaded."""
-    trials = compared_trials(summary)
+    trials, origin = compared_trials(summary), origin_of(summary)
     low, high = _range([speed for trial in trials for speed in (trial.samples_per_s, trial.estimated_samples_per_s)])
     corners = [(low, low), (low * 1.05, low), (high, high / 1.05), (high, high), (high * 0.95, high), (low, low / 0.95)]
     counts = sorted({trial.knobs.n_ipu for trial in trials})
     dots = (
-        Series(f"n_ipu {n_ipu}", f"s{index % 8}", Shape.DOT, tuple(_dot(t) for t in trials if t.knobs.n_ipu == n_ipu))
+        Series(
+            f"n_ipu {n_ipu}",
+            f"s{index % 8}",
+            Shape.DOT,
+            tuple(_dot(t, origin) for t in trials if t.knobs.n_ipu == n_ipu),
+        )
         for index, n_ipu in enumerate(counts)
     )
     series = (
@@ -44,9 +49,9 @@ def parity_chart(summary: StudySummary) -> Chart:
         Series("equal", "diagonal", Shape.LINE, (Mark(low, low), Mark(high, high))),
         *dots,
     )
-    across, up = (Axis(f"{name} (samples/s)", low, high) for name in (Origin.ESTIMATED, origin_of(summary)))
+    across, up = (Axis(f"{name} (samples/s)", low, high) for name in (Origin.ESTIMATED, origin))
     text = f"{parity_summary(trials)}. The shaded area is 5 % to either side."
-    return Chart("parity", "Estimated against measured", text, (Panel("", across, up, series, _WIDTH, _HEIGHT),))
+    return Chart("parity", f"Estimated against {origin}", text, (Panel("", across, up, series, _WIDTH, _HEIGHT),))
 
 
 def _range(speeds: Sequence[float]) -> tuple[float, float]:
@@ -56,6 +61,6 @@ def _range(speeds: Sequence[float]) -> tuple[float, float]:
     return max(0.0, low - margin), high + margin
 
 
-def _dot(trial: Trial) -> Mark:
-    speeds = f"estimated {trial.estimated_samples_per_s:,.1f}, measured {trial.samples_per_s:,.1f} samples/s"
+def _dot(trial: Trial, origin: Origin) -> Mark:
+    speeds = f"estimated {trial.estimated_samples_per_s:,.1f}, {origin} {trial.samples_per_s:,.1f} samples/s"
     return Mark(trial.estimated_samples_per_s, trial.samples_per_s, f"trial {trial.number}: {speeds}")

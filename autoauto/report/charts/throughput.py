@@ -23,7 +23,7 @@ def batches_chart(summary: StudySummary) -> Chart:
     of_count: dict[int, list[Series]] = {}
     for cell in summary.cells:
         name = labels[cell.knobs]
-        shown = "other cells" if styles[name] == OTHER else "" if name == ALL else name
+        shown = "other combinations" if styles[name] == OTHER else "" if name == ALL else name
         marks = tuple(map(_mark, cell.trials))
         of_count.setdefault(cell.knobs.n_ipu, []).append(Series(shown, styles[name], Shape.JOINED, marks))
     across, up = _axes(summary)

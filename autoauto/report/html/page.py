@@ -22,7 +22,7 @@ from autoauto.report.tables.placement import placement_table
 from autoauto.report.tables.study import attributes_table, cells_table, failures_table, ranked_table
 from autoauto.report.tables.table import Table
 from autoauto.report.tables.trials import best_facts
-from autoauto.report.wording import configuration, headline, measured_word, origin_of, ran_on_devices, speed_text
+from autoauto.report.wording import configuration, headline, origin_of, ran_on_devices, speed_text
 
 WIDE = 520
 """Pictures with more pixels need the whole width of the page."""
@@ -94,7 +94,8 @@ def _header(summary: StudySummary) -> str:
 def _winner(summary: StudySummary, comparisons: Sequence[Comparison], commands: Sequence[tuple[str, str]]) -> str:
     lines = "".join(_command(name, command) for name, command in commands)
     if summary.winner is None:
-        text = f"None of the {len(summary.trials):,} configurations that were tried fits; the table of cells says why."
+        n_tried = f"{len(summary.trials):,} configurations that were tried"
+        text = f"None of the {n_tried} fits; the table of combinations says why."
         return _section("Nothing fits", tag("div", tag("p", words(text)), lines, class_="card"), "winner")
     trial = summary.winner
     speed = tag("div", f"{trial.samples_per_s:,.1f} ", tag("small", "samples/s"), class_="big")
@@ -128,7 +129,7 @@ def _facts(summary: StudySummary, winner: Trial) -> str:
         mean = f"{speed_text(verification.winner.speed)} samples/s"
         rows.append((f"mean of {verification.n_repeats}", mean, f"95 % confidence, {origin}"))
     n_measured = sum(trial.was_measured for trial in summary.trials)
-    rows.append(("tried", f"{len(summary.trials):,} configurations", f"{n_measured:,} of them {measured_word(origin)}"))
+    rows.append(("tried", f"{len(summary.trials):,} configurations", f"{n_measured:,} of them {origin}"))
     return tag("dl", *(_fact(name, ", ".join(filter(None, texts))) for name, *texts in rows))
 
 
@@ -196,7 +197,7 @@ def _tables(summary: StudySummary) -> str:
     failures = _card(failures_table(summary)) if summary.failures else ""
     return "".join(
         [
-            _section("Cells, and why each lost or could not run", cells, "cells"),
+            _section("Why every other combination of knobs lost or could not run", cells, "cells"),
             _section("Trials", trials + failures, "trials"),
             _section("Study", _card(attributes_table(summary)), "study"),
         ]

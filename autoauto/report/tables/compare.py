@@ -114,7 +114,7 @@ def compare_table(estimated: Plan, simulated: Timeline, run: Run, speeds: Speeds
         estimated, simulated, run, speeds: as for `compare_rows`.
         origin: of the measured numbers.
     """
-    names = (Origin.ESTIMATED, Origin.SIMULATED, origin.replace(" (", "\n("))
+    names = (Origin.ESTIMATED, Origin.SIMULATED, origin)
     columns = (Column("stage"), Column("quantity"), *(Column(name, "number") for name in names))
     return Table(
         f"{Origin.ESTIMATED.capitalize()}, {Origin.SIMULATED} and {origin}",

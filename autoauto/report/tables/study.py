@@ -15,7 +15,6 @@ from autoauto.report.wording import (
     configuration,
     head,
     knob_value,
-    measured_word,
     origin_of,
     ran_on_devices,
     shown_knobs,
@@ -82,7 +81,7 @@ def cells_table(summary: StudySummary) -> Table:
     columns = (
         *_knob_columns(knobs),
         Column("tried", "n_tried"),
-        Column(measured_word(origin_of(summary)), "n_measured"),
+        Column(origin_of(summary), "n_measured"),
         Column("largest\nbatch", "batch_size"),
         Column("best\nbatch", "batch_size"),
         Column("best\nsamples/s", "samples_per_s"),
@@ -91,7 +90,7 @@ def cells_table(summary: StudySummary) -> Table:
     )
     rows = tuple((*_knob_values(cell.knobs, knobs), *_cell_values(cell, summary)) for cell in summary.cells)
     caption = "the largest batch is of those that were tried and fit"
-    return Table(f"Cells, {origin_of(summary)}", columns, rows, caption)
+    return Table(f"Tried combinations of knobs at their best batch, {origin_of(summary)}", columns, rows, caption)
 
 
 def _cell_values(cell: Cell, summary: StudySummary) -> tuple[Value, ...]:

@@ -1,7 +1,9 @@
-"""The writer of tables for the terminal: `show` prints tables and lines, `renderable` is a table for rich."""
+"""The writer for the terminal: `show` prints tables and lines, `show_command` a command to copy."""
 
 from __future__ import annotations
 
+import shlex
+import sys
 from dataclasses import dataclass
 
 from rich import box
@@ -18,13 +20,43 @@ _BAR_WIDTH = 16
 
 
 def show(*parts: Table | str | Text) -> None:
-    """Print tables and lines of text below each other; an empty line is ""."""
+    """Print tables and lines of text below each other; an empty line is "". Lines have no blanks at their ends."""
     console = Console()
-    for part in parts:
-        if isinstance(part, str):
-            console.print(part, markup=False, highlight=False)
-        else:
-            console.print(renderable(part) if isinstance(part, Table) else part)
+    with console.capture() as capture:
+        for part in parts:
+            if isinstance(part, str):
+                console.print(part, markup=False, highlight=False)
+            else:
+                console.print(renderable(part) if isinstance(part, Table) else part)
+    for line in capture.get().split("\n")[:-1]:
+        print(line.rstrip(" "))
+
+
+def show_command(what: str, command: str) -> None:
+    """Print what a command does and the command; in a terminal it is broken between its words, so that one can copy it.
+
+    Elsewhere it is one line, for programs that read it.
+    """
+    line = f"{what}: {command}"
+    width = Console().width
+    if not sys.stdout.isatty() or len(line) <= width:
+        print(line)
+        return
+    print(f"{what}:", *broken_command(command, width), sep="\n")
+
+
+def broken_command(command: str, width: int) -> list[str]:
+    """The lines of a command as a shell reads them, no wider than `width` where its words are not.
+
+    >>> broken_command("autoauto search --constraint 'n_ipu < 3' --top 5", 34)
+    ['  autoauto search --constraint \\\\', "    'n_ipu < 3' --top 5"]
+    """
+    lines = [" "]
+    for word in map(shlex.quote, shlex.split(command)):
+        if len(lines[-1]) + len(word) + 3 > width and lines[-1].strip():
+            lines.append("   ")
+        lines[-1] += f" {word}"
+    return [f"{line} \\" for line in lines[:-1]] + lines[-1:]
 
 
 def renderable(table: Table) -> RenderableType:

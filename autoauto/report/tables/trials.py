@@ -16,7 +16,7 @@ from autoauto.records.target import Origin
 from autoauto.records.trial import Cell, Counts, ExpectedCell, Trial
 from autoauto.report.style import difference_percent, format_difference, format_value
 from autoauto.report.tables.table import Column, Table, Value
-from autoauto.report.wording import head, knob_value, label, measured_word, stage_devices
+from autoauto.report.wording import head, knob_value, label, stage_devices
 
 
 def best_table(trial: Trial, counts: Counts, origin: Origin) -> Table:
@@ -31,7 +31,7 @@ def best_table(trial: Trial, counts: Counts, origin: Origin) -> Table:
     rows = (
         *best_facts(trial, origin),
         ("tried", _tried(counts), ""),
-        (measured_word(origin), f"{counts.n_measured:,} of those tried", others),
+        (origin, f"{counts.n_measured:,} of those tried", others),
     )
     return Table("Best configuration", (Column(""),) * 3, rows)
 
@@ -192,7 +192,7 @@ def front_table(front: Sequence[Trial], objectives: Objectives, counts: Counts, 
         f"No other is better in {' and '.join(objective_tuple(objectives))}, {origin}",
         columns,
         tuple(rows),
-        f"{len(front)} of {counts.n_measured:,} measured; {_tried(counts)} tried",
+        f"{len(front)} of {counts.n_measured:,} {origin}; {_tried(counts)} tried",
     )
 
 
@@ -217,7 +217,7 @@ def dry_run_table(cells: Sequence[ExpectedCell]) -> Table:
         )
         for shown, n_tries in sorted(map(_shown, cells), key=lambda row: -row[0].samples_per_s * row[0].fits)
     )
-    return Table(f"Cells, best first, {Origin.ESTIMATED}", columns, tuple(rows))
+    return Table(f"Combinations of knobs at their best batch, {Origin.ESTIMATED}", columns, tuple(rows))
 
 
 def _shown(expected: ExpectedCell) -> tuple[Trial, int]:

@@ -10,9 +10,10 @@ from typing import Any, Protocol
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, TextColumn, TimeElapsedColumn
-from rich.table import Column
 
 from autoauto.records.trial import SearchActivity
+
+_BAR_WIDTH = 8
 
 
 class CountReporter(Protocol):
@@ -30,7 +31,6 @@ class SearchReporter(Protocol):
         phase: SearchActivity,
         done: int,
         total: int,
-        n_measured: int,
         samples_per_s: float | None,
         left_s: float | None,
     ) -> None:
@@ -50,7 +50,7 @@ def progress_bar(what: str, unit: str) -> Iterator[CountReporter]:
         return
     columns = (
         TextColumn(what),
-        BarColumn(),
+        BarColumn(bar_width=_BAR_WIDTH),
         MofNCompleteColumn(),
         TextColumn(unit),
         TimeElapsedColumn(),
@@ -66,61 +66,39 @@ def progress_bar(what: str, unit: str) -> Iterator[CountReporter]:
 
 
 @contextmanager
-def search_bar(unit: str) -> Iterator[SearchReporter]:
-    """Show a bar on stderr until the block ends; show nothing if stderr is no terminal.
-
-    Args:
-        unit: what is counted: "cells" or "tries".
-    """
+def search_bar() -> Iterator[SearchReporter]:
+    """Show a bar on stderr until the block ends; show nothing if stderr is no terminal."""
     if not sys.stderr.isatty():
         yield _show_nothing
         return
     columns = (
         TextColumn("{task.fields[phase]}"),
-        BarColumn(bar_width=10),
-        TimeElapsedColumn(),
-        TextColumn("{task.description}", markup=False, table_column=Column(no_wrap=False)),  # two lines of 80 columns
+        BarColumn(bar_width=_BAR_WIDTH),
+        TextColumn("{task.description}", markup=False),
     )
     with _bar(*columns) as progress:
         task = progress.add_task("", total=None, phase=SearchActivity.PREDICTING)
 
         def report(
-            phase: SearchActivity,
-            done: int,
-            total: int,
-            n_measured: int,
-            samples_per_s: float | None,
-            left_s: float | None,
+            phase: SearchActivity, done: int, total: int, samples_per_s: float | None, left_s: float | None
         ) -> None:
-            line = describe(unit, phase, done, total, n_measured, samples_per_s, left_s)
+            line = describe(done, total, samples_per_s, left_s)
             progress.update(task, completed=done, total=total, description=line, phase=phase)
 
         yield report
 
 
-def describe(
-    unit: str,
-    phase: SearchActivity,
-    done: int,
-    total: int,
-    n_measured: int,
-    samples_per_s: float | None,
-    left_s: float | None,
-) -> str:
-    """The state of a search in one line.
+def describe(done: int, total: int, samples_per_s: float | None, left_s: float | None) -> str:
+    """The state of a search in few words: with its bar they fit a line of 60 columns.
 
-    >>> describe("cells", SearchActivity.MEASURING, 3, 9, 7, 13827.6, 12.2)
-    '3 cells closed, 6 left, 7 measured, best 13,828 samples/s, about 0:00:12 left'
+    >>> describe(3, 9, 13827.6, 12.2)
+    '3/9, 0:00:12 left, best 13,828 samples/s'
     """
-    verb = {
-        SearchActivity.PREDICTING: "predicted",
-        SearchActivity.MEASURING: "closed" if unit == "cells" else "done",
-    }.get(phase, "done")
-    parts = [f"{done:,} {unit} {verb}, {total - done:,} left", f"{n_measured:,} measured"]
+    parts = [f"{done:,}/{total:,}"]
+    if left_s is not None:
+        parts.append(f"{timedelta(seconds=round(left_s))} left")
     if samples_per_s is not None:
         parts.append(f"best {samples_per_s:,.0f} samples/s")
-    if left_s is not None:
-        parts.append(f"about {timedelta(seconds=round(left_s))} left")
     return ", ".join(parts)
 
 

@@ -1,8 +1,8 @@
-"""The winner of a study against simple uses of the cluster, the runner-up, the default and what auto_pipeline finds."""
+"""The winner of a study against simple uses of the cluster, the runner-up, one session and what auto_pipeline finds."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from autoauto.records.knobs import Objective
@@ -17,11 +17,12 @@ from autoauto.records.study_summary import (
 )
 from autoauto.records.trial import Status, Trial
 from autoauto.study.analysis.grid_bisect_answer import measured_answer
-from autoauto.study.analysis.verification import DEFAULT, RUNNER_UP
+from autoauto.study.analysis.verification import ONE_SESSION, RUNNER_UP
 from autoauto.study.methods.simple_uses import use_of
 from autoauto.study.store.database import reads
 
 GRID_BISECT = "grid-bisect"
+_IS_WINNER = "is the winner"
 _NOTES = {
     Verdict.CLEAR: "the next best configuration",
     Verdict.TIE: "a tie within the interval; the simpler one wins",
@@ -31,11 +32,23 @@ _NOTES = {
 
 @reads
 def study_comparisons(summary: StudySummary) -> tuple[Comparison, ...]:
-    """The winner against simple uses, the next best, the default configuration and the answer of [auto-pipeline].
+    """The winner against simple uses, the next best, the session that was measured in turns and [auto-pipeline].
 
     Configurations that were measured again are compared by their means, others by their trials.
     """
     return tuple(_comparisons(summary)) if summary.winner else ()
+
+
+def with_best_use(comparisons: Sequence[Comparison]) -> list[Comparison]:
+    """The comparisons, of those with simple uses only the one with the best: a baseline that one would really run."""
+    others = [comparison for comparison in comparisons if not comparison.is_simple_use]
+    uses = [use for use in comparisons if use.is_simple_use and use.gain_percent is not None]
+    best = min(uses, key=lambda use: use.gain_percent or 0.0, default=None)
+    if best is None:
+        return others
+    other = "other " if any(use.is_simple_use and use.note == _IS_WINNER for use in comparisons) else ""
+    note = f"the best of the {other}simple uses" + (", both estimated" if best.estimated else "")
+    return [best._replace(note=note), *others]
 
 
 def _comparisons(summary: StudySummary) -> Iterator[Comparison]:
@@ -43,7 +56,7 @@ def _comparisons(summary: StudySummary) -> Iterator[Comparison]:
         yield _against_alternative(summary, alternative)
     verification = summary.verification
     rows = verification.repeated if verification else ()
-    others = [row for row in rows[:2] if verification and row != verification.winner and row.name != DEFAULT]
+    others = [row for row in rows[:2] if verification and row != verification.winner and row.name != ONE_SESSION]
     second = summary.ranked[1] if len(summary.ranked) > 1 else None
     if verification is not None and others:
         yield _against_repeated(verification, RUNNER_UP, others[0], _NOTES[verification.verdict])
@@ -51,7 +64,9 @@ def _comparisons(summary: StudySummary) -> Iterator[Comparison]:
         yield Comparison(RUNNER_UP, None, None, None, "nothing else fits")
     else:
         yield _against_trial(summary, RUNNER_UP, second, "the next best configuration")
-    yield _against_default(verification, summary.of_several)
+    session = verification and verification.named(ONE_SESSION)
+    if verification and session and session != verification.winner:
+        yield _against_repeated(verification, ONE_SESSION, session, "measured in the same turns")
     yield _against_grid_bisect(summary)
 
 
@@ -62,7 +77,7 @@ def _against_alternative(summary: StudySummary, alternative: Alternative) -> Com
     best = next((trial for trial in summary.ranked if use.has(trial.knobs)), None)
     if best is not None and best.number == winner.number:
         speed = Interval(winner.samples_per_s, None)
-        return Comparison(name, winner.knobs, speed, None, "is the winner", is_simple_use=True)
+        return Comparison(name, winner.knobs, speed, None, _IS_WINNER, is_simple_use=True)
     if best is not None and (
         summary.objective is Objective.LATENCY  # of which no estimate is stored
         or best.knobs == alternative.knobs
@@ -83,20 +98,6 @@ def _estimated_gain_percent(summary: StudySummary, winner: Trial, alternative: A
     other = Trial(alternative.knobs, Status.OK, samples_per_s=alternative.samples_per_s)
     expected = replace(winner, samples_per_s=winner.estimated_samples_per_s)
     return 100.0 * (summary.worth(expected) / summary.worth(other) - 1.0)
-
-
-def _against_default(verification: Verification | None, several: bool) -> Comparison:
-    """The default configuration; with `several` objectives no configuration is the best, so nothing is compared."""
-    if verification is None:
-        how = "measures it for one objective only" if several else "measures it unless --repeats is 0"
-        return Comparison(DEFAULT, None, None, None, f"not measured; `autoauto search` {how}")
-    default = verification.named(DEFAULT)
-    if default is not None and default == verification.winner:
-        return Comparison(DEFAULT, default.knobs, default.speed, None, "is the winner")
-    if default is None:
-        same = "winner" if len(verification.repeated) < 2 else "winner or the runner-up"
-        return Comparison(DEFAULT, None, None, None, f"is the {same}")
-    return _against_repeated(verification, DEFAULT, default, "")
 
 
 def _against_repeated(verification: Verification, name: str, other: Repeated, note: str) -> Comparison:

@@ -37,7 +37,7 @@ def dry_run(
     method: Method,
     noise: float = 0.0,
     n_measurements: int = 30,
-    last: Callable[[SearchSpace], Knobs] | None = None,
+    last: Knobs | None = None,
 ) -> DryRun:
     """Run a method against the estimate; no trial is made and nothing is compiled whole.
 

@@ -61,9 +61,9 @@ def measured_answer(summary: StudySummary) -> tuple[Trial | None, str]:
         n_unknown += sum(not any(trial.knobs in cell for trial in summary.trials) for cell in space.cells)
     if n_unknown:
         n_cells = max(len(summary.cells), len(space.cells) if space else 0)
-        return None, f"the trials do not show the largest batch size of {n_unknown} of {n_cells} cells"
+        return None, f"the trials do not show the largest batch size of {n_unknown} of {n_cells} combinations of knobs"
     largest = [cell.largest for cell in summary.cells if cell.largest is not None]
-    return max(largest, key=summary.worth), "the best of every cell's largest batch size, the answer of auto_pipeline"
+    return max(largest, key=summary.worth), "the best of the largest batch sizes that fit, the answer of auto_pipeline"
 
 
 def _is_bracketed(cell: Cell, largest_size: int) -> bool:

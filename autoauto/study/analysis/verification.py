@@ -1,10 +1,10 @@
-"""The best of a search measured again, in turns with the runner-up and the default configuration: `verify`.
+"""The best of a search measured again, in turns with the runner-up and, on real devices, one session: `verify`.
 
-In each turn all configurations are measured once, the first one changes (w winner, r runner-up, d default):
+In each turn all configurations are measured once, the first one changes (w winner, r runner-up, s one session):
 
-    turn 0    w r d        a drift of the machine's speed within a turn affects none more than the others,
-    turn 1    r d w        and one between turns cancels in the differences of a turn (`break_tie`)
-    turn 2    d w r
+    turn 0    w r s        a drift of the machine's speed within a turn affects none more than the others,
+    turn 1    r s w        and one between turns cancels in the differences of a turn (`break_tie`)
+    turn 2    s w r
 """
 
 from __future__ import annotations
@@ -26,20 +26,22 @@ from autoauto.study.objectives import objective_value, score
 from autoauto.study.store.database import through_restarts
 from autoauto.study.store.trials import knobs_of
 
-WINNER, RUNNER_UP, DEFAULT = "winner", "runner-up", "default configuration"
+WINNER, RUNNER_UP, ONE_SESSION = "winner", "runner-up", "one session"
 VERIFIED = "verified"
 """The attribute of a study that holds the verifications of its searches."""
 _POLL_S = 0.2
 
 
-def repeated_of(trials: Iterable[Trial], best: Knobs, objective: Objective, default: Knobs) -> list[Repeated]:
-    """The best of a search, the next best of its trials, and the default configuration unless it is one of them."""
+def repeated_of(trials: Iterable[Trial], best: Knobs, objective: Objective, session: Knobs | None) -> list[Repeated]:
+    """The best of a search, the next best of its trials, and a session unless it is one of them."""
     others = [trial for trial in trials if trial.fits and trial.knobs != best]
     second = max(others, key=lambda trial: _score(objective, trial), default=None)
     rows = [Repeated(WINNER, best)]
     if second is not None:
         rows.append(Repeated(RUNNER_UP, second.knobs))
-    return rows if default in [row.knobs for row in rows] else [*rows, Repeated(DEFAULT, default)]
+    if session is None or session in [row.knobs for row in rows]:
+        return rows
+    return [*rows, Repeated(ONE_SESSION, session)]
 
 
 def verify(

@@ -113,7 +113,7 @@ class Proposer(NamedTuple):
     name: str = ""
 
 
-def followed_by(method: Proposer, last: Callable[[SearchSpace], Knobs]) -> Proposer:
+def followed_by(method: Proposer, last: Knobs) -> Proposer:
     """The method, and after it one more configuration, unless that is known by then or not part of the space."""
 
     def start(space: SearchSpace, known: Mapping[Knobs, Observation]) -> Proposals:
@@ -127,9 +127,8 @@ def followed_by(method: Proposer, last: Callable[[SearchSpace], Knobs]) -> Propo
             if proposal.knobs is not None:
                 proposed.add(proposal.knobs)
             observation = yield proposal
-        knobs = last(space)
-        if knobs in space and knobs not in proposed:
-            yield Proposal(knobs, proposal.total, proposal.total)
+        if last in space and last not in proposed:
+            yield Proposal(last, proposal.total, proposal.total)
 
     return Proposer(start, method.name)
 

@@ -26,7 +26,7 @@ def method_of(
     objectives: Objectives,
     noise: float = 0.0,
     n_measurements: int = 30,
-    last: Callable[[SearchSpace], Knobs] | None = None,
+    last: Knobs | None = None,
 ) -> Proposer:
     """The method of a name, as `run_search` takes it.
 

@@ -176,8 +176,8 @@ def note_space(study: Study, space: SearchSpace) -> str | None:
         return None
     n_inside = sum(knobs in space for knobs in trials)
     return (
-        f"study {study.study_name} resumes in another space: {'; '.join(changes)}; {n_inside:,} of its {len(trials):,} "
-        "finished trials are in it and are not measured again"
+        f"study {study.study_name} was last searched with other values: {'; '.join(changes)}; {n_inside:,} of its "
+        f"{len(trials):,} finished trials count here, too, and are not tried again"
     )
 
 

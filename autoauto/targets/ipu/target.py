@@ -28,7 +28,7 @@ class IpuTarget:
     """A cost model of Poplar's compiler for Mk2, Bow and C600 IPUs: no hardware, no SDK."""
 
     settings: CompilerSettings = DEFAULT_SETTINGS
-    traits: ClassVar[TargetTraits] = TargetTraits(Origin.COST_MODEL)
+    traits: ClassVar[TargetTraits] = TargetTraits(Origin.MODELLED)
 
     @property
     def version(self) -> str:

@@ -23,7 +23,7 @@ def test_every_stage_and_category_is_compared(run_cli: RunCli) -> None:
 def test_the_table_says_where_numbers_come_from(run_cli: RunCli) -> None:
     out = run_cli("compare", "resnet50").out
     assert "estimated" in out
-    assert "measured (cost model)" in out
+    assert "modelled" in out
 
 
 def test_a_configuration_that_does_not_fit_exits_with_3(run_cli: RunCli) -> None:

@@ -65,7 +65,7 @@ def test_the_winner_of_a_study_is_exported(
     assert printed["files"] == sorted(path.name for path in (tmp_path / "a").iterdir())
     text = (tmp_path / "a" / "README.md").read_text()
     assert "2 stages, 2 replicas, batch size 2, on bow-2000: " in text
-    assert "(measured (cost model))" in text
+    assert "(modelled)" in text
     wrong = run_cli("export", "mine", "--batch-size", "4", "--to", "onnx", "--output", "b")
     assert wrong.code == 2
     assert "study 'mine' has a configuration of its own, got --batch-size too; leave that out" in wrong.err

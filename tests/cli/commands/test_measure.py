@@ -11,7 +11,7 @@ def test_stages_compiled_whole_cost_no_more_than_their_layers(run_cli: RunCli) -
     assert measured["partition"] == estimated["partition"]
     assert measured["transfer_cycles"] == estimated["transfer_cycles"]
     assert 0.5 * estimated["compute_cycles"] < measured["compute_cycles"] < estimated["compute_cycles"]
-    assert measured["source"] == "measured (cost model)"
+    assert measured["source"] == "modelled"
     for ours, theirs in zip(measured["stages"], estimated["stages"], strict=True):
         assert 0.9 * theirs["total_bytes"] < ours["total_bytes"] <= theirs["total_bytes"]
 

@@ -90,5 +90,5 @@ def test_text_that_is_no_objective_is_refused(text: str) -> None:
 
 
 def test_a_constraint_with_an_unknown_name_is_refused() -> None:
-    with pytest.raises(argparse.ArgumentTypeError, match="did you mean latency_s"):
+    with pytest.raises(argparse.ArgumentTypeError, match="did you mean 'latency_s'"):
         constraint_text("latencys <= 1")

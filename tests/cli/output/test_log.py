@@ -136,7 +136,7 @@ def test_a_terminal_shows_a_bar(run_cli: RunCli, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setenv("TERM", "xterm")
     assert run_cli(*SMALL).code == 0
     shown = " ".join(terminal.getvalue().split())
-    for words in ("predicting", "measuring", "4 cells closed", "0 left", "measured", "best"):
+    for words in ("predicting", "measuring", "4/4", "0:00:00 left", "best"):
         assert words in shown
 
 

@@ -40,7 +40,7 @@ def test_the_summary_has_mean_and_largest_error(summary: StudySummary) -> None:
     assert (
         picture.parity_summary(picture.compared_trials(summary)) == "3 configurations: mean error 3.0 %, largest -5.0 %"
     )
-    assert picture.parity_summary([]) == "nothing was measured"
+    assert picture.parity_summary([]) == "no configuration has both"
 
 
 def test_dots_that_would_cover_each_other_are_drawn_once(summary: StudySummary, elements: Elements) -> None:

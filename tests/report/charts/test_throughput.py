@@ -26,7 +26,7 @@ def test_the_best_cells_have_colours_and_the_others_are_grey(summary: StudySumma
     chart = picture.batches_chart(replace(summary, trials=trials))
     grey = [series.marks[0].y for series in chart.panels[0].series if series.style == "s-other"]
     assert grey == [100.0 + i for i in range(12)]
-    assert chart.legend[-1] == ("s-other", "other cells")
+    assert chart.legend[-1] == ("s-other", "other combinations")
 
 
 def test_trials_that_fit_are_dots_and_others_are_crosses(summary: StudySummary, elements: Elements) -> None:

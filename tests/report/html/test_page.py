@@ -23,7 +23,7 @@ COMMANDS = [("Measure it again", "autoauto measure net --n-ipu 2")]
 
 def comparisons(summary: StudySummary) -> list[Comparison]:
     gain = Comparison("runner-up", summary.trials[2].knobs, Interval(150.0, None), 33.3, "the next best configuration")
-    return [gain, Comparison("default configuration", None, None, None, "was not tried")]
+    return [gain, Comparison("one session", None, None, None, "was not tried")]
 
 
 @pytest.fixture
@@ -63,7 +63,7 @@ def test_the_page_has_the_winner_and_the_command_that_measures_it_again(page: st
     text = re.sub("<[^>]*>", "", page).replace("\xa0", " ")
     for words in (
         "200.0 samples/s",
-        "measured (cost model)",
+        "modelled",
         "190.0 samples/s, estimated, -5.0 %",
         COMMANDS[0][1],
         "+33.3 %",
@@ -80,7 +80,7 @@ def test_the_page_has_the_throughput_of_a_device_and_of_simple_uses(summary: Stu
         Comparison("one pipeline of 2", knobs, Interval(200.0, None), None, "is the winner", is_simple_use=True),
     ]
     page = re.sub("<[^>]*>", "", study_page(summary, rows, None, COMMANDS)).replace("\xa0", " ")
-    assert "200.0 samples/s on 2 devices (one pipeline of 2 devices; 100.0 a device), measured (cost model)" in page
+    assert "200.0 samples/s on 2 devices (one pipeline of 2 devices; 100.0 a device), modelled" in page
     assert "against one device" in page
     assert "estimated, 50.0 samples/s" in page
     assert "is the winner" in page

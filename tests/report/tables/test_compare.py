@@ -29,31 +29,30 @@ from autoauto.schedule.times import plan_times, timeline_of
 Text = Callable[..., str]
 SPEEDS = Speeds(920.0, 920.0, 1000.0)
 COMPARED = """\
-Estimated, simulated and measured (cost model)
-                                                    measured
-stage  quantity           estimated  simulated  (cost model)  difference
-────────────────────────────────────────────────────────────────────────
-0      forward_cycles         2,200                    2,000     +10.0 %
-0      receive_cycles            50                       50      +0.0 %
-0      send_cycles              150                      150      +0.0 %
-0      vertexCode memory    1.0 KiB                  1.0 KiB      +0.0 %
-0      parameter memory       512 B                      0 B           -
-0      temporary memory         0 B                  1.0 KiB    -100.0 %
-0      total_bytes          1.5 KiB                  2.0 KiB     -25.0 %
-0      busy_fraction                    90.4 %        89.6 %      +1.0 %
+Estimated, simulated and modelled
+stage  quantity           estimated  simulated  modelled  difference
+────────────────────────────────────────────────────────────────────
+0      forward_cycles         2,200                2,000     +10.0 %
+0      receive_cycles            50                   50      +0.0 %
+0      send_cycles              150                  150      +0.0 %
+0      vertexCode memory    1.0 KiB              1.0 KiB      +0.0 %
+0      parameter memory       512 B                  0 B           -
+0      temporary memory         0 B              1.0 KiB    -100.0 %
+0      total_bytes          1.5 KiB              2.0 KiB     -25.0 %
+0      busy_fraction                    90.4 %    89.6 %      +1.0 %
 
-1      forward_cycles         1,000                    1,000      +0.0 %
-1      receive_cycles           200                      200      +0.0 %
-1      send_cycles              100                      100      +0.0 %
-1      vertexCode memory    1.5 KiB                  3.0 KiB     -50.0 %
-1      total_bytes          1.5 KiB                  3.0 KiB     -50.0 %
-1      busy_fraction                    44.4 %        48.0 %      -7.4 %
+1      forward_cycles         1,000                1,000      +0.0 %
+1      receive_cycles           200                  200      +0.0 %
+1      send_cycles              100                  100      +0.0 %
+1      vertexCode memory    1.5 KiB              3.0 KiB     -50.0 %
+1      total_bytes          1.5 KiB              3.0 KiB     -50.0 %
+1      busy_fraction                    44.4 %    48.0 %      -7.4 %
 
-plan   compute_cycles         2,200                    2,000     +10.0 %
-plan   transfer_cycles          300                      300      +0.0 %
-plan   period_cycles          2,500    2,500.0       2,300.0      +8.7 %
-plan   latency_cycles                    3,400         3,200      +6.2 %
-plan   samples_per_s          920.0      920.0       1,000.0      -8.0 %"""
+plan   compute_cycles         2,200                2,000     +10.0 %
+plan   transfer_cycles          300                  300      +0.0 %
+plan   period_cycles          2,500    2,500.0   2,300.0      +8.7 %
+plan   latency_cycles                    3,400     3,200      +6.2 %
+plan   samples_per_s          920.0      920.0   1,000.0      -8.0 %"""
 # One stage, two micro-batches:  0 copies 1 computes 7 sends 8 waits 10 copies 11 computes 19 sends 20
 MOVED = np.array([[0, 1], [7, 8], [10, 11], [19, 20]])
 
@@ -74,7 +73,7 @@ def run_of(n_pipelines: int) -> Run:
 
 def test_a_comparison_is_drawn(measured: Plan, estimated: Plan, text: Text) -> None:
     run = Run(measured, (simulated(measured),))
-    table = compare_table(estimated, simulated(estimated), run, SPEEDS, Origin.COST_MODEL)
+    table = compare_table(estimated, simulated(estimated), run, SPEEDS, Origin.MODELLED)
     assert text(table, 100) == COMPARED
 
 

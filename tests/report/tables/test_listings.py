@@ -32,7 +32,7 @@ mixed  ipu     1 x old  1.33 GHz  894.0 MiB       5.0 GiB/s     60.0 GiB/s
                                              +50,000 cycles  +3,000 cycles
 a link waits its idle cycles, then moves so many GiB a second"""
 LAYERS = """\
-Layers compiled alone, measured (cost model)
+Layers compiled alone, modelled
                      cycles  of all
 first layer  layers    each  cycles  always live  temporary
 ───────────────────────────────────────────────────────────
@@ -70,11 +70,11 @@ def test_clusters_are_drawn(text: Text) -> None:
 
 
 def test_kinds_are_drawn_with_most_cycles_first(text: Text) -> None:
-    assert text(profile_table(PROFILE, Origin.COST_MODEL)) == LAYERS
+    assert text(profile_table(PROFILE, Origin.MODELLED)) == LAYERS
 
 
 def test_only_the_kinds_with_most_cycles_are_shown(text: Text) -> None:
-    drawn = text(profile_table(PROFILE, Origin.COST_MODEL, top=1))
+    drawn = text(profile_table(PROFILE, Origin.MODELLED, top=1))
     assert "pool" not in drawn
     assert "1 of 2 kinds" in drawn
 

@@ -16,7 +16,7 @@ from autoauto.report.tables.plans import buffers_table, explanation_table, phase
 
 Text = Callable[..., str]
 STAGES = """\
-Stages, measured (cost model)
+Stages, modelled
                                    compute  transfer  memory of
 stage  layers  first, last layer    cycles    cycles  its limit
 ──────────────────────────────────────────────────────────────────────
@@ -29,12 +29,12 @@ NAMES = ["/block.0/conv/Conv", "/block.1/relu/Relu", "/block.2/conv/Conv", "/blo
 
 
 def test_a_plan_is_drawn(measured: Plan, text: Text) -> None:
-    drawn = text(stages_table(measured, NAMES, Origin.COST_MODEL))
+    drawn = text(stages_table(measured, NAMES, Origin.MODELLED))
     assert drawn == STAGES
 
 
 def test_layers_without_names_have_no_column_for_them(measured: Plan, text: Text) -> None:
-    drawn = text(stages_table(measured, None, Origin.COST_MODEL))
+    drawn = text(stages_table(measured, None, Origin.MODELLED))
     assert "first, last" not in drawn
     assert "[2, 5)  " in drawn
 
@@ -46,18 +46,18 @@ def test_the_title_says_where_the_numbers_come_from(measured: Plan, text: Text) 
 @pytest.mark.parametrize("width", [60, 80, 120])
 def test_long_names_are_shortened_to_the_width(measured: Plan, text: Text, width: int) -> None:
     names = [f"/encoder/layer.{i}/attention/self/query/MatMul" for i in range(5)]
-    lines = text(stages_table(measured, names, Origin.COST_MODEL), width).splitlines()
+    lines = text(stages_table(measured, names, Origin.MODELLED), width).splitlines()
     assert sum("MatMul" in line for line in lines) == 4
     if width == 120:
         assert all(any(names[i] in line for line in lines) for i in (0, 1, 2, 4))
 
 
 def test_a_name_with_brackets_is_no_markup(measured: Plan, text: Text) -> None:
-    assert "split[bold]" in text(stages_table(measured, ["split[bold]"] * 5, Origin.COST_MODEL))
+    assert "split[bold]" in text(stages_table(measured, ["split[bold]"] * 5, Origin.MODELLED))
 
 
 def test_overlap_is_named_in_the_caption(measured: Plan, text: Text) -> None:
-    drawn = text(stages_table(replace(measured, period=Period.OVERLAP), NAMES, Origin.COST_MODEL), width=120)
+    drawn = text(stages_table(replace(measured, period=Period.OVERLAP), NAMES, Origin.MODELLED), width=120)
     caption = drawn[drawn.index("period") :]
     assert " ".join(caption.split()) == (
         "period: 2,000 cycles, the larger of the slowest compute and the longest transfer"
@@ -65,7 +65,7 @@ def test_overlap_is_named_in_the_caption(measured: Plan, text: Text) -> None:
 
 
 def test_the_busiest_device_of_those_that_do_one_thing_at_a_time_is_marked(measured: Plan, text: Text) -> None:
-    drawn = text(stages_table(replace(measured, period=Period.SERIAL), NAMES, Origin.COST_MODEL), width=120)
+    drawn = text(stages_table(replace(measured, period=Period.SERIAL), NAMES, Origin.MODELLED), width=120)
     assert drawn.count("busiest") == 2
     assert "the longest compute and transfer of one device" in drawn
 
@@ -86,9 +86,9 @@ def test_devices_that_run_a_stage_in_turn_are_named(measured: Plan, text: Text) 
 def test_the_kind_of_a_stages_device_is_named(measured: Plan, text: Text) -> None:
     first, second = measured.stages
     kinds = Plan((replace(first, device_kind="bow"), replace(second, device_kind="mk2")))
-    lines = text(stages_table(kinds, NAMES, Origin.COST_MODEL)).splitlines()
+    lines = text(stages_table(kinds, NAMES, Origin.MODELLED)).splitlines()
     assert [line.split()[0] for line in lines[4:8]] == ["0", "bow", "1", "mk2"]
-    without_names = text(stages_table(kinds, None, Origin.COST_MODEL)).splitlines()
+    without_names = text(stages_table(kinds, None, Origin.MODELLED)).splitlines()
     assert [line.split()[0] for line in without_names[4:8]] == ["0", "bow", "1", "mk2"]
 
 
@@ -96,13 +96,13 @@ def test_all_stages_of_the_device_that_binds_are_marked(measured: Plan, text: Te
     """Device 0 computes 2000 + 1000 cycles in two stages, device 1 less."""
     first, second = measured.stages
     last = replace(second, layers=LayerRange(5, 6), device=0)
-    drawn = text(stages_table(Plan((first, second, last)), [*NAMES, "end"], Origin.COST_MODEL))
+    drawn = text(stages_table(Plan((first, second, last)), [*NAMES, "end"], Origin.MODELLED))
     assert drawn.count("slowest") == 3  # two stages and the caption
     assert "period: 3,500 cycles" in drawn
 
 
 def test_a_host_that_binds_is_named_in_the_caption(measured: Plan, text: Text) -> None:
-    drawn = text(stages_table(replace(measured, host_cycles=5000), NAMES, Origin.COST_MODEL))
+    drawn = text(stages_table(replace(measured, host_cycles=5000), NAMES, Origin.MODELLED))
     assert "period: 5,000 cycles, the host's transfers behind the devices" in drawn
     assert "slowest" not in drawn
     assert "longest" not in drawn

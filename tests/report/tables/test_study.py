@@ -27,13 +27,13 @@ def squeezed(text: str) -> list[str]:
 def test_the_winner_is_compared_with_other_configurations(summary: StudySummary, text: Text) -> None:
     rows = [
         Comparison("runner-up", summary.trials[2].knobs, Interval(150.0, None), 33.3, "the next best"),
-        Comparison("default configuration", None, None, None, "was not tried"),
+        Comparison("one session", None, None, None, "was not tried"),
     ]
     assert squeezed(text(comparisons_table(summary, rows), 120))[3:] == [
-        "winner 200.0 n_ipu 2, memory_proportion 0.6, batch_size 8, measured (cost model)",
+        "winner 200.0 n_ipu 2, memory_proportion 0.6, batch_size 8, modelled",
         "runner-up 150.0 +33.3 % the next best",
         "n_ipu 2, memory_proportion 0.6, batch_size 4",
-        "default configuration - - was not tried",
+        "one session - - was not tried",
     ]
 
 
@@ -46,11 +46,11 @@ def test_every_simple_use_has_the_origin_of_its_throughput(summary: StudySummary
         Comparison("one session of 4 cores", knobs, Interval(200.0, None), None, "is the winner", is_simple_use=True),
         Comparison("runner-up", knobs, Interval(150.0, None), 33.3, "the next best"),
     ]
-    assert squeezed(text(uses_table(rows, Origin.COST_MODEL), 120))[3:] == [
+    assert squeezed(text(uses_table(rows, Origin.MODELLED), 120))[3:] == [
         "one device 50.0 estimated +300.0 %",
-        "4 replicas of one device 150.0 measured (cost model) +33.3 %",
+        "4 replicas of one device 150.0 modelled +33.3 %",
         "one pipeline of 4 - needs 3 cuts -",
-        "one session of 4 cores 200.0 measured (cost model) is the winner",
+        "one session of 4 cores 200.0 modelled is the winner",
     ]
 
 
@@ -62,13 +62,13 @@ def test_repeated_measurements_have_confidence_intervals(summary: StudySummary, 
     lines = squeezed(text(comparisons_table(verified, rows), 120))[3:]
     assert lines[0].startswith("winner 200.0 ± 5.0 n_ipu 2")
     assert lines[1] == "runner-up 150.0 ± 2.5 +33.3 % the next best"
-    assert lines[3] == "means of 3 turns and their 95 % confidence intervals, measured (cost model)"
+    assert lines[3] == "means of 3 turns and their 95 % confidence intervals, modelled"
 
 
 def test_compute_transfer_and_memory_bind(summary: StudySummary, text: Text) -> None:
     assert summary.winner is not None
     assert squeezed(text(binding_table(summary, summary.winner), 120)) == [
-        "What binds, measured (cost model)",
+        "What binds, modelled",
         "compute 2,000 cycles stage 0, layers [0, 2), computes longest, 87 % of the period",
         "transfer 300 cycles stage 1, layers [2, 5), transfers longest, 13 % of the period",
         "memory 1.0 KiB to spare stage 1, layers [2, 5), is fullest: 3.0 KiB of 4.0 KiB",
@@ -81,7 +81,7 @@ def rows_of(table: Table) -> list[list[str]]:
 
 def test_every_cell_of_the_grid_has_a_row_and_a_reason(summary: StudySummary, nothing_fits: StudySummary) -> None:
     table = cells_table(summary)
-    assert [column.words for column in table.columns][:4] == ["n_ipu", "memory proportion", "tried", "measured"]
+    assert [column.words for column in table.columns][:4] == ["n_ipu", "memory proportion", "tried", "modelled"]
     slow, winner, unfit = rows_of(table)
     lost = "compute takes 1,000 cycles a sample, the winner's 250; batch 5 lacks 2.0 KiB"
     assert slow == ["1", "0.6", "2", "1", "4", "4", "100.0", "-50.0 %", lost]

@@ -24,12 +24,12 @@ n_ipu              2
 memory_proportion  0.6
 batch_size         16
 partition          0 2 5
-throughput         1,000.0 samples/s           measured (cost model)
+throughput         1,000.0 samples/s           modelled
                    920.0 samples/s             estimated, -8.0 %
-a device           500.0 samples/s             measured (cost model)
-period             2,300 cycles                measured (cost model)
+a device           500.0 samples/s             modelled
+period             2,300 cycles                modelled
 tried              20 of 1,152 configurations
-measured           14 of those tried           the estimate ruled out the others"""
+modelled           14 of those tried           the estimate ruled out the others"""
 TRAINING_ROWS = """\
 batch_size         16
 schedule           1f1b
@@ -37,7 +37,7 @@ recompute          on
 n_micro_batches    8
 partition          0 2 5"""
 TRIALS_TABLE = """\
-Trials by throughput, measured (cost model)
+Trials by throughput, modelled
                         memory  batch
 rank  trial  n_ipu  proportion   size  samples/s    latency  state
 ─────────────────────────────────────────────────────────────────────
@@ -47,7 +47,7 @@ rank  trial  n_ipu  proportion   size  samples/s    latency  state
    4      3      2         0.6      1          -          -  FAIL
 4 of 4 trials"""
 CELLS_TABLE = """\
-What fits, measured (cost model)
+What fits, modelled
            memory                       n_micro  largest       best
 n_ipu  proportion  schedule  recompute  batches    batch  samples/s
 ───────────────────────────────────────────────────────────────────
@@ -55,7 +55,7 @@ n_ipu  proportion  schedule  recompute  batches    batch  samples/s
     4         0.6  1f1b      on              16    >= 12      345.7
 1f1b fits batches of 12, which gpipe (none) cannot"""
 DRY_RUN_TABLE = """\
-Cells, best first, estimated
+Combinations of knobs at their best batch, estimated
            memory                                         best
 n_ipu  proportion  other knobs                           batch  samples/s  tries
 ────────────────────────────────────────────────────────────────────────────────
@@ -74,13 +74,13 @@ FRONT = (
 )
 
 
-def best(measured: Plan, counts: Counts, origin: Origin = Origin.COST_MODEL, **facts: Any) -> Table:
+def best(measured: Plan, counts: Counts, origin: Origin = Origin.MODELLED, **facts: Any) -> Table:
     trial = made(0, Knobs(2, 0.6, 16), 1000.0, measured=measured)
     return best_table(replace(trial, **facts), counts, origin)
 
 
 def listed(*trials: Trial, top: int = 5, objectives: Objectives = Objective.THROUGHPUT) -> Table:
-    return trials_table(trials, top, objectives, Origin.COST_MODEL)
+    return trials_table(trials, top, objectives, Origin.MODELLED)
 
 
 def cell(*trials: Trial) -> Cell:
@@ -183,21 +183,21 @@ def test_every_cell_of_training_is_a_row(text: Text) -> None:
         cell(made(0, Knobs(4, 0.6, 1, Order.GPIPE, n_micro_batches=16))),
         cell(made(1, Knobs(4, 0.6, 12, Order.ONE_F_ONE_B, True, 16), 345.67)),
     ]
-    assert text(what_fits_table(cells, Origin.COST_MODEL)) == CELLS_TABLE
+    assert text(what_fits_table(cells, Origin.MODELLED)) == CELLS_TABLE
 
 
 def test_the_pareto_front_is_drawn(text: Text) -> None:
     objectives = (Objective.THROUGHPUT, Objective.LATENCY, Objective.PER_IPU)
-    drawn = text(front_table(FRONT, objectives, Counts(9, 7, 20), Origin.COST_MODEL))
+    drawn = text(front_table(FRONT, objectives, Counts(9, 7, 20), Origin.MODELLED))
     for words in ("No other is better in throughput and latency and per-ipu", "replicas", "32.100 ms", "4,000"):
         assert words in drawn
-    assert drawn.endswith("2 of 7 measured; 9 of 20 configurations tried")
+    assert drawn.endswith("2 of 7 modelled; 9 of 20 configurations tried")
     assert drawn.index("2,000.0") < drawn.index("1,000.0")
 
 
 def test_knobs_that_do_not_vary_have_no_column(text: Text) -> None:
     objectives = (Objective.THROUGHPUT, Objective.LATENCY)
-    drawn = text(front_table(FRONT[:1], objectives, Counts(9, 7), Origin.COST_MODEL))
+    drawn = text(front_table(FRONT[:1], objectives, Counts(9, 7), Origin.MODELLED))
     assert "replicas" not in drawn
     assert "/ sample" not in drawn
 

@@ -1,4 +1,4 @@
-"""The winner of a study against the runner-up, the default configuration and the answer of auto_pipeline."""
+"""The winner of a study against the runner-up, simple uses, one session and the answer of auto_pipeline."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from autoauto.records.study_summary import (
     Verification,
 )
 from autoauto.records.trial import Status, Trial
-from autoauto.study.analysis.comparisons import GRID_BISECT, study_comparisons
-from autoauto.study.analysis.verification import DEFAULT, RUNNER_UP, WINNER
+from autoauto.study.analysis.comparisons import GRID_BISECT, study_comparisons, with_best_use
+from autoauto.study.analysis.verification import ONE_SESSION, RUNNER_UP, WINNER
 
 A, B, C = Knobs(2, 0.6, 3), Knobs(2, 0.6, 2), Knobs(1, 0.6, 8)
 
@@ -41,7 +41,7 @@ def speeds_and_gains(summary: StudySummary) -> dict[str, tuple[float | None, flo
 
 def test_gains_are_percent_of_the_other_one() -> None:
     summary = summary_of({(1, 1): 80.0, (1, 2): 100.0, (1, 3): 0.0, (2, 2): 160.0, (2, 3): 200.0})
-    assert speeds_and_gains(summary) == {RUNNER_UP: (160.0, 25.0), DEFAULT: (None, None), GRID_BISECT: (200.0, 0.0)}
+    assert speeds_and_gains(summary) == {RUNNER_UP: (160.0, 25.0), GRID_BISECT: (200.0, 0.0)}
 
 
 def test_repeated_measurements_are_compared_by_their_means() -> None:
@@ -49,17 +49,17 @@ def test_repeated_measurements_are_compared_by_their_means() -> None:
     rows = (
         repeated(WINNER, A, 199.0, 201.0),
         repeated(RUNNER_UP, B, 159.0, 161.0),
-        repeated(DEFAULT, Knobs(1, 1.0, 8), 40.0, 40.0),
+        repeated(ONE_SESSION, Knobs(1, 1.0, 8), 40.0, 40.0),
     )
     answer = AutoPipelineAnswer(Knobs(1, 0.6, 3), 100.0, 90.0)
     summary = replace(summary, verification=Verification(rows, 2, 0, Verdict.CLEAR, answer))
     assert speeds_and_gains(summary) == {
         RUNNER_UP: (160.0, 25.0),
-        DEFAULT: (40.0, 400.0),
+        ONE_SESSION: (40.0, 400.0),
         GRID_BISECT: (200.0, 0.0),
     }
-    _, default, _ = study_comparisons(summary)
-    assert default.speed == Interval(40.0, 0.0)
+    _, session, _ = study_comparisons(summary)
+    assert session.speed == Interval(40.0, 0.0)
 
 
 def test_the_answer_of_auto_pipeline_is_estimated_where_the_trials_do_not_show_it() -> None:
@@ -78,17 +78,16 @@ def test_a_runner_up_that_won_is_compared_with_the_best_of_the_search() -> None:
     summary = replace(
         summary_of({(2, 2): 199.0, (2, 3): 200.0}), verification=Verification(rows, 2, 1, Verdict.TIE, None)
     )
-    second, default, _ = study_comparisons(summary)
+    second, _ = study_comparisons(summary)
     assert (second.knobs, second.note) == (A, "a tie within the interval; the simpler one wins")
-    assert default.note == "is the winner or the runner-up"
 
 
-def test_a_default_configuration_that_does_not_fit_has_a_note() -> None:
-    rows = repeated(WINNER, A, 200.0), Repeated(DEFAULT, Knobs(4, 0.6, 8), (None,), (None,), "too large; try less")
+def test_a_session_that_does_not_fit_has_a_note() -> None:
+    rows = repeated(WINNER, A, 200.0), Repeated(ONE_SESSION, C, (None,), (None,), "too large; try less")
     summary = replace(summary_of({(2, 3): 200.0}), verification=Verification(rows, 1, 0, Verdict.CLEAR, None))
-    second, default, _ = study_comparisons(summary)
+    second, session, _ = study_comparisons(summary)
     assert second.note == "nothing else fits"
-    assert (default.knobs, default.gain_percent, default.note) == (Knobs(4, 0.6, 8), None, "too large")
+    assert (session.knobs, session.gain_percent, session.note) == (C, None, "measured in the same turns: too large")
 
 
 def test_the_only_configuration_that_fits_has_no_runner_up() -> None:
@@ -97,17 +96,6 @@ def test_the_only_configuration_that_fits_has_no_runner_up() -> None:
 
 def test_where_nothing_fits_nothing_is_compared() -> None:
     assert study_comparisons(summary_of({(1, 1): 0.0})) == ()
-
-
-def test_with_several_objectives_the_default_configuration_is_not_compared() -> None:
-    summary = summary_of({(1, 2): 10.0, (2, 2): 20.0})
-    notes = [
-        comparison.note
-        for objective in ("throughput", "throughput,latency")
-        for comparison in study_comparisons(replace(summary, attributes={"objective": objective}))
-        if comparison.name == DEFAULT
-    ]
-    assert ["unless --repeats is 0" in notes[0], "for one objective only" in notes[1]] == [True, True]
 
 
 def test_simple_uses_are_measured_where_a_trial_is_as_good_as_the_estimate() -> None:
@@ -136,9 +124,26 @@ def test_a_simple_use_that_is_better_by_the_estimate_than_its_trials_is_estimate
     assert per_ipu.gain_percent == 0.0  # 110 a device, and 110
 
 
-def test_a_default_configuration_that_won_is_said_to_be_the_winner() -> None:
-    rows = repeated(WINNER, A, 150.0, 150.0), repeated(RUNNER_UP, B, 140.0, 140.0), repeated(DEFAULT, C, 200.0, 200.0)
+def test_a_session_that_won_is_not_compared_with_itself() -> None:
+    rows = repeated(WINNER, A, 150.0), repeated(RUNNER_UP, B, 140.0), repeated(ONE_SESSION, C, 200.0)
     summary = summary_of({(1, 8): 120.0, (2, 3): 150.0, (2, 2): 140.0})
-    summary = replace(summary, verification=Verification(rows, 2, 2, Verdict.CLEAR, None))
-    second, default, _ = study_comparisons(summary)
-    assert (second.name, second.knobs, default.note) == (RUNNER_UP, A, "is the winner")
+    summary = replace(summary, verification=Verification(rows, 1, 2, Verdict.CLEAR, None))
+    second, answer = study_comparisons(summary)
+    assert (second.name, second.knobs, answer.name) == (RUNNER_UP, A, GRID_BISECT)
+
+
+def test_the_baseline_is_the_best_simple_use_that_is_not_the_winner() -> None:
+    summary = summary_of({(1, 2): 100.0, (2, 2): 160.0, (2, 3): 200.0})
+    slow, fast = (Alternative(f"one pipeline of {n}", Knobs(n, 0.6, 2), 10.0 * n) for n in (3, 4))
+    of_one, winner = Alternative("one device", C, 99.0), Alternative("one pipeline of 2", A, 200.0)
+    unfit = Alternative("one pipeline of 8", Knobs(8, 0.6, 2), 0.0, "no cut")
+    winning = replace(summary.finalists[0], estimated_samples_per_s=220.0)
+    summary = replace(summary, finalists=(winning,))
+
+    def baseline(*alternatives: Alternative) -> list[tuple[str, str]]:
+        compared = study_comparisons(replace(summary, alternatives=alternatives))
+        return [(use.name, use.note) for use in with_best_use(compared) if use.is_simple_use]
+
+    assert baseline(slow, fast, unfit) == [("one pipeline of 4", "the best of the simple uses, both estimated")]
+    assert baseline(slow, of_one, winner) == [("one device", "the best of the other simple uses")]
+    assert baseline(winner, unfit) == []

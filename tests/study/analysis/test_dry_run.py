@@ -67,7 +67,7 @@ def test_the_expected_winner_is_compared_with_simple_uses(fake: Fake) -> None:
 def test_a_configuration_that_follows_the_method_is_counted(fake: Fake) -> None:
     alone = dry_run(SPACE, fake, Objective.THROUGHPUT, Method.GRID_BISECT)
     last = SPACE.cells[0][0]
-    more = dry_run(SPACE, fake, Objective.THROUGHPUT, Method.GRID_BISECT, last=lambda space: last)
+    more = dry_run(SPACE, fake, Objective.THROUGHPUT, Method.GRID_BISECT, last=last)
     assert more.n_tried == alone.n_tried + 1
 
 

@@ -60,10 +60,10 @@ def test_without_the_boundary_of_a_cell_there_is_no_measured_answer(unknown: tup
     summary = summary_of({(1, 2): 70.0, (2, 5): 75.0} | ({unknown: 0.0} if unknown == (1, 5) else {}))
     answer, note = measured_answer(summary)
     assert answer is None
-    assert "1 of 2 cells" in note
+    assert "1 of 2 combinations" in note
 
 
 def test_with_an_untried_cell_there_is_no_measured_answer() -> None:
     summary = summary_of({(1, 1): 90.0, (1, 2): 70.0, (1, 3): 0.0})
     answer, note = measured_answer(replace(summary, space=SearchSpace((1, 2), (0.6,), (1, 2, 3))))
-    assert (answer, "1 of 2 cells" in note) == (None, True)
+    assert (answer, "1 of 2 combinations" in note) == (None, True)

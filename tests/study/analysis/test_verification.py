@@ -16,7 +16,7 @@ from autoauto.records.trial import Trial
 from autoauto.study.analysis.best import best_of_study
 from autoauto.study.analysis.summary import summarise_study
 from autoauto.study.analysis.verification import (
-    DEFAULT,
+    ONE_SESSION,
     RUNNER_UP,
     WINNER,
     repeated_of,
@@ -71,8 +71,8 @@ def result(study: optuna.Study, fake: Fake) -> SearchResult:
     return result
 
 
-def rows(study: optuna.Study, best: Knobs = BEST, default: Knobs = PLAIN) -> list[Repeated]:
-    return repeated_of(finished_trials(study, SPACE).values(), best, Objective.THROUGHPUT, default)
+def rows(study: optuna.Study, best: Knobs = BEST, session: Knobs = PLAIN) -> list[Repeated]:
+    return repeated_of(finished_trials(study, SPACE).values(), best, Objective.THROUGHPUT, session)
 
 
 @pytest.mark.usefixtures("result")
@@ -82,7 +82,7 @@ def test_all_are_measured_in_turns_and_none_is_always_first(study: optuna.Study,
     assert [(row.name, row.knobs) for row in verification.repeated] == [
         (WINNER, BEST),
         (RUNNER_UP, SECOND),
-        (DEFAULT, PLAIN),
+        (ONE_SESSION, PLAIN),
     ]
     assert noisy.calls == [BEST, SECOND, PLAIN, SECOND, PLAIN, BEST, PLAIN, BEST, SECOND]
     assert verifications(load_study_of(study)) == [verification]
@@ -112,10 +112,10 @@ def test_a_runner_up_that_is_better_wins(study: optuna.Study, any_storage: str, 
 
 
 @pytest.mark.usefixtures("result")
-def test_a_default_configuration_that_is_better_wins_if_it_is_a_candidate(study: optuna.Study, fake: Fake) -> None:
+def test_a_session_that_is_better_wins_if_it_is_a_candidate(study: optuna.Study, fake: Fake) -> None:
     plain = Knobs(1, 0.3, 12)
     faster = {plain: [9.0, 9.1, 8.9] * 2}
-    empty = rows(study, default=plain)
+    empty = rows(study, session=plain)
     assert [row.knobs for row in empty] == [BEST, SECOND, plain]
     without = verify(study, empty, 3, Objective.THROUGHPUT, InlineExecutor(Noisy(fake, faster)), lambda: ANSWER)
     assert without.winner.knobs == BEST
@@ -189,9 +189,9 @@ def test_known_trials_are_not_measured_again(study: optuna.Study, fake: Fake) ->
 
 
 @pytest.mark.usefixtures("result")
-def test_a_default_that_is_the_winner_is_measured_once(study: optuna.Study) -> None:
-    names = [[row.name for row in rows(study, default=default)] for default in (BEST, SECOND, PLAIN)]
-    assert names == [[WINNER, RUNNER_UP], [WINNER, RUNNER_UP], [WINNER, RUNNER_UP, DEFAULT]]
+def test_a_session_that_is_the_winner_is_measured_once(study: optuna.Study) -> None:
+    names = [[row.name for row in rows(study, session=session)] for session in (BEST, SECOND, PLAIN)]
+    assert names == [[WINNER, RUNNER_UP], [WINNER, RUNNER_UP], [WINNER, RUNNER_UP, ONE_SESSION]]
 
 
 def test_the_only_configuration_that_fits_has_no_runner_up(study: optuna.Study, fake: Fake) -> None:

@@ -86,14 +86,14 @@ def test_one_more_configuration_follows_unless_it_is_known_or_outside_of_the_spa
     alone = proposed(bisection)
     last = CELL[0]
     assert last not in alone
-    assert proposed(followed_by(bisection, lambda space: last)) == [*alone, last]
-    assert proposed(followed_by(bisection, lambda space: last), known=frozenset({last})) == alone
-    assert proposed(followed_by(bisection, lambda space: alone[0])) == alone
-    assert proposed(followed_by(bisection, lambda space: Knobs(9, 1.0, 1))) == alone
-    assert followed_by(bisection, lambda space: last).name == "bisect"
+    assert proposed(followed_by(bisection, last)) == [*alone, last]
+    assert proposed(followed_by(bisection, last), known=frozenset({last})) == alone
+    assert proposed(followed_by(bisection, alone[0])) == alone
+    assert proposed(followed_by(bisection, Knobs(9, 1.0, 1))) == alone
+    assert followed_by(bisection, last).name == "bisect"
 
 
 def test_lookahead_includes_the_configuration_that_follows() -> None:
-    method = followed_by(Proposer(lambda space, _: exhaustive(space)), lambda space: Knobs(2, 1.0, 3))
+    method = followed_by(Proposer(lambda space, _: exhaustive(space)), Knobs(2, 1.0, 3))
     space = SearchSpace((2,), (1.0,), (1, 2, 3))
     assert sizes(lookahead(lambda: method.start(space, {}), {}, None, 9)) == [(2, 1), (2, 2), (2, 3)]

@@ -182,8 +182,8 @@ def test_a_changed_space_gives_one_line_about_what_changed(storage: str, fake: F
     wider = SearchSpace((1,), (0.3, 0.6), (1, 2, 3))
     inside = sum(trial.params["n_ipu"] == 1 for trial in study.get_trials())
     assert note_space(study, wider) == (
-        "study bow resumes in another space: n_ipu was 1,2, is 1; memory_proportion was 0.3, is 0.3,0.6; "
-        f"{inside} of its {len(study.trials)} finished trials are in it and are not measured again"
+        "study bow was last searched with other values: n_ipu was 1,2, is 1; memory_proportion was 0.3, is 0.3,0.6; "
+        f"{inside} of its {len(study.trials)} finished trials count here, too, and are not tried again"
     )
     assert note_space(study, wider) is None
 

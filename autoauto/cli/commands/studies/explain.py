@@ -31,9 +31,10 @@ def run(args: argparse.Namespace) -> int:
     Raises:
         Infeasible: no trial of the study fits; the reason of each cell is printed nevertheless.
     """
+    from autoauto.records.target import Origin
     from autoauto.report.tables.study import binding_table, cells_table, comparisons_table
-    from autoauto.report.tables.terminal import show
-    from autoauto.study.analysis.comparisons import study_comparisons
+    from autoauto.report.tables.terminal import show, show_command
+    from autoauto.study.analysis.comparisons import study_comparisons, with_best_use
     from autoauto.study.analysis.summary import summarise_study
 
     summary = summarise_study(requested_study(args), args.storage)
@@ -43,11 +44,11 @@ def run(args: argparse.Namespace) -> int:
         if summary.winner is not None:
             if not summary.of_several:
                 show_uses_of(summary)
-            others = [comparison for comparison in study_comparisons(summary) if not comparison.is_simple_use]
-            show(comparisons_table(summary, others), binding_table(summary, summary.winner))
-        show(cells_table(summary).without("tried", "measured", "estimated", "best batch"))
+            compared = with_best_use(study_comparisons(summary))
+            show(comparisons_table(summary, compared), binding_table(summary, summary.winner))
+        show(cells_table(summary).without("tried", *Origin, "best batch"))
         for name, command in commands_of(summary)[:1]:
-            print(f"{name}: {command}")
+            show_command(name, command)
     if summary.winner is None:
         raise Infeasible(f"none of the {len(summary.trials)} configurations that were tried fits", 0)
     return 0

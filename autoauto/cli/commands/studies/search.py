@@ -95,15 +95,15 @@ def _add_method(parser: argparse.ArgumentParser) -> None:
         "--method",
         choices=[str(method) for method in Method],
         help="guided: measure the best configuration by the estimate, until no other can be better; grid-bisect: "
-        "bisect the batch size in every cell; exhaustive: every configuration; tpe, random: Optuna's samplers; default "
-        "guided, or tpe for several objectives, which guided does not support",
+        "bisect the batch size for every combination of the other knobs; exhaustive: every configuration; tpe, random: "
+        "Optuna's samplers; default guided, or tpe for several objectives, which guided does not support",
     )
     parser.add_argument(
         "--n-measurements",
         type=positive,
         default=30,
         metavar="N",
-        help="of tpe and random, besides that of the default configuration; default %(default)s",
+        help="of tpe and random; default %(default)s",
     )
     parser.add_argument(
         "--noise",
@@ -116,8 +116,8 @@ def _add_method(parser: argparse.ArgumentParser) -> None:
         "--repeats",
         type=count,
         metavar="N",
-        help="measure the winner again N times, in turns with the runner-up and the default configuration, 0 for not "
-        "at all; default 3, and 1 on a cost model, which gives the same number each time",
+        help="measure the winner again N times, in turns with the runner-up and, on this machine, one session; 0 for "
+        "not at all; default 3, and 1 on a cost model, which gives the same number each time",
     )
     parser.add_argument(
         "--dry-run", action="store_true", help="print the estimates and what would be tried; measure nothing"
@@ -207,6 +207,7 @@ def _describe_verification(result: SearchResult) -> dict[str, Any]:
 
 def _show(args: argparse.Namespace, flow: Flow, result: SearchResult) -> None:
     """Print the best configuration, its comparison with others, and the command that explains it."""
+    from autoauto.report.tables.terminal import show_command
     from autoauto.study.store.database import shown_storage
 
     if result.best is not None:
@@ -222,4 +223,4 @@ def _show(args: argparse.Namespace, flow: Flow, result: SearchResult) -> None:
     storage = shown_storage(args.storage)
     print(f"study {result.study_name} in {storage}")
     words = [result.study_name, *([] if args.storage == DEFAULT_STORAGE else ["--storage", storage])]
-    print(f"why, cell by cell: {shlex.join(['autoauto', 'explain', *words])}")
+    show_command("why the others lost", shlex.join(["autoauto", "explain", *words]))

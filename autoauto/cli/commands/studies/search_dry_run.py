@@ -21,12 +21,12 @@ def show_dry_run(args: argparse.Namespace, flow: Flow, space: SearchSpace) -> in
     from autoauto.report.tables.terminal import show
     from autoauto.report.tables.trials import dry_run_table
     from autoauto.study.analysis.dry_run import dry_run, expected_winner
-    from autoauto.study.defaults import default_of
+    from autoauto.study.defaults import baseline_of
     from autoauto.study.execution.pace import known_pace
     from autoauto.study.verify_winner import n_verification_measurements
 
     noise = flow.traits.noise if args.noise is None else args.noise
-    last = default_of(flow, args.objective)
+    last = baseline_of(flow, args.objective, space)
     expected = dry_run(space, flow.expect, args.objective, Method(args.method), noise, args.n_measurements, last)
     n_repeats = flow.traits.n_repeats if args.repeats is None else args.repeats
     n_again = n_verification_measurements(flow, n_repeats)
