@@ -109,7 +109,7 @@ def process(tmp_path: Path) -> Iterator[MeasuringProcess]:
 
 def trial_from(process: MeasuringProcess) -> Trial:
     while True:
-        wait([process.connection], 0.5)
+        wait(process.descriptors, 0.5)
         if (trial := process.poll()) is not None:
             assert process.knobs is None
             return trial
@@ -193,9 +193,8 @@ def test_a_process_that_was_killed_while_idle_costs_no_measurement(process: Meas
     process.start()
     process.wait_until_ready()
     assert process._process is not None
-    assert process._process.pid is not None
-    os.kill(process._process.pid, signal.SIGKILL)
-    process._process.join()
+    os.kill(process._process.guard, signal.SIGKILL)
+    wait([process._process.descriptors[1]])
     process.submit(knobs(1))
     assert trial_from(process).status is Status.INFEASIBLE
 
