@@ -171,9 +171,9 @@ def _guard(child: int, control_fd: int, parent_pidfd: int, memory_bytes: int | N
         if ready & {control_fd, parent_pidfd}:
             break
         if memory_bytes is not None and ending is None:
-            start_s = time.monotonic()
+            start_s = time.process_time()
             n_bytes = held_bytes(descendants(os.getpid()), memory_bytes)
-            watch_s = max(_WATCH_S, (time.monotonic() - start_s) / _MAX_WATCH_SHARE)
+            watch_s = max(_WATCH_S, (time.process_time() - start_s) / _MAX_WATCH_SHARE)
             if n_bytes > memory_bytes:
                 ending = Ending(0, n_bytes)
     end_descendants()

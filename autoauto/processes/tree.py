@@ -15,16 +15,30 @@ _POLL_S = 0.005
 
 def descendants(pid: int) -> list[int]:
     """The processes that a process has started, that those have started, and so on; ended ones may be among them."""
-    children = defaultdict(list)
-    for name in os.listdir("/proc"):
-        if name.isdigit():
-            with suppress(OSError):  # it has ended meanwhile
-                status = Path(f"/proc/{name}/stat").read_text(errors="replace")
-                children[int(status.rpartition(")")[2].split()[1])].append(int(name))
+    children_of = _listed_children if Path(f"/proc/self/task/{os.getpid()}/children").exists() else _all_children().get
     found = [pid]
     for parent in found:
-        found += children[parent]
+        found += children_of(parent) or ()
     return found[1:]
+
+
+def _listed_children(pid: int) -> list[int]:
+    """The children of a process, from a file that almost every kernel has (CONFIG_PROC_CHILDREN)."""
+    children: list[int] = []
+    with suppress(OSError):  # it has ended meanwhile, or a thread of it
+        for thread in Path(f"/proc/{pid}/task").iterdir():
+            children += map(int, (thread / "children").read_text(encoding="ascii").split())
+    return children
+
+
+def _all_children() -> dict[int, list[int]]:
+    """The children of every process of this machine, which takes a hundred times as long."""
+    children = defaultdict(list)
+    for name in filter(str.isdigit, os.listdir("/proc")):
+        with suppress(OSError):
+            status = Path(f"/proc/{name}/stat").read_text(errors="replace")
+            children[int(status.rpartition(")")[2].split()[1])].append(int(name))
+    return children
 
 
 def end_descendants() -> None:
