@@ -56,6 +56,11 @@ class Interrupts:
         if threading.current_thread() is threading.main_thread() and any(active._pending for active in cls._active):
             raise KeyboardInterrupt
 
+    @classmethod
+    def may_have_raised(cls) -> bool:
+        """Whether a KeyboardInterrupt may come from a signal: one is pending, or signals are not handled here."""
+        return not cls._active or any(active._pending for active in cls._active)
+
     @contextmanager
     def interruptible(self) -> Iterator[None]:
         """Raise KeyboardInterrupt in this context: at once when a signal is pending, else when one arrives.

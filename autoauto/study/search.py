@@ -10,7 +10,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 from optuna import Study
@@ -37,6 +36,7 @@ from autoauto.study.methods.registry import method_for, method_of, predictor
 from autoauto.study.run import SearchProgress, SearchResult, run_search
 from autoauto.study.store.provenance import provenance
 from autoauto.study.store.study import FLOW, note_space, open_study
+from autoauto.study.store.temporary import temporary_database
 from autoauto.study.verify_winner import verify_winner
 
 if TYPE_CHECKING:
@@ -292,8 +292,8 @@ def stored(storage: str | None) -> Iterator[str]:
     if storage is not None:
         yield storage
         return
-    with TemporaryDirectory(prefix="autoauto-") as folder:
-        yield f"sqlite:///{folder}/trials.db"
+    with temporary_database() as url:
+        yield url
 
 
 def flow_of_study(study: Study, storage: str, **changes: str) -> Flow:

@@ -6,7 +6,7 @@
                                          +--  runtimes  <---------------------------+
 
 Arrows point at the room that is imported; every room also imports `records`, and `cli` may import all of them. Two
-files lie below the rooms that use them: `processes` (targets, study) and `database` (profile, study).
+lie below the rooms that use them: `processes` (targets, runtimes, study) and `database` (profile, study).
 A room is a folder of the package, or a file beside these folders. An inner room is a folder or a file in a room.
 """
 
@@ -27,7 +27,7 @@ MAY_IMPORT: Mapping[str, frozenset[str]] = {
     **{room: frozenset({"records"}) for room in ROOMS},
     "targets": frozenset({"records", "processes"}),
     "profile": frozenset({"records", "database"}),
-    "runtimes": ROOMS | {"records"},
+    "runtimes": ROOMS | {"records", "processes"},
     "exporters": ROOMS | {"records"},
     "evaluate": ROOMS | {"records", "exporters"},
     "study": frozenset({"records", "evaluate", "processes", "database"}),

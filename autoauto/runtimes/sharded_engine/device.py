@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from multiprocessing.connection import Connection
 from time import perf_counter_ns
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from autoauto.processes.channel import Channel
 from autoauto.records.arrays import Array, IntArray
 from autoauto.records.errors import EndOfStream
 from autoauto.runtimes.sharded_engine.channel import Receiver, Sender
@@ -94,7 +94,7 @@ class _RingWriter:
         self._transfers.append((self._sender.start_ns, perf_counter_ns()))
 
 
-def serve(connection: Connection, task: DeviceTask) -> None:
+def serve(connection: Channel, task: DeviceTask) -> None:
     """Load the checkpoint, wait until all devices have, and run the engine's loop to its end.
 
     The loop ends when it returns, or when it receives from a device that has ended. A device that reads inputs must
@@ -112,7 +112,7 @@ def serve(connection: Connection, task: DeviceTask) -> None:
     connection.send(DeviceRun(tuple(peers.sent), tuple(peers.received), *columns))
 
 
-def _run(connection: Connection, task: DeviceTask, peers: Peers) -> SpanList:
+def _run(connection: Channel, task: DeviceTask, peers: Peers) -> SpanList:
     engine = task.engine_class.on_device(peers, *task.args)
     engine.load_checkpoint(task.checkpoint.arrays())
     forwards: SpanList = []

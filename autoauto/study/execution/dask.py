@@ -165,7 +165,7 @@ def measure_in_process(evaluate: Evaluate, knobs: Knobs, bounds: Bounds) -> Tria
     try:
         process.submit(knobs)
         while (trial := process.poll()) is None:
-            wait([process.connection], process.left_s)
+            wait(process.descriptors, process.left_s)
         return trial
     finally:
         process.close()

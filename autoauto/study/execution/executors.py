@@ -16,6 +16,7 @@ from autoauto.records.errors import MeasurementsFailed
 from autoauto.records.knobs import Knobs
 from autoauto.records.trial import Trial
 from autoauto.study.execution.process import Bounds, Evaluate, MeasuringProcess, finished_trial
+from autoauto.study.interrupts import Interrupts
 
 MAX_FIRST_FAILURES, MAX_FAILURES = 3, 10
 """Number of failures in a row that end a search before its first success, and later, when a bisection may meet some."""
@@ -55,7 +56,7 @@ class InlineExecutor:
         self._evaluate = evaluate
         self._knobs: Knobs | None = None
         self._trials: list[Trial] = []
-        self._error: Exception | None = None
+        self._error: BaseException | None = None
         self.n_slots = 1
 
     @property
@@ -73,11 +74,13 @@ class InlineExecutor:
             sleep(timeout_s)
             return
         started_s = monotonic()
-        result: Trial | Exception
+        result: Trial | BaseException
         try:
             result = self._evaluate(self._knobs)
             assert result.knobs == self._knobs
-        except Exception as error:  # noqa: BLE001 (raised by `on_recorded`)
+        except BaseException as error:  # `on_recorded` raises it
+            if isinstance(error, KeyboardInterrupt) and Interrupts.may_have_raised():
+                raise
             result = self._error = error
         self._trials.append(finished_trial(self._knobs, result, monotonic() - started_s))
 
@@ -87,9 +90,19 @@ class InlineExecutor:
         return trials
 
     def on_recorded(self, trial: Trial) -> None:
-        """Raise the exception of the target, with its traceback."""
-        if self._error is not None:
+        """Raise the exception of the target, with its traceback.
+
+        Raises:
+            MeasurementsFailed: the target raised what is no Exception, such as SystemExit, which would end this process
+                without a word.
+        """
+        if isinstance(self._error, Exception):
             raise self._error
+        if self._error is not None:
+            raise MeasurementsFailed(
+                f"a measurement must return a trial or raise an Exception, got {trial.reason}; its trial holds the "
+                "traceback"
+            ) from self._error
 
     def close(self) -> None:
         """Drop the configuration that was not measured."""
@@ -124,7 +137,7 @@ class ProcessExecutor:
         """Wait for a result, the death of a process or a time-out."""
         left_s = (process.left_s for process in self._busy)
         first_timeout_s = min([timeout_s, *(seconds for seconds in left_s if seconds is not None)])
-        wait([process.connection for process in self._busy], first_timeout_s)
+        wait([descriptor for process in self._busy for descriptor in process.descriptors], first_timeout_s)
 
     def finished(self) -> list[Trial]:
         """Results, deaths and time-outs."""

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
-import resource
 import signal
 import tempfile
 import traceback
@@ -11,16 +11,15 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
-from multiprocessing import get_context
-from multiprocessing.connection import Connection, wait
-from multiprocessing.process import BaseProcess
-from pathlib import Path
+from multiprocessing.connection import wait
 from time import monotonic
-from typing import IO
+from typing import IO, NamedTuple
 
-from autoauto.processes import die_with_parent, sigint_blocked
+from autoauto.processes.channel import BadMessage, Channel
+from autoauto.processes.guard import Ending, GuardedProcess
 from autoauto.records.knobs import Knobs
 from autoauto.records.trial import Status, Trial
+from autoauto.records.units import format_bytes
 
 LOG_LINES = 20
 """Number of last lines of its log that a failed trial stores."""
@@ -37,27 +36,35 @@ class Bounds:
 
     Attributes:
         timeout_s: time limit from its start to its result; None without a limit.
-        memory_bytes: maximum data segment of the measuring process (RLIMIT_DATA); None without a limit.
+        memory_bytes: maximum data segment of every process of the measurement (RLIMIT_DATA), and maximum memory of the
+            measuring process and all that it started together; None without a limit.
     """
 
     timeout_s: float | None = None
     memory_bytes: int | None = None
 
 
-class MeasuringProcess:
-    """A process, started with `spawn`, that measures with `evaluate`; every measurement ends as a `Trial`.
+class _Answer(NamedTuple):
+    """What a measuring process sends: request 0 is its start, and requests without a trial have begun."""
 
-    It ignores Ctrl-C, which its parent handles. It leads its own process group, so that it can be killed with all
-    processes that it started. It dies with its parent. When memory runs out it is the first that the kernel kills. It
-    is replaced before the next measurement when it crashed, hung or raised.
+    request: int
+    trial: Trial | None = None
+
+
+class MeasuringProcess:
+    """A process that measures with `evaluate`; every measurement ends as a `Trial`.
+
+    It is a `GuardedProcess`: it ends with its parent, and all that it started with it. It is replaced before the next
+    measurement when it crashed, hung or raised.
     """
 
     def __init__(self, evaluate: Evaluate, bounds: Bounds) -> None:
         self._evaluate, self._bounds = evaluate, bounds
-        self._process: BaseProcess | None = None
-        self._connection: Connection | None = None
+        self._process: GuardedProcess | None = None
         self._log: IO[bytes] | None = None
         self._knobs: Knobs | None = None
+        self._request = 0
+        self._was_idle = False
         self._started_s = 0.0
         self._ready = False
 
@@ -67,10 +74,10 @@ class MeasuringProcess:
         return self._knobs
 
     @property
-    def connection(self) -> Connection:
-        """Ready to read when the measurement has finished; only available while the process runs."""
-        assert self._connection is not None
-        return self._connection
+    def descriptors(self) -> tuple[int, ...]:
+        """One of them is readable when the measurement has finished; only available while the process runs."""
+        assert self._process is not None
+        return self._process.descriptors
 
     @property
     def left_s(self) -> float | None:
@@ -90,20 +97,20 @@ class MeasuringProcess:
 
     def wait_until_ready(self) -> None:
         """Wait until the process is ready or has died; `poll` reports the death after `submit`."""
-        wait([self.connection])
+        wait(self.descriptors)
         self._receive()
 
     def submit(self, knobs: Knobs) -> None:
         """Start to measure; a process that has to be started gets the time limit once more, at least `START_S`."""
         assert self._knobs is None
-        if self._process is not None and not self._process.is_alive():  # killed while idle: no failed measurement
-            self.close()
         self.start()
+        assert self._process is not None
         assert self._log is not None
         self._log.truncate(0)  # drop the output of earlier measurements
-        self._knobs, self._started_s = knobs, monotonic()
-        with suppress(OSError):  # it died while idle: `poll` reports why
-            self.connection.send(knobs)
+        self._knobs, self._was_idle, self._started_s = knobs, self._ready, monotonic()
+        self._request += 1
+        with suppress(OSError):  # it died while idle: `poll` replaces it
+            self._process.channel.send((self._request, knobs))
 
     def poll(self) -> Trial | None:
         """The trial when the measurement has finished; None while it runs."""
@@ -112,6 +119,11 @@ class MeasuringProcess:
         if trial is None and self.left_s == 0.0:
             missing = "no result" if self._ready else "not started"
             trial = self._failed(Status.TIME_OUT, f"{missing} within {self._limit_s:g} s")
+        if trial is not None and trial.failed and self._was_idle:  # it ended while idle: no failed measurement
+            knobs = self._knobs
+            self.close()
+            self.submit(knobs)
+            return None
         if trial is not None:
             self._knobs = None
             if trial.failed:
@@ -119,16 +131,28 @@ class MeasuringProcess:
         return trial
 
     def _receive(self) -> Trial | None:
-        """Read the messages of the process: first None when it is ready, then trials; a trial too if it died."""
-        while self.connection.poll():
-            try:
-                message: Trial | None = self.connection.recv()
-            except (EOFError, OSError):
-                return None if self._knobs is None else self._failed(*self._death())
-            if message is not None:
-                return message
-            self._ready, self._started_s = True, monotonic()
-        return None
+        """Read what the process sent; the trial of the request when it has ended, also when the process has."""
+        assert self._process is not None
+        ending = self._process.ending()  # before its last messages are read
+        try:
+            while self._process.channel.poll():
+                answer: _Answer = self._process.channel.recv()
+                if not answer.request:
+                    self._ready, self._started_s = True, monotonic()
+                elif answer.request == self._request:  # a process that forked may answer an earlier request again
+                    self._was_idle = False
+                    if answer.trial is not None:
+                        return answer.trial
+        except EOFError:
+            pass
+        except BadMessage as error:
+            if self._knobs is not None:
+                return self._failed(
+                    Status.CRASH, f"the measuring process wrote into the channel of its results: {error}"
+                )
+        if ending is None or self._knobs is None:
+            return None
+        return self._failed(*_death(ending, self._bounds))
 
     def _failed(self, status: Status, reason: str) -> Trial:
         assert self._knobs is not None
@@ -136,43 +160,17 @@ class MeasuringProcess:
 
     def close(self) -> None:
         """Kill the process and all that it started."""
-        if self._process is None or self._process.pid is None:
-            return
-        with suppress(ProcessLookupError):
-            os.killpg(self._process.pid, signal.SIGKILL)
-        self._process.kill()
-        self._process.join()
-        self._process.close()
-        self.connection.close()
+        if self._process is not None:
+            self._process.close()
         if self._log is not None:
             self._log.close()
-        self._process = self._connection = self._log = self._knobs = None
+        self._process = self._log = self._knobs = None
+        self._ready = self._was_idle = False
 
     def _start(self) -> None:
-        context = get_context("spawn")
-        self._ready = False
-        self._connection, theirs = context.Pipe()
-        self._log = tempfile.NamedTemporaryFile(prefix="autoauto-", suffix=".log")  # noqa: SIM115 (closed by `close`)
-        arguments = (theirs, os.getpid(), self._bounds, self._log.name)
-        self._process = context.Process(target=_run, args=arguments, name="autoauto measurement")
-        with sigint_blocked():
-            self._process.start()
-        theirs.close()
-        self._connection.send(self._evaluate)
-
-    def _death(self) -> tuple[Status, str]:
-        """Why the process died, as far as its exit code shows it."""
-        assert self._process is not None
-        self._process.join()
-        code = self._process.exitcode or 0
-        if code == -signal.SIGKILL:
-            return (
-                Status.PROCESS_OUT_OF_MEMORY,
-                "the measuring process was killed, as the kernel does when memory runs out",
-            )
-        if code < 0:
-            return Status.CRASH, f"the measuring process died of {signal.Signals(-code).name}"
-        return Status.CRASH, f"the measuring process ended with exit code {code}"
+        self._log = tempfile.TemporaryFile(prefix="autoauto-")  # noqa: SIM115 (closed by `close`)
+        fcntl.fcntl(self._log, fcntl.F_SETFL, os.O_APPEND)
+        self._process = GuardedProcess(_measure, (self._evaluate,), self._log, self._bounds.memory_bytes)
 
     def _last_log_lines(self) -> list[str]:
         assert self._log is not None
@@ -181,37 +179,44 @@ class MeasuringProcess:
         return self._log.read().decode(errors="replace").splitlines()[-LOG_LINES:]
 
 
-def _run(connection: Connection, parent: int, bounds: Bounds, log: str) -> None:
-    """The program of the process: receive `evaluate`, report that it is ready, then measure what it receives."""
-    _set_up(parent, bounds, log)
-    evaluate: Evaluate = connection.recv()
-    connection.send(None)
+def _death(ending: Ending, bounds: Bounds) -> tuple[Status, str]:
+    """Why the process died, as far as its ending shows it."""
+    code = ending.exit_code
+    if ending.held_bytes:
+        assert bounds.memory_bytes is not None
+        reason = (
+            f"the measuring process and what it started held {format_bytes(ending.held_bytes)}, more than the limit "
+            f"of {format_bytes(bounds.memory_bytes)}"
+        )
+        return Status.PROCESS_OUT_OF_MEMORY, reason
+    if code == -signal.SIGKILL:
+        reason = "the measuring process was killed, as the kernel does when memory runs out"
+        return Status.PROCESS_OUT_OF_MEMORY, reason
+    if code < 0:
+        return Status.CRASH, f"the measuring process died of {signal.Signals(-code).name}"
+    return Status.CRASH, f"the measuring process ended with exit code {code}"
+
+
+def _measure(channel: Channel, evaluate: Evaluate) -> None:
+    """The program of the process: report that it is ready, then measure what it receives."""
+    process = os.getpid()
+    channel.send(_Answer(0))
     while True:
-        knobs = connection.recv()
+        request, knobs = channel.recv()
+        channel.send(_Answer(request))
         started_s = monotonic()
-        result: Trial | Exception
+        result: Trial | BaseException
         try:
             result = evaluate(knobs)
             assert result.knobs == knobs
-        except Exception as error:  # noqa: BLE001 (every exception of a target is reported)
+        except BaseException as error:  # noqa: BLE001 (every exception of a target is reported)
             result = error
-        connection.send(finished_trial(knobs, result, monotonic() - started_s))
+        if os.getpid() != process:
+            os._exit(0)  # the evaluation has forked: the process that has the request answers it
+        channel.send(_Answer(request, finished_trial(knobs, result, monotonic() - started_s)))
 
 
-def _set_up(parent: int, bounds: Bounds, log: str) -> None:
-    """Own process group, death with the parent, first to be killed when memory runs out, output to the log, limits."""
-    os.setpgid(0, 0)
-    die_with_parent(parent)
-    with suppress(OSError):
-        Path("/proc/self/oom_score_adj").write_text("1000", encoding="ascii")
-    descriptor = os.open(log, os.O_WRONLY | os.O_APPEND)
-    os.dup2(descriptor, 1)
-    os.dup2(descriptor, 2)
-    if bounds.memory_bytes is not None:
-        resource.setrlimit(resource.RLIMIT_DATA, (bounds.memory_bytes, bounds.memory_bytes))
-
-
-def finished_trial(knobs: Knobs, result: Trial | Exception, elapsed_s: float) -> Trial:
+def finished_trial(knobs: Knobs, result: Trial | BaseException, elapsed_s: float) -> Trial:
     """The trial that `evaluate` returned just now, or whose exception it raised, `elapsed_s` after it started.
 
     A target returns a trial when a device has too little memory. So an exception is a bug, unless the memory of the

@@ -22,7 +22,7 @@ from typing import Generic, TypeVar
 
 import numpy as np
 
-from autoauto.processes import die_with_parent, sigint_blocked
+from autoauto.processes.start import die_with_parent, sigint_blocked
 from autoauto.records.errors import BadInput, OutOfMemory
 from autoauto.records.units import format_bytes
 from autoauto.targets.host.processes import environment

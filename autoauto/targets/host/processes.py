@@ -13,11 +13,11 @@ import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, suppress
 from multiprocessing import get_context
-from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from typing import Any, NamedTuple, NoReturn
 
-from autoauto.processes import die_with_parent, sigint_blocked
+from autoauto.processes.channel import BadMessage, Channel
+from autoauto.processes.start import die_with_parent, leave_resource_tracker, sigint_blocked
 from autoauto.records.errors import WorkerLost
 
 MAX_TRACEBACK_CHARS = 20_000
@@ -39,7 +39,8 @@ class _Failed(NamedTuple):
 class _Worker(NamedTuple):
     name: str
     process: BaseProcess
-    connection: Connection
+    pidfd: int
+    connection: Channel
 
 
 class Workers(AbstractContextManager["Workers"]):
@@ -54,14 +55,14 @@ class Workers(AbstractContextManager["Workers"]):
 
     def start(self, name: str, function: Callable[..., None], *args: object) -> None:
         """Start one more worker; workers are numbered from 0. The function and its arguments are pickled."""
-        parent_end, worker_end = get_context("spawn").Pipe()
+        parent_end, worker_end = Channel.pair()
         process = get_context("spawn").Process(
             target=_main, args=(worker_end, os.getpid(), function, args), name=name, daemon=True
         )
         with environment(self._environment), sigint_blocked():
             process.start()
         worker_end.close()
-        self._workers.append(_Worker(name, process, parent_end))
+        self._workers.append(_Worker(name, process, os.pidfd_open(process.pid or 0), parent_end))
 
     @property
     def pids(self) -> list[int]:
@@ -84,17 +85,21 @@ class Workers(AbstractContextManager["Workers"]):
         """Wait for the next message of a worker; the failure of any worker ends the wait.
 
         Raises:
-            WorkerLost: a worker ended without a message.
+            WorkerLost: a worker ended without a message, or wrote something else.
             Exception: the exception that a worker raised.
         """
-        connection = self._workers[number].connection
+        worker = self._workers[number]
         ready = self.waiter()
-        while not ready([connection.fileno()]):
-            pass
         try:
-            message = connection.recv()
-        except (EOFError, OSError):
-            self._raise(self._workers[number])
+            while not worker.connection.poll():
+                if not worker.process.is_alive() and not worker.connection.poll():
+                    self._raise(worker)  # the channel itself may be kept open by a process that it started
+                ready([worker.connection.fileno()])
+            message = worker.connection.recv()
+        except EOFError:
+            self._raise(worker)
+        except BadMessage as error:
+            raise WorkerLost(f"{worker.name} wrote into the channel of its results: {error}") from error
         return _checked(message)
 
     def waiter(self) -> Callable[[Iterable[int]], list[int]]:
@@ -102,7 +107,7 @@ class Workers(AbstractContextManager["Workers"]):
 
         The function raises the exception of a worker that failed meanwhile, or `WorkerLost`.
         """
-        running = {worker.process.sentinel: worker for worker in self._workers if worker.process.exitcode != 0}
+        running = {worker.pidfd: worker for worker in self._workers if worker.process.exitcode != 0}
 
         def ready(descriptors: Iterable[int]) -> list[int]:
             poll = select.poll()
@@ -110,11 +115,11 @@ class Workers(AbstractContextManager["Workers"]):
                 poll.register(descriptor, select.POLLIN)
             events = [descriptor for descriptor, _ in poll.poll()]
             ended = running.keys() & events
-            for sentinel in ended:
-                running[sentinel].process.join()  # the sentinel is readable before the exit code is known
-                if running[sentinel].process.exitcode != 0:
-                    self._raise(running[sentinel])
-                del running[sentinel]
+            for pidfd in ended:
+                running[pidfd].process.join()
+                if running[pidfd].process.exitcode != 0:
+                    self._raise(running[pidfd])
+                del running[pidfd]
             return [descriptor for descriptor in events if descriptor not in ended]
 
         return ready
@@ -122,7 +127,7 @@ class Workers(AbstractContextManager["Workers"]):
     def _raise(self, worker: _Worker) -> NoReturn:
         """Raise the exception in the last message of a worker that has ended, or `WorkerLost`."""
         last_message = None
-        with suppress(EOFError, OSError):
+        with suppress(EOFError, BadMessage):
             while worker.connection.poll():
                 last_message = worker.connection.recv()
         _checked(last_message)
@@ -135,6 +140,7 @@ class Workers(AbstractContextManager["Workers"]):
         for worker in self._workers:
             worker.process.join()
             worker.process.close()
+            os.close(worker.pidfd)
             worker.connection.close()
         self._workers.clear()
 
@@ -161,8 +167,9 @@ def environment(variables: Mapping[str, str]) -> Iterator[None]:
                 os.environ[name] = value
 
 
-def _main(connection: Connection, parent: int, function: Callable[..., None], args: tuple[object, ...]) -> None:
+def _main(connection: Channel, parent: int, function: Callable[..., None], args: tuple[object, ...]) -> None:
     die_with_parent(parent)
+    leave_resource_tracker()
     try:
         function(connection, *args)
     except BaseException as error:  # noqa: BLE001 (the parent raises it)
@@ -170,7 +177,7 @@ def _main(connection: Connection, parent: int, function: Callable[..., None], ar
         os._exit(1)
 
 
-def _report_failure(connection: Connection, error: BaseException) -> None:
+def _report_failure(connection: Channel, error: BaseException) -> None:
     """Send an exception with its traceback; one that cannot be pickled becomes a RuntimeError with its text."""
     text = traceback.format_exc()[-MAX_TRACEBACK_CHARS:]
     with suppress(OSError):  # the parent has ended

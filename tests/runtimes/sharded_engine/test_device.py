@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
-from multiprocessing import Pipe
+from contextlib import ExitStack, closing
 from typing import Any
 
 import numpy as np
 import pytest
 
+from autoauto.processes.channel import Channel
 from autoauto.records.arrays import Array
 from autoauto.records.errors import EndOfStream
 from autoauto.runtimes.sharded_engine.channel import Receiver, Sender
@@ -41,8 +41,8 @@ def run_device(task: DeviceTask, inputs: list[Any]) -> DeviceRun:
     for x in inputs:
         sender.send(x)
     task.inputs.finish()
-    parent_end, device_end = Pipe()
-    with parent_end, device_end:
+    parent_end, device_end = Channel.pair()
+    with closing(parent_end), closing(device_end):
         parent_end.send(None)
         serve(device_end, task)
         assert parent_end.recv() is None

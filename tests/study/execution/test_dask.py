@@ -54,7 +54,8 @@ class Noted:
         if knobs.batch_size == self.deadly:
             os.abort()
         time.sleep(0.3)
-        (self.folder / f"{knobs.n_ipu} {knobs.batch_size}").write_text(f"{started_s} {time.monotonic()} {os.getppid()}")
+        worker = Path(f"/proc/{os.getppid()}/stat").read_text().split()[3]  # the parent of the guard
+        (self.folder / f"{knobs.n_ipu} {knobs.batch_size}").write_text(f"{started_s} {time.monotonic()} {worker}")
         return self.fake(knobs)
 
 

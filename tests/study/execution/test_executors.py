@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from typing import TYPE_CHECKING
 
 import pytest
@@ -11,6 +12,7 @@ from autoauto.records.knobs import Knobs
 from autoauto.records.trial import Status, Trial
 from autoauto.study.execution.executors import ConsecutiveFailures, InlineExecutor, ProcessExecutor
 from autoauto.study.execution.process import Bounds, failed_trial, finished_trial
+from autoauto.study.interrupts import Interrupts
 
 if TYPE_CHECKING:
     from tests.study.conftest import Fake
@@ -46,6 +48,52 @@ def test_an_exception_of_the_target_is_raised_after_it_was_recorded() -> None:
     assert trial.status is Status.BUG
     with pytest.raises(ZeroDivisionError):
         inline.on_recorded(trial)
+
+
+class Strange(BaseException):
+    """What nobody should raise."""
+
+
+@pytest.mark.parametrize(
+    "error", [SystemExit(0), GeneratorExit("early"), KeyboardInterrupt("typed by nobody"), Strange("at all")]
+)
+def test_what_is_no_exception_is_recorded_and_ends_the_search_with_one_line(error: BaseException) -> None:
+    def stops(_: Knobs) -> Trial:
+        raise error
+
+    inline = InlineExecutor(stops)
+    inline.submit(A)
+    with Interrupts() as interrupts:
+        with interrupts.interruptible():
+            inline.wait(0.0)
+        [trial] = inline.finished()
+        assert (trial.status, trial.reason) == (Status.BUG, f"{type(error).__name__}: {error}")
+        assert "in stops" in " ".join(trial.log)
+        with pytest.raises(MeasurementsFailed, match=f"^a measurement must .* got {trial.reason}; its trial holds"):
+            inline.on_recorded(trial)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_during_a_measurement_interrupts_and_leaves_no_trial(number: signal.Signals) -> None:
+    def is_interrupted(_: Knobs) -> Trial:
+        signal.raise_signal(number)
+        raise AssertionError("the signal raised nothing")
+
+    inline = InlineExecutor(is_interrupted)
+    inline.submit(A)
+    with pytest.raises(KeyboardInterrupt), Interrupts() as interrupts, interrupts.interruptible():
+        inline.wait(0.0)
+    assert inline.finished() == []
+
+
+def test_without_handled_signals_an_interrupt_is_one() -> None:
+    def is_interrupted(_: Knobs) -> Trial:
+        raise KeyboardInterrupt
+
+    inline = InlineExecutor(is_interrupted)
+    inline.submit(A)
+    with pytest.raises(KeyboardInterrupt):
+        inline.wait(0.0)
 
 
 def test_a_closed_executor_measures_nothing(fake: Fake) -> None:

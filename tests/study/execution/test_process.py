@@ -7,15 +7,17 @@ import signal
 import subprocess
 import time
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
+from mmap import mmap
 from multiprocessing.connection import wait
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
+from autoauto.processes.tree import descendants
 from autoauto.records.knobs import Knobs
 from autoauto.records.trial import Status, Trial
 from autoauto.study.execution.process import LOG_LINES, Bounds, MeasuringProcess, failed_trial, finished_trial
@@ -109,7 +111,7 @@ def process(tmp_path: Path) -> Iterator[MeasuringProcess]:
 
 def trial_from(process: MeasuringProcess) -> Trial:
     while True:
-        wait([process.connection], 0.5)
+        wait(process.descriptors, 0.5)
         if (trial := process.poll()) is not None:
             assert process.knobs is None
             return trial
@@ -193,11 +195,160 @@ def test_a_process_that_was_killed_while_idle_costs_no_measurement(process: Meas
     process.start()
     process.wait_until_ready()
     assert process._process is not None
-    assert process._process.pid is not None
-    os.kill(process._process.pid, signal.SIGKILL)
-    process._process.join()
+    os.kill(process._process.guard, signal.SIGKILL)
+    wait([process._process.descriptors[1]])
     process.submit(knobs(1))
     assert trial_from(process).status is Status.INFEASIBLE
+
+
+@pytest.mark.slow
+def test_a_process_whose_child_was_killed_while_idle_costs_no_measurement(process: MeasuringProcess) -> None:
+    process.start()
+    process.wait_until_ready()
+    assert process._process is not None
+    os.kill(descendants(process._process.guard)[0], signal.SIGKILL)
+    process.submit(knobs(1))
+    assert trial_from(process).status is Status.INFEASIBLE
+
+
+class Strange(BaseException):
+    """What nobody should raise."""
+
+
+def write_garbage() -> None:
+    """Write to every descriptor but those of the output."""
+    for name in os.listdir("/proc/self/fd"):
+        if int(name) > 2:
+            with suppress(OSError):
+                os.write(int(name), b"garbage!")
+
+
+def start_in_a_session_of_its_own(note: Path) -> None:
+    """Start a child that keeps all descriptors open, and is not in the group of this process."""
+    if not os.fork():
+        os.setsid()
+        note.write_text(str(os.getpid()))
+        time.sleep(600)
+    wait_until(lambda: note.exists() and note.read_text(), "a child")
+
+
+@dataclass(frozen=True)
+class FaultyTarget:
+    """A target with a fault at every batch size above 1."""
+
+    note: Path
+
+    def __call__(self, knobs: Knobs) -> Trial:
+        match knobs.batch_size:
+            case 2:
+                write_garbage()
+                time.sleep(600)
+            case 3:
+                os.fork()
+            case 4:
+                start_in_a_session_of_its_own(self.note)
+                os._exit(7)
+            case 5:
+                memory = mmap(-1, 512 * MIB)
+                for _ in range(512):
+                    memory.write(b"x" * MIB)
+                time.sleep(600)
+            case 6:
+                raise SystemExit(0)
+            case 7:
+                raise GeneratorExit("early")
+            case 8:
+                raise KeyboardInterrupt("typed by nobody")
+            case 9:
+                raise Strange("at all")
+        return Trial(knobs, Status.INFEASIBLE, INFEASIBLE)
+
+
+@pytest.fixture
+def faulty(tmp_path: Path) -> Iterator[MeasuringProcess]:
+    """Without a time limit: whoever waits for a process that is gone waits forever."""
+    with closing(MeasuringProcess(FaultyTarget(tmp_path / "note"), Bounds(memory_bytes=384 * MIB))) as process:
+        yield process
+
+
+@pytest.mark.slow
+def test_garbage_in_every_descriptor_is_a_crash_at_once(
+    faulty: MeasuringProcess, capfd: pytest.CaptureFixture[str]
+) -> None:
+    faulty.submit(knobs(2))
+    trial = trial_from(faulty)
+    assert trial.status is Status.CRASH
+    assert trial.reason == (
+        "the measuring process wrote into the channel of its results: something else than a message arrived: "
+        "b'garbage!'"
+    )
+    faulty.submit(knobs(1))
+    assert trial_from(faulty).status is Status.INFEASIBLE
+    assert capfd.readouterr().err == ""
+
+
+@pytest.mark.slow
+def test_a_process_that_forks_and_goes_on_twice_answers_once(faulty: MeasuringProcess) -> None:
+    for batch_size in (3, 1, 3, 3, 1):
+        faulty.submit(knobs(batch_size))
+        trial = trial_from(faulty)
+        assert (trial.knobs, trial.status) == (knobs(batch_size), Status.INFEASIBLE)
+
+
+@pytest.mark.slow
+def test_an_answer_to_an_earlier_request_is_ignored(faulty: MeasuringProcess) -> None:
+    faulty.submit(knobs(1))
+    faulty._request += 1  # as if it had been submitted again
+    wait_until(lambda: faulty.poll() is None and faulty._ready, "an answer")
+    assert faulty._process is not None
+    faulty._process.channel.send((faulty._request, knobs(1)))
+    assert trial_from(faulty).status is Status.INFEASIBLE
+
+
+@pytest.mark.slow
+def test_a_grandchild_in_a_session_of_its_own_is_not_waited_for(faulty: MeasuringProcess, tmp_path: Path) -> None:
+    faulty.submit(knobs(4))
+    trial = trial_from(faulty)
+    assert (trial.status, trial.reason) == (Status.CRASH, "the measuring process ended with exit code 7")
+    assert not is_running(int((tmp_path / "note").read_text()))
+
+
+@pytest.mark.slow
+def test_shared_memory_beyond_the_limit_is_out_of_memory(faulty: MeasuringProcess) -> None:
+    faulty.submit(knobs(5))
+    trial = trial_from(faulty)
+    assert trial.status is Status.PROCESS_OUT_OF_MEMORY
+    assert trial.reason.startswith("the measuring process and what it started held ")
+    assert trial.reason.endswith(" MiB, more than the limit of 384.0 MiB")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("batch_size", "reason"),
+    [
+        (6, "SystemExit: 0"),
+        (7, "GeneratorExit: early"),
+        (8, "KeyboardInterrupt: typed by nobody"),
+        (9, "Strange: at all"),
+    ],
+)
+def test_what_is_no_exception_is_a_bug_too(faulty: MeasuringProcess, batch_size: int, reason: str) -> None:
+    faulty.submit(knobs(batch_size))
+    trial = trial_from(faulty)
+    assert (trial.status, trial.reason) == (Status.BUG, reason)
+    assert "in __call__" in " ".join(trial.log)
+
+
+@pytest.mark.slow
+def test_the_log_has_no_name_that_a_kill_could_leave(
+    process: MeasuringProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "temporary").mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "temporary"))
+    process.submit(knobs(5))
+    while process.poll() is None:
+        wait(process.descriptors, 0.5)
+        assert list((tmp_path / "temporary").iterdir()) == []
 
 
 def test_a_process_that_was_never_started_can_be_closed() -> None:

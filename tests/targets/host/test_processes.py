@@ -4,38 +4,40 @@ import os
 import signal
 import subprocess
 import sys
-from multiprocessing.connection import Connection
+import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
+from autoauto.processes.channel import Channel
 from autoauto.records.errors import WorkerLost
 from autoauto.targets.host.processes import Workers, WorkerTraceback
 from tests.running import is_running, wait_until
 
 
-def double(connection: Connection, factor: int) -> None:
+def double(connection: Channel, factor: int) -> None:
     while (number := connection.recv()) is not None:
         connection.send(number * factor)
 
 
-def fail_deeply(connection: Connection) -> None:
+def fail_deeply(connection: Channel) -> None:
     connection.recv()
     raise KeyError("deep inside")
 
 
-def fail_to_read(connection: Connection) -> None:
+def fail_to_read(connection: Channel) -> None:
     raise FileNotFoundError("weights")
 
 
-def fail_strangely(connection: Connection) -> None:
+def fail_strangely(connection: Channel) -> None:
     class Local(Exception):
         pass
 
     raise Local("cannot be pickled")
 
 
-def send_environment(connection: Connection) -> None:
+def send_environment(connection: Channel) -> None:
     connection.send((os.environ.get("AUTOAUTO_TEST"), signal.SIGINT in signal.pthread_sigmask(signal.SIG_BLOCK, ())))
     connection.recv()
 
@@ -83,6 +85,41 @@ def test_a_killed_worker_is_reported_with_its_exit_code() -> None:
         workers.start("stage 0", double, 2)
         os.kill(workers.pids[0], signal.SIGKILL)
         with pytest.raises(WorkerLost, match="stage 0 ended without a message, exit code -9"):
+            workers.receive(0)
+
+
+def write_garbage_and_wait(connection: Channel) -> None:
+    for name in os.listdir("/proc/self/fd"):
+        if int(name) > 2:
+            with suppress(OSError):
+                os.write(int(name), b"garbage!")
+    time.sleep(600)
+
+
+def test_a_worker_that_writes_garbage_to_every_descriptor_is_reported_at_once(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    with Workers() as workers:
+        workers.start("stage 0", write_garbage_and_wait)
+        with pytest.raises(WorkerLost, match="stage 0 wrote into the channel of its results: something else than"):
+            workers.receive(0)
+    assert capfd.readouterr().err == ""
+
+
+def leave_a_child(connection: Channel, exit_code: int) -> None:
+    """End while a child in a session of its own keeps all descriptors open."""
+    if not os.fork():
+        os.setsid()
+        signal.alarm(60)
+        time.sleep(600)
+    os._exit(exit_code)
+
+
+@pytest.mark.parametrize("exit_code", [0, 7])
+def test_the_end_of_a_worker_is_noticed_whose_child_keeps_its_descriptors(exit_code: int) -> None:
+    with Workers() as workers:
+        workers.start("stage 0", leave_a_child, exit_code)
+        with pytest.raises(WorkerLost, match=f"stage 0 ended without a message, exit code {exit_code}"):
             workers.receive(0)
 
 

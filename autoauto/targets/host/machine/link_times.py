@@ -6,13 +6,13 @@ import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import asdict, dataclass
-from multiprocessing.connection import Connection
 from statistics import median
 from time import perf_counter
 from typing import Any
 
 import numpy as np
 
+from autoauto.processes.channel import Channel
 from autoauto.records.hardware import Link
 from autoauto.records.units import MIB
 from autoauto.targets.host.machine.machine import CLOCK_HZ, MachineCache, cores_of
@@ -121,7 +121,7 @@ def memory_bytes_per_s(devices: Sequence[tuple[int, ...]]) -> float:
         return max(sum(n_bytes / seconds for seconds in times) for times in rounds)
 
 
-def _copy(connection: Connection, cores: tuple[int, ...], n_bytes: int, begin: Ring) -> None:
+def _copy(connection: Channel, cores: tuple[int, ...], n_bytes: int, begin: Ring) -> None:
     """In every process: when all are ready, report the seconds of each of several copies."""
     os.sched_setaffinity(0, cores)
     source, target = np.ones((2, n_bytes), np.uint8)
@@ -135,7 +135,7 @@ def _copy(connection: Connection, cores: tuple[int, ...], n_bytes: int, begin: R
     connection.send(times)
 
 
-def _write(connection: Connection, cores: tuple[int, ...], messages: Ring, replies: Ring) -> None:
+def _write(connection: Channel, cores: tuple[int, ...], messages: Ring, replies: Ring) -> None:
     """In the first process: report seconds of a round trip, of sending an empty message and of writing a long one."""
     os.sched_setaffinity(0, cores)
     message = np.ones(MESSAGE_BYTES, np.uint8)
@@ -164,7 +164,7 @@ def _write(connection: Connection, cores: tuple[int, ...], messages: Ring, repli
     connection.send(_minima(rounds))
 
 
-def _read_all(connection: Connection, cores: tuple[int, ...], messages: Ring, replies: Ring) -> None:
+def _read_all(connection: Channel, cores: tuple[int, ...], messages: Ring, replies: Ring) -> None:
     """In the second process: reply to every message, and report the seconds of reading a long one."""
     os.sched_setaffinity(0, cores)
     times = []

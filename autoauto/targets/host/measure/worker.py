@@ -11,11 +11,11 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from functools import partial
-from multiprocessing.connection import Connection
 from statistics import fmean, median
 from time import perf_counter_ns, sleep, thread_time_ns
 from typing import NamedTuple
 
+from autoauto.processes.channel import Channel
 from autoauto.records.layers import Port, SubModel
 from autoauto.targets.host.machine.speed_probe import SpeedProbe
 from autoauto.targets.host.measure.session import Session, SubModelFile, onnxruntime
@@ -110,7 +110,7 @@ class EmptySession(NamedTuple):
     tidy: Callable[[], None]
 
 
-def serve(connection: Connection, file: SubModelFile, cores: tuple[int, ...], n_threads: int, idle: SubModel) -> None:
+def serve(connection: Channel, file: SubModelFile, cores: tuple[int, ...], n_threads: int, idle: SubModel) -> None:
     """In a worker: measure an empty session, then serve the requests of the parent until it closes the connection."""
     os.sched_setaffinity(0, cores)
     onnxruntime()

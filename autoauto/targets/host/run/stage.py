@@ -6,13 +6,13 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import cycle
-from multiprocessing.connection import Connection
 from statistics import mean
 from time import perf_counter_ns, thread_time_ns
 from typing import NamedTuple
 
 import numpy as np
 
+from autoauto.processes.channel import Channel
 from autoauto.records.arrays import Array
 from autoauto.records.layers import LayerRange, Port
 from autoauto.targets.host.machine.speed_probe import SpeedProbe
@@ -95,7 +95,7 @@ class StageSpans(NamedTuple):
         return self.speed * self.compute_ns / max(int((self.times[:, 2] - self.times[:, 1]).sum()), 1)
 
 
-def serve(connection: Connection, task: StageTask) -> None:
+def serve(connection: Channel, task: StageTask) -> None:
     """In a worker: load the stage, send `StageReady`, compute all micro-batches of the rings, send `StageSpans`."""
     os.sched_setaffinity(0, task.resources.cores)
     probe = SpeedProbe()

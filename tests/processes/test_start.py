@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from autoauto.processes import sigint_blocked
+from autoauto.processes.start import sigint_blocked
 from tests.running import PATIENCE_S, wait_until
 
 STARTS = """
 import os, time
 from multiprocessing import get_context
 from pathlib import Path
-from autoauto.processes import die_with_parent, sigint_blocked
+from autoauto.processes.start import die_with_parent, sigint_blocked
 
 def wait_for(name):
     while not Path(name).exists():

@@ -37,6 +37,16 @@ def sigint_blocked() -> Iterator[None]:
             signal.raise_signal(signal.SIGINT)
 
 
+def leave_resource_tracker() -> None:
+    """Let this process have a resource tracker of its own, once it needs one.
+
+    That of its parent would write a traceback for whatever this process wrote to it by mistake.
+    """
+    tracker = resource_tracker._resource_tracker
+    os.close(tracker.getfd() or 0)
+    resource_tracker.ResourceTracker.__init__(tracker)
+
+
 def die_with_parent(parent: int) -> None:
     """Let the kernel kill this process when its parent ends; end now when the parent has ended already."""
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
