@@ -11,18 +11,26 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from autoauto.report.style import shorten
+from autoauto.report.style import printable, shorten
 from autoauto.report.tables.table import Style, Table, TableCell
 
 _BAR_WIDTH = 16
 
 
+class _Console(Console):
+    """Leaves it to the command to end where the reader of a pipe has gone."""
+
+    def on_broken_pipe(self) -> None:
+        """Raise what a print raises."""
+        raise BrokenPipeError
+
+
 def show(*parts: Table | str | Text) -> None:
     """Print tables and lines of text below each other; an empty line is ""."""
-    console = Console()
+    console = _Console()
     for part in parts:
         if isinstance(part, str):
-            console.print(part, markup=False, highlight=False)
+            console.print(printable(part), markup=False, highlight=False)
         else:
             console.print(renderable(part) if isinstance(part, Table) else part)
 
@@ -30,7 +38,7 @@ def show(*parts: Table | str | Text) -> None:
 def renderable(table: Table) -> RenderableType:
     """A table with a line under its head, and its caption below it."""
     drawn = RichTable(
-        title=Text(table.title, "bold"),
+        title=Text(printable(table.title), "bold"),
         title_justify="left",
         box=box.SIMPLE_HEAD,
         show_edge=False,
@@ -39,18 +47,18 @@ def renderable(table: Table) -> RenderableType:
         padding=(0, 1, 0, 0),
     )
     for column in table.columns:
-        drawn.add_column(column.head, justify="right" if column.quantity else "left", overflow="fold")
+        drawn.add_column(Text(printable(column.head)), justify="right" if column.quantity else "left", overflow="fold")
     rows = list(table.cells())
     for index, cells in enumerate(rows):
         ends = table.grouped and cells[0] != rows[min(index + 1, len(rows) - 1)][0]
         drawn.add_row(*map(_content, cells), end_section=ends)
-    return Group(drawn, Text(table.caption, "table.caption")) if table.caption else drawn
+    return Group(drawn, Text(printable(table.caption), "table.caption")) if table.caption else drawn
 
 
 def _content(cell: TableCell) -> RenderableType:
     if cell.style is Style.LAYER:
-        return Group(*map(LayerName, cell.text.splitlines()))
-    text = Text(cell.text, "bold" if cell.style is Style.STRONG else "")
+        return Group(*map(LayerName, printable(cell.text).split("\n")))
+    text = Text(printable(cell.text), "bold" if cell.style is Style.STRONG else "")
     if cell.share is None:
         return text
     return Group(text, ProgressBar(total=1.0, completed=cell.share, width=_BAR_WIDTH))

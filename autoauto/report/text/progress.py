@@ -13,6 +13,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColum
 from rich.table import Column
 
 from autoauto.records.trial import SearchActivity
+from autoauto.report.style import printable
 
 
 class CountReporter(Protocol):
@@ -60,7 +61,7 @@ def progress_bar(what: str, unit: str) -> Iterator[CountReporter]:
         task = progress.add_task("", total=None)
 
         def report(done: int, total: int, now: str = "") -> None:
-            progress.update(task, completed=done, total=total, description=now)
+            progress.update(task, completed=done, total=total, description=printable(now))
 
         yield report
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from autoauto.cli.commands.studies.commands_to_copy import commands_of
 from autoauto.cli.options.study import add_study, requested_study
 from autoauto.cli.output.json_output import add_json, print_json
+from autoauto.cli.output.lines import print_line
 from autoauto.cli.output.search_result import describe_comparisons, describe_speed, show_uses_of
 from autoauto.records.errors import Infeasible
 
@@ -47,7 +48,7 @@ def run(args: argparse.Namespace) -> int:
             show(comparisons_table(summary, others), binding_table(summary, summary.winner))
         show(cells_table(summary).without("tried", "measured", "estimated", "best batch"))
         for name, command in commands_of(summary)[:1]:
-            print(f"{name}: {command}")
+            print_line(f"{name}: {command}")
     if summary.winner is None:
         raise Infeasible(f"none of the {len(summary.trials)} configurations that were tried fits", 0)
     return 0
