@@ -1,13 +1,17 @@
 """The command `autoauto`, also `python -m autoauto`: one line for Ctrl-C and SIGTERM, also during imports."""
 
+import io
 import os
 import signal
 import sys
+from typing import Any
 
 
 def main() -> int:
     """Import the CLI, then run one command; see `autoauto.cli.main`."""
     open_closed_streams()
+    if isinstance(sys.stderr, io.TextIOWrapper):
+        sys.stderr = lasting_stream(sys.stderr)
     try:
         if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
             signal.signal(signal.SIGTERM, signal.default_int_handler)  # raises KeyboardInterrupt, as Ctrl-C does
@@ -34,6 +38,23 @@ def open_closed_streams() -> None:
                 os.dup2(opened, number)
                 os.close(opened)
             setattr(sys, name, open(number, mode, closefd=False))  # noqa: SIM115 (open until the process ends)
+
+
+def lasting_stream(stream: io.TextIOWrapper) -> io.TextIOWrapper:
+    """The same stream, but without errors: a reader that has gone, or a full disk, must not end a search."""
+    file = io.BufferedWriter(_LastingFile(stream.fileno(), "w", closefd=False))
+    return io.TextIOWrapper(file, stream.encoding, "backslashreplace", line_buffering=True)
+
+
+class _LastingFile(io.FileIO):
+    """A file that drops what cannot be written."""
+
+    def write(self, data: Any, /) -> int:
+        """Write what can be written."""
+        try:
+            return super().write(data)
+        except OSError:
+            return memoryview(data).nbytes
 
 
 if __name__ == "__main__":

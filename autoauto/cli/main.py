@@ -12,6 +12,7 @@ from autoauto import __version__
 from autoauto.cli.commands import clusters, compare, export, measure, models, phased, plan, predict, profile, schedule
 from autoauto.cli.commands.studies import dashboard, explain, report, search, trials, worker
 from autoauto.cli.config.search_config import parse_with_config
+from autoauto.cli.output.lines import warn
 from autoauto.cli.output.log import write_event
 from autoauto.records.errors import AutoautoError, BadInput, DoesNotFit
 
@@ -34,6 +35,8 @@ COMMANDS = (
     clusters,
 )
 INTERRUPTED = 130  # the exit code that shells use for SIGINT
+MAX_COLUMNS = "9999"
+"""Lines are filled up to the width of the terminal."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -42,14 +45,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     Returns:
         0 done, 2 bad input, 3 nothing fits, 130 interrupted.
     """
-    if not os.environ.get("COLUMNS", "1").strip("0"):  # "0" or nothing: the width is not known
-        del os.environ["COLUMNS"]
+    _limit_columns()
     args: argparse.Namespace | None = None
     try:
-        args = parse_with_config(build_parser(), argv)
-        code = int(args.run(args))
-        sys.stdout.flush()
-        return code
+        try:
+            args = parse_with_config(build_parser(), argv)
+            return int(args.run(args))
+        finally:  # also after --help, which raises SystemExit
+            sys.stdout.flush()
     except AutoautoError as error:
         return _fail(args, str(error), 3 if isinstance(error, DoesNotFit) else 2)
     except KeyboardInterrupt:
@@ -57,9 +60,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         hint = "; a search continues from its finished trials when it is started again" if is_search else ""
         return _fail(args, f"interrupted{hint}", INTERRUPTED)
     except BrokenPipeError:  # the reader of a pipe (`| head`) has seen enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python complains when it flushes at exit
+        _drop_output()
         return 0
     except OSError as error:  # a full disk, a device that is gone
+        _drop_output()
         return _fail(args, str(error), 2)
 
 
@@ -90,10 +94,25 @@ class _Parser(argparse.ArgumentParser):
         raise BadInput(f"{message}; see {self.prog} --help")
 
 
+def _limit_columns() -> None:
+    """Bound the width of the terminal that COLUMNS names, and leave it out where it is none."""
+    columns = os.environ.pop("COLUMNS", "").lstrip("0")
+    if columns.isascii() and columns.isdecimal():
+        os.environ["COLUMNS"] = columns if len(columns) <= len(MAX_COLUMNS) else MAX_COLUMNS
+
+
+def _drop_output() -> None:
+    """Where the rest of the output cannot be written, lead it nowhere, or Python complains when it flushes at exit."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
 def _fail(args: argparse.Namespace | None, message: str, code: int) -> int:
     """Print in one line why there is no answer; with --log json as an event."""
     if getattr(args, "log", None) == "json":
         write_event("end", exit_code=code, error=message)
     else:
-        print(f"autoauto: {message}", file=sys.stderr)
+        warn(message)
     return code

@@ -17,13 +17,12 @@ from autoauto.plan.placement import shared_cycles
 from autoauto.profile.liveness import tensor_uses
 from autoauto.profile.profiler import Progress, profile_model
 from autoauto.profile.sample import SAMPLE_SHARE, is_sampled, sample, sample_batch_sizes, well_known
-from autoauto.profile.store.cache import ProfileCache
+from autoauto.profile.store.cache import ProfileCache, local_cache
 from autoauto.profile.store.ranges import RangeStore, subject_of
 from autoauto.records.correction import PLAIN_SUM, Correction, Estimator, WholeRange
 from autoauto.records.cost import CostTable, TensorUse
 from autoauto.records.errors import BadInput
 from autoauto.records.hardware import Cluster, Device, Period, Topology
-from autoauto.records.installation import cache_dir
 from autoauto.records.knobs import DEFAULT_PLANNING_PROPORTION, Knobs
 from autoauto.records.layers import LayerGraph
 from autoauto.records.phased import PhasedOptions
@@ -62,7 +61,7 @@ class Estimates:
     precision: Precision = Precision.FP16
     planning_proportion: float | None = None
     period: Period | None = None
-    cache: ProfileCache = field(default_factory=lambda: ProfileCache(cache_dir() / "profiles.db"))
+    cache: ProfileCache = field(default_factory=local_cache)
     estimator: Estimator = Estimator.REGRESSION
     cut_at: CutAt = CutAt.LAYERS
     _profiles: dict[CompileOptions, ModelProfile] = field(default_factory=dict, init=False, repr=False, compare=False)

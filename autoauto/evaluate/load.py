@@ -10,12 +10,11 @@ from typing import TYPE_CHECKING, TypeVar
 from autoauto.evaluate.flow import Flow
 from autoauto.graph.cut.source import onnx_source
 from autoauto.graph.load import load_graph
-from autoauto.profile.store.cache import ProfileCache
+from autoauto.profile.store.cache import ProfileCache, local_cache
 from autoauto.records.constraint import Constraint
 from autoauto.records.correction import Estimator
 from autoauto.records.errors import BadInput
 from autoauto.records.hardware import Cluster, Period
-from autoauto.records.installation import cache_dir
 from autoauto.records.layers import LayerGraph
 from autoauto.records.plan import CutAt
 from autoauto.records.target import Target
@@ -155,4 +154,4 @@ def _devices(
 def _cache(storage: str | None) -> ProfileCache:
     """The cache of compiled layers: on the server of the trials where there is one, else a file."""
     on_server = storage is not None and str(storage).startswith("postgresql")
-    return ProfileCache(str(storage) if on_server else cache_dir() / "profiles.db")
+    return ProfileCache(str(storage)) if on_server else local_cache()

@@ -360,7 +360,7 @@ def _wrong_key(kind: Any, document: Any, mapping: dict[str, Any]) -> str:
         mapping.clear()
         mapping[key] = value
         try:
-            msgspec.convert(document, kind, str_keys=True, dec_hook=_to_other)
+            msgspec.convert(document, kind, str_keys=True, from_attributes=True, dec_hook=_to_other)
         except msgspec.ValidationError:
             return key
         mapping.clear()

@@ -19,8 +19,14 @@ def data_dir() -> Path:
 
 
 def cache_dir() -> Path:
-    """The folder for compiled profiles: `AUTOAUTO_CACHE_DIR`, else `autoauto` in the user's cache folder."""
+    """The folder for compiled profiles: `AUTOAUTO_CACHE_DIR`, else `autoauto` in the user's cache folder.
+
+    It may be one that cannot be written, also because the user has no home.
+    """
     chosen = os.environ.get("AUTOAUTO_CACHE_DIR")
     if chosen:
         return Path(chosen)
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "autoauto"
+    try:
+        return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "autoauto"
+    except RuntimeError:  # neither HOME nor an entry in the list of users
+        return Path(os.devnull) / "autoauto"

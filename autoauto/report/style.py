@@ -1,4 +1,4 @@
-"""How reports look: `format_value`, `shorten`, `ACTIVITIES`."""
+"""How reports look: `format_value`, `shorten`, `printable`, `ACTIVITIES`."""
 
 from __future__ import annotations
 
@@ -82,3 +82,16 @@ def shorten(name: str, width: int, dots: str = "…") -> str:
         *parents, last = name.split("/")
         name = "/".join([part if any(map(str.isdigit, part)) else part[:1] for part in parents] + [last])
     return name if len(name) <= width else (dots + name[len(name) - width + len(dots) :])[:width]
+
+
+def printable(text: str, keep: str = "\n") -> str:
+    """Text that controls no terminal: control characters, bidirectional and invisible ones are shown as escapes.
+
+    >>> printable("conv\\x1b[2J\\u202e"), printable("a\\nb", keep="")
+    ('conv\\\\x1b[2J\\\\u202e', 'a\\\\nb')
+    """
+    if text.isprintable():
+        return text
+    return "".join(
+        char if char.isprintable() or char in keep else char.encode("unicode_escape").decode() for char in text
+    )

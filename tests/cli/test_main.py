@@ -1,5 +1,6 @@
 """How every command ends: Ctrl-C, a reader that has seen enough, and wrong arguments."""
 
+import os
 import signal
 import subprocess
 import sys
@@ -51,13 +52,44 @@ def test_streams_that_the_caller_has_closed_lead_nowhere(command: str, code: int
     assert (done.returncode, done.stderr) == (code, "")
 
 
-@pytest.mark.parametrize("columns", ["0", ""])
+@pytest.mark.parametrize(
+    ("command", "code", "error"),
+    [
+        ("clusters | true", 0, ""),
+        ("clusters --help | true", 0, ""),
+        ("clusters > /dev/full", 2, "autoauto: [Errno 28] No space left on device\n"),
+        ("clusters --json > /dev/full", 2, "autoauto: [Errno 28] No space left on device\n"),
+        ("clusters --no-such-option 2> /dev/full", 2, ""),
+    ],
+)
+def test_a_reader_that_has_gone_or_a_full_disk_is_no_traceback(command: str, code: int, error: str) -> None:
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+    shell = ["bash", "-c", f"set -o pipefail; {sys.executable} -m autoauto {command}"]
+    done = subprocess.run(shell, capture_output=True, text=True, check=False, env=environment)
+    assert (done.returncode, done.stderr) == (code, error)
+
+
+def test_a_stderr_that_cannot_be_written_takes_no_result(tmp_path: Path) -> None:
+    words = f"search resnet50 --n-ipu 1 --batch-size 1 --log json --storage sqlite:///{tmp_path}/study.db"
+    shell = ["bash", "-c", f"{sys.executable} -m autoauto {words} 2> /dev/full"]
+    done = subprocess.run(shell, capture_output=True, text=True, check=False)
+    assert done.returncode == 0
+    assert "Best configuration" in done.stdout
+
+
+@pytest.mark.parametrize("columns", ["0", "", "\xb2", "80 "])
 def test_a_terminal_of_unknown_width_has_the_default_one(
     columns: str, run_cli: RunCli, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     expected = run_cli("clusters")
     monkeypatch.setenv("COLUMNS", columns)
     assert run_cli("clusters") == expected
+
+
+def test_no_terminal_is_wider_than_the_bound(run_cli: RunCli, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "1000000000")
+    _, out, _ = run_cli("schedule", "--stages", "2")
+    assert max(map(len, out.splitlines())) < 10_000
 
 
 @pytest.mark.slow

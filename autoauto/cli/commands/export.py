@@ -12,6 +12,7 @@ from autoauto.cli.options.model import add_configuration, requested_knobs
 from autoauto.cli.options.study import add_storage, requested_study
 from autoauto.cli.options.targets import open_flow
 from autoauto.cli.output.json_output import print_json
+from autoauto.cli.output.lines import print_line
 from autoauto.exporters.registry import FORMATS
 from autoauto.records.errors import BadInput, Infeasible, UnreadableModel
 from autoauto.records.phased import PhasedPlan
@@ -46,9 +47,9 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         print_json({"to": args.to, "output": str(args.output), "files": files, "checks": [c._asdict() for c in checks]})
     else:
-        print(f"{args.output}: {', '.join(files)}")
+        print_line(f"{args.output}: {', '.join(files)}")
         for check in checks:
-            print(f"{_VERDICTS[check.passed]}: {check.what}: {check.detail}")
+            print_line(f"{_VERDICTS[check.passed]}: {check.what}: {check.detail}")
     return 2 if any(check.passed is False for check in checks) else 0
 
 

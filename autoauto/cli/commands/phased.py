@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from autoauto.cli.options.model import add_knob, add_model, one_value
 from autoauto.cli.options.targets import open_flow
 from autoauto.cli.output.json_output import add_json, print_json
+from autoauto.cli.output.lines import warn
 from autoauto.cli.output.plans import describe_phases, show_infeasible
 from autoauto.records.errors import BadInput, DoesNotFit
 from autoauto.records.knobs import Knobs, SearchSpace
@@ -83,7 +83,7 @@ def run(args: argparse.Namespace) -> int:
     except DoesNotFit as failure:
         return show_infeasible(args, failure)
     if plan.warning:
-        print(f"autoauto: warning: {plan.warning}", file=sys.stderr)
+        warn(f"warning: {plan.warning}")
     if args.json:
         print_json(_describe(flow, knobs, options, plan))
     else:

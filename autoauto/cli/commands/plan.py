@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Callable, Iterable
 from math import inf
 from pathlib import Path
@@ -15,6 +14,7 @@ from autoauto.cli.options.profile import PROFILE_OPTIONS, add_profile
 from autoauto.cli.options.targets import config_of, open_flow
 from autoauto.cli.options.values import positive_number
 from autoauto.cli.output.json_output import add_json, print_json
+from autoauto.cli.output.lines import warn
 from autoauto.cli.output.plans import describe_configuration, show_imported, show_infeasible, show_plan
 from autoauto.records.errors import BadInput, DoesNotFit
 from autoauto.records.hardware import Period
@@ -135,7 +135,7 @@ def _plan_model(args: argparse.Namespace) -> int:
         except DoesNotFit as failure:
             return show_infeasible(args, failure)
         if gap > 0:
-            print(f"autoauto: no plan costs more than {100 * gap:.1f} % less", file=sys.stderr)
+            warn(f"no plan costs more than {100 * gap:.1f} % less")
         return show_plan(args, flow, knobs, plan, Origin.ESTIMATED)
     context = describe_configuration(flow, knobs) | {"source": Origin.ESTIMATED}
     subject = QuerySubject(flow.table(knobs), flow.names, flow.cluster.clock_hz, knobs.batch_size)
@@ -168,7 +168,7 @@ def _plan_imported(args: argparse.Namespace) -> int:
     _check_unused(args, (name for name in args.defaults if name in unused))
     graph = read(args)
     for note in graph.notes:
-        print(f"autoauto: {note}", file=sys.stderr)
+        warn(note)
     period, proportion = config_of(args).period, args.planning_proportion
     planner = ImportedPlanner(
         None if period is None else Period(period),

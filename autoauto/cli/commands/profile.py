@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from autoauto.cli.options.model import add_knobs, add_model, requested_knobs
 from autoauto.cli.options.targets import open_flow
 from autoauto.cli.output.json_output import add_json, print_json
+from autoauto.cli.output.lines import warn
 from autoauto.cli.output.plans import warn_unbounded
 from autoauto.records.errors import BadInput
 
@@ -92,7 +92,7 @@ def _print_spread(flow: Flow) -> None:
     from autoauto.targets.host.target import HostTarget
 
     if isinstance(flow.target, HostTarget) and flow.target.measurements:
-        sys.stderr.write(f"autoauto: {spread_line(flow.target.measurements)}\n")
+        warn(spread_line(flow.target.measurements))
 
 
 def _sweep(args: argparse.Namespace, flow: Flow, knobs: Knobs) -> int:

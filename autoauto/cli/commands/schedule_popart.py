@@ -6,6 +6,7 @@ import argparse
 from typing import TYPE_CHECKING, Any
 
 from autoauto.cli.output.json_output import print_json
+from autoauto.cli.output.lines import print_line
 from autoauto.records.errors import BadInput
 from autoauto.records.schedule import Order
 
@@ -57,7 +58,7 @@ def print_popart(args: argparse.Namespace) -> None:
     texts = [program_text(pipeline)] if args.program else []
     if args.view:
         texts.append(stages_view(pipeline) if args.view == "stages" else devices_view(pipeline))
-    print("\n\n".join(texts))
+    print_line("\n\n".join(texts))
 
 
 def poplar_mapping(args: argparse.Namespace) -> tuple[int, ...]:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from typing import TYPE_CHECKING
 
 from autoauto.cli.options.values import positive, share
+from autoauto.cli.output.lines import warn
 from autoauto.records.units import Precision
 from autoauto.targets.registry import DEFAULT_TARGET, TARGETS
 
@@ -87,5 +87,5 @@ def open_flow(args: argparse.Namespace) -> Flow:
     """
     flow = config_of(args).open(getattr(args, "storage", None))
     for note in getattr(flow.target, "notes", ()):  # of a profile that another tool recorded
-        print(f"autoauto: {note}", file=sys.stderr)
+        warn(note)
     return flow

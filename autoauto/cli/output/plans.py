@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from autoauto.cli.output.json_output import print_json
+from autoauto.cli.output.lines import warn
 from autoauto.records.errors import DoesNotFit
 from autoauto.records.hardware import Period
 from autoauto.records.layers import LayerRange
@@ -75,7 +75,7 @@ def show_infeasible(args: argparse.Namespace, failure: DoesNotFit) -> int:
                 "reason": str(failure),
             }
         )
-    print(f"autoauto: {failure}", file=sys.stderr)
+    warn(str(failure))
     return 3
 
 
@@ -112,10 +112,9 @@ def warn_unbounded(flow: Flow, knobs: Knobs) -> None:
     names = _unbounded(flow, knobs)
     if names:
         more = f" and {len(names) - 1} more" if len(names) > 1 else ""
-        print(
-            f"autoauto: no plan of {names[0]}{more} meets memory proportion {knobs.memory_proportion:g}, so the bound "
-            "was dropped there; try a larger --memory-proportion or a smaller --batch-size",
-            file=sys.stderr,
+        warn(
+            f"no plan of {names[0]}{more} meets memory proportion {knobs.memory_proportion:g}, so the bound "
+            "was dropped there; try a larger --memory-proportion or a smaller --batch-size"
         )
 
 

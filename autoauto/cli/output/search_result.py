@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+from autoauto.cli.output.lines import print_line
 from autoauto.cli.output.plans import describe_plan
 from autoauto.records.plan import Plan
 
@@ -61,7 +62,7 @@ def show_uses(winner: Trial, comparisons: Sequence[Comparison], origin: Origin) 
     from autoauto.report.tables.terminal import show
     from autoauto.report.wording import headline
 
-    print(headline(winner, origin))
+    print_line(headline(winner, origin))
     table = uses_table(comparisons, origin)
     show("")
     if table.rows:

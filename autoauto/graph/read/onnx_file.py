@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from graphlib import CycleError, TopologicalSorter
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,9 @@ _CONSTANTS = {
     "value_int": onnx.TensorProto.INT64,
     "value_string": onnx.TensorProto.STRING,
 }
+MAX_AXES = 32
+MAX_ELEMENTS = 2**50  # of a tensor, so that the bytes of a few are exact numbers
+_MAX_VERSION = 2**31 - 1  # of the format and of operators: onnx holds it in 32 bits
 _GRAPHS = (onnx.AttributeProto.GRAPH, onnx.AttributeProto.GRAPHS)
 
 
@@ -67,6 +71,7 @@ def flatten(model: onnx.ModelProto) -> onnx.ModelProto:
         plain = _one_domain(inliner.inline_local_functions(model) if model.functions else model)
     except RuntimeError as error:
         raise UnreadableModel(f"the functions of the model cannot be inlined: {error}") from error
+    _check_head(plain)
     nodes, constants = [], list(plain.graph.initializer)
     context = type(onnx.checker.DEFAULT_CONTEXT)()
     context.ir_version = plain.ir_version
@@ -124,12 +129,48 @@ def _one_domain(model: onnx.ModelProto) -> onnx.ModelProto:
     return copy
 
 
-def _check(node: onnx.NodeProto, context: Any) -> None:
-    """Refuse control flow, and a node that contradicts the definition of its operator."""
-    names = (node.name, node.op_type, node.domain, *node.input, *node.output)
-    for name in (*names, *(entry.name for entry in node.attribute)):
+def check_shape(shape: Sequence[int], what: str) -> None:
+    """Refuse a tensor that no device holds, whose size would not be an exact number.
+
+    Raises:
+        UnreadableModel: it has too many axes or elements; the message begins with `what` it is.
+    """
+    if len(shape) > MAX_AXES:
+        raise UnreadableModel(f"{what} must have at most {MAX_AXES} axes, got {len(shape):,}; is the file damaged?")
+    if (n_elements := prod(map(abs, shape))) > MAX_ELEMENTS:
+        raise UnreadableModel(
+            f"{what} must have at most 2**{MAX_ELEMENTS.bit_length() - 1} elements, got {n_elements:.3g}; "
+            "is the file damaged?"
+        )
+
+
+def _check_head(model: onnx.ModelProto) -> None:
+    """Refuse versions that onnx cannot hold, and names of the ends of a model that are none."""
+    for version in (model.ir_version, *(entry.version for entry in model.opset_import)):
+        if not 0 <= version <= _MAX_VERSION:
+            raise UnreadableModel(f"the versions in a model must be from 0 to {_MAX_VERSION}, got {version}")
+    ends = [*(value.name for value in model.graph.input), *(value.name for value in model.graph.output)]
+    _check_names([*ends, *(tensor.name for tensor in model.graph.initializer)])
+    _check_names([entry.domain for entry in model.opset_import])
+    if "" in ends:
+        raise UnreadableModel("the inputs and outputs of a model must have names, one has none")
+    for tensor in model.graph.initializer:
+        check_shape(tensor.dims, f"constant {tensor.name!r}")
+
+
+def _check_names(names: Iterable[object]) -> None:
+    for name in names:
         if not isinstance(name, str):  # protobuf returns bytes for a name that is not valid text
             raise UnreadableModel(f"every name in a model must be text, got {name!r}; try to copy the file again")
+
+
+def _check(node: onnx.NodeProto, context: Any) -> None:
+    """Refuse control flow, and a node that contradicts the definition of its operator."""
+    _check_names((node.name, node.op_type, node.domain, *node.input, *node.output))
+    for attribute in node.attribute:
+        _check_attribute(node, attribute)
+    if node.op_type == "Split":
+        _check_split(node)
     if any(attribute.type in _GRAPHS for attribute in node.attribute):
         raise UnreadableModel(
             f"control flow has no static cost: {node.op_type} {node.name!r} holds a graph; try to export without it"
@@ -141,10 +182,36 @@ def _check(node: onnx.NodeProto, context: Any) -> None:
         raise UnreadableModel(f"node {node.name!r} is not as ONNX defines it: {first_line(error)}") from error
 
 
+def _check_split(node: onnx.NodeProto) -> None:
+    """Refuse a Split that writes more than it makes: the inference of onnx ends the process there."""
+    for attribute in node.attribute:
+        if attribute.name == "num_outputs" and attribute.i != len(node.output):
+            raise UnreadableModel(
+                f"a Split must have num_outputs outputs, node {node.name!r} has {len(node.output)} instead of "
+                f"{attribute.i}"
+            )
+
+
+def _check_attribute(node: onnx.NodeProto, attribute: onnx.AttributeProto) -> None:
+    """Refuse what onnx does not: texts that are none, and parameters of functions outside of them."""
+    _check_names([attribute.name])
+    if attribute.ref_attr_name:
+        raise UnreadableModel(
+            f"only the body of a function has parameters, {attribute.name!r} of node {node.name!r} is one"
+        )
+    try:
+        b"".join((attribute.s, *attribute.strings)).decode()
+    except UnicodeDecodeError:
+        raise UnreadableModel(
+            f"attribute {attribute.name!r} of node {node.name!r} must be UTF-8 text, got {attribute.s!r:.80}"
+        ) from None
+
+
 def _constant(node: onnx.NodeProto) -> onnx.TensorProto:
     """Turn a Constant node into an initializer."""
-    if len(node.attribute) != 1:
-        raise UnreadableModel(f"a constant needs one value, {node.output[0]!r} has {len(node.attribute)}")
+    if len(node.attribute) != 1 or len(node.output) != 1:
+        given = f"{len(node.attribute)} and {len(node.output)}"
+        raise UnreadableModel(f"a constant needs one value and one output, node {node.name!r} has {given}")
     (attribute,) = node.attribute
     value = onnx.helper.get_attribute_value(attribute)
     tensor = onnx.TensorProto()
@@ -155,8 +222,11 @@ def _constant(node: onnx.NodeProto) -> onnx.TensorProto:
     kind = _CONSTANTS.get(attribute.name.removesuffix("s"))
     if kind is None:
         raise UnreadableModel(f"a constant must be a dense tensor, {node.output[0]!r} is a {attribute.name}")
-    values, dims = (value, [len(value)]) if attribute.name.endswith("s") else ([value], [])
-    return onnx.helper.make_tensor(node.output[0], kind, dims, values)
+    values, dims = (value, [len(value)]) if isinstance(value, Sequence) else ([value], [])
+    try:
+        return onnx.helper.make_tensor(node.output[0], kind, dims, values)
+    except (TypeError, ValueError) as error:
+        raise UnreadableModel(f"constant {node.output[0]!r} is no {attribute.name}: {first_line(error)}") from error
 
 
 def _sorted(nodes: list[onnx.NodeProto], known: set[str], wanted: set[str]) -> list[onnx.NodeProto]:

@@ -12,7 +12,7 @@ import onnx
 from onnx import TensorProto, TypeProto, helper, numpy_helper, shape_inference
 from onnx.reference import ReferenceEvaluator
 
-from autoauto.graph.read.onnx_file import MAX_CONSTANT_ELEMENTS, first_line
+from autoauto.graph.read.onnx_file import MAX_CONSTANT_ELEMENTS, check_shape, first_line
 from autoauto.records.arrays import Array
 from autoauto.records.errors import UnreadableModel
 
@@ -137,7 +137,7 @@ def _infer(model: onnx.ModelProto, node: onnx.NodeProto, values: Mapping[str, Va
         return shape_inference.infer_node_outputs(
             definition, node, types, data, opset_imports=list(model.opset_import), ir_version=model.ir_version
         )
-    except (shape_inference.InferenceError, onnx.checker.ValidationError) as error:
+    except (shape_inference.InferenceError, onnx.checker.ValidationError, ValueError, TypeError) as error:
         raise UnreadableModel(f"the shapes at {label(node)} do not fit: {first_line(error)}") from error
 
 
@@ -200,7 +200,9 @@ def _typed(kind: TypeProto, what: str) -> Value:
         raise UnreadableModel(f"a model must compute with tensors of known type, {what} has none")
     if not tensor.HasField("shape") or not all(dim.HasField("dim_value") for dim in tensor.shape.dim):
         raise UnreadableModel(f"every shape must be known before the model runs, that of {what} is not")
-    return Value(tensor.elem_type, tuple(dim.dim_value for dim in tensor.shape.dim), None, False)
+    shape = tuple(dim.dim_value for dim in tensor.shape.dim)
+    check_shape(shape, what)
+    return Value(tensor.elem_type, shape, None, False)
 
 
 def _stored(tensor: TensorProto) -> Value:

@@ -1,11 +1,14 @@
-"""Profiles of compiled layers in an SQLite file or on a PostgreSQL server: `ProfileCache`."""
+"""Profiles of compiled layers in an SQLite file or on a PostgreSQL server: `ProfileCache`, `local_cache`."""
 
 from __future__ import annotations
 
+import shutil
+import sys
+import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -16,10 +19,14 @@ from sqlalchemy.exc import OperationalError, ProgrammingError, SQLAlchemyError
 from autoauto.database import connect_arguments, first_line, insert_rows, retried, shown
 from autoauto.profile.store.codec import layer_from_json, layer_to_json
 from autoauto.records.errors import BadInput
+from autoauto.records.installation import cache_dir
 from autoauto.records.profile import LayerProfile
 
 T = TypeVar("T")
 
+_FILE = "profiles.db"
+_PROBE_BYTES = 2**16  # more than the first tables take
+_TEMPORARY: list[tempfile.TemporaryDirectory[str]] = []  # deleted when the process ends
 _MAX_DIGESTS = 500  # in one query: databases limit the number of values
 _TABLES = {
     name: Table(name, MetaData(), Column("digest", String(64), primary_key=True), Column("entry", Text, nullable=False))
@@ -126,6 +133,34 @@ class ProfileCache:
             else:
                 message = f"{shown(self._url)} cannot hold what was compiled: {cause}; try another --storage"
             raise BadInput(message) from error
+
+
+def local_cache() -> ProfileCache:
+    """The cache in the cache folder; where that cannot be written, a copy for this process, and a line on stderr."""
+    return ProfileCache(_writable_folder(cache_dir()) / _FILE)
+
+
+@cache
+def _writable_folder(folder: Path) -> Path:
+    file = folder / _FILE
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder) as probe:
+            probe.write(bytes(_PROBE_BYTES))
+        if file.is_file():
+            file.open("r+b").close()
+        return folder
+    except OSError as error:
+        temporary = tempfile.TemporaryDirectory(prefix="autoauto-cache-")
+        _TEMPORARY.append(temporary)
+        with suppress(OSError):
+            shutil.copyfile(file, Path(temporary.name) / _FILE)
+        print(
+            f"autoauto: the cache folder {str(folder)!r} cannot be written ({error.strerror}), so what is compiled is "
+            "stored until this command ends; try AUTOAUTO_CACHE_DIR",
+            file=sys.stderr,
+        )
+        return Path(temporary.name)
 
 
 @lru_cache(maxsize=8)

@@ -19,6 +19,7 @@ from autoauto.records.codec import (
     write_json,
 )
 from autoauto.records.correction import RangeExample
+from autoauto.records.errors import BadInput
 from autoauto.records.profile import PROFILE_SCHEMA, CompileOptions, LayerProfile, ModelProfile
 
 _OPTIONS = stored_form(CompileOptions, batch_size=PositiveWhole, memory_proportion=Positive)
@@ -67,8 +68,16 @@ def _with_cores(record: dict[str, Any]) -> dict[str, Any]:
 
 
 def layer_to_json(layer: LayerProfile) -> str:
-    """A layer's profile as it is cached. Its schema is part of the digest by which it is found."""
-    return to_json(layer, form=_LAYER).decode()
+    """A layer's profile as it is cached. Its schema is part of the digest by which it is found.
+
+    Raises:
+        BadInput: it takes more cycles or bytes than are exact, or parts of them.
+    """
+    try:
+        return to_json(layer, form=_LAYER).decode()
+    except BadInput as error:
+        what = str(error).removesuffix("; correct it there")
+        raise BadInput(f"{what}; try a smaller batch size or model") from error
 
 
 def layer_from_json(text: str | bytes, where: str) -> LayerProfile:

@@ -13,7 +13,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from autoauto.report.style import shorten
+from autoauto.report.style import printable, shorten
 from autoauto.report.tables.table import Style, Table, TableCell
 
 _BAR_WIDTH = 16
@@ -25,7 +25,7 @@ def show(*parts: Table | str | Text) -> None:
     with console.capture() as capture:
         for part in parts:
             if isinstance(part, str):
-                console.print(part, markup=False, highlight=False)
+                console.print(printable(part), markup=False, highlight=False)
             else:
                 console.print(renderable(part) if isinstance(part, Table) else part)
     for line in capture.get().split("\n")[:-1]:
@@ -37,12 +37,12 @@ def show_command(what: str, command: str) -> None:
 
     Elsewhere it is one line, for programs that read it.
     """
-    line = f"{what}: {command}"
+    line = printable(f"{what}: {command}")
     width = Console().width
     if not sys.stdout.isatty() or len(line) <= width:
         print(line)
         return
-    print(f"{what}:", *broken_command(command, width), sep="\n")
+    print(f"{what}:", *map(printable, broken_command(command, width)), sep="\n")
 
 
 def broken_command(command: str, width: int) -> list[str]:
@@ -62,7 +62,7 @@ def broken_command(command: str, width: int) -> list[str]:
 def renderable(table: Table) -> RenderableType:
     """A table with a line under its head, and its caption below it."""
     drawn = RichTable(
-        title=Text(table.title, "bold"),
+        title=Text(printable(table.title), "bold"),
         title_justify="left",
         box=box.SIMPLE_HEAD,
         show_edge=False,
@@ -71,18 +71,18 @@ def renderable(table: Table) -> RenderableType:
         padding=(0, 1, 0, 0),
     )
     for column in table.columns:
-        drawn.add_column(column.head, justify="right" if column.quantity else "left", overflow="fold")
+        drawn.add_column(Text(printable(column.head)), justify="right" if column.quantity else "left", overflow="fold")
     rows = list(table.cells())
     for index, cells in enumerate(rows):
         ends = table.grouped and cells[0] != rows[min(index + 1, len(rows) - 1)][0]
         drawn.add_row(*map(_content, cells), end_section=ends)
-    return Group(drawn, Text(table.caption, "table.caption")) if table.caption else drawn
+    return Group(drawn, Text(printable(table.caption), "table.caption")) if table.caption else drawn
 
 
 def _content(cell: TableCell) -> RenderableType:
     if cell.style is Style.LAYER:
-        return Group(*map(LayerName, cell.text.splitlines()))
-    text = Text(cell.text, "bold" if cell.style is Style.STRONG else "")
+        return Group(*map(LayerName, printable(cell.text).split("\n")))
+    text = Text(printable(cell.text), "bold" if cell.style is Style.STRONG else "")
     if cell.share is None:
         return text
     return Group(text, ProgressBar(total=1.0, completed=cell.share, width=_BAR_WIDTH))

@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, TextColumn, TimeElapsedColumn
 
 from autoauto.records.trial import SearchActivity
+from autoauto.report.style import printable
 
 _BAR_WIDTH = 8
 
@@ -60,7 +61,7 @@ def progress_bar(what: str, unit: str) -> Iterator[CountReporter]:
         task = progress.add_task("", total=None)
 
         def report(done: int, total: int, now: str = "") -> None:
-            progress.update(task, completed=done, total=total, description=now)
+            progress.update(task, completed=done, total=total, description=printable(now))
 
         yield report
 

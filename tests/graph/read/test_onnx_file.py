@@ -99,6 +99,87 @@ def test_a_contradiction_is_one_clear_line(nodes: Any, message: str, make: Any) 
     assert "\n" not in str(caught.value)
 
 
+def wide_version(model: onnx.ModelProto) -> None:
+    model.opset_import[0].version = 2**31
+
+
+def wide_format(model: onnx.ModelProto) -> None:
+    model.ir_version = 2**40
+
+
+def negative_version(model: onnx.ModelProto) -> None:
+    model.opset_import[0].version = -1
+
+
+def huge_input(model: onnx.ModelProto) -> None:
+    model.graph.input[0].type.tensor_type.shape.dim[1].dim_value = 2**62
+
+
+def many_axes(model: onnx.ModelProto) -> None:
+    dims = model.graph.input[0].type.tensor_type.shape.dim
+    dims.extend([dims[1]] * 100_000)
+
+
+def huge_weight(model: onnx.ModelProto) -> None:
+    model.graph.initializer[0].dims[:] = [2**40, 2**40]
+
+
+def many_axes_of_a_weight(model: onnx.ModelProto) -> None:
+    model.graph.initializer[0].dims.extend([1] * 100_000)
+
+
+def binary_attribute(model: onnx.ModelProto) -> None:
+    model.graph.node[0].attribute.append(helper.make_attribute("auto_pad", b"\xff\xfe"))
+
+
+def parameter_outside_a_function(model: onnx.ModelProto) -> None:
+    model.graph.node[0].attribute[0].ref_attr_name = "x"
+
+
+def no_name(model: onnx.ModelProto) -> None:
+    model.graph.output[0].name = model.graph.node[-1].output[0] = ""
+
+
+def constant_without_output(model: onnx.ModelProto) -> None:
+    model.graph.node.add(op_type="Constant").attribute.append(helper.make_attribute("value_int", 1))
+
+
+def constant_of_texts(model: onnx.ModelProto) -> None:
+    model.graph.node.add(op_type="Constant", output=["c"]).attribute.append(
+        helper.make_attribute("value_float", "text")
+    )
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (wide_version, "versions in a model must be from 0 to 2147483647, got 2147483648"),
+        (wide_format, "versions in a model must be from 0"),
+        (negative_version, "got -1"),
+        (huge_input, r"input 'x' must have at most 2\*\*50 elements"),
+        (many_axes, "input 'x' must have at most 32 axes, got 100,002"),
+        (huge_weight, r"constant 'w' must have at most 2\*\*50 elements"),
+        (many_axes_of_a_weight, "constant 'w' must have at most 32 axes"),
+        (binary_attribute, "attribute 'auto_pad' of node 'Gemm_0' must be UTF-8 text"),
+        (parameter_outside_a_function, "only the body of a function has parameters"),
+        (no_name, "must have names"),
+        (constant_without_output, "needs one value and one output"),
+        (constant_of_texts, "constant 'c' is no value_float"),
+    ],
+)
+def test_what_onnx_cannot_hold_is_one_clear_line(damage: Any, message: str, make: Any, save: Any) -> None:
+    model = make("Gemm x w > y transB=1", {"x": [1, 2]}, "y", {"w": [[1.0, 2.0]]})
+    damage(model)
+    with pytest.raises(UnreadableModel, match=message) as caught:
+        load_graph(save(model))
+    assert "\n" not in str(caught.value)
+
+
+def test_a_split_that_writes_more_than_it_makes_is_refused(make: Any, save: Any) -> None:
+    with pytest.raises(UnreadableModel, match="has 3 instead of 2"):
+        load_graph(save(make("Split x > y a b num_outputs=2 axis=1", {"x": [1, 4]}, "y", opset=18)))
+
+
 def test_control_flow_is_refused(make: Any) -> None:
     branch = helper.make_graph(
         [helper.make_node("Identity", ["x"], ["z"])],

@@ -5,9 +5,10 @@ import os
 import resource
 import shutil
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
+from dataclasses import replace
 from functools import partial
 from itertools import count
 from multiprocessing.connection import Connection
@@ -16,7 +17,8 @@ from pathlib import Path
 import pytest
 from sqlalchemy import Column, MetaData, Table, Text
 
-from autoauto.profile.store.cache import ProfileCache
+from autoauto.profile.store import cache as cache_module
+from autoauto.profile.store.cache import ProfileCache, local_cache
 from autoauto.profile.store.codec import layer_to_json
 from autoauto.records.errors import BadInput
 from autoauto.records.profile import LayerProfile
@@ -188,6 +190,61 @@ def test_a_read_only_cache_serves_reads_and_refuses_writes(file_cache: ProfileCa
             file_cache.write({"b": entry(2)})
     finally:
         path_of(file_cache).parent.chmod(0o700)
+
+
+@pytest.fixture
+def forget_folders() -> Iterator[None]:
+    """Every call of `local_cache` looks at the folder anew."""
+    cache_module._writable_folder.cache_clear()
+    yield
+    cache_module._writable_folder.cache_clear()
+
+
+def no_folder(tmp_path: Path) -> Path:
+    (tmp_path / "file").write_text("in its place")
+    return tmp_path / "file"
+
+
+def nowhere(_: Path) -> Path:
+    return Path("/proc/nowhere")
+
+
+@pytest.mark.usefixtures("forget_folders")
+@pytest.mark.parametrize("folder_of", [no_folder, nowhere])
+def test_without_a_folder_that_can_be_written_a_temporary_one_is_used(
+    folder_of: Callable[[Path], Path],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setenv("AUTOAUTO_CACHE_DIR", str(folder_of(tmp_path)))
+    local_cache().write({"a": entry(1)})
+    assert local_cache().read(["a"]) == {"a": entry(1)}
+    [line] = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"autoauto: the cache folder {str(folder_of(tmp_path))!r} cannot be written (")
+
+
+@pytest.mark.usefixtures("forget_folders")
+def test_what_a_folder_that_cannot_be_written_holds_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AUTOAUTO_CACHE_DIR", str(tmp_path))
+    local_cache().write({"a": entry(1)})
+    cache_module._writable_folder.cache_clear()
+    original = cache_module.tempfile.TemporaryFile
+
+    def full(*, dir: Path) -> object:
+        raise OSError(28, f"No space left on {dir}")
+
+    monkeypatch.setattr(cache_module.tempfile, "TemporaryFile", full)
+    temporary = local_cache()
+    monkeypatch.setattr(cache_module.tempfile, "TemporaryFile", original)
+    temporary.write({"b": entry(2)})
+    assert temporary.read(["a", "b"]) == {"a": entry(1), "b": entry(2)}
+    assert ProfileCache(tmp_path / "profiles.db").read(["b"]) == {}
+
+
+def test_a_layer_beyond_exact_numbers_is_refused_by_its_size(file_cache: ProfileCache) -> None:
+    with pytest.raises(BadInput, match=r"exclusive\.b must be .*, got 9223372036854775808; try a smaller batch"):
+        file_cache.write({"a": replace(entry(1), exclusive={"a": 1, "b": 2**63})})
 
 
 def test_a_relative_path_is_of_the_folder_of_the_moment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

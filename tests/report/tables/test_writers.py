@@ -52,6 +52,15 @@ def test_in_the_terminal_it_is_drawn(text: Callable[..., str]) -> None:
     assert text(TABLE) == TERMINAL
 
 
+def test_in_the_terminal_names_control_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    name = "a\x1b[2J\a\u202e\u200b\x9b"
+    cells = (name, TableCell(name, Style.LAYER))
+    show(Table(name, (Column(name), Column("layer")), (cells,), name), name)
+    shown = capsys.readouterr().out
+    assert all(line.isprintable() for line in shown.split("\n"))
+    assert shown.count(r"\x1b[2J\x07\u202e\u200b\x9b") == 6
+
+
 def test_in_markdown_every_row_is_a_line() -> None:
     assert markdown_table(TABLE) == MARKDOWN
 

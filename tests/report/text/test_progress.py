@@ -46,6 +46,14 @@ def shown(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -
     return shown
 
 
+def test_what_is_being_done_controls_no_terminal(shown: Callable[..., str]) -> None:
+    def show_name() -> None:
+        with progress_bar("profile", "kinds") as report:
+            report(1, 1, "conv\a\u202e")
+
+    assert r"conv\x07\u202e" in shown(show_name, 120)
+
+
 @pytest.mark.parametrize("run", [show_count, show_search])
 @pytest.mark.parametrize("colour", ["", "1"])
 def test_a_pipe_gets_nothing_even_if_colours_are_forced(

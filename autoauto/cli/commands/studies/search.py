@@ -24,6 +24,7 @@ from autoauto.cli.options.values import (
     share,
 )
 from autoauto.cli.output.json_output import add_json, print_json
+from autoauto.cli.output.lines import print_line, warn
 from autoauto.cli.output.log import add_log, best_event, open_log, write_event
 from autoauto.cli.output.search_result import (
     describe_comparisons,
@@ -183,7 +184,7 @@ def search_with_log(args: argparse.Namespace, flow: Flow, space: SearchSpace) ->
             callback=log.trial,
             progress=log.progress,
             verification_progress=log.verification,
-            on_space_change=lambda line: print(f"autoauto: {line}", file=sys.stderr),
+            on_space_change=warn,
         )
 
 
@@ -221,6 +222,6 @@ def _show(args: argparse.Namespace, flow: Flow, result: SearchResult) -> None:
     elif result.best is not None:
         print("the study holds a better configuration outside this space; `autoauto report` shows it")
     storage = shown_storage(args.storage)
-    print(f"study {result.study_name} in {storage}")
+    print_line(f"study {result.study_name} in {storage}")
     words = [result.study_name, *([] if args.storage == DEFAULT_STORAGE else ["--storage", storage])]
     show_command("why the others lost", shlex.join(["autoauto", "explain", *words]))

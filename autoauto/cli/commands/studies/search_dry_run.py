@@ -7,6 +7,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from autoauto.cli.output.json_output import print_json
+from autoauto.cli.output.lines import print_line
 from autoauto.cli.output.search_result import describe_expected, describe_speed, show_uses
 from autoauto.records.knobs import Method, SearchSpace
 from autoauto.records.target import Origin
@@ -45,7 +46,7 @@ def show_dry_run(args: argparse.Namespace, flow: Flow, space: SearchSpace) -> in
         f"{args.method} would try {expected.n_tried:,} of {expected.n_configurations:,} configurations and measure "
         f"{expected.n_measured:,}, if all measurements equal the estimates; nothing was measured"
     )
-    print(_time_line(args.storage, pace, expected_s, expected.n_measured, n_again))
+    print_line(_time_line(args.storage, pace, expected_s, expected.n_measured, n_again))
     return 0
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from autoauto.cli.options.execution import add_workers, process_executor_of
 from autoauto.cli.options.study import add_storage
 from autoauto.cli.options.values import positive_number
+from autoauto.cli.output.lines import print_line
 from autoauto.cli.output.log import add_log, trial_event, write_event
 from autoauto.records.knobs import parse_objectives
 
@@ -47,7 +48,7 @@ def run(args: argparse.Namespace) -> int:
     study = join_study(args.storage, args.study_name)
     local_files = {name: value for name in ("model", "cluster") if (value := getattr(args, name)) is not None}
     executor = process_executor_of(args, flow_of_study(study, args.storage, **local_files))
-    print(f"joined study {args.study_name}: {args.workers} at a time", flush=True)
+    print_line(f"joined study {args.study_name}: {args.workers} at a time")
     objectives, callback = parse_objectives(study.user_attrs["objective"]), _write_trial if args.log == "json" else None
     with Interrupts() as interrupts, WorkerLoop(study, executor, objectives, callback=callback) as worker:
         last_busy_s = monotonic()
