@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import logging
 import sqlite3
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from random import uniform
 from time import monotonic, sleep
 from typing import Any, TypeVar
 
-from sqlalchemy import Engine, Table
+from sqlalchemy import Engine, Table, event
 from sqlalchemy.engine import URL
 from sqlalchemy.exc import (
     DBAPIError,
@@ -21,12 +22,16 @@ from sqlalchemy.exc import (
 )
 from sqlalchemy.schema import CreateTable
 
-from autoauto.records.errors import AutoautoError
+from autoauto.records.errors import AutoautoError, MissingExtra
 
 T = TypeVar("T")
 
+logging.getLogger("psycopg").addHandler(logging.NullHandler())  # it would print warnings of errors that it raises too
+
 WAIT_S = 60.0
 """Seconds for which a server may be away, as while it is restarted, and an SQLite file may be locked."""
+_PACKAGES = {"MySQLdb": "mysqlclient", "psycopg2": "psycopg2-binary"}
+"""The package to install for a driver whose own name is no package, or needs a compiler."""
 _RETRY_S = 0.5  # mean time between two tries; a random one, so that processes that wait together come back apart
 
 
@@ -48,8 +53,23 @@ def retried(work: Callable[[], T], check: Callable[[], None] = lambda: None) -> 
         sleep(_RETRY_S * uniform(0.5, 1.5))
 
 
+def reach(engine: Engine, check: Callable[[], None] = lambda: None) -> None:
+    """Connect for the first time; a server that does not answer is not waited for, it may not exist.
+
+    One that answers and then drops the connection is waited for as in `retried`.
+    """
+    answers: list[object] = []
+    event.listen(engine, "connect", lambda connection, _: answers.append(connection), insert=True)
+    try:
+        engine.connect().close()
+    except DBAPIError:
+        if not answers:
+            raise
+        retried(lambda: engine.connect().close(), check)
+
+
 def _may_pass(error: Exception) -> bool:
-    """Whether the same work may succeed later; psycopg2 only says of such errors that they are operational."""
+    """Whether the same work may succeed later; drivers of PostgreSQL only call such errors operational."""
     if isinstance(error, AutoautoError):
         return False  # made of an error for which we have waited already
     cause = error if isinstance(error, DBAPIError) else error.__cause__  # of an exception of Optuna
@@ -59,6 +79,30 @@ def _may_pass(error: Exception) -> bool:
         code = getattr(cause.orig, "sqlite_errorcode", sqlite3.SQLITE_ERROR)  # the driver's own errors have none
         return code & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
     return True
+
+
+def driver_url(url: URL) -> URL:
+    """A URL with the driver that we use; for PostgreSQL psycopg 3, where SQLAlchemy 2.0 takes psycopg2.
+
+    >>> driver_url(make_url("postgresql://me@host/db")).drivername
+    'postgresql+psycopg'
+    """
+    return url.set(drivername="postgresql+psycopg") if url.drivername == "postgresql" else url
+
+
+@contextmanager
+def driver_errors(url: URL) -> Iterator[None]:
+    """Turn the ImportError of a driver that is not installed into MissingExtra; `url` is that of `driver_url`."""
+    try:
+        yield
+    except ImportError as error:
+        cause = error if error.name else error.__cause__  # Optuna's own ImportError does not say which module
+        module = cause.name if isinstance(cause, ImportError) and cause.name else url.get_driver_name()
+        if url.get_driver_name() == "psycopg":
+            needs = 'extra "postgres"; try: pip install "psycopg[binary]"'
+        else:
+            needs = f"database driver {module}; try: pip install {_PACKAGES.get(module, module)}"
+        raise MissingExtra(f"{shown(url)} needs the {needs}") from error
 
 
 def connect_arguments(url: URL) -> dict[str, Any]:
@@ -104,5 +148,7 @@ def first_line(error: BaseException) -> str:
 
 
 def shown(url: URL) -> str:
-    """A URL without its password."""
+    """A URL without its password, and without the driver that `driver_url` adds."""
+    if url.drivername == "postgresql+psycopg":
+        url = url.set(drivername="postgresql")
     return url.render_as_string(hide_password=True)

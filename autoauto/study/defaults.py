@@ -10,6 +10,7 @@ from typing import Any
 from autoauto.evaluate.flow import Flow
 from autoauto.records.constraint import Constraint
 from autoauto.records.installation import VERSION
+from autoauto.records.knob_table import Strategy
 from autoauto.records.knobs import (
     Knobs,
     Objective,

@@ -179,7 +179,7 @@ def storage(tmp_path: Path) -> str:
     return f"sqlite:///{tmp_path}/studies/search.db"
 
 
-POSTGRES = os.environ.get("AUTOAUTO_TEST_POSTGRES", "postgresql+psycopg2://postgres@127.0.0.1:5432/test")
+POSTGRES = os.environ.get("AUTOAUTO_TEST_POSTGRES", "postgresql://postgres@127.0.0.1:5432/test")
 
 
 @pytest.fixture

@@ -21,8 +21,10 @@ import optuna
 import pytest
 from optuna.trial import TrialState
 from sqlalchemy import create_engine, text
+from sqlalchemy.engine import make_url
 
 import autoauto
+from autoauto.database import driver_url
 from autoauto.processes.tree import descendants
 from autoauto.records.errors import BadInput, MeasurementsFailed
 from autoauto.records.knobs import Knobs, Objective, SearchSpace
@@ -390,7 +392,7 @@ def test_a_server_that_drops_all_connections_again_and_again_loses_and_doubles_n
 
 def drop_connections(storage: str, application: str, done: threading.Event, n_dropped: list[int]) -> None:
     """Drop all connections of an application after longer and longer pauses, so that a slow machine makes progress."""
-    engine, pause_s = create_engine(storage), 0.1
+    engine, pause_s = create_engine(driver_url(make_url(storage))), 0.1
     drop = text("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = :application")
     while not done.wait(pause_s):
         with engine.connect() as connection:

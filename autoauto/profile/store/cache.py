@@ -16,7 +16,16 @@ from sqlalchemy import Column, Engine, MetaData, NullPool, Select, String, Table
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import OperationalError, ProgrammingError, SQLAlchemyError
 
-from autoauto.database import connect_arguments, first_line, insert_rows, retried, shown
+from autoauto.database import (
+    connect_arguments,
+    driver_errors,
+    driver_url,
+    first_line,
+    insert_rows,
+    reach,
+    retried,
+    shown,
+)
 from autoauto.profile.store.codec import layer_from_json, layer_to_json
 from autoauto.records.errors import BadInput
 from autoauto.records.installation import cache_dir
@@ -101,7 +110,7 @@ class ProfileCache:
             self._retried(lambda engine: insert_rows(engine, table, rows, replace=replace))
 
     def _retried(self, work: Callable[[Engine], T]) -> T:
-        with self._errors():
+        with self._errors(), driver_errors(self._url):
             if isinstance(self.location, Path):
                 self.location.parent.mkdir(parents=True, exist_ok=True)
             engine = _engine(self._url)
@@ -111,7 +120,7 @@ class ProfileCache:
     def _url(self) -> URL:
         if isinstance(self.location, Path):
             return URL.create("sqlite", database=str(self.location.absolute()))
-        return make_url(self.location)
+        return driver_url(make_url(self.location))
 
     @property
     def _table(self) -> Table:
@@ -165,7 +174,7 @@ def _writable_folder(folder: Path) -> Path:
 
 @lru_cache(maxsize=8)
 def _engine(url: URL) -> Engine:
-    """Connections to a database, which is reached once: a server that never answers is not waited for."""
+    """Connections to a database, which is reached once."""
     engine = create_engine(url, poolclass=NullPool, connect_args=connect_arguments(url))
-    engine.connect().close()
+    reach(engine)
     return engine

@@ -13,7 +13,7 @@ from autoauto.records.trial import Trial
 from autoauto.study.analysis.alternatives import ALTERNATIVES, stored_alternatives
 from autoauto.study.analysis.best import best_of_study, front_of, objectives_of_study
 from autoauto.study.analysis.verification import VERIFIED, verifications
-from autoauto.study.store.database import reads, shown_storage, storage_errors
+from autoauto.study.store.database import reads, shown_storage
 from autoauto.study.store.study import SPACE, read_space
 from autoauto.study.store.trials import read_trials, with_plans
 
@@ -33,7 +33,6 @@ def summarise_study(study: Study, storage: str, n_finalists: int = N_FINALISTS) 
 
 
 @reads
-@storage_errors()
 def summarise(study: Study, storage: str, trials: Iterable[Trial], n_finalists: int) -> StudySummary:
     """The same with `trials` that are known already; of a configuration with several trials the last counts."""
     ended = sorted(trials, key=lambda trial: trial.number)

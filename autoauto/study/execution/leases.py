@@ -28,11 +28,12 @@ from typing import NamedTuple
 
 from optuna import Study
 from optuna.distributions import distribution_to_json, json_to_distribution
-from optuna.trial import FrozenTrial
+from optuna.trial import FrozenTrial, TrialState
 from sqlalchemy import (
     Column,
     ColumnElement,
     Delete,
+    Enum,
     Float,
     Integer,
     MetaData,
@@ -78,7 +79,9 @@ _LEASES = Table(
     Column("trial_id", Integer),
     UniqueConstraint("study_id", "configuration"),
 )
-_TRIALS = Table("trials", MetaData(), Column("trial_id", Integer), Column("study_id", Integer), Column("state", String))
+_TRIALS = Table(
+    "trials", MetaData(), Column("trial_id", Integer), Column("study_id", Integer), Column("state", Enum(TrialState))
+)
 
 
 class Claim(NamedTuple):
@@ -131,7 +134,9 @@ class Leases:
     @through_restarts
     def retry(self, configurations: Collection[Knobs]) -> None:
         """Let workers claim again what failed, or was given up, in an earlier search."""
-        failed = select(_TRIALS.c.trial_id).where(_TRIALS.c.study_id == self._study_id, _TRIALS.c.state == "FAIL")
+        failed = select(_TRIALS.c.trial_id).where(
+            _TRIALS.c.study_id == self._study_id, _TRIALS.c.state == TrialState.FAIL
+        )
         may_retry = or_(_LEASES.c.trial_id.in_(failed), _LEASES.c.token.is_(None) & _LEASES.c.trial_id.is_(None))
         with self._engine.begin() as connection:
             again = update(_LEASES).where(self._are(configurations), may_retry)

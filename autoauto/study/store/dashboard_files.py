@@ -14,7 +14,7 @@ from optuna.artifacts import FileSystemArtifactStore
 from optuna.trial import Trial
 
 from autoauto.records.errors import BadInput
-from autoauto.study.store.database import open_storage, storage_errors
+from autoauto.study.store.database import open_storage, through_restarts
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
@@ -40,27 +40,26 @@ class DashboardFiles:
 
     def __init__(self, storage: str, study_name: str, folder: Path) -> None:
         self.backend = open_storage(storage)
-        with storage_errors(f"study {study_name!r}"):
-            self._study = optuna.load_study(study_name=study_name, storage=self.backend)
-            self._study_id = self.backend.get_study_id_from_name(study_name)
+        self._study = optuna.load_study(study_name=study_name, storage=self.backend)
+        self._study_id = self.backend.get_study_id_from_name(study_name)
         try:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise BadInput(f"the folder {folder} cannot be made: {error.strerror}; try another --artifacts") from error
         self._folder, self.files = folder, FileSystemArtifactStore(folder)
 
-    @storage_errors()
+    @through_restarts
     def shows(self, digest: str) -> bool:
         """Whether the content with this digest was written completely, and the files still exist."""
         known = self.backend.get_study_system_attrs(self._study_id).get(_DIGEST)
         return bool(known == digest and any(self._folder.iterdir()))
 
-    @storage_errors()
+    @through_restarts
     def finish(self, digest: str) -> None:
         """Note that the content with this digest was written completely."""
         self.backend.set_study_system_attr(self._study_id, _DIGEST, digest)
 
-    @storage_errors()
+    @through_restarts
     def note(self, text: str, number: int | None = None) -> None:
         """Write a note in Markdown for the trial `number`, or for the study."""
         from optuna_dashboard import get_note, save_note
@@ -69,14 +68,14 @@ class DashboardFiles:
         if get_note(subject) != text:
             save_note(subject, text)
 
-    @storage_errors()
+    @through_restarts
     def figure(self, name: str, figure: Figure) -> None:
         """Write a Plotly figure of the study under the id `name`."""
         from optuna_dashboard import save_plotly_graph_object
 
         save_plotly_graph_object(self._study, figure, graph_object_id=name)
 
-    @storage_errors()
+    @through_restarts
     def file(self, number: int, name: str, content: bytes) -> str:
         """Write a file of the trial `number`; returns the address at which the dashboard serves it.
 

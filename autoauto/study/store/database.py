@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import wraps
@@ -12,12 +14,12 @@ from typing import Any, NamedTuple, ParamSpec, TypeVar
 from optuna import Study
 from optuna.exceptions import StorageInternalError, UpdateFinishedTrialError
 from optuna.storages import RDBStorage
-from sqlalchemy import create_engine, inspect
+from sqlalchemy import Engine, NullPool, create_engine, inspect
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, IntegrityError, SQLAlchemyError
 
-from autoauto.database import connect_arguments, first_line, retried, shown
-from autoauto.records.errors import AutoautoError, BadInput, MissingExtra
+from autoauto.database import connect_arguments, driver_errors, driver_url, first_line, reach, retried, shown
+from autoauto.records.errors import AutoautoError, BadInput
 from autoauto.study.interrupts import Interrupts
 
 P = ParamSpec("P")
@@ -25,8 +27,6 @@ T = TypeVar("T")
 
 _MAX_CREATION_TRIES = 20  # more than there are tables: another process creates at least one between two tries
 _EXAMPLE = "sqlite:///studies/autoauto.db"
-_PACKAGES = {"MySQLdb": "mysqlclient", "psycopg": "psycopg[binary]", "psycopg2": "psycopg2-binary"}
-"""The package to install for a driver whose own name is no package, or needs a compiler."""
 
 
 @contextmanager
@@ -109,10 +109,10 @@ def existing_storage(storage: str) -> RDBStorage:
     file = _sqlite_file(url)
     if file is not None and not file.exists():
         raise BadInput(f"there is no database {file}; `autoauto search` makes one, or give another --storage")
-    with storage_errors(shown(url)), _driver_errors(url):
-        engine = create_engine(url)
-        has_studies = inspect(engine).has_table("studies")  # Optuna would make its tables in anyone's database
-        engine.dispose()
+    with storage_errors(shown(url)), driver_errors(url):
+        engine = _reached(url)
+        # Optuna would make its tables in anyone's database.
+        has_studies = retried(lambda: inspect(engine).has_table("studies"), Interrupts.check)
     if not has_studies:
         raise BadInput(f"{shown(url)} holds no studies; `autoauto search` makes one, or give another --storage")
     return _connect(url, [])
@@ -162,11 +162,35 @@ def _connect(url: URL, pool_events: list[tuple[Any, str]]) -> RDBStorage:
     # `pool_pre_ping` replaces a connection that the server has closed meanwhile.
     options = {"pool_events": pool_events, "pool_pre_ping": True, "connect_args": connect_arguments(url)}
     text = url.render_as_string(hide_password=False)
-    with storage_errors(shown(url)), _driver_errors(url):
+    with storage_errors(shown(url)), driver_errors(url):
+        _reached(url)
+        formatted = text.replace("{", "{{").replace("}", "}}")  # Optuna calls str.format
         try:
-            return _open(text.replace("{", "{{").replace("}", "}}"), options)  # Optuna calls str.format
+            storage = retried(lambda: _open(formatted, options), Interrupts.check)
         except RuntimeError as error:  # made by another version of Optuna; the message says how to upgrade
             raise BadInput(f"{shown(url)} cannot be used: {error}") from error
+    weakref.finalize(storage, _close, storage.engine, os.getpid())
+    for name in filter(_may_repeat, dir(storage)):
+        setattr(storage, name, through_restarts(getattr(storage, name)))
+    return storage
+
+
+def _reached(url: URL) -> Engine:
+    """Connections to a database that answered; none stays open between two uses."""
+    engine = create_engine(url, poolclass=NullPool, connect_args=connect_arguments(url))
+    reach(engine, Interrupts.check)
+    return engine
+
+
+def _close(engine: Engine, process_id: int) -> None:
+    """Close the connections of a storage that is no longer used; a forked process leaves them to the one it is of."""
+    if os.getpid() == process_id:
+        engine.dispose()
+
+
+def _may_repeat(method: str) -> bool:
+    """Whether a method of Optuna's storage may be done twice; a second trial would be another one."""
+    return method.startswith(("get_", "_get_trials", "set_study_", "create_new_study"))
 
 
 def _open(url: str, options: dict[str, Any]) -> RDBStorage:
@@ -187,7 +211,7 @@ def _tune_sqlite(connection: sqlite3.Connection, _record: object) -> None:
 
 def _parse(storage: str) -> URL:
     try:
-        url = make_url(storage)
+        url = driver_url(make_url(storage))
         url.get_dialect()
         if "\0" in storage:
             raise ArgumentError("a null character")
@@ -202,14 +226,3 @@ def _sqlite_file(url: URL) -> Path | None:
     if url.get_backend_name() != "sqlite" or name == ":memory:" or name.startswith("file:"):
         return None
     return Path(name)
-
-
-@contextmanager
-def _driver_errors(url: URL) -> Iterator[None]:
-    try:
-        yield
-    except ImportError as error:
-        cause = error if error.name else error.__cause__  # Optuna's own ImportError does not say which module
-        module = cause.name if isinstance(cause, ImportError) and cause.name else url.get_driver_name()
-        install = f"pip install '{_PACKAGES.get(module, module)}'"
-        raise MissingExtra(f"{shown(url)} needs the database driver {module}: {install}") from error

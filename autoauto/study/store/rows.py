@@ -12,7 +12,7 @@ from optuna import Study
 from optuna.distributions import json_to_distribution
 from sqlalchemy import DateTime, Row, text
 
-from autoauto.study.store.database import database_of, storage_errors
+from autoauto.study.store.database import database_of, through_restarts
 
 _TRIALS = text(
     "SELECT trial_id, number, state, datetime_start, datetime_complete FROM trials WHERE study_id = :study "
@@ -42,7 +42,7 @@ _CONSTRAINTS = text(
 _INFINITE = {"INF_POS": float("inf"), "INF_NEG": float("-inf")}
 
 
-@storage_errors()
+@through_restarts
 def trial_rows(study: Study) -> list[dict[str, Any]]:
     """The cells of every trial that have a value, by trial number: state, times, parameters, values and attributes.
 

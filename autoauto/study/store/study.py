@@ -23,7 +23,6 @@ from autoauto.study.store.database import (
     in_memory,
     open_storage,
     reads,
-    storage_errors,
     through_restarts,
 )
 from autoauto.study.store.trials import finished_trials
@@ -65,7 +64,7 @@ def open_study(
     if in_memory(storage):
         raise BadInput(f"a study is stored in a file or on a server, got {storage}; try sqlite:///studies/autoauto.db")
     backend = open_storage(storage)
-    with storage_errors(f"study {study_name!r}"), _without_optuna_log():
+    with _without_optuna_log():
         directions = list(map(direction, objective_tuple(objectives)))
         study = optuna.create_study(storage=backend, study_name=study_name, directions=directions, load_if_exists=True)
         _check_schema(study)
@@ -85,7 +84,7 @@ def load_study(storage: str, study_name: str) -> optuna.Study:
         MissingExtra: the database's driver is not installed.
     """
     backend = existing_storage(storage)
-    with storage_errors(f"study {study_name!r}"), _without_optuna_log():
+    with _without_optuna_log():
         names = optuna.get_all_study_names(backend)
         if study_name not in names:
             known = ", ".join(sorted(names)) or "none"
@@ -105,7 +104,7 @@ def join_study(storage: str, study_name: str) -> optuna.Study:
         MissingExtra: the database's driver is not installed.
     """
     load_study(storage, study_name)
-    with storage_errors(f"study {study_name!r}"), _without_optuna_log():
+    with _without_optuna_log():
         return optuna.load_study(study_name=study_name, storage=open_storage(storage))
 
 

@@ -113,7 +113,6 @@ def add_trial(study: Study, trial: FrozenTrial) -> FrozenTrial:
 
 
 @reads
-@through_restarts
 def read_trials(study: Study) -> list[Trial]:
     """All trials that have ended, by number, without their plans; not failed ones of other programs: without status."""
     rows = (row for row in trial_rows(study) if row["state"] in _ENDED)

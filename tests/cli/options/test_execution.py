@@ -50,6 +50,6 @@ def test_measurements_on_one_machines_cores_do_not_run_side_by_side(run_cli: Run
 
 
 def test_compiled_layers_are_cached_in_a_postgresql_storage() -> None:
-    url = "postgresql+psycopg2://me@server/trials"
+    url = "postgresql://me@server/trials"
     assert open_flow(parsed("--storage", url)).cache == ProfileCache(url)
     assert isinstance(open_flow(parsed()).cache.location, Path)

@@ -9,11 +9,13 @@ from pathlib import Path
 
 import pytest
 from sqlalchemy import create_engine, text
+from sqlalchemy.engine import make_url
 from sqlalchemy.exc import OperationalError
 
+from autoauto.database import driver_url
 from autoauto.profile.store.cache import ProfileCache
 
-POSTGRES = os.environ.get("AUTOAUTO_TEST_POSTGRES", "postgresql+psycopg2://postgres@127.0.0.1:5432/test")
+POSTGRES = os.environ.get("AUTOAUTO_TEST_POSTGRES", "postgresql://postgres@127.0.0.1:5432/test")
 
 
 @pytest.fixture
@@ -26,7 +28,7 @@ def server_cache() -> Iterator[ProfileCache]:
     """A cache in a schema of its own; without a server the test is skipped, with AUTOAUTO_REQUIRE_POSTGRES it fails."""
     schema = f"autoauto_test_{uuid.uuid4().hex}"
     try:
-        engine = create_engine(POSTGRES)
+        engine = create_engine(driver_url(make_url(POSTGRES)))
         with engine.begin() as connection:
             connection.execute(text(f"CREATE SCHEMA {schema}"))
     except (ImportError, OperationalError) as error:

@@ -272,27 +272,25 @@ def test_a_broken_entry_on_a_server_is_refused(server_cache: ProfileCache) -> No
 
 
 def test_a_server_that_restarts_is_waited_for(server_cache: ProfileCache, monkeypatch: pytest.MonkeyPatch) -> None:
-    psycopg2 = pytest.importorskip("psycopg2")
-    connect, refusals = psycopg2.connect, [2]
+    psycopg = pytest.importorskip("psycopg")
+    connect, refusals = psycopg.connect, [2]
 
     def refuse_at_first(*arguments: object, **options: object) -> object:
         if refusals[0]:
             refusals[0] -= 1
-            raise psycopg2.OperationalError("connection refused")
+            raise psycopg.OperationalError("connection refused")
         return connect(*arguments, **options)
 
     server_cache.write({"a": entry(1)})
-    monkeypatch.setattr(psycopg2, "connect", refuse_at_first)
+    monkeypatch.setattr(psycopg, "connect", refuse_at_first)
     assert server_cache.read(["a"]) == {"a": entry(1)}
     assert refusals == [0]
 
 
 def test_a_server_that_was_never_reached_is_refused_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("psycopg2")
+    pytest.importorskip("psycopg")
     monkeypatch.setattr("autoauto.database.sleep", lambda _: pytest.fail("it waits"))
-    with pytest.raises(
-        BadInput, match=r"^postgresql\+psycopg2://me:\*\*\*@.* cannot hold what was compiled"
-    ) as refusal:
-        ProfileCache("postgresql+psycopg2://me:secret@127.0.0.1:1/none").read(["a"])
+    with pytest.raises(BadInput, match=r"^postgresql://me:\*\*\*@.* cannot hold what was compiled") as refusal:
+        ProfileCache("postgresql://me:secret@127.0.0.1:1/none").read(["a"])
     assert "secret" not in str(refusal.value)
     assert "\n" not in str(refusal.value)

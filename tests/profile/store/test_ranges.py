@@ -7,7 +7,9 @@ from typing import Any
 
 import pytest
 from sqlalchemy import create_engine, text
+from sqlalchemy.engine import make_url
 
+from autoauto.database import driver_url
 from autoauto.profile.store.cache import ProfileCache
 from autoauto.profile.store.ranges import RangeStore, subject_of
 from autoauto.records.correction import RangeExample, RangeFeature, WholeRange
@@ -63,7 +65,7 @@ def test_examples_of_some_batch_sizes(store: RangeStore) -> None:
 def change(cache: ProfileCache, *statements: str, **values: str) -> list[Any]:
     """Runs SQL in the database of a cache; returns the rows of the last statement."""
     url = cache.location if isinstance(cache.location, str) else f"sqlite:///{cache.location}"
-    engine = create_engine(url)
+    engine = create_engine(driver_url(make_url(url)))
     with engine.begin() as connection:
         for statement in statements:
             result = connection.execute(text(statement), values)

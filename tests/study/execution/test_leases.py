@@ -22,7 +22,7 @@ from autoauto.records.trial import Status
 from autoauto.study.execution.leases import LEASE_S, Claim, Leases, is_gone, this_process
 from autoauto.study.execution.process import failed_trial, finished_trial
 from autoauto.study.interrupts import Interrupts
-from autoauto.study.store.database import database_of
+from autoauto.study.store.database import database_of, open_storage
 from autoauto.study.store.study import join_study, open_study
 from autoauto.study.store.trials import Ranges, from_optuna, ranges_of, to_optuna
 
@@ -232,14 +232,14 @@ def test_release_does_not_wait_for_a_server_that_is_away(leases: Leases, monkeyp
     leases.request(with_ranges(A))
     claim = claimed(leases)
     monkeypatch.setattr("autoauto.database.sleep", lambda _: pytest.fail("it waits"))
-    engine, leases._engine = leases._engine, create_engine("postgresql+psycopg2://postgres@127.0.0.1:1/test")
+    engine, leases._engine = leases._engine, create_engine("postgresql+psycopg://postgres@127.0.0.1:1/test")
     leases.release([A], [claim])
     leases._engine = engine
     assert leases.renew(claim)  # it could not be released
 
 
 def test_ctrl_c_ends_the_wait_for_a_server_that_is_away(leases: Leases, monkeypatch: pytest.MonkeyPatch) -> None:
-    leases._engine = create_engine("postgresql+psycopg2://postgres@127.0.0.1:1/test")
+    leases._engine = create_engine("postgresql+psycopg://postgres@127.0.0.1:1/test")
     monkeypatch.setattr("autoauto.database.sleep", lambda _: os.kill(os.getpid(), signal.SIGINT))
     with pytest.raises(KeyboardInterrupt), Interrupts():
         leases.claim()
@@ -251,7 +251,7 @@ def test_a_deleted_study_leaves_nothing_finished(any_storage: str, study_name: s
         leases.request(with_ranges(A))
         claim = claimed(leases)
         assert leases.finish(claim, measured(claim))
-        optuna.delete_study(study_name=study_name, storage=any_storage)
+        optuna.delete_study(study_name=study_name, storage=open_storage(any_storage))
     assert Leases(open_study(any_storage, study_name, Objective.THROUGHPUT, {})).finished([A]) == {}
 
 

@@ -25,7 +25,7 @@ from autoauto.study.execution.leases import Leases
 from autoauto.study.execution.process import finished_trial
 from autoauto.study.execution.worker_loop import MAX_CLAIMS, WorkerLoop
 from autoauto.study.run import run_search
-from autoauto.study.store.database import database_of
+from autoauto.study.store.database import database_of, open_storage
 from autoauto.study.store.study import join_study, open_study
 from autoauto.study.store.trials import Ranges, from_optuna, knobs_of, ranges_of
 from tests.running import wait_until
@@ -136,7 +136,7 @@ def search(study: optuna.Study, fake: Fake) -> None:
 
 def test_several_slots_find_what_one_slot_finds(study: optuna.Study, any_storage: str, fake: Fake) -> None:
     alone = run_search(SPACE, fake, study, Objective.THROUGHPUT)
-    optuna.delete_study(study_name=study.study_name, storage=any_storage)
+    optuna.delete_study(study_name=study.study_name, storage=open_storage(any_storage))
     again = open_study(any_storage, study.study_name, Objective.THROUGHPUT, {})
     sleepers = Sleepers(fake, 4, 0.01)
 

@@ -7,19 +7,24 @@ import shutil
 import signal
 import sqlite3
 import subprocess
+import sys
 import tempfile
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from itertools import count
+from math import isqrt
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 from optuna.trial import TrialState
-from sqlalchemy import create_engine, text
+from sqlalchemy import Connection, Engine, create_engine, event, text
+from sqlalchemy.engine import make_url
 from sqlalchemy.exc import OperationalError
 
+from autoauto.database import driver_url, shown
 from autoauto.records.errors import AutoautoError, BadInput, MissingExtra
 from autoauto.records.knobs import Knobs, Objective, SearchSpace
 from autoauto.records.trial import Trial
@@ -88,10 +93,20 @@ def test_a_text_that_is_no_database_url_is_refused(storage: str, existing: bool)
 @pytest.mark.parametrize("existing", [False, True])
 def test_a_missing_driver_names_what_to_install(existing: bool) -> None:
     storage = "mysql+mysqldb://user:secret@localhost/trials"
-    with pytest.raises(
-        MissingExtra, match=r"^mysql\+mysqldb://user:\*\*\*@localhost/trials needs the database driver MySQLdb: pip"
-    ):
+    shown, needs = r"mysql\+mysqldb://user:\*\*\*@localhost/trials", "the database driver MySQLdb; try: pip"
+    with pytest.raises(MissingExtra, match=f"^{shown} needs {needs}"):
         (existing_storage if existing else open_storage)(storage)
+
+
+@pytest.mark.parametrize("existing", [False, True])
+def test_the_missing_driver_of_postgresql_is_named_by_its_extra(
+    existing: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "psycopg", None)
+    with pytest.raises(
+        MissingExtra, match=r"^postgresql://me:\*\*\*@host/trials needs the extra \"postgres\"; try: pip"
+    ):
+        (existing_storage if existing else open_storage)("postgresql://me:secret@host/trials")
 
 
 def test_a_path_that_cannot_be_a_database_is_refused(tmp_path: Path) -> None:
@@ -161,7 +176,7 @@ class Server:
             shutil.chown(folder, self._user)
         command = [str(programs / "initdb"), "-D", str(folder / "data"), "-A", "trust", "-U", "postgres", "--no-sync"]
         subprocess.run(command, user=self._user, check=True, stdout=subprocess.DEVNULL)
-        self.url = f"postgresql+psycopg2://postgres@/postgres?host={folder}"  # a socket in a folder: no port to share
+        self.url = f"postgresql://postgres@/postgres?host={folder}"  # a socket in a folder: no port to share
         self._process: subprocess.Popen[bytes] | None = None
         self.start()
 
@@ -173,7 +188,7 @@ class Server:
             options = ["-D", str(self._folder / "data"), "-k", str(self._folder), "-h", "", "-c", "fsync=off"]
             command = [str(self._programs / "postgres"), *options]
             self._process = subprocess.Popen(command, user=self._user, stderr=subprocess.DEVNULL)
-        with suppress(OperationalError), create_engine(self.url).connect():
+        with suppress(OperationalError), create_engine(driver_url(make_url(self.url))).connect():
             return True
         return False
 
@@ -186,7 +201,7 @@ class Server:
 
 @pytest.fixture
 def server() -> Iterator[Server]:
-    pytest.importorskip("psycopg2")
+    pytest.importorskip("psycopg")
     programs = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"))
     if not programs:
         pytest.skip("no programs of PostgreSQL")
@@ -194,6 +209,37 @@ def server() -> Iterator[Server]:
         server = Server(programs[-1].parent, Path(folder))
         yield server
         server.end(signal.SIGQUIT)
+
+
+@pytest.fixture
+def dropped(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
+    """The server drops the connection at statements 1, 4, 9, 16, ... of this process; yields those numbers."""
+    psycopg = pytest.importorskip("psycopg")
+    numbers, dropped = count(1), list[int]()
+
+    def drop(connection: Connection, *_: object) -> None:
+        number = next(numbers)
+        if isqrt(number) ** 2 == number:
+            backend = connection.connection.dbapi_connection.info.backend_pid
+            with psycopg.connect(shown(connection.engine.url)) as other:
+                other.execute("SELECT pg_terminate_backend(%s, 10000)", (backend,))
+            dropped.append(number)
+
+    monkeypatch.setattr("autoauto.database.sleep", lambda _: None)
+    event.listen(Engine, "before_cursor_execute", drop)
+    yield dropped
+    event.remove(Engine, "before_cursor_execute", drop)
+
+
+def test_a_connection_that_is_dropped_at_any_statement_loses_and_doubles_nothing(
+    postgres: str, postgres_study_name: str, fake: Fake, dropped: list[int]
+) -> None:
+    study = open_study(postgres, postgres_study_name, Objective.THROUGHPUT, {})
+    result = run_search(SearchSpace((1,), (0.3,), tuple(range(1, 16))), fake, study, Objective.THROUGHPUT)
+    trials = load_study(postgres, postgres_study_name).get_trials()
+    assert len(dropped) > 10
+    assert [trial.number for trial in trials] == list(range(result.counts.n_tried))
+    assert len({tuple(trial.params.items()) for trial in trials}) == len(trials) == len(fake.calls)
 
 
 @pytest.mark.slow

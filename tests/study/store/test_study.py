@@ -141,7 +141,9 @@ def test_a_locked_database_is_one_line(storage: str, tmp_path: Path, monkeypatch
     monkeypatch.setattr("autoauto.database.WAIT_S", 0)
     connection = sqlite3.connect(tmp_path / "studies/search.db", isolation_level=None)
     connection.execute("BEGIN EXCLUSIVE")
-    with pytest.raises(BadInput, match=r"^study 'other' cannot be used: database is locked; try another --storage$"):
+    with pytest.raises(
+        BadInput, match=r"^the study's database cannot be used: database is locked; try another --storage$"
+    ):
         open_study(storage, "other", Objective.THROUGHPUT, FINGERPRINT)
     connection.close()
 

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 from autoauto.cli.commands.studies.commands_to_copy import commands_of
 from autoauto.cli.options.study import add_study, requested_study
 from autoauto.cli.output.json_output import add_json, print_json
-from autoauto.cli.output.lines import print_line
 from autoauto.cli.output.search_result import describe_comparisons, describe_speed, show_uses_of
 from autoauto.records.errors import Infeasible
 
