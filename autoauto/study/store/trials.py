@@ -41,7 +41,7 @@ Ranges = dict[str, BaseDistribution]
 MAX_VIOLATION = 1e6
 """The stored violation of a configuration that violates a constraint by more; JSON has no infinity."""
 N_SHOWN = 100
-"""The most characters of a user attribute: the dashboard shows each in one line, however long, and no system attributes."""
+"""The most characters of a user attribute, which the dashboard shows in one line; it shows no system attributes."""
 _READERS = {knob.name: knob.domain.read for knob in COLUMNS}
 _ENDED = {state.name for state in TrialState if state.is_finished()}
 _MEASURED = ("samples_per_s", "latency_s", "compute_cycles", "transfer_cycles")

@@ -20,6 +20,7 @@ import autoauto
 from tests.cli.conftest import RunCli
 from tests.running import PATIENCE_S, wait_until
 
+FIGURES = ("timeline", "memory", "heat-map", "parity", "latency", "batches")
 N_PORTS = 5
 """Ports that are tried: another process may take a free port before the dashboard does."""
 
@@ -56,7 +57,7 @@ def test_the_dashboard_shows_the_study(run_cli: RunCli, tmp_path: Path) -> None:
             assert "autoauto measure resnet50" in detail["note"]["body"]
             assert all(trial["note"]["body"] for trial in detail["trials"])
             names = {figure["id"] for figure in detail["plotly_graph_objects"]}
-            assert names == {f"autoauto-{name}" for name in ("timeline", "memory", "heat-map", "parity", "batches")}
+            assert names == {f"autoauto-{name}" for name in FIGURES}
             best = detail["trials"][result["best"]["trial"]]
             files = {file["filename"] for file in best["artifacts"]}
             assert files == {"plan.json", "trace.json", "timeline.svg", "memory.svg"}
@@ -74,7 +75,7 @@ def test_a_browser_draws_the_figures_and_the_notes(run_cli: RunCli, browser: Any
         backgrounds = set()
         for scheme in ("light", "dark"):
             browser.open(printed, 1500, scheme)
-            for name in ("timeline", "memory", "heat-map", "parity", "batches"):
+            for name in FIGURES:
                 browser.wait(
                     f"document.getElementById('user-defined-plot:autoauto-{name}')?.querySelector('svg') != null"
                 )
