@@ -25,24 +25,33 @@ def latency_chart(summary: StudySummary) -> Chart | None:
     running = [trial for trial in summary.trials if trial.latency_s]
     if not running:
         return None
-    largest_per_s, longest_s = (
-        max(getattr(trial, name) for trial in running) for name in ("samples_per_s", "latency_s")
-    )
+    largest_per_s = max(trial.samples_per_s for trial in running)
+    longest_s = max(trial.latency_s for trial in running)
     speeds, latencies = _bounds(summary, "samples_per_s", largest_per_s), _bounds(summary, "latency_s", longest_s)
     unit_s, unit = time_unit(longest_s)
     highest, longest = _MARGIN * max([largest_per_s, *speeds]), _MARGIN * max([longest_s, *latencies]) / unit_s
     lines = [((speed, 0.0), (speed, longest)) for speed in speeds]
     lines += [((0.0, latency_s / unit_s), (highest, latency_s / unit_s)) for latency_s in latencies]
+    front = _front(summary, unit_s)
     series = (
         *(Series("", "limit", Shape.LINE, tuple(Mark(x, y) for x, y in line)) for line in lines),
-        *_front(summary, unit_s),
+        *front,
         *_dots(running, unit_s),
         *(Series("", RING, Shape.DOT, (_mark(winner, unit_s),)) for winner in summary.finalists[:1]),
     )
     origin = origin_of(summary)
     across, up = Axis(f"samples/s, {origin}", 0.0, highest), Axis(f"latency ({unit}), {origin}", 0.0, longest)
     panel = Panel("", across, up, series, _WIDTH, _HEIGHT)
-    return Chart("latency", "Latency against throughput", _text(summary, running, bool(lines)), (panel,))
+    n_others = len(summary.trials) - len(running)
+    remarks = {
+        f"Dots are {origin}": True,
+        "the ring is the best configuration": summary.winner,
+        "the line is the Pareto front": front,
+        "orange lines are the constraints": lines,
+        f"{n_others:,} configurations that do not run have no dot": n_others,
+    }
+    text = "; ".join(remark for remark, holds in remarks.items() if holds)
+    return Chart("latency", "Latency against throughput", f"{text}.", (panel,))
 
 
 def _bounds(summary: StudySummary, name: str, largest: float) -> list[float]:
@@ -52,10 +61,11 @@ def _bounds(summary: StudySummary, name: str, largest: float) -> list[float]:
     return sorted(bound for bound in bounds if 0 < bound <= _FARTHEST * largest)
 
 
-def _front(summary: StudySummary, unit_s: float) -> Iterator[Series]:
+def _front(summary: StudySummary, unit_s: float) -> list[Series]:
     """A line through the Pareto front of these two objectives."""
-    if set(objective_tuple(summary.objectives)) == {Objective.THROUGHPUT, Objective.LATENCY}:
-        yield Series("", "front", Shape.LINE, tuple(_mark(trial, unit_s) for trial in summary.front))
+    if set(objective_tuple(summary.objectives)) != {Objective.THROUGHPUT, Objective.LATENCY}:
+        return []
+    return [Series("", "front", Shape.LINE, tuple(_mark(trial, unit_s) for trial in summary.front))]
 
 
 def _dots(running: Sequence[Trial], unit_s: float) -> Iterator[Series]:
@@ -72,13 +82,3 @@ def _mark(trial: Trial, unit_s: float) -> Mark:
     knobs, latency = trial.knobs, format_value("latency_s", trial.latency_s)
     hover = f"trial {trial.number}: batch {knobs.batch_size}, {trial.samples_per_s:,.1f} samples/s, {latency}"
     return Mark(trial.samples_per_s, trial.latency_s / unit_s, hover)
-
-
-def _text(summary: StudySummary, running: Sequence[Trial], has_bounds: bool) -> str:
-    """What the marks mean, and how many configurations have none."""
-    parts = ["The ring is the best configuration"] if summary.winner else []
-    parts += ["the line is the Pareto front"] if summary.front else []
-    parts += ["orange lines are the constraints"] if has_bounds else []
-    n_others = len(summary.trials) - len(running)
-    parts += [f"{n_others:,} configurations that do not run have no mark"] if n_others else []
-    return "; ".join(parts) + "."

@@ -119,8 +119,8 @@ def _categories_of(rows: list[StageMemory]) -> list[Series]:
 
 def _ticks(name: str, style: str, sizes_bytes: Sequence[int | None], is_named: bool = False) -> Series:
     """A tick for every size; where all stages have the same, its name may be written above, in the axis's unit."""
-    one = sizes_bytes[0] if is_named and len(set(sizes_bytes)) == 1 else None
-    text = f"{name} {one / MIB:,.6g}" if one else ""
+    common_bytes = sizes_bytes[0] if is_named and len(set(sizes_bytes)) == 1 else None
+    text = f"{name} {common_bytes / MIB:,.6g}" if common_bytes else ""
     marks = (
         Mark(n_bytes / MIB, y, f"{name}: {format_bytes(n_bytes)}", text)
         for y, n_bytes in enumerate(sizes_bytes)

@@ -58,7 +58,7 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-class _QuietHandler(WSGIRequestHandler):
+class _SilentHandler(WSGIRequestHandler):
     """Writes no line for each of the page's requests, one every two seconds: the address would scroll away."""
 
     def log_request(self, *_: object) -> None:
@@ -92,6 +92,6 @@ def _server(port: int) -> WSGIServer:
         BadInput: it is taken, or there is no such port.
     """
     try:
-        return WSGIServer((HOST, port), _QuietHandler)
+        return WSGIServer((HOST, port), _SilentHandler)
     except (OSError, OverflowError) as error:
         raise BadInput(f"the port must be free and at most 65535, got {port} ({error}); try another --port") from error
