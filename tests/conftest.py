@@ -146,6 +146,10 @@ class Browser:
         self.send("Page.navigate", url=url)
         self.wait('document.readyState === "complete"')
 
+    def run_scripts(self, allowed: bool) -> None:
+        """Whether pages that are opened from now on may run scripts; `ask` works in any case."""
+        self.send("Emulation.setScriptExecutionDisabled", value=not allowed)
+
     def ask(self, expression: str) -> Any:
         """The value of an expression of JavaScript in the page."""
         answer = self.send("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True)

@@ -99,6 +99,22 @@ class Constraint:
         """Whether it contains names of knobs only, so that it can be checked before the configuration is estimated."""
         return set(self.names) <= set(KNOB_NAMES)
 
+    def bounds(self, name: str) -> tuple[float, ...]:
+        """The numbers that `name` alone is compared with in comparisons that must all hold.
+
+        >>> Constraint("0.001 <= latency_s <= 0.02 and n_ipu > 1").bounds("latency_s")
+        (0.001, 0.02)
+        """
+        tree = _parsed(self.text)
+        parts = tree.values if isinstance(tree, ast.BoolOp) and isinstance(tree.op, ast.And) else [tree]
+        sides = [(part.left, *part.comparators) for part in parts if isinstance(part, ast.Compare)]
+        pairs = [pair for nodes in sides for both in pairwise(nodes) for pair in (both, both[::-1])]
+        return tuple(
+            _number(number, {})
+            for named, number in pairs
+            if isinstance(named, ast.Name) and named.id == name and isinstance(number, ast.Constant)
+        )
+
     def violation(self, values: Mapping[str, float]) -> float:
         """How far it is from holding, relative to the numbers compared: above 0 when it does not hold.
 

@@ -13,7 +13,7 @@ from statistics import mean, stdev
 from typing import NamedTuple
 
 from autoauto.records.knob_table import COLUMNS
-from autoauto.records.knobs import Knobs, Objective, SearchSpace
+from autoauto.records.knobs import Knobs, Objective, Objectives, SearchSpace, objective_tuple, parse_objectives
 from autoauto.records.trial import Cell, Trial
 
 CONFIDENCE = 0.95
@@ -184,6 +184,7 @@ class StudySummary:
         verification: the winner measured again, in turns with others; None when it was not.
         space: the space of the study's last search; None when it is not known.
         alternatives: the simple uses of the cluster in that space.
+        front: of several objectives the configurations that no other dominates, best by the first on top.
     """
 
     study_name: str
@@ -196,6 +197,7 @@ class StudySummary:
     verification: Verification | None = None
     space: SearchSpace | None = None
     alternatives: tuple[Alternative, ...] = ()
+    front: tuple[Trial, ...] = ()
 
     @property
     def winner(self) -> Trial | None:
@@ -203,9 +205,14 @@ class StudySummary:
         return self.finalists[0] if self.finalists else None
 
     @property
+    def objectives(self) -> Objectives:
+        """All objectives of the study."""
+        return parse_objectives(self.attributes.get("objective", self.objective))
+
+    @property
     def of_several(self) -> bool:
         """Whether the study has further objectives, so that the winner is the best by the first of them only."""
-        return "," in self.attributes.get("objective", "")
+        return len(objective_tuple(self.objectives)) > 1
 
     def worth(self, trial: Trial) -> float:
         """The value of the objective, more is better: samples/s, of all devices or of one, or 1 / latency."""

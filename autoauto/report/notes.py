@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping, Sequence
 
 from autoauto.records.study_summary import Comparison, StudySummary
@@ -15,6 +16,7 @@ from autoauto.report.tables.study import binding_table, cells_table, comparisons
 from autoauto.report.wording import configuration, headline, origin_of
 
 N_TOP = 5
+WIDTH = 78
 
 
 def study_note(summary: StudySummary, comparisons: Sequence[Comparison], commands: Sequence[tuple[str, str]]) -> str:
@@ -66,4 +68,21 @@ def _speed(trial: Trial, origin: str) -> str:
 
 
 def _commands(commands: Sequence[tuple[str, str]]) -> str:
-    return "\n\n".join(f"{name}:\n\n```\n{command}\n```" for name, command in commands)
+    return "\n\n".join(f"{name}:\n\n```\n{in_lines(command)}\n```" for name, command in commands)
+
+
+def in_lines(command: str) -> str:
+    """A command for a shell in lines of at most `WIDTH` characters, because the dashboard does not break them.
+
+    >>> print(in_lines("autoauto measure 'my model.onnx' --cluster bow-2000 --memory-proportion 0.6 --n-ipu 4"))
+    autoauto measure 'my model.onnx' --cluster bow-2000 --memory-proportion 0.6 \\
+      --n-ipu 4
+    """
+    first, *words = map(shlex.quote, shlex.split(command))
+    lines = [first]
+    for word in words:
+        if len(lines[-1]) + 1 + len(word) > WIDTH:
+            lines.append(f"  {word}")
+        else:
+            lines[-1] += f" {word}"
+    return " \\\n".join(lines)

@@ -148,8 +148,16 @@ def speed_text(speed: Interval) -> str:
 def timeline_title(timeline: Timeline) -> str:
     """Order, number of micro-batches and origin of a timeline, as in "1f1b, 4 micro-batches, simulated"."""
     schedule = timeline.schedule
-    plural = "es" if schedule.n_micro_batches > 1 else ""
-    return f"{schedule.order_name}, {schedule.n_micro_batches:,} micro-batch{plural}, {timeline.origin}"
+    return f"{schedule.order_name}, {counted(schedule.n_micro_batches, 'micro-batch', 'es')}, {timeline.origin}"
+
+
+def counted(n: int, what: str, plural: str = "s") -> str:
+    """A number of things.
+
+    >>> counted(1, "device"), counted(1000, "micro-batch", "es")
+    ('1 device', '1,000 micro-batches')
+    """
+    return f"{n:,} {what}{plural if n > 1 else ''}"
 
 
 def shows_stage(schedule: Schedule) -> bool:

@@ -91,7 +91,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--program", action="store_true", help="print PopART's program of fragments")
     parser.add_argument("--view", choices=["stages", "devices"], help="print PopART's pipeline by stages or devices")
-    parser.add_argument("--html", type=Path, metavar="FILE", help="write the timeline as a page (needs the extra plot)")
+    parser.add_argument("--html", type=Path, metavar="FILE", help="write the timeline as one page for a browser")
     parser.add_argument(
         "--trace", type=Path, metavar="FILE", help="write the timeline for Perfetto or chrome://tracing"
     )
@@ -294,9 +294,11 @@ def _per_device(option: str, values: Cycles, n_devices: int) -> Cycles:
 
 def _write(args: argparse.Namespace, timeline: Timeline) -> None:
     if args.html:
-        from autoauto.report.html.timeline import write_timeline_html
+        from autoauto.report.html.document import write_page
+        from autoauto.report.html.timeline import timeline_page
+        from autoauto.schedule.stash import stash_entries
 
-        write_timeline_html(timeline, args.html)
+        write_page(timeline_page(timeline, stash_entries(timeline.schedule)), args.html)
     if args.trace:
         from autoauto.report.trace import write_chrome_trace
 

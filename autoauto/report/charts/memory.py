@@ -90,8 +90,8 @@ def memory_chart(finalist: Trial, origin: str) -> Chart:
         Series("", "track", Shape.BAR, tuple(tracks)),
         *_categories_of(rows),
         _ticks("estimated", "estimated", [row.estimated_bytes for row in rows]),
-        _ticks("device limit", "limit", [row.limit_bytes for row in rows], "device"),
-        _ticks("planned limit", "planned", [row.planned_bytes for row in rows], "planned"),
+        _ticks("device limit", "limit", [row.limit_bytes for row in rows], is_named=True),
+        _ticks("planned limit", "planned", [row.planned_bytes for row in rows], is_named=True),
         Series("", "value", Shape.LABEL, tuple(labels)),
     )
     height = len(rows) * (42.0 if len(rows) <= 8 else 34.0)
@@ -117,13 +117,10 @@ def _categories_of(rows: list[StageMemory]) -> list[Series]:
     return series
 
 
-def _ticks(name: str, style: str, sizes_bytes: Sequence[int | None], heading: str = "") -> Series:
-    """A tick for every size; those with a heading have it above the chart where all stages have the same."""
-    text = (
-        f"{heading}: {format_bytes(sizes_bytes[0])}"
-        if heading and sizes_bytes[0] and len(set(sizes_bytes)) == 1
-        else ""
-    )
+def _ticks(name: str, style: str, sizes_bytes: Sequence[int | None], is_named: bool = False) -> Series:
+    """A tick for every size; where all stages have the same, its name may be written above, in the axis's unit."""
+    common_bytes = sizes_bytes[0] if is_named and len(set(sizes_bytes)) == 1 else None
+    text = f"{name} {common_bytes / MIB:,.6g}" if common_bytes else ""
     marks = (
         Mark(n_bytes / MIB, y, f"{name}: {format_bytes(n_bytes)}", text)
         for y, n_bytes in enumerate(sizes_bytes)

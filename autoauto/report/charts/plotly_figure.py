@@ -1,4 +1,4 @@
-"""The drawer of charts as Plotly figures with zoom, `plotly_figure`, for the dashboard and the page of a timeline."""
+"""The drawer of charts as Plotly figures with zoom, `plotly_figure`, for the dashboard."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _GAP = 0.03
 _MIN_DOTS = 5
 
 _COLOURS = {
-    **dict.fromkeys(("estimated", "diagonal", "value"), _INK),
+    **dict.fromkeys(("estimated", "diagonal", "front", "value"), _INK),
     **dict.fromkeys(("track", "tolerance", "empty"), _GRID),
     RING: _CLEAR,
 }
@@ -26,16 +26,16 @@ _VARIABLES = {"limit": "s5", "planned": "s5", "heat": "accent"}
 """The variables of page.css of styles that are not named like theirs."""
 
 
-def plotly_figure(chart: Chart, n_dots: int | None = None) -> dict[str, Any]:
+def plotly_figure(chart: Chart, n_dots: int) -> dict[str, Any]:
     """A chart as the JSON values of a figure; what is shown at a mark when a pointer is on it is the same as in SVG.
 
     Args:
         chart: the chart.
-        n_dots: about how many dots are drawn at most, evenly from all series; None draws all.
+        n_dots: about how many dots are drawn at most, evenly from all series.
     """
     in_legend: set[tuple[str, str]] = set()
     n_series = sum(series.shape in (Shape.DOT, Shape.JOINED) for panel in chart.panels for series in panel.series)
-    n_each = None if n_dots is None else max(_MIN_DOTS, n_dots // max(n_series, 1))
+    n_each = max(_MIN_DOTS, n_dots // max(n_series, 1))
     traces: list[dict[str, Any]] = []
     for index, panel in enumerate(chart.panels, 1):
         for series in panel.series:
@@ -53,9 +53,9 @@ def plotly_figure(chart: Chart, n_dots: int | None = None) -> dict[str, Any]:
     return {"data": traces, "layout": {**_look(chart), **_axes(chart)}}
 
 
-def _thinned(series: Series, n: int | None) -> Series:
+def _thinned(series: Series, n: int) -> Series:
     """At most `n` of the dots, evenly spaced."""
-    if n is None or series.shape not in (Shape.DOT, Shape.JOINED):
+    if series.shape not in (Shape.DOT, Shape.JOINED):
         return series
     fit, unfit = ([mark for mark in series.marks if (mark.y is None) is missing] for missing in (False, True))
     return series._replace(marks=tuple(mark for some in (fit, unfit) for mark in some[:: -(-len(some) // n) or 1]))

@@ -9,6 +9,7 @@ from autoauto.records.target import Origin
 from autoauto.records.timeline import Timeline
 from autoauto.report.charts.chart import Chart
 from autoauto.report.charts.heat_map import heat_map_chart
+from autoauto.report.charts.latency import latency_chart
 from autoauto.report.charts.memory import memory_chart
 from autoauto.report.charts.parity import parity_chart
 from autoauto.report.charts.throughput import batches_chart
@@ -17,7 +18,7 @@ from autoauto.report.wording import clock_of, origin_of
 
 
 def study_charts(summary: StudySummary, timeline: Timeline | None, n_bars: int = N_BARS) -> list[Chart]:
-    """Timeline and memory of the winner, heat map, parity unless all is estimated, and throughput over batch size.
+    """Timeline and memory of the winner, heat map, parity unless all is estimated, latency, throughput over batch size.
 
     Args:
         summary: the study.
@@ -31,4 +32,5 @@ def study_charts(summary: StudySummary, timeline: Timeline | None, n_bars: int =
             charts.append(replace(best, title=f"{best.title} of the best configuration"))
         charts += [memory_chart(winner, origin_of(summary)), heat_map_chart(summary)]
         charts += [] if origin_of(summary) is Origin.ESTIMATED else [parity_chart(summary)]
-    return [*charts, batches_chart(summary)]
+    latency = latency_chart(summary)
+    return [*charts, *([latency] if latency else []), batches_chart(summary)]

@@ -14,6 +14,8 @@ STYLE = Path(__file__).parents[1] / "html" / "page.css"
 """The style sheet of pages and pictures; its first rule is the palette."""
 
 _LEGEND_HEIGHT, _MARGIN = 34, 16
+_MAX_FILE_WIDTH = 900
+"""Of a picture as a file: the dashboard shows it in its own size beside a list of trials, 1280 pixels in all."""
 _BOTTOM, _LANE, _CHARACTER = 46, 12, 7.0
 
 
@@ -294,6 +296,7 @@ def picture_file(chart: Chart) -> str:
         parts.append(panel_svg(chart, index).replace("<svg ", f'<svg x="{x}" y="{_LEGEND_HEIGHT}" ', 1))
         x += panel.width
     outer_width, outer_height = width + 2 * _MARGIN, height + _LEGEND_HEIGHT + 2 * _MARGIN
+    shown = min(1.0, _MAX_FILE_WIDTH / outer_width)
     return tag(
         "svg",
         tag("style", STYLE.read_text(encoding="utf-8")),
@@ -302,8 +305,8 @@ def picture_file(chart: Chart) -> str:
         *parts,
         xmlns="http://www.w3.org/2000/svg",
         viewBox=f"{-_MARGIN} {-_MARGIN} {outer_width} {outer_height}",
-        width=outer_width,
-        height=outer_height,
+        width=round(shown * outer_width),
+        height=round(shown * outer_height),
         style="font-family: 'Liberation Sans', Arial, sans-serif",
     )
 

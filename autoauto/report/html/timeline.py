@@ -1,32 +1,28 @@
-"""A timeline as a page for the browser, a Gantt chart with zoom: `write_timeline_html`."""
+"""A timeline as one HTML file that needs no network, `timeline_page`: its picture and its devices."""
 
 from __future__ import annotations
 
-import importlib.util
-from pathlib import Path
+from collections.abc import Iterable
 
-from autoauto.records.errors import BadInput, MissingExtra
 from autoauto.records.timeline import Timeline
-from autoauto.report.charts.plotly_figure import plotly_figure
 from autoauto.report.charts.timeline import timeline_chart
+from autoauto.report.html.document import document, figure, table_section
+from autoauto.report.style import format_value
+from autoauto.report.tables.timeline import timeline_table
+from autoauto.report.wording import counted
 
-N_BARS = 50_000
-"""The most bars, which a browser draws in seconds."""
 
+def timeline_page(timeline: Timeline, stash_entries: Iterable[int]) -> str:
+    """The page, in cycles; of a long timeline it has the first and the last bars.
 
-def write_timeline_html(timeline: Timeline, path: Path) -> None:
-    """Write the chart of a timeline, in cycles, as one file that needs no network.
-
-    Raises:
-        MissingExtra: plotly is not installed.
-        BadInput: the file cannot be written.
+    Args:
+        timeline: what to show.
+        stash_entries: the activations that the stash of every device has room for.
     """
-    if importlib.util.find_spec("plotly") is None:
-        raise MissingExtra('a timeline as HTML needs the extra "plot"; try: pip install plotly')
-    from plotly.io import write_html
-
-    figure = plotly_figure(timeline_chart(timeline, None, N_BARS))
-    try:
-        write_html(figure, path, include_plotlyjs=True, config={"displaylogo": False}, validate=False)
-    except OSError as error:
-        raise BadInput(f"the timeline needs a file that can be written, got {path} ({error.strerror})") from error
+    schedule = timeline.schedule
+    sizes = (counted(schedule.n_devices, "device"), counted(schedule.n_micro_batches, "micro-batch", "es"))
+    title = f"{schedule.order_name}: {', '.join(sizes)}"
+    makespan = format_value("cycles", timeline.makespan_cycles)
+    facts = (timeline.origin, f"makespan {makespan} cycles", f"bubble {100 * timeline.bubble_fraction:.1f} %")
+    chart, devices = timeline_chart(timeline, None), timeline_table(timeline, stash_entries)
+    return document(title, title, facts, figure(chart), table_section(devices, "devices"))

@@ -9,7 +9,7 @@ _TAGS = {Style.STRONG: "strong", Style.CODE: "code"}
 
 
 def html_table(table: Table) -> str:
-    """A table with heads, and its title and caption above it.
+    """A table with heads, and its title and caption above it, where it has any.
 
     Every cell also has its head as an attribute: on narrow screens the style sheet shows a row as a list.
     """
@@ -25,7 +25,8 @@ def html_table(table: Table) -> str:
         )
         for cells in table.cells()
     )
-    caption = tag("caption", words("; ".join(filter(None, [table.title, *table.caption.splitlines()]))))
+    remarks = "; ".join(filter(None, [table.title, *table.caption.splitlines()]))
+    caption = tag("caption", words(remarks)) if remarks else ""
     head = tag("thead", tag("tr", *heads)) if table.has_heads else ""
     lines = "\n".join(tag("tr", row) for row in body)
     return tag("div", tag("table", caption, head, tag("tbody", lines)), class_="scroll")

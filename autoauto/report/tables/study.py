@@ -119,6 +119,7 @@ def ranked_table(summary: StudySummary, n_rows: int = N_ROWS) -> Table:
         Column(origin_of(summary), "samples_per_s"),
         Column(Origin.ESTIMATED, "estimated_samples_per_s"),
         Column("difference", "difference_percent"),
+        Column("latency", "latency_s"),
         Column("why it does not fit"),
     )
     rows = tuple(_ranked(trial, knobs) for trial in ordered[:n_rows])
@@ -133,6 +134,7 @@ def _ranked(trial: Trial, knobs: list[str]) -> tuple[Value, ...]:
         trial.samples_per_s if trial.fits else None,
         estimated or None,
         difference_percent(estimated, trial.samples_per_s) if estimated and trial.fits else None,
+        trial.latency_s or None,
         short_reason(trial),
     )
 
@@ -151,7 +153,7 @@ def failures_table(summary: StudySummary) -> Table:
         (str(failure.number), configuration(failure.knobs), failure.reason) for failure in summary.failures[:N_ROWS]
     )
     columns = (Column("trial", "number"), Column("configuration"), Column("what went wrong"))
-    return Table(f"{len(summary.failures):,} failed", columns, tuple(rows))
+    return Table("Failed trials", columns, tuple(rows), f"{len(summary.failures):,} failed")
 
 
 def attributes_table(summary: StudySummary) -> Table:

@@ -38,7 +38,8 @@ def summarise(study: Study, storage: str, trials: Iterable[Trial], n_finalists: 
     ended = sorted(trials, key=lambda trial: trial.number)
     finished = {trial.knobs: trial for trial in ended if not trial.failed}
     objectives, attributes = objectives_of_study(study), study.user_attrs
-    best = best_of_study(study, finished) or next(iter(front_of(finished, objectives)), None)
+    front = front_of(finished, objectives) if len(objective_tuple(objectives)) > 1 else ()
+    best = best_of_study(study, finished) or next(iter(front), None)
     summary = StudySummary(
         study_name=study.study_name,
         storage=shown_storage(storage),
@@ -50,5 +51,6 @@ def summarise(study: Study, storage: str, trials: Iterable[Trial], n_finalists: 
         verification=next((entry for entry in verifications(study) if best and entry.winner.knobs == best.knobs), None),
         space=read_space(attributes[SPACE]) if SPACE in attributes else None,
         alternatives=stored_alternatives(study),
+        front=front,
     )
     return replace(summary, finalists=tuple(with_plans(study, trial) for trial in summary.ranked[:n_finalists]))

@@ -34,6 +34,11 @@ class DashboardFiles:
         study_name: its name there.
         folder: of the files; created when it does not exist.
 
+    Attributes:
+        backend: the database.
+        study_id: the number of the study there, part of addresses of the dashboard.
+        files: those in the folder.
+
     Raises:
         BadInput: the database or the folder cannot be used.
     """
@@ -41,7 +46,7 @@ class DashboardFiles:
     def __init__(self, storage: str, study_name: str, folder: Path) -> None:
         self.backend = open_storage(storage)
         self._study = optuna.load_study(study_name=study_name, storage=self.backend)
-        self._study_id = self.backend.get_study_id_from_name(study_name)
+        self.study_id = self.backend.get_study_id_from_name(study_name)
         try:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
@@ -51,13 +56,13 @@ class DashboardFiles:
     @through_restarts
     def shows(self, digest: str) -> bool:
         """Whether the content with this digest was written completely, and the files still exist."""
-        known = self.backend.get_study_system_attrs(self._study_id).get(_DIGEST)
+        known = self.backend.get_study_system_attrs(self.study_id).get(_DIGEST)
         return bool(known == digest and any(self._folder.iterdir()))
 
     @through_restarts
     def finish(self, digest: str) -> None:
         """Note that the content with this digest was written completely."""
-        self.backend.set_study_system_attr(self._study_id, _DIGEST, digest)
+        self.backend.set_study_system_attr(self.study_id, _DIGEST, digest)
 
     @through_restarts
     def note(self, text: str, number: int | None = None) -> None:
@@ -90,8 +95,8 @@ class DashboardFiles:
         description = {"artifact_id": artifact_id, "filename": name, "mimetype": kind, "encoding": None}
         self.files.write(artifact_id, BytesIO(content))
         key = f"dashboard:artifacts:{trial_id}:{artifact_id}"
-        self.backend.set_study_system_attr(self._study_id, key, json.dumps(description))
+        self.backend.set_study_system_attr(self.study_id, key, json.dumps(description))
         return str(get_artifact_path(Trial(self._study, trial_id), artifact_id))
 
     def _trial_id(self, number: int) -> int:
-        return self.backend.get_trial_id_from_study_id_trial_number(self._study_id, number)
+        return self.backend.get_trial_id_from_study_id_trial_number(self.study_id, number)

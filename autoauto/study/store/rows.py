@@ -35,9 +35,10 @@ _SCALARS = text(
     "SELECT trial_id, key, value_json FROM trial_user_attributes JOIN trials USING (trial_id) "
     "WHERE study_id = :study AND substr(value_json, 1, 1) NOT IN ('[', '{', 'n')"
 )
-_CONSTRAINTS = text(
-    "SELECT trial_id, value_json FROM trial_system_attributes JOIN trials USING (trial_id) "
-    "WHERE study_id = :study AND key = 'constraints'"
+# A reason that is too long for a user attribute is there in full.
+_SYSTEM = text(
+    "SELECT trial_id, key, value_json FROM trial_system_attributes JOIN trials USING (trial_id) "
+    "WHERE study_id = :study AND key IN ('constraints', 'reason')"
 )
 _INFINITE = {"INF_POS": float("inf"), "INF_NEG": float("-inf")}
 
@@ -51,9 +52,9 @@ def trial_rows(study: Study) -> list[dict[str, Any]]:
     """
     storage, study_id = database_of(study)
     with storage.engine.connect() as connection:
-        trials, scalars, params, distributions, values, constraints = (
+        trials, scalars, params, distributions, values, system = (
             connection.execute(query, {"study": study_id}).all()
-            for query in (_TRIALS, _SCALARS, _PARAMS, _DISTRIBUTIONS, _VALUES, _CONSTRAINTS)
+            for query in (_TRIALS, _SCALARS, _PARAMS, _DISTRIBUTIONS, _VALUES, _SYSTEM)
         )
     # Another process may have begun a trial after the first query: what later queries tell of it is left out.
     rows = defaultdict(dict, {trial.trial_id: _trial_cells(trial) for trial in trials})
@@ -64,8 +65,8 @@ def trial_rows(study: Study) -> list[dict[str, Any]]:
         rows[trial_id][name] = external[name](value)
     for trial_id, objective, value, kind in values:
         rows[trial_id][f"value_{objective}" if objective else "value"] = _INFINITE.get(kind, value)
-    for (trial_id, _), excess in zip(constraints, _parsed(row[1] for row in constraints), strict=True):
-        rows[trial_id]["constraint"] = max(excess, default=None)
+    for (trial_id, name, _), value in zip(system, _parsed(row[2] for row in system), strict=True):
+        rows[trial_id] |= {"reason": value} if name == "reason" else {"constraint": max(value, default=None)}
     return [rows[trial.trial_id] for trial in trials]
 
 

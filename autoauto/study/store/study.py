@@ -31,7 +31,7 @@ FLOW = "flow"
 """The attribute of a study that holds its `FlowConfig` as JSON, from which workers open its flow."""
 SPACE = "space"
 """The attribute of a study that holds the space of its last search as JSON."""
-STUDY_SCHEMA = 1
+STUDY_SCHEMA = 2
 """The number of the form in which trials and attributes are stored; studies of before have none, and are read."""
 _DIGESTS = {"model_content": "the model is another", "cluster_content": "the devices are others"}
 """Attributes that are digests, and what a different digest means."""

@@ -4,8 +4,11 @@ Where Optuna stores a trial:
 
     parameters          the knobs, with the ranges of the space
     state, values       COMPLETE with the objectives, PRUNED when it does not fit or violates a constraint, FAIL
-    user attributes     status, reason, throughput, stages as measured and as estimated (`describe_stages`), ...
-    system attributes   "constraints": how far the constraints are from holding
+    user attributes     status, reason, throughput, partition, ...
+    system attributes   "constraints": how far the constraints are from holding; attributes that are longer than
+                        `N_SHOWN`, such as stages as measured and as estimated (`describe_stages`)
+
+Versions of autoauto before 2026-11-23 stored all attributes but "constraints" as user attributes.
 """
 
 from __future__ import annotations
@@ -37,6 +40,8 @@ Ranges = dict[str, BaseDistribution]
 """Parameters of a trial and the values that they may take."""
 MAX_VIOLATION = 1e6
 """The stored violation of a configuration that violates a constraint by more; JSON has no infinity."""
+N_SHOWN = 100
+"""The most characters of a user attribute, which the dashboard shows in one line; it shows no system attributes."""
 _READERS = {knob.name: knob.domain.read for knob in COLUMNS}
 _ENDED = {state.name for state in TrialState if state.is_finished()}
 _MEASURED = ("samples_per_s", "latency_s", "compute_cycles", "transfer_cycles")
@@ -72,13 +77,18 @@ def to_optuna(trial: Trial, ranges: Ranges, objectives: Objectives) -> FrozenTri
     FAIL when the measurement itself failed.
     """
     params = {name: getattr(trial.knobs, name) for name in ranges}
+    attributes = {"status": str(trial.status), **_attributes(trial)}
+    long = {name: value for name, value in attributes.items() if len(str(value)) > N_SHOWN}
+    shown = {name: value for name, value in attributes.items() if name not in long}
+    if "reason" in long:
+        shown["reason"] = f"{trial.reason[: N_SHOWN - 1]}…"
     stored = create_trial(
         state=TrialState[trial.state],
         values=values_of(objectives, trial) if trial.fits else None,
         params={name: str(value) if isinstance(value, str) else value for name, value in params.items()},
         distributions=ranges,
-        user_attrs={"status": str(trial.status), **_attributes(trial)},
-        system_attrs={} if trial.failed else {"constraints": [_constraint(trial)]},
+        user_attrs=shown,
+        system_attrs=long if trial.failed else {**long, "constraints": [_constraint(trial)]},
     )
     stored.datetime_start, stored.datetime_complete = local_time(trial.started), local_time(trial.ended)
     return stored
@@ -86,11 +96,11 @@ def to_optuna(trial: Trial, ranges: Ranges, objectives: Objectives) -> FrozenTri
 
 def from_optuna(stored: FrozenTrial) -> Trial:
     """A finished trial of a database, with its plans."""
-    attributes = stored.user_attrs
+    attributes = {**stored.user_attrs, **stored.system_attrs}
     cells = {
         "number": stored.number,
         "state": stored.state.name,
-        "constraint": next(iter(stored.system_attrs.get("constraints", ())), None),
+        "constraint": next(iter(attributes.get("constraints", ())), None),
         "datetime_start": _utc(stored.datetime_start),
         "datetime_complete": _utc(stored.datetime_complete),
         **stored.params,
@@ -171,7 +181,7 @@ def knobs_of(params: Mapping[str, Any]) -> Knobs:
 
 
 def _attributes(trial: Trial) -> dict[str, Any]:
-    """The user attributes besides the status; never None."""
+    """The attributes besides the status; never None."""
     attributes: dict[str, Any] = {name: getattr(trial, name) for name in ("reason",) if trial.reason}
     if trial.failed:
         return attributes | ({"log": list(trial.log)} if trial.log else {})

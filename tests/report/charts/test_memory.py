@@ -55,7 +55,7 @@ def test_bars_are_as_long_as_their_share_of_the_limit(measured: Plan, estimated:
         "2.0 KiB, 50 %",
         "3.0 KiB, 75 %",
     ]
-    assert {"device: 4.0\xa0KiB", "planned: 4.0\xa0KiB"} <= {text.text for text in elements(svg, "tick")}
+    assert {"device limit 0.00390625", "planned limit 0.00390625"} <= {text.text for text in elements(svg, "tick")}
 
 
 def test_without_an_estimate_there_are_no_marks_for_estimate_and_planning(measured: Plan, elements: Elements) -> None:

@@ -35,10 +35,10 @@ def named(figure: Any, name: str) -> Any:
 
 
 def test_charts_have_fixed_names(summary: StudySummary, nothing_fits: StudySummary, timeline: Timeline) -> None:
-    names = ["timeline", "memory", "heat-map", "parity", "batches"]
+    names = ["timeline", "memory", "heat-map", "parity", "latency", "batches"]
     assert list(figures_of(summary, timeline)) == names
     assert list(figures_of(summary, None)) == names[1:]
-    assert list(figures_of(nothing_fits, None)) == names[4:]
+    assert list(figures_of(nothing_fits, None)) == names[5:]
 
 
 def test_figures_have_the_numbers_of_the_study(summary: StudySummary, timeline: Timeline) -> None:

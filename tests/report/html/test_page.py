@@ -14,7 +14,8 @@ from autoauto.records.knobs import Knobs
 from autoauto.records.schedule import Order
 from autoauto.records.study_summary import Comparison, Interval, StudySummary
 from autoauto.records.timeline import Timeline
-from autoauto.report.html.page import study_page, write_study_page
+from autoauto.report.html.document import write_page
+from autoauto.report.html.page import study_page
 from tests.report.made import made
 
 Simulated = Callable[..., Timeline]
@@ -56,7 +57,8 @@ def test_the_page_is_well_formed_and_ids_are_unique(page: str) -> None:
     parser.feed(page)
     assert parser.open == []
     assert len(parser.ids) == len(set(parser.ids))
-    assert {"timeline", "memory", "heat-map", "parity", "batches-0", "cells", "trials", "study"} <= set(parser.ids)
+    charts = {"timeline", "memory", "heat-map", "parity", "latency", "batches-0"}
+    assert charts | {"cells", "trials", "study"} <= set(parser.ids)
 
 
 def test_the_page_has_the_winner_and_the_command_that_measures_it_again(page: str) -> None:
@@ -111,21 +113,41 @@ def test_ten_thousand_trials_make_a_small_page(summary: StudySummary) -> None:
 
 def test_a_file_that_cannot_be_written_is_bad_input(page: str, tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="a file that can be written"):
-        write_study_page(page, tmp_path / "missing" / "page.html")
+        write_page(page, tmp_path / "missing" / "page.html")
 
 
-def test_of_several_objectives_the_winner_is_the_best_by_the_first(summary: StudySummary) -> None:
-    several = replace(summary, attributes={**summary.attributes, "objective": "throughput,latency"})
-    assert "<h2>Best by throughput</h2>" in study_page(several, [], None, COMMANDS)
-    assert "<h2>Best configuration</h2>" in study_page(summary, [], None, COMMANDS)
+def test_of_several_objectives_the_page_has_the_front_and_the_best_by_the_first(summary: StudySummary) -> None:
+    attributes = {**summary.attributes, "objective": "throughput,latency"}
+    several = study_page(replace(summary, attributes=attributes, front=summary.finalists), [], None, COMMANDS)
+    single = study_page(summary, [], None, COMMANDS)
+    assert headings(several)[:2] == ["Best by throughput", "No other is better in throughput and latency"]
+    assert headings(single)[:2] == ["Best configuration", "What binds"]
+    front = several.partition('id="front"')[2].partition("</section>")[0]
+    assert front.count("<tr>") == 1 + len(summary.finalists)
+    assert "14.000\xa0ms" in front
+    assert "14.000\xa0ms" in single.partition('id="trials"')[2]
+
+
+def test_every_card_has_one_name(page: str) -> None:
+    """No caption of a table repeats its heading, and no heading is there twice."""
+    names = headings(page)
+    assert len(set(names)) == len(names)
+    captions = re.findall("<caption>(.*?)</caption>", page)
+    assert captions
+    assert not [(name, caption) for name in names for caption in captions if caption.startswith(name)]
+
+
+def headings(page: str) -> list[str]:
+    """The names of the cards, from top to bottom."""
+    return re.findall("<h2>(.*?)</h2>", page)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("width", [1280, 390])
+@pytest.mark.parametrize("width", [1400, 400])
 def test_a_browser_shows_it_in_both_themes(browser: Any, page: str, width: int, tmp_path: Path) -> None:
     """Every picture has a size, no page is wider than its screen, and there are no further requests and no errors."""
     file = tmp_path / "page.html"
-    write_study_page(page, file)
+    write_page(page, file)
     grounds = {}
     for scheme in ("light", "dark"):
         browser.open(file.as_uri(), width, scheme)
@@ -133,7 +155,7 @@ def test_a_browser_shows_it_in_both_themes(browser: Any, page: str, width: int, 
         sizes = browser.ask(
             "[...document.querySelectorAll('svg[role=img]')].map(e => e.getBoundingClientRect().height)"
         )
-        assert len(sizes) == 6
+        assert len(sizes) == 7
         assert min(sizes) > 50
         grounds[scheme] = browser.ask("getComputedStyle(document.body).backgroundColor")
         assert (browser.requests, browser.errors) == ([file.as_uri()], [])
@@ -144,10 +166,29 @@ def test_a_browser_shows_it_in_both_themes(browser: Any, page: str, width: int, 
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("width", [1400, 400])
+def test_without_a_script_all_is_there(
+    browser: Any, summary: StudySummary, page: str, width: int, tmp_path: Path
+) -> None:
+    file = tmp_path / "page.html"
+    write_page(page, file)
+    browser.run_scripts(False)
+    browser.open(file.as_uri(), width)
+    assert browser.ask("document.title") == "small: net on pair"
+    assert browser.ask("document.documentElement.scrollWidth") <= width
+    assert browser.ask("[...document.querySelectorAll('button')].every(e => e.offsetWidth === 0)")
+    drawn = "document.querySelectorAll('#batches-0 :is(.dot, .cross) > *, #batches-1 :is(.dot, .cross) > *').length"
+    assert browser.ask(drawn) == len(summary.trials) + 1  # and the ring
+    n_running = sum(trial.runs for trial in summary.trials)
+    assert browser.ask("document.querySelectorAll('#latency .dot > circle').length") == n_running + 1
+    assert browser.ask("document.querySelectorAll('#trials tbody tr').length") == len(summary.trials)
+
+
+@pytest.mark.slow
 def test_labels_do_not_lie_on_each_other(browser: Any, page: str, tmp_path: Path) -> None:
     """In no picture do the boxes of two texts overlap by more than a pixel."""
     file = tmp_path / "page.html"
-    write_study_page(page, file)
+    write_page(page, file)
     browser.open(file.as_uri())
     overlapping = browser.ask(
         """[...document.querySelectorAll('svg[role=img]')].flatMap(svg => {

@@ -1,22 +1,24 @@
-"""The page of a timeline: what a browser draws."""
+"""The page of a timeline: its content, and how a real browser shows it."""
 
-import importlib.util
 import re
-import shutil
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from autoauto.records.errors import BadInput, MissingExtra
 from autoauto.records.schedule import Order
 from autoauto.records.timeline import Timeline
-from autoauto.report.charts.timeline import timeline_chart
-from autoauto.report.html.timeline import N_BARS, write_timeline_html
-from tests.running import PATIENCE_S
+from autoauto.report.charts.timeline import N_BARS, timeline_chart
+from autoauto.report.html.document import write_page
+from autoauto.report.html.timeline import timeline_page
+from autoauto.schedule.stash import stash_entries
 
 Simulated = Callable[..., Timeline]
+
+
+def page_of(timeline: Timeline) -> str:
+    return timeline_page(timeline, stash_entries(timeline.schedule))
 
 
 @pytest.fixture
@@ -25,52 +27,47 @@ def barrier(simulated: Simulated) -> Timeline:
     return simulated(Order.POPART, 2, 3, "1/2", "1", "3/2", barrier=True)
 
 
-def test_the_page_loads_nothing(barrier: Timeline, tmp_path: Path) -> None:
-    pytest.importorskip("plotly", reason="the extra plot is not installed")
-    write_timeline_html(barrier, tmp_path / "timeline.html")
-    page = (tmp_path / "timeline.html").read_text(encoding="utf-8")
-    assert "Plotly.newPlot(" in page
-    tags = re.sub("(<script[^>]*>).*?</script>", r"\1", page, flags=re.DOTALL)
-    assert "<script" in tags
-    assert not re.search("src|href|http", tags)
+@pytest.fixture
+def large(simulated: Simulated) -> Timeline:
+    return simulated(Order.ONE_F_ONE_B, 16, 256)
 
 
-def test_without_plotly_the_error_names_the_extra(
-    barrier: Timeline, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(MissingExtra, match=r'"plot".*pip install plotly'):
-        write_timeline_html(barrier, tmp_path / "timeline.html")
+def test_the_page_has_a_title_the_picture_and_the_table(barrier: Timeline) -> None:
+    page = page_of(barrier)
+    assert "<title>popart: 2 devices, 3 micro-batches</title>" in page
+    assert page.count("<svg id=") == 1
+    text = re.sub("<[^>]*>", " ", page).replace("\xa0", " ")
+    assert "makespan: 21 cycles" in " ".join(text.split())
 
 
-def test_a_file_that_cannot_be_written_is_bad_input(barrier: Timeline, tmp_path: Path) -> None:
-    pytest.importorskip("plotly", reason="the extra plot is not installed")
-    with pytest.raises(BadInput, match="a file that can be written"):
-        write_timeline_html(barrier, tmp_path / "missing" / "timeline.html")
+def test_the_page_loads_nothing(barrier: Timeline) -> None:
+    assert not re.search(r"""(?:src|href)=|url\(|@import|https?://""", page_of(barrier))
+
+
+def test_pages_of_long_timelines_are_small(barrier: Timeline, large: Timeline) -> None:
+    assert len(page_of(barrier).encode()) < 30_000
+    assert large.schedule.n_actions > 2 * N_BARS
+    assert len(page_of(large).encode()) < 1_000_000
 
 
 @pytest.mark.slow
-def test_a_browser_draws_all_bars(barrier: Timeline, simulated: Simulated, tmp_path: Path) -> None:
-    """Without a network, every bar with a length becomes a path, and every action's name is in the page."""
-    pytest.importorskip("plotly", reason="the extra plot is not installed")
-    chromium = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-    if chromium is None:
-        pytest.skip("no Chromium to open the page")
-    for name, timeline in {"small": barrier, "large": simulated(Order.ONE_F_ONE_B, 16, 256)}.items():
-        page = tmp_path / f"{name}.html"
-        write_timeline_html(timeline, page)
-        drawn = dom(chromium, page)
-        paths = re.findall('<g class="point"><path [^>]*d="M[^"]+"', drawn)
-        names = re.findall(r'<text class="bartext[^>]*>([^<]*)</text>', drawn)
-        series = timeline_chart(timeline, None, N_BARS).panels[0].series
-        marks = [mark for line in series for mark in line.marks]
-        assert len(paths) == len(marks)
-        assert sorted(names) == sorted(mark.text for mark in marks if mark.text)
-
-
-def dom(chromium: str, page: Path) -> str:
-    """The page's elements after its scripts have run."""
-    options = ["--headless", "--no-sandbox", "--disable-gpu", "--host-resolver-rules=MAP * ~NOTFOUND"]
-    options += [f"--user-data-dir={page.parent / 'browser'}", "--virtual-time-budget=60000", "--dump-dom"]
-    command = [chromium, *options, page.as_uri()]
-    return subprocess.run(command, check=True, capture_output=True, text=True, timeout=PATIENCE_S).stdout
+@pytest.mark.parametrize("width", [1400, 400])
+def test_a_browser_shows_it_without_a_script_in_both_themes(
+    browser: Any, barrier: Timeline, large: Timeline, width: int, tmp_path: Path
+) -> None:
+    """Every bar is drawn, no page is wider than its screen, and nothing else is requested."""
+    file = tmp_path / "page.html"
+    browser.run_scripts(False)
+    for timeline in (barrier, large):
+        write_page(page_of(timeline), file)
+        panels = timeline_chart(timeline, None).panels
+        marks = [mark for panel in panels for series in panel.series for mark in series.marks]
+        grounds = set()
+        for scheme in ("light", "dark"):
+            browser.open(file.as_uri(), width, scheme)
+            assert browser.ask("document.documentElement.scrollWidth") <= width
+            assert browser.ask("document.querySelectorAll('svg[role=img] rect').length") == len(marks)
+            assert browser.ask("document.querySelectorAll('#devices tbody tr').length") == len(timeline.starts)
+            grounds.add(browser.ask("getComputedStyle(document.body).backgroundColor"))
+            assert (browser.requests, browser.errors) == ([file.as_uri()], [])
+        assert len(grounds) == 2

@@ -209,7 +209,7 @@ def test_a_study_of_a_later_version_is_refused_and_one_of_before_is_read(storage
     study = open_study(storage, "bow", Objective.THROUGHPUT, {})
     assert study.user_attrs["schema"] == STUDY_SCHEMA
     study.set_user_attr("schema", STUDY_SCHEMA + 1)
-    refused = r"schema of study 'bow' must be at most 1, got 2: .* use that version"
+    refused = r"schema of study 'bow' must be at most 2, got 3: .* use that version"
     with pytest.raises(BadInput, match=refused):
         load_study(storage, "bow")
     with pytest.raises(BadInput, match=refused):

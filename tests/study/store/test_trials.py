@@ -26,7 +26,9 @@ from autoauto.records.trial import Status, Trial
 from autoauto.study.execution.process import finished_trial
 from autoauto.study.store.database import database_of
 from autoauto.study.store.study import load_study, open_study
+from autoauto.study.store.table import trial_table
 from autoauto.study.store.trials import (
+    N_SHOWN,
     STAGES,
     add_trial,
     describe_plan,
@@ -116,8 +118,7 @@ def test_a_measured_trial_is_complete(by_knobs: dict[Knobs, FrozenTrial], plan: 
     assert cost_cycles == 18_100
     assert (trial.state, trial.value) == (TrialState.COMPLETE, rate)
     assert trial.system_attrs["constraints"] == [0.0]
-    stages = trial.user_attrs.pop("stages")
-    estimated = trial.user_attrs.pop("estimated_stages")
+    stages, estimated = trial.system_attrs["stages"], trial.system_attrs["estimated_stages"]
     assert trial.user_attrs == {
         "status": "ok",
         "samples_per_s": rate,
@@ -152,7 +153,7 @@ def test_a_plan_is_read_back_whole(study: optuna.Study, fake: Fake) -> None:
     overlapped = replace(measured.measured, period=Period.DUPLEX, host_cycles=70_000)
     space = SearchSpace((2,), (0.6,), (32,), (Order.ZB1P,), (True,), (8,))
     stored = add(study, knobs, replace(measured, measured=overlapped), space)
-    assert plan_of(stored.user_attrs, STAGES) == overlapped
+    assert plan_of({**stored.user_attrs, **stored.system_attrs}, STAGES) == overlapped
     [trial] = read_trials(study)
     assert with_plans(study, trial) == from_optuna(stored)
     assert with_plans(study, trial).measured == overlapped
@@ -179,7 +180,7 @@ def test_out_of_memory_is_pruned_with_the_excess_as_its_constraint(by_knobs: dic
     trial = by_knobs[TOO_BIG]
     assert (trial.state, trial.value) == (TrialState.PRUNED, None)
     assert trial.system_attrs["constraints"] == [0.7]
-    assert trial.user_attrs.pop("estimated_stages")[0]["total_bytes"] == 1700
+    assert trial.system_attrs["estimated_stages"][0]["total_bytes"] == 1700
     assert trial.user_attrs == {
         "status": "out of memory",
         "reason": "stage 0 is out of memory",
@@ -215,6 +216,39 @@ def test_a_failed_trial_holds_its_reason(study: optuna.Study, error: Exception, 
     trial = add(study, FITS, error)
     assert (trial.state, trial.value, trial.system_attrs) == (TrialState.FAIL, None, {})
     assert trial.user_attrs == {"status": status, "reason": reason, "log": [reason]}
+
+
+def test_a_long_reason_is_shown_shortened_and_read_in_full(study: optuna.Study, fake: Fake) -> None:
+    trial = replace(ended(fake(TOO_BIG)), reason="stage 0 needs " + 30 * "more ")
+    assert stored_and_read(study, trial).reason == trial.reason
+    [stored] = study.trials
+    assert stored.user_attrs["reason"] == f"{trial.reason[: N_SHOWN - 1]}…"
+    assert trial_table(study)["reason"].tolist() == [trial.reason]
+
+
+def test_no_user_attribute_is_longer_than_the_dashboard_shows_in_a_line(study: optuna.Study, fake: Fake) -> None:
+    knobs = Knobs(64, 0.3, 32)
+    add(study, knobs, fake(knobs), SearchSpace((64,), (0.3,), (32,)))
+    add(study, FITS, ZeroDivisionError("by zero, " * 20))
+    for stored in study.trials:
+        assert all(len(json.dumps(value, ensure_ascii=False)) <= N_SHOWN + 2 for value in stored.user_attrs.values())
+    complete, failed = map(from_optuna, study.trials)
+    assert len(complete.plan.partition) == 65
+    assert "partition" not in study.trials[0].user_attrs
+    assert failed.log == (failed.reason,)
+
+
+def test_plans_that_earlier_versions_stored_as_user_attributes_are_read(study: optuna.Study, fake: Fake) -> None:
+    trial = to_optuna(ended(fake(FITS)), ranges_of(SPACE, FITS), Objective.THROUGHPUT)
+    trial.user_attrs |= {name: value for name, value in trial.system_attrs.items() if name != "constraints"}
+    trial.system_attrs = {"constraints": trial.system_attrs["constraints"]}
+    add_trial(study, trial)
+    assert "stages" in study.trials[0].user_attrs
+    [read] = read_trials(study)
+    assert (with_plans(study, read).measured, with_plans(study, read).estimate) == (
+        fake(FITS).measured,
+        fake(FITS).estimate,
+    )
 
 
 def stored_and_read(study: optuna.Study, trial: Trial, objectives: Objectives = Objective.THROUGHPUT) -> Trial:

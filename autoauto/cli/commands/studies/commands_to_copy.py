@@ -37,9 +37,18 @@ def commands_of(summary: StudySummary) -> list[tuple[str, str]]:
         commands.append((what, command))
         if _is_exported(summary, summary.winner):
             commands.append(("Export it", _export_command(summary)))
-    if _search_arguments(summary.attributes):
-        commands.append(("Search again", summary.attributes["command"]))
+    if typed := _search_arguments(summary.attributes):
+        _, again = _output_options().parse_known_args(typed)
+        commands.append(("Search again", shlex.join(["autoauto", "search", *again])))
     return commands
+
+
+def _output_options() -> argparse.ArgumentParser:
+    """The options that say what a search prints, not what it searches."""
+    parser = argparse.ArgumentParser(add_help=False)
+    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--log")
+    return parser
 
 
 def _is_exported(summary: StudySummary, winner: Trial) -> bool:

@@ -6,10 +6,10 @@ import argparse
 import importlib.util
 import os
 import signal
-import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
 
 from autoauto.cli.commands.studies.dashboard_content import default_folder, write_dashboard
 from autoauto.cli.options.study import add_study, requested_study
@@ -42,7 +42,7 @@ def run(args: argparse.Namespace) -> int:
     if not all(map(importlib.util.find_spec, ("optuna_dashboard", "plotly"))):
         raise MissingExtra('the dashboard needs the extra "dashboard"; try: pip install optuna-dashboard plotly')
     study = requested_study(args)
-    _check_port(args.port)
+    server = _server(args.port)
     import optuna_dashboard
 
     from autoauto.study.analysis.summary import summarise_study
@@ -50,9 +50,19 @@ def run(args: argparse.Namespace) -> int:
 
     dashboard = DashboardFiles(args.storage, study.study_name, args.artifacts or default_folder(args.storage))
     write_dashboard(dashboard, summarise_study(study, args.storage))
+    server.set_app(optuna_dashboard.wsgi(dashboard.backend, artifact_store=dashboard.files))
+    print(f"study {study.study_name}: http://{HOST}:{args.port}/dashboard/studies/{dashboard.study_id}", flush=True)
+    print("Ctrl-C ends the dashboard", flush=True)
     with _ending_at_signals():
-        optuna_dashboard.run_server(dashboard.backend, host=HOST, port=args.port, artifact_store=dashboard.files)
+        server.serve_forever()
     return 0
+
+
+class _SilentHandler(WSGIRequestHandler):
+    """Writes no line for each of the page's requests, one every two seconds: the address would scroll away."""
+
+    def log_request(self, *_: object) -> None:
+        """Write nothing; errors are still written."""
 
 
 @contextmanager
@@ -75,15 +85,13 @@ def _end(*_: object) -> None:
     os._exit(130)
 
 
-def _check_port(port: int) -> None:
-    """Refuse a port that cannot be used, before the server prints that it listens.
+def _server(port: int) -> WSGIServer:
+    """A server on this machine's `port`, which does not answer yet.
 
     Raises:
         BadInput: it is taken, or there is no such port.
     """
     try:
-        with socket.socket() as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            probe.bind((HOST, port))
+        return WSGIServer((HOST, port), _SilentHandler)
     except (OSError, OverflowError) as error:
         raise BadInput(f"the port must be free and at most 65535, got {port} ({error}); try another --port") from error

@@ -76,9 +76,10 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _write_page(summary: StudySummary, path: Path) -> None:
-    from autoauto.report.html.page import study_page, write_study_page
+    from autoauto.report.html.document import write_page
+    from autoauto.report.html.page import study_page
     from autoauto.study.analysis.comparisons import study_comparisons
 
     timeline = simulated_timeline(summary.winner) if summary.winner else None
     page = study_page(summary, study_comparisons(summary), timeline, commands_of(summary))
-    write_study_page(page, path)
+    write_page(page, path)

@@ -101,6 +101,13 @@ def test_the_search_is_repeated_as_it_was_typed() -> None:
     assert commands_of(without_winner) == [("Search again", typed)]
 
 
+@pytest.mark.parametrize("printing", ["--json", "--log json", "--log=json --json"])
+def test_the_search_is_repeated_without_options_for_its_output(printing: str) -> None:
+    typed = f"autoauto search 'my model.onnx' --n-ipu 1,2 {printing} --constraint 'n_ipu > 1' --no-such-option 3"
+    again = dict(commands_of(summary(Knobs(1, 0.6, 1), command=typed)))["Search again"]
+    assert again == "autoauto search 'my model.onnx' --n-ipu 1,2 --constraint 'n_ipu > 1' --no-such-option 3"
+
+
 def test_a_pipeline_for_inference_is_exported() -> None:
     study = summary(Knobs(2, 0.6, 8), model="net")
     other = replace(study, storage=DEFAULT_STORAGE)

@@ -3,6 +3,7 @@
 import importlib.util
 import json
 import os
+import re
 import socket
 import subprocess
 import sys
@@ -19,6 +20,7 @@ import autoauto
 from tests.cli.conftest import RunCli
 from tests.running import PATIENCE_S, wait_until
 
+FIGURES = ("timeline", "memory", "heat-map", "parity", "latency", "batches")
 N_PORTS = 5
 """Ports that are tried: another process may take a free port before the dashboard does."""
 
@@ -55,7 +57,7 @@ def test_the_dashboard_shows_the_study(run_cli: RunCli, tmp_path: Path) -> None:
             assert "autoauto measure resnet50" in detail["note"]["body"]
             assert all(trial["note"]["body"] for trial in detail["trials"])
             names = {figure["id"] for figure in detail["plotly_graph_objects"]}
-            assert names == {f"autoauto-{name}" for name in ("timeline", "memory", "heat-map", "parity", "batches")}
+            assert names == {f"autoauto-{name}" for name in FIGURES}
             best = detail["trials"][result["best"]["trial"]]
             files = {file["filename"] for file in best["artifacts"]}
             assert files == {"plan.json", "trace.json", "timeline.svg", "memory.svg"}
@@ -66,21 +68,25 @@ def test_a_browser_draws_the_figures_and_the_notes(run_cli: RunCli, browser: Any
     """In both colour schemes, without an error and without a request to another machine."""
     pytest.importorskip("optuna_dashboard", reason="the extra dashboard is not installed")
     space = ("--n-ipu", "1,2", "--memory-proportion", "0.6", "--batch-size", "1:64")
+    run_cli("search", "resnet50", "--n-ipu", "1", "--batch-size", "1", "--study-name", "another")
     result = json.loads(run_cli("search", "resnet50", *space, "--json").out)
     with dashboard_of(result["study_name"], tmp_path) as (address, _):
+        (printed,) = re.findall(r"http://\S+", (tmp_path / "dashboard.log").read_text())
         backgrounds = set()
         for scheme in ("light", "dark"):
-            browser.open(f"{address}/dashboard/studies/1", 1500, scheme)
-            for name in ("timeline", "memory", "heat-map", "parity", "batches"):
+            browser.open(printed, 1500, scheme)
+            for name in FIGURES:
                 browser.wait(
                     f"document.getElementById('user-defined-plot:autoauto-{name}')?.querySelector('svg') != null"
                 )
             backgrounds.add(browser.ask("getComputedStyle(document.body).backgroundColor"))
             check_clean(browser, address)
-            browser.open(f"{address}/dashboard/studies/1/trials?numbers={result['best']['trial']}", 1500, scheme)
+            browser.open(f"{printed}/trials?numbers={result['best']['trial']}", 1280, scheme)
             pictures = "[...document.querySelectorAll('img[alt=timeline], img[alt=memory]')]"
             browser.wait(f"{pictures}.length === 2 && {pictures}.every(e => e.complete && e.naturalWidth > 500)")
             assert "compute cycles" in browser.ask("document.body.textContent")
+            assert "compute_cycles" in browser.ask("document.body.textContent")  # the attributes are drawn, too
+            assert browser.ask("document.documentElement.scrollWidth") <= 1280
             check_clean(browser, address)
         assert len(backgrounds) == 2
 
@@ -95,9 +101,9 @@ def dashboard_of(study_name: str, folder: Path) -> Iterator[tuple[str, dict[str,
     """The address of a dashboard in its own process, and what it answers about the study."""
     server, address = started_dashboard(study_name, folder)
     try:
-        (summary,) = fetch(f"{address}/api/studies", server)["study_summaries"]
-        assert summary["study_name"] == study_name
-        yield address, fetch(f"{address}/api/studies/{summary['study_id']}", server)
+        summaries = fetch(f"{address}/api/studies", server)["study_summaries"]
+        (number,) = [summary["study_id"] for summary in summaries if summary["study_name"] == study_name]
+        yield address, fetch(f"{address}/api/studies/{number}", server)
     finally:
         server.terminate()
         assert server.wait(timeout=PATIENCE_S) == 130

@@ -52,7 +52,7 @@ def summary(run_cli: RunCli) -> StudySummary:
 def test_notes_figures_and_files_are_written_once(summary: StudySummary) -> None:
     dashboard = MemoryDashboard()
     write_dashboard(dashboard, summary)  # type: ignore[arg-type]
-    assert len(dashboard.figures) == 5
+    assert len(dashboard.figures) == 6
     assert set(dashboard.notes) == {None, *(trial.number for trial in summary.trials)}
     assert summary.winner is not None
     winner = summary.winner.number

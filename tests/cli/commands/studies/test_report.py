@@ -77,7 +77,7 @@ def test_a_browser_shows_a_real_study(run_cli: RunCli, browser: Any, tmp_path: P
         ("UPDATE study_user_attributes SET value_json = '3' WHERE key = 'space'", ("report", "explain")),
         ("UPDATE study_user_attributes SET value_json = '\"{\"' WHERE key = 'space'", ("report", "explain")),
         ("DELETE FROM study_user_attributes WHERE key = 'target'", ("report", "explain", "trials")),
-        ("UPDATE trial_user_attributes SET value_json = '[1]' WHERE key = 'stages'", ("report", "explain")),
+        ("UPDATE trial_system_attributes SET value_json = '[1]' WHERE key = 'stages'", ("report", "explain")),
         ("UPDATE trial_user_attributes SET value_json = 'x'", ("report", "explain", "trials", "search")),
         ("DELETE FROM trial_user_attributes", ("report", "explain", "search")),
         ("DELETE FROM trial_params", ("report", "explain", "search")),

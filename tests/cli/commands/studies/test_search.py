@@ -35,7 +35,8 @@ def test_the_best_configuration_is_printed_and_its_trials_are_stored(run_cli: Ru
     assert study.best_trial.params == {name: best[name] for name in ("n_ipu", "memory_proportion", "batch_size")}
     assert study.best_value == best["samples_per_s"]
     trials = study.trials_dataframe()
-    assert {"params_n_ipu", "params_memory_proportion", "params_batch_size", "user_attrs_stages"} <= set(trials.columns)
+    names = {"params_n_ipu", "params_memory_proportion", "params_batch_size", "user_attrs_partition"}
+    assert names | {"system_attrs_stages"} <= set(trials.columns)
 
 
 def test_a_second_search_measures_nothing_again(run_cli: RunCli) -> None:
