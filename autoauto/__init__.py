@@ -164,11 +164,13 @@ _HOMES = {
 }
 
 
-def __getattr__(name: str) -> object:
-    """Import a public name at its first use, so that `import autoauto` is quick."""
-    if name not in _HOMES:
-        raise AttributeError(f"module 'autoauto' has no attribute {name!r}")
-    return getattr(import_module(_HOMES[name]), name)
+if not TYPE_CHECKING:  # type checkers would take any name for one of the package
+
+    def __getattr__(name: str) -> object:
+        """Import a public name at its first use, so that `import autoauto` is quick."""
+        if name not in _HOMES:
+            raise AttributeError(f"module 'autoauto' has no attribute {name!r}")
+        return getattr(import_module(_HOMES[name]), name)
 
 
 def __dir__() -> list[str]:
