@@ -16,6 +16,7 @@ One configuration at a time:
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+from autoauto.records.display import draw_with
 from autoauto.records.installation import VERSION
 
 if TYPE_CHECKING:
@@ -176,3 +177,13 @@ if not TYPE_CHECKING:  # type checkers would take any name for one of the packag
 def __dir__() -> list[str]:
     """The public names, for completion and `help`, which read no others; and those that every module has."""
     return [*__all__, *(name for name in globals() if name.startswith("__"))]
+
+
+def _html(record: object) -> str:
+    """How notebooks show a record; the report is imported when the first is shown."""
+    from autoauto.report.notebook import record_html
+
+    return record_html(record)
+
+
+draw_with(_html)

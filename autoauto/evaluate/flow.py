@@ -215,6 +215,7 @@ class Flow(Estimates):
                     estimated_samples_per_s=estimate.samples_per_s(knobs.batch_size, clock_hz),
                     latency_s=latency_s(knobs, phases, clock_hz),
                     device_bytes=device_bytes,
+                    origin=self.traits.origin,
                     constraints=self.constraints,
                 )
             estimate = self.plan_to_try(knobs)
@@ -230,6 +231,7 @@ class Flow(Estimates):
             latency_s=run_latency_s(knobs, run, clock_hz),
             device_bytes=device_bytes,
             timeline=run.timelines[0],
+            origin=self.traits.origin,
             constraints=self.constraints,
         )
 
@@ -257,6 +259,7 @@ class Flow(Estimates):
             latency_s=latency_s(knobs, plan, clock_hz, timeline),
             device_bytes=device_bytes,
             timeline=timeline,
+            origin=Origin.ESTIMATED,
             constraints=self.constraints,
         )
 

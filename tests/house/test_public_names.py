@@ -48,14 +48,14 @@ def test_an_unknown_name_is_an_attribute_error() -> None:
 
 
 def test_help_of_the_package_has_every_public_name() -> None:
-    text = pydoc.render_doc(autoauto, renderer=pydoc.plaintext)
+    text = pydoc.plain(pydoc.render_doc(autoauto))
     assert [name for name in autoauto.__all__ if name not in text] == []
 
 
 def test_help_of_search_is_its_own() -> None:
     assert inspect.signature(autoauto.search) == inspect.signature(search)
     assert list(inspect.signature(autoauto.search).parameters)[:3] == ["model", "cluster", "space"]
-    text = pydoc.render_doc(autoauto.search, renderer=pydoc.plaintext)
+    text = pydoc.plain(pydoc.render_doc(autoauto.search))
     assert "function search in module autoauto.study.search" in text
     described = text.partition("Args:")[2].partition("Raises:")[0]
     assert [

@@ -33,6 +33,7 @@ def run(args: argparse.Namespace) -> int:
     """
     from autoauto.report.tables.study import binding_table, cells_table, comparisons_table
     from autoauto.report.tables.terminal import show
+    from autoauto.report.wording import origin_of
     from autoauto.study.analysis.comparisons import study_comparisons
     from autoauto.study.analysis.summary import summarise_study
 
@@ -44,7 +45,7 @@ def run(args: argparse.Namespace) -> int:
             if not summary.of_several:
                 show_uses_of(summary)
             others = [comparison for comparison in study_comparisons(summary) if not comparison.is_simple_use]
-            show(comparisons_table(summary, others), binding_table(summary, summary.winner))
+            show(comparisons_table(summary, others), binding_table(summary.winner, origin_of(summary)))
         show(cells_table(summary).without("tried", "measured", "estimated", "best batch"))
         for name, command in commands_of(summary)[:1]:
             print(f"{name}: {command}")
