@@ -16,6 +16,7 @@ One configuration at a time:
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+from autoauto.records.display import draw_with
 from autoauto.records.installation import VERSION
 
 if TYPE_CHECKING:
@@ -24,34 +25,79 @@ if TYPE_CHECKING:
     from autoauto.evaluate.load import load_flow
     from autoauto.graph.load import load_graph
     from autoauto.plan.pipeline.optimal import optimal
-    from autoauto.records.knobs import Knobs, SearchSpace
-    from autoauto.records.plan import Plan
-    from autoauto.records.schedule import Order
+    from autoauto.records.constraint import Constraint
+    from autoauto.records.correction import Estimator
+    from autoauto.records.errors import (
+        AutoautoError,
+        BadInput,
+        DoesNotFit,
+        Infeasible,
+        MeasurementsFailed,
+        MissingExtra,
+        OutOfMemory,
+        UnreadableModel,
+        WorkerLost,
+    )
+    from autoauto.records.hardware import Cluster, Period
+    from autoauto.records.knob_table import Strategy
+    from autoauto.records.knobs import Knobs, Method, Objective, SearchSpace
+    from autoauto.records.layers import LayerGraph
+    from autoauto.records.phased import PhasedPlan
+    from autoauto.records.plan import CutAt, Plan, Stage
+    from autoauto.records.schedule import Order, Schedule
+    from autoauto.records.study_summary import StudySummary
     from autoauto.records.target import Target
-    from autoauto.records.timeline import Run, Runner
-    from autoauto.records.trial import Trial
+    from autoauto.records.timeline import Run, Runner, Timeline
+    from autoauto.records.trial import Status, Trial
     from autoauto.records.units import Precision
     from autoauto.schedule.orders.registry import make_schedule
     from autoauto.schedule.simulate.simulate import simulate
     from autoauto.study.auto_pipeline import search_for_max_throughput
-    from autoauto.study.run import run_search
+    from autoauto.study.run import SearchProgress, SearchResult, run_search
     from autoauto.study.search import search, search_flow
+    from autoauto.study.store.table import trials_dataframe
     from autoauto.targets.clusters import load_cluster
     from autoauto.targets.ipu.target import IpuTarget
 
 __version__ = VERSION
 __all__ = [
+    "AutoautoError",
+    "BadInput",
+    "Cluster",
+    "Constraint",
+    "CutAt",
+    "DoesNotFit",
+    "Estimator",
     "Flow",
+    "Infeasible",
     "IpuTarget",
     "Knobs",
+    "LayerGraph",
+    "MeasurementsFailed",
+    "Method",
+    "MissingExtra",
+    "Objective",
     "Order",
+    "OutOfMemory",
+    "Period",
+    "PhasedPlan",
     "Plan",
     "Precision",
     "Run",
     "Runner",
+    "Schedule",
+    "SearchProgress",
+    "SearchResult",
     "SearchSpace",
+    "Stage",
+    "Status",
+    "Strategy",
+    "StudySummary",
     "Target",
+    "Timeline",
     "Trial",
+    "UnreadableModel",
+    "WorkerLost",
     "export",
     "load_cluster",
     "load_flow",
@@ -63,20 +109,47 @@ __all__ = [
     "search_flow",
     "search_for_max_throughput",
     "simulate",
+    "trials_dataframe",
 ]
 
 _HOMES = {
+    "AutoautoError": "autoauto.records.errors",
+    "BadInput": "autoauto.records.errors",
+    "Cluster": "autoauto.records.hardware",
+    "Constraint": "autoauto.records.constraint",
+    "CutAt": "autoauto.records.plan",
+    "DoesNotFit": "autoauto.records.errors",
+    "Estimator": "autoauto.records.correction",
     "Flow": "autoauto.evaluate.flow",
+    "Infeasible": "autoauto.records.errors",
     "IpuTarget": "autoauto.targets.ipu.target",
     "Knobs": "autoauto.records.knobs",
+    "LayerGraph": "autoauto.records.layers",
+    "MeasurementsFailed": "autoauto.records.errors",
+    "Method": "autoauto.records.knobs",
+    "MissingExtra": "autoauto.records.errors",
+    "Objective": "autoauto.records.knobs",
     "Order": "autoauto.records.schedule",
+    "OutOfMemory": "autoauto.records.errors",
+    "Period": "autoauto.records.hardware",
+    "PhasedPlan": "autoauto.records.phased",
     "Plan": "autoauto.records.plan",
     "Precision": "autoauto.records.units",
     "Run": "autoauto.records.timeline",
     "Runner": "autoauto.records.timeline",
+    "Schedule": "autoauto.records.schedule",
+    "SearchProgress": "autoauto.study.run",
+    "SearchResult": "autoauto.study.run",
     "SearchSpace": "autoauto.records.knobs",
+    "Stage": "autoauto.records.plan",
+    "Status": "autoauto.records.trial",
+    "Strategy": "autoauto.records.knob_table",
+    "StudySummary": "autoauto.records.study_summary",
     "Target": "autoauto.records.target",
+    "Timeline": "autoauto.records.timeline",
     "Trial": "autoauto.records.trial",
+    "UnreadableModel": "autoauto.records.errors",
+    "WorkerLost": "autoauto.records.errors",
     "export": "autoauto.evaluate.export",
     "load_cluster": "autoauto.targets.clusters",
     "load_flow": "autoauto.evaluate.load",
@@ -88,11 +161,29 @@ _HOMES = {
     "search_flow": "autoauto.study.search",
     "search_for_max_throughput": "autoauto.study.auto_pipeline",
     "simulate": "autoauto.schedule.simulate.simulate",
+    "trials_dataframe": "autoauto.study.store.table",
 }
 
 
-def __getattr__(name: str) -> object:
-    """Import a public name at its first use, so that `import autoauto` is quick."""
-    if name not in _HOMES:
-        raise AttributeError(f"module 'autoauto' has no attribute {name!r}")
-    return getattr(import_module(_HOMES[name]), name)
+if not TYPE_CHECKING:  # type checkers would take any name for one of the package
+
+    def __getattr__(name: str) -> object:
+        """Import a public name at its first use, so that `import autoauto` is quick."""
+        if name not in _HOMES:
+            raise AttributeError(f"module 'autoauto' has no attribute {name!r}")
+        return getattr(import_module(_HOMES[name]), name)
+
+
+def __dir__() -> list[str]:
+    """The public names, for completion and `help`, which read no others; and those that every module has."""
+    return [*__all__, *(name for name in globals() if name.startswith("__"))]
+
+
+def _html(record: object) -> str:
+    """How notebooks show a record; the report is imported when the first is shown."""
+    from autoauto.report.notebook import record_html
+
+    return record_html(record)
+
+
+draw_with(_html)

@@ -43,7 +43,7 @@ from autoauto.plan.queries.k_best import k_best
 from autoauto.profile.store.cache import ProfileCache
 from autoauto.records.correction import Correction, Estimator, PredictionInterval
 from autoauto.records.cost import CostTable
-from autoauto.records.errors import DoesNotFit, MissingExtra
+from autoauto.records.errors import DoesNotFit, missing_extra
 from autoauto.records.installation import data_dir
 from autoauto.records.knobs import Knobs
 from autoauto.records.layers import LayerRange
@@ -305,7 +305,7 @@ def draw(drawn: dict[str, list[Reading]], target: str, path: Path) -> None:
     try:
         from plotly.graph_objects import Figure, Scatter
     except ImportError:
-        raise MissingExtra('--plot needs the extra "plot"; try: pip install plotly') from None
+        raise missing_extra("--plot", "plot") from None
     points = [(name, reading) for name, readings in drawn.items() for reading in readings]
     figure = Figure(
         layout={"template": "plotly_white", "title": f"Ranges of layers on {target}, at held-out batch sizes"}

@@ -247,6 +247,7 @@ class Flow(Estimates):
                     estimated_samples_per_s=estimate.samples_per_s(knobs.batch_size, clock_hz),
                     latency_s=latency_s(knobs, phases, clock_hz),
                     device_bytes=device_bytes,
+                    origin=self.traits.origin,
                     constraints=self.constraints,
                 )
             known = self._measured_plans.get(knobs)
@@ -267,6 +268,7 @@ class Flow(Estimates):
             latency_s=run_latency_s(knobs, run, clock_hz),
             device_bytes=device_bytes,
             timeline=run.timelines[0],
+            origin=self.traits.origin,
             constraints=self.constraints,
         )
 
@@ -294,6 +296,7 @@ class Flow(Estimates):
             latency_s=latency_s(knobs, plan, clock_hz, timeline),
             device_bytes=device_bytes,
             timeline=timeline,
+            origin=Origin.ESTIMATED,
             constraints=self.constraints,
         )
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
+
+from onnx import ModelProto
 
 from autoauto.evaluate.flow import Flow
 from autoauto.graph.cut.source import onnx_source
@@ -22,9 +24,6 @@ from autoauto.records.units import Precision
 from autoauto.targets.clusters import load_cluster
 from autoauto.targets.registry import DEFAULT_TARGET, TARGETS, target_named
 from autoauto.targets.target import NamedTarget, OptionValues, Request
-
-if TYPE_CHECKING:
-    from onnx import ModelProto
 
 Word = TypeVar("Word", bound=StrEnum)
 

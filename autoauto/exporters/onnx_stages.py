@@ -18,7 +18,7 @@ from autoauto.exporters.deployment import Check, Deployment, Exporter
 from autoauto.graph.read.onnx_file import first_line
 from autoauto.records.arrays import Array
 from autoauto.records.codec import to_json
-from autoauto.records.errors import BadInput, MissingExtra
+from autoauto.records.errors import BadInput, missing_extra
 from autoauto.records.hardware import MachineDevice
 from autoauto.records.layers import LayerRange
 from autoauto.records.plan import Plan
@@ -268,7 +268,7 @@ def runtime() -> ModuleType:
     try:
         return import_module("onnxruntime")
     except ImportError as error:
-        raise MissingExtra("--check runs models in ONNX Runtime; try: pip install 'autoauto[host]'") from error
+        raise missing_extra("--check", "host") from error
 
 
 def run_file(path: Path, inputs: Mapping[str, Array]) -> dict[str, Array]:

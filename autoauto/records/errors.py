@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 
+from autoauto.records.installation import install_command
 from autoauto.records.layers import LayerRange
 
 
@@ -33,7 +34,16 @@ class UnreadableModel(BadInput):
 
 
 class MissingExtra(AutoautoError, ImportError):
-    """An optional dependency is needed; the message names the extra that installs it."""
+    """An optional dependency is needed; the message names the extra, and the command that installs it."""
+
+
+def missing_extra(what: str, extra: str) -> MissingExtra:
+    """The error of something that needs a package of an extra.
+
+    >>> str(missing_extra("the dashboard", "dashboard"))
+    "the dashboard needs the extra dashboard; try: ... install 'optuna-dashboard>=0.17' 'plotly>=5.24'"
+    """
+    return MissingExtra(f"{what} needs the extra {extra}; try: {install_command(extra)}")
 
 
 class EndOfStream(AutoautoError, EOFError):

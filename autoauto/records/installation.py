@@ -1,15 +1,36 @@
-"""The installed package: its `VERSION`, its `DEFAULT_MODEL`, `data_dir` and `cache_dir`."""
+"""The installed package: its `VERSION`, `DEFAULT_MODEL` and `EXTRAS`, `install_command`, `data_dir` and `cache_dir`."""
 
 from __future__ import annotations
 
 import os
+import shlex
+import shutil
+import sys
 from pathlib import Path
 
 VERSION = "0.1.0"
 """The version in pyproject.toml; every study stores it."""
 DEFAULT_MODEL = "resnet50"
 """The built-in model that is used where none is named."""
+EXTRAS = {
+    "dask": ("distributed>=2024.8",),
+    "dashboard": ("optuna-dashboard>=0.17", "plotly>=5.24"),
+    "host": ("onnxruntime>=1.19",),
+    "parquet": ("pyarrow>=14",),
+    "plot": ("plotly>=5.24",),
+}
+"""What the optional dependencies of pyproject.toml install."""
 _PACKAGE = Path(__file__).parents[1]
+
+
+def install_command(extra: str) -> str:
+    """The command that installs an extra for the Python that runs, whether autoauto came as a checkout or as a wheel.
+
+    It names the packages, because pip finds `autoauto[extra]` in an index only.
+    """
+    pip = shutil.which("pip")
+    is_ours = pip is not None and Path(pip).parent == Path(sys.executable).parent
+    return shlex.join([*(["pip"] if is_ours else [sys.executable, "-m", "pip"]), "install", *EXTRAS[extra]])
 
 
 def data_dir() -> Path:

@@ -15,6 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from autoauto.records.arrays import IntArray
+from autoauto.records.display import Displayed
 from autoauto.records.errors import BadInput
 from autoauto.records.layers import LayerRange
 from autoauto.records.units import samples_per_s
@@ -235,7 +236,7 @@ class Phase:
 
 
 @dataclass(frozen=True, slots=True)
-class PhasedPlan:
+class PhasedPlan(Displayed):
     """Phases one after the other, each run for `steps` micro-batches before the next.
 
     Attributes:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from itertools import pairwise
 
+from autoauto.records.display import Displayed
 from autoauto.records.hardware import MachineDevice, Period
 from autoauto.records.layers import LayerRange
 from autoauto.records.units import samples_per_s
@@ -73,7 +74,7 @@ class Stage:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class Plan(Displayed):
     """Consecutive stages that cover all layers; a device's cycles are the sum over its stages, usually one.
 
     Attributes:

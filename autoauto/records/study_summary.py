@@ -12,6 +12,7 @@ from functools import cached_property
 from statistics import mean, stdev
 from typing import NamedTuple
 
+from autoauto.records.display import Displayed
 from autoauto.records.knob_table import COLUMNS
 from autoauto.records.knobs import Knobs, Objective, Objectives, SearchSpace, objective_tuple, parse_objectives
 from autoauto.records.trial import Cell, Trial
@@ -171,7 +172,7 @@ class Comparison(NamedTuple):
 
 
 @dataclass(frozen=True)  # no slots: `cached_property` needs a dictionary
-class StudySummary:
+class StudySummary(Displayed):
     """Everything that the reports of a study show.
 
     Attributes:

@@ -10,6 +10,7 @@ from typing import NamedTuple, Protocol, runtime_checkable
 import numpy as np
 
 from autoauto.records.arrays import FloatArray, IntArray
+from autoauto.records.display import Displayed
 from autoauto.records.hardware import Cluster
 from autoauto.records.layers import LayerGraph
 from autoauto.records.plan import Plan
@@ -30,7 +31,7 @@ class Span(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Timeline:
+class Timeline(Displayed):
     """A schedule with the start and stop of all its actions. Ticks are whole parts of a cycle.
 
     Attributes:

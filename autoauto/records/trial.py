@@ -7,13 +7,14 @@ executor adds its times, the database its number and the values of the objective
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
 from math import inf
 from typing import NamedTuple
 
 from autoauto.records.constraint import RESULT_NAMES, Constraint
+from autoauto.records.display import Displayed
 from autoauto.records.errors import DoesNotFit
 from autoauto.records.knob_table import Strategy
 from autoauto.records.knobs import Knobs
@@ -43,7 +44,7 @@ class Status(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Trial:
+class Trial(Displayed):
     """What came of one configuration.
 
     Attributes:
@@ -74,6 +75,7 @@ class Trial:
         ended: in UTC, by the clock of the machine.
         number: in its study; -1 outside of a study.
         values: of the study's objectives; empty outside of a study, and unless `fits`.
+        origin: of the measured numbers; None when it does not run, and when read from a database without its plans.
     """
 
     knobs: Knobs
@@ -97,6 +99,7 @@ class Trial:
     ended: datetime | None = None
     number: int = -1
     values: tuple[float, ...] = ()
+    origin: Origin | None = field(default=None, compare=False)
 
     @property
     def fits(self) -> bool:
@@ -157,12 +160,13 @@ def measured_trial(
     latency_s: float,
     device_bytes: int,
     timeline: Timeline | None = None,
+    origin: Origin | None = None,
     constraints: Sequence[Constraint] = (),
 ) -> Trial:
     """The trial of a configuration that runs; its status and reason tell whether all constraints hold.
 
     Args:
-        knobs, estimate, measured, samples_per_s, estimated_samples_per_s, latency_s, timeline: as in `Trial`.
+        knobs, estimate, measured, samples_per_s, estimated_samples_per_s, latency_s, timeline, origin: as in `Trial`.
         device_bytes: the memory of a device.
         constraints: on knobs and results.
     """
@@ -182,6 +186,7 @@ def measured_trial(
         makespan_cycles=step.makespan_cycles if step else None,
         bubble_fraction=step.bubble_fraction if step else None,
         excess=max(part.total_bytes - part.limit_bytes for part in measured.parts) / device_bytes,
+        origin=origin,
     )
     return apply_constraints(trial, constraints)
 

@@ -24,11 +24,14 @@ def study_note(summary: StudySummary, comparisons: Sequence[Comparison], command
     if summary.winner is None:
         head = [f"## Nothing fits\n\nNone of the {len(summary.trials):,} configurations that were tried fits."]
     else:
-        trial = summary.winner
+        trial, origin = summary.winner, origin_of(summary)
         name = configuration(trial.knobs)
-        speed = f"**{headline(trial, origin_of(summary))}**"
+        speed = f"**{headline(trial, origin)}**"
         tables = [comparisons_table(summary, comparisons)] if comparisons else []
-        tables += [binding_table(summary, trial), ranked_table(summary, N_TOP).without("why it does not fit")]
+        tables += [
+            binding_table(trial, origin),
+            ranked_table(summary, N_TOP).without("why it does not fit"),
+        ]
         head = [f"## Best: {name}\n\n{speed}, trial {trial.number}", _commands(commands)]
         head += map(markdown_table, tables)
     return "\n\n".join(filter(None, [*head, markdown_table(cells_table(summary))])) + "\n"
@@ -51,7 +54,7 @@ def finalist_note(summary: StudySummary, finalist: Trial, command: str, pictures
     parts = [
         f"{_speed(finalist, origin_of(summary))}: {ranked}",
         *map(markdown_table, parts_tables(finalist.plan, None, origin_of(summary))),
-        markdown_table(binding_table(summary, finalist)),
+        markdown_table(binding_table(finalist, origin_of(summary))),
         "\n\n".join(f"![{name}]({address})" for name, address in pictures.items()),
         _commands([("Measure it again", command)]),
     ]

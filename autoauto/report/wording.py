@@ -93,7 +93,7 @@ def stage_devices(stage: Stage) -> str:
     return f"{stage.device} to {stage.devices[-1]}" if stage.n_replicas > 1 else str(stage.device)
 
 
-def headline(trial: Trial, origin: Origin) -> str:
+def headline(trial: Trial, origin: Origin | None) -> str:
     """Throughput of the cluster, how many of its devices are used and how, and the throughput of a part.
 
     >>> from autoauto.records.trial import Status
@@ -109,7 +109,8 @@ def headline(trial: Trial, origin: Origin) -> str:
         parts.append(f"{trial.device_samples_per_s:,.1f} a {noun}")
     how = "; ".join(filter(None, [usage(knobs), ", ".join(parts)]))
     devices = f"{knobs.n_devices} {noun}{'s' if knobs.n_devices > 1 else ''}"
-    return f"{trial.samples_per_s:,.1f} samples/s on {devices}{f' ({how})' if how else ''}, {origin}"
+    speed = f"{trial.samples_per_s:,.1f} samples/s on {devices}{f' ({how})' if how else ''}"
+    return speed if origin is None else f"{speed}, {origin}"
 
 
 def origin_of(summary: StudySummary) -> Origin:

@@ -10,8 +10,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from onnx import ModelProto
 from optuna import Study
 
 from autoauto.evaluate.flow import Flow
@@ -38,9 +38,6 @@ from autoauto.study.store.provenance import provenance
 from autoauto.study.store.study import FLOW, note_space, open_study
 from autoauto.study.store.temporary import temporary_database
 from autoauto.study.verify_winner import verify_winner
-
-if TYPE_CHECKING:
-    from onnx import ModelProto
 
 
 def search(
@@ -71,14 +68,27 @@ def search(
     Its timeline is simulated from the measured stages; for phases there is none.
 
     Args:
-        model, cluster, target, precision, planning_proportion, period, estimator, cut_at: as in `load_flow`.
-        space, objective, method, n_measurements, noise, study_name, n_repeats, callback, progress: as in `search_flow`.
+        model: a built-in name, the path of an ONNX file, an ONNX model or a graph of layers.
+        cluster: a built-in name, the path of a TOML file or of a JSON file, an IPUClusterInfo [auto-pipeline], or
+            the cluster itself; by default "bow-2000", and this machine for the target "host".
+        space: what may vary; by default all ways to use the devices as replicas of pipelines, three memory proportions
+            and the batch sizes 1 to 128 on IPUs.
+        target: "ipu" for the cost model, "host" for processes of this machine, or a `Target` of your own.
+        objective: what is optimised, an `Objective` or its name.
+        method: how configurations are chosen, a `Method` or its name; by default guided.
+        n_measurements: the budget of the methods random and tpe.
+        noise: share of a value that is noise; by default 0, and 0.01 on real devices.
+        precision, planning_proportion, period, estimator, cut_at: of the estimates, as in `load_flow`.
         constraints: expressions that must hold, for example "latency_s <= 0.004", see `Constraint`.
         storage: the URL of the database that stores the trials, for example "sqlite:///studies/autoauto.db": an equal
             search resumes from them, and `autoauto worker` can join where model, cluster and target are names or paths.
-            By default they are deleted at the end.
+            By default they are deleted at the end. `trials_dataframe` reads them.
+        study_name: the name of the study there; by default made of everything that the trials depend on.
         n_workers: number of processes that measure; by default this one does. They are started with `spawn`, so a
             script searches under `if __name__ == "__main__":`, and a target of your own must be picklable.
+        n_repeats: how often the best is measured again at the end; by default 3 on real devices and 1 on a cost model.
+        callback: called with every trial once it is finished and stored.
+        progress: called with a `SearchProgress` before every try, and at the end.
 
     Raises:
         Infeasible: no configuration of the space fits.

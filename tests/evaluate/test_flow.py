@@ -41,6 +41,8 @@ def test_a_configuration_that_fits_is_measured(flow: Flow) -> None:
     assert trial.measured.compute_cycles == 16_000
     assert trial.samples_per_s == pytest.approx(4 * 1e6 / trial.measured.cost_cycles)
     assert (trial.excess_bytes, trial.reason) == (0, "")
+    assert trial.origin is flow.traits.origin is Origin.MEASURED
+    assert flow.expect(Knobs(2, 0.6, 4)).origin is Origin.ESTIMATED
 
 
 def test_a_configuration_that_the_estimate_rules_out_is_not_measured(flow: Flow) -> None:

@@ -6,12 +6,30 @@ from pathlib import Path
 import pytest
 
 import autoauto
-from autoauto.records.installation import VERSION, cache_dir, data_dir
+from autoauto.records.installation import EXTRAS, VERSION, cache_dir, data_dir, install_command
+
+PROJECT = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 
 
 def test_the_package_has_the_version_of_the_project() -> None:
-    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    assert project["version"] == VERSION == autoauto.__version__
+    assert PROJECT["version"] == VERSION == autoauto.__version__
+
+
+def test_extras_are_those_of_the_project() -> None:
+    extras = {name: tuple(packages) for name, packages in PROJECT["optional-dependencies"].items()}
+    assert {name: extras[name] for name in EXTRAS} == EXTRAS
+
+
+def test_an_extra_is_installed_for_the_python_that_runs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    ours, other = tmp_path / "a venv/bin", tmp_path / "other/bin"
+    for folder in (ours, other):
+        folder.mkdir(parents=True)
+        (folder / "pip").touch(mode=0o755)
+    monkeypatch.setattr("sys.executable", str(ours / "python"))
+    monkeypatch.setenv("PATH", str(ours))
+    assert install_command("host") == "pip install 'onnxruntime>=1.19'"
+    monkeypatch.setenv("PATH", str(other))
+    assert install_command("dashboard").startswith(f"'{ours}/python' -m pip install 'optuna-dashboard>=")
 
 
 def test_the_data_folder_has_clusters_and_models() -> None:

@@ -18,7 +18,7 @@ from autoauto.report.reasons import what_binds
 from autoauto.report.tables.placement import placement_table
 from autoauto.report.tables.study import attributes_table, cells_table, failures_table, ranked_table
 from autoauto.report.tables.trials import best_facts, front_table
-from autoauto.report.wording import configuration, headline, measured_word, origin_of, ran_on_devices, speed_text
+from autoauto.report.wording import configuration, headline, origin_of, ran_on_devices, speed_text
 
 
 def study_page(

@@ -27,7 +27,7 @@ _PERIODS = {
 _PASSES = {PhaseKind.FORWARD: "F", PhaseKind.BACKWARD: "B", PhaseKind.BOTH: "F B"}
 
 
-def parts_tables(plan: Plan | PhasedPlan, names: Sequence[str] | None, origin: Origin) -> list[Table]:
+def parts_tables(plan: Plan | PhasedPlan, names: Sequence[str] | None, origin: Origin | None) -> list[Table]:
     """The phases of a plan; or its stages, for every plan of its replicas, and which device holds which.
 
     Args:
@@ -45,7 +45,7 @@ def parts_tables(plan: Plan | PhasedPlan, names: Sequence[str] | None, origin: O
     return [*tables, placement] if placement else tables
 
 
-def stages_table(plan: Plan, names: Sequence[str] | None, origin: str) -> Table:
+def stages_table(plan: Plan, names: Sequence[str] | None, origin: str | None) -> Table:
     """One row per stage, two lines high.
 
     "slowest" and "longest" mark the stages whose compute or transfer determines the period (`Period`), "busiest" those
@@ -56,7 +56,7 @@ def stages_table(plan: Plan, names: Sequence[str] | None, origin: str) -> Table:
     Args:
         plan: the plan.
         names: the name of every layer; None when they are not known.
-        origin: of the numbers.
+        origin: of the numbers; None where it is not known.
     """
     one_each = plan.n_devices == len(plan.stages)
     slowest, longest = ("busiest",) * 2 if plan.period is Period.SERIAL else ("slowest", "longest")
@@ -80,8 +80,12 @@ def stages_table(plan: Plan, names: Sequence[str] | None, origin: str) -> Table:
         )
     # The period that devices measured does not follow from the stages' cycles.
     caption = "" if origin == Origin.MEASURED else f"period: {plan.cost_cycles:,} cycles, {_period(plan)}"
-    table = Table(f"Stages, {origin}", columns, tuple(rows), caption)
+    table = Table(_titled("Stages", origin), columns, tuple(rows), caption)
     return table.without("first, last layer") if names is None else table
+
+
+def _titled(name: str, origin: str | None) -> str:
+    return name if origin is None else f"{name}, {origin}"
 
 
 def _period(plan: Plan) -> str:
@@ -160,7 +164,7 @@ def _move_cells(move: Move | None, plan: Plan) -> tuple[str, str]:
     return str(move.layer), f"{move.cost_cycles - plan.cost_cycles:+,}"
 
 
-def phases_table(plan: PhasedPlan, origin: Origin) -> Table:
+def phases_table(plan: PhasedPlan, origin: Origin | None) -> Table:
     """One row per phase, two lines high: what it runs, its cycles, the rows it loads and stores, its memory.
 
     The first column of kilocycles has the variables above all steps; the other three are the parts of one step.
@@ -189,7 +193,7 @@ def phases_table(plan: PhasedPlan, origin: Origin) -> Table:
     gain = plan.naive_cycles / max(plan.cost_cycles, 1)
     mode = f"{plan.steps} steps, {plan.io_mode}"
     caption = f"{mode}: {plan.cost_cycles:,} cycles; naive loop {plan.naive_cycles:,} ({gain:.2f} times)"
-    return Table(f"Phases, {origin}", columns, tuple(rows), caption)
+    return Table(_titled("Phases", origin), columns, tuple(rows), caption)
 
 
 def buffers_table(plan: PhasedPlan) -> Table:

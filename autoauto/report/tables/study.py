@@ -16,7 +16,6 @@ from autoauto.report.wording import (
     head,
     knob_value,
     origin_of,
-    ran_on_devices,
     shown_knobs,
     speed_text,
 )
@@ -68,11 +67,11 @@ def _comparison(comparison: Comparison) -> tuple[Value, ...]:
     return comparison.name, speed_text(speed) if speed else None, comparison.gain_percent, note
 
 
-def binding_table(summary: StudySummary, winner: Trial) -> Table:
-    """One row per limit of the winner: compute, transfer, memory and, in training, the bubble."""
-    facts = what_binds(winner, ran_on_devices(summary))
+def binding_table(trial: Trial, origin: Origin) -> Table:
+    """One row per limit of a configuration with its plan: compute, transfer, memory and, in training, the bubble."""
+    facts = what_binds(trial, origin is Origin.MEASURED)
     rows = tuple((fact.name, fact.headline, fact.text) for fact in facts)
-    return Table(f"What binds, {origin_of(summary)}", (Column(""),) * 3, rows)
+    return Table(f"What binds, {origin}", (Column(""),) * 3, rows)
 
 
 def cells_table(summary: StudySummary) -> Table:

@@ -10,7 +10,7 @@ from multiprocessing.connection import wait
 from time import monotonic, sleep
 from typing import Any
 
-from autoauto.records.errors import BadInput, MissingExtra
+from autoauto.records.errors import BadInput, missing_extra
 from autoauto.records.knobs import Knobs
 from autoauto.records.trial import Status, Trial
 from autoauto.study.execution.executors import ConsecutiveFailures
@@ -36,7 +36,7 @@ class DaskExecutor:
         try:
             from distributed import Client
         except ImportError as error:
-            raise MissingExtra('a Dask cluster needs the extra "dask"; try: pip install distributed') from error
+            raise missing_extra("a Dask cluster", "dask") from error
         try:
             self._client = Client(address, timeout=_CONNECT_S, set_as_default=False)
         except (OSError, ValueError) as error:

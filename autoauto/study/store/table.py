@@ -1,29 +1,72 @@
-"""The trials of a study as a pandas table: `trial_table`."""
+"""The trials of a study as a pandas table: `trials_dataframe`, by name, and `trial_table`."""
 
 from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import pandas as pd
 from optuna import Study
 
+from autoauto.records.knob_table import COLUMNS
+from autoauto.records.knobs import objective_tuple, parse_objectives
 from autoauto.study.store.database import reads
 from autoauto.study.store.rows import local_time, trial_rows
+from autoauto.study.store.study import load_study
 
-_FIRST = ("number", "state", "value", "n_ipu", "memory_proportion", "batch_size")
-_TRAINING = ("schedule", "recompute", "n_micro_batches", "strategy")
-_LAST = ("reason", "constraint", "datetime_start", "datetime_complete", "duration_s")
+# Types that have a missing value, so that a column's type does not depend on its cells.
+_KINDS = {int: "Int64", float: "float64", bool: "boolean", str: "string"}
+_HEAD = {"number": "int64", "state": "string", "status": "string"}
+_KNOBS = {knob.name: _KINDS[knob.domain.kind] for knob in COLUMNS}
+_DEFAULTS = {knob.name: str(knob.default) if knob.domain.kind is str else knob.default for knob in COLUMNS}
+_RESULTS = {
+    **dict.fromkeys(("samples_per_s", "estimated_samples_per_s", "latency_s"), "float64"),
+    **dict.fromkeys(("compute_cycles", "transfer_cycles", "host_cycles", "shared_cycles"), "Int64"),
+    "period": "string",
+    **dict.fromkeys(("makespan_cycles", "bubble_fraction"), "float64"),
+    "excess_bytes": "Int64",
+    "reason": "string",
+    "constraint": "float64",
+    **dict.fromkeys(("datetime_start", "datetime_complete"), "datetime64[ns]"),
+    "duration_s": "float64",
+}
+
+
+def trials_dataframe(study_name: str, storage: str) -> pd.DataFrame:
+    """The trials of a study; every study has the same columns with the same types, whatever its trials are.
+
+    One row a trial, by number, and in this order: `number`, `state` (Optuna's), `status`; `value`, or of several
+    objectives a column each, such as `value_throughput` and `value_latency`; all knobs; the results; `reason`;
+    `constraint`, above 0 for an infeasible configuration; times. `docs/python.md` describes each. User attributes of
+    other programs that are a number or a text come last. A knob that the search did not vary has its default. What a
+    trial does not have is missing: NaN, NaT or NA.
+
+    Args:
+        study_name: its name.
+        storage: the URL of its database, for example "sqlite:///studies/autoauto.db".
+
+    Raises:
+        BadInput: there is no such database or no such study; the message names the studies there are.
+        MissingExtra: the database's driver is not installed.
+    """
+    return trial_table(load_study(storage, study_name))
 
 
 @reads
 def trial_table(study: Study) -> pd.DataFrame:
-    """One row a trial: its state, value, parameters, times and all user attributes that are a number or a text.
+    """The same of a study that is loaded."""
+    objectives = objective_tuple(parse_objectives(study.user_attrs["objective"]))
+    values = ["value"] if len(objectives) == 1 else [f"value_{name.replace('-', '_')}" for name in objectives]
+    rows = [_named(row, values) for row in trial_rows(study)]
+    types = {**_HEAD, **dict.fromkeys(values, "float64"), **_KNOBS, **_RESULTS}
+    others = sorted({name for row in rows for name in row} - set(types))
+    return pd.DataFrame(rows, columns=[*types, *others]).astype(types)
 
-    The values are those of `study.trials_dataframe()`, without prefixes in the names of the columns; `constraint` is
-    above 0 for an infeasible configuration. Cells without a value are NaN, NaT or None.
-    """
-    rows = trial_rows(study)
-    for row in rows:
-        row |= {name: local_time(row[name]) for name in ("datetime_start", "datetime_complete")}
-    columns = dict.fromkeys(name for row in rows for name in row)
-    training = [name for name in _TRAINING if name in columns]
-    between = sorted(name for name in columns if name not in (*_FIRST, *_TRAINING, *_LAST))
-    return pd.DataFrame(rows, columns=[*_FIRST, *training, *between, *_LAST])
+
+def _named(row: Mapping[str, Any], values: Sequence[str]) -> dict[str, Any]:
+    """A row of `trial_rows` with local times, named objectives, and the defaults of knobs in our own trials."""
+    times = {name: local_time(row[name]) for name in ("datetime_start", "datetime_complete")}
+    defaults = _DEFAULTS if "status" in row else {}
+    by_number = ("value", *(f"value_{index}" for index in range(1, len(values))))
+    others = {name: value for name, value in row.items() if name not in by_number}
+    return {**defaults, **others, **times, **{name: row.get(key) for name, key in zip(values, by_number, strict=True)}}

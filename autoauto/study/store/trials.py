@@ -31,6 +31,7 @@ from autoauto.records.knob_table import COLUMNS, KNOBS, Domain, Use
 from autoauto.records.knobs import Knobs, Objectives, SearchSpace
 from autoauto.records.phased import Phase, PhasedPlan
 from autoauto.records.plan import Plan, Stage
+from autoauto.records.target import studied_origin
 from autoauto.records.trial import Status, Trial
 from autoauto.study.objectives import values_of
 from autoauto.study.store.database import database_of, reads, storage_errors, through_restarts
@@ -142,7 +143,8 @@ def with_plans(study: Study, trial: Trial) -> Trial:
     if trial.measured is not None or not trial.runs:
         return trial
     storage, study_id = database_of(study)
-    return from_optuna(storage.get_trial(storage.get_trial_id_from_study_id_trial_number(study_id, trial.number)))
+    stored = storage.get_trial(storage.get_trial_id_from_study_id_trial_number(study_id, trial.number))
+    return replace(from_optuna(stored), origin=studied_origin(study.user_attrs))
 
 
 def _trial(cells: Mapping[str, Any], values: tuple[float, ...]) -> Trial:

@@ -1,15 +1,20 @@
-"""The trial table against Optuna's own."""
+"""The trial table: its columns and their types, and its cells against Optuna's own table."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from autoauto.records.knobs import Knobs, Objective, SearchSpace
+import pytest
+from optuna.trial import create_trial
+
+from autoauto.records.errors import BadInput
+from autoauto.records.knob_table import COLUMNS, Strategy
+from autoauto.records.knobs import Knobs, Objective, Objectives, SearchSpace
 from autoauto.records.schedule import Order
 from autoauto.study.execution.process import finished_trial
 from autoauto.study.run import run_search
 from autoauto.study.store.study import load_study, open_study
-from autoauto.study.store.table import trial_table
+from autoauto.study.store.table import trial_table, trials_dataframe
 from autoauto.study.store.trials import add_trial, ranges_of, to_optuna
 
 if TYPE_CHECKING:
@@ -18,7 +23,7 @@ if TYPE_CHECKING:
 SPACE = SearchSpace((1, 2), (0.3, 1.0), tuple(range(1, 101)))
 
 
-def test_it_equals_trials_dataframe(storage: str, fake: Fake) -> None:
+def test_its_cells_are_those_of_optuna(storage: str, fake: Fake) -> None:
     study = open_study(storage, "bow", Objective.THROUGHPUT, {})
     run_search(SPACE, fake, study, Objective.THROUGHPUT)
     knobs = Knobs(1, 0.3, 1)
@@ -28,44 +33,102 @@ def test_it_equals_trials_dataframe(storage: str, fake: Fake) -> None:
     study = load_study(storage, "bow")
     table, frame = trial_table(study), study.trials_dataframe()
     assert set(table["state"]) == {"COMPLETE", "PRUNED", "FAIL", "RUNNING"}
-    prefixes = {"n_ipu": "params", "memory_proportion": "params", "batch_size": "params"}
-    scalars = (
-        "reason",
-        "status",
-        "samples_per_s",
-        "estimated_samples_per_s",
-        "compute_cycles",
-        "transfer_cycles",
-        "excess_bytes",
-    )
-    for name in ("number", "state", "datetime_start", "datetime_complete", *prefixes, *scalars):
-        prefix = prefixes.get(name, "user_attrs" if name in scalars else "")
-        frame_name = f"{prefix}_{name}" if prefix else name
-        assert table[name].equals(frame[frame_name]), name
-    assert table["value"].equals(frame["value_throughput (samples/s)"].rename("value"))
-    assert table["duration_s"].equals(frame["duration"].dt.total_seconds().rename("duration_s"))
+    names = {name: name for name in ("number", "state", "datetime_start", "datetime_complete")}
+    names |= {f"params_{name}": name for name in ("n_ipu", "memory_proportion", "batch_size")}
+    names |= {f"user_attrs_{name}": name for name in ("reason", "status", "compute_cycles", "transfer_cycles")}
+    names |= {f"user_attrs_{name}": name for name in ("samples_per_s", "estimated_samples_per_s", "excess_bytes")}
+    names["value_throughput (samples/s)"] = "value"
+    expected = frame.rename(columns=names).assign(duration_s=frame["duration"].dt.total_seconds())
+    for name in (*names.values(), "duration_s"):
+        assert table[name].equals(expected[name].astype(table[name].dtype)), name
     infeasible = table[table["state"] == "PRUNED"]
     assert (infeasible["constraint"] > 0).all()
     assert (infeasible["constraint"] == infeasible["excess_bytes"] / 1000).all()
+    running = table[table["state"] == "RUNNING"].drop(columns=["number", "state", "datetime_start"])
+    assert running.isna().all(axis=None)
 
 
-def test_columns_have_an_order(storage: str, fake: Fake) -> None:
+HEAD = {"number": "int64", "state": "string", "status": "string"}
+KNOBS_AND_RESULTS = {
+    "n_ipu": "Int64",
+    "replicas": "Int64",
+    "cores_per_device": "Int64",
+    "stage_replicas": "boolean",
+    "memory_proportion": "float64",
+    "batch_size": "Int64",
+    "schedule": "string",
+    "recompute": "boolean",
+    "n_micro_batches": "Int64",
+    "strategy": "string",
+    "samples_per_s": "float64",
+    "estimated_samples_per_s": "float64",
+    "latency_s": "float64",
+    "compute_cycles": "Int64",
+    "transfer_cycles": "Int64",
+    "host_cycles": "Int64",
+    "shared_cycles": "Int64",
+    "period": "string",
+    "makespan_cycles": "float64",
+    "bubble_fraction": "float64",
+    "excess_bytes": "Int64",
+    "reason": "string",
+    "constraint": "float64",
+    "datetime_start": "datetime64[ns]",
+    "datetime_complete": "datetime64[ns]",
+    "duration_s": "float64",
+}
+INFERENCE = SearchSpace((1, 2), (1.0,), (1, 50))
+TRAINING = SearchSpace((2,), (1.0,), (1,), (Order.ONE_F_ONE_B,), (False, True), (4,))
+PHASES = SearchSpace((2,), (1.0,), (1,), strategy=(Strategy.PHASED,), steps=(4,))
+HOST = SearchSpace((1, 2), (1.0,), (1,), cores_per_device=(1, 2), stage_replicas=(False, True))
+NOTHING_FITS = SearchSpace((1,), (1.0,), (50,))
+
+
+@pytest.mark.parametrize("space", [INFERENCE, TRAINING, PHASES, HOST, NOTHING_FITS, None])
+@pytest.mark.parametrize(
+    ("objectives", "values"),
+    [
+        (Objective.THROUGHPUT, ["value"]),
+        (Objective.LATENCY, ["value"]),
+        ((Objective.THROUGHPUT, Objective.PER_IPU), ["value_throughput", "value_per_ipu"]),
+    ],
+)
+def test_columns_and_their_types_depend_on_the_objectives_alone(
+    storage: str, fake: Fake, space: SearchSpace | None, objectives: Objectives, values: list[str]
+) -> None:
+    study = open_study(storage, "bow", objectives, {})
+    for knobs in [knobs for cell in space.cells for knobs in cell] if space else []:
+        assert space is not None
+        trial = finished_trial(knobs, fake(knobs), 0.5)
+        add_trial(study, to_optuna(trial, ranges_of(space, knobs), objectives))
+    table = trials_dataframe("bow", storage)
+    expected = {**HEAD, **dict.fromkeys(values, "float64"), **KNOBS_AND_RESULTS}
+    assert list(table.dtypes.astype(str).items()) == list(expected.items())
+    assert len(table) == (space.n_configurations if space else 0)
+    assert not table[[knob.name for knob in COLUMNS]].isna().any(axis=None)
+
+
+def test_several_objectives_have_a_column_each(storage: str, fake: Fake) -> None:
+    objectives = (Objective.LATENCY, Objective.THROUGHPUT)
+    study = open_study(storage, "bow", objectives, {})
+    trial = finished_trial(Knobs(1, 0.3, 1), fake(Knobs(1, 0.3, 1)), 0.5)
+    add_trial(study, to_optuna(trial, ranges_of(SPACE, trial.knobs), objectives))
+    [row] = trial_table(study)[["value_latency", "value_throughput"]].to_numpy().tolist()
+    assert row == [trial.latency_s, trial.samples_per_s]
+
+
+def test_attributes_of_other_programs_come_last(storage: str) -> None:
     study = open_study(storage, "bow", Objective.THROUGHPUT, {})
-    empty = ["number", "state", "value", "n_ipu", "memory_proportion", "batch_size"]
-    tail = ["reason", "constraint", "datetime_start", "datetime_complete", "duration_s"]
-    assert list(trial_table(study)) == empty + tail
-    assert len(trial_table(study)) == 0
-    run_search(SPACE, fake, study, Objective.THROUGHPUT)
-    between = [
-        "compute_cycles",
-        "estimated_samples_per_s",
-        "excess_bytes",
-        "latency_s",
-        "samples_per_s",
-        "status",
-        "transfer_cycles",
-    ]
-    assert list(trial_table(study)) == empty + between + tail
+    study.add_trial(create_trial(value=1.0, user_attrs={"note": "mine", "alpha": 0.5, "list": [1]}))
+    table = trial_table(study)
+    assert list(table)[-3:] == ["duration_s", "alpha", "note"]
+    assert table["n_ipu"].isna().all()  # nothing is known of it
+
+
+def test_an_unknown_study_is_refused(storage: str) -> None:
+    open_study(storage, "bow", Objective.THROUGHPUT, {})
+    with pytest.raises(BadInput, match=r"^there is no study 'x' in this database; the studies are: bow$"):
+        trials_dataframe("x", storage)
 
 
 def test_orders_are_texts_and_an_infinite_value_is_infinity(storage: str, fake: Fake) -> None:

@@ -22,6 +22,7 @@ from autoauto.records.layers import LayerRange
 from autoauto.records.phased import BufferLayout, BufferRow, IoMode, Phase, PhasedPlan, PhaseKind
 from autoauto.records.plan import Plan, Stage
 from autoauto.records.schedule import Order
+from autoauto.records.target import Origin
 from autoauto.records.trial import Status, Trial
 from autoauto.study.execution.process import finished_trial
 from autoauto.study.store.database import database_of
@@ -406,7 +407,8 @@ def test_plans_are_read_only_of_a_trial_that_runs_and_has_none(
     assert with_plans(study, tied) is tied
     assert with_plans(study, too_big) is too_big
     assert n_read == []
-    assert with_plans(study, replace(fits, measured=None, estimate=None)) == fits
+    read = with_plans(study, replace(fits, measured=None, estimate=None))
+    assert (read, read.origin) == (fits, Origin.COST_MODEL)
     assert n_read
 
 

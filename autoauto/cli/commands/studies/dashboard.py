@@ -14,7 +14,7 @@ from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
 from autoauto.cli.commands.studies.dashboard_content import default_folder, write_dashboard
 from autoauto.cli.options.study import add_study, requested_study
 from autoauto.cli.options.values import positive
-from autoauto.records.errors import BadInput, MissingExtra
+from autoauto.records.errors import BadInput, missing_extra
 
 EXAMPLE = "dashboard first"
 HOST = "127.0.0.1"
@@ -40,7 +40,7 @@ def run(args: argparse.Namespace) -> int:
         BadInput: no such study, or the port is taken.
     """
     if not all(map(importlib.util.find_spec, ("optuna_dashboard", "plotly"))):
-        raise MissingExtra('the dashboard needs the extra "dashboard"; try: pip install optuna-dashboard plotly')
+        raise missing_extra("the dashboard", "dashboard")
     study = requested_study(args)
     server = _server(args.port)
     import optuna_dashboard

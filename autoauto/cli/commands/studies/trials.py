@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from autoauto.cli.options.study import add_study, requested_study
 from autoauto.cli.options.values import positive
 from autoauto.cli.output.json_output import print_json
-from autoauto.records.errors import BadInput, MissingExtra
+from autoauto.records.errors import BadInput, missing_extra
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -69,6 +69,6 @@ def _write_parquet(table: DataFrame, path: Path) -> None:
     try:
         table.to_parquet(path, index=False)
     except ImportError as error:
-        raise MissingExtra('Parquet needs the extra "parquet"; try: pip install pyarrow') from error
+        raise missing_extra("Parquet", "parquet") from error
     except OSError as error:
         raise BadInput(f"the trials need a file that can be written, got {path} ({error})") from error

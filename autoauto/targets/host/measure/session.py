@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from autoauto.records.arrays import Array
-from autoauto.records.errors import MissingExtra, OutOfMemory
+from autoauto.records.errors import OutOfMemory, missing_extra
 from autoauto.records.layers import LayerRange, Port, SubModel
 from autoauto.records.profile import PARAMETER, TEMPORARY
 from autoauto.records.units import format_bytes
@@ -241,7 +241,7 @@ def onnxruntime() -> Any:
     try:
         import onnxruntime
     except ImportError as error:
-        raise MissingExtra("running on the host needs ONNX Runtime; try: pip install 'autoauto[host]'") from error
+        raise missing_extra("running on the host", "host") from error
     return onnxruntime
 
 

@@ -1,0 +1,76 @@
+"""Records as HTML for a notebook, `record_html`: tables, and pictures of timelines."""
+
+from __future__ import annotations
+
+from base64 import b64encode
+
+from autoauto.records.phased import PhasedPlan
+from autoauto.records.plan import Plan
+from autoauto.records.study_summary import StudySummary
+from autoauto.records.timeline import Timeline
+from autoauto.records.trial import Trial
+from autoauto.report.charts.svg import picture_file
+from autoauto.report.charts.timeline import timeline_chart
+from autoauto.report.markup import tag, words
+from autoauto.report.tables.html import html_table
+from autoauto.report.tables.plans import parts_tables
+from autoauto.report.tables.study import binding_table, cells_table
+from autoauto.report.tables.table import Column, Table
+from autoauto.report.tables.trials import best_facts
+from autoauto.report.wording import configuration, headline, origin_of
+
+# The colours are those of the notebook, in a light theme and in a dark one.
+_STYLE = """
+.autoauto table { border-collapse: collapse; margin: 0 0 12px; }
+.autoauto caption { text-align: left; opacity: 0.7; padding: 4px 0; }
+.autoauto th, .autoauto td { text-align: left !important; vertical-align: top; padding: 2px 14px 2px 0; }
+.autoauto .number { text-align: right !important; }
+.autoauto .share { height: 4px; }
+.autoauto .share i { display: block; height: 100%; background: currentColor; opacity: 0.4; }
+.autoauto img { max-width: 100%; }
+"""
+
+
+def record_html(record: object) -> str:
+    """A plan, a trial, a timeline or the summary of a study as HTML; every text in it is escaped."""
+    match record:
+        case Plan() | PhasedPlan():
+            content = "".join(map(html_table, parts_tables(record, None, None)))
+        case Trial():
+            content = _trial(record)
+        case Timeline():
+            content = _timeline(record)
+        case StudySummary():
+            content = _summary(record)
+        case _:
+            raise AssertionError(f"a notebook shows no {type(record).__name__}")
+    return tag("div", tag("style", _STYLE), content, class_="autoauto")
+
+
+def _trial(trial: Trial) -> str:
+    """What is known of a configuration, what binds it, its stages and its timeline; or why it does not count."""
+    title = tag("strong", words(headline(trial, trial.origin) if trial.runs else trial.status))
+    parts = [tag("p", title, *(f"<br/>{words(text)}" for text in (trial.reason, configuration(trial.knobs)) if text))]
+    if trial.measured is not None and trial.origin is not None:
+        facts = Table("Configuration", (Column(""),) * 3, tuple(best_facts(trial, trial.origin)))
+        tables = [facts, binding_table(trial, trial.origin), *parts_tables(trial.measured, None, trial.origin)]
+        parts += map(html_table, tables)
+    if trial.timeline is not None:
+        parts.append(_timeline(trial.timeline))
+    return "".join(parts)
+
+
+def _timeline(timeline: Timeline) -> str:
+    """An image, whose style sheet does not reach the page around it."""
+    chart = timeline_chart(timeline, None)
+    picture = b64encode(picture_file(chart).encode()).decode("ascii")
+    caption = words(f"{chart.title}: {chart.text}")
+    return tag("div", caption) + f'<img alt="{words(chart.title)}" src="data:image/svg+xml;base64,{picture}"/>'
+
+
+def _summary(summary: StudySummary) -> str:
+    """The winner, what binds it, and why every other cell lost."""
+    origin, winner = origin_of(summary), summary.winner
+    title = "Nothing fits" if winner is None else f"{headline(winner, origin)}: {configuration(winner.knobs)}"
+    tables = [cells_table(summary)] if winner is None else [binding_table(winner, origin), cells_table(summary)]
+    return tag("p", tag("strong", words(title))) + "".join(map(html_table, tables))
