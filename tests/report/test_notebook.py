@@ -42,7 +42,7 @@ def trial(measured: Plan, estimated: Plan) -> Trial:
         estimated_samples_per_s=190.0,
         latency_s=0.004,
         device_bytes=4096,
-        origin=Origin.COST_MODEL,
+        origin=Origin.MODELLED,
     )
 
 
@@ -54,9 +54,9 @@ def test_a_plan_is_shown_stage_by_stage(measured: Plan) -> None:
 
 def test_a_trial_is_shown_with_its_origin_what_binds_it_and_its_stages(trial: Trial) -> None:
     shown = [text.replace("\xa0", " ") for text in texts(trial)]
-    assert f"200.0 samples/s on 2 devices (one pipeline of 2 devices; 100.0 a device), {Origin.COST_MODEL}" in shown
-    assert {"Configuration", f"What binds, {Origin.COST_MODEL}", "190.0 samples/s"} <= set(shown)
-    assert any(text.startswith(f"Stages, {Origin.COST_MODEL}") for text in shown)
+    assert f"200.0 samples/s on 2 devices (one pipeline of 2 devices; 100.0 a device), {Origin.MODELLED}" in shown
+    assert {"Configuration", f"What binds, {Origin.MODELLED}", "190.0 samples/s"} <= set(shown)
+    assert any(text.startswith(f"Stages, {Origin.MODELLED}") for text in shown)
 
 
 def test_a_trial_without_plans_is_shown_in_two_lines(trial: Trial) -> None:
@@ -85,7 +85,7 @@ def test_a_timeline_is_an_image_with_a_bar_for_every_action(simulated: Callable[
 
 
 def test_a_study_is_shown_with_what_came_of_every_cell(summary: StudySummary, nothing_fits: StudySummary) -> None:
-    caption = f"Cells, {Origin.COST_MODEL}; the largest batch is of those that were tried and fit"
+    caption = f"Cells, {Origin.MODELLED}; the largest batch is of those that were tried and fit"
     assert {"the winner", caption} <= set(texts(summary))
     assert texts(nothing_fits)[0] == "Nothing fits"
 

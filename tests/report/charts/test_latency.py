@@ -36,7 +36,7 @@ def test_a_dot_for_every_configuration_that_runs_and_a_ring_around_the_best(
     dots = [mark for series in chart.panels[0].series for mark in series.marks if series.name]
     assert [(mark.x, mark.y) for mark in dots] == [(100.0, 8.0), (150.0, 10.0), (200.0, 14.0)]
     assert dots[2].hover == "trial 3: batch 8, 200.0 samples/s, 14.000 ms"
-    assert chart.panels[0].y.title == "latency (ms), measured (cost model)"
+    assert chart.panels[0].y.title == "latency (ms), modelled"
     *_, last, ring = elements(chart, "dot")
     assert (ring.get("cx"), ring.get("cy")) == (last.get("cx"), last.get("cy"))
     assert chart.text.endswith("the ring is the best configuration; 2 configurations that do not run have no dot.")

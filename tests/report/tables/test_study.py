@@ -67,7 +67,7 @@ def test_repeated_measurements_have_confidence_intervals(summary: StudySummary, 
 
 def test_compute_transfer_and_memory_bind(summary: StudySummary, text: Text) -> None:
     assert summary.winner is not None
-    assert squeezed(text(binding_table(summary.winner, Origin.COST_MODEL), 120)) == [
+    assert squeezed(text(binding_table(summary.winner, Origin.MODELLED), 120)) == [
         "What binds, modelled",
         "compute 2,000 cycles stage 0, layers [0, 2), computes longest, 87 % of the period",
         "transfer 300 cycles stage 1, layers [2, 5), transfers longest, 13 % of the period",

@@ -408,7 +408,7 @@ def test_plans_are_read_only_of_a_trial_that_runs_and_has_none(
     assert with_plans(study, too_big) is too_big
     assert n_read == []
     read = with_plans(study, replace(fits, measured=None, estimate=None))
-    assert (read, read.origin) == (fits, Origin.COST_MODEL)
+    assert (read, read.origin) == (fits, Origin.MODELLED)
     assert n_read
 
 
