@@ -1,0 +1,86 @@
+"""What an answer depends on: not on earlier commands, and a wider space never lowers it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+
+from autoauto.evaluate.flow import Flow
+from autoauto.evaluate.load import load_flow
+from autoauto.profile.store.cache import ProfileCache
+from autoauto.records.constraint import Constraint
+from autoauto.records.knob_table import Strategy
+from autoauto.records.knobs import Knobs, SearchSpace
+from autoauto.records.trial import Trial
+from autoauto.study.methods.guided import MIN_GAIN
+from autoauto.study.search import search_flow
+
+SIZES = (1, 2, 3, 5, 8, 11, 16, 23, 32, 45, 64, 90)
+VALUES: dict[str, tuple[Any, ...]] = {
+    "n_ipu": (1, 2, 4),
+    "replicas": (1, 2, 4),
+    "memory_proportion": (0.3, 0.6, 1.0),
+    "batch_size": SIZES,
+    "strategy": tuple(Strategy),
+    "steps": (4, 16, 64),
+}
+
+
+def answer(flow: Flow, **values: Any) -> Trial | None:
+    """The best configuration of a space on at most four devices."""
+    return search_flow(flow, SearchSpace(**values, constraints=(Constraint("n_devices <= 4"),)), n_repeats=0).best
+
+
+def worth(trial: Trial | None) -> float:
+    return 0.0 if trial is None else trial.samples_per_s
+
+
+@pytest.mark.slow
+def test_the_same_search_gives_the_same_answer_whatever_was_compiled_before(tmp_path: Path) -> None:
+    flow = load_flow("resnet50", "bow-2000")
+    fresh, used = (replace(flow, cache=ProfileCache(tmp_path / f"{name}.db")) for name in ("fresh", "used"))
+    for knobs in (Knobs(2, 1.0, 70), Knobs(4, 0.3, 9), Knobs(1, 0.6, 100), Knobs(4, 0.6, 33)):
+        used.evaluate(knobs)
+    answer(used, n_ipu=(2, 4), memory_proportion=(0.3,), batch_size=SIZES)
+    again = replace(used)  # opens what is stored, and remembers nothing
+    space = {"n_ipu": (1, 2, 4), "memory_proportion": (0.3, 0.6, 1.0), "batch_size": tuple(range(1, 129))}
+    answers = [answer(each, **space) for each in (fresh, used, again)]
+    assert answers[0] is not None
+    for other in answers[1:]:
+        assert other is not None
+        assert (other.knobs, other.values, other.estimate) == (
+            answers[0].knobs,
+            answers[0].values,
+            answers[0].estimate,
+        )
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("model", ["resnet50", "gpt2-small"])
+def test_a_wider_space_never_lowers_the_answer(model: str) -> None:
+    """Values are added to one knob after the other, in random order, until the space has all of them."""
+    flow, random = load_flow(model, "bow-2000"), Random(model)
+    values = {name: (random.choice(all_values),) for name, all_values in VALUES.items()}
+    values |= {"n_ipu": (1,), "replicas": (1,)}
+    best = worth(answer(flow, **values))
+    while (wider := _wider(values, random)) is not None:
+        values, before = wider, best
+        best = worth(answer(flow, **values))
+        assert best >= before * (1.0 - MIN_GAIN), values
+
+
+def _wider(values: Mapping[str, tuple[Any, ...]], random: Random) -> dict[str, tuple[Any, ...]] | None:
+    """The values with about half of those that a random knob lacks; None when none lacks any."""
+    lacking = {name: [value for value in VALUES[name] if value not in values[name]] for name in VALUES}
+    names = [name for name, missing in lacking.items() if missing]
+    if not names:
+        return None
+    name = random.choice(names)
+    more = random.sample(lacking[name], -(-len(lacking[name]) // 2))
+    return {**values, name: tuple(value for value in VALUES[name] if value in (*values[name], *more))}
