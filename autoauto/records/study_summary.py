@@ -178,12 +178,14 @@ class StudySummary:
         study_name, storage: the study, and the URL of its storage without a password.
         objective: what the study optimises; the first of several objectives.
         attributes: stored attributes of the study: model, cluster, versions, the command.
-        trials: every configuration with a trial that did not fail, in the order of their trials, without plans.
+        trials: every configuration of the space with a trial that did not fail, in the order of their trials, without
+            plans.
         failures: trials that failed.
         finalists: the winner first, then the next best, with their plans; none when nothing fits.
         verification: the winner measured again, in turns with others; None when it was not.
         space: the space of the study's last search; None when it is not known.
         alternatives: the simple uses of the cluster in that space.
+        n_outside: number of further trials, outside that space.
     """
 
     study_name: str
@@ -196,6 +198,7 @@ class StudySummary:
     verification: Verification | None = None
     space: SearchSpace | None = None
     alternatives: tuple[Alternative, ...] = ()
+    n_outside: int = 0
 
     @property
     def winner(self) -> Trial | None:

@@ -22,7 +22,15 @@ from autoauto.report.tables.placement import placement_table
 from autoauto.report.tables.study import attributes_table, cells_table, failures_table, ranked_table
 from autoauto.report.tables.table import Table
 from autoauto.report.tables.trials import best_facts
-from autoauto.report.wording import configuration, headline, measured_word, origin_of, ran_on_devices, speed_text
+from autoauto.report.wording import (
+    configuration,
+    headline,
+    measured_word,
+    origin_of,
+    outside_text,
+    ran_on_devices,
+    speed_text,
+)
 
 WIDE = 520
 """Pictures with more pixels need the whole width of the page."""
@@ -194,10 +202,11 @@ def _figure(chart: Chart) -> str:
 def _tables(summary: StudySummary) -> str:
     cells, trials = _card(cells_table(summary)), _card(ranked_table(summary))
     failures = _card(failures_table(summary)) if summary.failures else ""
+    outside = tag("p", words(outside_text(summary))) if summary.n_outside else ""
     return "".join(
         [
             _section("Cells, and why each lost or could not run", cells, "cells"),
-            _section("Trials", trials + failures, "trials"),
+            _section("Trials", trials + failures + outside, "trials"),
             _section("Study", _card(attributes_table(summary)), "study"),
         ]
     )

@@ -7,6 +7,8 @@ from optuna import Study
 
 from autoauto.study.store.database import reads
 from autoauto.study.store.rows import local_time, trial_rows
+from autoauto.study.store.study import space_of
+from autoauto.study.store.trials import knobs_of_row
 
 _FIRST = ("number", "state", "value", "n_ipu", "memory_proportion", "batch_size")
 _TRAINING = ("schedule", "recompute", "n_micro_batches", "strategy")
@@ -18,10 +20,12 @@ def trial_table(study: Study) -> pd.DataFrame:
     """One row a trial: its state, value, parameters, times and all user attributes that are a number or a text.
 
     The values are those of `study.trials_dataframe()`, without prefixes in the names of the columns; `constraint` is
-    above 0 for an infeasible configuration. Cells without a value are NaN, NaT or None.
+    above 0 for an infeasible configuration; `in_space` says whether it is in the space of the study's last search, where its
+    answer is. Cells without a value are NaN, NaT or None.
     """
-    rows = trial_rows(study)
+    rows, space = trial_rows(study), space_of(study)
     for row in rows:
+        row["in_space"] = space is None or ("status" in row and knobs_of_row(row) in space)
         row |= {name: local_time(row[name]) for name in ("datetime_start", "datetime_complete")}
     columns = dict.fromkeys(name for row in rows for name in row)
     training = [name for name in _TRAINING if name in columns]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from autoauto.cli.commands.studies.commands_to_copy import commands_of
 from autoauto.cli.options.study import add_study, requested_study
 from autoauto.cli.output.json_output import add_json, print_json
-from autoauto.cli.output.search_result import describe_comparisons, describe_speed, show_uses_of
+from autoauto.cli.output.search_result import describe_comparisons, describe_speed, show_outside, show_uses_of
 from autoauto.records.errors import Infeasible
 
 if TYPE_CHECKING:
@@ -46,6 +46,7 @@ def run(args: argparse.Namespace) -> int:
             others = [comparison for comparison in study_comparisons(summary) if not comparison.is_simple_use]
             show(comparisons_table(summary, others), binding_table(summary, summary.winner))
         show(cells_table(summary).without("tried", "measured", "estimated", "best batch"))
+        show_outside(summary)
         for name, command in commands_of(summary)[:1]:
             print(f"{name}: {command}")
     if summary.winner is None:
