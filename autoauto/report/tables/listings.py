@@ -1,4 +1,7 @@
-"""Tables of inputs and of studies: `studies_table`, `models_table` and `clusters_table` of what is built in, `profile_table` of a profile's layers."""
+"""Tables of inputs and of studies.
+
+`studies_table` of a database, `models_table` and `clusters_table` of what is built in, `profile_table` of layers.
+"""
 
 from __future__ import annotations
 

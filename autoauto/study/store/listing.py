@@ -48,6 +48,12 @@ class StoredStudy(NamedTuple):
         return "unfinished" if self.attributes[ANSWER] is None else "finished"
 
     @property
+    def values(self) -> list[float]:
+        """The values of its answer, by the first objective where it has several; none without an answer."""
+        answer = self.attributes.get(ANSWER)
+        return list(answer["values"]) if answer else []
+
+    @property
     def newest(self) -> datetime:
         """When its last search began, or its last trial ended."""
         begun = self.attributes.get(BEGUN)

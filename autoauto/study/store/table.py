@@ -20,8 +20,8 @@ def trial_table(study: Study) -> pd.DataFrame:
     """One row a trial: its state, value, parameters, times and all user attributes that are a number or a text.
 
     The values are those of `study.trials_dataframe()`, without prefixes in the names of the columns; `constraint` is
-    above 0 for an infeasible configuration; `in_space` says whether it is in the space of the study's last search, where its
-    answer is. Cells without a value are NaN, NaT or None.
+    above 0 for an infeasible configuration; `in_space` says whether it is in the space of the study's last
+    search. Cells without a value are NaN, NaT or None.
     """
     rows, space = trial_rows(study), space_of(study)
     for row in rows:

@@ -25,7 +25,7 @@ def run(args: argparse.Namespace) -> int:
     """Print one row per study."""
     from autoauto.study.store.listing import list_studies
 
-    rows = [_row(study, args.storage) for study in list_studies(args.storage)]
+    rows = [_row(study) for study in list_studies(args.storage)]
     if args.json:
         print_json({"studies": rows})
     else:
@@ -36,25 +36,14 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _row(study: StoredStudy, storage: str) -> dict[str, Any]:
+def _row(study: StoredStudy) -> dict[str, Any]:
     named = {name: study.attributes.get(name) for name in ("model", "cluster", "target", "objective")}
     ended = study.last_trial and study.last_trial.isoformat(timespec="seconds")
     return {
         "name": study.name,
         **named,
-        "values": _values(study, storage),
+        "values": study.values,
         "n_trials": study.n_trials,
         "last_trial": ended,
         "state": study.state,
     }
-
-
-def _values(study: StoredStudy, storage: str) -> list[float]:
-    """The values of the best, by the first objective; of a study that stores no answer they are those of its trials."""
-    from autoauto.study.analysis.summary import summarise_study
-    from autoauto.study.store.study import ANSWER, load_study
-
-    if stored := study.attributes.get(ANSWER):
-        return list(stored["values"])
-    winner = summarise_study(load_study(storage, study.name), storage, 1).winner if study.n_trials else None
-    return list(winner.values) if winner else []
