@@ -10,7 +10,7 @@ from typing import NoReturn
 
 from autoauto import __version__
 from autoauto.cli.commands import clusters, compare, export, measure, models, phased, plan, predict, profile, schedule
-from autoauto.cli.commands.studies import dashboard, explain, report, search, trials, worker
+from autoauto.cli.commands.studies import dashboard, explain, report, search, studies, trials, worker
 from autoauto.cli.config.search_config import parse_with_config
 from autoauto.cli.output.lines import warn
 from autoauto.cli.output.log import write_event
@@ -27,6 +27,7 @@ COMMANDS = (
     export,
     schedule,
     phased,
+    studies,
     report,
     explain,
     trials,

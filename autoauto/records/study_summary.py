@@ -179,13 +179,15 @@ class StudySummary(Displayed):
         study_name, storage: the study, and the URL of its storage without a password.
         objective: what the study optimises; the first of several objectives.
         attributes: stored attributes of the study: model, cluster, versions, the command.
-        trials: every configuration with a trial that did not fail, in the order of their trials, without plans.
+        trials: every configuration of the space with a trial that did not fail, in the order of their trials, without
+            plans.
         failures: trials that failed.
         finalists: the winner first, then the next best, with their plans; none when nothing fits.
         verification: the winner measured again, in turns with others; None when it was not.
         space: the space of the study's last search; None when it is not known.
         alternatives: the simple uses of the cluster in that space.
         front: of several objectives the configurations that no other dominates, best by the first on top.
+        n_outside: number of further trials, outside that space.
     """
 
     study_name: str
@@ -199,6 +201,7 @@ class StudySummary(Displayed):
     space: SearchSpace | None = None
     alternatives: tuple[Alternative, ...] = ()
     front: tuple[Trial, ...] = ()
+    n_outside: int = 0
 
     @property
     def winner(self) -> Trial | None:

@@ -13,7 +13,7 @@ from autoauto.report.style import difference_percent, format_difference
 from autoauto.report.tables.markdown import markdown_table
 from autoauto.report.tables.plans import parts_tables
 from autoauto.report.tables.study import binding_table, cells_table, comparisons_table, ranked_table
-from autoauto.report.wording import configuration, headline, origin_of
+from autoauto.report.wording import configuration, headline, origin_of, outside_text
 
 N_TOP = 5
 WIDTH = 78
@@ -34,7 +34,7 @@ def study_note(summary: StudySummary, comparisons: Sequence[Comparison], command
         ]
         head = [f"## Best: {name}\n\n{speed}, trial {trial.number}", _commands(commands)]
         head += map(markdown_table, tables)
-    return "\n\n".join(filter(None, [*head, markdown_table(cells_table(summary))])) + "\n"
+    return "\n\n".join(filter(None, [*head, outside_text(summary), markdown_table(cells_table(summary))])) + "\n"
 
 
 def trial_note(trial: Trial, origin: str) -> str:

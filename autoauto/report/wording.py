@@ -174,3 +174,10 @@ def action_name(action: Action, with_stage: bool) -> str:
     ('2F0', 'F0')
     """
     return str(action) if with_stage else f"{action.kind}{action.micro_batch}"
+
+
+def outside_text(summary: StudySummary) -> str:
+    """How many trials of a study its answer leaves out, one line; nothing when there are none."""
+    n_outside = summary.n_outside
+    which = "1 further trial of the study lies" if n_outside == 1 else f"{n_outside:,} further trials of the study lie"
+    return f"{which} outside the space of its last search" if n_outside else ""

@@ -94,9 +94,19 @@ def fingerprint_of(flow: Flow, space: SearchSpace) -> dict[str, str]:
     return {"autoauto": VERSION, "mode": "training" if space.training else "inference", **flow.fingerprint()}
 
 
-def default_study_name(flow: Flow, objectives: Objectives, fingerprint: Mapping[str, str]) -> str:
-    """Model, cluster, objectives, and a digest of all that trials depend on: an equal search resumes the study."""
-    digest = hashlib.sha256(repr(fingerprint).encode()).hexdigest()
+def default_study_name(
+    flow: Flow, objectives: Objectives, fingerprint: Mapping[str, str], space: SearchSpace, *method: object
+) -> str:
+    """Model, cluster, objectives, and a digest of all that the answer depends on: an equal search resumes the study.
+
+    Args:
+        flow: has the model and the cluster.
+        objectives: of the search.
+        fingerprint: what its trials depend on.
+        space: what it searches.
+        method: how it chooses, for example the name of the method and the noise.
+    """
+    digest = hashlib.sha256(repr((fingerprint, space, method)).encode()).hexdigest()
     return f"{flow.graph.name}-{flow.cluster.name}-{objectives_text(objectives).replace(',', '-')}-{digest[:6]}"
 
 

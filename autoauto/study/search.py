@@ -35,7 +35,7 @@ from autoauto.study.methods.protocol import ExpectedScore, Predict, Proposer
 from autoauto.study.methods.registry import method_for, method_of, predictor
 from autoauto.study.run import SearchProgress, SearchResult, run_search
 from autoauto.study.store.provenance import provenance
-from autoauto.study.store.study import FLOW, note_space, open_study
+from autoauto.study.store.study import FLOW, note_answer, note_begin, note_space, open_study
 from autoauto.study.store.temporary import temporary_database
 from autoauto.study.verify_winner import verify_winner
 
@@ -179,7 +179,7 @@ def search_flow(
         method, n_measurements: as in `method_of`; by default guided, and tpe for several objectives.
         noise: share of a value that is noise, see `run_search`; by default 0, and 0.01 on real devices.
         storage: the URL of the database that stores the trials; by default they are deleted at the end.
-        study_name: by default made of everything that the trials depend on.
+        study_name: by default made of everything that the answer depends on.
         about, notes: further parts of the fingerprint and further attributes of the study, see `open_study`.
         make_executor: makes an executor for each run and for the verification; by default this process measures.
         n_repeats: turns of `verify_winner`, 0 for none; by default 3 on real devices and 1 on a cost model.
@@ -203,12 +203,15 @@ def search_flow(
         study = search.open_study(url, space, study_name, about or {}, notes or {})
         if (changes := note_space(study, space)) and on_space_change is not None:
             on_space_change(changes)
+        note_begin(study)
         result = search.run(study, space, executor)
-        if result.best is not None:
-            store_alternatives(study, expected_alternatives(result.space, predict, flow.expect, result.trials))
+        alternatives = expected_alternatives(result.space, predict, flow.expect, result.trials) if result.best else ()
+        store_alternatives(study, alternatives)
         n_repeats = flow.traits.n_repeats if n_repeats is None else n_repeats
-        result = verify_winner(flow, study, result, objectives, n_repeats, make_executor, verification_progress)
-        return replace(result, summary=summarise(study, url, (*result.others, *result.trials.values()), n_finalists=1))
+        verify_winner(flow, study, result, objectives, n_repeats, make_executor, verification_progress)
+        summary = summarise(study, url, (*result.others, *result.trials.values()), n_finalists=1)
+        note_answer(study, summary.winner)
+        return replace(result, best=summary.winner if result.best else None, summary=summary)
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,7 +231,7 @@ class _Search:
         self, url: str, space: SearchSpace, name: str | None, about: Mapping[str, str], notes: Mapping[str, str]
     ) -> Study:
         fingerprint = {**about, **fingerprint_of(self.flow, space)}
-        name = name or default_study_name(self.flow, self.objectives, fingerprint)
+        name = name or default_study_name(self.flow, self.objectives, fingerprint, space, self.method, self.noise)
         made = {"method": str(self.method), "noise": str(self.noise), "origin": str(self.flow.traits.origin)}
         attributes = {**made, **provenance(), **notes}
         return open_study(url, name, self.objectives, fingerprint, attributes)

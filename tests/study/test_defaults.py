@@ -93,19 +93,20 @@ def test_the_default_space_is_smaller_where_devices_run_plans(flow: Flow, monkey
     assert (space.n_ipu, space.replicas) == ((1, 2, 4), (1, 2, 4))
 
 
-def test_the_default_name_of_a_study_depends_on_everything_that_trials_depend_on(flow: Flow) -> None:
+def test_the_default_name_of_a_study_depends_on_everything_that_the_answer_depends_on(flow: Flow) -> None:
     training = SearchSpace(schedule=(Order.GPIPE,), n_micro_batches=(8,))
     fingerprint = fingerprint_of(flow, SearchSpace())
     assert fingerprint["autoauto"] == VERSION
+    other_period = fingerprint_of(replace(flow, period=Period.OVERLAP), SearchSpace())
     names = {
-        default_study_name(flow, Objective.THROUGHPUT, fingerprint),
-        default_study_name(flow, Objective.PER_IPU, fingerprint),
-        default_study_name(flow, Objective.THROUGHPUT, fingerprint_of(flow, training)),
-        default_study_name(
-            flow, Objective.THROUGHPUT, fingerprint_of(replace(flow, period=Period.OVERLAP), SearchSpace())
-        ),
+        default_study_name(flow, Objective.THROUGHPUT, fingerprint, SearchSpace(), "guided"),
+        default_study_name(flow, Objective.THROUGHPUT, fingerprint, SearchSpace(), "exhaustive"),
+        default_study_name(flow, Objective.THROUGHPUT, fingerprint, SearchSpace(n_ipu=(2,)), "guided"),
+        default_study_name(flow, Objective.PER_IPU, fingerprint, SearchSpace(), "guided"),
+        default_study_name(flow, Objective.THROUGHPUT, fingerprint_of(flow, training), SearchSpace(), "guided"),
+        default_study_name(flow, Objective.THROUGHPUT, other_period, SearchSpace(), "guided"),
     }
-    assert len(names) == 4
+    assert len(names) == 6
     assert all(name.startswith("chain-bow-2000-") for name in names)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from typing import TYPE_CHECKING
 
 from autoauto.records.errors import BadInput
@@ -11,6 +12,7 @@ if TYPE_CHECKING:
     from optuna.study import Study
 
 DEFAULT_STORAGE = "sqlite:///studies/autoauto.db"
+STUDY_HELP = "a study: its name or the beginning of it (see `autoauto studies`); default: the latest"
 
 
 def add_storage(parser: argparse.ArgumentParser) -> None:
@@ -21,20 +23,36 @@ def add_storage(parser: argparse.ArgumentParser) -> None:
 
 
 def add_study(parser: argparse.ArgumentParser) -> None:
-    """Add the name of an existing study, and its database."""
-    parser.add_argument("study", metavar="STUDY", help="name of the study, as `autoauto search` printed it")
+    """Add an existing study, and its database."""
+    parser.add_argument("study", nargs="?", metavar="STUDY", help=STUDY_HELP)
     add_storage(parser)
+
+
+def chosen_name(storage: str, part: str | None) -> str:
+    """The full name of a study; one line on stderr says which one where its full name was not given.
+
+    Raises:
+        BadInput: no such study or database, or several studies are meant.
+    """
+    from autoauto.study.store.listing import find_study
+
+    name, why = find_study(storage, part)
+    if why:
+        print(f"autoauto: study {name} ({why})", file=sys.stderr)
+    return name
 
 
 def requested_study(args: argparse.Namespace) -> Study:
     """The study that the arguments name.
 
     Raises:
-        BadInput: no such study or database.
+        BadInput: no such study or database, or several studies are meant.
     """
     from autoauto.study.store.study import load_study
 
-    study = load_study(args.storage, args.study)
+    study = load_study(args.storage, chosen_name(args.storage, args.study))
     if "target" not in study.user_attrs:
-        raise BadInput(f"study {args.study!r} does not say what measured it; search anew with another --study-name")
+        raise BadInput(
+            f"study {study.study_name!r} does not say what measured it; search anew with another --study-name"
+        )
     return study

@@ -87,6 +87,14 @@ def show_comparisons(summary: StudySummary) -> None:
     show("", comparisons_table(summary, with_best_use(study_comparisons(summary))))
 
 
+def show_outside(summary: StudySummary) -> None:
+    """Print how many trials of the study its answer leaves out, if any."""
+    from autoauto.report.wording import outside_text
+
+    if text := outside_text(summary):
+        print(text)
+
+
 def describe_result(result: SearchResult, storage: str) -> dict[str, Any]:
     """The result of a search as plain values."""
     from autoauto.study.store.database import shown_storage
@@ -147,7 +155,7 @@ def describe_best(best: Trial) -> dict[str, Any]:
 
 
 def describe_comparisons(summary: StudySummary) -> dict[str, Any]:
-    """The winner against others, and the verification turn by turn, as plain values."""
+    """The winner against others, the verification turn by turn, and how many trials lie outside, as plain values."""
     from autoauto.records.target import Origin
     from autoauto.report.wording import origin_of
     from autoauto.study.analysis.comparisons import study_comparisons
@@ -164,6 +172,7 @@ def describe_comparisons(summary: StudySummary) -> dict[str, Any]:
             }
             for comparison in study_comparisons(summary)
         ],
+        "n_outside": summary.n_outside,
         "n_repeats": verification.n_repeats if verification else 0,
         "verdict": verification and str(verification.verdict),
         "repeated": [

@@ -18,7 +18,14 @@ from autoauto.report.reasons import what_binds
 from autoauto.report.tables.placement import placement_table
 from autoauto.report.tables.study import attributes_table, cells_table, failures_table, ranked_table
 from autoauto.report.tables.trials import best_facts, front_table
-from autoauto.report.wording import configuration, headline, origin_of, ran_on_devices, speed_text
+from autoauto.report.wording import (
+    configuration,
+    headline,
+    origin_of,
+    outside_text,
+    ran_on_devices,
+    speed_text,
+)
 
 
 def study_page(
@@ -162,7 +169,8 @@ def _tables(summary: StudySummary) -> str:
     if summary.failures:
         tables["failures"] = failures_table(summary)
     tables["study"] = attributes_table(summary)
-    return "".join(table_section(table, name) for name, table in tables.items())
+    outside = tag("p", words(outside_text(summary))) if summary.n_outside else ""
+    return "".join(table_section(table, name) for name, table in tables.items()) + outside
 
 
 def _footer(summary: StudySummary) -> str:

@@ -1,8 +1,12 @@
-"""Tables of inputs: `models_table` and `clusters_table` of what is built in, `profile_table` of a profile's layers."""
+"""Tables of inputs and of studies.
+
+`studies_table` of a database, `models_table` and `clusters_table` of what is built in, `profile_table` of layers.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from datetime import datetime, timedelta
 from typing import Any
 
 from autoauto.records.hardware import Cluster, Link
@@ -20,6 +24,42 @@ def models_table(rows: Iterable[Mapping[str, Any]]) -> Table:
         (Column("name"), *numbers),
         tuple((row["name"], *(row[column.quantity] for column in numbers)) for row in rows),
     )
+
+
+def studies_table(rows: Iterable[Mapping[str, Any]], now: datetime) -> Table:
+    """One row per study: who was searched for what, the best value, and how long ago its last trial ended."""
+    return Table(
+        "Studies",
+        tuple(
+            map(Column, ("name", "model", "cluster", "target", "objective", "best", "trials", "last trial", "state"))
+        ),
+        tuple(
+            (
+                *(row[name] for name in ("name", "model", "cluster", "target", "objective")),
+                f"{row['values'][0]:,.6g}" if row["values"] else None,
+                f"{row['n_trials']:,}",
+                _age(now - datetime.fromisoformat(row["last_trial"])) if row["last_trial"] else None,
+                row["state"],
+            )
+            for row in rows
+        ),
+        "best: samples/s, seconds for latency, cycles x n_ipu / sample for per-ipu; an unfinished search runs, or was "
+        "interrupted",
+    )
+
+
+def _age(duration: timedelta) -> str:
+    """A duration in its largest whole unit.
+
+    >>> _age(timedelta(seconds=119)), _age(timedelta(days=3, hours=5))
+    ('1 min ago', '3 d ago')
+    """
+    seconds = max(int(duration.total_seconds()), 0)
+    unit, length = next((unit, length) for unit, length in _UNITS_S if seconds >= length or length == 1)
+    return f"{seconds // length} {unit} ago"
+
+
+_UNITS_S = (("d", 86_400), ("h", 3_600), ("min", 60), ("s", 1))
 
 
 def clusters_table(clusters: Iterable[Cluster], title: str = "Built-in clusters") -> Table:

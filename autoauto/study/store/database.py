@@ -105,6 +105,16 @@ def existing_storage(storage: str) -> RDBStorage:
         BadInput: there is none, it holds no studies, or it cannot be used.
         MissingExtra: the database's driver is not installed.
     """
+    existing_engine(storage)
+    return _connect(_parse(storage), [])
+
+
+def existing_engine(storage: str) -> Engine:
+    """Connections to a database that holds studies; none stays open between two uses.
+
+    Raises:
+        BadInput, MissingExtra: as `existing_storage`.
+    """
     url = _parse(storage)
     file = _sqlite_file(url)
     if file is not None and not file.exists():
@@ -115,7 +125,7 @@ def existing_storage(storage: str) -> RDBStorage:
         has_studies = retried(lambda: inspect(engine).has_table("studies"), Interrupts.check)
     if not has_studies:
         raise BadInput(f"{shown(url)} holds no studies; `autoauto search` makes one, or give another --storage")
-    return _connect(url, [])
+    return engine
 
 
 def in_memory(storage: str) -> bool:

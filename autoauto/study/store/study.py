@@ -7,6 +7,7 @@ import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import fields
+from datetime import UTC, datetime
 from typing import Any
 
 import optuna
@@ -16,6 +17,7 @@ from optuna.exceptions import ExperimentalWarning
 from autoauto.records.errors import BadInput
 from autoauto.records.knobs import Objectives, SearchSpace, objective_tuple, objectives_text
 from autoauto.records.plan import CutAt
+from autoauto.records.trial import Trial
 from autoauto.study.objectives import direction, metric_name
 from autoauto.study.store.database import (
     database_of,
@@ -23,6 +25,7 @@ from autoauto.study.store.database import (
     in_memory,
     open_storage,
     reads,
+    shown_storage,
     through_restarts,
 )
 from autoauto.study.store.trials import finished_trials
@@ -31,6 +34,10 @@ FLOW = "flow"
 """The attribute of a study that holds its `FlowConfig` as JSON, from which workers open its flow."""
 SPACE = "space"
 """The attribute of a study that holds the space of its last search as JSON."""
+ANSWER = "answer"
+"""The attribute of a study with what its last search found, see `note_answer`; null until that search ends."""
+BEGUN = "begun"
+"""The attribute of a study with the time (UTC) at which its last search began."""
 STUDY_SCHEMA = 2
 """The number of the form in which trials and attributes are stored; studies of before have none, and are read."""
 _DIGESTS = {"model_content": "the model is another", "cluster_content": "the devices are others"}
@@ -80,16 +87,18 @@ def load_study(storage: str, study_name: str) -> optuna.Study:
     """Load a study to read it; nothing is created or changed.
 
     Raises:
-        BadInput: there is no such database or no such study; the message names the studies there are.
+        BadInput: there is no such database or no such study.
         MissingExtra: the database's driver is not installed.
     """
     backend = existing_storage(storage)
     with _without_optuna_log():
-        names = optuna.get_all_study_names(backend)
-        if study_name not in names:
-            known = ", ".join(sorted(names)) or "none"
-            raise BadInput(f"there is no study {study_name!r} in this database; the studies are: {known}")
-        study = optuna.load_study(study_name=study_name, storage=backend)
+        try:
+            study = optuna.load_study(study_name=study_name, storage=backend)
+        except KeyError as error:
+            where = shown_storage(storage)
+            raise BadInput(
+                f"there is no study {study_name!r} in {where}; `autoauto studies` lists what there is"
+            ) from error
     if "objective" not in study.user_attrs:
         raise BadInput(f"study {study_name!r} was not made by `autoauto search`; give the name of another")
     _check_schema(study)
@@ -100,7 +109,7 @@ def join_study(storage: str, study_name: str) -> optuna.Study:
     """Load a study to measure for the search that made it.
 
     Raises:
-        BadInput: there is no such database or no such study; the message names the studies there are.
+        BadInput: there is no such database or no such study.
         MissingExtra: the database's driver is not installed.
     """
     load_study(storage, study_name)
@@ -180,10 +189,27 @@ def note_space(study: Study, space: SearchSpace) -> str | None:
     )
 
 
+def note_begin(study: Study) -> None:
+    """Store that a search begins."""
+    study.set_user_attr(BEGUN, datetime.now(UTC).isoformat(timespec="seconds"))
+    study.set_user_attr(ANSWER, None)
+
+
+def note_answer(study: Study, winner: Trial | None) -> None:
+    """Store the answer of a search that ends, so that a list of studies need not read trials."""
+    study.set_user_attr(ANSWER, {"values": list(winner.values) if winner else []})
+
+
 def _values_of(space: SearchSpace) -> dict[str, list[Any]]:
     """The values of every knob, and the texts of the constraints."""
     knobs = {field.name: list(getattr(space, field.name)) for field in fields(space)}
     return knobs | {"constraints": [constraint.text for constraint in space.constraints]}
+
+
+def space_of(study: Study) -> SearchSpace | None:
+    """The space of the last search of a study; None when it is not known."""
+    stored = study.user_attrs.get(SPACE)
+    return read_space(stored) if stored else None
 
 
 def read_space(text: str) -> SearchSpace:

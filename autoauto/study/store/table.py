@@ -12,7 +12,8 @@ from autoauto.records.knob_table import COLUMNS
 from autoauto.records.knobs import objective_tuple, parse_objectives
 from autoauto.study.store.database import reads
 from autoauto.study.store.rows import local_time, trial_rows
-from autoauto.study.store.study import load_study
+from autoauto.study.store.study import load_study, space_of
+from autoauto.study.store.trials import knobs_of_row
 
 # Types that have a missing value, so that a column's type does not depend on its cells.
 _KINDS = {int: "Int64", float: "float64", bool: "boolean", str: "string"}
@@ -27,6 +28,7 @@ _RESULTS = {
     "excess_bytes": "Int64",
     "reason": "string",
     "constraint": "float64",
+    "in_space": "boolean",
     **dict.fromkeys(("datetime_start", "datetime_complete"), "datetime64[ns]"),
     "duration_s": "float64",
 }
@@ -37,7 +39,8 @@ def trials_dataframe(study_name: str, storage: str) -> pd.DataFrame:
 
     One row a trial, by number, and in this order: `number`, `state` (Optuna's), `status`; `value`, or of several
     objectives a column each, such as `value_throughput` and `value_latency`; all knobs; the results; `reason`;
-    `constraint`, above 0 for an infeasible configuration; times. `docs/python.md` describes each. User attributes of
+    `constraint`, above 0 for an infeasible configuration; `in_space`, whether it is in the space of the last search;
+    times. `docs/python.md` describes each. User attributes of
     other programs that are a number or a text come last. A knob that the search did not vary has its default. What a
     trial does not have is missing: NaN, NaT or NA.
 
@@ -57,7 +60,10 @@ def trial_table(study: Study) -> pd.DataFrame:
     """The same of a study that is loaded."""
     objectives = objective_tuple(parse_objectives(study.user_attrs["objective"]))
     values = ["value"] if len(objectives) == 1 else [f"value_{name.replace('-', '_')}" for name in objectives]
+    space = space_of(study)
     rows = [_named(row, values) for row in trial_rows(study)]
+    for row in rows:
+        row["in_space"] = space is None or ("status" in row and knobs_of_row(row) in space)
     types = {**_HEAD, **dict.fromkeys(values, "float64"), **_KNOBS, **_RESULTS}
     others = sorted({name for row in rows for name in row} - set(types))
     return pd.DataFrame(rows, columns=[*types, *others]).astype(types)

@@ -153,7 +153,7 @@ def _trial(cells: Mapping[str, Any], values: tuple[float, ...]) -> Trial:
     if failed and status is Status.OUT_OF_MEMORY:  # as autoauto 0.1 stored it
         status = Status.PROCESS_OUT_OF_MEMORY
     return Trial(
-        knobs_of({name: cells[name] for name in _READERS if name in cells}),
+        knobs_of_row(cells),
         status,
         cells.get("reason", ""),
         violation=cells["constraint"] if "samples_per_s" in cells else -inf,
@@ -180,6 +180,11 @@ def _utc(local: datetime | None) -> datetime | None:
 def knobs_of(params: Mapping[str, Any]) -> Knobs:
     """The configuration of a trial's parameters."""
     return Knobs(**{name: _READERS[name](value) for name, value in params.items()})
+
+
+def knobs_of_row(cells: Mapping[str, Any]) -> Knobs:
+    """The configuration of the cells of `trial_rows`."""
+    return knobs_of({name: cells[name] for name in _READERS if name in cells})
 
 
 def _attributes(trial: Trial) -> dict[str, Any]:

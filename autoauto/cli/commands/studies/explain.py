@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from autoauto.cli.commands.studies.commands_to_copy import commands_of
 from autoauto.cli.options.study import add_study, requested_study
 from autoauto.cli.output.json_output import add_json, print_json
-from autoauto.cli.output.search_result import describe_comparisons, describe_speed, show_uses_of
+from autoauto.cli.output.search_result import describe_comparisons, describe_speed, show_outside, show_uses_of
 from autoauto.records.errors import Infeasible
 
 if TYPE_CHECKING:
@@ -48,6 +48,7 @@ def run(args: argparse.Namespace) -> int:
             compared = with_best_use(study_comparisons(summary))
             show(comparisons_table(summary, compared), binding_table(summary.winner, origin_of(summary)))
         show(cells_table(summary).without("tried", *Origin, "best batch"))
+        show_outside(summary)
         for name, command in commands_of(summary)[:1]:
             show_command(name, command)
     if summary.winner is None:

@@ -15,6 +15,7 @@ from autoauto.cli.output.search_result import (
     show_best,
     show_comparisons,
     show_front,
+    show_outside,
     show_uses_of,
     simulated_timeline,
 )
@@ -71,6 +72,7 @@ def run(args: argparse.Namespace) -> int:
             print()
         else:
             show_front(front, counts, objectives, origin)
+        show_outside(summary)
         show(trials_table((*summary.trials, *summary.failures), 5, objectives, origin))
     return 0
 

@@ -6,7 +6,7 @@ import argparse
 import shlex
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from autoauto.cli.commands.studies.search_dry_run import show_dry_run
 from autoauto.cli.config.search_config import add_config
@@ -32,6 +32,7 @@ from autoauto.cli.output.search_result import (
     show_best,
     show_comparisons,
     show_front,
+    show_outside,
     show_uses_of,
 )
 from autoauto.records.constraint import RESULT_NAMES
@@ -41,6 +42,7 @@ from autoauto.records.target import RUNS_PLANS
 
 if TYPE_CHECKING:
     from autoauto.evaluate.flow import Flow
+    from autoauto.records.study_summary import StudySummary
     from autoauto.study.run import SearchResult
 
 EXAMPLE = "search bert-large-128 --cluster bow-2000 --n-ipu 2,4 --batch-size 1:32"
@@ -57,7 +59,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_workers(parser, None, "this process measures itself")
     add_executor(parser)
     add_storage(parser)
-    parser.add_argument("--study-name", metavar="NAME", help="default: model, cluster and objective")
+    parser.add_argument("--study-name", metavar="NAME", help="default: made of all that the answer depends on")
     add_log(parser, "a bar, on a terminal only")
     add_json(parser)
 
@@ -135,10 +137,12 @@ def run(args: argparse.Namespace) -> int:
     if args.dry_run:
         return show_dry_run(args, flow, space)
     result = search_with_log(args, flow, space)
+    assert result.summary is not None
     if args.json:
-        print_json(describe_result(result, args.storage) | _describe_verification(result))
+        compared = describe_comparisons(result.summary) if result.best else {}
+        print_json(describe_result(result, args.storage) | compared)
     else:
-        _show(args, flow, result)
+        _show(args, flow, result, result.summary)
     if not result.front:
         from autoauto.study.search import nothing_fits
 
@@ -196,31 +200,18 @@ def typed_command(words: Sequence[str], storage: str) -> str:
     return shlex.join(["autoauto", *(word.replace(storage, shown) for word in words)])
 
 
-def _is_best_of_study(result: SearchResult) -> bool:
-    """Whether the study, which may hold trials of other spaces, has no better configuration."""
-    winner = result.summary and result.summary.winner
-    return bool(result.best and winner and winner.knobs == result.best.knobs)
-
-
-def _describe_verification(result: SearchResult) -> dict[str, Any]:
-    return describe_comparisons(result.summary) if result.summary and _is_best_of_study(result) else {}
-
-
-def _show(args: argparse.Namespace, flow: Flow, result: SearchResult) -> None:
+def _show(args: argparse.Namespace, flow: Flow, result: SearchResult, summary: StudySummary) -> None:
     """Print the best configuration, its comparison with others, and the command that explains it."""
     from autoauto.report.tables.terminal import show_command
     from autoauto.study.store.database import shown_storage
 
     if result.best is not None:
-        if result.summary is not None and _is_best_of_study(result):
-            show_uses_of(result.summary)
+        show_uses_of(summary)
         show_best(result.best, result.counts, result.cells, flow.traits.origin, flow.names)
+        show_comparisons(summary)
     elif result.front:
         show_front(result.front, result.counts, args.objective, flow.traits.origin)
-    if result.summary is not None and _is_best_of_study(result):
-        show_comparisons(result.summary)
-    elif result.best is not None:
-        print("the study holds a better configuration outside this space; `autoauto report` shows it")
+    show_outside(summary)
     storage = shown_storage(args.storage)
     print_line(f"study {result.study_name} in {storage}")
     words = [result.study_name, *([] if args.storage == DEFAULT_STORAGE else ["--storage", storage])]

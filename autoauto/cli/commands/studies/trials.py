@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from autoauto.cli.options.study import add_study, requested_study
 from autoauto.cli.options.values import positive
 from autoauto.cli.output.json_output import print_json
+from autoauto.cli.output.search_result import show_outside
 from autoauto.records.errors import BadInput, missing_extra
 
 if TYPE_CHECKING:
@@ -48,10 +49,12 @@ def run(args: argparse.Namespace) -> int:
         from autoauto.report.tables.terminal import show
         from autoauto.report.tables.trials import trials_table
         from autoauto.study.analysis.best import objectives_of_study
-        from autoauto.study.store.trials import read_trials
+        from autoauto.study.analysis.summary import summarise_study
 
-        origin = studied_origin(study.user_attrs)
-        show(trials_table(read_trials(study), args.top, objectives_of_study(study), origin))
+        summary = summarise_study(study, args.storage, n_finalists=0)
+        trials = (*summary.trials, *summary.failures)
+        show(trials_table(trials, args.top, objectives_of_study(study), studied_origin(study.user_attrs)))
+        show_outside(summary)
     return 0
 
 

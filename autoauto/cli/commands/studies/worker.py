@@ -7,7 +7,7 @@ from time import monotonic
 from typing import TYPE_CHECKING
 
 from autoauto.cli.options.execution import add_workers, process_executor_of
-from autoauto.cli.options.study import add_storage
+from autoauto.cli.options.study import STUDY_HELP, add_storage, chosen_name
 from autoauto.cli.options.values import positive_number
 from autoauto.cli.output.lines import print_line
 from autoauto.cli.output.log import add_log, trial_event, write_event
@@ -21,7 +21,7 @@ EXAMPLE = "worker --storage postgresql://me@server/trials --study-name first --w
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add a study, and how many processes measure."""
-    parser.add_argument("--study-name", required=True, metavar="NAME", help="the study of the search to join")
+    parser.add_argument("--study-name", metavar="NAME", help=STUDY_HELP)
     add_storage(parser)
     add_workers(parser, 1, "1")
     parser.add_argument("--model", metavar="FILE", help="the model's file on this machine; default: the search's path")
@@ -45,10 +45,10 @@ def run(args: argparse.Namespace) -> int:
     from autoauto.study.search import flow_of_study
     from autoauto.study.store.study import join_study
 
-    study = join_study(args.storage, args.study_name)
+    study = join_study(args.storage, chosen_name(args.storage, args.study_name))
     local_files = {name: value for name in ("model", "cluster") if (value := getattr(args, name)) is not None}
     executor = process_executor_of(args, flow_of_study(study, args.storage, **local_files))
-    print_line(f"joined study {args.study_name}: {args.workers} at a time")
+    print_line(f"joined study {study.study_name}: {args.workers} at a time")
     objectives, callback = parse_objectives(study.user_attrs["objective"]), _write_trial if args.log == "json" else None
     with Interrupts() as interrupts, WorkerLoop(study, executor, objectives, callback=callback) as worker:
         last_busy_s = monotonic()
@@ -59,7 +59,7 @@ def run(args: argparse.Namespace) -> int:
                 break
     print(f"nothing to measure for {args.idle:g} s; {worker.n_finished} measured")
     if args.log == "json":
-        write_event("end", exit_code=0, study_name=args.study_name, n_measured=worker.n_finished)
+        write_event("end", exit_code=0, study_name=study.study_name, n_measured=worker.n_finished)
     return 0
 
 

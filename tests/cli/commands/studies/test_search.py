@@ -170,9 +170,3 @@ def test_the_last_line_is_the_command_that_explains_the_study(run_cli: RunCli) -
     assert in_default_storage.splitlines()[-1] == "why the others lost: autoauto explain 'of two'"
     elsewhere = run_cli(*small, "--study-name", "s", "--storage", "sqlite:///x.db").out
     assert elsewhere.splitlines()[-1] == "why the others lost: autoauto explain s --storage sqlite:///x.db"
-
-
-def test_a_better_configuration_outside_the_space_is_mentioned(run_cli: RunCli) -> None:
-    small = ("search", "resnet50", "--n-ipu", "1", "--memory-proportion", "0.6", "--study-name", "s")
-    assert "outside this space" not in run_cli(*small, "--batch-size", "1:8").out
-    assert "the study holds a better configuration outside this space" in run_cli(*small, "--batch-size", "1:4").out

@@ -1,0 +1,49 @@
+"""List the studies of a database, the newest first: their models, answers, trials and states."""
+
+from __future__ import annotations
+
+import argparse
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from autoauto.cli.options.study import add_storage
+from autoauto.cli.output.json_output import add_json, print_json
+
+if TYPE_CHECKING:
+    from autoauto.study.store.listing import StoredStudy
+
+EXAMPLE = "studies --json"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add a database, and the choice between JSON and a table."""
+    add_storage(parser)
+    add_json(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print one row per study."""
+    from autoauto.study.store.listing import list_studies
+
+    rows = [_row(study) for study in list_studies(args.storage)]
+    if args.json:
+        print_json({"studies": rows})
+    else:
+        from autoauto.report.tables.listings import studies_table
+        from autoauto.report.tables.terminal import show
+
+        show(studies_table(rows, datetime.now(UTC)))
+    return 0
+
+
+def _row(study: StoredStudy) -> dict[str, Any]:
+    named = {name: study.attributes.get(name) for name in ("model", "cluster", "target", "objective")}
+    ended = study.last_trial and study.last_trial.isoformat(timespec="seconds")
+    return {
+        "name": study.name,
+        **named,
+        "values": study.values,
+        "n_trials": study.n_trials,
+        "last_trial": ended,
+        "state": study.state,
+    }
