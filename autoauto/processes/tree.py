@@ -16,10 +16,10 @@ _POLL_S = 0.005
 def descendants(pid: int) -> list[int]:
     """The processes that a process has started, that those have started, and so on; ended ones may be among them."""
     children_of = _listed_children if Path(f"/proc/self/task/{os.getpid()}/children").exists() else _all_children().get
-    found = [pid]
-    for parent in found:
-        found += children_of(parent) or ()
-    return found[1:]
+    processes = [pid]
+    for process in processes:
+        processes += children_of(process) or ()
+    return processes[1:]
 
 
 def _listed_children(pid: int) -> list[int]:

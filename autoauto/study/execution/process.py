@@ -25,6 +25,8 @@ LOG_LINES = 20
 """Number of last lines of its log that a failed trial stores."""
 START_S = 60.0
 """Minimum time limit of the start of a process, however short the time limit of a measurement is."""
+CLOSED_S = 5.0
+"""Maximum time from when a process has closed its channel, as one that dies does, to its end."""
 _LOG_BYTES = 20_000
 
 Evaluate = Callable[[Knobs], Trial]
@@ -133,7 +135,8 @@ class MeasuringProcess:
     def _receive(self) -> Trial | None:
         """Read what the process sent; the trial of the request when it has ended, also when the process has."""
         assert self._process is not None
-        ending = self._process.ending()  # before its last messages are read
+        ending = self._process.ending()  # first, so that its last messages are there
+        failure: tuple[Status, str] | None = None
         try:
             while self._process.channel.poll():
                 answer: _Answer = self._process.channel.recv()
@@ -144,15 +147,13 @@ class MeasuringProcess:
                     if answer.trial is not None:
                         return answer.trial
         except EOFError:
-            pass
+            ending = ending or self._process.ending(CLOSED_S)
+            failure = Status.CRASH, "the measuring process closed the channel of its results"
         except BadMessage as error:
-            if self._knobs is not None:
-                return self._failed(
-                    Status.CRASH, f"the measuring process wrote into the channel of its results: {error}"
-                )
-        if ending is None or self._knobs is None:
-            return None
-        return self._failed(*_death(ending, self._bounds))
+            failure = Status.CRASH, f"the measuring process wrote into the channel of its results: {error}"
+        if ending is not None:
+            failure = _death(ending, self._bounds)
+        return None if failure is None or self._knobs is None else self._failed(*failure)
 
     def _failed(self, status: Status, reason: str) -> Trial:
         assert self._knobs is not None

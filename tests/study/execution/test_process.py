@@ -261,6 +261,9 @@ class FaultyTarget:
                 raise KeyboardInterrupt("typed by nobody")
             case 9:
                 raise Strange("at all")
+            case 10:
+                os.closerange(3, 256)
+                time.sleep(600)
         return Trial(knobs, Status.INFEASIBLE, INFEASIBLE)
 
 
@@ -285,6 +288,16 @@ def test_garbage_in_every_descriptor_is_a_crash_at_once(
     faulty.submit(knobs(1))
     assert trial_from(faulty).status is Status.INFEASIBLE
     assert capfd.readouterr().err == ""
+
+
+@pytest.mark.slow
+def test_a_process_that_closes_every_descriptor_is_a_crash(
+    faulty: MeasuringProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("autoauto.study.execution.process.CLOSED_S", 0.1)
+    faulty.submit(knobs(10))
+    trial = trial_from(faulty)
+    assert (trial.status, trial.reason) == (Status.CRASH, "the measuring process closed the channel of its results")
 
 
 @pytest.mark.slow
