@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, Any
 
+from autoauto.cli.options.model import one_value
 from autoauto.cli.output.json_output import print_json
 from autoauto.records.errors import BadInput
 from autoauto.records.schedule import Order
@@ -91,4 +92,5 @@ def _pipeline(args: argparse.Namespace) -> PopartPipeline:
     if args.schedule != Order.POPART:
         raise BadInput(f"--program and --view need --schedule popart, got {args.schedule}")
     graph = read_pipeline(read_json(args.pipeline)) if args.pipeline else simple_pipeline(args.stages or DEFAULT_STAGES)
-    return transform(graph, args.n_micro_batches, training=args.mode == "training", recompute=args.recompute)
+    recompute = one_value(args, "recompute")
+    return transform(graph, args.n_micro_batches, training=args.mode == "training", recompute=recompute)

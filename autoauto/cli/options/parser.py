@@ -67,7 +67,7 @@ class Parser(argparse.ArgumentParser):
         options = [option for action in self._actions for option in action.option_strings]
         word = next((word for word in words if word.startswith("-")), words[0]).partition("=")[0]
         hint = did_you_mean(word, options if word.startswith("-") else ())
-        what = f"there is no option {word}" if word.startswith("-") else f"there is one argument too many, {word!r}"
+        what = f"there is no option {word!r}" if word.startswith("-") else f"there is one argument too many, {word!r}"
         return self._bad("; ".join(filter(None, [what, hint])))
 
     def error(self, message: str) -> NoReturn:

@@ -42,6 +42,11 @@ def test_a_pipeline_comes_from_a_file(run_cli: RunCli, tmp_path: Path) -> None:
     assert record["program"][1] == "seq.add(ps0[D]);"
 
 
+def test_recompute_is_on_off_or_alone(run_cli: RunCli) -> None:
+    off, on, alone = (run_cli(*THREE, "--program", "--recompute", *word).out for word in (("off",), ("on",), ()))
+    assert off == run_cli(*THREE, "--program").out != on == alone
+
+
 def test_a_refused_pipeline_is_one_line(run_cli: RunCli, tmp_path: Path) -> None:
     file = tmp_path / "pipeline.json"
     layers = [{"name": "A", "device": 0, "stage": 0}, {"name": "B", "device": 1}]

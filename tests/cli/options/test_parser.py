@@ -25,9 +25,9 @@ COMMANDS = commands()
     [
         ("sarch", "there is no command 'sarch'; did you mean 'search'? see autoauto --help"),
         ("xyz", "there is no command 'xyz'; one of search, worker, "),
-        ("search --clustr x", "there is no option --clustr; did you mean '--cluster'? see autoauto search --help"),
-        ("search --clustr=x", "there is no option --clustr; did you mean '--cluster'?"),
-        ("search --xyzzy", "there is no option --xyzzy; see autoauto search --help"),
+        ("search --clustr x", "there is no option '--clustr'; did you mean '--cluster'? see autoauto search --help"),
+        ("search --clustr=x", "there is no option '--clustr'; did you mean '--cluster'?"),
+        ("search --xyzzy", "there is no option '--xyzzy'; see autoauto search --help"),
         ("search a b", "there is one argument too many, 'b'; see autoauto search --help"),
         ("search --method guidd", "one of exhaustive, grid-bisect, guided, tpe, random, got 'guidd'; did you mean 'g"),
         ("search --schedule gpip", "got 'gpip'; did you mean 'gpipe'?"),
@@ -95,10 +95,9 @@ def test_the_example_of_the_help_can_be_copied(name: str, monkeypatch: pytest.Mo
 )
 def test_an_option_takes_the_same_in_every_command(option: str) -> None:
     """One value or, for a search, several; `schedule` alone has orders that no search tries."""
-    actions = [
-        a for name, p in COMMANDS.items() for a in p._actions if option in a.option_strings and name != "schedule"
-    ]
-    assert len({(type(a), a.nargs, getattr(a.type, "__qualname__", None)) for a in actions}) == 1
+    parsers = [parser for name, parser in COMMANDS.items() if name != "schedule"]
+    actions = [action for parser in parsers for action in parser._actions if option in action.option_strings]
+    assert len({(type(action), action.nargs, getattr(action.type, "__qualname__", None)) for action in actions}) == 1
     assert len(actions) > 1
 
 
