@@ -8,19 +8,8 @@ import sys
 from collections.abc import Sequence
 
 from autoauto import __version__
-from autoauto.cli.commands import (
-    clusters,
-    compare,
-    completion,
-    export,
-    measure,
-    models,
-    phased,
-    plan,
-    predict,
-    profile,
-    schedule,
-)
+from autoauto.cli import completion
+from autoauto.cli.commands import clusters, compare, export, measure, models, phased, plan, predict, profile, schedule
 from autoauto.cli.commands.studies import dashboard, explain, report, search, trials, worker
 from autoauto.cli.config.search_config import parse_with_config
 from autoauto.cli.options.parser import Parser

@@ -43,8 +43,9 @@ def test_a_pipeline_comes_from_a_file(run_cli: RunCli, tmp_path: Path) -> None:
 
 
 def test_recompute_is_on_off_or_alone(run_cli: RunCli) -> None:
-    off, on, alone = (run_cli(*THREE, "--program", "--recompute", *word).out for word in (("off",), ("on",), ()))
-    assert off == run_cli(*THREE, "--program").out != on == alone
+    words = (*THREE, "--program", "--json")
+    off, on, alone = (run_cli(*words, "--recompute", *switch).out for switch in (("off",), ("on",), ()))
+    assert off == run_cli(*words).out != on == alone
 
 
 def test_a_refused_pipeline_is_one_line(run_cli: RunCli, tmp_path: Path) -> None:
