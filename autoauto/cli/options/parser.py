@@ -83,8 +83,8 @@ class Parser(argparse.ArgumentParser):
             return
         if isinstance(action, argparse._SubParsersAction):
             raise self._bad(f"there is no command {value!r}; {did_you_mean(value, choices, _one_of(choices))}")
-        question = did_you_mean(str(value), map(str, choices))
-        raise argparse.ArgumentError(action, "; ".join(filter(None, [f"{_one_of(choices)}, got {value!r}", question])))
+        hint = did_you_mean(str(value), map(str, choices))
+        raise argparse.ArgumentError(action, "; ".join(filter(None, [f"{_one_of(choices)}, got {value!r}", hint])))
 
     def format_help(self, show_all: bool = False) -> str:
         """The help: of a command with many options only those that most people need, unless all are to be shown."""
@@ -105,7 +105,7 @@ class Parser(argparse.ArgumentParser):
 
     def _example(self) -> str:
         """The example, which is the epilog, as lines that one can copy."""
-        from autoauto.report.tables.terminal import broken_command
+        from autoauto.report.style import broken_command
 
         if self.epilog is None:
             return ""

@@ -118,9 +118,9 @@ def choices_of(known: Sequence[Choice]) -> Callable[[str], tuple[Choice, ...]]:
     def read(text: str) -> tuple[Choice, ...]:
         words = text.split(",")
         if wrong := [word for word in words if word not in set(known)]:
-            question = did_you_mean(wrong[0], known)
+            hint = did_you_mean(wrong[0], known)
             message = f"one or more of {', '.join(known)}, got {text!r}"
-            raise argparse.ArgumentTypeError("; ".join(filter(None, [message, question])))
+            raise argparse.ArgumentTypeError("; ".join(filter(None, [message, hint])))
         return tuple(choice for word in words for choice in known if choice == word)
 
     return read
