@@ -6,15 +6,16 @@ import argparse
 import os
 import sys
 from collections.abc import Sequence
-from typing import NoReturn
 
 from autoauto import __version__
+from autoauto.cli import completion
 from autoauto.cli.commands import clusters, compare, export, measure, models, phased, plan, predict, profile, schedule
 from autoauto.cli.commands.studies import dashboard, explain, report, search, studies, trials, worker
 from autoauto.cli.config.search_config import parse_with_config
+from autoauto.cli.options.parser import Parser
 from autoauto.cli.output.lines import warn
 from autoauto.cli.output.log import write_event
-from autoauto.records.errors import AutoautoError, BadInput, DoesNotFit
+from autoauto.records.errors import AutoautoError, DoesNotFit
 
 COMMANDS = (
     search,
@@ -34,6 +35,7 @@ COMMANDS = (
     dashboard,
     models,
     clusters,
+    completion,
 )
 INTERRUPTED = 130  # the exit code that shells use for SIGINT
 MAX_COLUMNS = "9999"
@@ -70,29 +72,21 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def build_parser() -> argparse.ArgumentParser:
     """The parser of all commands; each command's module adds its arguments and has an example."""
-    parser = _Parser(
+    parser = Parser(
         prog="autoauto",
         description="Find the pipeline configuration with the highest throughput for a model on a cluster of devices.",
-        epilog="example: autoauto search resnet50 --cluster bow-2000",
+        epilog="autoauto search resnet50 --cluster bow-2000",
     )
     parser.add_argument("--version", action="version", version=f"autoauto {__version__}")
+    parser.set_defaults(program=parser)
     subparsers = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     for command in COMMANDS:
         name = command.__name__.rpartition(".")[2]
         summary = str(command.__doc__)
-        subparser = subparsers.add_parser(
-            name, help=summary, description=summary, epilog=f"example: autoauto {command.EXAMPLE}"
-        )
+        subparser = subparsers.add_parser(name, help=summary, description=summary, epilog=f"autoauto {command.EXAMPLE}")
         command.add_arguments(subparser)
         subparser.set_defaults(run=command.run)
     return parser
-
-
-class _Parser(argparse.ArgumentParser):
-    """Reports wrong arguments in one line, like every other error."""
-
-    def error(self, message: str) -> NoReturn:
-        raise BadInput(f"{message}; see {self.prog} --help")
 
 
 def _limit_columns() -> None:

@@ -98,5 +98,5 @@ def did_you_mean(word: str, known: Iterable[str], otherwise: str = "") -> str:
     >>> did_you_mean("serch", ["search", "report"]), did_you_mean("x", ["search"], "try search")
     ("did you mean 'search'?", 'try search')
     """
-    close = get_close_matches(word, list(known), 1)
+    close = get_close_matches(word, list(map(str, known)), 1)
     return f"did you mean {close[0]!r}?" if close else otherwise

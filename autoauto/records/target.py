@@ -143,6 +143,8 @@ def studied_origin(attributes: Mapping[str, str]) -> Origin:
 
     >>> studied_origin({"origin": "measured"}), studied_origin({"target": "ipu-5"})
     (<Origin.MEASURED: 'measured'>, <Origin.MODELLED: 'modelled'>)
+    >>> studied_origin({"origin": "modelled"}) is studied_origin({"origin": "measured (cost model)"})
+    True
     """
     stored = attributes.get("origin")
     if stored is not None:

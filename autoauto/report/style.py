@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from typing import NamedTuple
 
 from autoauto.records.schedule import KINDS
@@ -95,3 +96,17 @@ def printable(text: str, keep: str = "\n") -> str:
     return "".join(
         char if char.isprintable() or char in keep else char.encode("unicode_escape").decode() for char in text
     )
+
+
+def broken_command(command: str, width: int) -> list[str]:
+    """The lines of a command as a shell reads them, no wider than `width` where its words are not.
+
+    >>> broken_command("autoauto search --constraint 'n_ipu < 3' --top 5", 34)
+    ['  autoauto search --constraint \\\\', "    'n_ipu < 3' --top 5"]
+    """
+    lines = [" "]
+    for word in map(shlex.quote, shlex.split(command)):
+        if len(lines[-1]) + len(word) + 3 > width and lines[-1].strip():
+            lines.append("   ")
+        lines[-1] += f" {word}"
+    return [f"{line} \\" for line in lines[:-1]] + lines[-1:]

@@ -42,17 +42,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="tiles that load and store and do not compute; default %(default)s",
     )
-    parser.add_argument(
-        "--replicas",
-        type=int,
-        default=1,
-        metavar="R",
-        help="devices that run the same phases on other data, each with a shard of the variables; default %(default)s",
-    )
+    devices = "devices that run the same phases on other data, each with a shard of the variables"
+    add_knob(parser, "replicas", devices)
     parser.add_argument("--mode", choices=["inference", "training"], default="inference", help="default %(default)s")
-    parser.add_argument(
-        "--recompute", action="store_true", help="backward phases run forward again instead of loading its activations"
-    )
+    add_knob(parser, "recompute", "backward phases run forward again instead of loading its activations")
     add_json(parser)
 
 
@@ -65,10 +58,11 @@ def run(args: argparse.Namespace) -> int:
     Raises:
         BadInput: options that contradict each other, or a cluster without streaming memory.
     """
-    if args.recompute and args.mode == "inference":
+    recompute = one_value(args, "recompute")
+    if recompute and args.mode == "inference":
         raise BadInput("recompute is for training, got --mode inference; try --mode training")
     options = PhasedOptions(
-        one_value(args, "steps"), IoMode(args.io_mode), args.io_tiles, args.replicas, args.recompute
+        one_value(args, "steps"), IoMode(args.io_mode), args.io_tiles, one_value(args, "replicas"), recompute
     )
     flow = open_flow(args)
     if not flow.traits.phases:

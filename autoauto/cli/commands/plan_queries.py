@@ -58,7 +58,7 @@ def add_queries(parser: argparse.ArgumentParser) -> None:
             ("--per-device-count", "--every-n-ipu"),
             "the best plan for every number of devices from one to all that are given",
         ),
-        (("--replicas",), "divide the devices among copies of one pipeline: the most micro-batches per second"),
+        (("--as-replicas",), "divide the devices among copies of one pipeline: the most micro-batches per second"),
     ):
         queries.add_argument(*names, action="store_const", const=True, help=text)
     queries.add_argument("--k-best", type=positive, metavar="K", help="the K cheapest different plans")
@@ -183,7 +183,7 @@ QUERIES: dict[str, Callable[[QuerySubject, argparse.Namespace], QueryAnswer]] = 
     "k_best": _k_best_plans,
     "pareto_front": _front_plans,
     "per_device_count": _plans_per_device_count,
-    "replicas": _replicated_plans,
+    "as_replicas": _replicated_plans,
     "chunks": _interleaved_plan,
 }
 """By the argument that asks for it."""

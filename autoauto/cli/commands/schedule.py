@@ -15,6 +15,7 @@ from autoauto.cli.commands.schedule_popart import (
     print_popart,
     show_pipeline,
 )
+from autoauto.cli.options.model import add_knob, one_value
 from autoauto.cli.options.values import integers, positive
 from autoauto.cli.output.json_output import add_json, print_json
 from autoauto.records.errors import BadInput
@@ -24,11 +25,11 @@ if TYPE_CHECKING:
     from autoauto.records.schedule import Schedule, StageTimes
     from autoauto.records.timeline import Timeline
 
-EXAMPLE = "schedule --order 1f1b --stages 4 --micro-batches 8 --forward-cycles 1 --backward-cycles 2"
+EXAMPLE = "schedule --schedule 1f1b --stages 4 --n-micro-batches 8 --forward-cycles 1 --backward-cycles 2"
 
 Cycles = tuple[Fraction, ...]
 
-DEFAULTS = {"order": str(Order.ONE_F_ONE_B), "micro_batches": 8, "mode": "training"}
+DEFAULTS = {"schedule": str(Order.ONE_F_ONE_B), "n_micro_batches": 8, "mode": "training"}
 """Of the options that --from-csv excludes; all others of these are None or False where they are not given."""
 
 ORDER_ARGUMENTS = (
@@ -48,7 +49,7 @@ MAX_FORWARDS = 20_000_000  # these, and as many backwards, fit a machine of 24 G
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add an order, its size, the times of its actions, and what to print."""
-    parser.add_argument("--order", choices=[str(o) for o in Order], help=f"default {DEFAULTS['order']}")
+    parser.add_argument("--schedule", choices=[str(o) for o in Order], help=f"default {DEFAULTS['schedule']}")
     parser.add_argument(
         "--from-csv", type=Path, metavar="FILE", help="read the order from PyTorch's pipeline schedule CSV"
     )
@@ -56,10 +57,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--stages", type=positive, metavar="P", help=f"devices in the pipeline; default {DEFAULT_STAGES}"
     )
     parser.add_argument(
-        "--micro-batches",
+        "--n-micro-batches",
         type=positive,
         metavar="M",
-        help=f"micro-batches of a step; default {DEFAULTS['micro_batches']}",
+        help=f"micro-batches of a step; default {DEFAULTS['n_micro_batches']}",
     )
     parser.add_argument(
         "--mode",
@@ -118,9 +119,7 @@ def _add_costs(parser: argparse.ArgumentParser) -> None:
             metavar="A[,B...]",
             help=f"{what}; one number, or one per device; default {default_text}",
         )
-    parser.add_argument(
-        "--recompute", action="store_true", help="stash only stage inputs: every backward runs its forward again first"
-    )
+    add_knob(parser, "recompute", "stash only stage inputs: every backward runs its forward again first")
     parser.add_argument(
         "--transfers",
         choices=[str(t) for t in Transfers],
@@ -138,9 +137,9 @@ def run(args: argparse.Namespace) -> int:
     else:
         for name, value in DEFAULTS.items():
             setattr(args, name, getattr(args, name) or value)
-        if args.pipeline and args.order == Order.POPART:
+        if args.pipeline and args.schedule == Order.POPART:
             return show_pipeline(args)
-        schedule, times = _schedule(args, Order(args.order))
+        schedule, times = _schedule(args, Order(args.schedule))
     if args.bubble_checks and args.transfers == Transfers.BARRIER:
         raise BadInput(
             "bubble checks keep 1f1b's ideal diagram, where no device waits for all, got --transfers barrier"
@@ -248,14 +247,14 @@ def _schedule(args: argparse.Namespace, order: Order) -> tuple[Schedule, StageTi
         devices = mapping[:n_stages]
     else:
         n_stages = args.stages or DEFAULT_STAGES
-        _check_size(n_stages * n_chunks, args.micro_batches)
+        _check_size(n_stages * n_chunks, args.n_micro_batches)
         devices = stage_devices_of(order, n_stages, n_chunks)
     is_split = spec_of(order).splits_backward
     times = stage_times(devices, *_costs(args, max(devices) + 1, is_split), split_backward=is_split)
     schedule = make_schedule(
         order,
         n_stages,
-        args.micro_batches,
+        args.n_micro_batches,
         n_chunks=n_chunks,
         times=times,
         training=training,
@@ -281,7 +280,7 @@ def _costs(args: argparse.Namespace, n_devices: int, is_split: bool) -> tuple[Cy
     else:
         weight = tuple(cycles / 2 if is_split else Fraction(0) for cycles in backward)
         backward = tuple(whole - part for whole, part in zip(backward, weight, strict=True))
-    if args.recompute:
+    if one_value(args, "recompute"):
         backward = tuple(f + b for f, b in zip(forward, backward, strict=True))
     return forward, backward, weight, comm
 

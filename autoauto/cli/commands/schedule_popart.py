@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, Any
 
+from autoauto.cli.options.model import one_value
 from autoauto.cli.output.json_output import print_json
 from autoauto.cli.output.lines import print_line
 from autoauto.records.errors import BadInput
@@ -73,9 +74,9 @@ def poplar_mapping(args: argparse.Namespace) -> tuple[int, ...]:
     from autoauto.schedule.orders.registry import spec_of
 
     takers = [order for order in Order if spec_of(order).takes_stage_devices]
-    if args.order not in takers:
-        raise BadInput(f"--pipeline is for popart, {', '.join(takers)}, got {args.order}")
-    check_accumulation(args.micro_batches)
+    if args.schedule not in takers:
+        raise BadInput(f"--pipeline is for popart, {', '.join(takers)}, got {args.schedule}")
+    check_accumulation(args.n_micro_batches)
     return poplar_devices(read_pipeline(read_json(args.pipeline)), training=args.mode == "training")
 
 
@@ -89,7 +90,8 @@ def _pipeline(args: argparse.Namespace) -> PopartPipeline:
     from autoauto.runtimes.popart.input import read_pipeline, simple_pipeline
     from autoauto.runtimes.popart.transform import transform
 
-    if args.order != Order.POPART:
-        raise BadInput(f"--program and --view need --order popart, got {args.order}")
+    if args.schedule != Order.POPART:
+        raise BadInput(f"--program and --view need --schedule popart, got {args.schedule}")
     graph = read_pipeline(read_json(args.pipeline)) if args.pipeline else simple_pipeline(args.stages or DEFAULT_STAGES)
-    return transform(graph, args.micro_batches, training=args.mode == "training", recompute=args.recompute)
+    recompute = one_value(args, "recompute")
+    return transform(graph, args.n_micro_batches, training=args.mode == "training", recompute=recompute)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 SEARCH_SCHEMA = 1
 _KNOB_NAMES = [knob.name for knob in KNOBS]
-_NOT_IN_FILES = frozenset({"help", "config", "json", "dry_run", *_KNOB_NAMES})
+_NOT_IN_FILES = frozenset({"help", "help_all", "config", "json", "dry_run", *_KNOB_NAMES})
 _NO_OPTIONS = ("knobs", "schema")
 _LISTS = {"objective": ",", "constraints": None, "profile": None, "profile_details": None}
 """Options that may be lists, and what separates their items on the command line; None where each has the option."""
@@ -30,7 +30,6 @@ def add_config(parser: argparse.ArgumentParser) -> None:
         metavar="FILE.toml",
         help="options and knobs from a file, see docs/search.md; arguments on the command line win",
     )
-    parser.set_defaults(parser=parser)
 
 
 def parse_with_config(parser: argparse.ArgumentParser, argv: Sequence[str] | None) -> argparse.Namespace:

@@ -89,10 +89,10 @@ def add_space(parser: argparse.ArgumentParser) -> None:
         _add_knob(parser, knob, knob.metavar, several)
 
 
-def add_knob(parser: argparse.ArgumentParser, name: str) -> None:
-    """Add one value of one knob, which `one_value` reads."""
+def add_knob(parser: argparse.ArgumentParser, name: str, what: str = "") -> None:
+    """Add one value of one knob, which `one_value` reads; `what` it is where that is not what the knob usually is."""
     [knob] = (knob for knob in KNOBS if knob.name == name)
-    _add_knob(parser, knob, _METAVARS[knob.domain.kind], f"{knob.help}; default {knob.default_help[0]}")
+    _add_knob(parser, knob, _METAVARS[knob.domain.kind], f"{what or knob.help}; default {knob.default_help[0]}")
 
 
 def _add_mode(parser: argparse.ArgumentParser) -> None:
@@ -146,7 +146,7 @@ def given_values(args: argparse.Namespace) -> dict[str, tuple[Any, ...]]:
         BadInput: knobs of training are given without --mode training.
     """
     named = ((knob.name, getattr(args, knob.name, None)) for knob in KNOBS)
-    given = {name: values for name, values in named if isinstance(values, tuple)}  # `plan --replicas` is a switch
+    given = {name: values for name, values in named if values is not None}
     of_training = [knob for knob in KNOBS if knob.only_training]
     if args.mode == "training":
         return {knob.name: (knob.training_default or knob.default,) for knob in of_training} | given

@@ -8,7 +8,7 @@ from enum import StrEnum
 from typing import TypeVar
 
 from autoauto.records.constraint import Constraint
-from autoauto.records.errors import BadInput
+from autoauto.records.errors import BadInput, did_you_mean
 from autoauto.records.knob_table import MAX_VALUES
 from autoauto.records.knobs import Objectives, parse_objectives
 
@@ -117,8 +117,10 @@ def choices_of(known: Sequence[Choice]) -> Callable[[str], tuple[Choice, ...]]:
 
     def read(text: str) -> tuple[Choice, ...]:
         words = text.split(",")
-        if not set(words) <= set(known):
-            raise argparse.ArgumentTypeError(f"one or more of {', '.join(known)}, got {text!r}")
+        if wrong := [word for word in words if word not in set(known)]:
+            hint = did_you_mean(wrong[0], known)
+            message = f"one or more of {', '.join(known)}, got {text!r}"
+            raise argparse.ArgumentTypeError("; ".join(filter(None, [message, hint])))
         return tuple(choice for word in words for choice in known if choice == word)
 
     return read

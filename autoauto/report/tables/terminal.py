@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 import sys
 from dataclasses import dataclass
 
@@ -13,7 +12,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from autoauto.report.style import printable, shorten
+from autoauto.report.style import broken_command, printable, shorten
 from autoauto.report.tables.table import Style, Table, TableCell
 
 _BAR_WIDTH = 16
@@ -43,20 +42,6 @@ def show_command(what: str, command: str) -> None:
         print(line)
         return
     print(f"{what}:", *map(printable, broken_command(command, width)), sep="\n")
-
-
-def broken_command(command: str, width: int) -> list[str]:
-    """The lines of a command as a shell reads them, no wider than `width` where its words are not.
-
-    >>> broken_command("autoauto search --constraint 'n_ipu < 3' --top 5", 34)
-    ['  autoauto search --constraint \\\\', "    'n_ipu < 3' --top 5"]
-    """
-    lines = [" "]
-    for word in map(shlex.quote, shlex.split(command)):
-        if len(lines[-1]) + len(word) + 3 > width and lines[-1].strip():
-            lines.append("   ")
-        lines[-1] += f" {word}"
-    return [f"{line} \\" for line in lines[:-1]] + lines[-1:]
 
 
 def renderable(table: Table) -> RenderableType:

@@ -92,7 +92,7 @@ def test_a_winner_that_runs_in_phases_is_refused(run_cli: RunCli, search: Callab
         (("small.onnx", "--mode", "training"), "--to onnx is for inference, got a plan for training"),
         (("small.onnx", "--output", "small.onnx"), "a new or empty folder, "),
         (("small.onnx", "--output", "small.onnx/new"), "a new or empty folder, "),
-        (("small.onnx", "--to", "tflite"), "invalid choice: 'tflite'"),
+        (("small.onnx", "--to", "tflite"), "got 'tflite'"),
         (("small.onnx", "--n-ipu", "9"), "n_ipu must be at most 4"),
     ],
 )

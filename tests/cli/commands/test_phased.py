@@ -60,7 +60,7 @@ def test_a_layer_that_fits_no_phase_exits_with_3_and_the_missing_bytes(run_cli: 
         (["--replicas", "5"], "replicas must be at most 4 on bow-2000, got 5"),
         (["--recompute"], "recompute is for training"),
         (["--batch-size", "0"], "batch_size must be 1 to"),
-        (["--io-mode", "fast"], "invalid choice: 'fast'"),
+        (["--io-mode", "fast"], "io_overlapped, got 'fast'"),
     ],
 )
 def test_bad_input_is_one_line(run_cli: RunCli, argv: list[str], message: str) -> None:

@@ -72,7 +72,7 @@ def test_former_option_names_still_work(query: Query, old: str, new: str) -> Non
 
 
 def test_replicas_use_no_more_devices_than_there_are(query: Query) -> None:
-    _, answer = query("--replicas", "--json")
+    _, answer = query("--as-replicas", "--json")
     assert answer["n_ipu"] * answer["n_replicas"] <= N_DEVICES
     micro_batches_per_s = sum(CASE["cluster"]["clock"] / plan["cost_cycles"] for plan in answer["plans"])
     assert answer["micro_batches_per_s"] == pytest.approx(micro_batches_per_s)
@@ -91,7 +91,7 @@ def test_one_chunk_per_device_is_the_optimum(query: Query) -> None:
         ("--k-best 2", "The cheapest plans"),
         ("--pareto-front", "All best trades"),
         ("--per-device-count", "The best plan for every n_ipu"),
-        ("--replicas", "micro-batches/s"),
+        ("--as-replicas", "micro-batches/s"),
         ("--chunks 1", "optimal"),
     ],
 )
@@ -102,7 +102,7 @@ def test_every_answer_has_a_table(query: Query, options: str, line: str) -> None
 
 
 def test_every_query_reports_that_nothing_fits(query: Query) -> None:
-    for options in ("--explain", "--k-best 2", "--pareto-front", "--replicas", "--chunks 1", "--overlap"):
+    for options in ("--explain", "--k-best 2", "--pareto-front", "--as-replicas", "--chunks 1", "--overlap"):
         code, answer = query(*options.split(), "--json", proportion=1e-9)
         assert (code, answer["fits"]) == (3, False)
         assert answer["excess_bytes"] > 0
@@ -112,7 +112,7 @@ def test_every_query_reports_that_nothing_fits(query: Query) -> None:
 
 
 def test_queries_exclude_each_other(query: Query) -> None:
-    code, printed = query("--explain", "--replicas")
+    code, printed = query("--explain", "--as-replicas")
     assert code == 2
     assert "not allowed with" in printed
 

@@ -21,15 +21,15 @@ ZERO_BUBBLE = {
 
 
 def simulate(run_cli: RunCli, order: str, **options: object) -> Any:
-    """What `autoauto schedule --order ORDER --OPTION VALUE ... --json` prints."""
+    """What `autoauto schedule --schedule ORDER --OPTION VALUE ... --json` prints."""
     words = [word for name, value in options.items() for word in (f"--{name.replace('_', '-')}", str(value))]
-    printed = run_cli("schedule", "--order", order, *words, "--json")
+    printed = run_cli("schedule", "--schedule", order, *words, "--json")
     assert (printed.code, printed.err) == (0, "")
     return json.loads(printed.out)
 
 
 def test_1f1b_of_4_devices_has_the_textbook_numbers(run_cli: RunCli) -> None:
-    record = simulate(run_cli, "1f1b", stages=4, micro_batches=8, forward_cycles=1, backward_cycles=2)
+    record = simulate(run_cli, "1f1b", stages=4, n_micro_batches=8, forward_cycles=1, backward_cycles=2)
     assert record["makespan_cycles"] == 33
     assert record["bubble_cycles"] == [9, 9, 9, 9]
     assert record["bubble_fraction"] == pytest.approx(3 / 11)
@@ -44,7 +44,7 @@ def test_gpipe_and_1f1b(run_cli: RunCli, vectors: Vectors) -> None:
             run_cli,
             case["schedule"],
             stages=case["p"],
-            micro_batches=case["m"],
+            n_micro_batches=case["m"],
             forward_cycles=case["tf"],
             backward_cycles=case["tb"],
         )
@@ -62,7 +62,7 @@ def test_interleaved(run_cli: RunCli, vectors: Vectors) -> None:
             "interleaved",
             stages=case["p"],
             chunks=case["v"],
-            micro_batches=case["m"],
+            n_micro_batches=case["m"],
             forward_cycles=case["tf"],
             backward_cycles=case["tb"],
         )
@@ -81,7 +81,7 @@ def test_zero_bubble_is_no_worse_than_the_public_schedulers(run_cli: RunCli, vec
             run_cli,
             ZERO_BUBBLE.get(name, "zb2p"),
             stages=case["p"],
-            micro_batches=case["m"],
+            n_micro_batches=case["m"],
             forward_cycles=case["tF"] * case["chunks"],  # ours are of a device, the vector's of a chunk
             backward_cycles=case["tB"] * case["chunks"],
             weight_cycles=case["tW"] * case["chunks"],
@@ -95,18 +95,18 @@ def test_zero_bubble_is_no_worse_than_the_public_schedulers(run_cli: RunCli, vec
 
 def test_popart_counts_cycles_and_stash(run_cli: RunCli, vectors: Vectors) -> None:
     for case in vectors("popart_pipeline_cycles_stash")["training"]:
-        options = ("--stages", str(case["ipus"]), "--micro-batches", str(case["G"]))
+        options = ("--stages", str(case["ipus"]), "--n-micro-batches", str(case["G"]))
         if not case["valid"]:
-            refused = run_cli("schedule", "--order", "popart", *options, "--json")
+            refused = run_cli("schedule", "--schedule", "popart", *options, "--json")
             assert refused.code == 2
             assert refused.err.count("\n") == 1
             continue
-        record = simulate(run_cli, "popart", stages=case["ipus"], micro_batches=case["G"])
+        record = simulate(run_cli, "popart", stages=case["ipus"], n_micro_batches=case["G"])
         assert record["n_pipeline_cycles"] == case["cycles"]
         assert record["stash_entries"] == case["stash_entries_per_ipu"]
     for case in vectors("popart_pipeline_cycles_stash")["inference"]:
-        words = ("--stages", str(case["P"]), "--micro-batches", str(case["G"]), "--mode", "inference")
-        printed = run_cli("schedule", "--order", "popart", *words, "--json")
+        words = ("--stages", str(case["P"]), "--n-micro-batches", str(case["G"]), "--mode", "inference")
+        printed = run_cli("schedule", "--schedule", "popart", *words, "--json")
         assert printed.code == (0 if case["valid"] else 2)
         if case["valid"]:
             assert json.loads(printed.out)["n_pipeline_cycles"] == case["cycles"]
@@ -115,9 +115,9 @@ def test_popart_counts_cycles_and_stash(run_cli: RunCli, vectors: Vectors) -> No
 def test_popart_in_lock_step_takes_as_long_as_1f1b(run_cli: RunCli, vectors: Vectors) -> None:
     for case in vectors("popart_pipeline_cycles_stash")["lockstep_total_time"]:
         costs = {"forward_cycles": case["tf"], "backward_cycles": case["tb"]}
-        record = simulate(run_cli, "popart", stages=case["ipus"], micro_batches=case["G"], **costs)
+        record = simulate(run_cli, "popart", stages=case["ipus"], n_micro_batches=case["G"], **costs)
         assert record["makespan_cycles"] == case["total"]
-        record = simulate(run_cli, "1f1b", stages=case["ipus"], micro_batches=case["G"], **costs)
+        record = simulate(run_cli, "1f1b", stages=case["ipus"], n_micro_batches=case["G"], **costs)
         assert record["makespan_cycles"] == case["equals_1f1b"]
 
 
@@ -129,7 +129,7 @@ def test_poplars_orders_run_as_traced(run_cli: RunCli, vectors: Vectors) -> None
             names[case["schedule"]],
             stages=len(case["stage_to_ipu"]) // 2,
             stage_to_device=",".join(map(str, case["stage_to_ipu"])),
-            micro_batches=case["gradient_accumulation"],
+            n_micro_batches=case["gradient_accumulation"],
         )
         assert record["execution_order"] == case["stage_print_order"]
         assert record["n_pipeline_cycles"] == case["n_timesteps"]
@@ -137,23 +137,23 @@ def test_poplars_orders_run_as_traced(run_cli: RunCli, vectors: Vectors) -> None
 
 def test_inference_is_an_assembly_line(run_cli: RunCli, vectors: Vectors) -> None:
     for case in vectors("fake_api")["vectors_computed"]:
-        record = simulate(run_cli, "inference", stages=case["devices"], micro_batches=case["requests"])
+        record = simulate(run_cli, "inference", stages=case["devices"], n_micro_batches=case["requests"])
         assert record["n_pipeline_cycles"] == record["makespan_cycles"] == case["cycles_lockstep"]
         assert record["latency_cycles"] == case["latency_cycles_per_request"]
         assert [len(program) for program in record["programs"]] == [case["requests"]] * case["devices"]
 
 
 def test_cycles_may_differ_by_device_and_be_decimals(run_cli: RunCli) -> None:
-    record = simulate(run_cli, "inference", stages=3, micro_batches=4, forward_cycles="1,2.5,0.5", comm_cycles=0.1)
+    record = simulate(run_cli, "inference", stages=3, n_micro_batches=4, forward_cycles="1,2.5,0.5", comm_cycles=0.1)
     assert record["makespan_cycles"] == pytest.approx(1 + 0.1 + 4 * 2.5 + 0.1 + 0.5)
     assert record["period_cycles"] == 2.5
 
 
 def test_bubble_checks_cost_nothing(run_cli: RunCli) -> None:
-    costs = {"stages": 4, "micro_batches": 6, "forward_cycles": 1, "backward_cycles": 2}
+    costs = {"stages": 4, "n_micro_batches": 6, "forward_cycles": 1, "backward_cycles": 2}
     plain = simulate(run_cli, "1f1b", **costs)
     words = [word for name, value in costs.items() for word in (f"--{name.replace('_', '-')}", str(value))]
-    checked = json.loads(run_cli("schedule", "--order", "1f1b", "--bubble-checks", *words, "--json").out)
+    checked = json.loads(run_cli("schedule", "--schedule", "1f1b", "--bubble-checks", *words, "--json").out)
     assert checked["makespan_cycles"] == plain["makespan_cycles"]
     assert checked["bubble_cycles"] == plain["bubble_cycles"]
     assert [sum("C" in action for action in program) for program in checked["programs"]] == [6, 6, 6, 6]
@@ -162,25 +162,25 @@ def test_bubble_checks_cost_nothing(run_cli: RunCli) -> None:
 @pytest.mark.parametrize(
     ("words", "what"),
     [
-        (("--order", "1f1b", "--forward-cycles", "1,2,3", "--stages", "2"), "one for each of 2 devices"),
-        (("--order", "1f1b", "--program"), "--order popart"),
-        (("--order", "1f1b", "--forward-cycles", "x"), "cycles are numbers"),
-        (("--order", "interleaved", "--stages", "4", "--micro-batches", "6", "--chunks", "2"), "micro-batches"),
-        (("--order", "grouped", "--stages", "2", "--micro-batches", "6"), "multiple of 4"),
+        (("--schedule", "1f1b", "--forward-cycles", "1,2,3", "--stages", "2"), "one for each of 2 devices"),
+        (("--schedule", "1f1b", "--program"), "--schedule popart"),
+        (("--schedule", "1f1b", "--forward-cycles", "x"), "cycles are numbers"),
+        (("--schedule", "interleaved", "--stages", "4", "--n-micro-batches", "6", "--chunks", "2"), "micro-batches"),
+        (("--schedule", "grouped", "--stages", "2", "--n-micro-batches", "6"), "multiple of 4"),
         (("--forward-cycles", "1e99999999"), "cycles are numbers from 0"),
         (("--forward-cycles", "1e400"), "cycles are numbers from 0"),
-        (("--order", "grouped", "--stage-to-device", "0"), "odd number"),
-        (("--order", "grouped", "--stage-to-device", "0", "--mode", "inference"), "at least 2 stages"),
-        (("--order", "grouped", "--stage-to-device", "100000000,0,0,1"), "numbered from 0"),
-        (("--order", "grouped", "--stage-to-device", "0,1,1,0", "--stages", "7"), "contradict"),
-        (("--order", "gpipe", "--stages", "10000000000"), "at most 20,000,000"),
-        (("--order", "gpipe", "--micro-batches", "9" * 20), "at most 20,000,000"),
-        (("--order", "gpipe", "--stage-to-device", "0,1,1,0"), "grouped"),
-        (("--order", "1f1b", "--bubble-checks", "--transfers", "barrier"), "barrier"),
-        (("--order", "1f1b", "--bubble-checks", "--csv", "checks.csv"), "PyTorch has no bubble checks"),
+        (("--schedule", "grouped", "--stage-to-device", "0"), "odd number"),
+        (("--schedule", "grouped", "--stage-to-device", "0", "--mode", "inference"), "at least 2 stages"),
+        (("--schedule", "grouped", "--stage-to-device", "100000000,0,0,1"), "numbered from 0"),
+        (("--schedule", "grouped", "--stage-to-device", "0,1,1,0", "--stages", "7"), "contradict"),
+        (("--schedule", "gpipe", "--stages", "10000000000"), "at most 20,000,000"),
+        (("--schedule", "gpipe", "--n-micro-batches", "9" * 20), "at most 20,000,000"),
+        (("--schedule", "gpipe", "--stage-to-device", "0,1,1,0"), "grouped"),
+        (("--schedule", "1f1b", "--bubble-checks", "--transfers", "barrier"), "barrier"),
+        (("--schedule", "1f1b", "--bubble-checks", "--csv", "checks.csv"), "PyTorch has no bubble checks"),
         (("--from-csv", "none.csv"), "No such file"),
-        (("--from-csv", "none.csv", "--order", "1f1b"), "leave out --order"),
-        (("--from-csv", "none.csv", "--micro-batches", "8", "--mode", "training"), "out --micro-batches, --mode"),
+        (("--from-csv", "none.csv", "--schedule", "1f1b"), "leave out --schedule"),
+        (("--from-csv", "none.csv", "--n-micro-batches", "8", "--mode", "training"), "out --n-micro-batches, --mode"),
         (("--from-csv", "none.csv", "--stages", "2", "--chunks", "2"), "leave out --stages, --chunks"),
         (("--from-csv", "none.csv", "--bubble-checks", "--view", "stages"), "leave out --bubble-checks, --view"),
     ],
@@ -194,7 +194,7 @@ def test_an_invalid_pipeline_is_refused_in_one_line(run_cli: RunCli, words: tupl
 
 def test_timelines_are_written_as_files(run_cli: RunCli, tmp_path: Path) -> None:
     page, trace = tmp_path / "timeline.html", tmp_path / "trace.json"
-    printed = run_cli("schedule", "--order", "1f1b", "--stages", "3", "--html", str(page), "--trace", str(trace))
+    printed = run_cli("schedule", "--schedule", "1f1b", "--stages", "3", "--html", str(page), "--trace", str(trace))
     assert printed.code == 0
     assert "simulated" in printed.out
     assert "<html" in page.read_text(encoding="utf-8")[:1000]
@@ -204,7 +204,7 @@ def test_timelines_are_written_as_files(run_cli: RunCli, tmp_path: Path) -> None
 def test_an_order_is_written_as_csv_and_read_back(run_cli: RunCli, tmp_path: Path) -> None:
     file, again = tmp_path / "zbv.csv", tmp_path / "again.csv"
     costs = {"forward_cycles": "1,2", "backward_cycles": 2, "weight_cycles": 1, "comm_cycles": 0.5}
-    made = simulate(run_cli, "zbv", stages=2, micro_batches=4, **costs, csv=file)
+    made = simulate(run_cli, "zbv", stages=2, n_micro_batches=4, **costs, csv=file)
     words = [word for name, value in costs.items() for word in (f"--{name.replace('_', '-')}", str(value))]
     read = run_cli("schedule", "--from-csv", str(file), *words, "--csv", str(again), "--json")
     assert (read.code, read.err) == (0, "")

@@ -7,7 +7,7 @@ import pytest
 
 from tests.cli.conftest import RunCli
 
-THREE = ("schedule", "--order", "popart", "--stages", "3", "--micro-batches", "5")
+THREE = ("schedule", "--schedule", "popart", "--stages", "3", "--n-micro-batches", "5")
 SKIP = {
     "layers": [
         {"name": "A", "device": 0},
@@ -33,7 +33,7 @@ def test_a_pipeline_comes_from_a_file(run_cli: RunCli, tmp_path: Path) -> None:
     file = tmp_path / "pipeline.json"
     file.write_text(json.dumps(SKIP), encoding="utf-8")
     record = json.loads(
-        run_cli("schedule", "--order", "popart", "--pipeline", str(file), "--micro-batches", "5", "--json").out
+        run_cli("schedule", "--schedule", "popart", "--pipeline", str(file), "--n-micro-batches", "5", "--json").out
     )
     assert record["stage_devices"] == [0, 1, 2, 1, 0]
     assert record["n_pipeline_cycles"] == 9
@@ -42,11 +42,17 @@ def test_a_pipeline_comes_from_a_file(run_cli: RunCli, tmp_path: Path) -> None:
     assert record["program"][1] == "seq.add(ps0[D]);"
 
 
+def test_recompute_is_on_off_or_alone(run_cli: RunCli) -> None:
+    words = (*THREE, "--program", "--json")
+    off, on, alone = (run_cli(*words, "--recompute", *switch).out for switch in (("off",), ("on",), ()))
+    assert off == run_cli(*words).out != on == alone
+
+
 def test_a_refused_pipeline_is_one_line(run_cli: RunCli, tmp_path: Path) -> None:
     file = tmp_path / "pipeline.json"
     layers = [{"name": "A", "device": 0, "stage": 0}, {"name": "B", "device": 1}]
     file.write_text(json.dumps({"layers": layers}), encoding="utf-8")
-    refused = run_cli("schedule", "--order", "popart", "--pipeline", str(file))
+    refused = run_cli("schedule", "--schedule", "popart", "--pipeline", str(file))
     assert (refused.code, refused.out, refused.err.count("\n")) == (2, "", 1)
     assert "stage" in refused.err
 
@@ -56,7 +62,7 @@ def test_poplars_orders_take_the_devices_of_a_file(run_cli: RunCli, tmp_path: Pa
     file = tmp_path / "pipeline.json"
     chain = {"layers": [{"name": name, "device": device} for device, name in enumerate("ABC")]}
     file.write_text(json.dumps(chain), encoding="utf-8")
-    words = ("schedule", "--order", order, "--pipeline", str(file), "--micro-batches", "6", "--json")
+    words = ("schedule", "--schedule", order, "--pipeline", str(file), "--n-micro-batches", "6", "--json")
     assert json.loads(run_cli(*words).out)["n_pipeline_cycles"] == n_cycles
 
 
@@ -71,7 +77,9 @@ def test_a_program_is_printed_beside_what_is_simulated(run_cli: RunCli, tmp_path
 def test_layers_of_a_file_are_not_simulated(run_cli: RunCli, tmp_path: Path) -> None:
     file = tmp_path / "pipeline.json"
     file.write_text(json.dumps(SKIP), encoding="utf-8")
-    refused = run_cli("schedule", "--order", "popart", "--pipeline", str(file), "--trace", "x.json", "--bubble-checks")
+    refused = run_cli(
+        "schedule", "--schedule", "popart", "--pipeline", str(file), "--trace", "x.json", "--bubble-checks"
+    )
     assert (refused.code, refused.err.count("\n")) == (2, 1)
     assert "trace, bubble_checks" in refused.err
 
@@ -79,5 +87,5 @@ def test_layers_of_a_file_are_not_simulated(run_cli: RunCli, tmp_path: Path) -> 
 def test_other_orders_have_no_such_pipeline(run_cli: RunCli, tmp_path: Path) -> None:
     file = tmp_path / "pipeline.json"
     file.write_text(json.dumps(SKIP), encoding="utf-8")
-    assert "popart" in run_cli("schedule", "--order", "1f1b", "--pipeline", str(file)).err
-    assert "popart" in run_cli("schedule", "--order", "1f1b", "--view", "stages").err
+    assert "popart" in run_cli("schedule", "--schedule", "1f1b", "--pipeline", str(file)).err
+    assert "popart" in run_cli("schedule", "--schedule", "1f1b", "--view", "stages").err

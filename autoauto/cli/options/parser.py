@@ -1,0 +1,162 @@
+"""The parser of a command, `Parser`: errors in one line, a short help, a help in groups, and earlier spellings."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterator, Sequence
+from shutil import get_terminal_size
+from typing import Any, NoReturn
+
+from autoauto.records.errors import BadInput, did_you_mean
+from autoauto.records.knob_table import KNOBS
+
+_GROUPS = {
+    "model and cluster": (
+        *("model", "config", "target", "cluster", "precision", "headroom"),
+        *("period", "overlap", "cut_at", "estimator", "planning_proportion"),
+    ),
+    "space, or one configuration of it": ("mode", *(knob.name for knob in KNOBS), "io_mode", "io_tiles"),
+    "objective and constraints": ("objective", "constraints", "max_latency_s"),
+    "measuring": (
+        *("method", "n_measurements", "noise", "repeats", "dry_run"),
+        *("workers", "time_limit", "memory_limit", "executor", "idle"),
+    ),
+    "storage": ("study", "study_name", "storage", "artifacts"),
+    "output": ("to", "output", "check", "html", "trace", "csv", "parquet", "format", "top", "log", "json"),
+}
+"""The groups of the help, and the arguments in each; the groups of a target or of profiles follow them."""
+_COMMON = frozenset(
+    {
+        *("model", "study", "target", "cluster", "mode", "n_ipu", "replicas", "batch_size", "schedule", "stages"),
+        *("n_micro_batches", "objective", "max_latency_s", "dry_run", "storage", "study_name", "config"),
+        *("to", "output", "check", "explain", "io_mode", "steps", "html", "json", "help", "help_all"),
+    }
+)
+"""The arguments in the short help of a command with many."""
+_MANY = 14
+_EARLIER = {
+    "schedule": {"--order": "--schedule", "--micro-batches": "--n-micro-batches"},
+    "plan": {"--replicas": "--as-replicas"},
+}
+"""The spellings of version 0.1 by command, and those of now; they are read for one more version."""
+
+
+class Parser(argparse.ArgumentParser):
+    """Reports wrong arguments in one line, like every other error, and has two kinds of help."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
+        self.add_argument("--help-all", action=_HelpAll, nargs=0, help="show all options, in groups, and exit")
+        self.set_defaults(parser=self)
+
+    def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """Parse arguments.
+
+        Raises:
+            BadInput: they are wrong; for an unknown option the message has the nearest one.
+        """
+        words = _without_earlier(sys.argv[1:] if args is None else list(args))
+        parsed, unknown = self.parse_known_args(words, namespace)
+        if unknown:
+            raise parsed.parser.unknown(unknown)
+        return parsed
+
+    def unknown(self, words: Sequence[str]) -> BadInput:
+        """The error of arguments that a command does not have."""
+        options = [option for action in self._actions for option in action.option_strings]
+        word = next((word for word in words if word.startswith("-")), words[0]).partition("=")[0]
+        hint = did_you_mean(word, options if word.startswith("-") else ())
+        what = f"there is no option {word!r}" if word.startswith("-") else f"there is one argument too many, {word!r}"
+        return self._bad("; ".join(filter(None, [what, hint])))
+
+    def error(self, message: str) -> NoReturn:
+        """Raise the message of argparse as a BadInput."""
+        raise self._bad(message)
+
+    def _bad(self, message: str) -> BadInput:
+        return BadInput(f"{message}{'' if message.endswith('?') else ';'} see {self.prog} --help")
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        choices = list(action.choices or ())
+        if not choices or value in choices:
+            return
+        if isinstance(action, argparse._SubParsersAction):
+            raise self._bad(f"there is no command {value!r}; {did_you_mean(value, choices, _one_of(choices))}")
+        hint = did_you_mean(str(value), map(str, choices))
+        raise argparse.ArgumentError(action, "; ".join(filter(None, [f"{_one_of(choices)}, got {value!r}", hint])))
+
+    def format_help(self, show_all: bool = False) -> str:
+        """The help: of a command with many options only those that most people need, unless all are to be shown."""
+        actions = [action for action in self._actions if action.help != argparse.SUPPRESS]
+        show_all = show_all or len(actions) <= _MANY
+        shown = [action for action in actions if show_all or action.dest in _COMMON or not action.option_strings]
+        formatter = self._get_formatter()
+        formatter.add_usage(" ".join([self.prog, *_positionals(actions), "[OPTION ...]"]), [], [])
+        formatter.add_text(self.description)
+        for title, of_group in self._sections(shown):
+            formatter.start_section(title)
+            formatter.add_arguments(of_group)
+            formatter.end_section()
+        if not show_all:
+            n_hidden = len(actions) - len(shown)
+            formatter.add_text(f"{self.prog} --help-all shows {n_hidden} more options")
+        return formatter.format_help() + self._example()
+
+    def _example(self) -> str:
+        """The example, which is the epilog, as lines that one can copy."""
+        from autoauto.report.style import broken_command
+
+        if self.epilog is None:
+            return ""
+        width = get_terminal_size().columns
+        is_short = len(f"example: {self.epilog}") <= width
+        lines = [f"example: {self.epilog}"] if is_short else ["example:", *broken_command(self.epilog, width)]
+        return "\n".join(["", *lines, ""])
+
+    def _sections(self, shown: Sequence[argparse.Action]) -> Iterator[tuple[str | None, list[argparse.Action]]]:
+        """The groups that are not empty, with their titles: ours, those that a command made itself, the rest."""
+        positionals, rest, *own = self._action_groups
+        grouped = {dest for names in _GROUPS.values() for dest in names}
+        plain = [*positionals._group_actions, *rest._group_actions]
+        sections = [
+            *((title, [action for action in plain if action.dest in names]) for title, names in _GROUPS.items()),
+            *((group.title, group._group_actions) for group in own),
+            ("options", [action for action in plain if action.dest not in grouped]),
+        ]
+        for title, actions in sections:
+            if of_group := [action for action in actions if action in shown]:
+                yield title, of_group
+
+
+class _HelpAll(argparse.Action):
+    """Prints the help with all options."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> None:
+        assert isinstance(parser, Parser)
+        print(parser.format_help(show_all=True), end="")
+        parser.exit()
+
+
+def _positionals(actions: Sequence[argparse.Action]) -> Iterator[str]:
+    """The arguments without an option as they are written in a line of usage."""
+    for action in actions:
+        if not action.option_strings:
+            name = str(action.metavar or action.dest)
+            yield f"[{name}]" if action.nargs == "?" else name
+
+
+def _one_of(choices: Sequence[object]) -> str:
+    return f"one of {', '.join(map(str, choices))}"
+
+
+def _without_earlier(words: list[str]) -> list[str]:
+    """The arguments, earlier spellings of options replaced; a line on stderr names each."""
+    earlier = _EARLIER.get(words[0], {}) if words else {}
+    replaced = []
+    for word in words:
+        name, equals, value = word.partition("=")
+        if name in earlier:
+            print(f"autoauto: {name} is now {earlier[name]}; the next version has no {name}", file=sys.stderr)
+        replaced.append(f"{earlier.get(name, name)}{equals}{value}")
+    return replaced
