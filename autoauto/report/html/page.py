@@ -18,7 +18,15 @@ from autoauto.report.reasons import what_binds
 from autoauto.report.tables.placement import placement_table
 from autoauto.report.tables.study import attributes_table, cells_table, failures_table, ranked_table
 from autoauto.report.tables.trials import best_facts, front_table
-from autoauto.report.wording import configuration, headline, measured_word, origin_of, ran_on_devices, speed_text
+from autoauto.report.wording import (
+    configuration,
+    counted,
+    headline,
+    measured_word,
+    origin_of,
+    ran_on_devices,
+    speed_text,
+)
 
 
 def study_page(
@@ -104,7 +112,9 @@ def _facts(summary: StudySummary, winner: Trial) -> str:
         mean = f"{speed_text(verification.winner.speed)} samples/s"
         rows.append((f"mean of {verification.n_repeats}", mean, f"95 % confidence, {origin}"))
     n_measured = sum(trial.was_measured for trial in summary.trials)
-    rows.append(("tried", f"{len(summary.trials):,} configurations", f"{n_measured:,} of them {measured_word(origin)}"))
+    rows.append(
+        ("tried", counted(len(summary.trials), "configuration"), f"{n_measured:,} of them {measured_word(origin)}")
+    )
     return tag("dl", *(_fact(name, ", ".join(filter(None, texts))) for name, *texts in rows))
 
 
