@@ -57,7 +57,7 @@ def some_trial(number: int) -> FrozenTrial:
 def write_one_by_one(study: optuna.Study, trial: FrozenTrial) -> None:
     """Write a trial by Optuna's ask, `set_user_attr` and tell, as programs without `add_trial` do."""
     running = study.ask(trial.distributions)
-    for name, value in trial.user_attrs.items():
+    for name, value in (trial.user_attrs | trial.system_attrs).items():
         running.set_user_attr(name, value)
     study.tell(running, trial.value)
 

@@ -25,33 +25,33 @@ def latency_chart(summary: StudySummary) -> Chart | None:
     running = [trial for trial in summary.trials if trial.latency_s]
     if not running:
         return None
-    largest_per_s = max(trial.samples_per_s for trial in running)
-    longest_s = max(trial.latency_s for trial in running)
-    speeds, latencies = _bounds(summary, "samples_per_s", largest_per_s), _bounds(summary, "latency_s", longest_s)
+    largest_per_s, longest_s = max(trial.samples_per_s for trial in running), max(trial.latency_s for trial in running)
+    bounds_per_s, bounds_s = _bounds(summary, "samples_per_s", largest_per_s), _bounds(summary, "latency_s", longest_s)
     unit_s, unit = time_unit(longest_s)
-    highest, longest = _MARGIN * max([largest_per_s, *speeds]), _MARGIN * max([longest_s, *latencies]) / unit_s
-    lines = [((speed, 0.0), (speed, longest)) for speed in speeds]
-    lines += [((0.0, latency_s / unit_s), (highest, latency_s / unit_s)) for latency_s in latencies]
-    front = _front(summary, unit_s)
-    series = (
-        *(Series("", "limit", Shape.LINE, tuple(Mark(x, y) for x, y in line)) for line in lines),
-        *front,
-        *_dots(running, unit_s),
-        *(Series("", RING, Shape.DOT, (_mark(winner, unit_s),)) for winner in summary.finalists[:1]),
-    )
     origin = origin_of(summary)
-    across, up = Axis(f"samples/s, {origin}", 0.0, highest), Axis(f"latency ({unit}), {origin}", 0.0, longest)
-    panel = Panel("", across, up, series, _WIDTH, _HEIGHT)
-    n_others = len(summary.trials) - len(running)
+    across = Axis(f"samples/s, {origin}", 0.0, _MARGIN * max([largest_per_s, *bounds_per_s]))
+    up = Axis(f"latency ({unit}), {origin}", 0.0, _MARGIN * max([longest_s, *bounds_s]) / unit_s)
+    lines = [
+        *(_limit(Mark(bound, up.low), Mark(bound, up.high)) for bound in bounds_per_s),
+        *(_limit(Mark(across.low, bound / unit_s), Mark(across.high, bound / unit_s)) for bound in bounds_s),
+    ]
+    front = _front(summary, unit_s)
+    best = [Series("", RING, Shape.DOT, (_mark(winner, unit_s),)) for winner in summary.finalists[:1]]
+    series = (*lines, *front, *_dots(running, unit_s), *best)
     remarks = {
-        f"Dots are {origin}": True,
-        "the ring is the best configuration": summary.winner,
+        f"Dots are {origin}": running,
+        "the ring is the best configuration": best,
         "the line is the Pareto front": front,
         "orange lines are the constraints": lines,
-        f"{n_others:,} configurations that do not run have no dot": n_others,
     }
-    text = "; ".join(remark for remark, holds in remarks.items() if holds)
-    return Chart("latency", "Latency against throughput", f"{text}.", (panel,))
+    text = "; ".join(remark for remark, marks in remarks.items() if marks)
+    text += f". {len(running):,} of {len(summary.trials):,} configurations run."
+    panel = Panel("", across, up, series, _WIDTH, _HEIGHT)
+    return Chart("latency", "Latency against throughput", text, (panel,))
+
+
+def _limit(*ends: Mark) -> Series:
+    return Series("", "limit", Shape.LINE, ends)
 
 
 def _bounds(summary: StudySummary, name: str, largest: float) -> list[float]:

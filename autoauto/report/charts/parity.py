@@ -9,7 +9,7 @@ from autoauto.records.target import Origin
 from autoauto.records.trial import Trial
 from autoauto.report.charts.chart import Axis, Chart, Mark, Panel, Series, Shape
 from autoauto.report.style import difference_percent
-from autoauto.report.wording import origin_of
+from autoauto.report.wording import counted, origin_of
 
 _WIDTH, _HEIGHT = 420, 234
 
@@ -26,7 +26,7 @@ def parity_summary(trials: Sequence[Trial]) -> str:
         return "no configuration has both"
     mean = sum(map(abs, errors)) / len(errors)
     largest = max(errors, key=abs)
-    return f"{len(errors):,} configurations: mean error {mean:.1f} %, largest {largest:+.1f} %"
+    return f"{counted(len(errors), 'configuration')}: mean error {mean:.1f} %, largest {largest:+.1f} %"
 
 
 def parity_chart(summary: StudySummary) -> Chart:

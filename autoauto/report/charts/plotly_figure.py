@@ -15,6 +15,8 @@ _ON_BAR = "#14222c"
 _GAP = 0.03
 """Between panels, as a share of the figure's width."""
 _MIN_DOTS = 5
+_LEGEND_WIDTH, _ROW = 360, 19
+"""Of a legend in the dashboard, and the height of a row of it, in pixels."""
 
 _COLOURS = {
     **dict.fromkeys(("estimated", "diagonal", "front", "value"), _INK),
@@ -50,7 +52,20 @@ def plotly_figure(chart: Chart, n_dots: int) -> dict[str, Any]:
                 traces.append({**shared, **trace})
                 shared["showlegend"] = False
             in_legend.add(entry)
-    return {"data": traces, "layout": {**_look(chart), **_axes(chart)}}
+    look = _look(chart)
+    look["margin"]["b"] += _ROW * _n_legend_rows([trace["name"] for trace in traces if trace["showlegend"]])
+    return {"data": traces, "layout": {**look, **_axes(chart)}}
+
+
+def _n_legend_rows(names: Sequence[str]) -> int:
+    """The rows of a legend, which has columns as wide as its longest name unless one row is enough.
+
+    Plotly gives a legend of several rows no room of its own: it would lie on the title of the axis.
+    """
+    widths = [40 + 7 * len(name) for name in names]
+    if sum(widths) <= _LEGEND_WIDTH:
+        return 1
+    return -(-len(names) // max(1, _LEGEND_WIDTH // max(widths)))
 
 
 def _thinned(series: Series, n: int) -> Series:
@@ -111,8 +126,15 @@ def _look(chart: Chart) -> dict[str, Any]:
         "paper_bgcolor": _CLEAR,
         "plot_bgcolor": _CLEAR,
         "font": {"color": _INK, "size": 12},
-        "legend": {"orientation": "h", "y": -0.22, "x": 0, "traceorder": "normal"},
-        "margin": {"l": 80, "r": 48 + 6 * longest, "t": 84, "b": 90},
+        "legend": {
+            "orientation": "h",
+            "yref": "container",
+            "y": 0,
+            "yanchor": "bottom",
+            "x": 0,
+            "traceorder": "normal",
+        },
+        "margin": {"l": 80, "r": 48 + 6 * longest, "t": 84, "b": 64},
         "modebar": {"bgcolor": _CLEAR, "color": _INK, "activecolor": _INK, "orientation": "v"},
         "uniformtext": {"minsize": 8, "mode": "hide"},
     }

@@ -11,7 +11,7 @@ N_SERIES = 8
 """Number of colours. The best cells have one each; further cells are grey."""
 
 _HEIGHT = 224
-_WIDTHS = {1: 1000, 2: 520}
+_WIDTHS = {1: 420, 2: 520}
 """Width of a panel by the number of panels; with three and more each has 360."""
 
 

@@ -20,6 +20,7 @@ from autoauto.report.tables.study import attributes_table, cells_table, failures
 from autoauto.report.tables.trials import best_facts, front_table
 from autoauto.report.wording import (
     configuration,
+    counted,
     headline,
     origin_of,
     outside_text,
@@ -112,7 +113,7 @@ def _facts(summary: StudySummary, winner: Trial) -> str:
         mean = f"{speed_text(verification.winner.speed)} samples/s"
         rows.append((f"mean of {verification.n_repeats}", mean, f"95 % confidence, {origin}"))
     n_measured = sum(trial.was_measured for trial in summary.trials)
-    rows.append(("tried", f"{len(summary.trials):,} configurations", f"{n_measured:,} of them {origin}"))
+    rows.append(("tried", counted(len(summary.trials), "configuration"), f"{n_measured:,} of them {origin}"))
     return tag("dl", *(_fact(name, ", ".join(filter(None, texts))) for name, *texts in rows))
 
 

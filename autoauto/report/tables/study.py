@@ -13,6 +13,7 @@ from autoauto.report.style import difference_percent
 from autoauto.report.tables.table import Column, Style, Table, TableCell, Value
 from autoauto.report.wording import (
     configuration,
+    counted,
     head,
     knob_value,
     origin_of,
@@ -109,7 +110,7 @@ def ranked_table(summary: StudySummary, n_rows: int = N_ROWS) -> Table:
     """One row per trial, best first, then those that do not fit; at most `n_rows`."""
     knobs = shown_knobs(summary)
     ordered = [*summary.ranked, *(trial for trial in summary.trials if not trial.fits)]
-    caption = f"{len(ordered):,} trials, best first"
+    caption = f"{counted(len(ordered), 'trial')}, best first"
     if n_rows < len(ordered):
         caption = f"the first {n_rows:,} of {caption}; `autoauto trials {summary.study_name} --csv` prints all"
     columns = (

@@ -44,7 +44,7 @@ def test_panels_share_the_width(summary: StudySummary) -> None:
         trials = tuple(made(i, Knobs(i + 1, 0.6, 1), 1.0) for i in range(n))
         return picture.batches_chart(replace(summary, trials=trials)).panels[0].width
 
-    assert [width(n) for n in (1, 2, 3, 9)] == [1000, 520, 360, 360]
+    assert [width(n) for n in (1, 2, 3, 9)] == [420, 520, 360, 360]
 
 
 def test_one_line_needs_no_legend(summary: StudySummary) -> None:

@@ -21,6 +21,12 @@ from tests.cli.conftest import RunCli
 from tests.running import PATIENCE_S, wait_until
 
 FIGURES = ("timeline", "memory", "heat-map", "parity", "latency", "batches")
+OVERLAPS = """[...document.querySelectorAll('[id^="user-defined-plot:autoauto"]')].filter(figure => {
+    const legend = figure.querySelector('.legend')?.getBoundingClientRect();
+    const titles = [...figure.querySelectorAll('.g-xtitle text')].map(title => title.getBoundingClientRect());
+    return legend && titles.some(title => title.bottom > legend.top + 4);
+}).map(figure => figure.id)"""
+"""The figures whose legend lies on the title of an axis, in JavaScript."""
 N_PORTS = 5
 """Ports that are tried: another process may take a free port before the dashboard does."""
 
@@ -79,6 +85,7 @@ def test_a_browser_draws_the_figures_and_the_notes(run_cli: RunCli, browser: Any
                 browser.wait(
                     f"document.getElementById('user-defined-plot:autoauto-{name}')?.querySelector('svg') != null"
                 )
+            assert browser.ask(OVERLAPS) == []
             backgrounds.add(browser.ask("getComputedStyle(document.body).backgroundColor"))
             check_clean(browser, address)
             browser.open(f"{printed}/trials?numbers={result['best']['trial']}", 1280, scheme)
