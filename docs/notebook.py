@@ -34,7 +34,8 @@ timeline
 bounded = autoauto.search("resnet50", "bow-2000", constraints=["latency_s <= 0.004"])
 print(f"{bounded.samples_per_s:,.1f} samples/s within {1e3 * bounded.latency_s:.3f} ms")
 try:
-    autoauto.search("resnet50", "bow-2000", constraints=["latency_s <= 0.0001"])
+    small = autoauto.SearchSpace(n_ipu=(1,), memory_proportion=(0.6,), batch_size=(1, 2))
+    autoauto.search("resnet50", "bow-2000", small, constraints=["latency_s <= 0.0001"])
 except autoauto.Infeasible as nothing:
     print(nothing)
 bounded
