@@ -1,7 +1,5 @@
 """A client of the package with the types that its names promise; mypy checks it, also against the installed wheel."""
 
-import pandas as pd
-
 import autoauto
 from autoauto import BadInput, Infeasible, MissingExtra, Objective, Strategy
 
@@ -27,9 +25,9 @@ def client() -> int:
     best = fastest("resnet50", (1, 2))
     if best is None or best.timeline is None:
         return 0
-    table: pd.DataFrame = autoauto.trials_dataframe("client", STORAGE)
+    n_trials = len(autoauto.trials_dataframe("client", STORAGE))
     plan: autoauto.Plan | autoauto.PhasedPlan = best.plan
     period_cycles: float = best.timeline.period_cycles
     shown: str | None = best._repr_html_()
     print(plan.partition, period_cycles, shown)
-    return len(table) * best.knobs.batch_size
+    return n_trials * best.knobs.batch_size

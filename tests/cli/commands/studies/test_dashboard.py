@@ -35,7 +35,7 @@ def test_a_missing_extra_is_named(run_cli: RunCli, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     code, _, err = run_cli("dashboard", "nope")
     assert code == 2
-    assert '"dashboard"' in err
+    assert "the dashboard needs the extra dashboard; try: " in err
 
 
 def test_a_port_that_cannot_be_used_is_one_line(run_cli: RunCli) -> None:
