@@ -22,7 +22,7 @@ from sqlalchemy.exc import (
 )
 from sqlalchemy.schema import CreateTable
 
-from autoauto.records.errors import AutoautoError, MissingExtra
+from autoauto.records.errors import AutoautoError, MissingExtra, missing_extra
 
 T = TypeVar("T")
 
@@ -99,10 +99,9 @@ def driver_errors(url: URL) -> Iterator[None]:
         cause = error if error.name else error.__cause__  # Optuna's own ImportError does not say which module
         module = cause.name if isinstance(cause, ImportError) and cause.name else url.get_driver_name()
         if url.get_driver_name() == "psycopg":
-            needs = 'extra "postgres"; try: pip install "psycopg[binary]"'
-        else:
-            needs = f"database driver {module}; try: pip install {_PACKAGES.get(module, module)}"
-        raise MissingExtra(f"{shown(url)} needs the {needs}") from error
+            raise missing_extra(shown(url), "postgres") from error
+        package = _PACKAGES.get(module, module)
+        raise MissingExtra(f"{shown(url)} needs the database driver {module}; try: pip install {package}") from error
 
 
 def connect_arguments(url: URL) -> dict[str, Any]:

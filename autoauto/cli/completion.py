@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Iterable, Iterator
 
 from autoauto.cli.options.parser import Parser
-from autoauto.records.errors import MissingExtra
+from autoauto.records.errors import missing_extra
 
 EXAMPLE = "completion bash"
 
@@ -25,7 +25,7 @@ def run(args: argparse.Namespace) -> int:
     try:
         import shtab
     except ImportError:
-        raise MissingExtra('completion needs the extra "completion"; try: pip install shtab') from None
+        raise missing_extra("completion", "completion") from None
     from autoauto.graph.load import builtin_models
     from autoauto.targets.clusters import builtin_clusters
 

@@ -13,11 +13,13 @@ VERSION = "0.1.0"
 DEFAULT_MODEL = "resnet50"
 """The built-in model that is used where none is named."""
 EXTRAS = {
+    "completion": ("shtab>=1.7",),
     "dask": ("distributed>=2024.8",),
     "dashboard": ("optuna-dashboard>=0.17", "plotly>=5.24"),
     "host": ("onnxruntime>=1.19",),
     "parquet": ("pyarrow>=14",),
     "plot": ("plotly>=5.24",),
+    "postgres": ("psycopg[binary]>=3.1",),
 }
 """What the optional dependencies of pyproject.toml install."""
 _PACKAGE = Path(__file__).parents[1]
