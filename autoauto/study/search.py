@@ -204,7 +204,7 @@ def search_flow(
         alternatives = expected_alternatives(result.space, predict, flow.expect, result.trials) if result.best else ()
         store_alternatives(study, alternatives)
         n_repeats = flow.traits.n_repeats if n_repeats is None else n_repeats
-        verify_winner(flow, study, result, objectives, n_repeats, make_executor, verification_progress)
+        result = verify_winner(flow, study, result, objectives, n_repeats, make_executor, verification_progress)
         summary = summarise(study, url, (*result.others, *result.trials.values()), n_finalists=1)
         note_answer(study, summary.winner)
         return replace(result, best=summary.winner if result.best else None, summary=summary)

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from optuna import Study
 
 from autoauto.evaluate.flow import Flow
 from autoauto.records.knobs import Objective, Objectives, objective_tuple
+from autoauto.study.analysis.best import best_of_study
 from autoauto.study.analysis.grid_bisect_answer import estimated_answer
 from autoauto.study.analysis.verification import repeated_of, verify
 from autoauto.study.defaults import default_knobs
 from autoauto.study.execution.executors import Executor
 from autoauto.study.run import SearchResult
+from autoauto.study.store.trials import with_plans
 
 
 def n_verification_measurements(flow: Flow, n_repeats: int) -> int:
@@ -28,7 +31,7 @@ def verify_winner(
     n_repeats: int,
     make_executor: Callable[[], Executor],
     progress: Callable[[int, int], None] | None = None,
-) -> None:
+) -> SearchResult:
     """Measure the best of a search again, in turns with the runner-up and the default configuration.
 
     All measurements of a configuration are equal on a cost model: so with one turn the numbers of the search are used,
@@ -42,18 +45,18 @@ def verify_winner(
         make_executor: makes the executor that measures.
         progress: called before every measurement with the number of finished ones and of all.
 
-    The winner of the study (`best_of_study`) is then the runner-up or the default configuration when the turns show
-    that it is better, or as good and simpler. A default configuration that the search did not try, because its space
-    has none, cannot win.
+    Returns:
+        The result; its best is the runner-up or the default configuration when the turns show that it is better, or as
+        good and simpler. A default configuration that the search did not try, because its space has none, cannot win.
     """
     if result.best is None or n_repeats == 0:
-        return
+        return result
     (objective,), space, best = objective_tuple(objectives), result.space, result.best.knobs
     default = default_knobs(space, flow.traits, one_device=objective is Objective.PER_IPU)
     all_are_equal = not flow.traits.noise and n_repeats == 1
     known = {knobs: trial for knobs, trial in result.trials.items() if trial.fits} if all_are_equal else {}
     rows = repeated_of(result.trials.values(), best, objective, default)
-    verify(
+    verification = verify(
         study,
         rows,
         n_repeats,
@@ -64,3 +67,5 @@ def verify_winner(
         progress,
         n_candidates=sum(row.knobs in result.trials for row in rows),
     )
+    winner = best_of_study(study, result.trials) if verification.winner_index else None
+    return result if winner is None else replace(result, best=with_plans(study, winner))

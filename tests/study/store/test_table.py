@@ -60,6 +60,7 @@ def test_columns_have_an_order(storage: str, fake: Fake) -> None:
         "compute_cycles",
         "estimated_samples_per_s",
         "excess_bytes",
+        "in_space",
         "latency_s",
         "samples_per_s",
         "status",
