@@ -37,7 +37,7 @@ from autoauto.study.methods.protocol import ExpectedScore, Predict, Proposer
 from autoauto.study.methods.registry import method_for, method_of, predictor
 from autoauto.study.run import SearchProgress, SearchResult, run_search
 from autoauto.study.store.provenance import provenance
-from autoauto.study.store.study import FLOW, note_answer, note_begin, note_space, open_study
+from autoauto.study.store.study import FLOW, note_answer, note_space, note_start, open_study
 from autoauto.study.verify_winner import verify_winner
 
 if TYPE_CHECKING:
@@ -195,7 +195,7 @@ def search_flow(
         study = search.open_study(url, space, study_name, about or {}, notes or {})
         if (changes := note_space(study, space)) and on_space_change is not None:
             on_space_change(changes)
-        note_begin(study)
+        note_start(study)
         result = search.run(study, space, executor)
         if not result.front and or_phased and _can_phase(flow, space):
             both = replace(space, strategy=(Strategy.PIPELINE, Strategy.PHASED))
