@@ -84,7 +84,7 @@ def _may_pass(error: Exception) -> bool:
 def driver_url(url: URL) -> URL:
     """A URL with the driver that we use; for PostgreSQL psycopg 3, where SQLAlchemy 2.0 takes psycopg2.
 
-    >>> driver_url(make_url("postgresql://me@host/db")).drivername
+    >>> driver_url(URL.create("postgresql", host="host")).drivername
     'postgresql+psycopg'
     """
     return url.set(drivername="postgresql+psycopg") if url.drivername == "postgresql" else url

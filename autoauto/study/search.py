@@ -35,7 +35,7 @@ from autoauto.study.methods.protocol import ExpectedScore, Predict, Proposer
 from autoauto.study.methods.registry import method_for, method_of, predictor
 from autoauto.study.run import SearchProgress, SearchResult, run_search
 from autoauto.study.store.provenance import provenance
-from autoauto.study.store.study import FLOW, note_answer, note_begin, note_space, open_study
+from autoauto.study.store.study import FLOW, note_answer, note_space, note_start, open_study
 from autoauto.study.store.temporary import temporary_database
 from autoauto.study.verify_winner import verify_winner
 
@@ -203,12 +203,12 @@ def search_flow(
         study = search.open_study(url, space, study_name, about or {}, notes or {})
         if (changes := note_space(study, space)) and on_space_change is not None:
             on_space_change(changes)
-        note_begin(study)
+        note_start(study)
         result = search.run(study, space, executor)
         alternatives = expected_alternatives(result.space, predict, flow.expect, result.trials) if result.best else ()
         store_alternatives(study, alternatives)
         n_repeats = flow.traits.n_repeats if n_repeats is None else n_repeats
-        verify_winner(flow, study, result, objectives, n_repeats, make_executor, verification_progress)
+        result = verify_winner(flow, study, result, objectives, n_repeats, make_executor, verification_progress)
         summary = summarise(study, url, (*result.others, *result.trials.values()), n_finalists=1)
         note_answer(study, summary.winner)
         return replace(result, best=summary.winner if result.best else None, summary=summary)

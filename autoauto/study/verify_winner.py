@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from optuna import Study
 
 from autoauto.evaluate.flow import Flow
 from autoauto.records.knobs import Objectives, objective_tuple
 from autoauto.records.plan import Plan
+from autoauto.study.analysis.best import best_of_study
 from autoauto.study.analysis.grid_bisect_answer import estimated_answer
 from autoauto.study.analysis.verification import repeated_of, verify
 from autoauto.study.defaults import baseline_of
@@ -32,14 +34,12 @@ def verify_winner(
     n_repeats: int,
     make_executor: Callable[[], Executor],
     progress: Callable[[int, int], None] | None = None,
-) -> None:
+) -> SearchResult:
     """Measure the best of a search again, in turns with the runner-up and, on real devices, `baseline_of` the space.
 
     All measurements of a configuration are equal on a cost model: so with one turn the numbers of the search are used.
     Nothing is measured when nothing fits, with several objectives, by which no configuration is the best, and with
-    `n_repeats` 0. The winner of the study (`best_of_study`) is then the runner-up or the baseline when the turns show
-    that it is better, or as good and simpler. A baseline that the search did not try, because it is not in the space,
-    cannot win.
+    `n_repeats` 0.
 
     Args:
         flow, study, objectives: of the search.
@@ -47,9 +47,13 @@ def verify_winner(
         n_repeats: number of turns; in each turn every configuration is measured once.
         make_executor: makes the executor that measures.
         progress: called before every measurement with the number of finished ones and of all.
+
+    Returns:
+        The result; its best is the runner-up or the baseline when the turns show that it is better, or as good and
+        simpler. A baseline that the search did not try, because it is not in the space, cannot win.
     """
     if result.best is None or n_repeats == 0:
-        return
+        return result
     (objective,), space, best = objective_tuple(objectives), result.space, result.best.knobs
     all_are_equal = not flow.traits.noise and n_repeats == 1
     known = {knobs: trial for knobs, trial in result.trials.items() if trial.fits} if all_are_equal else {}
@@ -57,7 +61,7 @@ def verify_winner(
     for trial in (with_plans(study, result.trials[row.knobs]) for row in rows if row.knobs in result.trials):
         if isinstance(trial.estimate, Plan):
             flow.measure_again(trial.knobs, trial.estimate)
-    verify(
+    verification = verify(
         study,
         rows,
         n_repeats,
@@ -68,3 +72,5 @@ def verify_winner(
         progress,
         n_candidates=sum(row.knobs in result.trials for row in rows),
     )
+    winner = best_of_study(study, result.trials) if verification.winner_index else None
+    return result if winner is None else replace(result, best=with_plans(study, winner))

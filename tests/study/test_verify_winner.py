@@ -16,7 +16,6 @@ from autoauto.records.layers import LayerGraph
 from autoauto.records.target import RUNS_PLANS
 from autoauto.records.timeline import Run
 from autoauto.records.trial import Trial
-from autoauto.study.analysis.best import best_of_study
 from autoauto.study.analysis.verification import ONE_SESSION, RUNNER_UP, WINNER, verifications
 from autoauto.study.execution.executors import InlineExecutor
 from autoauto.study.run import SearchResult, run_search
@@ -63,10 +62,8 @@ class Measurer:
 
 
 def test_a_cost_model_measures_nothing_again(flow: Flow, study: optuna.Study, result: SearchResult) -> None:
-    assert result.best is not None
     measurer = Measurer(flow)
-    verify_winner(flow, study, result, Objective.THROUGHPUT, 1, measurer.executor)
-    assert best_of_study(study, result.trials) == result.trials[result.best.knobs]
+    assert verify_winner(flow, study, result, Objective.THROUGHPUT, 1, measurer.executor) == result
     assert n_verification_measurements(flow, 1) == len(measurer.calls) == 0
     [verification] = verifications(study)
     assert [row.name for row in verification.repeated] == [WINNER, RUNNER_UP]
@@ -89,21 +86,21 @@ def test_a_runner_up_that_is_better_in_the_turns_becomes_the_best(
 ) -> None:
     assert result.best is not None
     measurer = Measurer(flow, {result.best.knobs: 0.1})
-    verify_winner(flow, study, result, Objective.THROUGHPUT, 2, measurer.executor)
+    after = verify_winner(flow, study, result, Objective.THROUGHPUT, 2, measurer.executor)
     [verification] = verifications(study)
-    after = best_of_study(study, result.trials)
-    assert after is not None
-    assert after.knobs == verification.repeated[1].knobs != result.best.knobs
+    assert after.best is not None
+    assert after.best.knobs == verification.repeated[1].knobs != result.best.knobs
+    assert replace(after, best=result.best) == result
 
 
 def test_nothing_is_measured_without_turns_or_without_a_best(
     flow: Flow, study: optuna.Study, result: SearchResult
 ) -> None:
     measurer = Measurer(flow)
-    verify_winner(flow, study, result, Objective.THROUGHPUT, 0, measurer.executor)
+    assert verify_winner(flow, study, result, Objective.THROUGHPUT, 0, measurer.executor) == result
     several = replace(result, best=None)
     both = (Objective.THROUGHPUT, Objective.LATENCY)
-    verify_winner(flow, study, several, both, 1, measurer.executor)
+    assert verify_winner(flow, study, several, both, 1, measurer.executor) == several
     assert (measurer.calls, verifications(study)) == ([], [])
 
 

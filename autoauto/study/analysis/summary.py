@@ -17,10 +17,10 @@ from autoauto.study.analysis.alternatives import ALTERNATIVES, stored_alternativ
 from autoauto.study.analysis.best import best_of_study, front_of, objectives_of_study
 from autoauto.study.analysis.verification import VERIFIED, verifications
 from autoauto.study.store.database import reads, shown_storage
-from autoauto.study.store.study import ANSWER, BEGUN, space_of
+from autoauto.study.store.study import ANSWER, STARTED, space_of
 from autoauto.study.store.trials import read_trials, with_plans
 
-_NOT_SHOWN = (VERIFIED, ALTERNATIVES, ANSWER, BEGUN)
+_NOT_SHOWN = (VERIFIED, ALTERNATIVES, ANSWER, STARTED)
 N_FINALISTS = 10
 """Number of the best configurations whose stages are read; reading those of thousands would take long."""
 

@@ -13,13 +13,13 @@ from sqlalchemy import DateTime, bindparam, text
 
 from autoauto.records.errors import BadInput
 from autoauto.study.store.database import existing_engine, reads, shown_storage, through_restarts
-from autoauto.study.store.study import ANSWER, BEGUN
+from autoauto.study.store.study import ANSWER, STARTED
 
 _MAX_NAMED = 5  # studies in a message
 _STUDIES = text("SELECT study_id, study_name FROM studies")
 _ATTRIBUTES = text(
     "SELECT study_id, key, value_json FROM study_user_attributes WHERE key IN :names ORDER BY study_id"
-).bindparams(bindparam("names", ["model", "cluster", "target", "objective", ANSWER, BEGUN], expanding=True))
+).bindparams(bindparam("names", ["model", "cluster", "target", "objective", ANSWER, STARTED], expanding=True))
 _TRIALS = text(
     "SELECT study_id, count(*) AS n_trials, max(datetime_complete) AS last FROM trials GROUP BY study_id"
 ).columns(last=DateTime)
@@ -30,7 +30,7 @@ class StoredStudy(NamedTuple):
 
     Attributes:
         name: its name.
-        attributes: those of its model, cluster, target and objective, and of its last search (`note_begin`).
+        attributes: those of its model, cluster, target and objective, and of its last search (`note_start`).
         n_trials: number of its trials.
         last_trial: when the last one ended, in UTC; None without trials.
     """
@@ -56,8 +56,8 @@ class StoredStudy(NamedTuple):
     @property
     def newest(self) -> datetime:
         """When its last search began, or its last trial ended."""
-        begun = self.attributes.get(BEGUN)
-        times = [datetime.fromisoformat(begun)] if begun else []
+        started = self.attributes.get(STARTED)
+        times = [datetime.fromisoformat(started)] if started else []
         return max([*times, *([self.last_trial] if self.last_trial else [])], default=datetime.min.replace(tzinfo=UTC))
 
 

@@ -36,7 +36,7 @@ SPACE = "space"
 """The attribute of a study that holds the space of its last search as JSON."""
 ANSWER = "answer"
 """The attribute of a study with what its last search found, see `note_answer`; null until that search ends."""
-BEGUN = "begun"
+STARTED = "started"
 """The attribute of a study with the time (UTC) at which its last search began."""
 STUDY_SCHEMA = 2
 """The number of the form in which trials and attributes are stored; studies of before have none, and are read."""
@@ -189,9 +189,9 @@ def note_space(study: Study, space: SearchSpace) -> str | None:
     )
 
 
-def note_begin(study: Study) -> None:
+def note_start(study: Study) -> None:
     """Store that a search begins."""
-    study.set_user_attr(BEGUN, datetime.now(UTC).isoformat(timespec="seconds"))
+    study.set_user_attr(STARTED, datetime.now(UTC).isoformat(timespec="seconds"))
     study.set_user_attr(ANSWER, None)
 
 

@@ -63,7 +63,8 @@ def trial_table(study: Study) -> pd.DataFrame:
     space = space_of(study)
     rows = [_named(row, values) for row in trial_rows(study)]
     for row in rows:
-        row["in_space"] = space is None or ("status" in row and knobs_of_row(row) in space)
+        if "status" in row:
+            row["in_space"] = space is None or knobs_of_row(row) in space
     types = {**_HEAD, **dict.fromkeys(values, "float64"), **_KNOBS, **_RESULTS}
     others = sorted({name for row in rows for name in row} - set(types))
     return pd.DataFrame(rows, columns=[*types, *others]).astype(types)

@@ -221,7 +221,9 @@ def dropped(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
     def drop(connection: Connection, *_: object) -> None:
         number = next(numbers)
         if isqrt(number) ** 2 == number:
-            backend = connection.connection.dbapi_connection.info.backend_pid
+            dropping = connection.connection.dbapi_connection
+            assert dropping is not None
+            backend = dropping.info.backend_pid
             with psycopg.connect(shown(connection.engine.url)) as other:
                 other.execute("SELECT pg_terminate_backend(%s, 10000)", (backend,))
             dropped.append(number)

@@ -73,6 +73,7 @@ KNOBS_AND_RESULTS = {
     "excess_bytes": "Int64",
     "reason": "string",
     "constraint": "float64",
+    "in_space": "boolean",
     "datetime_start": "datetime64[ns]",
     "datetime_complete": "datetime64[ns]",
     "duration_s": "float64",

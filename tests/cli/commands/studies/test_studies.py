@@ -7,7 +7,7 @@ import json
 import pytest
 
 from autoauto.records.knobs import Objective
-from autoauto.study.store.study import note_begin, open_study
+from autoauto.study.store.study import note_start, open_study
 from tests.cli.conftest import RunCli
 
 STORAGE = "sqlite:///studies/autoauto.db"
@@ -19,16 +19,16 @@ def searched(run_cli: RunCli) -> RunCli:
     small = ("search", "resnet50", "--n-ipu", "1", "--memory-proportion", "0.6", "--replicas", "1")
     for name, size in (("first", "1"), ("fine", "2")):
         assert run_cli(*small, "--batch-size", size, "--study-name", name).code == 0
-    study = open_study(STORAGE, "begun", Objective.THROUGHPUT, {"model": "mine", "cluster": "c", "target": "ipu-1"})
-    note_begin(study)
-    study.set_user_attr("begun", "2999-01-01T00:00:00+00:00")
+    study = open_study(STORAGE, "started", Objective.THROUGHPUT, {"model": "mine", "cluster": "c", "target": "ipu-1"})
+    note_start(study)
+    study.set_user_attr("started", "2999-01-01T00:00:00+00:00")
     return run_cli
 
 
 def test_studies_are_listed_with_their_states_the_newest_first(searched: RunCli) -> None:
-    begun, *others = json.loads(searched("studies", "--json").out)["studies"]
-    assert begun == {
-        "name": "begun",
+    started, *others = json.loads(searched("studies", "--json").out)["studies"]
+    assert started == {
+        "name": "started",
         "model": "mine",
         "cluster": "c",
         "target": "ipu-1",
@@ -50,7 +50,7 @@ def test_studies_are_listed_with_their_states_the_newest_first(searched: RunCli)
 def test_a_command_says_which_study_it_chose(searched: RunCli) -> None:
     code, _, err = searched("trials")
     assert code == 0
-    assert err == f"autoauto: study begun (the latest of 3 in {STORAGE})\n"
+    assert err == f"autoauto: study started (the latest of 3 in {STORAGE})\n"
     assert searched("report", "fir").err == (
         f"autoauto: study first (the only one of 3 in {STORAGE} that begins with 'fir')\n"
     )
