@@ -16,10 +16,9 @@ from autoauto.cli.options.profile import add_profile
 from autoauto.cli.options.study import DEFAULT_STORAGE, add_storage
 from autoauto.cli.options.targets import config_of, open_flow
 from autoauto.cli.options.values import (
+    at_most,
     constraint_text,
-    count,
     objectives,
-    positive,
     positive_number,
     share,
 )
@@ -35,7 +34,7 @@ from autoauto.cli.output.search_result import (
     show_uses_of,
 )
 from autoauto.records.constraint import RESULT_NAMES
-from autoauto.records.knob_table import KNOB_NAMES
+from autoauto.records.knob_table import KNOB_NAMES, MAX_VALUES
 from autoauto.records.knobs import Method, Objective, SearchSpace, objectives_text
 from autoauto.records.target import RUNS_PLANS
 
@@ -101,7 +100,7 @@ def _add_method(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--n-measurements",
-        type=positive,
+        type=at_most(MAX_VALUES),
         default=30,
         metavar="N",
         help="of tpe and random, besides that of the default configuration; default %(default)s",
@@ -115,7 +114,7 @@ def _add_method(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--repeats",
-        type=count,
+        type=at_most(1_000, minimum=0),
         metavar="N",
         help="measure the winner again N times, in turns with the runner-up and the default configuration, 0 for not "
         "at all; default 3, and 1 on a cost model, which gives the same number each time",
