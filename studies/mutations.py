@@ -581,11 +581,11 @@ def run_kind(kind: str, cases: Sequence[Case], seed: int, n: int, jobs: int, fol
 def show_one(kind: str, cases: Sequence[Case], seed: int, number: int, folder: Path) -> None:
     """Print one mutated command line, its output, and where its files are."""
     case = mutated(kind, cases, seed, number)
-    folder_of_files = Path(tempfile.mkdtemp(prefix="mutation-"))
+    copies = Path(tempfile.mkdtemp(prefix="mutation-"))
     for name, content in case.files.items():
-        (folder_of_files / name).write_bytes(content)
+        (copies / name).write_bytes(content)
     outcome = run_case(case, folder)
-    print(f"cd {folder_of_files}; autoauto {shlex.join(case.argv)!r}"[:2_000])
+    print(f"cd {copies}; autoauto {shlex.join(case.argv)!r}"[:2_000])
     print(f"{outcome.verdict or 'as documented'}, exit code {outcome.code}\n{outcome.output}")
 
 
