@@ -8,6 +8,7 @@ from dataclasses import dataclass, fields, replace
 from enum import StrEnum
 from functools import lru_cache, partial
 from itertools import product
+from math import prod
 from typing import Any
 
 from autoauto.records.constraint import Constraint
@@ -24,6 +25,7 @@ from autoauto.records.knob_table import (
 )
 from autoauto.records.schedule import Order
 
+MAX_CONFIGURATIONS = 300_000  # of a space: each takes some ten microseconds before anything is measured
 DEFAULT_PLANNING_PROPORTION = 0.85
 """Share of a device's memory that a planned stage may fill by plain sums: memoryProportion of [auto-pipeline]."""
 
@@ -217,6 +219,11 @@ class SearchSpace:
             domain = _TABLE[name].domain
             object.__setattr__(self, name, _values(name, getattr(self, name), domain))
         object.__setattr__(self, "constraints", _values("constraints", self.constraints, _CONSTRAINTS))
+        if (n_configurations := prod(len(getattr(self, name)) for name in _AXES)) > MAX_CONFIGURATIONS:
+            raise BadInput(
+                f"a space has at most {MAX_CONFIGURATIONS:,} configurations, got {n_configurations:,}; "
+                f"try fewer values of {max(_AXES, key=lambda name: len(getattr(self, name)))}"
+            )
         for constraint in self.constraints:
             if not constraint.over_knobs:
                 raise BadInput(

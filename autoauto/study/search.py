@@ -21,6 +21,7 @@ from autoauto.records.constraint import Constraint
 from autoauto.records.correction import Estimator
 from autoauto.records.errors import BadInput, Infeasible
 from autoauto.records.hardware import Cluster
+from autoauto.records.knob_table import COLUMNS
 from autoauto.records.knobs import Knobs, Objective, Objectives, SearchSpace, parse_objectives
 from autoauto.records.layers import LayerGraph
 from autoauto.records.plan import CutAt, Plan
@@ -280,8 +281,16 @@ def _expected_score(predict: Predict) -> ExpectedScore:
 
 
 def nothing_fits(result: SearchResult) -> Infeasible:
-    """The error of a search in whose space nothing fits."""
-    return Infeasible(f"no configuration fits; the smallest batch size: {result.cells[-1].trials[0].reason}", 0)
+    """The error of a search in whose space nothing fits, with the configuration that is nearest to its constraints."""
+    trials = [trial for cell in result.cells for trial in cell.trials]
+    running = [trial for trial in trials if trial.runs]
+    if not running:
+        return Infeasible(f"no configuration fits; the smallest batch size: {result.cells[-1].trials[0].reason}", 0)
+    nearest = min(running, key=lambda trial: trial.violation)
+    values = ", ".join(
+        f"{knob.name} {getattr(nearest.knobs, knob.name)}" for knob in COLUMNS if knob.matters(nearest.knobs)
+    )
+    return Infeasible(f"no configuration fits; the nearest that was tried is {values}: {nearest.reason}", 0)
 
 
 def process_executor(flow: Flow, n_workers: int, bounds: Bounds | None = None) -> ProcessExecutor:

@@ -163,3 +163,8 @@ def test_objectives_are_named_with_commas(name: str) -> None:
 def test_other_names_are_refused(name: str) -> None:
     with pytest.raises(BadInput, match="objectives are one or more of throughput, per-ipu, latency"):
         parse_objectives(name)
+
+
+def test_a_space_of_too_many_configurations_is_refused() -> None:
+    with pytest.raises(BadInput, match=r"at most 300,000 configurations, got 1,000,000; try fewer values of n_ipu"):
+        SearchSpace(tuple(range(1, 1001)), (0.6,), tuple(range(1, 1001)))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import tempfile
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC
 from pathlib import Path
 from typing import Any
@@ -236,9 +237,18 @@ def test_a_default_space_has_phases_where_they_can_run() -> None:
 
 
 def test_where_nothing_fits_the_error_has_the_reason(chain: Chain) -> None:
-    reason = "no configuration fits; the smallest batch size: samples_per_s > 9999999 does not hold"
+    reason = r"no configuration fits; the nearest that was tried is n_ipu .* samples_per_s > 9999999 does not hold"
     with pytest.raises(Infeasible, match=reason):
         search(chain("ab"), "bow-2000", TINY, constraints=("samples_per_s > 9999999",))
+
+
+def test_where_no_constraint_holds_the_error_has_the_nearest_configuration(flow: Flow) -> None:
+    bounded = replace(flow, constraints=(Constraint("latency_s <= 1e-9"),))
+    result = search_flow(bounded, SMALL, or_phased=False)
+    nearest = min((trial for trial in result.trials.values() if trial.runs), key=lambda trial: trial.latency_s)
+    assert len({trial.latency_s for trial in result.trials.values()}) > 1
+    assert str(nothing_fits(result)).endswith(nearest.reason)
+    assert f"batch_size {nearest.knobs.batch_size}: latency_s <= 1e-09 does not hold" in str(nothing_fits(result))
 
 
 def test_an_executor_is_made_for_the_search_and_for_its_verification(flow: Flow) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
-from autoauto.cli.options.values import positive, positive_number
+from autoauto.cli.options.values import at_most, positive_number
 from autoauto.records.errors import BadInput
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ def add_workers(parser: argparse.ArgumentParser, default: int | None, default_te
     """Add how many processes measure, and the limits of a measurement."""
     parser.add_argument(
         "--workers",
-        type=positive,
+        type=at_most(1_000),
         default=default,
         metavar="N",
         help=f"processes that measure side by side; default: {default_text}",

@@ -26,15 +26,19 @@ def positive(text: str) -> int:
     return int(text)
 
 
-def count(text: str) -> int:
-    """Read an integer from 0.
+def at_most(maximum: int, minimum: int = 1) -> Callable[[str], int]:
+    """A reader of integers from `minimum` to `maximum`, for numbers that size what a command starts or repeats.
 
-    >>> count("0")
-    0
+    >>> at_most(1_000)("3")
+    3
     """
-    if not text.isdecimal():
-        raise argparse.ArgumentTypeError(f"must be a whole number from 0, got {text!r}")
-    return int(text)
+
+    def read(text: str) -> int:
+        if not text.isdecimal() or len(text) > 20 or not minimum <= int(text) <= maximum:
+            raise argparse.ArgumentTypeError(f"must be a whole number from {minimum} to {maximum:,}, got {text!r:.60}")
+        return int(text)
+
+    return read
 
 
 def positive_number(text: str) -> float:

@@ -26,7 +26,7 @@ def sampled(space: SearchSpace, sampler: BaseSampler, n_measurements: int, n_obj
     """
     study = _study_in_memory(sampler, n_objectives)
     measured: set[Knobs] = set()
-    for _ in range(MAX_DRAWS_PER_MEASUREMENT * n_measurements):
+    for _ in range(MAX_DRAWS_PER_MEASUREMENT * min(n_measurements, space.n_configurations)):
         if len(measured) >= n_measurements:
             return
         trial = study.ask()

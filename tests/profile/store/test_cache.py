@@ -5,6 +5,7 @@ import os
 import resource
 import shutil
 import sqlite3
+import tempfile
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
@@ -229,14 +230,14 @@ def test_what_a_folder_that_cannot_be_written_holds_is_read(tmp_path: Path, monk
     monkeypatch.setenv("AUTOAUTO_CACHE_DIR", str(tmp_path))
     local_cache().write({"a": entry(1)})
     cache_module._writable_folder.cache_clear()
-    original = cache_module.tempfile.TemporaryFile
+    original = tempfile.TemporaryFile
 
     def full(*, dir: Path) -> object:
         raise OSError(28, f"No space left on {dir}")
 
-    monkeypatch.setattr(cache_module.tempfile, "TemporaryFile", full)
+    monkeypatch.setattr(tempfile, "TemporaryFile", full)
     temporary = local_cache()
-    monkeypatch.setattr(cache_module.tempfile, "TemporaryFile", original)
+    monkeypatch.setattr(tempfile, "TemporaryFile", original)
     temporary.write({"b": entry(2)})
     assert temporary.read(["a", "b"]) == {"a": entry(1), "b": entry(2)}
     assert ProfileCache(tmp_path / "profiles.db").read(["b"]) == {}

@@ -13,7 +13,7 @@ from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
 
 from autoauto.cli.commands.studies.dashboard_content import default_folder, write_dashboard
 from autoauto.cli.options.study import add_study, requested_study
-from autoauto.cli.options.values import positive
+from autoauto.cli.options.values import at_most
 from autoauto.records.errors import BadInput, missing_extra
 
 EXAMPLE = "dashboard first"
@@ -23,7 +23,7 @@ HOST = "127.0.0.1"
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add a study, a port, and a folder for files."""
     add_study(parser)
-    parser.add_argument("--port", type=positive, default=8080, help="port on this machine; default %(default)s")
+    parser.add_argument("--port", type=at_most(65_535), default=8080, help="port on this machine; default %(default)s")
     parser.add_argument(
         "--artifacts",
         type=Path,

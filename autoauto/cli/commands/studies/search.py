@@ -16,10 +16,9 @@ from autoauto.cli.options.profile import add_profile
 from autoauto.cli.options.study import DEFAULT_STORAGE, add_storage
 from autoauto.cli.options.targets import config_of, open_flow
 from autoauto.cli.options.values import (
+    at_most,
     constraint_text,
-    count,
     objectives,
-    positive,
     positive_number,
     share,
 )
@@ -36,7 +35,7 @@ from autoauto.cli.output.search_result import (
     show_uses_of,
 )
 from autoauto.records.constraint import RESULT_NAMES
-from autoauto.records.knob_table import KNOB_NAMES
+from autoauto.records.knob_table import KNOB_NAMES, MAX_VALUES
 from autoauto.records.knobs import Method, Objective, SearchSpace, objectives_text
 from autoauto.records.target import RUNS_PLANS
 
@@ -103,7 +102,7 @@ def _add_method(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--n-measurements",
-        type=positive,
+        type=at_most(MAX_VALUES),
         default=30,
         metavar="N",
         help="of tpe and random; default %(default)s",
@@ -117,7 +116,7 @@ def _add_method(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--repeats",
-        type=count,
+        type=at_most(1_000, minimum=0),
         metavar="N",
         help="measure the winner again N times, in turns with the runner-up and, on this machine, one session; 0 for "
         "not at all; default 3, and 1 on a cost model, which gives the same number each time",
