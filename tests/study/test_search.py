@@ -244,7 +244,7 @@ def test_where_nothing_fits_the_error_has_the_reason(chain: Chain) -> None:
 
 def test_where_no_constraint_holds_the_error_has_the_nearest_configuration(flow: Flow) -> None:
     bounded = replace(flow, constraints=(Constraint("latency_s <= 1e-9"),))
-    result = search_flow(bounded, SMALL, or_phased=False)
+    result = search_flow(bounded, SMALL)
     nearest = min((trial for trial in result.trials.values() if trial.runs), key=lambda trial: trial.latency_s)
     assert len({trial.latency_s for trial in result.trials.values()}) > 1
     assert str(nothing_fits(result)).endswith(nearest.reason)
