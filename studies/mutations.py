@@ -31,6 +31,7 @@ from typing import Any, NamedTuple
 
 os.environ["OPENBLAS_NUM_THREADS"] = "1"  # a thread would not be in the forked processes
 
+import numpy as np
 import onnx
 from google.protobuf.message import Message
 from onnx import TensorProto, helper, numpy_helper
@@ -211,7 +212,7 @@ def mutated_onnx(content: bytes, random: Random) -> bytes:
     model = onnx.load_model_from_string(content)
     for _ in range(random.randint(1, 2)):
         _mutate_message(random.choice(list(_messages(model))), random)
-    return model.SerializeToString()
+    return bytes(model.SerializeToString())
 
 
 def _messages(message: Message) -> Iterator[Message]:
@@ -276,7 +277,7 @@ def small_models() -> dict[str, bytes]:
     """Models of a few operators each: convolutions, an attention with computed shapes, and what is rarer."""
     square = numpy_helper.from_array(_weights(16, 16), "w")
     kernel, bias = numpy_helper.from_array(_weights(8, 3, 3, 3), "k"), numpy_helper.from_array(_weights(8), "b")
-    heads = numpy_helper.from_array(onnx.numpy_helper.np.array([0, 0, 4, 4]), "heads")
+    heads = numpy_helper.from_array(np.array([0, 0, 4, 4]), "heads")
     node = helper.make_node
     networks = {
         "tiny": (
@@ -324,7 +325,7 @@ def small_models() -> dict[str, bytes]:
 
 
 def _weights(*shape: int) -> Any:
-    return numpy_helper.np.full(shape, 0.1, numpy_helper.np.float32)
+    return np.full(shape, 0.1, np.float32)
 
 
 def _model(name: str, nodes: Any, shape: Sequence[int | str], stored: Any) -> bytes:
@@ -332,7 +333,8 @@ def _model(name: str, nodes: Any, shape: Sequence[int | str], stored: Any) -> by
     kind = TensorProto.FLOAT16 if name == "rare" else TensorProto.FLOAT
     ends[1][0].CopyFrom(helper.make_tensor_value_info("y", kind, None))
     graph = helper.make_graph(nodes, name, *ends, stored)
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8).SerializeToString()
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8)
+    return bytes(model.SerializeToString())
 
 
 def command_lines() -> list[Case]:
