@@ -23,7 +23,8 @@ from autoauto.records.knobs import Knobs
 from autoauto.records.layers import LayerRange
 from autoauto.records.profile import RecordedFormat
 from autoauto.records.units import Precision
-from tests.profile.importers.test_mutations import check_one_line, mutated_structure, small
+from studies.mutations import mutated_structure, small_trace
+from tests.profile.importers.test_mutations import check_one_line
 
 onnxruntime = pytest.importorskip("onnxruntime")
 LIGHT = Path(onnx.__file__).parent / "backend" / "test" / "data" / "light"
@@ -232,7 +233,7 @@ def test_a_file_without_a_run_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_mutations_joined_with_the_model_are_read_or_refused_in_one_line(tmp_path: Path) -> None:
-    content, random, path = json.dumps(small(json.loads(PROFILE.read_text()))), Random(3), tmp_path / "mutated.json"
+    content, random, path = small_trace(PROFILE.read_bytes()), Random(3), tmp_path / "mutated.json"
     model, n_refused = str(SQUEEZENET), 0
     for _ in range(100):
         document = json.loads(content)
