@@ -36,7 +36,7 @@ from autoauto.records.trial import (
     run_latency_s,
     unfit_trial,
 )
-from autoauto.records.units import Precision, reference_cycles, samples_per_s
+from autoauto.records.units import Precision, format_bytes, reference_cycles, samples_per_s
 from autoauto.schedule.stash import in_flight
 from autoauto.schedule.times import timeline_of
 
@@ -114,6 +114,7 @@ class Flow(Estimates):
         Raises:
             Infeasible: no plan respects the limits, or the cluster has too few devices.
         """
+        self._check_weights(knobs)
         return self._on_devices(knobs, lambda devices: self.best_plan(knobs, devices, progress).plan)
 
     def best_plan(self, knobs: Knobs, devices: Devices | None = None, progress: Progress | None = None) -> BoundedPlan:
@@ -172,6 +173,7 @@ class Flow(Estimates):
         Raises:
             Infeasible: no plan respects the limits.
         """
+        self._check_weights(knobs)
         try:
             return self.predict(knobs)
         except Infeasible as failure:
@@ -432,6 +434,23 @@ class Flow(Estimates):
                 break
             plan, run = moved, again
         return plan, run
+
+    def _check_weights(self, knobs: Knobs) -> None:
+        """Refuse, on real devices, whose profile takes long, a pipeline that cannot even hold the weights.
+
+        Raises:
+            Infeasible: it cannot.
+        """
+        if not self.traits.runs_plans:
+            return
+        device_bytes = int(self._device_bytes(knobs) * knobs.memory_proportion)
+        weight_bytes = self.graph.n_weight_bytes(Precision.FP16)  # the shortest format that a file of floats may have
+        if (excess := weight_bytes - knobs.n_ipu * device_bytes) > 0:
+            raise Infeasible(
+                f"the weights of {self.graph.name} alone need {format_bytes(weight_bytes)} or more, and "
+                f"{knobs.n_ipu} x {format_bytes(device_bytes)} must hold them; try more devices or more memory",
+                excess,
+            )
 
     def _check_devices(self, knobs: Knobs) -> None:
         """Refuse more devices than there are."""

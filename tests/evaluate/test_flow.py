@@ -26,6 +26,7 @@ from autoauto.records.schedule import Order
 from autoauto.records.target import RUNS_PLANS, Origin
 from autoauto.records.timeline import Run
 from autoauto.records.trial import Status
+from autoauto.records.units import Precision
 from autoauto.report.reasons import part_names
 from autoauto.report.tables.compare import Speeds, compare_table
 from autoauto.schedule.times import timeline_of
@@ -386,6 +387,21 @@ def test_memory_proportion_is_the_usable_share_of_a_real_devices_memory(flow: Fl
     flow = running(flow)
     assert flow.evaluate(Knobs(1, 1.0, 10)).fits
     assert not flow.evaluate(Knobs(1, 0.5, 10)).fits
+
+
+def test_weights_that_no_real_device_holds_are_refused_before_anything_is_profiled(flow: Flow) -> None:
+    class Unused(RunningTarget):
+        def compile(self, *_: object) -> CompiledRange:
+            raise AssertionError("no layer is compiled")
+
+    weights = flow.graph.n_weight_bytes(Precision.FP16)
+    small = replace(flow.cluster.devices[0], memory_bytes=weights // 3)
+    tight = replace(flow, target=Unused(), cluster=replace(flow.cluster, devices=(small, small)))
+    for knobs, excess in ((Knobs(1, 1.0, 1), weights - weights // 3), (Knobs(2, 0.5, 1), weights - 2 * (weights // 6))):
+        for trial in (tight.expect(knobs), tight.evaluate(knobs)):
+            assert trial.reason.startswith("the weights of chain alone need ")
+            assert trial.excess_bytes == excess
+    assert replace(tight, target=LinearTarget()).expect(Knobs(1, 0.6, 1)).reason[:11] != "the weights"
 
 
 def test_a_disturbed_run_adds_no_examples(flow: Flow, tmp_path: Path) -> None:
