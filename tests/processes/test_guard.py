@@ -104,7 +104,7 @@ def test_all_that_a_process_started_ends_when_it_ends(log: IO[bytes]) -> None:
 def test_all_that_a_process_started_ends_when_it_is_closed(log: IO[bytes]) -> None:
     process = GuardedProcess(starts_others, (None,), log, None)
     pids = process.channel.recv()
-    assert set(pids) <= set(descendants(process.guard))
+    wait_until(lambda: set(pids) <= set(descendants(process.guard)), "an orphan that the guard has adopted")
     process.close()
     assert not any(map(is_running, pids))
 
