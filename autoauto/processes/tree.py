@@ -14,7 +14,10 @@ _POLL_S = 0.005
 
 
 def descendants(pid: int) -> list[int]:
-    """The processes that a process has started, that those have started, and so on; ended ones may be among them."""
+    """The processes that a process has started, that those have started, and so on.
+
+    Ended ones may be among them, and one that becomes an orphan just now may not.
+    """
     children_of = _listed_children if Path(f"/proc/self/task/{os.getpid()}/children").exists() else _all_children().get
     processes = [pid]
     for process in processes:

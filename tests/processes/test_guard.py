@@ -104,7 +104,7 @@ def test_all_that_a_process_started_ends_when_it_ends(log: IO[bytes]) -> None:
 def test_all_that_a_process_started_ends_when_it_is_closed(log: IO[bytes]) -> None:
     process = GuardedProcess(starts_others, (None,), log, None)
     pids = process.channel.recv()
-    assert set(pids) <= set(descendants(process.guard))
+    wait_until(lambda: set(pids) <= set(descendants(process.guard)), "an orphan that the guard has adopted")
     process.close()
     assert not any(map(is_running, pids))
 
@@ -134,8 +134,9 @@ def test_all_that_a_process_started_ends_when_its_parent_is_killed(tmp_path: Pat
 
 
 def fills_shared_memory(channel: Channel) -> None:
-    shared_memory(96)
+    memory = shared_memory(96)
     channel.recv()
+    memory.close()
 
 
 def shared_memory(n_mib: int) -> mmap.mmap:
@@ -150,7 +151,7 @@ def fills_memory_of_children(channel: Channel) -> None:
     for _ in range(3):
         if not os.fork():
             memory = bytearray(b"x") * (32 * MIB)
-            time.sleep(600 * len(memory))
+            time.sleep(600 + memory[0])  # holds it
     channel.recv()
 
 
