@@ -180,10 +180,10 @@ class Estimates:
             sizes = ()
         key = store.subject, sizes
         if key not in self._corrections:
-            known, usual = store.batch_sizes(), replace(options, memory_proportion=self.traits.memory_proportion)
+            known, common = store.batch_sizes(), replace(options, memory_proportion=self.traits.memory_proportion)
             for size in sizes:
                 if size not in known:
-                    self._sample(replace(usual, batch_size=size), SAMPLE_SHARE, progress)
+                    self._sample(replace(common, batch_size=size), SAMPLE_SHARE, progress)
             self._corrections[key] = fit(store.examples(sizes))
         return self._corrections[key]
 

@@ -471,6 +471,9 @@ class Flow(Estimates):
 
         Stages and phases are compared on equal terms: loads and stores overlap with compute in phases only if devices
         overlap the transfers of stages, too. Without overlap io tiles gain nothing: they do not compute.
+
+        Raises:
+            DoesNotFit: some layers fit no phase, or one phase holds the model, which is a replica of one device.
         """
         self._check_devices(knobs)
         compute = PhasedOptions(
@@ -485,7 +488,14 @@ class Flow(Estimates):
                 failures.append(failure)
         if not plans:
             raise min(failures, key=lambda failure: failure.excess_bytes)
-        return min(plans, key=lambda pair: pair[1].cost_cycles)
+        options, plan = min(plans, key=lambda pair: pair[1].cost_cycles)
+        if len(plan.phases) == 1:
+            raise Infeasible(
+                f"phases are for models that no device holds, but one phase holds all of {self.graph.name}; "
+                "try --strategy pipeline with --replicas",
+                0,
+            )
+        return options, plan
 
     def _measure_phase(self, knobs: Knobs, phase: Phase, table: CostTable) -> Phase:
         """`phase` with the memory of its range compiled whole; its compute is scaled by measured over estimated."""

@@ -35,7 +35,7 @@ def default_space(flow: Flow, given: Mapping[str, Any] = _NOT_GIVEN) -> SearchSp
         given: values of knobs, and constraints, in place of the defaults.
     """
     traits, n_devices = flow.traits, len(flow.cluster)
-    values: dict[str, Any] = {"strategy": _strategies(flow), **traits.space, **given}
+    values: dict[str, Any] = {"strategy": _strategies(flow, given), **traits.space, **given}
     if traits.groups_cores and "cores_per_device" not in given:
         values["cores_per_device"] = (*(1 << i for i in range((n_devices - 1).bit_length())), n_devices)
     orders, steps = values.get("schedule", (Order.INFERENCE,)), values.get("n_micro_batches", (1,))
@@ -55,10 +55,14 @@ def default_space(flow: Flow, given: Mapping[str, Any] = _NOT_GIVEN) -> SearchSp
     return on_cluster(SearchSpace(**values), flow)
 
 
-def _strategies(flow: Flow) -> tuple[Strategy, ...]:
-    """How the devices can run a model: phases need a streaming memory and like devices, and do not keep to blocks."""
-    like = not flow.cluster.kinds
-    can_phase = like and flow.cut_at is CutAt.LAYERS and flow.cluster.streaming_memory is not None
+def _strategies(flow: Flow, given: Mapping[str, Any]) -> tuple[Strategy, ...]:
+    """How the devices can run a model.
+
+    Phases need a streaming memory and like devices, do not keep to blocks, and have no replicas of pipelines or stages.
+    """
+    has_memory = flow.cluster.streaming_memory is not None and not flow.cluster.kinds
+    is_asked = 1 in given.get("replicas", (1,)) and False in given.get("stage_replicas", (False,))
+    can_phase = has_memory and is_asked and flow.cut_at is CutAt.LAYERS
     return tuple(Strategy) if can_phase else (Strategy.PIPELINE,)
 
 

@@ -85,8 +85,8 @@ def test_a_timeline_is_an_image_with_a_bar_for_every_action(simulated: Callable[
 
 
 def test_a_study_is_shown_with_what_came_of_every_cell(summary: StudySummary, nothing_fits: StudySummary) -> None:
-    caption = f"Cells, {Origin.MODELLED}; the largest batch is of those that were tried and fit"
-    assert {"the winner", caption} <= set(texts(summary))
+    title = f"Tried combinations of knobs at their best batch, {Origin.MODELLED}"
+    assert {"the winner", f"{title}; the largest batch is of those that were tried and fit"} <= set(texts(summary))
     assert texts(nothing_fits)[0] == "Nothing fits"
 
 

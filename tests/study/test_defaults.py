@@ -12,6 +12,7 @@ from autoauto.evaluate.flow import Flow
 from autoauto.evaluate.load import load_flow
 from autoauto.records.hardware import Period
 from autoauto.records.installation import VERSION
+from autoauto.records.knob_table import Strategy
 from autoauto.records.knobs import Knobs, Objective, Objectives, SearchSpace
 from autoauto.records.layers import LayerGraph
 from autoauto.records.schedule import Order
@@ -53,7 +54,7 @@ def test_every_length_of_a_pipeline_can_be_repeated_until_no_other_fits(n_device
 def test_the_default_space_is_the_whole_cluster_and_no_more(flow: Flow) -> None:
     space = default_space(flow)
     assert uses(space) == {(1, 1), (1, 2), (1, 4), (2, 1), (2, 2), (4, 1)}
-    assert space.n_configurations == 6 * 3 * 128
+    assert space.n_configurations == (6 + 3) * 3 * 128  # six uses by pipelines, three counts of devices in phases
     assert max(knobs.n_devices for cell in space.cells for knobs in cell) == 4
 
 
@@ -138,5 +139,6 @@ def test_one_device_is_searched_without_stage_replicas(flow: Flow, monkeypatch: 
     monkeypatch.setattr(IpuTarget, "traits", replace(RUNS_PLANS, stage_replicas=True, period=Period.SERIAL))
     assert default_space(flow).stage_replicas == (False,)
     space = default_space(flow, {"stage_replicas": (False, True), "replicas": (1,)})
-    cells = [(cell[0].n_ipu, cell[0].stage_replicas) for cell in space.cells]
+    pipelines = [cell[0] for cell in space.cells if cell[0].strategy is Strategy.PIPELINE]
+    cells = [(knobs.n_ipu, knobs.stage_replicas) for knobs in pipelines]
     assert cells == [(1, False), (2, False), (2, True), (4, False), (4, True)]

@@ -33,6 +33,7 @@ from autoauto.study.execution.executors import ProcessExecutor
 from autoauto.study.execution.process import Bounds
 from autoauto.study.run import SearchProgress, SearchResult, run_search
 from autoauto.study.store.study import load_study, open_study
+from autoauto.study.store.trials import from_optuna
 from tests.running import is_running, wait_until
 from tests.study.cells import essence
 
@@ -240,7 +241,7 @@ def test_a_crash_is_a_failed_trial_and_propagates_with_its_traceback(storage: st
     assert len(finished) == 3
     assert failed.state is TrialState.FAIL
     assert failed.user_attrs["reason"] == "ZeroDivisionError: in the evaluation"
-    assert failed.user_attrs["log"][-1] == failed.user_attrs["reason"]
+    assert from_optuna(failed).log[-1] == failed.user_attrs["reason"]
     assert search(storage, fake).counts.n_tried == 28
     assert len(states(storage)) == 29
 

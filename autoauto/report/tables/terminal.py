@@ -18,9 +18,17 @@ from autoauto.report.tables.table import Style, Table, TableCell
 _BAR_WIDTH = 16
 
 
+class _Console(Console):
+    """Leaves it to the command to end where the reader of a pipe has gone."""
+
+    def on_broken_pipe(self) -> None:
+        """Raise what a print raises."""
+        raise BrokenPipeError
+
+
 def show(*parts: Table | str | Text) -> None:
     """Print tables and lines of text below each other; an empty line is "". Lines have no blanks at their ends."""
-    console = Console()
+    console = _Console()
     with console.capture() as capture:
         for part in parts:
             if isinstance(part, str):

@@ -77,8 +77,9 @@ def test_the_winner_of_a_study_is_exported(
     assert "small.onnx has changed since study 'mine'" in changed.err
 
 
-def test_a_winner_that_runs_in_phases_is_refused(run_cli: RunCli, search: Callable[..., None]) -> None:
-    search("--n-ipu", "1", "--strategy", "phased")
+def test_a_winner_that_runs_in_phases_is_refused(run_cli: RunCli) -> None:
+    large = ("search", "bert-large-128", "--n-ipu", "1", "--batch-size", "16", "--memory-proportion", "0.6")
+    assert run_cli(*large, "--strategy", "phased", "--study-name", "mine").code == 0
     done = run_cli("export", "mine", "--to", "onnx", "--output", "a")
     assert (done.code, done.err.count("\n")) == (2, 1)
     assert "the winner of study 'mine' runs in phases; try to search with --strategy pipeline" in done.err

@@ -31,6 +31,8 @@ SMALL = (
     "1,2",
     "--replicas",
     "1",
+    "--strategy",
+    "pipeline",
 )
 
 

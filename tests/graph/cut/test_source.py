@@ -242,7 +242,7 @@ def test_a_file_that_has_changed_is_one_clear_line() -> None:
 
 
 def test_a_name_that_is_no_model() -> None:
-    with pytest.raises(UnreadableModel, match="got 'resnet51'; try bert-base-128"):
+    with pytest.raises(UnreadableModel, match="got 'resnet51'; did you mean 'resnet50'"):
         onnx_source("resnet51")
 
 

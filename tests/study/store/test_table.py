@@ -128,7 +128,7 @@ def test_attributes_of_other_programs_come_last(storage: str) -> None:
 
 def test_an_unknown_study_is_refused(storage: str) -> None:
     open_study(storage, "bow", Objective.THROUGHPUT, {})
-    with pytest.raises(BadInput, match=r"^there is no study 'x' in this database; the studies are: bow$"):
+    with pytest.raises(BadInput, match=r"^there is no study 'x' in .*; `autoauto studies` lists what there is$"):
         trials_dataframe("x", storage)
 
 

@@ -5,7 +5,10 @@ from tests.cli.conftest import RunCli
 
 def test_a_study_is_explained(run_cli: RunCli) -> None:
     result = json.loads(
-        run_cli("search", "resnet50", "--n-ipu", "1,2", "--batch-size", "1:4", "--method", "grid-bisect", "--json").out
+        run_cli(
+            *("search", "resnet50", "--n-ipu", "1,2", "--batch-size", "1:4", "--strategy", "pipeline"),
+            *("--method", "grid-bisect", "--json"),
+        ).out
     )
     name, best = result["study_name"], result["best"]
     explanation = json.loads(run_cli("explain", name, "--json").out)

@@ -43,7 +43,7 @@ def test_a_page_is_written_where_nothing_fits(run_cli: RunCli) -> None:
 
 
 def test_a_page_of_phases(run_cli: RunCli) -> None:
-    search = ("search", "bert-large-128", "--n-ipu", "1", "--batch-size", "1", "--memory-proportion", "0.6")
+    search = ("search", "bert-large-128", "--n-ipu", "1", "--batch-size", "16", "--memory-proportion", "0.6")
     assert run_cli(*search, "--strategy", "phased", "--study-name", "phases").code == 0
     assert run_cli("report", "phases", "--html", "page.html").code == 0
     page = Path("page.html").read_text(encoding="utf-8")

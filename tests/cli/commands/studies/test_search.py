@@ -19,6 +19,8 @@ SMALL = (
     "1,2",
     "--replicas",
     "1",
+    "--strategy",
+    "pipeline",
     "--json",
 )
 

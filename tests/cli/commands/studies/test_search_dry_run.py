@@ -12,6 +12,8 @@ SMALL = (
     "1,2",
     "--replicas",
     "1",
+    "--strategy",
+    "pipeline",
     "--batch-size",
     "1:8",
     "--memory-proportion",

@@ -18,6 +18,8 @@ SMALL = (
     "1,2",
     "--replicas",
     "1",
+    "--strategy",
+    "pipeline",
     "--batch-size",
     "1:12",
     "--memory-proportion",

@@ -6,7 +6,7 @@ import pytest
 
 from tests.cli.conftest import RunCli
 
-ONE_DEVICE = ("search", "resnet50", "--n-ipu", "1", "--replicas", "1")
+ONE_DEVICE = ("search", "resnet50", "--n-ipu", "1", "--replicas", "1", "--strategy", "pipeline")
 SMALL = (
     "search",
     "resnet50",
