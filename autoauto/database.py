@@ -115,24 +115,18 @@ def create_table(engine: Engine, table: Table) -> None:
         connection.execute(CreateTable(table, if_not_exists=True))
 
 
-def insert_rows(engine: Engine, table: Table, rows: Sequence[Mapping[str, Any]], *, replace: bool) -> None:
+def insert_rows(engine: Engine, table: Table, rows: Sequence[Mapping[str, Any]]) -> None:
     """Insert rows in one transaction, into a table that is created where it is missing; in SQLite and PostgreSQL.
 
-    Where the primary key is stored already, the row is left out, or with `replace` takes the place of the stored one.
+    Where the primary key is stored already, the row is left out.
     """
     if engine.dialect.name == "postgresql":
         from sqlalchemy.dialects.postgresql import insert  # slow to import, and not loaded for an SQLite file
     else:
         from sqlalchemy.dialects.sqlite import insert  # type: ignore[assignment]
     create_table(engine, table)
-    statement = insert(table)
-    if replace:
-        new = {column.name: statement.excluded[column.name] for column in table.columns if not column.primary_key}
-        statement = statement.on_conflict_do_update(index_elements=list(table.primary_key), set_=new)
-    else:
-        statement = statement.on_conflict_do_nothing()
     with engine.begin() as connection:
-        connection.execute(statement, rows)
+        connection.execute(insert(table).on_conflict_do_nothing(), rows)
 
 
 def first_line(error: BaseException) -> str:

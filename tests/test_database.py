@@ -109,13 +109,13 @@ def test_a_password_is_not_shown() -> None:
     assert shown(make_url("postgresql://me:secret@host/db")) == "postgresql://me:***@host/db"
 
 
-def test_rows_of_a_stored_key_stay_or_are_replaced(tmp_path: Path) -> None:
+def test_rows_of_a_stored_key_stay(tmp_path: Path) -> None:
     numbers = Table("numbers", MetaData(), Column("key", Integer, primary_key=True), Column("value", Integer))
     engine = create_engine(f"sqlite:///{tmp_path}/numbers.db")
     create_table(engine, numbers)
-    for pairs, replace in (([(1, 1), (2, 2)], False), ([(1, 5), (3, 3)], False), ([(2, 6), (4, 4)], True)):
-        insert_rows(engine, numbers, [{"key": key, "value": value} for key, value in pairs], replace=replace)
+    for pairs in ([(1, 1), (2, 2)], [(1, 5), (3, 3)]):
+        insert_rows(engine, numbers, [{"key": key, "value": value} for key, value in pairs])
     engine.dispose()
     with closing(sqlite3.connect(tmp_path / "numbers.db")) as connection:
         rows = list(connection.execute("SELECT key, value FROM numbers ORDER BY key"))
-    assert rows == [(1, 1), (2, 6), (3, 3), (4, 4)]
+    assert rows == [(1, 1), (2, 2), (3, 3)]

@@ -98,16 +98,16 @@ class ProfileCache:
 
         return self._retried(rows)
 
-    def insert(self, table: Table, rows: Sequence[Mapping[str, Any]], *, replace: bool = False) -> None:
+    def insert(self, table: Table, rows: Sequence[Mapping[str, Any]]) -> None:
         """Insert `rows` in one transaction, into a table that is created where it is missing.
 
-        A row whose primary key is stored already changes nothing, or takes the place of the stored one.
+        A row whose primary key is stored already changes nothing.
 
         Raises:
             BadInput: the database is broken, not a cache, or cannot be written.
         """
         if rows:
-            self._retried(lambda engine: insert_rows(engine, table, rows, replace=replace))
+            self._retried(lambda engine: insert_rows(engine, table, rows))
 
     def _retried(self, work: Callable[[Engine], T]) -> T:
         with self._errors(), driver_errors(self._url):
