@@ -11,7 +11,7 @@ from itertools import chain, repeat
 from autoauto.estimate.calibration import calibrated
 from autoauto.evaluate.estimates import Estimates
 from autoauto.evaluate.kinds import best_on_kinds, on_kinds
-from autoauto.plan.phased.optimal import phased
+from autoauto.plan.phased.optimal import fits_at_once, phased
 from autoauto.plan.pipeline.evaluate import check_memory, evaluate
 from autoauto.plan.pipeline.optimal import anytime
 from autoauto.plan.pipeline.ranges import best_with_stage_replicas, evaluate_stage_replicas
@@ -43,6 +43,7 @@ from autoauto.schedule.times import timeline_of
 MAX_MOVES = 3  # plans with moved cuts that are measured after the first, on real devices
 WORTH_MOVING = 0.015  # predicted gain, as a share of the period, from which on such a plan is measured
 _MAX_PLANS = 512  # in memory: those of one pipeline, for all numbers of replicas
+_MAX_PHASE_TABLES = 64  # in memory: those of all batch sizes and memory proportions that a search forecasts
 Devices = int | tuple[int, ...]
 """Those of a pipeline: the first of neighbours in a line, or how many of every kind it may have."""
 
@@ -63,6 +64,7 @@ class Flow(Estimates):
     _plans: dict[tuple[Knobs, Devices], tuple[tuple[Correction, ...], BoundedPlan | Infeasible]] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
+    _phase_tables: dict[Knobs, CostTable] = field(default_factory=dict, init=False, repr=False, compare=False)
     # On real devices the plan that `evaluate` measured, by configuration: its cuts depend on what was measured before.
     _measured_plans: dict[Knobs, Plan] = field(default_factory=dict, init=False, repr=False, compare=False)
 
@@ -476,11 +478,22 @@ class Flow(Estimates):
             DoesNotFit: some layers fit no phase, or one phase holds the model, which is a replica of one device.
         """
         self._check_devices(knobs)
-        compute = PhasedOptions(
-            knobs.n_micro_batches, IoMode.COMPUTE, n_replicas=knobs.n_ipu, recompute=knobs.recompute
-        )
+        n_steps, recompute = knobs.n_micro_batches, knobs.recompute
+        compute = PhasedOptions(n_steps, IoMode.COMPUTE, n_replicas=knobs.n_ipu, recompute=recompute)
+        one_device = replace(knobs, n_ipu=1)  # the table is the same for all counts of devices
+        if one_device not in self._phase_tables:
+            if len(self._phase_tables) >= _MAX_PHASE_TABLES:
+                del self._phase_tables[next(iter(self._phase_tables))]
+            self._phase_tables[one_device] = self.phase_table(knobs, compute)
+        table = self._phase_tables[one_device]
+        if fits_at_once(table, self.profile(self.options(knobs)), self.cluster, compute):
+            raise Infeasible(
+                f"phases are for models that no device holds, but one phase holds all of {self.graph.name}; "
+                "try --strategy pipeline with --replicas",
+                0,
+            )
         modes = (*IoMode,) if self.period_of_devices is Period.OVERLAP else (IoMode.COMPUTE,)
-        table, plans, failures = self.phase_table(knobs, compute), [], []
+        plans, failures = [], []
         for options in (replace(compute, io_mode=io_mode) for io_mode in modes):
             try:
                 plans.append((options, self._phases(knobs, options, table)))
@@ -488,14 +501,7 @@ class Flow(Estimates):
                 failures.append(failure)
         if not plans:
             raise min(failures, key=lambda failure: failure.excess_bytes)
-        options, plan = min(plans, key=lambda pair: pair[1].cost_cycles)
-        if len(plan.phases) == 1:
-            raise Infeasible(
-                f"phases are for models that no device holds, but one phase holds all of {self.graph.name}; "
-                "try --strategy pipeline with --replicas",
-                0,
-            )
-        return options, plan
+        return min(plans, key=lambda pair: pair[1].cost_cycles)
 
     def _measure_phase(self, knobs: Knobs, phase: Phase, table: CostTable) -> Phase:
         """`phase` with the memory of its range compiled whole; its compute is scaled by measured over estimated."""

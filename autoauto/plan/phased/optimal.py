@@ -55,6 +55,19 @@ def phased(table: CostTable, profile: ModelProfile, cluster: Cluster, options: P
     return plan
 
 
+def fits_at_once(table: CostTable, profile: ModelProfile, cluster: Cluster, options: PhasedOptions) -> bool:
+    """Whether one phase holds all layers; no other phases take fewer cycles then, since they load and store more.
+
+    Args:
+        table, profile, cluster, options: as of `phased`.
+
+    Raises:
+        BadInput: as `phased`.
+    """
+    costs = prepare_phases(table, profile, cluster, options)
+    return bool(costs.excess_bytes(single_candidate(table, 0, table.n_layers))[0] <= 0)
+
+
 def best_cuts(costs: PhaseCosts) -> list[int] | None:
     """The cheapest sequence of phases that fit, as cuts between layers; None when there is none.
 
