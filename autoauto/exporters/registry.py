@@ -73,10 +73,11 @@ def write_artifact(deployment: Deployment, to: str, folder: Path, *, check: bool
         files.mkdir()
         exporter.write(deployment, files)
         (files / "README.md").write_text(_read_me(deployment, exporter), encoding="utf-8")
+        checks = list(exporter.check(deployment, files)) if check else []  # may raise, then nothing is written
         folder.mkdir(parents=True, exist_ok=True)
         for path in files.iterdir():
             path.rename(folder / path.name)
-    return list(exporter.check(deployment, folder)) if check else []
+    return checks
 
 
 def _read_me(deployment: Deployment, exporter: Exporter) -> str:

@@ -114,7 +114,7 @@ def _deployment_of_study(args: argparse.Namespace, study: Study) -> Deployment:
             f"an artifact needs the model that was searched, study {study.study_name!r} is of a profile; "
             "try `autoauto search MODEL`"
         )
-    model = parser.parse_args(command[2:])
+    model = parser.parse_known_args(command[2:])[0]  # without the cuts, which the winner has
     try:
         flow = open_flow(model)
     except UnreadableModel as error:  # a search in Python may know no more than the name of its model

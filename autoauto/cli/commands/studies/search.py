@@ -214,4 +214,4 @@ def _show(args: argparse.Namespace, flow: Flow, result: SearchResult, summary: S
     storage = shown_storage(args.storage)
     print_line(f"study {result.study_name} in {storage}")
     words = [result.study_name, *([] if args.storage == DEFAULT_STORAGE else ["--storage", storage])]
-    show_command("why the others lost", shlex.join(["autoauto", "explain", *words]))
+    show_command("why the others lost" if result.front else "why", shlex.join(["autoauto", "explain", *words]))
