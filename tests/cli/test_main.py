@@ -69,6 +69,7 @@ def test_a_reader_that_has_gone_or_a_full_disk_is_no_traceback(command: str, cod
     assert (done.returncode, done.stderr) == (code, error)
 
 
+@pytest.mark.slow
 def test_a_stderr_that_cannot_be_written_takes_no_result(tmp_path: Path) -> None:
     words = f"search resnet50 --n-ipu 1 --batch-size 1 --log json --storage sqlite:///{tmp_path}/study.db"
     shell = ["bash", "-c", f"{sys.executable} -m autoauto {words} 2> /dev/full"]

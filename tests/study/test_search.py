@@ -217,6 +217,7 @@ def test_per_ipu_is_the_cost_of_auto_pipeline(flow: Flow) -> None:
     assert best.value == best.plan.cost_cycles * best.knobs.n_ipu / best.knobs.batch_size
 
 
+@pytest.mark.slow
 def test_a_default_space_has_phases_where_they_can_run() -> None:
     flow = load_flow("bert-large-128", "bow-2000")
     space = default_space(flow, {"n_ipu": (1,), "memory_proportion": (0.6,), "batch_size": (16,)})

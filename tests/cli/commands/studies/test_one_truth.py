@@ -48,6 +48,7 @@ def check_views(run_cli: RunCli, answer: dict[str, Any], name: str) -> None:
     assert listed["state"] == "finished"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("of_one_name", [False, True], ids=["a study each", "one study"])
 def test_what_a_search_prints_is_what_every_view_says(run_cli: RunCli, of_one_name: bool) -> None:
     named = ("--study-name", "one") if of_one_name else ()
