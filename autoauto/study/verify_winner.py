@@ -58,9 +58,10 @@ def verify_winner(
     all_are_equal = not flow.traits.noise and n_repeats == 1
     known = {knobs: trial for knobs, trial in result.trials.items() if trial.fits} if all_are_equal else {}
     rows = repeated_of(result.trials.values(), best, objective, baseline_of(flow, objectives, space))
-    for trial in (with_plans(study, result.trials[row.knobs]) for row in rows if row.knobs in result.trials):
-        if isinstance(trial.estimate, Plan):
-            flow.measure_again(trial.knobs, trial.estimate)
+    for row in rows if flow.traits.runs_plans else ():  # a cost model's plan follows from the knobs
+        trial = with_plans(study, result.trials[row.knobs]) if row.knobs in result.trials else None
+        if trial is not None and isinstance(trial.estimate, Plan):
+            flow.measure_again(row.knobs, trial.estimate)
     verification = verify(
         study,
         rows,
