@@ -40,6 +40,17 @@ def measure_at_any_speed() -> Iterator[None]:
         yield
 
 
+@pytest.fixture(scope="session", autouse=True)
+def shared_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """One cache of profiles for all tests, and for the other pytest processes: what it holds changes no answer."""
+    folder = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        folder = folder.parent
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("AUTOAUTO_CACHE_DIR", str(folder / "cache"))
+        yield
+
+
 @pytest.fixture(scope="session")
 def vectors() -> Callable[[str], Any]:
     """Read `tests/vectors/NAME.json`."""

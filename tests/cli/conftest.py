@@ -21,12 +21,10 @@ RunCli = Callable[..., Printed]
 @pytest.fixture
 def run_cli(
     tmp_path: Path,
-    tmp_path_factory: pytest.TempPathFactory,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> RunCli:
-    """Run `autoauto ...` in an empty folder, with a cache of compiled layers that all tests share."""
-    monkeypatch.setenv("AUTOAUTO_CACHE_DIR", str(tmp_path_factory.getbasetemp() / "cache"))
+    """Run `autoauto ...` in an empty folder."""
     monkeypatch.setenv("COLUMNS", "100")
     monkeypatch.chdir(tmp_path)
 

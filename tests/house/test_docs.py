@@ -3,7 +3,7 @@
 A fenced block whose info string begins with "console" holds commands after "$ ", each followed by what it prints;
 "..." stands for anything, as in a doctest. The word "no-run" is for what a test must not do: the two commands for a
 fresh machine come first in README. A block of Python is a program that must end well. Every page has a copy of the
-checkout and a cache of its own, so that pages do not depend on each other.
+checkout, and a database of its own.
 
 `python tests/house/test_docs.py PAGE...` rewrites what the commands of a page print.
 """
@@ -90,7 +90,6 @@ def run(example: Example, checkout: Path) -> subprocess.CompletedProcess[str]:
         "PYTHONPATH": str(checkout),
         "PYTHONUTF8": "1",
         "COLUMNS": "80",
-        "AUTOAUTO_CACHE_DIR": str(base / "cache"),
     }
     if example.is_program:
         (checkout / "example.py").write_text(example.command, encoding="utf-8")

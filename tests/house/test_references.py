@@ -7,6 +7,7 @@ import re
 import tokenize
 import tomllib
 from collections.abc import Iterator, Mapping
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -24,6 +25,7 @@ MACHINE_PATH = re.compile(r"(?<![\w.])/(?:home|root|work)/")
 Texts = Mapping[Path, str]
 
 
+@cache
 def prose(path: Path, text: str) -> str:
     """The docstrings and comments of a Python file, the comments of a TOML file, all of a Markdown file."""
     if path.suffix == ".md":

@@ -14,8 +14,8 @@ RunScript = Callable[..., list[str]]
 
 @pytest.fixture
 def run_script(tmp_path: Path) -> RunScript:
-    """Run `studies/NAME.py` with arguments in an empty folder, with an empty cache; the lines of its output."""
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "AUTOAUTO_CACHE_DIR": str(tmp_path / "cache")}
+    """Run `studies/NAME.py` with arguments in an empty folder; the lines of its output."""
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
 
     def run(name: str, *arguments: str, exit_codes: Collection[int] = (0,)) -> list[str]:
         command = [sys.executable, str(ROOT / "studies" / f"{name}.py"), *arguments]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,11 +14,6 @@ from autoauto.records.units import Precision
 from studies import handtuned
 
 ROWS = json.loads((data_dir() / "measurements" / "handtuned.json").read_text())["rows"]
-
-
-@pytest.fixture(autouse=True)
-def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("AUTOAUTO_CACHE_DIR", str(tmp_path))
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row["id"])

@@ -21,11 +21,6 @@ def figures() -> Any:
     return json.loads((data_dir() / "measurements" / "throughput.json").read_text(encoding="utf-8"))["series"]
 
 
-@pytest.fixture(autouse=True)
-def _cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("AUTOAUTO_CACHE_DIR", str(tmp_path_factory.getbasetemp() / "cache"))
-
-
 def test_whole_models_are_within_eight_percent_on_average(figures: Any) -> None:
     points = [point for series in figures for point in ipu_accuracy.points(series)]
     errors = [abs(point.error) for point in points if point.error is not None]

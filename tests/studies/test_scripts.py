@@ -23,7 +23,7 @@ def test_a_test_runs_every_script() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("config", CONFIGS, ids=lambda config: config.stem)
 def test_every_search_config_plans_a_search(config: Path, tmp_path: Path) -> None:
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "AUTOAUTO_CACHE_DIR": str(tmp_path / "cache")}
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     command = [sys.executable, "-m", "autoauto", "search", "--config", str(config), "--dry-run"]
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

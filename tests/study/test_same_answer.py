@@ -20,14 +20,14 @@ from autoauto.records.trial import Trial
 from autoauto.study.methods.guided import MIN_GAIN
 from autoauto.study.search import search_flow
 
-SIZES = (1, 2, 3, 5, 8, 11, 16, 23, 32, 45, 64, 90)
+SIZES = (1, 3, 8, 16, 32, 64, 90)
 VALUES: dict[str, tuple[Any, ...]] = {
     "n_ipu": (1, 2, 4),
     "replicas": (1, 2, 4),
     "memory_proportion": (0.3, 0.6, 1.0),
     "batch_size": SIZES,
     "strategy": tuple(Strategy),
-    "steps": (4, 16, 64),
+    "steps": (4, 16),
 }
 
 

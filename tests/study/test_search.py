@@ -41,8 +41,7 @@ Chain = Callable[..., LayerGraph]
 
 
 @pytest.fixture(autouse=True)
-def shared_cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("AUTOAUTO_CACHE_DIR", str(tmp_path_factory.getbasetemp() / "cache"))
+def empty_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
 
 
