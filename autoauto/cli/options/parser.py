@@ -46,7 +46,7 @@ class Parser(argparse.ArgumentParser):
     """Reports wrong arguments in one line, like every other error, and has two kinds of help."""
 
     def __init__(self, **settings: Any) -> None:
-        super().__init__(**settings)
+        super().__init__(allow_abbrev=False, **settings)  # a new option must not change what an old command means
         self.add_argument("--help-all", action=_HelpAll, nargs=0, help="show all options, in groups, and exit")
         self.set_defaults(parser=self)
 
