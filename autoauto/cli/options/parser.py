@@ -57,6 +57,8 @@ class Parser(argparse.ArgumentParser):
             BadInput: they are wrong; for an unknown option the message has the nearest one.
         """
         words = _without_earlier(sys.argv[1:] if args is None else list(args))
+        if words and words[0].startswith("--") and words[0].partition("=")[0] not in self._option_string_actions:
+            raise self.unknown(words[:1])  # argparse would ask for the command that it lacks
         parsed, unknown = self.parse_known_args(words, namespace)
         if unknown:
             raise parsed.parser.unknown(unknown)

@@ -41,9 +41,10 @@ def test_a_missing_extra_is_named(run_cli: RunCli, monkeypatch: pytest.MonkeyPat
     code, _, err = run_cli("dashboard", "first")
     assert code == 2
     assert "the dashboard needs the extra dashboard; try: " in err
-    assert "there is no study 'frist' in sqlite:///studies/autoauto.db; did you mean 'first'?" in run_cli(
-        "dashboard", "frist"
-    ).err
+    assert (
+        "there is no study 'frist' in sqlite:///studies/autoauto.db; did you mean 'first'?"
+        in run_cli("dashboard", "frist").err
+    )
 
 
 def test_a_port_that_cannot_be_used_is_one_line(run_cli: RunCli) -> None:
