@@ -41,8 +41,11 @@ def run(args: argparse.Namespace) -> int:
         0, or 2 when a check failed.
     """
     from autoauto.exporters.registry import write_artifact
+    from autoauto.report.text.progress import progress_bar
 
-    checks = write_artifact(_deployment(args), args.to, args.output, check=args.check)
+    plan = _deployment(args)
+    with progress_bar("export", "steps") as progress:
+        checks = write_artifact(plan, args.to, args.output, check=args.check, progress=progress)
     files = sorted(str(path.relative_to(args.output)) for path in args.output.rglob("*") if path.is_file())
     if args.json:
         print_json({"to": args.to, "output": str(args.output), "files": files, "checks": [c._asdict() for c in checks]})

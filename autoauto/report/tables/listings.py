@@ -76,8 +76,7 @@ def clusters_table(clusters: Iterable[Cluster], title: str = "Built-in clusters"
         columns,
         tuple(
             (
-                cluster.name,
-                cluster.target,
+                *(("", "") if number else (cluster.name, cluster.target)),
                 f"{len(devices)} x {devices.devices[0].name}",
                 f"{devices.devices[0].clock_hz / 1e9:.2f} GHz",
                 devices.devices[0].memory_bytes,
@@ -85,7 +84,7 @@ def clusters_table(clusters: Iterable[Cluster], title: str = "Built-in clusters"
                 _link(device_link) if device_link else None,
             )
             for cluster in clusters
-            for devices, device_link in _kinds(cluster)
+            for number, (devices, device_link) in enumerate(_kinds(cluster))
         ),
         "a link waits its idle cycles, then moves so many GiB a second",
     )

@@ -37,7 +37,8 @@ def uses_table(comparisons: Sequence[Comparison], origin: Origin) -> Table:
     """
     columns = (Column(""), Column("samples/s", "samples_per_s"), Column(""), Column("winner", "gain_percent"))
     rows = tuple(_use(comparison, origin) for comparison in comparisons if comparison.is_simple_use)
-    return Table("What simpler uses of the cluster give", columns, rows)
+    caption = "winner: how much faster it is; by its own estimate where the other is estimated"
+    return Table("What simpler uses of the cluster give", columns, rows, caption)
 
 
 def _use(comparison: Comparison, origin: Origin) -> tuple[Value, ...]:

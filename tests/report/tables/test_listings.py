@@ -29,7 +29,7 @@ name   target  devices     clock     memory       host link    device link
 ──────────────────────────────────────────────────────────────────────────
 mixed  ipu     2 x bow  1.85 GHz  894.0 MiB       7.0 GiB/s     70.0 GiB/s
                                              +50,000 cycles  +3,000 cycles
-mixed  ipu     1 x old  1.33 GHz  894.0 MiB       5.0 GiB/s     60.0 GiB/s
+               1 x old  1.33 GHz  894.0 MiB       5.0 GiB/s     60.0 GiB/s
                                              +50,000 cycles  +3,000 cycles
 a link waits its idle cycles, then moves so many GiB a second"""
 LAYERS = """\
@@ -96,7 +96,7 @@ def test_a_line_of_80_columns_has_room_for_names_of_studies(text: Text) -> None:
     rows.append(row | {"name": "new", "values": [], "n_trials": 0, "last_trial": None, "state": "unfinished"})
     assert text(studies_table(rows, datetime(2026, 11, 3)), 80).split("\n")[4:8] == [
         f"{name}   13,849.2   1,234  2 d ago",
-        "squeezenet on bow-pod16, throughput and latency                     finished",
+        "squeezenet on bow-pod16, throughput and latency                    finished",
         "new                                                     -       0  -",
-        "squeezenet on bow-pod16, throughput and latency                     unfinished",
+        "squeezenet on bow-pod16, throughput and latency                    unfinished",
     ]

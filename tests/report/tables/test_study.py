@@ -52,6 +52,7 @@ def test_every_simple_use_has_the_origin_of_its_throughput(summary: StudySummary
         "4 replicas of one device 150.0 modelled +33.3 %",
         "one pipeline of 4 - needs 3 cuts -",
         "one session of 4 cores 200.0 modelled is the winner",
+        "winner: how much faster it is; by its own estimate where the other is estimated",
     ]
 
 
