@@ -15,6 +15,7 @@ from autoauto.cli.output.json_output import print_json
 from autoauto.cli.output.lines import print_line
 from autoauto.exporters.registry import FORMATS
 from autoauto.records.errors import BadInput, Infeasible, UnreadableModel
+from autoauto.records.installation import DEFAULT_MODEL
 from autoauto.records.phased import PhasedPlan
 
 if TYPE_CHECKING:
@@ -69,6 +70,7 @@ def _deployment(args: argparse.Namespace) -> Deployment:
     from autoauto.evaluate.export import deployment
     from autoauto.graph.load import find_model
 
+    args.model = args.model or DEFAULT_MODEL
     try:
         find_model(args.model)
     except UnreadableModel as error:

@@ -67,8 +67,12 @@ def renderable(table: Table) -> RenderableType:
     breaks_numbers = _is_crowded(table)
     for column in table.columns:
         is_number = bool(column.quantity)
-        head, justify = Text(printable(column.head)), "right" if is_number else "left"
-        drawn.add_column(head, justify=justify, overflow="fold", no_wrap=is_number and not breaks_numbers)
+        drawn.add_column(
+            Text(printable(column.head)),
+            justify="right" if is_number else "left",
+            overflow="fold",
+            no_wrap=is_number and not breaks_numbers,
+        )
     rows = list(table.cells())
     for index, cells in enumerate(rows):
         ends = table.grouped and cells[0] != rows[min(index + 1, len(rows) - 1)][0]
