@@ -30,7 +30,7 @@ logging.getLogger("psycopg").addHandler(logging.NullHandler())  # it would print
 
 WAIT_S = 60.0
 """Seconds for which a server may be away, as while it is restarted, and an SQLite file may be locked."""
-_PACKAGES = {"MySQLdb": "mysqlclient", "psycopg2": "psycopg2-binary"}
+_PACKAGES = {"MySQLdb": "mysqlclient"}
 """The package to install for a driver whose own name is no package, or needs a compiler."""
 _RETRY_S = 0.5  # mean time between two tries; a random one, so that processes that wait together come back apart
 
@@ -98,8 +98,9 @@ def driver_errors(url: URL) -> Iterator[None]:
     except ImportError as error:
         cause = error if error.name else error.__cause__  # Optuna's own ImportError does not say which module
         module = cause.name if isinstance(cause, ImportError) and cause.name else url.get_driver_name()
-        if url.get_driver_name() == "psycopg":
-            raise missing_extra(shown(url), "postgres") from error
+        if url.get_backend_name() == "postgresql":
+            other = f" lacks the driver {module}; postgresql:// alone" if module != "psycopg" else ""
+            raise missing_extra(f"{shown(url)}{other}", "postgres") from error
         package = _PACKAGES.get(module, module)
         raise MissingExtra(f"{shown(url)} needs the database driver {module}; try: pip install {package}") from error
 

@@ -37,7 +37,7 @@ from google.protobuf.message import Message
 from onnx import TensorProto, helper, numpy_helper
 
 from autoauto.cli.main import build_parser, main
-from autoauto.cli.options.values import positive
+from autoauto.cli.options.values import at_most
 from autoauto.records.installation import data_dir
 
 TIME_LIMIT_S, WALL_LIMIT_S, ADDRESS_SPACE_BYTES = 10, 60.0, 2 * 2**30
@@ -622,9 +622,9 @@ def main_study(args: argparse.Namespace) -> int:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--n", type=positive, default=3_000, help="mutations of every kind")
+    parser.add_argument("--n", type=at_most(1_000_000), default=3_000, help="mutations of every kind")
     parser.add_argument("--kinds", default=",".join(CASES))
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--jobs", type=positive, default=2)
+    parser.add_argument("--jobs", type=at_most(1_000_000), default=2)
     parser.add_argument("--only", type=int, help="the number of the one mutation to run and show")
     raise SystemExit(main_study(parser.parse_args()))

@@ -480,12 +480,12 @@ class Flow(Estimates):
         self._check_devices(knobs)
         n_steps, recompute = knobs.n_micro_batches, knobs.recompute
         compute = PhasedOptions(n_steps, IoMode.COMPUTE, n_replicas=knobs.n_ipu, recompute=recompute)
-        one_device = replace(knobs, n_ipu=1)  # the table is the same for all counts of devices
-        if one_device not in self._phase_tables:
+        one_step = replace(knobs, n_ipu=1, n_micro_batches=1)  # the table depends on neither number
+        if one_step not in self._phase_tables:
             if len(self._phase_tables) >= _MAX_PHASE_TABLES:
                 del self._phase_tables[next(iter(self._phase_tables))]
-            self._phase_tables[one_device] = self.phase_table(knobs, compute)
-        table = self._phase_tables[one_device]
+            self._phase_tables[one_step] = self.phase_table(knobs, compute)
+        table = self._phase_tables[one_step]
         if fits_at_once(table, self.profile(self.options(knobs)), self.cluster, compute):
             raise Infeasible(
                 f"phases are for models that no device holds, but one phase holds all of {self.graph.name}; "

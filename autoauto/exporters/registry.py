@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from importlib import import_module
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -42,7 +42,14 @@ def exporter_named(name: str) -> Exporter:
     return next(exporter for exporter in exporters if exporter.name == name)
 
 
-def write_artifact(deployment: Deployment, to: str, folder: Path, *, check: bool = False) -> list[Check]:
+def write_artifact(
+    deployment: Deployment,
+    to: str,
+    folder: Path,
+    *,
+    check: bool = False,
+    progress: Callable[[int, int, str], None] = lambda *_: None,
+) -> list[Check]:
     """Write a plan in the format `to` into a new or empty folder, all files or none.
 
     Args:
@@ -50,6 +57,7 @@ def write_artifact(deployment: Deployment, to: str, folder: Path, *, check: bool
         to: the name of a format.
         folder: is created; a `README.md` in it says how its files are applied.
         check: whether what was written is put into force and read back.
+        progress: called before each of the steps with the number of those done, of all, and what is done next.
 
     Returns:
         What was checked; nothing without `check`.
@@ -71,9 +79,14 @@ def write_artifact(deployment: Deployment, to: str, folder: Path, *, check: bool
     with made as temporary:
         files = Path(temporary) / "files"
         files.mkdir()
+        n_steps = 2 if check else 1
+        progress(0, n_steps, "write the files")
         exporter.write(deployment, files)
         (files / "README.md").write_text(_read_me(deployment, exporter), encoding="utf-8")
-        checks = list(exporter.check(deployment, files)) if check else []  # may raise, then nothing is written
+        checks = []
+        if check:
+            progress(1, n_steps, "put them into force and read them back")
+            checks = list(exporter.check(deployment, files))  # may raise, then nothing is written
         folder.mkdir(parents=True, exist_ok=True)
         for path in files.iterdir():
             path.rename(folder / path.name)

@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import IO, NamedTuple
 
 from autoauto.processes.channel import Channel
-from autoauto.processes.start import die_with_parent, sigint_blocked
+from autoauto.processes.start import die_with_parent, killed_first, sigint_blocked
 from autoauto.processes.tree import descendants, end_descendants, held_bytes
 
 PR_SET_CHILD_SUBREAPER = 36
@@ -144,8 +144,7 @@ def run(channel_fd: int, control_fd: int, task_fd: int, parent: int, memory_byte
 def _run_child(channel_fd: int, task_fd: int, guard: int, memory_bytes: int | None) -> None:
     os.setsid()  # signals to its process group do not reach the guard
     die_with_parent(guard)
-    with suppress(OSError):
-        Path("/proc/self/oom_score_adj").write_text("1000", encoding="ascii")
+    killed_first()
     if memory_bytes is not None:
         resource.setrlimit(resource.RLIMIT_DATA, (memory_bytes, memory_bytes))
     with open(task_fd, "rb") as task:

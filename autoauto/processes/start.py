@@ -1,4 +1,7 @@
-"""Processes that we start leave Ctrl-C to their parent, `sigint_blocked`, and end with it, `die_with_parent`."""
+"""Processes that we start leave Ctrl-C to their parent, `sigint_blocked`, and end with it, `die_with_parent`.
+
+Where the machine's memory runs out, they end before it, `killed_first`.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +10,9 @@ import os
 import signal
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from multiprocessing import resource_tracker
+from pathlib import Path
 
 PR_SET_PDEATHSIG = 1
 
@@ -52,3 +56,9 @@ def die_with_parent(parent: int) -> None:
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
         os._exit(1)
+
+
+def killed_first() -> None:
+    """Let the kernel kill this process, and what it starts, before all others when the machine's memory runs out."""
+    with suppress(OSError):
+        Path("/proc/self/oom_score_adj").write_text("1000", encoding="ascii")

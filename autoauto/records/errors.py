@@ -93,10 +93,19 @@ class OutOfMemory(DoesNotFit):
 
 
 def did_you_mean(word: str, known: Iterable[str], otherwise: str = "") -> str:
-    """What to try for an unknown word: the known one that is closest to it, or `otherwise` where none is close.
+    """What to try for an unknown word: the few known ones that begin with it, else the one that is closest to it.
+
+    Where there is none, `otherwise`.
 
     >>> did_you_mean("serch", ["search", "report"]), did_you_mean("x", ["search"], "try search")
     ("did you mean 'search'?", 'try search')
+    >>> did_you_mean("--max-lat", ["--max-latency-s", "--mode"])
+    "did you mean '--max-latency-s'?"
     """
-    close = get_close_matches(word, list(map(str, known)), 1)
-    return f"did you mean {close[0]!r}?" if close else otherwise
+    names = list(map(str, known))
+    begin = [name for name in names if word and name.startswith(word)]
+    near = begin if 0 < len(begin) <= _MAX_OFFERED else get_close_matches(word, names, 1)
+    return f"did you mean {' or '.join(map(repr, near))}?" if near else otherwise
+
+
+_MAX_OFFERED = 3

@@ -320,8 +320,11 @@ _CONSTRAINTS = Domain(
 
 def _values(name: str, given: Any, domain: Domain) -> tuple[Any, ...]:
     try:
-        return tuple(map(domain.read, given))
+        values = tuple(map(domain.read, given))
     except BadInput:
         raise
     except (TypeError, ValueError):
         raise BadInput(f"{name} takes a tuple of {domain.plural}, got {reprlib.repr(given)}") from None
+    if domain.kind is int and max(values, default=0) > domain.maximum:
+        raise BadInput(f"{name} must be {domain.text}, got {max(values)}")
+    return values

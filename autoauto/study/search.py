@@ -211,7 +211,7 @@ def search_flow(
         n_repeats = flow.traits.n_repeats if n_repeats is None else n_repeats
         result = verify_winner(flow, study, result, objectives, n_repeats, make_executor, verification_progress)
         summary = summarise(study, url, (*result.others, *result.trials.values()), n_finalists=1)
-        note_answer(study, summary.winner)
+        note_answer(study, summary.winner)  # every view of the study shows this one: earlier verifications count, too
         return replace(result, best=summary.winner if result.best else None, summary=summary)
 
 

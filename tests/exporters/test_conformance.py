@@ -65,7 +65,11 @@ def deployed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
 def test_a_format_writes_and_checks_a_plan(to: str, case: tuple[int, int, int], deployed: Any, tmp_path: Path) -> None:
     plan = deployed(*case)
     assert len(plan.plan.stages) == case[0]
-    checks = write_artifact(plan, to, tmp_path / "new" / "artifact", check=True)
+    steps: list[tuple[int, int, str]] = []
+    checks = write_artifact(
+        plan, to, tmp_path / "new" / "artifact", check=True, progress=lambda *now: steps.append(now)
+    )
+    assert [step[:2] for step in steps] == [(0, 2), (1, 2)]
     assert any(each.passed for each in checks)
     assert [each for each in checks if each.passed is False] == []
     write_artifact(plan, to, tmp_path / "again")

@@ -57,6 +57,7 @@ def test_impossible_spaces_are_refused(space: Callable[[], SearchSpace]) -> None
             lambda: SearchSpace(constraints=(Constraint("latency_s < 1"),)),
             "names knobs only, got 'latency_s < 1'; give it to search",
         ),
+        (lambda: SearchSpace(steps=(16, 10**30)), "steps must be a whole number from 1 to 100,000, got 1000000"),
         (lambda: SearchSpace(constraints=("n_ipus < 3",)), "did you mean 'n_ipu'"),  # type: ignore[arg-type]
     ],
 )

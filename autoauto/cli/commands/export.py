@@ -15,6 +15,7 @@ from autoauto.cli.output.json_output import print_json
 from autoauto.cli.output.lines import print_line
 from autoauto.exporters.registry import FORMATS
 from autoauto.records.errors import BadInput, Infeasible, UnreadableModel
+from autoauto.records.installation import DEFAULT_MODEL
 from autoauto.records.phased import PhasedPlan
 
 if TYPE_CHECKING:
@@ -41,8 +42,11 @@ def run(args: argparse.Namespace) -> int:
         0, or 2 when a check failed.
     """
     from autoauto.exporters.registry import write_artifact
+    from autoauto.report.text.progress import progress_bar
 
-    checks = write_artifact(_deployment(args), args.to, args.output, check=args.check)
+    plan = _deployment(args)
+    with progress_bar("export", "steps") as progress:
+        checks = write_artifact(plan, args.to, args.output, check=args.check, progress=progress)
     files = sorted(str(path.relative_to(args.output)) for path in args.output.rglob("*") if path.is_file())
     if args.json:
         print_json({"to": args.to, "output": str(args.output), "files": files, "checks": [c._asdict() for c in checks]})
@@ -66,6 +70,7 @@ def _deployment(args: argparse.Namespace) -> Deployment:
     from autoauto.evaluate.export import deployment
     from autoauto.graph.load import find_model
 
+    args.model = args.model or DEFAULT_MODEL
     try:
         find_model(args.model)
     except UnreadableModel as error:

@@ -8,7 +8,7 @@ from dataclasses import asdict
 from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from autoauto.cli.options.values import positive
+from autoauto.cli.options.values import at_most
 from autoauto.cli.output.plans import describe_plan
 from autoauto.records.errors import DoesNotFit
 from autoauto.records.plan import Plan
@@ -17,6 +17,9 @@ from autoauto.records.target import Origin
 if TYPE_CHECKING:
     from autoauto.records.cost import CostTable
     from autoauto.report.tables.table import Table
+
+MAX_PLANS = 1_000  # of one answer: some seconds of BERT on eight devices
+MAX_CHUNKS = 1_000  # a device; each needs a layer of its own, and a row in tables
 
 
 class QuerySubject(NamedTuple):
@@ -61,11 +64,11 @@ def add_queries(parser: argparse.ArgumentParser) -> None:
         (("--as-replicas",), "divide the devices among copies of one pipeline: the most micro-batches per second"),
     ):
         queries.add_argument(*names, action="store_const", const=True, help=text)
-    queries.add_argument("--k-best", type=positive, metavar="K", help="the K cheapest different plans")
+    queries.add_argument("--k-best", type=at_most(MAX_PLANS), metavar="K", help="the K cheapest different plans")
     queries.add_argument(
         "--pareto-front",
         "--staircase",
-        type=positive,
+        type=at_most(MAX_PLANS),
         nargs="?",
         const=100,
         metavar="MAX",
@@ -73,7 +76,7 @@ def add_queries(parser: argparse.ArgumentParser) -> None:
     )
     queries.add_argument(
         "--chunks",
-        type=positive,
+        type=at_most(MAX_CHUNKS),
         metavar="V",
         help="V stages per device, dealt out in turn as interleaved schedules need",
     )

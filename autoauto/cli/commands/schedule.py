@@ -16,7 +16,7 @@ from autoauto.cli.commands.schedule_popart import (
     show_pipeline,
 )
 from autoauto.cli.options.model import add_knob, one_value
-from autoauto.cli.options.values import integers, positive
+from autoauto.cli.options.values import at_most, integers
 from autoauto.cli.output.json_output import add_json, print_json
 from autoauto.records.errors import BadInput
 from autoauto.records.schedule import Order, Transfers
@@ -44,7 +44,8 @@ ORDER_ARGUMENTS = (
     "view",
 )
 
-MAX_FORWARDS = 20_000_000  # these, and as many backwards, fit a machine of 24 GiB
+MAX_STAGES = 1_000  # of all devices; a zero-bubble order of so many takes seconds
+MAX_FORWARDS = 500_000  # these, and as many backwards, take seconds and less than a GiB
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -54,11 +55,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--from-csv", type=Path, metavar="FILE", help="read the order from PyTorch's pipeline schedule CSV"
     )
     parser.add_argument(
-        "--stages", type=positive, metavar="P", help=f"devices in the pipeline; default {DEFAULT_STAGES}"
+        "--stages", type=at_most(MAX_STAGES), metavar="P", help=f"devices in the pipeline; default {DEFAULT_STAGES}"
     )
     parser.add_argument(
         "--n-micro-batches",
-        type=positive,
+        type=at_most(MAX_FORWARDS),
         metavar="M",
         help=f"micro-batches of a step; default {DEFAULTS['n_micro_batches']}",
     )
@@ -68,10 +69,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help=f"whether popart and the orders of Poplar have a backward pass; default {DEFAULTS['mode']}",
     )
     _add_costs(parser)
-    parser.add_argument("--chunks", type=positive, metavar="V", help="chunks per device, for interleaved; default 2")
+    parser.add_argument(
+        "--chunks", type=at_most(MAX_STAGES), metavar="V", help="chunks per device, for interleaved; default 2"
+    )
     parser.add_argument(
         "--max-in-flight",
-        type=positive,
+        type=at_most(MAX_FORWARDS),
         metavar="K",
         help="micro-batches whose activations a device may hold, for zb*, v-*",
     )
@@ -244,11 +247,10 @@ def _schedule(args: argparse.Namespace, order: Order) -> tuple[Schedule, StageTi
         n_stages = len(mapping) // 2 if training else len(mapping)
         if args.stages not in (None, n_stages):
             raise BadInput(f"--stages {args.stages} and devices for {n_stages} stages contradict each other; give one")
-        devices = mapping[:n_stages]
     else:
         n_stages = args.stages or DEFAULT_STAGES
-        _check_size(n_stages * n_chunks, args.n_micro_batches)
-        devices = stage_devices_of(order, n_stages, n_chunks)
+    _check_size(n_stages * n_chunks, args.n_micro_batches)
+    devices = mapping[:n_stages] if mapping else stage_devices_of(order, n_stages, n_chunks)
     is_split = spec_of(order).splits_backward
     times = stage_times(devices, *_costs(args, max(devices) + 1, is_split), split_backward=is_split)
     schedule = make_schedule(
@@ -265,6 +267,13 @@ def _schedule(args: argparse.Namespace, order: Order) -> tuple[Schedule, StageTi
 
 
 def _check_size(n_stages: int, n_micro_batches: int) -> None:
+    """Refuse a schedule too large to simulate; `n_stages` counts all chunks.
+
+    Raises:
+        BadInput: it is.
+    """
+    if n_stages > MAX_STAGES:
+        raise BadInput(f"stages x chunks must be at most {MAX_STAGES:,}, got {n_stages:,}; try fewer")
     if n_stages * n_micro_batches > MAX_FORWARDS:
         product = f"{n_stages * n_micro_batches:,}"
         raise BadInput(f"stages x chunks x micro-batches must be at most {MAX_FORWARDS:,}, got {product}; try fewer")

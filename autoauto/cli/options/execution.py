@@ -38,7 +38,8 @@ def add_workers(parser: argparse.ArgumentParser, default: int | None, default_te
         "--memory-limit",
         type=positive_number,
         metavar="GIB",
-        help="memory that a measuring process may take, in GiB; measures in processes of its own",
+        help="memory in GiB that a measurement may take, in a process of its own with all that it starts: on ipu the "
+        "model of the compiler, on the host the processes of all stages; it is no limit of a planned device",
     )
 
 

@@ -46,7 +46,7 @@ class Parser(argparse.ArgumentParser):
     """Reports wrong arguments in one line, like every other error, and has two kinds of help."""
 
     def __init__(self, **settings: Any) -> None:
-        super().__init__(**settings)
+        super().__init__(allow_abbrev=False, **settings)  # a new option must not change what an old command means
         self.add_argument("--help-all", action=_HelpAll, nargs=0, help="show all options, in groups, and exit")
         self.set_defaults(parser=self)
 
@@ -57,6 +57,8 @@ class Parser(argparse.ArgumentParser):
             BadInput: they are wrong; for an unknown option the message has the nearest one.
         """
         words = _without_earlier(sys.argv[1:] if args is None else list(args))
+        if words and words[0].startswith("--") and words[0].partition("=")[0] not in self._option_string_actions:
+            raise self.unknown(words[:1])  # argparse would ask for the command that it lacks
         parsed, unknown = self.parse_known_args(words, namespace)
         if unknown:
             raise parsed.parser.unknown(unknown)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterable
 
-from autoauto.cli.options.values import positive, positive_number
+from autoauto.cli.options.values import at_most, positive_number
+from autoauto.records.hardware import MAX_DEVICES
 from autoauto.records.profile import RecordedFormat
 
 PROFILE_OPTIONS = (
@@ -36,7 +37,10 @@ def add_profile(parser: argparse.ArgumentParser, formats: Iterable[str] = (), mo
         "Runtime with session.collect_node_memory_stats_to_file",
     )
     group.add_argument(
-        "--devices", type=positive, metavar="N", help="so many equal devices in a line, instead of --cluster"
+        "--devices",
+        type=at_most(MAX_DEVICES),
+        metavar="N",
+        help="so many equal devices in a line, instead of --cluster",
     )
     group.add_argument("--device-memory-gib", type=positive_number, metavar="GIB", help="memory of each of --devices")
     group.add_argument(

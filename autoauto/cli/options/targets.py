@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from autoauto.cli.options.values import positive, share
+from autoauto.cli.options.values import at_most, share
 from autoauto.cli.output.lines import warn
 from autoauto.records.units import Precision
 from autoauto.targets.registry import DEFAULT_TARGET, TARGETS
@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from autoauto.evaluate.flow import Flow
     from autoauto.evaluate.flow_config import FlowConfig
     from autoauto.targets.target import NamedTarget
+
+MAX_MIB = 2**42
+"""Of the whole numbers that are options of targets; so many MiB are as many bytes as the operating system can limit."""
 
 
 def add_target(parser: argparse.ArgumentParser) -> None:
@@ -64,7 +67,7 @@ def _add_options(group: argparse._ArgumentGroup, entry: NamedTarget) -> None:
             continue
         owner.add_argument(
             option.flag,
-            type=positive if option.kind is int else str,
+            type=at_most(MAX_MIB) if option.kind is int else str,
             default=option.default,
             choices=[str(choice) for choice in option.choices] or None,
             metavar=option.metavar,

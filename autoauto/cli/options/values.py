@@ -1,4 +1,4 @@
-"""Readers of option values: numbers such as `positive`, lists such as `integers`, words such as `choices_of`."""
+"""Readers of option values: numbers such as `at_most`, lists such as `integers`, words such as `choices_of`."""
 
 from __future__ import annotations
 
@@ -13,17 +13,6 @@ from autoauto.records.knob_table import MAX_VALUES
 from autoauto.records.knobs import Objectives, parse_objectives
 
 Choice = TypeVar("Choice", bound=StrEnum)
-
-
-def positive(text: str) -> int:
-    """Read an integer from 1.
-
-    >>> positive("3")
-    3
-    """
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"must be a whole number from 1, got {text!r}")
-    return int(text)
 
 
 def at_most(maximum: int, minimum: int = 1) -> Callable[[str], int]:
@@ -79,12 +68,14 @@ def integers(text: str) -> tuple[int, ...]:
     """
     first, colon, last = text.partition(":")
     try:
-        values = range(int(first), int(last) + 1) if colon else [int(item) for item in text.split(",")]
+        ends = [int(first), int(last)] if colon else []
+        values = () if colon else tuple(map(int, text.split(",")))
     except ValueError:
-        raise argparse.ArgumentTypeError(f"integers are written 1,2,4 or 1:128, got {text!r}") from None
-    if not 0 < len(values) <= MAX_VALUES:
-        raise argparse.ArgumentTypeError(f"a knob takes 1 to {MAX_VALUES} values, got {len(values)} in {text!r}")
-    return tuple(values)
+        raise argparse.ArgumentTypeError(f"integers are written 1,2,4 or 1:128, got {text!r:.60}") from None
+    n_values = ends[1] - ends[0] + 1 if colon else len(values)
+    if not 0 < n_values <= MAX_VALUES:
+        raise argparse.ArgumentTypeError(f"a knob takes 1 to {MAX_VALUES} values, got {n_values} in {text!r:.60}")
+    return tuple(range(ends[0], ends[1] + 1)) if colon else values
 
 
 def proportions(text: str) -> tuple[float, ...]:

@@ -57,6 +57,8 @@ def read_dnn_partitioning(path: Path) -> ImportedGraph:
     for edge in graph.edges:
         if missing := {edge.source_id, edge.dest_id} - known:
             raise BadInput(f"{path}: an edge must lead from node to node, got {missing.pop()}; correct it there")
+        if not 0 <= edge.cost * CLOCK_HZ <= MAX_NUMBER:
+            raise BadInput(f"{path}: cost must be from 0, the edge from node {edge.source_id} has {edge.cost:g}")
     for node in graph.nodes:
         if not node.supported_on_fpga:
             raise BadInput(f"{path}: every node must be supported on accelerators, node {node.id} is not")

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any
 
 from autoauto.records.hardware import Cluster, Link
@@ -27,19 +27,19 @@ def models_table(rows: Iterable[Mapping[str, Any]]) -> Table:
 
 
 def studies_table(rows: Iterable[Mapping[str, Any]], now: datetime) -> Table:
-    """One row per study: who was searched for what, the best value, and how long ago its last trial ended."""
+    """Two lines per study, so that they have room for names: what was searched, the best, and its last trial."""
     return Table(
         "Studies",
-        tuple(
-            map(Column, ("name", "model", "cluster", "target", "objective", "best", "trials", "last trial", "state"))
+        (
+            *(Column("name\nmodel on cluster, objective"), Column("best", "value")),
+            *(Column("trials", "n_trials"), Column("last trial\nstate")),
         ),
         tuple(
             (
-                *(row[name] for name in ("name", "model", "cluster", "target", "objective")),
+                f"{row['name']}\n{row['model']} on {row['cluster']}, {row['objective'].replace(',', ' and ')}",
                 f"{row['values'][0]:,.6g}" if row["values"] else None,
-                f"{row['n_trials']:,}",
-                _age(now - datetime.fromisoformat(row["last_trial"])) if row["last_trial"] else None,
-                row["state"],
+                row["n_trials"],
+                "\n".join((_age(now, row["last_trial"]) if row["last_trial"] else "-", row["state"])),
             )
             for row in rows
         ),
@@ -48,13 +48,13 @@ def studies_table(rows: Iterable[Mapping[str, Any]], now: datetime) -> Table:
     )
 
 
-def _age(duration: timedelta) -> str:
-    """A duration in its largest whole unit.
+def _age(now: datetime, then: str) -> str:
+    """How long ago a time was, in the largest whole unit.
 
-    >>> _age(timedelta(seconds=119)), _age(timedelta(days=3, hours=5))
+    >>> _age(datetime(2026, 11, 4, 5), "2026-11-04T04:58:01"), _age(datetime(2026, 11, 4, 5), "2026-11-01")
     ('1 min ago', '3 d ago')
     """
-    seconds = max(int(duration.total_seconds()), 0)
+    seconds = max(int((now - datetime.fromisoformat(then)).total_seconds()), 0)
     unit, length = next((unit, length) for unit, length in _UNITS_S if seconds >= length or length == 1)
     return f"{seconds // length} {unit} ago"
 
@@ -76,8 +76,7 @@ def clusters_table(clusters: Iterable[Cluster], title: str = "Built-in clusters"
         columns,
         tuple(
             (
-                cluster.name,
-                cluster.target,
+                *(("", "") if number else (cluster.name, cluster.target)),
                 f"{len(devices)} x {devices.devices[0].name}",
                 f"{devices.devices[0].clock_hz / 1e9:.2f} GHz",
                 devices.devices[0].memory_bytes,
@@ -85,7 +84,7 @@ def clusters_table(clusters: Iterable[Cluster], title: str = "Built-in clusters"
                 _link(device_link) if device_link else None,
             )
             for cluster in clusters
-            for devices, device_link in _kinds(cluster)
+            for number, (devices, device_link) in enumerate(_kinds(cluster))
         ),
         "a link waits its idle cycles, then moves so many GiB a second",
     )

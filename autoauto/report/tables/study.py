@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 
 from autoauto.records.knobs import Knobs
 from autoauto.records.study_summary import Comparison, Interval, StudySummary
@@ -12,10 +13,12 @@ from autoauto.report.reasons import short_reason, what_binds, why_not
 from autoauto.report.style import difference_percent
 from autoauto.report.tables.table import Column, Style, Table, TableCell, Value
 from autoauto.report.wording import (
+    CELL_KNOBS,
     configuration,
     counted,
     head,
     knob_value,
+    label,
     origin_of,
     shown_knobs,
     speed_text,
@@ -34,7 +37,8 @@ def uses_table(comparisons: Sequence[Comparison], origin: Origin) -> Table:
     """
     columns = (Column(""), Column("samples/s", "samples_per_s"), Column(""), Column("winner", "gain_percent"))
     rows = tuple(_use(comparison, origin) for comparison in comparisons if comparison.is_simple_use)
-    return Table("What simpler uses of the cluster give", columns, rows)
+    caption = "winner: how much faster it is; by its own estimate where the other is estimated"
+    return Table("What simpler uses of the cluster give", columns, rows, caption)
 
 
 def _use(comparison: Comparison, origin: Origin) -> tuple[Value, ...]:
@@ -88,9 +92,14 @@ def cells_table(summary: StudySummary) -> Table:
         Column("difference", "difference_percent"),
         Column("why"),
     )
-    rows = tuple((*_knob_values(cell.knobs, knobs), *_cell_values(cell, summary)) for cell in summary.cells)
+    rows = ((*_knob_values(cell.knobs, knobs), *_cell_values(cell, summary)) for cell in summary.cells)
+    return _of_combinations(summary, columns, rows)
+
+
+def _of_combinations(summary: StudySummary, columns: tuple[Column, ...], rows: Iterable[tuple[Value, ...]]) -> Table:
     caption = "the largest batch is of those that were tried and fit"
-    return Table(f"Tried combinations of knobs at their best batch, {origin_of(summary)}", columns, rows, caption)
+    title = f"Tried combinations of knobs at their best batch, {origin_of(summary)}"
+    return Table(title, columns, tuple(rows), caption)
 
 
 def _cell_values(cell: Cell, summary: StudySummary) -> tuple[Value, ...]:
@@ -104,6 +113,32 @@ def _cell_values(cell: Cell, summary: StudySummary) -> tuple[Value, ...]:
         0.0 - summary.loss_percent(best) if best else None,
         why_not(cell, summary),
     )
+
+
+def reasons_table(summary: StudySummary) -> Table:
+    """The same for a terminal: a combination in words, and what never fits for one and the same reason in one row."""
+    knobs = shown_knobs(summary)
+    reasons = {cell.knobs: why_not(cell, summary) for cell in summary.cells}
+    unfit = Counter(reasons[cell.knobs] for cell in summary.cells if cell.best is None)
+    rows: list[tuple[Value, ...]] = []
+    for cell in summary.cells:
+        why, shown = reasons[cell.knobs], [knob.name for knob in CELL_KNOBS if knob.matters(cell.knobs)]
+        name = label(cell.knobs, [name for name in knobs if name in shown])
+        if cell.best is None:
+            n_alike = unfit.pop(why, 0)
+            name = f"{counted(n_alike, 'combination')}, the first {name}" if n_alike > 1 else name
+            if not n_alike:
+                continue
+        largest, _, speed, difference, _ = _cell_values(cell, summary)[2:]
+        rows.append((name, largest, speed, difference, why))
+    columns = (
+        Column("combination"),
+        Column("largest\nbatch", "batch_size"),
+        Column("best\nsamples/s", "samples_per_s"),
+        Column("difference", "difference_percent"),
+        Column("why"),
+    )
+    return _of_combinations(summary, columns, rows)
 
 
 def ranked_table(summary: StudySummary, n_rows: int = N_ROWS) -> Table:

@@ -16,6 +16,7 @@ from autoauto.report.style import broken_command, printable, shorten
 from autoauto.report.tables.table import Style, Table, TableCell
 
 _BAR_WIDTH = 16
+_MIN_TEXT_WIDTH = 16
 
 
 class _Console(Console):
@@ -63,13 +64,31 @@ def renderable(table: Table) -> RenderableType:
         pad_edge=False,
         padding=(0, 1, 0, 0),
     )
+    breaks_numbers = _is_crowded(table)
     for column in table.columns:
-        drawn.add_column(Text(printable(column.head)), justify="right" if column.quantity else "left", overflow="fold")
+        is_number = bool(column.quantity)
+        drawn.add_column(
+            Text(printable(column.head)),
+            justify="right" if is_number else "left",
+            overflow="fold",
+            no_wrap=is_number and not breaks_numbers,
+        )
     rows = list(table.cells())
     for index, cells in enumerate(rows):
         ends = table.grouped and cells[0] != rows[min(index + 1, len(rows) - 1)][0]
         drawn.add_row(*map(_content, cells), end_section=ends)
     return Group(drawn, Text(printable(table.caption), "table.caption")) if table.caption else drawn
+
+
+def _is_crowded(table: Table) -> bool:
+    """Whether the numbers alone leave no room for the words of a table, so that all its columns have to be narrow."""
+    columns = zip(table.columns, *table.cells(), strict=True)
+    widths = [
+        max(len(line) for text in (column.head, *(cell.text for cell in cells)) for line in text.split("\n")) + 2
+        for column, *cells in columns
+        if column.quantity
+    ]
+    return sum(widths) + _MIN_TEXT_WIDTH * (len(table.columns) - len(widths)) > Console().width
 
 
 def _content(cell: TableCell) -> RenderableType:

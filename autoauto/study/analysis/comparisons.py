@@ -21,8 +21,9 @@ from autoauto.study.analysis.verification import ONE_SESSION, RUNNER_UP
 from autoauto.study.methods.simple_uses import use_of
 from autoauto.study.store.database import reads
 
-GRID_BISECT = "grid-bisect"
+AUTO_PIPELINE = "auto_pipeline"
 _IS_WINNER = "is the winner"
+_BY_ESTIMATE = "compared with the winner's estimate"
 _NOTES = {
     Verdict.CLEAR: "the next best configuration",
     Verdict.TIE: "a tie within the interval; the simpler one wins",
@@ -47,7 +48,7 @@ def with_best_use(comparisons: Sequence[Comparison]) -> list[Comparison]:
     if best is None:
         return others
     other = "other " if any(use.is_simple_use and use.note == _IS_WINNER for use in comparisons) else ""
-    note = f"the best of the {other}simple uses" + (", both estimated" if best.estimated else "")
+    note = f"the best of the {other}simple uses" + (f"; {_BY_ESTIMATE}" if best.estimated else "")
     return [best._replace(note=note), *others]
 
 
@@ -113,13 +114,13 @@ def _against_grid_bisect(summary: StudySummary) -> Comparison:
     """The answer of [auto-pipeline]: measured when the trials show it, otherwise estimated."""
     answer, note = measured_answer(summary)
     if answer is not None:
-        return _against_trial(summary, GRID_BISECT, answer, note)
+        return _against_trial(summary, AUTO_PIPELINE, answer, note)
     estimated = summary.verification.auto_pipeline if summary.verification else None
     if estimated is None:
-        return Comparison(GRID_BISECT, None, None, None, note)
+        return Comparison(AUTO_PIPELINE, None, None, None, note)
     speed = Interval(estimated.samples_per_s, None)
-    note = "the answer of auto_pipeline and this one, both estimated"
-    return Comparison(GRID_BISECT, estimated.knobs, speed, estimated.gain_percent, note, estimated=True)
+    note = f"what Graphcore's auto_pipeline would choose; {_BY_ESTIMATE}"
+    return Comparison(AUTO_PIPELINE, estimated.knobs, speed, estimated.gain_percent, note, estimated=True)
 
 
 def _against_trial(summary: StudySummary, name: str, other: Trial, note: str) -> Comparison:

@@ -6,14 +6,13 @@ import json
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
-from difflib import get_close_matches
 from typing import Any, NamedTuple
 
 from sqlalchemy import DateTime, bindparam, text
 
 from autoauto.records.errors import BadInput
 from autoauto.study.store.database import existing_engine, reads, shown_storage, through_restarts
-from autoauto.study.store.study import ANSWER, STARTED
+from autoauto.study.store.study import ANSWER, STARTED, no_study
 
 _MAX_NAMED = 5  # studies in a message
 _STUDIES = text("SELECT study_id, study_name FROM studies")
@@ -111,9 +110,7 @@ def find_study(storage: str, part: str | None) -> tuple[str, str]:
         return begin[0], f"the only one of {len(names):,} in {where} that begins with {part!r}"
     if begin:
         raise BadInput(f"a study is a full name or the beginning of one name, {part!r} begins {_named(begin)}")
-    near = get_close_matches(part, names, n=_MAX_NAMED)
-    hint = f"did you mean {_named(near)}?" if near else "`autoauto studies` lists what there is"
-    raise BadInput(f"there is no study {part!r} in {where}; {hint}")
+    raise no_study(storage, part, names)
 
 
 def _named(names: Sequence[str]) -> str:

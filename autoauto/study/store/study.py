@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import fields
 from datetime import UTC, datetime
@@ -14,7 +14,7 @@ import optuna
 from optuna import Study
 from optuna.exceptions import ExperimentalWarning
 
-from autoauto.records.errors import BadInput
+from autoauto.records.errors import BadInput, did_you_mean
 from autoauto.records.knobs import Objectives, SearchSpace, objective_tuple, objectives_text
 from autoauto.records.plan import CutAt
 from autoauto.records.trial import Trial
@@ -95,14 +95,17 @@ def load_study(storage: str, study_name: str) -> optuna.Study:
         try:
             study = optuna.load_study(study_name=study_name, storage=backend)
         except KeyError as error:
-            where = shown_storage(storage)
-            raise BadInput(
-                f"there is no study {study_name!r} in {where}; `autoauto studies` lists what there is"
-            ) from error
+            raise no_study(storage, study_name, optuna.get_all_study_names(backend)) from error
     if "objective" not in study.user_attrs:
         raise BadInput(f"study {study_name!r} was not made by `autoauto search`; give the name of another")
     _check_schema(study)
     return study
+
+
+def no_study(storage: str, study_name: str, names: Iterable[str]) -> BadInput:
+    """The error of a study that is not among those of a database, whose `names` may have one that is meant."""
+    hint = did_you_mean(study_name, names, "`autoauto studies` lists what there is")
+    return BadInput(f"there is no study {study_name!r} in {shown_storage(storage)}; {hint}")
 
 
 def join_study(storage: str, study_name: str) -> optuna.Study:

@@ -49,7 +49,7 @@ def trials_dataframe(study_name: str, storage: str) -> pd.DataFrame:
         storage: the URL of its database, for example "sqlite:///studies/autoauto.db".
 
     Raises:
-        BadInput: there is no such database or no such study; the message names the studies there are.
+        BadInput: there is no such database or no such study; the message names the one whose name is closest.
         MissingExtra: the database's driver is not installed.
     """
     return trial_table(load_study(storage, study_name))

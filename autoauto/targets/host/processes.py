@@ -17,7 +17,7 @@ from multiprocessing.process import BaseProcess
 from typing import Any, NamedTuple, NoReturn
 
 from autoauto.processes.channel import BadMessage, Channel
-from autoauto.processes.start import die_with_parent, leave_resource_tracker, sigint_blocked
+from autoauto.processes.start import die_with_parent, killed_first, leave_resource_tracker, sigint_blocked
 from autoauto.records.errors import WorkerLost
 
 MAX_TRACEBACK_CHARS = 20_000
@@ -169,6 +169,7 @@ def environment(variables: Mapping[str, str]) -> Iterator[None]:
 
 def _main(connection: Channel, parent: int, function: Callable[..., None], args: tuple[object, ...]) -> None:
     die_with_parent(parent)
+    killed_first()  # a stage that is too large must not end the search
     leave_resource_tracker()
     try:
         function(connection, *args)

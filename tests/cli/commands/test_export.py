@@ -54,6 +54,12 @@ def test_a_model_is_exported_with_the_best_plan_of_a_configuration(run_cli: RunC
     assert stages(tmp_path / "new" / "a") == [[0, cuts[1]], [cuts[1], cuts[2]]]
 
 
+def test_without_a_name_it_is_the_default_model(run_cli: RunCli, model: str) -> None:
+    code, _, err = run_cli("export", "--to", "onnx", "--output", ".")
+    assert (code, err.count("\n")) == (2, 1)
+    assert f"new or empty folder, {Path.cwd()} is not one" in err, model
+
+
 def test_the_winner_of_a_study_is_exported(
     run_cli: RunCli, model: str, search: Callable[..., None], tmp_path: Path
 ) -> None:

@@ -117,7 +117,10 @@ def test_queries_exclude_each_other(query: Query) -> None:
     assert "not allowed with" in printed
 
 
-@pytest.mark.parametrize("options", ["--k-best 0", "--pareto-front 0", "--chunks 0"])
+@pytest.mark.parametrize(
+    "options",
+    [f"{option} {number}" for option in ("--k-best", "--pareto-front", "--chunks") for number in (0, 10**6, 10**30)],
+)
 def test_counts_begin_at_1(query: Query, options: str) -> None:
     code, printed = query(*options.split())
     assert code == 2

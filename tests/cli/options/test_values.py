@@ -10,7 +10,6 @@ from autoauto.cli.options.values import (
     constraint_text,
     integers,
     objectives,
-    positive,
     positive_number,
     proportions,
     share,
@@ -19,7 +18,7 @@ from autoauto.cli.options.values import (
 from autoauto.records.knob_table import TRAINING_ORDERS
 
 
-@pytest.mark.parametrize("text", ["-1", "11", "9" * 5_000, "x", ""])
+@pytest.mark.parametrize("text", ["-1", "11", "9" * 5_000, "1.5", "x", ""])
 def test_a_bound_is_named_in_one_line(text: str) -> None:
     assert at_most(10, minimum=0)("10") == 10
     with pytest.raises(argparse.ArgumentTypeError, match="must be a whole number from 0 to 10, got") as caught:
@@ -56,16 +55,10 @@ def test_text_that_is_no_list_of_proportions_is_refused(text: str) -> None:
         proportions(text)
 
 
-@pytest.mark.parametrize("text", ["8:1", "1:1000000000"])
+@pytest.mark.parametrize("text", ["8:1", "1:1000000000", f"1:{10**30}"])
 def test_a_knob_has_a_limited_number_of_values(text: str) -> None:
     with pytest.raises(argparse.ArgumentTypeError, match="1 to 100000 values"):
         integers(text)
-
-
-@pytest.mark.parametrize("text", ["0", "-1", "", "1.5", "x"])
-def test_integers_below_1_are_refused(text: str) -> None:
-    with pytest.raises(argparse.ArgumentTypeError, match="from 1"):
-        positive(text)
 
 
 def test_a_span_includes_both_ends() -> None:

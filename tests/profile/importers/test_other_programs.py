@@ -62,6 +62,7 @@ def test_a_backward_node_belongs_to_its_forward_node(tmp_path: Path, turned: boo
         ([node(1)], [(1, 2, 0.0)], "an edge must lead from node to node, got 2"),
         ([node(1, supportedOnFpga=0)], [], "node 1 is not"),
         ([node(1, -1.0)], [], "node 1 has others"),
+        ([node(1), node(2)], [(1, 2, 1e300)], "cost must be from 0, the edge from node 1 has 1e.300"),
         ([{"id": 1}], [], r"nodes\[0\] must have the field fpgaLatency"),
     ],
 )

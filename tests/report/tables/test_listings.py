@@ -1,11 +1,12 @@
 """Tables of models, clusters and profiles."""
 
 from collections.abc import Callable
+from datetime import datetime
 
 from autoauto.records.hardware import Cluster, Device, DeviceKind, Link
 from autoauto.records.profile import LayerProfile, ModelProfile
 from autoauto.records.target import Origin
-from autoauto.report.tables.listings import clusters_table, models_table, profile_table
+from autoauto.report.tables.listings import clusters_table, models_table, profile_table, studies_table
 
 Text = Callable[..., str]
 MODELS = """\
@@ -28,7 +29,7 @@ name   target  devices     clock     memory       host link    device link
 ──────────────────────────────────────────────────────────────────────────
 mixed  ipu     2 x bow  1.85 GHz  894.0 MiB       7.0 GiB/s     70.0 GiB/s
                                              +50,000 cycles  +3,000 cycles
-mixed  ipu     1 x old  1.33 GHz  894.0 MiB       5.0 GiB/s     60.0 GiB/s
+               1 x old  1.33 GHz  894.0 MiB       5.0 GiB/s     60.0 GiB/s
                                              +50,000 cycles  +3,000 cycles
 a link waits its idle cycles, then moves so many GiB a second"""
 LAYERS = """\
@@ -86,3 +87,16 @@ def test_every_kind_of_devices_has_a_row(text: Text) -> None:
         DeviceKind(old, 1, Link(60 * 1024**3, 3_000), Link(5 * 1024**3, 50_000)),
     ]
     assert text(clusters_table([Cluster.of_kinds("mixed", "ipu", kinds)])) == KINDS
+
+
+def test_a_line_of_80_columns_has_room_for_names_of_studies(text: Text) -> None:
+    name = "squeezenet-bow-pod16-throughput-latency-f54c84"
+    row = {"name": name, "model": "squeezenet", "cluster": "bow-pod16", "objective": "throughput,latency"}
+    rows = [row | {"values": [13849.2, 0.004], "n_trials": 1234, "last_trial": "2026-11-01", "state": "finished"}]
+    rows.append(row | {"name": "new", "values": [], "n_trials": 0, "last_trial": None, "state": "unfinished"})
+    assert text(studies_table(rows, datetime(2026, 11, 3)), 80).split("\n")[4:8] == [
+        f"{name}   13,849.2   1,234  2 d ago",
+        "squeezenet on bow-pod16, throughput and latency                    finished",
+        "new                                                     -       0  -",
+        "squeezenet on bow-pod16, throughput and latency                    unfinished",
+    ]

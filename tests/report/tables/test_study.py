@@ -12,6 +12,7 @@ from autoauto.report.tables.study import (
     comparisons_table,
     failures_table,
     ranked_table,
+    reasons_table,
     uses_table,
 )
 from autoauto.report.tables.table import Table
@@ -51,6 +52,7 @@ def test_every_simple_use_has_the_origin_of_its_throughput(summary: StudySummary
         "4 replicas of one device 150.0 modelled +33.3 %",
         "one pipeline of 4 - needs 3 cuts -",
         "one session of 4 cores 200.0 modelled is the winner",
+        "winner: how much faster it is; by its own estimate where the other is estimated",
     ]
 
 
@@ -89,6 +91,18 @@ def test_every_cell_of_the_grid_has_a_row_and_a_reason(summary: StudySummary, no
     why = "batch 1 does not fit: layers [0, 5) need more"
     assert unfit[2:] == ["1", "0", "none", "-", "-", "-", why]
     assert rows_of(cells_table(nothing_fits))[-1][2:] == ["1", "0", "none", "-", "-", "-", why]
+
+
+def test_what_never_fits_for_one_reason_is_said_once_with_its_combinations_counted(summary: StudySummary) -> None:
+    unfit = summary.trials[-1]
+    others = (replace(unfit, number=9, knobs=replace(unfit.knobs, n_ipu=n_ipu)) for n_ipu in (3, 4))
+    rows = rows_of(reasons_table(replace(summary, trials=(*summary.trials, *others))))
+    assert [row[0] for row in rows] == [
+        *("n_ipu 1, memory 0.6", "n_ipu 2, memory 0.6", "3 combinations, the first n_ipu 2, memory 1.0"),
+    ]
+    assert rows[1][1:] == ["8", "200.0", "+0.0 %", "the winner"]
+    assert rows[2][1:] == ["none", "-", "-", "batch 1 does not fit: layers [0, 5) need more"]
+    assert [row[0] for row in rows_of(reasons_table(summary))][2] == "n_ipu 2, memory 1.0"
 
 
 def test_trials_are_best_first_and_those_that_do_not_fit_say_why(summary: StudySummary) -> None:

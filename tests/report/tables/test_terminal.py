@@ -36,6 +36,17 @@ def test_lines_have_no_blanks_at_their_ends(capsys: pytest.CaptureFixture[str]) 
     assert capsys.readouterr().out == ""
 
 
+def test_numbers_and_heads_are_whole_where_words_can_make_room(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "60")
+    numbers = tuple(Column(head, "difference_percent") for head in ("difference", "another"))
+    show(Table("One", (Column("a"), *numbers, Column("why")), (("some words " * 5, -12.5, 3.0, "a reason " * 9),)))
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[1].split() == ["a", "difference", "another", "why"]
+    assert lines[3].split()[-4:] == ["-12.5", "%", "+3.0", "%"] or "-12.5 %   +3.0 %" in lines[3]
+
+
 @pytest.mark.parametrize("width", [20, 40, 60, 80])
 def test_a_terminal_breaks_a_command_between_words_so_that_a_shell_reads_the_same(width: int) -> None:
     lines = broken_command(COMMAND, width)

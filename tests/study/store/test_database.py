@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import importlib.util
 import os
 import shutil
 import signal
@@ -106,6 +107,22 @@ def test_the_missing_driver_of_postgresql_is_named_by_its_extra(
     monkeypatch.setitem(sys.modules, "psycopg", None)
     with pytest.raises(MissingExtra, match=r"^postgresql://me:\*\*\*@host/trials needs the extra postgres; try: .*pip"):
         (existing_storage if existing else open_storage)("postgresql://me:secret@host/trials")
+
+
+@pytest.mark.skipif(importlib.util.find_spec("psycopg2") is not None, reason="psycopg2 is installed")
+def test_another_driver_of_postgresql_that_is_missing_is_named_with_the_extra_that_does_without_it() -> None:
+    message = (
+        r"^postgresql\+psycopg2://me:\*\*\*@host/trials lacks the driver psycopg2; "
+        "postgresql:// alone needs the extra postgres; try: .*psycopg"
+    )
+    with pytest.raises(MissingExtra, match=message):
+        open_storage("postgresql+psycopg2://me:secret@host/trials")
+
+
+def test_a_url_may_name_the_driver_of_the_extra(postgres: str, postgres_study_name: str) -> None:
+    with_driver = make_url(postgres).set(drivername="postgresql+psycopg").render_as_string(hide_password=False)
+    open_study(with_driver, postgres_study_name, Objective.THROUGHPUT, {})
+    assert load_study(postgres, postgres_study_name).study_name == postgres_study_name
 
 
 def test_a_path_that_cannot_be_a_database_is_refused(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sqlite3
 from dataclasses import replace
 from pathlib import Path
@@ -113,8 +114,9 @@ def test_the_verbosity_of_optuna_is_restored(storage: str) -> None:
 
 def test_an_unknown_study_is_refused(storage: str) -> None:
     open_study(storage, "bow", Objective.THROUGHPUT, FINGERPRINT)
-    with pytest.raises(BadInput, match=r"^there is no study 'bowl' in sqlite:.*; `autoauto studies` lists what"):
-        load_study(storage, "bowl")
+    for name, hint in (("bowl", "did you mean 'bow'?"), ("x", "`autoauto studies` lists what there is")):
+        with pytest.raises(BadInput, match=rf"^there is no study '{name}' in sqlite:.*; {re.escape(hint)}$"):
+            load_study(storage, name)
 
 
 def test_loading_creates_nothing(storage: str, tmp_path: Path) -> None:

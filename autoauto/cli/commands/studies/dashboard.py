@@ -33,15 +33,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Write the notes, figures and files of the study, then serve the dashboard until interrupted.
+    """Write the notes, figures and files of the study, then serve the dashboard until Ctrl-C or SIGTERM.
 
     Raises:
         MissingExtra: optuna-dashboard or plotly is not installed.
         BadInput: no such study, or the port is taken.
     """
+    study = requested_study(args)
     if not all(map(importlib.util.find_spec, ("optuna_dashboard", "plotly"))):
         raise missing_extra("the dashboard", "dashboard")
-    study = requested_study(args)
     server = _server(args.port)
     import optuna_dashboard
 
@@ -67,7 +67,7 @@ class _SilentHandler(WSGIRequestHandler):
 
 @contextmanager
 def _ending_at_signals() -> Iterator[None]:
-    """End this process at SIGINT and SIGTERM, which would be lost as an exception in the middle of an answer.
+    """End this process at SIGINT and SIGTERM, as people mean to; an exception in the middle of an answer would be lost.
 
     The server of the standard library catches every exception there (`wsgiref`). Nothing is lost: databases keep what
     was committed.
@@ -81,8 +81,7 @@ def _ending_at_signals() -> Iterator[None]:
 
 
 def _end(*_: object) -> None:
-    os.write(2, b"autoauto: interrupted\n")  # a print could come in the middle of another one, and fail
-    os._exit(130)
+    os._exit(0)
 
 
 def _server(port: int) -> WSGIServer:

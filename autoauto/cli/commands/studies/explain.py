@@ -31,8 +31,7 @@ def run(args: argparse.Namespace) -> int:
     Raises:
         Infeasible: no trial of the study fits; the reason of each cell is printed nevertheless.
     """
-    from autoauto.records.target import Origin
-    from autoauto.report.tables.study import binding_table, cells_table, comparisons_table
+    from autoauto.report.tables.study import binding_table, comparisons_table, reasons_table
     from autoauto.report.tables.terminal import show, show_command
     from autoauto.report.wording import origin_of
     from autoauto.study.analysis.comparisons import study_comparisons, with_best_use
@@ -47,7 +46,7 @@ def run(args: argparse.Namespace) -> int:
                 show_uses_of(summary)
             compared = with_best_use(study_comparisons(summary))
             show(comparisons_table(summary, compared), binding_table(summary.winner, origin_of(summary)))
-        show(cells_table(summary).without("tried", *Origin, "best batch"))
+        show(reasons_table(summary))
         show_outside(summary)
         for name, command in commands_of(summary)[:1]:
             show_command(name, command)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from autoauto.cli.commands.studies.commands_to_copy import commands_of
 from autoauto.cli.options.study import add_study, requested_study
 from autoauto.cli.output.json_output import add_json, print_json
+from autoauto.cli.output.lines import warn
 from autoauto.cli.output.search_result import (
     describe_best,
     describe_comparisons,
@@ -54,6 +55,7 @@ def run(args: argparse.Namespace) -> int:
     summary = summarise_study(study, args.storage)
     if args.html:
         _write_page(summary, args.html)
+        warn(f"wrote {args.html}")
     objectives, best = objectives_of_study(study), None if summary.of_several else summary.winner
     front = [best] if best else front_of({trial.knobs: trial for trial in summary.trials}, objectives)
     front = [with_plans(study, trial) for trial in front]

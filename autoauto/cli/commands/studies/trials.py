@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from autoauto.cli.options.study import add_study, requested_study
-from autoauto.cli.options.values import positive
+from autoauto.cli.options.values import at_most
 from autoauto.cli.output.json_output import print_json
 from autoauto.cli.output.search_result import show_outside
 from autoauto.records.errors import BadInput, missing_extra
+from autoauto.records.knobs import MAX_CONFIGURATIONS
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -29,7 +30,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     formats.add_argument(
         "--parquet", type=Path, metavar="FILE", help="write all trials as a Parquet file (extra parquet)"
     )
-    parser.add_argument("--top", type=positive, default=20, metavar="N", help="rows of the table; default %(default)s")
+    parser.add_argument(
+        "--top",
+        type=at_most(MAX_CONFIGURATIONS),
+        default=20,
+        metavar="N",
+        help="rows of the table; default %(default)s",
+    )
 
 
 def run(args: argparse.Namespace) -> int:

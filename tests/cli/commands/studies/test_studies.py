@@ -61,7 +61,7 @@ def test_a_command_says_which_study_it_chose(searched: RunCli) -> None:
     ("part", "message"),
     [
         ("fi", "a study is a full name or the beginning of one name, 'fi' begins fine, first"),
-        ("firts", f"there is no study 'firts' in {STORAGE}; did you mean first"),
+        ("firts", f"there is no study 'firts' in {STORAGE}; did you mean 'first'?"),
         ("zzz", f"there is no study 'zzz' in {STORAGE}; `autoauto studies` lists what there is"),
     ],
 )

@@ -43,7 +43,7 @@ def test_the_study_must_exist(run_cli: RunCli) -> None:
     run_cli("search", *SMALL)
     code, _, err = run_cli("worker", "--study-name", "smaller")
     assert (code, err.count("\n")) == (2, 1)
-    assert "there is no study 'smaller' in sqlite:///studies/autoauto.db; did you mean small?" in err
+    assert "there is no study 'smaller' in sqlite:///studies/autoauto.db; did you mean 'small'?" in err
 
 
 @pytest.mark.slow
