@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from autoauto.records.units import Precision
 from autoauto.targets.ipu.kernels import codelets as kernels
 from autoauto.targets.ipu.kernels.codelets import WORKERS
 from autoauto.targets.ipu.operator_cost import CostRule, Family, OperatorContext, OperatorCost, Shape, by_operator, size
+from autoauto.targets.ipu.operators import rows
 from autoauto.targets.ipu.operators.elementwise import grain_share
 from autoauto.targets.ipu.operators.products import FactorGradients, multiply, with_bias
 from autoauto.targets.ipu.tiling.split import Engine, Product
@@ -124,7 +127,20 @@ def _plane(spatial: Shape) -> tuple[int, int]:
 
 
 def pool(context: OperatorContext) -> OperatorCost:
-    """MaxPool, AveragePool, LpPool: every output reads its window, whose halo comes from other tiles."""
+    """MaxPool, AveragePool, LpPool: windows on the tiles of the outputs, or cut over several tiles where they are large."""
+    windows = _whole_windows(context)
+    kernel = context.integers("kernel_shape", ())
+    if not kernel:
+        return windows
+    read = context.n_out * size(tuple(map(min, kernel, context.shape(0)[2:])))
+    cut = rows.reduce_to(context, read, max(context.n_out, 1), windows.codelets[0].partition("_")[0])
+    gathered = float(kernels.exchange(read * context.precision.n_bytes / context.n_tiles, 4))
+    cut = replace(cut, exchange_cycles=cut.exchange_cycles + round(gathered))
+    return min(windows, cut, key=lambda cost: cost.cycles)
+
+
+def _whole_windows(context: OperatorContext) -> OperatorCost:
+    """Every output reads its window, whose halo comes from other tiles."""
     kernel = context.integers("kernel_shape", (2, 2))
     window = size(tuple(map(min, kernel, context.shape(0)[2:])))  # what lies beyond the field is not read
     step = size(context.integers("strides", (1, 1)))

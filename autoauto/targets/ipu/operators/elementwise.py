@@ -105,7 +105,7 @@ def elementwise(context: OperatorContext) -> OperatorCost:
         exchange_cycles=round(float(kernels.exchange(broadcast, len(parts)))) if parts else 0,
         compute_cycles=round(compute),
         codelets=(f"{'+'.join(loops)}_{'broadcast_' if parts else ''}{context.precision.value}",),
-        n_tiles=min(context.n_tiles, -(-context.n_out // _GRAIN)),
+        n_tiles=max(1, min(context.n_tiles, -(-context.n_out // _GRAIN))),
         n_sources=len(parts),
         working_bytes=sum(parts),
         follows=whole[0] if whole else -1,

@@ -1,0 +1,201 @@
+"""Look-ups and updates by indices: Gather and its kin read rows of a table, Scatter and its kin write them.
+
+Both are planned as poplibs plans a multiSlice [poplibs]. A table has groups that are looked up apart: samples of a
+GatherND, all axes but one of a GatherElements. `LookUps` is what the plan divides, `_Split` how:
+
+    groups    a tile takes whole groups, one vertex after the other
+    columns   of every row
+    entries   a tile holds some rows, compares all indices with them, and candidates of an index meet afterwards
+    lookups   tiles divide the indices, and each has a copy of the rows that it may need; not for updates
+
+Indices are known only when the program runs, and exchanges are compiled: a tile looks at every index that may be its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import lru_cache
+from math import prod
+from typing import NamedTuple
+
+from autoauto.targets.ipu.kernels import codelets as kernels
+from autoauto.targets.ipu.kernels.codelets import WORKERS
+from autoauto.targets.ipu.operator_cost import CostRule, Family, OperatorContext, OperatorCost, by_operator, size
+from autoauto.targets.ipu.operators import data_movement
+
+_COLUMN_PARTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768)
+_LOOKUP_PARTS = (1, 4, 16, 64, 256, 1024)
+_SOURCES = 8  # tiles that a tile receives rows from
+_INDEX_BYTES = 4
+_FEW_SLICES = 3  # up to so many slices are taken one by one [poplibs]
+_GRAIN = 2  # elements of a row that stay together: halves are written in pairs [poplibs]
+
+
+class LookUps(NamedTuple):
+    """Rows of `row` elements: in every group `lookups` of the `entries`."""
+
+    groups: int
+    entries: int
+    row: int
+    lookups: int
+
+
+class _Split(NamedTuple):
+    """Into how many parts a plan divides each number of a `LookUps`."""
+
+    groups: int
+    entries: int
+    columns: int
+    lookups: int
+
+
+class _Plan(NamedTuple):
+    exchange_cycles: float
+    compute_cycles: float
+    tile_bytes: float
+
+    @property
+    def cycles(self) -> float:
+        return self.exchange_cycles + self.compute_cycles
+
+
+def look_up(context: OperatorContext) -> OperatorCost:
+    """Gather, GatherND, GatherElements: rows of a table; few whose indices are constants are slices of it."""
+    indices = context.tensor(1)
+    if indices is None or (size(indices.shape) <= _FEW_SLICES and not context.is_activation(context.layer.operands[1])):
+        return data_movement.move(context)
+    return _cost(context, _of_gather(context), updates=False)
+
+
+def update(context: OperatorContext) -> OperatorCost:
+    """ScatterND, ScatterElements, TensorScatter: rows are written into a copy of the table."""
+    return _cost(context, _of_scatter(context), updates=True)
+
+
+def _of_gather(context: OperatorContext) -> LookUps:
+    table = context.shape(0)
+    if context.layer.op == "GatherElements":
+        return _elementwise_groups(context, table)
+    if context.layer.op == "GatherND":
+        return _tuples(table, context.shape(1), context.integer("batch_dims", 0))
+    entries = table[context.axis(0, len(table))] if table else 1
+    return LookUps(1, entries, size(table) // max(entries, 1), size(context.shape(1)))
+
+
+def _of_scatter(context: OperatorContext) -> LookUps:
+    table = context.shape(0)
+    if context.layer.op == "ScatterND":
+        return _tuples(table, context.shape(1), 0)
+    if context.layer.op == "TensorScatter":  # positions that follow each other in every sample
+        axis = context.axis(-2, len(table))
+        return LookUps(table[0], table[axis], size(table[1:]) // max(table[axis], 1), context.shape(1)[axis])
+    return _elementwise_groups(context, table)
+
+
+def _elementwise_groups(context: OperatorContext, table: tuple[int, ...]) -> LookUps:
+    """Every element has an index of its own: all axes but one are groups."""
+    indices, axis = context.shape(1), context.axis(0, len(table))
+    return LookUps(size(indices) // max(indices[axis], 1), table[axis], 1, indices[axis])
+
+
+def _tuples(table: tuple[int, ...], indices: tuple[int, ...], n_batch: int) -> LookUps:
+    """The last axis of the indices holds tuples that select a row."""
+    inside = n_batch + indices[-1]
+    groups = prod(table[:n_batch])
+    return LookUps(groups, prod(table[n_batch:inside]), prod(table[inside:]), prod(indices[:-1]) // max(groups, 1))
+
+
+def _cost(context: OperatorContext, work: LookUps, updates: bool) -> OperatorCost:
+    """A planned look-up or update; a table that another layer wrote is laid out for it, or looked up where it lies."""
+    work = LookUps(*(max(n, 1) for n in work))
+    plan = _fastest(work, updates, context.n_tiles, context.precision.n_bytes, context.bound_bytes)
+    exchange, compute = plan.exchange_cycles, plan.compute_cycles
+    table = context.layer.operands[0]
+    table_share = context.n_bytes(table) / context.n_tiles
+    if updates:  # what no index names stays as it is
+        compute += float(kernels.copy(table_share))
+    elif context.is_activation(table):
+        exchange += float(kernels.exchange(table_share, _SOURCES))
+        unmoved = _slice_plan(work, _as_it_lies(work, context.n_tiles), context.precision.n_bytes)
+        if unmoved.cycles < exchange + compute:
+            plan, exchange, compute = unmoved, unmoved.exchange_cycles, unmoved.compute_cycles
+    return OperatorCost(
+        Family.GATHER,
+        round(exchange),
+        round(compute),
+        ("multiSlice", "copy"),
+        context.n_tiles,
+        4 * _SOURCES,
+        working_bytes=round(plan.tile_bytes * context.n_tiles),
+    )
+
+
+def _as_it_lies(work: LookUps, n_tiles: int) -> _Split:
+    """A table that is spread over the tiles from its first element to its last."""
+    groups = min(work.groups, n_tiles)
+    entries = max(1, min(n_tiles // groups, work.entries))
+    return _Split(groups, entries, max(1, min(n_tiles // (groups * entries), work.row // _GRAIN)), 1)
+
+
+@lru_cache(maxsize=1024)
+def _fastest(work: LookUps, updates: bool, n_tiles: int, width: int, bound_bytes: float) -> _Plan:
+    """The fastest plan within the bound on temporary bytes; without the bound, that of fewest bytes."""
+    price = _update_plan if updates else _slice_plan
+    plans = [price(work, split, width) for split in _splits(work, updates, n_tiles)]
+    within = [plan for plan in plans if plan.tile_bytes <= bound_bytes]
+    return min(within, key=lambda plan: plan.cycles) if within else min(plans, key=lambda plan: plan.tile_bytes)
+
+
+def _splits(work: LookUps, updates: bool, n_tiles: int) -> Iterator[_Split]:
+    """Groups first, then columns and indices; the tiles that are left divide the entries, or do not."""
+    groups = min(work.groups, n_tiles)
+    for columns in (n for n in _COLUMN_PARTS if n == 1 or (work.row >= n * _GRAIN and n * groups <= n_tiles)):
+        for lookups in (1,) if updates else _LOOKUP_PARTS:
+            left = n_tiles // (groups * columns * lookups)
+            if left and lookups <= work.lookups:
+                yield from (_Split(groups, entries, columns, lookups) for entries in {1, min(left, work.entries)})
+
+
+def _share(work: LookUps, split: _Split) -> LookUps:
+    """The part of one tile."""
+    return LookUps(*(-(-n // parts) for n, parts in zip(work, split, strict=True)))
+
+
+def _slice_plan(work: LookUps, split: _Split, width: int) -> _Plan:
+    """Rows of a table: every tile finds those among its entries; where entries are divided, it then picks its own rows
+    from the candidates of the tiles that looked for the same ones."""
+    part = _share(work, split)
+    vectors, share = -(-part.row * width // 8), 1 / split.entries
+    index_bytes = part.groups * part.lookups * _INDEX_BYTES
+    row_bytes = part.groups * part.lookups * part.row * width
+    copied_bytes = part.groups * part.entries * part.row * width if split.lookups > 1 else 0
+    exchanged = [(index_bytes, 1), (copied_bytes, 1)] if copied_bytes else [(index_bytes, 1)]
+    compute = part.groups * kernels.gather(part.lookups, vectors, share)
+    candidate_bytes = 0
+    if split.entries > 1:
+        n_own = -(-part.lookups // split.entries)
+        candidate_bytes = part.groups * split.entries * n_own * part.row * width
+        exchanged.append((candidate_bytes, _SOURCES))
+        compute += part.groups * kernels.gather(n_own, vectors, share)
+    else:
+        exchanged.append((row_bytes, _SOURCES))
+    exchange = sum(float(kernels.exchange(n_bytes, n_sources)) for n_bytes, n_sources in exchanged)
+    first_bytes = copied_bytes + index_bytes + (row_bytes if candidate_bytes else 0)
+    return _Plan(exchange, compute, max(first_bytes, row_bytes + candidate_bytes if candidate_bytes else 0))
+
+
+def _update_plan(work: LookUps, split: _Split, width: int) -> _Plan:
+    """Rows written into a table: all six workers of a tile look at all indices, each for its own entries."""
+    part = _share(work, split)
+    vectors = -(-part.row * width // 8)
+    index_bytes = part.groups * part.lookups * _INDEX_BYTES
+    row_bytes = part.groups * part.lookups * part.row * width
+    compute = part.groups * kernels.gather(WORKERS * part.lookups, vectors, 1 / (WORKERS * split.entries))
+    exchange = float(kernels.exchange(index_bytes)) + float(kernels.exchange(row_bytes, _SOURCES))
+    return _Plan(exchange, compute, index_bytes + row_bytes)
+
+
+COST_RULES: dict[str, CostRule] = {
+    **by_operator(look_up, "Gather GatherND GatherElements Embedding"),
+    **by_operator(update, "ScatterND ScatterElements Scatter TensorScatter"),
+}
