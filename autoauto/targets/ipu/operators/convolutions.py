@@ -7,9 +7,9 @@ from dataclasses import replace
 from autoauto.records.units import Precision
 from autoauto.targets.ipu.kernels import codelets as kernels
 from autoauto.targets.ipu.kernels.codelets import WORKERS
-from autoauto.targets.ipu.operator_cost import CostRule, Family, OperatorContext, OperatorCost, Shape, by_operator, size
+from autoauto.targets.ipu.operator_cost import CostRule, Family, OperatorContext, OperatorCost, Shape, by_operator, size, together
 from autoauto.targets.ipu.operators import rows
-from autoauto.targets.ipu.operators.elementwise import grain_share
+from autoauto.targets.ipu.operators.elementwise import grain_share, one_pass
 from autoauto.targets.ipu.operators.products import FactorGradients, multiply, with_bias
 from autoauto.targets.ipu.tiling.split import Engine, Product
 
@@ -21,6 +21,14 @@ def convolution(context: OperatorContext) -> OperatorCost:
     weight = 3 if context.layer.op == "QLinearConv" else 1
     product = multiply(context, convolution_product(context, weight), context.present[:1])
     return with_bias(context, product, 8 if weight == 3 else 2, 1)
+
+
+def deformed_convolution(context: OperatorContext) -> OperatorCost:
+    """DeformConv: every tap is interpolated between four neighbours, then a convolution, and the addition of its bias."""
+    product = convolution_product(context)
+    sampled = size(context.out_shape) // max(context.out_shape[1], 1) * size(context.shape(1)[1:])
+    weighed = one_pass(context, sampled * context.integer("group", 1), ("add", "add") * 4)
+    return with_bias(context, together(multiply(context, product, context.present[:1]), weighed), 3, 1)
 
 
 def convolution_product(context: OperatorContext, weight: int = 1) -> Product:
@@ -159,6 +167,7 @@ def _whole_windows(context: OperatorContext) -> OperatorCost:
 
 COST_RULES: dict[str, CostRule] = {
     **by_operator(convolution, "Conv ConvInteger QLinearConv"),
+    **by_operator(deformed_convolution, "DeformConv"),
     **by_operator(transposed_convolution, "ConvTranspose"),
     **by_operator(pool, "MaxPool AveragePool LpPool MaxRoiPool RoiAlign"),
 }

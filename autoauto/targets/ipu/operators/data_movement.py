@@ -32,7 +32,7 @@ def interpolate(context: OperatorContext) -> OperatorCost:
 
 
 def move_everything(context: OperatorContext) -> OperatorCost:
-    """An operator that is not known: all it reads and writes moves once."""
+    """All that an operator reads and writes moves once."""
     n_bytes = context.out_bytes + sum(context.n_bytes(index) for index in context.present)
     return move_bytes(context, n_bytes, per_element=False)
 
@@ -49,6 +49,6 @@ def move_bytes(context: OperatorContext, n_bytes: int, per_element: bool) -> Ope
 COST_RULES: dict[str, CostRule] = {
     **by_operator(interpolate, "Resize Upsample GridSample"),
     **by_operator(move, "Concat Slice Split Pad Expand Tile Reshape Flatten Squeeze Unsqueeze ConstantOfShape Range"),
-    **by_operator(move, "OneHot Trilu EyeLike Compress ReverseSequence MaxUnpool"),
+    **by_operator(move, "AffineGrid CenterCropPad Col2Im OneHot Trilu EyeLike Compress ReverseSequence MaxUnpool"),
     **by_operator(shuffle, "Transpose DepthToSpace SpaceToDepth"),
 }

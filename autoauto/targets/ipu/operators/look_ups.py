@@ -196,6 +196,6 @@ def _update_plan(work: LookUps, split: _Split, width: int) -> _Plan:
 
 
 COST_RULES: dict[str, CostRule] = {
-    **by_operator(look_up, "Gather GatherND GatherElements Embedding"),
+    **by_operator(look_up, "Gather GatherND GatherElements"),
     **by_operator(update, "ScatterND ScatterElements Scatter TensorScatter"),
 }

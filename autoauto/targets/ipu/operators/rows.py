@@ -178,7 +178,7 @@ def _typed(names: tuple[str, ...], context: OperatorContext) -> tuple[str, ...]:
 COST_RULES: dict[str, CostRule] = {
     **by_operator(field_norm, "LpNormalization MeanVarianceNormalization"),
     **by_operator(group_norm, "GroupNormalization InstanceNormalization"),
-    **by_operator(layer_norm, "LayerNormalization RMSNormalization SimplifiedLayerNormalization"),
+    **by_operator(layer_norm, "LayerNormalization RMSNormalization"),
     **by_operator(local_response_norm, "LRN"),
     **by_operator(reduction, "ReduceSum ReduceMean ReduceMax ReduceMin ReduceProd ReduceL1 ReduceL2 ReduceLogSum"),
     **by_operator(reduction, "ReduceLogSumExp ReduceSumSquare ArgMax ArgMin"),
