@@ -210,7 +210,7 @@ CASES: tuple[Case, ...] = (
     *_each("RNN", "10x1x64 w1x32x64 w1x32x32", hidden_size=32),
     *_each("RNN", "128x32x512 w1x512x512 w1x512x512", hidden_size=512),
     *_each("RotaryEmbedding", "16x12x384x64 w1024x32 w1024x32 i16x384"),
-    *_each("LinearAttention", "4x128x768 4x128x768 4x128x768", q_num_heads=12, kv_num_heads=12),
+    *_each("LinearAttention", "4x128x768 4x128x768 4x128x768", q_num_heads=12, kv_num_heads=12, update_rule="linear"),
     *_each("CausalConvWithState", "4x768x128 w768x1x4"),
     *_each("DFT", "16x1000x1 - #1", "1x8x1 - #1"),
     *_each("STFT", "4x16000x1 #160 w400 #400"),

@@ -14,6 +14,7 @@ from autoauto.targets.ipu.operators.products import FactorGradients, multiply, w
 from autoauto.targets.ipu.tiling.split import Engine, Product
 
 _ONE = (1, 1)
+_LARGE_WINDOW = 64  # elements of a window of which several tiles can reduce parts
 
 
 def convolution(context: OperatorContext) -> OperatorCost:
@@ -137,10 +138,10 @@ def _plane(spatial: Shape) -> tuple[int, int]:
 def pool(context: OperatorContext) -> OperatorCost:
     """MaxPool, AveragePool, LpPool: windows on the tiles of the outputs, or cut over several tiles where they are large."""
     windows = _whole_windows(context)
-    kernel = context.integers("kernel_shape", ())
-    if not kernel:
+    window = size(tuple(map(min, context.integers("kernel_shape", ()), context.shape(0)[2:])))
+    if window < _LARGE_WINDOW:
         return windows
-    read = context.n_out * size(tuple(map(min, kernel, context.shape(0)[2:])))
+    read = context.n_out * window
     cut = rows.reduce_to(context, read, max(context.n_out, 1), windows.codelets[0].partition("_")[0])
     gathered = float(kernels.exchange(read * context.precision.n_bytes / context.n_tiles, 4))
     cut = replace(cut, exchange_cycles=cut.exchange_cycles + round(gathered))

@@ -23,8 +23,8 @@ from autoauto.targets.ipu.kernels.codelets import WORKERS
 from autoauto.targets.ipu.operator_cost import CostRule, Family, OperatorContext, OperatorCost, by_operator, size
 from autoauto.targets.ipu.operators import data_movement
 
-_COLUMN_PARTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768)
-_LOOKUP_PARTS = (1, 4, 16, 64, 256, 1024)
+_COLUMN_PARTS = (1, 2, 4, 8, 16, 32, 64, 128, 192, 256, 384, 512, 768)
+_LOOKUP_PARTS = (1, 4, 12, 32, 100, 300, 1000)
 _SOURCES = 8  # tiles that a tile receives rows from
 _INDEX_BYTES = 4
 _FEW_SLICES = 3  # up to so many slices are taken one by one [poplibs]
@@ -49,6 +49,19 @@ class _Split(NamedTuple):
     lookups: int
 
 
+class _Bytes(NamedTuple):
+    """Temporary bytes on a tile: first indices, copied rows of the table and what is found, then that and candidates."""
+
+    indices: int
+    rows: int
+    table: int
+    candidates: int
+
+    @property
+    def peak(self) -> int:
+        return max(self.indices + self.rows + self.table, self.rows + self.candidates)
+
+
 class _Plan(NamedTuple):
     exchange_cycles: float
     compute_cycles: float
@@ -64,15 +77,16 @@ def look_up(context: OperatorContext) -> OperatorCost:
     indices = context.tensor(1)
     if indices is None or (size(indices.shape) <= _FEW_SLICES and not context.is_activation(context.layer.operands[1])):
         return data_movement.move(context)
-    return _cost(context, _of_gather(context), updates=False)
+    return _cost(context, gathered(context), updates=False)
 
 
 def update(context: OperatorContext) -> OperatorCost:
     """ScatterND, ScatterElements, TensorScatter: rows are written into a copy of the table."""
-    return _cost(context, _of_scatter(context), updates=True)
+    return _cost(context, scattered(context), updates=True)
 
 
-def _of_gather(context: OperatorContext) -> LookUps:
+def gathered(context: OperatorContext) -> LookUps:
+    """What a Gather, GatherND or GatherElements reads."""
     table = context.shape(0)
     if context.layer.op == "GatherElements":
         return _elementwise_groups(context, table)
@@ -82,7 +96,8 @@ def _of_gather(context: OperatorContext) -> LookUps:
     return LookUps(1, entries, size(table) // max(entries, 1), size(context.shape(1)))
 
 
-def _of_scatter(context: OperatorContext) -> LookUps:
+def scattered(context: OperatorContext) -> LookUps:
+    """What a ScatterND, ScatterElements or TensorScatter writes."""
     table = context.shape(0)
     if context.layer.op == "ScatterND":
         return _tuples(table, context.shape(1), 0)
@@ -139,11 +154,11 @@ def _as_it_lies(work: LookUps, n_tiles: int) -> _Split:
 
 @lru_cache(maxsize=1024)
 def _fastest(work: LookUps, updates: bool, n_tiles: int, width: int, bound_bytes: float) -> _Plan:
-    """The fastest plan within the bound on temporary bytes; without the bound, that of fewest bytes."""
-    price = _update_plan if updates else _slice_plan
-    plans = [price(work, split, width) for split in _splits(work, updates, n_tiles)]
-    within = [plan for plan in plans if plan.tile_bytes <= bound_bytes]
-    return min(within, key=lambda plan: plan.cycles) if within else min(plans, key=lambda plan: plan.tile_bytes)
+    """The fastest plan within the bound on temporary bytes; where none is, without the bound [poplar-docs]."""
+    price, needed = (_update_plan, _update_bytes) if updates else (_slice_plan, _slice_bytes)
+    splits = list(_splits(work, updates, n_tiles))
+    within = [split for split in splits if needed(work, split, width).peak <= bound_bytes]
+    return min((price(work, split, width) for split in within or splits), key=lambda plan: plan.cycles)
 
 
 def _splits(work: LookUps, updates: bool, n_tiles: int) -> Iterator[_Split]:
@@ -164,35 +179,43 @@ def _share(work: LookUps, split: _Split) -> LookUps:
 def _slice_plan(work: LookUps, split: _Split, width: int) -> _Plan:
     """Rows of a table: every tile finds those among its entries; where entries are divided, it then picks its own rows
     from the candidates of the tiles that looked for the same ones."""
-    part = _share(work, split)
+    part, n_bytes = _share(work, split), _slice_bytes(work, split, width)
     vectors, share = -(-part.row * width // 8), 1 / split.entries
-    index_bytes = part.groups * part.lookups * _INDEX_BYTES
-    row_bytes = part.groups * part.lookups * part.row * width
-    copied_bytes = part.groups * part.entries * part.row * width if split.lookups > 1 else 0
-    exchanged = [(index_bytes, 1), (copied_bytes, 1)] if copied_bytes else [(index_bytes, 1)]
+    exchange = float(kernels.exchange(n_bytes.indices))
+    exchange += float(kernels.exchange(n_bytes.candidates or n_bytes.rows, _SOURCES))
     compute = part.groups * kernels.gather(part.lookups, vectors, share)
-    candidate_bytes = 0
-    if split.entries > 1:
-        n_own = -(-part.lookups // split.entries)
-        candidate_bytes = part.groups * split.entries * n_own * part.row * width
-        exchanged.append((candidate_bytes, _SOURCES))
-        compute += part.groups * kernels.gather(n_own, vectors, share)
-    else:
-        exchanged.append((row_bytes, _SOURCES))
-    exchange = sum(float(kernels.exchange(n_bytes, n_sources)) for n_bytes, n_sources in exchanged)
-    first_bytes = copied_bytes + index_bytes + (row_bytes if candidate_bytes else 0)
-    return _Plan(exchange, compute, max(first_bytes, row_bytes + candidate_bytes if candidate_bytes else 0))
+    if n_bytes.table:
+        exchange += float(kernels.exchange(n_bytes.table))
+    if n_bytes.candidates:
+        compute += part.groups * kernels.gather(-(-part.lookups // split.entries), vectors, share)
+    return _Plan(exchange, compute, n_bytes.peak)
+
+
+def _slice_bytes(work: LookUps, split: _Split, width: int) -> _Bytes:
+    part = _share(work, split)
+    row_bytes = part.groups * part.row * width
+    n_own = -(-part.lookups // split.entries)
+    return _Bytes(
+        indices=part.groups * part.lookups * _INDEX_BYTES,
+        rows=part.lookups * row_bytes,
+        table=part.entries * row_bytes if split.lookups > 1 else 0,
+        candidates=split.entries * n_own * row_bytes if split.entries > 1 else 0,
+    )
 
 
 def _update_plan(work: LookUps, split: _Split, width: int) -> _Plan:
     """Rows written into a table: all six workers of a tile look at all indices, each for its own entries."""
-    part = _share(work, split)
+    part, n_bytes = _share(work, split), _update_bytes(work, split, width)
     vectors = -(-part.row * width // 8)
-    index_bytes = part.groups * part.lookups * _INDEX_BYTES
-    row_bytes = part.groups * part.lookups * part.row * width
     compute = part.groups * kernels.gather(WORKERS * part.lookups, vectors, 1 / (WORKERS * split.entries))
-    exchange = float(kernels.exchange(index_bytes)) + float(kernels.exchange(row_bytes, _SOURCES))
-    return _Plan(exchange, compute, index_bytes + row_bytes)
+    exchange = float(kernels.exchange(n_bytes.indices)) + float(kernels.exchange(n_bytes.rows, _SOURCES))
+    return _Plan(exchange, compute, n_bytes.peak)
+
+
+def _update_bytes(work: LookUps, split: _Split, width: int) -> _Bytes:
+    part = _share(work, split)
+    n_updates = part.groups * part.lookups
+    return _Bytes(n_updates * _INDEX_BYTES, n_updates * part.row * width, 0, 0)
 
 
 COST_RULES: dict[str, CostRule] = {

@@ -1,0 +1,223 @@
+"""What no device can do faster than, operator by operator: `bound_of`, and `allowed_cycles` of its class.
+
+The bound of an operator is the larger of two: its bytes, read and written once at the rate of a tile's memory, and its
+arithmetic at the rate of the units that do it. A class of operators may take `CLASSES[...].ratio` times the bound, and
+as many steps more (a sync, the shortest exchange, a launch) as its operators have one after the other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import ceil, log2
+from typing import NamedTuple
+
+from autoauto.records.units import Precision
+from autoauto.targets.ipu.kernels import codelets as kernels
+from autoauto.targets.ipu.kernels.inner_loops import loop
+from autoauto.targets.ipu.operator_cost import Family, OperatorContext, OperatorCost, size
+from autoauto.targets.ipu.operators import convolutions, elementwise, look_ups, products
+from autoauto.targets.ipu.operators.registry import COST_RULES, forward_cost
+from autoauto.targets.ipu.tiling.split import Engine, Product
+
+MEMORY_BYTES_PER_CYCLE = 24  # of a tile: two loads and a store of 8 bytes
+VECTOR_BYTES_PER_CYCLE = 16  # 8 operations on halves, 4 on floats
+MATRIX_OPERATIONS_PER_CYCLE = {Precision.FP8: 256, Precision.FP16: 128, Precision.FP32: 32}
+WINDOW_OPERATIONS_PER_CYCLE = {Engine.SLIDING_WINDOW: 64, Engine.VECTOR: 8}
+PANEL = 16  # channels that the matrix units take at once
+STEP_CYCLES = kernels.SYNC_CYCLES + kernels.SHORTEST_EXCHANGE_CYCLES + kernels.BINARY_LAUNCH_CYCLES
+FEWEST_ELEMENTS = 12  # of a tile: two a worker, because eight stay together
+FUNCTIONS = frozenset({"erf", "power", "sine"})  # inner loops of one element at a time
+
+
+class OperatorClass(NamedTuple):
+    """What operators of a kind may cost.
+
+    Attributes:
+        ratio: how many times the bound.
+        n_steps: steps, whatever the size.
+        reason: why a ratio above 30, with a source.
+    """
+
+    ratio: float
+    n_steps: int
+    reason: str = ""
+
+
+CLASSES: dict[str, OperatorClass] = {
+    "product": OperatorClass(
+        30, 12, "LSTM, GRU, RNN: steps follow each other; few rows load weights for 64 cycles a panel [poplibs]"
+    ),
+    "elementwise": OperatorClass(
+        60, 2, "a vector of halves takes 21 cycles to divide, 9 to compare, 19 for a root [poplibs]"
+    ),
+    "function": OperatorClass(
+        60, 2, "erf, sine and power go element by element: 13, 25 and 325 cycles in halves, 2300 a sine in fp32 [poplibs]"
+    ),
+    "norm": OperatorClass(45, 6, "three passes, and a launch of 1,200 cycles a row where rows are few [ipu21-kernels]"),
+    "softmax": OperatorClass(30, 6),
+    "reduce": OperatorClass(30, 6),
+    "pool": OperatorClass(45, 4, "a load and an operation a tap, without vectors of taps; halos are exchanged"),
+    "gather": OperatorClass(30, 6),
+    "move": OperatorClass(45, 3, "exchange takes 4 bytes a cycle, a sixth of the memory's rate; three cycles to transpose"),
+    "sort": OperatorClass(30, 24),
+}
+
+
+class Bound(NamedTuple):
+    """Cycles that bytes and that arithmetic take at least."""
+
+    bytes_cycles: float
+    arithmetic_cycles: float
+
+    @property
+    def cycles(self) -> float:
+        """The larger; at least one."""
+        return max(self.bytes_cycles, self.arithmetic_cycles, 1.0)
+
+
+def priced(context: OperatorContext) -> OperatorCost:
+    """The cost of a layer; its cycles do not hold relayouts, which neighbours may save."""
+    return forward_cost(context)
+
+
+def class_of(context: OperatorContext, cost: OperatorCost) -> str:
+    """The name of the class in `CLASSES`: the family of the cost, elementwise operators by their slowest loop."""
+    if cost.family is not Family.ELEMENTWISE or context.layer.op not in COST_RULES:
+        return cost.family.value
+    return "function" if FUNCTIONS.intersection(elementwise.loops_of(context)) else "elementwise"
+
+
+def allowed_cycles(context: OperatorContext, cost: OperatorCost) -> float:
+    """The most that a layer may cost."""
+    limit = CLASSES[class_of(context, cost)]
+    return limit.ratio * bound_of(context, cost).cycles + _n_steps(context, limit) * STEP_CYCLES
+
+
+def _n_steps(context: OperatorContext, limit: OperatorClass) -> int:
+    """Steps that follow each other: those of the class, for each position of a sequence or each round of a sort."""
+    if context.layer.op in ("LSTM", "GRU", "RNN"):
+        return limit.n_steps * (1 + context.shape(0)[0])
+    if context.layer.op == "TopK":
+        return limit.n_steps + _levels(context.out_shape[context.axis(-1, len(context.out_shape))]) ** 2
+    return limit.n_steps
+
+
+def _levels(length: int) -> int:
+    return ceil(log2(max(length, 1)))
+
+
+def bound_of(context: OperatorContext, cost: OperatorCost) -> Bound:
+    """The bound of a layer on all tiles of the device."""
+    read = [index for index in context.present if cost.family is not Family.GATHER or index != context.layer.operands[0]]
+    n_bytes = context.out_bytes + sum(map(context.n_bytes, read))
+    arithmetic = _ARITHMETIC.get(cost.family, _nothing)(context)
+    return Bound(n_bytes / context.n_tiles / MEMORY_BYTES_PER_CYCLE, arithmetic / context.n_tiles)
+
+
+def _nothing(context: OperatorContext) -> float:
+    """Interpolation weighs four neighbours in two passes; what only moves computes nothing."""
+    op = context.layer.op
+    interpolates = op == "GridSample" or (op in ("Resize", "Upsample") and context.text("mode") not in ("", "nearest"))
+    return _vectors(context, 8 * context.n_out) if interpolates else 0.0
+
+
+def _vectors(context: OperatorContext, n_operations: float) -> float:
+    """Tile cycles of vector arithmetic."""
+    return n_operations * context.out_precision.n_bytes / VECTOR_BYTES_PER_CYCLE
+
+
+def _products(context: OperatorContext) -> float:
+    """Products in whole panels of the matrix units; the gates of a recurrent cell count with its products."""
+    op = context.layer.op
+    if op in ("LSTM", "GRU", "RNN"):
+        steps, batch, inputs = context.shape(0)
+        directions, gates, hidden = context.shape(2)
+        per_step = products.matrix_product(context, directions, batch, inputs + hidden, gates)
+        return steps * _product(per_step)
+    if op == "Attention":
+        return sum(map(_product, products.attention_products(context)))
+    if op == "DeformConv":
+        sampled = size(context.out_shape) / context.out_shape[1] * size(context.shape(1)[1:])
+        return _product(convolutions.convolution_product(context)) + _vectors(context, 8 * sampled)
+    return _product(_PRODUCTS[op](context))
+
+
+_PRODUCTS: dict[str, Callable[[OperatorContext], Product]] = {
+    "Conv": convolutions.convolution_product,
+    "ConvInteger": convolutions.convolution_product,
+    "ConvTranspose": convolutions.transposed_convolution_product,
+    "Einsum": products.einsum_product,
+    "Gemm": products.gemm_product,
+    "MatMul": products.matmul_product,
+    "MatMulInteger": products.matmul_product,
+    "QLinearConv": lambda context: convolutions.convolution_product(context, 3),
+    "QLinearMatMul": lambda context: products.matmul_product(context, 0, 3),
+}
+
+
+def _product(product: Product) -> float:
+    n_rows = product.groups * product.batch * product.height * product.width * size(product.taps)
+    if product.engine in WINDOW_OPERATIONS_PER_CYCLE:
+        operations = 2 * n_rows * product.inputs * product.outputs
+        return operations / WINDOW_OPERATIONS_PER_CYCLE[product.engine]
+    inputs, outputs = (PANEL * ceil(n / PANEL) for n in (product.inputs, product.outputs))
+    weight_bytes = product.groups * size(product.taps) * inputs * outputs * product.precision.n_bytes
+    computed = 2 * n_rows * inputs * outputs / MATRIX_OPERATIONS_PER_CYCLE[product.precision]
+    return max(computed, weight_bytes / kernels.COPY_BYTES_PER_CYCLE)
+
+
+def _loops(context: OperatorContext) -> float:
+    """One operation a loop and element; loops of one element at a time by their published cycles."""
+    if context.layer.op not in COST_RULES:
+        return _vectors(context, context.n_out)
+    loops = elementwise.loops_of(context)
+    functions = [loop(name, context.precision) for name in loops if name in FUNCTIONS]
+    n_elements = max(context.n_out, context.n_tiles * FEWEST_ELEMENTS)
+    published = sum(inner.cycles / inner.elements for inner in functions) * n_elements
+    return _vectors(context, (len(loops) - len(functions)) * context.n_out) + published
+
+
+def _normalised(context: OperatorContext) -> float:
+    window = context.integer("size", 0)  # of an LRN
+    return _vectors(context, (8 + window) * context.n_out)
+
+
+def _pooled(context: OperatorContext) -> float:
+    window = size(tuple(map(min, context.integers("kernel_shape", (4, 4)), (*context.shape(0)[2:], 4, 4))))
+    return _vectors(context, context.n_out * window)
+
+
+def _looked_up(context: OperatorContext) -> float:
+    """Rows that are found, and indices that every tile looks at which holds one part of a large table."""
+    updates = COST_RULES[context.layer.op] is look_ups.update
+    work = look_ups.scattered(context) if updates else look_ups.gathered(context)
+    table_bytes = work.entries * work.row * context.precision.n_bytes
+    n_tiles_a_group = max(1, context.n_tiles // work.groups)
+    n_copies = max(1, min(n_tiles_a_group, int(n_tiles_a_group * context.bound_bytes / max(table_bytes, 1))))
+    n_found, rounds = work.groups * work.lookups, ceil(work.groups / context.n_tiles)
+    vectors = ceil(work.row * context.precision.n_bytes / 8)
+    looked_at = work.lookups * (kernels.WORKERS if updates else 1 / n_copies) * rounds * context.n_tiles
+    one_vertex = kernels.gather(0, 0, 1) * rounds * context.n_tiles
+    compared = looked_at if updates or table_bytes > context.bound_bytes else 0.0
+    return n_found * (19 + 2 * vectors) + 8 * compared + one_vertex
+
+
+def _ordered(context: OperatorContext) -> float:
+    """Three instructions an element of a scan; a comparison of a sort for every level of the blocks that stay."""
+    n = size(context.shape(0))
+    if context.layer.op != "TopK":
+        return 3.0 * n
+    n_kept = context.out_shape[context.axis(-1, len(context.out_shape))]
+    return n * (1 + _levels(n_kept))
+
+
+_ARITHMETIC: dict[Family, Callable[[OperatorContext], float]] = {
+    Family.PRODUCT: _products,
+    Family.ELEMENTWISE: _loops,
+    Family.NORM: _normalised,
+    Family.SOFTMAX: lambda context: _vectors(context, 5 * context.n_out),
+    Family.REDUCE: lambda context: _vectors(context, size(context.shape(0))),
+    Family.POOL: _pooled,
+    Family.GATHER: _looked_up,
+    Family.SORT: _ordered,
+}
