@@ -15,7 +15,7 @@ from autoauto.records.units import Precision
 from autoauto.targets.ipu.kernels import codelets as kernels
 from autoauto.targets.ipu.kernels.inner_loops import loop
 from autoauto.targets.ipu.operator_cost import Family, OperatorContext, OperatorCost, size
-from autoauto.targets.ipu.operators import convolutions, elementwise, look_ups, products
+from autoauto.targets.ipu.operators import convolutions, elementwise, look_ups, products, sequences
 from autoauto.targets.ipu.operators.registry import COST_RULES, forward_cost
 from autoauto.targets.ipu.tiling.split import Engine, Product
 
@@ -146,6 +146,7 @@ _PRODUCTS: dict[str, Callable[[OperatorContext], Product]] = {
     "Conv": convolutions.convolution_product,
     "ConvInteger": convolutions.convolution_product,
     "ConvTranspose": convolutions.transposed_convolution_product,
+    "CumSum": sequences.triangle_product,
     "Einsum": products.einsum_product,
     "Gemm": products.gemm_product,
     "MatMul": products.matmul_product,

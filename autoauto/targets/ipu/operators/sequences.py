@@ -9,10 +9,11 @@ from autoauto.targets.ipu.kernels import codelets as kernels
 from autoauto.targets.ipu.kernels.codelets import WORKERS
 from autoauto.targets.ipu.operator_cost import CostRule, Family, OperatorContext, OperatorCost, by_operator, size
 from autoauto.targets.ipu.operators import products
+from autoauto.targets.ipu.tiling.split import Product
 
 _COMPARE_CYCLES = 10  # compare and exchange two keyed elements: an assumption
 _KEYED_BYTES, _SUM_BYTES = 8, 4
-_SCAN_CYCLES = 3  # of an element: load, add, store
+_SCAN_CYCLES = 3  # of an element, to load, add and store it: an assumption
 _SHORTEST_PIECE = 16  # elements below which a row is not cut further
 _LONGEST_PRODUCT = 2048  # a row as long makes a triangle of 8 MiB in halves
 
@@ -86,20 +87,24 @@ def _levels(length: int) -> int:
 
 
 def scan(context: OperatorContext) -> OperatorCost:
-    """CumSum and CumProd. PopART multiplies by a triangle of ones [popart], which only sums of short rows can afford."""
-    shape = context.shape(0) or (1,)
-    length = max(shape[_scanned_axis(context, len(shape))], 1)
-    n_rows = max(size(shape) // length, 1)
-    scanned = _scan_pieces(context, n_rows, length)
+    """CumSum and CumProd. PopART multiplies short rows by a triangle of ones [popart]; for others nothing is public."""
+    n_rows, length = _rows_and_length(context)
     if context.layer.op == "CumProd" or length > _LONGEST_PRODUCT:
-        return scanned
-    product = products.multiply(context, products.matrix_product(context, 1, n_rows, length, length))
-    return min(scanned, product, key=lambda cost: cost.cycles)
+        return _scan_pieces(context, n_rows, length)
+    return products.multiply(context, triangle_product(context))
 
 
-def _scanned_axis(context: OperatorContext, rank: int) -> int:
-    (axis, *_) = context.integers("axis", (rank - 1,))
-    return axis % rank
+def triangle_product(context: OperatorContext) -> Product:
+    """The rows of a CumSum by a triangle of ones."""
+    n_rows, length = _rows_and_length(context)
+    return products.matrix_product(context, 1, n_rows, length, length)
+
+
+def _rows_and_length(context: OperatorContext) -> tuple[int, int]:
+    shape = context.shape(0) or (1,)
+    (axis, *_) = context.integers("axis", (len(shape) - 1,))
+    length = max(shape[axis % len(shape)], 1)
+    return max(size(shape) // length, 1), length
 
 
 def _scan_pieces(context: OperatorContext, n_rows: int, length: int) -> OperatorCost:
