@@ -1,4 +1,4 @@
-"""What no device can do faster than, operator by operator: `bound_of`, and `allowed_cycles` of its class.
+"""What no device can do faster than, operator by operator: `bound_of`; and what its class may take: `CLASSES`.
 
 The bound of an operator is the larger of two: its bytes, read and written once at the rate of a tile's memory, and its
 arithmetic at the rate of the units that do it. A class of operators may take `CLASSES[...].ratio` times the bound, and
@@ -16,7 +16,7 @@ from autoauto.targets.ipu.kernels import codelets as kernels
 from autoauto.targets.ipu.kernels.inner_loops import loop
 from autoauto.targets.ipu.operator_cost import Family, OperatorContext, OperatorCost, size
 from autoauto.targets.ipu.operators import convolutions, elementwise, look_ups, products, sequences
-from autoauto.targets.ipu.operators.registry import COST_RULES, forward_cost
+from autoauto.targets.ipu.operators.registry import COST_RULES
 from autoauto.targets.ipu.tiling.split import Engine, Product
 
 MEMORY_BYTES_PER_CYCLE = 24  # of a tile: two loads and a store of 8 bytes
@@ -60,6 +60,7 @@ CLASSES: dict[str, OperatorClass] = {
     "gather": OperatorClass(30, 6),
     "move": OperatorClass(45, 3, "exchange takes 4 bytes a cycle, a sixth of the memory's rate; three cycles to transpose"),
     "sort": OperatorClass(30, 24),
+    "no rule": OperatorClass(45, 4, "priced as elementwise: all that is read and written moves at the rate of exchange"),
 }
 
 
@@ -75,26 +76,22 @@ class Bound(NamedTuple):
         return max(self.bytes_cycles, self.arithmetic_cycles, 1.0)
 
 
-def priced(context: OperatorContext) -> OperatorCost:
-    """The cost of a layer; its cycles do not hold relayouts, which neighbours may save."""
-    return forward_cost(context)
-
-
 def class_of(context: OperatorContext, cost: OperatorCost) -> str:
     """The name of the class in `CLASSES`: the family of the cost, elementwise operators by their slowest loop."""
-    if cost.family is not Family.ELEMENTWISE or context.layer.op not in COST_RULES:
+    if context.layer.op not in COST_RULES:
+        return "no rule"
+    if cost.family is not Family.ELEMENTWISE:
         return cost.family.value
     return "function" if FUNCTIONS.intersection(elementwise.loops_of(context)) else "elementwise"
 
 
-def allowed_cycles(context: OperatorContext, cost: OperatorCost) -> float:
-    """The most that a layer may cost."""
-    limit = CLASSES[class_of(context, cost)]
-    return limit.ratio * bound_of(context, cost).cycles + _n_steps(context, limit) * STEP_CYCLES
+def step_cycles(context: OperatorContext, limit: OperatorClass) -> int:
+    """Cycles of the steps of a layer of a class, whatever it computes."""
+    return _n_steps(context, limit) * STEP_CYCLES
 
 
 def _n_steps(context: OperatorContext, limit: OperatorClass) -> int:
-    """Steps that follow each other: those of the class, for each position of a sequence or each round of a sort."""
+    """Those of the class, for each position of a sequence, and for each round of a sort."""
     if context.layer.op in ("LSTM", "GRU", "RNN"):
         return limit.n_steps * (1 + context.shape(0)[0])
     if context.layer.op == "TopK":
@@ -108,8 +105,11 @@ def _levels(length: int) -> int:
 
 def bound_of(context: OperatorContext, cost: OperatorCost) -> Bound:
     """The bound of a layer on all tiles of the device."""
-    read = [index for index in context.present if cost.family is not Family.GATHER or index != context.layer.operands[0]]
-    n_bytes = context.out_bytes + sum(map(context.n_bytes, read))
+    looked_up = context.layer.operands[0] if cost.family is Family.GATHER else -1
+    read_bytes = sum(context.n_bytes(index) for index in context.present if index != looked_up)
+    if cost.family is Family.MOVE and context.layer.op in COST_RULES:  # what a slice leaves out is not read
+        read_bytes = min(read_bytes, context.out_bytes)
+    n_bytes = context.out_bytes + read_bytes
     arithmetic = _ARITHMETIC.get(cost.family, _nothing)(context)
     return Bound(n_bytes / context.n_tiles / MEMORY_BYTES_PER_CYCLE, arithmetic / context.n_tiles)
 
@@ -159,8 +159,7 @@ _PRODUCTS: dict[str, Callable[[OperatorContext], Product]] = {
 def _product(product: Product) -> float:
     n_rows = product.groups * product.batch * product.height * product.width * size(product.taps)
     if product.engine in WINDOW_OPERATIONS_PER_CYCLE:
-        operations = 2 * n_rows * product.inputs * product.outputs
-        return operations / WINDOW_OPERATIONS_PER_CYCLE[product.engine]
+        return 2 * n_rows * product.outputs / WINDOW_OPERATIONS_PER_CYCLE[product.engine]
     inputs, outputs = (PANEL * ceil(n / PANEL) for n in (product.inputs, product.outputs))
     weight_bytes = product.groups * size(product.taps) * inputs * outputs * product.precision.n_bytes
     computed = 2 * n_rows * inputs * outputs / MATRIX_OPERATIONS_PER_CYCLE[product.precision]
@@ -169,8 +168,6 @@ def _product(product: Product) -> float:
 
 def _loops(context: OperatorContext) -> float:
     """One operation a loop and element; loops of one element at a time by their published cycles."""
-    if context.layer.op not in COST_RULES:
-        return _vectors(context, context.n_out)
     loops = elementwise.loops_of(context)
     functions = [loop(name, context.precision) for name in loops if name in FUNCTIONS]
     n_elements = max(context.n_out, context.n_tiles * FEWEST_ELEMENTS)
