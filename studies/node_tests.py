@@ -72,7 +72,7 @@ def _result(test: Any, device: Device) -> Result:
         outcome, reason = _price(test.model, device)
         if reason.startswith("every shape must be known"):
             outcome, reason = _price(_with_constants(test), device)
-    except Exception as error:  # a traceback is what this study looks for
+    except Exception as error:  # noqa: BLE001 a traceback is what this study looks for
         return Result(test.name, op, Outcome.FAILED, f"{type(error).__name__}: {error}")
     if "\n" in reason:
         return Result(test.name, op, Outcome.FAILED, f"a refusal of several lines: {reason}")

@@ -23,6 +23,7 @@ MEMORY_BYTES_PER_CYCLE = 24  # of a tile: two loads and a store of 8 bytes
 VECTOR_BYTES_PER_CYCLE = 16  # 8 operations on halves, 4 on floats
 MATRIX_OPERATIONS_PER_CYCLE = {Precision.FP8: 256, Precision.FP16: 128, Precision.FP32: 32}
 WINDOW_OPERATIONS_PER_CYCLE = {Engine.SLIDING_WINDOW: 64, Engine.VECTOR: 8}
+TAPS_A_STEP = 4  # of a narrow group, whose taps follow each other on a tile
 PANEL = 16  # channels that the matrix units take at once
 STEP_CYCLES = kernels.SYNC_CYCLES + kernels.SHORTEST_EXCHANGE_CYCLES + kernels.BINARY_LAUNCH_CYCLES
 FEWEST_ELEMENTS = 12  # of a tile: two a worker, because eight stay together
@@ -45,22 +46,24 @@ class OperatorClass(NamedTuple):
 
 CLASSES: dict[str, OperatorClass] = {
     "product": OperatorClass(
-        30, 12, "LSTM, GRU, RNN: steps follow each other; few rows load weights for 64 cycles a panel [poplibs]"
+        30, 20, "steps of LSTM, GRU and RNN follow each other, so do taps of narrow groups on a tile [poplibs]"
     ),
     "elementwise": OperatorClass(
         60, 2, "a vector of halves takes 21 cycles to divide, 9 to compare, 19 for a root [poplibs]"
     ),
     "function": OperatorClass(
-        60, 2, "erf, sine and power go element by element: 13, 25 and 325 cycles in halves, 2300 a sine in fp32 [poplibs]"
+        60,
+        2,
+        "erf, sine and power go one by one: 13, 25 and 325 cycles in halves, 2300 a sine in fp32 [poplibs]",
     ),
     "norm": OperatorClass(45, 6, "three passes, and a launch of 1,200 cycles a row where rows are few [ipu21-kernels]"),
-    "softmax": OperatorClass(30, 6),
+    "softmax": OperatorClass(30, 10),
     "reduce": OperatorClass(30, 6),
     "pool": OperatorClass(45, 4, "a load and an operation a tap, without vectors of taps; halos are exchanged"),
-    "gather": OperatorClass(30, 6),
-    "move": OperatorClass(45, 3, "exchange takes 4 bytes a cycle, a sixth of the memory's rate; three cycles to transpose"),
+    "gather": OperatorClass(40, 6, "every tile that holds a part of a table looks at every index into it [poplibs]"),
+    "move": OperatorClass(45, 3, "exchange takes 4 bytes a cycle [poplar-docs], to transpose three cycles an element"),
     "sort": OperatorClass(30, 24),
-    "no rule": OperatorClass(45, 4, "priced as elementwise: all that is read and written moves at the rate of exchange"),
+    "no rule": OperatorClass(45, 4, "priced as elementwise: all that is read and written is exchanged"),
 }
 
 
@@ -96,6 +99,8 @@ def _n_steps(context: OperatorContext, limit: OperatorClass) -> int:
         return limit.n_steps * (1 + context.shape(0)[0])
     if context.layer.op == "TopK":
         return limit.n_steps + _levels(context.out_shape[context.axis(-1, len(context.out_shape))]) ** 2
+    if context.layer.op == "Conv" and context.integer("group", 1) > 1:
+        return limit.n_steps + size(context.shape(1)[2:]) // TAPS_A_STEP
     return limit.n_steps
 
 
@@ -105,7 +110,8 @@ def _levels(length: int) -> int:
 
 def bound_of(context: OperatorContext, cost: OperatorCost) -> Bound:
     """The bound of a layer on all tiles of the device."""
-    looked_up = context.layer.operands[0] if cost.family is Family.GATHER else -1
+    table = context.layer.operands[0] if context.layer.operands else -1
+    looked_up = table if cost.family is Family.GATHER and not context.is_activation(table) else -1
     read_bytes = sum(context.n_bytes(index) for index in context.present if index != looked_up)
     if cost.family is Family.MOVE and context.layer.op in COST_RULES:  # what a slice leaves out is not read
         read_bytes = min(read_bytes, context.out_bytes)
@@ -196,7 +202,8 @@ def _looked_up(context: OperatorContext) -> float:
     vectors = ceil(work.row * context.precision.n_bytes / 8)
     looked_at = work.lookups * (kernels.WORKERS if updates else 1 / n_copies) * rounds * context.n_tiles
     one_vertex = kernels.gather(0, 0, 1) * rounds * context.n_tiles
-    compared = looked_at if updates or table_bytes > context.bound_bytes else 0.0
+    divided = table_bytes > context.bound_bytes and 4 * work.lookups / n_copies < context.bound_bytes
+    compared = looked_at if updates or divided else 0.0
     return n_found * (19 + 2 * vectors) + 8 * compared + one_vertex
 
 

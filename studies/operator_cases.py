@@ -84,22 +84,67 @@ def _each(operators: str, *operands: str, **attributes: Any) -> Iterator[Case]:
 
 
 _UNARY = ("1x8", "64x197x768", "4000000x4", "3x5000000")
-_BINARY = ("1x8 1x8", "64x197x768 64x197x768", "64x197x768 w768", "1000000x4 1000000x1", "1x1000000 16x1", "3x5000000 1")
+_BINARY = (
+    "1x8 1x8",
+    "64x197x768 64x197x768",
+    "64x197x768 w768",
+    "1000000x4 1000000x1",
+    "1x1000000 16x1",
+    "3x5000000 1",
+)
 _INTEGERS = ("u1x8 u1x8", "u64x197x768 u64x197x768", "u1000000x4 u1000000x1")
 _LOGICAL = ("b1x8 b1x8", "b64x197x768 b64x197x768", "b1000000x4 b1000000x1")
 _ROWS = ("1x8", "64x12x197x197", "1000000x4", "16384x50", "4x250000", "1x5000000")
 _IMAGES = ("1x8x7x7", "16x64x112x112", "1x2048x7x7", "256x3x224x224", "1x1x2000x2000")
 
 VIEWS = frozenset(
-    "Constant ConstantOfShape Flatten Identity MelWeightMatrix Range Reshape Shape Size Squeeze Unsqueeze "
-    "BlackmanWindow HammingWindow HannWindow".split()
+    {
+        "BlackmanWindow",
+        "Constant",
+        "ConstantOfShape",
+        "Flatten",
+        "HammingWindow",
+        "HannWindow",
+        "Identity",
+        "MelWeightMatrix",
+        "Range",
+        "Reshape",
+        "Shape",
+        "Size",
+        "Squeeze",
+        "Unsqueeze",
+    }
 )
 """Operators that cost nothing: constants, and other shapes of the same tensor."""
 
 UNREADABLE = frozenset(
-    "Compress ConcatFromSequence If ImageDecoder Loop NonMaxSuppression NonZero Optional OptionalGetElement "
-    "OptionalHasElement RegexFullMatch Scan SequenceAt SequenceConstruct SequenceEmpty SequenceErase SequenceInsert "
-    "SequenceLength SequenceMap SplitToSequence StringConcat StringNormalizer StringSplit TfIdfVectorizer Unique".split()
+    {
+        "Compress",
+        "ConcatFromSequence",
+        "If",
+        "ImageDecoder",
+        "Loop",
+        "NonMaxSuppression",
+        "NonZero",
+        "Optional",
+        "OptionalGetElement",
+        "OptionalHasElement",
+        "RegexFullMatch",
+        "Scan",
+        "SequenceAt",
+        "SequenceConstruct",
+        "SequenceEmpty",
+        "SequenceErase",
+        "SequenceInsert",
+        "SequenceLength",
+        "SequenceMap",
+        "SplitToSequence",
+        "StringConcat",
+        "StringNormalizer",
+        "StringSplit",
+        "TfIdfVectorizer",
+        "Unique",
+    }
 )
 """Operators whose shapes depend on data, that hold graphs, or whose values are texts or sequences of tensors."""
 
@@ -111,7 +156,9 @@ CASES: tuple[Case, ...] = (
         "Swish Tan Tanh ThresholdedRelu Bernoulli RandomNormalLike RandomUniformLike DynamicQuantizeLinear Clip",
         *_UNARY,
     ),
-    *_each("Add Sub Mul Div Max Min Mean Sum PRelu Pow Equal Greater GreaterOrEqual Less LessOrEqual SwiGLU", *_BINARY[:2]),
+    *_each(
+        "Add Sub Mul Div Max Min Mean Sum PRelu Pow Equal Greater GreaterOrEqual Less LessOrEqual SwiGLU", *_BINARY[:2]
+    ),
     *_each("Add Sub Mul Div Max Min Mean Sum Pow Equal Greater GreaterOrEqual Less LessOrEqual", *_BINARY[2:]),
     *_each("PRelu", "64x197x768 w768", "1000000x4 1000000x1"),
     *_each("Sum Max Mean Min", "64x197x768 64x197x768 64x197x768 64x197x768"),
@@ -127,8 +174,13 @@ CASES: tuple[Case, ...] = (
     *_each("CastLike", "1x8 i1", "64x197x768 i1"),
     *_each("Where", "b1x8 1x8 1x8", "b64x197x768 64x197x768 64x197x768", "b1000000x4 1000000x1 w1"),
     *_each("Dropout", "64x197x768 %0.5 b", "1000000x4 %0.5 b"),
-    *_each("BatchNormalization", *(f"{words} w{words.split('x')[1]} w{words.split('x')[1]} w{words.split('x')[1]} "
-                                   f"w{words.split('x')[1]}" for words in _IMAGES)),
+    *_each(
+        "BatchNormalization",
+        *(
+            f"{words} w{words.split('x')[1]} w{words.split('x')[1]} w{words.split('x')[1]} w{words.split('x')[1]}"
+            for words in _IMAGES
+        ),
+    ),
     *_each("QuantizeLinear", "1x8 ~0.1", "64x197x768 ~0.1", "1000000x4 ~0.1"),
     *_each("DequantizeLinear", "u1x8 ~0.1", "u64x197x768 ~0.1", "u1000000x4 ~0.1"),
     *_each("RandomNormal RandomUniform", "", shape=[64, 197, 768]),
@@ -138,7 +190,11 @@ CASES: tuple[Case, ...] = (
     *_each("Softmax LogSoftmax", "16x21x256x256", axis=1),
     *_each("LpNormalization", *_ROWS, axis=-1),
     *_each("LayerNormalization RMSNormalization", *(f"{words} w{words.split('x')[-1]}" for words in _ROWS)),
-    *_each("GroupNormalization", *(f"{words} w{words.split('x')[1]} w{words.split('x')[1]}" for words in _IMAGES), num_groups=1),
+    *_each(
+        "GroupNormalization",
+        *(f"{words} w{words.split('x')[1]} w{words.split('x')[1]}" for words in _IMAGES),
+        num_groups=1,
+    ),
     *_each("GroupNormalization", "8x320x64x64 w320 w320", num_groups=32),
     *_each("InstanceNormalization", *(f"{words} w{words.split('x')[1]} w{words.split('x')[1]}" for words in _IMAGES)),
     *_each("MeanVarianceNormalization", *_IMAGES),
@@ -146,7 +202,10 @@ CASES: tuple[Case, ...] = (
     *_each(
         "ReduceSum ReduceMean ReduceMax ReduceMin ReduceProd ReduceL1 ReduceL2 ReduceLogSum ReduceLogSumExp "
         "ReduceSumSquare",
-        *(f"{words} =-1" for words in _ROWS), "64x197x768 =0", "16x64x112x112 =2,3", "64x3x5000 =0,1,2",
+        *(f"{words} =-1" for words in _ROWS),
+        "64x197x768 =0",
+        "16x64x112x112 =2,3",
+        "64x3x5000 =0,1,2",
     ),
     *_each("ArgMax ArgMin", *_ROWS, axis=-1),
     *_each("GlobalAveragePool GlobalMaxPool GlobalLpPool", *_IMAGES),
@@ -176,36 +235,77 @@ CASES: tuple[Case, ...] = (
     *_each("GridSample", "16x64x56x56 16x56x56x2", "1x3x32x32 1x8x8x2"),
     *_each("AffineGrid", "16x2x3 =16,3,224,224"),
     # look-ups and updates
-    *_each("Gather", "w30522x768 i64x128", "w30522x768 i1x1", "w10x2 i1000000", "w1000000x16 i4096x26", "64x197x768 i64"),
+    *_each(
+        "Gather", "w30522x768 i64x128", "w30522x768 i1x1", "w10x2 i1000000", "w1000000x16 i4096x26", "64x197x768 i64"
+    ),
     *_each("Gather", "64x197x768 =0", "64x12x197x64 =3", axis=1),
     *_each("Gather", "64x197x768 i4", "1024x1024 i1024", axis=1),
-    *_each("GatherElements", "12x384x512 i12x384x384", "1x8 i1x2", "1000000x4 i1000000x1", "4x250000 i4x1000", "1x5000000 i1x5000000", axis=-1),
+    *_each(
+        "GatherElements",
+        "12x384x512 i12x384x384",
+        "1x8 i1x2",
+        "1000000x4 i1000000x1",
+        "4x250000 i4x1000",
+        "1x5000000 i1x5000000",
+        axis=-1,
+    ),
     *_each("GatherElements", "64x900x4 i64x300x4", axis=1),
     *_each("GatherND", "64x197x768 i64x8x1", batch_dims=1),
     *_each("GatherND", "64x197x768 i1000x2", "1000x1000 i1000000x2", "8x8 i1x2"),
-    *_each("ScatterElements Scatter", "12x384x512 i12x384x384 12x384x384", "1x8 i1x2 1x2", "1000000x4 i1000000x1 1000000x1",
-           "4x250000 i4x1000 4x1000", axis=-1),
+    *_each(
+        "ScatterElements Scatter",
+        "12x384x512 i12x384x384 12x384x384",
+        "1x8 i1x2 1x2",
+        "1000000x4 i1000000x1 1000000x1",
+        "4x250000 i4x1000 4x1000",
+        axis=-1,
+    ),
     *_each("ScatterND", "64x197x768 i64x2 64x768", "1000x1000 i100000x2 100000", "8x8 i1x2 1"),
     *_each("ScatterND", "1000x1000 i100000x2 100000", reduction="add"),
     *_each("TensorScatter", "64x12x1024x64 64x12x1x64", "1x8x16x4 1x8x1x4"),
     # windows
-    *_each("Conv", "1x3x224x224 w64x3x7x7 w64", "16x3x224x224 w96x3x4x4", "16x64x56x56 w64x64x3x3", "1x2048x7x7 w512x2048x1x1",
-           "1x16x7x7 w16x16x3x3", "16x256x56x56 w64x256x1x1", "1x1x2000x2000 w1x1x3x3", "8x80x3000 w384x80x3", "1x16x16x56x56 w16x16x3x3x3"),
-    *_each("Conv", "16x96x112x112 w96x1x3x3", "1x96x7x7 w96x1x7x7", "64x96x56x56 w96x1x7x7", group=96, kernel_shape=None),
+    *_each(
+        "Conv",
+        "1x3x224x224 w64x3x7x7 w64",
+        "16x3x224x224 w96x3x4x4",
+        "16x64x56x56 w64x64x3x3",
+        "1x2048x7x7 w512x2048x1x1",
+        "1x16x7x7 w16x16x3x3",
+        "16x256x56x56 w64x256x1x1",
+        "1x1x2000x2000 w1x1x3x3",
+        "8x80x3000 w384x80x3",
+        "1x16x16x56x56 w16x16x3x3x3",
+    ),
+    *_each(
+        "Conv", "16x96x112x112 w96x1x3x3", "1x96x7x7 w96x1x7x7", "64x96x56x56 w96x1x7x7", group=96, kernel_shape=None
+    ),
     *_each("Conv", "16x128x56x56 w128x4x3x3", "16x1024x14x14 w1024x32x3x3", group=32),
     *_each("ConvInteger", "u16x64x56x56 u64x64x3x3"),
     *_each("QLinearConv", "u16x64x56x56 ~0.1 u1 u64x64x3x3 ~0.1 u1 ~0.1 u1"),
     *_each("ConvTranspose", "16x64x28x28 w64x32x2x2", "1x512x4x4 w512x256x4x4", strides=[2, 2]),
     *_each("DeformConv", "1x64x56x56 w64x64x3x3 1x18x54x54"),
-    *_each("MaxPool AveragePool LpPool", *_IMAGES[1:2], "1x8x7x7", "256x3x224x224", kernel_shape=[3, 3], strides=[2, 2]),
+    *_each(
+        "MaxPool AveragePool LpPool", *_IMAGES[1:2], "1x8x7x7", "256x3x224x224", kernel_shape=[3, 3], strides=[2, 2]
+    ),
     *_each("MaxPool AveragePool LpPool", "16x2048x7x7", kernel_shape=[7, 7]),
     *_each("MaxPool AveragePool LpPool", "1x64x112x112", "64x64x112x112", kernel_shape=[112, 112]),
     *_each("MaxPool AveragePool LpPool", "1x64x112x112", kernel_shape=[13, 13], strides=[1, 1], pads=[6, 6, 6, 6]),
     *_each("MaxRoiPool", "1x256x56x56 1000x5", pooled_shape=[7, 7]),
     *_each("RoiAlign", "1x256x56x56 1000x4 i1000", "1x8x8x8 1x4 i1", output_height=7, output_width=7, sampling_ratio=2),
     # products
-    *_each("MatMul", "1x8 w8x8", "64x197x768 w768x3072", "1x4096 w4096x4096", "1000000x4 w4x4", "64x12x197x64 64x12x64x197",
-           "100000x4x4 100000x4x4", "4096x64x1 4096x1x64", "1000x1000000 w1000000x1", "1x1000000 w1000000x8", "2048x2048 2048x2048"),
+    *_each(
+        "MatMul",
+        "1x8 w8x8",
+        "64x197x768 w768x3072",
+        "1x4096 w4096x4096",
+        "1000000x4 w4x4",
+        "64x12x197x64 64x12x64x197",
+        "100000x4x4 100000x4x4",
+        "4096x64x1 4096x1x64",
+        "1000x1000000 w1000000x1",
+        "1x1000000 w1000000x8",
+        "2048x2048 2048x2048",
+    ),
     *_each("MatMulInteger", "u64x197x768 u768x3072"),
     *_each("QLinearMatMul", "u64x197x768 ~0.1 u1 u768x3072 ~0.1 u1 ~0.1 u1"),
     *_each("Gemm", "1x8 w8x8 w8", "256x2048 w2048x1000 w1000", "1000000x4 w4x4 w4", "1x25088 w25088x4096 w4096"),
@@ -215,7 +315,12 @@ CASES: tuple[Case, ...] = (
     *_each("Einsum", "64x128x768", equation="bsd->bds"),
     *_each("Einsum", "1024x1024", equation="ii->i"),
     *_each("Einsum", "64x128x768", equation="bsd->b"),
-    *_each("Attention", "1x2x8x8 1x2x8x8 1x2x8x8", "16x12x384x64 16x12x384x64 16x12x384x64", "64x12x1x64 64x12x1024x64 64x12x1024x64"),
+    *_each(
+        "Attention",
+        "1x2x8x8 1x2x8x8 1x2x8x8",
+        "16x12x384x64 16x12x384x64 16x12x384x64",
+        "64x12x1x64 64x12x1024x64 64x12x1024x64",
+    ),
     *_each("LSTM", "10x1x64 w1x128x64 w1x128x32", hidden_size=32),
     *_each("LSTM", "128x32x512 w1x2048x512 w1x2048x512", hidden_size=512),
     *_each("GRU", "10x1x64 w1x96x64 w1x96x32", hidden_size=32),
@@ -229,5 +334,11 @@ CASES: tuple[Case, ...] = (
     *_each("STFT", "4x16000x1 #160 w400 #400"),
     *_each("Det", "1000x4x4", "1x64x64"),
     # losses
-    *_each("SoftmaxCrossEntropyLoss NegativeLogLikelihoodLoss", "64x1000 i64", "1000000x4 i1000000", "4096x30522 i4096", reduction="mean"),
+    *_each(
+        "SoftmaxCrossEntropyLoss NegativeLogLikelihoodLoss",
+        "64x1000 i64",
+        "1000000x4 i1000000",
+        "4096x30522 i4096",
+        reduction="mean",
+    ),
 )

@@ -32,7 +32,7 @@ EXPLAINED = 30  # times the bound, above which a ratio has a reason
 
 
 class Row(NamedTuple):
-    """One layer: its operator, its class, its cycles without relayouts, its bound, and cycles of the steps it may take."""
+    """One layer: operator and class, its cycles without relayouts, its bound, and cycles of the steps it may take."""
 
     op: str
     name: str
@@ -90,7 +90,8 @@ def rows_of_case(case: Case, device: Device, precision: Precision) -> list[Row]:
 
 def print_cases(rows: Sequence[Row]) -> None:
     """A line a row, and the reasons of the classes whose ratio is above 30."""
-    print(f"{'operator':22}{'operands':44}{'class':12}{'cycles':>11}{'bytes':>9}{'compute':>9}{'ratio':>9}{'of limit':>9}  why")
+    columns = f"{'cycles':>11}{'bytes':>9}{'compute':>9}{'ratio':>9}{'of limit':>9}"
+    print(f"{'operator':22}{'operands':44}{'class':12}{columns}  why")
     for row in rows:
         share = 100 * row.cycles / row.allowed
         cells = f"{row.cycles:11,}{row.bound.bytes_cycles:9,.0f}{row.bound.arithmetic_cycles:9,.0f}{row.ratio:9.1f}"

@@ -7,7 +7,16 @@ from dataclasses import replace
 from autoauto.records.units import Precision
 from autoauto.targets.ipu.kernels import codelets as kernels
 from autoauto.targets.ipu.kernels.codelets import WORKERS
-from autoauto.targets.ipu.operator_cost import CostRule, Family, OperatorContext, OperatorCost, Shape, by_operator, size, together
+from autoauto.targets.ipu.operator_cost import (
+    CostRule,
+    Family,
+    OperatorContext,
+    OperatorCost,
+    Shape,
+    by_operator,
+    size,
+    together,
+)
 from autoauto.targets.ipu.operators import rows
 from autoauto.targets.ipu.operators.elementwise import grain_share, one_pass
 from autoauto.targets.ipu.operators.products import FactorGradients, multiply, with_bias
@@ -25,7 +34,7 @@ def convolution(context: OperatorContext) -> OperatorCost:
 
 
 def deformed_convolution(context: OperatorContext) -> OperatorCost:
-    """DeformConv: every tap is interpolated between four neighbours, then a convolution, and the addition of its bias."""
+    """DeformConv: every tap is interpolated between four neighbours, then a convolution, and the addition of a bias."""
     product = convolution_product(context)
     sampled = size(context.out_shape) // max(context.out_shape[1], 1) * size(context.shape(1)[1:])
     weighed = one_pass(context, sampled * context.integer("group", 1), ("add", "add") * 4)
@@ -96,9 +105,9 @@ def _over_field(
     return Product(
         engine=Engine.CONVOLUTION,
         groups=n_groups,
-        batch=batch * size(tuple(spatial[:-2])),
-        height=height,
-        width=width,
+        batch=max(batch * size(tuple(spatial[:-2])), 1),
+        height=max(height, 1),
+        width=max(width, 1),
         inputs=inputs,
         outputs=outputs,
         taps=taps,
@@ -136,7 +145,7 @@ def _plane(spatial: Shape) -> tuple[int, int]:
 
 
 def pool(context: OperatorContext) -> OperatorCost:
-    """MaxPool, AveragePool, LpPool: windows on the tiles of the outputs, or cut over several tiles where they are large."""
+    """MaxPool, AveragePool, LpPool: windows on the tiles of the outputs; large ones may be cut over several tiles."""
     windows = _whole_windows(context)
     window = size(tuple(map(min, context.integers("kernel_shape", ()), context.shape(0)[2:])))
     if window < _LARGE_WINDOW:
@@ -144,7 +153,7 @@ def pool(context: OperatorContext) -> OperatorCost:
     read = context.n_out * window
     cut = rows.reduce_to(context, read, max(context.n_out, 1), windows.codelets[0].partition("_")[0])
     gathered = float(kernels.exchange(read * context.precision.n_bytes / context.n_tiles, 4))
-    cut = replace(cut, exchange_cycles=cut.exchange_cycles + round(gathered))
+    cut = replace(cut, family=Family.POOL, exchange_cycles=cut.exchange_cycles + round(gathered))
     return min(windows, cut, key=lambda cost: cost.cycles)
 
 

@@ -8,7 +8,8 @@ GatherND, all axes but one of a GatherElements. `LookUps` is what the plan divid
     entries   a tile holds some rows, compares all indices with them, and candidates of an index meet afterwards
     lookups   tiles divide the indices, and each has a copy of the rows that it may need; not for updates
 
-Indices are known only when the program runs, and exchanges are compiled: a tile looks at every index that may be its own.
+Indices are known only when the program runs, but exchanges when it is compiled: a tile looks at every index that may
+be its own.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ class _Split(NamedTuple):
 
 
 class _Bytes(NamedTuple):
-    """Temporary bytes on a tile: first indices, copied rows of the table and what is found, then that and candidates."""
+    """Temporary bytes on a tile: first indices, a copy of entries and found rows, then found rows and candidates."""
 
     indices: int
     rows: int

@@ -12,7 +12,9 @@ from autoauto.targets.ipu.operator_cost import CostRule, Family, OperatorContext
 from autoauto.targets.ipu.operators.elementwise import grain_share
 
 _CUTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 92, 184, 368, 736, 1472)
-_LONG_ROW = 64  # pieces from which on a row is so long that passes over all workers are faster than the measured kernels
+_LONG_ROW = (
+    64  # pieces from which on a row is so long that passes over all workers are faster than the measured kernels
+)
 _SHORTEST_CUT = 16  # elements of a row below which it is not cut further
 _STAGE_PARTIALS = 125  # from so many partial sums on there is one stage more [poplibs]
 

@@ -108,10 +108,16 @@ def _rows_and_length(context: OperatorContext) -> tuple[int, int]:
 
 
 def _scan_pieces(context: OperatorContext, n_rows: int, length: int) -> OperatorCost:
-    """Every tile scans its pieces of rows, its workers parts of them; sums of earlier pieces are exchanged and added."""
-    pieces = max(1, min(context.n_tiles // n_rows, length // _SHORTEST_PIECE))
+    """Every tile scans its pieces of rows, workers parts of them; sums of earlier pieces are exchanged and added."""
+    most = max(1, min(context.n_tiles // n_rows, length // _SHORTEST_PIECE))
+    ways = (_scan_in(context, n_rows, length, pieces) for pieces in {1, -(-most // 16), -(-most // 4), most})
+    return min(ways, key=lambda cost: cost.cycles)
+
+
+def _scan_in(context: OperatorContext, n_rows: int, length: int, pieces: int) -> OperatorCost:
     share = -(-n_rows * pieces // context.n_tiles) * -(-length // pieces)
-    compute, exchange = kernels.UNARY_LAUNCH_CYCLES + _SCAN_CYCLES * max(share, WORKERS), 0.0
+    compute = kernels.UNARY_LAUNCH_CYCLES + float(_SCAN_CYCLES * max(share, WORKERS))
+    exchange = 0.0
     if pieces > 1:  # then a tile has one piece
         exchange = float(kernels.exchange(_SUM_BYTES * pieces, pieces))
         compute += kernels.UNARY_LAUNCH_CYCLES + _SCAN_CYCLES * pieces
