@@ -52,7 +52,7 @@ CLASSES: dict[str, OperatorClass] = {
         60, 2, "a vector of halves takes 21 cycles to divide, 9 to compare, 19 for a root [poplibs]"
     ),
     "function": OperatorClass(
-        60,
+        10,
         2,
         "erf, sine and power go one by one: 13, 25 and 325 cycles in halves, 2300 a sine in fp32 [poplibs]",
     ),

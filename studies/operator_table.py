@@ -89,17 +89,27 @@ def rows_of_case(case: Case, device: Device, precision: Precision) -> list[Row]:
 
 
 def print_cases(rows: Sequence[Row]) -> None:
-    """A line a row, and the reasons of the classes whose ratio is above 30."""
+    """A line a row."""
     columns = f"{'cycles':>11}{'bytes':>9}{'compute':>9}{'ratio':>9}{'of limit':>9}"
     print(f"{'operator':22}{'operands':44}{'class':12}{columns}  why")
     for row in rows:
         share = 100 * row.cycles / row.allowed
         cells = f"{row.cycles:11,}{row.bound.bytes_cycles:9,.0f}{row.bound.arithmetic_cycles:9,.0f}{row.ratio:9.1f}"
         print(f"{row.op:22}{row.name[:42]:44}{row.class_name:12}{cells}{share:7.0f} %  {row.why}".rstrip())
-    print()
+
+
+def print_classes(rows: Sequence[Row]) -> None:
+    """What every class may take and why, the row nearest to its limit, and how many rows need a reason."""
     for name, limit in CLASSES.items():
-        reason = f": {limit.reason}" if limit.reason else ""
-        print(f"{name:12} at most {limit.ratio:g} times the bound and {limit.n_steps} steps{reason}")
+        if alike := [row for row in rows if row.class_name == name]:
+            nearest = max(alike, key=lambda row: row.cycles / row.allowed)
+            share = f"{100 * nearest.cycles / nearest.allowed:.0f} % by {nearest.op}"
+            print(f"{name:12}{limit.ratio:3g} x bound + {limit.n_steps:2} steps, reached {share}")
+            if limit.reason:
+                print(f"{'':12}{limit.reason}")
+    whys = [row.why for row in rows]
+    above = f"{whys.count('steps')} by steps, {whys.count('class')} as their class says"
+    print(f"{len(rows)} cases of {len({row.op for row in rows})} operators; above 30 times the bound: {above}")
 
 
 def print_model(graph: LayerGraph, rows: Sequence[Row]) -> None:
@@ -131,6 +141,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     if not args.models:
         rows = [row for case in CASES for row in rows_of_case(case, device, precision)]
         print_cases([row for row in rows if row.ratio >= args.above])
+        print()
+        print_classes(rows)
     else:
         rows = []
         for model in args.models:

@@ -15,8 +15,8 @@ fits, with a rule that is there already or with a new function `OperatorContext 
 The backward pass follows from the rule: an operator that reuses a rule gets that rule's backward pass, and a new rule
 costs backward what it costs forward. A backward pass of another kind is a second edit: a function in `backward.py`, and
 its entry by the rule in the table `_BACKWARD_RULES` there. An operator that is in no table is priced as elementwise,
-which is said wherever its model is opened (`registry.py`). Shapes of every operator stand in `studies/operator_cases.py`,
-where a test looks for those of a new one, and compares its price with what no device can do faster.
+which is said wherever its model is opened (`registry.py`). `studies/operator_cases.py` has shapes of every operator: a
+test looks there for those of a new one, and compares its price with what no device can do faster.
 
 The names of codelets in a cost lead to their code size in `memory.py`: a name without an entry there counts as a
 generated elementwise codelet.

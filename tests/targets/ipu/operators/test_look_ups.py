@@ -80,7 +80,7 @@ def test_every_worker_of_a_tile_looks_at_all_updates(context: MakeContext) -> No
 
 
 def test_temporaries_stay_within_the_bound(context_of: MakeContext, node: Any) -> None:
-    layer = node("Gather", [(30522, 768), "x:40x128"], (40, 128, 768))
+    layer = node("Gather", [(30522, 768), "x:48x128"], (48, 128, 768))
     some, few = (look_ups.look_up(context_of(layer, proportion=proportion)) for proportion in (0.6, 0.1))
     assert few.working_bytes <= 0.1 * 638976 * 1472 < some.working_bytes <= 0.6 * 638976 * 1472
     assert some.cycles < few.cycles
