@@ -110,13 +110,13 @@ def _with_constants(test: Any) -> onnx.ModelProto:
     return model
 
 
-def print_results(found: Sequence[Result]) -> None:
+def print_results(tested: Sequence[Result]) -> None:
     """How many tests came to what, the operators priced by default, and those of which every test is refused."""
-    counts = Counter(result.outcome for result in found)
-    print(", ".join(f"{outcome} {counts[outcome]:,}" for outcome in Outcome), f"of {len(found):,} tests")
+    counts = Counter(result.outcome for result in tested)
+    print(", ".join(f"{outcome} {counts[outcome]:,}" for outcome in Outcome), f"of {len(tested):,} tests")
     by_operator: dict[str, set[Outcome]] = defaultdict(set)
     reasons: dict[str, str] = {}
-    for result in found:
+    for result in tested:
         if not result.name.endswith("_expanded"):
             by_operator[result.op].add(result.outcome)
             reasons[result.op] = result.reason
@@ -132,12 +132,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--list", action="store_true", help="print a line a test")
     args = parser.parse_args(argv)
-    found = list(results(node_tests()))
+    tested = list(results(node_tests()))
     if args.list:
-        for result in found:
+        for result in tested:
             print(f"{result.name:60}{result.outcome:24}{result.reason}".rstrip())
-    print_results(found)
-    failed = [result for result in found if result.outcome is Outcome.FAILED]
+    print_results(tested)
+    failed = [result for result in tested if result.outcome is Outcome.FAILED]
     for result in failed:
         print(f"{result.name}: {result.reason}", file=sys.stderr)
     return 1 if failed else 0

@@ -212,8 +212,8 @@ def _ordered(context: OperatorContext) -> float:
     n = size(context.shape(0))
     if context.layer.op != "TopK":
         return 3.0 * n
-    n_kept = context.out_shape[context.axis(-1, len(context.out_shape))]
-    return n * (1 + _levels(n_kept))
+    n_largest = context.out_shape[context.axis(-1, len(context.out_shape))]
+    return n * (1 + _levels(n_largest))
 
 
 _ARITHMETIC: dict[Family, Callable[[OperatorContext], float]] = {

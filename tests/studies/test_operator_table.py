@@ -31,9 +31,9 @@ def device() -> Device:
 @pytest.fixture(scope="module", params=[Precision.FP16, Precision.FP32])
 def rows(request: Any, device: Device) -> list[Row]:
     """One row a case, which is a model of one layer."""
-    found = [(case, rows_of_case(case, device, request.param)) for case in CASES]
-    assert [case for case, rows in found if len(rows) != 1] == []
-    return [row for _, (row,) in found]
+    priced = [(case, rows_of_case(case, device, request.param)) for case in CASES]
+    assert [case for case, rows in priced if len(rows) != 1] == []
+    return [row for _, (row,) in priced]
 
 
 def test_every_operator_of_onnx_and_every_rule_has_a_case() -> None:

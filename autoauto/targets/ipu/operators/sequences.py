@@ -43,9 +43,9 @@ def sort(context: OperatorContext) -> OperatorCost:
     """TopK: the largest elements along an axis, by the cheaper of two bitonic networks [poplibs]."""
     shape = context.shape(0) or (1,)
     axis = context.axis(-1, len(shape))
-    length, n_kept = max(shape[axis], 1), max(context.out_shape[axis] if context.out_shape else 1, 1)
+    length, n_largest = max(shape[axis], 1), max(context.out_shape[axis] if context.out_shape else 1, 1)
     n_rows = max(size(shape) // length, 1)
-    ways = (_sort_all(n_rows, length, context.n_tiles), _keep_some(n_rows, length, n_kept, context.n_tiles))
+    ways = (_sort_all(n_rows, length, context.n_tiles), _find_largest(n_rows, length, n_largest, context.n_tiles))
     network = min(ways, key=lambda way: way.cycles)
     return OperatorCost(
         Family.SORT,
@@ -66,20 +66,20 @@ def _sort_all(n_rows: int, length: int, n_tiles: int) -> _Network:
     return _Network(share / 2 * n_steps, n_steps, n_between_tiles, share)
 
 
-def _keep_some(n_rows: int, length: int, n_kept: int, n_tiles: int) -> _Network:
-    """Sort blocks of `n_kept`, then merge two blocks into one and drop the other, first on tiles, then between them.
+def _find_largest(n_rows: int, length: int, n_largest: int, n_tiles: int) -> _Network:
+    """Sort blocks of `n_largest`, then merge two blocks into one and drop the other, first on tiles, then between them.
 
     A merge compares the two blocks and sorts the one that stays, so that half as many pairs follow each time.
     """
-    pieces = max(1, min(n_tiles // n_rows, length // max(2 * n_kept, _SHORTEST_PIECE)))
+    pieces = max(1, min(n_tiles // n_rows, length // max(2 * n_largest, _SHORTEST_PIECE)))
     here, piece = -(-n_rows * pieces // n_tiles), -(-length // pieces)
-    levels, n_merges, n_meetings = _levels(n_kept), _levels(-(-piece // n_kept)), _levels(pieces)
+    levels, n_merges, n_meetings = _levels(n_largest), _levels(-(-piece // n_largest)), _levels(pieces)
     n_steps = levels * (levels + 1) // 2
     of_blocks = piece / 2 * n_steps
     of_merges = piece * (1 + levels / 2) if n_merges else 0.0
-    of_meetings = n_meetings * n_kept * (1 + levels / 2)
+    of_meetings = n_meetings * n_largest * (1 + levels / 2)
     n_launches = n_steps + (n_merges + n_meetings) * (1 + levels)
-    return _Network(here * (of_blocks + of_merges + of_meetings), n_launches, n_meetings, here * n_kept)
+    return _Network(here * (of_blocks + of_merges + of_meetings), n_launches, n_meetings, here * n_largest)
 
 
 def _levels(length: int) -> int:
