@@ -12,9 +12,7 @@ from autoauto.targets.ipu.operator_cost import CostRule, Family, OperatorContext
 from autoauto.targets.ipu.operators.elementwise import grain_share
 
 _CUTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 92, 184, 368, 736, 1472)
-_LONG_ROW = (
-    64  # pieces from which on a row is so long that passes over all workers are faster than the measured kernels
-)
+_LONG_ROW = 64  # pieces above which rows are so long that passes of all workers beat the measured kernels
 _SHORTEST_CUT = 16  # elements of a row below which it is not cut further
 _STAGE_PARTIALS = 125  # from so many partial sums on there is one stage more [poplibs]
 
@@ -57,15 +55,15 @@ def _normalise(context: OperatorContext, rows: int, width: int) -> OperatorCost:
     precision = context.precision
 
     def whole(share: int, width: int) -> float:
-        together = 2 * float(kernels.reduce(share, width, precision)) + _apply(share, width, ("add",) * 4)
-        return min(kernels.layernorm(share, width, precision), together + _apply(share, 1, ("square", "add", "rsqrt")))
+        together = 2 * float(kernels.reduce(share, width, precision)) + apply(share, width, ("add",) * 4)
+        return min(kernels.layernorm(share, width, precision), together + apply(share, 1, ("square", "add", "rsqrt")))
 
     def cut(share: int, piece: int, pieces: int) -> float:
         if pieces > _LONG_ROW:
-            return 2 * _reduce_here(share, piece, precision) + _apply(share, piece, ("add",) * 4)
+            return 2 * _reduce_here(share, piece, precision) + apply(share, piece, ("add",) * 4)
         return kernels.moments(share, piece, precision) + kernels.whiten(share, piece, precision)
 
-    def _apply(share: int, width: int, loops: tuple[str, ...]) -> float:
+    def apply(share: int, width: int, loops: tuple[str, ...]) -> float:
         return kernels.elementwise(share * width, loops, 2, precision)
 
     compute, meet = _spread(rows, width, context.n_tiles, whole, cut, n_joins=1)
