@@ -105,6 +105,12 @@ class Estimates:
         return tuple(layer.name for layer in self.graph.layers)
 
     @property
+    def notes(self) -> tuple[str, ...]:
+        """What one should know about the target's numbers, one sentence each."""
+        notes: tuple[str, ...] = getattr(self.target, "notes", ())
+        return notes
+
+    @property
     def traits(self) -> TargetTraits:
         """How the target measures, and what a search on it begins with."""
         return traits_of(self.target)

@@ -18,6 +18,8 @@ from autoauto.records.knobs import Knobs, Objective, Objectives, SearchSpace, ob
 from autoauto.records.trial import Cell, Trial
 
 CONFIDENCE = 0.95
+NOTES = "notes"
+"""The attribute of a study with what one should know about its numbers; it has none where there is nothing."""
 
 
 class Interval(NamedTuple):

@@ -8,7 +8,7 @@ from autoauto.records.knob_table import COLUMNS, Strategy, Use
 from autoauto.records.knobs import Knobs
 from autoauto.records.plan import Plan, Stage
 from autoauto.records.schedule import Action, Schedule
-from autoauto.records.study_summary import Interval, StudySummary
+from autoauto.records.study_summary import NOTES, Interval, StudySummary
 from autoauto.records.target import Origin, studied_origin
 from autoauto.records.timeline import Timeline
 from autoauto.records.trial import Trial
@@ -174,6 +174,11 @@ def action_name(action: Action, with_stage: bool) -> str:
     ('2F0', 'F0')
     """
     return str(action) if with_stage else f"{action.kind}{action.micro_batch}"
+
+
+def notes_text(summary: StudySummary) -> str:
+    """What one should know about the numbers of a study, one line; nothing when there is nothing."""
+    return summary.attributes.get(NOTES, "")
 
 
 def outside_text(summary: StudySummary) -> str:

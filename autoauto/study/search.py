@@ -25,6 +25,7 @@ from autoauto.records.knob_table import COLUMNS
 from autoauto.records.knobs import Knobs, Objective, Objectives, SearchSpace, parse_objectives
 from autoauto.records.layers import LayerGraph
 from autoauto.records.plan import CutAt, Plan
+from autoauto.records.study_summary import NOTES
 from autoauto.records.target import Target
 from autoauto.records.trial import Trial
 from autoauto.study.analysis.alternatives import expected_alternatives, store_alternatives
@@ -234,7 +235,8 @@ class _Search:
         fingerprint = {**about, **fingerprint_of(self.flow, space)}
         name = name or default_study_name(self.flow, self.objectives, fingerprint, space, self.method, self.noise)
         made = {"method": str(self.method), "noise": str(self.noise), "origin": str(self.flow.traits.origin)}
-        attributes = {**made, **provenance(), **notes}
+        said = {NOTES: "; ".join(self.flow.notes)} if self.flow.notes else {}
+        attributes = {**made, **said, **provenance(), **notes}
         return open_study(url, name, self.objectives, fingerprint, attributes)
 
     def run(self, study: Study, space: SearchSpace, executor: Executor) -> SearchResult:

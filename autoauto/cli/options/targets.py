@@ -89,6 +89,6 @@ def open_flow(args: argparse.Namespace) -> Flow:
         BadInput: no such model or cluster, one that cannot be read, or an option of another target.
     """
     flow = config_of(args).open(getattr(args, "storage", None))
-    for note in getattr(flow.target, "notes", ()):  # of a profile that another tool recorded
+    for note in flow.notes:
         warn(note)
     return flow

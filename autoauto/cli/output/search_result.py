@@ -88,10 +88,10 @@ def show_comparisons(summary: StudySummary) -> None:
 
 
 def show_outside(summary: StudySummary) -> None:
-    """Print how many trials of the study its answer leaves out, if any."""
-    from autoauto.report.wording import outside_text
+    """Print how many trials of the study its answer leaves out, and what one should know about its numbers, if any."""
+    from autoauto.report.wording import notes_text, outside_text
 
-    if text := outside_text(summary):
+    for text in filter(None, (outside_text(summary), notes_text(summary))):
         print(text)
 
 

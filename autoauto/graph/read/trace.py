@@ -26,6 +26,7 @@ _FOLLOWED = (
     "ScatterND Sign Slice Split Sqrt Squeeze Sub Sum Tile TopK Transpose Trilu Unique Unsqueeze Where Xor"
 )
 _DTYPES = frozenset(TensorProto.DataType.values()) - {TensorProto.UNDEFINED}
+_LIKE_FIRST_OPERAND = frozenset({"GroupNormalization", "MeanVarianceNormalization"})  # which onnx does not infer
 _RANDOM = "Bernoulli Multinomial RandomNormal RandomNormalLike RandomUniform RandomUniformLike"
 
 
@@ -131,6 +132,8 @@ def _infer(model: onnx.ModelProto, node: onnx.NodeProto, values: Mapping[str, Va
     types = {name: helper.make_tensor_type_proto(values[name].dtype, values[name].shape) for name in names}
     known = {name: values[name].data for name in names}
     data = {name: numpy_helper.from_array(array, name) for name, array in known.items() if array is not None}
+    if node.op_type in _LIKE_FIRST_OPERAND and not node.domain and names:
+        return {node.output[0]: types[names[0]]}
     try:
         if not definition.has_type_and_shape_inference_function:
             return _infer_by_body(model, node, types, data)

@@ -22,6 +22,7 @@ from autoauto.report.wording import (
     configuration,
     counted,
     headline,
+    notes_text,
     origin_of,
     outside_text,
     ran_on_devices,
@@ -49,6 +50,7 @@ def study_page(
         attributes.get("mode", ""),
         attributes.get("precision", ""),
         f"objective {attributes.get('objective', summary.objective)}",
+        notes_text(summary),
     ]
     subject = f"{attributes.get('model', 'model')} on {attributes.get('cluster', 'cluster')}"
     return document(

@@ -47,6 +47,7 @@ def _open(request: Request) -> tuple[Target, Cluster]:
     from onnx.defs import has as has_operator
 
     from autoauto.targets.ipu.operator_cost import CompilerSettings
+    from autoauto.targets.ipu.operators.registry import default_notes
     from autoauto.targets.ipu.target import IpuTarget, overlap_io
 
     cluster, options = request.cluster, request.options
@@ -59,7 +60,8 @@ def _open(request: Request) -> tuple[Target, Cluster]:
     elif options["overlap_io"]:
         cluster = overlap_io(cluster)
     partials = Precision(options["partials"] or Precision.FP16)
-    return IpuTarget(CompilerSettings(partials, frozenset(operators))), cluster
+    settings = CompilerSettings(partials, frozenset(operators))
+    return IpuTarget(settings, default_notes(request.graph)), cluster
 
 
 IPU = NamedTarget(

@@ -19,15 +19,21 @@ from autoauto.targets.ipu.operator_cost import DEFAULT_SETTINGS, CompilerSetting
 from autoauto.targets.ipu.operators.registry import forward_cost
 from autoauto.targets.ipu.training import NO_BACKWARD, backward_pass
 
-VERSION = "ipu-5"
+VERSION = "ipu-6"
 IO_TILES = 32  # num_io_tiles in PopRT's examples [poprt]
 
 
 @dataclass(frozen=True, slots=True)
 class IpuTarget:
-    """A cost model of Poplar's compiler for Mk2, Bow and C600 IPUs: no hardware, no SDK."""
+    """A cost model of Poplar's compiler for Mk2, Bow and C600 IPUs: no hardware, no SDK.
+
+    Attributes:
+        settings: of the compiler.
+        notes: what one should know about the prices of the model that it was opened for.
+    """
 
     settings: CompilerSettings = DEFAULT_SETTINGS
+    notes: tuple[str, ...] = ()
     traits: ClassVar[TargetTraits] = TargetTraits(Origin.MODELLED)
 
     @property

@@ -8,12 +8,15 @@ fits, with a rule that is there already or with a new function `OperatorContext 
     products.py        matrix products, attention, recurrent cells
     convolutions.py    windows that slide over a field: convolutions and pooling
     rows.py            normalisation, softmax and reduction along rows
-    data_movement.py   relayouts, look-ups, sorts and scans
+    data_movement.py   relayouts, slices, interpolation
+    look_ups.py        rows of a table that are read or written by indices
+    sequences.py       sorts and scans along an axis
 
 The backward pass follows from the rule: an operator that reuses a rule gets that rule's backward pass, and a new rule
 costs backward what it costs forward. A backward pass of another kind is a second edit: a function in `backward.py`, and
-its entry by the rule in the table `_BACKWARD_RULES` there. An operator that is in no table moves all that it reads and
-writes.
+its entry by the rule in the table `_BACKWARD_RULES` there. An operator that is in no table is priced as elementwise,
+which is said wherever its model is opened (`registry.py`). `studies/operator_cases.py` has shapes of every operator: a
+test looks there for those of a new one, and compares its price with what no device can do faster.
 
 The names of codelets in a cost lead to their code size in `memory.py`: a name without an entry there counts as a
 generated elementwise codelet.

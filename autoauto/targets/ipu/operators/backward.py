@@ -28,7 +28,7 @@ from dataclasses import replace
 
 from autoauto.records.layers import Derivative
 from autoauto.targets.ipu.operator_cost import CostRule, OperatorContext, OperatorCost
-from autoauto.targets.ipu.operators import convolutions, data_movement, products, rows
+from autoauto.targets.ipu.operators import convolutions, data_movement, look_ups, products, rows
 from autoauto.targets.ipu.operators.elementwise import PASSES_GRADIENT_ON, derivative_loops, elementwise, one_pass
 from autoauto.targets.ipu.operators.gradients import Gradients, for_operand, join, summed
 from autoauto.targets.ipu.operators.products import FactorGradients, matrix_gradients
@@ -213,7 +213,8 @@ def _move(context: OperatorContext, derivative: Derivative) -> Gradients:
 _BACKWARD_RULES: dict[CostRule, BackwardRule] = {
     convolutions.convolution: _convolution,
     convolutions.transposed_convolution: _transposed_convolution,
-    data_movement.look_up: _look_up,
+    look_ups.look_up: _look_up,
+    look_ups.update: _look_up,
     data_movement.move: _move,
     elementwise: _elementwise,
     products.attention: _attention,

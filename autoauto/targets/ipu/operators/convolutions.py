@@ -2,15 +2,28 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from autoauto.records.units import Precision
 from autoauto.targets.ipu.kernels import codelets as kernels
 from autoauto.targets.ipu.kernels.codelets import WORKERS
-from autoauto.targets.ipu.operator_cost import CostRule, Family, OperatorContext, OperatorCost, Shape, by_operator, size
-from autoauto.targets.ipu.operators.elementwise import grain_share
+from autoauto.targets.ipu.operator_cost import (
+    CostRule,
+    Family,
+    OperatorContext,
+    OperatorCost,
+    Shape,
+    by_operator,
+    size,
+    together,
+)
+from autoauto.targets.ipu.operators import rows
+from autoauto.targets.ipu.operators.elementwise import grain_share, one_pass
 from autoauto.targets.ipu.operators.products import FactorGradients, multiply, with_bias
 from autoauto.targets.ipu.tiling.split import Engine, Product
 
 _ONE = (1, 1)
+_LARGE_WINDOW = 64  # elements of a window of which several tiles can reduce parts
 
 
 def convolution(context: OperatorContext) -> OperatorCost:
@@ -18,6 +31,14 @@ def convolution(context: OperatorContext) -> OperatorCost:
     weight = 3 if context.layer.op == "QLinearConv" else 1
     product = multiply(context, convolution_product(context, weight), context.present[:1])
     return with_bias(context, product, 8 if weight == 3 else 2, 1)
+
+
+def deformed_convolution(context: OperatorContext) -> OperatorCost:
+    """DeformConv: every tap is interpolated between four neighbours, then a convolution, and the addition of a bias."""
+    product = convolution_product(context)
+    sampled = size(context.out_shape) // max(context.out_shape[1], 1) * size(context.shape(1)[1:])
+    weighed = one_pass(context, sampled * context.integer("group", 1), ("add", "add") * 4)
+    return with_bias(context, together(multiply(context, product, context.present[:1]), weighed), 3, 1)
 
 
 def convolution_product(context: OperatorContext, weight: int = 1) -> Product:
@@ -84,9 +105,9 @@ def _over_field(
     return Product(
         engine=Engine.CONVOLUTION,
         groups=n_groups,
-        batch=batch * size(tuple(spatial[:-2])),
-        height=height,
-        width=width,
+        batch=max(batch * size(tuple(spatial[:-2])), 1),
+        height=max(height, 1),
+        width=max(width, 1),
         inputs=inputs,
         outputs=outputs,
         taps=taps,
@@ -124,7 +145,20 @@ def _plane(spatial: Shape) -> tuple[int, int]:
 
 
 def pool(context: OperatorContext) -> OperatorCost:
-    """MaxPool, AveragePool, LpPool: every output reads its window, whose halo comes from other tiles."""
+    """MaxPool, AveragePool, LpPool: windows on the tiles of the outputs; large ones may be cut over several tiles."""
+    windows = _whole_windows(context)
+    window = size(tuple(map(min, context.integers("kernel_shape", ()), context.shape(0)[2:])))
+    if window < _LARGE_WINDOW:
+        return windows
+    read = context.n_out * window
+    cut = rows.reduce_to(context, read, max(context.n_out, 1), windows.codelets[0].partition("_")[0])
+    gathered = float(kernels.exchange(read * context.precision.n_bytes / context.n_tiles, 4))
+    cut = replace(cut, family=Family.POOL, exchange_cycles=cut.exchange_cycles + round(gathered))
+    return min(windows, cut, key=lambda cost: cost.cycles)
+
+
+def _whole_windows(context: OperatorContext) -> OperatorCost:
+    """Every output reads its window, whose halo comes from other tiles."""
     kernel = context.integers("kernel_shape", (2, 2))
     window = size(tuple(map(min, kernel, context.shape(0)[2:])))  # what lies beyond the field is not read
     step = size(context.integers("strides", (1, 1)))
@@ -143,6 +177,7 @@ def pool(context: OperatorContext) -> OperatorCost:
 
 COST_RULES: dict[str, CostRule] = {
     **by_operator(convolution, "Conv ConvInteger QLinearConv"),
+    **by_operator(deformed_convolution, "DeformConv"),
     **by_operator(transposed_convolution, "ConvTranspose"),
     **by_operator(pool, "MaxPool AveragePool LpPool MaxRoiPool RoiAlign"),
 }

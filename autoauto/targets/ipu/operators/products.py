@@ -65,9 +65,11 @@ def gemm_product(context: OperatorContext) -> Product:
 
 
 def einsum(context: OperatorContext) -> OperatorCost:
-    """Einsum: a product of its operands; with one operand a shuffle."""
-    if len(context.present) == 1:
-        return data_movement.shuffle(context)
+    """Einsum: a product of its operands; with one operand a sum over axes, or a shuffle."""
+    if len(context.layer.operands) == 1:
+        n_in = context.n_elements(context.present[0])
+        summed = context.n_out < n_in
+        return rows.reduce_to(context, n_in, max(context.n_out, 1)) if summed else data_movement.shuffle(context)
     return multiply(context, einsum_product(context), context.present)
 
 

@@ -1,21 +1,39 @@
-"""All operators in one table, `COST_RULES`, and what one layer costs forward: `forward_cost`."""
+"""All operators in one table, `COST_RULES`, and what one layer costs forward: `forward_cost`.
+
+An operator that is in no table is priced by a default, `as_elementwise`, and `default_notes` says so.
+"""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
+from autoauto.records.layers import LayerGraph
 from autoauto.records.units import Precision
 from autoauto.targets.ipu.kernels import codelets as kernels
-from autoauto.targets.ipu.operator_cost import CostRule, OperatorContext, OperatorCost
-from autoauto.targets.ipu.operators import convolutions, data_movement, elementwise, products, rows
+from autoauto.targets.ipu.operator_cost import CostRule, OperatorContext, OperatorCost, together
+from autoauto.targets.ipu.operators import convolutions, data_movement, elementwise, look_ups, products, rows, sequences
 
-TABLES = tuple(module.COST_RULES for module in (convolutions, data_movement, elementwise, products, rows))
+TABLES = tuple(
+    module.COST_RULES for module in (convolutions, data_movement, elementwise, look_ups, products, rows, sequences)
+)
 COST_RULES: dict[str, CostRule] = {name: rule for table in TABLES for name, rule in table.items()}
 
 
 def rule_of(operator: str) -> CostRule:
-    """The rule of an ONNX operator; one that is not known moves all that it reads and writes."""
-    return COST_RULES.get(operator, data_movement.move_everything)
+    """The rule of an ONNX operator."""
+    return COST_RULES.get(operator, as_elementwise)
+
+
+def as_elementwise(context: OperatorContext) -> OperatorCost:
+    """An operator that is not known: all that it reads and writes moves once, and one pass computes the larger."""
+    n_elements = max(context.n_out, *map(context.n_elements, context.present), 1)
+    return together(data_movement.move_everything(context), elementwise.one_pass(context, n_elements, ("add",)))
+
+
+def default_notes(graph: LayerGraph) -> tuple[str, ...]:
+    """Which operators of a model have no rule of their own, as a sentence; none when all have one."""
+    unknown = sorted({layer.op for layer in graph.layers} - COST_RULES.keys())
+    return (f"priced as elementwise: {', '.join(unknown)}",) if unknown else ()
 
 
 def forward_cost(context: OperatorContext) -> OperatorCost:

@@ -11,7 +11,8 @@ from autoauto.targets.ipu.kernels.codelets import WORKERS
 from autoauto.targets.ipu.operator_cost import CostRule, Family, OperatorContext, OperatorCost, by_operator, size
 from autoauto.targets.ipu.operators.elementwise import grain_share
 
-_CUTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
+_CUTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 92, 184, 368, 736, 1472)
+_LONG_ROW = 64  # pieces above which rows are so long that passes of all workers beat the measured kernels
 _SHORTEST_CUT = 16  # elements of a row below which it is not cut further
 _STAGE_PARTIALS = 125  # from so many partial sums on there is one stage more [poplibs]
 
@@ -53,11 +54,19 @@ def _normalise(context: OperatorContext, rows: int, width: int) -> OperatorCost:
     """Mean and variance of every row, then subtract, scale and shift."""
     precision = context.precision
 
-    def cut(share: int, piece: int, pieces: int) -> float:
-        joined = float(kernels.reduce(share, pieces, Precision.FP32))
-        return kernels.moments(share, piece, precision) + joined + kernels.whiten(share, piece, precision)
+    def whole(share: int, width: int) -> float:
+        together = 2 * float(kernels.reduce(share, width, precision)) + apply(share, width, ("add",) * 4)
+        return min(kernels.layernorm(share, width, precision), together + apply(share, 1, ("square", "add", "rsqrt")))
 
-    compute, meet = _spread(rows, width, context.n_tiles, lambda n, w: kernels.layernorm(n, w, precision), cut)
+    def cut(share: int, piece: int, pieces: int) -> float:
+        if pieces > _LONG_ROW:
+            return 2 * _reduce_here(share, piece, precision) + apply(share, piece, ("add",) * 4)
+        return kernels.moments(share, piece, precision) + kernels.whiten(share, piece, precision)
+
+    def apply(share: int, width: int, loops: tuple[str, ...]) -> float:
+        return kernels.elementwise(share * width, loops, 2, precision)
+
+    compute, meet = _spread(rows, width, context.n_tiles, whole, cut, n_joins=1)
     scale = float(kernels.exchange(2 * min(width, -(-rows * width // context.n_tiles)) * precision.n_bytes))
     names = ("reduceAdd", "reduceSquareAdd", "broadcastSubtract", "broadcastMultiply", "rsqrt", "cast", "copy")
     exchange, codelets = round(meet + scale), _typed(names, context)
@@ -76,17 +85,27 @@ def softmax(context: OperatorContext) -> OperatorCost:
 def softmax_rows(context: OperatorContext, rows: int, keys: int) -> OperatorCost:
     """Softmax of `rows` rows of `keys`."""
 
+    precision = context.precision
+
+    def passes(share: int, width: int) -> float:
+        return kernels.elementwise(share * width, ("add", "exponent"), 2, precision) + kernels.elementwise(
+            share * width, ("add",), 2, precision
+        )
+
     def whole(share: int, width: int) -> float:
-        return kernels.softmax(share, width, context.precision)
+        together = 2 * float(kernels.reduce(share, width, precision)) + passes(share, width)
+        return min(kernels.softmax(share, width, precision), together)
 
     def cut(share: int, width: int, pieces: int) -> float:
-        return whole(share, width) + 2 * float(kernels.reduce(share, pieces, Precision.FP32))
+        if pieces > _LONG_ROW:
+            return 2 * _reduce_here(share, width, precision) + passes(share, width)
+        return kernels.softmax(share, width, precision)
 
-    compute, meet = _spread(rows, keys, context.n_tiles, whole, cut)
+    compute, meet = _spread(rows, keys, context.n_tiles, whole, cut, n_joins=2)
     names = ("reduceMax", "reduceAdd", "broadcastSubtract", "broadcastMultiply", "exponent", "copy")
     codelets = _typed(names, context)
     return OperatorCost(
-        Family.SOFTMAX, round(2 * meet), round(compute), codelets, context.n_tiles, 8, follows=context.present[0]
+        Family.SOFTMAX, round(meet), round(compute), codelets, context.n_tiles, 8, follows=context.present[0]
     )
 
 
@@ -123,21 +142,33 @@ def _reduce_here(n_outputs: int, n_partials: int, precision: Precision) -> float
 
 
 def _spread(
-    rows: int, width: int, n_tiles: int, whole: Callable[[int, int], float], cut: Callable[[int, int, int], float]
+    rows: int,
+    width: int,
+    n_tiles: int,
+    whole: Callable[[int, int], float],
+    cut: Callable[[int, int, int], float],
+    n_joins: int,
 ) -> tuple[float, float]:
     """(compute, exchange) cycles of the fastest way to deal rows, or pieces of rows, to the tiles.
 
     `whole(rows, width)` are the cycles of whole rows, `cut(rows, width, pieces)` those of pieces; the results of the
-    pieces of a row are exchanged once.
+    pieces of a row are joined `n_joins` times.
     """
-    ways = []  # (compute, exchange) for every number of pieces
-    for pieces in _CUTS:
-        if pieces > 1 and width < pieces * _SHORTEST_CUT:
+    ways = [(whole(-(-rows // n_tiles), width), 0.0)]  # (compute, exchange) for every number of pieces
+    for pieces in _CUTS[1:]:
+        if width < pieces * _SHORTEST_CUT:
             break
         share = -(-rows * pieces // n_tiles)
-        compute = whole(share, width) if pieces == 1 else cut(share, -(-width // pieces), pieces)
-        ways.append((compute, 0.0 if pieces == 1 else float(kernels.exchange(8 * share, pieces))))
+        joined, met = _join(share, pieces, 8 * share)
+        ways.append((cut(share, -(-width // pieces), pieces) + n_joins * joined, n_joins * met))
     return min(ways, key=sum)
+
+
+def _join(n_outputs: int, pieces: int, n_bytes: int) -> tuple[float, float]:
+    """(compute, exchange) cycles to reduce the results of `pieces` tiles, of many in two stages."""
+    n_stages, partials = (2, isqrt(pieces) + 1) if pieces >= _STAGE_PARTIALS else (1, pieces)
+    compute = float(kernels.reduce(n_outputs, partials, Precision.FP32))
+    return n_stages * compute, n_stages * float(kernels.exchange(n_bytes, partials))
 
 
 def _typed(names: tuple[str, ...], context: OperatorContext) -> tuple[str, ...]:
@@ -147,7 +178,7 @@ def _typed(names: tuple[str, ...], context: OperatorContext) -> tuple[str, ...]:
 COST_RULES: dict[str, CostRule] = {
     **by_operator(field_norm, "LpNormalization MeanVarianceNormalization"),
     **by_operator(group_norm, "GroupNormalization InstanceNormalization"),
-    **by_operator(layer_norm, "LayerNormalization RMSNormalization SimplifiedLayerNormalization"),
+    **by_operator(layer_norm, "LayerNormalization RMSNormalization"),
     **by_operator(local_response_norm, "LRN"),
     **by_operator(reduction, "ReduceSum ReduceMean ReduceMax ReduceMin ReduceProd ReduceL1 ReduceL2 ReduceLogSum"),
     **by_operator(reduction, "ReduceLogSumExp ReduceSumSquare ArgMax ArgMin"),
