@@ -127,7 +127,9 @@ class Artifact:
             )
         n_cores = max((number + 1) * stage.intra_op_threads for each in self._devices() for number, stage in each)
         if n_cores > len(cores()):
-            raise BadInput(f"{self._folder} needs {n_cores} cores, this process may use {len(cores())}; search again here")
+            raise BadInput(
+                f"{self._folder} needs {n_cores} cores, this process may use {len(cores())}; search again here"
+            )
 
     def _check_files(self) -> None:
         for stage in self._pipeline.stages:

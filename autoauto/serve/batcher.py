@@ -101,8 +101,8 @@ class MicroBatch:
                 port.samples(array, start, stop)[...] = port.samples(job.inputs[port.name], first, last)
                 start = stop
             if port.batch_axis is not None and start < port.batch_size:
-                for sample in range(start, port.batch_size):
-                    port.samples(array, sample, sample + 1)[...] = port.samples(array, start - 1, start)
+                last_sample = [port.samples(array, start - 1, start)] * (port.batch_size - start)
+                port.samples(array, start, port.batch_size)[...] = np.concatenate(last_sample, port.batch_axis)
 
     def take(self, arrays: Mapping[str, Array], ports: Sequence[ServedTensor]) -> None:
         """Copy the outputs to the jobs; what fills up is dropped."""
@@ -156,7 +156,7 @@ class Batcher:
         n, batch_size = job.n_samples, self._model.batch_size
         if not self._model.merges and n != batch_size:
             raise BadInput(
-                f"a request must hold {batch_size} samples, because a tensor of the model has no axis of samples; got {n}"
+                f"a request must hold {batch_size} samples, because a tensor of the model has no axis of them; got {n}"
             )
         if n > self.max_queue:
             raise BadInput(f"a request may hold {self.max_queue} samples, got {n}; try several requests")

@@ -149,7 +149,9 @@ def read_request(
         head = msgspec.json.decode(memoryview(body)[:n_json], type=_Head)
     except (ValueError, RecursionError) as error:  # also wrong fields, and bytes that are no text
         raise BadInput(f"the request must be the JSON object of an inference request: {error}") from error
-    _check_parameters(head.parameters, *(each.parameters for each in (*head.inputs, *head.outputs)))
+    _check_parameters(
+        head.parameters, *(each.parameters for each in head.inputs), *(each.parameters for each in head.outputs)
+    )
     arrays = _arrays(head.inputs, body, n_json, {port.name: port for port in inputs})
     return InferenceRequest(head.id, _n_samples(arrays, inputs), arrays, _choices(head, outputs))
 
@@ -208,7 +210,9 @@ def _check_shape(tensor: _Tensor, port: ServedTensor) -> None:
 def _from_bytes(tensor: _Tensor, port: ServedTensor, rest: memoryview, n_bytes: object) -> Array:
     wanted = prod(tensor.shape) * np.dtype(port.dtype).itemsize
     if n_bytes != wanted or isinstance(n_bytes, bool):
-        raise BadInput(f"input {port.name!r} must have {wanted} bytes by its shape, got binary_data_size {n_bytes!r:.40}")
+        raise BadInput(
+            f"input {port.name!r} must have {wanted} bytes by its shape, got binary_data_size {n_bytes!r:.40}"
+        )
     if len(rest) < wanted:
         raise BadInput(f"input {port.name!r} must have {wanted} bytes behind the JSON object, got {len(rest)}")
     array: Array = np.frombuffer(rest[:wanted], np.dtype(port.dtype).newbyteorder("<")).reshape(tensor.shape)
@@ -272,7 +276,7 @@ def write_response(
     binary = []
     for name, as_binary in request.outputs:
         array = outputs[name]
-        entry = {"name": name, "datatype": _NAMES[array.dtype.name], "shape": list(array.shape)}
+        entry: dict[str, Any] = {"name": name, "datatype": _NAMES[array.dtype.name], "shape": list(array.shape)}
         if as_binary:
             binary.append(np.ascontiguousarray(array, array.dtype.newbyteorder("<")).tobytes())
             entry["parameters"] = {"binary_data_size": len(binary[-1])}
