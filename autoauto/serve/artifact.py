@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from autoauto.exporters.onnx_stages import SCHEMA, ModelPort, PipelineFile, StageFile
 from autoauto.records.codec import from_json, from_plain
@@ -176,5 +177,5 @@ class _StageFiles:
         return self._messages[cut]
 
 
-def _ports(entries: Sequence[dict[str, object]]) -> tuple[Port, ...]:
+def _ports(entries: Sequence[dict[str, Any]]) -> tuple[Port, ...]:
     return from_plain(tuple[Port, ...], [[*entry.values()] for entry in entries], NAME)

@@ -1,8 +1,8 @@
 """Load on a server of the Open Inference Protocol, and what it measures: `measure`, `LoadOptions`, `LoadResult`.
 
 *Closed* load: so many clients, each of which sends its next request when it has the last answer; it shows the
-throughput. *Open* load: requests at times that do not depend on answers, at exponential intervals as those of many users
-have; it shows the latency, which counts from the time at which a request was due, so that no wait is left out.
+throughput. *Open* load: requests at times that do not depend on answers, at exponential intervals as those of many
+users; it shows the latency, which counts from the time at which a request was due, so that no wait is left out.
 """
 
 from __future__ import annotations

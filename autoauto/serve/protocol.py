@@ -116,7 +116,7 @@ class _Tensor(msgspec.Struct):
     shape: tuple[int, ...]
     datatype: str
     parameters: dict[str, Any] = {}
-    data: msgspec.Raw | None = None
+    data: msgspec.Raw = msgspec.Raw(b"")
 
 
 class _Output(msgspec.Struct):
@@ -223,15 +223,16 @@ def _from_bytes(tensor: _Tensor, port: ServedTensor, rest: memoryview, n_bytes: 
 
 def _from_json(tensor: _Tensor, port: ServedTensor) -> Array:
     """The data of a tensor in JSON, in one list or in nested ones."""
-    if tensor.data is None:
+    text = bytes(tensor.data).lstrip()
+    if not text:
         raise BadInput(f"input {port.name!r} must have data, or binary_data_size among its parameters; got neither")
     kind: Any = {"b": bool, "f": float}.get(np.dtype(port.dtype).kind, int)
-    is_nested = bytes(tensor.data).lstrip()[1:].lstrip().startswith(b"[")
+    is_nested = text[1:].lstrip().startswith(b"[")
     for _ in tensor.shape if is_nested else (0,):
         kind = list[kind]
     try:
         with np.errstate(over="raise"):
-            array: Array = np.array(msgspec.json.decode(tensor.data, type=kind), port.dtype)
+            array: Array = np.array(msgspec.json.decode(text, type=kind), port.dtype)
     except (ValueError, ArithmeticError, RecursionError) as error:  # also lists of unequal lengths, and overflow
         raise BadInput(f"input {port.name!r} must hold numbers of {_NAMES[port.dtype]}: {error}"[:400]) from error
     if array.shape != (tensor.shape if is_nested else (prod(tensor.shape),)):

@@ -145,7 +145,11 @@ class Server:
         """The application with all its paths."""
         from aiohttp import web
 
-        app = web.Application(middlewares=[web.middleware(self._answer)])
+        @web.middleware
+        async def answer(request: web.Request, handler: Handler) -> web.StreamResponse:
+            return await self._answer(request, handler)
+
+        app = web.Application(middlewares=[answer])
         app.router.add_get("/v2", self._server_metadata)
         app.router.add_get("/v2/health/live", self._live)
         app.router.add_get("/v2/health/ready", self._ready)

@@ -114,7 +114,9 @@ def serve(connection: Channel, task: StageTask) -> None:
     task.file.close()
     connection.send(StageReady(memory_bytes, overhead_bytes))
     with memory_errors(task.layers, memory_bytes):
-        spans = _serve_stream(session, task) if task.serves else _stream(session, task, probe)
+        if task.serves:
+            _serve_stream(session, task)
+        spans = None if task.serves else _stream(session, task, probe)
     connection.send(spans)
     connection.recv()  # blocks until the parent ends this process, so that it can read the spans
 
