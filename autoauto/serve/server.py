@@ -10,6 +10,7 @@ bounded: by the limit of a body, by the sum of all bodies, and by the samples th
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import signal
 from collections.abc import Awaitable, Callable, Mapping
@@ -94,6 +95,7 @@ async def serve(
     runner = web.AppRunner(
         server.app(),
         access_log=None,
+        logger=_silent(),
         handler_cancellation=True,
         keepalive_timeout=KEEPALIVE_S,
         shutdown_timeout=SHUTDOWN_S,
@@ -362,6 +364,13 @@ class Server:
 
         text, media_type = self._metrics.text()
         return web.Response(body=text, headers={"Content-Type": media_type})
+
+
+def _silent() -> logging.Logger:
+    """Where aiohttp writes a traceback for every request that is no HTTP: nowhere, or clients could fill the disk."""
+    logger = logging.Logger("autoauto.serve")
+    logger.addHandler(logging.NullHandler())
+    return logger
 
 
 def _json(content: object, status: int = 200) -> web.Response:
