@@ -91,10 +91,10 @@ def write_folder(
 
 
 class RunningServer:
-    """`autoauto serve FOLDER` on a free port; `url` is that of its model."""
+    """`autoauto serve STUDY|FOLDER` on a free port; `url` is that of its model."""
 
-    def __init__(self, folder: Path, *options: str) -> None:
-        command = [sys.executable, "-m", "autoauto", "serve", str(folder), "--port", "0", *options]
+    def __init__(self, study: str | Path, *options: str) -> None:
+        command = [sys.executable, "-m", "autoauto", "serve", str(study), "--port", "0", *options]
         environment = {**os.environ, "PYTHONPATH": str(ROOT)}
         self.process = subprocess.Popen(
             command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, encoding="utf-8"
@@ -112,11 +112,7 @@ class RunningServer:
     def infer(self, ids: Sequence[int], x: Array | None = None) -> Any:
         """The status and the content of a request in JSON."""
         values = np.zeros((len(ids), WIDTH), np.float32) if x is None else x
-        inputs = [
-            {"name": "ids", "shape": [len(ids)], "datatype": "INT64", "data": list(ids)},
-            {"name": "x", "shape": list(values.shape), "datatype": "FP32", "data": values.tolist()},
-        ]
-        return request(f"{self.url}/infer", json.dumps({"inputs": inputs}).encode())
+        return request(f"{self.url}/infer", request_body(ids, values))
 
     def children(self) -> list[int]:
         """The process numbers of the stages."""
@@ -129,6 +125,26 @@ class RunningServer:
         _, error = self.process.communicate(timeout=PATIENCE_S)
         wait_until(lambda: not any(map(is_running, children)), "the end of all stages")
         return self.process.returncode, error
+
+    def kill(self) -> None:
+        """End it if it runs."""
+        self.process.kill()
+        self.process.communicate()
+
+
+def request_body(ids: Sequence[int], x: Array) -> bytes:
+    """An inference request in JSON."""
+    inputs = [
+        {"name": "ids", "shape": [len(ids)], "datatype": "INT64", "data": list(ids)},
+        {"name": "x", "shape": list(x.shape), "datatype": "FP32", "data": x.tolist()},
+    ]
+    return json.dumps({"inputs": inputs}).encode()
+
+
+def need_libraries() -> None:
+    """Skip a test where a server cannot run."""
+    for name in ("onnxruntime", "aiohttp", "prometheus_client"):
+        pytest.importorskip(name)
 
 
 def stage_processes(pid: int) -> list[int]:
@@ -155,15 +171,13 @@ def request(url: str, body: bytes | None = None) -> Any:
 @pytest.fixture
 def start_server() -> Iterator[Callable[..., RunningServer]]:
     """Start servers, which end with the test."""
-    for name in ("onnxruntime", "aiohttp", "prometheus_client"):
-        pytest.importorskip(name)
+    need_libraries()
     servers: list[RunningServer] = []
 
-    def start(folder: Path, *options: str) -> RunningServer:
-        servers.append(RunningServer(folder, *options))
+    def start(study: str | Path, *options: str) -> RunningServer:
+        servers.append(RunningServer(study, *options))
         return servers[-1]
 
     yield start
     for server in servers:
-        server.process.kill()
-        server.process.communicate()
+        server.kill()
