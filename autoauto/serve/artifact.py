@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import os
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from weakref import finalize
 
 from autoauto.exporters.onnx_stages import SCHEMA, ModelPort, PipelineFile, StageFile
 from autoauto.records.codec import from_json, from_plain
@@ -60,7 +62,7 @@ class ServedModel:
 
 
 class Artifact:
-    """A folder that `autoauto export --to onnx` wrote for a plan on this machine.
+    """A folder that `autoauto export --to onnx` wrote for a plan on this machine; it may be deleted meanwhile.
 
     Attributes:
         model: what it serves.
@@ -75,7 +77,7 @@ class Artifact:
             raise BadInput(f"replicas that are served must be alike, {folder} has {len(self._file.pipelines)} plans")
         [self._pipeline] = self._file.pipelines
         self._check_machine()
-        self._check_files()
+        self._descriptors = {LayerRange(*stage.layers): self._open(stage) for stage in self._pipeline.stages}
         batch_size = self._file.batch_size
         self.model = ServedModel(
             name=self._file.model,
@@ -94,7 +96,7 @@ class Artifact:
         stages = [LayerRange(*stage.layers) for stage in self._pipeline.stages]
         return Pipelines(
             LayerGraph(self._file.model, (), (), None, ""),
-            _StageFiles(self._folder, self._file.inputs, self._pipeline.stages),
+            _StageFiles(self._descriptors, self._file.inputs, self._pipeline.stages),
             stages,
             self._file.batch_size,
             self._resources(),
@@ -132,12 +134,18 @@ class Artifact:
                 f"{self._folder} needs {n_cores} cores, this process may use {len(cores())}; search again here"
             )
 
-    def _check_files(self) -> None:
-        for stage in self._pipeline.stages:
-            if not (self._folder / stage.file).is_file():
-                raise BadInput(f"{self._folder} must have all its files, {stage.file} is missing; export it again")
-            if (self._folder / f"{stage.file}.data").exists():
-                raise BadInput(f"a stage that is served must lie in one file, {stage.file} has its weights beside it")
+    def _open(self, stage: StageFile) -> int:
+        """The descriptor of the file of a stage, which is open as long as this object lives."""
+        if (self._folder / f"{stage.file}.data").exists():
+            raise BadInput(f"a stage that is served must lie in one file, {stage.file} has its weights beside it")
+        try:
+            descriptor = os.open(self._folder / stage.file, os.O_RDONLY)
+        except OSError as error:
+            raise BadInput(
+                f"{self._folder} must have all its files, {stage.file} is missing: {error.strerror}; export it again"
+            ) from error
+        finalize(self, os.close, descriptor)
+        return descriptor
 
 
 def _read(folder: Path) -> PipelineFile:
@@ -158,8 +166,10 @@ def _served(ports: Sequence[ModelPort], batch_size: int) -> tuple[ServedTensor, 
 class _StageFiles:
     """The files of the stages as a `Source`, which cuts where they were cut."""
 
-    def __init__(self, folder: Path, inputs: Sequence[ModelPort], stages: Sequence[StageFile]) -> None:
-        self._folder = folder
+    def __init__(
+        self, descriptors: Mapping[LayerRange, int], inputs: Sequence[ModelPort], stages: Sequence[StageFile]
+    ) -> None:
+        self._descriptors = descriptors
         self._stages = {LayerRange(*stage.layers): stage for stage in stages}
         self._messages = {0: tuple(Port(port.name, port.shape, port.dtype) for port in inputs)}
         ports = {port.name: port for port in self._messages[0]}
@@ -170,7 +180,8 @@ class _StageFiles:
     def cut(self, graph: LayerGraph, layers: LayerRange, batch_size: int) -> SubModel:
         """The file of a stage."""
         stage = self._stages[layers]
-        return SubModel((self._folder / stage.file).read_bytes(), _ports(stage.inputs), _ports(stage.outputs))
+        with open(f"/proc/self/fd/{self._descriptors[layers]}", "rb") as file:
+            return SubModel(file.read(), _ports(stage.inputs), _ports(stage.outputs))
 
     def carried(self, graph: LayerGraph, cut: int, batch_size: int) -> tuple[Port, ...]:
         """The tensors that one stage sends to the next."""

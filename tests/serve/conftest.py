@@ -9,6 +9,7 @@ import subprocess
 import sys
 import urllib.request
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -90,7 +91,7 @@ def write_folder(
     return folder
 
 
-class RunningServer:
+class RunningServer(AbstractContextManager["RunningServer"]):
     """`autoauto serve STUDY|FOLDER` on a free port; `url` is that of its model."""
 
     def __init__(self, study: str | Path, *options: str) -> None:
@@ -126,8 +127,8 @@ class RunningServer:
         wait_until(lambda: not any(map(is_running, children)), "the end of all stages")
         return self.process.returncode, error
 
-    def kill(self) -> None:
-        """End it if it runs."""
+    def __exit__(self, *_: object) -> None:
+        """Kill it if it still runs."""
         self.process.kill()
         self.process.communicate()
 
@@ -172,12 +173,5 @@ def request(url: str, body: bytes | None = None) -> Any:
 def start_server() -> Iterator[Callable[..., RunningServer]]:
     """Start servers, which end with the test."""
     need_libraries()
-    servers: list[RunningServer] = []
-
-    def start(study: str | Path, *options: str) -> RunningServer:
-        servers.append(RunningServer(study, *options))
-        return servers[-1]
-
-    yield start
-    for server in servers:
-        server.kill()
+    with ExitStack() as stack:
+        yield lambda study, *options: stack.enter_context(RunningServer(study, *options))

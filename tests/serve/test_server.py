@@ -27,12 +27,9 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
     """Two pipelines of three stages, which serve several tests, and end well."""
     need_libraries()
     folder = write_folder(tmp_path_factory.mktemp("serve") / "folder", cuts=(0, 1, 3, 4), replicas=2)
-    running = RunningServer(folder, "--max-request-mib", "1")
-    try:
+    with RunningServer(folder, "--max-request-mib", "1") as running:
         yield running
         assert running.stop() == (0, "")
-    finally:
-        running.kill()
 
 
 CLIENT = """

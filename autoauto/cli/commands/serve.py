@@ -76,13 +76,13 @@ def run(args: argparse.Namespace) -> int:
     )
     with _folder(args) as folder:
         artifact = Artifact(folder)
-        model = artifact.model
-        plan = f"batch size {model.batch_size}, {model.samples_per_s:,.1f} samples/s ({model.origin})"
-        asyncio.run(
-            serve(
-                artifact, options, lambda url: print_line(f"{model.name}: {url}/v2/models/{model.name}, {plan}"), warn
-            )
-        )
+    model = artifact.model
+    plan = f"batch size {model.batch_size}, {model.samples_per_s:,.1f} samples/s ({model.origin})"
+
+    def on_ready(url: str) -> None:
+        print_line(f"{model.name}: {url}/v2/models/{model.name}, {plan}")
+
+    asyncio.run(serve(artifact, options, on_ready, warn))
     return 0
 
 
