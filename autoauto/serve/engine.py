@@ -49,7 +49,7 @@ class EngineEvents(Protocol):
         """No process is left: the engine was stopped, or gave up with the last error."""
 
 
-class Engine:
+class PipelineEngine:
     """Starts the pipelines of an artifact, and hands micro-batches to them until it is stopped.
 
     Args:

@@ -1,8 +1,9 @@
 """The HTTP server of a model, on aiohttp: `serve`, `ServerOptions`.
 
-    body ──▶ Job ──▶ Batcher ──▶ Engine ──▶ processes          a request is answered when its job has ended
+    body ──▶ Job ──▶ Batcher ──▶ PipelineEngine ──▶ processes
     408, 413    400     429         503
 
+A request is answered when its job has ended, or with a status below the arrow at which it was refused.
 Everything here but the thread of the engine runs in one event loop, so that nothing needs a lock. What is in memory is
 bounded: by the limit of a body, by the sum of all bodies, and by the samples that may wait.
 """
@@ -24,7 +25,7 @@ from autoauto.records.installation import VERSION
 from autoauto.serve.artifact import Artifact
 from autoauto.serve.batcher import Batcher, Job, MicroBatch, NotServing, QueueFull
 from autoauto.serve.bodies import Bodies, LargeRequest, SlowRequest
-from autoauto.serve.engine import Engine
+from autoauto.serve.engine import PipelineEngine
 from autoauto.serve.metrics import ServerMetrics
 from autoauto.serve.protocol import read_request, write_response
 
@@ -136,7 +137,7 @@ class Server:
         max_samples = max_queue + self._batcher.capacity * batch_size
         self._bodies = Bodies(max_bytes, max_samples * model.sample_bytes + 4 * max_bytes, options.body_s)
         self._metrics = ServerMetrics(model, self._batcher)
-        self._engine = Engine(artifact, self)
+        self._engine = PipelineEngine(artifact, self)
         self._timer: asyncio.TimerHandle | None = None
         self._progress_s = 0.0
         self._is_ready = self._is_stopping = False

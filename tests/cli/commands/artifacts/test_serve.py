@@ -35,7 +35,7 @@ def test_a_port_that_is_taken_is_refused(run_cli: RunCli, tmp_path: Path) -> Non
 
 def test_a_missing_library_names_the_extra(run_cli: RunCli, monkeypatch: pytest.MonkeyPatch) -> None:
     for command, needed in (("serve", "prometheus_client"), ("bench", "aiohttp")):
-        module = f"autoauto.cli.commands.{command}.find_spec"
+        module = f"autoauto.cli.commands.artifacts.{command}.find_spec"
         monkeypatch.setattr(module, lambda name, needed=needed: None if name == needed else find_spec(name))
         done = run_cli(command, "http://127.0.0.1:1/v2/models/m")
         assert done.code == 2

@@ -10,7 +10,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from autoauto.cli.commands.export import deployment_of_study
+from autoauto.cli.commands.artifacts.export import deployment_of_study
 from autoauto.cli.options.study import add_storage, requested_study
 from autoauto.cli.options.values import at_most, not_negative
 from autoauto.cli.output.lines import print_line, warn
