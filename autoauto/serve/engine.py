@@ -63,7 +63,7 @@ class PipelineEngine:
         self._handed_over: deque[MicroBatch | None] = deque()
         self._arrivals_fd = os.eventfd(0, os.EFD_SEMAPHORE | os.EFD_CLOEXEC)
         self._pids: list[int] = []
-        self._has_started = self._has_finished = False
+        self._has_started = self._has_finished = self._is_stopped = False
         self._thread = Thread(target=self._run, name="engine", daemon=True)
 
     def start(self) -> None:
@@ -77,6 +77,7 @@ class PipelineEngine:
 
     def stop(self) -> None:
         """Compute what was given, then end; returns at once."""
+        self._is_stopped = True
         self._handed_over.append(None)
         os.eventfd_write(self._arrivals_fd, 1)
 
@@ -98,7 +99,7 @@ class PipelineEngine:
 
     def _run(self) -> None:
         n_losses = 0
-        while True:
+        while not self._is_stopped:
             self._has_finished = False
             try:
                 self._serve()
@@ -110,19 +111,14 @@ class PipelineEngine:
                 was_noted = Event()
                 self._post(self._note_loss, " ".join(str(error).split()), was_noted)
                 was_noted.wait()
-            else:
-                self._post(self._events.on_ended, None)
-                return
+        self._post(self._events.on_ended, None)
 
     def _note_loss(self, reason: str, was_noted: Event) -> None:
         """In the event loop, while the engine waits: drop what was handed over, so that nothing of it comes later."""
-        is_stopped = None in self._handed_over
         for _ in range(len(self._handed_over)):
             self._handed_over.popleft()
             os.eventfd_read(self._arrivals_fd)
         self._events.on_lost(reason)
-        if is_stopped:
-            self.stop()
         was_noted.set()
 
     def _serve(self) -> None:

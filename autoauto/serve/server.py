@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import resource
 import signal
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
@@ -92,6 +93,8 @@ async def serve(
     """
     from aiohttp import web
 
+    _, most_files = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most_files, most_files))  # every client that stalls takes one
     server = Server(artifact, options, log)
     runner = web.AppRunner(
         server.app(),
@@ -201,9 +204,9 @@ class Server:
 
     async def _watch(self) -> None:
         """Kill processes that hang, so that they are started again."""
-        stall_s = max(MIN_STALL_S, STALL_PERIODS * self._model.n_processes * self._model.period_s)
         while True:
             await asyncio.sleep(1.0)
+            stall_s = max(MIN_STALL_S, STALL_PERIODS * self._model.n_processes * self._model.period_s)
             if self._batcher.in_flight and self._loop.time() - self._progress_s > stall_s:
                 self._log(f"the processes gave nothing for {stall_s:g} s; they are killed")
                 self._progress_s = self._loop.time()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import socket
@@ -15,6 +16,10 @@ from subprocess import run
 import numpy as np
 import pytest
 
+from autoauto.serve import server as server_module
+from autoauto.serve.artifact import Artifact
+from autoauto.serve.batcher import NotServing
+from autoauto.serve.server import Server, ServerOptions
 from tests.running import PATIENCE_S, is_running, wait_until
 from tests.serve.conftest import ROOT, WIDTH, RunningServer, expected, need_libraries, request_body, write_folder
 
@@ -197,3 +202,29 @@ def test_a_second_signal_ends_at_once_and_leaves_no_process(start_server: Start,
     server.process.communicate(timeout=PATIENCE_S)
     assert server.process.returncode == 130
     wait_until(lambda: not any(map(is_running, children)), "the end of all stages")
+
+
+def test_processes_that_hang_are_killed_and_started_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    need_libraries()
+    artifact = Artifact(write_folder(tmp_path / "folder", cuts=(0, 4)))
+    lines: list[str] = []
+    inputs = {"ids": np.array([1]), "x": np.zeros((1, WIDTH), np.float32)}
+
+    async def test() -> None:
+        served, is_ready = Server(artifact, ServerOptions(), lines.append), asyncio.Event()
+        running = asyncio.create_task(served.run(is_ready.set))
+        await is_ready.wait()
+        await served._computed(inputs, 1)
+        os.kill(served._engine._pids[0], signal.SIGSTOP)
+        monkeypatch.setattr(server_module, "MIN_STALL_S", 0.0)
+        with pytest.raises(NotServing, match="exit code -9; the model is being loaded again"):
+            await served._computed(inputs, 1)
+        monkeypatch.undo()
+        await served._until(lambda: served._is_ready)
+        outputs = await served._computed(inputs, 1)
+        np.testing.assert_allclose(outputs["y"], expected(**inputs), rtol=1e-5)
+        served.stop()
+        await running
+
+    asyncio.run(asyncio.wait_for(test(), PATIENCE_S))
+    assert [line.partition(" gave")[0] for line in lines if "gave" in line] == ["the processes"]
