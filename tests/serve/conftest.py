@@ -119,6 +119,10 @@ class RunningServer(AbstractContextManager["RunningServer"]):
         """The process numbers of the stages."""
         return stage_processes(self.process.pid)
 
+    def descriptors(self) -> list[str]:
+        """The files, rings and connections that it has open."""
+        return os.listdir(f"/proc/{self.process.pid}/fd")
+
     def stop(self) -> tuple[int, str]:
         """End it by SIGTERM; the exit code and what it wrote to stderr."""
         children = self.children()

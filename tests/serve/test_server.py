@@ -133,6 +133,8 @@ def test_eight_clients_have_their_own_answers_while_others_misbehave(server: Run
 
 def test_a_killed_stage_gives_503_and_recovery(start_server: Start, tmp_path: Path) -> None:
     server = start_server(write_folder(tmp_path / "folder"))
+    assert server.infer([1, 2])[0] == 200
+    n_descriptors = len(server.descriptors())
     for stage in (1, 0):
         pid = sorted(server.children())[stage]
         os.kill(pid, signal.SIGSTOP)  # so that the request is in flight when the stage is killed
@@ -148,6 +150,7 @@ def test_a_killed_stage_gives_503_and_recovery(start_server: Start, tmp_path: Pa
         assert server.get("/v2/health/live")[0] == 200
         wait_until(lambda: server.get("/v2/health/ready")[0] == 200, "recovery")
         assert server.infer([1, 2])[0] == 200
+    wait_until(lambda: len(server.descriptors()) <= n_descriptors, "as few descriptors as before")
     code, error = server.stop()
     assert (code, error.count("the processes are started again\n")) == (0, 2)
 
