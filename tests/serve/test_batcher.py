@@ -78,6 +78,15 @@ def test_requests_share_micro_batches_and_one_is_split() -> None:
     assert batcher.is_empty
 
 
+def test_what_is_left_of_a_split_request_goes_before_later_ones() -> None:
+    model = model_of(2)
+    batcher = Batcher(model, QUEUE, DELAY_S)
+    for values in ((1, 2, 3), (4,)):
+        batcher.add(job_of(*values)[0], 0.0)
+    batches = [batcher.next(0.0), batcher.next(0.0)]
+    assert [values_of(batch, model) for batch in batches if batch] == [[1, 2], [3, 4]]
+
+
 def test_a_partial_micro_batch_waits_from_the_time_at_which_there_is_room() -> None:
     """Full ones go although one is computed; a partial one waits for its end, and then for company."""
     batcher = Batcher(model_of(2), QUEUE, DELAY_S)
