@@ -9,7 +9,8 @@ from collections.abc import Sequence
 
 from autoauto import __version__
 from autoauto.cli import completion
-from autoauto.cli.commands import clusters, compare, export, measure, models, phased, plan, predict, profile, schedule
+from autoauto.cli.commands import clusters, compare, measure, models, phased, plan, predict, profile, schedule
+from autoauto.cli.commands.artifacts import bench, export, serve
 from autoauto.cli.commands.studies import dashboard, explain, report, search, studies, trials, worker
 from autoauto.cli.config.search_config import parse_with_config
 from autoauto.cli.options.parser import Parser
@@ -26,6 +27,8 @@ COMMANDS = (
     measure,
     compare,
     export,
+    serve,
+    bench,
     schedule,
     phased,
     studies,

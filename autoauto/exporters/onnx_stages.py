@@ -10,6 +10,7 @@ from importlib import import_module
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import ModuleType
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -69,8 +70,8 @@ class StageFile:
     layers: tuple[int, int]
     first_layer: str
     last_layer: str
-    inputs: tuple[dict[str, object], ...]
-    outputs: tuple[dict[str, object], ...]
+    inputs: tuple[dict[str, Any], ...]
+    outputs: tuple[dict[str, Any], ...]
     sends: tuple[str, ...]
     n_replicas: int
     memory_bytes: dict[str, int]

@@ -4,6 +4,7 @@
                                          |
                                          +--  exporters  <-  evaluate  <-  study  <-+-  cli
                                          +--  runtimes  <---------------------------+
+                                         +--  serve (targets, exporters)  <---------+
 
 Arrows point at the room that is imported; every room also imports `records`, and `cli` may import all of them. Two
 lie below the rooms that use them: `processes` (targets, runtimes, study) and `database` (profile, study).
@@ -19,7 +20,7 @@ from pathlib import Path
 import pytest
 
 ROOMS = frozenset({"graph", "targets", "profile", "estimate", "plan", "schedule", "report"})
-ALL_BUT_CLI = ROOMS | {"records", "processes", "database", "exporters", "evaluate", "study", "runtimes"}
+ALL_BUT_CLI = ROOMS | {"records", "processes", "database", "exporters", "evaluate", "study", "runtimes", "serve"}
 MAY_IMPORT: Mapping[str, frozenset[str]] = {
     "records": frozenset(),
     "processes": frozenset(),
@@ -31,9 +32,10 @@ MAY_IMPORT: Mapping[str, frozenset[str]] = {
     "exporters": ROOMS | {"records"},
     "evaluate": ROOMS | {"records", "exporters"},
     "study": frozenset({"records", "evaluate", "processes", "database"}),
+    "serve": frozenset({"records", "targets", "exporters"}),
     "cli": ALL_BUT_CLI | {"__init__"},
     "__main__": frozenset({"cli"}),
-    "__init__": ALL_BUT_CLI - {"runtimes"},
+    "__init__": ALL_BUT_CLI - {"runtimes", "serve"},
 }
 TOP_LEVEL = {"pyproject.toml", "README.md", "LICENSE", "autoauto", "tests", "studies", "data", "docs"}
 MAX_ENTRIES = 14

@@ -45,6 +45,21 @@ def positive_number(text: str) -> float:
     return value
 
 
+def not_negative(text: str) -> float:
+    """Read a number from 0.
+
+    >>> not_negative("0")
+    0.0
+    """
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 0.0 <= value < float("inf"):
+        raise argparse.ArgumentTypeError(f"must be a number from 0, got {text!r}")
+    return value
+
+
 def share(text: str) -> float:
     """Read a number from 0 to below 1.
 

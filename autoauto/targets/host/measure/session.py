@@ -174,7 +174,7 @@ def memory_errors(layers: LayerRange, memory_bytes: Mapping[str, int]) -> Iterat
         yield
     except Exception as error:
         _set_limit(data_bytes() + machine_bytes())
-        if not _is_memory(error):
+        if not is_memory_error(error):
             raise
         raise _out_of_memory(layers, memory_bytes, sum(memory_bytes.values())) from error
 
@@ -191,7 +191,8 @@ def _out_of_memory(layers: LayerRange, memory_bytes: Mapping[str, int], budget_b
     )
 
 
-def _is_memory(error: Exception) -> bool:
+def is_memory_error(error: Exception) -> bool:
+    """Whether an exception of a session says that an allocation failed."""
     return isinstance(error, MemoryError) or "alloc" in str(
         error
     )  # in the words of ONNX Runtime and of the C++ library
@@ -202,7 +203,7 @@ def _peak_lower_bound(session: Session) -> int:
     try:
         return session.peak_bytes()
     except Exception as error:
-        if not _is_memory(error):
+        if not is_memory_error(error):
             raise
         return machine_bytes()
 

@@ -24,6 +24,7 @@ end over all its rings. One that meets an end where its next micro-batch would b
 
 from __future__ import annotations
 
+import select
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
@@ -47,7 +48,7 @@ from autoauto.targets.host.run.stage import (
     message_bytes,
     serve,
 )
-from autoauto.targets.host.transport.ring import Ring
+from autoauto.targets.host.transport.ring import FailedMessage, Ring
 
 N_SLOTS = 3
 """Slots of a ring: one is read, one is written, and one evens out the variation of the stages' times."""
@@ -65,6 +66,7 @@ class Pipelines(AbstractContextManager["Pipelines"]):
         batch_size: samples of a micro-batch.
         resources: what every process of every pipeline may use, by pipeline and process, those of stage 0 first.
         n_replicas: the processes of every stage; by default one each.
+        serves: as in `StageTask`.
 
     Attributes:
         ready: the memory of every loaded process, in the order of `resources`.
@@ -82,7 +84,10 @@ class Pipelines(AbstractContextManager["Pipelines"]):
         batch_size: int,
         resources: Sequence[Sequence[StageResources]],
         n_replicas: Sequence[int] | None = None,
+        *,
+        serves: bool = False,
     ) -> None:
+        self._serves = serves
         self._sub_models = [source.cut(graph, layers, batch_size) for layers in stages]
         cuts = [layers.start for layers in stages] + [stages[-1].stop]
         self._messages = [source.carried(graph, cut, batch_size) for cut in cuts]
@@ -113,26 +118,45 @@ class Pipelines(AbstractContextManager["Pipelines"]):
     def __exit__(self, *_: object) -> None:
         self._stack.close()
 
-    def stream(self, batches: Iterator[Batch], take: Callable[[int, int, Batch], None]) -> list[list[StageSpans]]:
+    @property
+    def pids(self) -> list[int]:
+        """The numbers of all processes, in the order of `resources`."""
+        return self._workers.pids
+
+    def stream(
+        self,
+        batches: Iterator[Batch],
+        take: Callable[[int, int, Batch], None],
+        refuse: Callable[[int, str], None] | None = None,
+        arrivals_fd: int | None = None,
+    ) -> list[list[StageSpans]]:
         """Send micro-batches, each through the first pipeline that has room, until `batches` ends.
 
         `take(pipeline, number, outputs)` is called with the outputs of micro-batch `number` of `batches`; the arrays
         are valid until it returns. A context has one stream only.
 
+        Args:
+            batches, take: see above.
+            refuse: of pipelines that serve, what is called with the number of a micro-batch that the model refuses, and
+                the reason, instead of `take`.
+            arrivals_fd: readable while `batches` has a micro-batch or has ended; by default it always has.
+
         Returns:
-            The times of every process, in the order of `resources`.
+            The times of every process, in the order of `resources`; None of those that serve.
         """
         inputs = [deque(rings[0].sent_by(0)) for rings in self._rings]
         outputs = [deque(rings[-1].received_by(0)) for rings in self._rings]
         in_flight: list[deque[int]] = [deque() for _ in self._rings]
         numbered, ready = enumerate(batches), self._workers.waiter()
         while any(inputs) or any(outputs):
-            free = [rings[0].free_fd for rings in inputs if rings]
-            descriptors = ready(free + [rings[0].filled_fd for rings in outputs if rings])
+            wanted = [rings[0].free_fd for rings in inputs if rings]
+            if wanted and arrivals_fd is not None and not _is_readable(arrivals_fd):
+                wanted = [arrivals_fd]
+            descriptors = ready(wanted + [rings[0].filled_fd for rings in outputs if rings])
             for pipeline, (feeding, draining) in enumerate(zip(inputs, outputs, strict=True)):
                 if draining and draining[0].filled_fd in descriptors:
-                    self._drain(draining, partial(take, pipeline), in_flight[pipeline])
-                if feeding and feeding[0].free_fd in descriptors:
+                    self._drain(draining, partial(take, pipeline), refuse, in_flight[pipeline])
+                if feeding and feeding[0].free_fd in descriptors and (arrivals_fd is None or _is_readable(arrivals_fd)):
                     self._feed(feeding, numbered, in_flight[pipeline])
         return [list(spans) for spans in self._receive_from_all()]
 
@@ -149,13 +173,25 @@ class Pipelines(AbstractContextManager["Pipelines"]):
             return
         rings.popleft().finish()
 
-    def _drain(self, rings: deque[Ring], take: Callable[[int, Batch], None], in_flight: deque[int]) -> None:
+    def _drain(
+        self,
+        rings: deque[Ring],
+        take: Callable[[int, Batch], None],
+        refuse: Callable[[int, str], None] | None,
+        in_flight: deque[int],
+    ) -> None:
         """Take the next outputs of a pipeline; at the end of the stream drop all its rings."""
-        message = rings[0].peek()
-        if message is None:
-            rings.clear()
-            return
-        take(in_flight.popleft(), arrays(message, self._messages[-1]))
+        try:
+            message = rings[0].peek()
+        except FailedMessage as failure:
+            if refuse is None:
+                raise
+            refuse(in_flight.popleft(), str(failure))
+        else:
+            if message is None:
+                rings.clear()
+                return
+            take(in_flight.popleft(), arrays(message, self._messages[-1]))
         rings[0].release()
         rings.rotate(-1)
 
@@ -180,6 +216,7 @@ class Pipelines(AbstractContextManager["Pipelines"]):
             receive=rings[stage].received_by(replica),
             send=rings[stage + 1].sent_by(replica),
             resources=resources,
+            serves=self._serves,
         )
 
     def _receive_from_all(self) -> tuple[tuple[Any, ...], ...]:
@@ -205,6 +242,12 @@ class _Rings:
     def received_by(self, process: int) -> tuple[Ring, ...]:
         """The rings from which a process reads."""
         return tuple(ring for (_, receiver), ring in self._rings.items() if receiver == process)
+
+
+def _is_readable(descriptor: int) -> bool:
+    poll = select.poll()
+    poll.register(descriptor, select.POLLIN)
+    return bool(poll.poll(0))
 
 
 def _file(sub_model: SubModel, stack: ExitStack) -> SubModelFile:

@@ -20,12 +20,13 @@ from autoauto.targets.host.measure.session import (
     Session,
     SubModelFile,
     check_memory,
+    is_memory_error,
     memory_errors,
     onnxruntime,
     shared_array,
 )
 from autoauto.targets.host.memory_budget import data_bytes
-from autoauto.targets.host.transport.ring import ALIGNMENT, Ring
+from autoauto.targets.host.transport.ring import ALIGNMENT, FailedMessage, Ring
 
 ROWS_PER_BLOCK = 4096
 
@@ -54,6 +55,8 @@ class StageTask:
         receive, send: the rings from the devices of the previous and to those of the next stage, in the order in which
             the micro-batches of this worker use them; after the last the first is next.
         resources: what the worker may use.
+        serves: whether micro-batches come from outside, without an end in sight: one that the model refuses is handed
+            on as a failure, and no times are recorded.
     """
 
     layers: LayerRange
@@ -66,6 +69,7 @@ class StageTask:
     receive: tuple[Ring, ...]
     send: tuple[Ring, ...]
     resources: StageResources
+    serves: bool = False
 
 
 class StageReady(NamedTuple):
@@ -96,7 +100,10 @@ class StageSpans(NamedTuple):
 
 
 def serve(connection: Channel, task: StageTask) -> None:
-    """In a worker: load the stage, send `StageReady`, compute all micro-batches of the rings, send `StageSpans`."""
+    """In a worker: load the stage, send `StageReady`, compute all micro-batches of the rings, send `StageSpans`.
+
+    A stage that serves sends None at its end.
+    """
     os.sched_setaffinity(0, task.resources.cores)
     probe = SpeedProbe()
     onnxruntime()
@@ -107,7 +114,9 @@ def serve(connection: Channel, task: StageTask) -> None:
     task.file.close()
     connection.send(StageReady(memory_bytes, overhead_bytes))
     with memory_errors(task.layers, memory_bytes):
-        spans = _stream(session, task, probe)
+        if task.serves:
+            _serve_stream(session, task)
+        spans = None if task.serves else _stream(session, task, probe)
     connection.send(spans)
     connection.recv()  # blocks until the parent ends this process, so that it can read the spans
 
@@ -137,6 +146,36 @@ def _stream(session: Session, task: StageTask, probe: SpeedProbe) -> StageSpans:
     for send in task.send:
         send.finish()
     return StageSpans(times.array(), compute_ns, mean(speeds))
+
+
+def _serve_stream(session: Session, task: StageTask) -> None:
+    """Compute micro-batches that others send: without times, which would grow for ever.
+
+    Raises:
+        Exception: an allocation failed; any other failure of a run goes to the end of the pipeline with its reason.
+    """
+    carried = [port.name for port in task.sent if port not in task.outputs]
+    for receive, send in zip(cycle(task.receive), cycle(task.send), strict=False):
+        try:
+            message = receive.peek()
+            if message is None:
+                break
+            inputs, outputs = arrays(message, task.received), arrays(send.reserve(), task.sent)
+            for name in carried:
+                outputs[name][...] = inputs[name]
+            session.run(inputs, outputs)
+        except FailedMessage as failure:  # of an earlier stage
+            send.reserve()
+            send.fail(str(failure))
+        except Exception as error:
+            if is_memory_error(error):
+                raise
+            send.fail(" ".join(str(error).split()))
+        else:
+            send.commit(message_bytes(task.sent))
+        receive.release()
+    for send in task.send:
+        send.finish()
 
 
 class SharedRowLog:

@@ -6,6 +6,8 @@ RLIMIT_DATA: a ring lies outside the devices, as the buffers of a link do.
 
     writer  reserve -> fill -> commit          reserve waits while all slots are filled
     reader  peek -> read -> release            peek waits while no slot is filled
+
+A writer that cannot make a message sends the reason in its slot, with `fail`; `peek` raises it as `FailedMessage`.
 """
 
 from __future__ import annotations
@@ -21,6 +23,12 @@ ALIGNMENT = 64
 _PAGE_BYTES = mmap.PAGESIZE
 _HEAD_BYTES = ALIGNMENT
 _END = -1
+_FAILED = -2
+"""The length of an empty reason; longer ones count down from it."""
+
+
+class FailedMessage(Exception):
+    """There is a reason where a message would be; `release` gives its slot back as that of a message."""
 
 
 class Ring:
@@ -89,20 +97,34 @@ class Ring:
         assert n_bytes <= self.slot_bytes
         self._send(n_bytes)
 
+    def fail(self, reason: str) -> None:
+        """Give the reader a reason instead of a message in the reserved slot, as much of it as fits."""
+        start = self._next_write * self._stride + _HEAD_BYTES
+        text = reason.encode()[: self._stride - _HEAD_BYTES]
+        self._view[start : start + len(text)] = text
+        self._send(_FAILED - len(text))
+
     def finish(self) -> None:
         """Mark the end of the stream: `peek` returns None after the last message."""
         self.reserve()
         self._send(_END)
 
     def peek(self) -> memoryview | None:
-        """Wait for a message and return a view of it; None at the end of the stream, and in every later call."""
+        """Wait for a message and return a view of it; None at the end of the stream, and in every later call.
+
+        Raises:
+            FailedMessage: the writer could not make it.
+        """
         os.eventfd_read(self.filled_fd)
         start = self._next_read * self._stride
         n_bytes = int.from_bytes(self._view[start : start + 8], "little", signed=True)
         if n_bytes == _END:
             os.eventfd_write(self.filled_fd, 1)
             return None
-        return self._view[start + _HEAD_BYTES : start + _HEAD_BYTES + n_bytes]
+        start += _HEAD_BYTES
+        if n_bytes <= _FAILED:
+            raise FailedMessage(bytes(self._view[start : start + _FAILED - n_bytes]).decode(errors="ignore"))
+        return self._view[start : start + n_bytes]
 
     def release(self) -> None:
         """Give the peeked slot back to the writer; its view must not be read any more."""

@@ -3,7 +3,7 @@
 import itertools
 import os
 import signal
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -21,6 +21,7 @@ from autoauto.records.units import MIB
 from autoauto.targets.host.measure.session import example
 from autoauto.targets.host.run.pipelines import N_SLOTS, Pipelines, _Rings
 from autoauto.targets.host.run.stage import StageResources
+from tests.graph.conftest import make
 from tests.running import n_descriptors
 
 Models = Callable[[int, int], Any]
@@ -229,6 +230,40 @@ def test_a_killed_stage_replica_ends_the_stream(residual_model: Models) -> None:
 
         with pytest.raises(WorkerLost, match="stage 0, replica 1, of pipeline 0"):
             pipelines.stream(endless, take)
+
+
+def test_pipelines_that_serve_wait_for_micro_batches_and_outlive_one_that_the_model_refuses(tmp_path: Path) -> None:
+    """Micro-batches 0 to 5 come one by one; the table has no row 9, which the first of two stages reads."""
+    pytest.importorskip("onnxruntime", reason="the host target runs ONNX Runtime")
+    table = np.arange(8, dtype=np.float32).reshape(4, 2)
+    onnx.save_model(
+        make("Gather table ids > e axis=0; Neg e > y", {"int:ids": ["n"]}, "y", {"table": table}), tmp_path / "m"
+    )
+    source = onnx_source(str(tmp_path / "m"))
+    arrivals_fd = os.eventfd(1)
+    outputs: dict[int, Any] = {}
+
+    def come() -> Iterator[Mapping[str, Any]]:
+        for number, row in enumerate((0, 9, 1, 9, 9, 3)):
+            os.eventfd_read(arrivals_fd)
+            assert sorted(outputs) == [*range(number)]  # the next one comes when the last one has ended
+            yield {"ids": np.array([row])}
+
+    def end(number: int, output: Any) -> None:
+        outputs[number] = output
+        os.eventfd_write(arrivals_fd, 1)
+
+    def take(_pipeline: int, number: int, arrays: Mapping[str, Any]) -> None:
+        end(number, arrays["y"].tolist())
+
+    pair = [resources(ENOUGH, ENOUGH)]
+    with Pipelines(source.graph, source, ranges(0, 1, 2), 1, pair, serves=True) as pipelines:
+        pipelines.stream(come(), take, end, arrivals_fd)
+    os.close(arrivals_fd)
+    refused = [number for number, output in outputs.items() if isinstance(output, str)]
+    assert refused == [1, 3, 4]
+    assert "out of data bounds" in outputs[1]
+    assert [outputs[number] for number in (0, 2, 5)] == [[[0, -1]], [[-2, -3]], [[-6, -7]]]
 
 
 @pytest.mark.slow

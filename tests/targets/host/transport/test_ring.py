@@ -7,7 +7,7 @@ from multiprocessing import get_context
 import numpy as np
 import pytest
 
-from autoauto.targets.host.transport.ring import ALIGNMENT, Ring
+from autoauto.targets.host.transport.ring import ALIGNMENT, FailedMessage, Ring
 from tests.running import n_descriptors
 
 
@@ -91,3 +91,20 @@ def test_a_ring_for_which_memory_does_not_suffice_leaves_no_descriptor(monkeypat
             with pytest.raises(OSError, match="no room"):
                 Ring.create(n_slots=1, slot_bytes=1)
     assert n_descriptors() == before
+
+
+def test_a_reason_takes_the_slot_of_a_message_that_cannot_be_made() -> None:
+    ring = Ring.create(n_slots=1, slot_bytes=4)
+    for reason in ("", "too large", "x" * 10_000):
+        ring.reserve()
+        ring.fail(reason)
+        with pytest.raises(FailedMessage) as failure:
+            ring.peek()
+        ring.release()
+        assert reason.startswith(str(failure.value))
+        assert len(str(failure.value)) == min(len(reason), 4096 - ALIGNMENT)
+    ring.reserve()[:] = b"next"
+    ring.commit(4)
+    message = ring.peek()
+    assert message is not None
+    assert bytes(message) == b"next"

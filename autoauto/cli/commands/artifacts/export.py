@@ -79,7 +79,8 @@ def _deployment(args: argparse.Namespace) -> Deployment:
             study = requested_study(args)
         except BadInput as other:
             raise BadInput(f"{error}; and {other}") from other
-        return _deployment_of_study(args, study)
+        _check_no_configuration(args, study)
+        return deployment_of_study(study, args.storage)
     flow = open_flow(args)
     trial = flow.expect(requested_knobs(args, flow))
     if not trial.runs:
@@ -87,25 +88,17 @@ def _deployment(args: argparse.Namespace) -> Deployment:
     return deployment(flow, args.model, trial)
 
 
-def _deployment_of_study(args: argparse.Namespace, study: Study) -> Deployment:
+def deployment_of_study(study: Study, storage: str) -> Deployment:
     """The winner of a study, with the cuts that it was measured with.
 
     Raises:
-        BadInput: its model has changed since, it is of a profile, its winner is no pipeline, or options say another
-            configuration.
+        BadInput: its model has changed since, it is of a profile, or its winner is no pipeline.
         Infeasible: nothing fits.
     """
     from autoauto.evaluate.export import deployment
     from autoauto.study.analysis.summary import summarise_study
 
-    parser = argparse.ArgumentParser()
-    add_configuration(parser)
-    defaults = vars(parser.parse_args([]))
-    given = [name for name, value in defaults.items() if getattr(args, name) != value and name not in _OF_ANY]
-    if given:
-        options = ", ".join(f"--{name.replace('_', '-')}" for name in given)
-        raise BadInput(f"study {study.study_name!r} has a configuration of its own, got {options} too; leave that out")
-    summary = summarise_study(study, args.storage)
+    summary = summarise_study(study, storage)
     if summary.winner is None:
         raise Infeasible(f"none of the {len(summary.trials)} configurations that were tried fits", 0)
     if isinstance(summary.winner.plan, PhasedPlan):
@@ -119,7 +112,7 @@ def _deployment_of_study(args: argparse.Namespace, study: Study) -> Deployment:
             f"an artifact needs the model that was searched, study {study.study_name!r} is of a profile; "
             "try `autoauto search MODEL`"
         )
-    model = parser.parse_known_args(command[2:])[0]  # without the cuts, which the winner has
+    model = _configuration().parse_known_args(command[2:])[0]  # without the cuts, which the winner has
     try:
         flow = open_flow(model)
     except UnreadableModel as error:  # a search in Python may know no more than the name of its model
@@ -129,6 +122,21 @@ def _deployment_of_study(args: argparse.Namespace, study: Study) -> Deployment:
     if summary.attributes.get("model_content", flow.graph.content) != flow.graph.content:
         raise BadInput(f"{model.model} has changed since study {summary.study_name!r}; search it again")
     return deployment(flow, model.model, summary.winner)
+
+
+def _configuration() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser()
+    add_configuration(parser)
+    return parser
+
+
+def _check_no_configuration(args: argparse.Namespace, study: Study) -> None:
+    """Raise where options say another configuration than that of the study."""
+    defaults = vars(_configuration().parse_args([]))
+    given = [name for name, value in defaults.items() if getattr(args, name) != value and name not in _OF_ANY]
+    if given:
+        options = ", ".join(f"--{name.replace('_', '-')}" for name in given)
+        raise BadInput(f"study {study.study_name!r} has a configuration of its own, got {options} too; leave that out")
 
 
 _OF_ANY = frozenset({"model", "json"})

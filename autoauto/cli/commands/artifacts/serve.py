@@ -1,0 +1,103 @@
+"""Serve the found configuration over HTTP, by the Open Inference Protocol."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.util import find_spec
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from autoauto.cli.commands.artifacts.export import deployment_of_study
+from autoauto.cli.options.study import add_storage, requested_study
+from autoauto.cli.options.values import at_most, not_negative
+from autoauto.cli.output.lines import print_line, warn
+from autoauto.records.errors import BadInput, missing_extra
+from autoauto.records.units import MIB
+
+EXAMPLE = "serve artifact --port 8000"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add a study or a folder, an address, and the limits of what waits."""
+    parser.add_argument(
+        "study",
+        metavar="STUDY|FOLDER",
+        help="a study of --target host, or a folder that `autoauto export --to onnx` wrote for such a plan",
+    )
+    add_storage(parser)
+    parser.add_argument(
+        "--host", default="127.0.0.1", metavar="ADDRESS", help="address to listen at; default %(default)s"
+    )
+    parser.add_argument(
+        "--port", type=at_most(65_535, 0), default=8000, metavar="N", help="port; 0 is a free one; default %(default)s"
+    )
+    parser.add_argument(
+        "--max-delay-ms",
+        type=not_negative,
+        metavar="MS",
+        help="how long a sample waits at most for others when there is room for a micro-batch; default: a tenth of the "
+        "plan's period",
+    )
+    parser.add_argument(
+        "--max-queue",
+        type=at_most(10_000_000),
+        metavar="N",
+        help="samples that wait at most, others are refused (429); default: 8 micro-batches a pipeline, at least 64",
+    )
+    parser.add_argument(
+        "--max-request-mib",
+        type=at_most(100_000),
+        metavar="N",
+        help="size of a request at most; default: a micro-batch in JSON, at least 16",
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    """Serve until a signal ends it.
+
+    Raises:
+        MissingExtra: a library is not installed.
+        BadInput: there is nothing of that name, or it cannot be served here.
+    """
+    if not all(map(find_spec, ("aiohttp", "prometheus_client", "onnxruntime"))):
+        raise missing_extra("serving", "serve")
+    from autoauto.serve.artifact import Artifact
+    from autoauto.serve.server import ServerOptions, serve
+
+    options = ServerOptions(
+        host=args.host,
+        port=args.port,
+        max_queue=args.max_queue,
+        max_delay_s=None if args.max_delay_ms is None else args.max_delay_ms / 1000,
+        max_request_bytes=None if args.max_request_mib is None else args.max_request_mib * MIB,
+    )
+    with _folder(args) as folder:
+        artifact = Artifact(folder)
+    model = artifact.model
+    plan = f"batch size {model.batch_size}, {model.samples_per_s:,.1f} samples/s ({model.origin})"
+
+    def on_ready(url: str) -> None:
+        print_line(f"{model.name}: {url}/v2/models/{model.name}, {plan}")
+
+    asyncio.run(serve(artifact, options, on_ready, warn))
+    return 0
+
+
+@contextmanager
+def _folder(args: argparse.Namespace) -> Iterator[Path]:
+    """The folder that the arguments name, or one with the winner of a study while the context lasts."""
+    if Path(args.study).is_dir():
+        yield Path(args.study)
+        return
+    from autoauto.exporters.registry import write_artifact
+
+    try:
+        study = requested_study(args)
+    except BadInput as error:
+        raise BadInput(f"there is no folder {args.study!r}; and {error}") from error
+    with TemporaryDirectory(prefix="autoauto-serve-") as temporary:
+        write_artifact(deployment_of_study(study, args.storage), "onnx", Path(temporary) / "artifact")
+        yield Path(temporary) / "artifact"

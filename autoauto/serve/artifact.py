@@ -1,0 +1,192 @@
+"""An exported folder as what is served: `ServedModel`, and the pipelines of its stage files: `Artifact`."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from weakref import finalize
+
+from autoauto.exporters.onnx_stages import SCHEMA, ModelPort, PipelineFile, StageFile
+from autoauto.records.codec import from_json, from_plain
+from autoauto.records.errors import BadInput
+from autoauto.records.layers import LayerGraph, LayerRange, Port, SubModel
+from autoauto.records.target import Origin
+from autoauto.serve.protocol import ServedTensor
+from autoauto.targets.host.machine.machine import cores, cores_of
+from autoauto.targets.host.run.pipelines import Pipelines
+from autoauto.targets.host.run.stage import StageResources
+
+NAME = "pipeline.json"
+
+
+@dataclass(frozen=True, slots=True)
+class ServedModel:
+    """A model with its configuration, as it is served.
+
+    Attributes:
+        name: of the model.
+        batch_size: samples of a micro-batch.
+        inputs, outputs: of the model.
+        n_pipelines: how many there are side by side.
+        n_processes: of one pipeline.
+        period_s: between two finished micro-batches of one pipeline, by the plan.
+        samples_per_s: of all pipelines, by the plan.
+        origin: of the two numbers.
+    """
+
+    name: str
+    batch_size: int
+    inputs: tuple[ServedTensor, ...]
+    outputs: tuple[ServedTensor, ...]
+    n_pipelines: int
+    n_processes: int
+    period_s: float
+    samples_per_s: float
+    origin: Origin
+
+    @property
+    def merges(self) -> bool:
+        """Whether samples of several requests may share a micro-batch: every tensor has an axis of samples.
+
+        Where one has none, a tensor may depend on all samples at once, so a request is exactly one micro-batch.
+        """
+        return all(port.batch_axis is not None for port in (*self.inputs, *self.outputs))
+
+    @property
+    def sample_bytes(self) -> int:
+        """Bytes of the inputs of one sample."""
+        return sum(port.sample_bytes for port in self.inputs)
+
+
+class Artifact:
+    """A folder that `autoauto export --to onnx` wrote for a plan on this machine; it may be deleted meanwhile.
+
+    Attributes:
+        model: what it serves.
+
+    Raises:
+        BadInput: it is no such folder, or this machine cannot run what it says.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder, self._file = folder, _read(folder)
+        if len(self._file.pipelines) != 1:
+            raise BadInput(f"replicas that are served must be alike, {folder} has {len(self._file.pipelines)} plans")
+        [self._pipeline] = self._file.pipelines
+        self._check_machine()
+        self._descriptors = {LayerRange(*stage.layers): self._open(stage) for stage in self._pipeline.stages}
+        batch_size = self._file.batch_size
+        self.model = ServedModel(
+            name=self._file.model,
+            batch_size=batch_size,
+            inputs=_served(self._file.inputs, batch_size),
+            outputs=_served(self._file.outputs, batch_size),
+            n_pipelines=self._pipeline.n_replicas,
+            n_processes=sum(stage.n_replicas for stage in self._pipeline.stages),
+            period_s=self._pipeline.period_s,
+            samples_per_s=self._file.samples_per_s,
+            origin=self._file.origin,
+        )
+
+    def pipelines(self) -> Pipelines:
+        """Its pipelines, which start as processes when the context is entered."""
+        stages = [LayerRange(*stage.layers) for stage in self._pipeline.stages]
+        return Pipelines(
+            LayerGraph(self._file.model, (), (), None, ""),
+            _StageFiles(self._descriptors, self._file.inputs, self._pipeline.stages),
+            stages,
+            self._file.batch_size,
+            self._resources(),
+            [stage.n_replicas for stage in self._pipeline.stages],
+            serves=True,
+        )
+
+    def _resources(self) -> list[list[StageResources]]:
+        """What the processes of every pipeline may use."""
+        return [
+            [
+                StageResources(cores_of(number, stage.intra_op_threads), stage.intra_op_threads, stage.limit_bytes)
+                for number, stage in devices
+            ]
+            for devices in self._devices()
+        ]
+
+    def _devices(self) -> list[list[tuple[int, StageFile]]]:
+        """The number of every device with its stage, by pipeline: by the plan, or else one after the other."""
+        stages = [stage for stage in self._pipeline.stages for _ in range(stage.n_replicas)]
+        packed = (range(r * len(stages), (r + 1) * len(stages)) for r in range(self._pipeline.n_replicas))
+        placement = [[number for _, number in devices] for devices in self._pipeline.placement] or packed
+        return [list(zip(numbers, stages, strict=True)) for numbers in placement]
+
+    def _check_machine(self) -> None:
+        threads = {stage.intra_op_threads for stage in self._pipeline.stages}
+        if 0 in threads:
+            raise BadInput(
+                f"a plan of processes of this machine can be served, {self._folder} has one for {self._file.cluster}; "
+                "try one with --target host"
+            )
+        n_cores = max((number + 1) * stage.intra_op_threads for each in self._devices() for number, stage in each)
+        if n_cores > len(cores()):
+            raise BadInput(
+                f"{self._folder} needs {n_cores} cores, this process may use {len(cores())}; search again here"
+            )
+
+    def _open(self, stage: StageFile) -> int:
+        """The descriptor of the file of a stage, which is open as long as this object lives."""
+        if (self._folder / f"{stage.file}.data").exists():
+            raise BadInput(f"a stage that is served must lie in one file, {stage.file} has its weights beside it")
+        try:
+            descriptor = os.open(self._folder / stage.file, os.O_RDONLY)
+        except OSError as error:
+            raise BadInput(
+                f"{self._folder} must have all its files, {stage.file} is missing: {error.strerror}; export it again"
+            ) from error
+        finalize(self, os.close, descriptor)
+        return descriptor
+
+
+def _read(folder: Path) -> PipelineFile:
+    path = folder / NAME
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise BadInput(
+            f"a folder of `autoauto export --to onnx` has {NAME}, {folder} does not: {error.strerror}; check the path"
+        ) from error
+    return from_json(PipelineFile, content, str(path), SCHEMA)
+
+
+def _served(ports: Sequence[ModelPort], batch_size: int) -> tuple[ServedTensor, ...]:
+    return tuple(ServedTensor(port.name, port.shape, port.dtype, port.batch_axis, batch_size) for port in ports)
+
+
+class _StageFiles:
+    """The files of the stages as a `Source`, which cuts where they were cut."""
+
+    def __init__(
+        self, descriptors: Mapping[LayerRange, int], inputs: Sequence[ModelPort], stages: Sequence[StageFile]
+    ) -> None:
+        self._descriptors = descriptors
+        self._stages = {LayerRange(*stage.layers): stage for stage in stages}
+        self._messages = {0: tuple(Port(port.name, port.shape, port.dtype) for port in inputs)}
+        ports = {port.name: port for port in self._messages[0]}
+        for layers, stage in self._stages.items():
+            ports |= {port.name: port for port in _ports(stage.outputs)}
+            self._messages[layers.stop] = tuple(ports[name] for name in stage.sends)
+
+    def cut(self, graph: LayerGraph, layers: LayerRange, batch_size: int) -> SubModel:
+        """The file of a stage."""
+        stage = self._stages[layers]
+        with open(f"/proc/self/fd/{self._descriptors[layers]}", "rb") as file:
+            return SubModel(file.read(), _ports(stage.inputs), _ports(stage.outputs))
+
+    def carried(self, graph: LayerGraph, cut: int, batch_size: int) -> tuple[Port, ...]:
+        """The tensors that one stage sends to the next."""
+        return self._messages[cut]
+
+
+def _ports(entries: Sequence[dict[str, Any]]) -> tuple[Port, ...]:
+    return from_plain(tuple[Port, ...], [[*entry.values()] for entry in entries], NAME)

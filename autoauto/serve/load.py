@@ -1,0 +1,230 @@
+"""Load on a server of the Open Inference Protocol, and what it measures: `measure`, `LoadOptions`, `LoadResult`.
+
+*Closed* load: so many clients, each of which sends its next request when it has the last answer; it shows the
+throughput. *Open* load: requests at times that do not depend on answers, at exponential intervals as those of many
+users; it shows the latency, which counts from the time at which a request was due, so that no wait is left out.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from math import prod
+from time import perf_counter
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import numpy as np
+
+from autoauto.records.arrays import Array
+from autoauto.records.errors import BadInput
+from autoauto.serve.protocol import DATATYPES
+
+if TYPE_CHECKING:
+    from aiohttp import ClientSession
+
+N_INPUTS = 16
+"""How many different requests there are; answers to the same one must agree."""
+TOLERANCE = 1e-3
+"""The largest difference of answers that agree, relative to the largest value: a sample's position in a micro-batch may
+change the order in which a kernel adds."""
+WARM_UP_S = 1.0
+DEFAULT_CLIENTS = 16
+MAX_CLIENTS = 1024
+_OK, _REFUSED = 200, (429, 503)
+
+
+@dataclass(frozen=True, slots=True)
+class LoadOptions:
+    """The load.
+
+    Attributes:
+        n_samples: of a request.
+        n_clients: of the closed load; None for as many as fill all micro-batches that may be in flight.
+        shares: of the closed load's throughput, at which open load is put on.
+        seconds: the duration of each load.
+    """
+
+    n_samples: int = 1
+    n_clients: int | None = None
+    shares: tuple[float, ...] = (0.5, 0.8)
+    seconds: float = 10.0
+
+
+@dataclass(slots=True)
+class LoadResult:
+    """What one load measured.
+
+    Attributes:
+        name: of the load.
+        n_samples: of a request.
+        seconds: the duration.
+        latencies_s: of the requests that were answered, each from the time when it was due.
+        n_refused: requests that the server refused because of its load (429, 503).
+        n_failed: those with another error, or without an answer.
+        n_wrong: answers that disagree with another one to the same inputs.
+    """
+
+    name: str
+    n_samples: int
+    seconds: float
+    latencies_s: list[float] = field(default_factory=list)
+    n_refused: int = 0
+    n_failed: int = 0
+    n_wrong: int = 0
+
+    @property
+    def samples_per_s(self) -> float:
+        """The throughput, measured."""
+        return len(self.latencies_s) * self.n_samples / self.seconds
+
+    def percentile_ms(self, percent: float) -> float:
+        """The latency in which so many percent of the requests were answered; NaN where none was."""
+        return float(np.percentile(self.latencies_s, percent)) * 1000 if self.latencies_s else float("nan")
+
+
+class Endpoint:
+    """A model on a server.
+
+    Attributes:
+        metadata: as the server gives them.
+    """
+
+    def __init__(self, session: ClientSession, url: str, metadata: Mapping[str, Any], n_samples: int) -> None:
+        self._session, self._url, self.metadata = session, f"{url}/infer", metadata
+        self._requests = [_request(metadata, n_samples, seed) for seed in range(N_INPUTS)]
+        self._answers: dict[int, list[Array]] = {}
+
+    async def send(self, number: int, result: LoadResult, due_s: float) -> None:
+        """Send request `number`, and note what comes of it."""
+        from aiohttp import ClientError
+
+        body, headers = self._requests[number % N_INPUTS]
+        try:
+            async with self._session.post(self._url, data=body, headers=headers) as response:
+                answer = await response.read()
+                status, length = response.status, response.headers.get("Inference-Header-Content-Length")
+        except (ClientError, TimeoutError):
+            result.n_failed += 1
+            return
+        if status in _REFUSED:
+            result.n_refused += 1
+        elif status != _OK or length is None:
+            result.n_failed += 1
+        else:
+            result.latencies_s.append(perf_counter() - due_s)
+            result.n_wrong += not self._agrees(number % N_INPUTS, answer, int(length))
+
+    def _agrees(self, number: int, answer: bytes, length: int) -> bool:
+        outputs = list(_outputs(answer, length))
+        expected = self._answers.setdefault(number, outputs)
+        return len(outputs) == len(expected) and all(map(_is_close, outputs, expected))
+
+
+async def measure(url: str, options: LoadOptions, report: Callable[[LoadResult], None]) -> Mapping[str, Any]:
+    """Put closed and then open load on the model at `url`, and report every result as it comes.
+
+    Returns:
+        The metadata of the model.
+
+    Raises:
+        BadInput: nothing answers there as a model does, or nothing was answered under load.
+    """
+    async with _endpoint(url.rstrip("/"), options.n_samples) as endpoint:
+        n_clients = options.n_clients or _filling(endpoint.metadata, options.n_samples)
+        await _closed(endpoint, n_clients, LoadResult("warm-up", options.n_samples, min(WARM_UP_S, options.seconds)))
+        closed = LoadResult(f"closed, {n_clients} clients", options.n_samples, options.seconds)
+        await _closed(endpoint, n_clients, closed)
+        report(closed)
+        if not closed.latencies_s:
+            raise BadInput(f"{url} must answer some requests, got {closed.n_refused} refused, {closed.n_failed} failed")
+        for share in options.shares:
+            opened = LoadResult(f"open, {share:.0%} of that", options.n_samples, options.seconds)
+            await _open(endpoint, share * len(closed.latencies_s) / closed.seconds, opened)
+            report(opened)
+        return endpoint.metadata
+
+
+@asynccontextmanager
+async def _endpoint(url: str, n_samples: int) -> AsyncIterator[Endpoint]:
+    from aiohttp import ClientError, ClientSession, ClientTimeout, InvalidURL, TCPConnector
+
+    connector, timeout = TCPConnector(limit=0), ClientTimeout(total=None, sock_connect=10.0)
+    async with ClientSession(connector=connector, timeout=timeout) as session:
+        try:
+            async with session.get(url) as response:
+                content = await response.read()
+                if response.status != _OK:
+                    raise BadInput(
+                        f"{url} must be a model, got status {response.status}; try the URL that serve prints"
+                    )
+                metadata = msgspec.json.decode(content)
+            endpoint = Endpoint(session, url, metadata, n_samples)
+        except (ClientError, InvalidURL, TimeoutError, msgspec.DecodeError, KeyError, TypeError) as error:
+            raise BadInput(f"{url} must be a model of the Open Inference Protocol: {error}") from error
+        yield endpoint
+
+
+def _filling(metadata: Mapping[str, Any], n_samples: int) -> int:
+    """As many clients as fill two micro-batches a process, where the server says how large these are."""
+    properties = metadata.get("properties", {})
+    try:
+        n_waiting = 2 * int(properties["n_processes"]) * int(properties["batch_size"])
+    except (KeyError, ValueError):
+        return DEFAULT_CLIENTS
+    return max(min(-(-n_waiting // n_samples), MAX_CLIENTS), 1)
+
+
+async def _closed(endpoint: Endpoint, n_clients: int, result: LoadResult) -> None:
+    """Each client sends one request after the other; only what is answered in time counts."""
+    numbers, end_s = iter(range(1 << 62)), perf_counter() + result.seconds
+
+    async def client() -> None:
+        while perf_counter() < end_s:
+            await endpoint.send(next(numbers), result, perf_counter())
+
+    start_s = perf_counter()
+    await asyncio.gather(*(client() for _ in range(n_clients)))
+    result.seconds = perf_counter() - start_s
+
+
+async def _open(endpoint: Endpoint, requests_per_s: float, result: LoadResult) -> None:
+    """Requests at random times, and the wait for all their answers."""
+    intervals = np.random.default_rng(0).exponential(1.0 / requests_per_s, round(requests_per_s * result.seconds) or 1)
+    start_s = perf_counter()
+    async with asyncio.TaskGroup() as group:
+        for number, due_s in enumerate(start_s + np.cumsum(intervals)):
+            await asyncio.sleep(max(float(due_s) - perf_counter(), 0.0))
+            group.create_task(endpoint.send(number, result, float(due_s)))
+    result.seconds = perf_counter() - start_s
+
+
+def _request(metadata: Mapping[str, Any], n_samples: int, seed: int) -> tuple[bytes, dict[str, str]]:
+    """The body and the headers of a request with made-up inputs: noise for floats, 0 and 1 for integers."""
+    rng, inputs, parts = np.random.default_rng(seed), [], []
+    for port in metadata["inputs"]:
+        shape, dtype = [n_samples if n < 0 else n for n in port["shape"]], np.dtype(DATATYPES[port["datatype"]])
+        noise = rng.standard_normal(shape) if dtype.kind == "f" else rng.integers(0, 2, shape)
+        parts.append(noise.astype(dtype).tobytes())
+        entry = {"name": port["name"], "datatype": port["datatype"], "shape": shape}
+        inputs.append(entry | {"parameters": {"binary_data_size": len(parts[-1])}})
+    head = msgspec.json.encode({"inputs": inputs, "parameters": {"binary_data_output": True}})
+    headers = {"Inference-Header-Content-Length": str(len(head)), "Content-Type": "application/octet-stream"}
+    return b"".join([head, *parts]), headers
+
+
+def _outputs(answer: bytes, length: int) -> Iterator[Array]:
+    start = length
+    for entry in msgspec.json.decode(answer[:length])["outputs"]:
+        dtype = np.dtype(DATATYPES[entry["datatype"]])
+        yield np.frombuffer(answer, dtype, prod(entry["shape"]), start)
+        start += entry["parameters"]["binary_data_size"]
+
+
+def _is_close(array: Array, expected: Array) -> bool:
+    if array.shape != expected.shape or array.dtype.kind != "f":
+        return np.array_equal(array, expected)
+    largest = np.abs(expected[np.isfinite(expected)]).max(initial=0.0)
+    return np.allclose(array, expected, rtol=0.0, atol=TOLERANCE * largest, equal_nan=True)

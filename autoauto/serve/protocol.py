@@ -1,0 +1,291 @@
+"""Inference requests and responses of the Open Inference Protocol over REST, with binary tensors [open-inference].
+
+    POST body:  JSON object | tensor of the first binary input | of the second | ...
+                ╰── Inference-Header-Content-Length bytes; all of the body where no input is binary
+
+Binary tensors are little-endian and row-major without gaps. All functions are pure. What a client can mend is a
+`BadInput`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Any, NamedTuple
+
+import msgspec
+import numpy as np
+
+from autoauto.records.arrays import Array
+from autoauto.records.errors import BadInput
+
+DATATYPES = {
+    "BOOL": "bool",
+    **{f"{sign}INT{bits}": f"{sign.lower()}int{bits}" for sign in ("", "U") for bits in (8, 16, 32, 64)},
+    **{f"FP{bits}": f"float{bits}" for bits in (16, 32, 64)},
+}
+"""The element types of the protocol that a model's tensors may have, each with NumPy's name."""
+_NAMES = {dtype: name for name, dtype in DATATYPES.items()}
+_NOT_HERE = {
+    "shared_memory_region": "shared memory",
+    "classification": "classification",
+    "sequence_id": "sequences",
+}
+"""Parameters that change what a tensor or a request means, of extensions that this server does not have."""
+
+
+@dataclass(frozen=True, slots=True)
+class ServedTensor:
+    """An input or output of a model as it is served.
+
+    Attributes:
+        name: in the model file.
+        shape: at `batch_size` samples.
+        dtype: of an element, as NumPy names it.
+        batch_axis: the axis along which samples lie; None where the shape does not depend on their number.
+        batch_size: samples of a micro-batch.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+    batch_axis: int | None
+    batch_size: int
+
+    def __post_init__(self) -> None:
+        if self.dtype not in _NAMES:
+            raise BadInput(f"the protocol has the types {', '.join(_NAMES)}, tensor {self.name!r} is {self.dtype}")
+
+    @property
+    def length(self) -> int:
+        """The length along the batch axis that a sample takes; usually 1."""
+        assert self.batch_axis is not None
+        return self.shape[self.batch_axis] // self.batch_size
+
+    @property
+    def sample_bytes(self) -> int:
+        """Bytes of a sample; of the whole tensor where it has no batch axis."""
+        n_bytes = prod(self.shape) * np.dtype(self.dtype).itemsize
+        return n_bytes if self.batch_axis is None else n_bytes // self.batch_size
+
+    def shape_of(self, n_samples: int) -> tuple[int, ...]:
+        """The shape at a number of samples."""
+        axis = self.batch_axis
+        return tuple(self.length * n_samples if i == axis else size for i, size in enumerate(self.shape))
+
+    def samples(self, array: Array, start: int, stop: int) -> Array:
+        """A view of samples `start` to `stop` of an array; all of it where there is no batch axis."""
+        if self.batch_axis is None:
+            return array
+        samples = slice(start * self.length, stop * self.length)
+        return array[(*(slice(None),) * self.batch_axis, samples)]
+
+    @property
+    def metadata(self) -> dict[str, Any]:
+        """Name, type and shape as model metadata have them; -1 is a length that the number of samples decides."""
+        shape = [-1 if axis == self.batch_axis else size for axis, size in enumerate(self.shape)]
+        return {"name": self.name, "datatype": _NAMES[self.dtype], "shape": shape}
+
+
+class OutputChoice(NamedTuple):
+    """An output that a client wants, and whether as binary data."""
+
+    name: str
+    binary: bool
+
+
+class InferenceRequest(NamedTuple):
+    """What a client asks for.
+
+    Attributes:
+        id: the client's name of the request; empty where it gave none.
+        n_samples: how many the inputs hold; those of a micro-batch where no input has a batch axis.
+        inputs: views of the body where they are binary.
+        outputs: those that are wanted, in this order.
+    """
+
+    id: str
+    n_samples: int
+    inputs: Mapping[str, Array]
+    outputs: tuple[OutputChoice, ...]
+
+
+class _Tensor(msgspec.Struct):
+    name: str
+    shape: tuple[int, ...]
+    datatype: str
+    parameters: dict[str, Any] = {}
+    data: msgspec.Raw = msgspec.Raw(b"")
+
+
+class _Output(msgspec.Struct):
+    name: str
+    parameters: dict[str, Any] = {}
+
+
+class _Head(msgspec.Struct):
+    inputs: tuple[_Tensor, ...]
+    id: str = ""
+    outputs: tuple[_Output, ...] = ()
+    parameters: dict[str, Any] = {}
+
+
+def read_request(
+    body: bytes | bytearray, header_length: str | None, inputs: Sequence[ServedTensor], outputs: Sequence[ServedTensor]
+) -> InferenceRequest:
+    """Read the body of an inference request to a model with these inputs and outputs.
+
+    Args:
+        body: all of it.
+        header_length: the header `Inference-Header-Content-Length`, None where there is none.
+        inputs, outputs: of the model.
+
+    Raises:
+        BadInput: it is not as the protocol or the model wants it.
+    """
+    n_json = _json_length(header_length, len(body))
+    try:
+        head = msgspec.json.decode(memoryview(body)[:n_json], type=_Head)
+    except (ValueError, RecursionError) as error:  # also wrong fields, and bytes that are no text
+        raise BadInput(f"the request must be the JSON object of an inference request: {error}") from error
+    _check_parameters(
+        head.parameters, *(each.parameters for each in head.inputs), *(each.parameters for each in head.outputs)
+    )
+    arrays = _arrays(head.inputs, body, n_json, {port.name: port for port in inputs})
+    return InferenceRequest(head.id, _n_samples(arrays, inputs), arrays, _choices(head, outputs))
+
+
+def _json_length(text: str | None, n_bytes: int) -> int:
+    if text is None:
+        return n_bytes
+    if not (text.isascii() and text.isdecimal() and len(text) < 20 and int(text) <= n_bytes):
+        raise BadInput(
+            f"Inference-Header-Content-Length must be a number up to the {n_bytes} bytes of the body, got {text!r:.40}"
+        )
+    return int(text)
+
+
+def _check_parameters(*parameters: Mapping[str, Any]) -> None:
+    for name, what in _NOT_HERE.items():
+        if any(each.get(name) for each in parameters):
+            raise BadInput(f"this server has no {what}, got the parameter {name}; leave it out")
+
+
+def _arrays(
+    tensors: Sequence[_Tensor], body: bytes | bytearray, start: int, ports: Mapping[str, ServedTensor]
+) -> dict[str, Array]:
+    """The inputs by name, each once and all of them; binary ones begin at byte `start` of the body."""
+    names = [tensor.name for tensor in tensors]
+    if sorted(names) != sorted(ports):
+        raise BadInput(f"the inputs must be {', '.join(ports)}, each once, got {', '.join(names) or 'none'}"[:400])
+    arrays = {}
+    for tensor in tensors:
+        port = ports[tensor.name]
+        _check_shape(tensor, port)
+        n_bytes = tensor.parameters.get("binary_data_size")
+        if n_bytes is None:
+            arrays[port.name] = _from_json(tensor, port)
+        else:
+            arrays[port.name] = _from_bytes(tensor, port, memoryview(body)[start:], n_bytes)
+            start += n_bytes
+    if start != len(body):
+        raise BadInput(f"the inputs must be the whole body, got {len(body) - start} bytes more than their sizes say")
+    return arrays
+
+
+def _check_shape(tensor: _Tensor, port: ServedTensor) -> None:
+    """Raise for another type, or a shape that the model has at no number of samples."""
+    if DATATYPES.get(tensor.datatype) != port.dtype:
+        raise BadInput(f"input {port.name!r} must be {_NAMES[port.dtype]}, got {tensor.datatype!r:.40}")
+    axis = port.batch_axis
+    length = tensor.shape[axis] if axis is not None and axis < len(tensor.shape) else 0
+    n_samples = length // port.length if axis is not None else 1
+    if n_samples < 1 or tensor.shape != port.shape_of(n_samples):
+        times = "" if axis is None or port.length == 1 else f", where -1 is {port.length} for each sample"
+        wanted = f"{port.metadata['shape']}{times}"
+        raise BadInput(f"input {port.name!r} must have the shape {wanted}, got {list(tensor.shape)!r:.80}")
+
+
+def _from_bytes(tensor: _Tensor, port: ServedTensor, rest: memoryview, n_bytes: object) -> Array:
+    wanted = prod(tensor.shape) * np.dtype(port.dtype).itemsize
+    if n_bytes != wanted or isinstance(n_bytes, bool):
+        raise BadInput(
+            f"input {port.name!r} must have {wanted} bytes by its shape, got binary_data_size {n_bytes!r:.40}"
+        )
+    if len(rest) < wanted:
+        raise BadInput(f"input {port.name!r} must have {wanted} bytes behind the JSON object, got {len(rest)}")
+    array: Array = np.frombuffer(rest[:wanted], np.dtype(port.dtype).newbyteorder("<")).reshape(tensor.shape)
+    if port.dtype == "bool" and (array.view(np.uint8) > 1).any():
+        raise BadInput(f"input {port.name!r} must have bytes 0 and 1 as BOOL, got others")
+    return array
+
+
+def _from_json(tensor: _Tensor, port: ServedTensor) -> Array:
+    """The data of a tensor in JSON, in one list or in nested ones."""
+    text = bytes(tensor.data).lstrip()
+    if not text:
+        raise BadInput(f"input {port.name!r} must have data, or binary_data_size among its parameters; got neither")
+    kind: Any = {"b": bool, "f": float}.get(np.dtype(port.dtype).kind, int)
+    is_nested = text[1:].lstrip().startswith(b"[")
+    for _ in tensor.shape if is_nested else (0,):
+        kind = list[kind]
+    try:
+        with np.errstate(over="raise"):
+            array: Array = np.array(msgspec.json.decode(text, type=kind), port.dtype)
+    except (ValueError, ArithmeticError, RecursionError) as error:  # also lists of unequal lengths, and overflow
+        raise BadInput(f"input {port.name!r} must hold numbers of {_NAMES[port.dtype]}: {error}"[:400]) from error
+    if array.shape != (tensor.shape if is_nested else (prod(tensor.shape),)):
+        given = list(array.shape) if is_nested else array.size
+        raise BadInput(f"input {port.name!r} must have the data of shape {list(tensor.shape)}, got {given}")
+    return array.reshape(tensor.shape)
+
+
+def _n_samples(arrays: Mapping[str, Array], inputs: Sequence[ServedTensor]) -> int:
+    counts = {
+        port.name: arrays[port.name].shape[port.batch_axis] // port.length
+        for port in inputs
+        if port.batch_axis is not None
+    }
+    if len({*counts.values()}) > 1:
+        given = ", ".join(f"{n} of {name}" for name, n in counts.items())
+        raise BadInput(f"all inputs must have the same number of samples, got {given}"[:400])
+    return next(iter(counts.values()), inputs[0].batch_size if inputs else 1)
+
+
+def _choices(head: _Head, outputs: Sequence[ServedTensor]) -> tuple[OutputChoice, ...]:
+    """The outputs that are wanted, by default all."""
+    binary = head.parameters.get("binary_data_output") is True
+    known = [port.name for port in outputs]
+    names = [each.name for each in head.outputs]
+    if len({*names}) < len(names) or not {*names} <= {*known}:
+        raise BadInput(f"the outputs must be of {', '.join(known)}, each once, got {', '.join(names)}"[:400])
+    if not names:
+        return tuple(OutputChoice(name, binary) for name in known)
+    return tuple(OutputChoice(each.name, each.parameters.get("binary_data", binary) is True) for each in head.outputs)
+
+
+def write_response(
+    request: InferenceRequest, model: str, version: str, outputs: Mapping[str, Array]
+) -> tuple[list[bytes], int | None]:
+    """The body of the answer in parts, and the length of its JSON object where binary data follow.
+
+    Raises:
+        BadInput: an output holds a number that JSON does not have, and is wanted as JSON.
+    """
+    entries: list[dict[str, Any]] = []
+    binary = []
+    for name, as_binary in request.outputs:
+        array = outputs[name]
+        entry: dict[str, Any] = {"name": name, "datatype": _NAMES[array.dtype.name], "shape": list(array.shape)}
+        if as_binary:
+            binary.append(np.ascontiguousarray(array, array.dtype.newbyteorder("<")).tobytes())
+            entry["parameters"] = {"binary_data_size": len(binary[-1])}
+        elif array.dtype.kind == "f" and not np.isfinite(array).all():
+            raise BadInput(f"output {name!r} has NaN or infinite numbers, which JSON has not; ask for binary_data")
+        else:
+            entry["data"] = array.ravel().tolist()
+        entries.append(entry)
+    head = {"model_name": model, "model_version": version, "outputs": entries}
+    text = msgspec.json.encode(head | ({"id": request.id} if request.id else {}))
+    return [text, *binary], len(text) if binary else None

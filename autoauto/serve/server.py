@@ -1,0 +1,391 @@
+"""The HTTP server of a model, on aiohttp: `serve`, `ServerOptions`.
+
+    body ──▶ Job ──▶ Batcher ──▶ PipelineEngine ──▶ processes
+    408, 413    400     429         503
+
+A request is answered when its job has ended, or with a status below the arrow at which it was refused.
+Everything here but the thread of the engine runs in one event loop, so that nothing needs a lock. What is in memory is
+bounded: by the limit of a body, by the sum of all bodies, and by the samples that may wait.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import resource
+import signal
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from autoauto.records.errors import AutoautoError, BadInput
+from autoauto.records.installation import VERSION
+from autoauto.serve.artifact import Artifact
+from autoauto.serve.batcher import Batcher, Job, MicroBatch, NotServing, QueueFull
+from autoauto.serve.bodies import Bodies, LargeRequest, SlowRequest
+from autoauto.serve.engine import PipelineEngine
+from autoauto.serve.metrics import ServerMetrics
+from autoauto.serve.protocol import read_request, write_response
+
+if TYPE_CHECKING:
+    from aiohttp import web
+
+    Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+MODEL_VERSION = "1"
+MIN_STALL_S, STALL_PERIODS = 30.0, 50.0
+"""Pipelines that give no outputs for that long, though they have a micro-batch, hang."""
+KEEPALIVE_S = 75.0
+"""The time after which a connection without a whole head of a request is closed."""
+SHUTDOWN_S = 10.0
+"""The time that clients have to take the last answers."""
+MIN_REQUEST_BYTES, JSON_FACTOR = 16 << 20, 4
+"""By default a body may hold a micro-batch whose numbers take so many times their bytes, as they may in JSON."""
+
+
+_STATUS: Mapping[type[AutoautoError], int] = {
+    BadInput: 400,
+    SlowRequest: 408,
+    LargeRequest: 413,
+    QueueFull: 429,
+    NotServing: 503,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ServerOptions:
+    """How a model is served.
+
+    Attributes:
+        host, port: where; port 0 is any that is free.
+        max_queue: the maximum number of samples that wait; None for eight micro-batches a pipeline, 64 samples or more.
+        max_delay_s: the maximum time for which samples wait for company; None for a tenth of the period of the plan.
+        max_request_bytes: the maximum length of a body; None for a micro-batch in JSON, 16 MiB or more.
+        body_s: the maximum time from the head of a request to the end of its body.
+    """
+
+    host: str = "127.0.0.1"
+    port: int = 8000
+    max_queue: int | None = None
+    max_delay_s: float | None = None
+    max_request_bytes: int | None = None
+    body_s: float = 30.0
+
+
+async def serve(
+    artifact: Artifact, options: ServerOptions, on_ready: Callable[[str], None], log: Callable[[str], None]
+) -> None:
+    """Serve a model until SIGINT or SIGTERM, and answer then what was taken; a second signal ends this process.
+
+    Args:
+        artifact: what is served.
+        options: see `ServerOptions`.
+        on_ready: is called once with the URL of the server, when it answers requests.
+        log: is called with a line about what went wrong.
+
+    Raises:
+        BadInput: the port is taken, or there is no such host.
+        OutOfMemory: a stage does not fit its device.
+        WorkerLost: the processes end again and again.
+    """
+    from aiohttp import web
+
+    _, most_files = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most_files, most_files))  # every client that stalls takes one
+    server = Server(artifact, options, log)
+    runner = web.AppRunner(
+        server.app(),
+        access_log=None,
+        logger=_silent(),
+        handler_cancellation=True,
+        keepalive_timeout=KEEPALIVE_S,
+        shutdown_timeout=SHUTDOWN_S,
+    )
+    await runner.setup()
+    try:
+        site = web.TCPSite(runner, options.host, options.port)
+        try:
+            await site.start()
+        except OSError as error:
+            raise BadInput(
+                f"{options.host}:{options.port} must be free to be served at: {error.strerror}; try another --port"
+            ) from error
+        for number in (signal.SIGINT, signal.SIGTERM):
+            asyncio.get_running_loop().add_signal_handler(number, server.stop)
+        host, port = runner.addresses[0][:2]
+        await server.run(lambda: on_ready(f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"))
+    finally:
+        await runner.cleanup()
+
+
+class Server:
+    """Answers requests to one model; implements `EngineEvents`.
+
+    Args:
+        artifact: what is served.
+        options: see `ServerOptions`.
+        log: is called with a line about what went wrong.
+    """
+
+    def __init__(self, artifact: Artifact, options: ServerOptions, log: Callable[[str], None]) -> None:
+        self._model, self._log, self._loop = artifact.model, log, asyncio.get_running_loop()
+        model, batch_size = self._model, self._model.batch_size
+        max_queue = options.max_queue or max(8 * batch_size * model.n_pipelines, 64)
+        delay_s = model.period_s / 10 if options.max_delay_s is None else options.max_delay_s
+        self._batcher = Batcher(model, max_queue, delay_s)
+        max_bytes = options.max_request_bytes or max(JSON_FACTOR * model.sample_bytes * batch_size, MIN_REQUEST_BYTES)
+        max_samples = max_queue + self._batcher.capacity * batch_size
+        self._bodies = Bodies(max_bytes, max_samples * model.sample_bytes + 4 * max_bytes, options.body_s)
+        self._metrics = ServerMetrics(model, self._batcher)
+        self._engine = PipelineEngine(artifact, self)
+        self._timer: asyncio.TimerHandle | None = None
+        self._progress_s = 0.0
+        self._is_ready = self._is_stopping = False
+        self._changed = asyncio.Event()
+        self._ended: asyncio.Future[None] = self._loop.create_future()
+
+    def app(self) -> web.Application:
+        """The application with all its paths."""
+        from aiohttp import web
+
+        @web.middleware
+        async def answer(request: web.Request, handler: Handler) -> web.StreamResponse:
+            return await self._answer(request, handler)
+
+        app = web.Application(middlewares=[answer])
+        app.router.add_get("/v2", self._server_metadata)
+        app.router.add_get("/v2/health/live", self._live)
+        app.router.add_get("/v2/health/ready", self._ready)
+        app.router.add_get("/metrics", self._prometheus)
+        for path in ("/v2/models/{model}", f"/v2/models/{{model}}/versions/{MODEL_VERSION}"):
+            app.router.add_get(path, self._model_metadata)
+            app.router.add_get(f"{path}/ready", self._ready)
+            app.router.add_post(f"{path}/infer", self._infer)
+        return app
+
+    async def run(self, on_ready: Callable[[], None]) -> None:
+        """Start the processes, answer requests until `stop`, and end the processes.
+
+        Raises:
+            AutoautoError: the processes do not start, or end again and again.
+        """
+        self._engine.start()
+        watch = self._loop.create_task(self._watch())
+        try:
+            await self._until(lambda: self._is_ready or self._is_stopping)
+            if self._is_ready:
+                on_ready()
+            await self._until(lambda: self._is_stopping and self._batcher.is_empty)
+            if not self._ended.done():
+                self._engine.stop()
+            await self._ended
+        finally:
+            watch.cancel()
+            self._is_ready = False
+            self._batcher.lose(NotServing("the server ends; try another one"), self._loop.time())
+            if self._ended.done():
+                self._engine.close()
+
+    async def _until(self, condition: Callable[[], bool]) -> None:
+        """Wait for a condition, or for the end of the engine."""
+        while not condition() and not self._ended.done():
+            self._changed.clear()
+            await self._changed.wait()
+
+    def stop(self) -> None:
+        """Take no more requests, and end when those that were taken are answered; the second call ends at once."""
+        if self._is_stopping:
+            os._exit(130)  # the kernel ends the processes with this one
+        self._is_stopping = True
+        self._changed.set()
+
+    async def _watch(self) -> None:
+        """Kill processes that hang, so that they are started again."""
+        while True:
+            await asyncio.sleep(1.0)
+            stall_s = max(MIN_STALL_S, STALL_PERIODS * self._model.n_processes * self._model.period_s)
+            if self._batcher.in_flight and self._loop.time() - self._progress_s > stall_s:
+                self._log(f"the processes gave nothing for {stall_s:g} s; they are killed")
+                self._progress_s = self._loop.time()
+                self._engine.kill()
+
+    def on_started(self) -> None:
+        """All processes are loaded and warm."""
+        self._is_ready = True
+        self._metrics.ready.set(1)
+        self._changed.set()
+
+    def on_finished(self, batch: MicroBatch) -> None:
+        """The jobs of a micro-batch have its outputs."""
+        self._metrics.count(batch)
+        self._batcher.finish(batch, self._loop.time())
+        self._go_on()
+
+    def on_refused(self, batch: MicroBatch, reason: str) -> None:
+        """The model does not take the values of a micro-batch."""
+        self._batcher.refuse(batch, reason, self._loop.time())
+        self._go_on()
+
+    def on_lost(self, reason: str) -> None:
+        """The processes ended, and what was in flight is lost; they are started again."""
+        self._is_ready = False
+        self._metrics.ready.set(0)
+        self._metrics.restarts.inc()
+        self._log(f"{reason}; the processes are started again")
+        self._batcher.lose(NotServing(f"{reason}; the model is being loaded again, try again later"), self._loop.time())
+        self._changed.set()
+
+    def on_ended(self, error: AutoautoError | None) -> None:
+        """No process is left."""
+        self._is_ready = False
+        if error is None:
+            self._ended.set_result(None)
+        else:
+            self._ended.set_exception(error)
+        self._changed.set()
+
+    def _go_on(self) -> None:
+        self._progress_s = self._loop.time()
+        self._submit()
+        if self._batcher.is_empty:
+            self._changed.set()
+
+    def _submit(self) -> None:
+        """Hand over the micro-batches that are due, and come back when the next one is."""
+        now_s = self._loop.time()
+        while self._is_ready and (batch := self._batcher.next(now_s)) is not None:
+            if len(self._batcher.in_flight) == 1:
+                self._progress_s = now_s
+            self._engine.submit(batch)
+        if self._timer is not None:
+            self._timer.cancel()
+        wake_s = self._batcher.wake_s
+        self._timer = None if wake_s is None else self._loop.call_at(wake_s, self._submit)
+
+    async def _answer(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        """The answer of a handler, or its error as the protocol has errors."""
+        from aiohttp import web
+
+        try:
+            response = await handler(request)
+        except AutoautoError as error:
+            response = _error(_STATUS.get(type(error), 400), str(error))
+        except web.HTTPException as error:
+            response = _error(error.status, f"{error.reason}: {request.method} {request.path[:200]}")
+        except Exception as error:  # noqa: BLE001 (one request must not end the server)
+            self._log(f"{request.method} {request.path}: {error!r}")
+            response = _error(500, "the server failed; its log has the reason")
+        if request.method == "POST":
+            self._metrics.requests.labels(response.status).inc()
+        return response
+
+    async def _infer(self, request: web.Request) -> web.StreamResponse:
+        from aiohttp import web
+
+        self._check_model(request)
+        self._check_serving()
+        start_s = self._loop.time()
+        async with self._bodies.read(request) as body:
+            length = request.headers.get("Inference-Header-Content-Length")
+            wanted = read_request(body, length, self._model.inputs, self._model.outputs)
+            outputs = await self._computed(wanted.inputs, wanted.n_samples)
+        self._metrics.seconds.observe(self._loop.time() - start_s)
+        parts, json_length = write_response(wanted, self._model.name, MODEL_VERSION, outputs)
+        if json_length is None:
+            return web.Response(body=parts[0], content_type="application/json")
+        headers = {"Inference-Header-Content-Length": str(json_length), "Content-Type": "application/octet-stream"}
+        return web.Response(body=b"".join(parts), headers=headers)
+
+    async def _computed(self, inputs: Mapping[str, Any], n_samples: int) -> Mapping[str, Any]:
+        """The outputs of a request.
+
+        Raises:
+            AutoautoError: it is refused, or its processes were lost.
+        """
+        self._check_serving()  # again: the body has taken its time
+        has_ended = asyncio.Event()
+        job = Job(inputs, n_samples, lambda _: has_ended.set())
+        self._batcher.add(job, self._loop.time())
+        self._submit()
+        try:
+            await has_ended.wait()
+        except asyncio.CancelledError:  # the client has gone
+            self._batcher.drop(job, NotServing("the client has gone"))
+            self._changed.set()
+            raise
+        if job.error is not None:
+            raise job.error
+        return job.outputs
+
+    def _check_serving(self) -> None:
+        if self._is_stopping:
+            raise NotServing("the server ends; try another one")
+        if not self._is_ready:
+            raise NotServing("the model is being loaded; try again later")
+
+    def _check_model(self, request: web.Request) -> None:
+        from aiohttp import web
+
+        if request.match_info.get("model", self._model.name) != self._model.name:
+            raise web.HTTPNotFound(reason=f"the model here is {self._model.name}")
+
+    async def _live(self, _: web.Request) -> web.StreamResponse:
+        return _json({"live": True})
+
+    async def _ready(self, request: web.Request) -> web.StreamResponse:
+        self._check_model(request)
+        self._check_serving()
+        return _json({"name": self._model.name, "ready": True})
+
+    async def _server_metadata(self, _: web.Request) -> web.StreamResponse:
+        return _json({"name": "autoauto", "version": VERSION, "extensions": ["binary_tensor_data"]})
+
+    async def _model_metadata(self, request: web.Request) -> web.StreamResponse:
+        self._check_model(request)
+        model = self._model
+        properties = {
+            "batch_size": str(model.batch_size),
+            "n_processes": str(model.n_pipelines * model.n_processes),
+            "plan_samples_per_s": f"{model.samples_per_s:.6g}",
+            "plan_origin": str(model.origin),
+        }
+        return _json(
+            {
+                "name": model.name,
+                "versions": [MODEL_VERSION],
+                "platform": "onnxruntime_onnx",
+                "inputs": [port.metadata for port in model.inputs],
+                "outputs": [port.metadata for port in model.outputs],
+                "properties": properties,
+            }
+        )
+
+    async def _prometheus(self, _: web.Request) -> web.StreamResponse:
+        from aiohttp import web
+
+        text, media_type = self._metrics.text()
+        return web.Response(body=text, headers={"Content-Type": media_type})
+
+
+def _silent() -> logging.Logger:
+    """Where aiohttp writes a traceback for every request that is no HTTP: nowhere, or clients could fill the disk."""
+    logger = logging.Logger("autoauto.serve")
+    logger.addHandler(logging.NullHandler())
+    return logger
+
+
+def _json(content: object, status: int = 200) -> web.Response:
+    from aiohttp import web
+
+    return web.Response(body=msgspec.json.encode(content), status=status, content_type="application/json")
+
+
+def _error(status: int, message: str) -> web.Response:
+    """An error as the protocol has it; where a later request may succeed it says so."""
+    response = _json({"error": message}, status)
+    if status in (429, 503):
+        response.headers["Retry-After"] = "1"
+    return response

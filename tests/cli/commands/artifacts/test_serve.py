@@ -1,0 +1,102 @@
+"""`autoauto serve` and `autoauto bench`: what they refuse; `tests/serve` has servers that run."""
+
+from __future__ import annotations
+
+import json
+import socket
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from autoauto.targets.host.run import run as host_run
+from tests.cli.conftest import RunCli
+from tests.serve.conftest import RunningServer, need_libraries, write_folder
+
+
+@pytest.fixture(autouse=True)
+def libraries() -> None:
+    need_libraries()
+
+
+def test_what_is_neither_a_folder_nor_a_study_is_refused_in_one_line(run_cli: RunCli) -> None:
+    done = run_cli("serve", "nothing")
+    assert (done.code, done.err.count("\n"), done.out) == (2, 1, "")
+    assert "there is no folder 'nothing'; and " in done.err
+
+
+def test_a_port_that_is_taken_is_refused(run_cli: RunCli, tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        done = run_cli("serve", str(write_folder(tmp_path / "folder")), "--port", str(port))
+    assert (done.code, done.err.count("\n")) == (2, 1)
+    assert f"127.0.0.1:{port} must be free to be served at" in done.err
+
+
+def test_a_missing_library_names_the_extra(run_cli: RunCli, monkeypatch: pytest.MonkeyPatch) -> None:
+    for command, needed in (("serve", "prometheus_client"), ("bench", "aiohttp")):
+        module = f"autoauto.cli.commands.artifacts.{command}.find_spec"
+        monkeypatch.setattr(module, lambda name, needed=needed: None if name == needed else find_spec(name))
+        done = run_cli(command, "http://127.0.0.1:1/v2/models/m")
+        assert done.code == 2
+        assert "needs the extra serve; try: " in done.err
+        assert "install 'aiohttp" in done.err
+
+
+@pytest.mark.parametrize("url", ["http://127.0.0.1:1/v2/models/m", "nonsense", "ftp://a/b"])
+def test_a_url_that_is_no_model_is_refused_in_one_line(url: str, run_cli: RunCli) -> None:
+    done = run_cli("bench", url)
+    assert (done.code, done.err.count("\n"), done.out) == (2, 1, "")
+    assert f"{url} must be a model of the Open Inference Protocol: " in done.err
+
+
+@pytest.mark.slow
+def test_the_winner_of_a_study_is_served_and_measured(
+    run_cli: RunCli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(host_run, "MIN_S", 0.1)
+    monkeypatch.setattr(host_run, "MAX_S", 0.2)
+    model = str(write_folder(tmp_path / "folder").parent / "lookup.onnx")
+    space = ("--n-ipu", "1", "--replicas", "1", "--cores-per-device", "1", "--batch-size", "8")
+    words = [
+        "search",
+        model,
+        "--target",
+        "host",
+        *space,
+        "--estimator",
+        "sum",
+        "--repeats",
+        "0",
+        "--study-name",
+        "mine",
+    ]
+    monkeypatch.setattr("sys.argv", ["autoauto", *words])
+    assert run_cli(*words).code == 0
+    with RunningServer("mine") as server:
+        done = run_cli("bench", server.url, "--seconds", "0.3", "--samples", "3", "--json")
+        assert (done.code, done.err) == (0, "")
+        printed = json.loads(done.out)
+        assert (printed["model"], printed["plan"]["batch_size"], printed["plan"]["plan_origin"]) == (
+            "lookup",
+            "8",
+            "measured",
+        )
+        closed, *opened = printed["loads"]
+        assert (closed["load"], len(opened)) == ("closed, 6 clients", 2)
+        for load in printed["loads"]:
+            assert load["n_answered"] > 0
+            assert (load["n_failed"], load["n_wrong"], load["source"]) == (0, 0, "measured")
+            assert 0 < load["p50_ms"] <= load["p95_ms"] <= load["p99_ms"]
+        lines = run_cli("bench", server.url, "--seconds", "0.1").out.splitlines()
+        assert lines[0].split() == [
+            "load,",
+            "measured",
+            "samples/s",
+            *("p50", "ms", "p95", "ms", "p99", "ms"),
+            "refused",
+            "failed",
+            "wrong",
+        ]
+        assert lines[-1].startswith("the plan gives ")
+        assert server.stop() == (0, "")

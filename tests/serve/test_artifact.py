@@ -1,0 +1,84 @@
+"""Exported folders as what is served."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from autoauto.records.errors import BadInput
+from autoauto.records.target import Origin
+from autoauto.serve.artifact import Artifact
+from tests.serve.conftest import WIDTH, write_folder
+
+
+def test_a_folder_is_a_model_with_its_plan(tmp_path: Path) -> None:
+    model = Artifact(write_folder(tmp_path / "folder", cuts=(0, 2, 4), batch_size=3, replicas=2)).model
+    assert (model.name, model.batch_size, model.n_pipelines, model.n_processes) == ("lookup", 3, 2, 2)
+    assert [(port.name, port.shape, port.dtype, port.batch_axis) for port in (*model.inputs, *model.outputs)] == [
+        ("ids", (3,), "int64", 0),
+        ("x", (3, WIDTH), "float32", 0),
+        ("y", (3, WIDTH), "float32", 0),
+    ]
+    assert (model.samples_per_s, model.origin, model.merges) == (1000.0, Origin.MEASURED, True)
+    assert model.sample_bytes == 8 + 4 * WIDTH
+
+
+def changed(folder: Path, change: Callable[[dict[str, Any]], Any]) -> Path:
+    path = folder / "pipeline.json"
+    content = json.loads(path.read_text())
+    change(content)
+    path.write_text(json.dumps(content))
+    return folder
+
+
+def test_a_tensor_without_an_axis_of_samples_makes_requests_whole_micro_batches(tmp_path: Path) -> None:
+    folder = write_folder(tmp_path / "folder")
+    model = Artifact(changed(folder, lambda content: content["outputs"][0].update(batch_axis=None))).model
+    assert not model.merges
+
+
+def of_another_target(content: dict[str, Any]) -> None:
+    content["cluster"] = "bow-2000"
+    content["pipelines"][0]["stages"][0]["intra_op_threads"] = 0
+
+
+def of_many_cores(content: dict[str, Any]) -> None:
+    content["pipelines"][0]["stages"][0]["intra_op_threads"] = 10_000
+
+
+def of_unlike_replicas(content: dict[str, Any]) -> None:
+    content["pipelines"] *= 2
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (of_another_target, "has one for bow-2000; try one with --target host"),
+        (of_many_cores, "needs 10000 cores, this process may use"),
+        (of_unlike_replicas, "must be alike, .* has 2 plans"),
+        (lambda content: content.pop("schema"), "schema must be 1, got none"),
+        (lambda content: content.pop("outputs"), "must have the field outputs"),
+    ],
+)
+def test_a_folder_that_cannot_be_served_is_refused(
+    change: Callable[[dict[str, Any]], Any], message: str, tmp_path: Path
+) -> None:
+    folder = changed(write_folder(tmp_path / "folder"), change)
+    with pytest.raises(BadInput, match=message):
+        Artifact(folder)
+
+
+def test_a_folder_without_one_of_its_files_is_refused(tmp_path: Path) -> None:
+    folder = write_folder(tmp_path / "folder")
+    (folder / "stage1.onnx").unlink()
+    with pytest.raises(BadInput, match=r"stage1.onnx is missing"):
+        Artifact(folder)
+    (folder / "stage0.onnx.data").touch()
+    with pytest.raises(BadInput, match=r"stage0.onnx has its weights beside it"):
+        Artifact(folder)
+    with pytest.raises(BadInput, match=r"has pipeline.json, .* does not"):
+        Artifact(tmp_path)
