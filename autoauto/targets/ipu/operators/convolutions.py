@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from autoauto.records.units import Precision
 from autoauto.targets.ipu.kernels import codelets as kernels
 from autoauto.targets.ipu.kernels.codelets import WORKERS
 from autoauto.targets.ipu.operator_cost import CostRule, Family, OperatorContext, OperatorCost, Shape, by_operator, size
 from autoauto.targets.ipu.operators.elementwise import grain_share
-from autoauto.targets.ipu.operators.products import FactorGradients, multiply, with_bias
+from autoauto.targets.ipu.operators.products import FactorGradients, multiply_forward, with_bias
 from autoauto.targets.ipu.tiling.split import Engine, Product
 
 _ONE = (1, 1)
@@ -16,7 +18,7 @@ _ONE = (1, 1)
 def convolution(context: OperatorContext) -> OperatorCost:
     """Conv of floats or integers, and the addition of its bias."""
     weight = 3 if context.layer.op == "QLinearConv" else 1
-    product = multiply(context, convolution_product(context, weight), context.present[:1])
+    product = multiply_forward(context, partial(convolution_product, weight=weight), context.present[:1])
     return with_bias(context, product, 8 if weight == 3 else 2, 1)
 
 
@@ -29,7 +31,7 @@ def convolution_product(context: OperatorContext, weight: int = 1) -> Product:
 
 def transposed_convolution(context: OperatorContext) -> OperatorCost:
     """ConvTranspose, and the addition of its bias."""
-    product = multiply(context, transposed_convolution_product(context), context.present[:1])
+    product = multiply_forward(context, transposed_convolution_product, context.present[:1])
     return with_bias(context, product, 2, 1)
 
 

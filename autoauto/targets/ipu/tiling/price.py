@@ -45,7 +45,9 @@ def costs(product: Product, split: SplitCandidates, n_tiles: int) -> SplitCosts:
     sliced = block.weight_bytes / sharers + out_bytes + np.where(split.serial_inputs > 1, block.in_bytes, 0)
     slicing = np.where(steps > 1, kernels.copy(sliced), 0)
     adding = np.where(split.serial_inputs > 1, kernels.reduce(block.out_elements, 2, product.sums), 0)
-    compute = steps * (_multiply(product, block) + combine + slicing + adding + _halve(product, split, block))
+    regrouping = kernels.copy(block.in_bytes) if product.regroups else 0.0
+    compute = _multiply(product, block) + combine + slicing + adding + regrouping + _halve(product, split, block)
+    compute = steps * compute
     tile_bytes = block.in_bytes + np.where(sharers > 1, block.weight_bytes, 0) + out_bytes
     tile_bytes = np.maximum(tile_bytes, partial_bytes + out_bytes) + np.where(split.serial_inputs > 1, out_bytes, 0)
     exchanged = steps * (kernels.exchange(received, sources) + combine_exchange)
