@@ -57,9 +57,7 @@ class Product(NamedTuple):
 
     @property
     def sums(self) -> Precision:
-        """Format of partial sums; quarters are only added up in halves: ConvPartial1x1Out<quarter, half> [poplibs]."""
-        if self.precision is Precision.FP8:
-            return Precision.FP16
+        """Format of partial sums."""
         return Precision.FP32 if Precision.FP32 in (self.precision, self.partials) else Precision.FP16
 
     @property
