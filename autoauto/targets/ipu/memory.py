@@ -14,6 +14,7 @@ exchange with other IPUs are left out: no figures are public.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from math import ceil
 from typing import NamedTuple
@@ -137,6 +138,28 @@ def program_bytes(costs: Sequence[OperatorCost]) -> dict[str, int]:
         "controlCode": sum(_control_bytes(cost) for cost in costs),
         EXCHANGE_CODE: sum(_own_exchange_bytes(cost) for cost in costs),
     }
+
+
+def outlined_program_bytes(kinds: Sequence[str], costs: Sequence[OperatorCost]) -> dict[str, int]:
+    """The same when equal layers are one subgraph, which every one of them calls."""
+    by_kind: dict[str, dict[str, int]] = {}
+    for kind, cost in zip(kinds, costs, strict=True):
+        largest = by_kind.setdefault(kind, {})
+        for name, n_bytes in program_bytes((cost,)).items():
+            largest[name] = max(n_bytes, largest.get(name, 0))
+    return {name: sum(n_bytes[name] for n_bytes in by_kind.values()) for name in program_bytes(())}
+
+
+def outlined_weight_bytes(graph: LayerGraph, layers: LayerRange, options: CompileOptions) -> list[int]:
+    """Bytes of the weights that each layer copies to where its subgraph reads them; 0 for a layer without an equal."""
+    chosen = graph.layers[slice(*layers)]
+    occurrences = Counter(layer.kind for layer in chosen)
+    return [
+        sum(graph.tensors[index].n_bytes(1, options.precision) for index in layer.weights)
+        if occurrences[layer.kind] > 1
+        else 0
+        for layer in chosen
+    ]
 
 
 def weight_bytes(

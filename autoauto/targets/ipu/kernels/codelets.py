@@ -24,6 +24,9 @@ SOURCE_CYCLES = 12  # to turn from one sending tile to the next; fitted to ResNe
 COPY_CALL_CYCLES = 288  # localCopyCallCycles
 WEIGHT_LOAD_CYCLES = 64  # 512 bytes of weights in 64-bit loads, Poplar's default (use128BitConvUnitLoad is off)
 WIDE_WEIGHT_LOAD_CYCLES = 32  # the same in 128-bit loads from interleaved memory
+# Workers start anew for every panel in fp8. poplibs' estimate for quarters has 191 cycles more a panel than that for
+# halves [poplibs]; fitted between none, which suits ResNet-50 at batch 1, and all of them, which suits pure fp8 at 16.
+QUARTER_RESTART_CYCLES = 110
 BINARY_LAUNCH_CYCLES = 504  # measured: "add" [ipu21-kernels]
 UNARY_LAUNCH_CYCLES = 330  # measured: "gelu" [ipu21-kernels]
 REDUCE_LAUNCH_CYCLES = 282
@@ -72,7 +75,7 @@ def _row_cycles(precision: Precision) -> int:
 def _panel_worker(rows: Amount, precision: Precision) -> Amount:
     """Cycles of a worker that takes `rows` rows through one panel of weights."""
     single = precision is Precision.FP32
-    many_rows, two_rows, one_row = (17 + 8 * rows, 37, 26) if single else (18 + 4 * rows, 34, 25)
+    many_rows, two_rows, one_row = (22 + 8 * rows, 46, 47) if single else (18 + 4 * rows, 34, 25)
     few_rows = np.where(np.equal(rows, 2), two_rows, one_row)
     return np.where(np.greater_equal(rows, 3), many_rows, few_rows).astype(np.float64)
 
@@ -94,7 +97,7 @@ def gemm(
     """
     share = ceil_div(rows, WORKERS)
     panel = WORKERS * _panel_worker(share, precision)
-    zeros = WORKERS * 8 * share if precision is Precision.FP32 else 0
+    zeros = WORKERS * (2 + 8 * share) if precision is Precision.FP32 else 0
     later = (in_groups - 1) * (15 + out_groups * (25 + load_cycles + panel + WORKERS))
     return 98 + 18 * in_groups + later + out_groups * (25 + load_cycles + panel + zeros)
 

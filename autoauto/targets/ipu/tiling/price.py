@@ -95,6 +95,8 @@ def _block(product: Product, split: SplitCandidates) -> _Block:
 def _multiply(product: Product, block: _Block) -> Amount:
     """Cycles of the codelet for all groups of a block."""
     load_cycles = kernels.WEIGHT_LOAD_CYCLES * product.grain[1] // 16
+    if product.precision is Precision.FP8:
+        load_cycles += kernels.QUARTER_RESTART_CYCLES
     panels, precision = (block.in_panels, block.out_panels), product.precision
     if product.engine is Engine.GEMM:
         return block.groups * kernels.gemm(block.cells, *panels, precision, load_cycles)
