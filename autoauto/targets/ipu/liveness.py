@@ -106,4 +106,4 @@ def _cast_away(graph: LayerGraph, index: int, options: CompileOptions, may_be_ov
     if options.precision is not Precision.FP8 or layer.attribute("precision") != Precision.FP8:
         return 0
     dying = (graph.tensors[i] for i in layer.inputs if graph.tensors[i].last_use == index and i in may_be_overwritten)
-    return sum(tensor.n_bytes(options.batch_size, options.precision) // 2 for tensor in dying if tensor.is_float)
+    return sum(tensor.n_bytes(options.batch_size, options.precision) // 2 for tensor in dying)

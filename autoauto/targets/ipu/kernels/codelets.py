@@ -25,8 +25,9 @@ COPY_CALL_CYCLES = 288  # localCopyCallCycles
 WEIGHT_LOAD_CYCLES = 64  # 512 bytes of weights in 64-bit loads, Poplar's default (use128BitConvUnitLoad is off)
 WIDE_WEIGHT_LOAD_CYCLES = 32  # the same in 128-bit loads from interleaved memory
 # Workers start anew for every panel in fp8. poplibs' estimate for quarters has 191 cycles more a panel than that for
-# halves [poplibs]; fitted between none, which suits ResNet-50 at batch 1, and all of them, which suits pure fp8 at 16.
-QUARTER_RESTART_CYCLES = 110
+# halves [poplibs]; fitted to ResNet-50 in fp8, whose batch 1 would have none and whose batch 32 all of them.
+QUARTER_RESTART_CYCLES = 150
+SECOND_PASS_CYCLES = 9  # with 8 units, 16 outputs take two passes and one turn of the outer loop, 19 cycles [poplibs]
 BINARY_LAUNCH_CYCLES = 504  # measured: "add" [ipu21-kernels]
 UNARY_LAUNCH_CYCLES = 330  # measured: "gelu" [ipu21-kernels]
 REDUCE_LAUNCH_CYCLES = 282
@@ -85,7 +86,7 @@ def gemm(
     in_groups: Amount,
     out_groups: Amount,
     precision: Precision,
-    load_cycles: int = WEIGHT_LOAD_CYCLES,
+    load_cycles: float = WEIGHT_LOAD_CYCLES,
 ) -> Amount:
     """`rows` x `in_groups` groups of inputs through the matrix units to `out_groups` groups of outputs.
 
@@ -114,7 +115,7 @@ def convolution(
     panels: tuple[Amount, Amount],
     taps: tuple[int, int],
     precision: Precision,
-    load_cycles: int = WEIGHT_LOAD_CYCLES,
+    load_cycles: float = WEIGHT_LOAD_CYCLES,
 ) -> Amount:
     """`lines` x `width` outputs through the matrix units, once a kernel position and panel of (inputs, outputs).
 

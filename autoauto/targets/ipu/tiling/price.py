@@ -94,9 +94,11 @@ def _block(product: Product, split: SplitCandidates) -> _Block:
 
 def _multiply(product: Product, block: _Block) -> Amount:
     """Cycles of the codelet for all groups of a block."""
-    load_cycles = kernels.WEIGHT_LOAD_CYCLES * product.grain[1] // 16
+    load_cycles = kernels.WEIGHT_LOAD_CYCLES * product.grain[1] / 16
     if product.precision is Precision.FP8:
         load_cycles += kernels.QUARTER_RESTART_CYCLES
+    if product.grain[1] == 8:
+        load_cycles -= kernels.SECOND_PASS_CYCLES
     panels, precision = (block.in_panels, block.out_panels), product.precision
     if product.engine is Engine.GEMM:
         return block.groups * kernels.gemm(block.cells, *panels, precision, load_cycles)
@@ -115,11 +117,12 @@ def _receive(product: Product, split: SplitCandidates, block: _Block, n_tiles: i
     """
     sharers = split.batch * split.height * split.width
     weights = block.weight_bytes * (1 - 1 / sharers)
-    shared = np.maximum(np.where(split.outputs > 1, block.in_bytes, 0), np.where(sharers > 1, weights, 0))
+    inputs = block.in_bytes * (1 - 1 / split.outputs)
+    shared = np.maximum(inputs, weights)
     field = product.reach(product.height, 0) * product.reach(product.width, 1)
     tensor_bytes = product.groups * product.batch * product.inputs * field * product.precision.n_bytes
     sources = ceil_div(block.in_bytes, np.maximum(tensor_bytes / n_tiles, 1)) + sharers - 1
-    return block.in_bytes + weights - shared / 2, sources
+    return inputs + weights - shared / 2, sources
 
 
 def _combine(product: Product, split: SplitCandidates, block: _Block) -> tuple[Amount, Amount, Amount]:
