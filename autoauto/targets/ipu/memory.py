@@ -165,11 +165,15 @@ def outlined_weight_bytes(graph: LayerGraph, layers: LayerRange, options: Compil
 def weight_bytes(
     graph: LayerGraph, layers: LayerRange, costs: Sequence[OperatorCost], options: CompileOptions, n_tiles: int
 ) -> dict[str, int]:
-    """Bytes of weights, each once however many layers read it; in training its gradient lies on the same tiles."""
+    """Bytes of weights, each once however many layers read it; in training its gradient lies on the same tiles.
+
+    The weights of a product are spread over all tiles, whichever of them multiply.
+    """
     fewest: dict[int, int] = {}
     for layer, cost in zip(graph.layers[slice(*layers)], costs, strict=True):
         for index in layer.weights:
-            fewest[index] = min(cost.n_tiles, fewest.get(index, n_tiles))
+            spread = n_tiles if cost.family is Family.PRODUCT else cost.n_tiles
+            fewest[index] = min(spread, fewest.get(index, n_tiles))
     weights = {index: graph.tensors[index].n_bytes(1, options.precision) for index in fewest}
     imbalance = sum(on_fullest_tile(weights[index], n, n_tiles) - weights[index] for index, n in fewest.items())
     return {PARAMETER: sum(weights.values()), IMBALANCE: imbalance * (2 if options.training else 1)}

@@ -55,8 +55,20 @@ def plan(product: Product, n_tiles: int, bound_bytes: float) -> Split:
     return next(fitting, fastest._replace(within_bound=False))
 
 
-def reserve(product: Product, doubled: Product, n_samples: int, n_tiles: int) -> float:
-    """Temporary bytes a tile that unbounded plans take, as a function of the batch size that never falls.
+class Reserve(NamedTuple):
+    """What a product takes at some batch size in a way that never falls when the batch grows.
+
+    Attributes:
+        tile_bytes: temporary bytes a tile of plans without a bound.
+        single: the plan for one sample, whose code stands for that of all batch sizes.
+    """
+
+    tile_bytes: float
+    single: Split
+
+
+def reserve(product: Product, doubled: Product, n_samples: int, n_tiles: int) -> Reserve:
+    """What the fastest plans need as a function of the batch size that never falls.
 
     The fastest plans of two neighbouring batch sizes may need very different memory, but what is compiled for a batch
     also serves a smaller one. So plans are made at powers of two, each takes at least what the one before takes, and
@@ -74,27 +86,21 @@ def reserve(product: Product, doubled: Product, n_samples: int, n_tiles: int) ->
         n_samples: the batch size.
         n_tiles: of the device.
     """
-    lower = 1 << n_samples.bit_length() - 1
-    below = _largest(product, doubled, n_samples, lower, n_tiles)
-    if lower == n_samples:
-        return below
-    above = max(below, _unbounded_bytes(product, doubled, n_samples, 2 * lower, n_tiles))
-    return below + (above - below) * (n_samples - lower) / lower
-
-
-def _largest(product: Product, doubled: Product, n_samples: int, largest: int, n_tiles: int) -> float:
-    """What unbounded plans take at the powers of two up to `largest` at most."""
-    powers = (1 << k for k in range(largest.bit_length()))
-    return max(_unbounded_bytes(product, doubled, n_samples, power, n_tiles) for power in powers)
-
-
-def _unbounded_bytes(product: Product, doubled: Product, n_samples: int, power: int, n_tiles: int) -> float:
-    sizes = {
-        name: getattr(product, name) // n_samples * power
+    per_sample = {
+        name: getattr(product, name) // n_samples
         for name in ("groups", "batch", "width")
         if getattr(doubled, name) == 2 * getattr(product, name)
     }
-    return float(unbounded(product._replace(**sizes), n_tiles).tile_bytes)
+
+    def fastest(n: int) -> Split:
+        return unbounded(product._replace(**{name: n * length for name, length in per_sample.items()}), n_tiles)
+
+    lower = 1 << n_samples.bit_length() - 1
+    below = float(max(fastest(1 << k).tile_bytes for k in range(lower.bit_length())))
+    if lower < n_samples:
+        above = max(below, fastest(2 * lower).tile_bytes)
+        below += (above - below) * (n_samples - lower) / lower
+    return Reserve(below, fastest(1))
 
 
 def unbounded(product: Product, n_tiles: int) -> Split:
