@@ -140,26 +140,29 @@ def program_bytes(costs: Sequence[OperatorCost]) -> dict[str, int]:
     }
 
 
-def outlined_program_bytes(kinds: Sequence[str], costs: Sequence[OperatorCost]) -> dict[str, int]:
-    """The same when equal layers are one subgraph, which every one of them calls."""
-    by_kind: dict[str, dict[str, int]] = {}
-    for kind, cost in zip(kinds, costs, strict=True):
-        largest = by_kind.setdefault(kind, {})
-        for name, n_bytes in program_bytes((cost,)).items():
-            largest[name] = max(n_bytes, largest.get(name, 0))
-    return {name: sum(n_bytes[name] for n_bytes in by_kind.values()) for name in program_bytes(())}
+def outlined_bytes(
+    graph: LayerGraph, layers: LayerRange, costs: Sequence[OperatorCost], options: CompileOptions
+) -> int:
+    """Bytes that a range saves when equal layers are one subgraph, which every one of them calls.
+
+    Their state and code, as in `program_bytes`, are then stored once. Before a call the weights of its layers are copied
+    to where the subgraph reads them, so that a copy for at most one layer of every kind exists at a time.
+    """
+    largest: dict[str, int] = {}
+    copied: dict[str, int] = {}
+    weights = outlined_weight_bytes(graph, layers, options)
+    for layer, cost, n_bytes in zip(graph.layers[slice(*layers)], costs, weights, strict=True):
+        largest[layer.kind] = max(sum(program_bytes((cost,)).values()), largest.get(layer.kind, 0))
+        copied[layer.kind] = max(n_bytes, copied.get(layer.kind, 0))
+    return sum(program_bytes(costs).values()) - sum(largest.values()) - sum(copied.values())
 
 
 def outlined_weight_bytes(graph: LayerGraph, layers: LayerRange, options: CompileOptions) -> list[int]:
-    """Bytes of the weights that each layer copies to where its subgraph reads them; 0 for a layer without an equal."""
+    """Bytes of the weights that each layer copies for its subgraph; 0 for a layer without an equal."""
     chosen = graph.layers[slice(*layers)]
     occurrences = Counter(layer.kind for layer in chosen)
-    return [
-        sum(graph.tensors[index].n_bytes(1, options.precision) for index in layer.weights)
-        if occurrences[layer.kind] > 1
-        else 0
-        for layer in chosen
-    ]
+    n_bytes = (sum(graph.tensors[i].n_bytes(1, options.precision) for i in layer.weights) for layer in chosen)
+    return [n if occurrences[layer.kind] > 1 else 0 for n, layer in zip(n_bytes, chosen, strict=True)]
 
 
 def weight_bytes(

@@ -16,7 +16,7 @@ from autoauto.targets.ipu.layout import relayout_cycles
 from autoauto.targets.ipu.liveness import live_bytes
 from autoauto.targets.ipu.memory import (
     check_code,
-    outlined_program_bytes,
+    outlined_bytes,
     outlined_weight_bytes,
     program_bytes,
     shared_bytes,
@@ -28,7 +28,7 @@ from autoauto.targets.ipu.operators.registry import forward_cost
 from autoauto.targets.ipu.training import NO_BACKWARD, backward_pass
 
 VERSION = "ipu-6"
-OUTLINED_WEIGHTS = "outlinedWeights"
+OUTLINED = "outlined"
 IO_TILES = 32  # num_io_tiles in PopRT's examples [poprt]
 
 
@@ -83,10 +83,7 @@ class IpuTarget:
             backward_temporary_bytes=after.temporary_bytes,
         )
         check_code(layers, compiled.memory_bytes, device)
-        if options.training or sum(compiled.memory_bytes.values()) <= device.memory_bytes:
-            return compiled
-        outlined = _outline(graph, layers, costs, options, compiled, device.n_tiles)
-        return min(compiled, outlined, key=lambda program: sum(program.memory_bytes.values()))
+        return _outline(graph, layers, costs, options, compiled, device)
 
 
 def _outline(
@@ -95,34 +92,28 @@ def _outline(
     costs: Sequence[OperatorCost],
     options: CompileOptions,
     compiled: CompiledRange,
-    n_tiles: int,
+    device: Device,
 ) -> CompiledRange:
-    """The program with one subgraph for equal layers: less code, but every call copies its weights first.
+    """The program with one subgraph for equal layers if only so it fits: less code, but every call copies its weights.
 
-    PopRT's benchmark of BERT-large turns this on so that it fits (`enable_outlining` [poprt]). The copies of the
-    weights of one block of layers, at most one layer of every kind, exist at a time.
+    PopRT's benchmark of BERT-large turns this on (`enable_outlining` [poprt]). What it saves is a category of its own,
+    below 0, so that the others stay those of the layers.
     """
-    kinds = [layer.kind for layer in graph.layers[slice(*layers)]]
-    copied_bytes = outlined_weight_bytes(graph, layers, options)
-    copied_cycles = [round(float(copy(n_bytes / n_tiles))) if n_bytes else 0 for n_bytes in copied_bytes]
-    names = (layer.name for layer in graph.layers[slice(*layers)])
-    peak = {step.name.rpartition("/")[0]: step.temporary_bytes for step in compiled.steps}
+    excess_bytes = sum(compiled.memory_bytes.values()) - device.memory_bytes
+    if options.training or excess_bytes <= 0:
+        return compiled
+    saved_bytes = outlined_bytes(graph, layers, costs, options)
+    if saved_bytes < excess_bytes:
+        return compiled
     copies = (
-        ProgramStep(f"{name}/copy", cycles, peak.get(name, 0))
-        for name, cycles in zip(names, copied_cycles, strict=True)
-        if cycles
+        ProgramStep(f"{layer.name}/copy", round(float(copy(n_bytes / device.n_tiles))), 0)
+        for layer, n_bytes in zip(
+            graph.layers[slice(*layers)], outlined_weight_bytes(graph, layers, options), strict=True
+        )
+        if n_bytes
     )
-    largest_bytes = dict.fromkeys(kinds, 0)
-    for kind, n_bytes in zip(kinds, copied_bytes, strict=True):
-        largest_bytes[kind] = max(n_bytes, largest_bytes[kind])
     return replace(
-        compiled,
-        steps=(*compiled.steps, *copies),
-        exclusive={
-            **compiled.exclusive,
-            **outlined_program_bytes(kinds, costs),
-            OUTLINED_WEIGHTS: sum(largest_bytes.values()),
-        },
+        compiled, steps=(*compiled.steps, *copies), exclusive={**compiled.exclusive, OUTLINED: -saved_bytes}
     )
 
 
