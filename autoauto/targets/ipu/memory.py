@@ -145,8 +145,8 @@ def outlined_bytes(
 ) -> int:
     """Bytes that a range saves when equal layers are one subgraph, which every one of them calls.
 
-    Their state and code, as in `program_bytes`, are then stored once. Before a call the weights of its layers are copied
-    to where the subgraph reads them, so that a copy for at most one layer of every kind exists at a time.
+    Their state and code, as in `program_bytes`, are then stored once. Before a call the weights of its layers are
+    copied to where the subgraph reads them, so that a copy for at most one layer of every kind exists at a time.
     """
     largest: dict[str, int] = {}
     copied: dict[str, int] = {}

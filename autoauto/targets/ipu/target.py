@@ -112,9 +112,7 @@ def _outline(
         )
         if n_bytes
     )
-    return replace(
-        compiled, steps=(*compiled.steps, *copies), exclusive={**compiled.exclusive, OUTLINED: -saved_bytes}
-    )
+    return replace(compiled, steps=(*compiled.steps, *copies), exclusive={**compiled.exclusive, OUTLINED: -saved_bytes})
 
 
 def operator_costs(

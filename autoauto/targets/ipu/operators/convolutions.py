@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from functools import partial
 
-from functools import partial
-
 from autoauto.records.units import Precision
 from autoauto.targets.ipu.kernels import codelets as kernels
 from autoauto.targets.ipu.kernels.codelets import WORKERS

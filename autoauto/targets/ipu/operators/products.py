@@ -7,7 +7,6 @@ An operator is first described as a `Product`, which the planner of `tiling` cut
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 from math import ceil
 from typing import NamedTuple
@@ -29,8 +28,9 @@ from autoauto.targets.ipu.tiling.planner import Split, plan, reserve
 from autoauto.targets.ipu.tiling.split import Engine, Product
 
 _ONE = (1, 1)
-_ALLOCATED_SHARE = 1.14  # fitted: bert-base-256 in fp16 fits a C600 at batch 16 and not at 32 [poprt]
-_REGROUPED_SHARE = 0.6  # fitted: resnet50 in fp32 fits it at batch 16 and not at 32; 0.53 to 0.57 of their plans are inputs
+# Fitted to where memory ends on a C600 [poprt]: bert-base-256 in fp16 and resnet50 in fp32 fit at batch 16, not at 32.
+_ALLOCATED_SHARE = 1.14
+_REGROUPED_SHARE = 0.6  # of the plans of these two in fp32, inputs are 0.53 and 0.57
 
 
 class FactorGradients(NamedTuple):
