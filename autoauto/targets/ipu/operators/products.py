@@ -170,6 +170,7 @@ def multiply_forward(
         split = plan(product, context.n_tiles, bound_bytes)
     taken_bytes = min(reserved.tile_bytes, bound_bytes) if split.within_bound else reserved.tile_bytes
     coded = reserved.single._replace(serial=1 + (reserved.tile_bytes > bound_bytes))
+    taken_bytes *= allocated_share(product.regroups)
     return _split_cost(context, product, operands, split, coded, taken_bytes)
 
 
@@ -202,7 +203,7 @@ def _split_cost(
         codelets=tuple(codelets),
         n_tiles=coded.n_tiles,
         n_sources=coded.n_sources,
-        working_bytes=ceil(tile_bytes * allocated_share(product.regroups)) * coded.n_tiles,
+        working_bytes=ceil(tile_bytes) * coded.n_tiles,
         relayouts=() if product.regroups else relayouts,
         within_bound=split.within_bound,
     )
@@ -213,7 +214,8 @@ def allocated_share(regroups: bool) -> float:
 
     poplin's estimate leaves out that a rearranged operand exists twice for a while (ConvPlan.cpp,
     addConvTempMemoryEstimate [poplibs]); by how much more is fitted. Inputs that are regrouped, which the planner makes
-    about half of the temporaries, exist twice on their tiles.
+    about half of the temporaries, exist twice on their tiles. What was fitted is inference: backward passes, of which
+    only splits that fit are public, take what their plans count.
     """
     return _ALLOCATED_SHARE + _REGROUPED_SHARE * regroups
 
