@@ -170,7 +170,7 @@ def multiply_forward(
         split = plan(product, context.n_tiles, bound_bytes)
     taken_bytes = min(reserved.tile_bytes, bound_bytes) if split.within_bound else reserved.tile_bytes
     coded = reserved.single._replace(serial=1 + (reserved.tile_bytes > bound_bytes))
-    taken_bytes *= allocated_share(product.regroups)
+    taken_bytes *= 1.0 if context.options.training else allocated_share(product.regroups)
     return _split_cost(context, product, operands, split, coded, taken_bytes)
 
 
@@ -214,8 +214,8 @@ def allocated_share(regroups: bool) -> float:
 
     poplin's estimate leaves out that a rearranged operand exists twice for a while (ConvPlan.cpp,
     addConvTempMemoryEstimate [poplibs]); by how much more is fitted. Inputs that are regrouped, which the planner makes
-    about half of the temporaries, exist twice on their tiles. What was fitted is inference: backward passes, of which
-    only splits that fit are public, take what their plans count.
+    about half of the temporaries, exist twice on their tiles. What was fitted is inference: programs for training, of
+    which only splits that fit are public, take what their plans count.
     """
     return _ALLOCATED_SHARE + _REGROUPED_SHARE * regroups
 
