@@ -258,11 +258,11 @@ def print_batches(all_series: Sequence[dict[str, Any]]) -> None:
     print(f"\n{'largest batch':21}{'cost model':>11}{'ran':>6}{'out of memory':>15}  wrong answers")
     n_wrong = 0
     for series in all_series:
-        found = boundary(series)
-        n_wrong += len(found.wrong)
-        wrong = ", ".join(f"{n} fits" if n <= found.largest else f"{n} does not fit" for n in found.wrong)
-        note = "  fitted" if found.too_large in series.get("fitted", ()) else ""
-        row = f"{series['name']:21}{found.largest:11}{found.published:6}{found.too_large or '-':>15}  {wrong}{note}"
+        ends = boundary(series)
+        n_wrong += len(ends.wrong)
+        wrong = ", ".join(f"{n} fits" if n <= ends.largest else f"{n} does not fit" for n in ends.wrong)
+        note = "  fitted" if ends.too_large in series.get("fitted", ()) else ""
+        row = f"{series['name']:21}{ends.largest:11}{ends.published:6}{ends.too_large or '-':>15}  {wrong}{note}"
         print(row.rstrip())
     n_rows = sum(len(series["batch_sizes"]) for series in all_series)
     print(f"{n_wrong} of {n_rows} answers to whether a batch size fits are wrong")
@@ -290,7 +290,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if unknown:
         parser.error(f"--series must name some of {names}; got {unknown}")
     chosen = [series for series in published if series["name"] in (args.series or names)]
-    all_series = [found for series in chosen if (found := with_file(series, args.models))]
+    all_series = [known for series in chosen if (known := with_file(series, args.models))]
     if not all_series:
         parser.error(f"--series {' '.join(args.series)} needs --models FOLDER with its files")
     compared = [(series["name"], list(points(series))) for series in all_series]
