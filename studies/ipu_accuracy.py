@@ -1,9 +1,11 @@
 """The cost model against published measurements of real IPUs: `python studies/ipu_accuracy.py [--picture FILE]`.
 
-Prints throughput of whole models, estimated | published | error, each under its source's conditions, then the largest
-batch sizes that fit, and the error of every kind of kernel. `--series NAME ...` restricts the first two tables. The
-picture draws throughput by batch size: lines are the cost model, dots the publications. Figures and their sources:
-`data/measurements/throughput.json` and `data/measurements/kernels.json`.
+Prints throughput of whole models, estimated | published | error, each under its source's conditions ("fitted": a
+constant was fitted to the row), then the largest batch sizes that fit beside the published answers, and the error of
+every kind of kernel. `--series NAME ...` restricts the first two tables; `--models FOLDER` has the files of models that
+are not built in, without which their series are left out. The picture draws throughput by batch size: lines are the
+cost model, dots the publications. Figures and their sources: `data/measurements/throughput.json` and
+`data/measurements/kernels.json`.
 """
 
 from __future__ import annotations
@@ -25,6 +27,8 @@ from autoauto.records.errors import DoesNotFit
 from autoauto.records.hardware import Cluster
 from autoauto.records.installation import data_dir
 from autoauto.records.knobs import Knobs
+from autoauto.records.layers import LayerRange
+from autoauto.records.profile import CompileOptions
 from autoauto.records.units import Precision
 from autoauto.targets.clusters import load_cluster
 from autoauto.targets.ipu.kernels import codelets as kernels
@@ -52,11 +56,15 @@ KERNELS: dict[str, Callable[..., float]] = {
 
 
 class Point(NamedTuple):
-    """One batch size of a series; None where the model does not fit, or where nothing was published."""
+    """One batch size of a series; None where the model does not fit, or where nothing was published.
+
+    `fitted` says that a constant of the cost model was fitted to it, so that it is no evidence.
+    """
 
     batch_size: int
     estimated: float | None
     published: float | None
+    fitted: bool = False
 
     @property
     def error(self) -> float | None:
@@ -70,6 +78,19 @@ def flow_of(series: dict[str, Any]) -> Flow:
     cluster = _with_host(load_cluster(series["cluster"]), series["host"])
     precision = Precision(series["precision"])
     return Flow(load_graph(series["model"]), cluster, IpuTarget(settings), precision, planning_proportion=1.0)
+
+
+def fits(flow: Flow, knobs: Knobs) -> bool:
+    """Whether the cost model's program fits; on one device without the estimate."""
+    if knobs.n_ipu > 1:
+        return samples_per_s(flow, knobs) is not None
+    options = CompileOptions(knobs.batch_size, knobs.memory_proportion, flow.precision)
+    device = flow.cluster.devices[0]
+    try:
+        program = flow.target.compile(flow.graph, LayerRange(0, len(flow.graph)), device, options)
+    except DoesNotFit:
+        return False
+    return sum(program.memory_bytes.values()) <= device.memory_bytes
 
 
 def _with_host(cluster: Cluster, host: str) -> Cluster:
@@ -91,6 +112,14 @@ def samples_per_s(flow: Flow, knobs: Knobs) -> float | None:
         return None
 
 
+def with_file(series: dict[str, Any], folder: Path | None) -> dict[str, Any] | None:
+    """A series with the path of its model in `folder` if it is not built in; None when there is no such file."""
+    if not series.get("exported"):
+        return series
+    path = folder / f"{series['model']}.onnx" if folder else None
+    return {**series, "model": str(path)} if path and path.exists() else None
+
+
 def knobs_of(series: dict[str, Any], batch_size: int) -> Knobs:
     """A series at one batch size."""
     return Knobs(series.get("n_ipu", 1), series["memory_proportion"], batch_size)
@@ -100,7 +129,8 @@ def points(series: dict[str, Any]) -> Iterator[Point]:
     """The estimated and the published throughput of every batch size of a series."""
     flow = flow_of(series)
     for batch_size, published in zip(series["batch_sizes"], series["samples_per_s"], strict=True):
-        yield Point(batch_size, samples_per_s(flow, knobs_of(series, batch_size)), published)
+        estimated = samples_per_s(flow, knobs_of(series, batch_size))
+        yield Point(batch_size, estimated, published, batch_size in series.get("fitted", ()))
 
 
 def line(series: dict[str, Any]) -> Iterator[Point]:
@@ -119,7 +149,7 @@ def largest_batch(series: dict[str, Any]) -> int:
     flow, too_large = flow_of(series), 1
 
     def is_too_large(batch_size: int) -> bool:
-        return samples_per_s(flow, knobs_of(series, batch_size)) is None
+        return not fits(flow, knobs_of(series, batch_size))
 
     while not is_too_large(too_large):
         too_large *= 2
@@ -180,21 +210,62 @@ def _grid(
 
 def print_models(compared: Sequence[tuple[str, Sequence[Point]]]) -> None:
     """Print one line a published batch size."""
-    print(f"{'series':20}{'batch':>6}{'estimated':>11}{'published':>11}{'error':>9}")
+    print(f"{'series':21}{'batch':>6}{'estimated':>11}{'published':>11}{'error':>9}")
     for name, series_points in compared:
         for point in series_points:
-            estimated = "no fit" if point.estimated is None else f"{point.estimated:,.0f}"
+            estimated, published = (
+                "no fit" if speed is None else f"{speed:,.0f}" for speed in (point.estimated, point.published)
+            )
             error = "" if point.error is None else f"{100 * point.error:+.1f} %"
-            print(f"{name:20}{point.batch_size:6}{estimated:>11}{point.published:11,.0f}{error:>9}")
-    errors = [abs(point.error) for _, dots in compared for point in dots if point.error is not None]
-    print(f"mean error {100 * mean(errors):.1f} %")
+            note = "  fitted" if point.fitted else ""
+            print(f"{name:21}{point.batch_size:6}{estimated:>11}{published:>11}{error:>9}{note}")
+    errors = [(abs(point.error), point.fitted) for _, dots in compared for point in dots if point.error is not None]
+    others = [error for error, fitted in errors if not fitted] or [0.0]
+    print(f"mean error {100 * mean(error for error, _ in errors):.1f} % of {len(errors)} rows,", end=" ")
+    print(f"{100 * mean(others):.1f} % of those not fitted, the largest {100 * max(others):.1f} %")
+
+
+class Boundary(NamedTuple):
+    """Where a series ends: the largest batch sizes that fit, and the published answers that the cost model has wrong.
+
+    Attributes:
+        largest: by the cost model.
+        published: that ran.
+        too_large: the smallest that was out of memory; None when none was published.
+        wrong: published batch sizes for which the cost model gives the other answer.
+    """
+
+    largest: int
+    published: int
+    too_large: int | None
+    wrong: tuple[int, ...]
+
+
+def boundary(series: dict[str, Any]) -> Boundary:
+    """The largest batch sizes of a series; what fits at a batch size fits below."""
+    largest = largest_batch(series)
+    answers = dict(zip(series["batch_sizes"], (speed is not None for speed in series["samples_per_s"]), strict=True))
+    return Boundary(
+        largest,
+        max(n for n, ran in answers.items() if ran),
+        min((n for n, ran in answers.items() if not ran), default=None),
+        tuple(n for n, ran in answers.items() if ran != (n <= largest)),
+    )
 
 
 def print_batches(all_series: Sequence[dict[str, Any]]) -> None:
-    """Print the largest batch size of every series that fits by the cost model, and the largest published one."""
-    print(f"\n{'largest batch':20}{'cost model':>17}{'published to run':>20}")
+    """Print where every series ends by the cost model and by its source, and how many answers differ."""
+    print(f"\n{'largest batch':21}{'cost model':>11}{'ran':>6}{'out of memory':>15}  wrong answers")
+    n_wrong = 0
     for series in all_series:
-        print(f"{series['name']:20}{largest_batch(series):17}{max(series['batch_sizes']):20}")
+        ends = boundary(series)
+        n_wrong += len(ends.wrong)
+        wrong = ", ".join(f"{n} fits" if n <= ends.largest else f"{n} does not fit" for n in ends.wrong)
+        note = "  fitted" if ends.too_large in series.get("fitted", ()) else ""
+        row = f"{series['name']:21}{ends.largest:11}{ends.published:6}{ends.too_large or '-':>15}  {wrong}{note}"
+        print(row.rstrip())
+    n_rows = sum(len(series["batch_sizes"]) for series in all_series)
+    print(f"{n_wrong} of {n_rows} answers to whether a batch size fits are wrong")
 
 
 def print_kernels(errors: dict[str, list[float]]) -> None:
@@ -210,6 +281,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--picture", type=Path, metavar="FILE", help="also draw throughput by batch size, as SVG")
     parser.add_argument("--series", nargs="+", metavar="NAME", help="of the whole models only these; default: all")
+    parser.add_argument("--models", type=Path, metavar="FOLDER", help="has the exported models, NAME.onnx")
     args = parser.parse_args(argv)
     folder = data_dir() / "measurements"
     published = json.loads((folder / "throughput.json").read_text(encoding="utf-8"))["series"]
@@ -217,7 +289,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     unknown = sorted(set(args.series or ()) - set(names))
     if unknown:
         parser.error(f"--series must name some of {names}; got {unknown}")
-    all_series = [series for series in published if series["name"] in (args.series or names)]
+    chosen = [series for series in published if series["name"] in (args.series or names)]
+    all_series = [known for series in chosen if (known := with_file(series, args.models))]
+    if not all_series:
+        parser.error(f"--series {' '.join(args.series)} needs --models FOLDER with its files")
     compared = [(series["name"], list(points(series))) for series in all_series]
     print_models(compared)
     print_batches(all_series)

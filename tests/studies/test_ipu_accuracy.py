@@ -21,12 +21,22 @@ def figures() -> Any:
     return json.loads((data_dir() / "measurements" / "throughput.json").read_text(encoding="utf-8"))["series"]
 
 
-def test_whole_models_are_within_eight_percent_on_average(figures: Any) -> None:
-    points = [point for series in figures for point in ipu_accuracy.points(series)]
+def built_in(figures: Any) -> list[Any]:
+    return [series for series in figures if not series.get("exported")]
+
+
+def test_whole_models_are_within_six_percent_on_average(figures: Any) -> None:
+    points = [point for series in built_in(figures) for point in ipu_accuracy.points(series)]
     errors = [abs(point.error) for point in points if point.error is not None]
-    assert len(errors) == len(points) == 9
-    assert mean(errors) < 0.08
+    assert len(errors) == len([point for point in points if point.published]) == 68
+    assert mean(errors) < 0.06
+    assert sorted(errors)[-3] < 0.15
     assert max(errors) < 0.2
+
+
+def test_where_memory_ends_is_right_but_for_one_answer(figures: Any) -> None:
+    wrong = {series["name"]: ipu_accuracy.boundary(series).wrong for series in built_in(figures)}
+    assert {name: batches for name, batches in wrong.items() if batches} == {"resnet50 fp16 io": (96,)}
 
 
 def test_every_kernel_is_within_five_percent() -> None:
@@ -62,7 +72,7 @@ def test_both_tables_are_printed(capsys: pytest.CaptureFixture[str]) -> None:
 def test_the_largest_batch_fits_and_one_more_does_not(figures: Any) -> None:
     (series,) = (series for series in figures if series["name"] == "resnet50 fp32")
     largest = ipu_accuracy.largest_batch(series)
-    assert largest >= max(series["batch_sizes"]), "what ran fits"
+    assert 16 <= largest < 32, "what ran fits, what was out of memory does not"
     flow = ipu_accuracy.flow_of(series)
     speeds = [ipu_accuracy.samples_per_s(flow, ipu_accuracy.knobs_of(series, n)) for n in (largest, largest + 1)]
     assert [speed is None for speed in speeds] == [False, True]
@@ -77,6 +87,6 @@ def test_the_tables_of_one_series_are_printed_and_drawn(run_script: Callable[...
     options = ["--series", "bert-base-128 fp16", "--picture", str(tmp_path / "speed.svg")]
     models, batches, kernels = "\n".join(run_script("ipu_accuracy", *options)).split("\n\n")
     assert [line.split()[0] for line in models.splitlines()] == ["series", "bert-base-128", "mean"]
-    assert [line.split()[0] for line in batches.splitlines()] == ["largest", "bert-base-128"]
+    assert [line.split()[0] for line in batches.splitlines()] == ["largest", "bert-base-128", "0"]
     assert {line.split()[0] for line in kernels.splitlines()} == {"kernel", *ipu_accuracy.KERNELS}
     assert (tmp_path / "speed.svg").read_text(encoding="utf-8").startswith("<svg ")

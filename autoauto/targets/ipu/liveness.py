@@ -7,6 +7,7 @@ from itertools import accumulate
 
 from autoauto.records.layers import Derivative, Layer, LayerGraph, LayerRange, Tensor
 from autoauto.records.profile import CompileOptions
+from autoauto.records.units import Precision
 from autoauto.targets.ipu.operator_cost import Family, OperatorCost
 
 
@@ -63,6 +64,7 @@ def _alive(
     for step, (index, cost) in enumerate(zip(range(*layers), costs, strict=True)):
         if tensors.issuperset(graph.layers[index].outputs):
             alive[step] -= _written_in_place(graph, index, cost, options, may_be_overwritten)
+            alive[step] -= _cast_away(graph, index, options, may_be_overwritten)
     return alive
 
 
@@ -96,3 +98,12 @@ def _written_in_place(
     dying = (graph.tensors[i] for i in layer.inputs if graph.tensors[i].last_use == index and i in may_be_overwritten)
     n_bytes = graph.tensors[layer.outputs[0]].n_bytes(options.batch_size, options.precision)
     return n_bytes if any(t.n_bytes(options.batch_size, options.precision) == n_bytes for t in dying) else 0
+
+
+def _cast_away(graph: LayerGraph, index: int, options: CompileOptions, may_be_overwritten: set[int]) -> int:
+    """Bytes of halves that a product in fp8 is the last to read: it reads them as quarters, cast before it runs."""
+    layer = graph.layers[index]
+    if options.precision is not Precision.FP8 or layer.attribute("precision") != Precision.FP8:
+        return 0
+    dying = (graph.tensors[i] for i in layer.inputs if graph.tensors[i].last_use == index and i in may_be_overwritten)
+    return sum(tensor.n_bytes(options.batch_size, options.precision) // 2 for tensor in dying)

@@ -14,6 +14,7 @@ exchange with other IPUs are left out: no figures are public.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from math import ceil
 from typing import NamedTuple
@@ -139,14 +140,43 @@ def program_bytes(costs: Sequence[OperatorCost]) -> dict[str, int]:
     }
 
 
+def outlined_bytes(
+    graph: LayerGraph, layers: LayerRange, costs: Sequence[OperatorCost], options: CompileOptions
+) -> int:
+    """Bytes that a range saves when equal layers are one subgraph, which every one of them calls.
+
+    Their state and code, as in `program_bytes`, are then stored once. Before a call the weights of its layers are
+    copied to where the subgraph reads them, so that a copy for at most one layer of every kind exists at a time.
+    """
+    largest: dict[str, int] = {}
+    copied: dict[str, int] = {}
+    weights = outlined_weight_bytes(graph, layers, options)
+    for layer, cost, n_bytes in zip(graph.layers[slice(*layers)], costs, weights, strict=True):
+        largest[layer.kind] = max(sum(program_bytes((cost,)).values()), largest.get(layer.kind, 0))
+        copied[layer.kind] = max(n_bytes, copied.get(layer.kind, 0))
+    return sum(program_bytes(costs).values()) - sum(largest.values()) - sum(copied.values())
+
+
+def outlined_weight_bytes(graph: LayerGraph, layers: LayerRange, options: CompileOptions) -> list[int]:
+    """Bytes of the weights that each layer copies for its subgraph; 0 for a layer without an equal."""
+    chosen = graph.layers[slice(*layers)]
+    occurrences = Counter(layer.kind for layer in chosen)
+    n_bytes = (sum(graph.tensors[i].n_bytes(1, options.precision) for i in layer.weights) for layer in chosen)
+    return [n if occurrences[layer.kind] > 1 else 0 for n, layer in zip(n_bytes, chosen, strict=True)]
+
+
 def weight_bytes(
     graph: LayerGraph, layers: LayerRange, costs: Sequence[OperatorCost], options: CompileOptions, n_tiles: int
 ) -> dict[str, int]:
-    """Bytes of weights, each once however many layers read it; in training its gradient lies on the same tiles."""
+    """Bytes of weights, each once however many layers read it; in training its gradient lies on the same tiles.
+
+    The weights of a product are spread over all tiles, whichever of them multiply.
+    """
     fewest: dict[int, int] = {}
     for layer, cost in zip(graph.layers[slice(*layers)], costs, strict=True):
         for index in layer.weights:
-            fewest[index] = min(cost.n_tiles, fewest.get(index, n_tiles))
+            spread = n_tiles if cost.family is Family.PRODUCT else cost.n_tiles
+            fewest[index] = min(spread, fewest.get(index, n_tiles))
     weights = {index: graph.tensors[index].n_bytes(1, options.precision) for index in fewest}
     imbalance = sum(on_fullest_tile(weights[index], n, n_tiles) - weights[index] for index, n in fewest.items())
     return {PARAMETER: sum(weights.values()), IMBALANCE: imbalance * (2 if options.training else 1)}

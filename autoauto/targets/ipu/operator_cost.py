@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from math import prod
 from typing import NamedTuple
@@ -126,6 +126,11 @@ class OperatorContext:
     device: Device
     options: CompileOptions
     settings: CompilerSettings = DEFAULT_SETTINGS
+
+    @property
+    def doubled(self) -> OperatorContext:
+        """The same layer at twice the batch size."""
+        return replace(self, options=replace(self.options, batch_size=2 * self.options.batch_size))
 
     @property
     def precision(self) -> Precision:

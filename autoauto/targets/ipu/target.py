@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -11,15 +11,24 @@ from autoauto.records.hardware import Cluster, Device, Link
 from autoauto.records.layers import LayerGraph, LayerRange
 from autoauto.records.profile import CompiledRange, CompileOptions, ProgramStep
 from autoauto.records.target import Origin, TargetTraits
-from autoauto.targets.ipu.kernels.codelets import EXCHANGE_BYTES_PER_CYCLE, SHORTEST_EXCHANGE_CYCLES, SYNC_CYCLES
+from autoauto.targets.ipu.kernels.codelets import EXCHANGE_BYTES_PER_CYCLE, SHORTEST_EXCHANGE_CYCLES, SYNC_CYCLES, copy
 from autoauto.targets.ipu.layout import relayout_cycles
 from autoauto.targets.ipu.liveness import live_bytes
-from autoauto.targets.ipu.memory import check_code, program_bytes, shared_bytes, weight_bytes, working_bytes
+from autoauto.targets.ipu.memory import (
+    check_code,
+    outlined_bytes,
+    outlined_weight_bytes,
+    program_bytes,
+    shared_bytes,
+    weight_bytes,
+    working_bytes,
+)
 from autoauto.targets.ipu.operator_cost import DEFAULT_SETTINGS, CompilerSettings, OperatorContext, OperatorCost
 from autoauto.targets.ipu.operators.registry import forward_cost
 from autoauto.targets.ipu.training import NO_BACKWARD, backward_pass
 
 VERSION = "ipu-6"
+OUTLINED = "outlined"
 IO_TILES = 32  # num_io_tiles in PopRT's examples [poprt]
 
 
@@ -64,16 +73,10 @@ class IpuTarget:
         after = NO_BACKWARD
         if options.training:
             after = backward_pass(graph, layers, costs, device, options, self.settings)
-        alive = live_bytes(graph, layers, costs, options, after.stashed)
-        relayouts = relayout_cycles(graph, layers, costs)
-        steps = tuple(
-            step
-            for index, cost, moved, n_bytes in zip(range(*layers), costs, relayouts, alive, strict=True)
-            for step in _steps(graph.layers[index].name, cost, moved, n_bytes + working_bytes(cost, device.n_tiles))
-        )
         kinds = tuple(layer.kind for layer in graph.layers[slice(*layers)])
+        alive = live_bytes(graph, layers, costs, options, after.stashed)
         compiled = CompiledRange(
-            steps=steps,
+            steps=_steps(graph, layers, costs, relayout_cycles(graph, layers, costs), alive, device.n_tiles),
             backward_cycles=after.cycles,
             shared=shared_bytes((*kinds, *after.kinds), (*costs, *after.costs), device.n_tiles),
             exclusive={
@@ -86,7 +89,36 @@ class IpuTarget:
             backward_temporary_bytes=after.temporary_bytes,
         )
         check_code(layers, compiled.memory_bytes, device)
+        return _outline(graph, layers, costs, options, compiled, device)
+
+
+def _outline(
+    graph: LayerGraph,
+    layers: LayerRange,
+    costs: Sequence[OperatorCost],
+    options: CompileOptions,
+    compiled: CompiledRange,
+    device: Device,
+) -> CompiledRange:
+    """The program with one subgraph for equal layers if only so it fits: less code, but every call copies its weights.
+
+    PopRT's benchmark of BERT-large turns this on (`enable_outlining` [poprt]). What it saves is a category of its own,
+    below 0, so that the others stay those of the layers.
+    """
+    excess_bytes = sum(compiled.memory_bytes.values()) - device.memory_bytes
+    if options.training or excess_bytes <= 0:
         return compiled
+    saved_bytes = outlined_bytes(graph, layers, costs, options)
+    if saved_bytes < excess_bytes:
+        return compiled
+    copies = (
+        ProgramStep(f"{layer.name}/copy", round(float(copy(n_bytes / device.n_tiles))), 0)
+        for layer, n_bytes in zip(
+            graph.layers[slice(*layers)], outlined_weight_bytes(graph, layers, options), strict=True
+        )
+        if n_bytes
+    )
+    return replace(compiled, steps=(*compiled.steps, *copies), exclusive={**compiled.exclusive, OUTLINED: -saved_bytes})
 
 
 def operator_costs(
@@ -102,11 +134,20 @@ def operator_costs(
     ]
 
 
-def _steps(name: str, cost: OperatorCost, moved_cycles: int, temporary_bytes: int) -> Iterator[ProgramStep]:
-    parts = {"rearrange": moved_cycles, "exchange": cost.exchange_cycles, "compute": cost.compute_cycles}
-    for part, cycles in parts.items():
-        if cycles:
-            yield ProgramStep(f"{name}/{part}", cycles, temporary_bytes)
+def _steps(
+    graph: LayerGraph,
+    layers: LayerRange,
+    costs: Sequence[OperatorCost],
+    relayouts: Sequence[int],
+    alive: Sequence[int],
+    n_tiles: int,
+) -> tuple[ProgramStep, ...]:
+    steps = []
+    for layer, cost, moved, n_bytes in zip(graph.layers[slice(*layers)], costs, relayouts, alive, strict=True):
+        temporary_bytes = n_bytes + working_bytes(cost, n_tiles)
+        parts = {"rearrange": moved, "exchange": cost.exchange_cycles, "compute": cost.compute_cycles}
+        steps += [ProgramStep(f"{layer.name}/{part}", n, temporary_bytes) for part, n in parts.items() if n]
+    return tuple(steps)
 
 
 def overlap_io(cluster: Cluster, n_io_tiles: int = IO_TILES) -> Cluster:

@@ -20,10 +20,14 @@ EXCHANGE_BYTES_PER_CYCLE = 4  # Target::getExchangeBytesPerCycle [poplar-docs]
 COPY_BYTES_PER_CYCLE = 8  # Target::getMemcpyBytesPerCycle
 SYNC_CYCLES = 126  # Target::getMaxIPUSyncDelay
 SHORTEST_EXCHANGE_CYCLES = 160  # eventCyclesPerExchangeFragment of the same target
-SOURCE_CYCLES = 12  # to turn from one sending tile to the next; fitted to ResNet-50 at batch 1
+SOURCE_CYCLES = 11  # to turn from one sending tile to the next; fitted to ResNet-50 at batch 1
 COPY_CALL_CYCLES = 288  # localCopyCallCycles
 WEIGHT_LOAD_CYCLES = 64  # 512 bytes of weights in 64-bit loads, Poplar's default (use128BitConvUnitLoad is off)
 WIDE_WEIGHT_LOAD_CYCLES = 32  # the same in 128-bit loads from interleaved memory
+# Workers start anew for every panel in fp8. poplibs' estimate for quarters has 191 cycles more a panel than that for
+# halves [poplibs]; fitted to ResNet-50 in fp8, whose batch 1 would have none and whose batch 32 all of them.
+QUARTER_RESTART_CYCLES = 150
+SECOND_PASS_CYCLES = 9  # with 8 units, 16 outputs take two passes and one turn of the outer loop, 19 cycles [poplibs]
 BINARY_LAUNCH_CYCLES = 504  # measured: "add" [ipu21-kernels]
 UNARY_LAUNCH_CYCLES = 330  # measured: "gelu" [ipu21-kernels]
 REDUCE_LAUNCH_CYCLES = 282
@@ -72,7 +76,7 @@ def _row_cycles(precision: Precision) -> int:
 def _panel_worker(rows: Amount, precision: Precision) -> Amount:
     """Cycles of a worker that takes `rows` rows through one panel of weights."""
     single = precision is Precision.FP32
-    many_rows, two_rows, one_row = (17 + 8 * rows, 37, 26) if single else (18 + 4 * rows, 34, 25)
+    many_rows, two_rows, one_row = (22 + 8 * rows, 46, 47) if single else (18 + 4 * rows, 34, 25)
     few_rows = np.where(np.equal(rows, 2), two_rows, one_row)
     return np.where(np.greater_equal(rows, 3), many_rows, few_rows).astype(np.float64)
 
@@ -82,7 +86,7 @@ def gemm(
     in_groups: Amount,
     out_groups: Amount,
     precision: Precision,
-    load_cycles: int = WEIGHT_LOAD_CYCLES,
+    load_cycles: float = WEIGHT_LOAD_CYCLES,
 ) -> Amount:
     """`rows` x `in_groups` groups of inputs through the matrix units to `out_groups` groups of outputs.
 
@@ -94,7 +98,7 @@ def gemm(
     """
     share = ceil_div(rows, WORKERS)
     panel = WORKERS * _panel_worker(share, precision)
-    zeros = WORKERS * 8 * share if precision is Precision.FP32 else 0
+    zeros = WORKERS * (2 + 8 * share) if precision is Precision.FP32 else 0
     later = (in_groups - 1) * (15 + out_groups * (25 + load_cycles + panel + WORKERS))
     return 98 + 18 * in_groups + later + out_groups * (25 + load_cycles + panel + zeros)
 
@@ -111,7 +115,7 @@ def convolution(
     panels: tuple[Amount, Amount],
     taps: tuple[int, int],
     precision: Precision,
-    load_cycles: int = WEIGHT_LOAD_CYCLES,
+    load_cycles: float = WEIGHT_LOAD_CYCLES,
 ) -> Amount:
     """`lines` x `width` outputs through the matrix units, once a kernel position and panel of (inputs, outputs).
 

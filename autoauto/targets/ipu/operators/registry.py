@@ -44,8 +44,13 @@ def forward_cost(context: OperatorContext) -> OperatorCost:
 
 
 def _in_single_precision(context: OperatorContext) -> OperatorCost:
-    """A layer in fp32 between casts of its first operand and of what it writes."""
+    """A layer in fp32 between casts of its first operand and of what it writes; it works on the copy in fp32."""
     single = forward_cost(replace(context, options=replace(context.options, precision=Precision.FP32)))
-    shares = (-(-n // context.n_tiles) for n in (context.n_elements(context.present[0]), context.n_out))
-    casts = sum(round(kernels.elementwise(share, ("cast",), 1, context.precision)) for share in shares)
-    return replace(single, compute_cycles=single.compute_cycles + casts, codelets=(*single.codelets, "cast_fp16"))
+    sizes = context.n_elements(context.present[0]), context.n_out
+    casts = sum(round(kernels.elementwise(-(-n // context.n_tiles), ("cast",), 1, context.precision)) for n in sizes)
+    return replace(
+        single,
+        compute_cycles=single.compute_cycles + casts,
+        codelets=(*single.codelets, "cast_fp16"),
+        working_bytes=single.working_bytes + Precision.FP32.n_bytes * max(sizes),
+    )

@@ -48,15 +48,70 @@ def plan(product: Product, n_tiles: int, bound_bytes: float) -> Split:
     >>> plan(square, 1472, 600_000).cycles <= plan(square, 1472, 40_000).cycles
     True
     """
-    front = pareto_front(product, n_tiles)
-    fitting = (split for split in front if split.tile_bytes <= bound_bytes)
-    return next(fitting, front[0]._replace(within_bound=False))
+    fastest = unbounded(product, n_tiles)
+    if fastest.tile_bytes <= bound_bytes:
+        return fastest
+    fitting = (split for split in pareto_front(product, n_tiles) if split.tile_bytes <= bound_bytes)
+    return next(fitting, fastest._replace(within_bound=False))
 
 
-@lru_cache(maxsize=4096)
-def pareto_front(product: Product, n_tiles: int) -> tuple[Split, ...]:
+class Reserve(NamedTuple):
+    """What a product takes at some batch size in a way that never falls when the batch grows.
+
+    Attributes:
+        tile_bytes: temporary bytes a tile of plans without a bound.
+        single: the plan for one sample, whose code stands for that of all batch sizes.
+    """
+
+    tile_bytes: float
+    single: Split
+
+
+def reserve(product: Product, doubled: Product, n_samples: int, n_tiles: int) -> Reserve:
+    """What the fastest plans need as a function of the batch size that never falls.
+
+    The fastest plans of two neighbouring batch sizes may need very different memory, but what is compiled for a batch
+    also serves a smaller one. So plans are made at powers of two, each takes at least what the one before takes, and
+    between them lies a straight line:
+
+        bytes              x 8: what 4 takes, if its own plan takes less
+                    x----x
+               x  /        at 5 and 6: on the line from 4 to 8; a plan that needs more is not taken there
+         x  /
+        -1---2------4------------8--- samples
+
+    Args:
+        product: for `n_samples`.
+        doubled: the same for twice as many; what is equal in both does not depend on the batch.
+        n_samples: the batch size.
+        n_tiles: of the device.
+    """
+    per_sample = {
+        name: getattr(product, name) // n_samples
+        for name in ("groups", "batch", "width")
+        if getattr(doubled, name) == 2 * getattr(product, name)
+    }
+
+    def fastest(n: int) -> Split:
+        return unbounded(product._replace(**{name: n * length for name, length in per_sample.items()}), n_tiles)
+
+    lower = 1 << n_samples.bit_length() - 1
+    below = float(max(fastest(1 << k).tile_bytes for k in range(lower.bit_length())))
+    if lower < n_samples:
+        above = max(below, fastest(2 * lower).tile_bytes)
+        below += (above - below) * (n_samples - lower) / lower
+    return Reserve(below, fastest(1))
+
+
+def unbounded(product: Product, n_tiles: int) -> Split:
+    """The fastest split, however many bytes it needs: more than one step only makes a product slower."""
+    return pareto_front(product, n_tiles, in_series=False)[0]
+
+
+@lru_cache(maxsize=8192)
+def pareto_front(product: Product, n_tiles: int, *, in_series: bool = True) -> tuple[Split, ...]:
     """The Pareto front of the candidates, fastest first: none is beaten in both cycles and temporary bytes."""
-    split = candidates(product, n_tiles)
+    split = candidates(product, n_tiles, in_series=in_series)
     cost = costs(product, split, n_tiles)
     cycles = np.ceil(cost.exchange_cycles) + np.ceil(cost.compute_cycles)
     order = np.lexsort((cost.tile_bytes, cycles))

@@ -45,7 +45,9 @@ def costs(product: Product, split: SplitCandidates, n_tiles: int) -> SplitCosts:
     sliced = block.weight_bytes / sharers + out_bytes + np.where(split.serial_inputs > 1, block.in_bytes, 0)
     slicing = np.where(steps > 1, kernels.copy(sliced), 0)
     adding = np.where(split.serial_inputs > 1, kernels.reduce(block.out_elements, 2, product.sums), 0)
-    compute = steps * (_multiply(product, block) + combine + slicing + adding + _halve(product, split, block))
+    regrouping = kernels.copy(block.in_bytes) if product.regroups else 0.0
+    compute = _multiply(product, block) + combine + slicing + adding + regrouping + _halve(product, split, block)
+    compute = steps * compute
     tile_bytes = block.in_bytes + np.where(sharers > 1, block.weight_bytes, 0) + out_bytes
     tile_bytes = np.maximum(tile_bytes, partial_bytes + out_bytes) + np.where(split.serial_inputs > 1, out_bytes, 0)
     exchanged = steps * (kernels.exchange(received, sources) + combine_exchange)
@@ -92,7 +94,11 @@ def _block(product: Product, split: SplitCandidates) -> _Block:
 
 def _multiply(product: Product, block: _Block) -> Amount:
     """Cycles of the codelet for all groups of a block."""
-    load_cycles = kernels.WEIGHT_LOAD_CYCLES * product.grain[1] // 16
+    load_cycles = kernels.WEIGHT_LOAD_CYCLES * product.grain[1] / 16
+    if product.precision is Precision.FP8:
+        load_cycles += kernels.QUARTER_RESTART_CYCLES
+    if product.grain[1] == 8:
+        load_cycles -= kernels.SECOND_PASS_CYCLES
     panels, precision = (block.in_panels, block.out_panels), product.precision
     if product.engine is Engine.GEMM:
         return block.groups * kernels.gemm(block.cells, *panels, precision, load_cycles)
@@ -111,11 +117,12 @@ def _receive(product: Product, split: SplitCandidates, block: _Block, n_tiles: i
     """
     sharers = split.batch * split.height * split.width
     weights = block.weight_bytes * (1 - 1 / sharers)
-    shared = np.maximum(np.where(split.outputs > 1, block.in_bytes, 0), np.where(sharers > 1, weights, 0))
+    inputs = block.in_bytes * (1 - 1 / split.outputs)
+    shared = np.maximum(inputs, weights)
     field = product.reach(product.height, 0) * product.reach(product.width, 1)
     tensor_bytes = product.groups * product.batch * product.inputs * field * product.precision.n_bytes
     sources = ceil_div(block.in_bytes, np.maximum(tensor_bytes / n_tiles, 1)) + sharers - 1
-    return block.in_bytes + weights - shared / 2, sources
+    return inputs + weights - shared / 2, sources
 
 
 def _combine(product: Product, split: SplitCandidates, block: _Block) -> tuple[Amount, Amount, Amount]:

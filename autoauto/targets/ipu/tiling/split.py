@@ -17,6 +17,7 @@ from autoauto.records.units import Precision
 from autoauto.targets.ipu.kernels.codelets import Amount
 
 _MAX_PARTS = 24  # values tried for one parallel axis
+_ONE_STEP = ((1, 1),)
 _SERIAL_PARTS = tuple((outputs, inputs) for outputs in (1, 2, 4, 8, 16, 32, 64) for inputs in (1, 2, 4, 8))
 
 
@@ -60,6 +61,11 @@ class Product(NamedTuple):
         return Precision.FP32 if Precision.FP32 in (self.precision, self.partials) else Precision.FP16
 
     @property
+    def regroups(self) -> bool:
+        """Whether inputs change their groups of channels on the tile: others write 16 together, fp32 reads 8."""
+        return self.precision is Precision.FP32 and self.engine in (Engine.GEMM, Engine.CONVOLUTION)
+
+    @property
     def grain(self) -> tuple[int, int]:
         """Input and output channels that one panel of weights holds: 32 bytes a unit.
 
@@ -99,10 +105,13 @@ class SplitCandidates(NamedTuple):
         return self.groups * self.batch * self.height * self.width * self.inputs * self.outputs
 
 
-def candidates(product: Product, n_tiles: int) -> SplitCandidates:
-    """Every split that is tried: all combinations of parts of groups, batch and channels; rows take the tiles left."""
+def candidates(product: Product, n_tiles: int, *, in_series: bool = True) -> SplitCandidates:
+    """Every split that is tried: all combinations of parts of groups, batch and channels; rows take the tiles left.
+
+    Without `in_series` all channels are computed in one step.
+    """
     in_panels, out_panels = product.panels
-    serial = np.array(_SERIAL_PARTS, dtype=np.float64)
+    serial = np.array(_SERIAL_PARTS if in_series else _ONE_STEP, dtype=np.float64)
     axes = [_parts(n, n_tiles) for n in (product.groups, product.batch, in_panels, out_panels)]
     mesh = np.meshgrid(*axes, np.arange(len(serial)), indexing="ij")
     groups, batch, inputs, outputs = (column.ravel().astype(np.float64) for column in mesh[:4])

@@ -57,9 +57,35 @@ def test_single_precision_always_regroups_what_it_reads(context_of: MakeContext,
         context = context_of(matmul, precision=precision)
         cost = products.multiply(context, products.matmul_product(context), context.present)
         split = plan(products.matmul_product(context), context.n_tiles, context.bound_bytes)
-        regroup = 0 if can_be_saved else products.relayout_to_panels(context, context.present[0]).cycles
-        assert cost.cycles == split.cycles + regroup
+        assert cost.cycles == split.cycles
         assert bool(cost.relayouts) == can_be_saved
+        taken = products.multiply_forward(context, products.matmul_product).working_bytes
+        share = taken / (split.tile_bytes * split.n_tiles)
+        assert share == pytest.approx(products.allocated_share(not can_be_saved), rel=1e-3)
+    assert products.allocated_share(regroups=True) > products.allocated_share(regroups=False) > 1
+
+
+@pytest.mark.parametrize("proportion", [0.02, 0.1, 0.6])
+@pytest.mark.parametrize(
+    ("op", "operands", "shape"),
+    [
+        ("MatMul", ["x:1x256x768", (768, 3072)], (1, 256, 3072)),
+        ("MatMul", ["x:1x12x256x64", "x:1x12x64x256"], (1, 12, 256, 256)),
+        ("Conv", ["x:1x64x56x56", (64, 64, 3, 3)], (1, 64, 56, 56)),
+        ("Conv", ["x:1x3x224x224", (64, 3, 7, 7)], (1, 64, 224, 224)),
+    ],
+)
+def test_neither_temporaries_nor_code_fall_when_the_batch_grows(
+    op: str, operands: list[Any], shape: tuple[int, ...], proportion: float, context_of: MakeContext, node: Any
+) -> None:
+    layer = node(op, operands, shape)
+    costs = [forward_cost(context_of(layer, n, proportion=proportion)) for n in range(1, 70)]
+    bytes_a_tile = [cost.working_bytes / cost.n_tiles for cost in costs]
+    assert bytes_a_tile == sorted(bytes_a_tile)
+    assert bytes_a_tile[0] < bytes_a_tile[-1] or proportion == 0.02  # the bound is met from the first sample on
+    sizes = [len(cost.codelets) for cost in costs]
+    assert sizes == sorted(sizes)
+    assert len({(cost.n_tiles, cost.n_sources) for cost in costs}) == 1
 
 
 def test_fp8_runs_where_a_layer_is_marked(context_of: MakeContext, node: Any) -> None:
