@@ -10,7 +10,7 @@ from typing import Any
 
 from autoauto.cli.commands.studies import search
 from autoauto.cli.options.model import add_model
-from autoauto.cli.options.profile import add_profile
+from autoauto.cli.options.profile import PROFILE_OPTIONS, add_profile
 from autoauto.cli.options.study import DEFAULT_STORAGE
 from autoauto.records.errors import UnreadableModel
 from autoauto.records.installation import DEFAULT_MODEL
@@ -153,7 +153,8 @@ def _options_of_model(words: Sequence[str], from_file: dict[str, Any]) -> Iterat
     values = {**vars(of_search.parse_known_args(words)[0]), **from_file}
     if mib := values["device_memory_mib"]:  # of an earlier command, or as studies store it
         values |= {"device_memory_gib": mib * MIB / GIB, "device_memory_mib": None}
-    for action in of_model._actions:
+    order = {dest: number for number, dest in enumerate(PROFILE_OPTIONS)}  # of a profile together, after all others
+    for action in sorted(of_model._actions, key=lambda action: order.get(action.dest, -1)):
         value = values[action.dest]
         if not action.option_strings:
             yield from [] if value is None and values["profile"] else [str(value or DEFAULT_MODEL)]
