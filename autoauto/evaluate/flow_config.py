@@ -17,7 +17,8 @@ from autoauto.records.errors import BadInput
 from autoauto.records.hardware import Period
 from autoauto.records.installation import DEFAULT_MODEL
 from autoauto.records.plan import CutAt
-from autoauto.records.units import Precision
+from autoauto.records.units import GIB, MIB, Precision
+from autoauto.targets.host.entry import HOST
 from autoauto.targets.registry import DEFAULT_TARGET, default_options
 
 
@@ -56,12 +57,13 @@ class FlowConfig:
     def of(values: Mapping[str, object]) -> FlowConfig:
         """A config from values by name, for example parsed arguments; names of no field and no option are ignored.
 
-        "overlap" is another name of the period "overlap".
+        "overlap" is another name of the period "overlap". Without a profile, "device_memory_gib" is the option
+        "device_memory_mib" of the host, which has whole MiB.
 
         Raises:
-            BadInput: there are two periods.
+            BadInput: there are two periods, or two sizes of memory, or memory of devices that have theirs.
         """
-        values = _with_period(values)
+        values = _with_memory(_with_period(values))
         known = {name: values[name] for name in _FIELDS if name in values}
         profile = _profile_files(values, "the options of a profile")
         return FlowConfig(**known, options=_changed_options(values), profile=profile)  # type: ignore[arg-type]
@@ -188,6 +190,20 @@ def _with_period(values: Mapping[str, object]) -> Mapping[str, object]:
     if values.get("period") not in (None, Period.OVERLAP):
         raise BadInput(f"--overlap is --period overlap, got --period {values['period']} too; leave one out")
     return {**values, "period": str(Period.OVERLAP)}
+
+
+def _with_memory(values: Mapping[str, object]) -> Mapping[str, object]:
+    """The values with the memory of a device where it belongs: to a profile, or to the host."""
+    gib = values.get("device_memory_gib")
+    others = (name for name in _PROFILE_FIELDS if name != "device_memory_gib")
+    if not isinstance(gib, float | int) or any(values.get(name) for name in others):
+        return values
+    if values.get("target") != HOST.name:
+        raise BadInput("--device-memory-gib is for --target host or --profile; leave it out, or try another --cluster")
+    if values.get("device_memory_mib") is not None:
+        raise BadInput("--device-memory-mib is --device-memory-gib in other units, got both; leave one out")
+    mib = max(1, round(min(gib * GIB / MIB, 2.0**42)))
+    return {**values, "device_memory_gib": None, "device_memory_mib": mib}
 
 
 _OLDER = {"headroom": 0.0, "period": None}

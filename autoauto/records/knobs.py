@@ -23,7 +23,7 @@ from autoauto.records.knob_table import (
     Knob,
     Strategy,
 )
-from autoauto.records.schedule import Order
+from autoauto.records.schedule import Order, check_size
 
 MAX_CONFIGURATIONS = 300_000  # of a space: each takes some ten microseconds before anything is measured
 DEFAULT_PLANNING_PROPORTION = 0.85
@@ -164,6 +164,8 @@ class Knobs:
                 f"{self.schedule} on {self.n_ipu} devices needs n_micro_batches of at least {fewest}, "
                 f"got {self.n_micro_batches}"
             )
+        if self.training:
+            check_size(self.schedule, self.n_ipu, self.n_micro_batches)
 
     @property
     def training(self) -> bool:

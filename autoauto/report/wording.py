@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from autoauto.records.knob_table import COLUMNS, Strategy, Use
-from autoauto.records.knobs import Knobs
+from autoauto.records.knobs import Knobs, Method
 from autoauto.records.plan import Plan, Stage
 from autoauto.records.schedule import Action, Schedule
-from autoauto.records.study_summary import NOTES, Interval, StudySummary
+from autoauto.records.study_summary import NOTES, Comparison, Interval, StudySummary
 from autoauto.records.target import Origin, studied_origin
 from autoauto.records.timeline import Timeline
 from autoauto.records.trial import Trial
@@ -41,6 +41,11 @@ def knob_value(knobs: Knobs, name: str) -> str:
     """
     value = getattr(knobs, name)
     return ("off", "on")[value] if isinstance(value, bool) else str(value)
+
+
+def compared_name(comparison: Comparison) -> str:
+    """What the winner is compared with; programs that read JSON know auto_pipeline by its method."""
+    return "auto_pipeline" if comparison.name == Method.GRID_BISECT else comparison.name
 
 
 def label(knobs: Knobs, names: Sequence[str]) -> str:

@@ -95,14 +95,14 @@ def test_two_devices_run_one_stage_in_turn(run_cli: RunCli, save: Callable[..., 
 
 
 def test_a_device_with_too_little_memory_exits_with_3(run_cli: RunCli, model: str) -> None:
-    code, out, err = run_cli("measure", model, "--target", "host", "--device-memory-mib", "1", "--json")
+    code, out, err = run_cli("measure", model, "--target", "host", "--device-memory-gib", "0.001", "--json")
     assert code == 3
     assert json.loads(out)["excess_bytes"] > 0
     assert "MiB" in err
 
 
 def test_a_search_continues_after_a_trial_out_of_memory(run_cli: RunCli, model: str) -> None:
-    space = (*ONE_CORE, "--batch-size", "1,8,32768", "--device-memory-mib", "24")
+    space = (*ONE_CORE, "--batch-size", "1,8,32768", "--device-memory-gib", "0.0234375")
     storage = ("--storage", "sqlite:///host.db", "--study-name", "host")
     printed = run_cli("search", model, "--target", "host", *space, *storage, *QUICK, "--method", "exhaustive")
     assert printed.code == 0
@@ -117,7 +117,7 @@ def test_a_search_continues_after_a_trial_out_of_memory(run_cli: RunCli, model: 
 def test_the_largest_batch_of_a_search_runs_and_one_more_sample_fails(
     run_cli: RunCli, save: Callable[..., str]
 ) -> None:
-    model, options = save(512), ("--target", "host", "--device-memory-mib", "24")  # 512 KiB a sample and tensor
+    model, options = save(512), ("--target", "host", "--device-memory-gib", "0.0234375")  # 512 KiB a sample and tensor
     space = (*ONE_CORE, "--batch-size", "1:64")
     assert (
         run_cli("search", model, *options, *space, *QUICK, "--study-name", "edge", "--method", "grid-bisect").code == 0

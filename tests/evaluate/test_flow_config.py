@@ -113,6 +113,12 @@ def test_settings_of_the_cost_model_reach_the_target() -> None:
     assert target.settings.float_operators == {"Gelu", "Conv"}
 
 
+@pytest.mark.parametrize(("gib", "mib"), [(0.5, 512), (24 / 1024, 24), (1e-300, 1), (1e300, 2**42)])
+def test_the_memory_of_a_host_is_typed_in_gib_and_stored_in_mib(gib: float, mib: int) -> None:
+    config = FlowConfig.of({"model": "resnet50", "target": "host", "device_memory_gib": gib})
+    assert config == FlowConfig("resnet50", target="host", options={"device_memory_mib": mib})
+
+
 def test_a_host_has_cores_and_memory_of_its_own() -> None:
     flow = FlowConfig("resnet50", target="host", options={"device_memory_mib": 300}).open()
     assert isinstance(flow.target, HostTarget)

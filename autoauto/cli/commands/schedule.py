@@ -19,7 +19,7 @@ from autoauto.cli.options.model import add_knob, one_value
 from autoauto.cli.options.values import at_most, integers
 from autoauto.cli.output.json_output import add_json, print_json
 from autoauto.records.errors import BadInput
-from autoauto.records.schedule import Order, Transfers
+from autoauto.records.schedule import MAX_FORWARDS, MAX_STAGES, Order, Transfers, check_size
 
 if TYPE_CHECKING:
     from autoauto.records.schedule import Schedule, StageTimes
@@ -43,9 +43,6 @@ ORDER_ARGUMENTS = (
     "program",
     "view",
 )
-
-MAX_STAGES = 1_000  # of all devices; a zero-bubble order of so many takes seconds
-MAX_FORWARDS = 500_000  # these, and as many backwards, take seconds and less than a GiB
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -249,7 +246,7 @@ def _schedule(args: argparse.Namespace, order: Order) -> tuple[Schedule, StageTi
             raise BadInput(f"--stages {args.stages} and devices for {n_stages} stages contradict each other; give one")
     else:
         n_stages = args.stages or DEFAULT_STAGES
-    _check_size(n_stages * n_chunks, args.n_micro_batches)
+    check_size(order, n_stages * n_chunks, args.n_micro_batches)
     devices = mapping[:n_stages] if mapping else stage_devices_of(order, n_stages, n_chunks)
     is_split = spec_of(order).splits_backward
     times = stage_times(devices, *_costs(args, max(devices) + 1, is_split), split_backward=is_split)
@@ -264,19 +261,6 @@ def _schedule(args: argparse.Namespace, order: Order) -> tuple[Schedule, StageTi
         max_in_flight=args.max_in_flight,
     )
     return with_bubble_checks(schedule, times) if args.bubble_checks else (schedule, times)
-
-
-def _check_size(n_stages: int, n_micro_batches: int) -> None:
-    """Refuse a schedule too large to simulate; `n_stages` counts all chunks.
-
-    Raises:
-        BadInput: it is.
-    """
-    if n_stages > MAX_STAGES:
-        raise BadInput(f"stages x chunks must be at most {MAX_STAGES:,}, got {n_stages:,}; try fewer")
-    if n_stages * n_micro_batches > MAX_FORWARDS:
-        product = f"{n_stages * n_micro_batches:,}"
-        raise BadInput(f"stages x chunks x micro-batches must be at most {MAX_FORWARDS:,}, got {product}; try fewer")
 
 
 def _costs(args: argparse.Namespace, n_devices: int, is_split: bool) -> tuple[Cycles, Cycles, Cycles, Cycles]:

@@ -13,7 +13,7 @@ from autoauto.records.knob_table import KNOBS
 
 _GROUPS = {
     "model and cluster": (
-        *("model", "config", "target", "cluster", "precision", "headroom"),
+        *("model", "config", "target", "cluster", "precision", "headroom", "device_memory_gib"),
         *("period", "overlap", "cut_at", "estimator", "planning_proportion"),
     ),
     "space, or one configuration of it": ("mode", *(knob.name for knob in KNOBS), "io_mode", "io_tiles"),

@@ -17,7 +17,10 @@ PROFILE_OPTIONS = (
 
 
 def add_profile(parser: argparse.ArgumentParser, formats: Iterable[str] = (), more_help: str = "") -> None:
-    """Add the files of a profile, and its devices; a command may read further `formats`."""
+    """Add the files of a profile, and its devices, whose memory `add_target` adds.
+
+    A command may read further `formats`.
+    """
     group = parser.add_argument_group("profiles of other programs")
     group.add_argument(
         "--profile",
@@ -42,7 +45,6 @@ def add_profile(parser: argparse.ArgumentParser, formats: Iterable[str] = (), mo
         metavar="N",
         help="so many equal devices in a line, instead of --cluster",
     )
-    group.add_argument("--device-memory-gib", type=positive_number, metavar="GIB", help="memory of each of --devices")
     group.add_argument(
         "--link-gb-per-s",
         type=positive_number,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from autoauto.cli.options.values import at_most, share
+from autoauto.cli.options.values import at_most, positive_number, share
 from autoauto.cli.output.lines import warn
 from autoauto.records.units import Precision
 from autoauto.targets.registry import DEFAULT_TARGET, TARGETS
@@ -51,6 +51,13 @@ def add_target(parser: argparse.ArgumentParser) -> None:
         metavar="SHARE",
         help="share of every device's memory that stays free; default %(default)g",
     )
+    parser.add_argument(
+        "--device-memory-gib",
+        type=positive_number,
+        metavar="GIB",
+        help="memory of a device in GiB: with --target host of a core besides the runtime, by default an equal part of "
+        "this machine's; with --profile of each of --devices",
+    )
     for entry in TARGETS.values():
         _add_options(parser.add_argument_group(f"for --target {entry.name}"), entry)
 
@@ -71,7 +78,7 @@ def _add_options(group: argparse._ArgumentGroup, entry: NamedTarget) -> None:
             default=option.default,
             choices=[str(choice) for choice in option.choices] or None,
             metavar=option.metavar,
-            help=option.help,
+            help=option.help or argparse.SUPPRESS,
         )
 
 
@@ -88,6 +95,8 @@ def open_flow(args: argparse.Namespace) -> Flow:
     Raises:
         BadInput: no such model or cluster, one that cannot be read, or an option of another target.
     """
+    if args.device_memory_mib is not None:
+        warn("--device-memory-mib is now --device-memory-gib; the next version has no --device-memory-mib")
     flow = config_of(args).open(getattr(args, "storage", None))
     for note in flow.notes:
         warn(note)

@@ -19,6 +19,7 @@ from autoauto.report.tables.placement import placement_table
 from autoauto.report.tables.study import attributes_table, cells_table, failures_table, ranked_table
 from autoauto.report.tables.trials import best_facts, front_table
 from autoauto.report.wording import (
+    compared_name,
     configuration,
     counted,
     headline,
@@ -95,7 +96,7 @@ def _gains(title: str, comparisons: Sequence[Comparison]) -> str:
 
 def _gain(comparison: Comparison) -> str:
     """How much better the winner is than another configuration."""
-    title = tag("h4", words(f"against {comparison.name}"))
+    title = tag("h4", words(f"against {compared_name(comparison)}"))
     knobs = comparison.knobs
     named = configuration(knobs) if knobs else ""
     if comparison.speed is None or comparison.gain_percent is None:

@@ -14,6 +14,7 @@ from autoauto.report.style import difference_percent
 from autoauto.report.tables.table import Column, Style, Table, TableCell, Value
 from autoauto.report.wording import (
     CELL_KNOBS,
+    compared_name,
     configuration,
     counted,
     head,
@@ -69,7 +70,7 @@ def _comparison(comparison: Comparison) -> tuple[Value, ...]:
     knobs, speed = comparison.knobs, comparison.speed
     other = configuration(knobs) if knobs else ""
     note = "\n".join(filter(None, [comparison.note, other]))
-    return comparison.name, speed_text(speed) if speed else None, comparison.gain_percent, note
+    return compared_name(comparison), speed_text(speed) if speed else None, comparison.gain_percent, note
 
 
 def binding_table(trial: Trial, origin: Origin) -> Table:

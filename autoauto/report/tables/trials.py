@@ -84,18 +84,21 @@ def trials_table(trials: Sequence[Trial], top: int, objectives: Objectives, orig
     """
     sign = -1 if objective_tuple(objectives)[0] is Objective.THROUGHPUT else 1
     best = sorted(trials, key=lambda trial: (trial.value is None, sign * (trial.value or 0.0)))[:top]
-    names = _shown_knobs(trials)
+    names, others = _shown_knobs(trials)
+    ranks = [] if others else [Column("rank", "number")]  # the words need its room
     columns = (
-        *(Column(head(name), "number") for name in ("rank", "trial", *names)),
+        *ranks,
+        Column("trial", "number"),
+        *_knob_columns(names, others),
         Column("samples/s", "samples_per_s"),
         Column("latency", "latency_s"),
         Column("state"),
     )
     rows = (
         (
-            rank,
+            *[rank for _ in ranks],
             str(trial.number),
-            *(knob_value(trial.knobs, name) for name in names),
+            *_knob_values(trial.knobs, names, others),
             trial.samples_per_s or None,
             trial.latency_s or None,
             trial.state,
@@ -106,10 +109,25 @@ def trials_table(trials: Sequence[Trial], top: int, objectives: Objectives, orig
     return Table(title, columns, tuple(rows), f"{len(best)} of {len(trials)} trials")
 
 
-def _shown_knobs(trials: Sequence[Trial]) -> list[str]:
-    """The knobs that always have a column, and those in which the trials differ."""
+def _shown_knobs(trials: Sequence[Trial]) -> tuple[list[str], list[str]]:
+    """The knobs with a column, those that every study has and one that varies, and more that vary, for words."""
     values = {knob.name: {getattr(trial.knobs, knob.name) for trial in trials} for knob in COLUMNS}
-    return [knob.name for knob in COLUMNS if knob.use is Use.ALWAYS or len(values[knob.name]) > 1]
+    always = [knob.name for knob in COLUMNS if knob.use is Use.ALWAYS]
+    others = [name for name, of_knob in values.items() if name not in always and len(of_knob) > 1]
+    if len(others) > 1:
+        return always, others
+    return [name for name in values if name in (*always, *others)], []
+
+
+def _knob_columns(names: Sequence[str], others: Sequence[str]) -> list[Column]:
+    return [*(Column(head(name), name) for name in names), *([Column("other knobs")] if others else [])]
+
+
+def _knob_values(knobs: Knobs, names: Sequence[str], others: Sequence[str]) -> list[str]:
+    """The values of `names`, and those of `others` that matter in words."""
+    matter = [knob.name for knob in COLUMNS if knob.name in others and knob.matters(knobs)]
+    words = [label(knobs, matter) if matter else ""] if others else []
+    return [*(knob_value(knobs, name) for name in names), *words]
 
 
 def what_fits_table(cells: Sequence[Cell], origin: Origin) -> Table:
@@ -169,11 +187,11 @@ def front_table(front: Sequence[Trial], objectives: Objectives, counts: Counts, 
         counts: how many configurations were tried and measured.
         origin: of the numbers.
     """
-    names = _shown_knobs(front)
+    names, others = _shown_knobs(front)
     per_ipu = [index for index, objective in enumerate(objective_tuple(objectives)) if objective is Objective.PER_IPU]
     columns = (
         Column("trial", "number"),
-        *(Column(head(name), name) for name in names),
+        *_knob_columns(names, others),
         Column("samples/s", "samples_per_s"),
         Column("latency", "latency_s"),
         *(Column("cycles x n_ipu\n/ sample", "cycles") for _ in per_ipu),
@@ -181,7 +199,7 @@ def front_table(front: Sequence[Trial], objectives: Objectives, counts: Counts, 
     rows: Iterator[tuple[Value, ...]] = (
         (
             str(trial.number),
-            *(knob_value(trial.knobs, name) for name in names),
+            *_knob_values(trial.knobs, names, others),
             trial.samples_per_s,
             trial.latency_s,
             *(f"{trial.values[index]:,.0f}" for index in per_ipu),

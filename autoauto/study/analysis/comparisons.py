@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from autoauto.records.knobs import Objective
+from autoauto.records.knobs import Method, Objective
 from autoauto.records.study_summary import (
     Alternative,
     Comparison,
@@ -21,7 +21,7 @@ from autoauto.study.analysis.verification import ONE_SESSION, RUNNER_UP
 from autoauto.study.methods.simple_uses import use_of
 from autoauto.study.store.database import reads
 
-AUTO_PIPELINE = "auto_pipeline"
+GRID_BISECT = str(Method.GRID_BISECT)
 _IS_WINNER = "is the winner"
 _BY_ESTIMATE = "compared with the winner's estimate"
 _NOTES = {
@@ -114,13 +114,13 @@ def _against_grid_bisect(summary: StudySummary) -> Comparison:
     """The answer of [auto-pipeline]: measured when the trials show it, otherwise estimated."""
     answer, note = measured_answer(summary)
     if answer is not None:
-        return _against_trial(summary, AUTO_PIPELINE, answer, note)
+        return _against_trial(summary, GRID_BISECT, answer, note)
     estimated = summary.verification.auto_pipeline if summary.verification else None
     if estimated is None:
-        return Comparison(AUTO_PIPELINE, None, None, None, note)
+        return Comparison(GRID_BISECT, None, None, None, note)
     speed = Interval(estimated.samples_per_s, None)
     note = f"what Graphcore's auto_pipeline would choose; {_BY_ESTIMATE}"
-    return Comparison(AUTO_PIPELINE, estimated.knobs, speed, estimated.gain_percent, note, estimated=True)
+    return Comparison(GRID_BISECT, estimated.knobs, speed, estimated.gain_percent, note, estimated=True)
 
 
 def _against_trial(summary: StudySummary, name: str, other: Trial, note: str) -> Comparison:

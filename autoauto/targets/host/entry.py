@@ -11,7 +11,7 @@ from autoauto.targets.target import NamedTarget, OptionValues, Request, TargetOp
 _OPTIONS = (
     TargetOption(
         "device_memory_mib",
-        "what a core may hold besides the runtime; default: an equal part of this machine's memory",
+        "",  # an earlier spelling of --device-memory-gib, under which studies store it
         kind=int,
         default=None,
         metavar="N",
@@ -41,7 +41,7 @@ def _devices(given: Cluster | None, options: OptionValues) -> Cluster:
     if given.topology is not Topology.LINE:
         raise BadInput(f"processes of the host pass tensors on in a line, {given.name} has topology {given.topology}")
     if memory_mib is not None:
-        raise BadInput("--device-memory-mib is for the detected machine; write memory_bytes into the cluster file")
+        raise BadInput("--device-memory-gib is for the detected machine; write memory_bytes into the cluster file")
     return given
 
 

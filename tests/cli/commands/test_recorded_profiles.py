@@ -105,7 +105,7 @@ def test_a_search_config_has_files_as_a_list(capsys: pytest.CaptureFixture[str],
     [
         ([*BLOCKS], "a profile needs its devices"),
         ([*BLOCKS, *DEVICES[:4]], "--device-memory-gib and --link-gb-per-s go together"),
-        ([*BLOCKS, "--devices", "1000000000", *DEVICES[2:]], "a cluster has at most 65536 devices, got 1000000000"),
+        ([*BLOCKS, "--devices", "1000000000", *DEVICES[2:]], "--devices: must be a whole number from 1 to 65,536, got"),
         ([*DEVICES], "--profile and --profile-format go together, got --devices"),
         ([*BLOCKS[:2], *DEVICES], "--profile and --profile-format go together"),
         ([*BLOCKS, *DEVICES, "--batch-size", "9"], "the profile has batch size 1, 8, got --batch-size 9"),

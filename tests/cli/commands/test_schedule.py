@@ -175,8 +175,16 @@ def test_bubble_checks_cost_nothing(run_cli: RunCli) -> None:
         (("--schedule", "grouped", "--stage-to-device", "0,1,1,0", "--stages", "7"), "contradict"),
         (("--schedule", "gpipe", "--stages", "10000000000"), "--stages: must be a whole number from 1 to 1,000, got"),
         (("--schedule", "gpipe", "--n-micro-batches", "9" * 20), "must be a whole number from 1 to 500,000, got"),
-        (("--schedule", "gpipe", "--stages", "1000", "--n-micro-batches", "9999"), "at most 500,000, got 9,999,000"),
-        (("--schedule", "interleaved", "--stages", "500", "--chunks", "3"), "stages x chunks must be at most 1,000"),
+        (("--schedule", "gpipe", "--stages", "1000", "--n-micro-batches", "9999"), "all chunks counted, got 9,999,000"),
+        (
+            ("--schedule", "interleaved", "--stages", "500", "--chunks", "3"),
+            "at most 1,000 stages, all chunks counted, got 1,500",
+        ),
+        (("--schedule", "v-half", "--stages", "65"), "v-half takes at most 64 stages, all chunks counted, got 65"),
+        (
+            ("--schedule", "zb1p", "--stages", "4", "--n-micro-batches", "9999"),
+            "zb1p takes at most 20,000 stages x micro-batches, all",
+        ),
         (("--schedule", "zb1p", "--max-in-flight", "9" * 30), "must be a whole number from 1 to 500,000, got"),
         (("--schedule", "gpipe", "--stage-to-device", "0,1,1,0"), "grouped"),
         (("--schedule", "1f1b", "--bubble-checks", "--transfers", "barrier"), "barrier"),

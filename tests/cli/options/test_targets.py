@@ -11,6 +11,8 @@ from tests.cli.conftest import RunCli
         ("host", ("--overlap-io",), "has no --overlap-io"),
         ("host", ("--partials", "fp16"), "has no --partials"),
         ("ipu", ("--device-memory-mib", "64"), "has no --device-memory-mib"),
+        ("ipu", ("--device-memory-gib", "1"), "--device-memory-gib is for --target host or --profile; leave it out"),
+        ("host", ("--device-memory-gib", "1", "--device-memory-mib", "64"), "in other units, got both"),
         ("host", ("--precision", "fp16"), "the formats of its file, got --precision fp16"),
         ("host", ("--cluster", "bow-2000"), "is for 'ipu'; try --target ipu"),
         ("host", ("--mode", "training"), "runs inference"),
@@ -55,7 +57,7 @@ idle_cycles = 1000
     [
         (4096, "1e9", (), "needs 4096 cores"),
         (1, "2e9", (), "clock_hz must be 1e9"),
-        (1, "1e9", ("--device-memory-mib", "64"), "write memory_bytes into the cluster file"),
+        (1, "1e9", ("--device-memory-gib", "0.0625"), "write memory_bytes into the cluster file"),
         (1, "1e9", ("--cores-per-device", "0"), "cores"),
     ],
 )

@@ -46,6 +46,18 @@ rank  trial  n_ipu  proportion   size  samples/s    latency  state
    3      1      4         0.6    128          -          -  PRUNED
    4      3      2         0.6      1          -          -  FAIL
 4 of 4 trials"""
+TRAINED_TABLE = """\
+Trials by throughput, modelled
+                  memory  batch
+trial  n_ipu  proportion   size  other knobs        samples/s  latency  state
+────────────────────────────────────────────────────────────────────────────────
+    0      4         0.6      8  popart, recompute    1,000.0        -  COMPLETE
+                                 off,
+                                 micro-batches 16
+    1      4         0.6      8  1f1b, recompute      2,000.0        -  COMPLETE
+                                 on, micro-batches
+                                 32
+2 of 2 trials"""
 CELLS_TABLE = """\
 What fits, modelled
            memory                       n_micro  largest       best
@@ -154,6 +166,14 @@ def test_replicas_are_shown_where_they_vary(text: Text) -> None:
     rows = text(listed(slow, *TRIALS[1:])).splitlines()
     assert rows[2].split()[:4] == ["rank", "trial", "n_ipu", "replicas"]
     assert [row.split()[3] for row in rows[4:8]] == ["1", "4", "1", "1"]
+
+
+def test_several_knobs_that_vary_are_words_that_stay_whole(text: Text) -> None:
+    trials = [
+        made(0, Knobs(4, 0.6, 8, Order.POPART, False, 16), 1000.0),
+        made(1, Knobs(4, 0.6, 8, Order.ONE_F_ONE_B, True, 32), 2000.0),
+    ]
+    assert text(listed(*trials)) == TRAINED_TABLE
 
 
 def test_of_several_objectives_the_first_ranks(text: Text) -> None:

@@ -15,7 +15,7 @@ from autoauto.records.study_summary import (
     Verification,
 )
 from autoauto.records.trial import Status, Trial
-from autoauto.study.analysis.comparisons import AUTO_PIPELINE, study_comparisons, with_best_use
+from autoauto.study.analysis.comparisons import GRID_BISECT, study_comparisons, with_best_use
 from autoauto.study.analysis.verification import ONE_SESSION, RUNNER_UP, WINNER
 
 A, B, C = Knobs(2, 0.6, 3), Knobs(2, 0.6, 2), Knobs(1, 0.6, 8)
@@ -41,7 +41,7 @@ def speeds_and_gains(summary: StudySummary) -> dict[str, tuple[float | None, flo
 
 def test_gains_are_percent_of_the_other_one() -> None:
     summary = summary_of({(1, 1): 80.0, (1, 2): 100.0, (1, 3): 0.0, (2, 2): 160.0, (2, 3): 200.0})
-    assert speeds_and_gains(summary) == {RUNNER_UP: (160.0, 25.0), AUTO_PIPELINE: (200.0, 0.0)}
+    assert speeds_and_gains(summary) == {RUNNER_UP: (160.0, 25.0), GRID_BISECT: (200.0, 0.0)}
 
 
 def test_repeated_measurements_are_compared_by_their_means() -> None:
@@ -56,7 +56,7 @@ def test_repeated_measurements_are_compared_by_their_means() -> None:
     assert speeds_and_gains(summary) == {
         RUNNER_UP: (160.0, 25.0),
         ONE_SESSION: (40.0, 400.0),
-        AUTO_PIPELINE: (200.0, 0.0),
+        GRID_BISECT: (200.0, 0.0),
     }
     _, session, _ = study_comparisons(summary)
     assert session.speed == Interval(40.0, 0.0)
@@ -129,7 +129,7 @@ def test_a_session_that_won_is_not_compared_with_itself() -> None:
     summary = summary_of({(1, 8): 120.0, (2, 3): 150.0, (2, 2): 140.0})
     summary = replace(summary, verification=Verification(rows, 1, 2, Verdict.CLEAR, None))
     second, answer = study_comparisons(summary)
-    assert (second.name, second.knobs, answer.name) == (RUNNER_UP, A, AUTO_PIPELINE)
+    assert (second.name, second.knobs, answer.name) == (RUNNER_UP, A, GRID_BISECT)
 
 
 def test_the_baseline_is_the_best_simple_use_that_is_not_the_winner() -> None:

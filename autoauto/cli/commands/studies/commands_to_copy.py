@@ -6,10 +6,11 @@ import argparse
 import json
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 from autoauto.cli.commands.studies import search
 from autoauto.cli.options.model import add_model
-from autoauto.cli.options.profile import add_profile
+from autoauto.cli.options.profile import PROFILE_OPTIONS, add_profile
 from autoauto.cli.options.study import DEFAULT_STORAGE
 from autoauto.records.errors import UnreadableModel
 from autoauto.records.installation import DEFAULT_MODEL
@@ -20,6 +21,7 @@ from autoauto.records.plan import Plan
 from autoauto.records.study_summary import StudySummary
 from autoauto.records.target import Origin, studied_origin
 from autoauto.records.trial import Trial
+from autoauto.records.units import GIB, MIB
 
 _STORED_OPTIONS = {
     name: f"--{name.replace('_', '-')}"
@@ -137,7 +139,7 @@ def _stored_arguments(attributes: Mapping[str, str]) -> list[str]:
     return arguments
 
 
-def _options_of_model(words: Sequence[str], from_file: dict[str, object]) -> Iterator[str]:
+def _options_of_model(words: Sequence[str], from_file: dict[str, Any]) -> Iterator[str]:
     """The arguments among those of a search that `add_model` adds, unless they have their default values.
 
     Args:
@@ -149,7 +151,10 @@ def _options_of_model(words: Sequence[str], from_file: dict[str, object]) -> Ite
     add_model(of_model)
     add_profile(of_model)
     values = {**vars(of_search.parse_known_args(words)[0]), **from_file}
-    for action in of_model._actions:
+    if mib := values["device_memory_mib"]:  # of an earlier command, or as studies store it
+        values |= {"device_memory_gib": mib * MIB / GIB, "device_memory_mib": None}
+    order = {dest: number for number, dest in enumerate(PROFILE_OPTIONS)}  # of a profile together, after all others
+    for action in sorted(of_model._actions, key=lambda action: order.get(action.dest, -1)):
         value = values[action.dest]
         if not action.option_strings:
             yield from [] if value is None and values["profile"] else [str(value or DEFAULT_MODEL)]

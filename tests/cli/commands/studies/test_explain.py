@@ -19,7 +19,7 @@ def test_a_study_is_explained(run_cli: RunCli) -> None:
         "4 replicas of one device",
         "one pipeline of 2",
         "runner-up",
-        "auto_pipeline",
+        "grid-bisect",
     ]
     assert [fact["name"] for fact in explanation["binds"]] == ["compute", "transfer", "memory"]
     speeds = {comparison["name"]: (comparison["speed"], comparison["source"]) for comparison in explanation["compared"]}

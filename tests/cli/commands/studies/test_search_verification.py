@@ -38,10 +38,11 @@ def test_on_a_cost_model_winner_and_runner_up_have_the_numbers_of_the_search(run
         out = " ".join(run_cli(command, "small").out.split())
         assert "the best of the other simple uses" in out
         assert "winner's estimate" in out
+        assert "auto_pipeline" in out
     report = json.loads(run_cli("report", "small", "--json").out)
     compared = {comparison["name"]: comparison for comparison in report["compared"]}
     assert compared["one device"]["gain_percent"] > 0
-    assert compared["auto_pipeline"]["estimated"]
+    assert compared["grid-bisect"]["estimated"]
 
 
 def test_several_turns_have_confidence_intervals(run_cli: RunCli) -> None:
