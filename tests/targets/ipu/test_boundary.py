@@ -11,7 +11,7 @@ from autoauto.graph.layers.kinds import quantise
 from autoauto.graph.load import load_graph
 from autoauto.records.errors import OutOfMemory
 from autoauto.records.hardware import Device
-from autoauto.records.layers import LayerGraph, LayerRange
+from autoauto.records.layers import Layer, LayerGraph, LayerRange
 from autoauto.records.profile import CompiledRange, CompileOptions
 from autoauto.records.units import Precision
 from autoauto.targets.ipu.target import OUTLINED, IpuTarget
@@ -87,6 +87,6 @@ def test_a_product_in_fp8_frees_the_halves_that_it_is_the_last_to_read(device: D
     assert whole.temporary_bytes - quarters.temporary_bytes > halves // 2
 
 
-def _unmarked(graph: LayerGraph) -> Iterator[object]:
+def _unmarked(graph: LayerGraph) -> Iterator[Layer]:
     for layer in graph.layers:
         yield replace(layer, attributes=tuple(pair for pair in layer.attributes if pair[0] != "precision"))
