@@ -1,0 +1,243 @@
+"""The plan whose step of training is shortest, `best_by_step`, with a lower bound of every plan's step.
+
+A step is no sum and no maximum over stages: it is the longest path through an order (`StepBound`). But its slopes at
+any plan bound it from below, for all plans at once, and so do weighted means of such slopes:
+
+    step(plan) >= sum over stages of  slopes of the stage . costs of the stage
+
+The right side is a sum over stages, so a shortest path over cuts minimises it exactly:
+
+    cut 0     cut 1     cut 2     cut 3        a stage is an edge from its start to its stop
+      0 ------- 3 ------- 7 ------- 9          edges exist where memory allows
+        \\------- 4 ------- 8 -----/
+
+1. *Bounds.* A game of two players finds good weights: one answers with the plan that is cheapest for the weights so
+   far, the other with the slopes at the mean of all these plans (fictitious play). All of these plans are candidates.
+2. *Edges.* The cheapest plan through an edge, for any weights, bounds all plans with this stage. Edges whose bound is no
+   lower than the best plan's step are removed; a plan consists of edges, so the largest bound of its edges bounds it.
+3. *Enumeration.* The plans that are left are built stage by stage, and those dropped whose bound is no lower than the
+   best plan's step. If more than `MAX_PARTIAL` are left after a stage, the ones with the largest bounds are dropped
+   too, and the smallest of their bounds is the lower bound of all plans. If none was, the plan is optimal.
+
+Every method is a count of operations and never a time, so equal tables give equal plans.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import NamedTuple, Protocol
+
+import numpy as np
+
+from autoauto.plan.pipeline.evaluate import evaluate
+from autoauto.plan.pipeline.probe import cut_ranges
+from autoauto.plan.pipeline.problem import Problem, prepare
+from autoauto.records.arrays import BoolArray, FloatArray, IntArray
+from autoauto.records.cost import CostTable
+from autoauto.records.plan import BoundedPlan
+
+ROUNDS = 40
+MAX_PARTIAL = 2_000
+MAX_EDGES = 1_000_000
+MAX_WEIGHTS = 12
+COSTS = ("forward", "backward", "weight", "receive", "send")
+
+
+class StepBound(Protocol):
+    """The step of plans, or a lower bound of it: a maximum of linear functions of their stages' costs.
+
+    The costs of a stage are its forward, backward, weight, receive and send cycles. It never falls when a cost grows.
+    """
+
+    def cycles(self, costs: FloatArray) -> FloatArray:
+        """(K,) values of K plans, from (K, S, 5) costs of their stages."""
+
+    def slopes(self, costs: FloatArray) -> FloatArray:
+        """(K, S, 5) slopes of the linear function that is largest at each of K plans."""
+
+
+def best_by_step(table: CostTable, step: StepBound, partition: Sequence[int]) -> BoundedPlan:
+    """The plan within the limits of `table` with the least step; one that cuts at `partition` is within them.
+
+    No plan of the result is worse than that one. `BoundedPlan.step_cycles` is its value of `step`.
+    """
+    search = _StepSearch(_Costs.of(table), step, partition)
+    search.bound_edges()
+    search.enumerate()
+    plan = evaluate(table, search.costs.problem.partition(search.best.tolist()))
+    return BoundedPlan(plan, search.lower_bound(), search.best_cycles)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Costs:
+    """The costs of stages by their first and last cuts, for many at once."""
+
+    table: CostTable
+    problem: Problem
+    prefixes: tuple[IntArray, IntArray, IntArray]
+    offsets: IntArray
+    exchanged: tuple[IntArray, IntArray] | None
+
+    @classmethod
+    def of(cls, table: CostTable) -> _Costs:
+        problem = prepare(replace(table, exchange=None))  # what fits does not depend on transfers
+        cuts = np.array(problem.blocks.cuts)
+        prefixes = table.compute_prefix_cycles, table.backward_prefix_cycles, table.weight_prefix_cycles
+        exchanged = table.exchange and table.exchange.range_bytes(problem.blocks.cuts)
+        compute, backward, weight = (column[cuts] for column in prefixes)
+        return cls(table, problem, (compute, backward, weight), table.start_offset_cycles[cuts], exchanged)
+
+    def stage(self, stage: int, starts: IntArray, stops: IntArray) -> FloatArray:
+        """(..., 5) costs of `[start, stop)` as a stage, from arrays that are broadcast."""
+        speed, blocks = self.problem.speeds[stage], self.problem.blocks
+        compute, backward, weight = (
+            -(-(prefix[stops] - offsets[starts]) * speed.denominator // speed.numerator)
+            for prefix, offsets in zip(self.prefixes, (self.offsets, *self.prefixes[1:]), strict=True)
+        )
+        receive, send = blocks.receive_rows[stage][starts], blocks.send_rows[stage][stops]
+        if self.exchanged is not None and (exchange := self.table.exchange) is not None:
+            received, sent = (n_bytes[starts, stops] for n_bytes in self.exchanged)
+            receive = receive + exchange.receive_links[stage].load_cycles(received, exchange.clock_hz)
+            send = send + exchange.send_links[stage].load_cycles(sent, exchange.clock_hz)
+        columns = np.broadcast_arrays(compute - backward, backward, weight, receive, send)
+        return np.stack(columns, axis=-1).astype(np.float64)
+
+    def plans(self, cuts: IntArray) -> FloatArray:
+        """(K, S, 5) costs of the stages of plans, from their (K, S + 1) cuts."""
+        return np.stack([self.stage(s, cuts[:, s], cuts[:, s + 1]) for s in range(cuts.shape[1] - 1)], axis=1)
+
+
+class _Distances(NamedTuple):
+    """For some weights: of every stage's edges (starts, stops) their lengths, and from every cut that to the end."""
+
+    lengths: list[FloatArray]
+    to_end: list[FloatArray]
+
+
+class _StepSearch:
+    """The best plan so far, and what bounds all others.
+
+    `cuts[i]` are the positions of cut i; `edges[s]` are the costs (starts, stops, 5) of stage s, and `bounds[s]` lower
+    bounds of all plans with such a stage, infinite where it may not be.
+    """
+
+    def __init__(self, costs: _Costs, step: StepBound, partition: Sequence[int]) -> None:
+        self.costs, self.step = costs, step
+        self.best = np.searchsorted(costs.problem.blocks.cuts, partition)
+        self.best_cycles = float(step.cycles(costs.plans(self.best[None]))[0])
+        self.dropped = np.inf  # the smallest bound of plans that were not looked at
+        self.weights: list[tuple[float, FloatArray]] = []
+        self.cuts = self._positions()
+        self.edges = [
+            costs.stage(s, starts[:, None], stops) for s, (starts, stops) in enumerate(pairwise(self.cuts))
+        ]
+        self.bounds = [
+            np.where(self._fits(s, starts[:, None], stops), 0.0, np.inf)
+            for s, (starts, stops) in enumerate(pairwise(self.cuts))
+        ]
+
+    @property
+    def limit(self) -> float:
+        """A plan with this bound is no better than the best so far: steps are whole, but for rounding errors."""
+        return self.best_cycles - 0.5 + max(0.01, 1e-12 * self.best_cycles)
+
+    def lower_bound(self) -> int:
+        """A lower bound of the step of every plan."""
+        largest = np.zeros(1)  # of the bounds of the edges of a plan up to every cut, for the plan where it is smallest
+        for bounds in self.bounds:
+            largest = np.maximum(largest[:, None], bounds).min(axis=0)
+        of_all = max(float(largest[0]), max((shortest for shortest, _ in self.weights), default=np.inf))
+        bound = self.best_cycles if self.dropped > self.limit else max(self.dropped, of_all)
+        return int(np.ceil(min(bound, self.best_cycles) - 0.01))
+
+    def bound_edges(self) -> None:
+        """Play the game; every answer bounds the edges."""
+        mean = self.costs.plans(self.best[None])[0]
+        n_stages = len(mean)
+        stressed = np.repeat(mean[None], n_stages, axis=0)
+        stressed[np.arange(n_stages), np.arange(n_stages)] *= 2  # so that its longest path stays on one stage
+        for slopes in self.step.slopes(stressed):
+            self.answer(slopes)
+        weights = self.step.slopes(mean[None])[0]
+        for turn in range(1, ROUNDS):
+            plan = self.answer(weights)
+            if plan is None:
+                return
+            costs = self.costs.plans(plan[None])[0]
+            mean = mean + (costs - mean) / (turn + 1)
+            at_mean, at_plan = self.step.slopes(np.stack((mean, costs)))
+            weights = weights + (at_mean - weights) / (turn + 1)
+            self.offer(plan, float((at_plan * costs).sum()))
+
+    def offer(self, plan: IntArray, cycles: float) -> None:
+        """Keep the better plan."""
+        if cycles < self.best_cycles:
+            self.best, self.best_cycles = plan, cycles
+
+    def answer(self, weights: FloatArray) -> IntArray | None:
+        """The cheapest plan for these weights, which bound all edges; None if no better plan than the best is left."""
+        lengths, to_end = self._distances(weights)
+        shortest = float(to_end[0][0])
+        if shortest > self.limit:
+            return None
+        self.weights.append((shortest, weights))
+        to_start, place, plan = np.zeros(1), 0, [0]
+        for s, length in enumerate(lengths):
+            place = int((length[place] + to_end[s + 1]).argmin())
+            plan.append(self.cuts[s + 1][place])
+            through = to_start[:, None] + length
+            np.maximum(self.bounds[s], through + to_end[s + 1], out=self.bounds[s])
+            to_start = through.min(axis=0)
+        return np.array(plan)
+
+    def enumerate(self) -> None:
+        """Build the plans that are left, stage by stage."""
+        self.weights.sort(key=lambda pair: -pair[0])
+        known = [self._distances(weights) for _, weights in self.weights[:MAX_WEIGHTS]]
+        if not known:
+            return
+        places, bounds, sums = np.zeros((1, 1), dtype=np.int64), np.zeros(1), np.zeros((len(known), 1))
+        for s in range(len(self.edges)):
+            here = places[:, -1]
+            longer = np.stack([each.lengths[s][here] for each in known]) + sums[:, :, None]
+            through = np.max([lengths + each.to_end[s + 1] for lengths, each in zip(longer, known, strict=True)], axis=0)
+            through = np.maximum(np.maximum(through, self.bounds[s][here]), bounds[:, None])
+            parents, stops = np.nonzero(through <= self.limit)
+            bounds = through[parents, stops]
+            if len(bounds) > MAX_PARTIAL:
+                in_order = np.argsort(bounds, kind="stable")
+                self.dropped = min(self.dropped, float(bounds[in_order[MAX_PARTIAL]]))
+                parents, stops, bounds = (column[in_order[:MAX_PARTIAL]] for column in (parents, stops, bounds))
+            places = np.concatenate((places[parents], stops[:, None]), axis=1)
+            sums = longer[:, parents, stops]
+        plans = np.stack([self.cuts[i][places[:, i]] for i in range(places.shape[1])], axis=1)
+        for some in np.array_split(plans[np.argsort(bounds, kind="stable")], -(-len(plans) // 64) or 1):
+            if len(some):
+                cycles = self.step.cycles(self.costs.plans(some))
+                self.offer(some[cycles.argmin()], float(cycles.min()))
+
+    def _distances(self, weights: FloatArray) -> _Distances:
+        lengths, to_end = [], [np.zeros(1)]
+        for s in reversed(range(len(self.edges))):
+            length = np.where(self.bounds[s] > self.limit, np.inf, self.edges[s] @ weights[s])
+            lengths.append(length)
+            to_end.append((length + to_end[-1]).min(axis=1))
+        return _Distances(lengths[::-1], to_end[::-1])
+
+    def _positions(self) -> list[IntArray]:
+        """The positions of every cut in better plans, by the compute that a stage may then have."""
+        problem = self.costs.problem
+        n_stages, n_blocks = problem.n_stages, len(problem.blocks)
+        alone = np.zeros((2 * n_stages, n_stages, len(COSTS)))
+        alone[np.arange(2 * n_stages), np.arange(2 * n_stages) // 2, np.arange(2 * n_stages) % 2] = 1
+        most_cycles = int(self.best_cycles / self.step.cycles(alone).min())
+        anywhere = [[0], *[list(range(i, n_blocks - n_stages + i + 1)) for i in range(1, n_stages)], [n_blocks]]
+        positions = cut_ranges(problem, problem.own_cycles(most_cycles), anywhere)
+        assert positions is not None  # the best plan so far is within them
+        return [np.array(position) for position in positions]
+
+    def _fits(self, stage: int, starts: IntArray, stops: IntArray) -> BoolArray:
+        fits: BoolArray = (starts < stops) & (starts >= np.array(self.costs.problem.earliest[stage])[stops])
+        return fits
