@@ -33,15 +33,16 @@ import numpy as np
 
 from autoauto.plan.pipeline.evaluate import evaluate
 from autoauto.plan.pipeline.probe import cut_ranges
-from autoauto.plan.pipeline.problem import Problem, prepare
+from autoauto.plan.pipeline.problem import Problem, compute_lower_bound, prepare
 from autoauto.records.arrays import BoolArray, FloatArray, IntArray
 from autoauto.records.cost import CostTable
 from autoauto.records.plan import BoundedPlan
 
-ROUNDS = 40
-MAX_PARTIAL = 2_000
+ROUNDS = 8
+MAX_MOVED = 8
+MAX_PARTIAL = 1_000
 MAX_EDGES = 1_000_000
-MAX_WEIGHTS = 12
+MAX_WEIGHTS = 8
 COSTS = ("forward", "backward", "weight", "receive", "send")
 
 
@@ -59,9 +60,9 @@ class StepBound(Protocol):
 
 
 def best_by_step(table: CostTable, step: StepBound, partition: Sequence[int]) -> BoundedPlan:
-    """The plan within the limits of `table` with the least step; one that cuts at `partition` is within them.
+    """The plan within the limits of `table` that has the least step, and a lower bound of every such plan's step.
 
-    No plan of the result is worse than that one. `BoundedPlan.step_cycles` is its value of `step`.
+    It is no worse than the plan that cuts at `partition`, which must be within the limits; the search begins there.
     """
     search = _StepSearch(_Costs.of(table), step, partition)
     search.bound_edges()
@@ -127,9 +128,11 @@ class _StepSearch:
         self.costs, self.step = costs, step
         self.best = np.searchsorted(costs.problem.blocks.cuts, partition)
         self.best_cycles = float(step.cycles(costs.plans(self.best[None]))[0])
-        self.dropped = np.inf  # the smallest bound of plans that were not looked at
+        self.dropped = np.inf  # the smallest bound of plans that `enumerate` drops
+        self.outside = np.inf  # a bound of the plans that have other edges
         self.weights: list[tuple[float, FloatArray]] = []
-        self.cuts = self._positions()
+        self.descend()
+        self.cuts = self._thinned(self._positions())
         self.edges = [
             costs.stage(s, starts[:, None], stops) for s, (starts, stops) in enumerate(pairwise(self.cuts))
         ]
@@ -143,33 +146,55 @@ class _StepSearch:
         """A plan with this bound is no better than the best so far: steps are whole, but for rounding errors."""
         return self.best_cycles - 0.5 + max(0.01, 1e-12 * self.best_cycles)
 
-    def lower_bound(self) -> int:
+    def lower_bound(self) -> float:
         """A lower bound of the step of every plan."""
         largest = np.zeros(1)  # of the bounds of the edges of a plan up to every cut, for the plan where it is smallest
         for bounds in self.bounds:
             largest = np.maximum(largest[:, None], bounds).min(axis=0)
         of_all = max(float(largest[0]), max((shortest for shortest, _ in self.weights), default=np.inf))
-        bound = self.best_cycles if self.dropped > self.limit else max(self.dropped, of_all)
-        return int(np.ceil(min(bound, self.best_cycles) - 0.01))
+        inside = self.best_cycles if self.dropped > self.limit else max(self.dropped, of_all)
+        return min(inside, self.outside, self.best_cycles)
+
+    def descend(self) -> None:
+        """Move neighbouring cuts together, one or more of them, for as long as that makes the step shorter."""
+        n_stages = len(self.best) - 1
+        first, last = np.triu_indices(n_stages - 1)
+        some = last - first < MAX_MOVED
+        inner = np.arange(1, n_stages)
+        moved = ((first[some, None] < inner) & (inner <= last[some, None] + 1)).astype(np.int64)
+        moves = np.concatenate([moved * step for step in (1, -1, 2, -2, 4, -4)])
+        before = np.inf
+        while self.best_cycles < before:
+            before = self.best_cycles
+            plans = np.repeat(self.best[None], len(moves), axis=0)
+            plans[:, 1:-1] += moves
+            plans = plans[self._allowed(plans)]
+            slopes = self.step.slopes(self.costs.plans(self.best[None]))[0]
+            self.try_all(plans[(self.costs.plans(plans) * slopes).sum(axis=(1, 2)) <= self.limit])
+
+    def try_all(self, plans: IntArray) -> None:
+        """Keep the best of some plans, (K, S + 1) cuts, if it is better."""
+        if len(plans):
+            cycles = self.step.cycles(self.costs.plans(plans))
+            self.offer(plans[cycles.argmin()], float(cycles.min()))
 
     def bound_edges(self) -> None:
-        """Play the game; every answer bounds the edges."""
-        mean = self.costs.plans(self.best[None])[0]
-        n_stages = len(mean)
-        stressed = np.repeat(mean[None], n_stages, axis=0)
-        stressed[np.arange(n_stages), np.arange(n_stages)] *= 2  # so that its longest path stays on one stage
-        for slopes in self.step.slopes(stressed):
-            self.answer(slopes)
-        weights = self.step.slopes(mean[None])[0]
-        for turn in range(1, ROUNDS):
-            plan = self.answer(weights)
-            if plan is None:
-                return
-            costs = self.costs.plans(plan[None])[0]
-            mean = mean + (costs - mean) / (turn + 1)
-            at_mean, at_plan = self.step.slopes(np.stack((mean, costs)))
-            weights = weights + (at_mean - weights) / (turn + 1)
-            self.offer(plan, float((at_plan * costs).sum()))
+        """Play the games of all stages and of none, turn by turn; every answer bounds the edges."""
+        start = self.costs.plans(self.best[None])[0]
+        n_stages = len(start)
+        means = np.repeat(start[None], n_stages + 1, axis=0)
+        weights = np.zeros_like(means)
+        for turn in range(ROUNDS):
+            weights += (self.step.slopes(self._stressed(means)) - weights) / (turn + 1)
+            plans = []
+            for of_game in weights:
+                plan = self.answer(of_game)
+                if plan is None:
+                    return
+                plans.append(plan)
+            costs = self.costs.plans(np.array(plans))
+            means += (costs - means) / (turn + 2)
+            self.try_all(np.array(plans))
 
     def offer(self, plan: IntArray, cycles: float) -> None:
         """Keep the better plan."""
@@ -213,10 +238,8 @@ class _StepSearch:
             places = np.concatenate((places[parents], stops[:, None]), axis=1)
             sums = longer[:, parents, stops]
         plans = np.stack([self.cuts[i][places[:, i]] for i in range(places.shape[1])], axis=1)
-        for some in np.array_split(plans[np.argsort(bounds, kind="stable")], -(-len(plans) // 64) or 1):
-            if len(some):
-                cycles = self.step.cycles(self.costs.plans(some))
-                self.offer(some[cycles.argmin()], float(cycles.min()))
+        for some in np.array_split(plans[np.argsort(bounds, kind="stable")], len(plans) // 64 + 1):
+            self.try_all(some)
 
     def _distances(self, weights: FloatArray) -> _Distances:
         lengths, to_end = [], [np.zeros(1)]
@@ -227,16 +250,51 @@ class _StepSearch:
         return _Distances(lengths[::-1], to_end[::-1])
 
     def _positions(self) -> list[IntArray]:
-        """The positions of every cut in better plans, by the compute that a stage may then have."""
+        """The positions of every cut in better plans, by the compute that their stages may have.
+
+        If the longest path at some plan has every stage `others` times or more, and stage s `alone` times, a plan with
+        the same `total` compute has a step of `others total + (alone - others) compute of s` or more.
+        """
         problem = self.costs.problem
         n_stages, n_blocks = problem.n_stages, len(problem.blocks)
-        alone = np.zeros((2 * n_stages, n_stages, len(COSTS)))
-        alone[np.arange(2 * n_stages), np.arange(2 * n_stages) // 2, np.arange(2 * n_stages) % 2] = 1
-        most_cycles = int(self.best_cycles / self.step.cycles(alone).min())
+        plans = np.repeat(self.costs.plans(self.best[None]), n_stages, axis=0)
+        own_total = problem.blocks.compute_prefix_cycles[-1]
+        own_cycles = [own_total] * n_stages
+        for factor in (1.0, 1.1, 2.0):
+            slopes = self.step.slopes(self._stressed(plans, factor))
+            counts = np.minimum(slopes[..., :2].min(axis=2), slopes[..., 1:3].sum(axis=2))
+            for s, (alone, others) in enumerate(zip(counts.diagonal(), counts.min(axis=1), strict=True)):
+                if alone > others >= 0:
+                    spare_cycles = self.best_cycles - others * own_total / float(max(problem.speeds))
+                    own_cycles[s] = min(own_cycles[s], int(spare_cycles / (alone - others) * problem.speeds[s]) + 1)
         anywhere = [[0], *[list(range(i, n_blocks - n_stages + i + 1)) for i in range(1, n_stages)], [n_blocks]]
-        positions = cut_ranges(problem, problem.own_cycles(most_cycles), anywhere)
+        positions = cut_ranges(problem, own_cycles, anywhere)
         assert positions is not None  # the best plan so far is within them
         return [np.array(position) for position in positions]
+
+    def _thinned(self, cuts: list[IntArray]) -> list[IntArray]:
+        """Of too many positions those nearest to the best plan's; then only the sum of all compute bounds the step."""
+        if sum(len(starts) * len(stops) for starts, stops in pairwise(cuts)) <= MAX_EDGES:
+            return cuts
+        n_stages = len(cuts) - 1
+        alone = np.eye(n_stages)[:, :, None] * np.array([1.0, 0, 0, 0, 0])
+        self.outside = float(self.step.cycles(alone).min()) * compute_lower_bound(self.costs.problem)
+        n_kept = max(1, int((MAX_EDGES / n_stages) ** 0.5) // 2)
+        return [near[abs(near - cut) <= n_kept // 2] for near, cut in zip(cuts, self.best, strict=True)]
+
+    def _stressed(self, costs: FloatArray, factor: float = 2.0) -> FloatArray:
+        """(S + 1, S, 5) of each of S + 1 plans one stage after the other so many times as slow; the last as it is."""
+        stages, stressed = np.arange(costs.shape[1]), costs.copy()
+        stressed[stages, stages] *= factor
+        return stressed
+
+    def _allowed(self, plans: IntArray) -> BoolArray:
+        """(K,) whether the stages of plans are not empty and fit."""
+        inside = (plans > 0).sum(axis=1) + (plans < plans[0, -1]).sum(axis=1) == 2 * (plans.shape[1] - 1)
+        allowed = inside & (np.diff(plans) > 0).all(axis=1)
+        for s in range(plans.shape[1] - 1):
+            allowed[allowed] &= self._fits(s, plans[allowed, s], plans[allowed, s + 1])
+        return allowed
 
     def _fits(self, stage: int, starts: IntArray, stops: IntArray) -> BoolArray:
         fits: BoolArray = (starts < stops) & (starts >= np.array(self.costs.problem.earliest[stage])[stops])

@@ -174,32 +174,37 @@ class _SlotSums:
 
     Attributes:
         times: (T,) how often each of T kinds of slots occurs, or of exchanges after slots.
-        loads: (T, devices, rows) how often a device spends every row of times in it.
+        loads: (U, rows) how often a device spends every row of times in a slot.
+        load_of: (T, devices) the load of every device.
     """
 
     times: FloatArray
     loads: FloatArray
+    load_of: IntArray
 
     def ticks(self, times: FloatArray) -> FloatArray:
-        return self.times @ (self.loads @ times).max(axis=1)
+        return self.times @ (self.loads @ times)[self.load_of].max(axis=1)
 
     def slopes(self, times: FloatArray) -> FloatArray:
-        slowest = (self.loads @ times).argmax(axis=1)
-        chosen = self.loads[np.arange(len(self.times))[:, None], slowest]  # (T, K, rows)
-        return np.einsum("t,tkr->rk", self.times, chosen)
+        slowest = (self.loads @ times)[self.load_of].argmax(axis=1)
+        chosen = np.take_along_axis(self.load_of, slowest, axis=1)
+        counts = np.zeros((len(self.loads), times.shape[1]))
+        np.add.at(counts, (chosen, np.arange(times.shape[1])), self.times[:, None])
+        return self.loads.T @ counts
 
 
 def _slot_sums(schedule: Schedule) -> _SlotSums:
     n, n_numbers, in_slots = schedule.n_stages, schedule.codes.n_numbers, slots(schedule)
-    compute = np.zeros((1 + max(int(row.max(initial=-1)) for row in in_slots), 3 * n))
+    n_slots, devices = 1 + max(int(row.max(initial=-1)) for row in in_slots), row_devices(schedule)
+    work = np.zeros((n_slots, 3 * n))
     for program, row in zip(schedule.programs, in_slots, strict=True):
-        np.add.at(compute, (row, program // n_numbers), 1)
-    exchange = compute[:, : 2 * n] if schedule.slots is None else np.ones((len(compute), 2 * n))
-    kinds = np.zeros((2 * len(compute), 7 * n + 1))
-    kinds[: len(compute), : 3 * n] = compute
-    kinds[len(compute) :, 5 * n + 1 :] = exchange
-    kinds, counts = np.unique(kinds, axis=0, return_counts=True)
-    devices = row_devices(schedule)
-    of_row = np.concatenate((devices[: 3 * n], np.full(2 * n + 1, -1), devices[: 2 * n]))
-    on_device = of_row == np.arange(schedule.n_devices)[:, None]
-    return _SlotSums(counts.astype(float), kinds[:, None, :] * on_device)
+        np.add.at(work, (row, program // n_numbers), 1)
+    # Where the schedule has slots of its own, all devices exchange for all stages in every one.
+    exchange = work[:, : 2 * n] if schedule.slots is None else np.ones((n_slots, 2 * n))
+    rows = np.zeros((2 * n_slots, 7 * n + 1))
+    rows[:n_slots, : 3 * n], rows[n_slots:, 5 * n + 1 :] = work, exchange
+    kinds, counts = np.unique(rows, axis=0, return_counts=True)
+    device_of = np.concatenate((devices[: 3 * n], np.full(2 * n + 1, -1), devices[: 2 * n]))
+    by_device = kinds[:, None, :] * (device_of == np.arange(schedule.n_devices)[:, None])
+    loads, load_of = np.unique(by_device.reshape(-1, kinds.shape[1]), axis=0, return_inverse=True)
+    return _SlotSums(counts.astype(np.float64), loads, load_of.reshape(len(kinds), -1))
