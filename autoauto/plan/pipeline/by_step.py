@@ -13,8 +13,9 @@ The right side is a sum over stages, so a shortest path over cuts minimises it e
 
 1. *Bounds.* A game of two players finds good weights: one answers with the plan that is cheapest for the weights so
    far, the other with the slopes at the mean of all these plans (fictitious play). All of these plans are candidates.
-2. *Edges.* The cheapest plan through an edge, for any weights, bounds all plans with this stage. Edges whose bound is no
-   lower than the best plan's step are removed; a plan consists of edges, so the largest bound of its edges bounds it.
+2. *Edges.* The cheapest plan through an edge, for any weights, bounds all plans with this stage. Edges are removed
+   whose bound is no lower than the best plan's step; the largest bound of its edges bounds a plan.
+   There is a game for every stage too, in which this stage is twice as slow: the slopes then count its work in full.
 3. *Enumeration.* The plans that are left are built stage by stage, and those dropped whose bound is no lower than the
    best plan's step. If more than `MAX_PARTIAL` are left after a stage, the ones with the largest bounds are dropped
    too, and the smallest of their bounds is the lower bound of all plans. If none was, the plan is optimal.
@@ -86,7 +87,7 @@ class _Costs:
         problem = prepare(replace(table, exchange=None))  # what fits does not depend on transfers
         cuts = np.array(problem.blocks.cuts)
         prefixes = table.compute_prefix_cycles, table.backward_prefix_cycles, table.weight_prefix_cycles
-        exchanged = table.exchange and table.exchange.range_bytes(problem.blocks.cuts)
+        exchanged = None if table.exchange is None else table.exchange.range_bytes(problem.blocks.cuts)
         compute, backward, weight = (column[cuts] for column in prefixes)
         return cls(table, problem, (compute, backward, weight), table.start_offset_cycles[cuts], exchanged)
 
@@ -133,9 +134,7 @@ class _StepSearch:
         self.weights: list[tuple[float, FloatArray]] = []
         self.descend()
         self.cuts = self._thinned(self._positions())
-        self.edges = [
-            costs.stage(s, starts[:, None], stops) for s, (starts, stops) in enumerate(pairwise(self.cuts))
-        ]
+        self.edges = [costs.stage(s, starts[:, None], stops) for s, (starts, stops) in enumerate(pairwise(self.cuts))]
         self.bounds = [
             np.where(self._fits(s, starts[:, None], stops), 0.0, np.inf)
             for s, (starts, stops) in enumerate(pairwise(self.cuts))
@@ -223,23 +222,25 @@ class _StepSearch:
         known = [self._distances(weights) for _, weights in self.weights[:MAX_WEIGHTS]]
         if not known:
             return
-        places, bounds, sums = np.zeros((1, 1), dtype=np.int64), np.zeros(1), np.zeros((len(known), 1))
+        places = np.zeros((1, 1), dtype=np.int64)
+        bounds, sums = np.zeros(1), np.zeros((len(known), 1))
         for s in range(len(self.edges)):
             here = places[:, -1]
             longer = np.stack([each.lengths[s][here] for each in known]) + sums[:, :, None]
-            through = np.max([lengths + each.to_end[s + 1] for lengths, each in zip(longer, known, strict=True)], axis=0)
-            through = np.maximum(np.maximum(through, self.bounds[s][here]), bounds[:, None])
+            rest = np.stack([each.to_end[s + 1] for each in known])[:, None]
+            through = np.maximum(np.maximum((longer + rest).max(axis=0), self.bounds[s][here]), bounds[:, None])
             parents, stops = np.nonzero(through <= self.limit)
             bounds = through[parents, stops]
             if len(bounds) > MAX_PARTIAL:
                 in_order = np.argsort(bounds, kind="stable")
                 self.dropped = min(self.dropped, float(bounds[in_order[MAX_PARTIAL]]))
-                parents, stops, bounds = (column[in_order[:MAX_PARTIAL]] for column in (parents, stops, bounds))
+                some = in_order[:MAX_PARTIAL]
+                parents, stops, bounds = parents[some], stops[some], bounds[some]
             places = np.concatenate((places[parents], stops[:, None]), axis=1)
             sums = longer[:, parents, stops]
         plans = np.stack([self.cuts[i][places[:, i]] for i in range(places.shape[1])], axis=1)
-        for some in np.array_split(plans[np.argsort(bounds, kind="stable")], len(plans) // 64 + 1):
-            self.try_all(some)
+        for best_first in np.array_split(plans[np.argsort(bounds, kind="stable")], len(plans) // 64 + 1):
+            self.try_all(best_first)
 
     def _distances(self, weights: FloatArray) -> _Distances:
         lengths, to_end = [], [np.zeros(1)]
@@ -291,7 +292,7 @@ class _StepSearch:
     def _allowed(self, plans: IntArray) -> BoolArray:
         """(K,) whether the stages of plans are not empty and fit."""
         inside = (plans > 0).sum(axis=1) + (plans < plans[0, -1]).sum(axis=1) == 2 * (plans.shape[1] - 1)
-        allowed = inside & (np.diff(plans) > 0).all(axis=1)
+        allowed: BoolArray = inside & (np.diff(plans) > 0).all(axis=1)
         for s in range(plans.shape[1] - 1):
             allowed[allowed] &= self._fits(s, plans[allowed, s], plans[allowed, s + 1])
         return allowed

@@ -20,7 +20,7 @@ from typing import Protocol
 import numpy as np
 
 from autoauto.records.arrays import FloatArray, IntArray
-from autoauto.records.schedule import BACKWARD, FORWARD, Schedule, StageTimes, Transfers
+from autoauto.records.schedule import FORWARD, Schedule, StageTimes, Transfers
 from autoauto.schedule.simulate.barrier import slots
 from autoauto.schedule.simulate.dependencies import needs, row_devices
 from autoauto.schedule.simulate.earliest import earliest_starts
@@ -36,9 +36,9 @@ class StepFunction(Protocol):
         """(rows, K) slopes of the linear function that is largest at each of K columns of times."""
 
 
-def time_rows(times: StageTimes) -> IntArray:
+def time_rows(times: StageTimes) -> FloatArray:
     """(7 S + 1, ...) the columns of `StageTimes` one after the other; each of them may have more axes."""
-    return np.concatenate(
+    rows: FloatArray = np.concatenate(
         (
             times.forward,
             times.backward,
@@ -48,7 +48,8 @@ def time_rows(times: StageTimes) -> IntArray:
             times.forward_exchange,
             times.backward_exchange,
         )
-    )
+    ).astype(np.float64)
+    return rows
 
 
 def step_function(schedule: Schedule, transfers: Transfers) -> StepFunction:
@@ -141,9 +142,7 @@ def _longest_path(schedule: Schedule) -> _LongestPath:
     )
 
 
-def _messages(
-    schedule: Schedule, node_of: IntArray
-) -> Iterator[tuple[IntArray, IntArray | None, IntArray | None]]:
+def _messages(schedule: Schedule, node_of: IntArray) -> Iterator[tuple[IntArray, IntArray | None, IntArray | None]]:
     """For every direction of a link: rows of the times of its messages, in turn, who sends and who receives them.
 
     The host sends first and receives last; that is None.
@@ -183,14 +182,16 @@ class _SlotSums:
     load_of: IntArray
 
     def ticks(self, times: FloatArray) -> FloatArray:
-        return self.times @ (self.loads @ times)[self.load_of].max(axis=1)
+        ticks: FloatArray = self.times @ (self.loads @ times)[self.load_of].max(axis=1)
+        return ticks
 
     def slopes(self, times: FloatArray) -> FloatArray:
         slowest = (self.loads @ times)[self.load_of].argmax(axis=1)
         chosen = np.take_along_axis(self.load_of, slowest, axis=1)
         counts = np.zeros((len(self.loads), times.shape[1]))
         np.add.at(counts, (chosen, np.arange(times.shape[1])), self.times[:, None])
-        return self.loads.T @ counts
+        slopes: FloatArray = self.loads.T @ counts
+        return slopes
 
 
 def _slot_sums(schedule: Schedule) -> _SlotSums:

@@ -27,7 +27,8 @@ class LargestForm:
 
     def slopes(self, times: FloatArray) -> FloatArray:
         """(rows, K) the function that is largest there."""
-        return self.forms[(self.forms @ times).argmax(axis=0)].T
+        slopes: FloatArray = self.forms[(self.forms @ times).argmax(axis=0)].T
+        return slopes
 
 
 def zero_bubble_bound(n_stages: int, n_micro_batches: int, limit: int, *, host: bool) -> LargestForm:
