@@ -56,7 +56,7 @@ def step_cycles(knobs: Knobs, plan: Plan) -> float:
     return timeline_of(knobs, plan).makespan_cycles
 
 
-@pytest.mark.parametrize(("order", "period"), product(FIXED, Period))
+@pytest.mark.parametrize(("order", "period"), list(product(FIXED, Period)))
 def test_it_is_the_best_of_all_plans_and_proved(order: Order, period: Period) -> None:
     random, n_plans = np.random.default_rng(0), 0
     for n_layers, n_devices in ((5, 2), (6, 3), (8, 4), (9, 3)):
@@ -71,7 +71,7 @@ def test_it_is_the_best_of_all_plans_and_proved(order: Order, period: Period) ->
     assert n_plans > 10
 
 
-@pytest.mark.parametrize(("order", "period"), product((Order.ZB1P, Order.ZB2P), (Period.BARRIER, Period.OVERLAP)))
+@pytest.mark.parametrize(("order", "period"), list(product((Order.ZB1P, Order.ZB2P), (Period.BARRIER, Period.OVERLAP))))
 def test_zero_bubble_plans_are_between_their_bound_and_the_plan_of_least_period(order: Order, period: Period) -> None:
     table = random_table(np.random.default_rng(2), 7, 3, period)
     knobs = Knobs(3, 0.6, 1, schedule=order, n_micro_batches=4)
