@@ -11,6 +11,7 @@ from itertools import chain, repeat
 from autoauto.estimate.calibration import calibrated
 from autoauto.evaluate.estimates import Estimates
 from autoauto.evaluate.kinds import best_on_kinds, on_kinds
+from autoauto.evaluate.steps import best_by_simulated_step
 from autoauto.plan.phased.optimal import fits_at_once, phased
 from autoauto.plan.pipeline.evaluate import check_memory, evaluate
 from autoauto.plan.pipeline.optimal import anytime
@@ -407,10 +408,14 @@ class Flow(Estimates):
     def _best_by(self, table: CostTable, knobs: Knobs) -> BoundedPlan:
         """The best plan by the costs of a table: one stage a device, or with stage replicas on at most all of them.
 
+        In training it is the one with the shortest simulated step, otherwise the one with the least period.
+
         Raises:
             BadInput: devices that may run one stage in turn differ.
             Infeasible: no plan respects the limits.
         """
+        if knobs.training:
+            return best_by_simulated_step(table, knobs)
         return best_with_stage_replicas(table) if knobs.stage_replicas else anytime(table)
 
     def _measure_moving_cuts(self, knobs: Knobs, plan: Plan) -> tuple[Plan, Run]:

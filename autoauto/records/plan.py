@@ -282,15 +282,18 @@ class BoundedPlan:
     Attributes:
         plan: the best plan of a search.
         bound_cycles: a lower bound on the cost of every plan; equal to this plan's cost when it is proved optimal.
+        step_cycles: the simulated step of training, where that is the cost; otherwise None, and the period is.
     """
 
     plan: Plan
-    bound_cycles: int
+    bound_cycles: float
+    step_cycles: float | None = None
 
     @property
     def gap(self) -> float:
         """The largest share of the plan's cost that a better plan could save; 0 when it is proved optimal."""
-        return (self.plan.cost_cycles - self.bound_cycles) / max(self.plan.cost_cycles, 1)
+        cost_cycles = self.plan.cost_cycles if self.step_cycles is None else self.step_cycles
+        return (cost_cycles - self.bound_cycles) / max(cost_cycles, 1)
 
 
 @dataclass(frozen=True, slots=True)

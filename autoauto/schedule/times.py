@@ -10,7 +10,7 @@ from math import lcm
 
 import numpy as np
 
-from autoauto.records.arrays import IntArray
+from autoauto.records.arrays import Array, IntArray
 from autoauto.records.errors import BadInput
 from autoauto.records.hardware import Period
 from autoauto.records.knobs import Knobs
@@ -110,15 +110,24 @@ def plan_times(plan: Plan, training: bool, *, split_backward: bool = False) -> S
     devices do one thing at a time, their transfers are part of their forward, in training half of them of their
     backward.
     """
+    columns = [
+        [getattr(stage, name) for stage in plan.stages]
+        for name in ("forward_cycles", "backward_cycles", "weight_cycles", "receive_cycles", "send_cycles")
+    ]
+    return times_of_costs(np.array(columns, dtype=np.int64), plan.period, training, split_backward=split_backward)
+
+
+def times_of_costs(costs: Array, period: Period, training: bool, *, split_backward: bool) -> StageTimes:
+    """As `plan_times`, from an array (5, S, ...): forward, backward, weight, receive and send cycles of every stage."""
+    forward, backward, weight, receive, send = costs
     scale, gradients = (2, 1) if training else (1, 0)
-    receive, send = _column(plan, "receive_cycles"), _column(plan, "send_cycles")
-    in_turn = (receive + send) * (plan.period is Period.SERIAL)
-    receive, send = (transfers * (plan.period is not Period.SERIAL) for transfers in (receive, send))
+    in_turn = (receive + send) * (period is Period.SERIAL)
+    receive, send = (transfers * (period is not Period.SERIAL) for transfers in (receive, send))
     links = np.concatenate((receive[:1], np.maximum(send[:-1], receive[1:]), send[-1:]))  # half has as many ticks
-    weight = _column(plan, "weight_cycles") * split_backward
+    weight = weight * split_backward
     return StageTimes(
-        forward=_column(plan, "forward_cycles") * scale + in_turn,
-        backward=((_column(plan, "backward_cycles") - weight) * scale + in_turn) * gradients,
+        forward=forward * scale + in_turn,
+        backward=((backward - weight) * scale + in_turn) * gradients,
         weight=weight * scale * gradients,
         forward_links=links,
         backward_links=links[:-1] * gradients,
@@ -126,10 +135,6 @@ def plan_times(plan: Plan, training: bool, *, split_backward: bool = False) -> S
         backward_exchange=(receive + send) * gradients,
         ticks_per_cycle=scale,
     )
-
-
-def _column(plan: Plan, name: str) -> IntArray:
-    return np.array([getattr(stage, name) for stage in plan.stages], dtype=np.int64)
 
 
 def timeline_of(knobs: Knobs, plan: Plan) -> Timeline:

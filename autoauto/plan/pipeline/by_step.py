@@ -1,0 +1,302 @@
+"""The plan whose step of training is shortest, `best_by_step`, with a lower bound of every plan's step.
+
+A step is no sum and no maximum over stages: it is the longest path through an order (`StepBound`). But its slopes at
+any plan bound it from below, for all plans at once, and so do weighted means of such slopes:
+
+    step(plan) >= sum over stages of  slopes of the stage . costs of the stage
+
+The right side is a sum over stages, so a shortest path over cuts minimises it exactly:
+
+    cut 0     cut 1     cut 2     cut 3        a stage is an edge from its start to its stop
+      0 ------- 3 ------- 7 ------- 9          edges exist where memory allows
+        \\------- 4 ------- 8 -----/
+
+1. *Bounds.* A game of two players finds good weights: one answers with the plan that is cheapest for the weights so
+   far, the other with the slopes at the mean of all these plans (fictitious play). All of these plans are candidates.
+2. *Edges.* The cheapest plan through an edge, for any weights, bounds all plans with this stage. Edges are removed
+   whose bound is no lower than the best plan's step; the largest bound of its edges bounds a plan.
+   There is a game for every stage too, in which this stage is twice as slow: the slopes then count its work in full.
+3. *Enumeration.* The plans that are left are built stage by stage, and those dropped whose bound is no lower than the
+   best plan's step. If more than `MAX_PARTIAL` are left after a stage, the ones with the largest bounds are dropped
+   too, and the smallest of their bounds is the lower bound of all plans. If none was, the plan is optimal.
+
+Every method is a count of operations and never a time, so equal tables give equal plans.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import NamedTuple, Protocol
+
+import numpy as np
+
+from autoauto.plan.pipeline.evaluate import evaluate
+from autoauto.plan.pipeline.probe import cut_ranges
+from autoauto.plan.pipeline.problem import Problem, compute_lower_bound, prepare
+from autoauto.records.arrays import BoolArray, FloatArray, IntArray
+from autoauto.records.cost import CostTable
+from autoauto.records.plan import BoundedPlan
+
+ROUNDS = 8
+MAX_MOVED = 8
+MAX_PARTIAL = 1_000
+MAX_EDGES = 1_000_000
+MAX_WEIGHTS = 8
+COSTS = ("forward", "backward", "weight", "receive", "send")
+
+
+class StepBound(Protocol):
+    """The step of plans, or a lower bound of it: a maximum of linear functions of their stages' costs.
+
+    The costs of a stage are its forward, backward, weight, receive and send cycles. It never falls when a cost grows.
+    """
+
+    def cycles(self, costs: FloatArray) -> FloatArray:
+        """(K,) values of K plans, from (K, S, 5) costs of their stages."""
+
+    def slopes(self, costs: FloatArray) -> FloatArray:
+        """(K, S, 5) slopes of the linear function that is largest at each of K plans."""
+
+
+def best_by_step(table: CostTable, step: StepBound, partition: Sequence[int]) -> BoundedPlan:
+    """The plan within the limits of `table` that has the least step, and a lower bound of every such plan's step.
+
+    It is no worse than the plan that cuts at `partition`, which must be within the limits; the search begins there.
+    """
+    search = _StepSearch(_Costs.of(table), step, partition)
+    search.bound_edges()
+    search.enumerate()
+    plan = evaluate(table, search.costs.problem.partition(search.best.tolist()))
+    return BoundedPlan(plan, search.lower_bound(), search.best_cycles)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Costs:
+    """The costs of stages by their first and last cuts, for many at once."""
+
+    table: CostTable
+    problem: Problem
+    prefixes: tuple[IntArray, IntArray, IntArray]
+    offsets: IntArray
+    exchanged: tuple[IntArray, IntArray] | None
+
+    @classmethod
+    def of(cls, table: CostTable) -> _Costs:
+        problem = prepare(replace(table, exchange=None))  # what fits does not depend on transfers
+        cuts = np.array(problem.blocks.cuts)
+        prefixes = table.compute_prefix_cycles, table.backward_prefix_cycles, table.weight_prefix_cycles
+        exchanged = None if table.exchange is None else table.exchange.range_bytes(problem.blocks.cuts)
+        compute, backward, weight = (column[cuts] for column in prefixes)
+        return cls(table, problem, (compute, backward, weight), table.start_offset_cycles[cuts], exchanged)
+
+    def stage(self, stage: int, starts: IntArray, stops: IntArray) -> FloatArray:
+        """(..., 5) costs of `[start, stop)` as a stage, from arrays that are broadcast."""
+        speed, blocks = self.problem.speeds[stage], self.problem.blocks
+        compute, backward, weight = (
+            -(-(prefix[stops] - offsets[starts]) * speed.denominator // speed.numerator)
+            for prefix, offsets in zip(self.prefixes, (self.offsets, *self.prefixes[1:]), strict=True)
+        )
+        receive, send = blocks.receive_rows[stage][starts], blocks.send_rows[stage][stops]
+        if self.exchanged is not None and (exchange := self.table.exchange) is not None:
+            received, sent = (n_bytes[starts, stops] for n_bytes in self.exchanged)
+            receive = receive + exchange.receive_links[stage].load_cycles(received, exchange.clock_hz)
+            send = send + exchange.send_links[stage].load_cycles(sent, exchange.clock_hz)
+        columns = np.broadcast_arrays(compute - backward, backward, weight, receive, send)
+        return np.stack(columns, axis=-1).astype(np.float64)
+
+    def plans(self, cuts: IntArray) -> FloatArray:
+        """(K, S, 5) costs of the stages of plans, from their (K, S + 1) cuts."""
+        return np.stack([self.stage(s, cuts[:, s], cuts[:, s + 1]) for s in range(cuts.shape[1] - 1)], axis=1)
+
+
+class _Distances(NamedTuple):
+    """For some weights: of every stage's edges (starts, stops) their lengths, and from every cut that to the end."""
+
+    lengths: list[FloatArray]
+    to_end: list[FloatArray]
+
+
+class _StepSearch:
+    """The best plan so far, and what bounds all others.
+
+    `cuts[i]` are the positions of cut i; `edges[s]` are the costs (starts, stops, 5) of stage s, and `bounds[s]` lower
+    bounds of all plans with such a stage, infinite where it may not be.
+    """
+
+    def __init__(self, costs: _Costs, step: StepBound, partition: Sequence[int]) -> None:
+        self.costs, self.step = costs, step
+        self.best = np.searchsorted(costs.problem.blocks.cuts, partition)
+        self.best_cycles = float(step.cycles(costs.plans(self.best[None]))[0])
+        self.dropped = np.inf  # the smallest bound of plans that `enumerate` drops
+        self.outside = np.inf  # a bound of the plans that have other edges
+        self.weights: list[tuple[float, FloatArray]] = []
+        self.descend()
+        self.cuts = self._thinned(self._positions())
+        self.edges = [costs.stage(s, starts[:, None], stops) for s, (starts, stops) in enumerate(pairwise(self.cuts))]
+        self.bounds = [
+            np.where(self._fits(s, starts[:, None], stops), 0.0, np.inf)
+            for s, (starts, stops) in enumerate(pairwise(self.cuts))
+        ]
+
+    @property
+    def limit(self) -> float:
+        """A plan with this bound is no better than the best so far: steps are whole, but for rounding errors."""
+        return self.best_cycles - 0.5 + max(0.01, 1e-12 * self.best_cycles)
+
+    def lower_bound(self) -> float:
+        """A lower bound of the step of every plan."""
+        largest = np.zeros(1)  # of the bounds of the edges of a plan up to every cut, for the plan where it is smallest
+        for bounds in self.bounds:
+            largest = np.maximum(largest[:, None], bounds).min(axis=0)
+        of_all = max(float(largest[0]), max((shortest for shortest, _ in self.weights), default=np.inf))
+        inside = self.best_cycles if self.dropped > self.limit else max(self.dropped, of_all)
+        return min(inside, self.outside, self.best_cycles)
+
+    def descend(self) -> None:
+        """Move neighbouring cuts together, one or more of them, for as long as that makes the step shorter."""
+        n_stages = len(self.best) - 1
+        first, last = np.triu_indices(n_stages - 1)
+        some = last - first < MAX_MOVED
+        inner = np.arange(1, n_stages)
+        moved = ((first[some, None] < inner) & (inner <= last[some, None] + 1)).astype(np.int64)
+        moves = np.concatenate([moved * step for step in (1, -1, 2, -2, 4, -4)])
+        before = np.inf
+        while self.best_cycles < before:
+            before = self.best_cycles
+            plans = np.repeat(self.best[None], len(moves), axis=0)
+            plans[:, 1:-1] += moves
+            plans = plans[self._allowed(plans)]
+            slopes = self.step.slopes(self.costs.plans(self.best[None]))[0]
+            self.try_all(plans[(self.costs.plans(plans) * slopes).sum(axis=(1, 2)) <= self.limit])
+
+    def try_all(self, plans: IntArray) -> None:
+        """Keep the best of some plans, (K, S + 1) cuts, if it is better."""
+        if len(plans):
+            cycles = self.step.cycles(self.costs.plans(plans))
+            self.offer(plans[cycles.argmin()], float(cycles.min()))
+
+    def bound_edges(self) -> None:
+        """Play the games of all stages and of none, turn by turn; every answer bounds the edges."""
+        start = self.costs.plans(self.best[None])[0]
+        n_stages = len(start)
+        means = np.repeat(start[None], n_stages + 1, axis=0)
+        weights = np.zeros_like(means)
+        for turn in range(ROUNDS):
+            weights += (self.step.slopes(self._stressed(means)) - weights) / (turn + 1)
+            plans = []
+            for of_game in weights:
+                plan = self.answer(of_game)
+                if plan is None:
+                    return
+                plans.append(plan)
+            costs = self.costs.plans(np.array(plans))
+            means += (costs - means) / (turn + 2)
+            self.try_all(np.array(plans))
+
+    def offer(self, plan: IntArray, cycles: float) -> None:
+        """Keep the better plan."""
+        if cycles < self.best_cycles:
+            self.best, self.best_cycles = plan, cycles
+
+    def answer(self, weights: FloatArray) -> IntArray | None:
+        """The cheapest plan for these weights, which bound all edges; None if no better plan than the best is left."""
+        lengths, to_end = self._distances(weights)
+        shortest = float(to_end[0][0])
+        if shortest > self.limit:
+            return None
+        self.weights.append((shortest, weights))
+        to_start, place, plan = np.zeros(1), 0, [0]
+        for s, length in enumerate(lengths):
+            place = int((length[place] + to_end[s + 1]).argmin())
+            plan.append(self.cuts[s + 1][place])
+            through = to_start[:, None] + length
+            np.maximum(self.bounds[s], through + to_end[s + 1], out=self.bounds[s])
+            to_start = through.min(axis=0)
+        return np.array(plan)
+
+    def enumerate(self) -> None:
+        """Build the plans that are left, stage by stage."""
+        self.weights.sort(key=lambda pair: -pair[0])
+        known = [self._distances(weights) for _, weights in self.weights[:MAX_WEIGHTS]]
+        if not known:
+            return
+        places = np.zeros((1, 1), dtype=np.int64)
+        bounds, sums = np.zeros(1), np.zeros((len(known), 1))
+        for s in range(len(self.edges)):
+            here = places[:, -1]
+            longer = np.stack([each.lengths[s][here] for each in known]) + sums[:, :, None]
+            rest = np.stack([each.to_end[s + 1] for each in known])[:, None]
+            through = np.maximum(np.maximum((longer + rest).max(axis=0), self.bounds[s][here]), bounds[:, None])
+            parents, stops = np.nonzero(through <= self.limit)
+            bounds = through[parents, stops]
+            if len(bounds) > MAX_PARTIAL:
+                in_order = np.argsort(bounds, kind="stable")
+                self.dropped = min(self.dropped, float(bounds[in_order[MAX_PARTIAL]]))
+                some = in_order[:MAX_PARTIAL]
+                parents, stops, bounds = parents[some], stops[some], bounds[some]
+            places = np.concatenate((places[parents], stops[:, None]), axis=1)
+            sums = longer[:, parents, stops]
+        plans = np.stack([self.cuts[i][places[:, i]] for i in range(places.shape[1])], axis=1)
+        for best_first in np.array_split(plans[np.argsort(bounds, kind="stable")], len(plans) // 64 + 1):
+            self.try_all(best_first)
+
+    def _distances(self, weights: FloatArray) -> _Distances:
+        lengths, to_end = [], [np.zeros(1)]
+        for s in reversed(range(len(self.edges))):
+            length = np.where(self.bounds[s] > self.limit, np.inf, self.edges[s] @ weights[s])
+            lengths.append(length)
+            to_end.append((length + to_end[-1]).min(axis=1))
+        return _Distances(lengths[::-1], to_end[::-1])
+
+    def _positions(self) -> list[IntArray]:
+        """The positions of every cut in better plans, by the compute that their stages may have.
+
+        If the longest path at some plan has every stage `others` times or more, and stage s `alone` times, a plan with
+        the same `total` compute has a step of `others total + (alone - others) compute of s` or more.
+        """
+        problem = self.costs.problem
+        n_stages, n_blocks = problem.n_stages, len(problem.blocks)
+        plans = np.repeat(self.costs.plans(self.best[None]), n_stages, axis=0)
+        own_total = problem.blocks.compute_prefix_cycles[-1]
+        own_cycles = [own_total] * n_stages
+        for factor in (1.0, 1.1, 2.0):
+            slopes = self.step.slopes(self._stressed(plans, factor))
+            counts = np.minimum(slopes[..., :2].min(axis=2), slopes[..., 1:3].sum(axis=2))
+            for s, (alone, others) in enumerate(zip(counts.diagonal(), counts.min(axis=1), strict=True)):
+                if alone > others >= 0:
+                    spare_cycles = self.best_cycles - others * own_total / float(max(problem.speeds))
+                    own_cycles[s] = min(own_cycles[s], int(spare_cycles / (alone - others) * problem.speeds[s]) + 1)
+        anywhere = [[0], *[list(range(i, n_blocks - n_stages + i + 1)) for i in range(1, n_stages)], [n_blocks]]
+        positions = cut_ranges(problem, own_cycles, anywhere)
+        assert positions is not None  # the best plan so far is within them
+        return [np.array(position) for position in positions]
+
+    def _thinned(self, cuts: list[IntArray]) -> list[IntArray]:
+        """Of too many positions those nearest to the best plan's; then only the sum of all compute bounds the step."""
+        if sum(len(starts) * len(stops) for starts, stops in pairwise(cuts)) <= MAX_EDGES:
+            return cuts
+        n_stages = len(cuts) - 1
+        alone = np.eye(n_stages)[:, :, None] * np.array([1.0, 0, 0, 0, 0])
+        self.outside = float(self.step.cycles(alone).min()) * compute_lower_bound(self.costs.problem)
+        n_kept = max(1, int((MAX_EDGES / n_stages) ** 0.5) // 2)
+        return [near[abs(near - cut) <= n_kept // 2] for near, cut in zip(cuts, self.best, strict=True)]
+
+    def _stressed(self, costs: FloatArray, factor: float = 2.0) -> FloatArray:
+        """(S + 1, S, 5) of each of S + 1 plans one stage after the other so many times as slow; the last as it is."""
+        stages, stressed = np.arange(costs.shape[1]), costs.copy()
+        stressed[stages, stages] *= factor
+        return stressed
+
+    def _allowed(self, plans: IntArray) -> BoolArray:
+        """(K,) whether the stages of plans are not empty and fit."""
+        inside = (plans > 0).sum(axis=1) + (plans < plans[0, -1]).sum(axis=1) == 2 * (plans.shape[1] - 1)
+        allowed: BoolArray = inside & (np.diff(plans) > 0).all(axis=1)
+        for s in range(plans.shape[1] - 1):
+            allowed[allowed] &= self._fits(s, plans[allowed, s], plans[allowed, s + 1])
+        return allowed
+
+    def _fits(self, stage: int, starts: IntArray, stops: IntArray) -> BoolArray:
+        fits: BoolArray = (starts < stops) & (starts >= np.array(self.costs.problem.earliest[stage])[stops])
+        return fits

@@ -1,0 +1,63 @@
+"""Lower bounds of zero bubble orders as linear functions of their times: `zero_bubble_bound`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from autoauto.records.arrays import FloatArray
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LargestForm:
+    """The largest of some linear functions of times, a `StepFunction`.
+
+    Attributes:
+        forms: (forms, rows) how often each has every row of times.
+    """
+
+    forms: FloatArray
+
+    def ticks(self, times: FloatArray) -> FloatArray:
+        """(K,) the largest value at every column of times, (rows, K)."""
+        largest: FloatArray = (self.forms @ times).max(axis=0)
+        return largest
+
+    def slopes(self, times: FloatArray) -> FloatArray:
+        """(rows, K) the function that is largest there."""
+        slopes: FloatArray = self.forms[(self.forms @ times).argmax(axis=0)].T
+        return slopes
+
+
+def zero_bubble_bound(n_stages: int, n_micro_batches: int, limit: int, *, host: bool) -> LargestForm:
+    """The bounds by device and by stage of `lower_bound`, with one stage a device, for all times at once.
+
+    Args:
+        n_stages: how many stages there are.
+        n_micro_batches: how many micro-batches there are.
+        limit: the most activations that a device holds.
+        host: whether the first stage waits for the host's first input; it does not where all devices exchange at once.
+    """
+    return LargestForm(np.array(list(_forms(n_stages, n_micro_batches, min(limit, n_micro_batches), host=host))))
+
+
+def _forms(n: int, m: int, limit: int, *, host: bool) -> Iterator[FloatArray]:
+    rows = np.eye(7 * n + 1)
+    forward, backward, weight = rows[:n], rows[n : 2 * n], rows[2 * n : 3 * n]
+    down, up = rows[3 * n : 4 * n + 1], rows[4 * n + 1 : 5 * n + 1]
+    for s in range(n):
+        head = host * down[0] + (forward[:s] + down[1 : s + 1]).sum(axis=0)
+        # From the start of a forward of the stage to the start of its backward.
+        there = forward[s:].sum(axis=0) + down[s + 1 : n].sum(axis=0)
+        loop = there + (backward[s + 1 :] + up[s + 1 :]).sum(axis=0)
+        for last in range(s + 1):  # the stage where the micro-batch ends
+            back = (up[last + 1 : s + 1] + backward[last:s]).sum(axis=0) + weight[last]
+            yield head + m * (forward[s] + backward[s]) + back
+            before = loop - limit * forward[s]
+            after = loop - forward[s] + backward[s] + back - limit * (backward[s] + weight[s])
+            work = head + m * (forward[s] + backward[s] + weight[s])
+            yield from (work, work + before, work + after)
+            if limit < m:
+                yield work + before + after

@@ -1,0 +1,112 @@
+"""What cuts by the simulated step gain over cuts by the period in training: `python studies/step_cuts.py`.
+
+A line is a model on some devices in one order. `gain`: how much longer the estimated step is with the cuts of least
+period. `gap`: the share of the step that any other cuts could still save; 0 where the plan is proved optimal. The last
+columns are CPU milliseconds of both planners, from estimated costs; the second begins with the first. "random" is 128
+layers, 24 with --quick, that take 10,000 to 400,000 cycles each, with twice as many for their backward pass.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator, Sequence
+from itertools import product
+from random import Random
+from time import process_time
+from typing import NamedTuple
+
+from autoauto.estimate.table import cost_table
+from autoauto.evaluate.flow import Flow
+from autoauto.evaluate.steps import best_by_simulated_step
+from autoauto.graph.load import load_graph
+from autoauto.plan.pipeline.optimal import optimal
+from autoauto.records.cost import CostTable
+from autoauto.records.hardware import Cluster, Period
+from autoauto.records.knobs import Knobs
+from autoauto.records.profile import LayerProfile, ModelProfile
+from autoauto.records.schedule import Order
+from autoauto.schedule.times import timeline_of
+from autoauto.targets.clusters import load_cluster
+from autoauto.targets.ipu.target import IpuTarget
+
+ORDERS = (Order.GPIPE, Order.ONE_F_ONE_B, Order.POPART, Order.ZB1P, Order.ZB2P)
+PERIODS = (Period.BARRIER, Period.OVERLAP)
+COLUMNS = ("model", "devices", "batches", "order", "period", "gain", "gap", "period ms", "step ms")
+WIDTHS = (15, 9, 9, 8, 9, 9, 8, 11, 9)
+
+
+class Setting(NamedTuple):
+    """A model, "random" or built-in, with a number of devices and of micro-batches."""
+
+    model: str
+    n_devices: int
+    n_micro_batches: int
+
+
+SETTINGS = (
+    Setting("bert-base-128", 4, 16),
+    Setting("bert-large-128", 8, 64),
+    Setting("resnet50", 4, 16),
+    Setting("resnet50", 8, 64),
+    Setting("random", 16, 64),
+)
+QUICK = (Setting("random", 4, 8),)
+
+
+def random_profile(n_layers: int) -> ModelProfile:
+    """Layers of random cycles that need nearly no memory."""
+    random, n_bytes = Random(0), 2**16
+    cycles = [random.randint(10_000, 400_000) for _ in range(n_layers)]
+    layers = tuple(LayerProfile(c, 2 * c, {}, {}, n_bytes, 0, n_bytes, n_bytes, n_bytes) for c in cycles)
+    names = tuple(map(str, range(n_layers)))
+    return ModelProfile("random", "none", None, names, names, (None,) * n_layers, layers)
+
+
+def tables(setting: Setting, cluster: Cluster, n_layers: int) -> Iterator[tuple[Knobs, CostTable]]:
+    """The costs in every order with every period; with recomputation, so that all orders fit."""
+    flows = (
+        {}
+        if setting.model == "random"
+        else {period: Flow(load_graph(setting.model), cluster, IpuTarget(), period=period) for period in PERIODS}
+    )
+    for period, order in product(PERIODS, ORDERS):
+        knobs = Knobs(setting.n_devices, 0.6, 1, order, n_micro_batches=setting.n_micro_batches, recompute=True)
+        if flows:
+            yield knobs, flows[period].table(knobs)
+        else:
+            yield knobs, cost_table(random_profile(n_layers), cluster.first(setting.n_devices), 0.9, period)
+
+
+def row(setting: Setting, knobs: Knobs, table: CostTable) -> tuple[str, ...]:
+    """One line of the table."""
+    begun = process_time()
+    first = optimal(table)
+    planned = process_time()
+    bounded = best_by_simulated_step(table, knobs)
+    done = process_time()
+    assert bounded.step_cycles is not None
+    gain = timeline_of(knobs, first).makespan_cycles / bounded.step_cycles - 1
+    times = (1000 * (planned - begun), 1000 * (done - planned))
+    shares = (f"{100 * gain:.2f} %", f"{100 * bounded.gap:.2f} %")
+    names = (setting.model, str(setting.n_devices), str(setting.n_micro_batches), knobs.schedule, table.period)
+    return (*names, *shares, *(f"{ms:.0f}" for ms in times))
+
+
+def print_row(cells: Sequence[str]) -> None:
+    """Print cells under each other."""
+    print("".join(f"{cell:>{width}}" for cell, width in zip(cells, WIDTHS, strict=True)), flush=True)
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Plan every setting both ways, and print one table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="random layers on 4 devices: a few seconds")
+    quick = parser.parse_args(argv).quick
+    print_row(COLUMNS)
+    for setting in QUICK if quick else SETTINGS:
+        for knobs, table in tables(setting, load_cluster("bow-pod16"), 24 if quick else 128):
+            print_row(row(setting, knobs, table))
+
+
+if __name__ == "__main__":
+    main()

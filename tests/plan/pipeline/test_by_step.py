@@ -1,0 +1,99 @@
+"""The plan with the shortest step against all plans."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from fractions import Fraction
+from itertools import combinations, product
+
+import numpy as np
+import pytest
+
+from autoauto.evaluate.steps import best_by_simulated_step
+from autoauto.plan.pipeline import by_step
+from autoauto.plan.pipeline.evaluate import evaluate
+from autoauto.plan.pipeline.optimal import optimal
+from autoauto.records.cost import CostTable
+from autoauto.records.errors import Infeasible
+from autoauto.records.hardware import Period
+from autoauto.records.knobs import Knobs
+from autoauto.records.plan import Plan
+from autoauto.records.schedule import Order
+from autoauto.schedule.times import timeline_of
+from tests.cost_tables import make_table, with_memory
+
+FIXED = (Order.GPIPE, Order.ONE_F_ONE_B, Order.POPART)
+
+
+def random_table(random: np.random.Generator, n_layers: int, n_devices: int, period: Period) -> CostTable:
+    """Layers with backward passes and memory, on devices of several clocks with links."""
+    forward = random.integers(1, 50, n_layers)
+    backward = 2 * forward + random.integers(0, 20, n_layers)
+    sums = [np.concatenate(([0], np.cumsum(column))) for column in (forward + backward, backward)]
+    n_bytes = np.concatenate(([0], np.cumsum(random.integers(1, 10, n_layers))))
+    table = make_table(
+        sums[0],
+        n_devices,
+        backward_prefix_cycles=sums[1],
+        receive_cycles=random.integers(2, 20, (n_devices, n_layers)),
+        send_cycles=random.integers(2, 20, (n_devices, n_layers + 1)),
+        memory_limit_bytes=np.full(n_devices, int(1.6 * n_bytes[-1] / n_devices)),
+    )
+    speeds = tuple(Fraction(int(random.integers(2, 5)), 3) for _ in range(n_devices))
+    table = replace(table, period=period, speeds=speeds, weight_prefix_cycles=sums[1] // 2)
+    return with_memory(table, exclusive_prefix_bytes={"parameter": n_bytes})
+
+
+def plans_that_fit(table: CostTable) -> Iterator[Plan]:
+    for inner in combinations(range(1, table.n_layers), table.n_devices - 1):
+        plan = evaluate(table, (0, *inner, table.n_layers))
+        if all(stage.total_bytes <= stage.limit_bytes for stage in plan.stages):
+            yield plan
+
+
+def step_cycles(knobs: Knobs, plan: Plan) -> float:
+    return timeline_of(knobs, plan).makespan_cycles
+
+
+@pytest.mark.parametrize(("order", "period"), list(product(FIXED, Period)))
+def test_it_is_the_best_of_all_plans_and_proved(order: Order, period: Period) -> None:
+    random, n_plans = np.random.default_rng(0), 0
+    for n_layers, n_devices in ((5, 2), (6, 3), (8, 4), (9, 3)):
+        table = random_table(random, n_layers, n_devices, period)
+        knobs = Knobs(n_devices, 0.6, 1, schedule=order, n_micro_batches=2 * n_devices + 1)
+        steps = [step_cycles(knobs, plan) for plan in plans_that_fit(table)]
+        if steps:
+            bounded = best_by_simulated_step(table, knobs)
+            assert step_cycles(knobs, bounded.plan) == bounded.step_cycles == min(steps)
+            assert bounded.bound_cycles == bounded.step_cycles
+        n_plans += len(steps)
+    assert n_plans > 10
+
+
+@pytest.mark.parametrize(("order", "period"), list(product((Order.ZB1P, Order.ZB2P), (Period.BARRIER, Period.OVERLAP))))
+def test_zero_bubble_plans_are_between_their_bound_and_the_plan_of_least_period(order: Order, period: Period) -> None:
+    table = random_table(np.random.default_rng(2), 7, 3, period)
+    knobs = Knobs(3, 0.6, 1, schedule=order, n_micro_batches=4)
+    bounded = best_by_simulated_step(table, knobs)
+    assert bounded.step_cycles == step_cycles(knobs, bounded.plan) <= step_cycles(knobs, optimal(table))
+    assert bounded.bound_cycles <= min(step_cycles(knobs, plan) for plan in plans_that_fit(table))
+
+
+@pytest.mark.parametrize("smaller", ["MAX_PARTIAL", "MAX_EDGES", "ROUNDS"])
+def test_a_search_that_is_cut_short_has_a_valid_bound(smaller: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = random_table(np.random.default_rng(1), 14, 4, Period.BARRIER)
+    knobs = Knobs(4, 0.6, 1, schedule=Order.ONE_F_ONE_B, n_micro_batches=9)
+    best = best_by_simulated_step(table, knobs)
+    monkeypatch.setattr(by_step, smaller, 1)
+    short = best_by_simulated_step(table, knobs)
+    assert best.step_cycles is not None
+    assert short.step_cycles is not None
+    assert best.gap == 0
+    assert short.bound_cycles <= best.step_cycles <= short.step_cycles <= step_cycles(knobs, optimal(table))
+
+
+def test_no_plan_fits() -> None:
+    table = replace(random_table(np.random.default_rng(0), 6, 2, Period.BARRIER), memory_limit_bytes=np.zeros(2, int))
+    with pytest.raises(Infeasible):
+        best_by_simulated_step(table, Knobs(2, 0.6, 1, schedule=Order.GPIPE, n_micro_batches=4))
