@@ -79,14 +79,14 @@ def tables(setting: Setting, cluster: Cluster, n_layers: int) -> Iterator[tuple[
 
 def row(setting: Setting, knobs: Knobs, table: CostTable) -> tuple[str, ...]:
     """One line of the table."""
-    begun = process_time()
+    started = process_time()
     first = optimal(table)
     planned = process_time()
     bounded = best_by_simulated_step(table, knobs)
     done = process_time()
     assert bounded.step_cycles is not None
     gain = timeline_of(knobs, first).makespan_cycles / bounded.step_cycles - 1
-    times = (1000 * (planned - begun), 1000 * (done - planned))
+    times = (1000 * (planned - started), 1000 * (done - planned))
     shares = (f"{100 * gain:.2f} %", f"{100 * bounded.gap:.2f} %")
     names = (setting.model, str(setting.n_devices), str(setting.n_micro_batches), knobs.schedule, table.period)
     return (*names, *shares, *(f"{ms:.0f}" for ms in times))

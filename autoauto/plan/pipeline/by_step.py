@@ -207,10 +207,10 @@ class _StepSearch:
         if shortest > self.limit:
             return None
         self.weights.append((shortest, weights))
-        to_start, place, plan = np.zeros(1), 0, [0]
+        to_start, position, plan = np.zeros(1), 0, [0]
         for s, length in enumerate(lengths):
-            place = int((length[place] + to_end[s + 1]).argmin())
-            plan.append(self.cuts[s + 1][place])
+            position = int((length[position] + to_end[s + 1]).argmin())
+            plan.append(self.cuts[s + 1][position])
             through = to_start[:, None] + length
             np.maximum(self.bounds[s], through + to_end[s + 1], out=self.bounds[s])
             to_start = through.min(axis=0)
@@ -222,10 +222,10 @@ class _StepSearch:
         known = [self._distances(weights) for _, weights in self.weights[:MAX_WEIGHTS]]
         if not known:
             return
-        places = np.zeros((1, 1), dtype=np.int64)
+        positions = np.zeros((1, 1), dtype=np.int64)
         bounds, sums = np.zeros(1), np.zeros((len(known), 1))
         for s in range(len(self.edges)):
-            here = places[:, -1]
+            here = positions[:, -1]
             longer = np.stack([each.lengths[s][here] for each in known]) + sums[:, :, None]
             rest = np.stack([each.to_end[s + 1] for each in known])[:, None]
             through = np.maximum(np.maximum((longer + rest).max(axis=0), self.bounds[s][here]), bounds[:, None])
@@ -236,9 +236,9 @@ class _StepSearch:
                 self.dropped = min(self.dropped, float(bounds[in_order[MAX_PARTIAL]]))
                 some = in_order[:MAX_PARTIAL]
                 parents, stops, bounds = parents[some], stops[some], bounds[some]
-            places = np.concatenate((places[parents], stops[:, None]), axis=1)
+            positions = np.concatenate((positions[parents], stops[:, None]), axis=1)
             sums = longer[:, parents, stops]
-        plans = np.stack([self.cuts[i][places[:, i]] for i in range(places.shape[1])], axis=1)
+        plans = np.stack([self.cuts[i][positions[:, i]] for i in range(positions.shape[1])], axis=1)
         for best_first in np.array_split(plans[np.argsort(bounds, kind="stable")], len(plans) // 64 + 1):
             self.try_all(best_first)
 
@@ -280,8 +280,8 @@ class _StepSearch:
         n_stages = len(cuts) - 1
         alone = np.eye(n_stages)[:, :, None] * np.array([1.0, 0, 0, 0, 0])
         self.outside = float(self.step.cycles(alone).min()) * compute_lower_bound(self.costs.problem)
-        n_kept = max(1, int((MAX_EDGES / n_stages) ** 0.5) // 2)
-        return [near[abs(near - cut) <= n_kept // 2] for near, cut in zip(cuts, self.best, strict=True)]
+        n_near = max(1, int((MAX_EDGES / n_stages) ** 0.5) // 2)
+        return [near[abs(near - cut) <= n_near // 2] for near, cut in zip(cuts, self.best, strict=True)]
 
     def _stressed(self, costs: FloatArray, factor: float = 2.0) -> FloatArray:
         """(S + 1, S, 5) of each of S + 1 plans one stage after the other so many times as slow; the last as it is."""

@@ -134,11 +134,11 @@ def _longest_path(schedule: Schedule) -> _LongestPath:
             arrived[receivers] = nodes
     level, pairs = np.concatenate(levels), np.stack((np.concatenate(before), arrived))
     order = np.argsort(level, kind="stable")
-    place = np.empty(len(order) + 1, dtype=np.int64)
-    place[order], place[none] = np.arange(len(order)), len(order)
+    position = np.empty(len(order) + 1, dtype=np.int64)
+    position[order], position[none] = np.arange(len(order)), len(order)
     ends = np.flatnonzero(np.diff(level[order])) + 1
     return _LongestPath(
-        7 * n_stages + 1, np.concatenate(rows)[order], place[pairs[:, order]], [0, *ends.tolist(), len(order)]
+        7 * n_stages + 1, np.concatenate(rows)[order], position[pairs[:, order]], [0, *ends.tolist(), len(order)]
     )
 
 

@@ -72,7 +72,7 @@ def test_it_is_the_best_of_all_plans_and_proved(order: Order, period: Period) ->
 
 
 @pytest.mark.parametrize(("order", "period"), list(product((Order.ZB1P, Order.ZB2P), (Period.BARRIER, Period.OVERLAP))))
-def test_zero_bubble_plans_are_between_their_bound_and_the_plan_of_least_period(order: Order, period: Period) -> None:
+def test_zero_bubble_plans_are_between_their_bound_and_the_starting_plan(order: Order, period: Period) -> None:
     table = random_table(np.random.default_rng(2), 7, 3, period)
     knobs = Knobs(3, 0.6, 1, schedule=order, n_micro_batches=4)
     bounded = best_by_simulated_step(table, knobs)

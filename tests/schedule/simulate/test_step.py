@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from autoauto.records.arrays import IntArray
 from autoauto.records.schedule import SPLIT_ORDERS, Order, StageTimes, Transfers
 from autoauto.schedule.orders.registry import make_schedule, stage_devices_of
 from autoauto.schedule.simulate.simulate import simulate
@@ -24,10 +25,10 @@ CASES = [
 
 
 def random_times(random: np.random.Generator, n_stages: int, split: bool) -> StageTimes:
-    counts = (n_stages, n_stages, n_stages, n_stages + 1, n_stages, n_stages, n_stages)
-    columns = [random.integers(0, 50, count) for count in counts]
-    columns[2] *= split
-    return StageTimes(*columns)
+    def draw(n_times: int = n_stages) -> IntArray:
+        return random.integers(0, 50, n_times)
+
+    return StageTimes(draw(), draw(), draw() * split, draw(n_stages + 1), draw(), draw(), draw())
 
 
 @pytest.mark.parametrize("transfers", Transfers)

@@ -48,7 +48,7 @@ def exchange(n_bytes: Amount, n_sources: Amount = 1) -> Amount:
     """A sync, then `n_bytes` into the fullest tile from `n_sources` other tiles.
 
     >>> exchange(4000), exchange(4)
-    (1138.0, 286.0)
+    (1137.0, 286.0)
     """
     transfer = n_bytes / EXCHANGE_BYTES_PER_CYCLE + SOURCE_CYCLES * n_sources
     result: Amount = SYNC_CYCLES + np.maximum(SHORTEST_EXCHANGE_CYCLES, transfer)
