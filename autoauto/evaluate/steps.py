@@ -31,7 +31,10 @@ def best_by_simulated_step(table: CostTable, knobs: Knobs) -> BoundedPlan:
     Raises:
         Infeasible: no plan respects the limits.
     """
-    start = anytime(table).plan
+    shortest_period = anytime(table)
+    start = shortest_period.plan
+    if len(start.stages) == 1:
+        return shortest_period  # there is no cut to choose
     transfers = Transfers.BARRIER if table.period is Period.BARRIER else Transfers.OVERLAP
     if not spec_of(knobs.schedule).splits_backward:
         function = _fixed_step(knobs.schedule, knobs.n_ipu, knobs.n_micro_batches, transfers)
