@@ -17,7 +17,7 @@ from autoauto.records.errors import BadInput
 from autoauto.records.hardware import Period
 from autoauto.records.installation import DEFAULT_MODEL
 from autoauto.records.plan import CutAt
-from autoauto.records.units import GIB, MIB, Precision
+from autoauto.records.units import GIB, MAX_MIB, MIB, Precision
 from autoauto.targets.host.entry import HOST
 from autoauto.targets.registry import DEFAULT_TARGET, default_options
 
@@ -202,7 +202,7 @@ def _with_memory(values: Mapping[str, object]) -> Mapping[str, object]:
         raise BadInput("--device-memory-gib is for --target host or --profile; leave it out, or try another --cluster")
     if values.get("device_memory_mib") is not None:
         raise BadInput("--device-memory-mib is --device-memory-gib in other units, got both; leave one out")
-    mib = max(1, round(min(gib * GIB / MIB, 2.0**42)))
+    mib = max(1, round(min(gib * GIB / MIB, MAX_MIB)))
     return {**values, "device_memory_gib": None, "device_memory_mib": mib}
 
 

@@ -7,6 +7,7 @@ from fractions import Fraction
 
 MIB = 1024**2
 GIB = 1024**3
+MAX_MIB = 2**42  # so many are as many bytes as the operating system can limit
 MAX_EXACT = 2**53  # up to here a float64 and an int64 hold every integer
 
 

@@ -7,16 +7,13 @@ from typing import TYPE_CHECKING
 
 from autoauto.cli.options.values import at_most, positive_number, share
 from autoauto.cli.output.lines import warn
-from autoauto.records.units import Precision
+from autoauto.records.units import MAX_MIB, Precision
 from autoauto.targets.registry import DEFAULT_TARGET, TARGETS
 
 if TYPE_CHECKING:
     from autoauto.evaluate.flow import Flow
     from autoauto.evaluate.flow_config import FlowConfig
     from autoauto.targets.target import NamedTarget
-
-MAX_MIB = 2**42
-"""Of the whole numbers that are options of targets; so many MiB are as many bytes as the operating system can limit."""
 
 
 def add_target(parser: argparse.ArgumentParser) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable, Sequence
 from enum import StrEnum
+from math import isfinite
 from typing import TypeVar
 
 from autoauto.records.constraint import Constraint
@@ -36,11 +37,8 @@ def positive_number(text: str) -> float:
     >>> positive_number("2.5")
     2.5
     """
-    try:
-        value = float(text)
-    except ValueError:
-        value = 0.0
-    if not 0.0 < value < float("inf"):
+    value = _finite(text)
+    if value is None or value <= 0.0:
         raise argparse.ArgumentTypeError(f"must be a number above 0, got {text!r}")
     return value
 
@@ -51,13 +49,19 @@ def not_negative(text: str) -> float:
     >>> not_negative("0")
     0.0
     """
+    value = _finite(text)
+    if value is None or value < 0.0:
+        raise argparse.ArgumentTypeError(f"must be a number from 0, got {text!r}")
+    return value
+
+
+def _finite(text: str) -> float | None:
+    """The number that a text is; None for another text, and for what is not finite."""
     try:
         value = float(text)
     except ValueError:
-        value = -1.0
-    if not 0.0 <= value < float("inf"):
-        raise argparse.ArgumentTypeError(f"must be a number from 0, got {text!r}")
-    return value
+        return None
+    return value if isfinite(value) else None
 
 
 def share(text: str) -> float:

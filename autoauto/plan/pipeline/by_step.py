@@ -175,7 +175,8 @@ class _StepSearch:
         """Keep the best of some plans, (K, S + 1) cuts, if it is better."""
         if len(plans):
             cycles = self.step.cycles(self.costs.plans(plans))
-            self.offer(plans[cycles.argmin()], float(cycles.min()))
+            if cycles.min() < self.best_cycles:
+                self.best, self.best_cycles = plans[cycles.argmin()], float(cycles.min())
 
     def bound_edges(self) -> None:
         """Play the games of all stages and of none, turn by turn; every answer bounds the edges."""
@@ -194,11 +195,6 @@ class _StepSearch:
             costs = self.costs.plans(np.array(plans))
             means += (costs - means) / (turn + 2)
             self.try_all(np.array(plans))
-
-    def offer(self, plan: IntArray, cycles: float) -> None:
-        """Keep the better plan."""
-        if cycles < self.best_cycles:
-            self.best, self.best_cycles = plan, cycles
 
     def answer(self, weights: FloatArray) -> IntArray | None:
         """The cheapest plan for these weights, which bound all edges; None if no better plan than the best is left."""
