@@ -1,10 +1,21 @@
 """The command `autoauto`, also `python -m autoauto`: one line for Ctrl-C and SIGTERM, also during imports."""
 
+from __future__ import annotations
+
+import _thread
 import io
 import os
 import signal
 import sys
-from typing import Any
+import threading
+import time
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from sys import UnraisableHookArgs
+
+LOST_S = 0.05
+"""Time after which a lost interrupt is sent again: by then the destructor that it fell into has ended."""
 
 
 def main() -> int:
@@ -15,6 +26,7 @@ def main() -> int:
     try:
         if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
             signal.signal(signal.SIGTERM, signal.default_int_handler)  # raises KeyboardInterrupt, as Ctrl-C does
+        send_lost_interrupts_again()
         from autoauto.cli.main import main as run
 
         code = run()
@@ -27,6 +39,23 @@ def main() -> int:
     # KeyboardInterrupt was caught. The next `exec` resets that state.
     exec("")
     return code
+
+
+def send_lost_interrupts_again() -> None:
+    """Send SIGINT again when Python drops the KeyboardInterrupt of one: destructors and callbacks cannot raise it."""
+    report, main_thread = sys.unraisablehook, threading.get_ident()
+
+    def send() -> None:
+        time.sleep(LOST_S)
+        signal.pthread_kill(main_thread, signal.SIGINT)
+
+    def on_unraisable(lost: UnraisableHookArgs) -> None:
+        if issubclass(lost.exc_type, KeyboardInterrupt):
+            _thread.start_new_thread(send, ())
+        else:
+            report(lost)
+
+    sys.unraisablehook = on_unraisable
 
 
 def open_closed_streams() -> None:

@@ -58,3 +58,28 @@ def test_an_interrupt_while_a_dataclass_is_made_is_an_exit_code_like_any_other(r
     (tmp_path / "sitecustomize.py").write_text(MAIN_WITH_EXEC)
     environment = {**os.environ, "PYTHONPATH": f"{tmp_path}{os.pathsep}{root}"}
     assert subprocess.run([sys.executable, "-m", "autoauto"], env=environment, check=False).returncode == 130
+
+
+MAIN_WITH_DESTRUCTOR = """
+import os, signal, sys, time, types
+
+class Dying:
+    def __del__(self):
+        os.kill(os.getpid(), signal.SIGINT)
+        for _ in range(1000):
+            pass
+
+def main():
+    Dying()
+    time.sleep(60)
+
+sys.modules["autoauto.cli.main"] = types.SimpleNamespace(main=main)
+"""
+
+
+def test_an_interrupt_that_falls_into_a_destructor_is_not_lost(root: Path, tmp_path: Path) -> None:
+    """Python cannot raise it there: it would print that it ignores it, and go on."""
+    (tmp_path / "sitecustomize.py").write_text(MAIN_WITH_DESTRUCTOR)
+    environment = {**os.environ, "PYTHONPATH": f"{tmp_path}{os.pathsep}{root}"}
+    done = subprocess.run([sys.executable, "-m", "autoauto"], env=environment, check=False, stderr=subprocess.PIPE)
+    assert (done.returncode, done.stderr) == (130, b"autoauto: interrupted\n")
