@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from optuna.trial import TrialState
-from sqlalchemy import Connection, Engine, create_engine, event, text
+from sqlalchemy import Connection, Engine, NullPool, create_engine, event, text
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import OperationalError
 
@@ -204,7 +204,8 @@ class Server:
             options = ["-D", str(self._folder / "data"), "-k", str(self._folder), "-h", "", "-c", "fsync=off"]
             command = [str(self._programs / "postgres"), *options]
             self._process = subprocess.Popen(command, user=self._user, stderr=subprocess.DEVNULL)
-        with suppress(OperationalError), create_engine(driver_url(make_url(self.url))).connect():
+        engine = create_engine(driver_url(make_url(self.url)), poolclass=NullPool)
+        with suppress(OperationalError), engine.connect():
             return True
         return False
 
@@ -225,6 +226,7 @@ def server() -> Iterator[Server]:
         server = Server(programs[-1].parent, Path(folder))
         yield server
         server.end(signal.SIGQUIT)
+        gc.collect()  # here, where their warnings are ignored, connections that broke while they were made
 
 
 @pytest.fixture
