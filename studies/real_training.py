@@ -28,7 +28,7 @@ import importlib.util
 import os
 import sys
 import warnings
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from fractions import Fraction
@@ -112,10 +112,11 @@ def train_whole(rank: int, network: Network) -> Whole:
     """Train without a pipeline."""
     use_core(rank)
     module, losses, seconds = network.module(), [], []
-    optimizer, gradients = network.optimizer(module.parameters()), {}
+    optimizer = network.optimizer(module.parameters())
+    gradients: dict[str, Array] = {}
     for inputs, target in network.batches(N_MICRO_BATCHES):
         start_s = perf_counter()
-        loss = loss_of(module(inputs), target)
+        loss: Any = loss_of(module(inputs), target)
         loss.backward()
         gradients = gradients or gradients_of(module)
         optimizer.step()
@@ -154,7 +155,7 @@ class Clock:
 
     def start(self) -> None:
         """Begin an empty record."""
-        self.cpu_s: Counter[str] = Counter()
+        self.cpu_s: defaultdict[str, float] = defaultdict(float)
         self.cpu_start_s, self.wall_start_s = process_time(), perf_counter()
 
     def stop(self, kind: str) -> None:
@@ -403,7 +404,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--quick", action="store_true", help="a small network, few steps, two stages")
     quick = parser.parse_args(argv).quick
     print_row(COLUMNS)
-    equal = []
+    equal: list[bool] = []
     for network, stage_counts in QUICK_CASES if quick else CASES:
         whole = in_processes(1, train_whole, network)[0]
         ends = Outcome(whole.losses[0], whole.losses[-1], whole.right, 0.0, 0.0)

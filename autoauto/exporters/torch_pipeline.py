@@ -14,7 +14,6 @@ torchrun --nproc-per-node N PROGRAM.py starts it on the N devices of the plan:
 
 import csv
 import json
-import re
 from pathlib import Path
 from typing import Any
 
@@ -38,21 +37,21 @@ def load(module: Any, micro_batch: tuple[Any, ...], loss: Any, device: str = "cp
     import torch
     from torch import distributed
     from torch.distributed.pipelining import SplitPoint, pipeline
-    from torch.distributed.pipelining.schedules import _PipelineScheduleRuntime
+    from torch.distributed.pipelining.schedules import _Action, _PipelineScheduleRuntime
 
     with open(folder / "schedule.csv", encoding="utf-8", newline="") as file:
-        programs = [[re.findall(r"\d+|\D+", cell) for cell in row] for row in csv.reader(file)]
+        programs = [[_Action.from_str(cell) for cell in row] for row in csv.reader(file)]
     if distributed.get_world_size() != len(programs):
         raise ValueError(f"the plan has {len(programs)} devices, got {distributed.get_world_size()} ranks")
     split = json.loads((folder / "split_spec.json").read_text(encoding="utf-8"))
     pipe = pipeline(module, micro_batch, split_spec={name: SplitPoint[point] for name, point in split.items()})
-    n_stages = 1 + max(int(stage) for program in programs for stage, _, _ in program)
+    stages_of_ranks = [sorted({action.stage_index for action in program}) for program in programs]
+    n_stages = 1 + max(map(max, stages_of_ranks))
     if pipe.num_stages != n_stages:
         raise ValueError(f"the plan has {n_stages} stages, the module got {pipe.num_stages}")
-    mine = sorted({int(stage) for stage, _, _ in programs[distributed.get_rank()]})
-    stages = [pipe.build_stage(stage, torch.device(device)) for stage in mine]
-    n_micro_batches = 1 + max(int(micro_batch) for _, _, micro_batch in programs[0])
+    stages = [pipe.build_stage(index, torch.device(device)) for index in stages_of_ranks[distributed.get_rank()]]
     runtime: Any = _PipelineScheduleRuntime  # without types
+    n_micro_batches = len({action.microbatch_index for action in programs[0]})
     schedule = runtime(stages, n_micro_batches, loss_fn=loss)
     schedule._load_csv(str(folder / "schedule.csv"))
     return stages, schedule
