@@ -31,6 +31,7 @@ import warnings
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from datetime import timedelta
 from fractions import Fraction
 from multiprocessing import get_context
 from pathlib import Path
@@ -264,8 +265,9 @@ def train_stage(rank: int, n_stages: int, network: Network, folder: Path) -> dic
     """What one process of a pipeline does."""
     use_core(rank)
     os.environ["GLOO_SOCKET_IFNAME"] = "lo"
-    meeting = f"file://{folder}/meeting"
-    distributed.init_process_group("gloo", init_method=meeting, rank=rank, world_size=n_stages)
+    distributed.init_process_group(
+        "gloo", f"file://{folder}/meeting", timedelta(minutes=5), world_size=n_stages, rank=rank
+    )
     trainers = {order: StageTrainer(network, folder / order) for order in ORDERS}
     for number, (inputs, target) in enumerate(network.batches(N_MICRO_BATCHES)):
         for trainer in trainers.values():

@@ -1,13 +1,14 @@
 """The pipeline of this folder in PyTorch, for training: `load` is called by every rank of a program of yours.
 
-torchrun --nproc-per-node N PROGRAM.py starts it on the N devices of the plan:
+`torchrun --nproc-per-node N PROGRAM` starts it on the N devices of the plan:
 
     distributed.init_process_group("gloo")
     stages, schedule = load(module, (micro_batch,), loss)
     optimizer = torch.optim.Adam(parameter for stage in stages for parameter in stage.submod.parameters())
     for batch, target in batches:  # of as many micro-batches as the plan has
         losses = []  # is filled on the rank of the last stage
-        schedule.step(*([batch] if stages[0].is_first else []), target=target, losses=losses)
+        inputs = (batch,) if stages[0].is_first else ()
+        schedule.step(*inputs, target=target, losses=losses)
         optimizer.step()
         optimizer.zero_grad()
 """
