@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import tomllib
@@ -64,7 +65,8 @@ def test_ranks_and_modules_of_other_plans_are_refused(
     written(deployment(graph_of_blocks(chain), cuts, **TRAINING), "torch", artifact)
     (artifact / "split_spec.json").write_text('{"layers.1": "BEGINNING"}')
     command = [sys.executable, "-c", LOADING.format(folder=tmp_path)]
-    done = subprocess.run(command, cwd=artifact, capture_output=True, text=True, check=False)
+    environment = {**os.environ, "GLOO_SOCKET_IFNAME": "lo"}
+    done = subprocess.run(command, cwd=artifact, env=environment, capture_output=True, text=True, check=False)
     assert done.stderr.splitlines()[-1].endswith(f"ValueError: {message}")
 
 

@@ -8,7 +8,7 @@ import pytest
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)  # imports PyTorch in three processes and traces six stages
+@pytest.mark.timeout(600)  # imports PyTorch in four processes and traces six stages
 def test_pipelines_train_as_one_process_does(run_script: Callable[..., list[str]]) -> None:
     pytest.importorskip("torch", reason="torch trains the network, and is missing")
     _, whole, *rows, verdict = run_script("real_training", "--quick")
