@@ -1,4 +1,4 @@
-"""Stages of modules for PyTorch: a split for `torch.distributed.pipelining`, and modules of stages for torchtitan."""
+"""Stages of modules for PyTorch: a split and a schedule for `torch.distributed.pipelining`, modules for torchtitan."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from pathlib import Path
 
 import msgspec
 
+from autoauto.exporters import schedule_csv
 from autoauto.exporters.blocks import StageBlocks, blocks_of_stages, check_counts, not_run, write_blocks
 from autoauto.exporters.deployment import Check, Deployment, Exporter
 from autoauto.records.errors import BadInput
@@ -17,24 +18,34 @@ from autoauto.records.schedule import Order
 
 SPLIT_FILE = "split_spec.json"
 TITAN_FILE = "torchtitan.toml"
+LOADER = "torch_pipeline.py"
 TORCH_SCHEDULES = {Order.GPIPE: "GPipe", Order.ONE_F_ONE_B: "1F1B"}
 """Names of schedules by which `get_schedule_class` finds them, of those with one stage a device [torch-pipelining]."""
 
 
 def write_split(deployment: Deployment, folder: Path) -> None:
-    """Write `SPLIT_FILE`: the path of the first block of every stage but the first, and "BEGINNING"."""
+    """Write `SPLIT_FILE`: the path of the first block of every stage but the first, and "BEGINNING".
+
+    Of a plan for training also the schedule, and `LOADER`, which loads both.
+    """
     stages = blocks_of_stages(deployment, "torch")
     split = {blocks[0].module: "BEGINNING" for blocks in stages[1:]}
     (folder / SPLIT_FILE).write_bytes(msgspec.json.format(msgspec.json.encode(split), indent=1))
     write_blocks(deployment, stages, folder)
+    if deployment.knobs.training:
+        schedule_csv.write(deployment, folder)
+        program = Path(__file__).with_name(LOADER).read_text(encoding="utf-8")
+        (folder / LOADER).write_text(program, encoding="utf-8")
 
 
 def check_split(deployment: Deployment, folder: Path) -> Iterator[Check]:
-    """Count the blocks between the split points of the file."""
+    """Count the blocks between the split points of the file, and read the schedule back."""
     split = json.loads((folder / SPLIT_FILE).read_text(encoding="utf-8"))
     modules = [block.module for block in deployment.graph.blocks]
     cuts = [0, *map(modules.index, split), len(modules)]
     yield check_counts(deployment, [stop - start for start, stop in pairwise(cuts)])
+    if deployment.knobs.training:
+        yield from schedule_csv.check(deployment, folder)
     yield not_run("torch.distributed.pipelining")
 
 
@@ -106,6 +117,7 @@ EXPORTERS = (
         write=write_split,
         check=check_split,
         trains=True,
+        notes=f"A plan for training also has `{schedule_csv.FILE}`, and `{LOADER}` says how processes train by both.",
     ),
     Exporter(
         name="torchtitan",

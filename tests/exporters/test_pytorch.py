@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 import tomllib
 from pathlib import Path
 
@@ -11,6 +14,7 @@ import pytest
 from autoauto.evaluate.export import deployment as planned
 from autoauto.evaluate.load import load_flow
 from autoauto.exporters.registry import exporter_named
+from autoauto.exporters.schedule_csv import schedule_to_csv
 from autoauto.records.errors import BadInput
 from autoauto.records.knobs import Knobs
 from autoauto.records.schedule import Order
@@ -23,6 +27,47 @@ TRAINING = {"schedule": Order.GPIPE, "n_micro_batches": 8}
 def test_the_split_is_before_the_first_block_of_every_stage_but_the_first(chain: MakeChain, tmp_path: Path) -> None:
     files = written(deployment(graph_of_blocks(chain), [0, 2, 8, 12]), "torch", tmp_path / "artifact")
     assert json.loads(files["split_spec.json"]) == {"layers.1": "BEGINNING", "layers.4": "BEGINNING"}
+
+
+def test_a_split_for_training_comes_with_its_schedule_and_what_loads_both(chain: MakeChain, tmp_path: Path) -> None:
+    made = deployment(graph_of_blocks(chain), [0, 6, 12], schedule=Order.ZB1P, n_micro_batches=8)
+    files = written(made, "torch", tmp_path / "artifact")
+    assert files["schedule.csv"] == schedule_to_csv(made.schedule)
+    assert "def load(" in files["torch_pipeline.py"]
+    (tmp_path / "artifact" / "schedule.csv").write_text("0F0,0B0\n1F0,1B0\n")
+    verdicts = [check.passed for check in exporter_named("torch").check(made, tmp_path / "artifact")]
+    assert verdicts == [True, False, None]
+
+
+LOADING = """
+from torch import distributed, nn, zeros
+from torch_pipeline import load
+
+module = nn.Module()
+module.layers = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2))
+module.forward = lambda x: module.layers(x)
+distributed.init_process_group("gloo", init_method="file://{folder}/meeting", rank=0, world_size=1)
+load(module, (zeros(1, 2),), nn.MSELoss())
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize(
+    ("cuts", "message"),
+    [([0, 6, 12], "the plan has 2 devices, got 1 ranks"), ([0, 12], "the plan has 1 stages, the module got 2")],
+)
+def test_ranks_and_modules_of_other_plans_are_refused(
+    chain: MakeChain, tmp_path: Path, cuts: list[int], message: str
+) -> None:
+    pytest.importorskip("torch")
+    artifact = tmp_path / "artifact"
+    written(deployment(graph_of_blocks(chain), cuts, **TRAINING), "torch", artifact)
+    (artifact / "split_spec.json").write_text('{"layers.1": "BEGINNING"}')
+    command = [sys.executable, "-c", LOADING.format(folder=tmp_path)]
+    environment = {**os.environ, "GLOO_SOCKET_IFNAME": "lo"}
+    done = subprocess.run(command, cwd=artifact, env=environment, capture_output=True, text=True, check=False)
+    assert done.stderr.splitlines()[-1].endswith(f"ValueError: {message}")
 
 
 def test_torchtitan_has_every_module_with_the_blocks_around_it(chain: MakeChain, tmp_path: Path) -> None:
