@@ -88,7 +88,7 @@ def reserve(product: Product, doubled: Product, n_samples: int, n_tiles: int) ->
     """
     per_sample = {
         name: getattr(product, name) // n_samples
-        for name in ("groups", "batch", "width")
+        for name in ("groups", "batch", "width", "inputs")
         if getattr(doubled, name) == 2 * getattr(product, name)
     }
 
