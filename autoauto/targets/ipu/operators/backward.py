@@ -192,7 +192,7 @@ def _softmax(context: OperatorContext, derivative: Derivative) -> Gradients:
 
 def _along_rows(context: OperatorContext, n_elements: int, n_rows: int) -> tuple[OperatorCost, ...]:
     """The derivative of a softmax."""
-    summed_rows = rows.reduce_to(context, n_elements, max(n_rows, 1))
+    summed_rows = rows.reduce_to(context, n_elements, max(n_rows, 1), n_samples=context.options.batch_size)
     return one_pass(context, n_elements, ("add",)), summed_rows, one_pass(context, n_elements, ("add", "add"))
 
 

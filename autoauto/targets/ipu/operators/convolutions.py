@@ -152,7 +152,8 @@ def pool(context: OperatorContext) -> OperatorCost:
     if window < _LARGE_WINDOW:
         return windows
     read = context.n_out * window
-    cut = rows.reduce_to(context, read, max(context.n_out, 1), windows.codelets[0].partition("_")[0])
+    codelet, n_samples = windows.codelets[0].partition("_")[0], context.options.batch_size
+    cut = rows.reduce_to(context, read, max(context.n_out, 1), codelet, n_samples=n_samples)
     gathered = float(kernels.exchange(read * context.precision.n_bytes / context.n_tiles, 4))
     cut = replace(cut, family=Family.POOL, exchange_cycles=cut.exchange_cycles + round(gathered))
     return min(windows, cut, key=lambda cost: cost.cycles)

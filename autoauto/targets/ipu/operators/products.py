@@ -82,7 +82,9 @@ def einsum(context: OperatorContext) -> OperatorCost:
     if len(context.layer.operands) == 1:
         n_in = context.n_elements(context.present[0])
         summed = context.n_out < n_in
-        return rows.reduce_to(context, n_in, max(context.n_out, 1)) if summed else data_movement.shuffle(context)
+        if not summed:
+            return data_movement.shuffle(context)
+        return rows.reduce_to(context, n_in, max(context.n_out, 1), n_samples=context.options.batch_size)
     return multiply(context, einsum_product, context.present)
 
 
@@ -176,9 +178,7 @@ def matrix_product(context: OperatorContext, groups: int, rows: int, inputs: int
     return Product(Engine.GEMM, groups, 1, 1, rows, inputs, outputs, _ONE, _ONE, *formats)
 
 
-def multiply(
-    context: OperatorContext, product_of: ProductOf, operands: tuple[int, ...] = ()
-) -> OperatorCost:
+def multiply(context: OperatorContext, product_of: ProductOf, operands: tuple[int, ...] = ()) -> OperatorCost:
     """The cost of a product that depends on the batch size of a context; `operands` are wanted in panels of channels.
 
     It writes channels in groups of 16 and reads them in groups as deep as a panel of weights. Neither its code nor its
