@@ -148,7 +148,7 @@ def recurrent(context: OperatorContext) -> OperatorCost:
     """LSTM, GRU or RNN: the inputs of all steps at once, then step by step the state and the gates."""
     steps, batch, inputs = (*context.shape(0), 1, 1)[:3]
     directions, gates, hidden = (*context.shape(2), 1, 1)[:3]
-    feed = multiply(context, lambda c: _of_steps(c, steps, inputs), context.present[:1])
+    feed = multiply(context, lambda c: _of_steps(c, c.shape(0)[0], inputs), context.present[:1])
     step = multiply(context, lambda c: _of_steps(c, 1, hidden))
     share = -(-batch * directions * gates // context.n_tiles)
     nonlinear = round(kernels.elementwise(share, ("sigmoid", "add", "add"), 2, context.out_precision))
@@ -184,8 +184,8 @@ def multiply(context: OperatorContext, product_of: ProductOf, operands: tuple[in
     It writes channels in groups of 16 and reads them in groups as deep as a panel of weights. Neither its code nor its
     temporaries fall when the batch grows.
     """
-    product, bound_bytes = product_of(context), context.bound_bytes
-    reserved = reserve(product, product_of(context.doubled), context.options.batch_size, context.n_tiles)
+    product, bound_bytes, n_samples = product_of(context), context.bound_bytes, context.options.batch_size
+    reserved = reserve(product, product_of(context.at(2 * n_samples)), n_samples, context.n_tiles)
     split = plan(product, context.n_tiles, min(reserved.tile_bytes, bound_bytes))
     if not split.within_bound and reserved.tile_bytes < bound_bytes:
         split = plan(product, context.n_tiles, bound_bytes)
