@@ -113,11 +113,14 @@ def samples_per_s(flow: Flow, knobs: Knobs) -> float | None:
 
 
 def with_file(series: dict[str, Any], folder: Path | None) -> dict[str, Any] | None:
-    """A series with the path of its model in `folder` if it is not built in; None when there is no such file."""
+    """A series with the path of its model in `folder` if it is not built in; None when there is no such file.
+
+    The file is that of PyTorch's older exporter: the other one writes windows as look-ups that fix the batch.
+    """
     if not series.get("exported"):
         return series
-    paths = sorted(folder.glob(f"{series['model']}*.onnx")) if folder else []
-    return {**series, "model": str(paths[0])} if paths else None
+    path = folder / f"{series['model']}-script.onnx" if folder else None
+    return {**series, "model": str(path)} if path and path.exists() else None
 
 
 def knobs_of(series: dict[str, Any], batch_size: int) -> Knobs:
@@ -281,7 +284,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--picture", type=Path, metavar="FILE", help="also draw throughput by batch size, as SVG")
     parser.add_argument("--series", nargs="+", metavar="NAME", help="of the whole models only these; default: all")
-    parser.add_argument("--models", type=Path, metavar="FOLDER", help="has the exported models, NAME*.onnx")
+    parser.add_argument("--models", type=Path, metavar="FOLDER", help="has the exported models, NAME-script.onnx")
     args = parser.parse_args(argv)
     folder = data_dir() / "measurements"
     published = json.loads((folder / "throughput.json").read_text(encoding="utf-8"))["series"]

@@ -134,6 +134,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     print(f"{'model':24}{'mode':11}{'precision':>9}{'programs':>10}{'falls':>7}{'fits':>12}")
     for model in args.models or builtin_models():
         plain = load_graph(model)
+        if plain.fixed_batch is not None:
+            print(f"{Path(model).stem} has a fixed batch size: left out", file=sys.stderr)
+            continue
         for training, precisions in MODES.items():
             for precision in precisions:
                 graph = quantise(plain) if precision is Precision.FP8 else plain
