@@ -81,8 +81,7 @@ def einsum(context: OperatorContext) -> OperatorCost:
     """Einsum: a product of its operands; with one operand a sum over axes, or a shuffle."""
     if len(context.layer.operands) == 1:
         n_in = context.n_elements(context.present[0])
-        summed = context.n_out < n_in
-        if not summed:
+        if context.n_out >= n_in:
             return data_movement.shuffle(context)
         return rows.reduce_to(context, n_in, max(context.n_out, 1), n_samples=context.options.batch_size)
     return multiply(context, einsum_product, context.present)
@@ -148,7 +147,7 @@ def recurrent(context: OperatorContext) -> OperatorCost:
     """LSTM, GRU or RNN: the inputs of all steps at once, then step by step the state and the gates."""
     steps, batch, inputs = (*context.shape(0), 1, 1)[:3]
     directions, gates, hidden = (*context.shape(2), 1, 1)[:3]
-    feed = multiply(context, lambda c: _of_steps(c, c.shape(0)[0], inputs), context.present[:1])
+    feed = multiply(context, lambda c: _of_steps(c, (*c.shape(0), 1)[0], inputs), context.present[:1])
     step = multiply(context, lambda c: _of_steps(c, 1, hidden))
     share = -(-batch * directions * gates // context.n_tiles)
     nonlinear = round(kernels.elementwise(share, ("sigmoid", "add", "add"), 2, context.out_precision))
