@@ -3,9 +3,9 @@
 Prints throughput of whole models, estimated | published | error, each under its source's conditions ("fitted": a
 constant was fitted to the row), then the largest batch sizes that fit beside the published answers, and the error of
 every kind of kernel. `--series NAME ...` restricts the first two tables; `--models FOLDER` has the files of models that
-are not built in, without which their series are left out. The picture draws throughput by batch size: lines are the
-cost model, dots the publications. Figures and their sources: `data/measurements/throughput.json` and
-`data/measurements/kernels.json`.
+are not built in, which `studies/unseen_models.py` exports; without it their series are left out. The picture draws
+throughput by batch size: lines are the cost model, dots the publications. Figures and their sources:
+`data/measurements/throughput.json` and `data/measurements/kernels.json`.
 """
 
 from __future__ import annotations
@@ -113,10 +113,13 @@ def samples_per_s(flow: Flow, knobs: Knobs) -> float | None:
 
 
 def with_file(series: dict[str, Any], folder: Path | None) -> dict[str, Any] | None:
-    """A series with the path of its model in `folder` if it is not built in; None when there is no such file."""
+    """A series with the path of its model in `folder` if it is not built in; None when there is no such file.
+
+    The file is that of PyTorch's older exporter: the other one writes windows as look-ups that fix the batch.
+    """
     if not series.get("exported"):
         return series
-    path = folder / f"{series['model']}.onnx" if folder else None
+    path = folder / f"{series['model']}-script.onnx" if folder else None
     return {**series, "model": str(path)} if path and path.exists() else None
 
 
@@ -281,7 +284,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--picture", type=Path, metavar="FILE", help="also draw throughput by batch size, as SVG")
     parser.add_argument("--series", nargs="+", metavar="NAME", help="of the whole models only these; default: all")
-    parser.add_argument("--models", type=Path, metavar="FOLDER", help="has the exported models, NAME.onnx")
+    parser.add_argument("--models", type=Path, metavar="FOLDER", help="has the exported models, NAME-script.onnx")
     args = parser.parse_args(argv)
     folder = data_dir() / "measurements"
     published = json.loads((folder / "throughput.json").read_text(encoding="utf-8"))["series"]

@@ -141,7 +141,7 @@ def _products(context: OperatorContext) -> float:
         per_step = products.matrix_product(context, directions, batch, inputs + hidden, gates)
         return steps * _product(per_step)
     if op == "Attention":
-        return sum(map(_product, products.attention_products(context)))
+        return _product(products.attention_scores(context)) + _product(products.attention_output(context))
     if op == "DeformConv":
         sampled = size(context.out_shape) / context.out_shape[1] * size(context.shape(1)[1:])
         return _product(convolutions.convolution_product(context)) + _vectors(context, 8 * sampled)

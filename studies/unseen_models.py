@@ -57,6 +57,19 @@ MODELS: dict[str, tuple[str, str, dict[str, Any], tuple[int, ...]]] = {
     "mobilenet": ("MobileNetV2Model", "MobileNetV2Config", {}, _IMAGE),
     "roformer": ("RoFormerModel", "RoFormerConfig", {"num_hidden_layers": 2, "vocab_size": 30000}, (1, 128)),
     "swin": ("SwinModel", "SwinConfig", {"depths": [2, 2, 2, 2]}, _IMAGE),
+    "swin-large-384": (
+        "SwinForImageClassification",
+        "SwinConfig",
+        {
+            "image_size": 384,
+            "embed_dim": 192,
+            "depths": [2, 2, 18, 2],
+            "num_heads": [6, 12, 24, 48],
+            "window_size": 12,
+            "num_labels": 1000,
+        },
+        (1, 3, 384, 384),
+    ),
     "t5": ("T5EncoderModel", "T5Config", {"num_layers": 2}, (1, 128)),
 }
 

@@ -82,6 +82,16 @@ def test_what_never_fits_has_no_largest_batch(figures: Any) -> None:
     assert ipu_accuracy.largest_batch({**figures[0], "model": "bert-large-128", "precision": "fp32"}) == 0
 
 
+def test_a_series_of_an_exported_model_needs_its_file(figures: Any, tmp_path: Path) -> None:
+    (series, *_) = (series for series in figures if series.get("exported"))
+    assert ipu_accuracy.with_file(series, None) is None
+    assert ipu_accuracy.with_file(series, tmp_path) is None
+    path = tmp_path / f"{series['model']}-script.onnx"
+    path.touch()
+    assert ipu_accuracy.with_file(series, tmp_path) == {**series, "model": str(path)}
+    assert ipu_accuracy.with_file(figures[0], None) == figures[0]
+
+
 @pytest.mark.slow
 def test_the_tables_of_one_series_are_printed_and_drawn(run_script: Callable[..., list[str]], tmp_path: Path) -> None:
     options = ["--series", "bert-base-128 fp16", "--picture", str(tmp_path / "speed.svg")]

@@ -127,10 +127,9 @@ class OperatorContext:
     options: CompileOptions
     settings: CompilerSettings = DEFAULT_SETTINGS
 
-    @property
-    def doubled(self) -> OperatorContext:
-        """The same layer at twice the batch size."""
-        return replace(self, options=replace(self.options, batch_size=2 * self.options.batch_size))
+    def at(self, batch_size: int) -> OperatorContext:
+        """The same layer at another batch size."""
+        return replace(self, options=replace(self.options, batch_size=batch_size))
 
     @property
     def precision(self) -> Precision:

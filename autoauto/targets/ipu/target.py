@@ -27,7 +27,7 @@ from autoauto.targets.ipu.operator_cost import DEFAULT_SETTINGS, CompilerSetting
 from autoauto.targets.ipu.operators.registry import forward_cost
 from autoauto.targets.ipu.training import NO_BACKWARD, backward_pass
 
-VERSION = "ipu-6"
+VERSION = "ipu-7"
 OUTLINED = "outlined"
 IO_TILES = 32  # num_io_tiles in PopRT's examples [poprt]
 

@@ -5,52 +5,31 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-import pytest
-
 from autoauto.graph.layers.kinds import quantise
 from autoauto.graph.load import load_graph
-from autoauto.records.errors import OutOfMemory
 from autoauto.records.hardware import Device
 from autoauto.records.layers import Layer, LayerGraph, LayerRange
 from autoauto.records.profile import CompiledRange, CompileOptions
 from autoauto.records.units import Precision
 from autoauto.targets.ipu.target import OUTLINED, IpuTarget
 
-BUILT_IN = ("bert-base-128", "bert-base-256", "bert-large-128", "gpt2-small", "resnet50", "vit-b16")
-
 
 def compiled(graph: LayerGraph, device: Device, options: CompileOptions) -> CompiledRange:
     return IpuTarget().compile(graph, LayerRange(0, len(graph)), device, options)
 
 
-def total_bytes(
-    graph: LayerGraph, device: Device, batch_sizes: range, proportion: float, precision: Precision
-) -> Iterator[float]:
-    """Memory at every batch size without a limit on it; infinite once a tile has too much code."""
+def total_bytes(graph: LayerGraph, device: Device, batch_sizes: range) -> Iterator[int]:
+    """Memory at every batch size without a limit on it."""
     endless = replace(device, memory_bytes=float(2**60))
     for batch_size in batch_sizes:
-        try:
-            program = compiled(graph, endless, CompileOptions(batch_size, proportion, precision))
-            yield float(sum(program.memory_bytes.values()))
-        except OutOfMemory:
-            yield float("inf")
+        yield sum(compiled(graph, endless, CompileOptions(batch_size, 0.6, Precision.FP16)).memory_bytes.values())
 
 
 def test_memory_never_falls_when_the_batch_grows(device: Device) -> None:
     """So whichever limit a device has, "fits" at a batch size implies "fits" below."""
-    n_bytes = list(total_bytes(load_graph("bert-base-256"), device, range(44, 62), 0.6, Precision.FP16))
+    n_bytes = list(total_bytes(load_graph("bert-base-256"), device, range(44, 62)))
     assert n_bytes == sorted(n_bytes)
     assert n_bytes[0] < n_bytes[-1]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", BUILT_IN)
-def test_memory_of_every_model_never_falls(name: str, device: Device) -> None:
-    for precision in (Precision.FP16, Precision.FP32, Precision.FP8):
-        graph = quantise(load_graph(name)) if precision is Precision.FP8 else load_graph(name)
-        for proportion in (0.1, 0.6):
-            n_bytes = list(total_bytes(graph, device, range(1, 257, 15), proportion, precision))
-            assert n_bytes == sorted(n_bytes), (precision, proportion)
 
 
 def test_equal_layers_become_one_subgraph_only_where_a_program_does_not_fit_otherwise(device: Device) -> None:

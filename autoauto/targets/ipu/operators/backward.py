@@ -25,14 +25,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 from autoauto.records.layers import Derivative
 from autoauto.targets.ipu.operator_cost import CostRule, OperatorContext, OperatorCost
 from autoauto.targets.ipu.operators import convolutions, data_movement, look_ups, products, rows
 from autoauto.targets.ipu.operators.elementwise import PASSES_GRADIENT_ON, derivative_loops, elementwise, one_pass
 from autoauto.targets.ipu.operators.gradients import Gradients, for_operand, join, summed
-from autoauto.targets.ipu.operators.products import FactorGradients, matrix_gradients
+from autoauto.targets.ipu.operators.products import GradientsOf, ProductOf, matrix_gradients
 from autoauto.targets.ipu.operators.registry import forward_cost, rule_of
+from autoauto.targets.ipu.tiling.split import Product
 
 BackwardRule = Callable[[OperatorContext, Derivative], Gradients]
 
@@ -70,22 +72,26 @@ def _elementwise(context: OperatorContext, derivative: Derivative) -> Gradients:
 
 
 def _multiplied(
-    context: OperatorContext, derivative: Derivative, gradients: FactorGradients, left: int, right: int
+    context: OperatorContext, derivative: Derivative, gradients_of: GradientsOf, left: int, right: int
 ) -> Gradients:
     """The gradients of two factors; every tensor that is read is brought into panels once."""
     parts: list[Gradients] = []
-    for operand, other, product in ((left, right, gradients.left), (right, left, gradients.right)):
+    ways: tuple[tuple[int, int, ProductOf], ...] = (
+        (left, right, lambda c: gradients_of(c).left),
+        (right, left, lambda c: gradients_of(c).right),
+    )
+    for operand, other, product_of in ways:
         if derivative.has_gradient(context.layer, operand):
             read = (other,) if parts else (context.layer.outputs[0], other)
             relayouts = tuple(products.relayout_to_panels(context, index) for index in read)
-            cost = replace(products.multiply(context, product), relayouts=relayouts)
+            cost = replace(products.multiply(context, product_of), relayouts=relayouts)
             parts.append(for_operand(context, derivative, operand, cost))
     return join(*parts)
 
 
-def _biased(context: OperatorContext, derivative: Derivative, gradients: FactorGradients) -> Gradients:
+def _biased(context: OperatorContext, derivative: Derivative, gradients_of: GradientsOf) -> Gradients:
     """The gradients of two factors, and of the operand that is added to their product, if there is one."""
-    product = _multiplied(context, derivative, gradients, *context.layer.operands[:2])
+    product = _multiplied(context, derivative, gradients_of, *context.layer.operands[:2])
     if context.tensor(2) is None:
         return product
     bias = context.layer.operands[2]
@@ -93,46 +99,48 @@ def _biased(context: OperatorContext, derivative: Derivative, gradients: FactorG
 
 
 def _matmul(context: OperatorContext, derivative: Derivative) -> Gradients:
-    return _multiplied(
-        context, derivative, matrix_gradients(products.matmul_product(context)), *context.layer.operands[:2]
-    )
+    gradients_of = matrix_gradients(products.matmul_product)
+    return _multiplied(context, derivative, gradients_of, *context.layer.operands[:2])
 
 
 def _gemm(context: OperatorContext, derivative: Derivative) -> Gradients:
-    return _biased(context, derivative, matrix_gradients(products.gemm_product(context)))
+    return _biased(context, derivative, matrix_gradients(products.gemm_product))
 
 
 def _einsum(context: OperatorContext, derivative: Derivative) -> Gradients:
     if len(context.layer.operands) != 2:
         return _as_forward(context, derivative)
-    return _multiplied(context, derivative, matrix_gradients(products.einsum_product(context)), *context.layer.operands)
+    return _multiplied(context, derivative, matrix_gradients(products.einsum_product), *context.layer.operands)
 
 
 def _convolution(context: OperatorContext, derivative: Derivative) -> Gradients:
-    return _biased(context, derivative, convolutions.convolution_gradients(context))
+    return _biased(context, derivative, convolutions.convolution_gradients)
 
 
 def _transposed_convolution(context: OperatorContext, derivative: Derivative) -> Gradients:
-    return _biased(context, derivative, convolutions.transposed_convolution_gradients(context))
+    return _biased(context, derivative, convolutions.transposed_convolution_gradients)
 
 
 def _attention(context: OperatorContext, derivative: Derivative) -> Gradients:
     """Both products with either of their factors, and the softmax between them; scores lie as the queries do."""
     queries, keys, values = context.layer.operands[:3]
-    scores, mixed = products.attention_products(context)
+    scores = products.attention_scores(context)
     n_rows = scores.groups * scores.width
     return join(
-        _multiplied(context, derivative, matrix_gradients(mixed), queries, values),
+        _multiplied(context, derivative, matrix_gradients(products.attention_output), queries, values),
         Gradients(_along_rows(context, n_rows * scores.outputs, n_rows)),
-        _multiplied(context, derivative, matrix_gradients(scores), queries, keys),
+        _multiplied(context, derivative, matrix_gradients(products.attention_scores), queries, keys),
     )
 
 
 def _recurrent(context: OperatorContext, derivative: Derivative) -> Gradients:
     """The gates and the state step by step; the inputs and the weights of all steps at once."""
-    steps, batch, inputs = (*context.shape(0), 1, 1)[:3]
-    directions, gates, hidden = (*context.shape(2), 1, 1)[:3]
-    state = products.multiply(context, products.matrix_product(context, directions, batch, gates, hidden))
+    steps, batch, _ = (*context.shape(0), 1, 1)[:3]
+    directions, gates, _ = (*context.shape(2), 1, 1)[:3]
+    state, *at_once = (
+        products.multiply(context, partial(_recurrent_product, factor=factor))
+        for factor in ("state", "inputs", "input weights", "state weights")
+    )
     nonlinear = one_pass(context, batch * directions * gates, ("sigmoid", "add", "add", "add", "add"))
     step = replace(
         state,
@@ -140,14 +148,22 @@ def _recurrent(context: OperatorContext, derivative: Derivative) -> Gradients:
         compute_cycles=steps * (state.compute_cycles + nonlinear.compute_cycles),
         codelets=(*state.codelets, "gates"),
     )
-    at_once = (
-        products.matrix_product(context, directions, steps * batch, gates, inputs),
-        products.matrix_product(context, directions, inputs, steps * batch, gates),
-        products.matrix_product(context, directions, hidden, steps * batch, gates),
-    )
-    made = zip(context.layer.operands, (products.multiply(context, product) for product in at_once), strict=False)
+    made = zip(context.layer.operands, at_once, strict=False)
     parts = (for_operand(context, derivative, operand, product) for operand, product in made)
     return join(Gradients(inputs=(step,)), *parts)
+
+
+def _recurrent_product(context: OperatorContext, factor: str) -> Product:
+    """The product that makes the gradient of a factor: of the state in one step, of the others in all steps."""
+    steps, batch, inputs = (*context.shape(0), 1, 1)[:3]
+    directions, gates, hidden = (*context.shape(2), 1, 1)[:3]
+    rows_inputs_outputs = {
+        "state": (batch, gates, hidden),
+        "inputs": (steps * batch, gates, inputs),
+        "input weights": (inputs, steps * batch, gates),
+        "state weights": (hidden, steps * batch, gates),
+    }
+    return products.matrix_product(context, directions, *rows_inputs_outputs[factor])
 
 
 def _norm(context: OperatorContext, derivative: Derivative) -> Gradients:
@@ -176,7 +192,7 @@ def _softmax(context: OperatorContext, derivative: Derivative) -> Gradients:
 
 def _along_rows(context: OperatorContext, n_elements: int, n_rows: int) -> tuple[OperatorCost, ...]:
     """The derivative of a softmax."""
-    summed_rows = rows.reduce_to(context, n_elements, max(n_rows, 1))
+    summed_rows = rows.reduce_to(context, n_elements, max(n_rows, 1), n_samples=context.options.batch_size)
     return one_pass(context, n_elements, ("add",)), summed_rows, one_pass(context, n_elements, ("add", "add"))
 
 

@@ -20,7 +20,7 @@ from autoauto.targets.ipu.operator_cost import (
 )
 from autoauto.targets.ipu.operators import rows
 from autoauto.targets.ipu.operators.elementwise import grain_share, one_pass
-from autoauto.targets.ipu.operators.products import FactorGradients, multiply_forward, with_bias
+from autoauto.targets.ipu.operators.products import FactorGradients, multiply, with_bias
 from autoauto.targets.ipu.tiling.split import Engine, Product
 
 _ONE = (1, 1)
@@ -30,13 +30,13 @@ _LARGE_WINDOW = 64  # elements of a window of which several tiles can reduce par
 def convolution(context: OperatorContext) -> OperatorCost:
     """Conv of floats or integers, and the addition of its bias."""
     weight = 3 if context.layer.op == "QLinearConv" else 1
-    product = multiply_forward(context, partial(convolution_product, weight=weight), context.present[:1])
+    product = multiply(context, partial(convolution_product, weight=weight), context.present[:1])
     return with_bias(context, product, 8 if weight == 3 else 2, 1)
 
 
 def deformed_convolution(context: OperatorContext) -> OperatorCost:
     """DeformConv: every tap is interpolated between four neighbours, then a convolution, and the addition of a bias."""
-    product = multiply_forward(context, convolution_product, context.present[:1])
+    product = multiply(context, convolution_product, context.present[:1])
     sampled = size(context.out_shape) // max(context.out_shape[1], 1) * size(context.shape(1)[1:])
     weighed = one_pass(context, sampled * context.integer("group", 1), ("add", "add") * 4)
     return with_bias(context, together(product, weighed), 3, 1)
@@ -51,7 +51,7 @@ def convolution_product(context: OperatorContext, weight: int = 1) -> Product:
 
 def transposed_convolution(context: OperatorContext) -> OperatorCost:
     """ConvTranspose, and the addition of its bias."""
-    product = multiply_forward(context, transposed_convolution_product, context.present[:1])
+    product = multiply(context, transposed_convolution_product, context.present[:1])
     return with_bias(context, product, 2, 1)
 
 
@@ -152,7 +152,8 @@ def pool(context: OperatorContext) -> OperatorCost:
     if window < _LARGE_WINDOW:
         return windows
     read = context.n_out * window
-    cut = rows.reduce_to(context, read, max(context.n_out, 1), windows.codelets[0].partition("_")[0])
+    codelet, n_samples = windows.codelets[0].partition("_")[0], context.options.batch_size
+    cut = rows.reduce_to(context, read, max(context.n_out, 1), codelet, n_samples=n_samples)
     gathered = float(kernels.exchange(read * context.precision.n_bytes / context.n_tiles, 4))
     cut = replace(cut, family=Family.POOL, exchange_cycles=cut.exchange_cycles + round(gathered))
     return min(windows, cut, key=lambda cost: cost.cycles)

@@ -38,7 +38,8 @@ def join(*parts: Gradients) -> Gradients:
 def summed(context: OperatorContext, operand: int) -> tuple[OperatorCost, ...]:
     """The sum of dY over all axes along which the output repeats an operand; nothing where it does not."""
     n_elements = max(context.n_elements(operand), 1)
-    return (reduce_to(context, context.n_out, n_elements),) if n_elements < context.n_out else ()
+    n_samples = 1 if context.graph.tensors[operand].batch_axis is None else context.options.batch_size
+    return (reduce_to(context, context.n_out, n_elements, n_samples=n_samples),) if n_elements < context.n_out else ()
 
 
 def for_operand(context: OperatorContext, derivative: Derivative, operand: int, *costs: OperatorCost) -> Gradients:

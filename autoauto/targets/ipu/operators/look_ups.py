@@ -14,7 +14,7 @@ be its own.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import lru_cache
 from math import inf, prod
 from typing import NamedTuple
@@ -23,6 +23,7 @@ from autoauto.targets.ipu.kernels import codelets as kernels
 from autoauto.targets.ipu.kernels.codelets import WORKERS
 from autoauto.targets.ipu.operator_cost import CostRule, Family, OperatorContext, OperatorCost, by_operator, size
 from autoauto.targets.ipu.operators import data_movement
+from autoauto.targets.ipu.tiling.planner import never_falling
 
 _COLUMN_PARTS = (1, 2, 4, 8, 16, 32, 64, 128, 192, 256, 384, 512, 768)
 _LOOKUP_PARTS = (1, 4, 12, 32, 100, 300, 1000)
@@ -84,12 +85,12 @@ def look_up(context: OperatorContext) -> OperatorCost:
     indices = context.tensor(1)
     if indices is None or (size(indices.shape) <= _FEW_SLICES and not context.is_activation(context.layer.operands[1])):
         return data_movement.move(context)
-    return _cost(context, gathered(context), updates=False)
+    return _cost(context, gathered, updates=False)
 
 
 def update(context: OperatorContext) -> OperatorCost:
     """ScatterND, ScatterElements, TensorScatter: rows are written into a copy of the table."""
-    return _cost(context, scattered(context), updates=True)
+    return _cost(context, scattered, updates=True)
 
 
 def gathered(context: OperatorContext) -> LookUps:
@@ -127,30 +128,40 @@ def _tuples(table: tuple[int, ...], indices: tuple[int, ...], n_batch: int) -> L
     return LookUps(groups, prod(table[n_batch:inside]), prod(table[inside:]), prod(indices[:-1]) // max(groups, 1))
 
 
-def _cost(context: OperatorContext, work: LookUps, updates: bool) -> OperatorCost:
-    """A planned look-up or update; a table that another layer wrote is laid out for it, or looked up where it lies."""
-    work = LookUps(*(max(n, 1) for n in work))
-    plan = _fastest(work, updates, context.n_tiles, context.precision.n_bytes, context.bound_bytes)
-    exchange, compute = plan.exchange_cycles, plan.compute_cycles
-    table = context.layer.operands[0]
-    table_share = context.n_bytes(table) / context.n_tiles
-    if updates:  # what no index names stays as it is
-        compute += float(kernels.copy(table_share))
-    elif context.is_activation(table):
-        exchange += float(kernels.exchange(table_share, _SOURCES))
-        split, width = _as_it_lies(work, context.n_tiles), context.precision.n_bytes
-        unmoved = _plan(work, split, _slice_bytes(work, split, width), width, updates)
-        if unmoved.cycles < exchange + compute:
-            plan, exchange, compute = unmoved, unmoved.exchange_cycles, unmoved.compute_cycles
+def _cost(context: OperatorContext, work_of: Callable[[OperatorContext], LookUps], updates: bool) -> OperatorCost:
+    """A planned look-up or update, whose temporaries do not fall when the batch grows."""
+    plan = _planned(context, work_of(context), updates)
+
+    def bytes_at(n_samples: int) -> float:
+        of_samples = context.at(n_samples)
+        return _planned(of_samples, work_of(of_samples), updates).tile_bytes
+
     return OperatorCost(
         Family.GATHER,
-        round(exchange),
-        round(compute),
+        round(plan.exchange_cycles),
+        round(plan.compute_cycles),
         ("multiSlice", "copy"),
         context.n_tiles,
         4 * _SOURCES,
-        working_bytes=round(plan.tile_bytes * context.n_tiles),
+        working_bytes=round(never_falling(bytes_at, context.options.batch_size) * context.n_tiles),
     )
+
+
+def _planned(context: OperatorContext, work: LookUps, updates: bool) -> _Plan:
+    """The fastest plan; a table that another layer wrote is laid out for it, or looked up where it lies."""
+    work = LookUps(*(max(n, 1) for n in work))
+    plan = _fastest(work, updates, context.n_tiles, context.precision.n_bytes, context.bound_bytes)
+    table = context.layer.operands[0]
+    table_share = context.n_bytes(table) / context.n_tiles
+    if updates:  # what no index names stays as it is
+        return plan._replace(compute_cycles=plan.compute_cycles + float(kernels.copy(table_share)))
+    if not context.is_activation(table):
+        return plan
+    laid_out = float(kernels.exchange(table_share, _SOURCES))
+    plan = plan._replace(exchange_cycles=plan.exchange_cycles + laid_out)
+    split, width = _as_it_lies(work, context.n_tiles), context.precision.n_bytes
+    unmoved = _plan(work, split, _slice_bytes(work, split, width), width, updates)
+    return min(plan, unmoved, key=lambda way: way.cycles)
 
 
 def _as_it_lies(work: LookUps, n_tiles: int) -> _Split:

@@ -40,10 +40,17 @@ class FactorGradients(NamedTuple):
     right: Product
 
 
+ProductOf = Callable[[OperatorContext], Product]
+"""What a layer multiplies at the batch size of its context."""
+
+GradientsOf = Callable[[OperatorContext], FactorGradients]
+"""The same for the gradients of its factors."""
+
+
 def matmul(context: OperatorContext) -> OperatorCost:
     """MatMul of floats or integers."""
     right = 3 if context.layer.op == "QLinearMatMul" else 1
-    return multiply_forward(context, partial(matmul_product, right=right), _two_operands(context, 0, right))
+    return multiply(context, partial(matmul_product, right=right), _two_operands(context, 0, right))
 
 
 def matmul_product(context: OperatorContext, left: int = 0, right: int = 1) -> Product:
@@ -59,7 +66,7 @@ def matmul_product(context: OperatorContext, left: int = 0, right: int = 1) -> P
 
 def gemm(context: OperatorContext) -> OperatorCost:
     """Gemm: a product, and the addition of C."""
-    product = multiply_forward(context, gemm_product, _two_operands(context, 0, 1))
+    product = multiply(context, gemm_product, _two_operands(context, 0, 1))
     return with_bias(context, product, 2, -1)
 
 
@@ -74,9 +81,10 @@ def einsum(context: OperatorContext) -> OperatorCost:
     """Einsum: a product of its operands; with one operand a sum over axes, or a shuffle."""
     if len(context.layer.operands) == 1:
         n_in = context.n_elements(context.present[0])
-        summed = context.n_out < n_in
-        return rows.reduce_to(context, n_in, max(context.n_out, 1)) if summed else data_movement.shuffle(context)
-    return multiply_forward(context, einsum_product, context.present)
+        if context.n_out >= n_in:
+            return data_movement.shuffle(context)
+        return rows.reduce_to(context, n_in, max(context.n_out, 1), n_samples=context.options.batch_size)
+    return multiply(context, einsum_product, context.present)
 
 
 def einsum_product(context: OperatorContext) -> Product:
@@ -107,32 +115,40 @@ def _labels(term: str, rank: int) -> list[str]:
 
 def attention(context: OperatorContext) -> OperatorCost:
     """Attention of queries, keys and values: two batched products around a softmax."""
-    scores, _ = attention_products(context)
+    scores = attention_scores(context)
     return together(
-        multiply_forward(context, lambda c: attention_products(c)[0], _two_operands(context, 0, 1)),
+        multiply(context, attention_scores, _two_operands(context, 0, 1)),
         rows.softmax_rows(context, scores.groups * scores.width, scores.outputs),
-        multiply_forward(context, lambda c: attention_products(c)[1], context.present[2:3]),
+        multiply(context, attention_output, context.present[2:3]),
     )
 
 
-def attention_products(context: OperatorContext) -> tuple[Product, Product]:
-    """The two products of an Attention: queries by keys, and what the softmax makes of it by values."""
+def attention_scores(context: OperatorContext) -> Product:
+    """Queries by keys of an Attention."""
+    groups, queries, width, keys, _ = _attention_sizes(context)
+    return matrix_product(context, groups, queries, width, keys)
+
+
+def attention_output(context: OperatorContext) -> Product:
+    """What the softmax makes of the scores of an Attention, by values."""
+    groups, queries, _, keys, width = _attention_sizes(context)
+    return matrix_product(context, groups, queries, keys, width)
+
+
+def _attention_sizes(context: OperatorContext) -> tuple[int, int, int, int, int]:
+    """Heads of all samples, queries, channels of a query, keys, channels of a value."""
     queries, keys, values = (context.shape(position) for position in range(3))
     heads = queries[1] if len(queries) == 4 else context.integer("q_num_heads", 1)
     width, value = (s[-1] if len(queries) == 4 else s[-1] // heads for s in (queries, values))
-    groups = queries[0] * heads
-    return (
-        matrix_product(context, groups, queries[-2], width, keys[-2]),
-        matrix_product(context, groups, queries[-2], keys[-2], value),
-    )
+    return queries[0] * heads, queries[-2], width, keys[-2], value
 
 
 def recurrent(context: OperatorContext) -> OperatorCost:
     """LSTM, GRU or RNN: the inputs of all steps at once, then step by step the state and the gates."""
     steps, batch, inputs = (*context.shape(0), 1, 1)[:3]
     directions, gates, hidden = (*context.shape(2), 1, 1)[:3]
-    feed = multiply_forward(context, lambda c: _of_steps(c, steps, inputs), context.present[:1])
-    step = multiply_forward(context, lambda c: _of_steps(c, 1, hidden))
+    feed = multiply(context, lambda c: _of_steps(c, (*c.shape(0), 1)[0], inputs), context.present[:1])
+    step = multiply(context, lambda c: _of_steps(c, 1, hidden))
     share = -(-batch * directions * gates // context.n_tiles)
     nonlinear = round(kernels.elementwise(share, ("sigmoid", "add", "add"), 2, context.out_precision))
     repeated = OperatorCost(
@@ -161,12 +177,14 @@ def matrix_product(context: OperatorContext, groups: int, rows: int, inputs: int
     return Product(Engine.GEMM, groups, 1, 1, rows, inputs, outputs, _ONE, _ONE, *formats)
 
 
-def multiply_forward(
-    context: OperatorContext, product_of: Callable[[OperatorContext], Product], operands: tuple[int, ...] = ()
-) -> OperatorCost:
-    """The cost of the product of a layer: `multiply`, but neither code nor temporaries fall when the batch grows."""
-    product, bound_bytes = product_of(context), context.bound_bytes
-    reserved = reserve(product, product_of(context.doubled), context.options.batch_size, context.n_tiles)
+def multiply(context: OperatorContext, product_of: ProductOf, operands: tuple[int, ...] = ()) -> OperatorCost:
+    """The cost of a product that depends on the batch size of a context; `operands` are wanted in panels of channels.
+
+    It writes channels in groups of 16 and reads them in groups as deep as a panel of weights. Neither its code nor its
+    temporaries fall when the batch grows.
+    """
+    product, bound_bytes, n_samples = product_of(context), context.bound_bytes, context.options.batch_size
+    reserved = reserve(product, product_of(context.at(2 * n_samples)), n_samples, context.n_tiles)
     split = plan(product, context.n_tiles, min(reserved.tile_bytes, bound_bytes))
     if not split.within_bound and reserved.tile_bytes < bound_bytes:
         split = plan(product, context.n_tiles, bound_bytes)
@@ -174,15 +192,6 @@ def multiply_forward(
     coded = reserved.single._replace(serial=1 + (reserved.tile_bytes > bound_bytes))
     taken_bytes *= 1.0 if context.options.training else allocated_share(product.regroups)
     return _split_cost(context, product, operands, split, coded, taken_bytes)
-
-
-def multiply(context: OperatorContext, product: Product, operands: tuple[int, ...] = ()) -> OperatorCost:
-    """The cost of a product; `operands` are the tensors that it wants in panels of channels.
-
-    It writes channels in groups of 16 and reads them in groups as deep as a panel of weights.
-    """
-    split = plan(product, context.n_tiles, context.bound_bytes)
-    return _split_cost(context, product, operands, split, split, split.tile_bytes)
 
 
 def _split_cost(
@@ -256,16 +265,21 @@ def _add_bias(context: OperatorContext, n_elements: int, channels: int) -> Opera
     )
 
 
-def matrix_gradients(product: Product) -> FactorGradients:
+def matrix_gradients(product_of: ProductOf) -> GradientsOf:
     """For (rows x inputs) by (inputs x outputs): dY W^T and X^T dY.
 
     >>> from autoauto.records.units import Precision
     >>> product = Product(Engine.GEMM, 1, 1, 1, 2, 3, 5, (1, 1), (1, 1), Precision.FP16)
-    >>> [(f.width, f.inputs, f.outputs) for f in matrix_gradients(product)]
+    >>> [(f.width, f.inputs, f.outputs) for f in matrix_gradients(lambda _: product)(None)]
     [(2, 5, 3), (3, 2, 5)]
     """
-    left = product._replace(inputs=product.outputs, outputs=product.inputs)
-    return FactorGradients(left, product._replace(width=product.inputs, inputs=product.width))
+
+    def gradients_of(context: OperatorContext) -> FactorGradients:
+        product = product_of(context)
+        left = product._replace(inputs=product.outputs, outputs=product.inputs)
+        return FactorGradients(left, product._replace(width=product.inputs, inputs=product.width))
+
+    return gradients_of
 
 
 def _two_operands(context: OperatorContext, left: int, right: int) -> tuple[int, ...]:

@@ -112,24 +112,36 @@ def softmax_rows(context: OperatorContext, rows: int, keys: int) -> OperatorCost
 def reduction(context: OperatorContext) -> OperatorCost:
     """Every output from an equal number of inputs."""
     n_out = max(context.n_out // len(context.layer.outputs), 1)
-    return reduce_to(context, size(context.shape(0)), n_out, "reduceMax" if "Max" in context.layer.op else "reduceAdd")
+    codelet = "reduceMax" if "Max" in context.layer.op else "reduceAdd"
+    return reduce_to(context, size(context.shape(0)), n_out, codelet, n_samples=context.options.batch_size)
 
 
-def reduce_to(context: OperatorContext, n_in: int, n_out: int, codelet: str = "reduceAdd") -> OperatorCost:
-    """`n_out` elements from `n_in`: each on one tile, or on several and then together (ReduceMulti)."""
+def reduce_to(
+    context: OperatorContext, n_in: int, n_out: int, codelet: str = "reduceAdd", *, n_samples: int = 1
+) -> OperatorCost:
+    """`n_out` elements from `n_in`: each on one tile, or on several and then together (ReduceMulti).
+
+    The outputs of more samples are cut into fewer pieces each, but what is compiled for them also serves fewer: as for
+    products, the code is that of one of the `n_samples`, and partial sums lie on as many tiles as it would cut them to.
+    """
     n_each = -(-n_in // n_out)
-    pieces = max(1, min(context.n_tiles // n_out, n_each // _SHORTEST_CUT))
+    pieces, of_one = (_pieces(n, n_each, context.n_tiles) for n in (n_out, -(-n_out // n_samples)))
     share = -(-n_out * pieces // context.n_tiles)
     compute, exchange = _reduce_here(share, -(-n_each // pieces), context.precision), 0.0
     for _ in range((pieces > 1) + (pieces >= _STAGE_PARTIALS)):
         partials = isqrt(pieces) + 1 if pieces >= _STAGE_PARTIALS else pieces
         exchange += float(kernels.exchange(share * partials * 4, partials))
         compute += float(kernels.reduce(share, partials, Precision.FP32))
-    names = _typed((codelet, "copy"), context)
-    n_sources = min(pieces, 32)
+    names, n_sources = _typed((codelet, "copy"), context), min(of_one, 32)
+    partial_bytes = 4 * min(n_out * of_one, max(n_out, context.n_tiles))
     return OperatorCost(
-        Family.REDUCE, round(exchange), round(compute), names, context.n_tiles, n_sources, n_out * pieces * 4
+        Family.REDUCE, round(exchange), round(compute), names, context.n_tiles, n_sources, partial_bytes
     )
+
+
+def _pieces(n_out: int, n_each: int, n_tiles: int) -> int:
+    """Tiles that share the inputs of one output, of which there are `n_each`."""
+    return max(1, min(n_tiles // n_out, n_each // _SHORTEST_CUT))
 
 
 def _reduce_here(n_outputs: int, n_partials: int, precision: Precision) -> float:

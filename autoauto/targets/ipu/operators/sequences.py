@@ -91,7 +91,7 @@ def scan(context: OperatorContext) -> OperatorCost:
     n_rows, length = _rows_and_length(context)
     if context.layer.op == "CumProd" or length > _LONGEST_PRODUCT:
         return _scan_pieces(context, n_rows, length)
-    return products.multiply(context, triangle_product(context))
+    return products.multiply(context, triangle_product)
 
 
 def triangle_product(context: OperatorContext) -> Product:

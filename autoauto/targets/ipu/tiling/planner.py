@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -68,17 +69,7 @@ class Reserve(NamedTuple):
 
 
 def reserve(product: Product, doubled: Product, n_samples: int, n_tiles: int) -> Reserve:
-    """What the fastest plans need as a function of the batch size that never falls.
-
-    The fastest plans of two neighbouring batch sizes may need very different memory, but what is compiled for a batch
-    also serves a smaller one. So plans are made at powers of two, each takes at least what the one before takes, and
-    between them lies a straight line:
-
-        bytes              x 8: what 4 takes, if its own plan takes less
-                    x----x
-               x  /        at 5 and 6: on the line from 4 to 8; a plan that needs more is not taken there
-         x  /
-        -1---2------4------------8--- samples
+    """What the fastest plans need as a function of the batch size that never falls: `never_falling`.
 
     Args:
         product: for `n_samples`.
@@ -88,19 +79,37 @@ def reserve(product: Product, doubled: Product, n_samples: int, n_tiles: int) ->
     """
     per_sample = {
         name: getattr(product, name) // n_samples
-        for name in ("groups", "batch", "width")
+        for name in ("groups", "batch", "width", "inputs")
         if getattr(doubled, name) == 2 * getattr(product, name)
     }
 
     def fastest(n: int) -> Split:
         return unbounded(product._replace(**{name: n * length for name, length in per_sample.items()}), n_tiles)
 
+    return Reserve(never_falling(lambda n: fastest(n).tile_bytes, n_samples), fastest(1))
+
+
+def never_falling(bytes_at: Callable[[int], float], n_samples: int) -> float:
+    """Temporary bytes a tile for a batch size, such that a larger one never takes fewer.
+
+    The plans that are fastest at two neighbouring batch sizes may need very different memory, but what is compiled for
+    a batch also serves a smaller one. So plans are made at powers of two, each takes at least what the one before
+    takes, and between them lies a straight line:
+
+        bytes              x 8: what 4 takes, if its own plan takes less
+                    x----x
+               x  /        at 5 and 6: on the line from 4 to 8; a plan that needs more is not taken there
+         x  /
+        -1---2------4------------8--- samples
+
+    >>> [never_falling({1: 2, 2: 8, 4: 6, 8: 10}.__getitem__, n) for n in (1, 2, 3, 4, 6, 8)]
+    [2.0, 8.0, 8.0, 8.0, 9.0, 10.0]
+    """
     lower = 1 << n_samples.bit_length() - 1
-    below = float(max(fastest(1 << k).tile_bytes for k in range(lower.bit_length())))
-    if lower < n_samples:
-        above = max(below, fastest(2 * lower).tile_bytes)
-        below += (above - below) * (n_samples - lower) / lower
-    return Reserve(below, fastest(1))
+    below = float(max(bytes_at(1 << k) for k in range(lower.bit_length())))
+    if lower == n_samples:
+        return below
+    return below + (max(below, bytes_at(2 * lower)) - below) * (n_samples - lower) / lower
 
 
 def unbounded(product: Product, n_tiles: int) -> Split:

@@ -1,4 +1,5 @@
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -46,6 +47,21 @@ def test_every_operator_has_a_backward_pass_that_grows_with_the_batch(second: Ma
     few, more = (sum(made.cycles for made in run.costs if made.family is not Family.REDUCE) for run in (small, large))
     assert few < more or op in WITHOUT_PASS
     assert all(name.endswith("_backward") for made in large.costs for name in made.codelets)
+
+
+@pytest.mark.parametrize("op", [op for op in COST_RULES if "Integer" not in op and "QLinear" not in op])
+def test_neither_temporaries_nor_code_of_any_operator_fall_when_the_batch_grows(
+    second: Make, example: Any, op: str
+) -> None:
+    """So a batch that fits has no smaller one that does not; from two on, one sample may need no sum over samples."""
+    operands, shape, attributes = example(op)
+    made = [second(op, operands, shape, n, **attributes) for n in (2, 3, 4, 5, 8, 12, 17, 33, 65)]
+    for passes in zip(*((forward_cost(context), *gradients.costs) for context, gradients in made), strict=True):
+        for few, more in pairwise(passes):
+            assert few.working_bytes <= more.working_bytes
+            assert few.n_sources <= more.n_sources
+            assert few.n_tiles <= more.n_tiles
+            assert len(few.codelets) <= len(more.codelets)
 
 
 def test_a_square_matrix_product_is_made_three_times(second: Make) -> None:

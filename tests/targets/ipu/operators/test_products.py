@@ -55,11 +55,11 @@ def test_single_precision_always_regroups_what_it_reads(context_of: MakeContext,
     matmul = node("MatMul", ["x:1x512x768", (768, 768)], (1, 512, 768))
     for precision, can_be_saved in ((Precision.FP16, True), (Precision.FP32, False)):
         context = context_of(matmul, precision=precision)
-        cost = products.multiply(context, products.matmul_product(context), context.present)
+        cost = products.multiply(context, products.matmul_product, context.present)
         split = plan(products.matmul_product(context), context.n_tiles, context.bound_bytes)
         assert cost.cycles == split.cycles
         assert bool(cost.relayouts) == can_be_saved
-        taken = products.multiply_forward(context, products.matmul_product).working_bytes
+        taken = cost.working_bytes
         share = taken / (split.tile_bytes * split.n_tiles)
         assert share == pytest.approx(products.allocated_share(not can_be_saved), rel=1e-3)
     assert products.allocated_share(regroups=True) > products.allocated_share(regroups=False) > 1
@@ -95,14 +95,14 @@ def test_fp8_runs_where_a_layer_is_marked(context_of: MakeContext, node: Any) ->
     assert products.matmul_product(marked).precision is Precision.FP8
     assert products.matmul_product(plain).precision is Precision.FP16
     quarter, half = (
-        products.multiply(context, products.matmul_product(context), context.present) for context in (marked, plain)
+        products.multiply(context, products.matmul_product, context.present) for context in (marked, plain)
     )
     assert 0.5 < quarter.cycles / half.cycles < 0.8
 
 
 def test_only_activations_need_a_relayout(context_of: MakeContext, node: Any) -> None:
     context = context_of(node("MatMul", ["x:1x128x64", (64, 64)], (1, 128, 64)))
-    cost = products.multiply(context, products.matmul_product(context), context.present)
+    cost = products.multiply(context, products.matmul_product, context.present)
     assert [relayout.tensor for relayout in cost.relayouts] == [context.layer.operands[0]]
 
 
@@ -117,21 +117,20 @@ def test_a_recurrent_layer_repeats_its_state_product(context_of: MakeContext, no
 
 def test_a_product_that_breaks_the_bound_says_so(context_of: MakeContext, node: Any) -> None:
     context = context_of(node("MatMul", ["x:1x128x768", (768, 3072)], (1, 128, 3072)), proportion=0.001)
-    assert not products.multiply(context, products.matmul_product(context)).within_bound
+    assert not products.multiply(context, products.matmul_product).within_bound
 
 
 def test_a_matrix_product_changes_roles(context_of: MakeContext, node: Any) -> None:
-    product = products.matmul_product(
-        context_of(node("MatMul", ["x:1x128x256", (256, 512)], (1, 128, 512)), batch_size=2)
-    )
-    left, right = products.matrix_gradients(product)
+    context = context_of(node("MatMul", ["x:1x128x256", (256, 512)], (1, 128, 512)), batch_size=2)
+    left, right = products.matrix_gradients(products.matmul_product)(context)
     assert (left.width, left.inputs, left.outputs) == (256, 512, 256)  # dY (256 x 512) by W^T
     assert (right.width, right.inputs, right.outputs) == (256, 256, 512)  # X^T (256 x 256) by dY
 
 
 def test_a_square_product_is_its_own_gradients(context_of: MakeContext, node: Any) -> None:
-    product = products.matmul_product(context_of(node("MatMul", ["x:1x512x512", (512, 512)], (1, 512, 512))))
-    assert products.matrix_gradients(product) == (product, product)
+    context = context_of(node("MatMul", ["x:1x512x512", (512, 512)], (1, 512, 512)))
+    product = products.matmul_product(context)
+    assert products.matrix_gradients(products.matmul_product)(context) == (product, product)
 
 
 def test_attention_is_more_than_its_softmax(context_of: MakeContext, node: Any) -> None:

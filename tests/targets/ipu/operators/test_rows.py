@@ -5,6 +5,7 @@ from autoauto.records.units import Precision
 from autoauto.targets.ipu.kernels import codelets as kernels
 from autoauto.targets.ipu.operator_cost import Family, OperatorContext
 from autoauto.targets.ipu.operators import rows
+from autoauto.targets.ipu.operators.registry import forward_cost
 
 MakeContext = Callable[..., OperatorContext]
 
@@ -69,3 +70,11 @@ def test_maxima_need_other_code(context_of: MakeContext, node: Any) -> None:
     total = rows.reduction(context_of(node("ReduceSum", ["x:1x64x64"], (1, 64))))
     assert biggest.codelets != total.codelets
     assert biggest.cycles == total.cycles
+
+
+def test_a_reduction_of_more_samples_never_takes_less(context_of: MakeContext, node: Any) -> None:
+    """With more outputs each is cut into fewer pieces: 3 at one sample, 1 from two on."""
+    mean = node("ReduceMean", ["x:1x384x768"], (1, 384, 1))
+    costs = [forward_cost(context_of(mean, n)) for n in (1, 2, 3, 4, 8)]
+    assert [cost.n_sources for cost in costs] == [3] * 5
+    assert [cost.working_bytes for cost in costs] == [4 * 3 * 384, *[4 * 1472] * 2, 4 * 4 * 384, 4 * 8 * 384]

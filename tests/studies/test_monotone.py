@@ -1,0 +1,40 @@
+"""What fits at a batch size fits below, for whole models."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from studies import monotone
+from studies.monotone import Need
+
+
+def test_a_need_below_any_earlier_one_is_a_fall() -> None:
+    assert monotone.falls([Need(1.0, 1.0), Need(2.0, 1.0), Need(2.0, 2.0)]) == 0
+    assert monotone.falls([Need(5.0, 4.0), Need(3.0, 4.0), Need(4.0, 4.0), Need(5.0, 3.0)]) == 3
+    assert monotone.falls([Need(1.0, 1.0), Need(float("inf"), float("inf")), Need(9.0, 9.0)]) == 1, "too much code"
+
+
+@pytest.mark.parametrize("largest", [0, 1, 7, 23, 24, 180, 255, 256])
+def test_where_a_model_ends_is_found_with_the_sizes_around_it(largest: int) -> None:
+    def at(batch_size: int) -> Need:
+        return Need(float(batch_size), float(batch_size) - 0.5)
+
+    needs = {n: at(n) for n in monotone.BATCH_SIZES}
+    assert monotone.last_fit(needs, at, largest) == largest
+    around = range(largest - monotone.AROUND, largest + monotone.AROUND + 1)
+    assert {n for n in around if 1 <= n <= 256} <= set(needs)
+    assert monotone.falls([needs[n] for n in sorted(needs)]) == 0
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(360)
+def test_neither_a_transformer_nor_a_convolutional_network_needs_less_for_a_larger_batch(
+    run_script: Callable[..., list[str]],
+) -> None:
+    _, *rows = (line.split() for line in run_script("monotone", "--quick", "bert-base-128", "resnet50"))
+    assert len(rows) == 2 * sum(map(len, monotone.MODES.values()))
+    for _, _, _, n_programs, n_falls, *_ in rows:
+        assert int(n_programs) >= 2 * len(monotone.BATCH_SIZES)
+        assert n_falls == "0"
