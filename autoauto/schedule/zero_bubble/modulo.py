@@ -1,11 +1,11 @@
 """Modulo schedules: one micro-batch travels, and all others repeat it a period apart [modulo-scheduling].
 
 Each action of the path takes the first time at which its device, modulo the period, is free. So a micro-batch waits
-only where it would meet another one. One device, messages to the next and back take 3 ticks, period 6:
+only where it would meet another one. Messages take 3 ticks, two activations fit in, period 6:
 
-    time          0  1  2  3  4  5  6  7  8  9  10 11
-    device 0      F0                      B0 W0           modulo 6: F at 0, B at 2, W at 3
-    device 1                  F0 B0 W0                    modulo 6: F at 4, B at 5, W at 0
+    time          0  1  2  3  4  5  6  7  8  9  10
+    device 0      F0                         B0 W0        modulo 6: F at 0, B at 3, W at 4
+    device 1                  F1 B1 W1                    modulo 6: F at 4, B at 5, W at 0
 
 Where links are slow, memory limits the period: every activation is held for a round trip. The search looks for the
 shortest period at which no device holds more than it may. It changes the waits of one micro-batch, which takes as long

@@ -78,20 +78,12 @@ def search(pipeline: ZeroBubbleProblem) -> DraftSchedule:
 
 
 def _long(pipeline: ZeroBubbleProblem, few: int) -> DraftSchedule:
-    """A long order, which is scheduled once or twice: by the best itinerary, or as a short order is repeated."""
-    n_actions = len(pipeline.ticks) * few
-    short = _OrderSearch(replace(pipeline, n_micro_batches=few), LONG_RUNS * n_actions, rounds=1)
-    short.explore()
-    by_itinerary = short.best.makespan
+    """A long order, which is scheduled once or twice: by an itinerary, or as the best order of few is repeated."""
     order = _OrderSearch(pipeline, NEVER, rounds=0)
-    if by_itinerary > NEAR * short.bound:
-        short.try_ideal_pipeline()
-    if short.best.makespan == by_itinerary:
-        order.try_backwards(short.itinerary)
+    if pipeline.n_stages == pipeline.n_devices:
+        order.try_forwards(itineraries(pipeline)[0])
     else:
-        some = _OrderSearch(replace(pipeline, n_micro_batches=few + few // 4), NEVER, rounds=1)
-        some.tighten(next(stretches(short.best.starts, few + few // 4)), some.rule(8, fair=True))
-        order.tighten(next(stretches(some.best.starts, pipeline.n_micro_batches)), order.rule(8, fair=True))
+        order.try_steady_state(few)
     if not order.is_optimal:
         order.try_modulo_schedule()
     return order.best
@@ -185,8 +177,35 @@ class _OrderSearch:
             if self.best.makespan <= goal or (attempt and self.is_finished(EXPLORING / 2)):
                 break
 
+    def try_steady_state(self, few: int) -> None:
+        """Repeat the best order of few micro-batches, or follow the itinerary if that made it."""
+        n_actions = len(self.pipeline.ticks) * few
+        short = _OrderSearch(replace(self.pipeline, n_micro_batches=few), LONG_RUNS * n_actions, rounds=1)
+        short.explore()
+        by_itinerary = short.best
+        if by_itinerary.makespan > NEAR * short.bound:
+            short.try_ideal_pipeline()
+        if short.best is by_itinerary:
+            self.try_backwards(short.itinerary)
+        else:
+            some = _OrderSearch(replace(self.pipeline, n_micro_batches=few + few // 4), NEVER, rounds=1)
+            some.tighten(next(stretches(short.best.starts, some.pipeline.n_micro_batches)), some.rule(8, fair=True))
+            repeated = next(stretches(some.best.starts, self.pipeline.n_micro_batches))
+            self.tighten(repeated, self.rule(8, fair=True))
+
+    def try_forwards(self, itinerary: Itinerary) -> None:
+        """Schedule an itinerary forwards, backwards in time and forwards again; the second order may be the best."""
+        rule = self.rule(itinerary.window, fair=True)
+        draft = self.schedule(steady_priorities(self.pipeline, itinerary, self.unit, self.period), rule)
+        assert draft is not None
+        if not self.is_optimal:
+            back = self.backwards.schedule(self.mirrored(draft), rule)
+            assert back is not None
+            self.keep(in_order(self.pipeline, self.mirrored(back)))
+            self.schedule(self.mirrored(back), rule, self.best.makespan)
+
     def try_backwards(self, itinerary: Itinerary) -> None:
-        """Schedule an itinerary backwards in time first: saves one of three times of forward-backward improvement."""
+        """Schedule an itinerary backwards in time, then forwards."""
         steady = steady_priorities(self.pipeline, itinerary, self.unit, self.period)
         rule, last = self.rule(itinerary.window, fair=True), max(row[-1] for row in steady)
         back = self.backwards.schedule([[last - start for start in reversed(row)] for row in steady], rule)
