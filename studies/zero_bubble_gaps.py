@@ -20,7 +20,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from random import Random
 from time import process_time
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from autoauto.records.schedule import Order
 from autoauto.schedule.orders.registry import spec_of, stage_devices_of
@@ -84,7 +84,10 @@ def exact(pipeline: ZeroBubbleProblem, horizon: int, seconds: float) -> tuple[in
         raise SystemExit("--exact needs OR-Tools: pip install ortools, or leave the option out") from None
     n, m, model = pipeline.n_stages, pipeline.n_micro_batches, cp_model.CpModel()
     start = [[model.new_int_var(0, horizon, "") for _ in range(m)] for _ in pipeline.ticks]
-    busy, wires, held, end = defaultdict(list), defaultdict(list), defaultdict(list), model.new_int_var(0, horizon, "")
+    end = model.new_int_var(0, horizon, "")
+    busy: dict[int, list[Any]] = defaultdict(list)
+    held: dict[int, list[Any]] = defaultdict(list)
+    wires: dict[tuple[int, int], list[Any]] = defaultdict(list)
     for job, ticks in enumerate(pipeline.ticks):
         device = pipeline.devices[job % n]
         busy[device] += [model.new_fixed_size_interval_var(time, ticks, "") for time in start[job]]

@@ -173,7 +173,8 @@ class _Run:
 
     def compete(self, device: int, window: float) -> None:
         """Find the actions that compete for a device, (priority, job, start), and when the first of them could stop."""
-        done, n, heads, latest = self.done, self.n, [], NEVER
+        done, n, heads = self.done, self.n, []
+        latest: float = NEVER
         for job, takes, priorities, inputs, ticks in self.jobs[device]:
             i = done[job]
             if i < n and (not takes or self.has_room(device, job)):
