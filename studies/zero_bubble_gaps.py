@@ -117,8 +117,8 @@ def exact(pipeline: ZeroBubbleProblem, horizon: int, seconds: float) -> tuple[in
     solver = cp_model.CpSolver()
     solver.parameters.max_time_in_seconds, solver.parameters.num_workers = seconds, 2
     status = solver.solve(model)
-    found = int(solver.objective_value) if status in (cp_model.OPTIMAL, cp_model.FEASIBLE) else horizon
-    return found, int(solver.best_objective_bound)
+    best = int(solver.objective_value) if status in (cp_model.OPTIMAL, cp_model.FEASIBLE) else horizon
+    return best, int(solver.best_objective_bound)
 
 
 def run_before(checkout: str, rows: Sequence[Instance]) -> list[tuple[int, float]]:
@@ -165,8 +165,8 @@ def print_exact(seconds: float) -> None:
         for link in LINKS:
             row = Instance(order, 4 if order in (Order.ZB1P, Order.ZB2P) else 8, 8, link, None)
             makespan, _ = run(row)
-            found, proved = exact(problem(row), makespan, seconds)
-            print(f"{order:7}{link:5}{makespan:10}{found:11}{proved:11}{lower_bound(problem(row)):11}", flush=True)
+            optimum, proved = exact(problem(row), makespan, seconds)
+            print(f"{order:7}{link:5}{makespan:10}{optimum:11}{proved:11}{lower_bound(problem(row)):11}", flush=True)
 
 
 if __name__ == "__main__":

@@ -8,9 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from autoauto.records.arrays import IntArray
-from autoauto.records.errors import BadInput
-from autoauto.records.schedule import WEIGHT, Codes, Order, Schedule, StageTimes
-from autoauto.schedule.simulate.earliest import earliest_starts
+from autoauto.records.schedule import WEIGHT, Codes, Order, Schedule
 from autoauto.schedule.zero_bubble.list_scheduling import DraftSchedule, Priorities
 from autoauto.schedule.zero_bubble.problem import ZeroBubbleProblem
 
@@ -23,18 +21,49 @@ def in_order(pipeline: ZeroBubbleProblem, priorities: Priorities) -> DraftSchedu
     programs = [_program(pipeline, priorities, device) for device in range(pipeline.n_devices)]
     if max(_peak(pipeline.n_stages, program) for program in programs) > pipeline.limit:
         return None
-    schedule = numbered_schedule(Order.ZB2P, pipeline, programs)
-    try:
-        by_device = earliest_starts(schedule, _times(pipeline))
-    except BadInput:
+    starts, arrivals = _run(pipeline, [program.tolist() for program in programs])
+    if sum(map(len, starts)) < len(starts) * pipeline.n_micro_batches:
         return None
-    starts: list[IntArray] = [np.zeros(0, dtype=np.int64)] * len(pipeline.ticks)
-    for program, times in zip(programs, by_device, strict=True):
-        for job in np.unique(program):
-            starts[job] = times[program == job]
-    makespan = max(int(row[-1]) + ticks for row, ticks in zip(starts, pipeline.ticks, strict=True))
-    rows = [row.tolist() for row in starts]
-    return DraftSchedule(makespan, rows, _arrivals(pipeline, starts), [program.tolist() for program in programs])
+    makespan = max(row[-1] + ticks for row, ticks in zip(starts, pipeline.ticks, strict=True))
+    return DraftSchedule(makespan, starts, arrivals, [program.tolist() for program in programs])
+
+
+def _run(pipeline: ZeroBubbleProblem, programs: Sequence[Sequence[int]]) -> tuple[list[list[int]], list[list[int]]]:
+    """For every job the starts of its actions and the arrivals of their inputs, until devices wait in a circle."""
+    device, ticks = pipeline.devices * 3, pipeline.ticks
+    inputs = {to for _, to, _ in pipeline.edges()}
+    outputs: list[list[tuple[int, int]]] = [[] for _ in ticks]
+    for job, to, link in pipeline.edges():
+        outputs[job].append((to, link))
+    starts: list[list[int]] = [[] for _ in ticks]
+    arrivals: list[list[int]] = [[] for _ in ticks]
+    if pipeline.forward_links[0]:
+        inputs.add(0)
+        arrivals[0] = [turn * pipeline.forward_links[0] for turn in range(1, pipeline.n_micro_batches + 1)]
+    done, free, wire_free = [0] * len(programs), [0] * len(programs), defaultdict[tuple[int, int], int](int)
+    ready = list(range(len(programs)))
+    while ready:
+        here = ready.pop()
+        now, program = free[here], programs[here]
+        while done[here] < len(program):
+            job = program[done[here]]
+            i = len(starts[job])
+            if job in inputs:
+                if len(arrivals[job]) == i:
+                    break
+                now = max(now, arrivals[job][i])
+            starts[job].append(now)
+            done[here] += 1
+            now += ticks[job]
+            for to, link in outputs[job]:
+                there, arrival = device[to], now
+                if there != here:
+                    wire_free[here, there] = arrival = max(now, wire_free[here, there]) + link
+                    if done[there] < len(programs[there]) and programs[there][done[there]] == to:
+                        ready.append(there)
+                arrivals[to].append(arrival)
+        free[here] = now
+    return starts, arrivals
 
 
 def numbered_schedule(
@@ -65,35 +94,3 @@ def _peak(n_stages: int, program: IntArray) -> int:
     """The most activations that a device holds."""
     kinds = program // n_stages
     return int(np.cumsum((kinds == 0).astype(np.int64) - (kinds == WEIGHT)).max())
-
-
-def _times(pipeline: ZeroBubbleProblem) -> StageTimes:
-    nothing = np.zeros(pipeline.n_stages, dtype=np.int64)
-    kinds = np.array(pipeline.ticks).reshape(3, pipeline.n_stages)
-    links = np.array(pipeline.forward_links), np.array(pipeline.backward_links)
-    return StageTimes(kinds[0], kinds[1], kinds[2], *links, nothing, nothing)
-
-
-def _arrivals(pipeline: ZeroBubbleProblem, starts: Sequence[IntArray]) -> list[list[int]]:
-    """For every job when the input of each action has arrived."""
-    arrivals: list[list[int]] = [[] for _ in starts]
-    if pipeline.forward_links[0]:
-        arrivals[0] = (pipeline.forward_links[0] * np.arange(1, pipeline.n_micro_batches + 1)).tolist()
-    devices, wires = pipeline.devices * 3, defaultdict(list)
-    for job, to, link in pipeline.edges():
-        stops = starts[job] + pipeline.ticks[job]
-        if devices[job] == devices[to]:
-            arrivals[to] = stops.tolist()
-        else:
-            wires[devices[job], devices[to]].append((to, stops, link))
-    for messages in wires.values():
-        receivers = np.repeat([to for to, _, _ in messages], pipeline.n_micro_batches)
-        links = np.repeat([link for _, _, link in messages], pipeline.n_micro_batches)
-        stops = np.concatenate([row for _, row, _ in messages])
-        order = np.argsort(stops, kind="stable")
-        # A message sets out when it is there and the one before has arrived: the latest of these, plus all links since.
-        sums = np.cumsum(links[order])
-        ends = np.maximum.accumulate(stops[order] - sums + links[order]) + sums
-        for to, _, _ in messages:
-            arrivals[to] = ends[receivers[order] == to].tolist()
-    return arrivals

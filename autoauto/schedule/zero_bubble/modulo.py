@@ -74,10 +74,10 @@ def modulo_schedule(pipeline: ZeroBubbleProblem, random: Random) -> ModuloSchedu
     """
     table = _Table(pipeline)
     shortest = table.shortest_period()
-    found = min(filter(None, (table.without_waits(shortest, lagging=x) for x in (True, False))), default=None)
-    if found is None:
+    first = min(filter(None, (table.without_waits(shortest, lagging=x) for x in (True, False))), default=None)
+    if first is None:
         return None
-    best, waits = found
+    best, waits = first
     tries = PLACEMENTS // len(pipeline.ticks)
     step = (best.period - shortest) // 4
     while tries > 0 and step > 0:
@@ -108,7 +108,7 @@ class _Table:
     def shortest_period(self) -> int:
         """Ticks below which a device or a wire has more work than time, or a device more activations than memory."""
         n, limit = self.pipeline.n_stages, self.pipeline.limit
-        alone = self.place(1 << 60, _Waits((0,) * (2 * n), (False,) * n))
+        alone = self.travel(1 << 60, _Waits((0,) * (2 * n), (False,) * n))
         assert alone is not None
         wires: dict[tuple[int, int], int] = defaultdict(int)
         for job, to, link in self.path:
@@ -121,7 +121,7 @@ class _Table:
         n = self.pipeline.n_stages
         waits = _Waits((0,) * (2 * n), (lagging,) * n)
         for period in range(shortest, 2 * shortest, shortest // GRID + 1):
-            starts = self.place(period, waits)
+            starts = self.travel(period, waits)
             if starts is not None and self.excess(starts, period) == 0:
                 return ModuloSchedule(period, starts), waits
         return None
@@ -131,7 +131,7 @@ class _Table:
         cost = float("inf")
         for self.n_tried in range(1, n_tries + 1):
             changed = self.changed(waits, random)
-            starts = self.place(period, changed)
+            starts = self.travel(period, changed)
             if starts is None:
                 continue
             excess = self.excess(starts, period)
@@ -156,7 +156,7 @@ class _Table:
                 before[job] = 0 if dropped else int(random.random() * self.longest_wait)
         return _Waits(tuple(before), tuple(lagging))
 
-    def place(self, period: int, waits: _Waits) -> list[int] | None:
+    def travel(self, period: int, waits: _Waits) -> list[int] | None:
         """The starts of a micro-batch that sets out at 0; None if a device or a wire has no time left that suffices."""
         n, ticks, device = self.pipeline.n_stages, self.pipeline.ticks, self.device
         busy: list[Busy] = [[] for _ in self.stages]
