@@ -41,7 +41,7 @@ SPLIT_ORDERS = (Order.ZB1P, Order.ZB2P, Order.ZBV, Order.V_HALF, Order.V_MIN)
 MAX_STAGES = 1_000
 MAX_FORWARDS = 500_000  # of all stages; these, and as many backwards, take seconds and less than a GiB
 MAX_SPLIT_STAGES = 64  # a search makes orders that split the backward, and each of its steps looks at all devices;
-MAX_SPLIT_FORWARDS = 16_000  # so many take it seconds
+MAX_SPLIT_FORWARDS = 32_768  # so many take it seconds
 
 
 def check_size(order: Order, n_stages: int, n_micro_batches: int) -> None:

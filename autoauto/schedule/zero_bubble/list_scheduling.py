@@ -25,6 +25,7 @@ same, so one scheduler serves both directions.
 
 from __future__ import annotations
 
+from heapq import heappop, heappush
 from typing import NamedTuple
 
 from autoauto.records.schedule import FORWARD, WEIGHT
@@ -142,50 +143,66 @@ class _Run:
         self.wire_free = [0] * direction.n_wires
         self.choices: list[list[tuple[float, int, int]]] = [[] for _ in direction.jobs]
         self.first_stop = [0] * len(direction.jobs)
+        self.next_stops: list[tuple[int, int]] = []
+        self.jobs = [
+            [(job, direction.takes[job], priorities[job], self.arrivals[job], self.ticks[job]) for job in jobs]
+            for jobs in direction.jobs
+        ]
 
     def run(self) -> DraftSchedule | None:
         """Let the device whose next action could stop first decide, until all is done."""
         for device in range(len(self.free)):
             self.compete(device, self.window)
         for _ in range(self.n * len(self.done)):
-            stop = min(self.first_stop)
-            if stop == NEVER:  # all that could start is outside the windows
-                for device in range(len(self.free)):
-                    self.compete(device, NEVER)
-                stop = min(self.first_stop)
-            device = self.first_stop.index(stop)
+            stop, device = self.next_device()
             if not self.start_action(device, *self.choose(device, stop)):
                 return None
         arrivals = [inputs[0] if inputs else [] for inputs in self.arrivals]
         return DraftSchedule(max(self.free), self.starts, arrivals, self.programs)
 
+    def next_device(self) -> tuple[int, int]:
+        """The first stop of any device, and the device."""
+        next_stops, first_stop = self.next_stops, self.first_stop
+        while next_stops:
+            stop, device = heappop(next_stops)
+            if first_stop[device] == stop:  # else the device has chosen since
+                return stop, device
+        for device in range(len(self.free)):  # all that could start is outside the windows
+            self.compete(device, NEVER)
+        return heappop(next_stops)
+
     def compete(self, device: int, window: float) -> None:
         """Find the actions that compete for a device, (priority, job, start), and when the first of them could stop."""
-        done, priorities, arrivals, ticks, n = self.done, self.priorities, self.arrivals, self.ticks, self.n
-        takes, heads = self.direction.takes, []
-        for job in self.direction.jobs[device]:
+        done, n, heads = self.done, self.n, []
+        latest: float = NEVER
+        for job, takes, priorities, inputs, ticks in self.jobs[device]:
             i = done[job]
-            if i < n and (not takes[job] or self.has_room(device, job)):
-                heads.append((priorities[job][i], job, i))
-        latest = min(heads)[0] + window if heads else 0
-        choices, first_stop = [], NEVER
-        for priority, job, i in heads:
+            if i < n and (not takes or self.has_room(device, job)):
+                priority = priorities[i]
+                heads.append((priority, job, i, inputs, ticks))
+                latest = priority if priority < latest else latest
+        latest += window
+        choices, first_stop, free = [], NEVER, self.free[device]
+        for priority, job, i, inputs, ticks in heads:
             if priority > latest:
                 continue
-            start = self.free[device]
-            for times in arrivals[job]:
+            start = free
+            for times in inputs:
                 if i >= len(times):
                     break
                 start = times[i] if times[i] > start else start  # max() would take longer
             else:
                 choices.append((priority, job, start))
-                stop = start + ticks[job]
-                first_stop = stop if stop < first_stop else first_stop
+                first_stop = start + ticks if start + ticks < first_stop else first_stop
         self.choices[device], self.first_stop[device] = choices, first_stop
+        if first_stop < NEVER:
+            heappush(self.next_stops, (first_stop, device))
 
     def choose(self, device: int, first_stop: int) -> tuple[int, int]:
         """(job, start) of the earliest priority among the actions that can start before `first_stop`."""
         choices = self.choices[device]
+        if len(choices) == 1:
+            return choices[0][1:]
         earliest = min([choice[2] for choice in choices])
         before = first_stop
         if self.fair:

@@ -100,7 +100,7 @@ def lower_bound(pipeline: ZeroBubbleProblem) -> int:
     n, ticks, m = pipeline.n_stages, pipeline.ticks, pipeline.n_micro_batches
     by_stage = [heads[s] + m * (ticks[s] + ticks[BACKWARD * n + s]) + tails[BACKWARD * n + s] for s in range(n)]
     by_device = [_device_bound(pipeline, heads, tails, device) for device in range(pipeline.n_devices)]
-    by_memory = [_memory_bound(pipeline, heads, device) for device in range(pipeline.n_devices)]
+    by_memory = [_memory_bound(pipeline, heads, tails, device) for device in range(pipeline.n_devices)]
     return max(*by_stage, *by_device, *by_memory)
 
 
@@ -119,19 +119,29 @@ def _device_bound(pipeline: ZeroBubbleProblem, heads: list[int], tails: list[int
     return heads[first] + pipeline.n_micro_batches * pipeline.work[device] + idle
 
 
-def _memory_bound(pipeline: ZeroBubbleProblem, heads: list[int], device: int) -> int:
+def _memory_bound(pipeline: ZeroBubbleProblem, heads: list[int], tails: list[int], device: int) -> int:
     """Every activation is held for a minimum time, and no more than `limit` are held at once.
 
     Forwards fill the memory one by one and weight gradients empty it one by one, so at either end the memory cannot be
     full: with i activations held already, i forwards have passed, and at the end i weight gradients remain. That adds
     `limit (limit - 1) / 2` times a forward and a weight gradient to the total.
+
+    The last input gradient of the device still travels to the first stage. When it sets out, all activations but
+    `limit` have been held until their weight gradient stopped, and these until it started, at least: so the time for
+    the whole total, less one weight gradient, passes before that. On a V's last device this travel takes as long as the
+    way there.
     """
     n, ticks, limit = pipeline.n_stages, pipeline.ticks, pipeline.limit
     stages = [s for s in range(n) if pipeline.devices[s] == device]
-    held = sum(heads[BACKWARD * n + s] - heads[s] + ticks[BACKWARD * n + s] + ticks[WEIGHT * n + s] for s in stages)
-    one_by_one = min(ticks[s] for s in stages) + min(ticks[WEIGHT * n + s] for s in stages)
-    total = pipeline.n_micro_batches * held + limit * (limit - 1) // 2 * one_by_one
-    return heads[stages[0]] - (-total // limit)
+    weights = [ticks[WEIGHT * n + s] for s in stages]
+    held = sum(heads[BACKWARD * n + s] - heads[s] + ticks[BACKWARD * n + s] for s in stages) + sum(weights)
+    filling, emptying = (
+        limit * (limit - 1) // 2 * shortest for shortest in (min(ticks[s] for s in stages), min(weights))
+    )
+    filled = pipeline.n_micro_batches * held + filling
+    until_the_end = -(-(filled + emptying) // limit)
+    until_the_last_gradient = -(-filled // limit) - max(weights) + tails[BACKWARD * n + stages[0]]
+    return heads[stages[0]] + max(until_the_end, until_the_last_gradient)
 
 
 def _heads(pipeline: ZeroBubbleProblem) -> list[int]:

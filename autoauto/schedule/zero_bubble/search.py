@@ -20,13 +20,12 @@ from dataclasses import replace
 from itertools import product
 from random import Random
 
-import numpy as np
-
-from autoauto.records.arrays import IntArray
-from autoauto.records.schedule import Codes, Order, Schedule
+from autoauto.records.schedule import Order, Schedule
 from autoauto.schedule.zero_bubble.critical_path import critical_blocks, nudged
-from autoauto.schedule.zero_bubble.itineraries import ONE_STAGE_A_DEVICE, itineraries, steady_priorities
+from autoauto.schedule.zero_bubble.fixed_order import in_order, numbered_schedule
+from autoauto.schedule.zero_bubble.itineraries import ONE_STAGE_A_DEVICE, Itinerary, itineraries, steady_priorities
 from autoauto.schedule.zero_bubble.list_scheduling import NEVER, ChoiceRule, Direction, DraftSchedule, Priorities
+from autoauto.schedule.zero_bubble.modulo import modulo_schedule
 from autoauto.schedule.zero_bubble.problem import ZeroBubbleProblem, lower_bound
 
 EFFORT = 40_000
@@ -34,6 +33,15 @@ EFFORT = 40_000
 
 TIMES = 1000
 """How often every action is scheduled at most: less effort where actions are few."""
+
+LONG = 48_000
+"""More actions than these are not scheduled one by one, which takes longer than a second for all of them."""
+
+LONG_RUNS = 7
+"""How often the few micro-batches of a long order are scheduled, about."""
+
+NEAR = 1.05
+"""Up to this ratio to the bound an itinerary alone is good enough for a long order."""
 
 EXPLORING = 0.4
 """The share of the effort for finding a good order; the rest is for improving it."""
@@ -44,42 +52,54 @@ WINDOWS = (NEVER, 8, 4, 6, 2, 1)
 
 def short_schedule(order: Order, pipeline: ZeroBubbleProblem) -> Schedule:
     """The shortest schedule that the search finds."""
-    codes = Codes(pipeline.n_stages, pipeline.n_micro_batches)
-    programs = tuple(_numbered(program, codes) for program in search(pipeline).programs)
-    return Schedule(order, pipeline.devices, pipeline.n_micro_batches, programs)
+    return numbered_schedule(order, pipeline, search(pipeline).programs)
 
 
 def search(pipeline: ZeroBubbleProblem) -> DraftSchedule:
     """The shortest order that the effort finds: for few micro-batches, for some more, for all."""
     n_actions = len(pipeline.ticks) * pipeline.n_micro_batches
-    effort = min(EFFORT * max(8, min(24, pipeline.n_devices)), TIMES * n_actions)
     few = max(2 * pipeline.n_devices, 8)
+    if n_actions > LONG and pipeline.n_micro_batches > few:
+        return _long(pipeline, few)
+    effort = min(EFFORT * max(8, min(24, pipeline.n_devices)), TIMES * n_actions)
     sizes = sorted({min(size, pipeline.n_micro_batches) for size in (few, few + few // 4, pipeline.n_micro_batches)})
     shorter: _OrderSearch | None = None
     for size in sizes:
         lengthened = _OrderSearch(replace(pipeline, n_micro_batches=size), effort if size == sizes[-1] else effort // 4)
         if shorter is not None:
             lengthened.stretch(shorter)
-        lengthened.explore()
-        lengthened.try_ideal_pipeline()
-        lengthened.improve()
+        lengthened.run()
         effort -= lengthened.spent
         shorter = lengthened
     assert shorter is not None
+    if not shorter.is_optimal:
+        shorter.try_modulo_schedule()
     return shorter.best
+
+
+def _long(pipeline: ZeroBubbleProblem, few: int) -> DraftSchedule:
+    """A long order, which is scheduled once or twice: by an itinerary, or as the best order of few is repeated."""
+    order = _OrderSearch(pipeline, NEVER, rounds=0)
+    if pipeline.n_stages == pipeline.n_devices:
+        order.try_forwards(itineraries(pipeline)[0])
+    else:
+        order.try_steady_state(few)
+    if not order.is_optimal:
+        order.try_modulo_schedule()
+    return order.best
 
 
 class _OrderSearch:
     """The best order of one pipeline so far, and the effort that it took."""
 
-    def __init__(self, pipeline: ZeroBubbleProblem, effort: int) -> None:
+    def __init__(self, pipeline: ZeroBubbleProblem, effort: int, rounds: int = 4) -> None:
         self.pipeline = pipeline
         self.forwards = Direction(pipeline, backwards=False)
         self.backwards = Direction(pipeline, backwards=True)
         self.bound = lower_bound(pipeline)
         self.period = max(pipeline.work)
         self.unit = self.period / len(self.forwards.jobs[0])
-        self.effort = effort
+        self.effort, self.rounds = effort, rounds
         self.random = Random(0)
         self.itinerary = ONE_STAGE_A_DEVICE[0]
         self.shortest: DraftSchedule | None = None
@@ -95,9 +115,31 @@ class _OrderSearch:
         """The effort that is used up."""
         return self.forwards.n_scheduled + self.backwards.n_scheduled
 
+    @property
+    def is_optimal(self) -> bool:
+        """Whether no order can be shorter than the best so far."""
+        return self.shortest is not None and self.shortest.makespan <= self.bound
+
+    def run(self) -> None:
+        """Spend the effort."""
+        self.explore()
+        self.try_ideal_pipeline()
+        self.improve()
+
     def is_finished(self, part: float = 1) -> bool:
         """Whether the best order cannot be better, or this part of the effort is used up."""
-        return self.best.makespan <= self.bound or self.spent > part * self.effort
+        return self.is_optimal or self.spent > part * self.effort
+
+    def try_modulo_schedule(self) -> None:
+        """Try the order that repeats one micro-batch as often as memory admits."""
+        modulo = modulo_schedule(self.pipeline, Random(0))
+        if modulo is not None:
+            self.keep(in_order(self.pipeline, modulo.priorities(self.pipeline.n_micro_batches)))
+
+    def keep(self, draft: DraftSchedule | None) -> None:
+        """Make it the best if it is."""
+        if draft is not None and (self.shortest is None or draft.makespan < self.shortest.makespan):
+            self.shortest = draft
 
     def explore(self) -> None:
         """Try itineraries; `itinerary` becomes the best of them."""
@@ -117,7 +159,7 @@ class _OrderSearch:
             return
         n = self.pipeline.n_stages
         ideal = replace(self.pipeline, ticks=(1,) * (3 * n), forward_links=(0,) * (n + 1), backward_links=(0,) * n)
-        other = _OrderSearch(ideal, self.effort // 4)
+        other = _OrderSearch(ideal, self.effort // 4, self.rounds)
         other.explore()
         self.effort -= other.spent
         for window, fair in product((0, 1, 4, NEVER), (True, False)):
@@ -134,6 +176,41 @@ class _OrderSearch:
             self.tighten(priorities, rule)
             if self.best.makespan <= goal or (attempt and self.is_finished(EXPLORING / 2)):
                 break
+
+    def try_steady_state(self, few: int) -> None:
+        """Repeat the best order of few micro-batches, or follow the itinerary if that made it."""
+        n_actions = len(self.pipeline.ticks) * few
+        short = _OrderSearch(replace(self.pipeline, n_micro_batches=few), LONG_RUNS * n_actions, rounds=1)
+        short.explore()
+        by_itinerary = short.best
+        if by_itinerary.makespan > NEAR * short.bound:
+            short.try_ideal_pipeline()
+        if short.best is by_itinerary:
+            self.try_backwards(short.itinerary)
+        else:
+            some = _OrderSearch(replace(self.pipeline, n_micro_batches=few + few // 4), NEVER, rounds=1)
+            some.tighten(next(stretches(short.best.starts, some.pipeline.n_micro_batches)), some.rule(8, fair=True))
+            repeated = next(stretches(some.best.starts, self.pipeline.n_micro_batches))
+            self.tighten(repeated, self.rule(8, fair=True))
+
+    def try_forwards(self, itinerary: Itinerary) -> None:
+        """Schedule an itinerary forwards, backwards in time and forwards again; the second order may be the best."""
+        rule = self.rule(itinerary.window, fair=True)
+        draft = self.schedule(steady_priorities(self.pipeline, itinerary, self.unit, self.period), rule)
+        assert draft is not None
+        if not self.is_optimal:
+            back = self.backwards.schedule(self.mirrored(draft), rule)
+            assert back is not None
+            self.keep(in_order(self.pipeline, self.mirrored(back)))
+            self.schedule(self.mirrored(back), rule, self.best.makespan)
+
+    def try_backwards(self, itinerary: Itinerary) -> None:
+        """Schedule an itinerary backwards in time, then forwards."""
+        steady = steady_priorities(self.pipeline, itinerary, self.unit, self.period)
+        rule, last = self.rule(itinerary.window, fair=True), max(row[-1] for row in steady)
+        back = self.backwards.schedule([[last - start for start in reversed(row)] for row in steady], rule)
+        assert back is not None
+        self.schedule(self.mirrored(back), rule)
 
     def lengthened(self, short: DraftSchedule) -> Iterator[tuple[Priorities, ChoiceRule]]:
         """The itinerary that was best for the short order, then its steady state."""
@@ -164,7 +241,7 @@ class _OrderSearch:
     def tighten(self, priorities: Priorities, rule: ChoiceRule) -> None:
         """Schedule, then improve backwards and forwards for as long as that helps; far too long orders not at all."""
         draft = self.schedule(priorities, rule, NEVER if self.shortest is None else self.best.makespan * 3 // 2)
-        for _ in range(4):
+        for _ in range(self.rounds):
             if draft is None or self.is_finished():
                 break
             again = self.forward_backward(draft, rule)
@@ -186,8 +263,7 @@ class _OrderSearch:
     def schedule(self, priorities: Priorities, rule: ChoiceRule, cutoff: int = NEVER) -> DraftSchedule | None:
         """Schedule, and keep the result if it is the best."""
         draft = self.forwards.schedule(priorities, rule, cutoff)
-        if draft is not None and (self.shortest is None or draft.makespan < self.shortest.makespan):
-            self.shortest = draft
+        self.keep(draft)
         return draft
 
     def rule(self, window: float, fair: bool) -> ChoiceRule:
@@ -216,12 +292,3 @@ def stretches(starts: list[list[int]], n_micro_batches: int) -> Iterator[Priorit
             middle = [row[stop - size + i % size] + (i // size + 1) * size * period for i in range(extra)]
             lengthened.append([*row[:stop], *middle, *(start + extra * period for start in row[stop:])])
         yield lengthened
-
-
-def _numbered(program: list[int], codes: Codes) -> IntArray:
-    """Codes of a device's actions: the micro-batches of every job follow each other."""
-    jobs = np.array(program, dtype=np.int64)
-    numbers = np.empty_like(jobs)
-    for job in set(program):
-        numbers[jobs == job] = np.arange(codes.n_micro_batches)
-    return jobs * codes.n_numbers + numbers

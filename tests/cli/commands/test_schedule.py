@@ -183,7 +183,7 @@ def test_bubble_checks_cost_nothing(run_cli: RunCli) -> None:
         (("--schedule", "v-half", "--stages", "65"), "v-half takes at most 64 stages, all chunks counted, got 65"),
         (
             ("--schedule", "zb1p", "--stages", "4", "--n-micro-batches", "9999"),
-            "zb1p takes at most 16,000 stages x micro-batches, all",
+            "zb1p takes at most 32,768 stages x micro-batches, all",
         ),
         (("--schedule", "zb1p", "--max-in-flight", "9" * 30), "must be a whole number from 1 to 500,000, got"),
         (("--schedule", "gpipe", "--stage-to-device", "0,1,1,0"), "grouped"),

@@ -92,3 +92,14 @@ def test_the_slowest_stage_decides() -> None:
 
 def test_one_micro_batch_takes_as_long_as_its_path() -> None:
     assert lower_bound(equal(3, 1, 3, (2, 3, 4), link=1)) == 3 * 2 + 3 * 3 + 4 + 4
+
+
+def test_the_last_device_of_a_v_starts_late_and_stops_early() -> None:
+    """Its stages 3 and 4 hold a micro-batch for 5 + 4 forwards, as many B, 2 W and 4 x 3 messages; 4 are held at once.
+
+    Device 3 starts after three forwards and messages; three B and messages and a W follow its last B.
+    """
+    slow = equal(4, 24, 4, (100, 100, 100), 200, v=True)
+    held = (2 * (5 + 4) + 2) * 100 + 4 * 3 * 200
+    filling = 4 * 3 // 2 * 100
+    assert lower_bound(slow) == 3 * 300 + (24 * held + filling) // 4 - 100 + (3 * 300 + 100)

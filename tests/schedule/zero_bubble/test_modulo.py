@@ -1,0 +1,51 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from random import Random
+
+from hypothesis import given, settings
+
+from autoauto.schedule.zero_bubble.fixed_order import in_order
+from autoauto.schedule.zero_bubble.modulo import modulo_schedule
+from autoauto.schedule.zero_bubble.problem import ZeroBubbleProblem, lower_bound
+from tests.schedule.zero_bubble.test_list_scheduling import assert_legal, pipelines
+
+
+def v_min(p: int, link: int, m: int) -> ZeroBubbleProblem:
+    devices = (*range(p), *reversed(range(p)))
+    limit = 2 * ((p + 1) // 3 + 1)
+    return ZeroBubbleProblem(devices, (10,) * 6 * p, (0, *(link,) * 2 * p), (link,) * 2 * p, m, limit)
+
+
+@given(pipelines())
+@settings(deadline=None, max_examples=50)
+def test_every_micro_batch_can_repeat_the_first(problem: ZeroBubbleProblem) -> None:
+    """A host that is slower than the period delays all; an action takes time, so that starts give an order."""
+    problem = replace(problem, ticks=tuple(ticks + 1 for ticks in problem.ticks))
+    modulo = modulo_schedule(replace(problem, forward_links=(0, *problem.forward_links[1:])), Random(0))
+    if modulo is not None:
+        draft = in_order(problem, modulo.priorities(problem.n_micro_batches))
+        assert draft is not None
+        assert_legal(problem, draft, backwards=False)
+        last = max(start + ticks for start, ticks in zip(modulo.starts, problem.ticks, strict=True))
+        host = problem.n_micro_batches * problem.forward_links[0]
+        assert draft.makespan <= host + last + (problem.n_micro_batches - 1) * modulo.period
+
+
+def test_the_period_of_the_drawing() -> None:
+    """Messages take 3 ticks; 11 ticks in flight, two micro-batches at a time, make the period 6."""
+    problem = ZeroBubbleProblem((0, 1), (1,) * 6, (0, 3, 0), (0, 3), 8, 2)
+    modulo = modulo_schedule(problem, Random(0))
+    assert modulo is not None
+    assert modulo.starts == [0, 4, 9, 5, 10, 6]
+    assert modulo.period == 6
+
+
+def test_slow_links_cost_little_more_than_the_memory_demands() -> None:
+    """Many micro-batches: the period is within 5 % of the time that every activation is held, over the memory."""
+    problem = v_min(8, 20, 400)
+    modulo = modulo_schedule(problem, Random(0))
+    assert modulo is not None
+    draft = in_order(problem, modulo.priorities(400))
+    assert draft is not None
+    assert draft.makespan < 1.06 * lower_bound(problem)
