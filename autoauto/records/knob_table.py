@@ -178,7 +178,7 @@ KNOBS = (
         Use.CHANGED,
         "pipelines side by side",
         "1,2",
-        ("1", "as --n-ipu, as many as there are devices for; 1 in training"),
+        ("1", "as --n-ipu, as many as there are devices for"),
         breaks_ties=True,
     ),
     Knob(

@@ -121,7 +121,8 @@ class Knobs:
         n_micro_batches: micro-batches of one step of training, after which weights change; for phases the micro-batches
             that go through a phase before the next phase begins; 1 for inference by a pipeline.
         strategy: pipeline or phases.
-        replicas: pipelines of `n_ipu` devices each, side by side, each with micro-batches of its own.
+        replicas: pipelines of `n_ipu` devices each, side by side, each with micro-batches of its own; in training their
+            gradients are summed once a step.
         cores_per_device: devices of the cluster, cores of the host, that are one device: threads of one session.
         stage_replicas: whether several of the `n_ipu` devices may run one stage and take its micro-batches in turn;
             the best plan then has at most that many devices.
@@ -148,8 +149,8 @@ class Knobs:
         for name in ("replicas", "cores_per_device"):
             if getattr(self, name) < 1:
                 raise BadInput(f"{name} must be at least 1, got {getattr(self, name)}")
-        if self.replicas > 1 and (self.training or self.strategy is Strategy.PHASED):
-            raise BadInput("replicas are pipelines for inference; try --mode inference --strategy pipeline")
+        if self.replicas > 1 and self.strategy is Strategy.PHASED:
+            raise BadInput("replicas are pipelines side by side, got phases; try --strategy pipeline")
         if self.stage_replicas and (self.training or self.strategy is Strategy.PHASED):
             raise BadInput("stage_replicas are for inference by pipelines; try --mode inference --strategy pipeline")
         if self.strategy is Strategy.PHASED:

@@ -40,6 +40,15 @@ def category(shared_key: str) -> str:
     return shared_key.partition("_")[0]
 
 
+def gradient_bytes(memory_bytes: Mapping[str, int]) -> int:
+    """Bytes of the gradients of parameters; as many as the parameters where a profile of other programs has no more.
+
+    >>> gradient_bytes({"parameter": 9, "gradient": 4}), gradient_bytes({"parameter": 9})
+    (4, 9)
+    """
+    return memory_bytes.get(GRADIENT, memory_bytes.get(PARAMETER, 0))
+
+
 @dataclass(frozen=True, slots=True)
 class CompileOptions:
     """The options with which a target compiles a range of layers.

@@ -47,7 +47,7 @@ def default_space(flow: Flow, given: Mapping[str, Any] = _NOT_GIVEN) -> SearchSp
             if n == 1
             or (n * n_others <= n_devices and all(min(steps) >= min_micro_batches(order, n) for order in orders))
         )
-    if "replicas" not in given and orders == (Order.INFERENCE,):
+    if "replicas" not in given:
         n_each = min(values["n_ipu"]) * min(values.get("cores_per_device", (1,)))
         values["replicas"] = tuple(n for n in default_counts(n_devices) if n == 1 or n * n_each <= n_devices)
     if len(values.get("stage_replicas", ())) > 1:  # one device runs the same either way

@@ -82,6 +82,37 @@ def test_a_step_of_training_is_simulated(flow: Flow) -> None:
     assert trial.samples_per_s == pytest.approx(2 * 4 * 1e6 / trial.timeline.makespan_cycles)
 
 
+def test_replicas_train_side_by_side_and_sum_their_gradients(flow: Flow) -> None:
+    link = Link(1e7, 100)  # 10 bytes a cycle
+    four = replace(flow, cluster=Cluster("four", "ipu", (DEVICE,) * 4, (link,) * 4, (link,) * 4))
+    one = Knobs(2, 0.6, 2, Order.ONE_F_ONE_B, n_micro_batches=4)
+    alone, pair = four.evaluate(one), four.evaluate(replace(one, replicas=2))
+    assert alone.timeline is not None
+    assert pair.timeline is not None
+    assert pair.timeline.step_parts["all-reduce"] == 200 + 2 * 400_000 / 10  # both stages over one cable, two waits
+    assert pair.makespan_cycles == alone.timeline.makespan_cycles + pair.timeline.step_parts["all-reduce"]
+    assert pair.samples_per_s == pytest.approx(2 * 2 * 4 * 1e6 / pair.timeline.makespan_cycles)
+    assert pair.estimated_samples_per_s == pytest.approx(pair.samples_per_s)
+
+
+def test_replicas_whose_links_differ_train_with_the_same_cuts(flow: Flow) -> None:
+    fast, slow = Link(1e12, 0), Link(1e3, 0)
+    links = (fast, fast, slow, fast, slow, fast)  # replicas of three devices: the slow links are elsewhere
+    uneven = replace(
+        flow, cluster=Cluster("uneven", "ipu", (DEVICE,) * 6, links, (*links[1:], fast)), period=Period.OVERLAP
+    )
+    knobs = Knobs(3, 0.6, 2, Order.ONE_F_ONE_B, n_micro_batches=8, replicas=2)
+    free = [uneven.best_plan(replace(knobs, replicas=1), start).plan for start in (0, 3)]
+    plan = uneven.predict(knobs)
+    assert free[0].partition != free[1].partition
+    assert len(plan.plans) == 2
+    assert len({each.partition for each in plan.plans}) == 1
+    steps = [timeline_of(knobs, each).makespan_cycles for each in plan.plans]
+    assert uneven.timeline(knobs, plan).step_parts["fill"] > 0
+    assert uneven.timeline(knobs, plan).makespan_cycles >= max(steps)
+    assert min(steps) >= min(timeline_of(knobs, each).makespan_cycles for each in free)
+
+
 def test_schedules_stash_what_they_have_in_flight(flow: Flow) -> None:
     def stash(order: Order, recompute: bool = False) -> list[int]:
         knobs = Knobs(2, 0.6, 2, order, recompute, 8)

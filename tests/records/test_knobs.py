@@ -126,14 +126,14 @@ def test_a_step_of_training_has_the_samples_of_all_micro_batches() -> None:
     assert Knobs(2, 0.6, 3).n_samples == 3
 
 
-def test_replicas_multiply_devices_and_samples_and_are_for_pipelines_of_inference() -> None:
+def test_replicas_multiply_devices_and_samples_and_are_for_pipelines() -> None:
     knobs = Knobs(2, 1.0, 4, replicas=3)
     assert (knobs.n_devices, knobs.n_samples) == (6, 12)
     space = SearchSpace((1,), (1.0,), (1,), replicas=(1, 2))
     assert [cell[0].replicas for cell in space.cells] == [1, 2]
-    for other in ({"schedule": Order.GPIPE}, {"strategy": Strategy.PHASED}):
-        with pytest.raises(BadInput, match="for inference"):
-            Knobs(1, 1.0, 1, replicas=2, **other)
+    assert Knobs(2, 1.0, 4, Order.GPIPE, n_micro_batches=5, replicas=3).n_samples == 60
+    with pytest.raises(BadInput, match="try --strategy pipeline"):
+        Knobs(1, 1.0, 1, replicas=2, strategy=Strategy.PHASED)
     with pytest.raises(BadInput, match="at least 1, got 0"):
         Knobs(1, 1.0, 1, replicas=0)
 

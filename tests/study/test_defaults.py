@@ -69,12 +69,13 @@ def test_given_values_narrow_the_others(flow: Flow) -> None:
     assert uses(default_space(flow, {"n_ipu": (1, 4), "replicas": (1, 2, 8)})) == {(1, 1), (1, 2), (4, 1)}
 
 
-def test_training_has_no_replicas_and_no_more_devices_than_its_micro_batches_allow(flow: Flow) -> None:
+def test_training_has_replicas_of_pipelines_that_its_micro_batches_allow(flow: Flow) -> None:
     pod = replace(flow, cluster=load_cluster("bow-pod16"))
     popart = default_space(pod, {"schedule": (Order.POPART,), "n_micro_batches": (16,)})
-    assert uses(popart) == {(1, 1), (2, 1), (4, 1), (8, 1)}  # PopART needs 2 n_ipu - 1
+    assert max(n_ipu for n_ipu, _ in uses(popart)) == 8  # PopART needs 2 n_ipu - 1
+    assert {(1, 16), (2, 8), (4, 4), (8, 2), (8, 1)} <= uses(popart)
     gpipe = default_space(pod, {"schedule": (Order.GPIPE,), "n_micro_batches": (16,)})
-    assert uses(gpipe) == {(1, 1), (2, 1), (4, 1), (8, 1), (16, 1)}
+    assert (16, 1) in uses(gpipe)
 
 
 def test_a_space_of_ones_own_is_bound_to_the_cluster(flow: Flow) -> None:
