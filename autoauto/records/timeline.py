@@ -183,7 +183,7 @@ class Timeline(Displayed):
 
     @property
     def _ends(self) -> tuple[IntArray, ...]:
-        """The spans of the all-reduce and of the update, each by device; none where the end of the step is not known."""
+        """The spans of the all-reduce and of the update, each by device; none where they are not known."""
         return () if self.step_end is None else (self.step_end.all_reduce, self.step_end.update)
 
     def _lengths(self, index: int) -> list[int]:

@@ -11,8 +11,8 @@ DEVICE = Device("small", 1e6, 100 * MIB, 1472, 638976)
 class LinearTarget:
     """A layer takes 1,000 cycles and 1 MiB a sample; compiled whole, a range takes `surplus` times the memory.
 
-    In training the backward pass takes twice as long, half of it for weights, and half of the memory is stashed for it, and a layer has
-    gradients of 100,000 bytes.
+    In training the backward pass takes twice as long, half of it for weights, half of the memory is stashed for it, and
+    a layer has gradients of 100,000 bytes.
     """
 
     version = "linear 1"

@@ -22,7 +22,7 @@ _DEVICE, _ACTIVITY, _STAGE, _MICRO_BATCH, _START, _STOP = range(6)
 
 
 def timeline_chart(timeline: Timeline, clock_hz: float | None, n_bars: int = N_BARS) -> Chart:
-    """The bars of all actions and exchanges, and of the end of a step; of a longer timeline the first and the last, in two panels.
+    """The bars of all actions and exchanges, and of the end of a step; of a longer timeline those at both ends.
 
     Args:
         timeline: the timeline.
@@ -56,7 +56,7 @@ def time_unit(seconds: float) -> tuple[float, str]:
 
 
 def _rows(timeline: Timeline) -> IntArray:
-    """(n, 6) device, activity, stage, micro-batch, start and stop tick of every bar; only actions have the middle two."""
+    """(n, 6) device, activity, stage, micro-batch, start and stop tick of every bar; actions have the middle two."""
     codes, rows = timeline.schedule.codes, []
     columns = zip(timeline.schedule.programs, timeline.starts, timeline.stops, strict=True)
     for device, (program, starts, stops) in enumerate(columns):
