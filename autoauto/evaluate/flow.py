@@ -136,7 +136,8 @@ class Flow(Estimates):
         """
         if devices is None:
             devices = tuple(kind.n_devices for kind in self.cluster.kinds) or 0
-        key, corrections = (replace(knobs, replicas=1), devices), self.corrections(knobs, progress)
+        same = knobs if knobs.shard_optimizer else replace(knobs, replicas=1)
+        key, corrections = (same, devices), self.corrections(knobs, progress)
         known = self._plans.get(key)
         if known is None or known[0] != corrections:
             known = self._plans[key] = corrections, self._plan_or_failure(knobs, devices, progress)
@@ -315,10 +316,8 @@ class Flow(Estimates):
             return timeline_of(knobs, plan)
         pipelines = (timeline_of(knobs, each) for each in plan.plans)
         slowest = max(pipelines, key=lambda timeline: timeline.makespan_cycles)
-        update_cycles = (0,) * len(plan.stages)
-        return with_step_end(
-            slowest, self._all_reduce_cycles(knobs, plan), update_cycles, barrier=plan.period is Period.BARRIER
-        )
+        ends = self._all_reduce_cycles(knobs, plan), self.weight_update_cycles(knobs, plan)
+        return with_step_end(slowest, *ends, barrier=plan.period is Period.BARRIER)
 
     def samples_per_s(self, knobs: Knobs, plan: Plan, timeline: Timeline | None = None) -> float:
         """Throughput by the costs of `plan`: in training of whole steps of all replicas.
@@ -584,17 +583,22 @@ class Flow(Estimates):
             forward_cycles=reference_cycles(compiled.forward_cycles, speed),
             backward_cycles=reference_cycles(compiled.backward_cycles + recompute_cycles, speed),
             weight_cycles=reference_cycles(compiled.weight_cycles, speed),
-            memory_bytes={**compiled.memory_bytes, **self._stash(knobs, stage, compiled.activation_bytes)},
+            memory_bytes={**compiled.memory_bytes, **self._training_bytes(knobs, stage, compiled)},
             limit_bytes=int(self.cluster.devices[device].memory_bytes),
         )
 
-    def _stash(self, knobs: Knobs, stage: Stage, activation_bytes: int) -> dict[str, int]:
-        """The stash of a stage: activations, or with recomputation inputs, of the other micro-batches in flight."""
+    def _training_bytes(self, knobs: Knobs, stage: Stage, compiled: CompiledRange) -> dict[str, int]:
+        """What training adds to a stage: the optimizer's state, and a stash.
+
+        It stashes activations, or with recomputation inputs, of the other micro-batches in flight.
+        """
         if not knobs.training:
             return {}
+        states = knobs.weight_update.state_bytes(gradient_bytes(compiled.memory_bytes), self.precision)
         n_entries = in_flight(knobs.schedule, knobs.n_ipu, knobs.n_micro_batches)[stage.device] - 1
         input_bytes = self.profile(self.options(knobs)).layers[stage.layers.start].input_bytes
-        return {STASH: n_entries * stash_entry_bytes(activation_bytes, input_bytes, recompute=knobs.recompute)}
+        entry_bytes = stash_entry_bytes(compiled.activation_bytes, input_bytes, recompute=knobs.recompute)
+        return states | {STASH: n_entries * entry_bytes}
 
 
 def _whole_stage(stage: Stage) -> WholeRange:

@@ -23,6 +23,7 @@ from autoauto.records.knob_table import (
     Knob,
     Strategy,
 )
+from autoauto.records.optimizer import Optimizer, WeightUpdate
 from autoauto.records.schedule import Order, check_size
 
 MAX_CONFIGURATIONS = 300_000  # of a space: each takes some ten microseconds before anything is measured
@@ -126,6 +127,9 @@ class Knobs:
         cores_per_device: devices of the cluster, cores of the host, that are one device: threads of one session.
         stage_replicas: whether several of the `n_ipu` devices may run one stage and take its micro-batches in turn;
             the best plan then has at most that many devices.
+        optimizer: changes the weights once a step of training.
+        master_weights: whether weights of 16 bits have a copy in fp32.
+        shard_optimizer: whether every replica holds a part of the optimizer's state only.
     """
 
     n_ipu: int
@@ -138,6 +142,9 @@ class Knobs:
     replicas: int = 1
     cores_per_device: int = 1
     stage_replicas: bool = False
+    optimizer: Optimizer = Optimizer.SGD
+    master_weights: bool = False
+    shard_optimizer: bool = False
 
     def __post_init__(self) -> None:
         if self.n_ipu < 1:
@@ -153,6 +160,7 @@ class Knobs:
             raise BadInput("replicas are pipelines side by side, got phases; try --strategy pipeline")
         if self.stage_replicas and (self.training or self.strategy is Strategy.PHASED):
             raise BadInput("stage_replicas are for inference by pipelines; try --mode inference --strategy pipeline")
+        self._check_update()
         if self.strategy is Strategy.PHASED:
             return
         if self.training and self.schedule not in TRAINING_ORDERS:
@@ -168,10 +176,24 @@ class Knobs:
         if self.training:
             check_size(self.schedule, self.n_ipu, self.n_micro_batches)
 
+    def _check_update(self) -> None:
+        changed = self.optimizer is not Optimizer.SGD or self.master_weights or self.shard_optimizer
+        if changed and (not self.training or self.strategy is Strategy.PHASED):
+            raise BadInput(
+                "optimizer, master_weights and shard_optimizer are for training by pipelines; try --mode training "
+                "--strategy pipeline"
+            )
+
     @property
     def training(self) -> bool:
         """Whether there is a backward pass."""
         return self.schedule is not Order.INFERENCE
+
+    @property
+    def weight_update(self) -> WeightUpdate:
+        """How the weights change at the end of a step of training."""
+        n_shards = self.replicas if self.shard_optimizer else 1
+        return WeightUpdate(self.optimizer, self.master_weights, n_shards)
 
     @property
     def n_devices(self) -> int:
@@ -215,6 +237,9 @@ class SearchSpace:
     replicas: tuple[int, ...] = (1,)
     cores_per_device: tuple[int, ...] = (1,)
     stage_replicas: tuple[bool, ...] = (False,)
+    optimizer: tuple[Optimizer, ...] = (Optimizer.SGD,)
+    master_weights: tuple[bool, ...] = (False,)
+    shard_optimizer: tuple[bool, ...] = (False,)
     constraints: tuple[Constraint, ...] = ()
 
     def __post_init__(self) -> None:

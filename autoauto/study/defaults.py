@@ -95,7 +95,9 @@ def on_cluster(space: SearchSpace, flow: Flow) -> SearchSpace:
 
 def fingerprint_of(flow: Flow, space: SearchSpace) -> dict[str, str]:
     """The attributes that two trials must share to be comparable."""
-    return {"autoauto": VERSION, "mode": "training" if space.training else "inference", **flow.fingerprint()}
+    # Steps of training of earlier versions ended without an update of the weights.
+    mode = {"mode": "training", "step": "updated"} if space.training else {"mode": "inference"}
+    return {"autoauto": VERSION, **mode, **flow.fingerprint()}
 
 
 def default_study_name(

@@ -19,6 +19,7 @@ from autoauto.records.hardware import Cluster, Device, Link, Machine, MachineDev
 from autoauto.records.knob_table import Strategy
 from autoauto.records.knobs import Knobs, Objective, SearchSpace
 from autoauto.records.layers import LayerGraph, LayerRange
+from autoauto.records.optimizer import Optimizer, WeightUpdate
 from autoauto.records.phased import IoMode, PhasedOptions, PhasedPlan, PhaseKind
 from autoauto.records.plan import Plan
 from autoauto.records.profile import STASH, CompiledRange, CompileOptions
@@ -93,6 +94,45 @@ def test_replicas_train_side_by_side_and_sum_their_gradients(flow: Flow) -> None
     assert pair.makespan_cycles == alone.timeline.makespan_cycles + pair.timeline.step_parts["all-reduce"]
     assert pair.samples_per_s == pytest.approx(2 * 2 * 4 * 1e6 / pair.timeline.makespan_cycles)
     assert pair.estimated_samples_per_s == pytest.approx(pair.samples_per_s)
+
+
+class UpdatingTarget(LinearTarget):
+    """Every layer's weights take 50 cycles, on one shard; a state takes a cycle more each."""
+
+    def weight_update_cycles(
+        self, graph: LayerGraph, device: Device, options: CompileOptions, update: WeightUpdate
+    ) -> tuple[int, ...]:
+        return ((50 + len(update.state_bytes(1, options.precision))) // update.n_shards,) * len(graph)
+
+
+def test_the_optimizer_has_its_memory_and_its_part_of_a_step(flow: Flow) -> None:
+    flow = replace(flow, target=UpdatingTarget())
+    plain = Knobs(2, 0.6, 2, Order.GPIPE, n_micro_batches=4)
+    adam = flow.evaluate(replace(plain, optimizer=Optimizer.ADAM))
+    assert adam.timeline is not None
+    assert isinstance(adam.estimate, Plan)
+    assert isinstance(adam.measured, Plan)
+    for plan in (adam.estimate, adam.measured):
+        assert plan.stages[0].memory_bytes["firstMoment"] == 2 * 4 * 100_000  # fp32 for gradients of fp16
+    assert adam.timeline.step_parts["update"] == 4 * 52
+    assert adam.makespan_cycles == timeline_of(plain, adam.measured).makespan_cycles + 4 * 52
+    assert flow.evaluate(plain).samples_per_s > adam.samples_per_s
+
+
+def test_an_optimizer_that_does_not_fit_fits_in_shards(flow: Flow) -> None:
+    link = Link(1e12, 0)
+    four = replace(
+        flow,
+        target=UpdatingTarget(),
+        cluster=Cluster("four", "ipu", (DEVICE,) * 4, (link,) * 4, (link,) * 4),
+        planning_proportion=22 / 100,
+    )
+    knobs = Knobs(2, 0.6, 5, Order.GPIPE, n_micro_batches=1, replicas=2, optimizer=Optimizer.LAMB)
+    assert not four.expect(replace(knobs, master_weights=True)).fits
+    shards = four.expect(replace(knobs, master_weights=True, shard_optimizer=True))
+    assert shards.fits
+    assert shards.timeline is not None
+    assert shards.timeline.step_parts["update"] == 4 * (53 // 2)
 
 
 def test_replicas_whose_links_differ_train_with_the_same_cuts(flow: Flow) -> None:

@@ -11,6 +11,7 @@ from autoauto.records.constraint import Constraint
 from autoauto.records.errors import BadInput
 from autoauto.records.knob_table import KNOB_NAMES, Strategy
 from autoauto.records.knobs import Knobs, Objective, SearchSpace, objectives_text, parse_objectives
+from autoauto.records.optimizer import Optimizer
 from autoauto.records.schedule import Order
 
 
@@ -136,6 +137,17 @@ def test_replicas_multiply_devices_and_samples_and_are_for_pipelines() -> None:
         Knobs(1, 1.0, 1, replicas=2, strategy=Strategy.PHASED)
     with pytest.raises(BadInput, match="at least 1, got 0"):
         Knobs(1, 1.0, 1, replicas=0)
+
+
+def test_an_optimizer_is_for_training_by_pipelines() -> None:
+    training = Knobs(2, 1.0, 4, Order.GPIPE, replicas=3, optimizer=Optimizer.ADAM, shard_optimizer=True)
+    assert training.weight_update == (Optimizer.ADAM, False, 3)
+    assert replace(training, shard_optimizer=False).weight_update.n_shards == 1
+    for other in ({"optimizer": Optimizer.LAMB}, {"master_weights": True}, {"shard_optimizer": True}):
+        with pytest.raises(BadInput, match="for training by pipelines"):
+            Knobs(1, 1.0, 1, **other)
+        with pytest.raises(BadInput, match="for training by pipelines"):
+            Knobs(1, 1.0, 1, Order.SEQUENTIAL, strategy=Strategy.PHASED, **other)
 
 
 def test_a_constraint_over_knobs_shrinks_the_space() -> None:
