@@ -17,6 +17,7 @@ from autoauto.records.knob_table import (
     KNOB_NAMES,
     KNOBS,
     MAX_SAMPLES,
+    MAX_VALUES,
     TIE_BREAK,
     TRAINING_ORDERS,
     Domain,
@@ -104,6 +105,33 @@ def min_micro_batches(schedule: Order, n_ipu: int) -> int:
     (7, 1)
     """
     return 2 * n_ipu - 1 if schedule is Order.POPART else 1
+
+
+def of_global_batch(
+    n_samples: int, replicas: Sequence[int], batch_sizes: Sequence[int]
+) -> tuple[tuple[int, ...], tuple[int, ...], Constraint]:
+    """What makes every step of training have `n_samples`: numbers of micro-batches, sizes of them, and the condition.
+
+    Raises:
+        BadInput: no number of replicas times a size divides it.
+
+    >>> n_micro_batches, sizes, _ = of_global_batch(24, (1, 4), (1, 2, 3, 5))
+    >>> n_micro_batches, sizes
+    ((2, 3, 6, 8, 12, 24), (1, 2, 3))
+    """
+    pairs = [(n, size) for n in replicas for size in batch_sizes if n_samples % (n * size) == 0]
+    steps = {n_samples // (n * size) for n, size in pairs}
+    if not steps or min(steps) > MAX_VALUES:
+        raise BadInput(
+            f"a global batch must be replicas x batch_size x n_micro_batches, at most {MAX_VALUES:,} of the last, got "
+            f"{n_samples:,} for replicas {_few(replicas)} and batch_size {_few(batch_sizes)}; try others"
+        )
+    whole = tuple(sorted(n for n in steps if n <= MAX_VALUES))
+    return whole, tuple(sorted({size for _, size in pairs})), Constraint(f"n_samples == {n_samples}")
+
+
+def _few(values: Sequence[int]) -> str:
+    return f"{min(values)} to {max(values)}" if len(values) > 1 else str(values[0])
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,7 +249,8 @@ class Knobs:
 class SearchSpace:
     """A grid over all knobs but the batch size; every cell of the grid has all batch sizes, ascending.
 
-    Configurations that violate one of the `constraints`, which name knobs only, are not part of the space.
+    Configurations that violate one of the `constraints`, which name knobs only, are not part of the space. Where there
+    are several numbers of micro-batches, nor are those with too few or too many for their order.
 
     Cells of phases have no `schedule`, and `steps` are their values of `Knobs.n_micro_batches`.
     """
@@ -310,12 +339,27 @@ class SearchSpace:
         return Knobs(batch_size=batch_size, strategy=strategy, **named)
 
     def grid(self, batch_size: int) -> Iterator[Knobs]:
-        """The configuration of every cell at one batch size, first the pipelines; constraints are not checked."""
+        """The configuration of every cell at one batch size, first the pipelines; constraints are not checked.
+
+        Raises:
+            BadInput: a configuration cannot exist; where they have several numbers of micro-batches, all of them.
+        """
+        n_made, refusal = 0, None
         for strategy in Strategy:
             if strategy in self.strategy:
                 names = [axis.name for axis in self.axes(strategy)]
                 for values in product(*(getattr(self, name) for name in names)):
-                    yield self.configuration(strategy, batch_size, dict(zip(names, values, strict=True)))
+                    try:
+                        knobs = self.configuration(strategy, batch_size, dict(zip(names, values, strict=True)))
+                    except BadInput as error:
+                        refusal = error
+                        if len(self.n_micro_batches) == 1:
+                            raise
+                        continue
+                    n_made += 1
+                    yield knobs
+        if refusal and not n_made:
+            raise refusal
 
 
 @lru_cache(maxsize=4)

@@ -139,6 +139,20 @@ def test_replicas_multiply_devices_and_samples_and_are_for_pipelines() -> None:
         Knobs(1, 1.0, 1, replicas=0)
 
 
+def test_micro_batches_that_are_too_few_for_some_pipelines_leave_the_others() -> None:
+    space = SearchSpace((1, 4), (0.6,), (2,), (Order.POPART, Order.GPIPE), n_micro_batches=(1, 8))
+    choices = {(cell[0].schedule, cell[0].n_ipu, cell[0].n_micro_batches) for cell in space.cells}
+    assert choices == {
+        (order, n_ipu, m) for order in (Order.POPART, Order.GPIPE) for n_ipu in (1, 4) for m in (1, 8)
+    } - {
+        (Order.POPART, 4, 1)  # needs 7
+    }
+    with pytest.raises(BadInput, match="at least 7, got 1"):
+        SearchSpace((4,), (0.6,), (2,), (Order.POPART,), n_micro_batches=(1,))
+    with pytest.raises(BadInput, match="at least 7, got 2"):
+        SearchSpace((4,), (0.6,), (2,), (Order.POPART,), n_micro_batches=(1, 2))
+
+
 def test_an_optimizer_is_for_training_by_pipelines() -> None:
     training = Knobs(2, 1.0, 4, Order.GPIPE, replicas=3, optimizer=Optimizer.ADAM, shard_optimizer=True)
     assert training.weight_update == (Optimizer.ADAM, False, 3)
