@@ -23,7 +23,7 @@ def cycles(chain: Chain, device: Device, options: Callable[..., CompileOptions])
 
     def make(
         update: WeightUpdate, n: int = 2, tie: Sequence[int] = (), precision: Precision = Precision.FP16
-    ) -> object:
+    ) -> Sequence[int]:
         chosen = replace(options(1, training=True), precision=precision)
         return weight_update_cycles(chain(["a"] * n, tie), replace(device, n_tiles=8), chosen, update)
 

@@ -222,6 +222,7 @@ _BACKWARD_RULES: dict[CostRule, BackwardRule] = {
     products.gemm: _gemm,
     products.matmul: _matmul,
     products.recurrent: _recurrent,
+    rows.batch_norm: _norm,
     rows.field_norm: _norm,
     rows.group_norm: _norm,
     rows.layer_norm: _norm,
