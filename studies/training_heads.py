@@ -36,11 +36,13 @@ def with_masked_language_model(model: onnx.ModelProto) -> onnx.ModelProto:
     """
     head = _Head(model)
     hidden = next(node for node in model.graph.node if node.name == "qa_outputs.MatMul").input[0]
-    kept = [node for node in model.graph.node if not node.name.startswith(("qa_outputs", "Split", "Squeeze"))]
-    last = next(node for node in kept if hidden in node.output)
+    others = [node for node in model.graph.node if not node.name.startswith(("qa_outputs", "Split", "Squeeze"))]
+    last = next(node for node in others if hidden in node.output)
     width = next(node for node in model.graph.node if node.output[0] == last.input[1])
     n_hidden = head.shape_of(width)[0]
-    head.replace_nodes(kept[: kept.index(last) + 1] + [node for node in kept[kept.index(last) + 1 :] if not node.input])
+    head.replace_nodes(
+        others[: others.index(last) + 1] + [node for node in others[others.index(last) + 1 :] if not node.input]
+    )
     head.add_input("masked_positions", [N_MASKED, 1])
     head.add_input("labels", [N_MASKED, 1])
     head.add("GatherND", "cls.GatherND", [hidden, "masked_positions"], "masked", batch_dims=1)
@@ -105,9 +107,9 @@ class _Head:
 
     def replace_nodes(self, nodes: Sequence[onnx.NodeProto]) -> None:
         """Keep these nodes only."""
-        kept = [onnx.NodeProto.FromString(node.SerializeToString()) for node in nodes]
+        copies = [onnx.NodeProto.FromString(node.SerializeToString()) for node in nodes]
         del self.model.graph.node[:]
-        self.model.graph.node.extend(kept)
+        self.model.graph.node.extend(copies)
 
     def add_input(self, name: str, shape: Sequence[int]) -> None:
         """Add an input of integers; the batch is its first axis."""

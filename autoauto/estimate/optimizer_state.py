@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from autoauto.records.optimizer import WeightUpdate
-from autoauto.records.profile import GRADIENT, PARAMETER, LayerProfile, ModelProfile, category
+from autoauto.records.profile import GRADIENT, PARAMETER, LayerProfile, ModelProfile, WeightUpdate, category
 from autoauto.records.units import Precision
 
 

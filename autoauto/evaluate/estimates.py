@@ -28,10 +28,9 @@ from autoauto.records.errors import BadInput
 from autoauto.records.hardware import Cluster, Device, Period, Topology
 from autoauto.records.knobs import DEFAULT_PLANNING_PROPORTION, Knobs
 from autoauto.records.layers import LayerGraph
-from autoauto.records.optimizer import WeightUpdate
 from autoauto.records.phased import PhasedOptions
 from autoauto.records.plan import CutAt, Plan
-from autoauto.records.profile import CompileOptions, ModelProfile
+from autoauto.records.profile import CompileOptions, ModelProfile, WeightUpdate
 from autoauto.records.target import Profiled, Target, TargetTraits, UpdatesWeights, traits_of
 from autoauto.records.units import Precision, reference_cycles
 from autoauto.schedule.stash import in_flight

@@ -24,7 +24,7 @@ from autoauto.records.knob_table import (
     Knob,
     Strategy,
 )
-from autoauto.records.optimizer import Optimizer, WeightUpdate
+from autoauto.records.profile import Optimizer, WeightUpdate
 from autoauto.records.schedule import Order, check_size
 
 MAX_CONFIGURATIONS = 300_000  # of a space: each takes some ten microseconds before anything is measured

@@ -10,8 +10,7 @@ from typing import Protocol, runtime_checkable
 from autoauto.records.hardware import Device, Period
 from autoauto.records.knob_table import POPLAR_MEMORY_PROPORTION
 from autoauto.records.layers import LayerGraph, LayerRange
-from autoauto.records.optimizer import WeightUpdate
-from autoauto.records.profile import CompiledRange, CompileOptions, ModelProfile
+from autoauto.records.profile import CompiledRange, CompileOptions, ModelProfile, WeightUpdate
 
 
 class Origin(StrEnum):

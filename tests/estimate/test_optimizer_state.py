@@ -2,8 +2,7 @@
 
 from autoauto.estimate.memory import range_memory
 from autoauto.estimate.optimizer_state import with_optimizer_state
-from autoauto.records.optimizer import Optimizer, WeightUpdate
-from autoauto.records.profile import GRADIENT, PARAMETER, LayerProfile, ModelProfile
+from autoauto.records.profile import GRADIENT, PARAMETER, LayerProfile, ModelProfile, Optimizer, WeightUpdate
 from autoauto.records.units import Precision
 
 MOMENTUM, ADAM = WeightUpdate(Optimizer.MOMENTUM), WeightUpdate(Optimizer.ADAM)

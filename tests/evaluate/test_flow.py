@@ -19,10 +19,9 @@ from autoauto.records.hardware import Cluster, Device, Link, Machine, MachineDev
 from autoauto.records.knob_table import Strategy
 from autoauto.records.knobs import Knobs, Objective, SearchSpace
 from autoauto.records.layers import LayerGraph, LayerRange
-from autoauto.records.optimizer import Optimizer, WeightUpdate
 from autoauto.records.phased import IoMode, PhasedOptions, PhasedPlan, PhaseKind
 from autoauto.records.plan import Plan
-from autoauto.records.profile import STASH, CompiledRange, CompileOptions
+from autoauto.records.profile import STASH, CompiledRange, CompileOptions, Optimizer, WeightUpdate
 from autoauto.records.schedule import Order
 from autoauto.records.target import RUNS_PLANS, Origin
 from autoauto.records.timeline import Run
@@ -86,8 +85,8 @@ def test_a_step_of_training_is_simulated(flow: Flow) -> None:
 def test_replicas_train_side_by_side_and_sum_their_gradients(flow: Flow) -> None:
     link = Link(1e7, 100)  # 10 bytes a cycle
     four = replace(flow, cluster=Cluster("four", "ipu", (DEVICE,) * 4, (link,) * 4, (link,) * 4))
-    one = Knobs(2, 0.6, 2, Order.ONE_F_ONE_B, n_micro_batches=4)
-    alone, pair = four.evaluate(one), four.evaluate(replace(one, replicas=2))
+    single = Knobs(2, 0.6, 2, Order.ONE_F_ONE_B, n_micro_batches=4)
+    alone, pair = four.evaluate(single), four.evaluate(replace(single, replicas=2))
     assert alone.timeline is not None
     assert pair.timeline is not None
     assert pair.timeline.step_parts["all-reduce"] == 200 + 2 * 400_000 / 10  # both stages over one cable, two waits

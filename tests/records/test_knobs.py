@@ -11,7 +11,7 @@ from autoauto.records.constraint import Constraint
 from autoauto.records.errors import BadInput
 from autoauto.records.knob_table import KNOB_NAMES, Strategy
 from autoauto.records.knobs import Knobs, Objective, SearchSpace, objectives_text, parse_objectives
-from autoauto.records.optimizer import Optimizer
+from autoauto.records.profile import Optimizer
 from autoauto.records.schedule import Order
 
 

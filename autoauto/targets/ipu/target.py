@@ -9,8 +9,7 @@ from typing import ClassVar
 from autoauto.records.errors import BadInput
 from autoauto.records.hardware import Cluster, Device, Link
 from autoauto.records.layers import LayerGraph, LayerRange
-from autoauto.records.optimizer import WeightUpdate
-from autoauto.records.profile import CompiledRange, CompileOptions, ProgramStep
+from autoauto.records.profile import CompiledRange, CompileOptions, ProgramStep, WeightUpdate
 from autoauto.records.target import Origin, TargetTraits
 from autoauto.targets.ipu.kernels.codelets import EXCHANGE_BYTES_PER_CYCLE, SHORTEST_EXCHANGE_CYCLES, SYNC_CYCLES, copy
 from autoauto.targets.ipu.layout import relayout_cycles

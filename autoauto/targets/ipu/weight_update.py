@@ -8,8 +8,8 @@ With g the gradient summed over micro-batches and replicas, w the weights, and m
     lamb       as adam, and the norms of w and of its change scale a                     [lamb]
 
 Every line is a few passes over the elements of each weight tensor, which lie on all tiles; those on states of fp32 run
-in fp32, after a cast of g. Master weights are changed in fp32 and then cast. The accumulators are set to zero by the
-first micro-batch of the next step. Loads and stores of states that lie in streaming memory are not counted.
+in fp32, after a cast of g. Master weights are changed in fp32 and then cast. Not counted are setting the accumulators to
+zero, and loads and stores of states that lie in streaming memory.
 """
 
 from __future__ import annotations
@@ -19,8 +19,7 @@ from dataclasses import replace
 
 from autoauto.records.hardware import Device
 from autoauto.records.layers import LayerGraph, derivative
-from autoauto.records.optimizer import Optimizer, WeightUpdate
-from autoauto.records.profile import CompileOptions
+from autoauto.records.profile import CompileOptions, Optimizer, WeightUpdate
 from autoauto.records.units import Precision
 from autoauto.targets.ipu.operator_cost import OperatorContext, OperatorCost
 from autoauto.targets.ipu.operators.elementwise import one_pass

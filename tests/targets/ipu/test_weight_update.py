@@ -7,8 +7,7 @@ import pytest
 
 from autoauto.records.hardware import Device
 from autoauto.records.layers import LayerGraph
-from autoauto.records.optimizer import Optimizer, WeightUpdate
-from autoauto.records.profile import CompileOptions
+from autoauto.records.profile import CompileOptions, Optimizer, WeightUpdate
 from autoauto.records.units import Precision
 from autoauto.targets.ipu.kernels.codelets import elementwise
 from autoauto.targets.ipu.weight_update import weight_update_cycles
@@ -31,8 +30,8 @@ def cycles(chain: Chain, device: Device, options: Callable[..., CompileOptions])
 
 
 def test_plain_gradient_descent_is_one_pass(cycles: Cycles) -> None:
-    one = round(elementwise(64 * 64 / 8, ("add", "add"), 2, Precision.FP16))
-    assert cycles(WeightUpdate()) == (one, one)
+    passed = round(elementwise(64 * 64 / 8, ("add", "add"), 2, Precision.FP16))
+    assert cycles(WeightUpdate()) == (passed, passed)
 
 
 def test_better_optimizers_take_longer(cycles: Cycles) -> None:
