@@ -47,7 +47,8 @@ def default_space(flow: Flow, given: Mapping[str, Any] = _NOT_GIVEN, global_batc
     if global_batch is not None:
         counts, sizes = values.get("replicas", default_counts(n_devices)), values.get("batch_size", _BATCH_SIZES)
         steps, sizes, whole_step = of_global_batch(global_batch, counts, sizes)
-        values |= {"n_micro_batches": steps, "batch_size": sizes, "strategy": (Strategy.PIPELINE,)}
+        strategies = given.get("strategy", (Strategy.PIPELINE,))
+        values |= {"n_micro_batches": steps, "batch_size": sizes, "strategy": strategies}
         values["constraints"] = (*values.get("constraints", ()), whole_step)
     orders, steps = values.get("schedule", (Order.INFERENCE,)), values.get("n_micro_batches", (1,))
     if "n_ipu" not in given:

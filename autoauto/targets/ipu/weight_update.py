@@ -8,8 +8,8 @@ With g the gradient summed over micro-batches and replicas, w the weights, and m
     lamb       as adam, and the norms of w and of its change scale a                     [lamb]
 
 Every line is a few passes over the elements of each weight tensor, which lie on all tiles; those on states of fp32 run
-in fp32, after a cast of g. Master weights are changed in fp32 and then cast. Not counted are setting the accumulators to
-zero, and loads and stores of states that lie in streaming memory.
+in fp32, after a cast of g. Master weights are changed in fp32 and then cast. Not counted: setting accumulators to zero,
+and loads and stores of states that lie in streaming memory.
 """
 
 from __future__ import annotations
