@@ -2,8 +2,9 @@
 
     python studies/make_models.py [NAME ...]
 
-Needs the packages of `NEEDS`, none of which autoauto depends on. Every float weight becomes a `ConstantOfShape` node,
-so that a file has tens to hundreds of kilobytes and ONNX Runtime still runs it.
+Needs the packages of `NEEDS`, none of which autoauto depends on; models with a head for training need none of them, as
+they are made from the files of the others (`studies/training_heads.py`). Every float weight becomes a `ConstantOfShape`
+node, so that a file has tens to hundreds of kilobytes and ONNX Runtime still runs it.
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ import numpy as np
 import onnx
 from onnx import numpy_helper
 
+from studies.training_heads import with_classifier_loss, with_masked_language_model
+
 MODELS = Path(__file__).parent.parent / "data" / "models"
 NEEDS = ("torch==2.13.0", "transformers==5.23.0", "onnxscript==0.7.2")
 OPSET = 20  # the first with Gelu as one operator
@@ -39,19 +42,28 @@ class TorchModel(NamedTuple):
 
 def main(names: list[str]) -> int:
     """Export the named models, all of them without a name, and print the size of each file."""
-    unknown = sorted(set(names) - set(MAKERS))
+    known = (*MAKERS, *WITH_HEADS)
+    unknown = sorted(set(names) - set(known))
     if unknown:
-        print(f"NAME must be one of {', '.join(MAKERS)}; got {', '.join(unknown)}", file=sys.stderr)
+        print(f"NAME must be one of {', '.join(known)}; got {', '.join(unknown)}", file=sys.stderr)
         return 2
-    for name in names or MAKERS:
+    for name in names or known:
         path = MODELS / f"{name}.onnx"
         try:
-            path.write_bytes(lighten(export(MAKERS[name]())).SerializeToString(deterministic=True))
+            path.write_bytes(make(name).SerializeToString(deterministic=True))
         except ImportError as error:
             print(f"make_models needs other packages: {error}; try: pip install {' '.join(NEEDS)}", file=sys.stderr)
             return 2
         print(f"{name}: {path.stat().st_size / 1024:.0f} KiB")
     return 0
+
+
+def make(name: str) -> onnx.ModelProto:
+    """The model of a name."""
+    if name in MAKERS:
+        return lighten(export(MAKERS[name]()))
+    base, add_head = WITH_HEADS[name]
+    return add_head(onnx.load(MODELS / f"{base}.onnx"))
 
 
 def export(model: TorchModel) -> onnx.ModelProto:
@@ -212,6 +224,13 @@ MAKERS: dict[str, Callable[[], TorchModel]] = {
     "gpt2-small": _gpt2,
     "vit-b16": _vit,
 }
+
+WITH_HEADS: dict[str, tuple[str, Callable[[onnx.ModelProto], onnx.ModelProto]]] = {
+    "resnet50-train": ("resnet50", with_classifier_loss),
+    "bert-base-128-mlm": ("bert-base-128", with_masked_language_model),
+    "bert-large-128-mlm": ("bert-large-128", with_masked_language_model),
+}
+"""Models with heads for training, by the model that they are made from."""
 
 if __name__ == "__main__":
     sys.exit(main(sys.argv[1:]))

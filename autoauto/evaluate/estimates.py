@@ -11,6 +11,8 @@ from autoauto.estimate.correction.correct import corrected
 from autoauto.estimate.correction.features import range_examples
 from autoauto.estimate.correction.regression import fit
 from autoauto.estimate.memory import memory_limit_bytes
+from autoauto.estimate.optimizer_state import with_optimizer_state
+from autoauto.estimate.sums import prefix_sums
 from autoauto.estimate.table import cost_table
 from autoauto.graph.layers.kinds import quantise
 from autoauto.plan.placement import shared_cycles
@@ -19,6 +21,7 @@ from autoauto.profile.profiler import Progress, profile_model
 from autoauto.profile.sample import SAMPLE_SHARE, is_sampled, sample, sample_batch_sizes, well_known
 from autoauto.profile.store.cache import ProfileCache, local_cache
 from autoauto.profile.store.ranges import RangeStore, subject_of
+from autoauto.records.arrays import IntArray
 from autoauto.records.correction import PLAIN_SUM, Correction, Estimator, WholeRange
 from autoauto.records.cost import CostTable, TensorUse
 from autoauto.records.errors import BadInput
@@ -26,10 +29,10 @@ from autoauto.records.hardware import Cluster, Device, Period, Topology
 from autoauto.records.knobs import DEFAULT_PLANNING_PROPORTION, Knobs
 from autoauto.records.layers import LayerGraph
 from autoauto.records.phased import PhasedOptions
-from autoauto.records.plan import CutAt
-from autoauto.records.profile import CompileOptions, ModelProfile
-from autoauto.records.target import Profiled, Target, TargetTraits, traits_of
-from autoauto.records.units import Precision
+from autoauto.records.plan import CutAt, Plan
+from autoauto.records.profile import CompileOptions, ModelProfile, WeightUpdate
+from autoauto.records.target import Profiled, Target, TargetTraits, UpdatesWeights, traits_of
+from autoauto.records.units import Precision, reference_cycles
 from autoauto.schedule.stash import in_flight
 from autoauto.targets.clusters import check_fp8
 
@@ -71,6 +74,9 @@ class Estimates:
     # real devices, and by those to whose examples it was fitted too (none: to all), the correction.
     _sampled: dict[str, set[int]] = field(default_factory=dict, init=False, repr=False, compare=False)
     _corrections: dict[tuple[str, tuple[int, ...]], Correction] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
+    _update_cycles: dict[tuple[CompileOptions, WeightUpdate], IntArray] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
     _kinds: tuple[Estimates, ...] = field(default=(), init=False, repr=False, compare=False)
@@ -238,6 +244,8 @@ class Estimates:
         """The estimated cost of every range of layers on each device of a line."""
         correction = self.correction(knobs, progress)
         profile = corrected(self.profile(self.options(knobs), progress), self.graph, correction)
+        if knobs.training:
+            profile = with_optimizer_state(profile, knobs.weight_update, self.precision)
         table = cost_table(
             profile,
             cluster,
@@ -273,6 +281,27 @@ class Estimates:
             self._host_bytes[knobs.batch_size] = layers[0].input_bytes, layers[-1].output_bytes
         devices = self.devices(knobs)
         return shared_cycles(devices, knobs.n_ipu, starts, *self._host_bytes[knobs.batch_size])
+
+    def weight_update_cycles(self, knobs: Knobs, plan: Plan) -> tuple[int, ...]:
+        """Cycles of the reference clock in which every stage updates its weights; 0 where the target does not say."""
+        if not isinstance(self.target, UpdatesWeights):
+            return (0,) * len(plan.stages)
+        options = replace(self.options(knobs), batch_size=1)
+        key = options, knobs.weight_update
+        if key not in self._update_cycles:
+            by_layer = self.target.weight_update_cycles(self.graph, self.device(options), *key)
+            self._update_cycles[key] = prefix_sums(by_layer, "cycles of the weight update")
+        prefix, speeds = self._update_cycles[key], self.cluster.speeds
+        firsts = [self.cluster.index(each.placement[0][0]) if each.placement else 0 for each in plan.plans]
+        return tuple(
+            max(
+                reference_cycles(
+                    int(prefix[stage.layers.stop] - prefix[stage.layers.start]), speeds[first + stage.device]
+                )
+                for first in firsts
+            )
+            for stage in plan.stages
+        )
 
     def phase_table(self, knobs: Knobs, options: PhasedOptions) -> CostTable:
         """The estimated cost of every range of layers as a phase: on one device, with one micro-batch in flight.

@@ -12,6 +12,7 @@ from autoauto.estimate.calibration import calibrated
 from autoauto.evaluate.estimates import Estimates
 from autoauto.evaluate.kinds import best_on_kinds, on_kinds
 from autoauto.evaluate.steps import best_by_simulated_step
+from autoauto.plan.all_reduce import all_reduce_cycles
 from autoauto.plan.phased.optimal import fits_at_once, phased
 from autoauto.plan.pipeline.evaluate import check_memory, evaluate
 from autoauto.plan.pipeline.optimal import anytime
@@ -27,7 +28,7 @@ from autoauto.records.knob_table import Strategy
 from autoauto.records.knobs import Knobs, SearchSpace
 from autoauto.records.phased import IoMode, Phase, PhasedOptions, PhasedPlan
 from autoauto.records.plan import BoundedPlan, CutAt, Plan, Stage, replicated, side_by_side
-from autoauto.records.profile import STASH, CompiledRange
+from autoauto.records.profile import STASH, CompiledRange, gradient_bytes
 from autoauto.records.target import Origin
 from autoauto.records.timeline import Run, Runner, Timeline
 from autoauto.records.trial import (
@@ -39,6 +40,7 @@ from autoauto.records.trial import (
 )
 from autoauto.records.units import Precision, format_bytes, reference_cycles, samples_per_s
 from autoauto.schedule.stash import in_flight
+from autoauto.schedule.step_end import with_step_end
 from autoauto.schedule.times import timeline_of
 
 MAX_MOVES = 3  # plans with moved cuts that are measured after the first, on real devices
@@ -134,7 +136,8 @@ class Flow(Estimates):
         """
         if devices is None:
             devices = tuple(kind.n_devices for kind in self.cluster.kinds) or 0
-        key, corrections = (replace(knobs, replicas=1), devices), self.corrections(knobs, progress)
+        same = knobs if knobs.shard_optimizer else replace(knobs, replicas=1)
+        key, corrections = (same, devices), self.corrections(knobs, progress)
         known = self._plans.get(key)
         if known is None or known[0] != corrections:
             known = self._plans[key] = corrections, self._plan_or_failure(knobs, devices, progress)
@@ -230,6 +233,8 @@ class Flow(Estimates):
         measured = side_by_side(self._compiled(knobs, each) for each in plan.plans)
         check_memory(measured.parts)
         counts = [len(each.placement) for each in measured.plans] if measured.other_plans else [knobs.replicas]
+        if knobs.training:  # all replicas end a step together
+            return Run(measured, (self.timeline(knobs, measured),) * knobs.replicas)
         timelines = (repeat(self.timeline(knobs, each), n) for each, n in zip(measured.plans, counts, strict=True))
         return Run(measured, tuple(chain.from_iterable(timelines)))
 
@@ -306,11 +311,16 @@ class Flow(Estimates):
         )
 
     def timeline(self, knobs: Knobs, plan: Plan) -> Timeline:
-        """The stages of `plan` in the order of the schedule."""
-        return timeline_of(knobs, plan)
+        """The stages of `plan` in the order of the schedule; in training the whole step, of the slowest replica."""
+        if not knobs.training:
+            return timeline_of(knobs, plan)
+        pipelines = (timeline_of(knobs, each) for each in plan.plans)
+        slowest = max(pipelines, key=lambda timeline: timeline.makespan_cycles)
+        ends = self._all_reduce_cycles(knobs, plan), self.weight_update_cycles(knobs, plan)
+        return with_step_end(slowest, *ends, barrier=plan.period is Period.BARRIER)
 
     def samples_per_s(self, knobs: Knobs, plan: Plan, timeline: Timeline | None = None) -> float:
-        """Throughput by the costs of `plan`: in training of whole steps, without the update of the weights.
+        """Throughput by the costs of `plan`: in training of whole steps of all replicas.
 
         For inference it is the throughput of the steady state. Give the plan's `timeline` if it is known: for some
         orders another search is needed to make it.
@@ -391,11 +401,39 @@ class Flow(Estimates):
     def _in_line(self, knobs: Knobs, starts: Sequence[int], plan_from: Callable[[int], Plan]) -> Plan:
         """The plans of pipelines that begin with these devices."""
         machine_device, pipelines = self.devices(knobs).machine_device, []
+        plans = {first: plan_from(first) for first in dict.fromkeys(self.first_alike(knobs, start) for start in starts)}
+        if knobs.training and len(plans) > 1:
+            plans = self._with_equal_cuts(knobs, plans)
         for start in starts:
-            plan = plan_from(self.first_alike(knobs, start))
+            plan = plans[self.first_alike(knobs, start)]
             devices = tuple(map(machine_device, range(start, start + plan.n_devices)))
             pipelines.append((plan, devices))
         return replicated(pipelines, self.shared_cycles(knobs, starts))
+
+    def _with_equal_cuts(self, knobs: Knobs, plans: Mapping[int, Plan]) -> dict[int, Plan]:
+        """The plans of pipelines by their first device, all with the cuts of that one whose step is then the shortest.
+
+        Replicas sum the gradients of like stages, so they have the same cuts though their devices or links differ.
+        """
+        ways = []
+        for partition in dict.fromkeys(plan.partition for plan in plans.values()):
+            way = {first: evaluate(self.table(knobs, None, first), partition) for first in plans}
+            step_cycles = max(timeline_of(knobs, plan).makespan_cycles for plan in way.values())
+            if all(stage.total_bytes <= stage.limit_bytes for plan in way.values() for stage in plan.stages):
+                ways.append((step_cycles, way))
+        if not ways:
+            raise Infeasible("no cuts fit the devices of all replicas, which differ; try fewer replicas", 0)
+        return min(ways, key=lambda pair: pair[0])[1]
+
+    def _all_reduce_cycles(self, knobs: Knobs, plan: Plan) -> tuple[int, ...]:
+        """Cycles in which every stage sums its gradients over the replicas."""
+        cluster, pipelines = self.devices(knobs), [devices for each in plan.plans for devices in each.placement]
+        firsts = sorted(cluster.index(devices[0]) for devices in pipelines)
+        if len(firsts) < knobs.replicas:  # the plan of one pipeline
+            firsts = list(placements(cluster, knobs.n_ipu, knobs.replicas)[0])
+        rings = [[first + stage.device for first in firsts] for stage in plan.stages]
+        n_bytes = [gradient_bytes(stage.memory_bytes) for stage in plan.stages]
+        return all_reduce_cycles(cluster, rings, n_bytes)
 
     def _plan_or_failure(self, knobs: Knobs, devices: Devices, progress: Progress | None) -> BoundedPlan | Infeasible:
         try:
@@ -545,17 +583,22 @@ class Flow(Estimates):
             forward_cycles=reference_cycles(compiled.forward_cycles, speed),
             backward_cycles=reference_cycles(compiled.backward_cycles + recompute_cycles, speed),
             weight_cycles=reference_cycles(compiled.weight_cycles, speed),
-            memory_bytes={**compiled.memory_bytes, **self._stash(knobs, stage, compiled.activation_bytes)},
+            memory_bytes={**compiled.memory_bytes, **self._training_bytes(knobs, stage, compiled)},
             limit_bytes=int(self.cluster.devices[device].memory_bytes),
         )
 
-    def _stash(self, knobs: Knobs, stage: Stage, activation_bytes: int) -> dict[str, int]:
-        """The stash of a stage: activations, or with recomputation inputs, of the other micro-batches in flight."""
+    def _training_bytes(self, knobs: Knobs, stage: Stage, compiled: CompiledRange) -> dict[str, int]:
+        """What training adds to a stage: the optimizer's state, and a stash.
+
+        It stashes activations, or with recomputation inputs, of the other micro-batches in flight.
+        """
         if not knobs.training:
             return {}
+        states = knobs.weight_update.state_bytes(gradient_bytes(compiled.memory_bytes), self.precision)
         n_entries = in_flight(knobs.schedule, knobs.n_ipu, knobs.n_micro_batches)[stage.device] - 1
         input_bytes = self.profile(self.options(knobs)).layers[stage.layers.start].input_bytes
-        return {STASH: n_entries * stash_entry_bytes(activation_bytes, input_bytes, recompute=knobs.recompute)}
+        entry_bytes = stash_entry_bytes(compiled.activation_bytes, input_bytes, recompute=knobs.recompute)
+        return states | {STASH: n_entries * entry_bytes}
 
 
 def _whole_stage(stage: Stage) -> WholeRange:

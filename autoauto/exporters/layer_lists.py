@@ -59,7 +59,7 @@ def _write_megatron(deployment: Deployment, counts: list[int], folder: Path) -> 
     layout = ["--pipeline-model-parallel-layout", megatron_layout(counts)] if len(counts) > 1 else []
     size = ["--num-layers", f"{sum(counts)}", "--pipeline-model-parallel-size", f"{len(counts)}"]
     batch = ["--micro-batch-size", f"{knobs.batch_size}"]
-    batch += ["--global-batch-size", f"{knobs.batch_size * knobs.n_micro_batches}"] if knobs.training else []
+    batch += ["--global-batch-size", f"{knobs.n_samples}"] if knobs.training else []
     (folder / "megatron.sh").write_text(f"PIPELINE_ARGS=({shlex.join([*size, *layout, *batch])})\n", encoding="utf-8")
 
 

@@ -68,6 +68,8 @@ def write_titan(deployment: Deployment, folder: Path) -> None:
     if knobs.training:
         schedule = json.dumps(_schedule(knobs.schedule))
         lines.insert(1, f"pipeline_parallel_schedule = {schedule}")
+        if knobs.replicas > 1:
+            lines[1:1] = [f"data_parallel_replicate_degree = {knobs.replicas}", "data_parallel_shard_degree = 1"]
         lines += ["", "[training]", f"local_batch_size = {knobs.batch_size * knobs.n_micro_batches}"]
     (folder / TITAN_FILE).write_text("\n".join([*lines, ""]), encoding="utf-8")
     write_blocks(deployment, stages, folder)

@@ -16,7 +16,7 @@ from autoauto.records.layers import LayerGraph
 
 def builtin_models() -> dict[str, Path]:
     """The models that come with autoauto, by name."""
-    return {path.stem: path for path in sorted((data_dir() / "models").glob("*.onnx"))}
+    return {path.stem: path for path in sorted((data_dir() / "models").glob("*.onnx"), key=lambda path: path.stem)}
 
 
 def load_graph(model: str | Path | ModelProto) -> LayerGraph:

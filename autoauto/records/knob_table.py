@@ -12,6 +12,7 @@ from enum import StrEnum
 from operator import index
 from typing import Any, Protocol
 
+from autoauto.records.profile import Optimizer
 from autoauto.records.schedule import Order
 
 MAX_SAMPLES = 2**20  # in a micro-batch; far beyond any device, so that bytes and cycles stay exact integers
@@ -89,6 +90,8 @@ class Use(StrEnum):
     TRAINING = "training"
     """For training only, by a pipeline or in phases."""
     PIPELINE_TRAINING = "pipeline training"
+    CHANGED_IN_TRAINING = "changed in training"
+    """For training by a pipeline, where the value is not the default."""
     CHANGED = "changed"
     """For pipelines, where the value is not the default: leaving it out says the same."""
     PHASED = "phased"
@@ -146,7 +149,7 @@ class Knob:
     @property
     def only_training(self) -> bool:
         """Whether inference has no such knob."""
-        return self.use in (Use.TRAINING, Use.PIPELINE_TRAINING)
+        return self.use in (Use.TRAINING, Use.PIPELINE_TRAINING, Use.CHANGED_IN_TRAINING)
 
     def varies(self, strategy: Strategy) -> bool:
         """Whether cells of this strategy differ in it."""
@@ -156,7 +159,7 @@ class Knob:
 
     def matters(self, knobs: Configuration) -> bool:
         """Whether it matters for a configuration."""
-        if self.only_training and knobs.training:
+        if self.use in (Use.TRAINING, Use.PIPELINE_TRAINING) and knobs.training:
             return True
         return self.use is Use.ALWAYS or getattr(knobs, self.field) != self.default
 
@@ -178,7 +181,7 @@ KNOBS = (
         Use.CHANGED,
         "pipelines side by side",
         "1,2",
-        ("1", "as --n-ipu, as many as there are devices for; 1 in training"),
+        ("1", "as --n-ipu, as many as there are devices for"),
         breaks_ties=True,
     ),
     Knob(
@@ -252,6 +255,35 @@ KNOBS = (
         ("16", "16"),
         training_default=16,  # PopART needs 2 n_ipu - 1
         label="micro-batches",
+    ),
+    Knob(
+        "optimizer",
+        words(Optimizer, tuple(Optimizer), tuple(Optimizer)),
+        Optimizer.SGD,
+        Use.CHANGED_IN_TRAINING,
+        f"what changes the weights, and holds its state for that: {', '.join(Optimizer)}",
+        "NAME",
+        (Optimizer.SGD, Optimizer.SGD),
+    ),
+    Knob(
+        "master_weights",
+        SWITCH,
+        False,
+        Use.CHANGED_IN_TRAINING,
+        "whether weights of 16 bits have a copy in fp32, which the optimizer changes",
+        "on|off",
+        ("off", "off"),
+        label="master weights",
+    ),
+    Knob(
+        "shard_optimizer",
+        SWITCH,
+        False,
+        Use.CHANGED_IN_TRAINING,
+        "whether every replica holds and updates its part of the optimizer's state only",
+        "on|off",
+        ("off", "off"),
+        label="sharded",
     ),
     Knob(
         "strategy",

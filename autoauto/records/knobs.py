@@ -17,12 +17,14 @@ from autoauto.records.knob_table import (
     KNOB_NAMES,
     KNOBS,
     MAX_SAMPLES,
+    MAX_VALUES,
     TIE_BREAK,
     TRAINING_ORDERS,
     Domain,
     Knob,
     Strategy,
 )
+from autoauto.records.profile import Optimizer, WeightUpdate
 from autoauto.records.schedule import Order, check_size
 
 MAX_CONFIGURATIONS = 300_000  # of a space: each takes some ten microseconds before anything is measured
@@ -105,6 +107,33 @@ def min_micro_batches(schedule: Order, n_ipu: int) -> int:
     return 2 * n_ipu - 1 if schedule is Order.POPART else 1
 
 
+def of_global_batch(
+    n_samples: int, replicas: Sequence[int], batch_sizes: Sequence[int]
+) -> tuple[tuple[int, ...], tuple[int, ...], Constraint]:
+    """What makes every step of training have `n_samples`: numbers of micro-batches, sizes of them, and the condition.
+
+    Raises:
+        BadInput: no number of replicas times a size divides it.
+
+    >>> n_micro_batches, sizes, _ = of_global_batch(24, (1, 4), (1, 2, 3, 5))
+    >>> n_micro_batches, sizes
+    ((2, 3, 6, 8, 12, 24), (1, 2, 3))
+    """
+    pairs = [(n, size) for n in replicas for size in batch_sizes if n_samples % (n * size) == 0]
+    steps = {n_samples // (n * size) for n, size in pairs}
+    if not steps or min(steps) > MAX_VALUES:
+        raise BadInput(
+            f"a global batch must be replicas x batch_size x n_micro_batches, at most {MAX_VALUES:,} of the last, got "
+            f"{n_samples:,} for replicas {_few(replicas)} and batch_size {_few(batch_sizes)}; try others"
+        )
+    whole = tuple(sorted(n for n in steps if n <= MAX_VALUES))
+    return whole, tuple(sorted({size for _, size in pairs})), Constraint(f"n_samples == {n_samples}")
+
+
+def _few(values: Sequence[int]) -> str:
+    return f"{min(values)} to {max(values)}" if len(values) > 1 else str(values[0])
+
+
 @dataclass(frozen=True, slots=True)
 class Knobs:
     """One configuration.
@@ -121,10 +150,14 @@ class Knobs:
         n_micro_batches: micro-batches of one step of training, after which weights change; for phases the micro-batches
             that go through a phase before the next phase begins; 1 for inference by a pipeline.
         strategy: pipeline or phases.
-        replicas: pipelines of `n_ipu` devices each, side by side, each with micro-batches of its own.
+        replicas: pipelines of `n_ipu` devices each, side by side, each with micro-batches of its own; in training their
+            gradients are summed once a step.
         cores_per_device: devices of the cluster, cores of the host, that are one device: threads of one session.
         stage_replicas: whether several of the `n_ipu` devices may run one stage and take its micro-batches in turn;
             the best plan then has at most that many devices.
+        optimizer: changes the weights once a step of training.
+        master_weights: whether weights of 16 bits have a copy in fp32.
+        shard_optimizer: whether every replica holds a part of the optimizer's state only.
     """
 
     n_ipu: int
@@ -137,6 +170,9 @@ class Knobs:
     replicas: int = 1
     cores_per_device: int = 1
     stage_replicas: bool = False
+    optimizer: Optimizer = Optimizer.SGD
+    master_weights: bool = False
+    shard_optimizer: bool = False
 
     def __post_init__(self) -> None:
         if self.n_ipu < 1:
@@ -148,10 +184,11 @@ class Knobs:
         for name in ("replicas", "cores_per_device"):
             if getattr(self, name) < 1:
                 raise BadInput(f"{name} must be at least 1, got {getattr(self, name)}")
-        if self.replicas > 1 and (self.training or self.strategy is Strategy.PHASED):
-            raise BadInput("replicas are pipelines for inference; try --mode inference --strategy pipeline")
+        if self.replicas > 1 and self.strategy is Strategy.PHASED:
+            raise BadInput("replicas are pipelines side by side, got phases; try --strategy pipeline")
         if self.stage_replicas and (self.training or self.strategy is Strategy.PHASED):
             raise BadInput("stage_replicas are for inference by pipelines; try --mode inference --strategy pipeline")
+        self._check_update()
         if self.strategy is Strategy.PHASED:
             return
         if self.training and self.schedule not in TRAINING_ORDERS:
@@ -167,10 +204,24 @@ class Knobs:
         if self.training:
             check_size(self.schedule, self.n_ipu, self.n_micro_batches)
 
+    def _check_update(self) -> None:
+        changed = self.optimizer is not Optimizer.SGD or self.master_weights or self.shard_optimizer
+        if changed and (not self.training or self.strategy is Strategy.PHASED):
+            raise BadInput(
+                "optimizer, master_weights and shard_optimizer are for training by pipelines; try --mode training "
+                "--strategy pipeline"
+            )
+
     @property
     def training(self) -> bool:
         """Whether there is a backward pass."""
         return self.schedule is not Order.INFERENCE
+
+    @property
+    def weight_update(self) -> WeightUpdate:
+        """How the weights change at the end of a step of training."""
+        n_shards = self.replicas if self.shard_optimizer else 1
+        return WeightUpdate(self.optimizer, self.master_weights, n_shards)
 
     @property
     def n_devices(self) -> int:
@@ -198,7 +249,8 @@ class Knobs:
 class SearchSpace:
     """A grid over all knobs but the batch size; every cell of the grid has all batch sizes, ascending.
 
-    Configurations that violate one of the `constraints`, which name knobs only, are not part of the space.
+    Configurations that violate one of the `constraints`, which name knobs only, are not part of the space. Where there
+    are several numbers of micro-batches, nor are those with too few or too many for their order.
 
     Cells of phases have no `schedule`, and `steps` are their values of `Knobs.n_micro_batches`.
     """
@@ -214,6 +266,9 @@ class SearchSpace:
     replicas: tuple[int, ...] = (1,)
     cores_per_device: tuple[int, ...] = (1,)
     stage_replicas: tuple[bool, ...] = (False,)
+    optimizer: tuple[Optimizer, ...] = (Optimizer.SGD,)
+    master_weights: tuple[bool, ...] = (False,)
+    shard_optimizer: tuple[bool, ...] = (False,)
     constraints: tuple[Constraint, ...] = ()
 
     def __post_init__(self) -> None:
@@ -284,12 +339,27 @@ class SearchSpace:
         return Knobs(batch_size=batch_size, strategy=strategy, **named)
 
     def grid(self, batch_size: int) -> Iterator[Knobs]:
-        """The configuration of every cell at one batch size, first the pipelines; constraints are not checked."""
+        """The configuration of every cell at one batch size, first the pipelines; constraints are not checked.
+
+        Raises:
+            BadInput: a configuration cannot exist; where they have several numbers of micro-batches, all of them.
+        """
+        n_made, refusal = 0, None
         for strategy in Strategy:
             if strategy in self.strategy:
                 names = [axis.name for axis in self.axes(strategy)]
                 for values in product(*(getattr(self, name) for name in names)):
-                    yield self.configuration(strategy, batch_size, dict(zip(names, values, strict=True)))
+                    try:
+                        knobs = self.configuration(strategy, batch_size, dict(zip(names, values, strict=True)))
+                    except BadInput as error:
+                        refusal = error
+                        if len(self.n_micro_batches) == 1:
+                            raise
+                        continue
+                    n_made += 1
+                    yield knobs
+        if refusal and not n_made:
+            raise refusal
 
 
 @lru_cache(maxsize=4)

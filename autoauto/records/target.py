@@ -10,7 +10,7 @@ from typing import Protocol, runtime_checkable
 from autoauto.records.hardware import Device, Period
 from autoauto.records.knob_table import POPLAR_MEMORY_PROPORTION
 from autoauto.records.layers import LayerGraph, LayerRange
-from autoauto.records.profile import CompiledRange, CompileOptions, ModelProfile
+from autoauto.records.profile import CompiledRange, CompileOptions, ModelProfile, WeightUpdate
 
 
 class Origin(StrEnum):
@@ -114,6 +114,16 @@ class Target(Protocol):
 
     def compile(self, graph: LayerGraph, layers: LayerRange, device: Device, options: CompileOptions) -> CompiledRange:
         """Compile `layers` of `graph` as one program for `device`; the caller checks memory limits."""
+
+
+@runtime_checkable
+class UpdatesWeights(Protocol):
+    """A target that knows what the update of weights costs; by others it costs nothing."""
+
+    def weight_update_cycles(
+        self, graph: LayerGraph, device: Device, options: CompileOptions, update: WeightUpdate
+    ) -> tuple[int, ...]:
+        """Cycles by layer in which a device updates its weights; of tied weights the first reader counts."""
 
 
 @runtime_checkable

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from math import lcm
 from typing import NamedTuple, Protocol, runtime_checkable
 
@@ -18,8 +19,23 @@ from autoauto.records.profile import CompileOptions
 from autoauto.records.schedule import CHECK, Action, Schedule
 from autoauto.records.target import Origin
 
+STEP_PARTS = ("fill", "main", "flush", "all-reduce", "update")
 UNDISTURBED_FRACTION = 0.95
 """A stage that had its cores to itself, at full speed, for less of its computing time was disturbed."""
+
+
+class StepEnd(NamedTuple):
+    """What a step of training does after its last backward passes.
+
+    Attributes:
+        flushed_tick: when the last action has stopped and the last message has arrived.
+        all_reduce: (n_devices, 2) start and stop ticks in which every device sums its gradients over the replicas.
+        update: (n_devices, 2) start and stop ticks in which it updates its weights.
+    """
+
+    flushed_tick: int
+    all_reduce: IntArray
+    update: IntArray
 
 
 class Span(NamedTuple):
@@ -39,9 +55,10 @@ class Timeline(Displayed):
         starts, stops: for every device the ticks of its actions, in the schedule's order.
         exchanges: for every device (n, 2) start and stop ticks of transfers in which it cannot compute; none where
             transfers overlap.
-        stop_tick: when the last action has stopped and the last message has arrived.
+        stop_tick: when the last action has stopped, the last message has arrived, and the step has ended.
         ticks_per_cycle: as in `StageTimes`.
         origin: simulated, or measured where devices ran it.
+        step_end: of a step of training; None where only its actions are known.
     """
 
     schedule: Schedule
@@ -51,6 +68,7 @@ class Timeline(Displayed):
     stop_tick: int
     ticks_per_cycle: int = 1
     origin: Origin = Origin.SIMULATED
+    step_end: StepEnd | None = None
 
     def cycles(self, ticks: int) -> float:
         """Ticks as cycles; an integer where they are whole."""
@@ -64,12 +82,26 @@ class Timeline(Displayed):
 
     @property
     def makespan_cycles(self) -> float:
-        """From the first start to the end of the last action and message."""
+        """From the first start to the end of the last action and message, and of a step of training."""
         return self.cycles(self.stop_tick)
 
     @property
+    def step_parts(self) -> dict[str, float]:
+        """The cycles of a step, part by part; they add up to the makespan.
+
+        The pipeline fills until its last device has started, and flushes from when the first has done its last action.
+        Of the all-reduce and the update there is what follows, not what overlaps with the flush of other devices.
+        """
+        flushed = self.stop_tick if self.step_end is None else self.step_end.flushed_tick
+        filled = max(int(starts[0]) for starts in self.starts if len(starts))
+        main = max(filled, min(int(stops[-1]) for stops in self.stops if len(stops)))
+        reduced = flushed if self.step_end is None else max(flushed, int(self.step_end.all_reduce[:, 1].max()))
+        ends = (0, filled, main, flushed, reduced, self.stop_tick)
+        return {name: self.cycles(stop - start) for name, (start, stop) in zip(STEP_PARTS, pairwise(ends), strict=True)}
+
+    @property
     def busy_cycles(self) -> tuple[float, ...]:
-        """Compute of each device, checks aside."""
+        """Compute of each device, the update of weights included, checks aside."""
         return tuple(map(self.cycles, self._busy_ticks))
 
     @property
@@ -79,7 +111,7 @@ class Timeline(Displayed):
 
     @property
     def exchange_cycles(self) -> tuple[float, ...]:
-        """Transfers of each device in which it cannot compute."""
+        """Transfers of each device in which it cannot compute, and its part of the all-reduce."""
         return tuple(map(self.cycles, self._exchange_ticks))
 
     @property
@@ -127,7 +159,7 @@ class Timeline(Displayed):
         """(n, 2) start and stop ticks of the spans in which a device is idle or runs checks."""
         work = self.schedule.codes.kinds(self.schedule.programs[device]) != CHECK
         actions = np.stack((self.starts[device][work], self.stops[device][work]), axis=1)
-        used = np.concatenate((actions, self.exchanges[device]))
+        used = np.concatenate((actions, self.exchanges[device], *(spans[device : device + 1] for spans in self._ends)))
         used = used[np.argsort(used[:, 0], kind="stable")]
         starts = np.concatenate(([0], np.maximum.accumulate(used[:, 1])))
         stops = np.concatenate((used[:, 0], [self.stop_tick]))
@@ -138,11 +170,28 @@ class Timeline(Displayed):
     def _busy_ticks(self) -> list[int]:
         codes = self.schedule.codes
         rows = zip(self.schedule.programs, self.starts, self.stops, strict=True)
-        return [int((stops - starts)[codes.kinds(program) != CHECK].sum()) for program, starts, stops in rows]
+        updates = self._lengths(1)
+        return [
+            int((stops - starts)[codes.kinds(program) != CHECK].sum()) + update
+            for (program, starts, stops), update in zip(rows, updates, strict=True)
+        ]
 
     @property
     def _exchange_ticks(self) -> list[int]:
-        return [int((spans[:, 1] - spans[:, 0]).sum()) for spans in self.exchanges]
+        exchanged = (int((spans[:, 1] - spans[:, 0]).sum()) for spans in self.exchanges)
+        return [ticks + reduced for ticks, reduced in zip(exchanged, self._lengths(0), strict=True)]
+
+    @property
+    def _ends(self) -> tuple[IntArray, ...]:
+        """The spans of the all-reduce and of the update, each by device; none where they are not known."""
+        return () if self.step_end is None else (self.step_end.all_reduce, self.step_end.update)
+
+    def _lengths(self, index: int) -> list[int]:
+        """The ticks of one of `_ends` by device."""
+        if self.step_end is None:
+            return [0] * self.schedule.n_devices
+        lengths: list[int] = np.diff(self._ends[index], axis=1)[:, 0].tolist()
+        return lengths
 
     def _finished(self) -> IntArray:
         """(m,) ticks at which the last action on each micro-batch stops."""

@@ -1,11 +1,15 @@
-"""How reports look: `format_value`, `shorten`, `printable`, `ACTIVITIES`."""
+"""How reports look: `format_value`, `shorten`, `printable`, `ACTIVITIES`, `spans_besides_actions`."""
 
 from __future__ import annotations
 
 import shlex
 from typing import NamedTuple
 
+import numpy as np
+
+from autoauto.records.arrays import IntArray
 from autoauto.records.schedule import KINDS
+from autoauto.records.timeline import Timeline
 from autoauto.records.units import format_bytes
 
 
@@ -23,11 +27,24 @@ ACTIVITIES = (
     Activity("W", "weight gradient", "#009E73"),
     Activity("C", "check", "#CC79A7"),
     Activity("x", "exchange", "#999999"),
+    Activity("R", "all-reduce", "#D55E00"),
+    Activity("U", "update", "#F0E442"),
     Activity(".", "idle", ""),
 )
-"""By index into `KINDS`, then exchange and idle; the colours are of `[okabe-ito]`."""
+"""By index into `KINDS`, then what is no action of the schedule; the colours are of `[okabe-ito]`."""
 
-EXCHANGE, IDLE = len(KINDS), len(KINDS) + 1
+EXCHANGE, ALL_REDUCE, UPDATE, IDLE = range(len(KINDS), len(ACTIVITIES))
+
+
+def spans_besides_actions(timeline: Timeline, device: int) -> IntArray:
+    """(n, 3) activity, start and stop tick of the exchanges of a device, and of its part of the end of a step."""
+    rows = [np.insert(timeline.exchanges[device], 0, EXCHANGE, axis=1)]
+    if timeline.step_end is not None:
+        for activity, spans in ((ALL_REDUCE, timeline.step_end.all_reduce), (UPDATE, timeline.step_end.update)):
+            rows.append(np.insert(spans[device : device + 1], 0, activity, axis=1))
+    every = np.concatenate(rows)
+    longer: IntArray = every[every[:, 2] > every[:, 1]]
+    return longer
 
 
 def format_value(quantity: str, value: float) -> str:

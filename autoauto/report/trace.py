@@ -16,7 +16,7 @@ from typing import Any
 from autoauto.records.errors import BadInput
 from autoauto.records.schedule import KINDS
 from autoauto.records.timeline import Timeline
-from autoauto.report.style import ACTIVITIES, EXCHANGE
+from autoauto.report.style import ACTIVITIES, spans_besides_actions
 from autoauto.report.wording import timeline_title
 
 _PID = 1
@@ -78,10 +78,10 @@ def _events(timeline: Timeline, clock_hz: float | None) -> Iterator[dict[str, An
 
 
 def _slices(timeline: Timeline, device: int) -> Iterator[tuple[int, int, str, dict[str, Any]]]:
-    """Start and stop tick, name and arguments of every action and exchange of a device."""
+    """Start and stop tick, name and arguments of every action and exchange of a device, and of its end of a step."""
     times = zip(timeline.starts[device].tolist(), timeline.stops[device].tolist(), strict=True)
     for (start, stop), action in zip(times, timeline.schedule.actions(device), strict=True):
         kind = ACTIVITIES[KINDS.index(action.kind)].name
         yield start, stop, str(action), {"kind": kind, "stage": action.stage, "micro_batch": action.micro_batch}
-    for start, stop in timeline.exchanges[device].tolist():
-        yield start, stop, ACTIVITIES[EXCHANGE].name, {"kind": ACTIVITIES[EXCHANGE].name}
+    for activity, start, stop in spans_besides_actions(timeline, device).tolist():
+        yield start, stop, ACTIVITIES[activity].name, {"kind": ACTIVITIES[activity].name}

@@ -19,25 +19,37 @@ from autoauto.records.knobs import (
     min_micro_batches,
     objective_tuple,
     objectives_text,
+    of_global_batch,
 )
 from autoauto.records.plan import CutAt
 from autoauto.records.schedule import Order
 
 MAX_BASELINE_BATCH_SIZE = 8
+_BATCH_SIZES = tuple(range(1, 129))  # of `SearchSpace`
 _NOT_GIVEN: Mapping[str, Any] = {}
 
 
-def default_space(flow: Flow, given: Mapping[str, Any] = _NOT_GIVEN) -> SearchSpace:
+def default_space(flow: Flow, given: Mapping[str, Any] = _NOT_GIVEN, global_batch: int | None = None) -> SearchSpace:
     """The space for the target and the devices of a flow: all ways to use them, as replicas of pipelines or in phases.
 
     Args:
         flow: has the devices.
         given: values of knobs, and constraints, in place of the defaults.
+        global_batch: samples of a step of training, from which the numbers of micro-batches follow.
+
+    Raises:
+        BadInput: no configuration has such a step, or the flow cannot evaluate them.
     """
     traits, n_devices = flow.traits, len(flow.cluster)
     values: dict[str, Any] = {"strategy": _strategies(flow, given), **traits.space, **given}
     if traits.groups_cores and "cores_per_device" not in given:
         values["cores_per_device"] = (*(1 << i for i in range((n_devices - 1).bit_length())), n_devices)
+    if global_batch is not None:
+        counts, sizes = values.get("replicas", default_counts(n_devices)), values.get("batch_size", _BATCH_SIZES)
+        steps, sizes, whole_step = of_global_batch(global_batch, counts, sizes)
+        strategies = given.get("strategy", (Strategy.PIPELINE,))
+        values |= {"n_micro_batches": steps, "batch_size": sizes, "strategy": strategies}
+        values["constraints"] = (*values.get("constraints", ()), whole_step)
     orders, steps = values.get("schedule", (Order.INFERENCE,)), values.get("n_micro_batches", (1,))
     if "n_ipu" not in given:
         n_others = min(values.get("replicas", (1,))) * min(values.get("cores_per_device", (1,)))
@@ -45,9 +57,9 @@ def default_space(flow: Flow, given: Mapping[str, Any] = _NOT_GIVEN) -> SearchSp
             n
             for n in default_counts(n_devices)
             if n == 1
-            or (n * n_others <= n_devices and all(min(steps) >= min_micro_batches(order, n) for order in orders))
+            or (n * n_others <= n_devices and all(max(steps) >= min_micro_batches(order, n) for order in orders))
         )
-    if "replicas" not in given and orders == (Order.INFERENCE,):
+    if "replicas" not in given:
         n_each = min(values["n_ipu"]) * min(values.get("cores_per_device", (1,)))
         values["replicas"] = tuple(n for n in default_counts(n_devices) if n == 1 or n * n_each <= n_devices)
     if len(values.get("stage_replicas", ())) > 1:  # one device runs the same either way
@@ -95,7 +107,9 @@ def on_cluster(space: SearchSpace, flow: Flow) -> SearchSpace:
 
 def fingerprint_of(flow: Flow, space: SearchSpace) -> dict[str, str]:
     """The attributes that two trials must share to be comparable."""
-    return {"autoauto": VERSION, "mode": "training" if space.training else "inference", **flow.fingerprint()}
+    # Steps of training of earlier versions ended without an update of the weights.
+    mode = {"mode": "training", "step": "updated"} if space.training else {"mode": "inference"}
+    return {"autoauto": VERSION, **mode, **flow.fingerprint()}
 
 
 def default_study_name(

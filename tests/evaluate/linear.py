@@ -2,7 +2,7 @@
 
 from autoauto.records.hardware import Device
 from autoauto.records.layers import LayerGraph, LayerRange
-from autoauto.records.profile import CompiledRange, CompileOptions, ProgramStep
+from autoauto.records.profile import GRADIENT, CompiledRange, CompileOptions, ProgramStep
 
 MIB = 1024**2
 DEVICE = Device("small", 1e6, 100 * MIB, 1472, 638976)
@@ -11,7 +11,8 @@ DEVICE = Device("small", 1e6, 100 * MIB, 1472, 638976)
 class LinearTarget:
     """A layer takes 1,000 cycles and 1 MiB a sample; compiled whole, a range takes `surplus` times the memory.
 
-    In training the backward pass takes twice as long, half of it for weights, and half of the memory is stashed for it.
+    In training the backward pass takes twice as long, half of it for weights, half of the memory is stashed for it, and
+    a layer has gradients of 100,000 bytes.
     """
 
     version = "linear 1"
@@ -33,4 +34,5 @@ class LinearTarget:
         step = ProgramStep("all", cycles, 0)
         if not options.training:
             return CompiledRange((step,), 0, {}, {"state": n_bytes})
-        return CompiledRange((step,), 2 * cycles, {}, {"state": n_bytes}, cycles, activation_bytes=n_bytes // 2)
+        exclusive = {"state": n_bytes, GRADIENT: 100_000 * n_layers}
+        return CompiledRange((step,), 2 * cycles, {}, exclusive, cycles, activation_bytes=n_bytes // 2)

@@ -21,7 +21,7 @@ from autoauto.records.knobs import Knobs, Objective, SearchSpace
 from autoauto.records.layers import LayerGraph, LayerRange
 from autoauto.records.phased import IoMode, PhasedOptions, PhasedPlan, PhaseKind
 from autoauto.records.plan import Plan
-from autoauto.records.profile import STASH, CompiledRange, CompileOptions
+from autoauto.records.profile import STASH, CompiledRange, CompileOptions, Optimizer, WeightUpdate
 from autoauto.records.schedule import Order
 from autoauto.records.target import RUNS_PLANS, Origin
 from autoauto.records.timeline import Run
@@ -80,6 +80,76 @@ def test_a_step_of_training_is_simulated(flow: Flow) -> None:
     assert (first.forward_cycles, first.backward_cycles, first.weight_cycles) == (8_000, 16_000, 8_000)
     assert trial.timeline.makespan_cycles == pytest.approx((4 + 2 - 1) * 24_000, rel=0.01)  # (m + p - 1)(tf + tb)
     assert trial.samples_per_s == pytest.approx(2 * 4 * 1e6 / trial.timeline.makespan_cycles)
+
+
+def test_replicas_train_side_by_side_and_sum_their_gradients(flow: Flow) -> None:
+    link = Link(1e7, 100)  # 10 bytes a cycle
+    four = replace(flow, cluster=Cluster("four", "ipu", (DEVICE,) * 4, (link,) * 4, (link,) * 4))
+    single = Knobs(2, 0.6, 2, Order.ONE_F_ONE_B, n_micro_batches=4)
+    alone, pair = four.evaluate(single), four.evaluate(replace(single, replicas=2))
+    assert alone.timeline is not None
+    assert pair.timeline is not None
+    assert pair.timeline.step_parts["all-reduce"] == 200 + 2 * 400_000 / 10  # both stages over one cable, two waits
+    assert pair.makespan_cycles == alone.timeline.makespan_cycles + pair.timeline.step_parts["all-reduce"]
+    assert pair.samples_per_s == pytest.approx(2 * 2 * 4 * 1e6 / pair.timeline.makespan_cycles)
+    assert pair.estimated_samples_per_s == pytest.approx(pair.samples_per_s)
+
+
+class UpdatingTarget(LinearTarget):
+    """Every layer's weights take 50 cycles, on one shard; a state takes a cycle more each."""
+
+    def weight_update_cycles(
+        self, graph: LayerGraph, device: Device, options: CompileOptions, update: WeightUpdate
+    ) -> tuple[int, ...]:
+        return ((50 + len(update.state_bytes(1, options.precision))) // update.n_shards,) * len(graph)
+
+
+def test_the_optimizer_has_its_memory_and_its_part_of_a_step(flow: Flow) -> None:
+    flow = replace(flow, target=UpdatingTarget())
+    plain = Knobs(2, 0.6, 2, Order.GPIPE, n_micro_batches=4)
+    adam = flow.evaluate(replace(plain, optimizer=Optimizer.ADAM))
+    assert adam.timeline is not None
+    assert isinstance(adam.estimate, Plan)
+    assert isinstance(adam.measured, Plan)
+    for plan in (adam.estimate, adam.measured):
+        assert plan.stages[0].memory_bytes["firstMoment"] == 2 * 4 * 100_000  # fp32 for gradients of fp16
+    assert adam.timeline.step_parts["update"] == 4 * 52
+    assert adam.makespan_cycles == timeline_of(plain, adam.measured).makespan_cycles + 4 * 52
+    assert flow.evaluate(plain).samples_per_s > adam.samples_per_s
+
+
+def test_an_optimizer_that_does_not_fit_fits_in_shards(flow: Flow) -> None:
+    link = Link(1e12, 0)
+    four = replace(
+        flow,
+        target=UpdatingTarget(),
+        cluster=Cluster("four", "ipu", (DEVICE,) * 4, (link,) * 4, (link,) * 4),
+        planning_proportion=22 / 100,
+    )
+    knobs = Knobs(2, 0.6, 5, Order.GPIPE, n_micro_batches=1, replicas=2, optimizer=Optimizer.LAMB)
+    assert not four.expect(replace(knobs, master_weights=True)).fits
+    shards = four.expect(replace(knobs, master_weights=True, shard_optimizer=True))
+    assert shards.fits
+    assert shards.timeline is not None
+    assert shards.timeline.step_parts["update"] == 4 * (53 // 2)
+
+
+def test_replicas_whose_links_differ_train_with_the_same_cuts(flow: Flow) -> None:
+    fast, slow = Link(1e12, 0), Link(1e3, 0)
+    links = (fast, fast, slow, fast, slow, fast)  # replicas of three devices: the slow links are elsewhere
+    uneven = replace(
+        flow, cluster=Cluster("uneven", "ipu", (DEVICE,) * 6, links, (*links[1:], fast)), period=Period.OVERLAP
+    )
+    knobs = Knobs(3, 0.6, 2, Order.ONE_F_ONE_B, n_micro_batches=8, replicas=2)
+    free = [uneven.best_plan(replace(knobs, replicas=1), start).plan for start in (0, 3)]
+    plan = uneven.predict(knobs)
+    assert free[0].partition != free[1].partition
+    assert len(plan.plans) == 2
+    assert len({each.partition for each in plan.plans}) == 1
+    steps = [timeline_of(knobs, each).makespan_cycles for each in plan.plans]
+    assert uneven.timeline(knobs, plan).step_parts["fill"] > 0
+    assert uneven.timeline(knobs, plan).makespan_cycles >= max(steps)
+    assert min(steps) >= min(timeline_of(knobs, each).makespan_cycles for each in free)
 
 
 def test_schedules_stash_what_they_have_in_flight(flow: Flow) -> None:

@@ -26,6 +26,9 @@ BUILTIN = {  # as published: 25.6, 108.9 with the position embeddings that 128 t
     "bert-large-128": (635, 333.7, 25),
     "gpt2-small": (232, 123.8, 19),
     "vit-b16": (308, 86.6, 22),
+    "resnet50-train": (178, 25.6, 58),
+    "bert-base-128-mlm": (331, 132.7, 33),  # with a projection to 30,522 words of its own
+    "bert-large-128-mlm": (643, 366.0, 33),
 }
 
 

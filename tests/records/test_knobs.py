@@ -11,6 +11,7 @@ from autoauto.records.constraint import Constraint
 from autoauto.records.errors import BadInput
 from autoauto.records.knob_table import KNOB_NAMES, Strategy
 from autoauto.records.knobs import Knobs, Objective, SearchSpace, objectives_text, parse_objectives
+from autoauto.records.profile import Optimizer
 from autoauto.records.schedule import Order
 
 
@@ -126,16 +127,41 @@ def test_a_step_of_training_has_the_samples_of_all_micro_batches() -> None:
     assert Knobs(2, 0.6, 3).n_samples == 3
 
 
-def test_replicas_multiply_devices_and_samples_and_are_for_pipelines_of_inference() -> None:
+def test_replicas_multiply_devices_and_samples_and_are_for_pipelines() -> None:
     knobs = Knobs(2, 1.0, 4, replicas=3)
     assert (knobs.n_devices, knobs.n_samples) == (6, 12)
     space = SearchSpace((1,), (1.0,), (1,), replicas=(1, 2))
     assert [cell[0].replicas for cell in space.cells] == [1, 2]
-    for other in ({"schedule": Order.GPIPE}, {"strategy": Strategy.PHASED}):
-        with pytest.raises(BadInput, match="for inference"):
-            Knobs(1, 1.0, 1, replicas=2, **other)
+    assert Knobs(2, 1.0, 4, Order.GPIPE, n_micro_batches=5, replicas=3).n_samples == 60
+    with pytest.raises(BadInput, match="try --strategy pipeline"):
+        Knobs(1, 1.0, 1, replicas=2, strategy=Strategy.PHASED)
     with pytest.raises(BadInput, match="at least 1, got 0"):
         Knobs(1, 1.0, 1, replicas=0)
+
+
+def test_micro_batches_that_are_too_few_for_some_pipelines_leave_the_others() -> None:
+    space = SearchSpace((1, 4), (0.6,), (2,), (Order.POPART, Order.GPIPE), n_micro_batches=(1, 8))
+    choices = {(cell[0].schedule, cell[0].n_ipu, cell[0].n_micro_batches) for cell in space.cells}
+    assert choices == {
+        (order, n_ipu, m) for order in (Order.POPART, Order.GPIPE) for n_ipu in (1, 4) for m in (1, 8)
+    } - {
+        (Order.POPART, 4, 1)  # needs 7
+    }
+    with pytest.raises(BadInput, match="at least 7, got 1"):
+        SearchSpace((4,), (0.6,), (2,), (Order.POPART,), n_micro_batches=(1,))
+    with pytest.raises(BadInput, match="at least 7, got 2"):
+        SearchSpace((4,), (0.6,), (2,), (Order.POPART,), n_micro_batches=(1, 2))
+
+
+def test_an_optimizer_is_for_training_by_pipelines() -> None:
+    training = Knobs(2, 1.0, 4, Order.GPIPE, replicas=3, optimizer=Optimizer.ADAM, shard_optimizer=True)
+    assert training.weight_update == (Optimizer.ADAM, False, 3)
+    assert replace(training, shard_optimizer=False).weight_update.n_shards == 1
+    for other in ({"optimizer": Optimizer.LAMB}, {"master_weights": True}, {"shard_optimizer": True}):
+        with pytest.raises(BadInput, match="for training by pipelines"):
+            Knobs(1, 1.0, 1, **other)
+        with pytest.raises(BadInput, match="for training by pipelines"):
+            Knobs(1, 1.0, 1, Order.SEQUENTIAL, strategy=Strategy.PHASED, **other)
 
 
 def test_a_constraint_over_knobs_shrinks_the_space() -> None:

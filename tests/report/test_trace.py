@@ -18,6 +18,7 @@ from autoauto.records.schedule import Order
 from autoauto.records.target import Origin
 from autoauto.records.timeline import Timeline
 from autoauto.report.trace import chrome_trace, write_chrome_trace
+from autoauto.schedule.step_end import with_step_end
 
 Simulated = Callable[..., Timeline]
 
@@ -49,6 +50,16 @@ def test_every_action_and_exchange_is_a_slice(simulated: Simulated) -> None:
     trace = chrome_trace(simulated(Order.GPIPE, 2, 1, comm="1", barrier=True))
     lines = (f"{s['tid']}: {s['cat']} {s['name']} {s['ts']} + {s['dur']}\n" for s in slices(trace))
     assert "".join(lines) == GPIPE
+
+
+def test_the_end_of_a_step_is_a_slice_of_every_device(simulated: Simulated) -> None:
+    ended = with_step_end(simulated(Order.GPIPE, 2, 2), (2, 3), (1, 1), barrier=False)
+    ends = [
+        (s["tid"], s["cat"], s["ts"], s["dur"])
+        for s in slices(chrome_trace(ended))
+        if s["cat"] in ("all-reduce", "update")
+    ]
+    assert ends == [(1, "all-reduce", 9, 2), (1, "update", 11, 1), (2, "all-reduce", 7, 3), (2, "update", 10, 1)]
 
 
 def test_process_and_devices_have_names_and_slices_have_arguments(simulated: Simulated) -> None:

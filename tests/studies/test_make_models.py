@@ -14,7 +14,14 @@ from studies import make_models
 @pytest.mark.slow
 def test_an_unknown_model_is_refused_with_the_known_ones(run_script: Callable[..., list[str]]) -> None:
     (message,) = run_script("make_models", "resnet51", exit_codes=[2])
-    assert message == f"NAME must be one of {', '.join(make_models.MAKERS)}; got resnet51"
+    known = (*make_models.MAKERS, *make_models.WITH_HEADS)
+    assert message == f"NAME must be one of {', '.join(known)}; got resnet51"
+
+
+@pytest.mark.parametrize("name", make_models.WITH_HEADS)
+def test_heads_for_training_are_made_again_as_they_are(name: str) -> None:
+    made = make_models.make(name).SerializeToString(deterministic=True)
+    assert made == (make_models.MODELS / f"{name}.onnx").read_bytes()
 
 
 @pytest.mark.slow

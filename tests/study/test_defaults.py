@@ -10,6 +10,7 @@ import pytest
 
 from autoauto.evaluate.flow import Flow
 from autoauto.evaluate.load import load_flow
+from autoauto.records.errors import BadInput
 from autoauto.records.hardware import Period
 from autoauto.records.installation import VERSION
 from autoauto.records.knob_table import Strategy
@@ -69,12 +70,27 @@ def test_given_values_narrow_the_others(flow: Flow) -> None:
     assert uses(default_space(flow, {"n_ipu": (1, 4), "replicas": (1, 2, 8)})) == {(1, 1), (1, 2), (4, 1)}
 
 
-def test_training_has_no_replicas_and_no_more_devices_than_its_micro_batches_allow(flow: Flow) -> None:
+def test_training_has_replicas_of_pipelines_that_its_micro_batches_allow(flow: Flow) -> None:
     pod = replace(flow, cluster=load_cluster("bow-pod16"))
     popart = default_space(pod, {"schedule": (Order.POPART,), "n_micro_batches": (16,)})
-    assert uses(popart) == {(1, 1), (2, 1), (4, 1), (8, 1)}  # PopART needs 2 n_ipu - 1
+    assert max(n_ipu for n_ipu, _ in uses(popart)) == 8  # PopART needs 2 n_ipu - 1
+    assert {(1, 16), (2, 8), (4, 4), (8, 2), (8, 1)} <= uses(popart)
     gpipe = default_space(pod, {"schedule": (Order.GPIPE,), "n_micro_batches": (16,)})
-    assert uses(gpipe) == {(1, 1), (2, 1), (4, 1), (8, 1), (16, 1)}
+    assert (16, 1) in uses(gpipe)
+
+
+def test_a_global_batch_fixes_the_number_of_micro_batches(flow: Flow) -> None:
+    pod, training = replace(flow, cluster=load_cluster("bow-pod16")), {"schedule": (Order.POPART,)}
+    space = default_space(pod, training, global_batch=96)
+    every = [knobs for cell in space.cells for knobs in cell]
+    assert {knobs.n_samples for knobs in every} == {96}
+    assert {(4, 4, 1, 24), (4, 4, 3, 8), (1, 16, 6, 1)} <= {
+        (knobs.n_ipu, knobs.replicas, knobs.batch_size, knobs.n_micro_batches) for knobs in every
+    }
+    assert not any(knobs.n_micro_batches < 2 * knobs.n_ipu - 1 for knobs in every)  # PopART's least
+    assert all(knobs in space for knobs in every)
+    with pytest.raises(BadInput, match="got 7 for replicas 2 and batch_size 3 to 4; try others"):
+        default_space(pod, {**training, "replicas": (2,), "batch_size": (3, 4)}, global_batch=7)
 
 
 def test_a_space_of_ones_own_is_bound_to_the_cluster(flow: Flow) -> None:

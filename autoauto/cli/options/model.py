@@ -7,14 +7,14 @@ from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Any
 
 from autoauto.cli.options.targets import add_target
-from autoauto.cli.options.values import choices_of, integers, proportions, switches
+from autoauto.cli.options.values import at_most, choices_of, integers, proportions, switches
 from autoauto.cli.output.json_output import add_json
 from autoauto.records.correction import Estimator
 from autoauto.records.errors import BadInput
 from autoauto.records.hardware import Period
 from autoauto.records.installation import DEFAULT_MODEL
-from autoauto.records.knob_table import KNOBS, Knob, Strategy
-from autoauto.records.knobs import Knobs, SearchSpace
+from autoauto.records.knob_table import KNOBS, MAX_SAMPLES, MAX_VALUES, Knob, Strategy
+from autoauto.records.knobs import Knobs, SearchSpace, of_global_batch
 from autoauto.records.plan import CutAt
 
 if TYPE_CHECKING:
@@ -97,6 +97,12 @@ def add_knob(parser: argparse.ArgumentParser, name: str, what: str = "") -> None
 
 def _add_mode(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--mode", choices=["inference", "training"], default="inference", help="default %(default)s")
+    parser.add_argument(
+        "--global-batch",
+        type=at_most(MAX_VALUES * MAX_SAMPLES),
+        metavar="G",
+        help="samples of a step of training by all replicas, from which the number of micro-batches follows",
+    )
 
 
 def _add_knob(parser: argparse.ArgumentParser, knob: Knob, metavar: str, text: str) -> None:
@@ -134,7 +140,11 @@ def requested_knobs(args: argparse.Namespace, flow: Flow) -> Knobs:
     given = given_values(args)
     if several := [knob.name for knob in KNOBS if len(given.get(knob.name, ())) > 1]:
         raise BadInput(f"one configuration has one {' and one '.join(several)}, got several; try search")
-    space = SearchSpace(**defaults | given)
+    values = defaults | given
+    if args.global_batch is not None:
+        replicas, sizes = given.get("replicas", (1,)), values["batch_size"]
+        values["n_micro_batches"], *_ = of_global_batch(args.global_batch, replicas, sizes)
+    space = SearchSpace(**values)
     flow.check(space)
     return space.cells[0][0]
 
@@ -143,8 +153,13 @@ def given_values(args: argparse.Namespace) -> dict[str, tuple[Any, ...]]:
     """The values of the knobs that the arguments name; in training also the defaults of those that only it has.
 
     Raises:
-        BadInput: knobs of training are given without --mode training.
+        BadInput: knobs of training are given without --mode training, or a global batch with a number of micro-batches.
     """
+    if args.global_batch is not None and (args.mode != "training" or args.n_micro_batches is not None):
+        raise BadInput(
+            "--global-batch says how many micro-batches a step of --mode training has, got "
+            + (f"--mode {args.mode}" if args.mode != "training" else "--n-micro-batches too; leave one of them out")
+        )
     named = ((knob.name, getattr(args, knob.name, None)) for knob in KNOBS)
     given = {name: values for name, values in named if values is not None}
     of_training = [knob for knob in KNOBS if knob.only_training]

@@ -50,11 +50,12 @@ def show_plan(
     from autoauto.report.tables.compare import run_table
     from autoauto.report.tables.plans import parts_tables
     from autoauto.report.tables.terminal import show
+    from autoauto.report.tables.timeline import step_parts_text
 
     show(*parts_tables(plan, flow.names, origin))
     if timeline is not None:
         step = f"a step of {knobs.n_micro_batches} micro-batches, {knobs.schedule}"
-        show(f"{step}: {timeline.makespan_cycles:,.0f} cycles, simulated")
+        show(f"{step}: {timeline.makespan_cycles:,.0f} cycles, simulated", step_parts_text(timeline).rstrip())
     if device_run is not None:
         show("", run_table(device_run, origin))
         latency_s = device_run.latency_cycles / flow.cluster.clock_hz
@@ -138,6 +139,7 @@ def _describe(flow: Flow, knobs: Knobs, plan: Plan, samples_per_s: float, timeli
         **describe_configuration(flow, knobs),
         "samples_per_s": samples_per_s,
         "makespan_cycles": timeline and timeline.makespan_cycles,
+        "step_parts": timeline and timeline.step_parts,
         **describe_plan(plan),
     }
 

@@ -10,7 +10,7 @@ from autoauto.records.arrays import IntArray
 from autoauto.records.schedule import CHECK
 from autoauto.records.timeline import Timeline
 from autoauto.report.charts.chart import Axis, Chart, Mark, Panel, Series, Shape, category_axis
-from autoauto.report.style import ACTIVITIES, EXCHANGE
+from autoauto.report.style import ACTIVITIES, EXCHANGE, spans_besides_actions
 from autoauto.report.wording import shows_stage, timeline_title
 
 N_BARS = 2_000
@@ -22,7 +22,7 @@ _DEVICE, _ACTIVITY, _STAGE, _MICRO_BATCH, _START, _STOP = range(6)
 
 
 def timeline_chart(timeline: Timeline, clock_hz: float | None, n_bars: int = N_BARS) -> Chart:
-    """The bars of all actions and exchanges; of a longer timeline the first and the last, in two panels.
+    """The bars of all actions and exchanges, and of the end of a step; of a longer timeline those at both ends.
 
     Args:
         timeline: the timeline.
@@ -56,13 +56,14 @@ def time_unit(seconds: float) -> tuple[float, str]:
 
 
 def _rows(timeline: Timeline) -> IntArray:
-    """(n, 6) device, activity, stage, micro-batch, start and stop tick of every action and exchange with a length."""
+    """(n, 6) device, activity, stage, micro-batch, start and stop tick of every bar; actions have the middle two."""
     codes, rows = timeline.schedule.codes, []
-    columns = zip(timeline.schedule.programs, timeline.starts, timeline.stops, timeline.exchanges, strict=True)
-    for device, (program, starts, stops, exchanges) in enumerate(columns):
+    columns = zip(timeline.schedule.programs, timeline.starts, timeline.stops, strict=True)
+    for device, (program, starts, stops) in enumerate(columns):
         action = (codes.kinds(program), codes.stages(program), codes.micro_batches(program), starts, stops)
         rows.append(np.stack((np.full_like(program, device), *action), axis=1))
-        rows.append(np.insert(exchanges, [0] * 4, [device, EXCHANGE, device, 0], axis=1))
+        others = spans_besides_actions(timeline, device)
+        rows.append(np.insert(np.insert(others, 0, device, axis=1), [2] * 2, [device, 0], axis=1))
     every = np.concatenate(rows)
     return every[every[:, _STOP] > every[:, _START]]
 
@@ -106,7 +107,7 @@ def _series(timeline: Timeline, rows: IntArray, per_tick: float) -> Iterator[Ser
     for number in np.unique(rows[:, _ACTIVITY]).tolist():
         activity, marks = ACTIVITIES[number], []
         for device, _, stage, micro_batch, start, stop in rows[rows[:, _ACTIVITY] == number].tolist():
-            action = "" if number == EXCHANGE else f"{activity.letter}{micro_batch}"
+            action = "" if number >= EXCHANGE else f"{activity.letter}{micro_batch}"
             name = f"{stage}{action} {activity.name}" if action else activity.name
             first, last = start / per_cycle, stop / per_cycle
             hover = f"{name}, {last - first:,.12g} cycles from {first:,.12g} to {last:,.12g}"

@@ -34,6 +34,14 @@ def timeline_table(timeline: Timeline, stash_entries: Iterable[int]) -> Table:
     return Table(f"Devices, {timeline.origin}", columns, tuple(rows), _totals(timeline))
 
 
+def step_parts_text(timeline: Timeline) -> str:
+    """The parts of a step of training in a line; empty where the end of the step is not known."""
+    if timeline.step_end is None:
+        return ""
+    parts = (f"{name} {format_value('cycles', cycles)}" for name, cycles in timeline.step_parts.items())
+    return f"step: {', '.join(parts)} cycles\n"
+
+
 def _totals(timeline: Timeline) -> str:
     makespan, ideal, period = (
         format_value("cycles", cycles)
@@ -42,6 +50,7 @@ def _totals(timeline: Timeline) -> str:
     checks = ", checks count as idle" if timeline.schedule.has(CHECK) else ""
     return (
         f"makespan: {makespan} cycles, ideal: {ideal}\n"
+        f"{step_parts_text(timeline)}"
         f"steady period: {period} cycles a micro-batch\n"
         f"bubble: {100 * timeline.bubble_fraction:.1f} % of all devices' time{checks}"
     )

@@ -12,7 +12,7 @@ from rich.text import Text
 from autoauto.records.arrays import IntArray
 from autoauto.records.schedule import KINDS, Action, Schedule
 from autoauto.records.timeline import Timeline
-from autoauto.report.style import ACTIVITIES, EXCHANGE, IDLE
+from autoauto.report.style import ACTIVITIES, EXCHANGE, IDLE, spans_besides_actions
 from autoauto.report.wording import action_name, shows_stage, timeline_title
 
 
@@ -66,7 +66,8 @@ def timeline_picture(timeline: Timeline, width: int) -> Text:
 def _canvas(timeline: Timeline, n_columns: int) -> _Canvas:
     """The form of `timeline_picture` that fits into `n_columns`."""
     actions = [np.stack(times, axis=1) for times in zip(timeline.starts, timeline.stops, strict=True)]
-    ticks, stop_tick = np.concatenate([*actions, *timeline.exchanges]), timeline.stop_tick
+    others = [spans_besides_actions(timeline, device)[:, 1:] for device in range(timeline.schedule.n_devices)]
+    ticks, stop_tick = np.concatenate([*actions, *others]), timeline.stop_tick
     n_units = max(1, stop_tick // max(1, int(np.gcd.reduce(ticks, axis=None, initial=stop_tick))))
     longest = _longest_name(timeline.schedule)
     if n_units * longest <= n_columns:
@@ -87,7 +88,7 @@ def _longest_name(schedule: Schedule) -> int:
 
 
 def _bars(timeline: Timeline, device: int, canvas: _Canvas) -> Iterator[tuple[str, int]]:
-    """Text and activity from left to right, a bar for every action and exchange of the device."""
+    """Text and activity from left to right, a bar for every action, exchange and end of a step of the device."""
     assert canvas.gap is not None
     schedule, with_stage, column = timeline.schedule, shows_stage(timeline.schedule), 0
     times = zip(timeline.starts[device].tolist(), timeline.stops[device].tolist(), strict=True)
@@ -95,7 +96,7 @@ def _bars(timeline: Timeline, device: int, canvas: _Canvas) -> Iterator[tuple[st
     bars = [
         (start, stop, KINDS.index(action.kind), action_name(action, with_stage)) for (start, stop), action in actions
     ]
-    bars += [(start, stop, EXCHANGE, "") for start, stop in timeline.exchanges[device].tolist()]
+    bars += [(start, stop, activity, "") for activity, start, stop in spans_besides_actions(timeline, device).tolist()]
     for start, stop, activity, name in [*sorted(bars), (canvas.stop_tick, canvas.stop_tick, IDLE, "")]:
         first, last = canvas.column(start), canvas.column(stop)
         yield ACTIVITIES[IDLE].letter.ljust(canvas.cell) * ((first - column) // canvas.cell), IDLE
@@ -119,7 +120,9 @@ def _shares(timeline: Timeline, device: int, canvas: _Canvas) -> Iterator[tuple[
     edges = np.linspace(0, timeline.stop_tick, canvas.n_columns + 1)
     kinds = timeline.schedule.codes.kinds(timeline.schedule.programs[device])
     times = np.stack((timeline.starts[device], timeline.stops[device]), axis=1)
-    spans_by_activity = [*(times[kinds == kind] for kind in range(len(KINDS))), timeline.exchanges[device]]
+    others = spans_besides_actions(timeline, device)
+    spans_by_activity = [times[kinds == kind] for kind in range(len(KINDS))]
+    spans_by_activity += [others[others[:, 0] == activity, 1:] for activity in range(EXCHANGE, IDLE)]
     ticks = np.stack([np.diff(np.interp(edges, *_ticks_before(spans))) for spans in spans_by_activity])
     ticks = np.vstack((ticks, np.diff(edges) - ticks.sum(axis=0)))
     for activity, columns in groupby(np.argmax(ticks, axis=0).tolist()):
@@ -153,7 +156,8 @@ def _axis(timeline: Timeline, canvas: _Canvas) -> str:
 
 def _legend(timeline: Timeline, canvas: _Canvas) -> str:
     shown = [kind for kind in range(len(KINDS)) if timeline.schedule.has(kind)]
-    shown += [EXCHANGE] if any(map(len, timeline.exchanges)) else []
+    others = [spans_besides_actions(timeline, device)[:, 0] for device in range(timeline.schedule.n_devices)]
+    shown += np.unique(np.concatenate(others)).tolist()
     names = "  ".join(f"{ACTIVITIES[activity].letter} {ACTIVITIES[activity].name}" for activity in [*shown, IDLE])
     if canvas.gap is not None:
         return names

@@ -9,6 +9,7 @@ import optuna
 from optuna.samplers import BaseSampler
 from optuna.trial import Trial, TrialState
 
+from autoauto.records.errors import BadInput
 from autoauto.records.knobs import Knobs, SearchSpace
 from autoauto.study.methods.protocol import Proposal, Proposals
 
@@ -31,7 +32,7 @@ def sampled(space: SearchSpace, sampler: BaseSampler, n_measurements: int, n_obj
             return
         trial = study.ask()
         knobs = _draw(trial, space)
-        if space.constraints and knobs not in space:
+        if knobs is None or (space.constraints and knobs not in space):
             study.tell(trial, state=TrialState.PRUNED)
             continue
         observation = yield Proposal(knobs, len(measured), n_measurements)
@@ -57,12 +58,19 @@ def _study_in_memory(sampler: BaseSampler, n_objectives: int) -> optuna.Study:
         optuna.logging.set_verbosity(verbosity)
 
 
-def _draw(trial: Trial, space: SearchSpace) -> Knobs:
-    """A configuration of the space; Optuna sees the index of a knob's value, so that adjacent values are close."""
+def _draw(trial: Trial, space: SearchSpace) -> Knobs | None:
+    """A configuration of the space, if its values go together.
+
+    Optuna sees the index of a knob's value, so that adjacent values are close.
+    """
 
     def draw(name: str, values: Sequence[T]) -> T:
         return values[trial.suggest_int(name, 0, len(values) - 1)]
 
     strategy = draw("strategy", space.strategy)
     choice = {axis.name: draw(axis.name, getattr(space, axis.name)) for axis in space.axes(strategy)}
-    return space.configuration(strategy, draw("batch_size", space.batch_size), choice)
+    batch_size = draw("batch_size", space.batch_size)
+    try:
+        return space.configuration(strategy, batch_size, choice)
+    except BadInput:  # too few or too many micro-batches
+        return None

@@ -43,6 +43,7 @@ MAX_VIOLATION = 1e6
 """The stored violation of a configuration that violates a constraint by more; JSON has no infinity."""
 N_SHOWN = 100
 """The most characters of a user attribute, which the dashboard shows in one line; it shows no system attributes."""
+_CHANGED = (Use.CHANGED, Use.CHANGED_IN_TRAINING)
 _READERS = {knob.name: knob.domain.read for knob in COLUMNS}
 _ENDED = {state.name for state in TrialState if state.is_finished()}
 _MEASURED = ("samples_per_s", "latency_s", "compute_cycles", "transfer_cycles")
@@ -59,7 +60,7 @@ def ranges_of(space: SearchSpace, knobs: Knobs) -> Ranges:
     ranges: Ranges = {}
     for knob in COLUMNS:
         values = [value for axis in KNOBS if axis.field == knob.name for value in getattr(space, axis.name)]
-        if knob.matters(knobs) or (knob.use is Use.CHANGED and set(values) != {knob.default}):
+        if knob.matters(knobs) or (knob.use in _CHANGED and set(values) != {knob.default}):
             ranges[knob.name] = _range(knob.domain, [*values, getattr(knobs, knob.name)])
     return ranges
 

@@ -9,7 +9,7 @@ from typing import ClassVar
 from autoauto.records.errors import BadInput
 from autoauto.records.hardware import Cluster, Device, Link
 from autoauto.records.layers import LayerGraph, LayerRange
-from autoauto.records.profile import CompiledRange, CompileOptions, ProgramStep
+from autoauto.records.profile import CompiledRange, CompileOptions, ProgramStep, WeightUpdate
 from autoauto.records.target import Origin, TargetTraits
 from autoauto.targets.ipu.kernels.codelets import EXCHANGE_BYTES_PER_CYCLE, SHORTEST_EXCHANGE_CYCLES, SYNC_CYCLES, copy
 from autoauto.targets.ipu.layout import relayout_cycles
@@ -26,6 +26,7 @@ from autoauto.targets.ipu.memory import (
 from autoauto.targets.ipu.operator_cost import DEFAULT_SETTINGS, CompilerSettings, OperatorContext, OperatorCost
 from autoauto.targets.ipu.operators.registry import forward_cost
 from autoauto.targets.ipu.training import NO_BACKWARD, backward_pass
+from autoauto.targets.ipu.weight_update import weight_update_cycles
 
 VERSION = "ipu-7"
 OUTLINED = "outlined"
@@ -90,6 +91,12 @@ class IpuTarget:
         )
         check_code(layers, compiled.memory_bytes, device)
         return _outline(graph, layers, costs, options, compiled, device)
+
+    def weight_update_cycles(
+        self, graph: LayerGraph, device: Device, options: CompileOptions, update: WeightUpdate
+    ) -> tuple[int, ...]:
+        """Cycles by layer in which a device updates the weights of the layer."""
+        return weight_update_cycles(graph, device, options, update)
 
 
 def _outline(

@@ -95,6 +95,7 @@ def test_modules_that_do_not_repeat_in_order_are_no_blocks(modules: tuple[str, .
         ("bert-base-128", 12, "bert.encoder.layer.1"),
         ("gpt2-small", 12, "transformer.h.1"),
         ("resnet50", 16, "resnet.encoder.stages.0.layers.1"),
+        ("resnet50-train", 16, "resnet.encoder.stages.0.layers.1"),
         ("vit-b16", 12, "vit.layers.1"),
     ],
 )
@@ -111,10 +112,13 @@ def test_builtin_models_have_their_blocks(name: str, n_blocks: int, second: str)
 def test_all_builtin_models_are_covered() -> None:
     assert set(builtin_models()) == {
         "bert-base-128",
+        "bert-base-128-mlm",
         "bert-base-256",
         "bert-large-128",
+        "bert-large-128-mlm",
         "gpt2-small",
         "resnet50",
+        "resnet50-train",
         "vit-b16",
     }
 

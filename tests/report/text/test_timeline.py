@@ -17,6 +17,7 @@ from autoauto.records.timeline import Timeline
 from autoauto.report.style import ACTIVITIES, EXCHANGE, IDLE
 from autoauto.report.tables.timeline import timeline_table
 from autoauto.report.text.timeline import timeline_picture
+from autoauto.schedule.step_end import with_step_end
 
 Text = Callable[..., str]
 Simulated = Callable[..., Timeline]
@@ -94,6 +95,13 @@ makespan: 15 cycles, ideal: 6
 steady period: 3.0 cycles a micro-batch
 bubble: 33.3 % of all devices' time"""
 
+STEP_END = """\
+gpipe, 2 micro-batches, simulated
+device 0  F0 F1 .  .  .  B1--- B0--- RRRRR UU
+device 1  .  F0 F1 B1--- B0--- RRRRRRRR UU .
+cycles    0     2     4     6     8     10
+F forward  B backward  R all-reduce  U update  . idle"""
+
 LETTERS = [activity.letter for activity in ACTIVITIES]
 
 ORDERS = (Order.INFERENCE, Order.GPIPE, Order.ONE_F_ONE_B, Order.INTERLEAVED, Order.POPART)
@@ -116,6 +124,12 @@ def rows(timeline: Timeline, width: int) -> list[str]:
     n_devices = timeline.schedule.n_devices
     lines = timeline_picture(timeline, width).plain.splitlines()[1 : n_devices + 1]
     return [line[len(f"device {n_devices - 1}  ") :] for line in lines]
+
+
+def test_the_end_of_a_step_is_drawn(text: Text, simulated: Simulated) -> None:
+    ended = with_step_end(simulated(Order.GPIPE, 2, 2), (2, 3), (1, 1), barrier=False)
+    assert text(timeline_picture(ended, 80)) == STEP_END
+    assert "step: fill 1, main 6, flush 2, all-reduce 2, update 1 cycles" in text(timeline_table(ended, (2, 2)))
 
 
 def test_gpipe_is_drawn(simulated: Simulated, text: Text) -> None:

@@ -162,7 +162,7 @@ def requested_space(args: argparse.Namespace, flow: Flow) -> SearchSpace:
     from autoauto.study.defaults import default_space
 
     constraints = tuple(constraint for constraint in config_of(args).all_constraints if constraint.over_knobs)
-    return default_space(flow, given_values(args) | {"constraints": constraints})
+    return default_space(flow, given_values(args) | {"constraints": constraints}, args.global_batch)
 
 
 def search_with_log(args: argparse.Namespace, flow: Flow, space: SearchSpace) -> SearchResult:

@@ -17,8 +17,8 @@ With dY the gradient of what a layer writes, dX of what it reads and dW of its p
     move, sort   dY back the way it came
 
 Where an operand was repeated along an axis, its gradient is summed over it. An operator whose rule is not in
-`_BACKWARD_RULES` takes what it takes forward. Weights change once a step, by plain gradient descent without state: that
-costs nothing here.
+`_BACKWARD_RULES` takes what it takes forward. Weights change once a step, which is no part of the backward pass
+(`autoauto/targets/ipu/weight_update.py`).
 """
 
 from __future__ import annotations
@@ -238,6 +238,7 @@ _BACKWARD_RULES: dict[CostRule, BackwardRule] = {
     products.gemm: _gemm,
     products.matmul: _matmul,
     products.recurrent: _recurrent,
+    rows.batch_norm: _norm,
     rows.field_norm: _norm,
     rows.group_norm: _norm,
     rows.layer_norm: _norm,

@@ -143,3 +143,4 @@ def grain_share(context: OperatorContext, n_elements: int) -> int:
 
 
 COST_RULES: dict[str, CostRule] = {**dict.fromkeys(_LOOPS, elementwise), **by_operator(elementwise, "Pow")}
+del COST_RULES["BatchNormalization"]  # elementwise in inference only: see `rows.batch_norm`

@@ -9,7 +9,7 @@ from autoauto.records.units import Precision
 from autoauto.targets.ipu.kernels import codelets as kernels
 from autoauto.targets.ipu.kernels.codelets import WORKERS
 from autoauto.targets.ipu.operator_cost import CostRule, Family, OperatorContext, OperatorCost, by_operator, size
-from autoauto.targets.ipu.operators.elementwise import grain_share
+from autoauto.targets.ipu.operators.elementwise import elementwise, grain_share
 
 _CUTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 92, 184, 368, 736, 1472)
 _LONG_ROW = 64  # pieces above which rows are so long that passes of all workers beat the measured kernels
@@ -30,6 +30,18 @@ def group_norm(context: OperatorContext) -> OperatorCost:
     groups = context.integer("num_groups", shape[1] if len(shape) > 1 else 1)
     n_rows = max(shape[0] * groups, 1)
     return _normalise(context, n_rows, size(shape) // n_rows)
+
+
+def batch_norm(context: OperatorContext) -> OperatorCost:
+    """BatchNormalization: in training a row is what a channel holds in all samples of the micro-batch.
+
+    In inference its statistics are constants, so that it is one pass.
+    """
+    if not context.options.training:
+        return elementwise(context)
+    shape = context.shape(0)
+    n_channels = max(shape[1] if len(shape) > 1 else 1, 1)
+    return _normalise(context, n_channels, size(shape) // n_channels)
 
 
 def field_norm(context: OperatorContext) -> OperatorCost:
@@ -188,6 +200,7 @@ def _typed(names: tuple[str, ...], context: OperatorContext) -> tuple[str, ...]:
 
 
 COST_RULES: dict[str, CostRule] = {
+    **by_operator(batch_norm, "BatchNormalization"),
     **by_operator(field_norm, "LpNormalization MeanVarianceNormalization"),
     **by_operator(group_norm, "GroupNormalization InstanceNormalization"),
     **by_operator(layer_norm, "LayerNormalization RMSNormalization"),

@@ -1,10 +1,12 @@
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from autoauto.records.units import Precision
 from autoauto.targets.ipu.kernels import codelets as kernels
 from autoauto.targets.ipu.operator_cost import Family, OperatorContext
 from autoauto.targets.ipu.operators import rows
+from autoauto.targets.ipu.operators.elementwise import elementwise
 from autoauto.targets.ipu.operators.registry import forward_cost
 
 MakeContext = Callable[..., OperatorContext]
@@ -30,6 +32,17 @@ def test_groups_and_instances_are_rows(context_of: MakeContext, node: Any) -> No
     instance = rows.group_norm(context_of(node("InstanceNormalization", ["x:1x32x28x28"], (1, 32, 28, 28))))
     assert group.family is instance.family is Family.NORM
     assert min(group.cycles, instance.cycles) > 0
+
+
+def test_batches_are_normalised_by_their_statistics_in_training_only(context_of: MakeContext, node: Any) -> None:
+    layer = node("BatchNormalization", ["x:1x64x28x28", *[(64,)] * 4], (1, 64, 28, 28))
+    inference, training = context_of(layer), context_of(layer)
+    training = replace(training, options=replace(training.options, training=True))
+    assert rows.batch_norm(inference) == elementwise(inference)
+    statistics = rows.batch_norm(training)
+    assert statistics.family is Family.NORM
+    assert statistics.cycles > rows.batch_norm(inference).cycles
+    assert statistics == rows.group_norm(context_of(node("InstanceNormalization", ["x:1x64x28x28"], (1, 64, 28, 28))))
 
 
 def test_an_axis_or_a_channel_is_normalised(context_of: MakeContext, node: Any) -> None:

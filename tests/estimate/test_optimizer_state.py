@@ -1,0 +1,36 @@
+"""Profiles with what the optimizer holds."""
+
+from autoauto.estimate.memory import range_memory
+from autoauto.estimate.optimizer_state import with_optimizer_state
+from autoauto.records.profile import GRADIENT, PARAMETER, LayerProfile, ModelProfile, Optimizer, WeightUpdate
+from autoauto.records.units import Precision
+
+MOMENTUM, ADAM = WeightUpdate(Optimizer.MOMENTUM), WeightUpdate(Optimizer.ADAM)
+
+
+def profile(*memory: tuple[dict[str, int], dict[str, int]]) -> ModelProfile:
+    """Layers by their shared and exclusive bytes."""
+    layers = tuple(LayerProfile(1, 2, shared, exclusive, 0, 0, 0, 0, 0) for shared, exclusive in memory)
+    names = tuple(f"layer{i}" for i in range(len(layers)))
+    return ModelProfile("model", "ipu", None, names, names, (None,) * len(layers), layers)
+
+
+def test_states_are_categories_of_their_own() -> None:
+    made = with_optimizer_state(profile(({}, {PARAMETER: 60, GRADIENT: 50})), ADAM, Precision.FP16)
+    assert made.layers[0].exclusive == {PARAMETER: 60, GRADIENT: 50, "firstMoment": 100, "secondMoment": 100}
+
+
+def test_tied_weights_have_their_states_once() -> None:
+    tied = profile(*[({"gradient_7": 40}, {GRADIENT: 10})] * 2)
+    memory = range_memory(with_optimizer_state(tied, MOMENTUM, Precision.FP16)).by_category(0, 2, 0)
+    assert memory["velocity"] == 40 + 10 + 10
+
+
+def test_profiles_without_gradients_have_states_of_their_parameters() -> None:
+    made = with_optimizer_state(profile(({}, {PARAMETER: 60}), ({}, {})), ADAM, Precision.FP32)
+    assert [layer.exclusive.get("firstMoment", 0) for layer in made.layers] == [60, 0]
+
+
+def test_plain_gradient_descent_changes_nothing() -> None:
+    plain = profile(({}, {GRADIENT: 10}))
+    assert with_optimizer_state(plain, WeightUpdate(), Precision.FP16) is plain
