@@ -21,6 +21,7 @@ from autoauto.records.arrays import Array
 from autoauto.records.codec import to_json
 from autoauto.records.errors import BadInput, missing_extra
 from autoauto.records.hardware import MachineDevice
+from autoauto.records.host_runtime import HostPrecision, HostRuntime
 from autoauto.records.layers import LayerRange
 from autoauto.records.plan import Plan
 from autoauto.records.target import Origin
@@ -64,6 +65,7 @@ class StageFile:
         intra_op_threads: threads of the session; 0 lets the runtime choose.
         providers: execution providers of ONNX Runtime; for a device with a number `[["CUDAExecutionProvider",
             {"device_id": 1}]]`.
+        runtime, precision: with which the stage was measured, so that nothing else runs it.
     """
 
     file: str
@@ -81,6 +83,8 @@ class StageFile:
     send_s: float
     intra_op_threads: int
     providers: tuple[str, ...] = ("CPUExecutionProvider",)
+    runtime: HostRuntime = HostRuntime.ONNXRUNTIME
+    precision: HostPrecision = HostPrecision.FP32
 
 
 @dataclass(frozen=True, slots=True)

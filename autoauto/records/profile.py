@@ -8,6 +8,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from autoauto.records.errors import BadInput
+from autoauto.records.host_runtime import HostPrecision, HostRuntime
 from autoauto.records.units import Precision
 
 PROFILE_SCHEMA = 3
@@ -50,6 +51,7 @@ class CompileOptions:
         precision: format of weights and activations.
         training: whether there is a backward pass.
         cores_per_device: cores of the host that a device has; 1 elsewhere.
+        runtime, computes_in: how a session of the host computes; without a meaning elsewhere.
     """
 
     batch_size: int
@@ -57,6 +59,8 @@ class CompileOptions:
     precision: Precision
     training: bool = False
     cores_per_device: int = 1
+    runtime: HostRuntime = HostRuntime.ONNXRUNTIME
+    computes_in: HostPrecision = HostPrecision.FP32
 
 
 class ProgramStep(NamedTuple):

@@ -10,6 +10,7 @@ from time import monotonic_ns
 import numpy as np
 
 from autoauto.records.hardware import Cluster
+from autoauto.records.host_runtime import SessionOptions
 from autoauto.records.layers import LayerGraph, Source
 from autoauto.records.plan import Plan, Stage
 from autoauto.records.profile import CompileOptions
@@ -59,9 +60,10 @@ def run_plan(
         OutOfMemory: a stage exceeds its budget.
     """
     n_devices, share, n_cores = plan.n_devices, options.memory_proportion, options.cores_per_device
+    session = session_options(options)
 
     def resources_of(number: int) -> StageResources:
-        return StageResources(cores_of(number, n_cores), n_cores, int(cluster.devices[number].memory_bytes * share))
+        return StageResources(cores_of(number, n_cores), session, int(cluster.devices[number].memory_bytes * share))
 
     packed = (range(first, first + n_devices) for first in range(0, n_devices * replicas, n_devices))
     placement = [map(cluster.index, replica) for replica in plan.placement] or packed
@@ -86,6 +88,11 @@ def run_plan(
     core_fraction = min(spans.core_fraction for processes in streams for spans in processes)
     timelines = tuple(timeline_of(processes, n_replicas) for processes in streams)
     return Run(replace(plan, stages=tuple(measured)), timelines, core_fraction)
+
+
+def session_options(options: CompileOptions) -> SessionOptions:
+    """How a session of these options computes."""
+    return SessionOptions(options.cores_per_device, options.runtime, options.computes_in)
 
 
 def timeline_of(processes: Sequence[StageSpans], n_replicas: Sequence[int]) -> Timeline:
