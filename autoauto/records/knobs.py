@@ -13,6 +13,7 @@ from typing import Any
 
 from autoauto.records.constraint import Constraint
 from autoauto.records.errors import BadInput
+from autoauto.records.host_runtime import HostPrecision, HostRuntime, runtime_for
 from autoauto.records.knob_table import (
     KNOB_NAMES,
     KNOBS,
@@ -125,6 +126,8 @@ class Knobs:
         cores_per_device: devices of the cluster, cores of the host, that are one device: threads of one session.
         stage_replicas: whether several of the `n_ipu` devices may run one stage and take its micro-batches in turn;
             the best plan then has at most that many devices.
+        runtime, precision: what runs the model on the host, and in which format it computes. Elsewhere
+            None: there the format is that of the flow.
     """
 
     n_ipu: int
@@ -137,6 +140,8 @@ class Knobs:
     replicas: int = 1
     cores_per_device: int = 1
     stage_replicas: bool = False
+    runtime: HostRuntime | None = None
+    precision: HostPrecision | None = None
 
     def __post_init__(self) -> None:
         if self.n_ipu < 1:
@@ -171,6 +176,11 @@ class Knobs:
     def training(self) -> bool:
         """Whether there is a backward pass."""
         return self.schedule is not Order.INFERENCE
+
+    @property
+    def session(self) -> tuple[HostRuntime, HostPrecision]:
+        """What runs the model on the host, and the format in which it computes; by default the first, in fp32."""
+        return runtime_for(self.runtime, self.precision), self.precision or HostPrecision.FP32
 
     @property
     def n_devices(self) -> int:
@@ -214,6 +224,8 @@ class SearchSpace:
     replicas: tuple[int, ...] = (1,)
     cores_per_device: tuple[int, ...] = (1,)
     stage_replicas: tuple[bool, ...] = (False,)
+    runtime: tuple[HostRuntime | None, ...] = (None,)
+    precision: tuple[HostPrecision | None, ...] = (None,)
     constraints: tuple[Constraint, ...] = ()
 
     def __post_init__(self) -> None:
@@ -246,6 +258,8 @@ class SearchSpace:
         if self.constraints and not _cells(self):
             texts = ", ".join(constraint.text for constraint in self.constraints)
             raise BadInput(f"no configuration of the space meets {texts}; try a wider space")
+        if not _cells(self):
+            raise BadInput(f"{self.runtime[0]} does not compute in {self.precision[0]}; try another --runtime")
 
     @property
     def training(self) -> bool:
@@ -306,6 +320,10 @@ def _cells(space: SearchSpace) -> tuple[tuple[Knobs, ...], ...]:
 
 
 def _all_hold(constraints: Sequence[Constraint], knobs: Knobs) -> bool:
+    """Whether a configuration meets all constraints, and its runtime computes in its format."""
+    runtime, precision = knobs.session
+    if precision not in runtime.precisions:
+        return False
     return all(constraint.violation(knobs.numbers) <= 0 for constraint in constraints)
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from autoauto.evaluate.flow import Flow
 from autoauto.records.constraint import Constraint
+from autoauto.records.host_runtime import runtime_for
 from autoauto.records.installation import VERSION
 from autoauto.records.knob_table import Strategy
 from autoauto.records.knobs import (
@@ -117,9 +118,9 @@ def default_study_name(
 def baseline_of(flow: Flow, objectives: Objectives, space: SearchSpace) -> Knobs | None:
     """What one would run on real devices without a search, which a search measures as well; None on a model of them.
 
-    It is one session with all cores, or with one core for an objective that counts devices, and the largest batch size
-    of the space up to 8 (its smallest when all are larger). With several objectives nothing is the best, so nothing is
-    compared with it.
+    It is one session of the first runtime with all cores, or with one core for an objective that counts devices, and
+    the largest batch size of the space up to 8 (its smallest when all are larger). With several objectives nothing is
+    the best, so nothing is compared with it.
     """
     if not flow.traits.runs_plans or len(objective_tuple(objectives)) > 1:
         return None
@@ -127,4 +128,8 @@ def baseline_of(flow: Flow, objectives: Objectives, space: SearchSpace) -> Knobs
         (size for size in space.batch_size if size <= MAX_BASELINE_BATCH_SIZE), default=space.batch_size[0]
     )
     n_cores = 1 if objectives is Objective.PER_IPU else max(space.cores_per_device)
-    return Knobs(1, flow.traits.memory_proportion, batch_size, cores_per_device=n_cores)
+    precision = space.precision[0]
+    runtime = next(each for each in space.runtime if precision in (None, *runtime_for(each, precision).precisions))
+    return Knobs(
+        1, flow.traits.memory_proportion, batch_size, cores_per_device=n_cores, runtime=runtime, precision=precision
+    )

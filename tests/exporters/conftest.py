@@ -15,6 +15,7 @@ from autoauto.evaluate.load import load_flow
 from autoauto.exporters.deployment import Deployment
 from autoauto.graph.cut.source import onnx_source
 from autoauto.records.hardware import Cluster, MachineDevice
+from autoauto.records.host_runtime import HostPrecision, HostRuntime
 from autoauto.records.knobs import Knobs
 from autoauto.records.layers import LayerRange
 from autoauto.records.plan import Plan, Stage
@@ -51,11 +52,13 @@ def deploy(tmp_path: Path) -> Deploy:
         batch_size: int = 2,
         replicas: int = 1,
         cluster: Cluster | None = None,
+        session: tuple[HostRuntime | None, HostPrecision | None] = (None, None),
     ) -> Deployment:
         path = tmp_path / "model" / "small.onnx"
         path.parent.mkdir(exist_ok=True)
         onnx.save_model(make(program, inputs, outputs, constants), path)
-        knobs = Knobs(len(plan.stages), 0.6, batch_size, replicas=replicas)
+        runtime, precision = session
+        knobs = Knobs(len(plan.stages), 0.6, batch_size, replicas=replicas, runtime=runtime, precision=precision)
         flow = load_flow(str(path))
         return Deployment(
             graph=flow.graph,

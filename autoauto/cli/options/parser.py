@@ -16,7 +16,12 @@ _GROUPS = {
         *("model", "config", "target", "cluster", "precision", "headroom", "device_memory_gib"),
         *("period", "overlap", "cut_at", "estimator", "planning_proportion"),
     ),
-    "space, or one configuration of it": ("mode", *(knob.name for knob in KNOBS), "io_mode", "io_tiles"),
+    "space, or one configuration of it": (
+        "mode",
+        *(knob.name for knob in KNOBS if knob.name != "precision"),
+        "io_mode",
+        "io_tiles",
+    ),
     "objective and constraints": ("objective", "constraints", "max_latency_s"),
     "measuring": (
         *("method", "n_measurements", "noise", "repeats", "dry_run"),

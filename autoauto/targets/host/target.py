@@ -5,19 +5,21 @@ from __future__ import annotations
 from contextlib import AbstractContextManager
 from dataclasses import replace
 
+from autoauto.records.arrays import Array
 from autoauto.records.hardware import Cluster, Device, Period
-from autoauto.records.host_runtime import SessionOptions
+from autoauto.records.host_runtime import HostPrecision, HostRuntime, SessionOptions
 from autoauto.records.layers import LayerGraph, LayerRange, Source
 from autoauto.records.plan import Plan
 from autoauto.records.profile import PARAMETER, CompiledRange, CompileOptions, ProgramStep
-from autoauto.records.target import RUNS_PLANS
+from autoauto.records.target import RUNS_PLANS, TargetTraits
 from autoauto.records.timeline import Run
 from autoauto.targets.host.machine.machine import CLOCK_HZ, cores_of, identity
 from autoauto.targets.host.measure.client import Meter
 from autoauto.targets.host.measure.session import RUNTIME
 from autoauto.targets.host.measure.worker import Measurement
+from autoauto.targets.host.run.reference import Outputs, copy_of, output_error, reference_outputs
 from autoauto.targets.host.run.run import repeat_until_undisturbed, run_plan, session_options
-from autoauto.targets.host.runtimes.registry import check_installed, installed_versions
+from autoauto.targets.host.runtimes.registry import check_installed, installed, installed_versions, runtime_named
 
 VERSION = "host-9"
 SESSION = f"{RUNTIME}_session"
@@ -34,18 +36,37 @@ class HostTarget(AbstractContextManager["HostTarget"]):
         source: cuts sub-models out of the model.
     """
 
-    # Its devices share the caches and the memory of one machine.
-    traits = replace(RUNS_PLANS, one_at_a_time=True, period=Period.SERIAL, groups_cores=True, stage_replicas=True)
-
     def __init__(self, source: Source) -> None:
         self._source = source
         self._meter: Meter | None = None
         self._meter_options = SessionOptions()
+        self._references: dict[int, Outputs] = {}
         self.measurements: list[Measurement] = []
 
     @property
+    def traits(self) -> TargetTraits:
+        """Its devices share the caches and the memory of a machine. A search tries all runtimes that are installed."""
+        return replace(
+            RUNS_PLANS,
+            one_at_a_time=True,
+            period=Period.SERIAL,
+            groups_cores=True,
+            stage_replicas=True,
+            runtimes=True,
+            space={
+                **RUNS_PLANS.space,
+                "runtime": installed() or (HostRuntime.ONNXRUNTIME,),
+                "precision": (HostPrecision.FP32,),
+            },
+        )
+
+    @property
     def version(self) -> str:
-        """Names all that measured times depend on besides the model; profiles are cached under it."""
+        """Names all that measured times depend on besides the model; profiles are cached under it.
+
+        Raises:
+            MissingExtra: no runtime is installed.
+        """
         return f"{VERSION}, {installed_versions()}, {identity()}"
 
     def profiled(self, batch_size: int) -> tuple[int, ...]:
@@ -86,7 +107,8 @@ class HostTarget(AbstractContextManager["HostTarget"]):
     def run(self, graph: LayerGraph, plan: Plan, cluster: Cluster, options: CompileOptions, replicas: int) -> Run:
         """Run `plan` in `replicas` pipelines side by side, one process a device, until their pace is steady.
 
-        A run that other processes disturbed is repeated, twice at most.
+        A run that other processes disturbed is repeated, twice at most. In another format than fp32 its outputs are
+        compared with those in fp32, which are computed once for every batch size.
 
         Raises:
             MissingExtra: the runtime is not installed.
@@ -95,7 +117,23 @@ class HostTarget(AbstractContextManager["HostTarget"]):
         """
         check_installed(options.runtime)
         self.close()  # the stages need the memory and the core of the process that measures
-        return repeat_until_undisturbed(lambda: run_plan(self._source, graph, plan, cluster, options, replicas))
+        outputs: dict[str, Array] = {}
+
+        def attempt() -> Run:
+            arguments = (self._source, graph, plan, cluster, options, replicas)
+            return run_plan(*arguments, lambda batch: outputs.update(copy_of(batch)))
+
+        run = repeat_until_undisturbed(attempt)
+        if options.computes_in is HostPrecision.FP32:
+            return run
+        if options.batch_size not in self._references:
+            self._references[options.batch_size] = reference_outputs(self._source, graph, plan, options.batch_size)
+        return replace(run, output_error=output_error(outputs, self._references[options.batch_size]))
+
+    def precisions(self) -> tuple[HostPrecision, ...]:
+        """The formats in which this machine computes with the runtimes that are installed."""
+        known = {precision for name in installed() for precision in runtime_named(name).precisions()}
+        return tuple(precision for precision in HostPrecision if precision in known)
 
     def _open_meter(self, options: SessionOptions) -> Meter:
         """The process that measures on the cores of a device."""

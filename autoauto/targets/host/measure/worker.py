@@ -12,7 +12,7 @@ import os
 from collections.abc import Callable, Sequence
 from functools import partial
 from statistics import fmean, median
-from time import perf_counter_ns, sleep, thread_time_ns
+from time import perf_counter_ns, sleep
 from typing import NamedTuple
 
 from autoauto.processes.channel import Channel
@@ -177,7 +177,7 @@ def shortest_attempt(attempt: Callable[[], RunTimes]) -> RunTimes:
     return min(attempts, key=lambda times: times.core_ns)
 
 
-def time_runs(run: Callable[[], None], probe: SpeedProbe, cpu_time_ns: Callable[[], int] = thread_time_ns) -> RunTimes:
+def time_runs(run: Callable[[], None], probe: SpeedProbe, cpu_time_ns: Callable[[], int]) -> RunTimes:
     """Run until the median is precise, after two runs in which the runtime lays out its memory.
 
     A block of runs after which the core is slow is discarded, `MAX_SLOW_BLOCKS` times at most.

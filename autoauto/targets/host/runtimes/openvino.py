@@ -69,8 +69,7 @@ class OpenVino(Runtime):
 class _Loaded(LoadedModel):
     def __init__(self, compiled: Any, inputs: Sequence[Port], outputs: Sequence[Port]) -> None:
         self._compiled, self._request = compiled, compiled.create_infer_request()
-        self._inputs = {port.name: compiled.input(port.name) for port in inputs}
-        self._outputs = {port.name: compiled.output(port.name) for port in outputs}
+        self._inputs, self._outputs = _by_name(compiled.inputs, inputs), _by_name(compiled.outputs, outputs)
         # Until its first run the request holds inputs and outputs of its own.
         arrays = {port.name: shared_array(port) for port in (*inputs, *outputs)}
         before = _thread_times_ns()
@@ -110,6 +109,12 @@ class _Loaded(LoadedModel):
             )
         devices = ",".join(self._compiled.get_property("EXECUTION_DEVICES"))
         return InForce(devices, hint.get_type_name(), self._compiled.get_property("INFERENCE_NUM_THREADS"))
+
+
+def _by_name(own: Sequence[Any], ports: Sequence[Port]) -> dict[str, Any]:
+    """OpenVINO's inputs, or outputs, of ports; where it has dropped a node, its tensors have lost a name."""
+    named = {name: port for port in own for name in port.get_names()}
+    return {port.name: named.get(port.name, other) for port, other in zip(ports, own, strict=False)}
 
 
 def _thread_times_ns() -> dict[int, int]:

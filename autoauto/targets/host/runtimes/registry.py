@@ -34,7 +34,13 @@ def installed() -> tuple[HostRuntime, ...]:
 
 @cache
 def installed_versions() -> str:
-    """The versions of the installed runtimes, on which measured times depend."""
+    """The versions of the installed runtimes, on which measured times depend.
+
+    Raises:
+        MissingExtra: there is none.
+    """
+    if not installed():
+        raise missing_extra("running on the host", "host")
     return ", ".join(f"{name} {_version(_CLASSES[name].package)}" for name in installed())
 
 
