@@ -249,7 +249,7 @@ def _run(artifact: Path, inputs: dict[str, Array], temporary: Path) -> dict[str,
     command = [sys.executable, str(artifact / RUNNER), *files]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
-        raise BadInput(f"ONNX Runtime must run every stage, got: {done.stderr.strip().splitlines()[-1]}")
+        raise BadInput(f"its runtime must run every stage, got: {done.stderr.strip().splitlines()[-1]}")
     with np.load(files[1]) as outputs:
         return dict(outputs)
 

@@ -42,7 +42,7 @@ def openvino(stage: dict[str, Any]) -> Session:
 
     hint = {"fp32": openvino.Type.f32, "bf16": openvino.Type.bf16}[stage["precision"]]
     options = {"INFERENCE_PRECISION_HINT": hint, "NUM_STREAMS": 1, "INFERENCE_NUM_THREADS": stage["intra_op_threads"]}
-    model = openvino.Core().compile_model((FOLDER / stage["file"]).read_bytes(), "CPU", options)
+    model = openvino.Core().compile_model(FOLDER / stage["file"], "CPU", options)
     if model.get_property("INFERENCE_PRECISION_HINT") != hint:
         raise ValueError(f"OpenVINO must compute in {stage['precision']}, this processor does not")
     request = model.create_infer_request()

@@ -207,7 +207,7 @@ def _show_lower_precisions(flow: Flow, space: SearchSpace, result: SearchResult)
     if result.best is None or not flow.traits.runtimes:
         return
     for lower in lower_precisions(flow, space, result.best):
-        asked = ",".join((*space.precision, lower.precision))
+        asked = ",".join(map(str, (*space.precision, lower.precision)))
         error = f"outputs differ by {100 * lower.output_error:.2g} %"
         print_line(f"{lower.precision}: {lower.speedup:.1f}x, {error} (--precision {asked})")
 

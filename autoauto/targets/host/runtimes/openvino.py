@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from threading import get_native_id
@@ -21,6 +22,7 @@ from autoauto.targets.host.runtimes.protocol import InForce, LoadedModel, Runtim
 
 _DEVICE = "CPU"
 STACK_BYTES = 1 << 20
+"""Of the runtime's threads, most of which are idle."""
 _HINTS = {HostPrecision.FP32: openvino.Type.f32, HostPrecision.BF16: openvino.Type.bf16}
 _PRODUCTS = {"Convolution", "FullyConnected", "MatMul", "Deconvolution"}
 """Kinds of nodes in the runtime's graph that compute in bf16 where that is in force."""
@@ -119,8 +121,12 @@ def _by_name(own: Sequence[Any], ports: Sequence[Port]) -> dict[str, Any]:
 
 def _thread_times_ns() -> dict[int, int]:
     """The CPU time of every other thread of this process."""
-    threads = {int(path.name) for path in Path("/proc/self/task").iterdir()} - {get_native_id()}
-    return {thread: clock_gettime_ns(_clock(thread)) for thread in threads}
+    times_ns = {}
+    for path in Path("/proc/self/task").iterdir():
+        with suppress(OSError):  # it has ended
+            times_ns[int(path.name)] = clock_gettime_ns(_clock(int(path.name)))
+    del times_ns[get_native_id()]
+    return times_ns
 
 
 def _clock(thread: int) -> int:
