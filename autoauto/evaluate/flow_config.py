@@ -15,9 +15,9 @@ from autoauto.records.constraint import Constraint
 from autoauto.records.correction import Estimator
 from autoauto.records.errors import BadInput
 from autoauto.records.hardware import Period
-from autoauto.records.host_runtime import HostPrecision
 from autoauto.records.installation import DEFAULT_MODEL
 from autoauto.records.plan import CutAt
+from autoauto.records.profile import HostPrecision
 from autoauto.records.units import GIB, MAX_MIB, MIB, Precision
 from autoauto.targets.host.entry import HOST
 from autoauto.targets.registry import DEFAULT_TARGET, TARGETS, default_options

@@ -99,7 +99,7 @@ class Exporter:
     Attributes:
         name: of the format.
         summary: what reads it, in a few words.
-        apply: the lines, three at most, by which one applies what was written.
+        apply: the lines, three at most, by which one applies what was written; {runtime} stands for that of the plan.
         write: writes the files into an empty folder; raises `BadInput` for a plan that the format cannot express.
         check: puts what was written into force and reads it back, as far as this machine can.
         trains: whether the format has training.

@@ -102,7 +102,7 @@ def _read_me(deployment: Deployment, exporter: Exporter) -> str:
     knobs, n_stages = deployment.knobs, len(deployment.plan.stages)
     stages = f"{n_stages} stages" if n_stages > 1 else "one stage"
     replicas = f", {knobs.replicas} replicas" if knobs.replicas > 1 else ""
-    lines = "\n".join(exporter.apply)
+    lines = "\n".join(exporter.apply).replace("{runtime}", deployment.knobs.session[0])
     return (
         f"# {deployment.graph.name} for {exporter.summary}\n\n"
         f"{stages}{replicas}, batch size {knobs.batch_size}, on {deployment.cluster.name}: "

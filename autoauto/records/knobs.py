@@ -13,7 +13,6 @@ from typing import Any
 
 from autoauto.records.constraint import Constraint
 from autoauto.records.errors import BadInput
-from autoauto.records.host_runtime import HostPrecision, HostRuntime, runtime_for
 from autoauto.records.knob_table import (
     KNOB_NAMES,
     KNOBS,
@@ -24,6 +23,7 @@ from autoauto.records.knob_table import (
     Knob,
     Strategy,
 )
+from autoauto.records.profile import HostPrecision, HostRuntime, runtime_for
 from autoauto.records.schedule import Order, check_size
 
 MAX_CONFIGURATIONS = 300_000  # of a space: each takes some ten microseconds before anything is measured
@@ -183,6 +183,12 @@ class Knobs:
         return runtime_for(self.runtime, self.precision), self.precision or HostPrecision.FP32
 
     @property
+    def can_compute(self) -> bool:
+        """Whether the runtime of the host computes in the format."""
+        runtime, precision = self.session
+        return precision in runtime.precisions
+
+    @property
     def n_devices(self) -> int:
         """Devices of the cluster that all replicas take."""
         return self.n_ipu * self.replicas * self.cores_per_device
@@ -321,10 +327,7 @@ def _cells(space: SearchSpace) -> tuple[tuple[Knobs, ...], ...]:
 
 def _all_hold(constraints: Sequence[Constraint], knobs: Knobs) -> bool:
     """Whether a configuration meets all constraints, and its runtime computes in its format."""
-    runtime, precision = knobs.session
-    if precision not in runtime.precisions:
-        return False
-    return all(constraint.violation(knobs.numbers) <= 0 for constraint in constraints)
+    return knobs.can_compute and all(constraint.violation(knobs.numbers) <= 0 for constraint in constraints)
 
 
 _SIZES = {"batch_size", "n_samples"}

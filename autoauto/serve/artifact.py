@@ -12,8 +12,8 @@ from weakref import finalize
 from autoauto.exporters.onnx_stages import SCHEMA, ModelPort, PipelineFile, StageFile
 from autoauto.records.codec import from_json, from_plain
 from autoauto.records.errors import BadInput
-from autoauto.records.host_runtime import SessionOptions
 from autoauto.records.layers import LayerGraph, LayerRange, Port, SubModel
+from autoauto.records.profile import SessionOptions
 from autoauto.records.target import Origin
 from autoauto.serve.protocol import ServedTensor
 from autoauto.targets.host.machine.machine import cores, cores_of

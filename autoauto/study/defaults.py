@@ -5,11 +5,11 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from dataclasses import replace
+from itertools import product
 from typing import Any
 
 from autoauto.evaluate.flow import Flow
 from autoauto.records.constraint import Constraint
-from autoauto.records.host_runtime import runtime_for
 from autoauto.records.installation import VERSION
 from autoauto.records.knob_table import Strategy
 from autoauto.records.knobs import (
@@ -128,8 +128,7 @@ def baseline_of(flow: Flow, objectives: Objectives, space: SearchSpace) -> Knobs
         (size for size in space.batch_size if size <= MAX_BASELINE_BATCH_SIZE), default=space.batch_size[0]
     )
     n_cores = 1 if objectives is Objective.PER_IPU else max(space.cores_per_device)
-    precision = space.precision[0]
-    runtime = next(each for each in space.runtime if precision in (None, *runtime_for(each, precision).precisions))
-    return Knobs(
-        1, flow.traits.memory_proportion, batch_size, cores_per_device=n_cores, runtime=runtime, precision=precision
-    )
+    size = (1, flow.traits.memory_proportion, batch_size)
+    sessions = product(space.precision, space.runtime)
+    every = (Knobs(*size, cores_per_device=n_cores, runtime=runtime, precision=each) for each, runtime in sessions)
+    return next(knobs for knobs in every if knobs.can_compute)

@@ -20,9 +20,9 @@ from autoauto.exporters.registry import exporter_named, write_artifact
 from autoauto.graph.cut import subgraph
 from autoauto.records.arrays import relative_error
 from autoauto.records.errors import BadInput
-from autoauto.records.host_runtime import HostPrecision, HostRuntime
 from autoauto.records.knobs import Knobs
 from autoauto.records.plan import side_by_side
+from autoauto.records.profile import HostPrecision, HostRuntime
 from autoauto.records.schedule import Order
 from autoauto.targets.host.runtimes.registry import runtime_named
 from tests.exporters.conftest import Deploy, plan_of
@@ -127,6 +127,7 @@ def test_the_program_runs_every_stage_as_it_was_measured(
     assert result.passed
     stages = json.loads((tmp_path / "artifact" / "pipeline.json").read_text())["pipelines"][0]["stages"]
     assert {(stage["runtime"], stage["precision"]) for stage in stages} == {session}
+    assert "pip install openvino\n" in (tmp_path / "artifact" / "README.md").read_text()
     with pytest.raises(BadInput, match=rf"does not say what runs a stage, got a plan for openvino in {precision}"):
         written(deployment, tmp_path / "other", "triton")
 

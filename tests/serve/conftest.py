@@ -23,10 +23,10 @@ from autoauto.exporters.deployment import Deployment
 from autoauto.graph.cut.source import onnx_source
 from autoauto.records.arrays import Array
 from autoauto.records.hardware import Cluster, Device, Link, MachineDevice
-from autoauto.records.host_runtime import HostPrecision, HostRuntime
 from autoauto.records.knobs import Knobs
 from autoauto.records.layers import LayerRange
 from autoauto.records.plan import Plan, Stage
+from autoauto.records.profile import HostPrecision, HostRuntime
 from autoauto.records.target import Origin
 from autoauto.records.units import MIB, Precision
 from autoauto.schedule.times import timeline_of

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from autoauto.records.errors import BadInput
-from autoauto.records.host_runtime import HostPrecision, HostRuntime, SessionOptions
+from autoauto.records.profile import HostPrecision, HostRuntime, SessionOptions
 from autoauto.records.target import Origin
 from autoauto.serve.artifact import Artifact
 from tests.serve.conftest import WIDTH, write_folder

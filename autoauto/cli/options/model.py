@@ -12,11 +12,11 @@ from autoauto.cli.output.json_output import add_json
 from autoauto.records.correction import Estimator
 from autoauto.records.errors import BadInput
 from autoauto.records.hardware import Period
-from autoauto.records.host_runtime import HostPrecision, runtime_for
 from autoauto.records.installation import DEFAULT_MODEL
 from autoauto.records.knob_table import KNOBS, Knob, Strategy
 from autoauto.records.knobs import Knobs, SearchSpace
 from autoauto.records.plan import CutAt
+from autoauto.records.profile import HostPrecision, runtime_for
 from autoauto.targets.registry import TARGETS
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from autoauto.cli.options.values import at_most, choices_of, positive_number, share
 from autoauto.cli.output.lines import warn
-from autoauto.records.host_runtime import HostPrecision
+from autoauto.records.profile import HostPrecision
 from autoauto.records.units import MAX_MIB, Precision
 from autoauto.targets.registry import DEFAULT_TARGET, TARGETS
 

@@ -7,10 +7,17 @@ from dataclasses import replace
 
 from autoauto.records.arrays import Array
 from autoauto.records.hardware import Cluster, Device, Period
-from autoauto.records.host_runtime import HostPrecision, HostRuntime, SessionOptions
 from autoauto.records.layers import LayerGraph, LayerRange, Source
 from autoauto.records.plan import Plan
-from autoauto.records.profile import PARAMETER, CompiledRange, CompileOptions, ProgramStep
+from autoauto.records.profile import (
+    PARAMETER,
+    CompiledRange,
+    CompileOptions,
+    HostPrecision,
+    HostRuntime,
+    ProgramStep,
+    SessionOptions,
+)
 from autoauto.records.target import RUNS_PLANS, TargetTraits
 from autoauto.records.timeline import Run
 from autoauto.targets.host.machine.machine import CLOCK_HZ, cores_of, identity

@@ -8,9 +8,9 @@ import pytest
 from optuna.trial import create_trial
 
 from autoauto.records.errors import BadInput
-from autoauto.records.host_runtime import HostPrecision, HostRuntime
 from autoauto.records.knob_table import COLUMNS, Strategy
 from autoauto.records.knobs import Knobs, Objective, Objectives, SearchSpace
+from autoauto.records.profile import HostPrecision, HostRuntime
 from autoauto.records.schedule import Order
 from autoauto.study.execution.process import finished_trial
 from autoauto.study.run import run_search

@@ -12,10 +12,9 @@ from autoauto.profile.profiler import profile_model
 from autoauto.profile.store.cache import ProfileCache
 from autoauto.records.errors import MissingExtra, UnreadableModel
 from autoauto.records.hardware import Cluster, Device, Link
-from autoauto.records.host_runtime import HostPrecision, HostRuntime
 from autoauto.records.layers import LayerGraph, LayerRange, SubModel
 from autoauto.records.plan import Plan, Stage
-from autoauto.records.profile import CompileOptions
+from autoauto.records.profile import CompileOptions, HostPrecision, HostRuntime
 from autoauto.records.units import GIB, MIB, Precision
 from autoauto.targets.host import target as host_target
 from autoauto.targets.host.measure.worker import Measurement, RunTimes

@@ -142,7 +142,8 @@ def run(args: argparse.Namespace) -> int:
         print_json(describe_result(result, args.storage) | compared)
     else:
         _show(args, flow, result, result.summary)
-        _show_lower_precisions(flow, space, result)
+        if args.executor is None:  # others measure on their machines
+            _show_lower_precisions(flow, space, result)
     if not result.front:
         from autoauto.study.search import nothing_fits
 
@@ -202,7 +203,7 @@ def typed_command(words: Sequence[str], storage: str) -> str:
 
 def _show_lower_precisions(flow: Flow, space: SearchSpace, result: SearchResult) -> None:
     """Print what formats would give that the search was not asked for, where devices run the model."""
-    from autoauto.study.lower_precision import lower_precisions
+    from autoauto.evaluate.lower_precision import lower_precisions
 
     if result.best is None or not flow.traits.runtimes:
         return

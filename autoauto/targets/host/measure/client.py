@@ -6,8 +6,8 @@ from contextlib import AbstractContextManager
 from weakref import finalize
 
 from autoauto.records.errors import BadInput, WorkerLost
-from autoauto.records.host_runtime import SessionOptions
 from autoauto.records.layers import LayerRange, SubModel
+from autoauto.records.profile import SessionOptions
 from autoauto.targets.host.measure.session import SubModelFile, idle_model
 from autoauto.targets.host.measure.worker import FailedMeasurement, Measurement, SubModelPorts, serve
 from autoauto.targets.host.memory_budget import ENVIRONMENT

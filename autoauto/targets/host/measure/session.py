@@ -19,9 +19,8 @@ import numpy as np
 
 from autoauto.records.arrays import Array
 from autoauto.records.errors import BadInput, OutOfMemory
-from autoauto.records.host_runtime import SessionOptions
 from autoauto.records.layers import LayerRange, Port, SubModel
-from autoauto.records.profile import PARAMETER, TEMPORARY
+from autoauto.records.profile import PARAMETER, TEMPORARY, SessionOptions
 from autoauto.records.units import format_bytes
 from autoauto.targets.host.memory_budget import data_bytes, shared_array, status_bytes
 from autoauto.targets.host.runtimes.protocol import InForce

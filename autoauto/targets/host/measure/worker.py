@@ -16,8 +16,8 @@ from time import perf_counter_ns, sleep
 from typing import NamedTuple
 
 from autoauto.processes.channel import Channel
-from autoauto.records.host_runtime import SessionOptions
 from autoauto.records.layers import Port, SubModel
+from autoauto.records.profile import SessionOptions
 from autoauto.targets.host.machine.speed_probe import SpeedProbe
 from autoauto.targets.host.measure.session import Session, SubModelFile
 from autoauto.targets.host.runtimes.registry import runtime_named

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from autoauto.records.arrays import Array, relative_error
-from autoauto.records.host_runtime import HostPrecision, SessionOptions
 from autoauto.records.layers import LayerGraph, Source
 from autoauto.records.plan import Plan
+from autoauto.records.profile import HostPrecision, SessionOptions
 from autoauto.targets.host.machine.machine import cores_of
 from autoauto.targets.host.measure.session import machine_bytes
 from autoauto.targets.host.run.pipelines import Batch, Pipelines

@@ -10,10 +10,9 @@ from time import monotonic_ns
 import numpy as np
 
 from autoauto.records.hardware import Cluster
-from autoauto.records.host_runtime import SessionOptions
 from autoauto.records.layers import LayerGraph, Source
 from autoauto.records.plan import Plan, Stage
-from autoauto.records.profile import CompileOptions
+from autoauto.records.profile import CompileOptions, SessionOptions
 from autoauto.records.schedule import Schedule
 from autoauto.records.target import Origin
 from autoauto.records.timeline import Run, Timeline

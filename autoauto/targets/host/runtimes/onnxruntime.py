@@ -9,8 +9,8 @@ from time import thread_time_ns
 from typing import Any
 
 from autoauto.records.arrays import Array
-from autoauto.records.host_runtime import HostPrecision, SessionOptions
 from autoauto.records.layers import Port
+from autoauto.records.profile import HostPrecision, SessionOptions
 from autoauto.targets.host.runtimes.protocol import InForce, LoadedModel, Runtime
 
 os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")  # it starts threads and writes files
@@ -51,14 +51,14 @@ class OnnxRuntime(Runtime):
             settings.add_session_config_entry("session.use_env_allocators", "1")
             tidy.add_run_config_entry("memory.enable_memory_arena_shrinkage", "cpu:0")
         session = onnxruntime.InferenceSession(path, settings, providers=[_PROVIDER])
-        return _Loaded(session, inputs, outputs, tidy)
+        return _OnnxRuntimeModel(session, inputs, outputs, tidy)
 
     def is_memory_error(self, error: Exception) -> bool:
         """See `Runtime`."""
         return isinstance(error, MemoryError) or "alloc" in str(error)  # also std::bad_alloc of the C++ library
 
 
-class _Loaded(LoadedModel):
+class _OnnxRuntimeModel(LoadedModel):
     def __init__(self, session: Any, inputs: Sequence[Port], outputs: Sequence[Port], tidy: Any) -> None:
         self._session, self._tidy = session, tidy
         self._inputs, self._outputs = tuple(inputs), tuple(outputs)

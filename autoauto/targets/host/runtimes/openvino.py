@@ -15,8 +15,8 @@ import openvino
 
 from autoauto.records.arrays import Array
 from autoauto.records.errors import BadInput
-from autoauto.records.host_runtime import HostPrecision, SessionOptions
 from autoauto.records.layers import Port
+from autoauto.records.profile import HostPrecision, SessionOptions
 from autoauto.targets.host.memory_budget import shared_array
 from autoauto.targets.host.runtimes.protocol import InForce, LoadedModel, Runtime
 
@@ -61,14 +61,14 @@ class OpenVino(Runtime):
             "NUM_STREAMS": 1,
             "ENABLE_CPU_PINNING": False,  # the process is pinned
         }
-        return _Loaded(self._core.compile_model(model, _DEVICE, settings), inputs, outputs)
+        return _OpenVinoModel(self._core.compile_model(model, _DEVICE, settings), inputs, outputs)
 
     def is_memory_error(self, error: Exception) -> bool:
         """See `Runtime`."""
         return isinstance(error, MemoryError) or "alloc" in str(error)
 
 
-class _Loaded(LoadedModel):
+class _OpenVinoModel(LoadedModel):
     def __init__(self, compiled: Any, inputs: Sequence[Port], outputs: Sequence[Port]) -> None:
         self._compiled, self._request = compiled, compiled.create_infer_request()
         self._inputs, self._outputs = _by_name(compiled.inputs, inputs), _by_name(compiled.outputs, outputs)

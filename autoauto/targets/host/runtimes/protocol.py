@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from autoauto.records.arrays import Array
-from autoauto.records.host_runtime import HostPrecision, SessionOptions
 from autoauto.records.layers import Port
+from autoauto.records.profile import HostPrecision, SessionOptions
 
 
 class InForce(NamedTuple):

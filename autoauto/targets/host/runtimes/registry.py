@@ -9,11 +9,11 @@ from importlib.util import find_spec
 from typing import NamedTuple
 
 from autoauto.records.errors import missing_extra
-from autoauto.records.host_runtime import HostRuntime
+from autoauto.records.profile import HostRuntime
 from autoauto.targets.host.runtimes.protocol import Runtime
 
 
-class _Entry(NamedTuple):
+class _RuntimeEntry(NamedTuple):
     """The package that a runtime needs, which its file in this room is called like; its class; and its extra."""
 
     package: str
@@ -22,8 +22,8 @@ class _Entry(NamedTuple):
 
 
 _CLASSES = {
-    HostRuntime.ONNXRUNTIME: _Entry("onnxruntime", "OnnxRuntime", "host"),
-    HostRuntime.OPENVINO: _Entry("openvino", "OpenVino", "openvino"),
+    HostRuntime.ONNXRUNTIME: _RuntimeEntry("onnxruntime", "OnnxRuntime", "host"),
+    HostRuntime.OPENVINO: _RuntimeEntry("openvino", "OpenVino", "openvino"),
 }
 
 

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from autoauto.records.errors import BadInput
-from autoauto.records.host_runtime import SessionOptions
 from autoauto.records.layers import LayerRange, SubModel
+from autoauto.records.profile import SessionOptions
 from autoauto.records.units import MIB
 from autoauto.targets.host.machine.machine import cores_of
 from autoauto.targets.host.measure.client import Meter
@@ -119,7 +119,7 @@ def test_a_meter_that_nobody_holds_leaves_no_process_and_no_descriptor(residual_
 
 PARENT = """
 import sys
-from autoauto.records.host_runtime import SessionOptions
+from autoauto.records.profile import SessionOptions
 from autoauto.records.layers import LayerRange
 from autoauto.targets.host.machine.machine import cores_of
 from autoauto.targets.host.measure.client import Meter

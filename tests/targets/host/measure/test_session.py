@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from autoauto.records.errors import OutOfMemory
-from autoauto.records.host_runtime import HostRuntime, SessionOptions
 from autoauto.records.layers import LayerRange, Port, SubModel
+from autoauto.records.profile import HostRuntime, SessionOptions
 from autoauto.records.units import MIB
 from autoauto.targets.host.measure import session
 from autoauto.targets.host.measure.session import Session, SubModelFile, example, idle_model

@@ -16,8 +16,8 @@ import pytest
 
 from autoauto.graph.cut.source import onnx_source
 from autoauto.records.errors import OutOfMemory, WorkerLost
-from autoauto.records.host_runtime import SessionOptions
 from autoauto.records.layers import LayerGraph, LayerRange, SubModel
+from autoauto.records.profile import SessionOptions
 from autoauto.records.units import MIB
 from autoauto.targets.host.measure.session import example
 from autoauto.targets.host.run.pipelines import N_SLOTS, Pipelines, _Rings

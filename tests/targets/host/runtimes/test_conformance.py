@@ -16,8 +16,8 @@ from onnx.reference import ReferenceEvaluator
 
 from autoauto.processes.channel import Channel
 from autoauto.records.errors import BadInput, MissingExtra, OutOfMemory, WorkerLost
-from autoauto.records.host_runtime import HostPrecision, HostRuntime, SessionOptions
 from autoauto.records.layers import LayerRange, Port, SubModel
+from autoauto.records.profile import HostPrecision, HostRuntime, SessionOptions
 from autoauto.records.units import MIB
 from autoauto.targets.host.machine.machine import cores_of
 from autoauto.targets.host.measure.client import Meter
@@ -121,9 +121,9 @@ def test_all_types_and_scalars_are_read_and_written_in_place(options: SessionOpt
         "index": np.array(7), "half": np.ones(3, np.float16), "word": np.full((2, 2), -4, np.int32),
     }  # fmt: skip
     outputs = outputs_of(sub_model, options, inputs)
-    found = {name: array.tolist() for name, array in outputs.items()}
+    values = {name: array.tolist() for name, array in outputs.items()}
     sums = [[-8, -8], [-8, -8]]
-    assert found == {"unmask": [False, True, False], "chosen": [1, 0, 1], "number": 7, "twice": [2, 2, 2], "sum": sums}
+    assert values == {"unmask": [False, True, False], "chosen": [1, 0, 1], "number": 7, "twice": [2, 2, 2], "sum": sums}
 
 
 def test_a_node_that_a_runtime_drops_still_copies_its_input(options: SessionOptions) -> None:
@@ -135,9 +135,9 @@ def test_a_node_that_a_runtime_drops_still_copies_its_input(options: SessionOpti
 
 def load_and_measure(connection: Channel, file: SubModelFile, sub_model: SubModel, options: SessionOptions) -> None:
     idle = idle_model()
-    kept = Session(SubModelFile(idle.content), idle.inputs, idle.outputs, options, arena=True)
+    first = Session(SubModelFile(idle.content), idle.inputs, idle.outputs, options, arena=True)
     session = Session(file, sub_model.inputs, sub_model.outputs, options, arena=True)
-    connection.send((kept.parameter_bytes, session.parameter_bytes, session.peak_bytes()))
+    connection.send((first.parameter_bytes, session.parameter_bytes, session.peak_bytes()))
     connection.recv()
 
 

@@ -3,8 +3,8 @@
 import pytest
 
 from autoauto.records.errors import BadInput
-from autoauto.records.host_runtime import HostPrecision, HostRuntime, runtime_for
 from autoauto.records.knobs import Knobs, SearchSpace
+from autoauto.records.profile import HostPrecision, HostRuntime, runtime_for
 
 ORT, OPENVINO = HostRuntime
 FP32, BF16 = HostPrecision
