@@ -156,7 +156,12 @@ class Estimates:
     def options(self, knobs: Knobs) -> CompileOptions:
         """The options with which the target compiles at these knobs."""
         return CompileOptions(
-            knobs.batch_size, knobs.memory_proportion, self.precision, knobs.training, knobs.cores_per_device
+            knobs.batch_size,
+            knobs.memory_proportion,
+            self.precision,
+            knobs.training,
+            knobs.cores_per_device,
+            *knobs.session,
         )
 
     def device(self, options: CompileOptions) -> Device:

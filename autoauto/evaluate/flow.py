@@ -81,6 +81,8 @@ class Flow(Estimates):
             raise BadInput(
                 f"--target {self.cluster.target} has no --cores-per-device; leave it out, or try --target host"
             )
+        if {*space.runtime, *space.precision} != {None} and not self.traits.runtimes:
+            raise BadInput(f"--target {self.cluster.target} has no --runtime; leave it out, or try --target host")
         if any(space.stage_replicas) and not self.traits.stage_replicas:
             raise BadInput(
                 f"--target {self.cluster.target} has no --stage-replicas; leave it out, or try --target host"
@@ -278,6 +280,7 @@ class Flow(Estimates):
             latency_s=run_latency_s(knobs, run, clock_hz),
             device_bytes=device_bytes,
             timeline=run.timelines[0],
+            output_error=run.output_error,
             origin=self.traits.origin,
             constraints=self.constraints,
         )

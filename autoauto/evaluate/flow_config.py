@@ -17,9 +17,10 @@ from autoauto.records.errors import BadInput
 from autoauto.records.hardware import Period
 from autoauto.records.installation import DEFAULT_MODEL
 from autoauto.records.plan import CutAt
+from autoauto.records.profile import HostPrecision
 from autoauto.records.units import GIB, MAX_MIB, MIB, Precision
 from autoauto.targets.host.entry import HOST
-from autoauto.targets.registry import DEFAULT_TARGET, default_options
+from autoauto.targets.registry import DEFAULT_TARGET, TARGETS, default_options
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +64,7 @@ class FlowConfig:
         Raises:
             BadInput: there are two periods, or two sizes of memory, or memory of devices that have theirs.
         """
-        values = _with_memory(_with_period(values))
+        values = _with_precision(_with_memory(_with_period(values)))
         known = {name: values[name] for name in _FIELDS if name in values}
         profile = _profile_files(values, "the options of a profile")
         return FlowConfig(**known, options=_changed_options(values), profile=profile)  # type: ignore[arg-type]
@@ -190,6 +191,27 @@ def _with_period(values: Mapping[str, object]) -> Mapping[str, object]:
     if values.get("period") not in (None, Period.OVERLAP):
         raise BadInput(f"--overlap is --period overlap, got --period {values['period']} too; leave one out")
     return {**values, "period": str(Period.OVERLAP)}
+
+
+def _with_precision(values: Mapping[str, object]) -> Mapping[str, object]:
+    """The values with one precision: none where the formats in which devices compute are a knob.
+
+    Raises:
+        BadInput: there are several.
+    """
+    given, target = values.get("precision"), values.get("target", DEFAULT_TARGET)
+    if not isinstance(given, tuple):
+        return values
+    if "precision" in TARGETS[str(target)].knobs:
+        if wrong := [word for word in given if word not in set(HostPrecision)]:
+            raise BadInput(
+                f"on the host a model runs in the formats of its file, got --precision {wrong[0]}, or its runtime "
+                f"computes in one of {', '.join(HostPrecision)}"
+            )
+        return {**values, "precision": None}
+    if len(given) > 1:
+        raise BadInput(f"--target {target} has one --precision, got {', '.join(given)}; leave the others out")
+    return {**values, "precision": str(given[0])}
 
 
 def _with_memory(values: Mapping[str, object]) -> Mapping[str, object]:

@@ -99,10 +99,11 @@ class Exporter:
     Attributes:
         name: of the format.
         summary: what reads it, in a few words.
-        apply: the lines, three at most, by which one applies what was written.
+        apply: the lines, three at most, by which one applies what was written; {runtime} stands for that of the plan.
         write: writes the files into an empty folder; raises `BadInput` for a plan that the format cannot express.
         check: puts what was written into force and reads it back, as far as this machine can.
         trains: whether the format has training.
+        keeps_session: whether it says which runtime of the host runs the stages, in which format.
         notes: what one should know besides, for the README of an artifact.
     """
 
@@ -112,4 +113,5 @@ class Exporter:
     write: Callable[[Deployment, Path], None]
     check: Callable[[Deployment, Path], Iterator[Check]]
     trains: bool = False
+    keeps_session: bool = False
     notes: str = ""

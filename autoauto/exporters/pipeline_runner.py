@@ -1,4 +1,5 @@
-"""Run the pipeline of this folder: python run_pipeline.py INPUTS.npz OUTPUTS.npz. It needs onnxruntime alone.
+"""Run the pipeline of this folder: python run_pipeline.py INPUTS.npz OUTPUTS.npz. It needs onnxruntime, or the
+runtime that pipeline.json names, and nothing else.
 
 INPUTS holds the model's inputs by name, with the samples of one or more micro-batches along their batch axes. Every
 device of every stage of every replica has a session and a thread of its own.
@@ -6,6 +7,7 @@ device of every stage of every replica has a session and a thread of its own.
 
 import json
 import sys
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from math import prod
 from pathlib import Path
@@ -13,26 +15,60 @@ from typing import Any
 from zipfile import ZipFile
 
 import numpy as np
-import onnxruntime
 
 FOLDER = Path(__file__).parent
 Tensors = dict[str, Any]
+
+
+Session = Callable[[list[str], Tensors], list[Any]]
+
+
+def onnx_runtime(stage: dict[str, Any]) -> Session:
+    """What computes the outputs of some names with ONNX Runtime."""
+    import onnxruntime
+
+    if stage.get("precision", "fp32") != "fp32":
+        raise ValueError(f"ONNX Runtime computes in the formats of the file, got {stage['precision']}")
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = stage["intra_op_threads"]
+    session = onnxruntime.InferenceSession(FOLDER / stage["file"], options, providers=stage["providers"])
+    compute: Session = session.run
+    return compute
+
+
+def openvino(stage: dict[str, Any]) -> Session:
+    """The same with OpenVINO, which computes in the format that was measured, or not at all."""
+    import openvino
+
+    hint = {"fp32": openvino.Type.f32, "bf16": openvino.Type.bf16}[stage["precision"]]
+    options = {"INFERENCE_PRECISION_HINT": hint, "NUM_STREAMS": 1, "INFERENCE_NUM_THREADS": stage["intra_op_threads"]}
+    model = openvino.Core().compile_model(FOLDER / stage["file"], "CPU", options)
+    if model.get_property("INFERENCE_PRECISION_HINT") != hint:
+        raise ValueError(f"OpenVINO must compute in {stage['precision']}, this processor does not")
+    request = model.create_infer_request()
+
+    def compute(names: list[str], inputs: Tensors) -> list[Any]:
+        for index, array in enumerate(inputs.values()):  # in the order of the file
+            request.set_input_tensor(index, openvino.Tensor(np.ascontiguousarray(array)))
+        request.start_async()
+        request.wait()
+        return [request.get_output_tensor(index).data.copy() for index in range(len(names))]
+
+    return compute
 
 
 class Worker:
     """The thread and the session of a device."""
 
     def __init__(self, stage: dict[str, Any]) -> None:
-        options = onnxruntime.SessionOptions()
-        options.intra_op_num_threads = stage["intra_op_threads"]
-        self.session = onnxruntime.InferenceSession(FOLDER / stage["file"], options, providers=stage["providers"])
+        self.session = {"onnxruntime": onnx_runtime, "openvino": openvino}[stage.get("runtime", "onnxruntime")](stage)
         self.inputs, self.outputs = ([port["name"] for port in stage[end]] for end in ("inputs", "outputs"))
         self.sends, self.thread = stage["sends"], ThreadPoolExecutor(1)
 
     def compute(self, received: "Future[Tensors]") -> Tensors:
         """What later stages read, or the outputs of the model."""
         tensors = received.result()
-        computed = self.session.run(self.outputs, {name: tensors[name] for name in self.inputs})
+        computed = self.session(self.outputs, {name: tensors[name] for name in self.inputs})
         tensors = {**tensors, **dict(zip(self.outputs, computed, strict=True))}
         return {name: tensors[name] for name in self.sends}
 
@@ -86,5 +122,5 @@ if __name__ == "__main__":
         sys.exit("usage: python run_pipeline.py INPUTS.npz OUTPUTS.npz")
     try:
         save(sys.argv[2], run(dict(np.load(sys.argv[1]))))
-    except (OSError, ValueError) as error:
+    except (ImportError, OSError, ValueError) as error:
         sys.exit(f"run_pipeline.py: {error}")

@@ -9,6 +9,7 @@ from tempfile import TemporaryDirectory
 
 from autoauto.exporters.deployment import Check, Deployment, Exporter
 from autoauto.records.errors import BadInput
+from autoauto.records.knobs import Knobs
 
 FORMATS: Mapping[str, str] = {
     "onnx": "onnx_stages",
@@ -68,6 +69,9 @@ def write_artifact(
     exporter = exporter_named(to)
     if deployment.knobs.training and not exporter.trains:
         raise BadInput(f"--to {to} is for inference, got a plan for training; try --mode inference")
+    if not exporter.keeps_session and deployment.knobs.session != Knobs(1, 1.0, 1).session:
+        session = " in ".join(deployment.knobs.session)
+        raise BadInput(f"--to {to} does not say what runs a stage, got a plan for {session}; try --to onnx")
     folder = folder.absolute()
     existing = next(path for path in (folder, *folder.parents) if path.exists())
     if not existing.is_dir() or (existing == folder and any(folder.iterdir())):
@@ -98,7 +102,7 @@ def _read_me(deployment: Deployment, exporter: Exporter) -> str:
     knobs, n_stages = deployment.knobs, len(deployment.plan.stages)
     stages = f"{n_stages} stages" if n_stages > 1 else "one stage"
     replicas = f", {knobs.replicas} replicas" if knobs.replicas > 1 else ""
-    lines = "\n".join(exporter.apply)
+    lines = "\n".join(exporter.apply).replace("{runtime}", deployment.knobs.session[0])
     return (
         f"# {deployment.graph.name} for {exporter.summary}\n\n"
         f"{stages}{replicas}, batch size {knobs.batch_size}, on {deployment.cluster.name}: "

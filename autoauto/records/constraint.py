@@ -22,6 +22,7 @@ RESULT_NAMES = (
     "transfer_cycles",
     "cost_cycles",
     "peak_memory_bytes",
+    "output_error",
 )
 """The names of results that a constraint may contain."""
 

@@ -17,6 +17,7 @@ EXTRAS = {
     "dask": ("distributed>=2024.8",),
     "dashboard": ("optuna-dashboard>=0.17", "plotly>=5.24"),
     "host": ("onnxruntime>=1.19",),
+    "openvino": ("openvino>=2025.0",),
     "parquet": ("pyarrow>=14",),
     "plot": ("plotly>=5.24",),
     "postgres": ("psycopg[binary]>=3.1",),

@@ -12,7 +12,7 @@ from enum import StrEnum
 from operator import index
 from typing import Any, Protocol
 
-from autoauto.records.profile import Optimizer
+from autoauto.records.profile import HostPrecision, HostRuntime, Optimizer
 from autoauto.records.schedule import Order
 
 MAX_SAMPLES = 2**20  # in a micro-batch; far beyond any device, so that bytes and cycles stay exact integers
@@ -77,6 +77,14 @@ def words(kind: type[StrEnum], known: tuple[StrEnum, ...], stored: tuple[StrEnum
     """Words of an enumeration, of which people may write those in `known`."""
     plural = f"the words {', '.join(kind)}"
     return Domain(str, f"one of {', '.join(known)}", plural, words=known, stored=tuple(map(str, stored)), read=kind)
+
+
+def words_of_host(kind: type[StrEnum]) -> Domain:
+    """Words that devices of the host have; None stands for all other devices."""
+    known = tuple(kind)
+    stored = (None, *map(str, known))
+    text, plural = f"one of {', '.join(known)}", f"the words {', '.join(known)}"
+    return Domain(str, text, plural, words=known, stored=stored, read=lambda given: given and kind(given))
 
 
 FRACTION = Domain(float, "a number above 0, at most 1", "numbers", read=float)
@@ -204,6 +212,24 @@ KNOBS = (
         ("off", "off"),
         label="stage replicas",
         breaks_ties=True,
+    ),
+    Knob(
+        "runtime",
+        words_of_host(HostRuntime),
+        None,
+        Use.CHANGED,
+        "what runs the model on the host",
+        ",".join(HostRuntime),
+        ("the first that computes in --precision", "on the host all that are installed"),
+    ),
+    Knob(
+        "precision",
+        words_of_host(HostPrecision),
+        None,
+        Use.CHANGED,
+        "the format in which the runtime of the host computes",
+        ",".join(HostPrecision),
+        ("fp32", "fp32"),
     ),
     Knob(
         "memory_proportion",

@@ -24,7 +24,7 @@ from autoauto.records.knob_table import (
     Knob,
     Strategy,
 )
-from autoauto.records.profile import Optimizer, WeightUpdate
+from autoauto.records.profile import HostPrecision, HostRuntime, Optimizer, WeightUpdate, runtime_for
 from autoauto.records.schedule import Order, check_size
 
 MAX_CONFIGURATIONS = 300_000  # of a space: each takes some ten microseconds before anything is measured
@@ -158,6 +158,8 @@ class Knobs:
         optimizer: changes the weights once a step of training.
         master_weights: whether weights of 16 bits have a copy in fp32.
         shard_optimizer: whether every replica holds a part of the optimizer's state only.
+        runtime, precision: what runs the model on the host, and in which format it computes. Elsewhere
+            None: there the format is that of the flow.
     """
 
     n_ipu: int
@@ -173,6 +175,8 @@ class Knobs:
     optimizer: Optimizer = Optimizer.SGD
     master_weights: bool = False
     shard_optimizer: bool = False
+    runtime: HostRuntime | None = None
+    precision: HostPrecision | None = None
 
     def __post_init__(self) -> None:
         if self.n_ipu < 1:
@@ -224,6 +228,17 @@ class Knobs:
         return WeightUpdate(self.optimizer, self.master_weights, n_shards)
 
     @property
+    def session(self) -> tuple[HostRuntime, HostPrecision]:
+        """What runs the model on the host, and the format in which it computes; by default the first, in fp32."""
+        return runtime_for(self.runtime, self.precision), self.precision or HostPrecision.FP32
+
+    @property
+    def can_compute(self) -> bool:
+        """Whether the runtime of the host computes in the format."""
+        runtime, precision = self.session
+        return precision in runtime.precisions
+
+    @property
     def n_devices(self) -> int:
         """Devices of the cluster that all replicas take."""
         return self.n_ipu * self.replicas * self.cores_per_device
@@ -269,6 +284,8 @@ class SearchSpace:
     optimizer: tuple[Optimizer, ...] = (Optimizer.SGD,)
     master_weights: tuple[bool, ...] = (False,)
     shard_optimizer: tuple[bool, ...] = (False,)
+    runtime: tuple[HostRuntime | None, ...] = (None,)
+    precision: tuple[HostPrecision | None, ...] = (None,)
     constraints: tuple[Constraint, ...] = ()
 
     def __post_init__(self) -> None:
@@ -301,6 +318,8 @@ class SearchSpace:
         if self.constraints and not _cells(self):
             texts = ", ".join(constraint.text for constraint in self.constraints)
             raise BadInput(f"no configuration of the space meets {texts}; try a wider space")
+        if not _cells(self):
+            raise BadInput(f"{self.runtime[0]} does not compute in {self.precision[0]}; try another --runtime")
 
     @property
     def training(self) -> bool:
@@ -376,7 +395,8 @@ def _cells(space: SearchSpace) -> tuple[tuple[Knobs, ...], ...]:
 
 
 def _all_hold(constraints: Sequence[Constraint], knobs: Knobs) -> bool:
-    return all(constraint.violation(knobs.numbers) <= 0 for constraint in constraints)
+    """Whether a configuration meets all constraints, and its runtime computes in its format."""
+    return knobs.can_compute and all(constraint.violation(knobs.numbers) <= 0 for constraint in constraints)
 
 
 _SIZES = {"batch_size", "n_samples"}

@@ -1,4 +1,4 @@
-"""What targets compile layers to: `CompiledRange`, `LayerProfile`, `ModelProfile`; and `Optimizer`, `WeightUpdate`."""
+"""What targets compile layers to, `CompiledRange`, `ModelProfile`; how: `CompileOptions`, `WeightUpdate`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import NamedTuple
 from autoauto.records.errors import BadInput
 from autoauto.records.units import Precision
 
-PROFILE_SCHEMA = 3
+PROFILE_SCHEMA = 4
 """Of stored profiles; raised whenever they, or the cached profiles of layers, mean something else than before."""
 TEMPORARY = "temporary"
 PARAMETER = "parameter"
@@ -106,6 +106,49 @@ class WeightUpdate(NamedTuple):
         return self.master_weights and precision is not Precision.FP32
 
 
+class HostPrecision(StrEnum):
+    """The format in which a runtime of the host computes products; tensors between stages keep that of the file."""
+
+    FP32 = "fp32"
+    """The formats of the model's file: nothing is rounded that the file does not round."""
+    BF16 = "bf16"
+
+
+class HostRuntime(StrEnum):
+    """A runtime that runs a model's file on this machine."""
+
+    ONNXRUNTIME = "onnxruntime"
+    OPENVINO = "openvino"
+
+    @property
+    def precisions(self) -> tuple[HostPrecision, ...]:
+        """The formats that it may compute in; OpenVINO in bf16 where the processor has instructions for it."""
+        return tuple(HostPrecision) if self is HostRuntime.OPENVINO else (HostPrecision.FP32,)
+
+
+def runtime_for(runtime: HostRuntime | None, precision: HostPrecision | None) -> HostRuntime:
+    """The runtime, by default the first one that computes in a format.
+
+    >>> runtime_for(None, None), runtime_for(None, HostPrecision.BF16)
+    (<HostRuntime.ONNXRUNTIME: 'onnxruntime'>, <HostRuntime.OPENVINO: 'openvino'>)
+    """
+    wanted = precision or HostPrecision.FP32
+    return runtime or next(runtime for runtime in HostRuntime if wanted in runtime.precisions)
+
+
+class SessionOptions(NamedTuple):
+    """How a session computes.
+
+    Attributes:
+        n_threads: that compute at the same time.
+        runtime, precision: see their types.
+    """
+
+    n_threads: int = 1
+    runtime: HostRuntime = HostRuntime.ONNXRUNTIME
+    precision: HostPrecision = HostPrecision.FP32
+
+
 @dataclass(frozen=True, slots=True)
 class CompileOptions:
     """The options with which a target compiles a range of layers.
@@ -116,6 +159,7 @@ class CompileOptions:
         precision: format of weights and activations.
         training: whether there is a backward pass.
         cores_per_device: cores of the host that a device has; 1 elsewhere.
+        runtime, computes_in: how a session of the host computes; without a meaning elsewhere.
     """
 
     batch_size: int
@@ -123,6 +167,8 @@ class CompileOptions:
     precision: Precision
     training: bool = False
     cores_per_device: int = 1
+    runtime: HostRuntime = HostRuntime.ONNXRUNTIME
+    computes_in: HostPrecision = HostPrecision.FP32
 
 
 class ProgramStep(NamedTuple):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 from autoauto.records.hardware import Device, Period
 from autoauto.records.knob_table import POPLAR_MEMORY_PROPORTION
@@ -54,6 +54,7 @@ class TargetTraits:
         stage_replicas: whether several devices of a pipeline can run one stage and take its micro-batches in turn. IPUs
             cannot: in PopART and in TensorFlow for IPUs a pipeline stage is on one device, and what is replicated is
             the whole graph [popart-pipelining] [poplar-tensorflow].
+        runtimes: whether one of several runtimes runs the model's file, in one of several formats.
     """
 
     origin: Origin = Origin.MEASURED
@@ -64,10 +65,11 @@ class TargetTraits:
     noise: float = 0.0
     n_repeats: int = 1
     memory_proportion: float = POPLAR_MEMORY_PROPORTION
-    space: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
+    space: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
     period: Period = Period.BARRIER
     groups_cores: bool = False
     stage_replicas: bool = False
+    runtimes: bool = False
 
 
 RUNS_PLANS = TargetTraits(

@@ -211,11 +211,13 @@ class Run:
         plan: the stages with their measured costs, those of the first pipeline.
         timelines: one for every pipeline.
         core_fraction: the part of its computing time in which the most disturbed stage had its cores to itself.
+        output_error: as in `Trial`.
     """
 
     plan: Plan
     timelines: tuple[Timeline, ...]
     core_fraction: float = 1.0
+    output_error: float | None = None
 
     @property
     def origin(self) -> Origin:

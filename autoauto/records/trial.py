@@ -75,6 +75,8 @@ class Trial(Displayed):
         ended: in UTC, by the clock of the machine.
         number: in its study; -1 outside of a study.
         values: of the study's objectives; empty outside of a study, and unless `fits`.
+        output_error: by how much outputs differ from those in fp32, relative to the largest (`relative_error`), the
+            largest of all outputs; None where nothing else was computed in.
         origin: of the measured numbers; None when it does not run, and when read from a database without its plans.
     """
 
@@ -99,6 +101,7 @@ class Trial(Displayed):
     ended: datetime | None = None
     number: int = -1
     values: tuple[float, ...] = ()
+    output_error: float | None = None
     origin: Origin | None = field(default=None, compare=False)
 
     @property
@@ -161,12 +164,14 @@ def measured_trial(
     device_bytes: int,
     timeline: Timeline | None = None,
     origin: Origin | None = None,
+    output_error: float | None = None,
     constraints: Sequence[Constraint] = (),
 ) -> Trial:
     """The trial of a configuration that runs; its status and reason tell whether all constraints hold.
 
     Args:
-        knobs, estimate, measured, samples_per_s, estimated_samples_per_s, latency_s, timeline, origin: as in `Trial`.
+        knobs, estimate, measured, samples_per_s, estimated_samples_per_s, latency_s, timeline: as in `Trial`.
+        origin, output_error: as in `Trial`.
         device_bytes: the memory of a device.
         constraints: on knobs and results.
     """
@@ -186,6 +191,7 @@ def measured_trial(
         makespan_cycles=step.makespan_cycles if step else None,
         bubble_fraction=step.bubble_fraction if step else None,
         excess=max(part.total_bytes - part.limit_bytes for part in measured.parts) / device_bytes,
+        output_error=output_error,
         origin=origin,
     )
     return apply_constraints(trial, constraints)
@@ -255,6 +261,7 @@ def _numbers(trial: Trial) -> dict[str, float]:
         "latency_s": trial.latency_s,
         **{name: _longest(plan, name) for name in ("compute_cycles", "transfer_cycles", "cost_cycles")},
         "peak_memory_bytes": max(part.total_bytes for part in plan.parts),
+        "output_error": trial.output_error or 0.0,
     }
     assert tuple(results) == RESULT_NAMES
     return {**trial.knobs.numbers, **results}

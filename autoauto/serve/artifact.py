@@ -13,6 +13,7 @@ from autoauto.exporters.onnx_stages import SCHEMA, ModelPort, PipelineFile, Stag
 from autoauto.records.codec import from_json, from_plain
 from autoauto.records.errors import BadInput
 from autoauto.records.layers import LayerGraph, LayerRange, Port, SubModel
+from autoauto.records.profile import SessionOptions
 from autoauto.records.target import Origin
 from autoauto.serve.protocol import ServedTensor
 from autoauto.targets.host.machine.machine import cores, cores_of
@@ -108,7 +109,11 @@ class Artifact:
         """What the processes of every pipeline may use."""
         return [
             [
-                StageResources(cores_of(number, stage.intra_op_threads), stage.intra_op_threads, stage.limit_bytes)
+                StageResources(
+                    cores_of(number, stage.intra_op_threads),
+                    SessionOptions(stage.intra_op_threads, stage.runtime, stage.precision),
+                    stage.limit_bytes,
+                )
                 for number, stage in devices
             ]
             for devices in self._devices()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from dataclasses import replace
+from itertools import product
 from typing import Any
 
 from autoauto.evaluate.flow import Flow
@@ -131,9 +132,9 @@ def default_study_name(
 def baseline_of(flow: Flow, objectives: Objectives, space: SearchSpace) -> Knobs | None:
     """What one would run on real devices without a search, which a search measures as well; None on a model of them.
 
-    It is one session with all cores, or with one core for an objective that counts devices, and the largest batch size
-    of the space up to 8 (its smallest when all are larger). With several objectives nothing is the best, so nothing is
-    compared with it.
+    It is one session of the first runtime with all cores, or with one core for an objective that counts devices, and
+    the largest batch size of the space up to 8 (its smallest when all are larger). With several objectives nothing is
+    the best, so nothing is compared with it.
     """
     if not flow.traits.runs_plans or len(objective_tuple(objectives)) > 1:
         return None
@@ -141,4 +142,7 @@ def baseline_of(flow: Flow, objectives: Objectives, space: SearchSpace) -> Knobs
         (size for size in space.batch_size if size <= MAX_BASELINE_BATCH_SIZE), default=space.batch_size[0]
     )
     n_cores = 1 if objectives is Objective.PER_IPU else max(space.cores_per_device)
-    return Knobs(1, flow.traits.memory_proportion, batch_size, cores_per_device=n_cores)
+    size = (1, flow.traits.memory_proportion, batch_size)
+    sessions = product(space.precision, space.runtime)
+    every = (Knobs(*size, cores_per_device=n_cores, runtime=runtime, precision=each) for each, runtime in sessions)
+    return next(knobs for knobs in every if knobs.can_compute)

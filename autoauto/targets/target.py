@@ -89,6 +89,7 @@ class NamedTarget:
         options: those that only this target has.
         periods: what users may say that its devices do at the same time, besides `TargetTraits.period`.
         devices: the devices of a cluster that was named, checked against the options; of None the default ones.
+        knobs: names of options of all targets that are knobs of its devices.
         open: the target, and the cluster as the options have it; refuses options that the model does not allow.
     """
 
@@ -100,6 +101,7 @@ class NamedTarget:
     periods: tuple[Period, ...]
     devices: Callable[[Cluster | None, OptionValues], Cluster]
     open: Callable[[Request], tuple[Target, Cluster]]
+    knobs: tuple[str, ...] = ()
 
     def read_options(self, given: Mapping[str, object]) -> OptionValues:
         """The value of every option, by default its default.

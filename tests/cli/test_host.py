@@ -1,6 +1,7 @@
 """`--target host` on the command line: a real model, real processes, a real database."""
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -9,13 +10,17 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+from autoauto.graph.cut.source import onnx_source
+from autoauto.records.profile import HostPrecision
 from autoauto.targets.host.machine.machine import cores
 from autoauto.targets.host.run import run as steady
+from autoauto.targets.host.target import HostTarget
 from tests.cli.conftest import RunCli
 
 WIDTH, N_LAYERS = 256, 4
 QUICK = ("--estimator", "sum", "--repeats", "0")
-ONE_CORE = ("--n-ipu", "1", "--replicas", "1", "--cores-per-device", "1")
+ONE_RUNTIME = ("--runtime", "onnxruntime")
+ONE_CORE = (*ONE_RUNTIME, "--n-ipu", "1", "--replicas", "1", "--cores-per-device", "1")
 pytestmark = pytest.mark.slow
 
 
@@ -85,13 +90,29 @@ def test_two_devices_run_one_stage_in_turn(run_cli: RunCli, save: Callable[..., 
     assert "busy_fraction" in run_cli("compare", *options).out
     code, _, error = run_cli("plan", *options, "--explain")
     assert (code, error) == (2, "autoauto: stage replicas have the best plan only; leave the other query out\n")
-    space = ("--replicas", "1", "--cores-per-device", "1", "--batch-size", "1", "--study-name", "shared")
+    space = (*ONE_RUNTIME, "--replicas", "1", "--cores-per-device", "1", "--batch-size", "1", "--study-name", "shared")
     printed = run_cli("search", *options, "off,on", *space, "--repeats", "0", "--method", "exhaustive")
     assert printed.code == 0
     trials = json.loads(run_cli("trials", "shared", "--json").out)["trials"]
     assert [trial["stage_replicas"] for trial in trials] == [False, True]
     assert run_cli("trials", "shared").code == run_cli("explain", "shared").code == 0
     assert run_cli("report", "shared", "--html", "page.html").code == 0
+
+
+def test_every_runtime_and_format_is_searched_and_outputs_are_compared(run_cli: RunCli, model: str) -> None:
+    if HostPrecision.BF16 not in HostTarget(onnx_source(model)).precisions():
+        pytest.skip("no runtime computes in bf16 here")
+    search = ("search", model, "--target", "host", *QUICK, *ONE_CORE[len(ONE_RUNTIME) :], "--batch-size", "4")
+    bound = ("--constraint", "output_error <= 0.05", "--method", "exhaustive", "--study-name", "formats")
+    assert run_cli(*search, *bound, "--precision", "fp32,bf16").code == 0
+    trials = json.loads(run_cli("trials", "formats", "--json").out)["trials"]
+    sessions = {(trial["runtime"], trial["precision"]): trial["output_error"] for trial in trials}
+    assert sorted(sessions) == [("onnxruntime", "fp32"), ("openvino", "bf16"), ("openvino", "fp32")]
+    assert 1e-4 < sessions["openvino", "bf16"] < 0.05
+    assert sessions["openvino", "fp32"] is sessions["onnxruntime", "fp32"] is None
+    assert " --runtime " in run_cli("explain", "formats").out
+    printed = run_cli(*search, *ONE_RUNTIME).out
+    assert re.search(r"^bf16: [\d.]+x, outputs differ by [\d.]+ % \(--precision fp32,bf16\)$", printed, re.MULTILINE)
 
 
 def test_a_device_with_too_little_memory_exits_with_3(run_cli: RunCli, model: str) -> None:

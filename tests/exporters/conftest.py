@@ -18,6 +18,7 @@ from autoauto.records.hardware import Cluster, MachineDevice
 from autoauto.records.knobs import Knobs
 from autoauto.records.layers import LayerRange
 from autoauto.records.plan import Plan, Stage
+from autoauto.records.profile import HostPrecision, HostRuntime
 from autoauto.records.target import Origin
 from autoauto.schedule.times import timeline_of
 from autoauto.targets.clusters import load_cluster
@@ -51,11 +52,13 @@ def deploy(tmp_path: Path) -> Deploy:
         batch_size: int = 2,
         replicas: int = 1,
         cluster: Cluster | None = None,
+        session: tuple[HostRuntime | None, HostPrecision | None] = (None, None),
     ) -> Deployment:
         path = tmp_path / "model" / "small.onnx"
         path.parent.mkdir(exist_ok=True)
         onnx.save_model(make(program, inputs, outputs, constants), path)
-        knobs = Knobs(len(plan.stages), 0.6, batch_size, replicas=replicas)
+        runtime, precision = session
+        knobs = Knobs(len(plan.stages), 0.6, batch_size, replicas=replicas, runtime=runtime, precision=precision)
         flow = load_flow(str(path))
         return Deployment(
             graph=flow.graph,

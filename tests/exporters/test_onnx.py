@@ -15,13 +15,16 @@ import onnx
 import pytest
 
 from autoauto.exporters.deployment import Check, Deployment
-from autoauto.exporters.onnx_stages import RUNNER, check, examples, relative_error, whole_model
+from autoauto.exporters.onnx_stages import RUNNER, check, examples, whole_model
 from autoauto.exporters.registry import exporter_named, write_artifact
 from autoauto.graph.cut import subgraph
+from autoauto.records.arrays import relative_error
 from autoauto.records.errors import BadInput
 from autoauto.records.knobs import Knobs
 from autoauto.records.plan import side_by_side
+from autoauto.records.profile import HostPrecision, HostRuntime
 from autoauto.records.schedule import Order
+from autoauto.targets.host.runtimes.registry import runtime_named
 from tests.exporters.conftest import Deploy, plan_of
 
 pytest.importorskip("onnxruntime", reason="artifacts run in ONNX Runtime")
@@ -109,6 +112,24 @@ def test_devices_of_a_stage_take_micro_batches_in_turn(deploy: Deploy, tmp_path:
     assert result.detail.startswith("3 micro-batches")
     with pytest.raises(BadInput, match="one device a stage"):
         written(deployment, tmp_path / "other", "onnx-annotated")
+
+
+@pytest.mark.parametrize("precision", HostPrecision)
+def test_the_program_runs_every_stage_as_it_was_measured(
+    precision: HostPrecision, deploy: Deploy, tmp_path: Path
+) -> None:
+    pytest.importorskip("openvino")
+    if precision not in runtime_named(HostRuntime.OPENVINO).precisions():
+        pytest.skip(f"this processor has no instructions for {precision}")
+    session = HostRuntime.OPENVINO, precision
+    deployment = deploy(CHAIN, X, "y", {"w": W}, plan=plan_of((0, 1, 4)), session=session)
+    [result] = written(deployment, tmp_path / "artifact")
+    assert result.passed
+    stages = json.loads((tmp_path / "artifact" / "pipeline.json").read_text())["pipelines"][0]["stages"]
+    assert {(stage["runtime"], stage["precision"]) for stage in stages} == {session}
+    assert "pip install openvino\n" in (tmp_path / "artifact" / "README.md").read_text()
+    with pytest.raises(BadInput, match=rf"does not say what runs a stage, got a plan for openvino in {precision}"):
+        written(deployment, tmp_path / "other", "triton")
 
 
 def test_micro_batches_are_what_the_whole_model_makes(deploy: Deploy, tmp_path: Path) -> None:

@@ -26,6 +26,7 @@ from autoauto.records.hardware import Cluster, Device, Link, MachineDevice
 from autoauto.records.knobs import Knobs
 from autoauto.records.layers import LayerRange
 from autoauto.records.plan import Plan, Stage
+from autoauto.records.profile import HostPrecision, HostRuntime
 from autoauto.records.target import Origin
 from autoauto.records.units import MIB, Precision
 from autoauto.schedule.times import timeline_of
@@ -59,6 +60,7 @@ def write_folder(
     program: str = PROGRAM,
     inputs: dict[str, Sequence[Any]] | None = None,
     threads: int = 1,
+    session: tuple[HostRuntime, HostPrecision] = (HostRuntime.ONNXRUNTIME, HostPrecision.FP32),
 ) -> Path:
     """Export the model as a plan whose processes all share the first core, so that it runs on any machine."""
     folder.mkdir(parents=True)
@@ -70,7 +72,13 @@ def write_folder(
         for index, layers in enumerate(pairwise(cuts))
     )
     plan = Plan(stages, placement=((MachineDevice(0, 0),) * len(stages),) * replicas)
-    knobs = Knobs(len(stages), 0.6, batch_size, replicas=replicas, cores_per_device=threads)
+    knobs = Knobs(
+        *(len(stages), 0.6, batch_size),
+        replicas=replicas,
+        cores_per_device=threads,
+        runtime=session[0],
+        precision=session[1],
+    )
     cluster = Cluster("host", "host", (device,), (Link(1e9, 1),), (Link(1e9, 1),))
     onnx_stages.write(
         Deployment(

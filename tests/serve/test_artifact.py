@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from autoauto.records.errors import BadInput
+from autoauto.records.profile import HostPrecision, HostRuntime, SessionOptions
 from autoauto.records.target import Origin
 from autoauto.serve.artifact import Artifact
 from tests.serve.conftest import WIDTH, write_folder
@@ -25,6 +26,22 @@ def test_a_folder_is_a_model_with_its_plan(tmp_path: Path) -> None:
     ]
     assert (model.samples_per_s, model.origin, model.merges) == (1000.0, Origin.MEASURED, True)
     assert model.sample_bytes == 8 + 4 * WIDTH
+
+
+def sessions(folder: Path) -> set[SessionOptions]:
+    return {resources.session for pipeline in Artifact(folder)._resources() for resources in pipeline}
+
+
+def test_a_stage_is_served_as_it_was_measured_and_in_onnx_runtime_where_the_file_is_older(tmp_path: Path) -> None:
+    session = (HostRuntime.OPENVINO, HostPrecision.BF16)
+    folder = write_folder(tmp_path / "folder", session=session)
+    assert sessions(folder) == {SessionOptions(1, *session)}
+
+    def as_before(content: dict[str, Any]) -> None:
+        for stage in content["pipelines"][0]["stages"]:
+            del stage["runtime"], stage["precision"]
+
+    assert sessions(changed(folder, as_before)) == {SessionOptions(1, HostRuntime.ONNXRUNTIME, HostPrecision.FP32)}
 
 
 def changed(folder: Path, change: Callable[[dict[str, Any]], Any]) -> Path:

@@ -16,6 +16,7 @@ from autoauto.records.installation import VERSION
 from autoauto.records.knob_table import Strategy
 from autoauto.records.knobs import Knobs, Objective, Objectives, SearchSpace
 from autoauto.records.layers import LayerGraph
+from autoauto.records.profile import HostPrecision, HostRuntime
 from autoauto.records.schedule import Order
 from autoauto.records.target import RUNS_PLANS
 from autoauto.study.defaults import (
@@ -149,6 +150,23 @@ def test_on_cores_the_session_has_all_of_them(flow: Flow, monkeypatch: pytest.Mo
     assert space.cores_per_device == (1, 2, 4)
     assert baseline_of(flow, Objective.THROUGHPUT, space) == Knobs(1, 1.0, 8, cores_per_device=4)
     assert baseline_of(flow, Objective.PER_IPU, space) == Knobs(1, 1.0, 8)
+
+
+def test_the_session_is_of_the_first_format_that_a_runtime_of_the_space_computes(
+    flow: Flow, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(IpuTarget, "traits", replace(RUNS_PLANS, runtimes=True))
+    ort, openvino = HostRuntime
+    fp32, bf16 = HostPrecision
+    for runtimes, formats, session in (
+        ((ort, openvino), (fp32, bf16), (ort, fp32)),
+        ((ort, openvino), (bf16, fp32), (openvino, bf16)),
+        ((ort,), (bf16, fp32), (ort, fp32)),
+    ):
+        space = SearchSpace((1,), (1.0,), (8,), runtime=runtimes, precision=formats)
+        baseline = baseline_of(flow, Objective.THROUGHPUT, space)
+        assert baseline is not None
+        assert (baseline.runtime, baseline.precision) == session
 
 
 def test_one_device_is_searched_without_stage_replicas(flow: Flow, monkeypatch: pytest.MonkeyPatch) -> None:

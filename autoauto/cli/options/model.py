@@ -16,6 +16,8 @@ from autoauto.records.installation import DEFAULT_MODEL
 from autoauto.records.knob_table import KNOBS, MAX_SAMPLES, MAX_VALUES, Knob, Strategy
 from autoauto.records.knobs import Knobs, SearchSpace, of_global_batch
 from autoauto.records.plan import CutAt
+from autoauto.records.profile import HostPrecision, runtime_for
+from autoauto.targets.registry import TARGETS
 
 if TYPE_CHECKING:
     from autoauto.evaluate.flow import Flow
@@ -77,14 +79,14 @@ def add_knobs(parser: argparse.ArgumentParser, without: Collection[str] = ()) ->
     """Add one configuration of a pipeline, without some of its knobs, which have their defaults."""
     _add_mode(parser)
     for knob in KNOBS:
-        if knob.varies(Strategy.PIPELINE) and knob.name not in without:
+        if knob.varies(Strategy.PIPELINE) and knob.name not in (*_OF_TARGETS, *without):
             _add_knob(parser, knob, _METAVARS[knob.domain.kind], f"{knob.help}; default {knob.default_help[0]}")
 
 
 def add_space(parser: argparse.ArgumentParser) -> None:
     """Add the values that every knob may have in a search."""
     _add_mode(parser)
-    for knob in KNOBS:
+    for knob in (knob for knob in KNOBS if knob.name not in _OF_TARGETS):
         several = f"{knob.help}; several with commas; default {knob.default_help[1]}"
         _add_knob(parser, knob, knob.metavar, several)
 
@@ -112,6 +114,8 @@ def _add_knob(parser: argparse.ArgumentParser, knob: Knob, metavar: str, text: s
     parser.add_argument(knob.option, type=read, metavar=metavar, help=text, **alone)
 
 
+_OF_TARGETS = ("precision",)
+"""The knobs whose options `add_target` adds, since targets that have no such knob have the option."""
 _METAVARS = {int: "N", float: "P", bool: "on|off", str: "NAME"}
 _READERS: dict[type, Callable[[str], tuple[Any, ...]]] = {int: integers, float: proportions, bool: switches}
 
@@ -138,6 +142,9 @@ def requested_knobs(args: argparse.Namespace, flow: Flow) -> Knobs:
     batch_size = flow.traits.space.get("batch_size", (1,))[:1]
     defaults = {"n_ipu": (1,), "memory_proportion": (flow.traits.memory_proportion,), "batch_size": batch_size}
     given = given_values(args)
+    if flow.traits.runtimes:
+        precision = given.get("precision", (HostPrecision.FP32,))
+        defaults |= {"precision": precision, "runtime": (runtime_for(None, HostPrecision(precision[0])),)}
     if several := [knob.name for knob in KNOBS if len(given.get(knob.name, ())) > 1]:
         raise BadInput(f"one configuration has one {' and one '.join(several)}, got several; try search")
     values = defaults | given
@@ -160,7 +167,8 @@ def given_values(args: argparse.Namespace) -> dict[str, tuple[Any, ...]]:
             "--global-batch says how many micro-batches a step of --mode training has, got "
             + (f"--mode {args.mode}" if args.mode != "training" else "--n-micro-batches too; leave one of them out")
         )
-    named = ((knob.name, getattr(args, knob.name, None)) for knob in KNOBS)
+    others = {*_OF_TARGETS} - {*TARGETS[args.target].knobs}
+    named = ((knob.name, getattr(args, knob.name, None)) for knob in KNOBS if knob.name not in others)
     given = {name: values for name, values in named if values is not None}
     of_training = [knob for knob in KNOBS if knob.only_training]
     if args.mode == "training":

@@ -19,7 +19,7 @@ _GROUPS = {
     "space, or one configuration of it": (
         "mode",
         "global_batch",
-        *(knob.name for knob in KNOBS),
+        *(knob.name for knob in KNOBS if knob.name != "precision"),
         "io_mode",
         "io_tiles",
     ),

@@ -5,8 +5,9 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from autoauto.cli.options.values import at_most, positive_number, share
+from autoauto.cli.options.values import at_most, choices_of, positive_number, share
 from autoauto.cli.output.lines import warn
+from autoauto.records.profile import HostPrecision
 from autoauto.records.units import MAX_MIB, Precision
 from autoauto.targets.registry import DEFAULT_TARGET, TARGETS
 
@@ -38,8 +39,10 @@ def add_target(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--precision",
-        choices=[str(p) for p in Precision],
-        help=f"format of weights and activations; default {default.default_precision}{precisions}",
+        type=choices_of((*Precision, HostPrecision.BF16)),
+        metavar="|".join(Precision),
+        help=f"format of weights and activations; default {default.default_precision}{precisions}, where it is the "
+        f"format in which the runtime computes: {' or '.join(HostPrecision)}, in a search several with commas",
     )
     parser.add_argument(
         "--headroom",

@@ -60,6 +60,8 @@ def show_plan(
         show("", run_table(device_run, origin))
         latency_s = device_run.latency_cycles / flow.cluster.clock_hz
         show(f"a micro-batch every {device_run.period_cycles:,.0f} cycles, after {latency_s:.4f} s, {origin}")
+        if device_run.output_error is not None:
+            show(f"outputs differ from those in fp32 by {device_run.output_error:.1e} of the largest value, {origin}")
     show(f"throughput: {samples_per_s:,.1f} samples/s, {origin}")
     return 0
 
@@ -147,7 +149,7 @@ def _describe(flow: Flow, knobs: Knobs, plan: Plan, samples_per_s: float, timeli
 def describe_configuration(flow: Flow, knobs: Knobs) -> dict[str, Any]:
     """One configuration of a model on a cluster as plain values."""
     names = {"model": flow.graph.name, "cluster": flow.cluster.name, "precision": str(flow.precision)}
-    return names | asdict(knobs)
+    return names | {name: value for name, value in asdict(knobs).items() if value is not None}
 
 
 def describe_plan(plan: Plan | PhasedPlan) -> dict[str, Any]:
@@ -196,6 +198,7 @@ def _describe_run(run: Run) -> dict[str, Any]:
         "period_cycles": run.period_cycles,
         "latency_cycles": run.latency_cycles,
         "core_fraction": run.core_fraction,
+        **({} if run.output_error is None else {"output_error": run.output_error}),
         "pipelines": [
             {
                 "n_micro_batches": timeline.schedule.n_micro_batches,

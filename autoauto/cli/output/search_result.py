@@ -146,6 +146,7 @@ def describe_best(best: Trial) -> dict[str, Any]:
         **asdict(best.knobs),
         **describe_speed(best),
         "latency_s": best.latency_s,
+        **({} if best.output_error is None else {"output_error": best.output_error}),
         "makespan_cycles": best.makespan_cycles,
         "value": best.values[0],
         "values": best.values,

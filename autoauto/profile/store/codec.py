@@ -20,7 +20,14 @@ from autoauto.records.codec import (
 )
 from autoauto.records.correction import RangeExample
 from autoauto.records.errors import BadInput
-from autoauto.records.profile import PROFILE_SCHEMA, CompileOptions, LayerProfile, ModelProfile
+from autoauto.records.profile import (
+    PROFILE_SCHEMA,
+    CompileOptions,
+    HostPrecision,
+    HostRuntime,
+    LayerProfile,
+    ModelProfile,
+)
 
 _OPTIONS = stored_form(CompileOptions, batch_size=PositiveWhole, memory_proportion=Positive)
 _LAYER: Any = stored_form(LayerProfile, {"stashed_input_bytes": "kept_input_bytes"})
@@ -58,13 +65,20 @@ def read_profile_record(record: object, where: str) -> ModelProfile:
     Raises:
         BadInput: another schema, or a field that is missing or wrong; the message names it.
     """
-    return from_plain(ModelProfile, record, where, PROFILE_SCHEMA, {2: _with_cores}, _PROFILE)
+    return from_plain(ModelProfile, record, where, PROFILE_SCHEMA, {2: _with_cores, 3: _with_session}, _PROFILE)
 
 
 def _with_cores(record: dict[str, Any]) -> dict[str, Any]:
     """Profiles had no cores per device before schema 3."""
     options = record.get("options")
     return record | {"options": {**options, "cores_per_device": 1}} if isinstance(options, dict) else record
+
+
+def _with_session(record: dict[str, Any]) -> dict[str, Any]:
+    """Before schema 4 the host had ONNX Runtime alone."""
+    options = record.get("options")
+    session = {"runtime": HostRuntime.ONNXRUNTIME, "computes_in": HostPrecision.FP32}
+    return record | {"options": {**options, **session}} if isinstance(options, dict) else record
 
 
 def layer_to_json(layer: LayerProfile) -> str:

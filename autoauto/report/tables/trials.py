@@ -61,6 +61,8 @@ def best_facts(trial: Trial, origin: Origin) -> list[tuple[str, str, str]]:
     else:
         name = "all phases" if isinstance(plan, PhasedPlan) else "period"
         rows.append((name, f"{plan.cost_cycles:,} cycles", origin))
+    if trial.output_error is not None:
+        rows.append(("output error", f"{trial.output_error:.1e} of the largest value", origin))
     if trial.latency_s:
         rows.append(("latency", format_value("latency_s", trial.latency_s), origin))
     if trial.makespan_cycles is not None:

@@ -13,7 +13,7 @@ from autoauto.records.units import format_bytes
 _GIT_S = 10.0  # a file system that hangs must not stop a search
 
 
-def provenance(packages: tuple[str, ...] = ("numpy", "optuna", "onnxruntime")) -> dict[str, str]:
+def provenance(packages: tuple[str, ...] = ("numpy", "optuna", "onnxruntime", "openvino")) -> dict[str, str]:
     """Versions, the state of autoauto's checkout when it runs from one, and the machine without its name.
 
     Args:

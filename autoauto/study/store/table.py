@@ -19,12 +19,12 @@ from autoauto.study.store.trials import knobs_of_row
 _KINDS = {int: "Int64", float: "float64", bool: "boolean", str: "string"}
 _HEAD = {"number": "int64", "state": "string", "status": "string"}
 _KNOBS = {knob.name: _KINDS[knob.domain.kind] for knob in COLUMNS}
-_DEFAULTS = {knob.name: str(knob.default) if knob.domain.kind is str else knob.default for knob in COLUMNS}
+_DEFAULTS = {knob.name: str(knob.default) if isinstance(knob.default, str) else knob.default for knob in COLUMNS}
 _RESULTS = {
     **dict.fromkeys(("samples_per_s", "estimated_samples_per_s", "latency_s"), "float64"),
     **dict.fromkeys(("compute_cycles", "transfer_cycles", "host_cycles", "shared_cycles"), "Int64"),
     "period": "string",
-    **dict.fromkeys(("makespan_cycles", "bubble_fraction"), "float64"),
+    **dict.fromkeys(("makespan_cycles", "bubble_fraction", "output_error"), "float64"),
     "excess_bytes": "Int64",
     "reason": "string",
     "constraint": "float64",

@@ -47,7 +47,7 @@ _CHANGED = (Use.CHANGED, Use.CHANGED_IN_TRAINING)
 _READERS = {knob.name: knob.domain.read for knob in COLUMNS}
 _ENDED = {state.name for state in TrialState if state.is_finished()}
 _MEASURED = ("samples_per_s", "latency_s", "compute_cycles", "transfer_cycles")
-_NUMBERS = (*_MEASURED, "estimated_samples_per_s", "makespan_cycles", "bubble_fraction", "excess_bytes")
+_NUMBERS = (*_MEASURED, "estimated_samples_per_s", "makespan_cycles", "bubble_fraction", "excess_bytes", "output_error")
 """Attributes that are fields of `Trial`."""
 
 
@@ -198,7 +198,7 @@ def _attributes(trial: Trial) -> dict[str, Any]:
     else:
         attributes |= {name: getattr(trial, name) for name in _MEASURED}
         attributes |= describe_stages(trial.measured, STAGES)
-    for name in ("bubble_fraction", "makespan_cycles"):
+    for name in ("bubble_fraction", "makespan_cycles", "output_error"):
         if getattr(trial, name) is not None:
             attributes[name] = getattr(trial, name)
     if trial.estimated_samples_per_s:

@@ -54,7 +54,10 @@ def _open(request: Request) -> tuple[Target, Cluster]:
     from autoauto.targets.host.target import HostTarget
 
     if request.precision is not Precision.FP32:
-        raise BadInput(f"on the host a model runs in the formats of its file, got --precision {request.precision}")
+        raise BadInput(
+            f"on the host a model runs in the formats of its file, got --precision {request.precision}; leave it out, "
+            "or give the formats in which a runtime computes to the SearchSpace"
+        )
     if request.source is None:
         raise BadInput("the host runs a model's file, got a model without one; save it, and give its path")
     return HostTarget(request.source), request.cluster
@@ -69,4 +72,5 @@ HOST = NamedTarget(
     periods=(Period.SERIAL,),
     devices=_devices,
     open=_open,
+    knobs=("precision",),
 )

@@ -16,6 +16,7 @@ from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from math import prod
+from mmap import mmap
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Generic, TypeVar
@@ -23,7 +24,9 @@ from typing import Generic, TypeVar
 import numpy as np
 
 from autoauto.processes.start import die_with_parent, sigint_blocked
+from autoauto.records.arrays import Array
 from autoauto.records.errors import BadInput, OutOfMemory
+from autoauto.records.layers import Port
 from autoauto.records.units import format_bytes
 from autoauto.targets.host.processes import environment
 
@@ -95,6 +98,12 @@ def status_bytes(entry: str) -> int:
         if line.startswith(f"{entry}:"):
             return int(line.split()[1]) * 1024
     raise AssertionError(f"/proc/self/status has no entry {entry}")
+
+
+def shared_array(port: Port) -> Array:
+    """Zeros in shared memory, which does not count as private memory of this process."""
+    memory = mmap(-1, max(port.n_bytes, 1))
+    return np.frombuffer(memory, port.dtype, prod(port.shape)).reshape(port.shape)
 
 
 def _run_limited(

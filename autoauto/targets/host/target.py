@@ -1,29 +1,40 @@
-"""This machine as a target, `HostTarget`: measures layers and runs plans, in processes with ONNX Runtime."""
+"""This machine as a target, `HostTarget`: measures layers and runs plans, in processes with a runtime each."""
 
 from __future__ import annotations
 
 from contextlib import AbstractContextManager
 from dataclasses import replace
 
+from autoauto.records.arrays import Array
 from autoauto.records.hardware import Cluster, Device, Period
 from autoauto.records.layers import LayerGraph, LayerRange, Source
 from autoauto.records.plan import Plan
-from autoauto.records.profile import PARAMETER, CompiledRange, CompileOptions, ProgramStep
-from autoauto.records.target import RUNS_PLANS
+from autoauto.records.profile import (
+    PARAMETER,
+    CompiledRange,
+    CompileOptions,
+    HostPrecision,
+    HostRuntime,
+    ProgramStep,
+    SessionOptions,
+)
+from autoauto.records.target import RUNS_PLANS, TargetTraits
 from autoauto.records.timeline import Run
 from autoauto.targets.host.machine.machine import CLOCK_HZ, cores_of, identity
 from autoauto.targets.host.measure.client import Meter
-from autoauto.targets.host.measure.session import RUNTIME, onnxruntime
+from autoauto.targets.host.measure.session import RUNTIME
 from autoauto.targets.host.measure.worker import Measurement
-from autoauto.targets.host.run.run import repeat_until_undisturbed, run_plan
+from autoauto.targets.host.run.reference import Outputs, copy_of, output_error, reference_outputs
+from autoauto.targets.host.run.run import repeat_until_undisturbed, run_plan, session_options
+from autoauto.targets.host.runtimes.registry import check_installed, installed, installed_versions, runtime_named
 
-VERSION = "host-8"
+VERSION = "host-9"
 SESSION = f"{RUNTIME}_session"
 """The name of the memory that the first session of a process takes for any model: counted once a device."""
 
 
 class HostTarget(AbstractContextManager["HostTarget"]):
-    """Devices that are processes of this machine with ONNX Runtime; the precision is that of the model's file.
+    """Devices that are processes of this machine; `CompileOptions` say with which runtime, and in which format.
 
     Attributes:
         measurements: all measurements so far, in order.
@@ -32,23 +43,38 @@ class HostTarget(AbstractContextManager["HostTarget"]):
         source: cuts sub-models out of the model.
     """
 
-    # Its devices share the caches and the memory of one machine.
-    traits = replace(RUNS_PLANS, one_at_a_time=True, period=Period.SERIAL, groups_cores=True, stage_replicas=True)
-
     def __init__(self, source: Source) -> None:
         self._source = source
         self._meter: Meter | None = None
-        self._meter_cores = 0
+        self._meter_options = SessionOptions()
+        self._references: dict[int, Outputs] = {}
         self.measurements: list[Measurement] = []
+
+    @property
+    def traits(self) -> TargetTraits:
+        """Its devices share the caches and the memory of a machine. A search tries all runtimes that are installed."""
+        return replace(
+            RUNS_PLANS,
+            one_at_a_time=True,
+            period=Period.SERIAL,
+            groups_cores=True,
+            stage_replicas=True,
+            runtimes=True,
+            space={
+                **RUNS_PLANS.space,
+                "runtime": installed() or (HostRuntime.ONNXRUNTIME,),
+                "precision": (HostPrecision.FP32,),
+            },
+        )
 
     @property
     def version(self) -> str:
         """Names all that measured times depend on besides the model; profiles are cached under it.
 
         Raises:
-            MissingExtra: ONNX Runtime is not installed.
+            MissingExtra: no runtime is installed.
         """
-        return f"{VERSION}, ONNX Runtime {onnxruntime().__version__}, {identity()}"
+        return f"{VERSION}, {installed_versions()}, {identity()}"
 
     def profiled(self, batch_size: int) -> tuple[int, ...]:
         """Powers of two around `batch_size`; times and memory in between are interpolated."""
@@ -56,8 +82,8 @@ class HostTarget(AbstractContextManager["HostTarget"]):
         return (high,) if high == batch_size else (high // 2, high)
 
     def depends_on(self, device: Device, options: CompileOptions) -> object:
-        """Batch size and cores: memory limits and proportions matter when a plan runs, not when layers are measured."""
-        return options.batch_size, options.cores_per_device
+        """Batch size and session: limits and proportions of memory matter when a plan runs, not for layers."""
+        return options.batch_size, *map(str, session_options(options))
 
     def compile(self, graph: LayerGraph, layers: LayerRange, device: Device, options: CompileOptions) -> CompiledRange:
         """Measure `layers` of `graph` as a separate model; 1 cycle is 1 ns.
@@ -67,14 +93,14 @@ class HostTarget(AbstractContextManager["HostTarget"]):
         range lie in the rings between devices and do not count.
 
         Raises:
-            MissingExtra: ONNX Runtime is not installed.
+            MissingExtra: the runtime is not installed.
             UnreadableModel: the model cannot be cut there.
-            BadInput: ONNX Runtime cannot run the layers.
+            BadInput: the runtime cannot run the layers.
             WorkerLost: the layers crash the process that runs them.
         """
-        onnxruntime()
+        check_installed(options.runtime)
         sub_model = self._source.cut(graph, layers, options.batch_size)
-        measurement = self._open_meter(options.cores_per_device).measure(sub_model, layers)
+        measurement = self._open_meter(session_options(options)).measure(sub_model, layers)
         self.measurements.append(measurement)
         names = [layer.name for layer in graph.layers[slice(*layers)]]
         alive_bytes = sum(port.n_bytes for port in (*sub_model.inputs, *sub_model.outputs)) if len(names) == 1 else 0
@@ -88,23 +114,40 @@ class HostTarget(AbstractContextManager["HostTarget"]):
     def run(self, graph: LayerGraph, plan: Plan, cluster: Cluster, options: CompileOptions, replicas: int) -> Run:
         """Run `plan` in `replicas` pipelines side by side, one process a device, until their pace is steady.
 
-        A run that other processes disturbed is repeated, twice at most.
+        A run that other processes disturbed is repeated, twice at most. In another format than fp32 its outputs are
+        compared with those in fp32, which are computed once for every batch size.
 
         Raises:
-            MissingExtra: ONNX Runtime is not installed.
+            MissingExtra: the runtime is not installed.
             OutOfMemory: a stage needs more than `memory_proportion` of its device's memory.
             WorkerLost: a process was killed.
         """
-        onnxruntime()
+        check_installed(options.runtime)
         self.close()  # the stages need the memory and the core of the process that measures
-        return repeat_until_undisturbed(lambda: run_plan(self._source, graph, plan, cluster, options, replicas))
+        outputs: dict[str, Array] = {}
 
-    def _open_meter(self, n_cores: int) -> Meter:
+        def attempt() -> Run:
+            arguments = (self._source, graph, plan, cluster, options, replicas)
+            return run_plan(*arguments, lambda batch: outputs.update(copy_of(batch)))
+
+        run = repeat_until_undisturbed(attempt)
+        if options.computes_in is HostPrecision.FP32:
+            return run
+        if options.batch_size not in self._references:
+            self._references[options.batch_size] = reference_outputs(self._source, graph, plan, options.batch_size)
+        return replace(run, output_error=output_error(outputs, self._references[options.batch_size]))
+
+    def precisions(self) -> tuple[HostPrecision, ...]:
+        """The formats in which this machine computes with the runtimes that are installed."""
+        known = {precision for name in installed() for precision in runtime_named(name).precisions()}
+        return tuple(precision for precision in HostPrecision if precision in known)
+
+    def _open_meter(self, options: SessionOptions) -> Meter:
         """The process that measures on the cores of a device."""
-        if self._meter_cores != n_cores:
+        if self._meter_options != options:
             self.close()
         if self._meter is None:
-            self._meter, self._meter_cores = Meter(cores_of(0, n_cores), n_cores), n_cores
+            self._meter, self._meter_options = Meter(cores_of(0, options.n_threads), options), options
         return self._meter
 
     def close(self) -> None:

@@ -43,6 +43,8 @@ def test_json_has_a_record_for_every_layer(run_cli: RunCli) -> None:
         "precision": "fp16",
         "training": False,
         "cores_per_device": 1,
+        "runtime": "onnxruntime",
+        "computes_in": "fp32",
     }
     assert len(profile["layers"]) == len(profile["names"]) == len(profile["kinds"])
     assert all(layer["forward_cycles"] > 0 for layer in profile["layers"])

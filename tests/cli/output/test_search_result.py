@@ -44,6 +44,8 @@ def test_a_search_without_a_best_has_the_reason_of_every_cell() -> None:
                 "replicas": 1,
                 "cores_per_device": 1,
                 "stage_replicas": False,
+                "runtime": None,
+                "precision": None,
                 "optimizer": "sgd",
                 "master_weights": False,
                 "shard_optimizer": False,

@@ -10,6 +10,7 @@ from optuna.trial import create_trial
 from autoauto.records.errors import BadInput
 from autoauto.records.knob_table import COLUMNS, Strategy
 from autoauto.records.knobs import Knobs, Objective, Objectives, SearchSpace
+from autoauto.records.profile import HostPrecision, HostRuntime
 from autoauto.records.schedule import Order
 from autoauto.study.execution.process import finished_trial
 from autoauto.study.run import run_search
@@ -54,6 +55,8 @@ KNOBS_AND_RESULTS = {
     "replicas": "Int64",
     "cores_per_device": "Int64",
     "stage_replicas": "boolean",
+    "runtime": "string",
+    "precision": "string",
     "memory_proportion": "float64",
     "batch_size": "Int64",
     "schedule": "string",
@@ -73,6 +76,7 @@ KNOBS_AND_RESULTS = {
     "period": "string",
     "makespan_cycles": "float64",
     "bubble_fraction": "float64",
+    "output_error": "float64",
     "excess_bytes": "Int64",
     "reason": "string",
     "constraint": "float64",
@@ -85,10 +89,11 @@ INFERENCE = SearchSpace((1, 2), (1.0,), (1, 50))
 TRAINING = SearchSpace((2,), (1.0,), (1,), (Order.ONE_F_ONE_B,), (False, True), (4,))
 PHASES = SearchSpace((2,), (1.0,), (1,), strategy=(Strategy.PHASED,), steps=(4,))
 HOST = SearchSpace((1, 2), (1.0,), (1,), cores_per_device=(1, 2), stage_replicas=(False, True))
+SESSIONS = SearchSpace((1,), (1.0,), (1,), runtime=tuple(HostRuntime), precision=tuple(HostPrecision))
 NOTHING_FITS = SearchSpace((1,), (1.0,), (50,))
 
 
-@pytest.mark.parametrize("space", [INFERENCE, TRAINING, PHASES, HOST, NOTHING_FITS, None])
+@pytest.mark.parametrize("space", [INFERENCE, TRAINING, PHASES, HOST, SESSIONS, NOTHING_FITS, None])
 @pytest.mark.parametrize(
     ("objectives", "values"),
     [
@@ -109,7 +114,10 @@ def test_columns_and_their_types_depend_on_the_objectives_alone(
     expected = {**HEAD, **dict.fromkeys(values, "float64"), **KNOBS_AND_RESULTS}
     assert list(table.dtypes.astype(str).items()) == list(expected.items())
     assert len(table) == (space.n_configurations if space else 0)
-    assert not table[[knob.name for knob in COLUMNS]].isna().any(axis=None)
+    of_all = [knob.name for knob in COLUMNS if knob.default is not None]
+    assert not table[of_all].isna().any(axis=None)
+    for name in ("runtime", "precision"):
+        assert table[name].notna().all() == (space is SESSIONS or not len(table))
 
 
 def test_several_objectives_have_a_column_each(storage: str, fake: Fake) -> None:

@@ -1,8 +1,8 @@
 """The host as a target: what it measures, what it caches under, and its errors."""
 
-import builtins
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +11,14 @@ import pytest
 from autoauto.profile.profiler import profile_model
 from autoauto.profile.store.cache import ProfileCache
 from autoauto.records.errors import MissingExtra, UnreadableModel
-from autoauto.records.hardware import Device
+from autoauto.records.hardware import Cluster, Device, Link
 from autoauto.records.layers import LayerGraph, LayerRange, SubModel
-from autoauto.records.profile import CompileOptions
+from autoauto.records.plan import Plan, Stage
+from autoauto.records.profile import CompileOptions, HostPrecision, HostRuntime
 from autoauto.records.units import GIB, MIB, Precision
+from autoauto.targets.host import target as host_target
 from autoauto.targets.host.measure.worker import Measurement, RunTimes
+from autoauto.targets.host.runtimes import registry
 from autoauto.targets.host.target import SESSION, HostTarget
 
 DEVICE = Device("core", 1e9, GIB, 1, GIB)
@@ -64,21 +67,47 @@ def test_a_profile_depends_on_the_batch_size_and_the_cores_and_not_on_memory_lim
     assert target.depends_on(DEVICE, replace(OPTIONS, cores_per_device=2)) != key
 
 
-def test_the_version_names_the_runtime(open_target: Callable[[Any], HostTarget]) -> None:
-    assert "ONNX Runtime" in open_target(NoSource()).version
+def test_times_depend_on_the_runtime_its_version_and_the_format(open_target: Callable[[Any], HostTarget]) -> None:
+    target = open_target(NoSource())
+    assert f"onnxruntime {version('onnxruntime')}" in target.version
+    sessions = {target.depends_on(DEVICE, replace(OPTIONS, runtime=runtime)) for runtime in HostRuntime}
+    assert len(sessions) == len(HostRuntime)
+    short = replace(OPTIONS, runtime=HostRuntime.OPENVINO, computes_in=HostPrecision.BF16)
+    assert target.depends_on(DEVICE, short) not in sessions
 
 
-def test_without_onnx_runtime_the_error_names_the_extra_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    imported = builtins.__import__
-
-    def missing(name: str, *args: Any) -> Any:
-        if name == "onnxruntime":
-            raise ImportError
-        return imported(name, *args)
-
-    monkeypatch.setattr(builtins, "__import__", missing)
+def test_without_a_runtime_the_error_names_the_extra_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registry, "find_spec", lambda _: None)
+    monkeypatch.setattr(host_target, "installed_versions", registry.installed_versions.__wrapped__)
     with pytest.raises(MissingExtra, match=r"^running on the host needs the extra host; try: .* install 'onnx"):
         HostTarget(NoSource()).version  # noqa: B018 (a property)
+    with pytest.raises(MissingExtra, match=r"^--runtime openvino needs the extra openvino; try: .* install 'openvino"):
+        HostTarget(NoSource()).compile(
+            LayerGraph("none", (), (), None, ""),
+            LayerRange(0, 1),
+            DEVICE,
+            replace(OPTIONS, runtime=HostRuntime.OPENVINO),
+        )
+
+
+@pytest.mark.slow
+def test_outputs_in_another_format_are_compared_with_those_in_fp32(
+    open_target: Callable[[Any], HostTarget], residual_model: Models
+) -> None:
+    if HostPrecision.BF16 not in HostTarget(NoSource()).precisions():
+        pytest.skip("no runtime computes in bf16 here")
+    model = residual_model(2, 64)
+    stage = Stage(LayerRange(0, len(model.graph)), 0, 9, 0, 0, 0, {}, 1)
+    cluster = Cluster("host", "host", (Device("core", 1e9, 1 << 30, 1, 1 << 30),), (Link(1e9, 1),), (Link(1e9, 1),))
+    options = replace(OPTIONS, batch_size=4, runtime=HostRuntime.OPENVINO)
+    opened = open_target(model.source)
+    exact, rounded = (
+        opened.run(model.graph, Plan((stage,)), cluster, replace(options, computes_in=precision), 1).output_error
+        for precision in HostPrecision
+    )
+    assert exact is None
+    assert rounded is not None
+    assert 1e-4 < rounded < 2e-2
 
 
 def test_layers_that_cannot_be_cut_out_are_an_error_of_the_model(

@@ -22,6 +22,7 @@ from autoauto.records.study_summary import StudySummary
 from autoauto.records.target import Origin, studied_origin
 from autoauto.records.trial import Trial
 from autoauto.records.units import GIB, MIB
+from autoauto.targets.registry import TARGETS
 
 _STORED_OPTIONS = {
     name: f"--{name.replace('_', '-')}"
@@ -153,6 +154,7 @@ def _options_of_model(words: Sequence[str], from_file: dict[str, Any]) -> Iterat
     values = {**vars(of_search.parse_known_args(words)[0]), **from_file}
     if mib := values["device_memory_mib"]:  # of an earlier command, or as studies store it
         values |= {"device_memory_gib": mib * MIB / GIB, "device_memory_mib": None}
+    knobs = TARGETS[values["target"]].knobs
     order = {dest: number for number, dest in enumerate(PROFILE_OPTIONS)}  # of a profile together, after all others
     for action in sorted(of_model._actions, key=lambda action: order.get(action.dest, -1)):
         value = values[action.dest]
@@ -161,6 +163,8 @@ def _options_of_model(words: Sequence[str], from_file: dict[str, Any]) -> Iterat
         elif isinstance(value, list):
             for item in value:
                 yield from (action.option_strings[0], str(item))
+        elif isinstance(value, tuple):
+            yield from [] if action.dest in knobs else [action.option_strings[0], ",".join(value)]
         elif value != action.default:
             yield action.option_strings[0]
             yield from [] if value is True else [str(value)]

@@ -142,6 +142,8 @@ def run(args: argparse.Namespace) -> int:
         print_json(describe_result(result, args.storage) | compared)
     else:
         _show(args, flow, result, result.summary)
+        if args.executor is None:  # others measure on their machines
+            _show_lower_precisions(flow, space, result)
     if not result.front:
         from autoauto.study.search import nothing_fits
 
@@ -197,6 +199,18 @@ def typed_command(words: Sequence[str], storage: str) -> str:
 
     shown = shown_storage(storage)
     return shlex.join(["autoauto", *(word.replace(storage, shown) for word in words)])
+
+
+def _show_lower_precisions(flow: Flow, space: SearchSpace, result: SearchResult) -> None:
+    """Print what formats would give that the search was not asked for, where devices run the model."""
+    from autoauto.evaluate.lower_precision import lower_precisions
+
+    if result.best is None or not flow.traits.runtimes:
+        return
+    for lower in lower_precisions(flow, space, result.best):
+        asked = ",".join(map(str, (*space.precision, lower.precision)))
+        error = f"outputs differ by {100 * lower.output_error:.2g} %"
+        print_line(f"{lower.precision}: {lower.speedup:.1f}x, {error} (--precision {asked})")
 
 
 def _show(args: argparse.Namespace, flow: Flow, result: SearchResult, summary: StudySummary) -> None:

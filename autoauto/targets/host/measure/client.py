@@ -7,10 +7,12 @@ from weakref import finalize
 
 from autoauto.records.errors import BadInput, WorkerLost
 from autoauto.records.layers import LayerRange, SubModel
+from autoauto.records.profile import SessionOptions
 from autoauto.targets.host.measure.session import SubModelFile, idle_model
 from autoauto.targets.host.measure.worker import FailedMeasurement, Measurement, SubModelPorts, serve
 from autoauto.targets.host.memory_budget import ENVIRONMENT
 from autoauto.targets.host.processes import Workers
+from autoauto.targets.host.runtimes.registry import runtime_named
 
 
 class Meter(AbstractContextManager["Meter"]):
@@ -20,8 +22,8 @@ class Meter(AbstractContextManager["Meter"]):
     worker ends with the context, or else when the meter is garbage.
     """
 
-    def __init__(self, cores: tuple[int, ...], n_threads: int) -> None:
-        self._cores, self._n_threads = cores, n_threads
+    def __init__(self, cores: tuple[int, ...], options: SessionOptions) -> None:
+        self._cores, self._options = cores, options
         self._workers = Workers(ENVIRONMENT)
         self._file = SubModelFile()
         self._end = finalize(self, _end, self._workers, self._file)
@@ -31,7 +33,7 @@ class Meter(AbstractContextManager["Meter"]):
         """Measure time and memory of `sub_model`; a worker that is killed meanwhile is replaced once.
 
         Raises:
-            BadInput: ONNX Runtime cannot run the sub-model.
+            BadInput: the runtime cannot run the sub-model.
             WorkerLost: the sub-model crashes every process that runs it.
         """
         try:
@@ -54,11 +56,12 @@ class Meter(AbstractContextManager["Meter"]):
             self.close()  # a late answer would be taken for the answer to the next request
             raise
         if isinstance(answer, FailedMeasurement):
-            raise BadInput(f"ONNX Runtime does not run layers {layers}: {answer.reason}")
+            title = runtime_named(self._options.runtime).title
+            raise BadInput(f"{title} does not run layers {layers}: {answer.reason}")
         return answer
 
     def _start(self) -> None:
-        self._workers.start("the meter", serve, self._file, self._cores, self._n_threads, idle_model())
+        self._workers.start("the meter", serve, self._file, self._cores, self._options, idle_model())
         self._workers.receive(0)
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""A sub-model in ONNX Runtime (`Session`), and its memory checked against a budget (`check_memory`).
+"""A sub-model in a runtime (`Session`), and its memory checked against a budget (`check_memory`).
 
 The limit is RLIMIT_DATA of the worker: all its private writable memory. It is the budget plus the memory of the runtime
 itself. It is set after the sub-model has been loaded, because loading holds the weights twice for a moment. Inputs and
@@ -11,9 +11,6 @@ import os
 import resource
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from functools import cache
-from math import prod
-from mmap import mmap
 from multiprocessing.reduction import DupFd
 from pathlib import Path
 from typing import Any
@@ -21,11 +18,13 @@ from typing import Any
 import numpy as np
 
 from autoauto.records.arrays import Array
-from autoauto.records.errors import OutOfMemory, missing_extra
+from autoauto.records.errors import BadInput, OutOfMemory
 from autoauto.records.layers import LayerRange, Port, SubModel
-from autoauto.records.profile import PARAMETER, TEMPORARY
+from autoauto.records.profile import PARAMETER, TEMPORARY, SessionOptions
 from autoauto.records.units import format_bytes
-from autoauto.targets.host.memory_budget import data_bytes, status_bytes
+from autoauto.targets.host.memory_budget import data_bytes, shared_array, status_bytes
+from autoauto.targets.host.runtimes.protocol import InForce
+from autoauto.targets.host.runtimes.registry import runtime_named
 
 RUNTIME = "runtime"
 """Category of the memory that the first session of a process takes, whatever it computes."""
@@ -65,11 +64,13 @@ class SubModelFile:
 class Session:
     """A sub-model that runs in this process.
 
-    With `arena` the runtime keeps freed memory for the next run. That saves fresh pages, and with them up to a quarter
-    of the time. All such sessions of a process share one arena; a `tidy` run returns its free memory to the system.
+    With `arena` the runtime keeps freed memory for the next run; a `tidy` run returns it to the system.
 
     Attributes:
         parameter_bytes: private memory after loading: weights in the runtime's layout, and code.
+
+    Raises:
+        BadInput: the runtime computes elsewhere, in another format or with other threads than it was asked to.
     """
 
     def __init__(
@@ -77,40 +78,34 @@ class Session:
         content: SubModelFile,
         inputs: Sequence[Port],
         outputs: Sequence[Port],
-        n_threads: int,
+        options: SessionOptions,
         arena: bool = False,
     ) -> None:
-        runtime = onnxruntime()
-        self._content, self._n_threads = content, n_threads
+        self._runtime = runtime_named(options.runtime)
+        self._content, self._options = content, options
         self._inputs, self._outputs = tuple(inputs), tuple(outputs)
-        options = runtime.SessionOptions()
-        options.intra_op_num_threads = n_threads
-        options.inter_op_num_threads = 1
-        options.enable_cpu_mem_arena = arena
-        options.log_severity_level = 4
-        self._tidy = runtime.RunOptions()
-        if arena:
-            _make_arena()
-            options.add_session_config_entry("session.use_env_allocators", "1")
-            self._tidy.add_run_config_entry("memory.enable_memory_arena_shrinkage", "cpu:0")
         before = data_bytes()
-        self._session = runtime.InferenceSession(content.path, options, providers=["CPUExecutionProvider"])
+        self._model = self._runtime.load(content.path, inputs, outputs, options, keeps_memory=arena)
+        if (got := self._model.in_force()) != (asked := self._runtime.expected(options)):
+            raise BadInput(f"{self._runtime.title} was asked for {_words(asked)}, it has {_words(got)}")
         self._at_rest_bytes = data_bytes()
         self.parameter_bytes = max(self._at_rest_bytes - before, 0)
 
     def run(self, inputs: Mapping[str, Array], outputs: Mapping[str, Array], tidy: bool = False) -> None:
-        """Compute `outputs` from `inputs` without copies; a `tidy` run returns the arena's free memory.
+        """Compute `outputs` from `inputs` without copies; a `tidy` run returns the memory kept for the next.
 
         Raises:
-            Exception: of ONNX Runtime, which has no special class for a lack of memory.
+            Exception: of the runtime, see `is_memory_error`.
         """
-        binding = self._session.io_binding()
-        for port in self._inputs:
-            binding.bind_cpu_input(port.name, inputs[port.name])
-        for port in self._outputs:
-            array = outputs[port.name]
-            binding.bind_output(port.name, "cpu", 0, array.dtype.type, array.shape, array.ctypes.data)
-        self._session.run_with_iobinding(binding, self._tidy if tidy else None)
+        self._model.run(inputs, outputs, tidy=tidy)
+
+    def cpu_time_ns(self) -> int:
+        """CPU time so far of the thread that computes, as `thread_time_ns` where that is the calling one."""
+        return self._model.cpu_time_ns()
+
+    def is_memory_error(self, error: Exception) -> bool:
+        """Whether an exception of a run says that an allocation failed."""
+        return self._runtime.is_memory_error(error)
 
     def example_arrays(self) -> tuple[dict[str, Array], dict[str, Array]]:
         """Made-up inputs, and arrays for the outputs."""
@@ -119,7 +114,7 @@ class Session:
 
     def without_arena(self) -> Session:
         """The same sub-model loaded again."""
-        return Session(self._content, self._inputs, self._outputs, self._n_threads)
+        return Session(self._content, self._inputs, self._outputs, self._options)
 
     def peak_bytes(self) -> int:
         """Peak memory of a run with made-up inputs, without parameters, inputs and outputs.
@@ -164,7 +159,7 @@ def check_memory(
 
 
 @contextmanager
-def memory_errors(layers: LayerRange, memory_bytes: Mapping[str, int]) -> Iterator[None]:
+def memory_errors(session: Session, layers: LayerRange, memory_bytes: Mapping[str, int]) -> Iterator[None]:
     """Turn a failed allocation into `OutOfMemory` with the memory measured before; lifts the limit to report it.
 
     Raises:
@@ -174,7 +169,7 @@ def memory_errors(layers: LayerRange, memory_bytes: Mapping[str, int]) -> Iterat
         yield
     except Exception as error:
         _set_limit(data_bytes() + machine_bytes())
-        if not is_memory_error(error):
+        if not session.is_memory_error(error):
             raise
         raise _out_of_memory(layers, memory_bytes, sum(memory_bytes.values())) from error
 
@@ -191,19 +186,12 @@ def _out_of_memory(layers: LayerRange, memory_bytes: Mapping[str, int], budget_b
     )
 
 
-def is_memory_error(error: Exception) -> bool:
-    """Whether an exception of a session says that an allocation failed."""
-    return isinstance(error, MemoryError) or "alloc" in str(
-        error
-    )  # in the words of ONNX Runtime and of the C++ library
-
-
 def _peak_lower_bound(session: Session) -> int:
     """The peak of a run, or the machine's free memory when not even that suffices."""
     try:
         return session.peak_bytes()
     except Exception as error:
-        if not is_memory_error(error):
+        if not session.is_memory_error(error):
             raise
         return machine_bytes()
 
@@ -226,26 +214,6 @@ def example(port: Port) -> Array:
     return array
 
 
-def shared_array(port: Port) -> Array:
-    """Zeros in shared memory, which does not count as private memory of this process."""
-    memory = mmap(-1, max(port.n_bytes, 1))
-    return np.frombuffer(memory, port.dtype, prod(port.shape)).reshape(port.shape)
-
-
-def onnxruntime() -> Any:
-    """Import the package with its telemetry switched off: that starts threads and writes files.
-
-    Raises:
-        MissingExtra: the package is not installed.
-    """
-    os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
-    try:
-        import onnxruntime
-    except ImportError as error:
-        raise missing_extra("running on the host", "host") from error
-    return onnxruntime
-
-
 def machine_bytes() -> int:
     """Memory that is free on this machine."""
     for line in Path("/proc/meminfo").read_text(encoding="ascii").splitlines():
@@ -254,18 +222,8 @@ def machine_bytes() -> int:
     raise AssertionError("/proc/meminfo has no entry MemAvailable")
 
 
-@cache
-def _make_arena() -> None:
-    """Make the arena of this process. It grows by the bytes requested; the runtime's default arena doubles."""
-    runtime = onnxruntime()
-    memory = runtime.OrtMemoryInfo("Cpu", runtime.OrtAllocatorType.ORT_ARENA_ALLOCATOR, 0, runtime.OrtMemType.DEFAULT)
-    settings = {
-        "arena_extend_strategy": 1,
-        "max_mem": 0,
-        "initial_chunk_size_bytes": -1,
-        "max_dead_bytes_per_chunk": -1,
-    }
-    runtime.create_and_register_allocator(memory, runtime.OrtArenaCfg(settings))
+def _words(in_force: InForce) -> str:
+    return f"{in_force.precision} on {in_force.device} with {in_force.n_threads} threads"
 
 
 def _set_limit(limit_bytes: int) -> None:

@@ -12,13 +12,15 @@ import os
 from collections.abc import Callable, Sequence
 from functools import partial
 from statistics import fmean, median
-from time import perf_counter_ns, sleep, thread_time_ns
+from time import perf_counter_ns, sleep
 from typing import NamedTuple
 
 from autoauto.processes.channel import Channel
 from autoauto.records.layers import Port, SubModel
+from autoauto.records.profile import SessionOptions
 from autoauto.targets.host.machine.speed_probe import SpeedProbe
-from autoauto.targets.host.measure.session import Session, SubModelFile, onnxruntime
+from autoauto.targets.host.measure.session import Session, SubModelFile
+from autoauto.targets.host.runtimes.registry import runtime_named
 
 MIN_RUNS, MIN_LONG_RUNS = 5, 3
 """Minimum number of runs, and that of runs which together take `MAX_NS` or longer."""
@@ -43,7 +45,7 @@ class RunTimes(NamedTuple):
     """Times of the runs of one session.
 
     Attributes:
-        core_ns: median CPU time of the calling thread; the runtime's other threads compute at the same time.
+        core_ns: median CPU time of the thread that computes most; the runtime's other threads compute at the same time.
         wall_ns: median time on the clock.
         spread: median absolute deviation of the CPU time, relative to its median.
         n_runs: number of runs.
@@ -110,15 +112,17 @@ class EmptySession(NamedTuple):
     tidy: Callable[[], None]
 
 
-def serve(connection: Channel, file: SubModelFile, cores: tuple[int, ...], n_threads: int, idle: SubModel) -> None:
+def serve(
+    connection: Channel, file: SubModelFile, cores: tuple[int, ...], options: SessionOptions, idle: SubModel
+) -> None:
     """In a worker: measure an empty session, then serve the requests of the parent until it closes the connection."""
     os.sched_setaffinity(0, cores)
-    onnxruntime()
+    runtime_named(options.runtime)
     idle_ports = SubModelPorts(idle.inputs, idle.outputs)
     file.write(idle.content)
-    first, *others = (Session(file, *idle_ports, n_threads, arena=True) for _ in range(1 + N_EMPTY))
+    first, *others = (Session(file, *idle_ports, options, arena=True) for _ in range(1 + N_EMPTY))
     probe = SpeedProbe()
-    core_ns = _time(file, idle_ports, n_threads, probe).core_ns
+    core_ns = _time(file, idle_ports, options, probe).core_ns
     other_bytes = round(fmean(other.parameter_bytes for other in others))
     tidy = partial(first.run, *first.example_arrays(), tidy=True)
     empty = EmptySession(first.parameter_bytes, other_bytes, core_ns, tidy)
@@ -129,19 +133,19 @@ def serve(connection: Channel, file: SubModelFile, cores: tuple[int, ...], n_thr
         except EOFError:  # the parent has ended
             return
         try:
-            connection.send(_measurement(file, ports, n_threads, empty, probe))
-        except Exception as error:  # noqa: BLE001 (ONNX Runtime has no common base class; the next request may succeed)
+            connection.send(_measurement(file, ports, options, empty, probe))
+        except Exception as error:  # noqa: BLE001 (runtimes have no common base class; the next request may succeed)
             connection.send(FailedMeasurement(f"{type(error).__name__}: {error}"))
 
 
 def _measurement(
-    file: SubModelFile, ports: SubModelPorts, n_threads: int, empty: EmptySession, probe: SpeedProbe
+    file: SubModelFile, ports: SubModelPorts, options: SessionOptions, empty: EmptySession, probe: SpeedProbe
 ) -> Measurement:
     empty.tidy()
-    session = Session(file, *ports, n_threads, arena=True)
+    session = Session(file, *ports, options, arena=True)
     parameter_bytes, peak_bytes = session.parameter_bytes, session.peak_bytes()
     del session
-    times = _time(file, ports, n_threads, probe)
+    times = _time(file, ports, options, probe)
     return Measurement(
         times=times._replace(core_ns=max(times.core_ns - empty.core_ns, 0.0)),
         session_bytes=empty.first_bytes,
@@ -150,13 +154,13 @@ def _measurement(
     )
 
 
-def _time(file: SubModelFile, ports: SubModelPorts, n_threads: int, probe: SpeedProbe) -> RunTimes:
-    return shortest_attempt(lambda: _time_session(file, ports, n_threads, probe))
+def _time(file: SubModelFile, ports: SubModelPorts, options: SessionOptions, probe: SpeedProbe) -> RunTimes:
+    return shortest_attempt(lambda: _time_session(file, ports, options, probe))
 
 
-def _time_session(file: SubModelFile, ports: SubModelPorts, n_threads: int, probe: SpeedProbe) -> RunTimes:
-    session = Session(file, *ports, n_threads, arena=True)
-    return time_runs(partial(session.run, *session.example_arrays()), probe)
+def _time_session(file: SubModelFile, ports: SubModelPorts, options: SessionOptions, probe: SpeedProbe) -> RunTimes:
+    session = Session(file, *ports, options, arena=True)
+    return time_runs(partial(session.run, *session.example_arrays()), probe, session.cpu_time_ns)
 
 
 def shortest_attempt(attempt: Callable[[], RunTimes]) -> RunTimes:
@@ -173,7 +177,7 @@ def shortest_attempt(attempt: Callable[[], RunTimes]) -> RunTimes:
     return min(attempts, key=lambda times: times.core_ns)
 
 
-def time_runs(run: Callable[[], None], probe: SpeedProbe) -> RunTimes:
+def time_runs(run: Callable[[], None], probe: SpeedProbe, cpu_time_ns: Callable[[], int]) -> RunTimes:
     """Run until the median is precise, after two runs in which the runtime lays out its memory.
 
     A block of runs after which the core is slow is discarded, `MAX_SLOW_BLOCKS` times at most.
@@ -186,7 +190,7 @@ def time_runs(run: Callable[[], None], probe: SpeedProbe) -> RunTimes:
     while not _is_precise(core, sum(wall)):
         if probe.wait():
             run()
-        block_core, block_wall = _block_of_runs(run)
+        block_core, block_wall = _block_of_runs(run, cpu_time_ns)
         if probe.factor() > 1.0 and n_slow < MAX_SLOW_BLOCKS:
             n_slow += 1
             continue
@@ -202,14 +206,14 @@ def _is_precise(core: list[int], total_ns: int) -> bool:
     return n_runs >= MIN_RUNS and total_ns >= MIN_NS and spread(core) <= PRECISION * n_runs**0.5
 
 
-def _block_of_runs(run: Callable[[], None]) -> tuple[list[int], list[int]]:
+def _block_of_runs(run: Callable[[], None], cpu_time_ns: Callable[[], int]) -> tuple[list[int], list[int]]:
     """CPU time and time on the clock, in ns, of as many runs as take `MIN_NS` together."""
     core: list[int] = []
     wall: list[int] = []
     while sum(wall) < MIN_NS:
-        start, start_core = perf_counter_ns(), thread_time_ns()
+        start, start_core = perf_counter_ns(), cpu_time_ns()
         run()
-        core.append(thread_time_ns() - start_core)
+        core.append(cpu_time_ns() - start_core)
         wall.append(perf_counter_ns() - start)
     return core, wall
 

@@ -12,7 +12,7 @@ import numpy as np
 from autoauto.records.hardware import Cluster
 from autoauto.records.layers import LayerGraph, Source
 from autoauto.records.plan import Plan, Stage
-from autoauto.records.profile import CompileOptions
+from autoauto.records.profile import CompileOptions, SessionOptions
 from autoauto.records.schedule import Schedule
 from autoauto.records.target import Origin
 from autoauto.records.timeline import Run, Timeline
@@ -45,6 +45,7 @@ def run_plan(
     cluster: Cluster,
     options: CompileOptions,
     replicas: int = 1,
+    keep: Callable[[Batch], None] = lambda _: None,
 ) -> Run:
     """Run `plan` in pipelines side by side, with made-up inputs, until their pace is steady.
 
@@ -54,29 +55,36 @@ def run_plan(
         cluster: the devices; a stage may use `options.memory_proportion` of its device's memory.
         options: batch size, memory proportion, and cores of a device, which are threads of its session.
         replicas: number of pipelines.
+        keep: called with the outputs of the first micro-batch; the arrays are valid until it returns.
 
     Raises:
         OutOfMemory: a stage exceeds its budget.
     """
     n_devices, share, n_cores = plan.n_devices, options.memory_proportion, options.cores_per_device
+    session = session_options(options)
 
     def resources_of(number: int) -> StageResources:
-        return StageResources(cores_of(number, n_cores), n_cores, int(cluster.devices[number].memory_bytes * share))
+        return StageResources(cores_of(number, n_cores), session, int(cluster.devices[number].memory_bytes * share))
 
     packed = (range(first, first + n_devices) for first in range(0, n_devices * replicas, n_devices))
     placement = [map(cluster.index, replica) for replica in plan.placement] or packed
     resources = [list(map(resources_of, replica)) for replica in placement]
-    inputs = {port.name: example(port) for port in source.carried(graph, 0, options.batch_size)}
+    inputs = example_inputs(source, graph, options.batch_size)
     pace = SteadyPace(len(resources), n_devices)
 
     def batches() -> Iterator[Batch]:
         while not pace.is_steady:
             yield inputs
 
+    def take(pipeline: int, number: int, outputs: Batch) -> None:
+        pace.record_output(pipeline)
+        if number == 0:
+            keep(outputs)
+
     ranges = [stage.layers for stage in plan.stages]
     n_replicas = [stage.n_replicas for stage in plan.stages]
     with Pipelines(graph, source, ranges, options.batch_size, resources, n_replicas) as pipelines:
-        streams = pipelines.stream(batches(), lambda pipeline, _number, _outputs: pace.record_output(pipeline))
+        streams = pipelines.stream(batches(), take)
         ready = pipelines.ready[0]
     ends = pairwise(accumulate(n_replicas, initial=0))
     measured = (
@@ -86,6 +94,16 @@ def run_plan(
     core_fraction = min(spans.core_fraction for processes in streams for spans in processes)
     timelines = tuple(timeline_of(processes, n_replicas) for processes in streams)
     return Run(replace(plan, stages=tuple(measured)), timelines, core_fraction)
+
+
+def example_inputs(source: Source, graph: LayerGraph, batch_size: int) -> Batch:
+    """Made-up inputs of a micro-batch, the same every time."""
+    return {port.name: example(port) for port in source.carried(graph, 0, batch_size)}
+
+
+def session_options(options: CompileOptions) -> SessionOptions:
+    """How a session of these options computes."""
+    return SessionOptions(options.cores_per_device, options.runtime, options.computes_in)
 
 
 def timeline_of(processes: Sequence[StageSpans], n_replicas: Sequence[int]) -> Timeline:

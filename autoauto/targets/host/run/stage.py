@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import cycle
 from statistics import mean
-from time import perf_counter_ns, thread_time_ns
+from time import perf_counter_ns
 from typing import NamedTuple
 
 import numpy as np
@@ -15,17 +15,16 @@ import numpy as np
 from autoauto.processes.channel import Channel
 from autoauto.records.arrays import Array
 from autoauto.records.layers import LayerRange, Port
+from autoauto.records.profile import SessionOptions
 from autoauto.targets.host.machine.speed_probe import SpeedProbe
 from autoauto.targets.host.measure.session import (
     Session,
     SubModelFile,
     check_memory,
-    is_memory_error,
     memory_errors,
-    onnxruntime,
-    shared_array,
 )
-from autoauto.targets.host.memory_budget import data_bytes
+from autoauto.targets.host.memory_budget import data_bytes, shared_array
+from autoauto.targets.host.runtimes.registry import runtime_named
 from autoauto.targets.host.transport.ring import ALIGNMENT, FailedMessage, Ring
 
 ROWS_PER_BLOCK = 4096
@@ -35,10 +34,10 @@ PROBE_INTERVAL_NS = 250_000_000
 
 
 class StageResources(NamedTuple):
-    """What a stage may use: the hardware threads and the number of cores of its device, and its memory budget."""
+    """What a stage may use: the hardware threads of its device, how its session computes, and its memory budget."""
 
     cores: tuple[int, ...]
-    n_threads: int
+    session: SessionOptions
     budget_bytes: int
 
 
@@ -106,14 +105,14 @@ def serve(connection: Channel, task: StageTask) -> None:
     """
     os.sched_setaffinity(0, task.resources.cores)
     probe = SpeedProbe()
-    onnxruntime()
+    runtime_named(task.resources.session.runtime)
     overhead_bytes = data_bytes()
-    runtime_bytes = Session(task.idle, (), (), task.resources.n_threads, arena=True).parameter_bytes
-    session = Session(task.file, task.inputs, task.outputs, task.resources.n_threads, arena=True)
+    runtime_bytes = Session(task.idle, (), (), task.resources.session, arena=True).parameter_bytes
+    session = Session(task.file, task.inputs, task.outputs, task.resources.session, arena=True)
     memory_bytes = check_memory(session, runtime_bytes, task.resources.budget_bytes, overhead_bytes, task.layers)
     task.file.close()
     connection.send(StageReady(memory_bytes, overhead_bytes))
-    with memory_errors(task.layers, memory_bytes):
+    with memory_errors(session, task.layers, memory_bytes):
         if task.serves:
             _serve_stream(session, task)
         spans = None if task.serves else _stream(session, task, probe)
@@ -133,9 +132,9 @@ def _stream(session: Session, task: StageTask, probe: SpeedProbe) -> StageSpans:
         start = perf_counter_ns()
         for name in carried:
             outputs[name][...] = inputs[name]
-        copied, core_start = perf_counter_ns(), thread_time_ns()
+        copied, core_start = perf_counter_ns(), session.cpu_time_ns()
         session.run(inputs, outputs)
-        compute_ns += thread_time_ns() - core_start
+        compute_ns += session.cpu_time_ns() - core_start
         computed = perf_counter_ns()
         send.commit(message_bytes(task.sent))
         receive.release()
@@ -168,7 +167,7 @@ def _serve_stream(session: Session, task: StageTask) -> None:
             send.reserve()
             send.fail(str(failure))
         except Exception as error:
-            if is_memory_error(error):
+            if session.is_memory_error(error):
                 raise
             send.fail(" ".join(str(error).split()))
         else:

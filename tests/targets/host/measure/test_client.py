@@ -13,6 +13,7 @@ import pytest
 
 from autoauto.records.errors import BadInput
 from autoauto.records.layers import LayerRange, SubModel
+from autoauto.records.profile import SessionOptions
 from autoauto.records.units import MIB
 from autoauto.targets.host.machine.machine import cores_of
 from autoauto.targets.host.measure.client import Meter
@@ -31,7 +32,7 @@ pytestmark = pytest.mark.slow
 @pytest.fixture
 def meter() -> Iterator[Meter]:
     pytest.importorskip("onnxruntime", reason="the host target runs ONNX Runtime")
-    with Meter(cores_of(0, 1), 1) as meter:
+    with Meter(cores_of(0, 1), SessionOptions()) as meter:
         yield meter
 
 
@@ -99,7 +100,7 @@ def test_the_answer_to_an_interrupted_request_is_not_taken_for_the_next(
 
 
 def test_no_process_runs_after_the_context(residual_model: Models) -> None:
-    with Meter(cores_of(0, 1), 1) as meter:
+    with Meter(cores_of(0, 1), SessionOptions()) as meter:
         meter.measure(idle_model(), WHOLE)
         (pid,) = pids(meter)
     assert not is_running(pid)
@@ -108,7 +109,7 @@ def test_no_process_runs_after_the_context(residual_model: Models) -> None:
 def test_a_meter_that_nobody_holds_leaves_no_process_and_no_descriptor(residual_model: Models) -> None:
     resource_tracker.ensure_running()  # multiprocessing's own descriptor, which stays
     n_before = n_descriptors()
-    meter = Meter(cores_of(0, 1), 1)
+    meter = Meter(cores_of(0, 1), SessionOptions())
     meter.measure(idle_model(), WHOLE)
     (pid,) = pids(meter)
     del meter
@@ -118,13 +119,14 @@ def test_a_meter_that_nobody_holds_leaves_no_process_and_no_descriptor(residual_
 
 PARENT = """
 import sys
+from autoauto.records.profile import SessionOptions
 from autoauto.records.layers import LayerRange
 from autoauto.targets.host.machine.machine import cores_of
 from autoauto.targets.host.measure.client import Meter
 from autoauto.targets.host.measure.session import idle_model
 
 if __name__ == "__main__":
-    meter = Meter(cores_of(0, 1), 1)
+    meter = Meter(cores_of(0, 1), SessionOptions())
     meter.measure(idle_model(), LayerRange(0, 1))
     print(*meter._workers.pids, flush=True)
     while True:

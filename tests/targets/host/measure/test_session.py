@@ -12,18 +12,19 @@ import pytest
 
 from autoauto.records.errors import OutOfMemory
 from autoauto.records.layers import LayerRange, Port, SubModel
+from autoauto.records.profile import HostRuntime, SessionOptions
 from autoauto.records.units import MIB
 from autoauto.targets.host.measure import session
-from autoauto.targets.host.measure.session import Session, SubModelFile, example, idle_model, onnxruntime, shared_array
-from autoauto.targets.host.memory_budget import ENVIRONMENT, data_bytes
+from autoauto.targets.host.measure.session import Session, SubModelFile, example, idle_model
+from autoauto.targets.host.memory_budget import ENVIRONMENT, data_bytes, shared_array
 from autoauto.targets.host.processes import Workers
+from autoauto.targets.host.runtimes.registry import runtime_named
 
 Models = Callable[[int, int], Any]
 
 
 def load_and_measure(connection: Connection, file: SubModelFile, sub_model: SubModel, arena: bool) -> None:
-    onnxruntime()
-    loaded = Session(file, sub_model.inputs, sub_model.outputs, 1, arena)
+    loaded = Session(file, sub_model.inputs, sub_model.outputs, SessionOptions(), arena)
     connection.send((loaded.parameter_bytes, loaded.peak_bytes()))
     connection.recv()
 
@@ -59,7 +60,7 @@ def test_a_run_reads_its_inputs_and_writes_its_outputs_without_copies(residual_m
     model = residual_model(1, 8)
     sub_model = model.source.cut(model.graph, LayerRange(0, 3), 2)
     file = SubModelFile(sub_model.content)
-    loaded = Session(file, sub_model.inputs, sub_model.outputs, 1)
+    loaded = Session(file, sub_model.inputs, sub_model.outputs, SessionOptions())
     file.close()
     inputs, outputs = {"x": example(sub_model.inputs[0])}, {"y": shared_array(sub_model.outputs[0])}
     loaded.run(inputs, outputs)
@@ -89,13 +90,18 @@ def test_example_inputs_are_the_same_each_time_and_do_not_count_as_private_memor
     assert example(Port("mask", (3,), "bool")).all()
 
 
+class Fake(Session):
+    def __init__(self) -> None:
+        self._runtime = runtime_named(HostRuntime.ONNXRUNTIME)
+
+
 @pytest.mark.parametrize("error", [MemoryError(), RuntimeError("std::bad_alloc"), RuntimeError("Failed to allocate 8")])
 def test_a_failed_allocation_while_a_stage_runs_is_out_of_memory(
     monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
     limits: list[int] = []
     monkeypatch.setattr(session, "_set_limit", limits.append)
-    with pytest.raises(OutOfMemory) as failure, session.memory_errors(LayerRange(2, 5), {"parameter": 7}):
+    with pytest.raises(OutOfMemory) as failure, session.memory_errors(Fake(), LayerRange(2, 5), {"parameter": 7}):
         raise error
     assert failure.value.layers == LayerRange(2, 5)
     assert len(limits) == 1  # lifted, so that the worker can report it
@@ -103,7 +109,7 @@ def test_a_failed_allocation_while_a_stage_runs_is_out_of_memory(
 
 def test_other_failures_are_raised_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(session, "_set_limit", lambda _: None)
-    with pytest.raises(ValueError, match="no such input"), session.memory_errors(LayerRange(0, 1), {}):
+    with pytest.raises(ValueError, match="no such input"), session.memory_errors(Fake(), LayerRange(0, 1), {}):
         raise ValueError("no such input")
 
 

@@ -12,7 +12,6 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Simulated clocks, wall and CPU time, in ns, which only runs move on; pauses take no time."""
     now = [0, 0]
     monkeypatch.setattr(worker, "perf_counter_ns", lambda: now[0])
-    monkeypatch.setattr(worker, "thread_time_ns", lambda: now[1])
     monkeypatch.setattr(worker, "sleep", lambda _: None)
     return now
 
@@ -41,7 +40,7 @@ def run_for(clock: list[int], *core_ns: int, elsewhere_ns: int = 0) -> RunTimes:
         clock[0] += duration_ns + elsewhere_ns
         clock[1] += duration_ns
 
-    return time_runs(run, ScriptedProbe())
+    return time_runs(run, ScriptedProbe(), lambda: clock[1])
 
 
 def test_short_runs_are_repeated_for_the_minimum_time(clock: list[int]) -> None:
@@ -77,7 +76,7 @@ def test_up_to_three_blocks_of_runs_on_a_slow_core_do_not_count(clock: list[int]
         clock[1] += duration_ns
 
     probe = ScriptedProbe(n_slow)
-    times = time_runs(run, probe)
+    times = time_runs(run, probe, lambda: clock[1])
     assert times.core_ns == 10_000_000
     assert times.n_runs == n_counted + (6 if n_counted == 0 else 4)
     assert probe.n_waits == min(n_slow, 3) + 3

@@ -17,6 +17,7 @@ import pytest
 from autoauto.graph.cut.source import onnx_source
 from autoauto.records.errors import OutOfMemory, WorkerLost
 from autoauto.records.layers import LayerGraph, LayerRange, SubModel
+from autoauto.records.profile import SessionOptions
 from autoauto.records.units import MIB
 from autoauto.targets.host.measure.session import example
 from autoauto.targets.host.run.pipelines import N_SLOTS, Pipelines, _Rings
@@ -31,7 +32,7 @@ ENOUGH = 512 * MIB
 
 def resources(*budgets: int) -> list[StageResources]:
     cores = sorted(os.sched_getaffinity(0))
-    return [StageResources((cores[i % len(cores)],), 1, budget) for i, budget in enumerate(budgets)]
+    return [StageResources((cores[i % len(cores)],), SessionOptions(), budget) for i, budget in enumerate(budgets)]
 
 
 def ranges(*cuts: int) -> list[LayerRange]:

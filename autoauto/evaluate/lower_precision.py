@@ -1,0 +1,60 @@
+"""What another format than that of the file would give: `lower_precisions`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import NamedTuple
+
+from autoauto.evaluate.flow import Flow
+from autoauto.records.errors import BadInput, DoesNotFit, WorkerLost
+from autoauto.records.knobs import Knobs, SearchSpace
+from autoauto.records.layers import LayerRange
+from autoauto.records.plan import Plan
+from autoauto.records.profile import HostPrecision, runtime_for
+from autoauto.records.timeline import Run
+from autoauto.records.trial import Trial
+from autoauto.targets.host.target import HostTarget
+
+
+class LowerPrecision(NamedTuple):
+    """What a format gives that a search was not asked for.
+
+    Attributes:
+        precision: the format.
+        speedup: throughput of one session in it, relative to one in fp32, both with the cores and the batch size of the
+            winner.
+        output_error: as in `Trial`.
+    """
+
+    precision: HostPrecision
+    speedup: float
+    output_error: float
+
+
+def lower_precisions(flow: Flow, space: SearchSpace, winner: Trial) -> Iterator[LowerPrecision]:
+    """Measure one session in fp32, and one in every other format of the machine, unless the space has one.
+
+    Formats that do not run are left out.
+    """
+    if not isinstance(flow.target, HostTarget) or space.precision != (HostPrecision.FP32,):
+        return
+    plan, others = winner.plan, [each for each in flow.target.precisions() if each is not HostPrecision.FP32]
+    assert isinstance(plan, Plan)
+    knobs = replace(winner.knobs, n_ipu=1, replicas=1, cores_per_device=winner.knobs.n_devices, stage_replicas=False)
+    in_fp32 = _one_session(flow.target, flow, knobs, plan) if others else None
+    for precision in others if in_fp32 else ():
+        lower = replace(knobs, runtime=runtime_for(None, precision), precision=precision)
+        run = _one_session(flow.target, flow, lower, plan)
+        if in_fp32 and run and run.output_error is not None:
+            yield LowerPrecision(precision, in_fp32.period_cycles / run.period_cycles, run.output_error)
+
+
+def _one_session(target: HostTarget, flow: Flow, knobs: Knobs, plan: Plan) -> Run | None:
+    """A run of the whole model as one stage; None where it does not run."""
+    stage = replace(plan.stages[0], layers=LayerRange(0, len(flow.graph)), n_replicas=1)
+    whole = replace(plan, stages=(stage,), placement=(), other_plans=(), shared_cycles=0)
+    try:
+        return target.run(flow.graph, whole, flow.devices(knobs), flow.options(knobs), 1)
+    except (DoesNotFit, WorkerLost, BadInput):
+        return None

@@ -1,0 +1,45 @@
+"""What a model computes in fp32, and by how much outputs differ from it: `reference_outputs`, `output_error`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from autoauto.records.arrays import Array, relative_error
+from autoauto.records.layers import LayerGraph, Source
+from autoauto.records.plan import Plan
+from autoauto.records.profile import HostPrecision, SessionOptions
+from autoauto.targets.host.machine.machine import cores_of
+from autoauto.targets.host.measure.session import machine_bytes
+from autoauto.targets.host.run.pipelines import Batch, Pipelines
+from autoauto.targets.host.run.run import example_inputs
+from autoauto.targets.host.run.stage import StageResources
+from autoauto.targets.host.runtimes.registry import installed
+
+Outputs = Mapping[str, Array]
+
+
+def reference_outputs(source: Source, graph: LayerGraph, plan: Plan, batch_size: int) -> Outputs:
+    """The outputs of the made-up inputs of a run, in fp32 by the first runtime that is installed.
+
+    It computes one stage after the other, all on the first core, so that memory suffices where `plan` does.
+    """
+    session = SessionOptions(1, installed()[0], HostPrecision.FP32)
+    resources = [StageResources(cores_of(0, 1), session, machine_bytes()) for _ in plan.stages]
+    outputs: dict[str, Array] = {}
+
+    def batches() -> Iterator[Batch]:
+        yield example_inputs(source, graph, batch_size)
+
+    with Pipelines(graph, source, [stage.layers for stage in plan.stages], batch_size, [resources]) as pipelines:
+        pipelines.stream(batches(), lambda _pipeline, _number, batch: outputs.update(copy_of(batch)))
+    return outputs
+
+
+def copy_of(batch: Batch) -> dict[str, Array]:
+    """Arrays that stay when the slot of a ring is used again."""
+    return {name: array.copy() for name, array in batch.items()}
+
+
+def output_error(outputs: Outputs, expected: Outputs) -> float:
+    """The largest `relative_error` of all outputs."""
+    return max((relative_error(outputs[name], array) for name, array in expected.items()), default=0.0)

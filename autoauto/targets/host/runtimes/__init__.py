@@ -1,0 +1,1 @@
+"""The runtimes of the host, behind one protocol."""

@@ -1,0 +1,147 @@
+"""OpenVINO on the processor: `OpenVino`."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from functools import cache
+from pathlib import Path
+from threading import get_native_id
+from time import clock_gettime_ns
+from typing import Any
+
+import openvino
+
+from autoauto.records.arrays import Array
+from autoauto.records.errors import BadInput
+from autoauto.records.layers import Port
+from autoauto.records.profile import HostPrecision, SessionOptions
+from autoauto.targets.host.memory_budget import shared_array
+from autoauto.targets.host.runtimes.protocol import InForce, LoadedModel, Runtime
+
+_DEVICE = "CPU"
+STACK_BYTES = 1 << 20
+"""Of the runtime's threads, most of which are idle."""
+_HINTS = {HostPrecision.FP32: openvino.Type.f32, HostPrecision.BF16: openvino.Type.bf16}
+_PRODUCTS = {"Convolution", "FullyConnected", "MatMul", "Deconvolution"}
+"""Kinds of nodes in the runtime's graph that compute in bf16 where that is in force."""
+
+
+class OpenVino(Runtime):
+    """OpenVINO's plugin for processors.
+
+    By itself it computes in bf16 on a processor with instructions for that, whatever the file says. So the format is
+    always set, and read back from the compiled model and from the graph that it runs [openvino-precision].
+    """
+
+    title = "OpenVINO"
+
+    def __init__(self) -> None:
+        self._core = openvino.Core()
+
+    def precisions(self) -> tuple[HostPrecision, ...]:
+        """See `Runtime`."""
+        capabilities = {str(word).lower() for word in self._core.get_property(_DEVICE, "OPTIMIZATION_CAPABILITIES")}
+        return tuple(precision for precision in HostPrecision if str(precision) in capabilities)
+
+    def expected(self, options: SessionOptions) -> InForce:
+        """See `Runtime`."""
+        return InForce(_DEVICE, _HINTS[options.precision].get_type_name(), options.n_threads)
+
+    def load(
+        self, path: str, inputs: Sequence[Port], outputs: Sequence[Port], options: SessionOptions, *, keeps_memory: bool
+    ) -> LoadedModel:
+        """See `Runtime`. It always keeps the memory of a run for the next."""
+        _make_stacks_small()
+        model = self._core.read_model(Path(path).read_bytes())
+        settings = {
+            "INFERENCE_PRECISION_HINT": _HINTS[options.precision],
+            "INFERENCE_NUM_THREADS": options.n_threads,
+            "NUM_STREAMS": 1,
+            "ENABLE_CPU_PINNING": False,  # the process is pinned
+        }
+        return _OpenVinoModel(self._core.compile_model(model, _DEVICE, settings), inputs, outputs)
+
+    def is_memory_error(self, error: Exception) -> bool:
+        """See `Runtime`."""
+        return isinstance(error, MemoryError) or "alloc" in str(error)
+
+
+class _OpenVinoModel(LoadedModel):
+    def __init__(self, compiled: Any, inputs: Sequence[Port], outputs: Sequence[Port]) -> None:
+        self._compiled, self._request = compiled, compiled.create_infer_request()
+        self._inputs, self._outputs = _by_name(compiled.inputs, inputs), _by_name(compiled.outputs, outputs)
+        # Until its first run the request holds inputs and outputs of its own.
+        arrays = {port.name: shared_array(port) for port in (*inputs, *outputs)}
+        before = _thread_times_ns()
+        self.run(arrays, arrays, tidy=True)
+        took = {thread: ns - before.get(thread, 0) for thread, ns in _thread_times_ns().items()}
+        self._clock = _clock(max(took, key=lambda thread: took[thread]))
+
+    def run(self, inputs: Mapping[str, Array], outputs: Mapping[str, Array], *, tidy: bool = False) -> None:
+        for name, port in self._inputs.items():
+            self._request.set_tensor(port, openvino.Tensor(inputs[name], shared_memory=True))
+        for name, port in self._outputs.items():
+            self._request.set_tensor(port, openvino.Tensor(outputs[name], shared_memory=True))
+        # `infer` would drop the exception of a failed allocation, and leave the outputs as they are.
+        self._request.start_async()
+        self._request.wait()
+        if tidy:
+            self._compiled.release_memory()
+
+    def cpu_time_ns(self) -> int:
+        return clock_gettime_ns(self._clock)
+
+    def in_force(self) -> InForce:
+        formats = {
+            (str(info["layerType"].astype(str)), str(info["runtimePrecision"].astype(str)))
+            for info in (node.get_rt_info() for node in self._compiled.get_runtime_model().get_ops())
+        }
+        hint = self._compiled.get_property("INFERENCE_PRECISION_HINT")
+        products = {precision for kind, precision in formats if kind in _PRODUCTS}
+        if hint == openvino.Type.bf16:
+            is_wrong = bool(products) and "bf16" not in products
+        else:
+            is_wrong = "bf16" in {precision for _, precision in formats}
+        if is_wrong:
+            raise BadInput(
+                f"OpenVINO says that it computes in {hint.get_type_name()}, its graph has {sorted(formats)}; "
+                "try another precision"
+            )
+        devices = ",".join(self._compiled.get_property("EXECUTION_DEVICES"))
+        return InForce(devices, hint.get_type_name(), self._compiled.get_property("INFERENCE_NUM_THREADS"))
+
+
+def _by_name(own: Sequence[Any], ports: Sequence[Port]) -> dict[str, Any]:
+    """OpenVINO's inputs, or outputs, of ports; where it has dropped a node, its tensors have lost a name."""
+    named = {name: port for port in own for name in port.get_names()}
+    return {port.name: named.get(port.name, other) for port, other in zip(ports, own, strict=False)}
+
+
+def _thread_times_ns() -> dict[int, int]:
+    """The CPU time of every other thread of this process."""
+    times_ns = {}
+    for path in Path("/proc/self/task").iterdir():
+        with suppress(OSError):  # it has ended
+            times_ns[int(path.name)] = clock_gettime_ns(_clock(int(path.name)))
+    del times_ns[get_native_id()]
+    return times_ns
+
+
+def _clock(thread: int) -> int:
+    """The clock of a thread's CPU time, as the kernel numbers it (linux/posix-timers.h)."""
+    return (~thread << 3) | 6
+
+
+@cache
+def _make_stacks_small() -> None:
+    """Let threads that start from now on have small stacks.
+
+    Every session has two idle threads, and the memory of a process counts their stacks, by default 8 MiB each.
+    """
+    library = ctypes.CDLL(None)
+    attributes = ctypes.create_string_buffer(256)  # pthread_attr_t has 56 bytes
+    library.pthread_getattr_default_np(attributes)
+    library.pthread_attr_setstacksize(attributes, ctypes.c_size_t(STACK_BYTES))
+    library.pthread_setattr_default_np(attributes)

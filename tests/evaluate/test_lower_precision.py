@@ -1,0 +1,84 @@
+"""What is said of a format that a search was not asked for, by scripted runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from autoauto.evaluate.flow import Flow
+from autoauto.evaluate.lower_precision import LowerPrecision, lower_precisions
+from autoauto.records.errors import WorkerLost
+from autoauto.records.hardware import Cluster, Device, Link
+from autoauto.records.knobs import Knobs, SearchSpace
+from autoauto.records.layers import LayerGraph, LayerRange
+from autoauto.records.plan import Plan, Stage
+from autoauto.records.profile import CompileOptions, HostPrecision, HostRuntime
+from autoauto.records.trial import Status, Trial
+from autoauto.records.units import Precision
+from autoauto.targets.host.target import HostTarget
+
+FP32, BF16 = HostPrecision
+SPACE = SearchSpace((1, 2), (1.0,), (8,), runtime=(HostRuntime.ONNXRUNTIME,), precision=(FP32,))
+DEVICE = Device("core", 1e9, 1 << 30, 1, 1 << 30)
+CLUSTER = Cluster("host", "host", (DEVICE,) * 4, (Link(1e9, 1),) * 4, (Link(1e9, 1),) * 4)
+
+
+class Scripted(HostTarget):
+    """Runs that take three times as long in fp32, or end with an error."""
+
+    def __init__(self, formats: tuple[HostPrecision, ...], *, fails: bool = False) -> None:
+        super().__init__(SimpleNamespace())
+        self.formats, self.fails, self.asked = formats, fails, list[tuple[Plan, CompileOptions]]()
+
+    def precisions(self) -> tuple[HostPrecision, ...]:
+        return self.formats
+
+    def run(self, graph: LayerGraph, plan: Plan, cluster: Cluster, options: CompileOptions, replicas: int) -> Any:
+        self.asked.append((plan, options))
+        if self.fails and options.computes_in is BF16:
+            raise WorkerLost("killed")
+        is_short = options.computes_in is BF16
+        return SimpleNamespace(period_cycles=100.0 if is_short else 300.0, output_error=0.006 if is_short else None)
+
+
+def winner(graph: LayerGraph) -> Trial:
+    ranges = LayerRange(0, 1), LayerRange(1, len(graph))
+    plan = Plan(tuple(Stage(layers, index, 9, 0, 0, 0, {}, 1) for index, layers in enumerate(ranges)))
+    knobs = Knobs(2, 1.0, 8, replicas=2, runtime=HostRuntime.ONNXRUNTIME, precision=FP32)
+    return Trial(knobs, Status.OK, measured=plan, samples_per_s=1.0)
+
+
+@pytest.fixture
+def said(chain: Callable[..., LayerGraph]) -> Callable[..., list[LowerPrecision]]:
+    """What is said with a target, of a search of a space."""
+
+    def lower(target: HostTarget, space: SearchSpace = SPACE) -> list[LowerPrecision]:
+        graph = chain("abcd")
+        return list(lower_precisions(Flow(graph, CLUSTER, target, Precision.FP32), space, winner(graph)))
+
+    return lower
+
+
+def test_one_session_in_each_format_is_measured_with_the_cores_and_the_batch_of_the_winner(
+    said: Callable[..., list[LowerPrecision]],
+) -> None:
+    target = Scripted((FP32, BF16))
+    assert said(target) == [LowerPrecision(BF16, 3.0, 0.006)]
+    sessions = [(options.runtime, options.computes_in) for _, options in target.asked]
+    assert sessions == [(HostRuntime.ONNXRUNTIME, FP32), (HostRuntime.OPENVINO, BF16)]
+    assert {(options.batch_size, options.cores_per_device) for _, options in target.asked} == {(8, 4)}
+    assert {plan.partition for plan, _ in target.asked} == {(0, 4)}
+
+
+def test_nothing_is_measured_where_nothing_can_be_said(said: Callable[..., list[LowerPrecision]]) -> None:
+    without, asked = Scripted((FP32,)), Scripted((FP32, BF16))
+    assert said(without) == said(asked, replace(SPACE, runtime=tuple(HostRuntime), precision=(FP32, BF16))) == []
+    assert without.asked == asked.asked == []
+
+
+def test_a_format_that_does_not_run_is_left_out(said: Callable[..., list[LowerPrecision]]) -> None:
+    assert said(Scripted((FP32, BF16), fails=True)) == []

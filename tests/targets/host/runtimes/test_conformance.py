@@ -1,0 +1,295 @@
+"""What every installed runtime keeps: outputs, types, memory, threads, failures, and what it says is in force."""
+
+import os
+import resource
+import signal
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from onnx import TensorProto, helper, numpy_helper
+from onnx.reference import ReferenceEvaluator
+
+from autoauto.processes.channel import Channel
+from autoauto.records.errors import BadInput, MissingExtra, OutOfMemory, WorkerLost
+from autoauto.records.layers import LayerRange, Port, SubModel
+from autoauto.records.profile import HostPrecision, HostRuntime, SessionOptions
+from autoauto.records.units import MIB
+from autoauto.targets.host.machine.machine import cores_of
+from autoauto.targets.host.measure.client import Meter
+from autoauto.targets.host.measure.session import Session, SubModelFile, example, idle_model
+from autoauto.targets.host.memory_budget import ENVIRONMENT, data_bytes, shared_array
+from autoauto.targets.host.processes import Workers
+from autoauto.targets.host.run.pipelines import Pipelines
+from autoauto.targets.host.run.stage import StageResources
+from autoauto.targets.host.runtimes import registry
+from autoauto.targets.host.runtimes.protocol import InForce
+from autoauto.targets.host.runtimes.registry import check_installed, installed_versions, runtime_named
+from tests.running import is_running, n_descriptors, wait_until
+
+Models = Callable[[int, int], Any]
+TOLERANCE = {HostPrecision.FP32: 1e-5, HostPrecision.BF16: 2e-2}
+"""Relative to the largest output: bf16 has 8 bits, and a product of 256 rounds each factor."""
+HALF_BF16 = 2.0**-9
+"""What rounding to bf16 changes at most, relative to a number; fp32 is far below."""
+EVERY_ONE = [(runtime, precision) for runtime in HostRuntime for precision in runtime.precisions]
+
+
+@pytest.fixture(params=EVERY_ONE, ids=["-".join(pair) for pair in EVERY_ONE])
+def options(request: pytest.FixtureRequest) -> SessionOptions:
+    """A session of every runtime in every format that it has here."""
+    runtime, precision = request.param
+    pytest.importorskip(str(runtime), reason=f"{runtime} is not installed")
+    if precision not in runtime_named(runtime).precisions():
+        pytest.skip(f"this processor has no instructions for {precision}")
+    return SessionOptions(1, runtime, precision)
+
+
+@pytest.fixture
+def meter(options: SessionOptions) -> Iterator[Meter]:
+    with Meter(cores_of(0, 1), options) as meter:
+        yield meter
+
+
+def in_worker(function: Callable[..., None], sub_model: SubModel, *args: object) -> Any:
+    """What `function` reports of a sub-model, in a process with the environment of stages."""
+    file = SubModelFile(sub_model.content)
+    with Workers(ENVIRONMENT) as workers:
+        workers.start("the session", function, file, replace(sub_model, content=b""), *args)
+        result = workers.receive(0)
+    file.close()
+    return result
+
+
+def outputs_of(sub_model: SubModel, options: SessionOptions, inputs: dict[str, Any]) -> dict[str, NDArray[Any]]:
+    file = SubModelFile(sub_model.content)
+    session = Session(file, sub_model.inputs, sub_model.outputs, options)
+    file.close()
+    outputs = {port.name: shared_array(port) for port in sub_model.outputs}
+    session.run(inputs, outputs)
+    return outputs
+
+
+def relative_error(array: NDArray[Any], expected: NDArray[Any]) -> float:
+    return float(np.abs(array - expected).max() / np.abs(expected).max())
+
+
+def test_outputs_are_those_of_the_reference_and_rounded_where_the_format_is_short(options: SessionOptions) -> None:
+    rng = np.random.default_rng(3)
+    x, weight = (rng.standard_normal(shape).astype(np.float32) for shape in ((8, 256), (256, 64)))
+    ends = [
+        helper.make_tensor_value_info(name, TensorProto.FLOAT, shape)
+        for name, shape in (("x", x.shape), ("y", (8, 64)))
+    ]
+    graph = helper.make_graph(
+        [helper.make_node("MatMul", ["x", "w"], ["h"]), helper.make_node("Relu", ["h"], ["y"])],
+        "product", ends[:1], ends[1:], [numpy_helper.from_array(weight, "w")],
+    )  # fmt: skip
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    sub_model = SubModel(model.SerializeToString(), (Port("x", x.shape, "float32"),), (Port("y", (8, 64), "float32"),))
+    expected: Any = ReferenceEvaluator(model).run(None, {"x": x})
+    error = relative_error(outputs_of(sub_model, options, {"x": x})["y"], expected[0])
+    assert error <= TOLERANCE[options.precision]
+    assert (error > HALF_BF16 / 16) == (options.precision is HostPrecision.BF16)
+
+
+def test_all_types_and_scalars_are_read_and_written_in_place(options: SessionOptions) -> None:
+    shapes: dict[str, tuple[int, tuple[int, ...]]] = {
+        "mask": (TensorProto.BOOL, (3,)), "a": (TensorProto.FLOAT, (3,)), "b": (TensorProto.FLOAT, (3,)),
+        "index": (TensorProto.INT64, ()), "half": (TensorProto.FLOAT16, (3,)), "word": (TensorProto.INT32, (2, 2)),
+        "unmask": (TensorProto.BOOL, (3,)), "chosen": (TensorProto.FLOAT, (3,)), "number": (TensorProto.FLOAT, ()),
+        "twice": (TensorProto.FLOAT16, (3,)), "sum": (TensorProto.INT32, (2, 2)),
+    }  # fmt: skip
+    nodes = [
+        helper.make_node("Not", ["mask"], ["unmask"]),
+        helper.make_node("Where", ["mask", "a", "b"], ["chosen"]),
+        helper.make_node("Cast", ["index"], ["number"], to=TensorProto.FLOAT),
+        helper.make_node("Add", ["half", "half"], ["twice"]),
+        helper.make_node("Add", ["word", "word"], ["sum"]),
+    ]
+    infos = [helper.make_tensor_value_info(name, *of) for name, of in shapes.items()]
+    graph = helper.make_graph(nodes, "types", infos[:6], infos[6:])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    ports = [Port(name, shape, str(helper.tensor_dtype_to_np_dtype(kind))) for name, (kind, shape) in shapes.items()]
+    sub_model = SubModel(model.SerializeToString(), tuple(ports[:6]), tuple(ports[6:]))
+    inputs = {
+        "mask": np.array([True, False, True]), "a": np.ones(3, np.float32), "b": np.zeros(3, np.float32),
+        "index": np.array(7), "half": np.ones(3, np.float16), "word": np.full((2, 2), -4, np.int32),
+    }  # fmt: skip
+    outputs = outputs_of(sub_model, options, inputs)
+    values = {name: array.tolist() for name, array in outputs.items()}
+    sums = [[-8, -8], [-8, -8]]
+    assert values == {"unmask": [False, True, False], "chosen": [1, 0, 1], "number": 7, "twice": [2, 2, 2], "sum": sums}
+
+
+def test_a_node_that_a_runtime_drops_still_copies_its_input(options: SessionOptions) -> None:
+    idle = idle_model()
+    inputs = {port.name: np.full(port.shape, 3, port.dtype) for port in idle.inputs}
+    (copied,) = outputs_of(idle, options, inputs).values()
+    assert copied.tolist() == [3]
+
+
+def load_and_measure(connection: Channel, file: SubModelFile, sub_model: SubModel, options: SessionOptions) -> None:
+    idle = idle_model()
+    first = Session(SubModelFile(idle.content), idle.inputs, idle.outputs, options, arena=True)
+    session = Session(file, sub_model.inputs, sub_model.outputs, options, arena=True)
+    connection.send((first.parameter_bytes, session.parameter_bytes, session.peak_bytes()))
+    connection.recv()
+
+
+@pytest.mark.slow
+def test_memory_is_that_of_the_weights_and_of_the_tensors_between_layers(
+    options: SessionOptions, residual_model: Models
+) -> None:
+    model = residual_model(4, 1024)  # 4 x 4 MiB
+    sub_model = model.source.cut(model.graph, LayerRange(0, 9), 2048)  # tensors of 8 MiB
+    idle_bytes, parameter_bytes, peak_bytes = in_worker(load_and_measure, sub_model, options)
+    assert idle_bytes < 16 * MIB
+    n_copies = 2 if options.runtime is HostRuntime.OPENVINO else 1  # as in the file, and as its products read them
+    short = 2 if options.precision is HostPrecision.BF16 else 1
+    assert 16 * MIB / short <= parameter_bytes <= n_copies * 16 * MIB + 6 * MIB
+    assert 8 * MIB / short <= peak_bytes <= 2 * 8 * MIB + 2 * MIB
+
+
+def run_with_too_little(connection: Channel, file: SubModelFile, sub_model: SubModel, options: SessionOptions) -> None:
+    session = Session(file, sub_model.inputs, sub_model.outputs, options, arena=True)
+    inputs, outputs = session.example_arrays()
+    unlimited = resource.getrlimit(resource.RLIMIT_DATA)
+    failures = []
+    for spare_bytes in (1 * MIB, 12 * MIB):  # less than a tensor, and less than two
+        resource.setrlimit(resource.RLIMIT_DATA, (data_bytes() + spare_bytes, unlimited[1]))
+        try:
+            session.run(inputs, outputs)
+        except Exception as error:  # noqa: BLE001 (runtimes have no common class)
+            failures.append(session.is_memory_error(error))
+        resource.setrlimit(resource.RLIMIT_DATA, unlimited)
+    session.run(inputs, outputs)
+    connection.send((failures, float(np.abs(outputs["y"]).sum())))
+    connection.recv()
+
+
+@pytest.mark.slow
+def test_a_failed_allocation_is_an_exception_that_is_known_and_the_session_lives_on(
+    options: SessionOptions, residual_model: Models
+) -> None:
+    model = residual_model(2, 1024)
+    sub_model = model.source.cut(model.graph, LayerRange(0, 5), 2048)
+    failures, total = in_worker(run_with_too_little, sub_model, options)
+    assert failures[0] is True
+    assert all(failures)
+    assert total > 0
+
+
+def resources(options: SessionOptions, budget_bytes: int = 1 << 40) -> list[list[StageResources]]:
+    return [[StageResources(cores_of(0, 1), options, budget_bytes)]]
+
+
+@pytest.mark.slow
+def test_a_stage_that_exceeds_its_budget_is_out_of_memory(options: SessionOptions, residual_model: Models) -> None:
+    model = residual_model(4, 1024)
+    stages = [LayerRange(0, 9)]
+    with (
+        pytest.raises(OutOfMemory) as failure,
+        Pipelines(model.graph, model.source, stages, 2048, resources(options, 24 * MIB)),
+    ):
+        pass
+    assert failure.value.layers == stages[0]
+    assert MIB < failure.value.excess_bytes < 64 * MIB
+
+
+@pytest.mark.slow
+def test_a_killed_process_is_lost_and_nothing_is_left(options: SessionOptions, residual_model: Models) -> None:
+    model = residual_model(1, 64)
+    x = example(Port("x", (2, 64), "float32"))
+    with Pipelines(model.graph, model.source, [LayerRange(0, 3)], 2, resources(options)):
+        pass  # what is started once for a process stays
+    n_before = n_descriptors()
+
+    def batches() -> Iterator[dict[str, Any]]:
+        yield {"x": x}
+        os.kill(pid, signal.SIGKILL)
+        while True:
+            yield {"x": x}
+
+    with Pipelines(model.graph, model.source, [LayerRange(0, 3)], 2, resources(options)) as pipelines:
+        (pid,) = pipelines.pids
+        with pytest.raises(WorkerLost):
+            pipelines.stream(batches(), lambda *_: None)
+    wait_until(lambda: not is_running(pid), "the process has ended")
+    assert n_descriptors() == n_before
+
+
+def threads_of(connection: Channel, file: SubModelFile, sub_model: SubModel, options: SessionOptions) -> None:
+    os.sched_setaffinity(0, cores_of(0, 1))
+    session = Session(file, sub_model.inputs, sub_model.outputs, options, arena=True)
+    arrays = session.example_arrays()
+    start = session.cpu_time_ns()
+    for _ in range(20):
+        session.run(*arrays)
+    took_ns = session.cpu_time_ns() - start
+    tasks = [int(path.name) for path in Path("/proc/self/task").iterdir()]
+    connection.send((took_ns, [sorted(os.sched_getaffinity(task)) for task in tasks]))
+    connection.recv()
+
+
+@pytest.mark.slow
+def test_all_threads_stay_on_the_cores_of_the_process_and_the_cpu_time_is_that_of_the_work(
+    options: SessionOptions, residual_model: Models
+) -> None:
+    model = residual_model(2, 1024)
+    small, large = (model.source.cut(model.graph, LayerRange(0, 5), n) for n in (4, 256))
+    (few_ns, affinities), (many_ns, _) = (in_worker(threads_of, part, options) for part in (small, large))
+    assert {tuple(cores) for cores in affinities} == {cores_of(0, 1)}
+    assert many_ns > 4 * few_ns > 0
+
+
+@pytest.mark.slow
+def test_the_meter_measures_a_product_and_one_process_serves_all_requests(
+    meter: Meter, options: SessionOptions, residual_model: Models
+) -> None:
+    model = residual_model(1, 1024)
+    idle = meter.measure(idle_model(), LayerRange(0, 1))
+    product = meter.measure(model.source.cut(model.graph, LayerRange(0, 1), 256), LayerRange(0, 1))
+    assert idle.times.core_ns < product.times.core_ns / 10
+    assert idle.session_bytes < 16 * MIB
+    assert idle.parameter_bytes < 2 * MIB
+    assert product.parameter_bytes >= 4 * MIB / (2 if options.precision is HostPrecision.BF16 else 1) - MIB
+    broken = SubModel(b"no model", (), ())
+    with pytest.raises(BadInput, match=rf"{runtime_named(options.runtime).title} does not run layers \[4, 7\): "):
+        meter.measure(broken, LayerRange(4, 7))
+    meter.measure(idle_model(), LayerRange(0, 1))
+    assert len(meter._workers.pids) == 1
+
+
+def test_what_is_in_force_is_read_back(options: SessionOptions, monkeypatch: pytest.MonkeyPatch) -> None:
+    idle = idle_model()
+    file = SubModelFile(idle.content)
+    runtime = runtime_named(options.runtime)
+    Session(file, idle.inputs, idle.outputs, options)
+    asked = runtime.expected(options)
+    monkeypatch.setattr(type(runtime), "expected", lambda *_: InForce(asked.device, "int4", 3))
+    with pytest.raises(BadInput, match=f"{runtime.title} was asked for int4 on {asked.device} with 3 threads, it has"):
+        Session(file, idle.inputs, idle.outputs, options)
+    file.close()
+
+
+def test_onnx_runtime_never_computes_in_bf16() -> None:
+    pytest.importorskip("onnxruntime")
+    idle = idle_model()
+    file = SubModelFile(idle.content)
+    with pytest.raises(BadInput, match="ONNX Runtime was asked for bf16"):
+        Session(file, idle.inputs, idle.outputs, SessionOptions(precision=HostPrecision.BF16))
+    file.close()
+
+
+def test_a_runtime_that_is_not_installed_is_named_with_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registry, "find_spec", lambda package: None)
+    assert registry.installed() == ()
+    with pytest.raises(MissingExtra, match=r"--runtime openvino needs the extra openvino; try: .*openvino>="):
+        check_installed(HostRuntime.OPENVINO)
+    with pytest.raises(MissingExtra, match=r"running on the host needs the extra host"):
+        installed_versions.__wrapped__()
