@@ -21,7 +21,7 @@ def test_bash_completes_commands_options_models_and_choices(run_cli: RunCli) -> 
     script = run_cli("completion", "bash").out
     assert completed(script, "autoauto", "sea") == {"search"}
     assert completed(script, "autoauto", "search", "--clu") == {"--cluster"}
-    assert completed(script, "autoauto", "search", "resn") == {"resnet50"}
+    assert completed(script, "autoauto", "search", "resn") == {"resnet50", "resnet50-train"}
     assert completed(script, "autoauto", "search", "--cluster", "bow-2") == {"bow-2000"}
     assert completed(script, "autoauto", "search", "--method", "gu") == {"guided"}
     assert completed(script, "autoauto", "schedule", "--or") == set()
