@@ -32,7 +32,7 @@ def sampled(space: SearchSpace, sampler: BaseSampler, n_measurements: int, n_obj
             return
         trial = study.ask()
         knobs = _draw(trial, space)
-        if knobs is None or (space.constraints and knobs not in space):
+        if knobs is None or knobs not in space:
             study.tell(trial, state=TrialState.PRUNED)
             continue
         observation = yield Proposal(knobs, len(measured), n_measurements)

@@ -8,6 +8,7 @@ from optuna.samplers import RandomSampler, TPESampler
 
 from autoauto.records.knob_table import Strategy
 from autoauto.records.knobs import Knobs, SearchSpace
+from autoauto.records.profile import HostPrecision, HostRuntime
 from autoauto.records.schedule import Order
 from autoauto.study.methods.protocol import Observation
 from autoauto.study.methods.sampled import MAX_DRAWS_PER_MEASUREMENT, sampled
@@ -39,6 +40,13 @@ def test_the_requested_number_of_different_configurations_is_measured() -> None:
     drawn = drive(SPACE, RandomSampler(seed=0), 25, speed)
     assert len(set(drawn)) == 25
     assert all(knobs in SPACE for knobs in drawn)
+
+
+def test_a_runtime_is_drawn_with_the_formats_that_it_computes_in_only() -> None:
+    space = SearchSpace((1,), (1.0,), (1, 2, 4), runtime=tuple(HostRuntime), precision=tuple(HostPrecision))
+    drawn = drive(space, RandomSampler(seed=0), 9, speed)
+    assert set(drawn) == {knobs for cell in space.cells for knobs in cell}
+    assert len(set(drawn)) == 9
 
 
 def test_a_configuration_without_a_plan_does_not_count() -> None:
