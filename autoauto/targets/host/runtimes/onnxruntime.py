@@ -53,10 +53,6 @@ class OnnxRuntime(Runtime):
         session = onnxruntime.InferenceSession(path, settings, providers=[_PROVIDER])
         return _OnnxRuntimeModel(session, inputs, outputs, tidy)
 
-    def is_memory_error(self, error: Exception) -> bool:
-        """See `Runtime`."""
-        return isinstance(error, MemoryError) or "alloc" in str(error)  # also std::bad_alloc of the C++ library
-
 
 class _OnnxRuntimeModel(LoadedModel):
     def __init__(self, session: Any, inputs: Sequence[Port], outputs: Sequence[Port], tidy: Any) -> None:

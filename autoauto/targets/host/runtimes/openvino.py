@@ -63,10 +63,6 @@ class OpenVino(Runtime):
         }
         return _OpenVinoModel(self._core.compile_model(model, _DEVICE, settings), inputs, outputs)
 
-    def is_memory_error(self, error: Exception) -> bool:
-        """See `Runtime`."""
-        return isinstance(error, MemoryError) or "alloc" in str(error)
-
 
 class _OpenVinoModel(LoadedModel):
     def __init__(self, compiled: Any, inputs: Sequence[Port], outputs: Sequence[Port]) -> None:

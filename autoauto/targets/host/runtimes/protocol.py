@@ -81,3 +81,4 @@ class Runtime(Protocol):
 
     def is_memory_error(self, error: Exception) -> bool:
         """Whether an exception of the runtime says that an allocation failed."""
+        return isinstance(error, MemoryError) or "alloc" in str(error)  # also std::bad_alloc of the C++ library
