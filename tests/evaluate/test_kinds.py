@@ -19,14 +19,14 @@ from autoauto.profile.store.cache import ProfileCache
 from autoauto.records.correction import Estimator
 from autoauto.records.errors import BadInput, Infeasible
 from autoauto.records.hardware import Cluster, Device, DeviceKind, Link, Period, Topology
-from autoauto.records.knob_table import Strategy
-from autoauto.records.knobs import Knobs, SearchSpace
+from autoauto.records.knobs.knobs import Knobs, SearchSpace
+from autoauto.records.knobs.table import Strategy
 from autoauto.records.layers import LayerGraph, LayerRange
 from autoauto.records.phased import PhasedOptions
 from autoauto.records.plan import Plan
 from autoauto.records.profile import CompiledRange, CompileOptions, ProgramStep
 from autoauto.records.schedule import Order
-from autoauto.records.trial import Status
+from autoauto.records.trials.trial import Status
 from autoauto.study.defaults import default_space
 from autoauto.study.methods.simple_uses import simple_uses
 from autoauto.study.search import search_flow

@@ -7,7 +7,7 @@ import pytest
 
 from autoauto.graph.load import builtin_models
 from autoauto.records.installation import data_dir
-from autoauto.records.knobs import Knobs
+from autoauto.records.knobs.knobs import Knobs
 from studies.training_accuracy import Result, knobs_of, lines
 
 

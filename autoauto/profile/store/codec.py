@@ -7,7 +7,9 @@ from typing import Any
 
 from msgspec.structs import asdict
 
-from autoauto.records.codec import (
+from autoauto.records.correction import RangeExample
+from autoauto.records.errors import BadInput
+from autoauto.records.files.json import (
     Positive,
     PositiveWhole,
     from_json,
@@ -18,8 +20,6 @@ from autoauto.records.codec import (
     to_plain,
     write_json,
 )
-from autoauto.records.correction import RangeExample
-from autoauto.records.errors import BadInput
 from autoauto.records.profile import (
     PROFILE_SCHEMA,
     CompileOptions,

@@ -16,7 +16,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from autoauto.records.codec import (
+from autoauto.records.errors import BadInput
+from autoauto.records.files.json import (
     MAX_TOML_BYTES,
     AnyWhole,
     Number,
@@ -35,7 +36,6 @@ from autoauto.records.codec import (
     to_plain,
     write_json,
 )
-from autoauto.records.errors import BadInput
 
 
 class Colour(StrEnum):
