@@ -12,7 +12,8 @@ from autoauto.evaluate.load import load_flow, read_cluster
 from autoauto.evaluate.recorded import ProfileFiles
 from autoauto.records.correction import Estimator
 from autoauto.records.errors import BadInput
-from autoauto.records.files.json import from_json, from_plain, stored_form, to_json
+from autoauto.records.files.fields import stored_form
+from autoauto.records.files.json import from_json, from_plain, to_json
 from autoauto.records.hardware import Period
 from autoauto.records.installation import DEFAULT_MODEL
 from autoauto.records.knobs.constraint import Constraint

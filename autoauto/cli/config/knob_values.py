@@ -11,7 +11,7 @@ from autoauto.records.knobs.knobs import Method
 from autoauto.records.knobs.table import KNOBS, MAX_SAMPLES, MAX_VALUES, Domain
 
 if TYPE_CHECKING:
-    from autoauto.records.files.json import TomlFile
+    from autoauto.records.files.toml import TomlFile
 
 WORDS: Mapping[str, tuple[Method, ...]] = {
     "fixed": tuple(Method),

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from autoauto.records.errors import BadInput
-from autoauto.records.files.json import MAX_NUMBER
+from autoauto.records.files.fields import MAX_NUMBER
 from autoauto.records.layers import Layer, LayerGraph, Tensor
 from autoauto.records.profile import PARAMETER, LayerProfile
 

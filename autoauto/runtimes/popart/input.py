@@ -10,7 +10,8 @@ from typing import Annotated
 from msgspec import Meta, Struct, field
 
 from autoauto.records.errors import BadInput
-from autoauto.records.files.json import Whole, brief, from_plain
+from autoauto.records.files.fields import Whole, brief
+from autoauto.records.files.json import from_plain
 from autoauto.runtimes.popart.graph import PipelineGraph, PipelineLayer, PipelineTensor, TensorKind
 
 _RESERVED = "'@~("
