@@ -10,7 +10,7 @@ from autoauto.estimate.calibration import with_cuts_at, with_entry_overhead
 from autoauto.estimate.correction.correct import corrected
 from autoauto.estimate.correction.features import range_examples
 from autoauto.estimate.correction.regression import fit
-from autoauto.estimate.memory import memory_limit_bytes
+from autoauto.estimate.memory import memory_limit_bytes, without_checkpoints
 from autoauto.estimate.optimizer_state import with_optimizer_state
 from autoauto.estimate.sums import prefix_sums
 from autoauto.estimate.table import cost_table
@@ -318,7 +318,7 @@ class Estimates:
         self.check_phases_may_begin_anywhere()
         training = ((1,), options.recompute) if knobs.training else ()
         correction = self.correction(knobs)
-        profile = corrected(self.profile(self.options(knobs)), self.graph, correction)
+        profile = without_checkpoints(corrected(self.profile(self.options(knobs)), self.graph, correction))
         table = cost_table(profile, self.cluster.first(1), self._proportion(correction), Period.BARRIER, *training)
         return with_entry_overhead(table, profile, correction)
 

@@ -580,11 +580,12 @@ class Flow(Estimates):
     def _measured(self, knobs: Knobs, stage: Stage, device: int, compiled: CompiledRange) -> Stage:
         """`stage` with the compute and memory of its range compiled whole for a device of the cluster."""
         speed = self.cluster.speeds[device]
-        recompute_cycles = compiled.forward_cycles if knobs.recompute else 0
+        if knobs.training and knobs.recompute:
+            compiled = compiled.recomputed
         return replace(
             stage,
             forward_cycles=reference_cycles(compiled.forward_cycles, speed),
-            backward_cycles=reference_cycles(compiled.backward_cycles + recompute_cycles, speed),
+            backward_cycles=reference_cycles(compiled.backward_cycles, speed),
             weight_cycles=reference_cycles(compiled.weight_cycles, speed),
             memory_bytes={**compiled.memory_bytes, **self._training_bytes(knobs, stage, compiled)},
             limit_bytes=int(self.cluster.devices[device].memory_bytes),
@@ -593,14 +594,15 @@ class Flow(Estimates):
     def _training_bytes(self, knobs: Knobs, stage: Stage, compiled: CompiledRange) -> dict[str, int]:
         """What training adds to a stage: the optimizer's state, and a stash.
 
-        It stashes activations, or with recomputation inputs, of the other micro-batches in flight.
+        It stashes activations, or with recomputation inputs and checkpoints, of the other micro-batches in flight.
         """
         if not knobs.training:
             return {}
         states = knobs.weight_update.state_bytes(gradient_bytes(compiled.memory_bytes), self.precision)
         n_entries = in_flight(knobs.schedule, knobs.n_ipu, knobs.n_micro_batches)[stage.device] - 1
         input_bytes = self.profile(self.options(knobs)).layers[stage.layers.start].input_bytes
-        entry_bytes = stash_entry_bytes(compiled.activation_bytes, input_bytes, recompute=knobs.recompute)
+        stored_bytes = input_bytes + compiled.checkpoint_bytes
+        entry_bytes = stash_entry_bytes(compiled.activation_bytes, stored_bytes, recompute=knobs.recompute)
         return states | {STASH: n_entries * entry_bytes}
 
 

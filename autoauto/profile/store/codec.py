@@ -56,7 +56,8 @@ def read_profile_record(record: object, where: str) -> ModelProfile:
     Raises:
         BadInput: another schema, or a field that is missing or wrong; the message names it.
     """
-    return from_plain(ModelProfile, record, where, PROFILE_SCHEMA, {2: _with_cores, 3: _with_session}, _PROFILE)
+    upgrades = {2: _with_cores, 3: _with_session, 4: _with_checkpoints}
+    return from_plain(ModelProfile, record, where, PROFILE_SCHEMA, upgrades, _PROFILE)
 
 
 def _with_cores(record: dict[str, Any]) -> dict[str, Any]:
@@ -70,6 +71,14 @@ def _with_session(record: dict[str, Any]) -> dict[str, Any]:
     options = record.get("options")
     session = {"runtime": HostRuntime.ONNXRUNTIME, "computes_in": HostPrecision.FP32}
     return record | {"options": {**options, **session}} if isinstance(options, dict) else record
+
+
+def _with_checkpoints(record: dict[str, Any]) -> dict[str, Any]:
+    """Before schema 5 a stage that recomputes stashed its inputs only."""
+    layers = record.get("layers")
+    if not isinstance(layers, list):
+        return record
+    return record | {"layers": [{**each, "checkpoint_bytes": 0} if isinstance(each, dict) else each for each in layers]}
 
 
 def layer_to_json(layer: LayerProfile) -> str:
