@@ -65,7 +65,7 @@ def read_profile_record(record: object, where: str) -> ModelProfile:
     Raises:
         BadInput: another schema, or a field that is missing or wrong; the message names it.
     """
-    return from_plain(ModelProfile, record, where, PROFILE_SCHEMA, {2: _with_cores, 3: _with_session}, _PROFILE)
+    return from_plain(ModelProfile, record, where, PROFILE_SCHEMA, _UPGRADES, _PROFILE)
 
 
 def _with_cores(record: dict[str, Any]) -> dict[str, Any]:
@@ -79,6 +79,14 @@ def _with_session(record: dict[str, Any]) -> dict[str, Any]:
     options = record.get("options")
     session = {"runtime": HostRuntime.ONNXRUNTIME, "computes_in": HostPrecision.FP32}
     return record | {"options": {**options, **session}} if isinstance(options, dict) else record
+
+
+def _with_outlined(record: dict[str, Any]) -> dict[str, Any]:
+    """Before schema 5 no target said what equal layers may store once."""
+    return record | {"outlined": []}
+
+
+_UPGRADES = {2: _with_cores, 3: _with_session, 4: _with_outlined}
 
 
 def layer_to_json(layer: LayerProfile) -> str:
