@@ -22,7 +22,7 @@ from autoauto.graph.load import load_graph
 from autoauto.plan.pipeline.optimal import optimal
 from autoauto.records.cost import CostTable
 from autoauto.records.hardware import Cluster, Period
-from autoauto.records.knobs import Knobs
+from autoauto.records.knobs.knobs import Knobs
 from autoauto.records.profile import LayerProfile, ModelProfile
 from autoauto.records.schedule import Order
 from autoauto.schedule.times import timeline_of

@@ -10,7 +10,7 @@ from autoauto.estimate.calibration import with_cuts_at, with_entry_overhead
 from autoauto.estimate.correction.correct import corrected
 from autoauto.estimate.correction.features import range_examples
 from autoauto.estimate.correction.regression import fit
-from autoauto.estimate.memory import memory_limit_bytes
+from autoauto.estimate.memory import memory_limit_bytes, without_checkpoints
 from autoauto.estimate.optimizer_state import with_optimizer_state
 from autoauto.estimate.sums import prefix_sums
 from autoauto.estimate.table import cost_table
@@ -26,7 +26,7 @@ from autoauto.records.correction import PLAIN_SUM, Correction, Estimator, WholeR
 from autoauto.records.cost import CostTable, TensorUse
 from autoauto.records.errors import BadInput
 from autoauto.records.hardware import Cluster, Device, Period, Topology
-from autoauto.records.knobs import DEFAULT_PLANNING_PROPORTION, Knobs
+from autoauto.records.knobs.knobs import DEFAULT_PLANNING_PROPORTION, Knobs
 from autoauto.records.layers import LayerGraph
 from autoauto.records.phased import PhasedOptions
 from autoauto.records.plan import CutAt, Plan
@@ -318,7 +318,7 @@ class Estimates:
         self.check_phases_may_begin_anywhere()
         training = ((1,), options.recompute) if knobs.training else ()
         correction = self.correction(knobs)
-        profile = corrected(self.profile(self.options(knobs)), self.graph, correction)
+        profile = without_checkpoints(corrected(self.profile(self.options(knobs)), self.graph, correction))
         table = cost_table(profile, self.cluster.first(1), self._proportion(correction), Period.BARRIER, *training)
         return with_entry_overhead(table, profile, correction)
 

@@ -19,19 +19,19 @@ from autoauto.plan.pipeline.optimal import anytime
 from autoauto.plan.pipeline.ranges import best_with_stage_replicas, evaluate_stage_replicas
 from autoauto.plan.placement import placements
 from autoauto.profile.profiler import Progress, check_batch_size
-from autoauto.records.constraint import Constraint
 from autoauto.records.correction import Correction, WholeRange
 from autoauto.records.cost import CostTable, stash_entry_bytes
 from autoauto.records.errors import BadInput, DoesNotFit, Infeasible
 from autoauto.records.hardware import Period
-from autoauto.records.knob_table import Strategy
-from autoauto.records.knobs import Knobs, SearchSpace
+from autoauto.records.knobs.constraint import Constraint
+from autoauto.records.knobs.knobs import Knobs, SearchSpace
+from autoauto.records.knobs.table import Strategy
 from autoauto.records.phased import IoMode, Phase, PhasedOptions, PhasedPlan
 from autoauto.records.plan import BoundedPlan, CutAt, Plan, Stage, replicated, side_by_side
 from autoauto.records.profile import STASH, CompiledRange, gradient_bytes
 from autoauto.records.target import Origin
 from autoauto.records.timeline import Run, Runner, Timeline
-from autoauto.records.trial import (
+from autoauto.records.trials.trial import (
     Trial,
     latency_s,
     measured_trial,
@@ -580,11 +580,12 @@ class Flow(Estimates):
     def _measured(self, knobs: Knobs, stage: Stage, device: int, compiled: CompiledRange) -> Stage:
         """`stage` with the compute and memory of its range compiled whole for a device of the cluster."""
         speed = self.cluster.speeds[device]
-        recompute_cycles = compiled.forward_cycles if knobs.recompute else 0
+        if knobs.training and knobs.recompute:
+            compiled = compiled.recomputed
         return replace(
             stage,
             forward_cycles=reference_cycles(compiled.forward_cycles, speed),
-            backward_cycles=reference_cycles(compiled.backward_cycles + recompute_cycles, speed),
+            backward_cycles=reference_cycles(compiled.backward_cycles, speed),
             weight_cycles=reference_cycles(compiled.weight_cycles, speed),
             memory_bytes={**compiled.memory_bytes, **self._training_bytes(knobs, stage, compiled)},
             limit_bytes=int(self.cluster.devices[device].memory_bytes),
@@ -593,14 +594,15 @@ class Flow(Estimates):
     def _training_bytes(self, knobs: Knobs, stage: Stage, compiled: CompiledRange) -> dict[str, int]:
         """What training adds to a stage: the optimizer's state, and a stash.
 
-        It stashes activations, or with recomputation inputs, of the other micro-batches in flight.
+        It stashes activations, or with recomputation inputs and checkpoints, of the other micro-batches in flight.
         """
         if not knobs.training:
             return {}
         states = knobs.weight_update.state_bytes(gradient_bytes(compiled.memory_bytes), self.precision)
         n_entries = in_flight(knobs.schedule, knobs.n_ipu, knobs.n_micro_batches)[stage.device] - 1
         input_bytes = self.profile(self.options(knobs)).layers[stage.layers.start].input_bytes
-        entry_bytes = stash_entry_bytes(compiled.activation_bytes, input_bytes, recompute=knobs.recompute)
+        stored_bytes = input_bytes + compiled.checkpoint_bytes
+        entry_bytes = stash_entry_bytes(compiled.activation_bytes, stored_bytes, recompute=knobs.recompute)
         return states | {STASH: n_entries * entry_bytes}
 
 

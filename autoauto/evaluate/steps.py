@@ -8,7 +8,7 @@ from autoauto.plan.pipeline.by_step import best_by_step
 from autoauto.plan.pipeline.optimal import anytime
 from autoauto.records.cost import CostTable
 from autoauto.records.hardware import Period
-from autoauto.records.knobs import Knobs
+from autoauto.records.knobs.knobs import Knobs
 from autoauto.records.plan import BoundedPlan, Plan
 from autoauto.records.schedule import Order, Transfers
 from autoauto.schedule.orders.registry import make_schedule, spec_of

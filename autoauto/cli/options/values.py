@@ -8,10 +8,10 @@ from enum import StrEnum
 from math import isfinite
 from typing import TypeVar
 
-from autoauto.records.constraint import Constraint
 from autoauto.records.errors import BadInput, did_you_mean
-from autoauto.records.knob_table import MAX_VALUES
-from autoauto.records.knobs import Objectives, parse_objectives
+from autoauto.records.knobs.constraint import Constraint
+from autoauto.records.knobs.knobs import Objectives, parse_objectives
+from autoauto.records.knobs.table import MAX_VALUES
 
 Choice = TypeVar("Choice", bound=StrEnum)
 

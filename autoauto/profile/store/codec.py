@@ -7,19 +7,10 @@ from typing import Any
 
 from msgspec.structs import asdict
 
-from autoauto.records.codec import (
-    Positive,
-    PositiveWhole,
-    from_json,
-    from_plain,
-    read_json,
-    stored_form,
-    to_json,
-    to_plain,
-    write_json,
-)
 from autoauto.records.correction import RangeExample
 from autoauto.records.errors import BadInput
+from autoauto.records.files.fields import Positive, PositiveWhole, stored_form
+from autoauto.records.files.json import from_json, from_plain, read_json, to_json, to_plain, write_json
 from autoauto.records.profile import (
     PROFILE_SCHEMA,
     CompileOptions,

@@ -17,7 +17,7 @@ from autoauto.plan.pipeline.optimal import optimal
 from autoauto.records.cost import CostTable
 from autoauto.records.errors import Infeasible
 from autoauto.records.hardware import Period
-from autoauto.records.knobs import Knobs
+from autoauto.records.knobs.knobs import Knobs
 from autoauto.records.plan import Plan
 from autoauto.records.schedule import Order
 from autoauto.schedule.times import timeline_of
