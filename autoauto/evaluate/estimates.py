@@ -15,6 +15,7 @@ from autoauto.estimate.optimizer_state import with_optimizer_state
 from autoauto.estimate.sums import prefix_sums
 from autoauto.estimate.table import cost_table
 from autoauto.graph.layers.kinds import quantise
+from autoauto.plan.pipeline.stage_table import StageTable, arranged
 from autoauto.plan.placement import shared_cycles
 from autoauto.profile.liveness import tensor_uses
 from autoauto.profile.profiler import Progress, profile_model
@@ -26,6 +27,7 @@ from autoauto.records.correction import PLAIN_SUM, Correction, Estimator, WholeR
 from autoauto.records.cost import CostTable, TensorUse
 from autoauto.records.errors import BadInput
 from autoauto.records.hardware import Cluster, Device, Period, Topology
+from autoauto.records.knob_table import Recompute
 from autoauto.records.knobs import DEFAULT_PLANNING_PROPORTION, Knobs
 from autoauto.records.layers import LayerGraph
 from autoauto.records.phased import PhasedOptions
@@ -33,6 +35,8 @@ from autoauto.records.plan import CutAt, Plan
 from autoauto.records.profile import CompileOptions, ModelProfile, WeightUpdate
 from autoauto.records.target import Profiled, Target, TargetTraits, UpdatesWeights, traits_of
 from autoauto.records.units import Precision, reference_cycles
+from autoauto.schedule.in_flight import in_flight_by_stage
+from autoauto.schedule.orders.registry import chunks_of, stage_devices_of
 from autoauto.schedule.stash import in_flight
 from autoauto.targets.clusters import check_fp8
 
@@ -245,6 +249,29 @@ class Estimates:
         self.check_one_kind("this query")
         return self.table_on(self._pipeline_cluster(knobs, start), knobs, progress)
 
+    def stage_table(self, knobs: Knobs, progress: Progress | None = None, start: int = 0) -> StageTable:
+        """The estimated cost of every range of layers as each stage of training on such a pipeline.
+
+        Raises:
+            BadInput: as `table`; or several stages a device, where devices transfer by themselves or are in no line.
+        """
+        table = self.table(replace(knobs, recompute=knobs.recompute is True), progress, start)
+        recomputing = None
+        if knobs.recompute is Recompute.AUTO:
+            recomputing = self.table(replace(knobs, recompute=True), progress, start)
+        if knobs.stages_per_device == 1:
+            return StageTable.of(table, recomputing, recompute=knobs.recompute is True)
+        devices = stage_devices_of(knobs.schedule, knobs.n_ipu, chunks_of(knobs))
+        moments = in_flight_by_stage(knobs.schedule, knobs.n_ipu, knobs.n_micro_batches, knobs.stages_per_device)
+        taken = [0] * knobs.n_ipu
+        most = []
+        for device in devices:
+            most.append(int(moments[device][:, taken[device]].max()))
+            taken[device] += 1
+        rows = [None if each is None else arranged(each, devices, most) for each in (table, recomputing)]
+        assert rows[0] is not None
+        return StageTable(rows[0], devices, moments, rows[1], knobs.recompute is True)
+
     def table_on(self, cluster: Cluster, knobs: Knobs, progress: Progress | None = None) -> CostTable:
         """The estimated cost of every range of layers on each device of a line."""
         correction = self.correction(knobs, progress)
@@ -256,8 +283,8 @@ class Estimates:
             cluster,
             self._proportion(correction),
             self.period_of_devices,
-            in_flight(knobs.schedule, knobs.n_ipu, knobs.n_micro_batches) if knobs.training else None,
-            recompute=knobs.training and knobs.recompute,
+            self._in_flight(knobs),
+            recompute=knobs.training and knobs.recompute is True,
             tensors=self._tensors(knobs),
         )
         table = with_entry_overhead(table, profile, correction)
@@ -265,6 +292,14 @@ class Estimates:
             table = with_cuts_at(table, [block.layers.start for block in self.graph.blocks])
         host_cycles = cluster.host_cycles(profile.layers[0].input_bytes, profile.layers[-1].output_bytes)
         return replace(table, host_cycles=host_cycles)
+
+    def _in_flight(self, knobs: Knobs) -> tuple[int, ...] | None:
+        """Micro-batches in flight on every device, if it has one stage."""
+        if not knobs.training:
+            return None
+        if knobs.stages_per_device > 1:
+            return (1,) * knobs.n_ipu  # `stage_table` knows those of every stage
+        return in_flight(knobs.schedule, knobs.n_ipu, knobs.n_micro_batches)
 
     def _tensors(self, knobs: Knobs) -> list[TensorUse] | None:
         """What layers exchange where any device reaches any other."""
@@ -288,9 +323,9 @@ class Estimates:
         return shared_cycles(devices, knobs.n_ipu, starts, *self._host_bytes[knobs.batch_size])
 
     def weight_update_cycles(self, knobs: Knobs, plan: Plan) -> tuple[int, ...]:
-        """Cycles of the reference clock in which every stage updates its weights; 0 where the target does not say."""
+        """Cycles of the reference clock in which every device updates its weights; 0 where the target does not say."""
         if not isinstance(self.target, UpdatesWeights):
-            return (0,) * len(plan.stages)
+            return (0,) * plan.n_devices
         options = replace(self.options(knobs), batch_size=1)
         key = options, knobs.weight_update
         if key not in self._update_cycles:
@@ -298,14 +333,12 @@ class Estimates:
             self._update_cycles[key] = prefix_sums(by_layer, "cycles of the weight update")
         prefix, speeds = self._update_cycles[key], self.cluster.speeds
         firsts = [self.cluster.index(each.placement[0][0]) if each.placement else 0 for each in plan.plans]
+        own_cycles = [0] * plan.n_devices
+        for stage in plan.stages:
+            own_cycles[stage.device] += int(prefix[stage.layers.stop] - prefix[stage.layers.start])
         return tuple(
-            max(
-                reference_cycles(
-                    int(prefix[stage.layers.stop] - prefix[stage.layers.start]), speeds[first + stage.device]
-                )
-                for first in firsts
-            )
-            for stage in plan.stages
+            max(reference_cycles(cycles, speeds[first + device]) for first in firsts)
+            for device, cycles in enumerate(own_cycles)
         )
 
     def phase_table(self, knobs: Knobs, options: PhasedOptions) -> CostTable:

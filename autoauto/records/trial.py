@@ -190,7 +190,7 @@ def measured_trial(
         _longest(measured, "transfer_cycles"),
         makespan_cycles=step.makespan_cycles if step else None,
         bubble_fraction=step.bubble_fraction if step else None,
-        excess=max(part.total_bytes - part.limit_bytes for part in measured.parts) / device_bytes,
+        excess=measured.excess_bytes / device_bytes,
         output_error=output_error,
         origin=origin,
     )
@@ -198,7 +198,7 @@ def measured_trial(
 
 
 def _longest(plan: Plan | PhasedPlan, name: str) -> int:
-    """The largest of some cycles over the plans of all replicas."""
+    """The largest of a number over the plans of all replicas."""
     cycles: list[int] = [getattr(each, name) for each in (plan.plans if isinstance(plan, Plan) else (plan,))]
     return max(cycles)
 
@@ -260,7 +260,7 @@ def _numbers(trial: Trial) -> dict[str, float]:
         "samples_per_s": trial.samples_per_s,
         "latency_s": trial.latency_s,
         **{name: _longest(plan, name) for name in ("compute_cycles", "transfer_cycles", "cost_cycles")},
-        "peak_memory_bytes": max(part.total_bytes for part in plan.parts),
+        "peak_memory_bytes": _longest(plan, "peak_memory_bytes"),
         "output_error": trial.output_error or 0.0,
     }
     assert tuple(results) == RESULT_NAMES

@@ -17,7 +17,7 @@ from autoauto.records.knobs import Knobs
 from autoauto.records.plan import Plan
 from autoauto.records.schedule import Schedule, StageTimes, Transfers
 from autoauto.records.timeline import Timeline
-from autoauto.schedule.orders.registry import make_schedule, spec_of
+from autoauto.schedule.orders.registry import chunks_of, make_schedule, spec_of
 from autoauto.schedule.simulate.in_turn import in_turn
 from autoauto.schedule.simulate.simulate import simulate
 
@@ -110,11 +110,14 @@ def plan_times(plan: Plan, training: bool, *, split_backward: bool = False) -> S
     devices do one thing at a time, their transfers are part of their forward, in training half of them of their
     backward.
     """
-    columns = [
-        [getattr(stage, name) for stage in plan.stages]
-        for name in ("forward_cycles", "backward_cycles", "weight_cycles", "receive_cycles", "send_cycles")
-    ]
-    return times_of_costs(np.array(columns, dtype=np.int64), plan.period, training, split_backward=split_backward)
+    costs = np.array(cost_columns(plan), dtype=np.int64)
+    return times_of_costs(costs, plan.period, training, split_backward=split_backward)
+
+
+def cost_columns(plan: Plan) -> list[list[int]]:
+    """Forward, backward, weight, receive and send cycles of every stage."""
+    names = ("forward_cycles", "backward_cycles", "weight_cycles", "receive_cycles", "send_cycles")
+    return [[getattr(stage, name) for stage in plan.stages] for name in names]
 
 
 def times_of_costs(costs: Array, period: Period, training: bool, *, split_backward: bool) -> StageTimes:
@@ -144,5 +147,11 @@ def timeline_of(knobs: Knobs, plan: Plan) -> Timeline:
     times = plan_times(plan, knobs.training, split_backward=spec_of(knobs.schedule).splits_backward)
     if max(n_replicas) > 1:
         return in_turn(Schedule.of_inference(n_replicas, n_micro_batches + 4 * lcm(*n_replicas)), times)
-    schedule = make_schedule(knobs.schedule, len(plan.stages), n_micro_batches, times=times)
-    return simulate(schedule, times, Transfers.BARRIER if plan.period is Period.BARRIER else Transfers.OVERLAP)
+    n_chunks = chunks_of(knobs)
+    schedule = make_schedule(knobs.schedule, plan.n_devices, n_micro_batches, n_chunks=n_chunks, times=times)
+    return simulate(schedule, times, transfers_of(plan.period))
+
+
+def transfers_of(period: Period) -> Transfers:
+    """When devices of a plan exchange activations and gradients."""
+    return Transfers.BARRIER if period is Period.BARRIER else Transfers.OVERLAP

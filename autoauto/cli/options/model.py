@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Any
 
 from autoauto.cli.options.targets import add_target
-from autoauto.cli.options.values import at_most, choices_of, integers, proportions, switches
+from autoauto.cli.options.values import at_most, choices_of, integers, proportions, switches, switches_or
 from autoauto.cli.output.json_output import add_json
 from autoauto.records.correction import Estimator
 from autoauto.records.errors import BadInput
@@ -109,7 +109,8 @@ def _add_mode(parser: argparse.ArgumentParser) -> None:
 
 def _add_knob(parser: argparse.ArgumentParser, knob: Knob, metavar: str, text: str) -> None:
     kind = knob.domain.kind
-    read = choices_of(knob.domain.words) if kind is str else _READERS[kind]
+    words = knob.domain.words
+    read = choices_of(words) if kind is str else switches_or(words) if words else _READERS[kind]
     alone: dict[str, Any] = {"nargs": "?", "const": (True,)} if kind is bool else {}
     parser.add_argument(knob.option, type=read, metavar=metavar, help=text, **alone)
 
