@@ -11,6 +11,7 @@ from itertools import chain, repeat
 import numpy as np
 
 from autoauto.estimate.calibration import calibrated
+from autoauto.evaluate.best_case import BestCase, best_case
 from autoauto.evaluate.estimates import Estimates
 from autoauto.evaluate.kinds import best_on_kinds, on_kinds
 from autoauto.evaluate.steps import best_by_simulated_step, pipeline_step_cycles
@@ -302,8 +303,22 @@ class Flow(Estimates):
 
     def expect(self, knobs: Knobs) -> Trial:
         """The trial of `evaluate` if every stage cost what is estimated; no stage is measured."""
+        return self._expected(knobs, with_timeline=True)
+
+    def forecast(self, knobs: Knobs) -> Trial:
+        """As `expect`, but without a timeline of training, which takes long to simulate for long steps."""
+        return self._expected(knobs, with_timeline=False)
+
+    def best_case(self, knobs: Knobs) -> BestCase | None:
+        """Bounds of what `forecast` says of a configuration, in a moment; None where there are none."""
+        if not knobs.training or knobs.strategy is Strategy.PHASED or self.cluster.kinds:
+            return None
+        return best_case(self, knobs)
+
+    def _expected(self, knobs: Knobs, *, with_timeline: bool) -> Trial:
         clock_hz, device_bytes = self.cluster.clock_hz, self._device_bytes(knobs)
         timeline: Timeline | None = None
+        step_cycles: float | None = None
         plan: Plan | PhasedPlan
         try:
             if knobs.strategy is Strategy.PHASED:
@@ -311,8 +326,12 @@ class Flow(Estimates):
                 speed = plan.samples_per_s(knobs.batch_size, clock_hz)
             else:
                 plan = self.predict(knobs)
-                timeline = self.timeline(knobs, plan) if knobs.training else None
-                speed = self.samples_per_s(knobs, plan, timeline)
+                if knobs.training and with_timeline:
+                    timeline = self.timeline(knobs, plan)
+                    step_cycles = timeline.makespan_cycles
+                elif knobs.training:
+                    step_cycles = self.step_cycles(knobs, plan)
+                speed = self.samples_per_s(knobs, plan, step_cycles)
         except DoesNotFit as failure:
             return unfit_trial(knobs, failure, device_bytes)
         return measured_trial(
@@ -321,7 +340,7 @@ class Flow(Estimates):
             plan,
             samples_per_s=speed,
             estimated_samples_per_s=speed,
-            latency_s=latency_s(knobs, plan, clock_hz, timeline),
+            latency_s=latency_s(knobs, plan, clock_hz, step_cycles),
             device_bytes=device_bytes,
             timeline=timeline,
             origin=Origin.ESTIMATED,
@@ -337,23 +356,30 @@ class Flow(Estimates):
         ends = self._all_reduce_cycles(knobs, plan), self.weight_update_cycles(knobs, plan)
         return with_step_end(slowest, *ends, barrier=plan.period is Period.BARRIER)
 
-    def samples_per_s(self, knobs: Knobs, plan: Plan, timeline: Timeline | None = None) -> float:
+    def step_cycles(self, knobs: Knobs, plan: Plan) -> float:
+        """Cycles of a whole step of training, that of the slowest replica: the makespan of its `timeline`."""
+        if plan.period is not Period.BARRIER:
+            return self.timeline(knobs, plan).makespan_cycles
+        flushed = max(pipeline_step_cycles(knobs, each) for each in plan.plans)
+        return flushed + max(self._all_reduce_cycles(knobs, plan)) + max(self.weight_update_cycles(knobs, plan))
+
+    def samples_per_s(self, knobs: Knobs, plan: Plan, step_cycles: float | None = None) -> float:
         """Throughput by the costs of `plan`: in training of whole steps of all replicas.
 
-        For inference it is the throughput of the steady state. Give the plan's `timeline` if it is known: for some
-        orders another search is needed to make it.
+        For inference it is the throughput of the steady state. Give the `step_cycles` of the plan if they are known:
+        for some orders another search is needed.
         """
         clock_hz = self.cluster.clock_hz
         if knobs.training:
-            timeline = timeline or self.timeline(knobs, plan)
-            cycles = max(timeline.makespan_cycles, knobs.n_micro_batches * plan.host_bound_cycles)
+            step_cycles = self.step_cycles(knobs, plan) if step_cycles is None else step_cycles
+            cycles = max(step_cycles, knobs.n_micro_batches * plan.host_bound_cycles)
             return samples_per_s(knobs.n_samples, cycles, clock_hz)
         return plan.samples_per_s(knobs.batch_size * knobs.replicas, clock_hz)
 
     def simulated_samples_per_s(self, knobs: Knobs, timeline: Timeline, plan: Plan) -> float:
         """Throughput by the `timeline` of `plan`: in training of whole steps, for inference of the steady state."""
         if knobs.training:
-            return self.samples_per_s(knobs, plan, timeline)
+            return self.samples_per_s(knobs, plan, timeline.makespan_cycles)
         n_others, clock_hz = sum(len(other.placement) for other in plan.other_plans), self.cluster.clock_hz
         cycles = max(timeline.period_cycles, plan.host_bound_cycles)
         others = (other.samples_per_s(knobs.batch_size * len(other.placement), clock_hz) for other in plan.other_plans)
@@ -362,7 +388,7 @@ class Flow(Estimates):
     def measured_samples_per_s(self, knobs: Knobs, run: Run) -> float:
         """Throughput of a run: by its timelines where they were measured, else by the costs of its plan."""
         if run.origin is Origin.SIMULATED:
-            return self.samples_per_s(knobs, run.plan, run.timelines[0])
+            return self.samples_per_s(knobs, run.plan, run.timelines[0].makespan_cycles if knobs.training else None)
         return samples_per_s(knobs.batch_size, run.period_cycles, self.cluster.clock_hz)
 
     def fingerprint(self) -> Mapping[str, str]:

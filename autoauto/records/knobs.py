@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import reprlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
@@ -322,7 +323,7 @@ class SearchSpace:
             domain = _TABLE[name].domain
             object.__setattr__(self, name, _values(name, getattr(self, name), domain))
         object.__setattr__(self, "constraints", _values("constraints", self.constraints, _CONSTRAINTS))
-        if (n_configurations := prod(len(getattr(self, name)) for name in _AXES)) > MAX_CONFIGURATIONS:
+        if (n_configurations := self._n_combinations()) > MAX_CONFIGURATIONS:
             raise BadInput(
                 f"a space has at most {MAX_CONFIGURATIONS:,} configurations, got {n_configurations:,}; "
                 f"try fewer values of {max(_AXES, key=lambda name: len(getattr(self, name)))}"
@@ -342,13 +343,31 @@ class SearchSpace:
             raise BadInput(f"batch_size must ascend, got {list(self.batch_size)}")
         if self.training and Order.INFERENCE in self.schedule:
             raise BadInput("a search is for training or for inference, got both among its schedules")
-        for batch_size in (self.batch_size[0], self.batch_size[-1]):
+        for batch_size in (self.batch_size[0], self.batch_size[-1]) if self._global_batch is None else ():
             list(self.grid(batch_size))  # `Knobs` raises BadInput for a configuration that cannot exist
         if self.constraints and not _cells(self):
             texts = ", ".join(constraint.text for constraint in self.constraints)
             raise BadInput(f"no configuration of the space meets {texts}; try a wider space")
         if not _cells(self):
             raise BadInput(f"{self.runtime[0]} does not compute in {self.precision[0]}; try another --runtime")
+
+    def _n_combinations(self) -> int:
+        """How many configurations there are at most: of a global batch those with so many samples a step."""
+        n_combinations = prod(len(getattr(self, name)) for name in _AXES)
+        if self._global_batch is None:
+            return n_combinations
+        products = (n * r for n in self.n_micro_batches for r in self.replicas)
+        n_whole = sum(self._global_batch == each * size for each in products for size in self.batch_size)
+        n_others = len(self.n_micro_batches) * len(self.replicas) * len(self.batch_size)
+        return n_combinations // n_others * n_whole
+
+    @property
+    def _global_batch(self) -> int | None:
+        """The samples of every step, where a constraint as of `of_global_batch` fixes them for pipelines alone."""
+        if self.strategy != (Strategy.PIPELINE,):
+            return None
+        matches = (_GLOBAL_BATCH.fullmatch(constraint.text) for constraint in self.constraints)
+        return next((int(match[1]) for match in matches if match), None)
 
     @property
     def training(self) -> bool:
@@ -386,32 +405,45 @@ class SearchSpace:
             named["schedule"] = Order.SEQUENTIAL if self.training else Order.INFERENCE
         return Knobs(batch_size=batch_size, strategy=strategy, **named)
 
-    def grid(self, batch_size: int) -> Iterator[Knobs]:
-        """The configuration of every cell at one batch size, first the pipelines; constraints are not checked.
+    def grid(self, *batch_sizes: int) -> Iterator[Knobs]:
+        """The configuration of every cell at these batch sizes, first the pipelines.
+
+        Constraints are not checked, but that of a global batch.
 
         Raises:
-            BadInput: a configuration cannot exist; where they have several numbers of micro-batches, all of them.
+            BadInput: a configuration cannot exist; where they have several numbers of micro-batches, all of them. Or
+                an order, a number of stages a device or a recomputation is part of none.
         """
-        refusals: dict[tuple[str, Any], BadInput] = {}
+        refused: dict[tuple[str, Any], tuple[Strategy, int, Mapping[str, Any]]] = {}
         made: set[tuple[str, Any]] = set()
+        n_samples = self._global_batch
         for strategy in Strategy:
             if strategy in self.strategy:
                 names = [axis.name for axis in self.axes(strategy)]
-                for values in product(*(getattr(self, name) for name in names)):
+                for *values, batch_size in product(*(getattr(self, name) for name in names), batch_sizes):
                     choice = dict(zip(names, values, strict=True))
-                    named = {("strategy", strategy), *(pair for pair in choice.items() if pair[0] in _MATCHED)}
-                    try:
-                        knobs = self.configuration(strategy, batch_size, choice)
-                    except BadInput as error:
-                        refusals.update(dict.fromkeys(named, error))
-                        if len(self.n_micro_batches) == 1 and not self._is_mismatch(strategy, choice):
-                            raise
+                    if n_samples and n_samples != choice["n_micro_batches"] * choice["replicas"] * batch_size:
                         continue
-                    made |= named
-                    yield knobs
-        for pair, refusal in refusals.items():
+                    named = {("strategy", strategy), *(pair for pair in choice.items() if pair[0] in _MATCHED)}
+                    knobs = self._configuration_or_none(strategy, batch_size, choice)
+                    if knobs is None:
+                        refused.update(dict.fromkeys(named, (strategy, batch_size, choice)))
+                    else:
+                        made |= named
+                        yield knobs
+        for pair, arguments in refused.items():
             if pair not in made:
-                raise refusal
+                self.configuration(*arguments)
+
+    def _configuration_or_none(self, strategy: Strategy, batch_size: int, choice: Mapping[str, Any]) -> Knobs | None:
+        if self._is_mismatch(strategy, choice):
+            return None
+        try:
+            return self.configuration(strategy, batch_size, choice)
+        except BadInput:
+            if len(self.n_micro_batches) == 1:
+                raise
+            return None
 
     def _is_mismatch(self, strategy: Strategy, choice: Mapping[str, Any]) -> bool:
         """Whether values of several knobs do not go together, each of which may go together with others."""
@@ -429,6 +461,8 @@ def _cells(space: SearchSpace) -> tuple[tuple[Knobs, ...], ...]:
     """`SearchSpace.cells`. A constraint without a size is checked once for a whole cell, because spaces are large."""
     by_size = tuple(constraint for constraint in space.constraints if set(constraint.names) & _SIZES)
     by_cell = tuple(constraint for constraint in space.constraints if constraint not in by_size)
+    if space._global_batch is not None:  # a number of micro-batches of so many replicas has one size
+        return tuple((knobs,) for knobs in space.grid(*space.batch_size) if _all_hold(space.constraints, knobs))
     firsts = (knobs for knobs in space.grid(space.batch_size[0]) if _all_hold(by_cell, knobs))
     cells = (
         tuple(filter(partial(_all_hold, by_size), (replace(first, batch_size=size) for size in space.batch_size)))
@@ -449,6 +483,7 @@ def _number(value: Any) -> float:
 
 _MATCHED = ("schedule", "stages_per_device", "recompute")
 """The knobs of which every value must be part of some configuration."""
+_GLOBAL_BATCH = re.compile(r"n_samples == (\d+)")
 _SIZES = {"batch_size", "n_samples"}
 """The names in constraints whose values differ within a cell."""
 _TABLE = {knob.name: knob for knob in KNOBS}

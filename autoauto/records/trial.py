@@ -217,24 +217,24 @@ def unfit_trial(
     )
 
 
-def latency_s(knobs: Knobs, plan: Plan | PhasedPlan, clock_hz: float, timeline: Timeline | None = None) -> float:
+def latency_s(knobs: Knobs, plan: Plan | PhasedPlan, clock_hz: float, step_cycles: float | None = None) -> float:
     """Seconds from the entry of a micro-batch to its result, by the cycles of `plan`.
 
     For inference by pipelines it is the longest `Plan.latency_cycles`. For a step of training, whose result is there
-    when all its micro-batches are finished, it is the makespan of `timeline`. For phases it ends with the last phase.
+    when all its micro-batches are finished, it takes `step_cycles`. For phases it ends with the last phase.
     """
     if isinstance(plan, PhasedPlan):
         return plan.cost_cycles / clock_hz
     if knobs.training:
-        assert timeline is not None
-        return max(timeline.makespan_cycles, knobs.n_micro_batches * plan.host_bound_cycles) / clock_hz
+        assert step_cycles is not None
+        return max(step_cycles, knobs.n_micro_batches * plan.host_bound_cycles) / clock_hz
     return max(each.latency_cycles for each in plan.plans) / clock_hz
 
 
 def run_latency_s(knobs: Knobs, run: Run, clock_hz: float) -> float:
     """`latency_s` of a measured plan: read from a clock if real devices ran it, else from the cycles of its stages."""
     if run.origin is Origin.SIMULATED:
-        return latency_s(knobs, run.plan, clock_hz, run.timelines[0])
+        return latency_s(knobs, run.plan, clock_hz, run.timelines[0].makespan_cycles)
     return run.latency_cycles / clock_hz
 
 

@@ -13,7 +13,7 @@ from autoauto.records.correction import Estimator
 from autoauto.records.errors import BadInput
 from autoauto.records.hardware import Period
 from autoauto.records.installation import DEFAULT_MODEL
-from autoauto.records.knob_table import KNOBS, MAX_SAMPLES, MAX_VALUES, Knob, Strategy
+from autoauto.records.knob_table import KNOBS, MAX_SAMPLES, MAX_VALUES, STAGES_PER_DEVICE, Knob, Strategy
 from autoauto.records.knobs import Knobs, SearchSpace, of_global_batch
 from autoauto.records.plan import CutAt
 from autoauto.records.profile import HostPrecision, runtime_for
@@ -134,6 +134,18 @@ def one_value(args: argparse.Namespace, name: str) -> Any:
     return value
 
 
+def one_switch(args: argparse.Namespace, name: str) -> bool:
+    """The value of a knob where nothing chooses it: on or off.
+
+    Raises:
+        BadInput: several values, or another one.
+    """
+    value = one_value(args, name)
+    if not isinstance(value, bool):
+        raise BadInput(f"{name} is on or off here, got {value}, which a plan of stages decides; try one of them")
+    return value
+
+
 def requested_knobs(args: argparse.Namespace, flow: Flow) -> Knobs:
     """The configuration of the arguments.
 
@@ -173,7 +185,11 @@ def given_values(args: argparse.Namespace) -> dict[str, tuple[Any, ...]]:
     given = {name: values for name, values in named if values is not None}
     of_training = [knob for knob in KNOBS if knob.only_training]
     if args.mode == "training":
-        return {knob.name: (knob.training_default or knob.default,) for knob in of_training} | given
+        values = {knob.name: (knob.training_default or knob.default,) for knob in of_training} | given
+        if "stages_per_device" not in given:
+            fewest = {STAGES_PER_DEVICE[order][0] for order in values["schedule"] if order in STAGES_PER_DEVICE}
+            values["stages_per_device"] = tuple(sorted(fewest)) or (1,)
+        return values
     if wrong := [knob.name for knob in of_training if knob.name in given]:
         raise BadInput(f"only training has {', '.join(wrong)}, got --mode inference; try --mode training")
     return given
