@@ -23,7 +23,7 @@ from autoauto.plan.pipeline.optimal import optimal
 from autoauto.plan.pipeline.stage_table import StageTable
 from autoauto.records.cost import CostTable
 from autoauto.records.hardware import Cluster, Period
-from autoauto.records.knobs import Knobs
+from autoauto.records.knobs.knobs import Knobs
 from autoauto.records.profile import LayerProfile, ModelProfile
 from autoauto.records.schedule import Order
 from autoauto.schedule.times import timeline_of

@@ -10,8 +10,16 @@ from optuna.samplers import RandomSampler, TPESampler
 
 from autoauto.evaluate.best_case import BestCase
 from autoauto.records.errors import BadInput
-from autoauto.records.knobs import Knobs, Method, Objective, Objectives, SearchSpace, objective_tuple, objectives_text
-from autoauto.records.trial import Trial
+from autoauto.records.knobs.knobs import (
+    Knobs,
+    Method,
+    Objective,
+    Objectives,
+    SearchSpace,
+    objective_tuple,
+    objectives_text,
+)
+from autoauto.records.trials.trial import Trial
 from autoauto.study.methods.candidates import MAX_MEMORY_DOUBT
 from autoauto.study.methods.grid_bisect import BISECTION
 from autoauto.study.methods.guided import guided
