@@ -108,8 +108,12 @@ def on_cluster(space: SearchSpace, flow: Flow) -> SearchSpace:
 
 def fingerprint_of(flow: Flow, space: SearchSpace) -> dict[str, str]:
     """The attributes that two trials must share to be comparable."""
-    # Steps of training of earlier versions ended without an update of the weights.
-    mode = {"mode": "training", "step": "updated"} if space.training else {"mode": "inference"}
+    # Earlier versions ended steps of training without an update of the weights, and had fewer orders.
+    mode = (
+        {"mode": "training", "step": "updated", "stages": "several a device"}
+        if space.training
+        else {"mode": "inference"}
+    )
     return {"autoauto": VERSION, **mode, **flow.fingerprint()}
 
 

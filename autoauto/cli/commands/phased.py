@@ -6,7 +6,7 @@ import argparse
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from autoauto.cli.options.model import add_knob, add_model, one_value
+from autoauto.cli.options.model import add_knob, add_model, one_switch, one_value
 from autoauto.cli.options.targets import open_flow
 from autoauto.cli.output.json_output import add_json, print_json
 from autoauto.cli.output.lines import warn
@@ -58,7 +58,7 @@ def run(args: argparse.Namespace) -> int:
     Raises:
         BadInput: options that contradict each other, or a cluster without streaming memory.
     """
-    recompute = one_value(args, "recompute")
+    recompute = one_switch(args, "recompute")
     if recompute and args.mode == "inference":
         raise BadInput("recompute is for training, got --mode inference; try --mode training")
     options = PhasedOptions(

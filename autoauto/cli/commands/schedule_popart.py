@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, Any
 
-from autoauto.cli.options.model import one_value
+from autoauto.cli.options.model import one_switch
 from autoauto.cli.output.json_output import print_json
 from autoauto.cli.output.lines import print_line
 from autoauto.records.errors import BadInput
@@ -93,5 +93,5 @@ def _pipeline(args: argparse.Namespace) -> PopartPipeline:
     if args.schedule != Order.POPART:
         raise BadInput(f"--program and --view need --schedule popart, got {args.schedule}")
     graph = read_pipeline(read_json(args.pipeline)) if args.pipeline else simple_pipeline(args.stages or DEFAULT_STAGES)
-    recompute = one_value(args, "recompute")
+    recompute = one_switch(args, "recompute")
     return transform(graph, args.n_micro_batches, training=args.mode == "training", recompute=recompute)

@@ -121,6 +121,24 @@ def switches(text: str) -> tuple[bool, ...]:
     return tuple(word == "on" for word in words)
 
 
+def switches_or(others: Sequence[Choice]) -> Callable[[str], tuple[bool | Choice, ...]]:
+    """A reader of switches that may have other values, too.
+
+    >>> from autoauto.records.knobs.table import Recompute
+    >>> switches_or(tuple(Recompute))("off,auto")
+    (False, <Recompute.AUTO: 'auto'>)
+    """
+
+    def read(text: str) -> tuple[bool | Choice, ...]:
+        known: dict[str, bool | Choice] = {"off": False, "on": True, **{str(other): other for other in others}}
+        words = text.split(",")
+        if not set(words) <= set(known):
+            raise argparse.ArgumentTypeError(f"one or more of {', '.join(known)}, got {text!r}")
+        return tuple(known[word] for word in words)
+
+    return read
+
+
 def choices_of(known: Sequence[Choice]) -> Callable[[str], tuple[Choice, ...]]:
     """A reader of one or more of the words `known`, with commas.
 

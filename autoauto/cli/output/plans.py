@@ -40,7 +40,7 @@ def show_plan(
     device_run = run if run is not None and run.origin is Origin.MEASURED else None
     timeline = flow.timeline(knobs, plan) if knobs.training else None
     if device_run is None:
-        samples_per_s = flow.samples_per_s(knobs, plan, timeline)
+        samples_per_s = flow.samples_per_s(knobs, plan, None if timeline is None else timeline.makespan_cycles)
     else:
         samples_per_s = flow.measured_samples_per_s(knobs, device_run)
     if args.json:

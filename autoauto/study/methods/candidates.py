@@ -68,8 +68,8 @@ class Candidates:
     measured / estimated there (`ErrorModel.ratios`).
     """
 
-    def __init__(self, cell: Sequence[Knobs], predict: Predict, number: int, family: int) -> None:
-        self.cell = cell
+    def __init__(self, cell: Sequence[Knobs], predict: Predict, number: int, family: int, limit: float = inf) -> None:
+        self.cell, self.limit = cell, limit
         self.curve = ForecastCurve(cell, predict)
         self._observations: dict[int, Observation] = {}
         sizes = np.array(self.curve.sizes, dtype=float)
@@ -124,6 +124,11 @@ class Candidates:
             ):
                 bound = forecast.score * self._max_score_ratio[index]
                 yield Candidate(bound, forecast.score * self._score_ratio[index], self, index)
+
+    @property
+    def best_forecast(self) -> float:
+        """The largest score of its forecasts."""
+        return max((forecast.score or 0.0 for forecast in self.curve.forecasts.values()), default=0.0)
 
     def best(self) -> Candidate | None:
         """The candidate of the highest rank; None without one, or after `CELL_PATIENCE` measurements without gain."""

@@ -95,6 +95,8 @@ class Forecast(NamedTuple):
 
 
 Predict = Callable[[Knobs], Forecast]
+Limit = Callable[[Knobs], float]
+"""What no forecast's score exceeds, told much sooner than a forecast; 0 where none will work, infinite if unknown."""
 Proposals = Generator[Proposal, Observation | None, None]
 """A method that runs: see the top of this file."""
 
