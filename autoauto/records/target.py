@@ -55,6 +55,9 @@ class TargetTraits:
             cannot: in PopART and in TensorFlow for IPUs a pipeline stage is on one device, and what is replicated is
             the whole graph [popart-pipelining] [poplar-tensorflow].
         runtimes: whether one of several runtimes runs the model's file, in one of several formats.
+        whole_first: whether the whole model is measured on one device before any layer: it says what one device and
+            replicas of it give, and what pipelines give at best, so that layers are measured only where a pipeline may
+            win (`autoauto/evaluate/whole_model.py`).
     """
 
     origin: Origin = Origin.MEASURED
@@ -70,6 +73,7 @@ class TargetTraits:
     groups_cores: bool = False
     stage_replicas: bool = False
     runtimes: bool = False
+    whole_first: bool = False
 
 
 RUNS_PLANS = TargetTraits(

@@ -25,7 +25,11 @@ N_REFINED = 8
 
 
 def expected_alternatives(
-    space: SearchSpace, predict: Predict, expect: Callable[[Knobs], Trial], tried: Collection[Knobs] = ()
+    space: SearchSpace,
+    predict: Predict,
+    expect: Callable[[Knobs], Trial],
+    tried: Collection[Knobs] = (),
+    at_best: Callable[[Knobs], Trial | None] = lambda _: None,
 ) -> tuple[Alternative, ...]:
     """The best of every simple use of a space by a few estimates; nothing is measured.
 
@@ -34,8 +38,9 @@ def expected_alternatives(
         predict: the estimate as the search asked it.
         expect: the estimated trial of a configuration.
         tried: what the search tried: batch sizes that are good for some pipelines are asked for others of that length.
+        at_best: an estimated trial that is no worse and costs less to make; None where `expect` costs as little.
     """
-    return tuple(_best_of(use, space, predict, expect, tried) for use in simple_uses(space))
+    return tuple(_best_of(use, space, predict, expect, tried, at_best) for use in simple_uses(space))
 
 
 def _best_of(
@@ -44,6 +49,7 @@ def _best_of(
     predict: Predict,
     expect: Callable[[Knobs], Trial],
     tried: Collection[Knobs],
+    at_best: Callable[[Knobs], Trial | None],
 ) -> Alternative:
     cells = [cell for cell in space.cells if use.has(cell[0])]
     curves = [ForecastCurve(cell, predict) for cell in cells]
@@ -63,8 +69,11 @@ def _best_of(
         for index, forecast in curve.forecasts.items()
         if forecast.works and forecast.score is not None
     }
-    best = expect(max(scores, key=lambda knobs: scores[knobs], default=cells[0][0]))
-    return Alternative(use.name, best.knobs, best.samples_per_s if best.fits else 0.0, best.reason)
+    best = max(scores, key=lambda knobs: scores[knobs], default=cells[0][0])
+    limit = None if best in tried else at_best(best)
+    trial = limit or expect(best)
+    speed = trial.samples_per_s if trial.fits else 0.0
+    return Alternative(use.name, best, speed, trial.reason, at_most=limit is not None and trial.fits)
 
 
 def _refine(curve: ForecastCurve, best: int) -> None:

@@ -29,7 +29,7 @@ from math import exp
 from autoauto.records.knobs import Knobs, SearchSpace
 from autoauto.study.methods.candidates import Candidate, Candidates
 from autoauto.study.methods.error_model import SIGMA_ALL, ErrorModel, ErrorModels
-from autoauto.study.methods.protocol import Observation, Predict, Proposal, Proposals
+from autoauto.study.methods.protocol import Observation, Predict, Proposal, Proposals, Refine
 from autoauto.study.methods.simple_uses import SimpleUse, simple_uses
 
 MIN_GAIN = 0.003
@@ -40,7 +40,13 @@ PATIENCE = 8
 """Number of measurements in a row without improvement after which the best is assumed to be the best of all."""
 
 
-def guided(space: SearchSpace, known: Mapping[Knobs, Observation], predict: Predict, noise: float) -> Proposals:
+def guided(
+    space: SearchSpace,
+    known: Mapping[Knobs, Observation],
+    predict: Predict,
+    noise: float,
+    refine: Refine | None = None,
+) -> Proposals:
     """Measure the configuration of the highest bound, fit the errors of the estimate, until no bound is above the best.
 
     Where the estimate rules out a configuration that would be better, the smallest such batch is measured nevertheless,
@@ -60,12 +66,14 @@ def guided(space: SearchSpace, known: Mapping[Knobs, Observation], predict: Pred
         predict: the estimate.
         noise: scores within this share of each other are ties; configurations of fewer devices that are expected to tie
             with the best are measured too.
+        refine: makes a forecast that is `at_best` tighter; asked before such a configuration is measured, so never for
+            one whose bound is below the best.
     """
     cells = _cells(space, predict)
     for done, cell in enumerate(cells):
         yield Proposal(None, done, len(cells))
         cell.curve.survey()
-    search = _BranchAndBound(cells, noise, simple_uses(space))
+    search = _BranchAndBound(cells, noise, simple_uses(space), refine)
     search.record_all(known)
     while (choice := search.choose()) is not None:
         cell, index = choice
@@ -85,8 +93,10 @@ def _cells(space: SearchSpace, predict: Predict) -> list[Candidates]:
 
 
 class _BranchAndBound:
-    def __init__(self, cells: list[Candidates], noise: float, uses: tuple[SimpleUse, ...]) -> None:
-        self._cells = cells
+    def __init__(
+        self, cells: list[Candidates], noise: float, uses: tuple[SimpleUse, ...], refine: Refine | None
+    ) -> None:
+        self._cells, self._refine = cells, refine
         self._cells_of = [[cell for cell in cells if use.has(cell.cell[0])] for use in uses]
         self._noise, self._min_gain = noise, max(MIN_GAIN, noise)
         self._models = ErrorModels(ErrorModel(noise), ErrorModel(noise))
@@ -118,15 +128,20 @@ class _BranchAndBound:
 
     def choose(self) -> tuple[Candidates, int] | None:
         """The configuration to measure next; None when nothing may be better."""
-        candidate = self._best_candidate() if self._n_without_gain < PATIENCE else None
-        candidate = candidate or self._untried_use() or self._simpler_tie()
-        if candidate is not None:
-            return candidate.cell, candidate.position
+        while (candidate := self._candidate()) is not None:
+            if self._refine is None or not candidate.at_best:
+                return candidate.cell, candidate.position
+            candidate.cell.refine(candidate.position, self._refine)
         for cell in self._cells:
             index = cell.doubtful(self._target) if self._best else cell.last_resort()
             if index is not None:
                 return cell, index
         return None
+
+    def _candidate(self) -> Candidate | None:
+        """The next candidate, which may need a tighter forecast before it is measured."""
+        candidate = self._best_candidate() if self._n_without_gain < PATIENCE else None
+        return candidate or self._untried_use() or self._simpler_tie()
 
     @property
     def _target(self) -> float:
@@ -135,7 +150,9 @@ class _BranchAndBound:
     def _best_candidate(self) -> Candidate | None:
         """The candidate of the highest bound above the target, after all gaps of a higher bound were forecast."""
         while True:
-            candidates = (candidate for cell in self._cells if (candidate := cell.best()) is not None)
+            candidates = [candidate for cell in self._cells if (candidate := cell.best()) is not None]
+            if not self._best:  # without a target, what is no better than so much is no reason to measure it
+                candidates = [candidate for candidate in candidates if not candidate.at_best] or candidates
             best = max(candidates, key=lambda candidate: candidate.rank, default=None)
             if best is not None and best.bound <= self._target:
                 best = None
@@ -166,17 +183,17 @@ class _BranchAndBound:
         """The best candidate of a simple use of the cluster of which nothing was measured, if it may be the best.
 
         Measurements of pipelines tell little of one session: so the estimate may err by as much as before the first of
-        them. A session of several cores counts as one use a batch size, because it is what others measure against.
+        them. One that is no better than the best whatever it errs is not tried.
         """
         for cells in self._cells_of:
-            every_size = any(cell.cell[0].cores_per_device > 1 for cell in cells)
-            tried = {size for cell in cells for size in cell.measured_sizes}
+            if any(cell.measured_sizes for cell in cells):
+                continue
             candidates = (
                 candidate
                 for cell in cells
                 for candidate in cell.open_candidates()
                 if candidate.forecast >= self._best * exp(-SIGMA_ALL)
-                and not (candidate.knobs.batch_size in tried if every_size else tried)
+                and not (candidate.at_best and candidate.bound <= self._target)
             )
             best = max(candidates, key=lambda candidate: candidate.forecast, default=None)
             if best is not None:
@@ -194,6 +211,6 @@ class _BranchAndBound:
             and candidate.expected >= self._best * (1.0 - self._noise)
         ]
         simplest = min(ties, key=lambda tie: (tie.knobs.n_devices, -tie.expected), default=None)
-        if simplest is not None:
+        if simplest is not None and not simplest.at_best:
             self._simpler_tried.add(simplest.knobs.n_devices)
         return simplest
