@@ -8,7 +8,7 @@ from enum import StrEnum
 from typing import Any, Protocol, runtime_checkable
 
 from autoauto.records.hardware import Device, Period
-from autoauto.records.knob_table import POPLAR_MEMORY_PROPORTION
+from autoauto.records.knobs.table import POPLAR_MEMORY_PROPORTION
 from autoauto.records.layers import LayerGraph, LayerRange
 from autoauto.records.profile import CompiledRange, CompileOptions, ModelProfile, WeightUpdate
 

@@ -17,17 +17,17 @@ from optuna import Study
 from autoauto.evaluate.flow import Flow
 from autoauto.evaluate.flow_config import FlowConfig
 from autoauto.evaluate.load import load_flow
-from autoauto.records.constraint import Constraint
 from autoauto.records.correction import Estimator
 from autoauto.records.errors import BadInput, Infeasible
 from autoauto.records.hardware import Cluster
-from autoauto.records.knob_table import COLUMNS
-from autoauto.records.knobs import Knobs, Objective, Objectives, SearchSpace, parse_objectives
+from autoauto.records.knobs.constraint import Constraint
+from autoauto.records.knobs.knobs import Knobs, Objective, Objectives, SearchSpace, parse_objectives
+from autoauto.records.knobs.table import COLUMNS
 from autoauto.records.layers import LayerGraph
 from autoauto.records.plan import CutAt, Plan
-from autoauto.records.study_summary import NOTES
 from autoauto.records.target import Target
-from autoauto.records.trial import Trial
+from autoauto.records.trials.study_summary import NOTES
+from autoauto.records.trials.trial import Trial
 from autoauto.study.analysis.alternatives import expected_alternatives, store_alternatives
 from autoauto.study.analysis.summary import summarise
 from autoauto.study.defaults import baseline_of, default_space, default_study_name, fingerprint_of, on_cluster

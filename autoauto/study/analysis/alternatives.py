@@ -8,10 +8,10 @@ from itertools import chain, pairwise
 
 from optuna import Study
 
-from autoauto.records.knob_table import Strategy
-from autoauto.records.knobs import Knobs, SearchSpace
-from autoauto.records.study_summary import Alternative
-from autoauto.records.trial import Trial
+from autoauto.records.knobs.knobs import Knobs, SearchSpace
+from autoauto.records.knobs.table import Strategy
+from autoauto.records.trials.study_summary import Alternative
+from autoauto.records.trials.trial import Trial
 from autoauto.study.methods.forecast_curve import ForecastCurve
 from autoauto.study.methods.protocol import Predict
 from autoauto.study.methods.simple_uses import SimpleUse, simple_uses

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
-from autoauto.records.knobs import Knobs, Method, Objectives, SearchSpace
-from autoauto.records.study_summary import Comparison, Interval, cells_of
-from autoauto.records.trial import ExpectedCell, Trial
+from autoauto.records.knobs.knobs import Knobs, Method, Objectives, SearchSpace
+from autoauto.records.trials.study_summary import Comparison, Interval, cells_of
+from autoauto.records.trials.trial import ExpectedCell, Trial
 from autoauto.study.methods.protocol import Observation, drive, observation_of
 from autoauto.study.methods.registry import method_of, predictor, refiner
 from autoauto.study.methods.simple_uses import simple_uses

@@ -9,8 +9,8 @@ from math import inf
 from optuna.samplers import RandomSampler, TPESampler
 
 from autoauto.records.errors import BadInput
-from autoauto.records.knobs import Knobs, Method, Objectives, SearchSpace, objective_tuple, objectives_text
-from autoauto.records.trial import Trial
+from autoauto.records.knobs.knobs import Knobs, Method, Objectives, SearchSpace, objective_tuple, objectives_text
+from autoauto.records.trials.trial import Trial
 from autoauto.study.methods.grid_bisect import BISECTION
 from autoauto.study.methods.guided import guided
 from autoauto.study.methods.protocol import (
