@@ -12,9 +12,9 @@ import numpy as np
 
 from autoauto.estimate.calibration import calibrated
 from autoauto.evaluate.best_case import BestCase, best_case
-from autoauto.evaluate.estimates import Estimates
 from autoauto.evaluate.kinds import best_on_kinds, on_kinds
 from autoauto.evaluate.steps import best_by_simulated_step, pipeline_step_cycles
+from autoauto.evaluate.whole_model import WholeModelEstimates
 from autoauto.plan.all_reduce import all_reduce_cycles
 from autoauto.plan.phased.optimal import fits_at_once, phased
 from autoauto.plan.pipeline.device_memory import StageMemory, device_memory
@@ -57,7 +57,7 @@ Devices = int | tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Flow(Estimates):
+class Flow(WholeModelEstimates):
     """profile -> estimate -> plan -> schedule -> measure, one configuration at a time.
 
     `expect` ends with the schedule of the estimated plan; `evaluate` also measures. The other methods are their steps.
@@ -127,6 +127,8 @@ class Flow(Estimates):
             Infeasible: no plan respects the limits, or the cluster has too few devices.
         """
         self._check_weights(knobs)
+        if self.holds_whole(knobs):
+            return self._everywhere(knobs, self.whole_plan(knobs))
         return self._on_devices(knobs, lambda devices: self.best_plan(knobs, devices, progress).plan)
 
     def best_plan(self, knobs: Knobs, devices: Devices | None = None, progress: Progress | None = None) -> BoundedPlan:
@@ -245,7 +247,7 @@ class Flow(Estimates):
             placement = tuple(devices for each in plan.plans for devices in each.placement)
             plan = replace(plan, placement=placement, other_plans=())  # all replicas run one plan, the slowest
             run = self.target.run(self.graph, plan, self.devices(knobs), self.options(knobs), knobs.replicas)
-            if run.undisturbed:
+            if run.undisturbed and not self.holds_whole(knobs):
                 self.add_examples(self.options(knobs), map(_whole_stage, run.plan.stages))
             return run
         measured = side_by_side(self._compiled(knobs, each) for each in plan.plans)
@@ -287,12 +289,14 @@ class Flow(Estimates):
                 self.measure_again(knobs, estimate)
         except DoesNotFit as failure:
             return unfit_trial(knobs, failure, device_bytes, estimate)
+        estimated_per_s, measured_per_s = self.samples_per_s(knobs, estimate), self.measured_samples_per_s(knobs, run)
+        self.record_run(knobs, estimated_per_s, measured_per_s)
         return measured_trial(
             knobs,
             estimate,
             run.plan,
-            samples_per_s=self.measured_samples_per_s(knobs, run),
-            estimated_samples_per_s=self.samples_per_s(knobs, estimate),
+            samples_per_s=measured_per_s,
+            estimated_samples_per_s=estimated_per_s,
             latency_s=run_latency_s(knobs, run, clock_hz),
             device_bytes=device_bytes,
             timeline=run.timelines[0],
@@ -315,33 +319,54 @@ class Flow(Estimates):
             return None
         return best_case(self, knobs)
 
+    def expect_at_best(self, knobs: Knobs) -> Trial | None:
+        """A trial that is no worse than that of `expect`, and needs no layer; None where `expect` needs none either."""
+        try:
+            self._check_weights(knobs)
+            parts = self.best_case_plan(knobs)
+            if parts is None:
+                return None
+            plan = self._everywhere(knobs, parts)
+        except DoesNotFit as failure:
+            return unfit_trial(knobs, failure, self._device_bytes(knobs))
+        return self._expected_trial(knobs, plan, self.samples_per_s(knobs, plan))
+
     def _expected(self, knobs: Knobs, *, with_timeline: bool) -> Trial:
-        clock_hz, device_bytes = self.cluster.clock_hz, self._device_bytes(knobs)
         timeline: Timeline | None = None
         step_cycles: float | None = None
-        plan: Plan | PhasedPlan
         try:
             if knobs.strategy is Strategy.PHASED:
-                _, plan = self._fastest_phases(knobs)
-                speed = plan.samples_per_s(knobs.batch_size, clock_hz)
-            else:
-                plan = self.predict(knobs)
-                if knobs.training and with_timeline:
-                    timeline = self.timeline(knobs, plan)
-                    step_cycles = timeline.makespan_cycles
-                elif knobs.training:
-                    step_cycles = self.step_cycles(knobs, plan)
-                speed = self.samples_per_s(knobs, plan, step_cycles)
+                _, phases = self._fastest_phases(knobs)
+                return self._expected_trial(
+                    knobs, phases, phases.samples_per_s(knobs.batch_size, self.cluster.clock_hz)
+                )
+            plan = self.predict(knobs)
+            if knobs.training and with_timeline:
+                timeline = self.timeline(knobs, plan)
+                step_cycles = timeline.makespan_cycles
+            elif knobs.training:
+                step_cycles = self.step_cycles(knobs, plan)
         except DoesNotFit as failure:
-            return unfit_trial(knobs, failure, device_bytes)
+            return unfit_trial(knobs, failure, self._device_bytes(knobs))
+        return self._expected_trial(knobs, plan, self.samples_per_s(knobs, plan, step_cycles), step_cycles, timeline)
+
+    def _expected_trial(
+        self,
+        knobs: Knobs,
+        plan: Plan | PhasedPlan,
+        speed: float,
+        step_cycles: float | None = None,
+        timeline: Timeline | None = None,
+    ) -> Trial:
+        """The trial of a plan by its estimated costs."""
         return measured_trial(
             knobs,
             plan,
             plan,
             samples_per_s=speed,
             estimated_samples_per_s=speed,
-            latency_s=latency_s(knobs, plan, clock_hz, step_cycles),
-            device_bytes=device_bytes,
+            latency_s=latency_s(knobs, plan, self.cluster.clock_hz, step_cycles),
+            device_bytes=self._device_bytes(knobs),
             timeline=timeline,
             origin=Origin.ESTIMATED,
             constraints=self.constraints,

@@ -69,7 +69,11 @@ def verify_winner(
         n_repeats,
         objective,
         make_executor(),
-        lambda: estimated_answer(space, flow.forecast, objective, best, limiter(flow.best_case, objective)),
+        lambda: (
+            None
+            if flow.begins_whole
+            else estimated_answer(space, flow.forecast, objective, best, limiter(flow.best_case, objective))
+        ),
         known,
         progress,
         n_candidates=sum(row.knobs in result.trials for row in rows),

@@ -114,12 +114,14 @@ class Alternative(NamedTuple):
         knobs: the configuration; where none fits, one of the smallest batch.
         samples_per_s: its throughput, estimated; 0 where none fits.
         reason: why none fits.
+        at_most: whether the estimate only says that the throughput is no higher.
     """
 
     name: str
     knobs: Knobs
     samples_per_s: float
     reason: str = ""
+    at_most: bool = False
 
 
 @dataclass(frozen=True, slots=True)
