@@ -66,22 +66,22 @@ def _fewest_bytes(weights: Sequence[int], sums: Sequence[int], limit: int) -> _C
     The best choice up to a candidate extends the best one up to a candidate before it, within the limit: those are a
     window that moves, whose minimum is at the front of a queue with ascending bytes.
     """
-    least, before, window = [0] * len(sums), [-1] * len(sums), deque([0])
+    fewest, before, window = [0] * len(sums), [-1] * len(sums), deque([0])
     for position in range(1, len(sums)):
         while window and sums[position] - sums[window[0]] > limit:
             window.popleft()
         if not window:
             return None
         before[position] = window[0]
-        least[position] = least[window[0]] + weights[position]
-        while window and least[window[-1]] >= least[position]:
+        fewest[position] = fewest[window[0]] + weights[position]
+        while window and fewest[window[-1]] >= fewest[position]:
             window.pop()
         window.append(position)
     chosen = [len(sums) - 1]
     while chosen[-1]:
         chosen.append(before[chosen[-1]])
     segments = zip(chosen[1:], chosen, strict=False)
-    return _Choice(least[-1], max(sums[b] - sums[a] for a, b in segments), tuple(chosen[-2:0:-1]))
+    return _Choice(fewest[-1], max(sums[b] - sums[a] for a, b in segments), tuple(chosen[-2:0:-1]))
 
 
 def _alive_bytes(graph: LayerGraph) -> list[int]:

@@ -51,18 +51,18 @@ def recomputation(
     chosen = [boundary for boundary in checkpoints(graph) if layers.start <= boundary < layers.stop]
     inside = {index for layer in graph.layers[slice(*layers)] for index in (*layer.inputs, *layer.outputs)}
     stored = {index for index in inside if first_checkpoint(graph.tensors[index], chosen) is not None}
-    kept, backward_peak_bytes = dict[int, int](), 0
+    stashed_until, backward_peak_bytes = dict[int, int](), 0
     for segment in _segments(layers, chosen):
         for index in range(*segment):
-            kept.update(dict.fromkeys(passes.stashed(index), segment.stop))
+            stashed_until.update(dict.fromkeys(passes.stashed(index), segment.stop))
         held_bytes = _n_bytes(passes, (i for i in stored if graph.tensors[i].last_use < segment.start), options)
         part = slice(segment.start - layers.start, segment.stop - layers.start)
         stash = accumulate(stash_bytes(passes, segment, options))
         backward_peak_bytes = max(
             backward_peak_bytes, held_bytes + max(map(sum, zip(stash, backward_bytes[part], strict=True)))
         )
-    kept.update(dict.fromkeys(stored, layers.stop))
-    alive = live_bytes(graph, layers, costs, options, kept)
+    stashed_until.update(dict.fromkeys(stored, layers.stop))
+    alive = live_bytes(graph, layers, costs, options, stashed_until)
     forward = (n_bytes + working_bytes(cost, device.n_tiles) for n_bytes, cost in zip(alive, costs, strict=True))
     made = (index for index in stored if graph.tensors[index].producer >= layers.start)
     return Recomputation(_n_bytes(passes, made, options), max(backward_peak_bytes, *forward))
