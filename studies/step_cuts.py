@@ -20,9 +20,10 @@ from autoauto.evaluate.flow import Flow
 from autoauto.evaluate.steps import best_by_simulated_step
 from autoauto.graph.load import load_graph
 from autoauto.plan.pipeline.optimal import optimal
+from autoauto.plan.pipeline.stage_table import StageTable
 from autoauto.records.cost import CostTable
 from autoauto.records.hardware import Cluster, Period
-from autoauto.records.knobs import Knobs
+from autoauto.records.knobs.knobs import Knobs
 from autoauto.records.profile import LayerProfile, ModelProfile
 from autoauto.records.schedule import Order
 from autoauto.schedule.times import timeline_of
@@ -82,7 +83,7 @@ def row(setting: Setting, knobs: Knobs, table: CostTable) -> tuple[str, ...]:
     started = process_time()
     first = optimal(table)
     planned = process_time()
-    bounded = best_by_simulated_step(table, knobs)
+    bounded = best_by_simulated_step(StageTable.of(table), knobs)
     done = process_time()
     assert bounded.step_cycles is not None
     gain = timeline_of(knobs, first).makespan_cycles / bounded.step_cycles - 1

@@ -11,6 +11,7 @@ from pkgutil import iter_modules
 
 import autoauto.schedule.orders as orders_package
 from autoauto.records.errors import BadInput
+from autoauto.records.knobs.knobs import Knobs
 from autoauto.records.schedule import Order, Schedule, StageTimes
 from autoauto.schedule.orders.spec import OrderSpec, ScheduleRequest
 
@@ -65,6 +66,11 @@ def stage_devices_of(order: Order, n_devices: int, n_chunks: int = 1) -> tuple[i
     ((0, 1, 0, 1), (0, 1, 1, 0))
     """
     return spec_of(order).stage_devices(n_devices, n_chunks)
+
+
+def chunks_of(knobs: Knobs) -> int:
+    """The chunks a device of a configuration's order: its stages a device, where the order does not fix them."""
+    return knobs.stages_per_device if spec_of(knobs.schedule).takes_chunks else 1
 
 
 def spec_of(order: Order) -> OrderSpec:

@@ -1,0 +1,47 @@
+"""What a configuration of training gives at best, before it is planned: `best_case`.
+
+Every plan computes all layers, and its devices hold all weights. So without a plan there are bounds of all plans:
+
+    step     >=  micro-batches x work / devices      and with one stage a device also the time in which the pipeline
+                                                     fills and flushes
+    memory   >=  (weights and their state + what all stages stash) / devices       of the fullest device
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from autoauto.evaluate.estimates import Estimates
+from autoauto.records.knobs.knobs import Knobs
+from autoauto.records.units import samples_per_s
+from autoauto.schedule.in_flight import in_flight_by_stage
+from autoauto.schedule.orders.registry import spec_of
+
+
+class BestCase(NamedTuple):
+    """Bounds of what the estimate says of a configuration.
+
+    Attributes:
+        samples_per_s: it gives no more.
+        excess: the fullest device lacks at least this share of what a device holds; below 0 it may fit.
+    """
+
+    samples_per_s: float
+    excess: float
+
+
+def best_case(estimates: Estimates, knobs: Knobs) -> BestCase:
+    """The bounds of a configuration of training by a pipeline, whose devices are of one kind."""
+    whole = estimates.whole_model(knobs)
+    m, p = knobs.n_micro_batches, knobs.n_ipu
+    step = m * whole.work_cycles / p
+    if knobs.stages_per_device == 1 and not spec_of(knobs.schedule).splits_backward and m > 1:
+        # A stage has all its work, and before it that of the stages before, once: the bound if all end together.
+        step = whole.work_cycles / (1 - (1 - 1 / m) ** p)
+    step += m * whole.host_cycles if p == 1 else 0
+    held = float(whole.held_bytes)
+    if not knobs.recompute:
+        moments = in_flight_by_stage(knobs.schedule, p, m, knobs.stages_per_device)
+        held += min(float(each.mean(axis=0).min()) for each in moments) * whole.activation_bytes
+    speed = samples_per_s(knobs.n_samples, max(step, 1.0), estimates.cluster.clock_hz)
+    return BestCase(speed, (held / p - whole.limit_bytes) / whole.device_bytes)
