@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 from itertools import accumulate
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -141,7 +141,9 @@ def _fastest_each(products: Sequence[Product], n_tiles: int) -> Iterator[Split]:
     parts = [candidates(product, n_tiles, in_series=False) for product in products]
     counts = [len(part.groups) for part in parts]
     split = SplitCandidates(*map(np.concatenate, zip(*parts, strict=True)))
-    sizes = {name: np.repeat([getattr(product, name) for product in products], counts) for name in _SIZES}
+    sizes: dict[str, Any] = {
+        name: np.repeat([getattr(product, name) for product in products], counts) for name in _SIZES
+    }
     cost = costs(products[0]._replace(**sizes), split, n_tiles)
     cycles, tiles = np.ceil(cost.exchange_cycles) + np.ceil(cost.compute_cycles), split.tiles
     for stop, n in zip(accumulate(counts), counts, strict=True):
