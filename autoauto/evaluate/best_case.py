@@ -9,9 +9,10 @@ Every plan computes all layers, and its devices hold all weights. So without a p
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import NamedTuple
 
-from autoauto.evaluate.estimates import Estimates
+from autoauto.evaluate.estimates import Estimates, WholeModel
 from autoauto.records.knobs import Knobs
 from autoauto.records.units import samples_per_s
 from autoauto.schedule.in_flight import in_flight_by_stage
@@ -39,9 +40,35 @@ def best_case(estimates: Estimates, knobs: Knobs) -> BestCase:
         # A stage has all its work, and before it that of the stages before, once: the bound if all end together.
         step = whole.work_cycles / (1 - (1 - 1 / m) ** p)
     step += m * whole.host_cycles if p == 1 else 0
-    held = float(whole.held_bytes)
-    if not knobs.recompute:
-        moments = in_flight_by_stage(knobs.schedule, p, m, knobs.stages_per_device)
-        held += min(float(each.mean(axis=0).min()) for each in moments) * whole.activation_bytes
     speed = samples_per_s(knobs.n_samples, max(step, 1.0), estimates.cluster.clock_hz)
-    return BestCase(speed, (held / p - whole.limit_bytes) / whole.device_bytes)
+    return BestCase(speed, (_least_bytes(whole, knobs) - whole.limit_bytes) / whole.device_bytes)
+
+
+def _least_bytes(whole: WholeModel, knobs: Knobs) -> float:
+    """What the fullest device needs at least."""
+    n_each = knobs.stages_per_device
+    if knobs.recompute:
+        # The backward pass of a stage holds its activations, whether they were stashed or computed again.
+        of_last_layers = knobs.n_ipu * n_each * whole.layer_activation_bytes
+        stashed, counts = max(0.0, (whole.activation_bytes - of_last_layers) / n_each), (1.0,) * knobs.n_ipu
+    else:
+        moments = in_flight_by_stage(knobs.schedule, knobs.n_ipu, knobs.n_micro_batches, n_each)
+        stashed, counts = float(whole.activation_bytes), tuple(float(each.mean(axis=0).min()) for each in moments)
+    return _smallest_limit(float(whole.held_bytes), stashed, tuple(sorted(counts, reverse=True)))
+
+
+@lru_cache(maxsize=4096)
+def _smallest_limit(held: float, stashed: float, counts: tuple[float, ...]) -> float:
+    """The smallest memory of devices that can hold all, however it is divided, `counts` times what each stashes.
+
+    What is always held fills the devices first that stash most micro-batches.
+    """
+    low, high = held / len(counts), held + stashed * counts[0]
+    for _ in range(20):
+        limit, left, room = (low + high) / 2, held, 0.0
+        for count in counts:
+            here = min(limit, left)
+            left -= here
+            room += (limit - here) / count
+        low, high = (low, limit) if room >= stashed else (limit, high)
+    return low

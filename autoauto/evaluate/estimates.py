@@ -54,6 +54,7 @@ class WholeModel(NamedTuple):
         host_cycles: to receive its inputs from the host, and to send its outputs.
         held_bytes: what is always in use.
         activation_bytes: what is stashed of a micro-batch, without recomputation.
+        layer_activation_bytes: the largest part of a single layer.
         limit_bytes, device_bytes: what stages may fill of the largest device, and what it has.
     """
 
@@ -61,6 +62,7 @@ class WholeModel(NamedTuple):
     host_cycles: int
     held_bytes: int
     activation_bytes: int
+    layer_activation_bytes: int
     limit_bytes: float
     device_bytes: float
 
@@ -356,6 +358,7 @@ class Estimates:
                 sum(int(link.cycles(np.array([n_bytes]), devices.clock_hz)[0]) for link, n_bytes in links),
                 sum(n_bytes for name, n_bytes in held.items() if name != TEMPORARY),
                 int(table.memory.activation_prefix_bytes[-1]),
+                int(np.diff(table.memory.activation_prefix_bytes).max()),
                 int(table.memory_limit_bytes[0]) / devices.devices[0].memory_bytes * largest,
                 largest,
             )

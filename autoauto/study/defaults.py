@@ -109,7 +109,11 @@ def on_cluster(space: SearchSpace, flow: Flow) -> SearchSpace:
 def fingerprint_of(flow: Flow, space: SearchSpace) -> dict[str, str]:
     """The attributes that two trials must share to be comparable."""
     # Earlier versions ended steps of training without an update of the weights, and had fewer orders.
-    mode = {"mode": "training", "step": "updated", "stages": "several a device"} if space.training else {"mode": "inference"}
+    mode = (
+        {"mode": "training", "step": "updated", "stages": "several a device"}
+        if space.training
+        else {"mode": "inference"}
+    )
     return {"autoauto": VERSION, **mode, **flow.fingerprint()}
 
 
