@@ -65,7 +65,7 @@ def out_of_memory(plan: Plan) -> Infeasible:
 
 
 def _minimum_excess_plan(table: CostTable, problem: Problem) -> Plan:
-    """The plan whose tightest stage lacks least: a shortest path over cuts, where a path is as long as its longest edge.
+    """The plan whose tightest stage lacks least: a shortest path over cuts that is as long as its longest edge.
 
     The memory of the stages that stop at a block follows from that of those which stop one block before, for all
     starts at once, so it takes O(B^2) operations a device.
