@@ -26,7 +26,7 @@ from autoauto.graph.load import load_graph
 from autoauto.plan.pipeline.evaluate import evaluate
 from autoauto.plan.pipeline.optimal import optimal
 from autoauto.records.errors import Infeasible
-from autoauto.records.knobs import Knobs, Method, Objective, SearchSpace
+from autoauto.records.knobs.knobs import Knobs, Method, Objective, SearchSpace
 from autoauto.records.plan import Plan
 from autoauto.records.timeline import Run
 from autoauto.records.units import Precision

@@ -30,8 +30,8 @@ from autoauto.records.correction import PLAIN_SUM, Correction, Estimator, WholeR
 from autoauto.records.cost import CostTable, TensorUse
 from autoauto.records.errors import BadInput
 from autoauto.records.hardware import Cluster, Device, Period, Topology
-from autoauto.records.knob_table import Recompute
-from autoauto.records.knobs import DEFAULT_PLANNING_PROPORTION, Knobs
+from autoauto.records.knobs.knobs import DEFAULT_PLANNING_PROPORTION, Knobs
+from autoauto.records.knobs.table import Recompute
 from autoauto.records.layers import LayerGraph
 from autoauto.records.phased import PhasedOptions
 from autoauto.records.plan import CutAt, Plan

@@ -8,7 +8,7 @@ from dataclasses import replace
 from optuna import Study
 
 from autoauto.evaluate.flow import Flow
-from autoauto.records.knobs import Objectives, objective_tuple
+from autoauto.records.knobs.knobs import Objectives, objective_tuple
 from autoauto.records.plan import Plan
 from autoauto.study.analysis.best import best_of_study
 from autoauto.study.analysis.grid_bisect_answer import estimated_answer
@@ -69,7 +69,11 @@ def verify_winner(
         n_repeats,
         objective,
         make_executor(),
-        lambda: estimated_answer(space, flow.forecast, objective, best, limiter(flow.best_case, objective)),
+        lambda: (
+            None
+            if flow.begins_whole
+            else estimated_answer(space, flow.forecast, objective, best, limiter(flow.best_case, objective))
+        ),
         known,
         progress,
         n_candidates=sum(row.knobs in result.trials for row in rows),

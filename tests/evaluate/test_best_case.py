@@ -5,8 +5,8 @@ from __future__ import annotations
 from itertools import product
 
 from autoauto.evaluate.flow import Flow
-from autoauto.records.knob_table import STAGES_PER_DEVICE, Recompute
-from autoauto.records.knobs import Knobs
+from autoauto.records.knobs.knobs import Knobs
+from autoauto.records.knobs.table import STAGES_PER_DEVICE, Recompute
 from autoauto.records.schedule import Order
 
 

@@ -14,7 +14,7 @@ import pytest
 
 from autoauto.cli.commands.studies import search
 from autoauto.cli.output.log import write_event
-from autoauto.records.knobs import Knobs, SearchSpace
+from autoauto.records.knobs.knobs import Knobs, SearchSpace
 from autoauto.study.execution.leases import Leases
 from autoauto.study.store.study import join_study
 from autoauto.study.store.trials import ranges_of

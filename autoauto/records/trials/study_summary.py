@@ -13,9 +13,9 @@ from statistics import mean, stdev
 from typing import NamedTuple
 
 from autoauto.records.display import Displayed
-from autoauto.records.knob_table import COLUMNS
-from autoauto.records.knobs import Knobs, Objective, Objectives, SearchSpace, objective_tuple, parse_objectives
-from autoauto.records.trial import Cell, Trial
+from autoauto.records.knobs.knobs import Knobs, Objective, Objectives, SearchSpace, objective_tuple, parse_objectives
+from autoauto.records.knobs.table import COLUMNS
+from autoauto.records.trials.trial import Cell, Trial
 
 CONFIDENCE = 0.95
 NOTES = "notes"
@@ -114,12 +114,14 @@ class Alternative(NamedTuple):
         knobs: the configuration; where none fits, one of the smallest batch.
         samples_per_s: its throughput, estimated; 0 where none fits.
         reason: why none fits.
+        at_most: whether the estimate only says that the throughput is no higher.
     """
 
     name: str
     knobs: Knobs
     samples_per_s: float
     reason: str = ""
+    at_most: bool = False
 
 
 @dataclass(frozen=True, slots=True)
