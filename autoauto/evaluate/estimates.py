@@ -55,6 +55,9 @@ class WholeModel(NamedTuple):
         held_bytes: what is always in use.
         activation_bytes: what is stashed of a micro-batch, without recomputation.
         limit_bytes, device_bytes: what stages may fill of the largest device, and what it has.
+        cut_cycles: to send the fewest activations that any cut parts, and their gradients back; 0 where devices are in
+            no line.
+        waits_for_transfers: whether no device computes while others transfer.
     """
 
     work_cycles: float
@@ -63,6 +66,8 @@ class WholeModel(NamedTuple):
     activation_bytes: int
     limit_bytes: float
     device_bytes: float
+    cut_cycles: int
+    waits_for_transfers: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -351,6 +356,8 @@ class Estimates:
             largest = max(device.memory_bytes for device in devices.devices)
             bytes_in_out = self.profile(key[0]).layers[0].input_bytes, self.profile(key[0]).layers[-1].output_bytes
             links = zip((devices.receive_links[0], devices.send_links[-1]), bytes_in_out, strict=True)
+            cuts = np.array([layer.input_bytes for layer in self.profile(key[0]).layers])[table.cut_allowed[:-1]]
+            inner = [link.cycles(cuts[1:], devices.clock_hz).min() for link in dict.fromkeys(devices.receive_links[1:])]
             self._whole_models[key] = WholeModel(
                 float(table.compute_prefix_cycles[-1]) / float(max(devices.speeds)),
                 sum(int(link.cycles(np.array([n_bytes]), devices.clock_hz)[0]) for link, n_bytes in links),
@@ -358,6 +365,8 @@ class Estimates:
                 int(table.memory.activation_prefix_bytes[-1]),
                 int(table.memory_limit_bytes[0]) / devices.devices[0].memory_bytes * largest,
                 largest,
+                2 * int(min(inner, default=0)) if len(cuts) > 1 and self._tensors(knobs) is None else 0,
+                self.period_of_devices is Period.BARRIER,
             )
         return self._whole_models[key]
 

@@ -25,7 +25,7 @@ from autoauto.schedule.times import cost_columns, timeline_of, transfers_of
 from autoauto.schedule.zero_bubble.forms import zero_bubble_bound
 
 WORTH_SIMULATING = 1e-3  # the share of a step that other cuts must promise before a zero bubble order is made for them
-MAX_MOVED_ACTIONS = 50_000  # of a zero bubble order: for more of them no other cuts are looked for in the same order
+MAX_MOVED_ACTIONS = 6_000  # of a zero bubble order: for more of them no other cuts are looked for in the same order
 
 
 def best_by_simulated_step(stages: StageTable, knobs: Knobs) -> BoundedPlan:

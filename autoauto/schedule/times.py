@@ -23,6 +23,8 @@ from autoauto.schedule.simulate.in_turn import in_turn
 from autoauto.schedule.simulate.simulate import simulate
 
 MAX_TICKS_PER_CYCLE = 10**6
+BARRIER_EFFORT = 0.05
+"""The search for orders counts overlapping transfers; where all devices exchange at once, more effort gains nothing."""
 MAX_TICKS = 2**53  # of one action or message
 
 
@@ -161,7 +163,9 @@ def _made_for_times(
 ) -> Timeline:
     """The timeline of an order that is searched for, for the `cost_columns` of a plan; asked for more than once."""
     times = times_of_costs(np.array(costs, dtype=np.int64), period, training=True, split_backward=True)
-    return simulate(make_schedule(order, n_devices, n_micro_batches, times=times), times, transfers_of(period))
+    transfers = transfers_of(period)
+    effort = BARRIER_EFFORT if transfers is Transfers.BARRIER else 1.0
+    return simulate(make_schedule(order, n_devices, n_micro_batches, times=times, effort=effort), times, transfers)
 
 
 def transfers_of(period: Period) -> Transfers:

@@ -26,6 +26,7 @@ def make_schedule(
     training: bool = True,
     stage_devices: Sequence[int] | None = None,
     max_in_flight: int | None = None,
+    effort: float = 1.0,
 ) -> Schedule:
     """The schedule of an order by name.
 
@@ -38,6 +39,7 @@ def make_schedule(
         training: False for PopART's and Poplar's pipelines without a backward pass.
         stage_devices: for Poplar's orders the device of every stage, backward ones too; by default one stage a device.
         max_in_flight: for zero bubble orders the activations that a device may hold; by default the order's own limit.
+        effort: for zero bubble orders the share of the search's effort.
 
     Raises:
         BadInput: the order does not take such arguments.
@@ -55,7 +57,7 @@ def make_schedule(
     if max_in_flight is None and spec.default_max_in_flight is not None:
         max_in_flight = spec.default_max_in_flight(n_devices)
     return spec.make(
-        ScheduleRequest(n_devices, n_micro_batches, n_chunks, training, times, stage_devices, max_in_flight)
+        ScheduleRequest(n_devices, n_micro_batches, n_chunks, training, times, stage_devices, max_in_flight, effort)
     )
 
 

@@ -26,6 +26,8 @@ MAX_MEMORY_DOUBT = 0.25
 """A configuration that lacks more than this share of a device's memory by the estimate does not fit."""
 MEMORY_MARGIN = 0.02
 """Share of memory that stays free after the second wrong estimate of memory in a cell; doubled at every further one."""
+MEMORY_TO_SPARE = 0.1
+"""Where so much of every device stays free, memory makes no cuts uneven."""
 CELL_PATIENCE = 2
 """Number of measurements in a row without improvement after which a cell has no candidates any more."""
 
@@ -135,6 +137,13 @@ class Candidates:
     def best_forecast(self) -> float:
         """The largest score of its forecasts."""
         return max((forecast.score or 0.0 for forecast in self.curve.forecasts.values()), default=0.0)
+
+    def shares_of_limit(self) -> list[float]:
+        """The scores of its forecasts as shares of its limit, where memory does not bind the plan."""
+        if not 0.0 < self.limit < inf:
+            return []
+        forecasts = self.curve.forecasts.values()
+        return [f.score / self.limit for f in forecasts if f.score and f.excess < -MEMORY_TO_SPARE]
 
     def best(self) -> Candidate | None:
         """The candidate of the highest rank; None without one, or after `CELL_PATIENCE` measurements without gain."""

@@ -36,6 +36,8 @@ MIN_GAIN = 0.003
 """A configuration whose bound exceeds the best by no more than this share is not worth a measurement."""
 TIE_SHARE = 0.004
 """The neighbours of the highest bound are forecast before it is measured; so are those within this share of it."""
+N_CALIBRATING, LIMIT_MARGIN = 2, 0.05
+"""After so many forecasts of an order on some devices, limits of others are lowered to their share, with a margin."""
 PATIENCE = 8
 """Number of measurements in a row without improvement after which the best is assumed to be the best of all."""
 
@@ -93,6 +95,12 @@ def _cells(space: SearchSpace, predict: Predict, limit: Limit | None) -> list[Ca
     return cells
 
 
+def _order_of(cell: Candidates) -> object:
+    """What forecasts of equal shares of their limits have in common."""
+    knobs = cell.cell[0]
+    return knobs.schedule, knobs.n_ipu, knobs.stages_per_device, knobs.recompute
+
+
 class _BranchAndBound:
     def __init__(
         self, cells: list[Candidates], noise: float, uses: tuple[SimpleUse, ...], refine: Refine | None
@@ -102,6 +110,7 @@ class _BranchAndBound:
         self._by_number = cells
         self._cells: list[Candidates] = []  # surveyed
         self._uses, self._refine = uses, refine
+        self._shares: dict[object, list[float]] = {}  # of their limits that forecasts had, by order and pipeline
         self._noise, self._min_gain = noise, max(MIN_GAIN, noise)
         self._models = ErrorModels(ErrorModel(noise), ErrorModel(noise))
         self._best, self._best_n_devices = 0.0, 0
@@ -128,6 +137,25 @@ class _BranchAndBound:
         self._cells.append(cell)
         cell.curve.survey()
         cell.update(self._models)
+        shares = cell.shares_of_limit()
+        if shares:
+            known = self._shares.setdefault(_order_of(cell), [])
+            known.append(max(shares))
+
+    def _limit(self, cell: Candidates) -> float:
+        """What a cell that is not surveyed gives at most: its limit, calibrated by the forecasts of like pipelines."""
+        known = self._shares.get(_order_of(cell), ())
+        return cell.limit if len(known) < N_CALIBRATING else cell.limit * min(1.0, max(known) * (1.0 + LIMIT_MARGIN))
+
+    def _most_promising(self) -> tuple[float, Candidates | None]:
+        """The cell that is not surveyed and has the largest limit."""
+        best, chosen = 0.0, None
+        for cell in reversed(self._waiting):
+            if cell.limit <= best:
+                break
+            if (limit := self._limit(cell)) > best:
+                best, chosen = limit, cell
+        return best, chosen
 
     def record_all(self, known: Mapping[Knobs, Observation]) -> None:
         """Record the observations of earlier searches."""
@@ -194,8 +222,9 @@ class _BranchAndBound:
     def _forecast_gap(self, best: Candidate | None) -> bool:
         """Forecast in the most promising gap whose bound is above the target and above `best`; False without one."""
         floor = max(self._target, 0.0 if best is None else best.bound * (1.0 + MIN_GAIN))
-        if self._waiting and self._waiting[-1].limit * self._largest_ratio > floor:
-            self._survey(self._waiting[-1])
+        limit, waiting = self._most_promising()
+        if waiting is not None and limit * self._largest_ratio > floor:
+            self._survey(waiting)
             return True
         gaps = [(gap, cell) for cell in self._cells if (gap := cell.best_gap(floor)) is not None]
         if gaps:

@@ -156,5 +156,5 @@ def test_one_stage_a_device_needs_what_its_row_says() -> None:
 
 def test_devices_that_transfer_by_themselves_have_one_stage() -> None:
     knobs = Knobs(2, 0.6, 1, Order.ZBV, n_micro_batches=4, stages_per_device=2)
-    with pytest.raises(BadInput, match="several stages a device need .* period barrier or overlap, got period serial"):
+    with pytest.raises(BadInput, match=r"several stages a device need .* period barrier or overlap, got period serial"):
         stage_table(random_profile(np.random.default_rng(1), 7), knobs, 2**40, Period.SERIAL)
