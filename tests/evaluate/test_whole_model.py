@@ -1,4 +1,4 @@
-"""Estimates that begin with the whole model: what is measured for which configuration, and what pipelines give at best."""
+"""Estimates that begin with the whole model: what is measured for what, and what pipelines give at best."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from autoauto.records.hardware import Cluster, Device, Link, Period
 from autoauto.records.knobs import Knobs, Objective, SearchSpace
 from autoauto.records.layers import LayerGraph, LayerRange
 from autoauto.records.profile import CompiledRange, CompileOptions, ProgramStep
-from autoauto.records.target import TargetTraits
+from autoauto.records.target import RUNS_PLANS
 from autoauto.study.methods.guided import guided
 from autoauto.study.methods.protocol import Observation, drive
 from autoauto.study.methods.registry import predictor, refiner
@@ -28,7 +28,7 @@ N_LAYERS = 8
 class WholeFirst(LinearTarget):
     """A micro-batch of the whole model takes 2,000 cycles, and 1,000 more for every layer and sample."""
 
-    traits = TargetTraits(whole_first=True, groups_cores=True, period=Period.SERIAL)
+    traits = replace(RUNS_PLANS, whole_first=True, groups_cores=True, period=Period.SERIAL)
 
     def __init__(self) -> None:
         super().__init__()
@@ -123,7 +123,9 @@ def test_a_model_that_no_device_holds_has_no_best_case_and_its_parts_may_be_too_
 
 def test_a_search_profiles_no_layer_where_no_pipeline_can_win(flow: Flow, target: WholeFirst) -> None:
     """Four replicas give all that four equal parts could."""
-    space = SearchSpace((1, 2, 4), (1.0,), (1, 2, 4, 8), replicas=(1, 2, 4), constraints=(Constraint("n_devices <= 4"),))
+    space = SearchSpace(
+        (1, 2, 4), (1.0,), (1, 2, 4, 8), replicas=(1, 2, 4), constraints=(Constraint("n_devices <= 4"),)
+    )
     asked = flow.expect, Objective.THROUGHPUT, flow.expect_at_best
     tried: list[Knobs] = []
 

@@ -58,7 +58,8 @@ def verify(
 ) -> Verification:
     """Measure all configurations `n_repeats` times, in turns, and compare the best with others; stored in the study.
 
-    There are fewer turns, two or more, where these decide between the first configuration and all others (`is_decided`).
+    There are fewer turns, two or more, where these decide between the first configuration and the others
+    (`is_decided`).
 
     Every turn is stored when it is finished, so a verification that is interrupted resumes after it. A stored
     verification of the same configurations and as many turns is not repeated.
