@@ -145,8 +145,16 @@ def searched(
 ) -> Entrant:
     """The configuration that a search returns: pipelines, replicas or both, at any of the batch sizes, in a format."""
     counts = tuple(n for n in (1, 2, 4, 8) if n <= len(flow.cluster))
-    sessions = {"runtime": tuple(r for r in runtimes if precision in r.precisions), "precision": (precision,)}
-    space = SearchSpace(counts, (1.0,), tuple(batch_sizes), replicas=counts, cores_per_device=(*counts,), **sessions)
+    able = tuple(runtime for runtime in runtimes if precision in runtime.precisions)
+    space = SearchSpace(
+        counts,
+        (1.0,),
+        tuple(batch_sizes),
+        replicas=counts,
+        cores_per_device=counts,
+        runtime=able,
+        precision=(precision,),
+    )
     space = on_cluster(space, flow)
     with tempfile.TemporaryDirectory() as folder:
         study = open_study(f"sqlite:///{folder}/study.db", "benchmark", Objective.THROUGHPUT, flow.fingerprint())

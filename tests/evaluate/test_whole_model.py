@@ -58,7 +58,7 @@ def test_one_device_and_replicas_of_it_are_estimated_without_a_layer(flow: Flow,
         (alone, four) = (flow.expect(Knobs(1, 1.0, batch_size, replicas=n)) for n in (1, 4))
         assert alone.compute_cycles == 2000 + 1000 * N_LAYERS * batch_size
         assert four.samples_per_s == pytest.approx(4 * alone.samples_per_s)
-        assert sum(alone.plan.parts[0].memory_bytes.values()) == N_LAYERS * batch_size * MIB  # type: ignore[union-attr]
+        assert sum(alone.plan.parts[0].memory_bytes.values()) == N_LAYERS * batch_size * MIB
     assert target.asked == [(LayerRange(0, N_LAYERS), n, 1) for n in (1, 8)]
 
 

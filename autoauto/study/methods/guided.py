@@ -71,7 +71,7 @@ def guided(
     """
     cells = _cells(space, predict)
     for done, cell in enumerate(cells):
-        yield Proposal(None, done, len(cells))
+        yield Proposal(None, done, len(cells), cell.cell[0])
         cell.curve.survey()
     search = _BranchAndBound(cells, noise, simple_uses(space), refine)
     search.record_all(known)
