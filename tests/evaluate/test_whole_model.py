@@ -10,10 +10,10 @@ import pytest
 
 from autoauto.evaluate.flow import Flow
 from autoauto.profile.store.cache import ProfileCache
-from autoauto.records.constraint import Constraint
 from autoauto.records.errors import Infeasible
 from autoauto.records.hardware import Cluster, Device, Link, Period
-from autoauto.records.knobs import Knobs, Objective, SearchSpace
+from autoauto.records.knobs.constraint import Constraint
+from autoauto.records.knobs.knobs import Knobs, Objective, SearchSpace
 from autoauto.records.layers import LayerGraph, LayerRange
 from autoauto.records.profile import CompiledRange, CompileOptions, ProgramStep
 from autoauto.records.target import RUNS_PLANS

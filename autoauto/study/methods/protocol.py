@@ -19,8 +19,8 @@ from collections.abc import Callable, Generator, Mapping
 from math import inf
 from typing import NamedTuple
 
-from autoauto.records.knobs import Knobs, Objectives, SearchSpace
-from autoauto.records.trial import Trial
+from autoauto.records.knobs.knobs import Knobs, Objectives, SearchSpace
+from autoauto.records.trials.trial import Trial
 from autoauto.study.objectives import scores_of, values_of
 
 

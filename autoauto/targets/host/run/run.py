@@ -16,9 +16,9 @@ from autoauto.records.layers import LayerGraph, Source
 from autoauto.records.plan import Plan, Stage
 from autoauto.records.profile import CompileOptions, SessionOptions
 from autoauto.records.schedule import Schedule
-from autoauto.records.study_summary import interval
 from autoauto.records.target import Origin
 from autoauto.records.timeline import Run, Timeline
+from autoauto.records.trials.study_summary import interval
 from autoauto.targets.host.machine.machine import cores_of
 from autoauto.targets.host.measure.session import example
 from autoauto.targets.host.run.pipelines import Batch, Pipelines
