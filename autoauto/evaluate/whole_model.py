@@ -106,11 +106,11 @@ class WholeModelEstimates(Estimates):
             return None
         one = replace(knobs, n_ipu=1, replicas=1)
         whole = self._scaled_whole(one)
-        if knobs.n_ipu == 1:
-            return None if whole is None else self._one_stage(one, whole)
+        if knobs.n_ipu == 1 and whole is None:
+            return None
         self._check_cuts(knobs)
         plan = self._one_stage(one, whole or self._whole(self.options(one)))
-        parts = self._equal_parts(plan, knobs)
+        parts = plan if knobs.n_ipu == 1 else self._equal_parts(plan, knobs)
         if excess_bytes(parts) > 0:
             raise out_of_memory(parts)
         return parts

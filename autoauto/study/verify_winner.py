@@ -77,6 +77,7 @@ def verify_winner(
         known,
         progress,
         n_candidates=sum(row.knobs in result.trials for row in rows),
+        noise=flow.traits.noise,
     )
     winner = best_of_study(study, result.trials) if verification.winner_index else None
     return result if winner is None else replace(result, best=with_plans(study, winner))

@@ -120,7 +120,7 @@ class World:
         observation = None
         while True:
             try:
-                knobs, done, total = proposals.send(observation)
+                knobs, done, total, _ = proposals.send(observation)
             except StopIteration:
                 return tried
             assert 0 <= done <= total

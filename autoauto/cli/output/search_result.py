@@ -174,7 +174,7 @@ def describe_comparisons(summary: StudySummary) -> dict[str, Any]:
             for comparison in study_comparisons(summary)
         ],
         "n_outside": summary.n_outside,
-        "n_repeats": verification.n_repeats if verification else 0,
+        "n_repeats": verification.n_turns if verification else 0,
         "verdict": verification and str(verification.verdict),
         "repeated": [
             row._asdict() | {"knobs": asdict(row.knobs), "speed": row.speed and row.speed._asdict()} for row in rows

@@ -58,8 +58,8 @@ def comparisons_table(summary: StudySummary, comparisons: Sequence[Comparison]) 
     speed = verification.winner.speed if verification else None
     winner: tuple[Value, ...] = ("winner", speed_text(speed or Interval(trial.samples_per_s, None)), "", name)
     caption = ""
-    if verification is not None and verification.n_repeats > 1:
-        turns = f"means of {verification.n_repeats} turns and their 95 % confidence intervals"
+    if verification is not None and verification.n_turns > 1:
+        turns = f"means of {verification.n_turns} turns and their 95 % confidence intervals"
         caption = f"{turns}, {origin_of(summary)}"
     columns = (Column(""), Column("samples/s", "samples_per_s"), Column("winner", "gain_percent"), Column(""))
     title = f"Why this one, by {summary.objective}" if summary.of_several else "Why this one"

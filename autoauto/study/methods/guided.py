@@ -75,8 +75,9 @@ def guided(
     """
     search = _BranchAndBound(_cells(space, predict, limit), noise, simple_uses(space), refine)
     total = search.n_cells
-    while (done := search.survey_next()) is not None:
-        yield Proposal(None, done, total)
+    while (cell := search.next_without_limit()) is not None:
+        yield Proposal(None, search.n_surveyed, total, cell.cell[0])
+        search.survey(cell)
     search.record_all(known)
     while (choice := search.choose()) is not None:
         cell, index = choice
@@ -117,13 +118,14 @@ class _BranchAndBound:
         self._simpler_tried: set[int] = set()  # counts of devices of which a tie was proposed
         self._n_without_gain = 0
 
-    def survey_next(self) -> int | None:
-        """Survey the next cell that has no limit; the number of those surveyed before, or None when all are."""
-        if not self._waiting or self._waiting[-1].limit < inf:
-            return None
-        n_surveyed = len(self._cells)
-        self._survey(self._waiting[-1])
-        return n_surveyed
+    @property
+    def n_surveyed(self) -> int:
+        """Number of cells that were surveyed."""
+        return len(self._cells)
+
+    def next_without_limit(self) -> Candidates | None:
+        """The next cell that has no limit, and so is surveyed; None when all are."""
+        return self._waiting[-1] if self._waiting and self._waiting[-1].limit == inf else None
 
     @property
     def n_closed(self) -> int:
@@ -132,7 +134,8 @@ class _BranchAndBound:
         n_waiting = sum(cell.limit <= limit for cell in self._waiting)
         return n_waiting + sum(cell.closed(self._target) for cell in self._cells)
 
-    def _survey(self, cell: Candidates) -> None:
+    def survey(self, cell: Candidates) -> None:
+        """Make a few forecasts of a cell."""
         self._waiting.remove(cell)
         self._cells.append(cell)
         cell.curve.survey()
@@ -163,7 +166,7 @@ class _BranchAndBound:
         for knobs, observation in known.items():
             cell, index = positions[knobs]
             if cell in self._waiting:
-                self._survey(cell)
+                self.survey(cell)
             self.record(cell, index, observation)
 
     def record(self, cell: Candidates, index: int, observation: Observation) -> None:
@@ -184,7 +187,7 @@ class _BranchAndBound:
                 return candidate.cell, candidate.position
             candidate.cell.refine(candidate.position, self._refine)
         while not self._best and self._waiting and (self._waiting[-1].limit or not self._cells):  # nothing works so far
-            self._survey(self._waiting[-1])
+            self.survey(self._waiting[-1])
             if (candidate := self._best_candidate()) is not None:
                 return candidate.cell, candidate.position
         for cell in self._cells:
@@ -224,7 +227,7 @@ class _BranchAndBound:
         floor = max(self._target, 0.0 if best is None else best.bound * (1.0 + MIN_GAIN))
         limit, waiting = self._most_promising()
         if waiting is not None and limit * self._largest_ratio > floor:
-            self._survey(waiting)
+            self.survey(waiting)
             return True
         gaps = [(gap, cell) for cell in self._cells if (gap := cell.best_gap(floor)) is not None]
         if gaps:
@@ -272,14 +275,14 @@ class _BranchAndBound:
         known = [cell for cell in self._cells if use.has(cell.cell[0])]
         while waiting and waiting[-1].limit >= max([worth, *(cell.best_forecast for cell in known)]):
             known.append(waiting.pop())
-            self._survey(known[-1])
+            self.survey(known[-1])
 
     def _simpler_tie(self) -> Candidate | None:
         """A candidate of fewer devices that is expected to tie with the best; once for every count of devices."""
         least = self._best * (1.0 - self._noise) / self._models.scores.elsewhere[0]
         for cell in [cell for cell in self._waiting if cell.limit >= least]:
             if cell.cell[0].n_devices < self._best_n_devices:
-                self._survey(cell)
+                self.survey(cell)
         ties = [
             candidate
             for cell in self._cells

@@ -30,11 +30,13 @@ class Proposal(NamedTuple):
     Attributes:
         knobs: the configuration to measure; None while the method only asks the estimate.
         done, total: progress in the method's own unit, cells or tries.
+        estimated: a configuration of those that it asks the estimate of, where that is known.
     """
 
     knobs: Knobs | None
     done: int
     total: int
+    estimated: Knobs | None = None
 
 
 class Observation(NamedTuple):

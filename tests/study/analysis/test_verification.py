@@ -152,6 +152,16 @@ def test_finished_turns_are_stored_before_an_interrupt(study: optuna.Study, fake
 
 
 @pytest.mark.usefixtures("result")
+def test_turns_that_decide_are_the_last(study: optuna.Study, fake: Fake) -> None:
+    noisy = Noisy(fake, {knobs: [1.0, 1.0, 1.0] for knobs in (BEST, SECOND, PLAIN)})
+    arguments = study, rows(study), 3, Objective.THROUGHPUT, InlineExecutor(noisy), lambda: ANSWER
+    verification = verify(*arguments, noise=0.01)
+    assert (verification.n_turns, len(noisy.calls)) == (2, 6)
+    assert verify(*arguments, noise=0.01) == verification
+    assert len(noisy.calls) == 6
+
+
+@pytest.mark.usefixtures("result")
 def test_another_number_of_turns_starts_anew(study: optuna.Study, fake: Fake) -> None:
     noisy = Noisy(fake)
     verify(study, rows(study), 1, Objective.THROUGHPUT, InlineExecutor(noisy), lambda: ANSWER)
