@@ -98,7 +98,7 @@ class _Stops:
         self._one, self._entry = _RangeStops(form.one_in_flight, n_blocks), _RangeStops(form.stash_entry, n_blocks)
 
     def bytes_until(self, stop: int, entries: IntArray) -> IntArray:
-        """(E, stop) bytes from every start to `stop`, which is one larger than before, by (E, 1) entries in the stash."""
+        """(E, stop) bytes from every start to `stop`, one larger than before, by (E, 1) entries in the stash."""
         for key in self._form.shared_keys[stop - 1]:
             self._shared[self._last_use.get(key, -1) + 1 : stop] += self._form.shared_bytes[key]
             self._last_use[key] = stop - 1

@@ -141,7 +141,7 @@ def test_what_is_no_better_at_best_is_neither_refined_nor_tried() -> None:
         tried.append(knobs)
         return Observation(scores[knobs.n_ipu], True)
 
-    run_method(guided(space, {}, predict, 0.0, refine), answer)
+    run_method(guided(space, {}, predict, 0.0, refine=refine), answer)
     assert [knobs.n_ipu for knobs in refined] == [4]
     assert [knobs.n_ipu for knobs in tried] == [1, 4]
 
