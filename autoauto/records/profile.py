@@ -10,12 +10,14 @@ from typing import NamedTuple
 from autoauto.records.errors import BadInput
 from autoauto.records.units import Precision
 
-PROFILE_SCHEMA = 5
+PROFILE_SCHEMA = 6
 """Of stored profiles; raised whenever they, or the cached profiles of layers, mean something else than before."""
 TEMPORARY = "temporary"
 PARAMETER = "parameter"
 GRADIENT = "gradient"
 STASH = "stash"
+OUTLINED = "outlined"
+"""What a program saves, a number below 0, by one subgraph for equal layers; or the copies of weights that it makes."""
 
 
 class RecordedFormat(StrEnum):
@@ -297,6 +299,8 @@ class ModelProfile:
         names, kinds: one entry a layer.
         tied: one entry a layer; layers of equal key must share a stage, None is free.
         layers: one `LayerProfile` a layer.
+        outlined: the categories of exclusive bytes that layers of one kind store once where they are one subgraph; each
+            call then copies the weights of its layer. Without any, the target has no such subgraphs.
     """
 
     model: str
@@ -306,6 +310,7 @@ class ModelProfile:
     kinds: tuple[str, ...]
     tied: tuple[str | None, ...]
     layers: tuple[LayerProfile, ...]
+    outlined: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         lengths = list(map(len, (self.names, self.kinds, self.tied, self.layers)))

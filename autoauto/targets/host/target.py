@@ -24,8 +24,9 @@ from autoauto.targets.host.machine.machine import CLOCK_HZ, cores_of, identity
 from autoauto.targets.host.measure.client import Meter
 from autoauto.targets.host.measure.session import RUNTIME
 from autoauto.targets.host.measure.worker import Measurement
+from autoauto.targets.host.run.open_plans import OpenPlans
 from autoauto.targets.host.run.reference import Outputs, copy_of, output_error, reference_outputs
-from autoauto.targets.host.run.run import repeat_until_undisturbed, run_plan, session_options
+from autoauto.targets.host.run.run import OpenPlan, repeat_until_undisturbed, session_options
 from autoauto.targets.host.runtimes.registry import check_installed, installed, installed_versions, runtime_named
 
 VERSION = "host-9"
@@ -47,6 +48,7 @@ class HostTarget(AbstractContextManager["HostTarget"]):
         self._source = source
         self._meter: Meter | None = None
         self._meter_options = SessionOptions()
+        self._open = OpenPlans()
         self._references: dict[int, Outputs] = {}
         self.measurements: list[Measurement] = []
 
@@ -60,6 +62,7 @@ class HostTarget(AbstractContextManager["HostTarget"]):
             groups_cores=True,
             stage_replicas=True,
             runtimes=True,
+            whole_first=True,
             space={
                 **RUNS_PLANS.space,
                 "runtime": installed() or (HostRuntime.ONNXRUNTIME,),
@@ -114,7 +117,8 @@ class HostTarget(AbstractContextManager["HostTarget"]):
     def run(self, graph: LayerGraph, plan: Plan, cluster: Cluster, options: CompileOptions, replicas: int) -> Run:
         """Run `plan` in `replicas` pipelines side by side, one process a device, until their pace is steady.
 
-        A run that other processes disturbed is repeated, twice at most. In another format than fp32 its outputs are
+        A run that other processes disturbed is repeated. The processes of the last few plans stay, loaded, for another
+        run of the same plan. In another format than fp32 its outputs are
         compared with those in fp32, which are computed once for every batch size.
 
         Raises:
@@ -123,14 +127,18 @@ class HostTarget(AbstractContextManager["HostTarget"]):
             WorkerLost: a process was killed.
         """
         check_installed(options.runtime)
-        self.close()  # the stages need the memory and the core of the process that measures
+        self._close_meter()  # the stages need the memory and the core of the process that measures
         outputs: dict[str, Array] = {}
-
-        def attempt() -> Run:
-            arguments = (self._source, graph, plan, cluster, options, replicas)
-            return run_plan(*arguments, lambda batch: outputs.update(copy_of(batch)))
-
-        run = repeat_until_undisturbed(attempt)
+        stages = tuple((stage.layers, stage.n_replicas) for stage in plan.stages)
+        key = graph.content, stages, plan.placement, cluster, options, replicas
+        try:
+            open_plan = self._open.get(key, lambda: OpenPlan(self._source, graph, plan, cluster, options, replicas))
+            run = repeat_until_undisturbed(
+                lambda: open_plan.measure(plan, lambda batch: outputs.update(copy_of(batch)))
+            )
+        except BaseException:
+            self._open.drop(key)  # what a broken stream has left in its rings would be taken for the next one
+            raise
         if options.computes_in is HostPrecision.FP32:
             return run
         if options.batch_size not in self._references:
@@ -145,16 +153,24 @@ class HostTarget(AbstractContextManager["HostTarget"]):
     def _open_meter(self, options: SessionOptions) -> Meter:
         """The process that measures on the cores of a device."""
         if self._meter_options != options:
-            self.close()
+            self._close_meter()
         if self._meter is None:
             self._meter, self._meter_options = Meter(cores_of(0, options.n_threads), options), options
         return self._meter
 
     def close(self) -> None:
-        """End the process that measures; the next measurement starts a new one."""
+        """End all processes; the next measurement starts new ones."""
+        self._open.close()
+        self._close_meter()
+
+    def _close_meter(self) -> None:
         if self._meter is not None:
             self._meter.__exit__()
             self._meter = None
+
+    def __reduce__(self) -> tuple[type[HostTarget], tuple[Source]]:
+        """Without its processes, for another process that measures."""
+        return HostTarget, (self._source,)
 
     def __exit__(self, *_: object) -> None:
         self.close()

@@ -50,7 +50,8 @@ class Meter(AbstractContextManager["Meter"]):
             if not self._workers.pids:
                 self._start()
             self._file.write(sub_model.content)
-            self._workers.send(0, SubModelPorts(sub_model.inputs, sub_model.outputs))
+            one_session = layers.stop - layers.start > 1
+            self._workers.send(0, SubModelPorts(sub_model.inputs, sub_model.outputs, one_session))
             answer: Measurement | FailedMeasurement = self._workers.receive(0)
         except BaseException:
             self.close()  # a late answer would be taken for the answer to the next request

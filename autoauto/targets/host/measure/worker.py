@@ -68,10 +68,16 @@ class RunTimes(NamedTuple):
 
 
 class SubModelPorts(NamedTuple):
-    """A request to measure the sub-model that lies in the shared file: its inputs and outputs."""
+    """A request to measure the sub-model that lies in the shared file.
+
+    Attributes:
+        inputs, outputs: of the sub-model.
+        one_session: whether one session is enough, as for many layers, among which chance evens out.
+    """
 
     inputs: tuple[Port, ...]
     outputs: tuple[Port, ...]
+    one_session: bool = False
 
 
 class Measurement(NamedTuple):
@@ -120,7 +126,7 @@ def serve(
     runtime_named(options.runtime)
     idle_ports = SubModelPorts(idle.inputs, idle.outputs)
     file.write(idle.content)
-    first, *others = (Session(file, *idle_ports, options, arena=True) for _ in range(1 + N_EMPTY))
+    first, *others = (Session(file, idle.inputs, idle.outputs, options, arena=True) for _ in range(1 + N_EMPTY))
     probe = SpeedProbe()
     core_ns = _time(file, idle_ports, options, probe).core_ns
     other_bytes = round(fmean(other.parameter_bytes for other in others))
@@ -142,10 +148,14 @@ def _measurement(
     file: SubModelFile, ports: SubModelPorts, options: SessionOptions, empty: EmptySession, probe: SpeedProbe
 ) -> Measurement:
     empty.tidy()
-    session = Session(file, *ports, options, arena=True)
+    session = Session(file, ports.inputs, ports.outputs, options, arena=True)
     parameter_bytes, peak_bytes = session.parameter_bytes, session.peak_bytes()
-    del session
-    times = _time(file, ports, options, probe)
+    if ports.one_session:
+        run = partial(session.run, *session.example_arrays())
+        times = time_runs(run, probe, session.cpu_time_ns, is_warm=True)
+    else:
+        del session
+        times = _time(file, ports, options, probe)
     return Measurement(
         times=times._replace(core_ns=max(times.core_ns - empty.core_ns, 0.0)),
         session_bytes=empty.first_bytes,
@@ -159,7 +169,7 @@ def _time(file: SubModelFile, ports: SubModelPorts, options: SessionOptions, pro
 
 
 def _time_session(file: SubModelFile, ports: SubModelPorts, options: SessionOptions, probe: SpeedProbe) -> RunTimes:
-    session = Session(file, *ports, options, arena=True)
+    session = Session(file, ports.inputs, ports.outputs, options, arena=True)
     return time_runs(partial(session.run, *session.example_arrays()), probe, session.cpu_time_ns)
 
 
@@ -177,13 +187,15 @@ def shortest_attempt(attempt: Callable[[], RunTimes]) -> RunTimes:
     return min(attempts, key=lambda times: times.core_ns)
 
 
-def time_runs(run: Callable[[], None], probe: SpeedProbe, cpu_time_ns: Callable[[], int]) -> RunTimes:
-    """Run until the median is precise, after two runs in which the runtime lays out its memory.
+def time_runs(
+    run: Callable[[], None], probe: SpeedProbe, cpu_time_ns: Callable[[], int], *, is_warm: bool = False
+) -> RunTimes:
+    """Run until the median is precise, after two runs in which the runtime lays out its memory, unless it `is_warm`.
 
     A block of runs after which the core is slow is discarded, `MAX_SLOW_BLOCKS` times at most.
     """
-    run()
-    run()
+    for _ in range(0 if is_warm else 2):
+        run()
     core: list[int] = []
     wall: list[int] = []
     n_slow = 0

@@ -133,7 +133,7 @@ class Pipelines(AbstractContextManager["Pipelines"]):
         """Send micro-batches, each through the first pipeline that has room, until `batches` ends.
 
         `take(pipeline, number, outputs)` is called with the outputs of micro-batch `number` of `batches`; the arrays
-        are valid until it returns. A context has one stream only.
+        are valid until it returns. Streams may follow one another, unless the pipelines serve or one failed.
 
         Args:
             batches, take: see above.
@@ -158,7 +158,10 @@ class Pipelines(AbstractContextManager["Pipelines"]):
                     self._drain(draining, partial(take, pipeline), refuse, in_flight[pipeline])
                 if feeding and feeding[0].free_fd in descriptors and (arrivals_fd is None or _is_readable(arrivals_fd)):
                     self._feed(feeding, numbered, in_flight[pipeline])
-        return [list(spans) for spans in self._receive_from_all()]
+        spans = [list(processes) for processes in self._receive_from_all()]
+        for ring in (ring for rings in self._rings for ring in rings[-1].received_by(0)):
+            ring.restart()
+        return spans
 
     def _feed(self, rings: deque[Ring], batches: Iterator[tuple[int, Batch]], in_flight: deque[int]) -> None:
         """Send the next micro-batch into a pipeline; at the end of the stream end the ring for it, and drop that."""

@@ -99,9 +99,9 @@ class StageSpans(NamedTuple):
 
 
 def serve(connection: Channel, task: StageTask) -> None:
-    """In a worker: load the stage, send `StageReady`, compute all micro-batches of the rings, send `StageSpans`.
+    """In a worker: load the stage, send `StageReady`; compute all micro-batches of the rings, send `StageSpans`; again.
 
-    A stage that serves sends None at its end.
+    A stage that serves has one stream, and sends None at its end. The parent ends this process.
     """
     os.sched_setaffinity(0, task.resources.cores)
     probe = SpeedProbe()
@@ -113,11 +113,14 @@ def serve(connection: Channel, task: StageTask) -> None:
     task.file.close()
     connection.send(StageReady(memory_bytes, overhead_bytes))
     with memory_errors(session, task.layers, memory_bytes):
-        if task.serves:
-            _serve_stream(session, task)
-        spans = None if task.serves else _stream(session, task, probe)
-    connection.send(spans)
-    connection.recv()  # blocks until the parent ends this process, so that it can read the spans
+        while not task.serves:
+            spans = _stream(session, task, probe)
+            for ring in task.receive:
+                ring.restart()
+            connection.send(spans)
+        _serve_stream(session, task)
+    connection.send(None)
+    connection.recv()  # blocks until the parent ends this process, so that it can read the message
 
 
 def _stream(session: Session, task: StageTask, probe: SpeedProbe) -> StageSpans:

@@ -126,6 +126,16 @@ class Ring:
             raise FailedMessage(bytes(self._view[start : start + _FAILED - n_bytes]).decode(errors="ignore"))
         return self._view[start : start + n_bytes]
 
+    def restart(self) -> None:
+        """As the reader, take the end of the stream out of the ring, so that another stream may follow.
+
+        It waits for the end; no message may come before it.
+        """
+        os.eventfd_read(self.filled_fd)
+        start = self._next_read * self._stride
+        assert int.from_bytes(self._view[start : start + 8], "little", signed=True) == _END
+        self.release()
+
     def release(self) -> None:
         """Give the peeked slot back to the writer; its view must not be read any more."""
         self._next_read = (self._next_read + 1) % self.n_slots
