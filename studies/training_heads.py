@@ -95,7 +95,8 @@ def _drop_out(head: _Head, endings: tuple[str, ...]) -> None:
     for node in [node for node in head.model.graph.node if node.name.endswith(endings)]:
         module, output = node.name.rpartition(".")[0], node.output[0]
         node.output[0] = f"{output}_all"
-        head.insert_after(node, "Dropout", f"{module}.dropout.Dropout", [node.output[0], *names], output)
+        inputs = [node.output[0], *names]
+        head.insert_after(node, "Dropout", f"{module}.dropout.Dropout", inputs, output, seed=0)
 
 
 def _normalise_batch(head: _Head, conv: onnx.NodeProto) -> None:
@@ -136,10 +137,13 @@ class _Head:
         """Add a node behind all others."""
         self.model.graph.node.append(helper.make_node(operator, inputs, [output], name=name, **attributes))
 
-    def insert_after(self, node: onnx.NodeProto, operator: str, name: str, inputs: Sequence[str], output: str) -> None:
+    def insert_after(
+        self, node: onnx.NodeProto, operator: str, name: str, inputs: Sequence[str], output: str, **attributes: Any
+    ) -> None:
         """Add a node behind another one."""
         position = list(self.model.graph.node).index(node) + 1
-        self.model.graph.node.insert(position, helper.make_node(operator, inputs, [output], name=name))
+        made = helper.make_node(operator, inputs, [output], name=name, **attributes)
+        self.model.graph.node.insert(position, made)
 
     def replace_nodes(self, nodes: Sequence[onnx.NodeProto]) -> None:
         """Keep these nodes only."""
