@@ -24,6 +24,7 @@ from autoauto.targets.host.machine.machine import CLOCK_HZ, cores_of, identity
 from autoauto.targets.host.measure.client import Meter
 from autoauto.targets.host.measure.session import RUNTIME
 from autoauto.targets.host.measure.worker import Measurement
+from autoauto.targets.host.remote.dask import DaskMachines
 from autoauto.targets.host.run.reference import Outputs, copy_of, output_error, reference_outputs
 from autoauto.targets.host.run.run import repeat_until_undisturbed, run_plan, session_options
 from autoauto.targets.host.runtimes.registry import check_installed, installed, installed_versions, runtime_named
@@ -41,10 +42,11 @@ class HostTarget(AbstractContextManager["HostTarget"]):
 
     Args:
         source: cuts sub-models out of the model.
+        machines: those of the cluster; by default this machine has all devices.
     """
 
-    def __init__(self, source: Source) -> None:
-        self._source = source
+    def __init__(self, source: Source, machines: DaskMachines | None = None) -> None:
+        self._source, self._machines = source, machines
         self._meter: Meter | None = None
         self._meter_options = SessionOptions()
         self._references: dict[int, Outputs] = {}
@@ -58,7 +60,7 @@ class HostTarget(AbstractContextManager["HostTarget"]):
             one_at_a_time=True,
             period=Period.SERIAL,
             groups_cores=True,
-            stage_replicas=True,
+            stage_replicas=self._machines is None,  # their plans are for a line of like links
             runtimes=True,
             space={
                 **RUNS_PLANS.space,
@@ -74,7 +76,13 @@ class HostTarget(AbstractContextManager["HostTarget"]):
         Raises:
             MissingExtra: no runtime is installed.
         """
-        return f"{VERSION}, {installed_versions()}, {identity()}"
+        where = identity() if self._machines is None else self._machines.identity
+        return f"{VERSION}, {installed_versions()}, {where}"
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Which Dask workers serve the machines of the cluster."""
+        return () if self._machines is None else (self._machines.note,)
 
     def profiled(self, batch_size: int) -> tuple[int, ...]:
         """Powers of two around `batch_size`; times and memory in between are interpolated."""
@@ -120,7 +128,7 @@ class HostTarget(AbstractContextManager["HostTarget"]):
         Raises:
             MissingExtra: the runtime is not installed.
             OutOfMemory: a stage needs more than `memory_proportion` of its device's memory.
-            WorkerLost: a process was killed.
+            WorkerLost: a process was killed, or a machine is lost.
         """
         check_installed(options.runtime)
         self.close()  # the stages need the memory and the core of the process that measures
@@ -128,7 +136,7 @@ class HostTarget(AbstractContextManager["HostTarget"]):
 
         def attempt() -> Run:
             arguments = (self._source, graph, plan, cluster, options, replicas)
-            return run_plan(*arguments, lambda batch: outputs.update(copy_of(batch)))
+            return run_plan(*arguments, lambda batch: outputs.update(copy_of(batch)), self._machines)
 
         run = repeat_until_undisturbed(attempt)
         if options.computes_in is HostPrecision.FP32:
@@ -138,7 +146,9 @@ class HostTarget(AbstractContextManager["HostTarget"]):
         return replace(run, output_error=output_error(outputs, self._references[options.batch_size]))
 
     def precisions(self) -> tuple[HostPrecision, ...]:
-        """The formats in which this machine computes with the runtimes that are installed."""
+        """The formats in which this machine computes with the runtimes that are installed; of several machines none."""
+        if self._machines is not None:
+            return ()
         known = {precision for name in installed() for precision in runtime_named(name).precisions()}
         return tuple(precision for precision in HostPrecision if precision in known)
 
@@ -147,8 +157,15 @@ class HostTarget(AbstractContextManager["HostTarget"]):
         if self._meter_options != options:
             self.close()
         if self._meter is None:
-            self._meter, self._meter_options = Meter(cores_of(0, options.n_threads), options), options
+            self._meter, self._meter_options = self._new_meter(options), options
         return self._meter
+
+    def _new_meter(self, options: SessionOptions) -> Meter:
+        """On the first machine."""
+        if self._machines is None:
+            return Meter(cores_of(0, options.n_threads), options)
+        cores = cores_of(0, options.n_threads, self._machines.machines[0].facts.cores)
+        return Meter(cores, options, self._machines.open_first)
 
     def close(self) -> None:
         """End the process that measures; the next measurement starts a new one."""

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
-from itertools import accumulate, pairwise
+from itertools import accumulate, chain, pairwise
 from time import monotonic_ns
 
 import numpy as np
@@ -18,6 +19,7 @@ from autoauto.records.target import Origin
 from autoauto.records.timeline import Run, Timeline
 from autoauto.targets.host.machine.machine import cores_of
 from autoauto.targets.host.measure.session import example
+from autoauto.targets.host.remote.dask import DaskMachines
 from autoauto.targets.host.run.pipelines import Batch, Pipelines
 from autoauto.targets.host.run.stage import StageReady, StageResources, StageSpans
 
@@ -46,6 +48,7 @@ def run_plan(
     options: CompileOptions,
     replicas: int = 1,
     keep: Callable[[Batch], None] = lambda _: None,
+    machines: DaskMachines | None = None,
 ) -> Run:
     """Run `plan` in pipelines side by side, with made-up inputs, until their pace is steady.
 
@@ -56,18 +59,22 @@ def run_plan(
         options: batch size, memory proportion, and cores of a device, which are threads of its session.
         replicas: number of pipelines.
         keep: called with the outputs of the first micro-batch; the arrays are valid until it returns.
+        machines: those of the cluster; by default this machine has all its devices.
 
     Raises:
+        WorkerLost: a process, or another machine, has ended.
         OutOfMemory: a stage exceeds its budget.
     """
     n_devices, share, n_cores = plan.n_devices, options.memory_proportion, options.cores_per_device
     session = session_options(options)
 
     def resources_of(number: int) -> StageResources:
-        return StageResources(cores_of(number, n_cores), session, int(cluster.devices[number].memory_bytes * share))
+        machine, device = cluster.machine_device(number)
+        cores = cores_of(device, n_cores, machines.machines[machine].facts.cores if machines else ())
+        return StageResources(cores, session, int(cluster.devices[number].memory_bytes * share))
 
     packed = (range(first, first + n_devices) for first in range(0, n_devices * replicas, n_devices))
-    placement = [map(cluster.index, replica) for replica in plan.placement] or packed
+    placement = [list(map(cluster.index, replica)) for replica in plan.placement] or list(map(list, packed))
     resources = [list(map(resources_of, replica)) for replica in placement]
     inputs = example_inputs(source, graph, options.batch_size)
     pace = SteadyPace(len(resources), n_devices)
@@ -83,7 +90,13 @@ def run_plan(
 
     ranges = [stage.layers for stage in plan.stages]
     n_replicas = [stage.n_replicas for stage in plan.stages]
-    with Pipelines(graph, source, ranges, options.batch_size, resources, n_replicas) as pipelines:
+    with ExitStack() as stack:
+        where = [[cluster.machine_device(number).machine for number in replica] for replica in placement]
+        opened = stack.enter_context(machines.open(set(chain(*where)))) if machines else None
+        places = None if opened is None else [[opened[machine] for machine in replica] for replica in where]
+        pipelines = stack.enter_context(
+            Pipelines(graph, source, ranges, options.batch_size, resources, n_replicas, places)
+        )
         streams = pipelines.stream(batches(), take)
         ready = pipelines.ready[0]
     ends = pairwise(accumulate(n_replicas, initial=0))
@@ -129,7 +142,7 @@ def timeline_of(processes: Sequence[StageSpans], n_replicas: Sequence[int]) -> T
 def _measured(stage: Stage, streams: Sequence[StageSpans], ready: Sequence[StageReady], budget_bytes: int) -> Stage:
     """The stage with the median times and the largest memory of its processes.
 
-    Receiving takes no time, because they read inputs in the rings.
+    Receiving takes no time, because they read inputs in the rings; what comes from another machine counts as sent.
     """
     copied, computed, sent = np.diff(np.concatenate([spans.times for spans in streams]), axis=1).T
     memory = [process.memory_bytes for process in ready]

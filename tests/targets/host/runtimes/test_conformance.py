@@ -21,7 +21,7 @@ from autoauto.records.profile import HostPrecision, HostRuntime, SessionOptions
 from autoauto.records.units import MIB
 from autoauto.targets.host.machine.machine import cores_of
 from autoauto.targets.host.measure.client import Meter
-from autoauto.targets.host.measure.session import Session, SubModelFile, example, idle_model
+from autoauto.targets.host.measure.session import Session, example, idle_model
 from autoauto.targets.host.memory_budget import ENVIRONMENT, data_bytes, shared_array
 from autoauto.targets.host.processes import Workers
 from autoauto.targets.host.run.pipelines import Pipelines
@@ -29,6 +29,7 @@ from autoauto.targets.host.run.stage import StageResources
 from autoauto.targets.host.runtimes import registry
 from autoauto.targets.host.runtimes.protocol import InForce
 from autoauto.targets.host.runtimes.registry import check_installed, installed_versions, runtime_named
+from autoauto.targets.host.transport.model_file import SubModelFile
 from tests.running import is_running, n_descriptors, wait_until
 
 Models = Callable[[int, int], Any]
