@@ -93,6 +93,11 @@ class Flow(Estimates):
             )
         n_ipu, n_replicas, n_cores = max(space.n_ipu), min(space.replicas), min(space.cores_per_device)
         n_devices = n_ipu * n_replicas * n_cores
+        if max(space.cores_per_device) > self.cluster.machine_size < len(self.cluster):
+            raise BadInput(
+                f"the cores of a device are those of one machine, {self.cluster.machine_size} at most on "
+                f"{self.cluster.name}, got --cores-per-device {max(space.cores_per_device)}; try fewer"
+            )
         if n_devices > len(self.cluster):
             factors = ((n_replicas, "replicas"), (n_cores, "cores_per_device"))
             times = "".join(f" times {number} {name}" for number, name in factors if number > 1)
@@ -502,7 +507,7 @@ class Flow(Estimates):
 
     def _check_devices(self, knobs: Knobs) -> None:
         """Refuse more devices than there are."""
-        if knobs.n_devices > len(self.cluster):
+        if knobs.n_ipu * knobs.replicas > len(self.devices(knobs)):
             cores = f" of {knobs.cores_per_device} cores" if knobs.cores_per_device > 1 else ""
             raise Infeasible(
                 f"{knobs.replicas} replicas of {knobs.n_ipu} devices{cores} need {knobs.n_devices}, "
