@@ -48,7 +48,7 @@ def _devices(given: Cluster | None, options: OptionValues) -> Cluster:
         memory_bytes = None if memory_mib is None else memory_mib * MIB
         return host_cluster(memory_bytes) if machines is None else remote_cluster(machines, memory_bytes)
     if machines is not None:
-        check_served(given, machines)
+        check_served(given, machines.machines)
     elif given.machine_size < len(given):
         raise BadInput(f"{given.name} has several machines, which Dask workers serve; give --dask HOST:PORT")
     elif len(given) > usable_cores():

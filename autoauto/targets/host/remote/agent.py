@@ -25,10 +25,7 @@ from autoauto.targets.host.memory_budget import ENVIRONMENT
 from autoauto.targets.host.processes import Failed, Workers
 from autoauto.targets.host.transport.model_file import SubModelFile
 from autoauto.targets.host.transport.ring import Ring
-from autoauto.targets.host.transport.tcp import Gate, TcpReader, TcpWriter, dial
-
-CONTROL = 0
-"""The number of the connection with requests."""
+from autoauto.targets.host.transport.tcp import CONTROL, Gate, TcpReader, TcpWriter, dial
 
 
 class Held:

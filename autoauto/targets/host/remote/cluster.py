@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import ExitStack
+from itertools import pairwise
 from typing import NamedTuple
 
 from autoauto.records.errors import BadInput
@@ -11,7 +13,7 @@ from autoauto.targets.host.machine.detect import device_memory_bytes
 from autoauto.targets.host.machine.link_times import MESSAGE_BYTES, N_SLOTS, message_times
 from autoauto.targets.host.machine.machine import CLOCK_HZ, MachineCache
 from autoauto.targets.host.machine.machine import cores as all_cores
-from autoauto.targets.host.remote.dask import DaskMachines
+from autoauto.targets.host.remote.dask import DaskMachines, ServedMachine
 from autoauto.targets.host.remote.machines import LocalMachine, connect
 from autoauto.targets.host.remote.machines import Machine as Place
 
@@ -43,32 +45,31 @@ def remote_cluster(machines: DaskMachines, memory_bytes: int | None = None) -> C
     n_machines, n_each = len(machines.machines), min(served.worker.n_devices for served in machines.machines)
     if memory_bytes is None:
         memory_bytes = min(device_memory_bytes(served.facts.memory_bytes, n_each) for served in machines.machines)
-    first, within, *between, last = _links(machines)
-    inner = [within] * (n_each - 1)
-    entries, exits = (first, *between), (*between, last)
+    links = _links(machines, n_each)
+    around, inner = links[: n_machines + 1], links[n_machines + 1 :] * (n_each - 1)
     return Cluster(
         name=f"{n_machines}-machines",
         target="host",
         devices=(Device("core", CLOCK_HZ, memory_bytes, 1, memory_bytes),) * (n_machines * n_each),
-        receive_links=tuple(link.receive for entry in entries for link in (entry, *inner)),
-        send_links=tuple(link.send for exit_ in exits for link in (*inner, exit_)),
-        machine=Machine(n_each, first.receive.bytes_per_s),
+        receive_links=tuple(link.receive for entry in around[:-1] for link in (entry, *inner)),
+        send_links=tuple(link.send for exit_ in around[1:] for link in (*inner, exit_)),
+        machine=Machine(n_each, around[0].receive.bytes_per_s),
     )
 
 
-def check_served(cluster: Cluster, machines: DaskMachines) -> None:
+def check_served(cluster: Cluster, machines: Sequence[ServedMachine]) -> None:
     """Refuse a cluster that the workers cannot serve.
 
     Raises:
         BadInput: it has more machines than there are workers, or a machine more devices than its worker.
     """
     n_machines = -(-len(cluster) // cluster.machine_size)
-    if n_machines > len(machines.machines):
+    if n_machines > len(machines):
         raise BadInput(
-            f"{cluster.name} has {n_machines} machines, there are {len(machines.machines)} Dask workers with devices; "
+            f"{cluster.name} has {n_machines} machines, there are {len(machines)} Dask workers with devices; "
             "start more, or write fewer devices or more of them a [machine]"
         )
-    for served in machines.machines[:n_machines]:
+    for served in machines[:n_machines]:
         if served.worker.n_devices < cluster.machine_size:
             raise BadInput(
                 f"a machine of {cluster.name} has {cluster.machine_size} devices, Dask worker {served.worker.name} has "
@@ -76,14 +77,15 @@ def check_served(cluster: Cluster, machines: DaskMachines) -> None:
             )
 
 
-def _links(machines: DaskMachines) -> list[Ends]:
-    """Into the first machine, within it, from each to the next, and out of the last."""
+def _links(machines: DaskMachines, n_each: int) -> list[Ends]:
+    """Into the first machine, from each to the next, out of the last, and within the first if it has two devices."""
     served = [(machine.worker.name, machine.host, machine.facts) for machine in machines.machines]
-    cache = MachineCache("remote-links", VERSION, *served)
-    n_links = len(served) + 2
-    rows = cache.read(lambda numbers: [[float(number) for number in numbers[str(k)]] for k in range(n_links)])
+    machine_numbers = [None, *range(len(served)), None]
+    pairs = [*pairwise(machine_numbers), *([(0, 0)] if n_each > 1 else [])]
+    cache = MachineCache("remote-links", VERSION, n_each > 1, *served)
+    rows = cache.read(lambda numbers: [[float(number) for number in numbers[str(k)]] for k in range(len(pairs))])
     if rows is None:
-        rows = _measured(machines)
+        rows = _measured(machines, pairs)
         cache.write({str(k): row for k, row in enumerate(rows)})
     return [
         Ends(Link(write, round(send_s * CLOCK_HZ)), Link(read, round(latency_s * CLOCK_HZ)))
@@ -91,25 +93,21 @@ def _links(machines: DaskMachines) -> list[Ends]:
     ]
 
 
-def _measured(machines: DaskMachines) -> list[list[float]]:
-    """The `message_times` of every link, one after the other."""
+def _measured(machines: DaskMachines, pairs: Sequence[tuple[int | None, int | None]]) -> list[list[float]]:
+    """The `message_times` from one machine to another, one pair after the other; None is this machine."""
     with ExitStack() as stack:
         here = stack.enter_context(LocalMachine())
-        opened = stack.enter_context(machines.open(range(len(machines.machines))))
-        places: list[Place] = [here, opened[0], *opened.values(), here]
-        numbers = [None, 0, *opened, None]
+        places: dict[int | None, Place] = {None: here}
+        places |= stack.enter_context(machines.open(range(len(machines.machines))))
 
-        def cores(place: int, device: int) -> tuple[int, ...]:
-            number = numbers[place]
-            of = all_cores() if number is None else machines.machines[number].facts.cores
-            return of[min(device, len(of) - 1)]
+        def cores(number: int | None, device: int) -> tuple[int, ...]:
+            return (all_cores() if number is None else machines.machines[number].facts.cores)[device]
 
-        def measure(place: int) -> list[float]:
-            """From a place to the next; to another core of the same machine if both are one."""
-            sender, receiver = places[place], places[place + 1]
+        def measure(first: int | None, second: int | None) -> list[float]:
+            sender, receiver = places[first], places[second]
             messages = connect(sender, receiver, N_SLOTS, MESSAGE_BYTES)
             replies = connect(receiver, sender, N_SLOTS, 1)
-            ends = (sender.workers, cores(place, 0)), (receiver.workers, cores(place + 1, int(sender is receiver)))
-            return list(message_times(*ends, messages, replies))
+            from_to = (sender.workers, cores(first, 0)), (receiver.workers, cores(second, int(first == second)))
+            return list(message_times(*from_to, messages, replies))
 
-        return list(map(measure, range(len(places) - 1)))
+        return [measure(*pair) for pair in pairs]

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from functools import cache
 from multiprocessing.connection import wait
@@ -77,28 +77,7 @@ class DaskMachines:
                 _result(future, f"Dask worker {worker.name}") for future, worker in zip(futures, workers, strict=True)
             ]
         self.machines = tuple(map(ServedMachine, workers, answers))
-        self._check()
-
-    def _check(self) -> None:
-        if not self.machines:
-            raise BadInput(
-                f"no Dask worker at {self._address} has devices; start one on every machine with "
-                f"dask worker --resources {DEVICE}=N"
-            )
-        first, software = self.machines[0], _software()
-        for machine in self.machines:
-            name, (worker_software, model, machine_cores, _) = machine.worker.name, machine.facts
-            if worker_software != software:
-                raise BadInput(f"all machines need the same software, here is {software}, {name} has {worker_software}")
-            if model != first.facts.processor:
-                raise BadInput(
-                    f"the machines of a cluster are alike, {first.worker.name} has {first.facts.processor}, {name} has "
-                    f"{model}; try workers on machines of one kind"
-                )
-            if machine.worker.n_devices > len(machine_cores):
-                raise BadInput(
-                    f"a device is a core, {name} declares {machine.worker.n_devices} and may use {len(machine_cores)}"
-                )
+        check_alike(self.machines, self._address)
 
     @property
     def identity(self) -> str:
@@ -168,6 +147,34 @@ class DaskMachines:
             yield client
 
 
+def check_alike(machines: Sequence[ServedMachine], address: str) -> None:
+    """Refuse machines that make no cluster.
+
+    Raises:
+        BadInput: there are none, they differ from each other or in software from this one, or have too few cores.
+    """
+    if not machines:
+        raise BadInput(
+            f"no Dask worker at {address} has devices; start one on every machine: dask worker --resources {DEVICE}=N"
+        )
+    first, here = machines[0], software()
+    for machine in machines:
+        name, (there, model, machine_cores, _) = machine.worker.name, machine.facts
+        if there != here:
+            raise BadInput(f"all machines need the same software, here is {here}, {name} has {there}; install the same")
+        if model != first.facts.processor:
+            raise BadInput(
+                f"the machines of a cluster are alike, {first.worker.name} has {first.facts.processor}, {name} has "
+                f"{model}; try workers on machines of one kind"
+            )
+        if machine.worker.n_devices > len(machine_cores):
+            n_devices = machine.worker.n_devices
+            raise BadInput(
+                f"a device is a core, {name} declares {n_devices} and may use {len(machine_cores)}; start it with "
+                f"--resources {DEVICE}={len(machine_cores)}"
+            )
+
+
 @cache
 def machines_of(address: str) -> DaskMachines:
     """The machines of a scheduler, whose workers this process asks once."""
@@ -195,13 +202,14 @@ def _result(future: Any, name: str) -> Any:
         raise WorkerLost(f"{name}: its Dask worker failed: {type(error).__name__}: {error}") from error
 
 
-def _software() -> str:
+def software() -> str:
+    """Versions of autoauto and of the installed runtimes."""
     return f"autoauto {VERSION}, {installed_versions()}"
 
 
 def facts() -> Facts:
     """In a Dask worker: describe its machine."""
-    return Facts(_software(), processor(), cores(), total_bytes())
+    return Facts(software(), processor(), cores(), total_bytes())
 
 
 def start_agent(token: bytes) -> tuple[str, int]:

@@ -14,7 +14,6 @@ from autoauto.records.errors import WorkerLost
 from autoauto.targets.host.memory_budget import ENVIRONMENT
 from autoauto.targets.host.processes import WorkerGroup, Workers, checked
 from autoauto.targets.host.remote.agent import (
-    CONTROL,
     FromWorker,
     Held,
     OpenRing,
@@ -29,7 +28,7 @@ from autoauto.targets.host.remote.agent import (
 from autoauto.targets.host.remote.pump import Pump
 from autoauto.targets.host.transport.model_file import SubModelFile
 from autoauto.targets.host.transport.ring import Ring
-from autoauto.targets.host.transport.tcp import MessageReader, MessageWriter, TcpReader, TcpWriter, dial
+from autoauto.targets.host.transport.tcp import CONTROL, MessageReader, MessageWriter, TcpReader, TcpWriter, dial
 
 N_CLOCK_READS = 20
 _CHUNK_BYTES = 64 << 20

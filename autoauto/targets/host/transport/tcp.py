@@ -36,9 +36,12 @@ START_S = 60.0
 HELLO_S = 5.0
 """Maximum time in which one who connects says who he is."""
 
+CONTROL = 0
+"""The number of the connection with requests to a machine."""
+
 SILENCE_S, STALL_S = 20, 120
-"""After so many seconds a connection is lost: idle, without an answer from the other machine's kernel; and with a
-message that is not taken, which a stage that computes for long does not do either."""
+"""After so many seconds without an answer a connection is lost: that with requests; and others, whose messages a stage
+that computes for long does not take at once."""
 
 _GRACE_S = 1.0
 _HEAD_BYTES = 8
@@ -246,7 +249,7 @@ class Gate:
             if monotonic() > until_s:
                 raise WorkerLost(f"a process of another machine must connect within {START_S:g} s, it did not")
             self._wait(until_s)
-        return prepared(self._admitted.pop(number))
+        return _prepared(self._admitted.pop(number), number)
 
     def _wait(self, until_s: float) -> None:
         poll = select.poll()
@@ -299,16 +302,16 @@ def dial(address: tuple[str, int], token: bytes, number: int) -> socket.socket:
     except OSError as error:
         host, port = address
         raise WorkerLost(f"another machine must take connections at {host}:{port}, got {error}") from error
-    return prepared(connection)
+    return _prepared(connection, number)
 
 
-def prepared(connection: socket.socket) -> socket.socket:
+def _prepared(connection: socket.socket, number: int) -> socket.socket:
     """A connection that sends at once, and ends when the other machine is gone without a word."""
     connection.settimeout(None)
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, SILENCE_S // 4)
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, SILENCE_S // 4)
-    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 3)
-    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, 1000 * STALL_S)
+    lost_s = SILENCE_S if number == CONTROL else STALL_S  # of probes of an idle connection, and of what it sends
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, 1000 * lost_s)
     return connection
