@@ -84,9 +84,8 @@ class Flow(Estimates):
         if {*space.runtime, *space.precision} != {None} and not self.traits.runtimes:
             raise BadInput(f"--target {self.cluster.target} has no --runtime; leave it out, or try --target host")
         if any(space.stage_replicas) and not self.traits.stage_replicas:
-            raise BadInput(
-                f"--target {self.cluster.target} has no --stage-replicas; leave it out, or try --target host"
-            )
+            instead = "one machine" if self.traits.groups_cores else "--target host"
+            raise BadInput(f"--target {self.cluster.target} has no --stage-replicas; leave it out, or try {instead}")
         if any(space.stage_replicas) and self.period_of_devices is Period.BARRIER:
             raise BadInput(
                 "--stage-replicas needs devices that do not wait for all others, got --period barrier; try serial"

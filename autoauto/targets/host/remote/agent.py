@@ -70,7 +70,7 @@ class Agent:
         return Unpickler(io.BytesIO(pickled)).load()
 
 
-class Request(Protocol):
+class AgentRequest(Protocol):
     """What the agent is asked to do."""
 
     def perform(self, agent: Agent) -> object | None:
@@ -189,7 +189,7 @@ def _serve(control: Channel, agent: Agent) -> None:
             if descriptor in agent.running:
                 _hand_on(descriptor, control, agent)
         while control.poll():
-            request: Request = control.recv()
+            request: AgentRequest = control.recv()
             answer = request.perform(agent)
             if answer is not None:
                 control.send(answer)

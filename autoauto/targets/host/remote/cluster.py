@@ -14,8 +14,7 @@ from autoauto.targets.host.machine.link_times import MESSAGE_BYTES, N_SLOTS, mes
 from autoauto.targets.host.machine.machine import CLOCK_HZ, MachineCache
 from autoauto.targets.host.machine.machine import cores as all_cores
 from autoauto.targets.host.remote.dask import DaskMachines, ServedMachine
-from autoauto.targets.host.remote.machines import LocalMachine, connect
-from autoauto.targets.host.remote.machines import Machine as Place
+from autoauto.targets.host.remote.machines import LocalMachine, Place, connect
 
 VERSION = 1
 
@@ -97,8 +96,8 @@ def _measured(machines: DaskMachines, pairs: Sequence[tuple[int | None, int | No
     """The `message_times` from one machine to another, one pair after the other; None is this machine."""
     with ExitStack() as stack:
         here = stack.enter_context(LocalMachine())
-        places: dict[int | None, Place] = {None: here}
-        places |= stack.enter_context(machines.open(range(len(machines.machines))))
+        opened = stack.enter_context(machines.open(range(len(machines.machines))))
+        places: dict[int | None, Place] = {None: here, **opened}
 
         def cores(number: int | None, device: int) -> tuple[int, ...]:
             return (all_cores() if number is None else machines.machines[number].facts.cores)[device]

@@ -14,12 +14,12 @@ from autoauto.records.errors import WorkerLost
 from autoauto.targets.host.memory_budget import ENVIRONMENT
 from autoauto.targets.host.processes import WorkerGroup, Workers, checked
 from autoauto.targets.host.remote.agent import (
+    AgentRequest,
     FromWorker,
     Held,
     OpenRing,
     OpenTcp,
     ReadClock,
-    Request,
     Start,
     Tell,
     WriteFile,
@@ -35,7 +35,7 @@ _CHUNK_BYTES = 64 << 20
 _numbers = count(CONTROL + 1)
 
 
-class Machine(Protocol):
+class Place(Protocol):
     """Where processes are started, and what they share there."""
 
     @property
@@ -80,7 +80,7 @@ class LocalMachine(AbstractContextManager["LocalMachine"]):
 class RemoteFile(Held):
     """A file of another machine."""
 
-    def __init__(self, number: int, ask: Callable[[Request], None]) -> None:
+    def __init__(self, number: int, ask: Callable[[AgentRequest], None]) -> None:
         super().__init__(number)
         self._ask = ask
 
@@ -172,7 +172,7 @@ class RemoteMachine(AbstractContextManager["RemoteMachine"]):
         """Hand messages on between a ring of this process and the machine."""
         self._pumps.append((Pump(reader, writer, connection), ring))
 
-    def _ask(self, request: Request) -> None:
+    def _ask(self, request: AgentRequest) -> None:
         try:
             self._control.send(request)
         except OSError:
@@ -225,7 +225,7 @@ class RemoteMachine(AbstractContextManager["RemoteMachine"]):
         self._pumps.clear()
 
 
-def connect(sender: Machine, receiver: Machine, n_slots: int, slot_bytes: int) -> tuple[Any, Any]:
+def connect(sender: Place, receiver: Place, n_slots: int, slot_bytes: int) -> tuple[Any, Any]:
     """A channel of messages between two machines: the end of the process that writes, and of the one that reads.
 
     On one machine it is a ring, and both ends are the same. Processes of two other machines get a connection. Where one

@@ -19,6 +19,7 @@ from autoauto.targets.host.machine.machine import cores_of
 from autoauto.targets.host.measure.client import Meter
 from autoauto.targets.host.measure.session import idle_model
 from autoauto.targets.host.processes import Workers
+from autoauto.targets.host.remote.machines import LocalMachine
 from tests.running import is_running, n_descriptors, wait_until
 
 Models = Callable[[int, int], Any]
@@ -37,6 +38,7 @@ def meter() -> Iterator[Meter]:
 
 
 def pids(meter: Meter) -> list[int]:
+    assert isinstance(meter._machine, LocalMachine)
     return meter._machine.workers.pids
 
 

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from autoauto.evaluate.flow import Flow
+from autoauto.graph.load import load_graph
 from autoauto.processes.dask import DaskWorker
 from autoauto.processes.tree import descendants
 from autoauto.records.errors import BadInput, WorkerLost
 from autoauto.records.hardware import Cluster, Device, Link, Machine
 from autoauto.records.knobs import Knobs
+from autoauto.study.defaults import default_space
 from autoauto.targets.clusters import load_cluster
 from autoauto.targets.host.entry import HOST
 from autoauto.targets.host.remote import cluster as remote_links
@@ -21,6 +25,7 @@ from autoauto.targets.host.remote import dask as remote_dask
 from autoauto.targets.host.remote.cluster import check_served, remote_cluster
 from autoauto.targets.host.remote.dask import DaskMachines, Facts, ServedMachine, check_alike
 from autoauto.targets.host.run import run
+from autoauto.targets.host.target import HostTarget
 from tests.dask_cluster import DaskCluster, started, wait_for
 from tests.running import is_running, wait_until
 from tests.targets.host.conftest import residual
@@ -75,7 +80,7 @@ def test_several_machines_without_workers_are_one_line(tmp_path: Path) -> None:
         ([], "^no Dask worker at tcp://x:1 has devices; start one on every machine: dask worker --resources "),
         (
             [served("a"), served("b", facts=HERE._replace(software="another"))],
-            "here is autoauto 1, b has another; install",
+            "is autoauto 1, b has another; install",
         ),
         ([served("a"), served("b", facts=HERE._replace(processor="another"))], "a has a processor, b has another; try"),
         ([served("a", 3)], "^a device is a core, a declares 3 and may use 2; start it with --resources device=2$"),
@@ -157,3 +162,33 @@ def test_two_workers_serve_a_plan_and_one_that_is_killed_is_named(
         with pytest.raises(WorkerLost, match=r"^machine 1 \(1\) is lost: its Dask worker has ended, or its network$"):
             opened[1].workers.receive(0)
     wait_until(lambda: not any(map(is_running, agents)), "what the worker had started has ended")
+
+
+class Task:
+    """The future of a task that raises."""
+
+    def __init__(self, error: Exception) -> None:
+        self.error = error
+
+    def result(self, timeout: float) -> None:
+        assert timeout > 0
+        raise self.error
+
+
+def test_a_worker_that_starts_nothing_or_fails_is_one_line() -> None:
+    late = r"^machine 1: its Dask worker must start a process within 60 s; it is lost, or measures for others$"
+    with pytest.raises(WorkerLost, match=late):
+        remote_dask._result(Task(TimeoutError()), "machine 1")
+    with pytest.raises(WorkerLost, match=r"^machine 1: its Dask worker failed: ImportError: no module$"):
+        remote_dask._result(Task(ImportError("no module")), "machine 1")
+
+
+def test_devices_are_cores_of_one_machine_and_stages_have_no_replicas_on_several() -> None:
+    flow = Flow(load_graph("bert-base-128"), cluster(4, 2), HostTarget(None, object()))
+    space = default_space(flow)
+    assert space.cores_per_device == (1, 2)
+    assert max(space.n_ipu) == 4
+    with pytest.raises(BadInput, match=r"are those of one machine, 2 at most on racks, got --cores-per-device 4; try"):
+        flow.check(replace(space, cores_per_device=(4,)))
+    with pytest.raises(BadInput, match=r"^--target host has no --stage-replicas; leave it out, or try one machine$"):
+        flow.check(replace(space, stage_replicas=(True,)))

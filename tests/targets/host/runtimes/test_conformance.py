@@ -24,6 +24,7 @@ from autoauto.targets.host.measure.client import Meter
 from autoauto.targets.host.measure.session import Session, example, idle_model
 from autoauto.targets.host.memory_budget import ENVIRONMENT, data_bytes, shared_array
 from autoauto.targets.host.processes import Workers
+from autoauto.targets.host.remote.machines import LocalMachine
 from autoauto.targets.host.run.pipelines import Pipelines
 from autoauto.targets.host.run.stage import StageResources
 from autoauto.targets.host.runtimes import registry
@@ -263,7 +264,8 @@ def test_the_meter_measures_a_product_and_one_process_serves_all_requests(
     with pytest.raises(BadInput, match=rf"{runtime_named(options.runtime).title} does not run layers \[4, 7\): "):
         meter.measure(broken, LayerRange(4, 7))
     meter.measure(idle_model(), LayerRange(0, 1))
-    assert len(meter._workers.pids) == 1
+    assert isinstance(meter._machine, LocalMachine)
+    assert len(meter._machine.workers.pids) == 1
 
 
 def test_what_is_in_force_is_read_back(options: SessionOptions, monkeypatch: pytest.MonkeyPatch) -> None:
