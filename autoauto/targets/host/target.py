@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import AbstractContextManager
 from dataclasses import replace
+from typing import Any
 
 from autoauto.records.arrays import Array
 from autoauto.records.hardware import Cluster, Device, Period
@@ -51,6 +52,10 @@ class HostTarget(AbstractContextManager["HostTarget"]):
         self._meter_options = SessionOptions()
         self._references: dict[int, Outputs] = {}
         self.measurements: list[Measurement] = []
+
+    def __getstate__(self) -> dict[str, Any]:
+        """All but the process that measures, where another process has the target."""
+        return {**vars(self), "_meter": None}
 
     @property
     def traits(self) -> TargetTraits:

@@ -97,7 +97,8 @@ def _measured(machines: DaskMachines, pairs: Sequence[tuple[int | None, int | No
     with ExitStack() as stack:
         here = stack.enter_context(LocalMachine())
         opened = stack.enter_context(machines.open(range(len(machines.machines))))
-        places: dict[int | None, Place] = {None: here, **opened}
+        places: dict[int | None, Place] = {None: here}
+        places.update(opened.items())
 
         def cores(number: int | None, device: int) -> tuple[int, ...]:
             return (all_cores() if number is None else machines.machines[number].facts.cores)[device]

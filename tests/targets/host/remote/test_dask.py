@@ -6,6 +6,7 @@ import signal
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -184,7 +185,7 @@ def test_a_worker_that_starts_nothing_or_fails_is_one_line() -> None:
 
 
 def test_devices_are_cores_of_one_machine_and_stages_have_no_replicas_on_several() -> None:
-    flow = Flow(load_graph("bert-base-128"), cluster(4, 2), HostTarget(None, object()))
+    flow = Flow(load_graph("bert-base-128"), cluster(4, 2), HostTarget(cast(Any, None), cast(Any, ())))
     space = default_space(flow)
     assert space.cores_per_device == (1, 2)
     assert max(space.n_ipu) == 4
