@@ -37,8 +37,9 @@ class Pump:
     def close(self) -> None:
         """End the connection and the thread."""
         os.eventfd_write(self._stop_fd, 1)
-        self._connection.close()
+        self._connection.end()
         self._thread.join()
+        self._connection.close()
         os.close(self._stop_fd)
         os.close(self.lost_fd)
 

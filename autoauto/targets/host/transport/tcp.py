@@ -100,10 +100,13 @@ class _TcpEnd:
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__init__(socket.socket(fileno=state["handle"].detach()), state["slot_bytes"])  # type: ignore[misc]
 
-    def close(self) -> None:
+    def end(self) -> None:
         """End the connection, also under a thread that waits for it."""
         with suppress(OSError):  # the other end was first
             self._connection.shutdown(socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        """Close the connection."""
         self._connection.close()
 
     def _read(self, n_bytes: int) -> memoryview:
