@@ -59,15 +59,24 @@ class Agent:
         self.held: dict[int, Any] = {}
         self.running: dict[int, int] = {}
 
-    def loads(self, pickled: bytes) -> Any:
-        """Read what `dumps` wrote."""
-        held = self.held
+    def start(self, name: str, pickled: bytes) -> None:
+        """Start a worker, with a function and arguments as `dumps` wrote them.
+
+        An end of a connection is then the worker's alone, so that the other end notices when it is killed.
+        """
+        held, used = self.held, set()
 
         class Unpickler(pickle.Unpickler):
             def persistent_load(self, number: Any) -> Any:
+                used.add(number)
                 return held[number]
 
-        return Unpickler(io.BytesIO(pickled)).load()
+        function, args = Unpickler(io.BytesIO(pickled)).load()
+        number = self.workers.start(name, function, *args)
+        self.running[self.workers.descriptor(number)] = number
+        for each in used:
+            if isinstance(held[each], TcpReader | TcpWriter):
+                held.pop(each).close()
 
 
 class AgentRequest(Protocol):
@@ -142,9 +151,7 @@ class Start(NamedTuple):
 
     def perform(self, agent: Agent) -> None:
         """Start it."""
-        function, args = agent.loads(self.call)
-        number = agent.workers.start(self.name, function, *args)
-        agent.running[agent.workers.descriptor(number)] = number
+        agent.start(self.name, self.call)
 
 
 class Tell(NamedTuple):

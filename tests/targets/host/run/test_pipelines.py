@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from random import Random
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import numpy as np
 import onnx
@@ -19,9 +20,9 @@ from autoauto.records.layers import LayerGraph, LayerRange, SubModel
 from autoauto.records.profile import SessionOptions
 from autoauto.records.units import MIB
 from autoauto.targets.host.measure.session import example
-from autoauto.targets.host.remote.machines import LocalMachine
-from autoauto.targets.host.run.pipelines import N_SLOTS, Pipelines, _Channels
-from autoauto.targets.host.run.stage import StageResources
+from autoauto.targets.host.remote.machines import LocalMachine, Place
+from autoauto.targets.host.run.pipelines import N_SLOTS, Pipelines, _by_own_clock, _Channels
+from autoauto.targets.host.run.stage import StageResources, StageSpans
 from tests.graph.conftest import make
 from tests.running import n_descriptors
 
@@ -103,6 +104,13 @@ def test_rings_are_used_in_the_order_of_micro_batches() -> None:
         number = {id(ring): t for t, (ring, _) in enumerate(rings._channels.values())}  # its first micro-batch
         assert [[number[id(ring)] for ring in rings.sent_by(i)] for i in range(2)] == [[0, 2, 4], [1, 3, 5]]
         assert [[number[id(ring)] for ring in rings.received_by(j)] for j in range(3)] == [[0, 3], [1, 4], [2, 5]]
+
+
+def test_times_of_another_machine_are_told_by_the_clock_of_this_one() -> None:
+    ahead = cast(Place, SimpleNamespace(clock_offset_ns=5))
+    spans = StageSpans(np.array([[10, 11, 12, 13]]), 1, 1.0)
+    assert _by_own_clock(spans, ahead).times.tolist() == [[5, 6, 7, 8]]
+    assert _by_own_clock(None, ahead) is None
 
 
 def check_stage_replicas(model: Any, cuts: Sequence[int], n_replicas: Sequence[int], n_batches: int) -> None:
