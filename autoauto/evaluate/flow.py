@@ -19,19 +19,19 @@ from autoauto.plan.pipeline.optimal import anytime
 from autoauto.plan.pipeline.ranges import best_with_stage_replicas, evaluate_stage_replicas
 from autoauto.plan.placement import placements
 from autoauto.profile.profiler import Progress, check_batch_size
-from autoauto.records.constraint import Constraint
 from autoauto.records.correction import Correction, WholeRange
 from autoauto.records.cost import CostTable, stash_entry_bytes
 from autoauto.records.errors import BadInput, DoesNotFit, Infeasible
 from autoauto.records.hardware import Period
-from autoauto.records.knob_table import Strategy
-from autoauto.records.knobs import Knobs, SearchSpace
+from autoauto.records.knobs.constraint import Constraint
+from autoauto.records.knobs.knobs import Knobs, SearchSpace
+from autoauto.records.knobs.table import Strategy
 from autoauto.records.phased import IoMode, Phase, PhasedOptions, PhasedPlan
 from autoauto.records.plan import BoundedPlan, CutAt, Plan, Stage, replicated, side_by_side
 from autoauto.records.profile import STASH, CompiledRange, gradient_bytes
 from autoauto.records.target import Origin
 from autoauto.records.timeline import Run, Runner, Timeline
-from autoauto.records.trial import (
+from autoauto.records.trials.trial import (
     Trial,
     latency_s,
     measured_trial,

@@ -9,10 +9,9 @@ from itertools import product
 from typing import Any
 
 from autoauto.evaluate.flow import Flow
-from autoauto.records.constraint import Constraint
 from autoauto.records.installation import VERSION
-from autoauto.records.knob_table import Strategy
-from autoauto.records.knobs import (
+from autoauto.records.knobs.constraint import Constraint
+from autoauto.records.knobs.knobs import (
     Knobs,
     Objective,
     Objectives,
@@ -22,6 +21,7 @@ from autoauto.records.knobs import (
     objectives_text,
     of_global_batch,
 )
+from autoauto.records.knobs.table import Strategy
 from autoauto.records.plan import CutAt
 from autoauto.records.schedule import Order
 
