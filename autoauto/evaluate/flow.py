@@ -89,15 +89,19 @@ class Flow(WholeModelEstimates):
         if {*space.runtime, *space.precision} != {None} and not self.traits.runtimes:
             raise BadInput(f"--target {self.cluster.target} has no --runtime; leave it out, or try --target host")
         if any(space.stage_replicas) and not self.traits.stage_replicas:
-            raise BadInput(
-                f"--target {self.cluster.target} has no --stage-replicas; leave it out, or try --target host"
-            )
+            instead = "one machine" if self.traits.groups_cores else "--target host"
+            raise BadInput(f"--target {self.cluster.target} has no --stage-replicas; leave it out, or try {instead}")
         if any(space.stage_replicas) and self.period_of_devices is Period.BARRIER:
             raise BadInput(
                 "--stage-replicas needs devices that do not wait for all others, got --period barrier; try serial"
             )
         n_ipu, n_replicas, n_cores = max(space.n_ipu), min(space.replicas), min(space.cores_per_device)
         n_devices = n_ipu * n_replicas * n_cores
+        if max(space.cores_per_device) > self.cluster.machine_size < len(self.cluster):
+            raise BadInput(
+                f"the cores of a device are those of one machine, {self.cluster.machine_size} at most on "
+                f"{self.cluster.name}, got --cores-per-device {max(space.cores_per_device)}; try fewer"
+            )
         if n_devices > len(self.cluster):
             factors = ((n_replicas, "replicas"), (n_cores, "cores_per_device"))
             times = "".join(f" times {number} {name}" for number, name in factors if number > 1)
@@ -568,7 +572,7 @@ class Flow(WholeModelEstimates):
 
     def _check_devices(self, knobs: Knobs) -> None:
         """Refuse more devices than there are."""
-        if knobs.n_devices > len(self.cluster):
+        if knobs.n_ipu * knobs.replicas > len(self.devices(knobs)):
             cores = f" of {knobs.cores_per_device} cores" if knobs.cores_per_device > 1 else ""
             raise Infeasible(
                 f"{knobs.replicas} replicas of {knobs.n_ipu} devices{cores} need {knobs.n_devices}, "

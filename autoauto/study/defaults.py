@@ -44,7 +44,8 @@ def default_space(flow: Flow, given: Mapping[str, Any] = _NOT_GIVEN, global_batc
     traits, n_devices = flow.traits, len(flow.cluster)
     values: dict[str, Any] = {"strategy": _strategies(flow, given), **traits.space, **given}
     if traits.groups_cores and "cores_per_device" not in given:
-        values["cores_per_device"] = (*(1 << i for i in range((n_devices - 1).bit_length())), n_devices)
+        n_cores = flow.cluster.machine_size
+        values["cores_per_device"] = (*(1 << i for i in range((n_cores - 1).bit_length())), n_cores)
     if global_batch is not None:
         counts, sizes = values.get("replicas", default_counts(n_devices)), values.get("batch_size", _BATCH_SIZES)
         steps, sizes, whole_step = of_global_batch(global_batch, counts, sizes)

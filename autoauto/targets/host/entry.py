@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from autoauto.records.errors import BadInput
 from autoauto.records.hardware import Cluster, Period, Topology
 from autoauto.records.target import Target
 from autoauto.records.units import MIB, Precision
 from autoauto.targets.target import NamedTarget, OptionValues, Request, TargetOption
+
+if TYPE_CHECKING:
+    from autoauto.targets.host.remote.dask import DaskMachines
 
 _OPTIONS = (
     TargetOption(
@@ -16,11 +21,19 @@ _OPTIONS = (
         default=None,
         metavar="N",
     ),
+    TargetOption(
+        "dask",
+        "address of a Dask scheduler: its workers, one a machine, serve the machines of the cluster, the first by name "
+        "the first; by default their devices, with measured links (dask worker --resources device=N)",
+        kind=str,
+        default=None,
+        metavar="HOST:PORT",
+    ),
 )
 
 
 def _devices(given: Cluster | None, options: OptionValues) -> Cluster:
-    """This machine, or a description of it.
+    """This machine or those of Dask workers, or a description of them.
 
     Raises:
         BadInput: the cluster needs more cores than there are, a cycle of it is no nanosecond, or an option contradicts
@@ -28,11 +41,17 @@ def _devices(given: Cluster | None, options: OptionValues) -> Cluster:
     """
     from autoauto.targets.host.machine.detect import host_cluster, usable_cores
     from autoauto.targets.host.machine.machine import CLOCK_HZ
+    from autoauto.targets.host.remote.cluster import check_served, remote_cluster
 
-    memory_mib = options["device_memory_mib"]
+    memory_mib, machines = options["device_memory_mib"], _machines(options)
     if given is None:
-        return host_cluster(None if memory_mib is None else memory_mib * MIB)
-    if len(given) > usable_cores():
+        memory_bytes = None if memory_mib is None else memory_mib * MIB
+        return host_cluster(memory_bytes) if machines is None else remote_cluster(machines, memory_bytes)
+    if machines is not None:
+        check_served(given, machines.machines)
+    elif given.machine_size < len(given):
+        raise BadInput(f"{given.name} has several machines, which Dask workers serve; give --dask HOST:PORT")
+    elif len(given) > usable_cores():
         raise BadInput(f"{given.name} needs {len(given)} cores, this process may use {usable_cores()}")
     if any(device.clock_hz != CLOCK_HZ for device in given.devices):
         raise BadInput(f"a cycle of a host device is a nanosecond, so clock_hz must be 1e9 in {given.name}")
@@ -60,7 +79,18 @@ def _open(request: Request) -> tuple[Target, Cluster]:
         )
     if request.source is None:
         raise BadInput("the host runs a model's file, got a model without one; save it, and give its path")
-    return HostTarget(request.source), request.cluster
+    return HostTarget(request.source, _machines(request.options)), request.cluster
+
+
+def _machines(options: OptionValues) -> DaskMachines | None:
+    """The machines of Dask workers; None without their scheduler.
+
+    Raises:
+        BadInput: there is none, or no worker has devices.
+    """
+    from autoauto.targets.host.remote.dask import machines_of
+
+    return None if options["dask"] is None else machines_of(options["dask"])
 
 
 HOST = NamedTarget(

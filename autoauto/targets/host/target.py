@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import AbstractContextManager
 from dataclasses import replace
+from typing import Any
 
 from autoauto.records.arrays import Array
 from autoauto.records.hardware import Cluster, Device, Period
@@ -24,6 +25,7 @@ from autoauto.targets.host.machine.machine import CLOCK_HZ, cores_of, identity
 from autoauto.targets.host.measure.client import Meter
 from autoauto.targets.host.measure.session import RUNTIME
 from autoauto.targets.host.measure.worker import Measurement
+from autoauto.targets.host.remote.dask import DaskMachines
 from autoauto.targets.host.run.open_plans import OpenPlans
 from autoauto.targets.host.run.reference import Outputs, copy_of, output_error, reference_outputs
 from autoauto.targets.host.run.run import OpenPlan, repeat_until_undisturbed, session_options
@@ -42,15 +44,20 @@ class HostTarget(AbstractContextManager["HostTarget"]):
 
     Args:
         source: cuts sub-models out of the model.
+        machines: those of the cluster; by default this machine has all devices.
     """
 
-    def __init__(self, source: Source) -> None:
-        self._source = source
+    def __init__(self, source: Source, machines: DaskMachines | None = None) -> None:
+        self._source, self._machines = source, machines
         self._meter: Meter | None = None
         self._meter_options = SessionOptions()
         self._open = OpenPlans()
         self._references: dict[int, Outputs] = {}
         self.measurements: list[Measurement] = []
+
+    def __getstate__(self) -> dict[str, Any]:
+        """All but the process that measures, where another process has the target."""
+        return {**vars(self), "_meter": None}
 
     @property
     def traits(self) -> TargetTraits:
@@ -60,7 +67,7 @@ class HostTarget(AbstractContextManager["HostTarget"]):
             one_at_a_time=True,
             period=Period.SERIAL,
             groups_cores=True,
-            stage_replicas=True,
+            stage_replicas=self._machines is None,  # their plans are for a line of like links
             runtimes=True,
             whole_first=True,
             space={
@@ -77,7 +84,13 @@ class HostTarget(AbstractContextManager["HostTarget"]):
         Raises:
             MissingExtra: no runtime is installed.
         """
-        return f"{VERSION}, {installed_versions()}, {identity()}"
+        where = identity() if self._machines is None else self._machines.identity
+        return f"{VERSION}, {installed_versions()}, {where}"
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Which Dask workers serve the machines of the cluster."""
+        return () if self._machines is None else (self._machines.note,)
 
     def profiled(self, batch_size: int) -> tuple[int, ...]:
         """Powers of two around `batch_size`; times and memory in between are interpolated."""
@@ -124,18 +137,26 @@ class HostTarget(AbstractContextManager["HostTarget"]):
         Raises:
             MissingExtra: the runtime is not installed.
             OutOfMemory: a stage needs more than `memory_proportion` of its device's memory.
-            WorkerLost: a process was killed.
+            WorkerLost: a process was killed, or a machine is lost.
         """
         check_installed(options.runtime)
         self._close_meter()  # the stages need the memory and the core of the process that measures
         outputs: dict[str, Array] = {}
+        arguments = self._source, graph, plan, cluster, options, replicas
         stages = tuple((stage.layers, stage.n_replicas) for stage in plan.stages)
         key = graph.content, stages, plan.placement, cluster, options, replicas
+
+        def attempt() -> Run:
+            if self._machines is None:
+                return measured(self._open.get(key, lambda: OpenPlan(*arguments)))
+            with OpenPlan(*arguments, self._machines) as opened:  # between machines a plan has one stream
+                return measured(opened)
+
+        def measured(opened: OpenPlan) -> Run:
+            return opened.measure(plan, lambda batch: outputs.update(copy_of(batch)))
+
         try:
-            open_plan = self._open.get(key, lambda: OpenPlan(self._source, graph, plan, cluster, options, replicas))
-            run = repeat_until_undisturbed(
-                lambda: open_plan.measure(plan, lambda batch: outputs.update(copy_of(batch)))
-            )
+            run = repeat_until_undisturbed(attempt)
         except BaseException:
             self._open.drop(key)  # what a broken stream has left in its rings would be taken for the next one
             raise
@@ -146,7 +167,9 @@ class HostTarget(AbstractContextManager["HostTarget"]):
         return replace(run, output_error=output_error(outputs, self._references[options.batch_size]))
 
     def precisions(self) -> tuple[HostPrecision, ...]:
-        """The formats in which this machine computes with the runtimes that are installed."""
+        """The formats in which this machine computes with the runtimes that are installed; of several machines none."""
+        if self._machines is not None:
+            return ()
         known = {precision for name in installed() for precision in runtime_named(name).precisions()}
         return tuple(precision for precision in HostPrecision if precision in known)
 
@@ -155,8 +178,15 @@ class HostTarget(AbstractContextManager["HostTarget"]):
         if self._meter_options != options:
             self._close_meter()
         if self._meter is None:
-            self._meter, self._meter_options = Meter(cores_of(0, options.n_threads), options), options
+            self._meter, self._meter_options = self._new_meter(options), options
         return self._meter
+
+    def _new_meter(self, options: SessionOptions) -> Meter:
+        """On the first machine."""
+        if self._machines is None:
+            return Meter(cores_of(0, options.n_threads), options)
+        cores = cores_of(0, options.n_threads, self._machines.machines[0].facts.cores)
+        return Meter(cores, options, self._machines.open_first)
 
     def close(self) -> None:
         """End all processes; the next measurement starts new ones."""

@@ -15,6 +15,7 @@ import pytest
 from optuna.trial import FrozenTrial, TrialState
 from sqlalchemy import event
 
+from autoauto.records.errors import WorkerLost
 from autoauto.records.hardware import MachineDevice, Period
 from autoauto.records.knobs.constraint import Constraint
 from autoauto.records.knobs.knobs import Knobs, Objective, Objectives, SearchSpace
@@ -321,7 +322,11 @@ def test_an_infeasible_trial_survives_a_round_trip(study: optuna.Study, fake: Fa
 
 @pytest.mark.parametrize(
     ("error", "status"),
-    [(ZeroDivisionError("by zero"), Status.BUG), (MemoryError("no"), Status.PROCESS_OUT_OF_MEMORY)],
+    [
+        (ZeroDivisionError("by zero"), Status.BUG),
+        (MemoryError("no"), Status.PROCESS_OUT_OF_MEMORY),
+        (WorkerLost("machine 1 is lost"), Status.CRASH),
+    ],
 )
 def test_a_failed_trial_survives_a_round_trip_without_its_log(
     study: optuna.Study, error: Exception, status: Status

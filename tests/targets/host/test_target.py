@@ -1,5 +1,6 @@
 """The host as a target: what it measures, what it caches under, and its errors."""
 
+import pickle
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from importlib.metadata import version
@@ -164,3 +165,10 @@ def test_a_model_is_profiled_kind_by_kind(
     assert profile.layers[0].exclusive["parameter"] >= 256 * 256 * 4
     assert profile_model(model.graph, target, DEVICE, replace(OPTIONS, batch_size=3), cache) == profile
     assert len(target.measurements) == 3 * 2
+
+
+def test_another_process_gets_the_target_without_the_process_that_measures() -> None:
+    target = HostTarget(NoSource())
+    target._meter = lambda: None  # type: ignore[assignment] # as little fit for another process as a meter
+    assert pickle.loads(pickle.dumps(target))._meter is None
+    target._meter = None

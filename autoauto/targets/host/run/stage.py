@@ -19,13 +19,14 @@ from autoauto.records.profile import SessionOptions
 from autoauto.targets.host.machine.speed_probe import SpeedProbe
 from autoauto.targets.host.measure.session import (
     Session,
-    SubModelFile,
     check_memory,
     memory_errors,
 )
 from autoauto.targets.host.memory_budget import data_bytes, shared_array
 from autoauto.targets.host.runtimes.registry import runtime_named
-from autoauto.targets.host.transport.ring import ALIGNMENT, FailedMessage, Ring
+from autoauto.targets.host.transport.model_file import SubModelFile
+from autoauto.targets.host.transport.ring import ALIGNMENT, FailedMessage
+from autoauto.targets.host.transport.tcp import MessageReader, MessageWriter
 
 ROWS_PER_BLOCK = 4096
 
@@ -51,8 +52,8 @@ class StageTask:
         file: the sub-model of the stage.
         inputs, outputs: inputs and outputs of the sub-model.
         received, sent: all tensors of an incoming and an outgoing message; tensors carried past the stage are in both.
-        receive, send: the rings from the devices of the previous and to those of the next stage, in the order in which
-            the micro-batches of this worker use them; after the last the first is next.
+        receive, send: the channels from the devices of the previous and to those of the next stage, in the order in
+            which the micro-batches of this worker use them; after the last the first is next.
         resources: what the worker may use.
         serves: whether micro-batches come from outside, without an end in sight: one that the model refuses is handed
             on as a failure, and no times are recorded.
@@ -65,8 +66,8 @@ class StageTask:
     outputs: tuple[Port, ...]
     received: tuple[Port, ...]
     sent: tuple[Port, ...]
-    receive: tuple[Ring, ...]
-    send: tuple[Ring, ...]
+    receive: tuple[MessageReader, ...]
+    send: tuple[MessageWriter, ...]
     resources: StageResources
     serves: bool = False
 
@@ -83,7 +84,8 @@ class StageSpans(NamedTuple):
 
     Attributes:
         times: (m, 4), in ns of the machine's clock. For every micro-batch: its input and a free slot for its output are
-            there; carried tensors have been copied; it has been computed; it has been sent.
+            there; what is on another machine has been read, and carried tensors copied; it has been computed; it has
+            been sent.
         compute_ns: CPU time of the computations; it is less than their time on the clock when others had the core.
         speed: mean speed of the core over the stream, relative to its typical speed; see `SpeedProbe`.
     """
@@ -128,11 +130,13 @@ def _stream(session: Session, task: StageTask, probe: SpeedProbe) -> StageSpans:
     speeds, probed_ns = [1 / probe.factor()], perf_counter_ns()
     carried = [port.name for port in task.sent if port not in task.outputs]
     for receive, send in zip(cycle(task.receive), cycle(task.send), strict=False):
-        message = receive.peek()
-        if message is None:
+        if not receive.wait():
             break
-        inputs, outputs = arrays(message, task.received), arrays(send.reserve(), task.sent)
+        slot = send.reserve()
         start = perf_counter_ns()
+        message = receive.peek()  # takes time where it comes from another machine
+        assert message is not None
+        inputs, outputs = arrays(message, task.received), arrays(slot, task.sent)
         for name in carried:
             outputs[name][...] = inputs[name]
         copied, core_start = perf_counter_ns(), session.cpu_time_ns()
