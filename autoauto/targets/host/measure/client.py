@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import AbstractContextManager
 from weakref import finalize
 
-from autoauto.records.errors import BadInput, WorkerLost
+from autoauto.records.errors import BadInput, OutOfMemory, WorkerLost
 from autoauto.records.layers import LayerRange, SubModel
 from autoauto.records.profile import SessionOptions
 from autoauto.targets.host.measure.session import SubModelFile, idle_model
@@ -34,6 +34,7 @@ class Meter(AbstractContextManager["Meter"]):
 
         Raises:
             BadInput: the runtime cannot run the sub-model.
+            OutOfMemory: the machine, or its GPU, has not enough memory for it.
             WorkerLost: the sub-model crashes every process that runs it.
         """
         try:
@@ -56,8 +57,8 @@ class Meter(AbstractContextManager["Meter"]):
             self.close()  # a late answer would be taken for the answer to the next request
             raise
         if isinstance(answer, FailedMeasurement):
-            title = runtime_named(self._options.runtime).title
-            raise BadInput(f"{title} does not run layers {layers}: {answer.reason}")
+            message = f"{runtime_named(self._options.runtime).title} does not run layers {layers}: {answer.reason}"
+            raise OutOfMemory(message, 1, layers) if answer.is_memory_error else BadInput(message)
         return answer
 
     def _start(self) -> None:

@@ -16,7 +16,7 @@ from autoauto.records.profile import CompileOptions, SessionOptions
 from autoauto.records.schedule import Schedule
 from autoauto.records.target import Origin
 from autoauto.records.timeline import Run, Timeline
-from autoauto.targets.host.machine.machine import cores_of
+from autoauto.targets.host.machine.machine import core_beside_gpu, cores_of
 from autoauto.targets.host.measure.session import example
 from autoauto.targets.host.run.pipelines import Batch, Pipelines
 from autoauto.targets.host.run.stage import StageReady, StageResources, StageSpans
@@ -46,6 +46,7 @@ def run_plan(
     options: CompileOptions,
     replicas: int = 1,
     keep: Callable[[Batch], None] = lambda _: None,
+    gpus: Sequence[str] = (),
 ) -> Run:
     """Run `plan` in pipelines side by side, with made-up inputs, until their pace is steady.
 
@@ -56,6 +57,7 @@ def run_plan(
         options: batch size, memory proportion, and cores of a device, which are threads of its session.
         replicas: number of pipelines.
         keep: called with the outputs of the first micro-batch; the arrays are valid until it returns.
+        gpus: the UUID of the GPU of every device; empty where cores are the devices.
 
     Raises:
         OutOfMemory: a stage exceeds its budget.
@@ -64,7 +66,10 @@ def run_plan(
     session = session_options(options)
 
     def resources_of(number: int) -> StageResources:
-        return StageResources(cores_of(number, n_cores), session, int(cluster.devices[number].memory_bytes * share))
+        budget_bytes = int(cluster.devices[number].memory_bytes * share)
+        if gpus:
+            return StageResources(core_beside_gpu(number), session._replace(gpu=gpus[number]), budget_bytes)
+        return StageResources(cores_of(number, n_cores), session, budget_bytes)
 
     packed = (range(first, first + n_devices) for first in range(0, n_devices * replicas, n_devices))
     placement = [map(cluster.index, replica) for replica in plan.placement] or packed

@@ -34,7 +34,14 @@ class OnnxRuntime(Runtime):
         return InForce(_PROVIDER, str(options.precision), options.n_threads)
 
     def load(
-        self, path: str, inputs: Sequence[Port], outputs: Sequence[Port], options: SessionOptions, *, keeps_memory: bool
+        self,
+        path: str,
+        inputs: Sequence[Port],
+        outputs: Sequence[Port],
+        options: SessionOptions,
+        *,
+        keeps_memory: bool,
+        limit_bytes: int | None = None,
     ) -> LoadedModel:
         """See `Runtime`.
 

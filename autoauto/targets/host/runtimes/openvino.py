@@ -50,7 +50,14 @@ class OpenVino(Runtime):
         return InForce(_DEVICE, _HINTS[options.precision].get_type_name(), options.n_threads)
 
     def load(
-        self, path: str, inputs: Sequence[Port], outputs: Sequence[Port], options: SessionOptions, *, keeps_memory: bool
+        self,
+        path: str,
+        inputs: Sequence[Port],
+        outputs: Sequence[Port],
+        options: SessionOptions,
+        *,
+        keeps_memory: bool,
+        limit_bytes: int | None = None,
     ) -> LoadedModel:
         """See `Runtime`. It always keeps the memory of a run for the next."""
         _make_stacks_small()
