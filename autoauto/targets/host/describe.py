@@ -35,15 +35,15 @@ def _processor_line() -> str:
 
 def _gpu_lines() -> Iterator[str]:
     try:
-        found, links = gpus(), {}
-        if len(found) > 1:
+        detected, links = gpus(), {}
+        if len(detected) > 1:
             links = gpu_links()
     except BadInput as error:
         yield f"GPUs: {error}"
         return
-    if not found:
+    if not detected:
         yield "GPUs: none that nvidia-smi finds"
-    for gpu in found:
+    for gpu in detected:
         clock = f" at {gpu.clock_hz / 1e9:.2f} GHz" if gpu.clock_hz else ""
         name = f"{PREFIX}{gpu.number}: {gpu.name}{clock}"
         yield f"{name}, {format_bytes(gpu.memory_bytes)} of memory, driver {gpu.driver}"

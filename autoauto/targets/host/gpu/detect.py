@@ -28,8 +28,8 @@ class Gpu(NamedTuple):
         uuid: by which a process is given this GPU and no other.
         name: of the product.
         memory_bytes: all of it; a part may be reserved.
-        clock_hz: the highest clock of its multiprocessors; 0 where it is not told.
-        compute_capability: as (major, minor); (0, 0) where it is not told.
+        clock_hz: the highest clock of its multiprocessors; 0 where it is not known.
+        compute_capability: as (major, minor); (0, 0) where it is not known.
         driver: its version.
     """
 
@@ -78,20 +78,20 @@ def gpus(ask: Ask = nvidia_smi) -> tuple[Gpu, ...]:
     """
     text = ask([f"--query-gpu={','.join(_FIELDS)}", "--format=csv,noheader,nounits"])
     rows = [] if text is None else [line for line in text.splitlines() if line.strip()]
-    found = [_gpu(number, line) for number, line in enumerate(rows)]
-    return tuple(gpu._replace(number=number) for number, gpu in enumerate(_visible(found)))
+    detected = [_gpu(number, line) for number, line in enumerate(rows)]
+    return tuple(gpu._replace(number=number) for number, gpu in enumerate(_visible(detected)))
 
 
-def _visible(found: Sequence[Gpu]) -> list[Gpu]:
+def _visible(detected: Sequence[Gpu]) -> list[Gpu]:
     text = os.environ.get("CUDA_VISIBLE_DEVICES")
     if text is None:
-        return list(found)
+        return list(detected)
     chosen = []
     for word in map(str.strip, text.split(",")):
         if not word:
             break
         is_number = word.isascii() and word.isdigit()
-        matches = [gpu for gpu in found if (gpu.number == int(word) if is_number else gpu.uuid.startswith(word))]
+        matches = [gpu for gpu in detected if (gpu.number == int(word) if is_number else gpu.uuid.startswith(word))]
         if len(matches) != 1:
             break
         chosen += matches
@@ -102,13 +102,13 @@ def _gpu(number: int, line: str) -> Gpu:
     words = [word.strip() for word in line.split(",")]
     try:
         uuid, name, memory_mib, clock_mhz, capability, driver = words
-        major, minor = capability.split(".") if _is_told(capability) else ("0", "0")
+        major, minor = capability.split(".") if _is_known(capability) else ("0", "0")
         return Gpu(
             number=number,
             uuid=uuid,
             name=name,
             memory_bytes=int(memory_mib) * MIB,
-            clock_hz=float(clock_mhz) * 1e6 if _is_told(clock_mhz) else 0.0,
+            clock_hz=float(clock_mhz) * 1e6 if _is_known(clock_mhz) else 0.0,
             compute_capability=(int(major), int(minor)),
             driver=driver,
         )
@@ -118,7 +118,7 @@ def _gpu(number: int, line: str) -> Gpu:
         ) from error
 
 
-def _is_told(word: str) -> bool:
+def _is_known(word: str) -> bool:
     return not word.startswith("[") and word not in ("", "N/A")
 
 

@@ -1,4 +1,4 @@
-"""ONNX Runtime on a GPU of NVIDIA: `CudaRuntime`. Not run on a GPU yet."""
+"""ONNX Runtime on a GPU of NVIDIA: `CudaRuntime` [onnxruntime-cuda]. Not run on a GPU yet."""
 
 from __future__ import annotations
 

@@ -53,7 +53,7 @@ def test_name_memory_clock_and_capability_are_read() -> None:
     assert second.uuid.startswith("GPU-2aaa")
 
 
-def test_what_a_gpu_does_not_tell_is_unknown() -> None:
+def test_what_nvidia_smi_does_not_know_is_left_out() -> None:
     (gpu,) = gpus(printing(RTX_2080))
     assert (gpu.name, gpu.memory_bytes, gpu.has_tf32) == ("GeForce RTX 2080", 7979 * MIB, False)
     (silent,) = gpus(printing(RTX_2080.replace("1965", "[Not Supported]")))
@@ -77,9 +77,9 @@ def test_rows_of_another_form_are_refused(text: str) -> None:
 )
 def test_numbers_are_those_of_the_visible_gpus(visible: str, uuids: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
-    found = gpus(printing(TWO_H100))
-    assert [int(gpu.uuid[4]) for gpu in found] == uuids
-    assert [gpu.number for gpu in found] == list(range(len(uuids)))
+    visible = gpus(printing(TWO_H100))
+    assert [int(gpu.uuid[4]) for gpu in visible] == uuids
+    assert [gpu.number for gpu in visible] == list(range(len(uuids)))
 
 
 def test_devices_are_named_as_in_pytorch_and_may_repeat() -> None:

@@ -154,7 +154,7 @@ def test_a_stage_fits_its_budget_to_the_byte(
     assert (failure.value.excess_bytes, failure.value.memory_bytes) == (1, memory)
 
 
-def test_weights_that_do_not_fit_are_told_by_their_size(
+def test_weights_that_do_not_fit_lack_by_their_size(
     on_processor: Callable[..., CudaOnProcessor], residual_model: Models
 ) -> None:
     on_processor(64 * MIB)
