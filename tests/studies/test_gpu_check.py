@@ -8,8 +8,8 @@ import pytest
 
 from autoauto.records.errors import AutoautoError
 from autoauto.targets.host.gpu.detect import gpus
+from studies.custom_target import model_of
 from studies.gpu_check import SKIPPED, Session, fits_device, largest, open_flow, prediction, sessions
-from tests.studies.test_host_benchmark import model_of
 
 
 def has_gpu() -> bool:

@@ -113,10 +113,20 @@ class CudaRuntime(Runtime):
 
     @contextmanager
     def exclusively(self, options: SessionOptions) -> Iterator[None]:
-        """See `Runtime`: a lock on a file, since a GPU does not tell in a container which process holds what."""
+        """See `Runtime`: a lock on a file, since a GPU does not tell in a container which process holds what.
+
+        Raises:
+            BadInput: the cache folder cannot be written.
+        """
         path = cache_dir() / f"{options.gpu}.lock"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with open(path, "w", encoding="ascii") as file:
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            file = path.open("w", encoding="ascii")
+        except OSError as error:
+            raise BadInput(
+                f"processes on GPUs lock a file, {path}: {error.strerror}; try AUTOAUTO_CACHE_DIR"
+            ) from error
+        with file:
             fcntl.flock(file, fcntl.LOCK_EX)
             yield
 
@@ -145,6 +155,8 @@ class CudaRuntime(Runtime):
 
     def _driver_of(self, gpu: str) -> CudaDriver:
         """The driver; this process sees the GPU only, as number 0. Nothing here may have used CUDA before."""
+        if not gpu:
+            raise BadInput(f"{self.title} computes on a GPU, got none; name one with --device cuda:0")
         if self._gpu not in ("", gpu):
             raise BadInput(f"a process has one GPU, this one has {self._gpu}, got {gpu}; use another process")
         if not self._gpu:

@@ -7,7 +7,6 @@ import pytest
 
 from autoauto.records.errors import BadInput
 from autoauto.records.units import MIB
-from autoauto.targets.host.gpu import detect
 from autoauto.targets.host.gpu.detect import Ask, gpu_links, gpus, gpus_named, nvidia_smi, used_bytes
 
 # Values of a GeForce RTX 2080: Ricks-Lab/gpu-utils#83; the driver of that time tells no compute capability.
@@ -77,9 +76,9 @@ def test_rows_of_another_form_are_refused(text: str) -> None:
 )
 def test_numbers_are_those_of_the_visible_gpus(visible: str, uuids: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
-    visible = gpus(printing(TWO_H100))
-    assert [int(gpu.uuid[4]) for gpu in visible] == uuids
-    assert [gpu.number for gpu in visible] == list(range(len(uuids)))
+    chosen = gpus(printing(TWO_H100))
+    assert [int(gpu.uuid[4]) for gpu in chosen] == uuids
+    assert [gpu.number for gpu in chosen] == list(range(len(uuids)))
 
 
 def test_devices_are_named_as_in_pytorch_and_may_repeat() -> None:
@@ -100,7 +99,7 @@ def test_unlike_gpus_are_no_devices_of_one_cluster() -> None:
 
 
 def test_used_memory_is_that_of_one_gpu() -> None:
-    asked = []
+    asked: list[str] = []
 
     def ask(arguments: Sequence[str]) -> str:
         asked.extend(arguments)
@@ -129,11 +128,11 @@ def test_a_driver_that_is_not_loaded_is_one_line(monkeypatch: pytest.MonkeyPatch
         "NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver. Make sure\n"
         "that the latest NVIDIA driver is installed and running.\n"
     )
-    monkeypatch.setattr(detect.subprocess, "run", fails_with(9, text))
+    monkeypatch.setattr(subprocess, "run", fails_with(9, text))
     with pytest.raises(BadInput, match=r"it says: NVIDIA-SMI has failed .* Make sure that the latest") as failure:
         gpus()
     assert "\n" not in str(failure.value)
-    monkeypatch.setattr(detect.subprocess, "run", fails_with(1, ""))
+    monkeypatch.setattr(subprocess, "run", fails_with(1, ""))
     with pytest.raises(BadInput, match="it says: exit code 1"):
         gpus()
 

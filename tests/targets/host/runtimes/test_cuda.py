@@ -1,5 +1,7 @@
 """The runtime for GPUs as far as it runs without one: on the processor, behind the driver's interface."""
 
+import fcntl
+import os
 import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -255,11 +257,37 @@ def test_a_process_has_one_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     runtime = CudaRuntime()
     assert runtime.held_bytes() == 0  # before it has a GPU
     runtime._driver_of("GPU-1")
-    assert cuda.os.environ.pop("CUDA_VISIBLE_DEVICES") == "GPU-1"
+    assert os.environ.pop("CUDA_VISIBLE_DEVICES") == "GPU-1"
     assert runtime.held_bytes() == MIB  # 4 MiB less those of others
     assert runtime.free_bytes() == 6 * MIB
     with pytest.raises(BadInput, match="a process has one GPU, this one has GPU-1, got GPU-2"):
         runtime._driver_of("GPU-2")
+    with pytest.raises(BadInput, match="ONNX Runtime with CUDA computes on a GPU, got none; name one with --device"):
+        runtime._driver_of("")
+
+
+def test_processes_on_one_gpu_load_one_after_the_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AUTOAUTO_CACHE_DIR", str(tmp_path / "cache"))
+    with CudaRuntime().exclusively(OPTIONS):
+        assert not can_lock(tmp_path / "cache" / "GPU-1.lock")
+    assert can_lock(tmp_path / "cache" / "GPU-1.lock")
+    monkeypatch.setenv("AUTOAUTO_CACHE_DIR", os.devnull)
+    with (
+        pytest.raises(
+            BadInput, match=r"processes on GPUs lock a file, /dev/null/GPU-1\.lock: .*; try AUTOAUTO_CACHE_DIR"
+        ),
+        CudaRuntime().exclusively(OPTIONS),
+    ):
+        pass
+
+
+def can_lock(path: Path) -> bool:
+    with path.open() as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+    return True
 
 
 def test_memory_that_cannot_be_pinned_is_used_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
