@@ -24,7 +24,7 @@ from autoauto.records.layers import LayerRange, Port, SubModel
 from autoauto.records.profile import PARAMETER, TEMPORARY, SessionOptions
 from autoauto.records.units import format_bytes
 from autoauto.targets.host.memory_budget import data_bytes, machine_bytes, shared_array
-from autoauto.targets.host.runtimes.protocol import InForce
+from autoauto.targets.host.runtimes.protocol import InForce, ModelMemory
 from autoauto.targets.host.runtimes.registry import runtime_named
 
 RUNTIME = "runtime"
@@ -71,7 +71,7 @@ class Session:
         content, inputs, outputs: the sub-model.
         options: how it computes.
         arena: see above.
-        limit_bytes: as in `Runtime.load`.
+        limit_bytes: as in `ModelMemory`.
 
     Attributes:
         parameter_bytes: private memory after loading: weights in the runtime's layout, and code.
@@ -93,9 +93,7 @@ class Session:
         self._content, self._options = content, options
         self._inputs, self._outputs = tuple(inputs), tuple(outputs)
         before = self._runtime.held_bytes()
-        self._model = self._runtime.load(
-            content.path, inputs, outputs, options, keeps_memory=arena, limit_bytes=limit_bytes
-        )
+        self._model = self._runtime.load(content.path, inputs, outputs, options, ModelMemory(arena, limit_bytes))
         if (got := self._model.in_force()) != (asked := self._runtime.expected(options)):
             raise BadInput(f"{self._runtime.title} was asked for {_words(asked)}, it has {_words(got)}")
         self._at_rest_bytes = self._runtime.held_bytes()

@@ -25,7 +25,7 @@ from autoauto.records.layers import Port
 from autoauto.records.profile import HostPrecision, SessionOptions
 from autoauto.targets.host.gpu.detect import gpus, used_bytes
 from autoauto.targets.host.gpu.driver import CudaDriver, cuda_driver
-from autoauto.targets.host.runtimes.protocol import InForce, LoadedModel, Runtime
+from autoauto.targets.host.runtimes.protocol import InForce, LoadedModel, ModelMemory, Runtime
 
 _PROVIDER, _KIND = "CUDAExecutionProvider", "cuda"
 _OUT_OF_MEMORY = re.compile(
@@ -80,14 +80,7 @@ class CudaRuntime(Runtime):
         return InForce(_PROVIDER, str(options.precision), options.n_threads)
 
     def load(
-        self,
-        path: str,
-        inputs: Sequence[Port],
-        outputs: Sequence[Port],
-        options: SessionOptions,
-        *,
-        keeps_memory: bool,
-        limit_bytes: int | None = None,
+        self, path: str, inputs: Sequence[Port], outputs: Sequence[Port], options: SessionOptions, memory: ModelMemory
     ) -> LoadedModel:
         """See `Runtime`. It always keeps the memory of a run for the next.
 
@@ -103,7 +96,7 @@ class CudaRuntime(Runtime):
         driver = self._driver_of(options.gpu)
         with redirect_stdout(StringIO()):  # it prints which libraries it does not find
             onnxruntime.preload_dlls()  # CUDA and cuDNN from their packages
-        providers = [(_PROVIDER, _provider_options(options, limit_bytes))]
+        providers = [(_PROVIDER, _provider_options(options, memory.limit_bytes))]
         session = onnxruntime.InferenceSession(path, _settings(options), providers=providers)
         return CudaModel(session, inputs, outputs, driver, _KIND)
 

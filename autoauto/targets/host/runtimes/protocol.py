@@ -28,6 +28,18 @@ class InForce(NamedTuple):
     n_threads: int
 
 
+class ModelMemory(NamedTuple):
+    """What a loaded model may keep and take.
+
+    Attributes:
+        is_kept: whether freed memory may stay for the next run, which saves fresh pages.
+        limit_bytes: of weights, tensors and workspaces together; not used where the process has a limit.
+    """
+
+    is_kept: bool = False
+    limit_bytes: int | None = None
+
+
 class LoadedModel(Protocol):
     """A sub-model that a runtime has loaded in this process."""
 
@@ -84,14 +96,7 @@ class Runtime(Protocol):
         """What must be in force."""
 
     def load(
-        self,
-        path: str,
-        inputs: Sequence[Port],
-        outputs: Sequence[Port],
-        options: SessionOptions,
-        *,
-        keeps_memory: bool,
-        limit_bytes: int | None = None,
+        self, path: str, inputs: Sequence[Port], outputs: Sequence[Port], options: SessionOptions, memory: ModelMemory
     ) -> LoadedModel:
         """Load the sub-model in a file; afterwards the process holds its weights and code, and nothing for runs.
 
@@ -99,8 +104,7 @@ class Runtime(Protocol):
             path: of the file.
             inputs, outputs: of the sub-model.
             options: how it computes.
-            keeps_memory: whether freed memory may stay for the next run, which saves fresh pages.
-            limit_bytes: of weights, tensors and workspaces together; not used where the process has a limit.
+            memory: what it may keep and take.
 
         Raises:
             Exception: of the runtime, which does not run the sub-model.

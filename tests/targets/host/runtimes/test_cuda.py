@@ -17,7 +17,7 @@ from autoauto.records.units import MIB
 from autoauto.targets.host.gpu.driver import CudaDriver
 from autoauto.targets.host.measure import session as session_module
 from autoauto.targets.host.measure.session import Session, SubModelFile, check_memory, idle_model, load_in_budget
-from autoauto.targets.host.runtimes.protocol import InForce, LoadedModel
+from autoauto.targets.host.runtimes.protocol import InForce, LoadedModel, ModelMemory
 from tests.targets.host.gpu.driver_on_processor import DriverOnProcessor
 
 onnxruntime = pytest.importorskip("onnxruntime", reason="the runtime for GPUs is ONNX Runtime")
@@ -28,6 +28,21 @@ from autoauto.targets.host.runtimes.cuda import CudaModel, CudaRuntime, is_out_o
 Models = Callable[[int, int], Any]
 OPTIONS = SessionOptions(1, HostRuntime.CUDA, HostPrecision.FP32, "GPU-1")
 WHOLE = LayerRange(0, 3)
+
+
+class ModelOnProcessor(CudaModel):
+    """A model for a GPU on the processor, whose first run takes `working_bytes`."""
+
+    def __init__(
+        self, session: Any, inputs: Sequence[Port], outputs: Sequence[Port], memory: CudaDriver, working_bytes: int
+    ) -> None:
+        super().__init__(session, inputs, outputs, memory, "cpu")
+        self._working_bytes = working_bytes
+
+    def _allocate(self) -> None:
+        if not self._addresses and self._working_bytes:
+            self._memory.allocate(self._working_bytes)
+        super()._allocate()
 
 
 class CudaOnProcessor(CudaRuntime):
@@ -45,32 +60,16 @@ class CudaOnProcessor(CudaRuntime):
         return InForce("CPUExecutionProvider", "fp32", 1)
 
     def load(
-        self,
-        path: str,
-        inputs: Sequence[Port],
-        outputs: Sequence[Port],
-        options: SessionOptions,
-        *,
-        keeps_memory: bool,
-        limit_bytes: int | None = None,
+        self, path: str, inputs: Sequence[Port], outputs: Sequence[Port], options: SessionOptions, memory: ModelMemory
     ) -> LoadedModel:
-        weight_bytes = Path(path).stat().st_size
+        weight_bytes, limit_bytes = Path(path).stat().st_size, memory.limit_bytes
         if limit_bytes is not None and weight_bytes > limit_bytes:  # as an arena says it (onnxruntime#23121)
             raise RuntimeError(f"Available memory of {limit_bytes} is smaller than requested bytes of {weight_bytes}")
         self._driver.allocate(weight_bytes)
-        session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
-        runtime = self
-
-        class Model(CudaModel):
-            def _allocate(self) -> None:
-                if not self._addresses and runtime._working_bytes:
-                    runtime._driver.allocate(runtime._working_bytes)
-                super()._allocate()
-
         settings = onnxruntime.SessionOptions()
         settings.intra_op_num_threads = 1
-        return Model(onnxruntime.InferenceSession(path, settings, providers=session.get_providers()), inputs, outputs,
-                     self._driver, "cpu")  # fmt: skip
+        session = onnxruntime.InferenceSession(path, settings, providers=["CPUExecutionProvider"])
+        return ModelOnProcessor(session, inputs, outputs, self._driver, self._working_bytes)
 
     def held_bytes(self) -> int:
         memory = self._driver.memory()
@@ -245,7 +244,7 @@ def test_a_node_that_the_provider_does_not_run_fails_instead_of_moving_to_the_pr
 def test_an_onnxruntime_without_cuda_is_refused() -> None:
     idle = idle_model()
     with pytest.raises(BadInput, match="the installed onnxruntime has no provider for CUDA"):
-        CudaRuntime().load(SubModelFile(idle.content).path, idle.inputs, idle.outputs, OPTIONS, keeps_memory=True)
+        CudaRuntime().load(SubModelFile(idle.content).path, idle.inputs, idle.outputs, OPTIONS, ModelMemory())
 
 
 def test_a_process_has_one_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
