@@ -29,7 +29,7 @@ from autoauto.evaluate.load import load_flow
 from autoauto.graph.cut.source import onnx_source
 from autoauto.processes.channel import Channel
 from autoauto.records.errors import AutoautoError, OutOfMemory
-from autoauto.records.knobs import Knobs
+from autoauto.records.knobs.knobs import Knobs
 from autoauto.records.layers import LayerRange, SubModel
 from autoauto.records.profile import HostPrecision, HostRuntime
 from autoauto.records.timeline import Runner

@@ -13,8 +13,8 @@ from autoauto.records.correction import Estimator
 from autoauto.records.errors import BadInput
 from autoauto.records.hardware import Period
 from autoauto.records.installation import DEFAULT_MODEL
-from autoauto.records.knob_table import KNOBS, MAX_SAMPLES, MAX_VALUES, Knob, Strategy
-from autoauto.records.knobs import Knobs, SearchSpace, of_global_batch
+from autoauto.records.knobs.knobs import Knobs, SearchSpace, of_global_batch
+from autoauto.records.knobs.table import KNOBS, MAX_SAMPLES, MAX_VALUES, Knob, Strategy
 from autoauto.records.plan import CutAt
 from autoauto.records.profile import HostPrecision, runtime_for
 from autoauto.targets.registry import TARGETS
