@@ -114,6 +114,8 @@ class HostPrecision(StrEnum):
     FP32 = "fp32"
     """The formats of the model's file: nothing is rounded that the file does not round."""
     BF16 = "bf16"
+    TF32 = "tf32"
+    """On GPUs: products of fp32 round their factors to 10 bits, and add in fp32."""
 
 
 class HostRuntime(StrEnum):
@@ -121,11 +123,20 @@ class HostRuntime(StrEnum):
 
     ONNXRUNTIME = "onnxruntime"
     OPENVINO = "openvino"
+    CUDA = "cuda"
+    """ONNX Runtime on a GPU of NVIDIA."""
 
     @property
     def precisions(self) -> tuple[HostPrecision, ...]:
-        """The formats that it may compute in; OpenVINO in bf16 where the processor has instructions for it."""
-        return tuple(HostPrecision) if self is HostRuntime.OPENVINO else (HostPrecision.FP32,)
+        """The formats that it may compute in, where the processor or the GPU has instructions for them."""
+        return _PRECISIONS[self]
+
+
+_PRECISIONS = {
+    HostRuntime.ONNXRUNTIME: (HostPrecision.FP32,),
+    HostRuntime.OPENVINO: (HostPrecision.FP32, HostPrecision.BF16),
+    HostRuntime.CUDA: (HostPrecision.FP32, HostPrecision.TF32),
+}
 
 
 def runtime_for(runtime: HostRuntime | None, precision: HostPrecision | None) -> HostRuntime:
@@ -144,11 +155,13 @@ class SessionOptions(NamedTuple):
     Attributes:
         n_threads: that compute at the same time.
         runtime, precision: see their types.
+        gpu: the UUID of the GPU that computes; empty where the processor does.
     """
 
     n_threads: int = 1
     runtime: HostRuntime = HostRuntime.ONNXRUNTIME
     precision: HostPrecision = HostPrecision.FP32
+    gpu: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -157,7 +157,9 @@ def requested_knobs(args: argparse.Namespace, flow: Flow) -> Knobs:
     given = given_values(args)
     if flow.traits.runtimes:
         precision = given.get("precision", (HostPrecision.FP32,))
-        defaults |= {"precision": precision, "runtime": (runtime_for(None, HostPrecision(precision[0])),)}
+        wanted = HostPrecision(precision[0])
+        able = [runtime for runtime in flow.traits.space["runtime"] if wanted in runtime.precisions]
+        defaults |= {"precision": precision, "runtime": (able[0] if able else runtime_for(None, wanted),)}
     if several := [knob.name for knob in KNOBS if len(given.get(knob.name, ())) > 1]:
         raise BadInput(f"one configuration has one {' and one '.join(several)}, got several; try search")
     values = defaults | given

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack
 from weakref import finalize
 
-from autoauto.records.errors import BadInput, WorkerLost
+from autoauto.records.errors import BadInput, OutOfMemory, WorkerLost
 from autoauto.records.layers import LayerRange, SubModel
 from autoauto.records.profile import SessionOptions
 from autoauto.targets.host.measure.session import idle_model
@@ -40,6 +40,7 @@ class Meter(AbstractContextManager["Meter"]):
 
         Raises:
             BadInput: the runtime cannot run the sub-model.
+            OutOfMemory: the machine, or its GPU, has not enough memory for it.
             WorkerLost: the sub-model crashes every process that runs it.
         """
         try:
@@ -62,8 +63,8 @@ class Meter(AbstractContextManager["Meter"]):
             self.close()  # a late answer would be taken for the answer to the next request
             raise
         if isinstance(answer, FailedMeasurement):
-            title = runtime_named(self._options.runtime).title
-            raise BadInput(f"{title} does not run layers {layers}: {answer.reason}")
+            message = f"{runtime_named(self._options.runtime).title} does not run layers {layers}: {answer.reason}"
+            raise OutOfMemory(message, 1, layers) if answer.is_memory_error else BadInput(message)
         return answer
 
     def _start(self) -> Place:

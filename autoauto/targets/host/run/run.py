@@ -19,7 +19,7 @@ from autoauto.records.schedule import Schedule
 from autoauto.records.target import Origin
 from autoauto.records.timeline import Run, Timeline
 from autoauto.records.trials.study_summary import interval
-from autoauto.targets.host.machine.machine import cores_of
+from autoauto.targets.host.machine.machine import core_beside_gpu, cores_of
 from autoauto.targets.host.measure.session import example
 from autoauto.targets.host.remote.dask import DaskMachines
 from autoauto.targets.host.run.pipelines import Batch, Pipelines
@@ -55,6 +55,7 @@ class OpenPlan(AbstractContextManager["OpenPlan"]):
         options: batch size, memory proportion, and cores of a device, which are threads of its session.
         replicas: number of pipelines.
         machines: those of the cluster; by default this machine has all its devices.
+        gpus: the UUID of the GPU of every device; empty where cores are the devices.
 
     Raises:
         WorkerLost: a process, or another machine, has ended.
@@ -70,14 +71,18 @@ class OpenPlan(AbstractContextManager["OpenPlan"]):
         options: CompileOptions,
         replicas: int = 1,
         machines: DaskMachines | None = None,
+        gpus: Sequence[str] = (),
     ) -> None:
         n_devices, share, n_cores = plan.n_devices, options.memory_proportion, options.cores_per_device
         session = session_options(options)
 
         def resources_of(number: int) -> StageResources:
+            budget_bytes = int(cluster.devices[number].memory_bytes * share)
+            if gpus:
+                return StageResources(core_beside_gpu(number), session._replace(gpu=gpus[number]), budget_bytes)
             machine, device = cluster.machine_device(number)
             cores = cores_of(device, n_cores, machines.machines[machine].facts.cores if machines else ())
-            return StageResources(cores, session, int(cluster.devices[number].memory_bytes * share))
+            return StageResources(cores, session, budget_bytes)
 
         packed = (range(first, first + n_devices) for first in range(0, n_devices * replicas, n_devices))
         placement = [list(map(cluster.index, replica)) for replica in plan.placement] or list(map(list, packed))

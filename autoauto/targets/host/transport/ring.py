@@ -82,6 +82,11 @@ class Ring:
         fds = (handle.detach() for handle in state["handles"])
         self.__init__(*fds, state["n_slots"], state["slot_bytes"])  # type: ignore[misc]
 
+    @property
+    def memory(self) -> memoryview:
+        """All slots, in this process."""
+        return self._view
+
     def close(self) -> None:
         """Close the descriptors; the mapping ends with the last view of it."""
         self._view = memoryview(b"")

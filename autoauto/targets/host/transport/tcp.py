@@ -53,6 +53,10 @@ class MessageWriter(Protocol):
     """The writing end of a channel of messages, as `Ring` describes it."""
 
     @property
+    def memory(self) -> memoryview:
+        """Where its messages lie."""
+
+    @property
     def free_fd(self) -> int:
         """Readable while `reserve` does not wait."""
 
@@ -71,6 +75,10 @@ class MessageWriter(Protocol):
 
 class MessageReader(Protocol):
     """The reading end of a channel of messages, as `Ring` describes it."""
+
+    @property
+    def memory(self) -> memoryview:
+        """Where its messages lie."""
 
     @property
     def filled_fd(self) -> int:
@@ -102,6 +110,11 @@ class _TcpEnd:
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__init__(socket.socket(fileno=state["handle"].detach()), state["slot_bytes"])  # type: ignore[misc]
+
+    @property
+    def memory(self) -> memoryview:
+        """Where its messages lie: the slot."""
+        return self._slot
 
     def end(self) -> None:
         """End the connection, also under a thread that waits for it."""
