@@ -45,6 +45,7 @@ def test_all_stages_of_a_front_are_plain_or_none_is(outlined_table: MakeTable) -
     for table in map(outlined_table, range(300)):
         one_form = table.plain
         if not list(all_fitting(one_form)):
+            assert table.memory.outlined is not None
             one_form = replace(table, memory=table.memory.outlined)
             n_outlined += bool(list(all_fitting(one_form)))
         points = {point_of(plan) for plan in all_fitting(one_form)}
