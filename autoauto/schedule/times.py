@@ -24,8 +24,8 @@ from autoauto.schedule.simulate.simulate import simulate
 
 MAX_TICKS_PER_CYCLE = 10**6
 FEW_ACTIONS, BARRIER_EFFORT = 1_000, 0.05
-"""Where all devices exchange at once, the search for an order of more than so many actions has this share of its effort:
-it minimises the makespan of transfers that overlap, so more effort changes the step by a few thousandths either way."""
+"""Where all devices exchange at once, a search for an order of more than so many actions has this share of its effort:
+it minimises the makespan of overlapping transfers, so more effort changes the step by a few thousandths either way."""
 MAX_TICKS = 2**53  # of one action or message
 
 
