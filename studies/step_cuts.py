@@ -124,9 +124,13 @@ def main(argv: Sequence[str] | None = None) -> None:
     """Plan every setting both ways, and print one table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="random layers on 4 devices: a few seconds")
-    quick = parser.parse_args(argv).quick
+    parser.add_argument("--model", help="only this one of the models")
+    args = parser.parse_args(argv)
+    quick = args.quick
     print_row(COLUMNS)
     for setting in QUICK if quick else SETTINGS:
+        if args.model not in (None, setting.model):
+            continue
         for knobs, table in tables(setting, load_cluster("bow-pod16"), 24 if quick else 128):
             print_row(row(setting, knobs, table))
 

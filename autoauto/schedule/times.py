@@ -23,8 +23,9 @@ from autoauto.schedule.simulate.in_turn import in_turn
 from autoauto.schedule.simulate.simulate import simulate
 
 MAX_TICKS_PER_CYCLE = 10**6
-BARRIER_EFFORT = 0.05
-"""The search for orders counts overlapping transfers; where all devices exchange at once, more effort gains nothing."""
+FEW_ACTIONS, BARRIER_EFFORT = 1_000, 0.05
+"""Where all devices exchange at once, a search for an order of more than so many actions has this share of its effort:
+it minimises the makespan of overlapping transfers, so more effort changes the step by a few thousandths either way."""
 MAX_TICKS = 2**53  # of one action or message
 
 
@@ -164,7 +165,8 @@ def _made_for_times(
     """The timeline of an order that is searched for, for the `cost_columns` of a plan; asked for more than once."""
     times = times_of_costs(np.array(costs, dtype=np.int64), period, training=True, split_backward=True)
     transfers = transfers_of(period)
-    effort = BARRIER_EFFORT if transfers is Transfers.BARRIER else 1.0
+    is_long = 3 * n_micro_batches * len(costs[0]) > FEW_ACTIONS
+    effort = BARRIER_EFFORT if transfers is Transfers.BARRIER and is_long else 1.0
     return simulate(make_schedule(order, n_devices, n_micro_batches, times=times, effort=effort), times, transfers)
 
 
