@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from autoauto.records.constraint import Constraint
-from autoauto.records.knob_table import Strategy
-from autoauto.records.knobs import Knobs, SearchSpace
+from autoauto.records.knobs.constraint import Constraint
+from autoauto.records.knobs.knobs import Knobs, SearchSpace
+from autoauto.records.knobs.table import Strategy
 from autoauto.records.schedule import Order
 from autoauto.study.methods.guided import guided
 from autoauto.study.methods.protocol import Forecast, Observation
