@@ -220,7 +220,20 @@ class _BranchAndBound:
             if best is not None and best.bound <= self._target:
                 best = None
             if not (self._forecast_gap(best) or (best is not None and self._forecast_neighbour(best))):
-                return best
+                return best and self._smallest_of_ties(best)
+
+    def _smallest_of_ties(self, best: Candidate) -> Candidate:
+        """The candidate of the smallest batch in the cell of the best whose bound is within the noise of that.
+
+        It takes less time to measure, and of those that tie it is the answer; a larger one is measured after it only if
+        its bound is above the target then.
+        """
+        ties = [
+            candidate
+            for candidate in best.cell.open_candidates()
+            if candidate.bound >= best.bound * (1.0 - self._noise) and candidate.at_best <= best.at_best
+        ]
+        return min(ties, key=lambda tie: tie.position) if self._noise else best
 
     def _forecast_gap(self, best: Candidate | None) -> bool:
         """Forecast in the most promising gap whose bound is above the target and above `best`; False without one."""

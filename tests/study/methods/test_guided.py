@@ -123,6 +123,16 @@ def test_a_simple_use_is_tried_although_other_configurations_say_that_it_is_wors
     assert sorted(tried) == [(1, 4), (2, 2), (4, 1)]  # one device is too far from the best
 
 
+def test_of_batch_sizes_within_the_noise_the_smallest_is_measured_first() -> None:
+    space = SearchSpace((1,), (1.0,), (1, 2, 4, 8, 16))
+
+    def score(knobs: Knobs) -> float:
+        return {1: 8.0, 2: 9.5, 4: 9.95}.get(knobs.batch_size, 9.99 + knobs.batch_size / 1e4)
+
+    assert drive(space, score, noise=0.01)[0].batch_size == 4
+    assert drive(space, score)[0].batch_size == 16
+
+
 def test_what_is_no_better_at_best_is_neither_refined_nor_tried() -> None:
     """One device is the best; two give 8 at best, which is less, and four 12, which turns out to be 11."""
     space = SearchSpace((1, 2, 4), (1.0,), (8,))

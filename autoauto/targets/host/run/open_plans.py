@@ -9,8 +9,8 @@ from weakref import finalize
 from autoauto.targets.host.memory_budget import machine_bytes
 from autoauto.targets.host.run.run import OpenPlan
 
-MAX_OPEN = 4
-"""As many as are measured in turns at the end of a search, and the one before."""
+MAX_OPEN = 8
+"""So those that are measured in turns at the end of a search are mostly still open."""
 
 
 class OpenPlans:

@@ -35,8 +35,8 @@ def short_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(run_module, "MAX_S", 0.2)
 
 
-def run_plan(source: Any, graph: Any, plan: Plan, cluster: Any, options: Any, replicas: int = 1) -> Run:
-    with OpenPlan(source, graph, plan, cluster, options, replicas) as opened:
+def run_plan(source: Any, graph: Any, plan: Plan, devices: Cluster, options: CompileOptions, replicas: int = 1) -> Run:
+    with OpenPlan(source, graph, plan, devices, options, replicas) as opened:
         return opened.measure(plan)
 
 
