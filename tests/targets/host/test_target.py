@@ -1,5 +1,6 @@
 """The host as a target: what it measures, what it caches under, and its errors."""
 
+import pickle
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from importlib.metadata import version
@@ -166,9 +167,16 @@ def test_a_model_is_profiled_kind_by_kind(
     assert len(target.measurements) == 3 * 2
 
 
+def test_another_process_gets_the_target_without_the_process_that_measures() -> None:
+    target = HostTarget(NoSource())
+    target._meter = lambda: None  # type: ignore[assignment] # as little fit for another process as a meter
+    assert pickle.loads(pickle.dumps(target))._meter is None
+    target._meter = None
+
+
 def test_devices_with_gpus_have_one_runtime_and_are_not_joined(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(registry, "installed", lambda: tuple(HostRuntime))
-    on_gpus, on_cores = HostTarget(NoSource(), ["GPU-a", "GPU-b"]).traits, HostTarget(NoSource()).traits
+    on_gpus, on_cores = HostTarget(NoSource(), gpus=["GPU-a", "GPU-b"]).traits, HostTarget(NoSource()).traits
     assert (on_gpus.groups_cores, on_cores.groups_cores) == (False, True)
     assert on_gpus.space["runtime"] == (HostRuntime.CUDA,)
     assert HostRuntime.CUDA not in on_cores.space["runtime"]
@@ -180,7 +188,7 @@ def test_a_runtime_runs_on_its_own_devices_only(
     gpus: tuple[str, ...], runtime: HostRuntime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(registry, "installed", lambda: tuple(HostRuntime))
-    target = HostTarget(NoSource(), gpus)
+    target = HostTarget(NoSource(), gpus=gpus)
     with pytest.raises(BadInput, match=f"--runtime cuda and --device cuda:0 go together, got {runtime} and "):
         target.compile(LayerGraph("m", (), (), None, ""), LayerRange(0, 1), DEVICE, replace(OPTIONS, runtime=runtime))
 
@@ -188,7 +196,7 @@ def test_a_runtime_runs_on_its_own_devices_only(
 def test_profiles_on_gpus_are_those_of_their_kind() -> None:
     options = replace(OPTIONS, runtime=HostRuntime.CUDA)
     other = replace(DEVICE, name="H100")
-    on_first, on_second = (HostTarget(NoSource(), [uuid]) for uuid in ("GPU-a", "GPU-b"))
+    on_first, on_second = (HostTarget(NoSource(), gpus=[uuid]) for uuid in ("GPU-a", "GPU-b"))
     assert on_first.depends_on(DEVICE, options) == on_second.depends_on(DEVICE, options)
     assert on_first.depends_on(DEVICE, options) != on_first.depends_on(other, options)
     on_cores = HostTarget(NoSource())
