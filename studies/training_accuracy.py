@@ -26,7 +26,7 @@ from autoauto.evaluate.load import load_flow
 from autoauto.records.errors import DoesNotFit
 from autoauto.records.hardware import Cluster
 from autoauto.records.installation import data_dir
-from autoauto.records.knobs import Knobs
+from autoauto.records.knobs.knobs import Knobs
 from autoauto.records.layers import LayerGraph
 from autoauto.records.plan import Plan, Stage
 from autoauto.records.profile import Optimizer

@@ -25,7 +25,7 @@ from autoauto.records.profile import (
     ModelProfile,
     category,
 )
-from autoauto.records.target import Target
+from autoauto.records.target import Target, traits_of
 
 Progress = Callable[[int, int], None]
 """Called with the number of finished and of all compiles."""
@@ -72,6 +72,7 @@ def profile_model(
         kinds=tuple(layer.kind for layer in graph.layers),
         tied=tuple(layer.tied for layer in graph.layers),
         layers=layers,
+        outlined=() if options.training else traits_of(target).outlined,
     )
 
 

@@ -7,7 +7,8 @@ The formula of memory is in this file only:
                      + temporary bytes          the peak of the current micro-batch
                      + entries x stash entry    what other micro-batches in flight stash for their backward pass
 
-All but the shared bytes are `RangeBytes`, so planners need not know what they consist of.
+All but the shared bytes are `RangeBytes`, so planners need not know what they consist of. Where a range does not fit,
+the same formula of its outlined form counts, if that is less: a program with one subgraph for equal layers.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ import numpy as np
 
 from autoauto.records.arrays import Amount, BoolArray, IntArray
 from autoauto.records.hardware import Link, Period
-from autoauto.records.profile import STASH, TEMPORARY
+from autoauto.records.profile import OUTLINED, STASH, TEMPORARY
 from autoauto.records.units import reference_cycles
 
 Stashed = TypeVar("Stashed")
@@ -100,6 +101,7 @@ class RangeMemory:
         input_bytes: (n,) inputs of a stage that starts at layer i; 0 where none may start.
         checkpoint_prefix_bytes: (n + 1,) running sum of what checkpoints stash where a stage recomputes.
         recompute: whether a stage stashes its inputs and checkpoints only and computes the rest again.
+        outlined: the memory of every range where equal layers are one subgraph; None where the target has none.
         activations: what a range stashes for one micro-batch where it does not recompute.
         temporary: the peak of the current micro-batch [auto-pipeline]: a layer needs its `peak_bytes` and the
             activations that the range has stashed before it. With recomputation they are those since the checkpoint
@@ -118,6 +120,7 @@ class RangeMemory:
     input_bytes: IntArray
     checkpoint_prefix_bytes: IntArray
     recompute: bool
+    outlined: RangeMemory | None = None
     activations: RangeBytes = field(init=False)
     temporary: RangeBytes = field(init=False)
     stash_entry: RangeBytes = field(init=False)
@@ -143,8 +146,18 @@ class RangeMemory:
         """All bytes of a range but the shared ones, on a device with one micro-batch in flight."""
         return self.exclusive(*self.exclusive_prefix_bytes) + self.temporary
 
-    def by_category(self, start: int, stop: int, n_stash_entries: int) -> dict[str, int]:
-        """Bytes of a range by category, with the stash of so many other micro-batches."""
+    @property
+    def forms(self) -> tuple[RangeMemory, ...]:
+        """The programs that a range may be; a stage fits when one of them does."""
+        return (self,) if self.outlined is None else (self, self.outlined)
+
+    def by_category(
+        self, start: int, stop: int, n_stash_entries: int, limit_bytes: int | None = None
+    ) -> dict[str, int]:
+        """Bytes of a range by category, with the stash of so many other micro-batches.
+
+        What its outlined form saves where it exceeds `limit_bytes` is a category of its own, below 0.
+        """
         memory = {name: int(prefix[stop] - prefix[start]) for name, prefix in self.exclusive_prefix_bytes.items()}
         for key in self.shared.of((start, stop)):
             category = self.shared.categories[key]
@@ -152,6 +165,10 @@ class RangeMemory:
         memory[TEMPORARY] = memory.get(TEMPORARY, 0) + self.temporary.between(start, stop)
         if n_stash_entries:
             memory[STASH] = memory.get(STASH, 0) + n_stash_entries * self.stash_entry.between(start, stop)
+        if self.outlined is not None and limit_bytes is not None and sum(memory.values()) > limit_bytes:
+            outlined_bytes = sum(self.outlined.by_category(start, stop, n_stash_entries).values())
+            if outlined_bytes < sum(memory.values()):
+                memory[OUTLINED] = outlined_bytes - sum(memory.values())
         return memory
 
     def exclusive(self, *categories: str) -> RangeBytes:
@@ -344,6 +361,11 @@ class CostTable:
         offsets: IntArray = self.compute_prefix_cycles - np.append(self.entry_cycles, 0)
         return offsets
 
+    @property
+    def plain(self) -> CostTable:
+        """The same without subgraphs for equal layers."""
+        return replace(self, memory=replace(self.memory, outlined=None))
+
     def part(self, first: int, stop: int) -> CostTable:
         """The same layers on the devices `[first, stop)` alone.
 
@@ -394,4 +416,5 @@ class CostTable:
 
     def memory_bytes(self, start: int, stop: int, device: int = 0) -> dict[str, int]:
         """Bytes of the range by category, with the stash of the other micro-batches in flight on `device`."""
-        return self.memory.by_category(start, stop, self.stash_entries[device])
+        limit_bytes = int(self.memory_limit_bytes[device])
+        return self.memory.by_category(start, stop, self.stash_entries[device], limit_bytes)

@@ -20,6 +20,7 @@ from autoauto.exporters.graphcore.ipu_plan import (
     ipu_plan,
     n_ipus,
     not_run,
+    recomputes,
 )
 from autoauto.records.checkpoints import checkpoints
 from autoauto.records.errors import BadInput
@@ -162,7 +163,7 @@ def _options(deployment: Deployment) -> Iterator[str]:
     if knobs.training:
         yield f"options.Training.gradientAccumulation({knobs.n_micro_batches})"
         everything = RECOMPUTE_STAGES if len(stages) > 1 else RECOMPUTE_ALL
-        yield f'options._Popart.set("autoRecomputation", {everything if knobs.recompute else RECOMPUTE_NOTHING})'
+        yield f'options._Popart.set("autoRecomputation", {everything if recomputes(deployment) else RECOMPUTE_NOTHING})'
     else:
         yield f"options.deviceIterations({batches_per_step(deployment)})"
     if n_ipus(deployment) & (n_ipus(deployment) - 1):
