@@ -12,9 +12,9 @@ from itertools import product
 from math import prod
 from typing import Any
 
-from autoauto.records.constraint import Constraint
 from autoauto.records.errors import BadInput
-from autoauto.records.knob_table import (
+from autoauto.records.knobs.constraint import Constraint
+from autoauto.records.knobs.table import (
     KNOB_NAMES,
     KNOBS,
     MAX_SAMPLES,

@@ -1,6 +1,6 @@
 """The table of knobs, `KNOBS`: everything that options, files, databases, constraints and reports need of a knob.
 
-A new knob is one `Knob` here, a field of `Knobs` and of `SearchSpace` (`autoauto/records/knobs.py`), and the code that
+A new knob is one `Knob` here, a field of `Knobs` and of `SearchSpace` (`knobs.py` beside this file), and the code that
 uses its value.
 """
 
