@@ -76,7 +76,7 @@ class Candidates:
     """
 
     def __init__(self, cell: Sequence[Knobs], predict: Predict, number: int, family: int, limit: float = inf) -> None:
-        self.cell, self.limit = cell, limit
+        self.cell, self.limit, self.family = cell, limit, family
         self.curve = ForecastCurve(cell, predict)
         self._observations: dict[int, Observation] = {}
         sizes = np.array(self.curve.sizes, dtype=float)
@@ -137,6 +137,11 @@ class Candidates:
     def best_forecast(self) -> float:
         """The largest score of its forecasts."""
         return max((forecast.score or 0.0 for forecast in self.curve.forecasts.values()), default=0.0)
+
+    @property
+    def is_hopeless(self) -> bool:
+        """Whether all its forecasts lack so much memory that no other memory proportion makes up for it."""
+        return all(forecast.excess > 2 * MAX_MEMORY_DOUBT for forecast in self.curve.forecasts.values())
 
     def shares_of_limit(self) -> list[float]:
         """The scores of its forecasts as shares of its limit, where memory does not bind the plan."""

@@ -110,7 +110,7 @@ class _BranchAndBound:
         self._waiting = sorted(cells, key=lambda cell: -cell.limit)[::-1]  # not surveyed; the largest limit is last
         self._by_number = cells
         self._cells: list[Candidates] = []  # surveyed
-        self._uses, self._refine = uses, refine
+        self._uses, self._refine, self._n_hopeless = uses, refine, 0
         self._shares: dict[object, list[float]] = {}  # of their limits that forecasts had, by order and pipeline
         self._noise, self._min_gain = noise, max(MIN_GAIN, noise)
         self._models = ErrorModels(ErrorModel(noise), ErrorModel(noise))
@@ -132,7 +132,7 @@ class _BranchAndBound:
         """Number of cells without a bound above the target."""
         limit = self._target / self._largest_ratio
         n_waiting = sum(cell.limit <= limit for cell in self._waiting)
-        return n_waiting + sum(cell.closed(self._target) for cell in self._cells)
+        return self._n_hopeless + n_waiting + sum(cell.closed(self._target) for cell in self._cells)
 
     def survey(self, cell: Candidates) -> None:
         """Make a few forecasts of a cell."""
@@ -140,10 +140,12 @@ class _BranchAndBound:
         self._cells.append(cell)
         cell.curve.survey()
         cell.update(self._models)
-        shares = cell.shares_of_limit()
-        if shares:
-            known = self._shares.setdefault(_order_of(cell), [])
-            known.append(max(shares))
+        if cell.is_hopeless:
+            left = [other for other in self._waiting if other.family != cell.family or other.limit == inf]
+            self._n_hopeless += len(self._waiting) - len(left)
+            self._waiting = left
+        if shares := cell.shares_of_limit():
+            self._shares.setdefault(_order_of(cell), []).append(max(shares))
 
     def _limit(self, cell: Candidates) -> float:
         """What a cell that is not surveyed gives at most: its limit, calibrated by the forecasts of like pipelines."""
