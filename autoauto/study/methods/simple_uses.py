@@ -14,8 +14,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from autoauto.records.knob_table import Strategy
-from autoauto.records.knobs import Knobs, SearchSpace
+from autoauto.records.knobs.knobs import Knobs, SearchSpace
+from autoauto.records.knobs.table import Strategy
 
 
 class SimpleUse(NamedTuple):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import reprlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
@@ -11,17 +12,19 @@ from itertools import product
 from math import prod
 from typing import Any
 
-from autoauto.records.constraint import Constraint
 from autoauto.records.errors import BadInput
-from autoauto.records.knob_table import (
+from autoauto.records.knobs.constraint import Constraint
+from autoauto.records.knobs.table import (
     KNOB_NAMES,
     KNOBS,
     MAX_SAMPLES,
     MAX_VALUES,
+    STAGES_PER_DEVICE,
     TIE_BREAK,
     TRAINING_ORDERS,
     Domain,
     Knob,
+    Recompute,
     Strategy,
 )
 from autoauto.records.profile import HostPrecision, HostRuntime, Optimizer, WeightUpdate, runtime_for
@@ -146,7 +149,9 @@ class Knobs:
         batch_size: samples in one micro-batch.
         schedule: the order of forward and backward passes in training; `Order.INFERENCE` means no training, and phases
             train in `Order.SEQUENTIAL`.
-        recompute: whether a stage stashes only its inputs for the backward pass and computes the rest again.
+        recompute: whether a stage stashes only its inputs for the backward pass and computes the rest again; with
+            `Recompute.AUTO` the stages do whose stash would not fit.
+        stages_per_device: of training by a pipeline, which then has `n_ipu` times as many stages.
         n_micro_batches: micro-batches of one step of training, after which weights change; for phases the micro-batches
             that go through a phase before the next phase begins; 1 for inference by a pipeline.
         strategy: pipeline or phases.
@@ -166,7 +171,7 @@ class Knobs:
     memory_proportion: float
     batch_size: int
     schedule: Order = Order.INFERENCE
-    recompute: bool = False
+    recompute: bool | Recompute = False
     n_micro_batches: int = 1
     strategy: Strategy = Strategy.PIPELINE
     replicas: int = 1
@@ -177,6 +182,7 @@ class Knobs:
     shard_optimizer: bool = False
     runtime: HostRuntime | None = None
     precision: HostPrecision | None = None
+    stages_per_device: int = 1
 
     def __post_init__(self) -> None:
         if self.n_ipu < 1:
@@ -194,27 +200,49 @@ class Knobs:
             raise BadInput("stage_replicas are for inference by pipelines; try --mode inference --strategy pipeline")
         self._check_update()
         if self.strategy is Strategy.PHASED:
+            if self.recompute is Recompute.AUTO:
+                raise BadInput("phases recompute all or nothing, got recompute auto; try on or off")
             return
+        self._check_schedule()
+
+    def _check_schedule(self) -> None:
         if self.training and self.schedule not in TRAINING_ORDERS:
             known = ", ".join(TRAINING_ORDERS)
-            raise BadInput(f"a plan of one stage a device trains as one of {known}, got schedule {self.schedule}")
+            raise BadInput(f"a plan trains as one of {known}, got schedule {self.schedule}")
         if not self.training and (self.recompute or self.n_micro_batches != 1):
             raise BadInput("recompute and n_micro_batches are for training; try --mode training")
+        if self.training:
+            self._check_stages()
         if self.n_micro_batches < (fewest := min_micro_batches(self.schedule, self.n_ipu)):
             raise BadInput(
                 f"{self.schedule} on {self.n_ipu} devices needs n_micro_batches of at least {fewest}, "
                 f"got {self.n_micro_batches}"
             )
         if self.training:
-            check_size(self.schedule, self.n_ipu, self.n_micro_batches)
+            check_size(self.schedule, self.n_ipu * self.stages_per_device, self.n_micro_batches)
+
+    def _check_stages(self) -> None:
+        """Refuse stages a device that the order does not have, and micro-batches that do not make whole groups."""
+        fewest, most = STAGES_PER_DEVICE[self.schedule]
+        if not fewest <= self.stages_per_device <= most:
+            wanted = str(fewest) if fewest == most else f"at least {fewest}"
+            raise BadInput(
+                f"{self.schedule} has stages_per_device of {wanted}, got {self.stages_per_device}; "
+                f"try --stages-per-device {fewest}"
+            )
+        if self.stages_per_device > 1 and self.n_ipu == 1:
+            raise BadInput("several stages a device are for pipelines of 2 devices or more, got n_ipu 1; try more")
+        if self.schedule is Order.INTERLEAVED and self.n_micro_batches % self.n_ipu:
+            raise BadInput(
+                f"interleaved on {self.n_ipu} devices needs n_micro_batches in groups of {self.n_ipu}, "
+                f"got {self.n_micro_batches}; try a multiple of {self.n_ipu}"
+            )
 
     def _check_update(self) -> None:
         changed = self.optimizer is not Optimizer.SGD or self.master_weights or self.shard_optimizer
-        if changed and (not self.training or self.strategy is Strategy.PHASED):
-            raise BadInput(
-                "optimizer, master_weights and shard_optimizer are for training by pipelines; try --mode training "
-                "--strategy pipeline"
-            )
+        if (changed or self.stages_per_device != 1) and (not self.training or self.strategy is Strategy.PHASED):
+            names = "optimizer, master_weights and shard_optimizer" if changed else "several stages_per_device"
+            raise BadInput(f"{names} are for training by pipelines; try --mode training --strategy pipeline")
 
     @property
     def training(self) -> bool:
@@ -252,7 +280,7 @@ class Knobs:
     @property
     def numbers(self) -> dict[str, float]:
         """The values to which a constraint may refer, by `KNOB_NAMES`."""
-        return {name: float(getattr(self, name)) for name in KNOB_NAMES}
+        return {name: _number(getattr(self, name)) for name in KNOB_NAMES}
 
     @property
     def simplicity(self) -> tuple[int, ...]:
@@ -265,7 +293,8 @@ class SearchSpace:
     """A grid over all knobs but the batch size; every cell of the grid has all batch sizes, ascending.
 
     Configurations that violate one of the `constraints`, which name knobs only, are not part of the space. Where there
-    are several numbers of micro-batches, nor are those with too few or too many for their order.
+    are several numbers of micro-batches, nor are those with too few or too many for their order; nor are orders,
+    numbers of stages a device and pipeline lengths that do not go together.
 
     Cells of phases have no `schedule`, and `steps` are their values of `Knobs.n_micro_batches`.
     """
@@ -274,7 +303,7 @@ class SearchSpace:
     memory_proportion: tuple[float, ...] = (0.3, 0.6, 1.0)
     batch_size: tuple[int, ...] = tuple(range(1, 129))
     schedule: tuple[Order, ...] = (Order.INFERENCE,)
-    recompute: tuple[bool, ...] = (False,)
+    recompute: tuple[bool | Recompute, ...] = (False,)
     n_micro_batches: tuple[int, ...] = (1,)
     strategy: tuple[Strategy, ...] = (Strategy.PIPELINE,)
     steps: tuple[int, ...] = (16,)
@@ -287,13 +316,14 @@ class SearchSpace:
     runtime: tuple[HostRuntime | None, ...] = (None,)
     precision: tuple[HostPrecision | None, ...] = (None,)
     constraints: tuple[Constraint, ...] = ()
+    stages_per_device: tuple[int, ...] = (1,)
 
     def __post_init__(self) -> None:
         for name in _AXES:
             domain = _TABLE[name].domain
             object.__setattr__(self, name, _values(name, getattr(self, name), domain))
         object.__setattr__(self, "constraints", _values("constraints", self.constraints, _CONSTRAINTS))
-        if (n_configurations := prod(len(getattr(self, name)) for name in _AXES)) > MAX_CONFIGURATIONS:
+        if (n_configurations := self._n_combinations()) > MAX_CONFIGURATIONS:
             raise BadInput(
                 f"a space has at most {MAX_CONFIGURATIONS:,} configurations, got {n_configurations:,}; "
                 f"try fewer values of {max(_AXES, key=lambda name: len(getattr(self, name)))}"
@@ -313,13 +343,31 @@ class SearchSpace:
             raise BadInput(f"batch_size must ascend, got {list(self.batch_size)}")
         if self.training and Order.INFERENCE in self.schedule:
             raise BadInput("a search is for training or for inference, got both among its schedules")
-        for batch_size in (self.batch_size[0], self.batch_size[-1]):
+        for batch_size in (self.batch_size[0], self.batch_size[-1]) if self._global_batch is None else ():
             list(self.grid(batch_size))  # `Knobs` raises BadInput for a configuration that cannot exist
         if self.constraints and not _cells(self):
             texts = ", ".join(constraint.text for constraint in self.constraints)
             raise BadInput(f"no configuration of the space meets {texts}; try a wider space")
         if not _cells(self):
             raise BadInput(f"{self.runtime[0]} does not compute in {self.precision[0]}; try another --runtime")
+
+    def _n_combinations(self) -> int:
+        """How many configurations there are at most: of a global batch those with so many samples a step."""
+        n_combinations = prod(len(getattr(self, name)) for name in _AXES)
+        if self._global_batch is None:
+            return n_combinations
+        products = (n * r for n in self.n_micro_batches for r in self.replicas)
+        n_whole = sum(self._global_batch == each * size for each in products for size in self.batch_size)
+        n_others = len(self.n_micro_batches) * len(self.replicas) * len(self.batch_size)
+        return n_combinations // n_others * n_whole
+
+    @property
+    def _global_batch(self) -> int | None:
+        """The samples of every step, where a constraint as of `of_global_batch` fixes them for pipelines alone."""
+        if self.strategy != (Strategy.PIPELINE,):
+            return None
+        matches = (_GLOBAL_BATCH.fullmatch(constraint.text) for constraint in self.constraints)
+        return next((int(match[1]) for match in matches if match), None)
 
     @property
     def training(self) -> bool:
@@ -357,28 +405,55 @@ class SearchSpace:
             named["schedule"] = Order.SEQUENTIAL if self.training else Order.INFERENCE
         return Knobs(batch_size=batch_size, strategy=strategy, **named)
 
-    def grid(self, batch_size: int) -> Iterator[Knobs]:
-        """The configuration of every cell at one batch size, first the pipelines; constraints are not checked.
+    def grid(self, *batch_sizes: int) -> Iterator[Knobs]:
+        """The configuration of every cell at these batch sizes, first the pipelines.
+
+        Constraints are not checked, but that of a global batch.
 
         Raises:
-            BadInput: a configuration cannot exist; where they have several numbers of micro-batches, all of them.
+            BadInput: a configuration cannot exist; where they have several numbers of micro-batches, all of them. Or
+                an order, a number of stages a device or a recomputation is part of none.
         """
-        n_made, refusal = 0, None
+        refused: dict[tuple[str, Any], tuple[Strategy, int, Mapping[str, Any]]] = {}
+        made: set[tuple[str, Any]] = set()
+        n_samples = self._global_batch
         for strategy in Strategy:
             if strategy in self.strategy:
                 names = [axis.name for axis in self.axes(strategy)]
-                for values in product(*(getattr(self, name) for name in names)):
-                    try:
-                        knobs = self.configuration(strategy, batch_size, dict(zip(names, values, strict=True)))
-                    except BadInput as error:
-                        refusal = error
-                        if len(self.n_micro_batches) == 1:
-                            raise
+                for *values, batch_size in product(*(getattr(self, name) for name in names), batch_sizes):
+                    choice = dict(zip(names, values, strict=True))
+                    if n_samples and n_samples != choice["n_micro_batches"] * choice["replicas"] * batch_size:
                         continue
-                    n_made += 1
-                    yield knobs
-        if refusal and not n_made:
-            raise refusal
+                    named = {("strategy", strategy), *(pair for pair in choice.items() if pair[0] in _MATCHED)}
+                    knobs = self._configuration_or_none(strategy, batch_size, choice)
+                    if knobs is None:
+                        refused.update(dict.fromkeys(named, (strategy, batch_size, choice)))
+                    else:
+                        made |= named
+                        yield knobs
+        for pair, arguments in refused.items():
+            if pair not in made:
+                self.configuration(*arguments)
+
+    def _configuration_or_none(self, strategy: Strategy, batch_size: int, choice: Mapping[str, Any]) -> Knobs | None:
+        if self._is_mismatch(strategy, choice):
+            return None
+        try:
+            return self.configuration(strategy, batch_size, choice)
+        except BadInput:
+            if len(self.n_micro_batches) == 1:
+                raise
+            return None
+
+    def _is_mismatch(self, strategy: Strategy, choice: Mapping[str, Any]) -> bool:
+        """Whether values of several knobs do not go together, each of which may go together with others."""
+        if strategy is Strategy.PHASED:
+            return choice.get("recompute") is Recompute.AUTO
+        order, n_stages, n_ipu = (choice[name] for name in ("schedule", "stages_per_device", "n_ipu"))
+        fewest, most = STAGES_PER_DEVICE.get(order, (1, 1))
+        is_single = n_stages > 1 and n_ipu == 1
+        uneven = order is Order.INTERLEAVED and len(self.n_ipu) > 1 and any(n % n_ipu for n in self.n_micro_batches)
+        return not fewest <= n_stages <= most or is_single or uneven
 
 
 @lru_cache(maxsize=4)
@@ -386,6 +461,8 @@ def _cells(space: SearchSpace) -> tuple[tuple[Knobs, ...], ...]:
     """`SearchSpace.cells`. A constraint without a size is checked once for a whole cell, because spaces are large."""
     by_size = tuple(constraint for constraint in space.constraints if set(constraint.names) & _SIZES)
     by_cell = tuple(constraint for constraint in space.constraints if constraint not in by_size)
+    if space._global_batch is not None:  # a number of micro-batches of so many replicas has one size
+        return tuple((knobs,) for knobs in space.grid(*space.batch_size) if _all_hold(space.constraints, knobs))
     firsts = (knobs for knobs in space.grid(space.batch_size[0]) if _all_hold(by_cell, knobs))
     cells = (
         tuple(filter(partial(_all_hold, by_size), (replace(first, batch_size=size) for size in space.batch_size)))
@@ -399,6 +476,14 @@ def _all_hold(constraints: Sequence[Constraint], knobs: Knobs) -> bool:
     return knobs.can_compute and all(constraint.violation(knobs.numbers) <= 0 for constraint in constraints)
 
 
+def _number(value: Any) -> float:
+    """A knob's value in constraints; of `Recompute.AUTO` 2, as off is 0 and on is 1."""
+    return 2.0 if value is Recompute.AUTO else float(value)
+
+
+_MATCHED = ("schedule", "stages_per_device", "recompute")
+"""The knobs of which every value must be part of some configuration."""
+_GLOBAL_BATCH = re.compile(r"n_samples == (\d+)")
 _SIZES = {"batch_size", "n_samples"}
 """The names in constraints whose values differ within a cell."""
 _TABLE = {knob.name: knob for knob in KNOBS}
