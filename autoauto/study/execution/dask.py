@@ -107,7 +107,8 @@ class DaskExecutor:
     def close(self) -> None:
         """Cancel all measurements that have not started, and disconnect."""
         with suppress(CancelledError, OSError):  # the scheduler is gone, and its measurements with it
-            self._client.cancel([future for future, _ in self._measuring.values()])
+            if self._client.status != "closed":  # as it is when it has given up
+                self._client.cancel([future for future, _ in self._measuring.values()])
         self._measuring.clear()
         self._client.close()
 

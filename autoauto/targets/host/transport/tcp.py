@@ -43,7 +43,7 @@ SILENCE_S, STALL_S = 20, 120
 """After so many seconds without an answer a connection is lost: that with requests; and others, whose messages a stage
 that computes for long does not take at once."""
 
-_GRACE_S = 1.0
+_GRACE_S = 3.0
 _HEAD_BYTES = 8
 _REASON_BYTES = 4000
 _NUMBER_BYTES = 4
