@@ -39,7 +39,9 @@ if TYPE_CHECKING:
     )
     from autoauto.records.hardware import Cluster, Period
     from autoauto.records.knobs.constraint import Constraint
-    from autoauto.records.knobs.knobs import Knobs, Method, Objective, SearchSpace
+    from autoauto.records.knobs.knobs import Knobs
+    from autoauto.records.knobs.objectives import Method, Objective
+    from autoauto.records.knobs.space import SearchSpace
     from autoauto.records.knobs.table import Strategy
     from autoauto.records.layers import LayerGraph
     from autoauto.records.phased import PhasedPlan
@@ -126,9 +128,9 @@ _HOMES = {
     "Knobs": "autoauto.records.knobs.knobs",
     "LayerGraph": "autoauto.records.layers",
     "MeasurementsFailed": "autoauto.records.errors",
-    "Method": "autoauto.records.knobs.knobs",
+    "Method": "autoauto.records.knobs.objectives",
     "MissingExtra": "autoauto.records.errors",
-    "Objective": "autoauto.records.knobs.knobs",
+    "Objective": "autoauto.records.knobs.objectives",
     "Order": "autoauto.records.schedule",
     "OutOfMemory": "autoauto.records.errors",
     "Period": "autoauto.records.hardware",
@@ -140,7 +142,7 @@ _HOMES = {
     "Schedule": "autoauto.records.schedule",
     "SearchProgress": "autoauto.study.run",
     "SearchResult": "autoauto.study.run",
-    "SearchSpace": "autoauto.records.knobs.knobs",
+    "SearchSpace": "autoauto.records.knobs.space",
     "Stage": "autoauto.records.plan",
     "Status": "autoauto.records.trials.trial",
     "Strategy": "autoauto.records.knobs.table",

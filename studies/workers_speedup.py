@@ -22,7 +22,9 @@ import optuna
 
 from autoauto.cli.options.values import integers
 from autoauto.records.errors import OutOfMemory
-from autoauto.records.knobs.knobs import Knobs, Method, Objective, SearchSpace
+from autoauto.records.knobs.knobs import Knobs
+from autoauto.records.knobs.objectives import Method, Objective
+from autoauto.records.knobs.space import SearchSpace
 from autoauto.records.layers import LayerRange
 from autoauto.records.plan import Plan, Stage
 from autoauto.records.trials.trial import Trial, measured_trial, unfit_trial

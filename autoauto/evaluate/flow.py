@@ -29,7 +29,8 @@ from autoauto.records.cost import CostTable, stash_entry_bytes
 from autoauto.records.errors import BadInput, DoesNotFit, Infeasible
 from autoauto.records.hardware import Period
 from autoauto.records.knobs.constraint import Constraint
-from autoauto.records.knobs.knobs import Knobs, SearchSpace
+from autoauto.records.knobs.knobs import Knobs
+from autoauto.records.knobs.space import SearchSpace
 from autoauto.records.knobs.table import Strategy
 from autoauto.records.phased import IoMode, Phase, PhasedOptions, PhasedPlan
 from autoauto.records.plan import BoundedPlan, CutAt, Plan, Stage, replicated, side_by_side

@@ -8,7 +8,8 @@ from typing import NamedTuple
 
 from autoauto.evaluate.flow import Flow
 from autoauto.records.errors import BadInput, DoesNotFit, WorkerLost
-from autoauto.records.knobs.knobs import Knobs, SearchSpace
+from autoauto.records.knobs.knobs import Knobs
+from autoauto.records.knobs.space import SearchSpace
 from autoauto.records.layers import LayerRange
 from autoauto.records.plan import Plan
 from autoauto.records.profile import HostPrecision, runtime_for

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from autoauto.records.knobs.knobs import Knobs, Method
+from autoauto.records.knobs.knobs import Knobs
+from autoauto.records.knobs.objectives import Method
 from autoauto.records.knobs.table import COLUMNS, Strategy, Use
 from autoauto.records.plan import Plan, Stage
 from autoauto.records.schedule import Action, Schedule

@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from autoauto.evaluate.flow import Flow
 from autoauto.evaluate.load import load_flow
 from autoauto.records.errors import BadInput
-from autoauto.records.knobs.knobs import Knobs, Objective, SearchSpace
+from autoauto.records.knobs.knobs import Knobs
+from autoauto.records.knobs.objectives import Objective
+from autoauto.records.knobs.space import SearchSpace
 from autoauto.records.knobs.table import POPLAR_MEMORY_PROPORTION
 from autoauto.records.layers import LayerGraph
 from autoauto.records.target import Target

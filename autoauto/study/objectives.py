@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal
 
-from autoauto.records.knobs.knobs import Objective, Objectives, objective_tuple
+from autoauto.records.knobs.objectives import Objective, Objectives, objective_tuple
 from autoauto.records.trials.trial import Trial
 
 

@@ -13,7 +13,9 @@ from dataclasses import dataclass, replace
 
 from optuna import Study
 
-from autoauto.records.knobs.knobs import Knobs, Objectives, SearchSpace
+from autoauto.records.knobs.knobs import Knobs
+from autoauto.records.knobs.objectives import Objectives
+from autoauto.records.knobs.space import SearchSpace
 from autoauto.records.trials.study_summary import StudySummary, cells_of
 from autoauto.records.trials.trial import Cell, Counts, SearchActivity, Trial
 from autoauto.study.analysis.best import best_of, counts_of, front_of

@@ -8,7 +8,7 @@ from dataclasses import replace
 from optuna import Study
 
 from autoauto.evaluate.flow import Flow
-from autoauto.records.knobs.knobs import Objectives, objective_tuple
+from autoauto.records.knobs.objectives import Objectives, objective_tuple
 from autoauto.records.plan import Plan
 from autoauto.study.analysis.best import best_of_study
 from autoauto.study.analysis.grid_bisect_answer import estimated_answer

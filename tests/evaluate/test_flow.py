@@ -16,7 +16,9 @@ from autoauto.records.cost import CostTable
 from autoauto.records.errors import BadInput, Infeasible, OutOfMemory
 from autoauto.records.hardware import Cluster, Device, Link, Machine, MachineDevice, Period, StreamingMemory
 from autoauto.records.knobs.constraint import Constraint
-from autoauto.records.knobs.knobs import Knobs, Objective, SearchSpace
+from autoauto.records.knobs.knobs import Knobs
+from autoauto.records.knobs.objectives import Objective
+from autoauto.records.knobs.space import SearchSpace
 from autoauto.records.knobs.table import Strategy
 from autoauto.records.layers import LayerGraph, LayerRange
 from autoauto.records.phased import IoMode, PhasedOptions, PhasedPlan, PhaseKind

@@ -19,7 +19,8 @@ from autoauto.profile.store.cache import ProfileCache
 from autoauto.records.correction import Estimator
 from autoauto.records.errors import BadInput, Infeasible
 from autoauto.records.hardware import Cluster, Device, DeviceKind, Link, Period, Topology
-from autoauto.records.knobs.knobs import Knobs, SearchSpace
+from autoauto.records.knobs.knobs import Knobs
+from autoauto.records.knobs.space import SearchSpace
 from autoauto.records.knobs.table import Strategy
 from autoauto.records.layers import LayerGraph, LayerRange
 from autoauto.records.phased import PhasedOptions

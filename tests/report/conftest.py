@@ -8,7 +8,8 @@ from xml.etree import ElementTree
 import pytest
 from rich.console import Console, RenderableType
 
-from autoauto.records.knobs.knobs import Knobs, Objective
+from autoauto.records.knobs.knobs import Knobs
+from autoauto.records.knobs.objectives import Objective
 from autoauto.records.layers import LayerRange
 from autoauto.records.plan import Plan, Stage
 from autoauto.records.schedule import Order, Transfers

@@ -19,7 +19,9 @@ from sqlalchemy import inspect, text
 
 from autoauto.records.errors import BadInput, MissingExtra, OutOfMemory
 from autoauto.records.knobs.constraint import Constraint
-from autoauto.records.knobs.knobs import Knobs, Objective, SearchSpace
+from autoauto.records.knobs.knobs import Knobs
+from autoauto.records.knobs.objectives import Objective
+from autoauto.records.knobs.space import SearchSpace
 from autoauto.records.layers import LayerRange
 from autoauto.records.plan import Plan, Stage
 from autoauto.records.trials.trial import Status, Trial, measured_trial, unfit_trial

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from autoauto.records.knobs.knobs import Knobs, Objective
+from autoauto.records.knobs.knobs import Knobs
+from autoauto.records.knobs.objectives import Objective
 from autoauto.records.schedule import Order
 from autoauto.records.timeline import Timeline
 from autoauto.records.trials.trial import measured_trial

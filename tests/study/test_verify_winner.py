@@ -11,7 +11,9 @@ import pytest
 
 from autoauto.evaluate.flow import Flow
 from autoauto.evaluate.load import load_flow
-from autoauto.records.knobs.knobs import Knobs, Objective, SearchSpace
+from autoauto.records.knobs.knobs import Knobs
+from autoauto.records.knobs.objectives import Objective
+from autoauto.records.knobs.space import SearchSpace
 from autoauto.records.layers import LayerGraph
 from autoauto.records.target import RUNS_PLANS
 from autoauto.records.timeline import Run

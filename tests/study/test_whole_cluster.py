@@ -9,7 +9,8 @@ import pytest
 from autoauto.evaluate.flow import Flow
 from autoauto.evaluate.load import load_flow
 from autoauto.graph.load import builtin_models
-from autoauto.records.knobs.knobs import Objective, SearchSpace
+from autoauto.records.knobs.objectives import Objective
+from autoauto.records.knobs.space import SearchSpace
 from autoauto.records.trials.study_summary import Alternative
 from autoauto.records.trials.trial import Trial
 from autoauto.study.analysis.alternatives import expected_alternatives

@@ -7,7 +7,7 @@ from math import isfinite
 from typing import TYPE_CHECKING, Any
 
 from autoauto.records.errors import did_you_mean
-from autoauto.records.knobs.knobs import Method
+from autoauto.records.knobs.objectives import Method
 from autoauto.records.knobs.table import KNOBS, MAX_SAMPLES, MAX_VALUES, Domain
 
 if TYPE_CHECKING:

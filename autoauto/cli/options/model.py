@@ -13,7 +13,8 @@ from autoauto.records.correction import Estimator
 from autoauto.records.errors import BadInput
 from autoauto.records.hardware import Period
 from autoauto.records.installation import DEFAULT_MODEL
-from autoauto.records.knobs.knobs import Knobs, SearchSpace, of_global_batch
+from autoauto.records.knobs.knobs import Knobs
+from autoauto.records.knobs.space import SearchSpace, of_global_batch
 from autoauto.records.knobs.table import KNOBS, MAX_SAMPLES, MAX_VALUES, STAGES_PER_DEVICE, Knob, Strategy
 from autoauto.records.plan import CutAt
 from autoauto.records.profile import HostPrecision, runtime_for

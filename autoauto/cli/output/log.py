@@ -11,7 +11,7 @@ from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Protocol
 
-from autoauto.records.knobs.knobs import Method
+from autoauto.records.knobs.objectives import Method
 from autoauto.records.trials.trial import SearchActivity
 
 if TYPE_CHECKING:

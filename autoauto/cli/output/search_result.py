@@ -11,7 +11,7 @@ from autoauto.cli.output.plans import describe_plan
 from autoauto.records.plan import Plan
 
 if TYPE_CHECKING:
-    from autoauto.records.knobs.knobs import Objectives
+    from autoauto.records.knobs.objectives import Objectives
     from autoauto.records.target import Origin
     from autoauto.records.timeline import Timeline
     from autoauto.records.trials.study_summary import Comparison, StudySummary

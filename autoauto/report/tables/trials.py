@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from math import inf
 
-from autoauto.records.knobs.knobs import Knobs, Objective, Objectives, objective_tuple, objectives_text
+from autoauto.records.knobs.knobs import Knobs
+from autoauto.records.knobs.objectives import Objective, Objectives, objective_tuple, objectives_text
 from autoauto.records.knobs.table import COLUMNS, Use
 from autoauto.records.phased import PhasedPlan
 from autoauto.records.plan import Plan

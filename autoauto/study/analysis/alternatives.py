@@ -8,7 +8,8 @@ from itertools import chain, pairwise
 
 from optuna import Study
 
-from autoauto.records.knobs.knobs import Knobs, SearchSpace
+from autoauto.records.knobs.knobs import Knobs
+from autoauto.records.knobs.space import SearchSpace
 from autoauto.records.knobs.table import Strategy
 from autoauto.records.trials.study_summary import Alternative
 from autoauto.records.trials.trial import Trial

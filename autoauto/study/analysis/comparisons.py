@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from autoauto.records.knobs.knobs import Method, Objective
+from autoauto.records.knobs.objectives import Method, Objective
 from autoauto.records.trials.study_summary import (
     Alternative,
     Comparison,

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
-from autoauto.records.knobs.knobs import Knobs, Method, Objectives, SearchSpace
+from autoauto.records.knobs.knobs import Knobs
+from autoauto.records.knobs.objectives import Method, Objectives
+from autoauto.records.knobs.space import SearchSpace
 from autoauto.records.trials.study_summary import Comparison, Interval, cells_of
 from autoauto.records.trials.trial import ExpectedCell, Trial
 from autoauto.study.methods.protocol import Observation, drive, observation_of

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from optuna import Study
 
-from autoauto.records.knobs.knobs import objective_tuple
+from autoauto.records.knobs.objectives import objective_tuple
 from autoauto.records.trials.study_summary import StudySummary
 from autoauto.records.trials.trial import Trial
 from autoauto.study.analysis.alternatives import ALTERNATIVES, stored_alternatives

@@ -26,7 +26,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from math import exp, inf
 
-from autoauto.records.knobs.knobs import Knobs, SearchSpace
+from autoauto.records.knobs.knobs import Knobs
+from autoauto.records.knobs.space import SearchSpace
 from autoauto.study.methods.candidates import Candidate, Candidates
 from autoauto.study.methods.error_model import SIGMA_ALL, ErrorModel, ErrorModels
 from autoauto.study.methods.protocol import Limit, Observation, Predict, Proposal, Proposals, Refine

@@ -19,7 +19,9 @@ from collections.abc import Callable, Generator, Mapping
 from math import inf
 from typing import NamedTuple
 
-from autoauto.records.knobs.knobs import Knobs, Objectives, SearchSpace
+from autoauto.records.knobs.knobs import Knobs
+from autoauto.records.knobs.objectives import Objectives
+from autoauto.records.knobs.space import SearchSpace
 from autoauto.records.trials.trial import Trial
 from autoauto.study.objectives import scores_of, values_of
 

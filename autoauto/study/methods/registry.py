@@ -10,15 +10,9 @@ from optuna.samplers import RandomSampler, TPESampler
 
 from autoauto.evaluate.best_case import BestCase
 from autoauto.records.errors import BadInput
-from autoauto.records.knobs.knobs import (
-    Knobs,
-    Method,
-    Objective,
-    Objectives,
-    SearchSpace,
-    objective_tuple,
-    objectives_text,
-)
+from autoauto.records.knobs.knobs import Knobs
+from autoauto.records.knobs.objectives import Method, Objective, Objectives, objective_tuple, objectives_text
+from autoauto.records.knobs.space import SearchSpace
 from autoauto.records.trials.trial import Trial
 from autoauto.study.methods.candidates import MAX_MEMORY_DOUBT
 from autoauto.study.methods.grid_bisect import BISECTION

@@ -8,7 +8,7 @@ from typing import Any
 import pandas as pd
 from optuna import Study
 
-from autoauto.records.knobs.knobs import objective_tuple, parse_objectives
+from autoauto.records.knobs.objectives import objective_tuple, parse_objectives
 from autoauto.records.knobs.table import COLUMNS
 from autoauto.study.store.database import reads
 from autoauto.study.store.rows import local_time, trial_rows

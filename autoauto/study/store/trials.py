@@ -27,7 +27,9 @@ from optuna.trial import FrozenTrial, TrialState, create_trial
 from autoauto.records.errors import BadInput
 from autoauto.records.files.json import from_plain
 from autoauto.records.hardware import Period
-from autoauto.records.knobs.knobs import Knobs, Objectives, SearchSpace
+from autoauto.records.knobs.knobs import Knobs
+from autoauto.records.knobs.objectives import Objectives
+from autoauto.records.knobs.space import SearchSpace
 from autoauto.records.knobs.table import COLUMNS, KNOBS, Domain, Use
 from autoauto.records.phased import Phase, PhasedPlan
 from autoauto.records.plan import Plan, Stage

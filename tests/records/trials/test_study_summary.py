@@ -5,7 +5,8 @@ from dataclasses import replace
 import pytest
 from scipy import stats
 
-from autoauto.records.knobs.knobs import Knobs, Objective
+from autoauto.records.knobs.knobs import Knobs
+from autoauto.records.knobs.objectives import Objective
 from autoauto.records.trials.study_summary import Repeated, StudySummary, Verdict, Verification, cells_of, interval
 from autoauto.records.trials.trial import Status, Trial
 

@@ -7,7 +7,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from autoauto.records.knobs.knobs import Knobs, Objective, Objectives
+from autoauto.records.knobs.knobs import Knobs
+from autoauto.records.knobs.objectives import Objective, Objectives
 from autoauto.records.knobs.table import Strategy
 from autoauto.records.plan import Plan
 from autoauto.records.schedule import Order

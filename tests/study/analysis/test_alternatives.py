@@ -6,7 +6,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from autoauto.records.knobs.knobs import Knobs, Objective, SearchSpace
+from autoauto.records.knobs.knobs import Knobs
+from autoauto.records.knobs.objectives import Objective
+from autoauto.records.knobs.space import SearchSpace
 from autoauto.records.trials.study_summary import Alternative
 from autoauto.records.trials.trial import Trial
 from autoauto.study.analysis.alternatives import expected_alternatives, store_alternatives, stored_alternatives

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from autoauto.records.knobs.knobs import Knobs, Objective
+from autoauto.records.knobs.knobs import Knobs
+from autoauto.records.knobs.objectives import Objective
 from autoauto.records.trials.study_summary import (
     Alternative,
     AutoPipelineAnswer,

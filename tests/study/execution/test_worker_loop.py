@@ -18,7 +18,9 @@ import pytest
 from optuna.trial import TrialState
 from sqlalchemy import text
 
-from autoauto.records.knobs.knobs import Knobs, Objective, SearchSpace
+from autoauto.records.knobs.knobs import Knobs
+from autoauto.records.knobs.objectives import Objective
+from autoauto.records.knobs.space import SearchSpace
 from autoauto.records.trials.trial import Status, Trial
 from autoauto.study.execution.executors import InlineExecutor
 from autoauto.study.execution.leases import Leases

@@ -14,7 +14,8 @@ import pytest
 
 from autoauto.records.errors import BadInput
 from autoauto.records.knobs.constraint import Constraint
-from autoauto.records.knobs.knobs import Objective, SearchSpace
+from autoauto.records.knobs.objectives import Objective
+from autoauto.records.knobs.space import SearchSpace
 from autoauto.records.knobs.table import Strategy
 from autoauto.records.schedule import Order
 from autoauto.study.run import run_search

@@ -35,7 +35,8 @@ from autoauto.cli.output.search_result import (
     show_uses_of,
 )
 from autoauto.records.knobs.constraint import RESULT_NAMES
-from autoauto.records.knobs.knobs import Method, Objective, SearchSpace, objectives_text
+from autoauto.records.knobs.objectives import Method, Objective, objectives_text
+from autoauto.records.knobs.space import SearchSpace
 from autoauto.records.knobs.table import KNOB_NAMES, MAX_VALUES
 from autoauto.records.target import RUNS_PLANS
 

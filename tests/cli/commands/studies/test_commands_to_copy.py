@@ -8,7 +8,8 @@ import pytest
 
 from autoauto.cli.commands.studies.commands_to_copy import commands_of, reproducing_command
 from autoauto.cli.options.study import DEFAULT_STORAGE
-from autoauto.records.knobs.knobs import Knobs, Objective
+from autoauto.records.knobs.knobs import Knobs
+from autoauto.records.knobs.objectives import Objective
 from autoauto.records.knobs.table import Strategy
 from autoauto.records.layers import LayerRange
 from autoauto.records.phased import IoMode, Phase, PhasedPlan
