@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from autoauto.records.knobs import Knobs, Objective, SearchSpace
-from autoauto.records.study_summary import Alternative
-from autoauto.records.trial import Trial
+from autoauto.records.knobs.knobs import Knobs, Objective, SearchSpace
+from autoauto.records.trials.study_summary import Alternative
+from autoauto.records.trials.trial import Trial
 from autoauto.study.analysis.alternatives import expected_alternatives, store_alternatives, stored_alternatives
 from autoauto.study.analysis.summary import summarise_study
 from autoauto.study.methods.registry import predictor
