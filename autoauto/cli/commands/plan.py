@@ -19,7 +19,7 @@ from autoauto.cli.output.plans import describe_configuration, show_imported, sho
 from autoauto.records.errors import BadInput, DoesNotFit
 from autoauto.records.hardware import Period
 from autoauto.records.knobs.knobs import DEFAULT_PLANNING_PROPORTION
-from autoauto.records.knobs.table import KNOBS, Strategy
+from autoauto.records.knobs.table import KNOBS, Recompute, Strategy
 from autoauto.records.target import Origin
 from autoauto.targets.registry import default_options
 
@@ -129,6 +129,8 @@ def _plan_model(args: argparse.Namespace) -> int:
     knobs = requested_knobs(args, flow)
     if knobs.stage_replicas and requested_query(args) is not best_plan:
         raise BadInput("stage replicas have the best plan only; leave the other query out")
+    if (knobs.stages_per_device > 1 or knobs.recompute is Recompute.AUTO) and requested_query(args) is not best_plan:
+        raise BadInput("several stages a device and recompute auto have the best plan only; leave the other query out")
     if requested_query(args) is best_plan:
         try:
             gap, plan = flow.best_plan(knobs).gap, flow.predict(knobs)
