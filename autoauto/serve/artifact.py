@@ -10,8 +10,8 @@ from typing import Any
 from weakref import finalize
 
 from autoauto.exporters.onnx_stages import SCHEMA, ModelPort, PipelineFile, StageFile
-from autoauto.records.codec import from_json, from_plain
 from autoauto.records.errors import BadInput
+from autoauto.records.files.json import from_json, from_plain
 from autoauto.records.layers import LayerGraph, LayerRange, Port, SubModel
 from autoauto.records.profile import SessionOptions
 from autoauto.records.target import Origin

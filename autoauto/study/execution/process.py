@@ -18,8 +18,8 @@ from typing import IO, NamedTuple
 from autoauto.processes.channel import BadMessage, Channel
 from autoauto.processes.guard import Ending, GuardedProcess
 from autoauto.records.errors import WorkerLost
-from autoauto.records.knobs import Knobs
-from autoauto.records.trial import Status, Trial
+from autoauto.records.knobs.knobs import Knobs
+from autoauto.records.trials.trial import Status, Trial
 from autoauto.records.units import format_bytes
 
 LOG_LINES = 20

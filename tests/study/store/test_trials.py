@@ -15,16 +15,18 @@ import pytest
 from optuna.trial import FrozenTrial, TrialState
 from sqlalchemy import event
 
-from autoauto.records.constraint import Constraint
 from autoauto.records.errors import WorkerLost
 from autoauto.records.hardware import MachineDevice, Period
-from autoauto.records.knobs import Knobs, Objective, Objectives, SearchSpace
+from autoauto.records.knobs.constraint import Constraint
+from autoauto.records.knobs.knobs import Knobs
+from autoauto.records.knobs.objectives import Objective, Objectives
+from autoauto.records.knobs.space import SearchSpace
 from autoauto.records.layers import LayerRange
 from autoauto.records.phased import BufferLayout, BufferRow, IoMode, Phase, PhasedPlan, PhaseKind
 from autoauto.records.plan import Plan, Stage
 from autoauto.records.schedule import Order
 from autoauto.records.target import Origin
-from autoauto.records.trial import Status, Trial
+from autoauto.records.trials.trial import Status, Trial
 from autoauto.study.execution.process import finished_trial
 from autoauto.study.store.database import database_of
 from autoauto.study.store.study import load_study, open_study

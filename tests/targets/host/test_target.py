@@ -11,7 +11,7 @@ import pytest
 
 from autoauto.profile.profiler import profile_model
 from autoauto.profile.store.cache import ProfileCache
-from autoauto.records.errors import MissingExtra, UnreadableModel
+from autoauto.records.errors import BadInput, MissingExtra, UnreadableModel
 from autoauto.records.hardware import Cluster, Device, Link
 from autoauto.records.layers import LayerGraph, LayerRange, SubModel
 from autoauto.records.plan import Plan, Stage
@@ -172,3 +172,32 @@ def test_another_process_gets_the_target_without_the_process_that_measures() -> 
     target._meter = lambda: None  # type: ignore[assignment] # as little fit for another process as a meter
     assert pickle.loads(pickle.dumps(target))._meter is None
     target._meter = None
+
+
+def test_devices_with_gpus_have_one_runtime_and_are_not_joined(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registry, "installed", lambda: tuple(HostRuntime))
+    on_gpus, on_cores = HostTarget(NoSource(), gpus=["GPU-a", "GPU-b"]).traits, HostTarget(NoSource()).traits
+    assert (on_gpus.groups_cores, on_cores.groups_cores) == (False, True)
+    assert on_gpus.space["runtime"] == (HostRuntime.CUDA,)
+    assert HostRuntime.CUDA not in on_cores.space["runtime"]
+    assert on_gpus.space["precision"] == on_cores.space["precision"] == (HostPrecision.FP32,)
+
+
+@pytest.mark.parametrize(("gpus", "runtime"), [((), HostRuntime.CUDA), (("GPU-a",), HostRuntime.ONNXRUNTIME)])
+def test_a_runtime_runs_on_its_own_devices_only(
+    gpus: tuple[str, ...], runtime: HostRuntime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(registry, "installed", lambda: tuple(HostRuntime))
+    target = HostTarget(NoSource(), gpus=gpus)
+    with pytest.raises(BadInput, match=f"--runtime cuda and --device cuda:0 go together, got {runtime} and "):
+        target.compile(LayerGraph("m", (), (), None, ""), LayerRange(0, 1), DEVICE, replace(OPTIONS, runtime=runtime))
+
+
+def test_profiles_on_gpus_are_those_of_their_kind() -> None:
+    options = replace(OPTIONS, runtime=HostRuntime.CUDA)
+    other = replace(DEVICE, name="H100")
+    on_first, on_second = (HostTarget(NoSource(), gpus=[uuid]) for uuid in ("GPU-a", "GPU-b"))
+    assert on_first.depends_on(DEVICE, options) == on_second.depends_on(DEVICE, options)
+    assert on_first.depends_on(DEVICE, options) != on_first.depends_on(other, options)
+    on_cores = HostTarget(NoSource())
+    assert on_cores.depends_on(DEVICE, OPTIONS) == on_cores.depends_on(other, OPTIONS)

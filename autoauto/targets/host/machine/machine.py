@@ -54,6 +54,11 @@ def cores_of(device: int, cores_per_device: int, among: Sequence[tuple[int, ...]
     return tuple(number for core in device_cores for number in core)
 
 
+def core_beside_gpu(device: int) -> tuple[int, ...]:
+    """The hardware threads of the core from which process `device` uses its GPU; few cores are shared."""
+    return cores()[device % len(cores())]
+
+
 @cache
 def identity() -> str:
     """Processor model, number of usable cores, and kernel: what measured times depend on. Part of cache keys."""
@@ -67,6 +72,17 @@ def processor() -> str:
         if key.strip() == "model name":
             return value.strip()
     return platform.machine()
+
+
+def processor_clock_hz() -> float | None:
+    """The highest clock of core 0 where the kernel knows it, else its present one; None where it says neither."""
+    with suppress(OSError, ValueError):
+        return int((_TOPOLOGY / "cpu0" / "cpufreq" / "cpuinfo_max_freq").read_text(encoding="ascii")) * 1e3
+    for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
+        key, _, value = line.partition(":")
+        if key.strip() == "cpu MHz":
+            return float(value) * 1e6
+    return None
 
 
 class MachineCache:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack
 from weakref import finalize
 
-from autoauto.records.errors import BadInput, WorkerLost
+from autoauto.records.errors import BadInput, OutOfMemory, WorkerLost
 from autoauto.records.layers import LayerRange, SubModel
 from autoauto.records.profile import SessionOptions
 from autoauto.targets.host.measure.session import idle_model
@@ -40,6 +40,7 @@ class Meter(AbstractContextManager["Meter"]):
 
         Raises:
             BadInput: the runtime cannot run the sub-model.
+            OutOfMemory: the machine, or its GPU, has not enough memory for it.
             WorkerLost: the sub-model crashes every process that runs it.
         """
         try:
@@ -55,14 +56,15 @@ class Meter(AbstractContextManager["Meter"]):
         try:
             workers = (self._machine or self._start()).workers
             self._file.write(sub_model.content)
-            workers.send(0, SubModelPorts(sub_model.inputs, sub_model.outputs))
+            one_session = layers.stop - layers.start > 1
+            workers.send(0, SubModelPorts(sub_model.inputs, sub_model.outputs, one_session))
             answer: Measurement | FailedMeasurement = workers.receive(0)
         except BaseException:
             self.close()  # a late answer would be taken for the answer to the next request
             raise
         if isinstance(answer, FailedMeasurement):
-            title = runtime_named(self._options.runtime).title
-            raise BadInput(f"{title} does not run layers {layers}: {answer.reason}")
+            message = f"{runtime_named(self._options.runtime).title} does not run layers {layers}: {answer.reason}"
+            raise OutOfMemory(message, 1, layers) if answer.is_memory_error else BadInput(message)
         return answer
 
     def _start(self) -> Place:

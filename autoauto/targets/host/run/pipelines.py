@@ -154,7 +154,7 @@ class Pipelines(AbstractContextManager["Pipelines"]):
         """Send micro-batches, each through the first pipeline that has room, until `batches` ends.
 
         `take(pipeline, number, outputs)` is called with the outputs of micro-batch `number` of `batches`; the arrays
-        are valid until it returns. A context has one stream only.
+        are valid until it returns. Streams may follow one another, unless the pipelines serve or one failed.
 
         Args:
             batches, take: see above.
@@ -180,7 +180,9 @@ class Pipelines(AbstractContextManager["Pipelines"]):
                     self._drain(draining, partial(take, pipeline), refuse, in_flight[pipeline])
                 if feeding and feeding[0].free_fd in descriptors and (arrivals_fd is None or _is_readable(arrivals_fd)):
                     self._feed(feeding, numbered, in_flight[pipeline])
-        streams = zip(self._started, self._receive_from_all(), strict=True)
+        streams = list(zip(self._started, self._receive_from_all(), strict=True))
+        for ring in (ring for channels in self._channels for ring in channels[-1].received_by(0)):
+            ring.restart()
         return [[_by_own_clock(spans, machine) for (machine, _), spans in zip(*pair, strict=True)] for pair in streams]
 
     def _feed(self, rings: deque[Ring], batches: Iterator[tuple[int, Batch]], in_flight: deque[int]) -> None:

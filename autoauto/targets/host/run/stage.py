@@ -20,6 +20,7 @@ from autoauto.targets.host.machine.speed_probe import SpeedProbe
 from autoauto.targets.host.measure.session import (
     Session,
     check_memory,
+    load_in_budget,
     memory_errors,
 )
 from autoauto.targets.host.memory_budget import data_bytes, shared_array
@@ -101,25 +102,33 @@ class StageSpans(NamedTuple):
 
 
 def serve(connection: Channel, task: StageTask) -> None:
-    """In a worker: load the stage, send `StageReady`, compute all micro-batches of the rings, send `StageSpans`.
+    """In a worker: load the stage, send `StageReady`; compute all micro-batches of the rings, send `StageSpans`; again.
 
-    A stage that serves sends None at its end.
+    A stage that serves has one stream, and sends None at its end. The parent ends this process.
     """
     os.sched_setaffinity(0, task.resources.cores)
     probe = SpeedProbe()
-    runtime_named(task.resources.session.runtime)
+    options, budget_bytes = task.resources.session, task.resources.budget_bytes
+    runtime = runtime_named(options.runtime)
     overhead_bytes = data_bytes()
-    runtime_bytes = Session(task.idle, (), (), task.resources.session, arena=True).parameter_bytes
-    session = Session(task.file, task.inputs, task.outputs, task.resources.session, arena=True)
-    memory_bytes = check_memory(session, runtime_bytes, task.resources.budget_bytes, overhead_bytes, task.layers)
+    with runtime.exclusively(options):
+        runtime_bytes = Session(task.idle, (), (), options, arena=True).parameter_bytes
+        session = load_in_budget(
+            task.file, task.inputs, task.outputs, options, budget_bytes, runtime_bytes, task.layers
+        )
+        memory_bytes = check_memory(session, runtime_bytes, budget_bytes, overhead_bytes, task.layers)
+    runtime.pin([*(each.memory for each in task.receive), *(each.memory for each in task.send)])
     task.file.close()
     connection.send(StageReady(memory_bytes, overhead_bytes))
     with memory_errors(session, task.layers, memory_bytes):
-        if task.serves:
-            _serve_stream(session, task)
-        spans = None if task.serves else _stream(session, task, probe)
-    connection.send(spans)
-    connection.recv()  # blocks until the parent ends this process, so that it can read the spans
+        while not task.serves:
+            spans = _stream(session, task, probe)
+            for ring in task.receive:
+                ring.restart()
+            connection.send(spans)
+        _serve_stream(session, task)
+    connection.send(None)
+    connection.recv()  # blocks until the parent ends this process, so that it can read the message
 
 
 def _stream(session: Session, task: StageTask, probe: SpeedProbe) -> StageSpans:
@@ -136,8 +145,9 @@ def _stream(session: Session, task: StageTask, probe: SpeedProbe) -> StageSpans:
         inputs, outputs = arrays(message, task.received), arrays(slot, task.sent)
         for name in carried:
             outputs[name][...] = inputs[name]
-        copied, core_start = perf_counter_ns(), session.cpu_time_ns()
+        copied, core_start = perf_counter_ns() - session.moved_ns(), session.cpu_time_ns()
         session.run(inputs, outputs)
+        copied += session.moved_ns()  # what a run moves to a GPU and back counts as copies
         compute_ns += session.cpu_time_ns() - core_start
         computed = perf_counter_ns()
         send.commit(message_bytes(task.sent))

@@ -82,6 +82,11 @@ class Ring:
         fds = (handle.detach() for handle in state["handles"])
         self.__init__(*fds, state["n_slots"], state["slot_bytes"])  # type: ignore[misc]
 
+    @property
+    def memory(self) -> memoryview:
+        """All slots, in this process."""
+        return self._view
+
     def close(self) -> None:
         """Close the descriptors; the mapping ends with the last view of it."""
         self._view = memoryview(b"")
@@ -133,6 +138,15 @@ class Ring:
         if n_bytes <= FAILED:
             raise FailedMessage(bytes(self._view[start : start + FAILED - n_bytes]).decode(errors="ignore"))
         return self._view[start : start + n_bytes]
+
+    def restart(self) -> None:
+        """As the reader, take the end of the stream out of the ring, so that another stream may follow.
+
+        It waits for the end; no message may come before it.
+        """
+        os.eventfd_read(self.filled_fd)
+        assert self._length() == END
+        self.release()
 
     def release(self) -> None:
         """Give the peeked slot back to the writer; its view must not be read any more."""

@@ -53,6 +53,10 @@ class MessageWriter(Protocol):
     """The writing end of a channel of messages, as `Ring` describes it."""
 
     @property
+    def memory(self) -> memoryview:
+        """Where its messages lie."""
+
+    @property
     def free_fd(self) -> int:
         """Readable while `reserve` does not wait."""
 
@@ -73,6 +77,10 @@ class MessageReader(Protocol):
     """The reading end of a channel of messages, as `Ring` describes it."""
 
     @property
+    def memory(self) -> memoryview:
+        """Where its messages lie."""
+
+    @property
     def filled_fd(self) -> int:
         """Readable when a message arrives."""
 
@@ -84,6 +92,9 @@ class MessageReader(Protocol):
 
     def release(self) -> None:
         """Give the slot of the message back."""
+
+    def restart(self) -> None:
+        """Take the end of the stream, which waits or comes next, so that another stream may follow."""
 
 
 class _TcpEnd:
@@ -99,6 +110,11 @@ class _TcpEnd:
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__init__(socket.socket(fileno=state["handle"].detach()), state["slot_bytes"])  # type: ignore[misc]
+
+    @property
+    def memory(self) -> memoryview:
+        """Where its messages lie: the slot."""
+        return self._slot
 
     def end(self) -> None:
         """End the connection, also under a thread that waits for it."""
@@ -221,6 +237,15 @@ class TcpReader(_TcpEnd):
         """Send a credit; the view of the message must not be read any more."""
         self._head = None
         self._or_lost(partial(self._connection.sendall, b"\0"))
+
+    def restart(self) -> None:
+        """Take the end of the stream, so that another may follow; it may be before or after `wait` says so.
+
+        Raises:
+            WorkerLost: as `wait`.
+        """
+        assert not self.wait()
+        self.release()
 
 
 class Gate:

@@ -9,10 +9,12 @@ from multiprocessing import resource_tracker
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from onnx import TensorProto, helper, numpy_helper
 
-from autoauto.records.errors import BadInput
-from autoauto.records.layers import LayerRange, SubModel
+from autoauto.records.errors import BadInput, OutOfMemory
+from autoauto.records.layers import LayerRange, Port, SubModel
 from autoauto.records.profile import SessionOptions
 from autoauto.records.units import MIB
 from autoauto.targets.host.machine.machine import cores_of
@@ -72,6 +74,21 @@ def test_one_process_serves_all_requests_and_survives_a_model_that_fails(meter: 
         meter.measure(broken, LayerRange(4, 7))
     meter.measure(sub_model, WHOLE)
     assert pids(meter) == first
+
+
+def test_a_tensor_that_no_machine_holds_is_out_of_memory(meter: Meter) -> None:
+    size = numpy_helper.from_array(np.array([1 << 44]), "size")
+    nodes = [helper.make_node("Expand", ["x", "size"], ["h"]), helper.make_node("ReduceMax", ["h"], ["y"], keepdims=1)]
+    ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, (1,)) for name in ("x", "y")]
+    graph = helper.make_graph(nodes, "large", ends[:1], ends[1:], [size])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    ports = [Port(name, (1,), "float32") for name in ("x", "y")]
+    large = SubModel(model.SerializeToString(), (ports[0],), (ports[1],))
+    with pytest.raises(OutOfMemory, match=r"ONNX Runtime does not run layers \[4, 7\): ") as failure:
+        meter.measure(large, LayerRange(4, 7))
+    assert failure.value.layers == LayerRange(4, 7)
+    assert failure.value.excess_bytes == 1
+    meter.measure(idle_model(), WHOLE)
 
 
 def test_a_killed_process_is_replaced(meter: Meter) -> None:

@@ -66,6 +66,22 @@ def test_outputs_equal_those_of_the_whole_model(residual_model: Models, cuts: tu
     assert [len(stage.times) for stage in spans[0]] == [10] * (len(cuts) - 1)
 
 
+@pytest.mark.parametrize("n_replicas", [(1, 1), (1, 2), (2, 1)])
+def test_loaded_pipelines_compute_one_stream_after_the_other(
+    residual_model: Models, n_replicas: tuple[int, int]
+) -> None:
+    model, all_sent = residual_model(3, 16), batches(9, 2, 16)
+    devices = [resources(*[ENOUGH] * sum(n_replicas))]
+    with Pipelines(model.graph, model.source, ranges(0, 3, 7), 2, devices, n_replicas) as pipelines:
+        pids = pipelines.pids
+        for sent in (all_sent[:5], all_sent[5:6], all_sent[6:]):
+            received, spans = run(pipelines, sent)
+            for inputs, outputs in zip(sent, received, strict=True):
+                np.testing.assert_allclose(outputs["y"], model.outputs(inputs, 2)[0], rtol=1e-5, atol=1e-6)
+            assert sum(len(process.times) for process in spans[0][: n_replicas[0]]) == len(sent)
+        assert pipelines.pids == pids
+
+
 def test_a_stage_waits_for_the_previous_stage_and_for_a_free_slot(residual_model: Models) -> None:
     model = residual_model(3, 16)
     with Pipelines(model.graph, model.source, ranges(0, 2, 5, 7), 1, [resources(ENOUGH, ENOUGH, ENOUGH)]) as pipelines:
