@@ -164,9 +164,10 @@ class HostTarget(AbstractContextManager["HostTarget"]):
         key = graph.content, stages, plan.placement, cluster, options, replicas
 
         def attempt() -> Run:
-            if self._machines is None:
-                return measured(self._open.get(key, lambda: OpenPlan(*arguments, gpus=self._gpus)))
-            with OpenPlan(*arguments, self._machines) as opened:  # between machines a plan has one stream
+            if self._machines is None and not self._gpus:
+                return measured(self._open.get(key, lambda: OpenPlan(*arguments)))
+            # Between machines a plan has one stream, and the memory of a GPU holds one plan.
+            with OpenPlan(*arguments, self._machines, self._gpus) as opened:
                 return measured(opened)
 
         def measured(opened: OpenPlan) -> Run:
