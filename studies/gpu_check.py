@@ -29,7 +29,7 @@ from autoauto.evaluate.load import load_flow
 from autoauto.graph.cut.source import onnx_source
 from autoauto.processes.channel import Channel
 from autoauto.records.errors import AutoautoError, OutOfMemory
-from autoauto.records.knobs import Knobs
+from autoauto.records.knobs.knobs import Knobs
 from autoauto.records.layers import LayerRange, SubModel
 from autoauto.records.profile import HostPrecision, HostRuntime
 from autoauto.records.timeline import Runner
@@ -37,9 +37,10 @@ from autoauto.records.units import GIB, MIB, format_bytes
 from autoauto.study.defaults import default_space
 from autoauto.study.search import search_flow
 from autoauto.targets.host.gpu.detect import gpus_named, used_bytes
-from autoauto.targets.host.measure.session import SubModelFile, example
+from autoauto.targets.host.measure.session import example
 from autoauto.targets.host.processes import Workers
 from autoauto.targets.host.runtimes.registry import check_cuda_installed
+from autoauto.targets.host.transport.model_file import SubModelFile
 
 ROOT = Path(__file__).parents[1]
 SKIPPED = 77

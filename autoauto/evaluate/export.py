@@ -12,11 +12,11 @@ from autoauto.exporters.registry import write_artifact
 from autoauto.graph.cut.source import onnx_source
 from autoauto.records.errors import BadInput
 from autoauto.records.hardware import Cluster
-from autoauto.records.knobs import DEFAULT_PLANNING_PROPORTION
+from autoauto.records.knobs.knobs import DEFAULT_PLANNING_PROPORTION
 from autoauto.records.plan import Plan
 from autoauto.records.profile import HostRuntime
 from autoauto.records.target import Origin
-from autoauto.records.trial import Trial
+from autoauto.records.trials.trial import Trial
 from autoauto.targets.registry import DEFAULT_TARGET
 
 

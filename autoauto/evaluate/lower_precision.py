@@ -8,12 +8,13 @@ from typing import NamedTuple
 
 from autoauto.evaluate.flow import Flow
 from autoauto.records.errors import BadInput, DoesNotFit, WorkerLost
-from autoauto.records.knobs import Knobs, SearchSpace
+from autoauto.records.knobs.knobs import Knobs
+from autoauto.records.knobs.space import SearchSpace
 from autoauto.records.layers import LayerRange
 from autoauto.records.plan import Plan
 from autoauto.records.profile import HostPrecision, runtime_for
 from autoauto.records.timeline import Run
-from autoauto.records.trial import Trial
+from autoauto.records.trials.trial import Trial
 from autoauto.targets.host.target import HostTarget
 
 

@@ -9,7 +9,7 @@ import pytest
 from autoauto.evaluate.export import deployment
 from autoauto.evaluate.load import load_flow
 from autoauto.records.errors import BadInput
-from autoauto.records.knobs import Knobs
+from autoauto.records.knobs.knobs import Knobs
 from autoauto.records.profile import HostRuntime
 from tests.targets.host.conftest import residual
 

@@ -20,7 +20,7 @@ from autoauto.exporters.registry import exporter_named, write_artifact
 from autoauto.graph.cut import subgraph
 from autoauto.records.arrays import relative_error
 from autoauto.records.errors import BadInput
-from autoauto.records.knobs import Knobs
+from autoauto.records.knobs.knobs import Knobs
 from autoauto.records.plan import side_by_side
 from autoauto.records.profile import HostPrecision, HostRuntime
 from autoauto.records.schedule import Order

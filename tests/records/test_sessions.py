@@ -3,7 +3,8 @@
 import pytest
 
 from autoauto.records.errors import BadInput
-from autoauto.records.knobs import Knobs, SearchSpace
+from autoauto.records.knobs.knobs import Knobs
+from autoauto.records.knobs.space import SearchSpace
 from autoauto.records.profile import HostPrecision, HostRuntime, runtime_for
 
 ORT, OPENVINO, CUDA = HostRuntime

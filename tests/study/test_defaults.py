@@ -7,14 +7,16 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from autoauto.records.knobs.objectives import Objective, Objectives
+from autoauto.records.knobs.space import SearchSpace
 
 from autoauto.evaluate.flow import Flow
 from autoauto.evaluate.load import load_flow
 from autoauto.records.errors import BadInput
 from autoauto.records.hardware import Period
 from autoauto.records.installation import VERSION
-from autoauto.records.knob_table import Strategy
-from autoauto.records.knobs import Knobs, Objective, Objectives, SearchSpace
+from autoauto.records.knobs.knobs import Knobs
+from autoauto.records.knobs.table import Strategy
 from autoauto.records.layers import LayerGraph
 from autoauto.records.profile import HostPrecision, HostRuntime
 from autoauto.records.schedule import Order

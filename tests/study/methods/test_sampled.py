@@ -4,10 +4,11 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from autoauto.records.knobs.space import SearchSpace
 from optuna.samplers import RandomSampler, TPESampler
 
-from autoauto.records.knob_table import Strategy
-from autoauto.records.knobs import Knobs, SearchSpace
+from autoauto.records.knobs.knobs import Knobs
+from autoauto.records.knobs.table import Strategy
 from autoauto.records.profile import HostPrecision, HostRuntime
 from autoauto.records.schedule import Order
 from autoauto.study.methods.protocol import Observation

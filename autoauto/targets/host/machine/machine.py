@@ -7,7 +7,7 @@ import json
 import os
 import platform
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
@@ -44,12 +44,12 @@ def _span(part: str) -> range:
     return range(int(first), int(last or first) + 1)
 
 
-def cores_of(device: int, cores_per_device: int) -> tuple[int, ...]:
+def cores_of(device: int, cores_per_device: int, among: Sequence[tuple[int, ...]] = ()) -> tuple[int, ...]:
     """The hardware threads of device `device`, which has `cores_per_device` cores that no other device has.
 
-    Call it in the parent process: a pinned worker sees its own cores only.
+    Call it in the parent process: a pinned worker sees its own cores only. `among` are the cores of another machine.
     """
-    device_cores = cores()[device * cores_per_device : (device + 1) * cores_per_device]
+    device_cores = (among or cores())[device * cores_per_device : (device + 1) * cores_per_device]
     assert len(device_cores) == cores_per_device, (device, cores_per_device)
     return tuple(number for core in device_cores for number in core)
 
@@ -110,7 +110,7 @@ class MachineCache:
             print(f"autoauto: {message}", file=sys.stderr)
             return None
 
-    def write(self, numbers: Mapping[str, float | list[int]]) -> None:
+    def write(self, numbers: Mapping[str, float | Sequence[float]]) -> None:
         """Replace the file as a whole, or not at all if this process is killed."""
         with suppress(OSError):
             self._path.parent.mkdir(parents=True, exist_ok=True)

@@ -13,8 +13,6 @@ import resource
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
-from multiprocessing.reduction import DupFd
-from typing import Any
 
 import numpy as np
 
@@ -26,40 +24,13 @@ from autoauto.records.units import format_bytes
 from autoauto.targets.host.memory_budget import data_bytes, machine_bytes, shared_array
 from autoauto.targets.host.runtimes.protocol import InForce, ModelMemory
 from autoauto.targets.host.runtimes.registry import runtime_named
+from autoauto.targets.host.transport.model_file import SubModelFile
 
 RUNTIME = "runtime"
 """Category of the memory that the first session of a process takes, whatever it computes."""
 
 BOOKKEEPING_BYTES = 1 << 20
 """Memory of the interpreter on top of the budget, which a worker needs to report its results."""
-
-
-class SubModelFile:
-    """A sub-model in a file without a name; it can be pickled as an argument of a new process."""
-
-    def __init__(self, content: bytes = b"") -> None:
-        self._fd = os.memfd_create("autoauto-model")
-        self.write(content)
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {"handle": DupFd(self._fd)}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self._fd = state["handle"].detach()
-
-    def write(self, content: bytes) -> None:
-        """Replace the content, for every process that has the file."""
-        with open(self.path, "wb") as file:
-            file.write(content)
-
-    @property
-    def path(self) -> str:
-        """The path by which this process opens the file."""
-        return f"/proc/self/fd/{self._fd}"
-
-    def close(self) -> None:
-        """Close the file."""
-        os.close(self._fd)
 
 
 class Session:

@@ -21,6 +21,7 @@ from autoauto.targets.host.machine.machine import cores_of
 from autoauto.targets.host.measure.client import Meter
 from autoauto.targets.host.measure.session import idle_model
 from autoauto.targets.host.processes import Workers
+from autoauto.targets.host.remote.machines import LocalMachine
 from tests.running import is_running, n_descriptors, wait_until
 
 Models = Callable[[int, int], Any]
@@ -39,7 +40,8 @@ def meter() -> Iterator[Meter]:
 
 
 def pids(meter: Meter) -> list[int]:
-    return meter._workers.pids
+    assert isinstance(meter._machine, LocalMachine)
+    return meter._machine.workers.pids
 
 
 def test_an_idle_model_takes_less_time_than_a_product_and_next_to_no_memory(
@@ -145,7 +147,7 @@ from autoauto.targets.host.measure.session import idle_model
 if __name__ == "__main__":
     meter = Meter(cores_of(0, 1), SessionOptions())
     meter.measure(idle_model(), LayerRange(0, 1))
-    print(*meter._workers.pids, flush=True)
+    print(*meter._machine.workers.pids, flush=True)
     while True:
         meter.measure(idle_model(), LayerRange(0, 1))
 """

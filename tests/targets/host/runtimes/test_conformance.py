@@ -22,14 +22,16 @@ from autoauto.records.units import MIB
 from autoauto.targets.host.gpu.detect import gpus
 from autoauto.targets.host.machine.machine import cores_of
 from autoauto.targets.host.measure.client import Meter
-from autoauto.targets.host.measure.session import Session, SubModelFile, example, idle_model
+from autoauto.targets.host.measure.session import Session, example, idle_model
 from autoauto.targets.host.memory_budget import ENVIRONMENT, data_bytes, shared_array
 from autoauto.targets.host.processes import Workers
+from autoauto.targets.host.remote.machines import LocalMachine
 from autoauto.targets.host.run.pipelines import Pipelines
 from autoauto.targets.host.run.stage import StageResources
 from autoauto.targets.host.runtimes import registry
 from autoauto.targets.host.runtimes.protocol import InForce
 from autoauto.targets.host.runtimes.registry import check_installed, installed_versions, runtime_named
+from autoauto.targets.host.transport.model_file import SubModelFile
 from tests.running import is_running, n_descriptors, wait_until
 
 Models = Callable[[int, int], Any]
@@ -293,7 +295,8 @@ def test_the_meter_measures_a_product_and_one_process_serves_all_requests(
     with pytest.raises(BadInput, match=rf"{runtime_named(options.runtime).title} does not run layers \[4, 7\): "):
         meter.measure(broken, LayerRange(4, 7))
     meter.measure(idle_model(), LayerRange(0, 1))
-    assert len(meter._workers.pids) == 1
+    assert isinstance(meter._machine, LocalMachine)
+    assert len(meter._machine.workers.pids) == 1
 
 
 def test_what_is_in_force_is_read_back(options: SessionOptions, monkeypatch: pytest.MonkeyPatch) -> None:
