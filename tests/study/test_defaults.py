@@ -158,8 +158,8 @@ def test_the_session_is_of_the_first_format_that_a_runtime_of_the_space_computes
     flow: Flow, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(IpuTarget, "traits", replace(RUNS_PLANS, runtimes=True))
-    ort, openvino = HostRuntime
-    fp32, bf16 = HostPrecision
+    ort, openvino, _ = HostRuntime
+    fp32, bf16, _ = HostPrecision
     for runtimes, formats, session in (
         ((ort, openvino), (fp32, bf16), (ort, fp32)),
         ((ort, openvino), (bf16, fp32), (openvino, bf16)),
