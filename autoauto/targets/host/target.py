@@ -29,7 +29,7 @@ from autoauto.targets.host.run.reference import Outputs, copy_of, output_error, 
 from autoauto.targets.host.run.run import OpenPlan, repeat_until_undisturbed, session_options
 from autoauto.targets.host.runtimes.registry import check_installed, installed, installed_versions, runtime_named
 
-VERSION = "host-9"
+VERSION = "host-10"
 SESSION = f"{RUNTIME}_session"
 """The name of the memory that the first session of a process takes for any model: counted once a device."""
 
