@@ -21,6 +21,8 @@ from statistics import mean
 from typing import NamedTuple
 
 import onnx
+from autoauto.records.knobs.objectives import Method, Objective
+from autoauto.records.knobs.space import SearchSpace
 
 from autoauto.evaluate.flow import Flow
 from autoauto.graph.cut.source import onnx_source
@@ -234,9 +236,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--runtimes", default=",".join(installed()), help="default %(default)s")
     parser.add_argument("--precisions", help="default: all in which a runtime computes on this machine")
     parser.add_argument("--rounds", type=int, default=3, help="default %(default)s")
-    parser.add_argument("--min-s", type=float, default=host_run.MIN_S, help="of a run; default %(default)s")
+    parser.add_argument(
+        "--min-s", type=float, default=host_run.MIN_S, help="of a run, at most four times as long; default %(default)s"
+    )
     args = parser.parse_args(argv)
-    host_run.MIN_S = args.min_s
+    host_run.MIN_S, host_run.MAX_S = args.min_s, args.min_s * host_run.MAX_S / host_run.MIN_S
     batch_sizes = [int(size) for size in args.batch_sizes.split(",")]
     runtimes = [HostRuntime(name) for name in args.runtimes.split(",")]
     measured: dict[tuple[str, HostPrecision], list[MeasuredEntrant]] = {}

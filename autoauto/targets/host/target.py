@@ -38,7 +38,7 @@ from autoauto.targets.host.runtimes.registry import (
     runtime_named,
 )
 
-VERSION = "host-9"
+VERSION = "host-10"
 SESSION = f"{RUNTIME}_session"
 """The name of the memory that the first session of a process takes for any model: counted once a device."""
 

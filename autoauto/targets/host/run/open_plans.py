@@ -21,8 +21,7 @@ class OpenPlans:
 
     def __init__(self) -> None:
         self._plans: dict[object, tuple[OpenPlan, ExitStack]] = {}
-        self._end = finalize(self, _close, self._plans)
-        self._end.atexit = False  # the processes die with this one
+        finalize(self, _close, self._plans)  # also at the end of this process
 
     def get(self, key: object, make: Callable[[], OpenPlan]) -> OpenPlan:
         """The plan of a key, loaded now unless it is open; the one that was used longest ago is closed for it.
