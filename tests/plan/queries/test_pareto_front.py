@@ -43,10 +43,10 @@ def test_all_stages_of_a_front_are_plain_or_none_is(outlined_table: MakeTable) -
     """Where a plan fits without subgraphs for equal layers, the front is that of such plans; else all have them."""
     n_outlined = 0
     for table in map(outlined_table, range(300)):
-        one_form = table.plain
+        one_form, outlined = table.plain, table.memory.outlined
+        assert outlined is not None
         if not list(all_fitting(one_form)):
-            assert table.memory.outlined is not None
-            one_form = replace(table, memory=table.memory.outlined)
+            one_form = replace(table, memory=outlined)
             n_outlined += bool(list(all_fitting(one_form)))
         points = {point_of(plan) for plan in all_fitting(one_form)}
         front = {point for point in points if not any(is_better(other, point) for other in points)}
