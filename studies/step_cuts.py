@@ -24,8 +24,8 @@ from autoauto.graph.load import load_graph
 from autoauto.plan.pipeline.optimal import optimal
 from autoauto.plan.pipeline.stage_table import StageTable
 from autoauto.records.hardware import Cluster, Period
-from autoauto.records.knob_table import STAGES_PER_DEVICE
-from autoauto.records.knobs import Knobs
+from autoauto.records.knobs.knobs import Knobs
+from autoauto.records.knobs.table import STAGES_PER_DEVICE
 from autoauto.records.profile import LayerProfile, ModelProfile
 from autoauto.records.schedule import Order
 from autoauto.schedule.times import timeline_of

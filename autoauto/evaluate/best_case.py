@@ -13,7 +13,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from autoauto.evaluate.estimates import Estimates, WholeModel
-from autoauto.records.knobs import Knobs
+from autoauto.records.knobs.knobs import Knobs
 from autoauto.records.units import samples_per_s
 from autoauto.schedule.in_flight import in_flight_by_stage
 from autoauto.schedule.orders.registry import spec_of
@@ -55,14 +55,10 @@ def _least_transfer(whole: WholeModel, knobs: Knobs) -> float:
 
 def _least_bytes(whole: WholeModel, knobs: Knobs) -> float:
     """What the fullest device needs at least."""
-    n_each = knobs.stages_per_device
-    if knobs.recompute:
-        # The backward pass of a stage holds its activations, whether they were stashed or computed again.
-        of_last_layers = knobs.n_ipu * n_each * whole.layer_activation_bytes
-        stashed, counts = max(0.0, (whole.activation_bytes - of_last_layers) / n_each), (1.0,) * knobs.n_ipu
-    else:
-        moments = in_flight_by_stage(knobs.schedule, knobs.n_ipu, knobs.n_micro_batches, n_each)
-        stashed, counts = float(whole.activation_bytes), tuple(float(each.mean(axis=0).min()) for each in moments)
+    if knobs.recompute:  # of its activations a stage may hold the segment between two checkpoints only
+        return whole.held_bytes / knobs.n_ipu
+    moments = in_flight_by_stage(knobs.schedule, knobs.n_ipu, knobs.n_micro_batches, knobs.stages_per_device)
+    stashed, counts = float(whole.activation_bytes), tuple(float(each.mean(axis=0).min()) for each in moments)
     return _smallest_limit(float(whole.held_bytes), stashed, tuple(sorted(counts, reverse=True)))
 
 

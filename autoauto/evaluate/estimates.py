@@ -13,7 +13,7 @@ from autoauto.estimate.calibration import with_cuts_at, with_entry_overhead
 from autoauto.estimate.correction.correct import corrected
 from autoauto.estimate.correction.features import range_examples
 from autoauto.estimate.correction.regression import fit
-from autoauto.estimate.memory import memory_limit_bytes
+from autoauto.estimate.memory import memory_limit_bytes, without_checkpoints
 from autoauto.estimate.optimizer_state import with_optimizer_state
 from autoauto.estimate.sums import prefix_sums
 from autoauto.estimate.table import cost_table, on_devices
@@ -30,8 +30,8 @@ from autoauto.records.correction import PLAIN_SUM, Correction, Estimator, WholeR
 from autoauto.records.cost import CostTable, TensorUse
 from autoauto.records.errors import BadInput
 from autoauto.records.hardware import Cluster, Device, Period, Topology
-from autoauto.records.knob_table import Recompute
-from autoauto.records.knobs import DEFAULT_PLANNING_PROPORTION, Knobs
+from autoauto.records.knobs.knobs import DEFAULT_PLANNING_PROPORTION, Knobs
+from autoauto.records.knobs.table import Recompute
 from autoauto.records.layers import LayerGraph
 from autoauto.records.phased import PhasedOptions
 from autoauto.records.plan import CutAt, Plan
@@ -54,7 +54,6 @@ class WholeModel(NamedTuple):
         host_cycles: to receive its inputs from the host, and to send its outputs.
         held_bytes: what is always in use.
         activation_bytes: what is stashed of a micro-batch, without recomputation.
-        layer_activation_bytes: the largest part of a single layer.
         limit_bytes, device_bytes: what stages may fill of the largest device, and what it has.
         cut_cycles: to send the fewest activations that any cut parts, and their gradients back; 0 where devices are in
             no line.
@@ -65,7 +64,6 @@ class WholeModel(NamedTuple):
     host_cycles: int
     held_bytes: int
     activation_bytes: int
-    layer_activation_bytes: int
     limit_bytes: float
     device_bytes: float
     cut_cycles: int
@@ -365,7 +363,6 @@ class Estimates:
                 sum(int(link.cycles(np.array([n_bytes]), devices.clock_hz)[0]) for link, n_bytes in links),
                 sum(n_bytes for name, n_bytes in held.items() if name != TEMPORARY),
                 int(table.memory.activation_prefix_bytes[-1]),
-                int(np.diff(table.memory.activation_prefix_bytes).max()),
                 int(table.memory_limit_bytes[0]) / devices.devices[0].memory_bytes * largest,
                 largest,
                 2 * int(min(inner, default=0)) if len(cuts) > 1 and self._tensors(knobs) is None else 0,
@@ -423,7 +420,7 @@ class Estimates:
         self.check_phases_may_begin_anywhere()
         training = ((1,), options.recompute) if knobs.training else ()
         correction = self.correction(knobs)
-        profile = corrected(self.profile(self.options(knobs)), self.graph, correction)
+        profile = without_checkpoints(corrected(self.profile(self.options(knobs)), self.graph, correction))
         table = cost_table(profile, self.cluster.first(1), self._proportion(correction), Period.BARRIER, *training)
         return with_entry_overhead(table, profile, correction)
 

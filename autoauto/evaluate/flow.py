@@ -12,9 +12,9 @@ import numpy as np
 
 from autoauto.estimate.calibration import calibrated
 from autoauto.evaluate.best_case import BestCase, best_case
-from autoauto.evaluate.estimates import Estimates
 from autoauto.evaluate.kinds import best_on_kinds, on_kinds
 from autoauto.evaluate.steps import best_by_simulated_step, pipeline_step_cycles
+from autoauto.evaluate.whole_model import WholeModelEstimates
 from autoauto.plan.all_reduce import all_reduce_cycles
 from autoauto.plan.phased.optimal import fits_at_once, phased
 from autoauto.plan.pipeline.device_memory import StageMemory, device_memory
@@ -24,19 +24,20 @@ from autoauto.plan.pipeline.ranges import best_with_stage_replicas, evaluate_sta
 from autoauto.plan.pipeline.stage_costs import StageCosts
 from autoauto.plan.placement import placements
 from autoauto.profile.profiler import Progress, check_batch_size
-from autoauto.records.constraint import Constraint
 from autoauto.records.correction import Correction, WholeRange
 from autoauto.records.cost import CostTable, stash_entry_bytes
 from autoauto.records.errors import BadInput, DoesNotFit, Infeasible
 from autoauto.records.hardware import Period
-from autoauto.records.knob_table import Strategy
-from autoauto.records.knobs import Knobs, SearchSpace
+from autoauto.records.knobs.constraint import Constraint
+from autoauto.records.knobs.knobs import Knobs
+from autoauto.records.knobs.space import SearchSpace
+from autoauto.records.knobs.table import Strategy
 from autoauto.records.phased import IoMode, Phase, PhasedOptions, PhasedPlan
 from autoauto.records.plan import BoundedPlan, CutAt, Plan, Stage, replicated, side_by_side
 from autoauto.records.profile import CompiledRange, gradient_bytes
 from autoauto.records.target import Origin
 from autoauto.records.timeline import Run, Runner, Timeline
-from autoauto.records.trial import (
+from autoauto.records.trials.trial import (
     Trial,
     latency_s,
     measured_trial,
@@ -57,7 +58,7 @@ Devices = int | tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Flow(Estimates):
+class Flow(WholeModelEstimates):
     """profile -> estimate -> plan -> schedule -> measure, one configuration at a time.
 
     `expect` ends with the schedule of the estimated plan; `evaluate` also measures. The other methods are their steps.
@@ -89,15 +90,19 @@ class Flow(Estimates):
         if {*space.runtime, *space.precision} != {None} and not self.traits.runtimes:
             raise BadInput(f"--target {self.cluster.target} has no --runtime; leave it out, or try --target host")
         if any(space.stage_replicas) and not self.traits.stage_replicas:
-            raise BadInput(
-                f"--target {self.cluster.target} has no --stage-replicas; leave it out, or try --target host"
-            )
+            instead = "one machine" if self.traits.groups_cores else "--target host"
+            raise BadInput(f"--target {self.cluster.target} has no --stage-replicas; leave it out, or try {instead}")
         if any(space.stage_replicas) and self.period_of_devices is Period.BARRIER:
             raise BadInput(
                 "--stage-replicas needs devices that do not wait for all others, got --period barrier; try serial"
             )
         n_ipu, n_replicas, n_cores = max(space.n_ipu), min(space.replicas), min(space.cores_per_device)
         n_devices = n_ipu * n_replicas * n_cores
+        if max(space.cores_per_device) > self.cluster.machine_size < len(self.cluster):
+            raise BadInput(
+                f"the cores of a device are those of one machine, {self.cluster.machine_size} at most on "
+                f"{self.cluster.name}, got --cores-per-device {max(space.cores_per_device)}; try fewer"
+            )
         if n_devices > len(self.cluster):
             factors = ((n_replicas, "replicas"), (n_cores, "cores_per_device"))
             times = "".join(f" times {number} {name}" for number, name in factors if number > 1)
@@ -127,6 +132,8 @@ class Flow(Estimates):
             Infeasible: no plan respects the limits, or the cluster has too few devices.
         """
         self._check_weights(knobs)
+        if self.holds_whole(knobs):
+            return self._everywhere(knobs, self.whole_plan(knobs))
         return self._on_devices(knobs, lambda devices: self.best_plan(knobs, devices, progress).plan)
 
     def best_plan(self, knobs: Knobs, devices: Devices | None = None, progress: Progress | None = None) -> BoundedPlan:
@@ -245,7 +252,7 @@ class Flow(Estimates):
             placement = tuple(devices for each in plan.plans for devices in each.placement)
             plan = replace(plan, placement=placement, other_plans=())  # all replicas run one plan, the slowest
             run = self.target.run(self.graph, plan, self.devices(knobs), self.options(knobs), knobs.replicas)
-            if run.undisturbed:
+            if run.undisturbed and not self.holds_whole(knobs):
                 self.add_examples(self.options(knobs), map(_whole_stage, run.plan.stages))
             return run
         measured = side_by_side(self._compiled(knobs, each) for each in plan.plans)
@@ -287,12 +294,14 @@ class Flow(Estimates):
                 self.measure_again(knobs, estimate)
         except DoesNotFit as failure:
             return unfit_trial(knobs, failure, device_bytes, estimate)
+        estimated_per_s, measured_per_s = self.samples_per_s(knobs, estimate), self.measured_samples_per_s(knobs, run)
+        self.record_run(knobs, estimated_per_s, measured_per_s)
         return measured_trial(
             knobs,
             estimate,
             run.plan,
-            samples_per_s=self.measured_samples_per_s(knobs, run),
-            estimated_samples_per_s=self.samples_per_s(knobs, estimate),
+            samples_per_s=measured_per_s,
+            estimated_samples_per_s=estimated_per_s,
             latency_s=run_latency_s(knobs, run, clock_hz),
             device_bytes=device_bytes,
             timeline=run.timelines[0],
@@ -315,33 +324,54 @@ class Flow(Estimates):
             return None
         return best_case(self, knobs)
 
+    def expect_at_best(self, knobs: Knobs) -> Trial | None:
+        """A trial that is no worse than that of `expect`, and needs no layer; None where `expect` needs none either."""
+        try:
+            self._check_weights(knobs)
+            parts = self.best_case_plan(knobs)
+            if parts is None:
+                return None
+            plan = self._everywhere(knobs, parts)
+        except DoesNotFit as failure:
+            return unfit_trial(knobs, failure, self._device_bytes(knobs))
+        return self._expected_trial(knobs, plan, self.samples_per_s(knobs, plan))
+
     def _expected(self, knobs: Knobs, *, with_timeline: bool) -> Trial:
-        clock_hz, device_bytes = self.cluster.clock_hz, self._device_bytes(knobs)
         timeline: Timeline | None = None
         step_cycles: float | None = None
-        plan: Plan | PhasedPlan
         try:
             if knobs.strategy is Strategy.PHASED:
-                _, plan = self._fastest_phases(knobs)
-                speed = plan.samples_per_s(knobs.batch_size, clock_hz)
-            else:
-                plan = self.predict(knobs)
-                if knobs.training and with_timeline:
-                    timeline = self.timeline(knobs, plan)
-                    step_cycles = timeline.makespan_cycles
-                elif knobs.training:
-                    step_cycles = self.step_cycles(knobs, plan)
-                speed = self.samples_per_s(knobs, plan, step_cycles)
+                _, phases = self._fastest_phases(knobs)
+                return self._expected_trial(
+                    knobs, phases, phases.samples_per_s(knobs.batch_size, self.cluster.clock_hz)
+                )
+            plan = self.predict(knobs)
+            if knobs.training and with_timeline:
+                timeline = self.timeline(knobs, plan)
+                step_cycles = timeline.makespan_cycles
+            elif knobs.training:
+                step_cycles = self.step_cycles(knobs, plan)
         except DoesNotFit as failure:
-            return unfit_trial(knobs, failure, device_bytes)
+            return unfit_trial(knobs, failure, self._device_bytes(knobs))
+        return self._expected_trial(knobs, plan, self.samples_per_s(knobs, plan, step_cycles), step_cycles, timeline)
+
+    def _expected_trial(
+        self,
+        knobs: Knobs,
+        plan: Plan | PhasedPlan,
+        speed: float,
+        step_cycles: float | None = None,
+        timeline: Timeline | None = None,
+    ) -> Trial:
+        """The trial of a plan by its estimated costs."""
         return measured_trial(
             knobs,
             plan,
             plan,
             samples_per_s=speed,
             estimated_samples_per_s=speed,
-            latency_s=latency_s(knobs, plan, clock_hz, step_cycles),
-            device_bytes=device_bytes,
+            latency_s=latency_s(knobs, plan, self.cluster.clock_hz, step_cycles),
+            device_bytes=self._device_bytes(knobs),
             timeline=timeline,
             origin=Origin.ESTIMATED,
             constraints=self.constraints,
@@ -543,7 +573,7 @@ class Flow(Estimates):
 
     def _check_devices(self, knobs: Knobs) -> None:
         """Refuse more devices than there are."""
-        if knobs.n_devices > len(self.cluster):
+        if knobs.n_ipu * knobs.replicas > len(self.devices(knobs)):
             cores = f" of {knobs.cores_per_device} cores" if knobs.cores_per_device > 1 else ""
             raise Infeasible(
                 f"{knobs.replicas} replicas of {knobs.n_ipu} devices{cores} need {knobs.n_devices}, "
@@ -615,6 +645,9 @@ class Flow(Estimates):
             self.target.compile(self.graph, stage.layers, cluster.devices[index], options)
             for stage, index in zip(plan.stages, indices, strict=True)
         ]
+        compiled = [
+            whole.recomputed if stage.recomputes else whole for stage, whole in zip(plan.stages, compiled, strict=True)
+        ]
         memory = self._measured_bytes(knobs, plan, compiled)
         stages = (self._measured(*of_stage) for of_stage in zip(plan.stages, indices, compiled, memory, strict=True))
         return replace(plan, stages=tuple(stages))
@@ -622,11 +655,10 @@ class Flow(Estimates):
     def _measured(self, stage: Stage, device: int, compiled: CompiledRange, memory_bytes: dict[str, int]) -> Stage:
         """`stage` with the compute and memory of its range compiled whole for a device of the cluster."""
         speed = self.cluster.speeds[device]
-        recompute_cycles = compiled.forward_cycles if stage.recomputes else 0
         return replace(
             stage,
             forward_cycles=reference_cycles(compiled.forward_cycles, speed),
-            backward_cycles=reference_cycles(compiled.backward_cycles + recompute_cycles, speed),
+            backward_cycles=reference_cycles(compiled.backward_cycles, speed),
             weight_cycles=reference_cycles(compiled.weight_cycles, speed),
             memory_bytes=memory_bytes,
             limit_bytes=int(self.cluster.devices[device].memory_bytes),
@@ -646,10 +678,11 @@ class Flow(Estimates):
         return memory
 
     def _trained_bytes(self, knobs: Knobs, stage: Stage, compiled: CompiledRange) -> StageMemory:
-        """What a stage compiled whole holds: the optimizer's state, too; it stashes activations, or its inputs."""
+        """What a stage compiled whole holds, with the optimizer's state; its stash entry."""
         states = knobs.weight_update.state_bytes(gradient_bytes(compiled.memory_bytes), self.precision)
         input_bytes = self.profile(self.options(knobs)).layers[stage.layers.start].input_bytes
-        entry_bytes = stash_entry_bytes(compiled.activation_bytes, input_bytes, recompute=stage.recomputes)
+        stored_bytes = input_bytes + compiled.checkpoint_bytes
+        entry_bytes = stash_entry_bytes(compiled.activation_bytes, stored_bytes, recompute=stage.recomputes)
         return StageMemory({**compiled.exclusive, **states}, compiled.shared, compiled.temporary_bytes, entry_bytes)
 
 

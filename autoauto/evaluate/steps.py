@@ -13,7 +13,7 @@ from autoauto.plan.pipeline.stage_table import StageTable
 from autoauto.records.arrays import FloatArray
 from autoauto.records.errors import Infeasible
 from autoauto.records.hardware import Period
-from autoauto.records.knobs import Knobs
+from autoauto.records.knobs.knobs import Knobs
 from autoauto.records.plan import BoundedPlan, Plan
 from autoauto.records.schedule import Order, Transfers
 from autoauto.records.units import format_bytes

@@ -39,7 +39,8 @@ class Stage:
         n_replicas: devices, from `device` on, that run the stage in turn: each has all these costs, and takes every so
             many micro-batches.
         device_kind: the name of the device where the cluster has several kinds of devices, in any order; else empty.
-        recomputes: whether the stage stashes its inputs only, and `backward_cycles` contain a second forward pass.
+        recomputes: whether the stage stashes its inputs and checkpoints only; `backward_cycles` then contain a second
+            forward pass.
     """
 
     layers: LayerRange

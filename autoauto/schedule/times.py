@@ -14,7 +14,7 @@ import numpy as np
 from autoauto.records.arrays import Array, IntArray
 from autoauto.records.errors import BadInput
 from autoauto.records.hardware import Period
-from autoauto.records.knobs import Knobs
+from autoauto.records.knobs.knobs import Knobs
 from autoauto.records.plan import Plan
 from autoauto.records.schedule import Order, Schedule, StageTimes, Transfers
 from autoauto.records.timeline import Timeline

@@ -5,14 +5,15 @@ from __future__ import annotations
 from itertools import product
 
 from autoauto.evaluate.flow import Flow
-from autoauto.records.knob_table import STAGES_PER_DEVICE, Recompute
-from autoauto.records.knobs import Knobs
+from autoauto.records.knobs.knobs import Knobs
+from autoauto.records.knobs.table import STAGES_PER_DEVICE, Recompute
 from autoauto.records.schedule import Order
 
 
 def configurations() -> list[Knobs]:
     several = (Order.POPART, Order.GPIPE, Order.ONE_F_ONE_B, Order.INTERLEAVED, Order.ZB1P, Order.ZBV)
-    choices = product((1, 2), several, (False, True, Recompute.AUTO), (4, 12), (1, 2))
+    recomputes: tuple[bool | Recompute, ...] = (False, True, Recompute.AUTO)
+    choices = product((1, 2), several, recomputes, (4, 12), (1, 2))
     return [
         Knobs(n_ipu, 0.6, 2, order, recompute, m, optimizer=optimizer, stages_per_device=STAGES_PER_DEVICE[order][0])
         for n_ipu, order, recompute, m, n in choices

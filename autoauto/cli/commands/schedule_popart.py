@@ -68,7 +68,7 @@ def poplar_mapping(args: argparse.Namespace) -> tuple[int, ...]:
     Raises:
         BadInput: another order, or a pipeline that the TensorFlow plugin refuses.
     """
-    from autoauto.records.codec import read_json
+    from autoauto.records.files.json import read_json
     from autoauto.runtimes.popart.input import read_pipeline
     from autoauto.runtimes.popart.tensorflow_plugin import check_accumulation, poplar_devices
     from autoauto.schedule.orders.registry import spec_of
@@ -86,7 +86,7 @@ def _pipeline(args: argparse.Namespace) -> PopartPipeline:
     Raises:
         BadInput: another order, or a pipeline that PopART refuses.
     """
-    from autoauto.records.codec import read_json
+    from autoauto.records.files.json import read_json
     from autoauto.runtimes.popart.input import read_pipeline, simple_pipeline
     from autoauto.runtimes.popart.transform import transform
 

@@ -13,8 +13,9 @@ from autoauto.records.correction import Estimator
 from autoauto.records.errors import BadInput
 from autoauto.records.hardware import Period
 from autoauto.records.installation import DEFAULT_MODEL
-from autoauto.records.knob_table import KNOBS, MAX_SAMPLES, MAX_VALUES, STAGES_PER_DEVICE, Knob, Strategy
-from autoauto.records.knobs import Knobs, SearchSpace, of_global_batch
+from autoauto.records.knobs.knobs import Knobs
+from autoauto.records.knobs.space import SearchSpace, of_global_batch
+from autoauto.records.knobs.table import KNOBS, MAX_SAMPLES, MAX_VALUES, STAGES_PER_DEVICE, Knob, Strategy
 from autoauto.records.plan import CutAt
 from autoauto.records.profile import HostPrecision, runtime_for
 from autoauto.targets.registry import TARGETS
@@ -157,7 +158,9 @@ def requested_knobs(args: argparse.Namespace, flow: Flow) -> Knobs:
     given = given_values(args)
     if flow.traits.runtimes:
         precision = given.get("precision", (HostPrecision.FP32,))
-        defaults |= {"precision": precision, "runtime": (runtime_for(None, HostPrecision(precision[0])),)}
+        wanted = HostPrecision(precision[0])
+        able = [runtime for runtime in flow.traits.space["runtime"] if wanted in runtime.precisions]
+        defaults |= {"precision": precision, "runtime": (able[0] if able else runtime_for(None, wanted),)}
     if several := [knob.name for knob in KNOBS if len(given.get(knob.name, ())) > 1]:
         raise BadInput(f"one configuration has one {' and one '.join(several)}, got several; try search")
     values = defaults | given

@@ -8,10 +8,10 @@ from enum import StrEnum
 from math import isfinite
 from typing import TypeVar
 
-from autoauto.records.constraint import Constraint
 from autoauto.records.errors import BadInput, did_you_mean
-from autoauto.records.knob_table import MAX_VALUES
-from autoauto.records.knobs import Objectives, parse_objectives
+from autoauto.records.knobs.constraint import Constraint
+from autoauto.records.knobs.objectives import Objectives, parse_objectives
+from autoauto.records.knobs.table import MAX_VALUES
 
 Choice = TypeVar("Choice", bound=StrEnum)
 
@@ -124,7 +124,7 @@ def switches(text: str) -> tuple[bool, ...]:
 def switches_or(others: Sequence[Choice]) -> Callable[[str], tuple[bool | Choice, ...]]:
     """A reader of switches that may have other values, too.
 
-    >>> from autoauto.records.knob_table import Recompute
+    >>> from autoauto.records.knobs.table import Recompute
     >>> switches_or(tuple(Recompute))("off,auto")
     (False, <Recompute.AUTO: 'auto'>)
     """

@@ -17,7 +17,7 @@ from autoauto.records.target import Origin
 if TYPE_CHECKING:
     from autoauto.evaluate.flow import Flow
     from autoauto.profile.importers.imported import ImportedProfile
-    from autoauto.records.knobs import Knobs
+    from autoauto.records.knobs.knobs import Knobs
     from autoauto.records.plan import BoundedPlan, Plan
     from autoauto.records.timeline import Run, Timeline
 

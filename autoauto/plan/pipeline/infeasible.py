@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from autoauto.plan.pipeline.blocks import BlockBytes
+from autoauto.plan.pipeline.blocks import BlockBytes, BlockMemory
 from autoauto.plan.pipeline.evaluate import evaluate
 from autoauto.plan.pipeline.problem import Problem
 from autoauto.records.arrays import IntArray
@@ -75,16 +75,12 @@ def _minimum_excess_plan(table: CostTable, problem: Problem) -> Plan:
     different = list(dict.fromkeys(keys))
     of_stage = np.array([different.index(key) for key in keys])
     limits, entries = np.array(different, dtype=np.int64).T[:, :, None]
-    one, entry = _Stops(blocks.one_in_flight, len(blocks)), _Stops(blocks.stash_entry, len(blocks))
-    shared, last_use = np.zeros(len(blocks), dtype=np.int64), dict[int, int]()
+    forms = [_Stops(form, len(blocks)) for form in blocks.forms]
     lacking = np.full((n_stages + 1, len(blocks) + 1), NEVER)
     lacking[0, 0] = -NEVER
     starts = np.zeros((n_stages + 1, len(blocks) + 1), dtype=np.int64)
     for stop in range(1, len(blocks) + 1):
-        for key in blocks.shared_keys[stop - 1]:
-            shared[last_use.get(key, -1) + 1 : stop] += blocks.shared_bytes[key]
-            last_use[key] = stop - 1
-        excess = one.bytes_until(stop) + shared[:stop] + entries * entry.bytes_until(stop) - limits
+        excess = np.minimum.reduce([form.bytes_until(stop, entries) for form in forms]) - limits
         tightest = np.maximum(lacking[:-1, :stop], excess[of_stage])
         starts[1:, stop] = tightest.argmin(axis=1)
         lacking[1:, stop] = tightest.min(axis=1)
@@ -95,6 +91,22 @@ def _minimum_excess_plan(table: CostTable, problem: Problem) -> Plan:
 
 
 class _Stops:
+    """`BlockMemory` of the ranges from every start to one stop after the other."""
+
+    def __init__(self, form: BlockMemory, n_blocks: int) -> None:
+        self._form, self._shared, self._last_use = form, np.zeros(n_blocks, dtype=np.int64), dict[int, int]()
+        self._one, self._entry = _RangeStops(form.one_in_flight, n_blocks), _RangeStops(form.stash_entry, n_blocks)
+
+    def bytes_until(self, stop: int, entries: IntArray) -> IntArray:
+        """(E, stop) bytes from every start to `stop`, one larger than before, by (E, 1) entries in the stash."""
+        for key in self._form.shared_keys[stop - 1]:
+            self._shared[self._last_use.get(key, -1) + 1 : stop] += self._form.shared_bytes[key]
+            self._last_use[key] = stop - 1
+        n_bytes: IntArray = self._one.bytes_until(stop) + self._shared[:stop] + entries * self._entry.bytes_until(stop)
+        return n_bytes
+
+
+class _RangeStops:
     """`BlockBytes` of the ranges from every start to one stop after the other."""
 
     def __init__(self, n_bytes: BlockBytes, n_blocks: int) -> None:

@@ -11,7 +11,7 @@ from pkgutil import iter_modules
 
 import autoauto.schedule.orders as orders_package
 from autoauto.records.errors import BadInput
-from autoauto.records.knobs import Knobs
+from autoauto.records.knobs.knobs import Knobs
 from autoauto.records.schedule import Order, Schedule, StageTimes
 from autoauto.schedule.orders.spec import OrderSpec, ScheduleRequest
 

@@ -8,10 +8,11 @@ from itertools import chain, pairwise
 
 from optuna import Study
 
-from autoauto.records.knob_table import Strategy
-from autoauto.records.knobs import Knobs, SearchSpace
-from autoauto.records.study_summary import Alternative
-from autoauto.records.trial import Trial
+from autoauto.records.knobs.knobs import Knobs
+from autoauto.records.knobs.space import SearchSpace
+from autoauto.records.knobs.table import Strategy
+from autoauto.records.trials.study_summary import Alternative
+from autoauto.records.trials.trial import Trial
 from autoauto.study.methods.forecast_curve import ForecastCurve
 from autoauto.study.methods.protocol import Limit, Predict
 from autoauto.study.methods.simple_uses import SimpleUse, simple_uses
@@ -31,6 +32,7 @@ def expected_alternatives(
     expect: Callable[[Knobs], Trial],
     tried: Collection[Knobs] = (),
     limit: Limit | None = None,
+    at_best: Callable[[Knobs], Trial | None] = lambda _: None,
 ) -> tuple[Alternative, ...]:
     """The best of every simple use of a space by a few estimates; nothing is measured.
 
@@ -40,8 +42,9 @@ def expected_alternatives(
         expect: the estimated trial of a configuration.
         tried: what the search tried: batch sizes that are good for some pipelines are asked for others of that length.
         limit: bounds the estimate; cells that cannot be the best of their use are not asked for.
+        at_best: an estimated trial that is no worse and costs less to make; None where `expect` costs as little.
     """
-    return tuple(_best_of(use, space, predict, expect, tried, limit) for use in simple_uses(space))
+    return tuple(_best_of(use, space, predict, expect, tried, limit, at_best) for use in simple_uses(space))
 
 
 def _best_of(
@@ -51,6 +54,7 @@ def _best_of(
     expect: Callable[[Knobs], Trial],
     tried: Collection[Knobs],
     limit: Limit | None,
+    at_best: Callable[[Knobs], Trial | None],
 ) -> Alternative:
     cells = [cell for cell in space.cells if use.has(cell[0])]
     if limit is not None:
@@ -72,8 +76,11 @@ def _best_of(
         for index, forecast in curve.forecasts.items()
         if forecast.works and forecast.score is not None
     }
-    best = expect(max(scores, key=lambda knobs: scores[knobs], default=cells[0][0]))
-    return Alternative(use.name, best.knobs, best.samples_per_s if best.fits else 0.0, best.reason)
+    best = max(scores, key=lambda knobs: scores[knobs], default=cells[0][0])
+    bound = None if best in tried else at_best(best)
+    trial = bound or expect(best)
+    speed = trial.samples_per_s if trial.fits else 0.0
+    return Alternative(use.name, best, speed, trial.reason, at_most=bound is not None and trial.fits)
 
 
 def _promising(cells: list[list[Knobs]], predict: Predict, limit: Limit) -> list[list[Knobs]]:

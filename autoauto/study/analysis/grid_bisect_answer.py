@@ -9,9 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from math import inf
 
-from autoauto.records.knobs import Knobs, Objective, SearchSpace
-from autoauto.records.study_summary import AutoPipelineAnswer, StudySummary
-from autoauto.records.trial import Cell, Trial
+from autoauto.records.knobs.knobs import Knobs
+from autoauto.records.knobs.objectives import Objective
+from autoauto.records.knobs.space import SearchSpace
+from autoauto.records.trials.study_summary import AutoPipelineAnswer, StudySummary
+from autoauto.records.trials.trial import Cell, Trial
 from autoauto.study.methods.grid_bisect import largest_feasible
 from autoauto.study.methods.protocol import Limit
 from autoauto.study.objectives import objective_value, score

@@ -17,10 +17,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from autoauto.records.knobs import Knobs
+from autoauto.records.knobs.knobs import Knobs
 from autoauto.study.methods.error_model import ErrorModels, GridPositions
 from autoauto.study.methods.forecast_curve import ForecastCurve
-from autoauto.study.methods.protocol import Forecast, Observation, Predict, constraint_ratio
+from autoauto.study.methods.protocol import Forecast, Observation, Predict, Refine, constraint_ratio
 
 MAX_MEMORY_DOUBT = 0.25
 """A configuration that lacks more than this share of a device's memory by the estimate does not fit."""
@@ -56,6 +56,11 @@ class Candidate(NamedTuple):
     def forecast(self) -> float:
         """The score by the estimate alone."""
         return self.cell.curve.forecasts[self.position].score or 0.0
+
+    @property
+    def at_best(self) -> bool:
+        """Whether the estimate only says that it is no better (`Forecast.at_best`)."""
+        return self.cell.curve.forecasts[self.position].at_best
 
     @property
     def rank(self) -> tuple[float, ...]:
@@ -108,7 +113,7 @@ class Candidates:
         elif forecast.score is None:
             self._n_surprises += 1
             self.curve.replace(index, Forecast(observation.score / float(self._score_ratio[index]), 0.0))
-        else:
+        elif not forecast.at_best:
             models.scores.add(position, observation.score / forecast.score)
 
     @property
@@ -124,7 +129,8 @@ class Candidates:
                 and forecast.score is not None
                 and self._expected_to_work(index, forecast)
             ):
-                bound = forecast.score * self._max_score_ratio[index]
+                # What is no better by the estimate is so without its error, which is that of other configurations.
+                bound = forecast.score if forecast.at_best else forecast.score * self._max_score_ratio[index]
                 yield Candidate(bound, forecast.score * self._score_ratio[index], self, index)
 
     @property
@@ -155,6 +161,11 @@ class Candidates:
     def forecast(self, index: int) -> None:
         """Forecast one more configuration."""
         self.curve.forecast(index)
+        self._gaps = self._ranked = None
+
+    def refine(self, index: int, refine: Refine) -> None:
+        """Make the forecast of a configuration tighter."""
+        self.curve.replace(index, refine(self.cell[index]))
         self._gaps = self._ranked = None
 
     def best_gap(self, floor: float) -> tuple[float, int] | None:

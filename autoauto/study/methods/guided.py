@@ -26,10 +26,11 @@ from collections.abc import Mapping
 from dataclasses import replace
 from math import exp, inf
 
-from autoauto.records.knobs import Knobs, SearchSpace
+from autoauto.records.knobs.knobs import Knobs
+from autoauto.records.knobs.space import SearchSpace
 from autoauto.study.methods.candidates import Candidate, Candidates
 from autoauto.study.methods.error_model import SIGMA_ALL, ErrorModel, ErrorModels
-from autoauto.study.methods.protocol import Limit, Observation, Predict, Proposal, Proposals
+from autoauto.study.methods.protocol import Limit, Observation, Predict, Proposal, Proposals, Refine
 from autoauto.study.methods.simple_uses import SimpleUse, simple_uses
 
 MIN_GAIN = 0.003
@@ -48,6 +49,7 @@ def guided(
     predict: Predict,
     noise: float,
     limit: Limit | None = None,
+    refine: Refine | None = None,
 ) -> Proposals:
     """Measure the configuration of the highest bound, fit the errors of the estimate, until no bound is above the best.
 
@@ -69,11 +71,14 @@ def guided(
         noise: scores within this share of each other are ties; configurations of fewer devices that are expected to tie
             with the best are measured too.
         limit: bounds the estimate; cells are forecast only when their limit is above what is known.
+        refine: makes a forecast that is `at_best` tighter; asked before such a configuration is measured, so never for
+            one whose bound is below the best.
     """
-    search = _BranchAndBound(_cells(space, predict, limit), noise, simple_uses(space))
+    search = _BranchAndBound(_cells(space, predict, limit), noise, simple_uses(space), refine)
     total = search.n_cells
-    while (done := search.survey_next()) is not None:
-        yield Proposal(None, done, total)
+    while (cell := search.next_without_limit()) is not None:
+        yield Proposal(None, search.n_surveyed, total, cell.cell[0])
+        search.survey(cell)
     search.record_all(known)
     while (choice := search.choose()) is not None:
         cell, index = choice
@@ -99,12 +104,14 @@ def _order_of(cell: Candidates) -> object:
 
 
 class _BranchAndBound:
-    def __init__(self, cells: list[Candidates], noise: float, uses: tuple[SimpleUse, ...]) -> None:
+    def __init__(
+        self, cells: list[Candidates], noise: float, uses: tuple[SimpleUse, ...], refine: Refine | None
+    ) -> None:
         self.n_cells = len(cells)
         self._waiting = sorted(cells, key=lambda cell: -cell.limit)[::-1]  # not surveyed; the largest limit is last
         self._by_number = cells
         self._cells: list[Candidates] = []  # surveyed
-        self._uses, self._n_hopeless = uses, 0
+        self._uses, self._refine, self._n_hopeless = uses, refine, 0
         self._shares: dict[object, list[float]] = {}  # of their limits that forecasts had, by order and pipeline
         self._noise, self._min_gain = noise, max(MIN_GAIN, noise)
         self._models = ErrorModels(ErrorModel(noise), ErrorModel(noise))
@@ -112,13 +119,14 @@ class _BranchAndBound:
         self._simpler_tried: set[int] = set()  # counts of devices of which a tie was proposed
         self._n_without_gain = 0
 
-    def survey_next(self) -> int | None:
-        """Survey the next cell that has no limit; the number of those surveyed before, or None when all are."""
-        if not self._waiting or self._waiting[-1].limit < inf:
-            return None
-        n_surveyed = len(self._cells)
-        self._survey(self._waiting[-1])
-        return n_surveyed
+    @property
+    def n_surveyed(self) -> int:
+        """Number of cells that were surveyed."""
+        return len(self._cells)
+
+    def next_without_limit(self) -> Candidates | None:
+        """The next cell that has no limit, and so is surveyed; None when all are."""
+        return self._waiting[-1] if self._waiting and self._waiting[-1].limit == inf else None
 
     @property
     def n_closed(self) -> int:
@@ -127,7 +135,8 @@ class _BranchAndBound:
         n_waiting = sum(cell.limit <= limit for cell in self._waiting)
         return self._n_hopeless + n_waiting + sum(cell.closed(self._target) for cell in self._cells)
 
-    def _survey(self, cell: Candidates) -> None:
+    def survey(self, cell: Candidates) -> None:
+        """Make a few forecasts of a cell."""
         self._waiting.remove(cell)
         self._cells.append(cell)
         cell.curve.survey()
@@ -160,7 +169,7 @@ class _BranchAndBound:
         for knobs, observation in known.items():
             cell, index = positions[knobs]
             if cell in self._waiting:
-                self._survey(cell)
+                self.survey(cell)
             self.record(cell, index, observation)
 
     def record(self, cell: Candidates, index: int, observation: Observation) -> None:
@@ -176,12 +185,12 @@ class _BranchAndBound:
 
     def choose(self) -> tuple[Candidates, int] | None:
         """The configuration to measure next; None when nothing may be better."""
-        candidate = self._best_candidate() if self._n_without_gain < PATIENCE else None
-        candidate = candidate or self._untried_use() or self._simpler_tie()
-        if candidate is not None:
-            return candidate.cell, candidate.position
+        while (candidate := self._candidate()) is not None:
+            if self._refine is None or not candidate.at_best:
+                return candidate.cell, candidate.position
+            candidate.cell.refine(candidate.position, self._refine)
         while not self._best and self._waiting and (self._waiting[-1].limit or not self._cells):  # nothing works so far
-            self._survey(self._waiting[-1])
+            self.survey(self._waiting[-1])
             if (candidate := self._best_candidate()) is not None:
                 return candidate.cell, candidate.position
         for cell in self._cells:
@@ -189,6 +198,11 @@ class _BranchAndBound:
             if index is not None:
                 return cell, index
         return None
+
+    def _candidate(self) -> Candidate | None:
+        """The next candidate, which may need a tighter forecast before it is measured."""
+        candidate = self._best_candidate() if self._n_without_gain < PATIENCE else None
+        return candidate or self._untried_use() or self._simpler_tie()
 
     @property
     def _target(self) -> float:
@@ -202,19 +216,34 @@ class _BranchAndBound:
     def _best_candidate(self) -> Candidate | None:
         """The candidate of the highest bound above the target, after all gaps of a higher bound were forecast."""
         while True:
-            candidates = (candidate for cell in self._cells if (candidate := cell.best()) is not None)
+            candidates = [candidate for cell in self._cells if (candidate := cell.best()) is not None]
+            if not self._best:  # without a target, what is no better than so much is no reason to measure it
+                candidates = [candidate for candidate in candidates if not candidate.at_best] or candidates
             best = max(candidates, key=lambda candidate: candidate.rank, default=None)
             if best is not None and best.bound <= self._target:
                 best = None
             if not (self._forecast_gap(best) or (best is not None and self._forecast_neighbour(best))):
-                return best
+                return best and self._smallest_of_ties(best)
+
+    def _smallest_of_ties(self, best: Candidate) -> Candidate:
+        """The candidate of the smallest batch in the cell of the best whose bound is within the noise of that.
+
+        It takes less time to measure, and of those that tie it is the answer; a larger one is measured after it only if
+        its bound is above the target then.
+        """
+        ties = [
+            candidate
+            for candidate in best.cell.open_candidates()
+            if candidate.bound >= best.bound * (1.0 - self._noise) and candidate.at_best <= best.at_best
+        ]
+        return min(ties, key=lambda tie: tie.position) if self._noise else best
 
     def _forecast_gap(self, best: Candidate | None) -> bool:
         """Forecast in the most promising gap whose bound is above the target and above `best`; False without one."""
         floor = max(self._target, 0.0 if best is None else best.bound * (1.0 + MIN_GAIN))
         limit, waiting = self._most_promising()
         if waiting is not None and limit * self._largest_ratio > floor:
-            self._survey(waiting)
+            self.survey(waiting)
             return True
         gaps = [(gap, cell) for cell in self._cells if (gap := cell.best_gap(floor)) is not None]
         if gaps:
@@ -237,19 +266,19 @@ class _BranchAndBound:
         """The best candidate of a simple use of the cluster of which nothing was measured, if it may be the best.
 
         Measurements of pipelines tell little of one session: so the estimate may err by as much as before the first of
-        them. A session of several cores counts as one use a batch size, because it is what others measure against.
+        them. One that is no better than the best whatever it errs is not tried.
         """
         for use in self._uses:
             worth = self._best * exp(-SIGMA_ALL)
             self._survey_best_of(use, worth)
             cells = [cell for cell in self._cells if use.has(cell.cell[0])]
-            every_size = any(cell.cell[0].cores_per_device > 1 for cell in cells)
-            tried = {size for cell in cells for size in cell.measured_sizes}
+            if any(cell.measured_sizes for cell in cells):
+                continue
             candidates = (
                 candidate
                 for cell in cells
                 for candidate in cell.open_candidates()
-                if candidate.forecast >= worth and not (candidate.knobs.batch_size in tried if every_size else tried)
+                if candidate.forecast >= worth and not (candidate.at_best and candidate.bound <= self._target)
             )
             best = max(candidates, key=lambda candidate: candidate.forecast, default=None)
             if best is not None:
@@ -262,14 +291,14 @@ class _BranchAndBound:
         known = [cell for cell in self._cells if use.has(cell.cell[0])]
         while waiting and waiting[-1].limit >= max([worth, *(cell.best_forecast for cell in known)]):
             known.append(waiting.pop())
-            self._survey(known[-1])
+            self.survey(known[-1])
 
     def _simpler_tie(self) -> Candidate | None:
         """A candidate of fewer devices that is expected to tie with the best; once for every count of devices."""
         least = self._best * (1.0 - self._noise) / self._models.scores.elsewhere[0]
         for cell in [cell for cell in self._waiting if cell.limit >= least]:
             if cell.cell[0].n_devices < self._best_n_devices:
-                self._survey(cell)
+                self.survey(cell)
         ties = [
             candidate
             for cell in self._cells
@@ -279,6 +308,6 @@ class _BranchAndBound:
             and candidate.expected >= self._best * (1.0 - self._noise)
         ]
         simplest = min(ties, key=lambda tie: (tie.knobs.n_devices, -tie.expected), default=None)
-        if simplest is not None:
+        if simplest is not None and not simplest.at_best:
             self._simpler_tried.add(simplest.knobs.n_devices)
         return simplest

@@ -8,8 +8,8 @@ from typing import Any
 import pandas as pd
 from optuna import Study
 
-from autoauto.records.knob_table import COLUMNS
-from autoauto.records.knobs import objective_tuple, parse_objectives
+from autoauto.records.knobs.objectives import objective_tuple, parse_objectives
+from autoauto.records.knobs.table import COLUMNS
 from autoauto.study.store.database import reads
 from autoauto.study.store.rows import local_time, trial_rows
 from autoauto.study.store.study import load_study, space_of

@@ -9,10 +9,12 @@ from typing import Any
 import pytest
 
 from autoauto.cli.config.knob_values import read_knobs
-from autoauto.records.codec import TomlFile
 from autoauto.records.errors import BadInput
-from autoauto.records.knob_table import COLUMNS, KNOBS, Strategy
-from autoauto.records.knobs import Knobs, Method, SearchSpace
+from autoauto.records.files.toml import TomlFile
+from autoauto.records.knobs.knobs import Knobs
+from autoauto.records.knobs.objectives import Method
+from autoauto.records.knobs.space import SearchSpace
+from autoauto.records.knobs.table import COLUMNS, KNOBS, Strategy
 from autoauto.records.schedule import Order
 
 

@@ -18,7 +18,7 @@ from autoauto.plan.pipeline.stage_table import StageTable
 from autoauto.records.cost import CostTable
 from autoauto.records.errors import Infeasible
 from autoauto.records.hardware import Period
-from autoauto.records.knobs import Knobs
+from autoauto.records.knobs.knobs import Knobs
 from autoauto.records.plan import Plan
 from autoauto.records.schedule import Order
 from autoauto.schedule.times import timeline_of

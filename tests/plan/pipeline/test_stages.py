@@ -16,8 +16,8 @@ from autoauto.plan.pipeline.stage_table import StageTable, arranged
 from autoauto.records.cost import CostTable
 from autoauto.records.errors import BadInput, Infeasible
 from autoauto.records.hardware import Period
-from autoauto.records.knob_table import Recompute
-from autoauto.records.knobs import Knobs
+from autoauto.records.knobs.knobs import Knobs
+from autoauto.records.knobs.table import Recompute
 from autoauto.records.plan import Plan
 from autoauto.records.profile import LayerProfile, ModelProfile
 from autoauto.records.schedule import Order

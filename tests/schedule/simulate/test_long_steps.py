@@ -26,7 +26,9 @@ def test_a_long_step_is_that_of_the_whole_simulation(order: Order, n_chunks: int
     random, n_compared = np.random.default_rng(0), 0
     for n_devices in (2, 3, 5):
         n_stages = n_devices * n_chunks
-        times = StageTimes(*(random.integers(0, 50, n) for n in (n_stages,) * 3 + (n_stages + 1,) + (n_stages,) * 3))
+        forward, backward, weight, back_links, send, send_back = (random.integers(0, 50, n_stages) for _ in range(6))
+        links = random.integers(0, 50, n_stages + 1)
+        times = StageTimes(forward, backward, weight, links, back_links, send, send_back)
         for n_micro_batches in range(1, 8 * n_devices):
             try:
                 schedule = make_schedule(order, n_devices, n_micro_batches, n_chunks=n_chunks)
@@ -42,5 +44,6 @@ def test_a_long_step_is_that_of_the_whole_simulation(order: Order, n_chunks: int
 def test_it_takes_no_longer_for_a_step_of_any_length() -> None:
     step = order_step(Order.ONE_F_ONE_B, 4, 100_000, 1, Transfers.BARRIER)
     ones = np.ones(4, dtype=np.int64)
-    rows = time_rows(StageTimes(ones, ones, 0 * ones, np.zeros(5), 0 * ones, 0 * ones, 0 * ones))[:, None]
+    none, links = 0 * ones, np.zeros(5, dtype=np.int64)
+    rows = time_rows(StageTimes(ones, ones, none, links, none, none, none))[:, None]
     assert step.ticks(rows).tolist() == [2 * (100_000 + 3)]  # (m + p - 1)(tf + tb)

@@ -8,8 +8,10 @@ import pytest
 from optuna.trial import create_trial
 
 from autoauto.records.errors import BadInput
-from autoauto.records.knob_table import COLUMNS, Strategy
-from autoauto.records.knobs import Knobs, Objective, Objectives, SearchSpace
+from autoauto.records.knobs.knobs import Knobs
+from autoauto.records.knobs.objectives import Objective, Objectives
+from autoauto.records.knobs.space import SearchSpace
+from autoauto.records.knobs.table import COLUMNS, Strategy
 from autoauto.records.profile import HostPrecision, HostRuntime
 from autoauto.records.schedule import Order
 from autoauto.study.execution.process import finished_trial

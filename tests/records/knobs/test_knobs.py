@@ -7,10 +7,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from autoauto.records.constraint import Constraint
 from autoauto.records.errors import BadInput
-from autoauto.records.knob_table import KNOB_NAMES, Strategy
-from autoauto.records.knobs import Knobs, Objective, SearchSpace, objectives_text, parse_objectives
+from autoauto.records.knobs.constraint import Constraint
+from autoauto.records.knobs.knobs import Knobs
+from autoauto.records.knobs.objectives import Objective, objectives_text, parse_objectives
+from autoauto.records.knobs.space import SearchSpace
+from autoauto.records.knobs.table import KNOB_NAMES, Strategy
 from autoauto.records.profile import Optimizer
 from autoauto.records.schedule import Order
 

@@ -1,7 +1,7 @@
 """The table of knobs, `KNOBS`: everything that options, files, databases, constraints and reports need of a knob.
 
-A new knob is one `Knob` here, a field of `Knobs` and of `SearchSpace` (`autoauto/records/knobs.py`), and the code that
-uses its value.
+A new knob is one `Knob` here, a field of `Knobs` and of `SearchSpace` (`knobs.py` and `space.py` beside this file), and
+the code that uses its value.
 """
 
 from __future__ import annotations

@@ -13,11 +13,11 @@ from enum import StrEnum
 from math import inf
 from typing import NamedTuple
 
-from autoauto.records.constraint import RESULT_NAMES, Constraint
 from autoauto.records.display import Displayed
 from autoauto.records.errors import DoesNotFit
-from autoauto.records.knob_table import Strategy
-from autoauto.records.knobs import Knobs
+from autoauto.records.knobs.constraint import RESULT_NAMES, Constraint
+from autoauto.records.knobs.knobs import Knobs
+from autoauto.records.knobs.table import Strategy
 from autoauto.records.phased import PhasedPlan
 from autoauto.records.plan import Plan
 from autoauto.records.target import Origin

@@ -9,15 +9,15 @@ from datetime import UTC, datetime
 
 import pytest
 
-from autoauto.records.constraint import Constraint
 from autoauto.records.errors import OutOfMemory
-from autoauto.records.knobs import Knobs
+from autoauto.records.knobs.constraint import Constraint
+from autoauto.records.knobs.knobs import Knobs
 from autoauto.records.layers import LayerRange
 from autoauto.records.plan import Plan, Stage
 from autoauto.records.schedule import Order
 from autoauto.records.target import Origin
 from autoauto.records.timeline import Run
-from autoauto.records.trial import (
+from autoauto.records.trials.trial import (
     Cell,
     SearchActivity,
     Status,
