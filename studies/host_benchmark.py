@@ -21,6 +21,8 @@ from statistics import mean
 from typing import NamedTuple
 
 import onnx
+from autoauto.records.knobs.objectives import Method, Objective
+from autoauto.records.knobs.space import SearchSpace
 
 from autoauto.evaluate.flow import Flow
 from autoauto.graph.cut.source import onnx_source
@@ -28,11 +30,13 @@ from autoauto.graph.load import load_graph
 from autoauto.plan.pipeline.evaluate import evaluate
 from autoauto.plan.pipeline.optimal import optimal
 from autoauto.records.errors import Infeasible
-from autoauto.records.knobs import Knobs, Method, Objective, SearchSpace
+from autoauto.records.knobs.knobs import Knobs
+from autoauto.records.knobs.objectives import Method, Objective
+from autoauto.records.knobs.space import SearchSpace
 from autoauto.records.plan import Plan
 from autoauto.records.profile import HostPrecision, HostRuntime
-from autoauto.records.study_summary import Interval, interval
 from autoauto.records.timeline import Run
+from autoauto.records.trials.study_summary import Interval, interval
 from autoauto.records.units import Precision
 from autoauto.study.defaults import on_cluster
 from autoauto.study.methods.registry import method_of, predictor, refiner

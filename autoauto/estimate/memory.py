@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -11,18 +13,21 @@ from autoauto.records.arrays import IntArray
 from autoauto.records.cost import RangeMemory, SharedMemory
 from autoauto.records.errors import BadInput
 from autoauto.records.hardware import Cluster
-from autoauto.records.profile import ModelProfile, category
+from autoauto.records.profile import OUTLINED, PARAMETER, LayerProfile, ModelProfile, category
 from autoauto.records.units import MAX_EXACT
 
 NO_LIMIT = 2**62  # more bytes than any range can need, and still an int64
 
 
 def range_memory(profile: ModelProfile, recompute: bool = False) -> RangeMemory:
-    """The memory of every range of the profile's layers; with `recompute` a stage stashes its inputs only.
+    """The memory of every range of the profile's layers; with `recompute` a stage stashes inputs and checkpoints only.
 
     Raises:
         BadInput: numbers are too large to be added exactly.
     """
+    if profile.outlined:
+        alone = range_memory(replace(profile, outlined=()), recompute)
+        return replace(alone, outlined=range_memory(with_subgraphs(profile), recompute))
     layers = profile.layers
     inputs = _column([layer.input_bytes for layer in layers], "input bytes")
     return RangeMemory(
@@ -34,8 +39,44 @@ def range_memory(profile: ModelProfile, recompute: bool = False) -> RangeMemory:
         activation_prefix_bytes=prefix_sums([layer.activation_bytes for layer in layers], "activation bytes"),
         stashed_input_bytes=_column([layer.stashed_input_bytes for layer in layers], "stashed input bytes"),
         input_bytes=inputs * cut_allowed(profile.tied)[:-1],  # 0 where no stage may start: ranges take the maximum
+        checkpoint_prefix_bytes=prefix_sums([layer.checkpoint_bytes for layer in layers], "checkpoint bytes"),
         recompute=recompute,
     )
+
+
+def without_checkpoints(profile: ModelProfile) -> ModelProfile:
+    """The same for ranges that compute all of their forward pass again at once, as phases do."""
+    return replace(profile, layers=tuple(replace(layer, checkpoint_bytes=0) for layer in profile.layers))
+
+
+def with_subgraphs(profile: ModelProfile) -> ModelProfile:
+    """The profile of the same layers where those of one kind are one subgraph.
+
+    What such layers store once has a shared key of the kind, and so has the copy of the weights that a call makes:
+
+        layer      kind   exclusive                   shared
+        query 0    a      control 5, parameter 80     control_a 5, outlined_a 80
+        query 1    a      control 5, parameter 80     the same two
+        pool       b      control 7, parameter 60     control_b 7: no equal, no call
+
+    A range with a single layer of a kind that others have too copies nothing when it is compiled. Here it does, so that
+    a longer range never needs less.
+    """
+    count = Counter(profile.kinds)
+    layers = tuple(
+        _in_subgraph(layer, kind, profile.outlined, copies=count[kind] > 1)
+        for layer, kind in zip(profile.layers, profile.kinds, strict=True)
+    )
+    return replace(profile, layers=layers, outlined=())
+
+
+def _in_subgraph(layer: LayerProfile, kind: str, categories: Sequence[str], *, copies: bool) -> LayerProfile:
+    once = {f"{name}_{OUTLINED}_{kind}": layer.exclusive.get(name, 0) for name in categories}
+    if copies:
+        tied = sum(n_bytes for key, n_bytes in layer.shared.items() if category(key) == PARAMETER)
+        once[f"{OUTLINED}_{kind}"] = layer.exclusive.get(PARAMETER, 0) + tied
+    exclusive = {name: n_bytes for name, n_bytes in layer.exclusive.items() if name not in categories}
+    return replace(layer, shared={**layer.shared, **once}, exclusive=exclusive)
 
 
 def _column(n_bytes: Sequence[int], what: str) -> IntArray:

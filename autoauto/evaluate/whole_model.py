@@ -32,8 +32,8 @@ from autoauto.profile.liveness import carried
 from autoauto.profile.profiler import Progress, check_batch_size
 from autoauto.records.correction import Estimator
 from autoauto.records.cost import CostTable
-from autoauto.records.knob_table import Strategy
-from autoauto.records.knobs import Knobs
+from autoauto.records.knobs.knobs import Knobs
+from autoauto.records.knobs.table import Strategy
 from autoauto.records.layers import LayerRange
 from autoauto.records.plan import Plan, Stage
 from autoauto.records.profile import PROFILE_SCHEMA, CompileOptions, LayerProfile, ModelProfile

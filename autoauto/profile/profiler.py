@@ -10,7 +10,7 @@ from fractions import Fraction
 from typing import NamedTuple
 
 from autoauto.profile.interpolate import interpolate
-from autoauto.profile.liveness import carried, gradient_pattern, stashed
+from autoauto.profile.liveness import carried, checkpointed, gradient_pattern, stashed
 from autoauto.profile.store.cache import ProfileCache
 from autoauto.records.errors import BadInput
 from autoauto.records.hardware import Device
@@ -25,7 +25,7 @@ from autoauto.records.profile import (
     ModelProfile,
     category,
 )
-from autoauto.records.target import Target
+from autoauto.records.target import Target, traits_of
 
 Progress = Callable[[int, int], None]
 """Called with the number of finished and of all compiles."""
@@ -56,6 +56,7 @@ def profile_model(
     around = zip(
         *carried(graph, options.batch_size, options.precision),
         *stashed(backward, options.batch_size, options.precision),
+        checkpointed(graph, options.batch_size, options.precision) if options.training else [0] * len(graph),
         strict=True,
     )
     readers = Counter(index for layer in graph.layers for index in layer.weights)
@@ -71,6 +72,7 @@ def profile_model(
         kinds=tuple(layer.kind for layer in graph.layers),
         tied=tuple(layer.tied for layer in graph.layers),
         layers=layers,
+        outlined=() if options.training else traits_of(target).outlined,
     )
 
 
@@ -178,6 +180,7 @@ def _in_model(
     output_bytes: int,
     activation_bytes: int,
     stashed_input_bytes: int,
+    checkpoint_bytes: int,
 ) -> LayerProfile:
     """A layer in its model: weights that other layers read too are shared bytes, no exclusive ones."""
     exclusive = Counter(alone.exclusive)
@@ -192,6 +195,7 @@ def _in_model(
         output_bytes=output_bytes,
         activation_bytes=activation_bytes,
         stashed_input_bytes=stashed_input_bytes,
+        checkpoint_bytes=checkpoint_bytes,
     )
 
 

@@ -13,7 +13,7 @@ from autoauto.records.correction import WholeRange
 from autoauto.records.errors import DoesNotFit
 from autoauto.records.hardware import Device
 from autoauto.records.layers import LayerGraph, LayerRange
-from autoauto.records.profile import CompiledRange, ModelProfile
+from autoauto.records.profile import OUTLINED, CompiledRange, ModelProfile
 from autoauto.records.target import Target, traits_of
 
 N_BISECTION_COMPILES = 63  # configurations that a bisection of the default space compiles whole, at most
@@ -65,8 +65,9 @@ def sample(
 
 
 def whole_range(layers: LayerRange, compiled: CompiledRange) -> WholeRange:
-    """The parts of a compiled range that make an example."""
-    return WholeRange(layers, compiled.forward_cycles, compiled.backward_cycles, compiled.memory_bytes)
+    """The parts of a compiled range that make an example; what a subgraph for equal layers saves is no part of it."""
+    memory_bytes = {name: n_bytes for name, n_bytes in compiled.memory_bytes.items() if name != OUTLINED}
+    return WholeRange(layers, compiled.forward_cycles, compiled.backward_cycles, memory_bytes)
 
 
 def sample_batch_sizes(batch_size: int) -> tuple[int, ...]:

@@ -7,7 +7,8 @@ The formula of memory is in this file only:
                      + temporary bytes          the peak of the current micro-batch
                      + entries x stash entry    what other micro-batches in flight stash for their backward pass
 
-All but the shared bytes are `RangeBytes`, so planners need not know what they consist of.
+All but the shared bytes are `RangeBytes`, so planners need not know what they consist of. Where a range does not fit,
+the same formula of its outlined form counts, if that is less: a program with one subgraph for equal layers.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ import numpy as np
 
 from autoauto.records.arrays import Amount, BoolArray, IntArray
 from autoauto.records.hardware import Link, Period
-from autoauto.records.profile import STASH, TEMPORARY
+from autoauto.records.profile import OUTLINED, STASH, TEMPORARY
 from autoauto.records.units import reference_cycles
 
 Stashed = TypeVar("Stashed")
@@ -98,10 +99,14 @@ class RangeMemory:
             `activation_prefix_bytes` counts them before i, so a stage that starts at i adds them.
             `stashed_input_bytes[i + 1] - stashed_input_bytes[i]` is at most the activations of layer i.
         input_bytes: (n,) inputs of a stage that starts at layer i; 0 where none may start.
-        recompute: whether a stage stashes its inputs only and computes the rest again.
+        checkpoint_prefix_bytes: (n + 1,) running sum of what checkpoints stash where a stage recomputes.
+        recompute: whether a stage stashes its inputs and checkpoints only and computes the rest again.
+        outlined: the memory of every range where equal layers are one subgraph; None where the target has none.
         activations: what a range stashes for one micro-batch where it does not recompute.
         temporary: the peak of the current micro-batch [auto-pipeline]: a layer needs its `peak_bytes` and the
-            activations that the range has stashed before it.
+            activations that the range has stashed before it. With recomputation they are those since the checkpoint
+            before the layer, and what earlier checkpoints have stashed; a stage that starts between two checkpoints is
+            counted as if it started at the first of them.
         stash_entry: what a range stashes for one micro-batch until its backward pass (`stash_entry_bytes`). With
             recomputation, the largest inputs of any layer of the range are counted: an upper bound that never falls
             when the range grows, as planners require.
@@ -113,7 +118,9 @@ class RangeMemory:
     activation_prefix_bytes: IntArray
     stashed_input_bytes: IntArray
     input_bytes: IntArray
+    checkpoint_prefix_bytes: IntArray
     recompute: bool
+    outlined: RangeMemory | None = None
     activations: RangeBytes = field(init=False)
     temporary: RangeBytes = field(init=False)
     stash_entry: RangeBytes = field(init=False)
@@ -122,9 +129,16 @@ class RangeMemory:
         stops, starts = self.activation_prefix_bytes, self.activation_prefix_bytes.copy()
         starts[:-1] -= self.stashed_input_bytes
         nothing, activations = np.zeros_like(stops), RangeBytes(stops, starts)
-        inputs = RangeBytes(nothing, nothing, (self.input_bytes,))
+        held = self.checkpoint_prefix_bytes
+        inputs = RangeBytes(held, np.append(held[1:], held[-1]), (self.input_bytes,))  # also those of a checkpoint
+        temporary = RangeBytes(nothing, starts, (self.peak_bytes + stops[:-1],))
+        if self.recompute and held[-1]:
+            layers = np.arange(len(self.peak_bytes))
+            segments = np.maximum.accumulate(np.where(np.diff(held) > 0, layers, 0))  # the checkpoint before each layer
+            peaks = self.peak_bytes + stops[:-1] - starts[segments] + held[segments]
+            temporary = RangeBytes(nothing, np.append(held[segments], held[-1]), (peaks,))
         object.__setattr__(self, "activations", activations)
-        object.__setattr__(self, "temporary", RangeBytes(nothing, starts, (self.peak_bytes + stops[:-1],)))
+        object.__setattr__(self, "temporary", temporary)
         object.__setattr__(self, "stash_entry", stash_entry_bytes(activations, inputs, recompute=self.recompute))
 
     @property
@@ -132,8 +146,18 @@ class RangeMemory:
         """All bytes of a range but the shared ones, on a device with one micro-batch in flight."""
         return self.exclusive(*self.exclusive_prefix_bytes) + self.temporary
 
-    def by_category(self, start: int, stop: int, n_stash_entries: int) -> dict[str, int]:
-        """Bytes of a range by category, with the stash of so many other micro-batches."""
+    @property
+    def forms(self) -> tuple[RangeMemory, ...]:
+        """The programs that a range may be; a stage fits when one of them does."""
+        return (self,) if self.outlined is None else (self, self.outlined)
+
+    def by_category(
+        self, start: int, stop: int, n_stash_entries: int, limit_bytes: int | None = None
+    ) -> dict[str, int]:
+        """Bytes of a range by category, with the stash of so many other micro-batches.
+
+        What its outlined form saves where it exceeds `limit_bytes` is a category of its own, below 0.
+        """
         memory = {name: int(prefix[stop] - prefix[start]) for name, prefix in self.exclusive_prefix_bytes.items()}
         for key in self.shared.of((start, stop)):
             category = self.shared.categories[key]
@@ -141,6 +165,10 @@ class RangeMemory:
         memory[TEMPORARY] = memory.get(TEMPORARY, 0) + self.temporary.between(start, stop)
         if n_stash_entries:
             memory[STASH] = memory.get(STASH, 0) + n_stash_entries * self.stash_entry.between(start, stop)
+        if self.outlined is not None and limit_bytes is not None and sum(memory.values()) > limit_bytes:
+            outlined_bytes = sum(self.outlined.by_category(start, stop, n_stash_entries).values())
+            if outlined_bytes < sum(memory.values()):
+                memory[OUTLINED] = outlined_bytes - sum(memory.values())
         return memory
 
     def exclusive(self, *categories: str) -> RangeBytes:
@@ -165,7 +193,7 @@ class RangeMemory:
 
 
 def stash_entry_bytes(activations: Stashed, inputs: Stashed, *, recompute: bool) -> Stashed:
-    """What a stage stashes for one micro-batch until its backward pass: its inputs if it recomputes, or activations."""
+    """What a stage stashes for one micro-batch: activations, or if it recomputes, its inputs and checkpoints."""
     return inputs if recompute else activations
 
 
@@ -333,6 +361,11 @@ class CostTable:
         offsets: IntArray = self.compute_prefix_cycles - np.append(self.entry_cycles, 0)
         return offsets
 
+    @property
+    def plain(self) -> CostTable:
+        """The same without subgraphs for equal layers."""
+        return replace(self, memory=replace(self.memory, outlined=None))
+
     def part(self, first: int, stop: int) -> CostTable:
         """The same layers on the devices `[first, stop)` alone.
 
@@ -383,4 +416,5 @@ class CostTable:
 
     def memory_bytes(self, start: int, stop: int, device: int = 0) -> dict[str, int]:
         """Bytes of the range by category, with the stash of the other micro-batches in flight on `device`."""
-        return self.memory.by_category(start, stop, self.stash_entries[device])
+        limit_bytes = int(self.memory_limit_bytes[device])
+        return self.memory.by_category(start, stop, self.stash_entries[device], limit_bytes)

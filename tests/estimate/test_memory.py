@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from random import Random
 
 import pytest
 
@@ -23,6 +24,7 @@ from autoauto.profile.profiler import profile_model
 from autoauto.profile.store.cache import ProfileCache
 from autoauto.records.errors import BadInput, Infeasible
 from autoauto.records.hardware import Cluster
+from autoauto.records.layers import LayerRange
 from autoauto.records.profile import CompileOptions, LayerProfile, ModelProfile
 from autoauto.records.units import Precision
 from autoauto.targets.clusters import load_cluster
@@ -55,6 +57,37 @@ def test_the_peak_is_temporary_and_carried(make_profile: MakeProfile, nothing: L
     assert range_memory(make_profile(*layers)).peak_bytes.tolist() == [6, 8]
     with pytest.raises(BadInput, match="temporary and carried bytes"):
         range_memory(make_profile(replace(nothing, temporary_bytes=10**17)))
+
+
+def test_layers_of_one_kind_store_once_what_a_subgraph_has(make_profile: MakeProfile, nothing: LayerProfile) -> None:
+    layers = [
+        replace(nothing, exclusive={"control": code, "parameter": weight}, shared=shared, temporary_bytes=1)
+        for code, weight, shared in ((5, 80, {}), (6, 70, {"parameter_3": 9}), (7, 60, {}), (5, 80, {}))
+    ]
+    profile = replace(make_profile(*layers), kinds=("a", "a", "b", "a"), outlined=("control",))
+    plain, outlined = range_memory(profile).forms
+    assert plain.by_category(0, 4, 0) == {"control": 23, "parameter": 290 + 9, "temporary": 1}
+    assert outlined.by_category(0, 4, 0) == {"control": 6 + 7, "outlined": 80, "parameter": 290 + 9, "temporary": 1}
+    assert outlined.by_category(2, 3, 0) == {"control": 7, "parameter": 60, "temporary": 1}, "no other is of its kind"
+
+
+@pytest.mark.parametrize("precision", [Precision.FP16, Precision.FP32])
+def test_outlined_ranges_are_estimated_as_they_are_compiled(precision: Precision, tmp_path: Path) -> None:
+    """Never below what the compiler says of the range, and equal for the whole model but for what layers share."""
+    graph, device, options = (
+        load_graph("bert-base-128"),
+        load_cluster("c600").devices[0],
+        CompileOptions(4, 0.3, precision),
+    )
+    memory = range_memory(profile_model(graph, IpuTarget(), device, options, ProfileCache(tmp_path / "profiles.db")))
+    random = Random(7)
+    for start, stop in [(0, len(graph)), *(sorted(random.sample(range(len(graph) + 1), 2)) for _ in range(12))]:
+        plain, outlined = (sum(form.by_category(start, stop, 0).values()) for form in memory.forms)
+        small = replace(device, memory_bytes=1.0)
+        whole = sum(IpuTarget().compile(graph, LayerRange(start, stop), small, options).memory_bytes.values())
+        assert whole <= min(plain, outlined)
+        if stop - start > len(graph) // 2:
+            assert outlined < min(plain, 1.02 * whole)
 
 
 def test_activations_add_up(make_profile: MakeProfile, nothing: LayerProfile) -> None:

@@ -35,6 +35,32 @@ def training_table() -> MakeTable:
     return _training_table
 
 
+@pytest.fixture(scope="session")
+def outlined_table() -> MakeTable:
+    """As `any_table`, and layers of one kind may be one subgraph: their state is a shared key then, as is a copy."""
+    return _outlined_table
+
+
+def _outlined_table(seed: int) -> CostTable:
+    random, table = Random(f"outlined {seed}"), _any_table(seed)
+    memory = table.memory
+    state = np.diff(memory.exclusive_prefix_bytes["state"]).tolist()
+    kinds = [random.randrange(3) for _ in state]
+    first, n_keys = len(memory.shared.n_bytes), 2 * (max(kinds) + 1)
+    largest = [max((n for n, kind in zip(state, kinds, strict=True) if kind == key), default=0) for key in range(3)]
+    n_bytes = [n for once in largest[: n_keys // 2] for n in (once, random.randint(0, 6))]
+    shared = SharedMemory(
+        keys=tuple(
+            (*keys, first + 2 * kind, first + 2 * kind + 1)
+            for keys, kind in zip(memory.shared.keys, kinds, strict=True)
+        ),
+        n_bytes=(*memory.shared.n_bytes, *n_bytes),
+        categories=(*memory.shared.categories, *("state", "outlined") * (n_keys // 2)),
+    )
+    exclusive = {"parameter": memory.exclusive_prefix_bytes["parameter"]}
+    return with_memory(table, outlined=replace(memory, exclusive_prefix_bytes=exclusive, shared=shared))
+
+
 def _training_table(seed: int) -> CostTable:
     random, table = Random(f"training {seed}"), _any_table(seed)
     stashed_inputs = [0]

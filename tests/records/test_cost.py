@@ -38,6 +38,20 @@ def test_a_shared_key_counts_once_and_joins_its_category() -> None:
     assert memory["parameter"] == 30 + 1000
 
 
+def test_what_a_range_saves_by_subgraphs_counts_only_where_it_does_not_fit() -> None:
+    plain = table()
+    once = SharedMemory(((2, 3), (2, 3), (3,)), (100, 1000, 12, 4), ("vertexCode", "parameter", "control", "outlined"))
+    outlined = replace(plain.memory, exclusive_prefix_bytes={"parameter": np.array([0, 1, 2, 3])}, shared=once)
+    both = with_memory(plain, outlined=outlined)
+    whole = sum(plain.memory_bytes(0, 3).values())
+    assert both.memory_bytes(0, 3) == plain.memory_bytes(0, 3)
+    small = replace(both, memory_limit_bytes=np.array([whole - 1]))
+    assert small.memory_bytes(0, 3) == {**plain.memory_bytes(0, 3), "outlined": 3 + 12 + 4 + 11 - whole}
+    assert small.plain.memory_bytes(0, 3) == plain.memory_bytes(0, 3)
+    costlier = with_memory(small, outlined=replace(outlined, peak_bytes=np.array([9999, 0, 0])))
+    assert costlier.memory_bytes(0, 3) == plain.memory_bytes(0, 3), "it would save nothing"
+
+
 def test_the_peak_includes_activations_of_earlier_layers_of_the_range() -> None:
     assert table().memory_bytes(0, 3)["temporary"] == 9 + 2
     assert table().memory_bytes(1, 3)["temporary"] == 9

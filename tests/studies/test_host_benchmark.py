@@ -11,7 +11,7 @@ import numpy as np
 import onnx
 import pytest
 
-from autoauto.records.knobs import Knobs
+from autoauto.records.knobs.knobs import Knobs
 from autoauto.records.layers import LayerRange
 from autoauto.records.plan import Plan, Stage
 from autoauto.records.profile import HostPrecision

@@ -11,11 +11,11 @@ from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Protocol
 
-from autoauto.records.knobs import Method
-from autoauto.records.trial import SearchActivity
+from autoauto.records.knobs.objectives import Method
+from autoauto.records.trials.trial import SearchActivity
 
 if TYPE_CHECKING:
-    from autoauto.records.trial import Trial
+    from autoauto.records.trials.trial import Trial
     from autoauto.study.run import SearchProgress
 
 

@@ -11,11 +11,11 @@ from autoauto.cli.output.plans import describe_plan
 from autoauto.records.plan import Plan
 
 if TYPE_CHECKING:
-    from autoauto.records.knobs import Objectives
-    from autoauto.records.study_summary import Comparison, StudySummary
+    from autoauto.records.knobs.objectives import Objectives
     from autoauto.records.target import Origin
     from autoauto.records.timeline import Timeline
-    from autoauto.records.trial import Cell, Counts, ExpectedCell, Trial
+    from autoauto.records.trials.study_summary import Comparison, StudySummary
+    from autoauto.records.trials.trial import Cell, Counts, ExpectedCell, Trial
     from autoauto.study.run import SearchResult
 
 

@@ -81,7 +81,7 @@ def _example(
         options.batch_size,
         _by_class((name, layer.forward_cycles - n) for (name, layer), n in zip(alone, moved, strict=True)),
         _by_class((name, layer.backward_cycles) for name, layer in alone),
-        table.memory_bytes(*whole.layers),
+        table.memory.by_category(*whole.layers, n_stash_entries=0),
         {feature: n_cycles for feature, n_cycles in features.items() if n_cycles},
     )
 

@@ -311,7 +311,7 @@ def prepare_phases(table: CostTable, profile: ModelProfile, cluster: Cluster, op
         raise BadInput(f"io_tiles must be below {device.n_tiles}, the tiles of a {device.name}, got {options.io_tiles}")
     assert table.n_devices == 1
     assert not any(table.stash_entries)
-    layers = profile.layers
+    table, layers = table.plain, profile.layers  # phases are planned without subgraphs for equal layers
     inputs = np.array([*(layer.input_bytes for layer in layers), 0], dtype=np.int64)
     outputs = np.array([0, *(layer.output_bytes for layer in layers)], dtype=np.int64)
     training = profile.options is not None and profile.options.training

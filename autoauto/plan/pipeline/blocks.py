@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from autoauto.records.arrays import IntArray
-from autoauto.records.cost import CostTable, RangeBytes
+from autoauto.records.cost import CostTable, RangeBytes, RangeMemory
 
 
 class BlockBytes(NamedTuple):
@@ -32,6 +32,22 @@ class BlockBytes(NamedTuple):
         )
 
 
+class BlockMemory(NamedTuple):
+    """One of `RangeMemory.forms` by blocks, in which every range may be compiled.
+
+    Attributes:
+        shared_keys: (B,) the shared keys of every block, one for each layer that uses it.
+        shared_bytes: bytes of every shared key.
+        one_in_flight: all other bytes with one micro-batch in flight.
+        stash_entry: bytes of every entry in the stash.
+    """
+
+    shared_keys: list[tuple[int, ...]]
+    shared_bytes: tuple[int, ...]
+    one_in_flight: BlockBytes
+    stash_entry: BlockBytes
+
+
 @dataclass(frozen=True, slots=True)
 class Blocks:
     """A `CostTable` reduced to its legal cuts; in lists, which are faster than NumPy for single integers.
@@ -47,10 +63,7 @@ class Blocks:
         cuts: (B + 1,) the layer after every legal cut.
         compute_prefix_cycles: (B + 1,) running sum of cycles.
         start_offset_cycles: (B + 1,) by start: `compute_prefix_cycles[stop]` minus this is the compute of a stage.
-        shared_keys: (B,) the shared keys of every block, one for each layer that uses it.
-        shared_bytes: bytes of every shared key.
-        one_in_flight: all other bytes with one micro-batch in flight.
-        stash_entry: bytes of every entry in the stash.
+        forms: the programs that a range may be; it fits when one of them does.
         stash_entries: (P,) micro-batches in the stash of every device, as `CostTable.stash_entries`.
         receive_cycles: (P, B + 1) by device and start; the last column is unused.
         send_cycles: (P, B + 1) by device and stop; the first column is unused.
@@ -62,10 +75,7 @@ class Blocks:
     cuts: list[int]
     compute_prefix_cycles: list[int]
     start_offset_cycles: list[int]
-    shared_keys: list[tuple[int, ...]]
-    shared_bytes: tuple[int, ...]
-    one_in_flight: BlockBytes
-    stash_entry: BlockBytes
+    forms: tuple[BlockMemory, ...]
     stash_entries: list[int]
     receive_cycles: list[list[int]]
     send_cycles: list[list[int]]
@@ -75,7 +85,7 @@ class Blocks:
     min_send_cycles: list[int]
 
     def __len__(self) -> int:
-        return len(self.shared_keys)
+        return len(self.cuts) - 1
 
     def part(self, first: int, stop: int) -> Blocks:
         """The same blocks on the devices `[first, stop)` alone, as `CostTable.part`."""
@@ -94,7 +104,7 @@ class Blocks:
 
 def contract(table: CostTable) -> Blocks:
     """Merge the layers between legal cuts, in O(n) for each different row of transfer cycles."""
-    cuts, memory = np.flatnonzero(table.cut_allowed), table.memory
+    cuts = np.flatnonzero(table.cut_allowed)
     boundaries: list[int] = cuts.tolist()
     receive_rows = _rows(table.receive_cycles, np.minimum(cuts, table.n_layers - 1))
     send_rows = _rows(table.send_cycles, cuts)
@@ -102,10 +112,7 @@ def contract(table: CostTable) -> Blocks:
         cuts=boundaries,
         compute_prefix_cycles=table.compute_prefix_cycles[cuts].tolist(),
         start_offset_cycles=table.start_offset_cycles[cuts].tolist(),
-        shared_keys=[tuple(chain(*memory.shared.keys[start:stop])) for start, stop in pairwise(boundaries)],
-        shared_bytes=memory.shared.n_bytes,
-        one_in_flight=_block_bytes(memory.one_in_flight, cuts),
-        stash_entry=_block_bytes(memory.stash_entry, cuts),
+        forms=tuple(_block_memory(form, cuts) for form in table.memory.forms),
         stash_entries=list(table.stash_entries),
         receive_cycles=_lists(receive_rows),
         send_cycles=_lists(send_rows),
@@ -113,6 +120,16 @@ def contract(table: CostTable) -> Blocks:
         send_rows=send_rows,
         min_receive_cycles=table.receive_cycles.min(axis=1).tolist(),
         min_send_cycles=table.send_cycles[:, 1:].min(axis=1).tolist(),
+    )
+
+
+def _block_memory(memory: RangeMemory, cuts: IntArray) -> BlockMemory:
+    boundaries: list[int] = cuts.tolist()
+    return BlockMemory(
+        [tuple(chain(*memory.shared.keys[start:stop])) for start, stop in pairwise(boundaries)],
+        memory.shared.n_bytes,
+        _block_bytes(memory.one_in_flight, cuts),
+        _block_bytes(memory.stash_entry, cuts),
     )
 
 
@@ -158,21 +175,24 @@ class EarliestStarts(NamedTuple):
 def earliest_starts(blocks: Blocks, limit_bytes: int, stash_entries: int = 0) -> EarliestStarts:
     """Find the earliest start for every stop within one limit, with `stash_entries` micro-batches in the stash.
 
-    A stage with an earlier start never needs less memory. So the earliest start does not decrease as the stop grows,
-    and one window slides over the blocks, with at most B steps at either end:
+    A stage with an earlier start never needs less memory, in any of its forms. So the earliest start does not decrease
+    as the stop grows, and one window slides over the blocks, with at most B steps at either end:
 
         [start . . . . stop)              fits: the next stop
         [start . . . . . . stop)          does not fit: the next start, until it fits
               [start . . . stop)
     """
-    window = _Window(blocks, stash_entries)
-    starts, next_bytes = [0], None
-    for _ in range(len(blocks)):
-        window.grow()
-        while window.start < window.stop and (n_bytes := window.n_bytes()) > limit_bytes:
+    windows = [_Window(form, stash_entries) for form in blocks.forms]
+    start, starts, next_bytes = 0, [0], None
+    for stop in range(1, len(blocks) + 1):
+        for window in windows:
+            window.grow()
+        while start < stop and (n_bytes := min(window.n_bytes() for window in windows)) > limit_bytes:
             next_bytes = n_bytes if next_bytes is None else min(n_bytes, next_bytes)
-            window.shrink()
-        starts.append(window.start)
+            start += 1
+            for window in windows:
+                window.shrink()
+        starts.append(start)
     return EarliestStarts(starts, next_bytes)
 
 
@@ -184,16 +204,16 @@ def earliest_starts_by_device(blocks: Blocks, limits_bytes: Sequence[int]) -> li
 
 
 class _Window:
-    """The memory of the blocks `[start, stop)` while both ends move right."""
+    """The memory of the blocks `[start, stop)` in one form while both ends move right."""
 
     __slots__ = ("_count", "_keys", "_maxima", "_n_bytes", "_shared", "_shared_bytes", "start", "stop")
 
-    def __init__(self, blocks: Blocks, stash_entries: int) -> None:
+    def __init__(self, memory: BlockMemory, stash_entries: int) -> None:
         self.start = self.stop = 0
-        self._keys, self._shared_bytes = blocks.shared_keys, blocks.shared_bytes
-        self._count = [0] * len(blocks.shared_bytes)  # layers of the window with each shared key
+        self._keys, self._shared_bytes = memory.shared_keys, memory.shared_bytes
+        self._count = [0] * len(memory.shared_bytes)  # layers of the window with each shared key
         self._shared = 0
-        self._n_bytes = blocks.one_in_flight.plus(stash_entries, blocks.stash_entry)
+        self._n_bytes = memory.one_in_flight.plus(stash_entries, memory.stash_entry)
         # Every column with a queue for its maximum in a sliding window: blocks with a larger entry than any later block
         # of the window.
         self._maxima: list[tuple[list[int], deque[int]]] = [(column, deque()) for column in self._n_bytes.maxima_bytes]

@@ -25,10 +25,17 @@ def pareto_front(table: CostTable) -> Iterator[Plan]:
     Every plan is final when it is yielded, so a caller may stop after any. First comes the front of compute against
     transfer within the limits, from the smallest compute on; then the points that need less and less memory.
 
+    Where some plan fits without subgraphs for equal layers, none has them; else all stages have: so what a stage needs
+    does not depend on a limit.
+
     Raises:
         Infeasible: no plan respects the limits; the error says which limit and what is missing.
     """
-    problem = prepare(replace(table, period=Period.BARRIER))  # compute and transfer are bounded one by one
+    problem = prepare(replace(table.plain, period=Period.BARRIER))  # compute and transfer are bounded one by one
+    if table.memory.outlined is not None and probe(problem, UNBOUNDED, UNBOUNDED) is None:
+        table = replace(table, memory=table.memory.outlined)
+        problem = prepare(replace(table, period=Period.BARRIER))
+    table = table.plain
     smallest_stash = min(range(table.n_devices), key=problem.blocks.stash_entries.__getitem__)
     block_bytes = (sum(table.memory_bytes(*block, smallest_stash).values()) for block in pairwise(problem.blocks.cuts))
     min_peak_bytes = max(block_bytes)  # some stage holds the largest block

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from itertools import groupby
 
 from autoauto.records.plan import Plan
-from autoauto.records.study_summary import Comparison, StudySummary
 from autoauto.records.target import Origin
 from autoauto.records.timeline import Timeline
-from autoauto.records.trial import Counts, Trial
+from autoauto.records.trials.study_summary import Comparison, StudySummary
+from autoauto.records.trials.trial import Counts, Trial
 from autoauto.report.charts.chart import Chart
 from autoauto.report.charts.study import study_charts
 from autoauto.report.html.document import document, figure, is_wide, section, table_section

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-from autoauto.records.knobs import Knobs
-from autoauto.records.study_summary import Comparison, Interval, StudySummary
+from autoauto.records.knobs.knobs import Knobs
 from autoauto.records.target import Origin
-from autoauto.records.trial import Cell, Trial
+from autoauto.records.trials.study_summary import Comparison, Interval, StudySummary
+from autoauto.records.trials.trial import Cell, Trial
 from autoauto.report.reasons import short_reason, what_binds, why_not
 from autoauto.report.style import difference_percent
 from autoauto.report.tables.table import Column, Style, Table, TableCell, Value

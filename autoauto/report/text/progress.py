@@ -11,7 +11,7 @@ from typing import Any, Protocol
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, TextColumn, TimeElapsedColumn
 
-from autoauto.records.trial import SearchActivity
+from autoauto.records.trials.trial import SearchActivity
 from autoauto.report.style import printable
 
 _BAR_WIDTH = 8

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from autoauto.records.knobs import Method, Objective
-from autoauto.records.study_summary import (
+from autoauto.records.knobs.objectives import Method, Objective
+from autoauto.records.trials.study_summary import (
     Alternative,
     Comparison,
     Interval,
@@ -15,7 +15,7 @@ from autoauto.records.study_summary import (
     Verdict,
     Verification,
 )
-from autoauto.records.trial import Status, Trial
+from autoauto.records.trials.trial import Status, Trial
 from autoauto.study.analysis.grid_bisect_answer import measured_answer
 from autoauto.study.analysis.verification import ONE_SESSION, RUNNER_UP
 from autoauto.study.methods.simple_uses import use_of

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
-from autoauto.records.knobs import Knobs, Method, Objectives, SearchSpace
-from autoauto.records.study_summary import Comparison, Interval, cells_of
-from autoauto.records.trial import ExpectedCell, Trial
+from autoauto.records.knobs.knobs import Knobs
+from autoauto.records.knobs.objectives import Method, Objectives
+from autoauto.records.knobs.space import SearchSpace
+from autoauto.records.trials.study_summary import Comparison, Interval, cells_of
+from autoauto.records.trials.trial import ExpectedCell, Trial
 from autoauto.study.methods.protocol import Observation, drive, observation_of
 from autoauto.study.methods.registry import method_of, predictor, refiner
 from autoauto.study.methods.simple_uses import simple_uses
@@ -59,7 +61,7 @@ def dry_run(
 
     estimates_of = estimate, objectives, at_best
     proposer = method_of(
-        method, predictor(*estimates_of), objectives, noise, n_measurements, last, refiner(*estimates_of)
+        method, predictor(*estimates_of), objectives, noise, n_measurements, last, refine=refiner(*estimates_of)
     )
     drive(proposer.start(space, {}), observe)
     in_order = (estimates[knobs] for cell in space.cells for knobs in cell if knobs in estimates)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from autoauto.records.study_summary import Repeated, Verdict, interval
+from autoauto.records.trials.study_summary import Repeated, Verdict, interval
 
 MAX_ERROR_SHARE = 0.1
 """When half the width of the interval exceeds this share of the score, the turns do not show whether two tie."""

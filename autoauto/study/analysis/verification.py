@@ -16,9 +16,10 @@ from typing import Any
 
 from optuna import Study
 
-from autoauto.records.knobs import Knobs, Objective
-from autoauto.records.study_summary import AutoPipelineAnswer, Repeated, Verdict, Verification
-from autoauto.records.trial import Trial
+from autoauto.records.knobs.knobs import Knobs
+from autoauto.records.knobs.objectives import Objective
+from autoauto.records.trials.study_summary import AutoPipelineAnswer, Repeated, Verdict, Verification
+from autoauto.records.trials.trial import Trial
 from autoauto.study.analysis.tie_break import break_tie, is_decided
 from autoauto.study.execution.executors import Executor
 from autoauto.study.interrupts import Interrupts

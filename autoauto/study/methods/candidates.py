@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from autoauto.records.knobs import Knobs
+from autoauto.records.knobs.knobs import Knobs
 from autoauto.study.methods.error_model import ErrorModels, GridPositions
 from autoauto.study.methods.forecast_curve import ForecastCurve
 from autoauto.study.methods.protocol import Forecast, Observation, Predict, Refine, constraint_ratio
@@ -26,6 +26,8 @@ MAX_MEMORY_DOUBT = 0.25
 """A configuration that lacks more than this share of a device's memory by the estimate does not fit."""
 MEMORY_MARGIN = 0.02
 """Share of memory that stays free after the second wrong estimate of memory in a cell; doubled at every further one."""
+MEMORY_TO_SPARE = 0.1
+"""Where so much of every device stays free, memory makes no cuts uneven."""
 CELL_PATIENCE = 2
 """Number of measurements in a row without improvement after which a cell has no candidates any more."""
 
@@ -73,8 +75,8 @@ class Candidates:
     measured / estimated there (`ErrorModel.ratios`).
     """
 
-    def __init__(self, cell: Sequence[Knobs], predict: Predict, number: int, family: int) -> None:
-        self.cell = cell
+    def __init__(self, cell: Sequence[Knobs], predict: Predict, number: int, family: int, limit: float = inf) -> None:
+        self.cell, self.limit, self.family = cell, limit, family
         self.curve = ForecastCurve(cell, predict)
         self._observations: dict[int, Observation] = {}
         sizes = np.array(self.curve.sizes, dtype=float)
@@ -130,6 +132,23 @@ class Candidates:
                 # What is no better by the estimate is so without its error, which is that of other configurations.
                 bound = forecast.score if forecast.at_best else forecast.score * self._max_score_ratio[index]
                 yield Candidate(bound, forecast.score * self._score_ratio[index], self, index)
+
+    @property
+    def best_forecast(self) -> float:
+        """The largest score of its forecasts."""
+        return max((forecast.score or 0.0 for forecast in self.curve.forecasts.values()), default=0.0)
+
+    @property
+    def is_hopeless(self) -> bool:
+        """Whether all its forecasts lack so much memory that no other memory proportion makes up for it."""
+        return all(forecast.excess > 2 * MAX_MEMORY_DOUBT for forecast in self.curve.forecasts.values())
+
+    def shares_of_limit(self) -> list[float]:
+        """The scores of its forecasts as shares of its limit, where memory does not bind the plan."""
+        if not 0.0 < self.limit < inf:
+            return []
+        forecasts = self.curve.forecasts.values()
+        return [f.score / self.limit for f in forecasts if f.score and f.excess < -MEMORY_TO_SPARE]
 
     def best(self) -> Candidate | None:
         """The candidate of the highest rank; None without one, or after `CELL_PATIENCE` measurements without gain."""

@@ -24,18 +24,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from math import exp
+from math import exp, inf
 
-from autoauto.records.knobs import Knobs, SearchSpace
+from autoauto.records.knobs.knobs import Knobs
+from autoauto.records.knobs.space import SearchSpace
 from autoauto.study.methods.candidates import Candidate, Candidates
 from autoauto.study.methods.error_model import SIGMA_ALL, ErrorModel, ErrorModels
-from autoauto.study.methods.protocol import Observation, Predict, Proposal, Proposals, Refine
+from autoauto.study.methods.protocol import Limit, Observation, Predict, Proposal, Proposals, Refine
 from autoauto.study.methods.simple_uses import SimpleUse, simple_uses
 
 MIN_GAIN = 0.003
 """A configuration whose bound exceeds the best by no more than this share is not worth a measurement."""
 TIE_SHARE = 0.004
 """The neighbours of the highest bound are forecast before it is measured; so are those within this share of it."""
+N_CALIBRATING, LIMIT_MARGIN = 2, 0.05
+"""After so many forecasts of an order on some devices, limits of others are lowered to their share, with a margin."""
 PATIENCE = 8
 """Number of measurements in a row without improvement after which the best is assumed to be the best of all."""
 
@@ -45,6 +48,7 @@ def guided(
     known: Mapping[Knobs, Observation],
     predict: Predict,
     noise: float,
+    limit: Limit | None = None,
     refine: Refine | None = None,
 ) -> Proposals:
     """Measure the configuration of the highest bound, fit the errors of the estimate, until no bound is above the best.
@@ -66,38 +70,49 @@ def guided(
         predict: the estimate.
         noise: scores within this share of each other are ties; configurations of fewer devices that are expected to tie
             with the best are measured too.
+        limit: bounds the estimate; cells are forecast only when their limit is above what is known.
         refine: makes a forecast that is `at_best` tighter; asked before such a configuration is measured, so never for
             one whose bound is below the best.
     """
-    cells = _cells(space, predict)
-    for done, cell in enumerate(cells):
-        yield Proposal(None, done, len(cells), cell.cell[0])
-        cell.curve.survey()
-    search = _BranchAndBound(cells, noise, simple_uses(space), refine)
+    search = _BranchAndBound(_cells(space, predict, limit), noise, simple_uses(space), refine)
+    total = search.n_cells
+    while (cell := search.next_without_limit()) is not None:
+        yield Proposal(None, search.n_surveyed, total, cell.cell[0])
+        search.survey(cell)
     search.record_all(known)
     while (choice := search.choose()) is not None:
         cell, index = choice
-        observation = yield Proposal(cell.cell[index], search.n_closed, len(cells))
+        observation = yield Proposal(cell.cell[index], search.n_closed, total)
         assert observation is not None
         search.record(cell, index, observation)
 
 
-def _cells(space: SearchSpace, predict: Predict) -> list[Candidates]:
+def _cells(space: SearchSpace, predict: Predict, limit: Limit | None) -> list[Candidates]:
     """All cells; those that differ in the memory proportion alone are a family."""
     families: dict[object, int] = {}
     cells = []
     for number, cell in enumerate(space.cells):
         family = families.setdefault(replace(cell[0], memory_proportion=1.0), len(families))
-        cells.append(Candidates(cell, predict, number, family))
+        cells.append(Candidates(cell, predict, number, family, inf if limit is None else max(map(limit, cell))))
     return cells
+
+
+def _order_of(cell: Candidates) -> object:
+    """What forecasts of equal shares of their limits have in common."""
+    knobs = cell.cell[0]
+    return knobs.schedule, knobs.n_ipu, knobs.stages_per_device, knobs.recompute
 
 
 class _BranchAndBound:
     def __init__(
         self, cells: list[Candidates], noise: float, uses: tuple[SimpleUse, ...], refine: Refine | None
     ) -> None:
-        self._cells, self._refine = cells, refine
-        self._cells_of = [[cell for cell in cells if use.has(cell.cell[0])] for use in uses]
+        self.n_cells = len(cells)
+        self._waiting = sorted(cells, key=lambda cell: -cell.limit)[::-1]  # not surveyed; the largest limit is last
+        self._by_number = cells
+        self._cells: list[Candidates] = []  # surveyed
+        self._uses, self._refine, self._n_hopeless = uses, refine, 0
+        self._shares: dict[object, list[float]] = {}  # of their limits that forecasts had, by order and pipeline
         self._noise, self._min_gain = noise, max(MIN_GAIN, noise)
         self._models = ErrorModels(ErrorModel(noise), ErrorModel(noise))
         self._best, self._best_n_devices = 0.0, 0
@@ -105,15 +120,57 @@ class _BranchAndBound:
         self._n_without_gain = 0
 
     @property
+    def n_surveyed(self) -> int:
+        """Number of cells that were surveyed."""
+        return len(self._cells)
+
+    def next_without_limit(self) -> Candidates | None:
+        """The next cell that has no limit, and so is surveyed; None when all are."""
+        return self._waiting[-1] if self._waiting and self._waiting[-1].limit == inf else None
+
+    @property
     def n_closed(self) -> int:
         """Number of cells without a bound above the target."""
-        return sum(cell.closed(self._target) for cell in self._cells)
+        limit = self._target / self._largest_ratio
+        n_waiting = sum(cell.limit <= limit for cell in self._waiting)
+        return self._n_hopeless + n_waiting + sum(cell.closed(self._target) for cell in self._cells)
+
+    def survey(self, cell: Candidates) -> None:
+        """Make a few forecasts of a cell."""
+        self._waiting.remove(cell)
+        self._cells.append(cell)
+        cell.curve.survey()
+        cell.update(self._models)
+        if cell.is_hopeless:
+            left = [other for other in self._waiting if other.family != cell.family or other.limit == inf]
+            self._n_hopeless += len(self._waiting) - len(left)
+            self._waiting = left
+        if shares := cell.shares_of_limit():
+            self._shares.setdefault(_order_of(cell), []).append(max(shares))
+
+    def _limit(self, cell: Candidates) -> float:
+        """What a cell that is not surveyed gives at most: its limit, calibrated by the forecasts of like pipelines."""
+        known = self._shares.get(_order_of(cell), ())
+        return cell.limit if len(known) < N_CALIBRATING else cell.limit * min(1.0, max(known) * (1.0 + LIMIT_MARGIN))
+
+    def _most_promising(self) -> tuple[float, Candidates | None]:
+        """The cell that is not surveyed and has the largest limit."""
+        best, chosen = 0.0, None
+        for cell in reversed(self._waiting):
+            if cell.limit <= best:
+                break
+            if (limit := self._limit(cell)) > best:
+                best, chosen = limit, cell
+        return best, chosen
 
     def record_all(self, known: Mapping[Knobs, Observation]) -> None:
         """Record the observations of earlier searches."""
-        positions = {knobs: (cell, index) for cell in self._cells for index, knobs in enumerate(cell.cell)}
+        positions = {knobs: (cell, index) for cell in self._by_number for index, knobs in enumerate(cell.cell)}
         for knobs, observation in known.items():
-            self.record(*positions[knobs], observation)
+            cell, index = positions[knobs]
+            if cell in self._waiting:
+                self.survey(cell)
+            self.record(cell, index, observation)
 
     def record(self, cell: Candidates, index: int, observation: Observation) -> None:
         """Record one observation, and compute all bounds anew."""
@@ -132,6 +189,10 @@ class _BranchAndBound:
             if self._refine is None or not candidate.at_best:
                 return candidate.cell, candidate.position
             candidate.cell.refine(candidate.position, self._refine)
+        while not self._best and self._waiting and (self._waiting[-1].limit or not self._cells):  # nothing works so far
+            self.survey(self._waiting[-1])
+            if (candidate := self._best_candidate()) is not None:
+                return candidate.cell, candidate.position
         for cell in self._cells:
             index = cell.doubtful(self._target) if self._best else cell.last_resort()
             if index is not None:
@@ -146,6 +207,11 @@ class _BranchAndBound:
     @property
     def _target(self) -> float:
         return self._best * (1.0 + self._min_gain)
+
+    @property
+    def _largest_ratio(self) -> float:
+        """The upper bound of measured / estimated for a cell of which nothing was measured."""
+        return self._models.largest_ratio
 
     def _best_candidate(self) -> Candidate | None:
         """The candidate of the highest bound above the target, after all gaps of a higher bound were forecast."""
@@ -175,6 +241,10 @@ class _BranchAndBound:
     def _forecast_gap(self, best: Candidate | None) -> bool:
         """Forecast in the most promising gap whose bound is above the target and above `best`; False without one."""
         floor = max(self._target, 0.0 if best is None else best.bound * (1.0 + MIN_GAIN))
+        limit, waiting = self._most_promising()
+        if waiting is not None and limit * self._largest_ratio > floor:
+            self.survey(waiting)
+            return True
         gaps = [(gap, cell) for cell in self._cells if (gap := cell.best_gap(floor)) is not None]
         if gaps:
             (_, index), cell = max(gaps, key=lambda pair: pair[0][0])
@@ -198,23 +268,37 @@ class _BranchAndBound:
         Measurements of pipelines tell little of one session: so the estimate may err by as much as before the first of
         them. One that is no better than the best whatever it errs is not tried.
         """
-        for cells in self._cells_of:
+        for use in self._uses:
+            worth = self._best * exp(-SIGMA_ALL)
+            self._survey_best_of(use, worth)
+            cells = [cell for cell in self._cells if use.has(cell.cell[0])]
             if any(cell.measured_sizes for cell in cells):
                 continue
             candidates = (
                 candidate
                 for cell in cells
                 for candidate in cell.open_candidates()
-                if candidate.forecast >= self._best * exp(-SIGMA_ALL)
-                and not (candidate.at_best and candidate.bound <= self._target)
+                if candidate.forecast >= worth and not (candidate.at_best and candidate.bound <= self._target)
             )
             best = max(candidates, key=lambda candidate: candidate.forecast, default=None)
             if best is not None:
                 return best
         return None
 
+    def _survey_best_of(self, use: SimpleUse, worth: float) -> None:
+        """Survey cells of a use until its best forecast above `worth` is known."""
+        waiting = [cell for cell in self._waiting if use.has(cell.cell[0])]
+        known = [cell for cell in self._cells if use.has(cell.cell[0])]
+        while waiting and waiting[-1].limit >= max([worth, *(cell.best_forecast for cell in known)]):
+            known.append(waiting.pop())
+            self.survey(known[-1])
+
     def _simpler_tie(self) -> Candidate | None:
         """A candidate of fewer devices that is expected to tie with the best; once for every count of devices."""
+        least = self._best * (1.0 - self._noise) / self._models.scores.elsewhere[0]
+        for cell in [cell for cell in self._waiting if cell.limit >= least]:
+            if cell.cell[0].n_devices < self._best_n_devices:
+                self.survey(cell)
         ties = [
             candidate
             for cell in self._cells

@@ -19,8 +19,10 @@ from collections.abc import Callable, Generator, Mapping
 from math import inf
 from typing import NamedTuple
 
-from autoauto.records.knobs import Knobs, Objectives, SearchSpace
-from autoauto.records.trial import Trial
+from autoauto.records.knobs.knobs import Knobs
+from autoauto.records.knobs.objectives import Objectives
+from autoauto.records.knobs.space import SearchSpace
+from autoauto.records.trials.trial import Trial
 from autoauto.study.objectives import scores_of, values_of
 
 
@@ -99,6 +101,8 @@ class Forecast(NamedTuple):
 
 
 Predict = Callable[[Knobs], Forecast]
+Limit = Callable[[Knobs], float]
+"""What no forecast's score exceeds, told much sooner than a forecast; 0 where none will work, infinite if unknown."""
 Refine = Callable[[Knobs], Forecast]
 """Makes a forecast that is `at_best` tighter, at a cost: a lower one of the kind, or in the end one that is not."""
 Proposals = Generator[Proposal, Observation | None, None]

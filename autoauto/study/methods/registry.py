@@ -8,13 +8,18 @@ from math import inf
 
 from optuna.samplers import RandomSampler, TPESampler
 
+from autoauto.evaluate.best_case import BestCase
 from autoauto.records.errors import BadInput
-from autoauto.records.knobs import Knobs, Method, Objectives, SearchSpace, objective_tuple, objectives_text
-from autoauto.records.trial import Trial
+from autoauto.records.knobs.knobs import Knobs
+from autoauto.records.knobs.objectives import Method, Objective, Objectives, objective_tuple, objectives_text
+from autoauto.records.knobs.space import SearchSpace
+from autoauto.records.trials.trial import Trial
+from autoauto.study.methods.candidates import MAX_MEMORY_DOUBT
 from autoauto.study.methods.grid_bisect import BISECTION
 from autoauto.study.methods.guided import guided
 from autoauto.study.methods.protocol import (
     Forecast,
+    Limit,
     Observation,
     Predict,
     Proposal,
@@ -41,6 +46,7 @@ def method_of(
     noise: float = 0.0,
     n_measurements: int = 30,
     last: Knobs | None = None,
+    limit: Limit | None = None,
     refine: Refine | None = None,
 ) -> Proposer:
     """The method of a name, as `run_search` takes it.
@@ -52,12 +58,13 @@ def method_of(
         noise: share of a value that is noise; only guided uses it.
         n_measurements: number of measurements after which tpe and random stop.
         last: one more configuration, which every method proposes in the end.
+        limit: bounds of the estimate, see `limiter`; only guided asks.
     """
     n_objectives = len(objective_tuple(objectives))
     methods: dict[Method, Callable[[SearchSpace, Mapping[Knobs, Observation]], Proposals]] = {
         Method.EXHAUSTIVE: lambda space, _: exhaustive(space),
         Method.GRID_BISECT: BISECTION.start,
-        Method.GUIDED: lambda space, known: guided(space, known, predict, noise, refine),
+        Method.GUIDED: lambda space, known: guided(space, known, predict, noise, limit, refine),
         Method.TPE: lambda space, _: sampled(space, TPESampler(seed=RANDOM_SEED), n_measurements, n_objectives),
         Method.RANDOM: lambda space, _: sampled(space, RandomSampler(seed=RANDOM_SEED), n_measurements, n_objectives),
     }
@@ -98,6 +105,24 @@ def predictor(expect: Expect, objectives: Objectives, at_best: ExpectAtBest | No
         return _forecast(expect(knobs), objectives) if best is None else _forecast(best, objectives, at_best=True)
 
     return predict
+
+
+def limiter(best_case: Callable[[Knobs], BestCase | None], objectives: Objectives) -> Limit | None:
+    """The bounds of `predictor` for throughput; None for other objectives.
+
+    A configuration whose fullest device lacks so much that the estimate cannot err by as much is not forecast.
+    """
+    if objective_tuple(objectives)[0] is not Objective.THROUGHPUT:
+        return None
+
+    @cache
+    def limit(knobs: Knobs) -> float:
+        best = best_case(knobs)
+        if best is None:
+            return inf
+        return 0.0 if best.excess > MAX_MEMORY_DOUBT else best.samples_per_s
+
+    return limit
 
 
 def refiner(expect: Expect, objectives: Objectives, at_best: ExpectAtBest) -> Refine:

@@ -29,6 +29,8 @@ from autoauto.targets.ipu.operator_cost import Family, OperatorCost
 CODE_REGION_BYTES = 212_992  # the part of a tile that instructions run from [poplar-docs, memory map]
 EXCHANGE_CODE = "internalExchangeCode"
 IMBALANCE = "imbalance"
+LAYER_CODE = ("vertexInstanceState", "controlCode", EXCHANGE_CODE)
+"""State and code that belong to one layer each (`program_bytes`), or to a subgraph that equal layers call."""
 _CODE = frozenset({"vertexCode", "controlCode", "hostExchangeCode", EXCHANGE_CODE})
 
 
@@ -133,11 +135,8 @@ def shared_bytes(kinds: Sequence[str], costs: Sequence[OperatorCost], n_tiles: i
 
 def program_bytes(costs: Sequence[OperatorCost]) -> dict[str, int]:
     """Bytes by category of state, control code and exchange code that belong to one layer each."""
-    return {
-        "vertexInstanceState": sum(_state_bytes(cost) for cost in costs),
-        "controlCode": sum(_control_bytes(cost) for cost in costs),
-        EXCHANGE_CODE: sum(_own_exchange_bytes(cost) for cost in costs),
-    }
+    parts = (_state_bytes, _control_bytes, _own_exchange_bytes)
+    return {name: sum(map(part, costs)) for name, part in zip(LAYER_CODE, parts, strict=True)}
 
 
 def outlined_bytes(

@@ -9,12 +9,13 @@ from typing import ClassVar
 from autoauto.records.errors import BadInput
 from autoauto.records.hardware import Cluster, Device, Link
 from autoauto.records.layers import LayerGraph, LayerRange
-from autoauto.records.profile import CompiledRange, CompileOptions, ProgramStep, WeightUpdate
+from autoauto.records.profile import OUTLINED, CompiledRange, CompileOptions, ProgramStep, WeightUpdate
 from autoauto.records.target import Origin, TargetTraits
 from autoauto.targets.ipu.kernels.codelets import EXCHANGE_BYTES_PER_CYCLE, SHORTEST_EXCHANGE_CYCLES, SYNC_CYCLES, copy
 from autoauto.targets.ipu.layout import relayout_cycles
 from autoauto.targets.ipu.liveness import live_bytes
 from autoauto.targets.ipu.memory import (
+    LAYER_CODE,
     check_code,
     outlined_bytes,
     outlined_weight_bytes,
@@ -28,8 +29,7 @@ from autoauto.targets.ipu.operators.registry import forward_cost
 from autoauto.targets.ipu.training import NO_BACKWARD, backward_pass
 from autoauto.targets.ipu.weight_update import weight_update_cycles
 
-VERSION = "ipu-7"
-OUTLINED = "outlined"
+VERSION = "ipu-8"
 IO_TILES = 32  # num_io_tiles in PopRT's examples [poprt]
 
 
@@ -44,7 +44,7 @@ class IpuTarget:
 
     settings: CompilerSettings = DEFAULT_SETTINGS
     notes: tuple[str, ...] = ()
-    traits: ClassVar[TargetTraits] = TargetTraits(Origin.MODELLED)
+    traits: ClassVar[TargetTraits] = TargetTraits(Origin.MODELLED, outlined=LAYER_CODE)
 
     @property
     def version(self) -> str:
@@ -75,7 +75,7 @@ class IpuTarget:
         if options.training:
             after = backward_pass(graph, layers, costs, device, options, self.settings)
         kinds = tuple(layer.kind for layer in graph.layers[slice(*layers)])
-        alive = live_bytes(graph, layers, costs, options, after.stashed)
+        alive = live_bytes(graph, layers, costs, options, dict.fromkeys(after.stashed, layers.stop))
         compiled = CompiledRange(
             steps=_steps(graph, layers, costs, relayout_cycles(graph, layers, costs), alive, device.n_tiles),
             backward_cycles=after.cycles,
@@ -88,6 +88,8 @@ class IpuTarget:
             weight_cycles=after.weight_cycles,
             activation_bytes=after.activation_bytes,
             backward_temporary_bytes=after.temporary_bytes,
+            checkpoint_bytes=after.again.checkpoint_bytes,
+            recompute_temporary_bytes=after.again.temporary_bytes,
         )
         check_code(layers, compiled.memory_bytes, device)
         return _outline(graph, layers, costs, options, compiled, device)
@@ -107,16 +109,15 @@ def _outline(
     compiled: CompiledRange,
     device: Device,
 ) -> CompiledRange:
-    """The program with one subgraph for equal layers if only so it fits: less code, but every call copies its weights.
+    """The program with one subgraph for equal layers if it does not fit: less code, but every call copies its weights.
 
     PopRT's benchmark of BERT-large turns this on (`enable_outlining` [poprt]). What it saves is a category of its own,
     below 0, so that the others stay those of the layers.
     """
-    excess_bytes = sum(compiled.memory_bytes.values()) - device.memory_bytes
-    if options.training or excess_bytes <= 0:
+    if options.training or sum(compiled.memory_bytes.values()) <= device.memory_bytes:
         return compiled
     saved_bytes = outlined_bytes(graph, layers, costs, options)
-    if saved_bytes < excess_bytes:
+    if saved_bytes <= 0:
         return compiled
     copies = (
         ProgramStep(f"{layer.name}/copy", round(float(copy(n_bytes / device.n_tiles))), 0)

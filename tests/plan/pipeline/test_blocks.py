@@ -34,10 +34,11 @@ def test_blocks_cost_what_their_layers_cost(request: pytest.FixtureRequest, kind
 
 def block_bytes(table: CostTable, first: int, last: int, device: int) -> int:
     blocks = contract(table)
-    keys = {key for keys in blocks.shared_keys[first:last] for key in keys}
-    others = blocks.one_in_flight.plus(blocks.stash_entries[device], blocks.stash_entry)
+    (memory,) = blocks.forms
+    keys = {key for keys in memory.shared_keys[first:last] for key in keys}
+    others = memory.one_in_flight.plus(blocks.stash_entries[device], memory.stash_entry)
     largest = sum(max(column[first:last]) for column in others.maxima_bytes)
-    return sum(blocks.shared_bytes[key] for key in keys) + others.stop_bytes[last] - others.start_bytes[first] + largest
+    return sum(memory.shared_bytes[key] for key in keys) + others.stop_bytes[last] - others.start_bytes[first] + largest
 
 
 def test_devices_with_equal_links_share_their_columns(random_table: Callable[[int], CostTable]) -> None:
@@ -63,6 +64,30 @@ def test_reach_finds_the_earliest_start_that_fits_and_the_next_limit_that_change
             assert starts[stop] == next((start for start in range(stop) if n_bytes[start] <= limit), stop)
             over += [n for n in n_bytes if n > limit]
         assert next_bytes == min(over, default=None)
+
+
+def test_a_stage_fits_when_one_of_its_forms_does(outlined_table: Callable[[int], CostTable]) -> None:
+    """And `next_bytes` is the least that lets one more stage fit in any form."""
+    earlier = 0
+    for table in map(outlined_table, range(300)):
+        blocks, cuts, limit = contract(table), contract(table).cuts, int(table.memory_limit_bytes[0])
+        starts, next_bytes = earliest_starts(blocks, limit)
+        forms = [[sum(form.by_category(a, b, 0).values()) for form in table.memory.forms] for a, b in _ranges(cuts)]
+        least = dict(zip(_ranges(cuts), map(min, forms), strict=True))
+        assert all(
+            sum(table.memory_bytes(*ends).values()) == (n[0] if n[0] <= limit else min(n))
+            for ends, n in zip(_ranges(cuts), forms, strict=True)
+        )
+        for stop in range(1, len(cuts)):
+            fitting = [start for start in range(stop) if least[cuts[start], cuts[stop]] <= limit]
+            assert starts[stop] == min(fitting, default=stop)
+        assert next_bytes == min((n for n in least.values() if n > limit), default=None)
+        earlier += starts != earliest_starts(contract(table.plain), limit).starts
+    assert earlier > 30
+
+
+def _ranges(cuts: list[int]) -> list[tuple[int, int]]:
+    return [(start, stop) for index, start in enumerate(cuts) for stop in cuts[index + 1 :]]
 
 
 def test_the_stash_of_a_device_counts_for_its_earliest_starts(training_table: Callable[[int], CostTable]) -> None:

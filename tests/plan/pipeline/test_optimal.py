@@ -83,6 +83,15 @@ def test_in_every_mode_the_optimum_costs_what_the_cheapest_of_all_partitions_cos
     assert len(modes) == 16  # four periods, one clock or several, feasible or not
 
 
+def test_with_subgraphs_the_optimum_costs_what_the_cheapest_of_all_partitions_costs(outlined_table: MakeTable) -> None:
+    cheaper = 0
+    for table in map(outlined_table, range(300)):
+        best = outcome(optimal, table)
+        assert best == outcome(exhaustive, table)
+        cheaper += best != outcome(optimal, table.plain)
+    assert cheaper > 15
+
+
 def test_every_incumbent_has_a_valid_lower_bound(any_table: MakeTable) -> None:
     n_stops = 0
     for seed in range(1000):

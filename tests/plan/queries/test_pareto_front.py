@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import islice
 
 import pytest
@@ -36,6 +37,24 @@ def test_the_front_has_every_pareto_optimal_point_once(any_table: MakeTable, chu
         assert sorted(plans) == sorted(front)
         lengths.add(len(plans))
     assert max(lengths) >= 6
+
+
+def test_all_stages_of_a_front_are_plain_or_none_is(outlined_table: MakeTable) -> None:
+    """Where a plan fits without subgraphs for equal layers, the front is that of such plans; else all have them."""
+    n_outlined = 0
+    for table in map(outlined_table, range(300)):
+        one_form, outlined = table.plain, table.memory.outlined
+        assert outlined is not None
+        if not list(all_fitting(one_form)):
+            one_form = replace(table, memory=outlined)
+            n_outlined += bool(list(all_fitting(one_form)))
+        points = {point_of(plan) for plan in all_fitting(one_form)}
+        front = {point for point in points if not any(is_better(other, point) for other in points)}
+        try:
+            assert sorted(map(point_of, pareto_front(table))) == sorted(front)
+        except Infeasible:
+            assert not front
+    assert n_outlined
 
 
 def test_the_front_starts_with_the_smallest_compute(any_table: MakeTable) -> None:

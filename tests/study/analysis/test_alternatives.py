@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from autoauto.records.knobs import Knobs, Objective, SearchSpace
-from autoauto.records.study_summary import Alternative
-from autoauto.records.trial import Trial
+from autoauto.records.knobs.knobs import Knobs
+from autoauto.records.knobs.objectives import Objective
+from autoauto.records.knobs.space import SearchSpace
+from autoauto.records.trials.study_summary import Alternative
+from autoauto.records.trials.trial import Trial
 from autoauto.study.analysis.alternatives import expected_alternatives, store_alternatives, stored_alternatives
 from autoauto.study.analysis.summary import summarise_study
 from autoauto.study.methods.registry import predictor
@@ -64,7 +66,7 @@ def test_what_was_not_estimated_to_the_end_is_said_to_give_at_most_so_much(fake:
         return replace(fake(knobs), samples_per_s=7.0) if knobs.n_ipu == 4 else None
 
     predict = predictor(expect, Objective.THROUGHPUT, at_best)
-    alternatives = expected_alternatives(SPACE, predict, expect, (), at_best)
+    alternatives = expected_alternatives(SPACE, predict, expect, at_best=at_best)
     assert [entry.samples_per_s for entry in alternatives if entry.at_most] == [7.0]
     assert {knobs.n_ipu for knobs in asked} == {1}
     study = open_study(storage, "bow", Objective.THROUGHPUT, {})

@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING
 import optuna
 import pytest
 
-from autoauto.records.knobs import Knobs, Objective, SearchSpace
-from autoauto.records.study_summary import AutoPipelineAnswer, Repeated, Verdict
-from autoauto.records.trial import Trial
+from autoauto.records.knobs.knobs import Knobs
+from autoauto.records.knobs.objectives import Objective
+from autoauto.records.knobs.space import SearchSpace
+from autoauto.records.trials.study_summary import AutoPipelineAnswer, Repeated, Verdict
+from autoauto.records.trials.trial import Trial
 from autoauto.study.analysis.best import best_of_study
 from autoauto.study.analysis.summary import summarise_study
 from autoauto.study.analysis.verification import (

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from autoauto.records.constraint import Constraint
-from autoauto.records.knob_table import Strategy
-from autoauto.records.knobs import Knobs, SearchSpace
+from autoauto.records.knobs.constraint import Constraint
+from autoauto.records.knobs.knobs import Knobs
+from autoauto.records.knobs.space import SearchSpace
+from autoauto.records.knobs.table import Strategy
 from autoauto.records.schedule import Order
 from autoauto.study.methods.guided import guided
 from autoauto.study.methods.protocol import Forecast, Observation
@@ -151,7 +152,7 @@ def test_what_is_no_better_at_best_is_neither_refined_nor_tried() -> None:
         tried.append(knobs)
         return Observation(scores[knobs.n_ipu], True)
 
-    run_method(guided(space, {}, predict, 0.0, refine), answer)
+    run_method(guided(space, {}, predict, 0.0, refine=refine), answer)
     assert [knobs.n_ipu for knobs in refined] == [4]
     assert [knobs.n_ipu for knobs in tried] == [1, 4]
 
@@ -216,3 +217,23 @@ def test_known_configurations_are_not_proposed_again(world: Worlds) -> None:
         assert max((t.score or 0.0 for t in (half | rest).values()), default=0.0) >= 0.99 * max(
             (t.score or 0.0 for t in tried.values()), default=0.0
         )
+
+
+def test_limits_of_the_estimate_spare_forecasts_and_change_no_answer(world: Worlds) -> None:
+    n_spared = 0
+    for seed in range(40):
+        seen = world(seed, cell_error=0.0, own_error=0.0, memory_error=0.0)
+        asked: set[Knobs] = set()
+
+        def predict(knobs: Knobs, world: World = seen, asked: set[Knobs] = asked) -> Forecast:
+            asked.add(knobs)
+            return world.predict(knobs)
+
+        def limit(knobs: Knobs, world: World = seen) -> float:
+            return 1.05 * (world.predict(knobs).score or 0.0)
+
+        tried = seen.run(guided(seen.space, {}, predict, 0.0, limit))
+        best = max((t.score or 0.0 for t in tried.values()), default=0.0)
+        assert best >= 0.997 * seen.best
+        n_spared += sum(not asked & set(cell) for cell in seen.space.cells)
+    assert n_spared > 40

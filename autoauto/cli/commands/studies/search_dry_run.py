@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 from autoauto.cli.output.json_output import print_json
 from autoauto.cli.output.lines import print_line
 from autoauto.cli.output.search_result import describe_expected, describe_speed, show_uses
-from autoauto.records.knobs import Method, SearchSpace
+from autoauto.records.knobs.objectives import Method
+from autoauto.records.knobs.space import SearchSpace
 from autoauto.records.target import Origin
 
 if TYPE_CHECKING:

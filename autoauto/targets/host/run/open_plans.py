@@ -6,7 +6,7 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from weakref import finalize
 
-from autoauto.targets.host.measure.session import machine_bytes
+from autoauto.targets.host.memory_budget import machine_bytes
 from autoauto.targets.host.run.run import OpenPlan
 
 MAX_OPEN = 8

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import replace
-from itertools import accumulate, pairwise
+from itertools import accumulate, chain, pairwise
 from math import inf
 from time import monotonic_ns
 
@@ -16,11 +16,12 @@ from autoauto.records.layers import LayerGraph, Source
 from autoauto.records.plan import Plan, Stage
 from autoauto.records.profile import CompileOptions, SessionOptions
 from autoauto.records.schedule import Schedule
-from autoauto.records.study_summary import interval
 from autoauto.records.target import Origin
 from autoauto.records.timeline import Run, Timeline
-from autoauto.targets.host.machine.machine import cores_of
+from autoauto.records.trials.study_summary import interval
+from autoauto.targets.host.machine.machine import core_beside_gpu, cores_of
 from autoauto.targets.host.measure.session import example
+from autoauto.targets.host.remote.dask import DaskMachines
 from autoauto.targets.host.run.pipelines import Batch, Pipelines
 from autoauto.targets.host.run.stage import StageReady, StageResources, StageSpans
 
@@ -53,8 +54,11 @@ class OpenPlan(AbstractContextManager["OpenPlan"]):
         cluster: the devices; a stage may use `options.memory_proportion` of its device's memory.
         options: batch size, memory proportion, and cores of a device, which are threads of its session.
         replicas: number of pipelines.
+        machines: those of the cluster; by default this machine has all its devices.
+        gpus: the UUID of the GPU of every device; empty where cores are the devices.
 
     Raises:
+        WorkerLost: a process, or another machine, has ended.
         OutOfMemory: a stage exceeds its budget.
     """
 
@@ -66,28 +70,40 @@ class OpenPlan(AbstractContextManager["OpenPlan"]):
         cluster: Cluster,
         options: CompileOptions,
         replicas: int = 1,
+        machines: DaskMachines | None = None,
+        gpus: Sequence[str] = (),
     ) -> None:
-        share, session = options.memory_proportion, session_options(options)
+        n_devices, share, n_cores = plan.n_devices, options.memory_proportion, options.cores_per_device
+        session = session_options(options)
 
         def resources_of(number: int) -> StageResources:
-            cores = cores_of(number, options.cores_per_device)
-            return StageResources(cores, session, int(cluster.devices[number].memory_bytes * share))
+            budget_bytes = int(cluster.devices[number].memory_bytes * share)
+            if gpus:
+                return StageResources(core_beside_gpu(number), session._replace(gpu=gpus[number]), budget_bytes)
+            machine, device = cluster.machine_device(number)
+            cores = cores_of(device, n_cores, machines.machines[machine].facts.cores if machines else ())
+            return StageResources(cores, session, budget_bytes)
 
-        n_devices = plan.n_devices
         packed = (range(first, first + n_devices) for first in range(0, n_devices * replicas, n_devices))
-        placement = [map(cluster.index, replica) for replica in plan.placement] or packed
+        placement = [list(map(cluster.index, replica)) for replica in plan.placement] or list(map(list, packed))
+        self._machines = machines
+        self._where = [[cluster.machine_device(number).machine for number in replica] for replica in placement]
         self._resources = [list(map(resources_of, replica)) for replica in placement]
         self._inputs = example_inputs(source, graph, options.batch_size)
         self._n_replicas = [stage.n_replicas for stage in plan.stages]
-        ranges = [stage.layers for stage in plan.stages]
-        self._pipelines = Pipelines(graph, source, ranges, options.batch_size, self._resources, self._n_replicas)
+        self._parts = graph, source, [stage.layers for stage in plan.stages], options.batch_size
 
     def __enter__(self) -> OpenPlan:
-        self._pipelines.__enter__()
+        with ExitStack() as stack:
+            machines = self._machines
+            opened = stack.enter_context(machines.open(set(chain(*self._where)))) if machines else None
+            places = None if opened is None else [[opened[machine] for machine in replica] for replica in self._where]
+            self._pipelines = stack.enter_context(Pipelines(*self._parts, self._resources, self._n_replicas, places))
+            self._stack = stack.pop_all()
         return self
 
-    def __exit__(self, *error: object) -> None:
-        self._pipelines.__exit__(*error)
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
 
     @property
     def private_bytes(self) -> int:
@@ -161,7 +177,7 @@ def timeline_of(processes: Sequence[StageSpans], n_replicas: Sequence[int]) -> T
 def _measured(stage: Stage, streams: Sequence[StageSpans], ready: Sequence[StageReady], budget_bytes: int) -> Stage:
     """The stage with the median times and the largest memory of its processes.
 
-    Receiving takes no time, because they read inputs in the rings.
+    Receiving takes no time, because they read inputs in the rings; what comes from another machine counts as sent.
     """
     copied, computed, sent = np.diff(np.concatenate([spans.times for spans in streams]), axis=1).T
     memory = [process.memory_bytes for process in ready]

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
-from typing import NamedTuple
+from itertools import accumulate
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from autoauto.targets.ipu.tiling.price import SplitCosts, costs
 from autoauto.targets.ipu.tiling.split import Product, SplitCandidates, candidates
+
+_SIZES = ("groups", "batch", "height", "width", "inputs", "outputs")
 
 
 class Split(NamedTuple):
@@ -83,10 +86,13 @@ def reserve(product: Product, doubled: Product, n_samples: int, n_tiles: int) ->
         if getattr(doubled, name) == 2 * getattr(product, name)
     }
 
-    def fastest(n: int) -> Split:
-        return unbounded(product._replace(**{name: n * length for name, length in per_sample.items()}), n_tiles)
+    def of(n: int) -> Product:
+        return product._replace(**{name: n * length for name, length in per_sample.items()})
 
-    return Reserve(never_falling(lambda n: fastest(n).tile_bytes, n_samples), fastest(1))
+    sizes = [1 << k for k in range((n_samples - 1).bit_length() + 1)]
+    *fastest, _ = unbounded_each([*map(of, sizes), product], n_tiles)  # the last one will be planned
+    bytes_of = {n: split.tile_bytes for n, split in zip(sizes, fastest, strict=True)}
+    return Reserve(never_falling(bytes_of.__getitem__, n_samples), fastest[0])
 
 
 def never_falling(bytes_at: Callable[[int], float], n_samples: int) -> float:
@@ -112,15 +118,45 @@ def never_falling(bytes_at: Callable[[int], float], n_samples: int) -> float:
     return below + (max(below, bytes_at(2 * lower)) - below) * (n_samples - lower) / lower
 
 
+_UNBOUNDED: dict[tuple[Product, int], Split] = {}
+_MAX_UNBOUNDED = 16384
+
+
 def unbounded(product: Product, n_tiles: int) -> Split:
     """The fastest split, however many bytes it needs: more than one step only makes a product slower."""
-    return pareto_front(product, n_tiles, in_series=False)[0]
+    return unbounded_each((product,), n_tiles)[0]
+
+
+def unbounded_each(products: Sequence[Product], n_tiles: int) -> list[Split]:
+    """`unbounded` for products that differ in their sizes only: they are priced together, which takes less time."""
+    new = [product for product in dict.fromkeys(products) if (product, n_tiles) not in _UNBOUNDED]
+    if new:
+        if len(_UNBOUNDED) > _MAX_UNBOUNDED:
+            _UNBOUNDED.clear()
+        _UNBOUNDED.update(zip([(product, n_tiles) for product in new], _fastest_each(new, n_tiles), strict=True))
+    return [_UNBOUNDED[product, n_tiles] for product in products]
+
+
+def _fastest_each(products: Sequence[Product], n_tiles: int) -> Iterator[Split]:
+    parts = [candidates(product, n_tiles, in_series=False) for product in products]
+    counts = [len(part.groups) for part in parts]
+    split = SplitCandidates(*map(np.concatenate, zip(*parts, strict=True)))
+    sizes: dict[str, Any] = {
+        name: np.repeat([getattr(product, name) for product in products], counts) for name in _SIZES
+    }
+    cost = costs(products[0]._replace(**sizes), split, n_tiles)
+    cycles, tiles = np.ceil(cost.exchange_cycles) + np.ceil(cost.compute_cycles), split.tiles
+    for stop, n in zip(accumulate(counts), counts, strict=True):
+        own = slice(stop - n, stop)
+        fastest = stop - n + np.flatnonzero(cycles[own] == cycles[own].min())
+        smallest = int(fastest[cost.tile_bytes[fastest].argmin()])
+        yield _split(split, cost, int(tiles[smallest]), smallest)
 
 
 @lru_cache(maxsize=8192)
-def pareto_front(product: Product, n_tiles: int, *, in_series: bool = True) -> tuple[Split, ...]:
+def pareto_front(product: Product, n_tiles: int) -> tuple[Split, ...]:
     """The Pareto front of the candidates, fastest first: none is beaten in both cycles and temporary bytes."""
-    split = candidates(product, n_tiles, in_series=in_series)
+    split = candidates(product, n_tiles)
     cost = costs(product, split, n_tiles)
     cycles = np.ceil(cost.exchange_cycles) + np.ceil(cost.compute_cycles)
     order = np.lexsort((cost.tile_bytes, cycles))

@@ -8,6 +8,7 @@ memory at a time, and pays for slicing, for exchanging again and for shorter run
 from __future__ import annotations
 
 from enum import StrEnum
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -124,17 +125,18 @@ def candidates(product: Product, n_tiles: int, *, in_series: bool = True) -> Spl
     return SplitCandidates(groups[is_possible], batch[is_possible], height, width, *columns)
 
 
-def _parts(length: int, max_parts: int) -> list[int]:
+@lru_cache(maxsize=4096)
+def _parts(length: int, max_parts: int) -> tuple[int, ...]:
     """Numbers of parts worth trying: those that make the largest part smaller, thinned out evenly.
 
     >>> _parts(6, 100)
-    [1, 2, 3, 6]
+    (1, 2, 3, 6)
     """
     sizes = sorted({-(-length // n) for n in range(1, min(length, max_parts) + 1)}, reverse=True)
-    parts = [-(-length // size) for size in sizes]
+    parts = tuple(-(-length // size) for size in sizes)
     if len(parts) <= _MAX_PARTS:
         return parts
-    return [parts[round(i)] for i in np.linspace(0, len(parts) - 1, _MAX_PARTS)]
+    return tuple(parts[round(i)] for i in np.linspace(0, len(parts) - 1, _MAX_PARTS))
 
 
 def _fill(length: int, tiles: FloatArray) -> FloatArray:

@@ -13,9 +13,11 @@ from statistics import mean, stdev
 from typing import NamedTuple
 
 from autoauto.records.display import Displayed
-from autoauto.records.knob_table import COLUMNS
-from autoauto.records.knobs import Knobs, Objective, Objectives, SearchSpace, objective_tuple, parse_objectives
-from autoauto.records.trial import Cell, Trial
+from autoauto.records.knobs.knobs import Knobs
+from autoauto.records.knobs.objectives import Objective, Objectives, objective_tuple, parse_objectives
+from autoauto.records.knobs.space import SearchSpace
+from autoauto.records.knobs.table import COLUMNS
+from autoauto.records.trials.trial import Cell, Trial
 
 CONFIDENCE = 0.95
 NOTES = "notes"
