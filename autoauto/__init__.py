@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from autoauto.evaluate.load import load_flow
     from autoauto.graph.load import load_graph
     from autoauto.plan.pipeline.optimal import optimal
-    from autoauto.records.constraint import Constraint
     from autoauto.records.correction import Estimator
     from autoauto.records.errors import (
         AutoautoError,
@@ -39,16 +38,19 @@ if TYPE_CHECKING:
         WorkerLost,
     )
     from autoauto.records.hardware import Cluster, Period
-    from autoauto.records.knob_table import Strategy
-    from autoauto.records.knobs import Knobs, Method, Objective, SearchSpace
+    from autoauto.records.knobs.constraint import Constraint
+    from autoauto.records.knobs.knobs import Knobs
+    from autoauto.records.knobs.objectives import Method, Objective
+    from autoauto.records.knobs.space import SearchSpace
+    from autoauto.records.knobs.table import Strategy
     from autoauto.records.layers import LayerGraph
     from autoauto.records.phased import PhasedPlan
     from autoauto.records.plan import CutAt, Plan, Stage
     from autoauto.records.schedule import Order, Schedule
-    from autoauto.records.study_summary import StudySummary
     from autoauto.records.target import Target
     from autoauto.records.timeline import Run, Runner, Timeline
-    from autoauto.records.trial import Status, Trial
+    from autoauto.records.trials.study_summary import StudySummary
+    from autoauto.records.trials.trial import Status, Trial
     from autoauto.records.units import Precision
     from autoauto.schedule.orders.registry import make_schedule
     from autoauto.schedule.simulate.simulate import simulate
@@ -116,19 +118,19 @@ _HOMES = {
     "AutoautoError": "autoauto.records.errors",
     "BadInput": "autoauto.records.errors",
     "Cluster": "autoauto.records.hardware",
-    "Constraint": "autoauto.records.constraint",
+    "Constraint": "autoauto.records.knobs.constraint",
     "CutAt": "autoauto.records.plan",
     "DoesNotFit": "autoauto.records.errors",
     "Estimator": "autoauto.records.correction",
     "Flow": "autoauto.evaluate.flow",
     "Infeasible": "autoauto.records.errors",
     "IpuTarget": "autoauto.targets.ipu.target",
-    "Knobs": "autoauto.records.knobs",
+    "Knobs": "autoauto.records.knobs.knobs",
     "LayerGraph": "autoauto.records.layers",
     "MeasurementsFailed": "autoauto.records.errors",
-    "Method": "autoauto.records.knobs",
+    "Method": "autoauto.records.knobs.objectives",
     "MissingExtra": "autoauto.records.errors",
-    "Objective": "autoauto.records.knobs",
+    "Objective": "autoauto.records.knobs.objectives",
     "Order": "autoauto.records.schedule",
     "OutOfMemory": "autoauto.records.errors",
     "Period": "autoauto.records.hardware",
@@ -140,14 +142,14 @@ _HOMES = {
     "Schedule": "autoauto.records.schedule",
     "SearchProgress": "autoauto.study.run",
     "SearchResult": "autoauto.study.run",
-    "SearchSpace": "autoauto.records.knobs",
+    "SearchSpace": "autoauto.records.knobs.space",
     "Stage": "autoauto.records.plan",
-    "Status": "autoauto.records.trial",
-    "Strategy": "autoauto.records.knob_table",
-    "StudySummary": "autoauto.records.study_summary",
+    "Status": "autoauto.records.trials.trial",
+    "Strategy": "autoauto.records.knobs.table",
+    "StudySummary": "autoauto.records.trials.study_summary",
     "Target": "autoauto.records.target",
     "Timeline": "autoauto.records.timeline",
-    "Trial": "autoauto.records.trial",
+    "Trial": "autoauto.records.trials.trial",
     "UnreadableModel": "autoauto.records.errors",
     "WorkerLost": "autoauto.records.errors",
     "export": "autoauto.evaluate.export",

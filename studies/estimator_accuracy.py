@@ -46,7 +46,7 @@ from autoauto.records.correction import Correction, Estimator, PredictionInterva
 from autoauto.records.cost import CostTable
 from autoauto.records.errors import DoesNotFit, missing_extra
 from autoauto.records.installation import data_dir
-from autoauto.records.knobs import Knobs
+from autoauto.records.knobs.knobs import Knobs
 from autoauto.records.layers import LayerRange
 from autoauto.records.units import Precision
 

@@ -31,7 +31,7 @@ from autoauto.plan.pipeline.evaluate import evaluate
 from autoauto.records.errors import Infeasible
 from autoauto.records.hardware import Cluster
 from autoauto.records.installation import data_dir
-from autoauto.records.knobs import Knobs
+from autoauto.records.knobs.knobs import Knobs
 from autoauto.records.layers import LayerGraph, LayerRange
 from autoauto.records.plan import Plan, Stage
 from autoauto.records.profile import CompiledRange

@@ -1,10 +1,11 @@
 """The result of a search on this machine against simpler ways to run a model: `python studies/host_benchmark.py`.
 
-Entrants for every model and batch size are one session with all cores as its threads, one device alone, one replica a
-device, and where the model can be cut an even split by count of layers and the planned split. One more entrant a model
-is the configuration that `autoauto search --target host` returns. In every round all entrants of a model run in turn.
-The table shows medians over rounds; "predicted" is the estimated period, "error" its difference to the measured one;
-"ratio" is the throughput relative to the search's configuration.
+Entrants for every model, runtime, format and batch size are one session with all cores as its threads, one device
+alone, one replica a device, and where the model can be cut an even split by count of layers and the planned split. One
+more entrant a model and format is the configuration that `autoauto search --target host` returns. In every round all
+entrants of a model run in turn. The table shows means over rounds with their 95 % confidence intervals; "predicted" is
+the estimated period, "error" its difference to the measured one; "ratio" is the throughput relative to the search's
+configuration in the same format.
 """
 
 from __future__ import annotations
@@ -12,13 +13,16 @@ from __future__ import annotations
 import argparse
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
-from statistics import mean, median
+from statistics import mean
 from typing import NamedTuple
 
 import onnx
+from autoauto.records.knobs.objectives import Method, Objective
+from autoauto.records.knobs.space import SearchSpace
 
 from autoauto.evaluate.flow import Flow
 from autoauto.graph.cut.source import onnx_source
@@ -26,28 +30,55 @@ from autoauto.graph.load import load_graph
 from autoauto.plan.pipeline.evaluate import evaluate
 from autoauto.plan.pipeline.optimal import optimal
 from autoauto.records.errors import Infeasible
-from autoauto.records.knobs import Knobs, Method, Objective, SearchSpace
+from autoauto.records.knobs.knobs import Knobs
+from autoauto.records.knobs.objectives import Method, Objective
+from autoauto.records.knobs.space import SearchSpace
 from autoauto.records.plan import Plan
+from autoauto.records.profile import HostPrecision, HostRuntime
 from autoauto.records.timeline import Run
+from autoauto.records.trials.study_summary import Interval, interval
 from autoauto.records.units import Precision
 from autoauto.study.defaults import on_cluster
-from autoauto.study.methods.registry import method_of, predictor
+from autoauto.study.methods.registry import method_of, predictor, refiner
 from autoauto.study.run import run_search
 from autoauto.study.store.study import open_study
 from autoauto.targets.host.machine.detect import host_cluster
+from autoauto.targets.host.run import run as host_run
+from autoauto.targets.host.runtimes.registry import installed
 from autoauto.targets.host.target import HostTarget
 from studies.planner_baselines import uniform_count
 
 LIGHT = Path(onnx.__file__).parent / "backend" / "test" / "data" / "light"
 MODELS = ("resnet50", "bert-base-128", "gpt2-small", "vit-b16", "densenet121", "squeezenet")
 BATCH_SIZES = (1, 4, 16)
-COLUMNS = ("model", "batch", "what", "samples/s", "ratio", "latency ms", "period ms", "predicted", "error")
-WIDTHS = (-14, 5, -22, 10, 6, 10, 10, 10, 8)
+COLUMNS = (
+    ("model", -14),
+    ("session", -16),
+    ("batch", 5),
+    ("what", -22),
+    ("samples/s", 10),
+    ("+-", 7),
+    ("ratio", 6),
+    ("latency ms", 10),
+    ("period ms", 10),
+    ("predicted", 10),
+    ("error", 8),
+)
 ALL_CORES, ALONE, REPLICAS = "one session, all cores", "one device alone", "one replica a device"
 EVEN, PLANNED, SEARCH = "even split", "planned split", "search"
 NAMES = (ALL_CORES, ALONE, REPLICAS, EVEN, PLANNED, SEARCH)
-SUMMARY = ("model", "all cores", "alone", "replicas", "even", "planned", "search", "by best", "error")
-SUMMARY_WIDTHS = (-14, 10, 8, 9, 8, 8, 8, 8, 8)
+SUMMARY = (
+    ("model", -14),
+    ("format", -6),
+    ("all cores", 10),
+    ("alone", 8),
+    ("replicas", 9),
+    ("even", 8),
+    ("planned", 8),
+    ("search", 8),
+    ("by best", 8),
+    ("error", 8),
+)
 
 
 class Entrant(NamedTuple):
@@ -56,16 +87,14 @@ class Entrant(NamedTuple):
     Attributes:
         name: its name in the table.
         flow: the model on the machine's devices.
-        knobs: batch size and replicas.
-        plan: its stages, with estimated costs where `predicted`.
-        predicted: whether the costs of `plan` are an estimate of this way to run the model.
+        knobs: batch size, replicas, runtime and format.
+        plan: its stages, with estimated costs.
     """
 
     name: str
     flow: Flow
     knobs: Knobs
     plan: Plan
-    predicted: bool = True
 
     def run(self) -> Run:
         """Run the model until its period is steady."""
@@ -75,6 +104,11 @@ class Entrant(NamedTuple):
     def predicted_ms(self) -> float:
         """Milliseconds between two finished micro-batches, estimated."""
         return self.plan.cost_cycles / self.knobs.replicas / 1e6
+
+    @property
+    def format(self) -> HostPrecision:
+        """In which its products are computed."""
+        return self.knobs.session[1]
 
 
 class MeasuredEntrant(NamedTuple):
@@ -91,16 +125,17 @@ def open_flow(name: str) -> Flow:
     return Flow(load_graph(model), host_cluster(), HostTarget(onnx_source(model)), Precision.FP32)
 
 
-def entrants(flow: Flow, batch_size: int) -> Iterator[Entrant]:
+def entrants(flow: Flow, session: tuple[HostRuntime, HostPrecision], batch_size: int) -> Iterator[Entrant]:
     """The simpler ways to run a model, and the planned split."""
-    n_devices, n_layers = len(flow.cluster), len(flow.graph)
-    alone, side_by_side = (Knobs(1, 1.0, batch_size, replicas=n) for n in (1, n_devices))
-    whole = evaluate(flow.table(alone), (0, n_layers))
-    yield Entrant(ALL_CORES, flow, Knobs(1, 1.0, batch_size, cores_per_device=n_devices), whole, predicted=False)
-    yield Entrant(ALONE, flow, alone, whole)
+    n_devices, (runtime, precision) = len(flow.cluster), session
+    alone = Knobs(1, 1.0, batch_size, runtime=runtime, precision=precision)
+    whole = {ALL_CORES: replace(alone, cores_per_device=n_devices), ALONE: alone}
     if n_devices > 1:
-        yield Entrant(REPLICAS, flow, side_by_side, whole)
-        split = Knobs(n_devices, 1.0, batch_size)
+        whole[REPLICAS] = replace(alone, replicas=n_devices)
+    for name, knobs in whole.items():
+        yield Entrant(name, flow, knobs, flow.predict(knobs))
+    if n_devices > 1:
+        split = replace(alone, n_ipu=n_devices)
         table = flow.table(split)
         even = uniform_count(table)
         if even is not None:
@@ -109,15 +144,28 @@ def entrants(flow: Flow, batch_size: int) -> Iterator[Entrant]:
             yield Entrant(PLANNED, flow, split, optimal(table))
 
 
-def searched(flow: Flow, batch_sizes: Sequence[int]) -> Entrant:
-    """The configuration that a search returns: pipelines, replicas or both, at any of the batch sizes."""
+def searched(
+    flow: Flow, batch_sizes: Sequence[int], runtimes: Sequence[HostRuntime], precision: HostPrecision
+) -> Entrant:
+    """The configuration that a search returns: pipelines, replicas or both, at any of the batch sizes, in a format."""
     counts = tuple(n for n in (1, 2, 4, 8) if n <= len(flow.cluster))
-    space = SearchSpace(counts, (1.0,), tuple(batch_sizes), replicas=counts, cores_per_device=(*counts,))
+    able = tuple(runtime for runtime in runtimes if precision in runtime.precisions)
+    space = SearchSpace(
+        counts,
+        (1.0,),
+        tuple(batch_sizes),
+        replicas=counts,
+        cores_per_device=counts,
+        runtime=able,
+        precision=(precision,),
+    )
     space = on_cluster(space, flow)
     with tempfile.TemporaryDirectory() as folder:
         study = open_study(f"sqlite:///{folder}/study.db", "benchmark", Objective.THROUGHPUT, flow.fingerprint())
-        predict = predictor(flow.expect, Objective.THROUGHPUT)
-        guided = method_of(Method.GUIDED, predict, Objective.THROUGHPUT, flow.traits.noise)
+        asked = flow.expect, Objective.THROUGHPUT, flow.expect_at_best
+        guided = method_of(
+            Method.GUIDED, predictor(*asked), Objective.THROUGHPUT, flow.traits.noise, refine=refiner(*asked)
+        )
         best = run_search(space, flow.evaluate, study, Objective.THROUGHPUT, None, guided, flow.traits.noise).best
     assert best is not None
     return Entrant(SEARCH, flow, best.knobs, flow.predict(best.knobs))
@@ -134,17 +182,17 @@ def run_in_turns(entrants: Sequence[Entrant], n_rounds: int) -> list[MeasuredEnt
 
 def period_ms(result: MeasuredEntrant) -> float:
     """Milliseconds between two finished micro-batches, measured."""
-    return median(run.period_cycles for run in result.runs) / 1e6
+    return mean(run.period_cycles for run in result.runs) / 1e6
 
 
-def samples_per_s(result: MeasuredEntrant) -> float:
-    """Throughput, measured."""
-    return 1e3 * result.entrant.knobs.batch_size / period_ms(result)
+def speed_of(result: MeasuredEntrant) -> Interval:
+    """Throughput, measured, in samples/s."""
+    return interval([1e9 * result.entrant.knobs.batch_size / run.period_cycles for run in result.runs])
 
 
 def latency_ms(result: MeasuredEntrant) -> float:
     """Milliseconds of a micro-batch from its first stage to its end, measured."""
-    return median(run.latency_cycles for run in result.runs) / 1e6
+    return mean(run.latency_cycles for run in result.runs) / 1e6
 
 
 def error(result: MeasuredEntrant) -> float:
@@ -153,27 +201,27 @@ def error(result: MeasuredEntrant) -> float:
 
 
 def row(model: str, result: MeasuredEntrant, reference: float) -> list[str]:
-    """A line of the table; `reference` is the throughput of the search's configuration."""
-    entrant, speed = result.entrant, samples_per_s(result)
-    cells = [model, str(entrant.knobs.batch_size), entrant.name, f"{speed:.2f}", f"{speed / reference:.2f}"]
-    cells += [f"{latency_ms(result):.1f}", f"{period_ms(result):.2f}"]
-    if entrant.predicted:
-        cells += [f"{entrant.predicted_ms:.2f}", f"{100 * error(result):+.1f} %"]
-    return cells
+    """A line of the table; `reference` is the throughput of the search's configuration in the same format."""
+    entrant, speed = result.entrant, speed_of(result)
+    runtime, precision = entrant.knobs.session
+    cells = [model, f"{runtime} {precision}", str(entrant.knobs.batch_size), entrant.name, f"{speed.mean:.2f}"]
+    cells += ["-" if speed.error is None else f"{speed.error:.2f}", f"{speed.mean / reference:.2f}"]
+    cells += [f"{latency_ms(result):.1f}", f"{period_ms(result):.2f}", f"{entrant.predicted_ms:.2f}"]
+    return [*cells, f"{100 * error(result):+.1f} %"]
 
 
-def summary(model: str, results: Sequence[MeasuredEntrant]) -> list[str]:
+def summary(model: str, precision: HostPrecision, results: Sequence[MeasuredEntrant]) -> list[str]:
     """The best throughput of every way to run a model, the search's over the best of the others, and the mean error."""
-    best = {name: max((samples_per_s(r) for r in results if r.entrant.name == name), default=0.0) for name in NAMES}
+    best = {name: max((speed_of(r).mean for r in results if r.entrant.name == name), default=0.0) for name in NAMES}
     ratio = best[SEARCH] / max(speed for name, speed in best.items() if name != SEARCH)
-    mean_error = mean(abs(error(result)) for result in results if result.entrant.predicted)
+    mean_error = mean(abs(error(result)) for result in results)
     speeds = [f"{speed:.2f}" if speed else "-" for speed in best.values()]
-    return [model, *speeds, f"{ratio:.2f}", f"{100 * mean_error:.1f} %"]
+    return [model, precision, *speeds, f"{ratio:.2f}", f"{100 * mean_error:.1f} %"]
 
 
-def print_row(cells: Sequence[str], widths: Sequence[int]) -> None:
+def print_row(cells: Iterable[str], columns: Sequence[tuple[str, int]]) -> None:
     """Print a line of a table; cells of negative widths are aligned to the left."""
-    aligned = zip(cells, widths, strict=False)
+    aligned = zip(cells, (width for _, width in columns), strict=True)
     print(
         " ".join(f"{cell:<{-width}}" if width < 0 else f"{cell:>{width}}" for cell, width in aligned).rstrip(),
         flush=True,
@@ -185,30 +233,57 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--models", default=",".join(MODELS), help="with commas; default %(default)s")
     parser.add_argument("--batch-sizes", default=",".join(map(str, BATCH_SIZES)), help="default %(default)s")
+    parser.add_argument("--runtimes", default=",".join(installed()), help="default %(default)s")
+    parser.add_argument("--precisions", help="default: all in which a runtime computes on this machine")
     parser.add_argument("--rounds", type=int, default=3, help="default %(default)s")
+    parser.add_argument(
+        "--min-s", type=float, default=host_run.MIN_S, help="of a run, at most four times as long; default %(default)s"
+    )
     args = parser.parse_args(argv)
+    host_run.MIN_S, host_run.MAX_S = args.min_s, args.min_s * host_run.MAX_S / host_run.MIN_S
     batch_sizes = [int(size) for size in args.batch_sizes.split(",")]
-    measured = {}
-    print_row(COLUMNS, WIDTHS)
+    runtimes = [HostRuntime(name) for name in args.runtimes.split(",")]
+    measured: dict[tuple[str, HostPrecision], list[MeasuredEntrant]] = {}
+    print_row((name for name, _ in COLUMNS), COLUMNS)
     for model in args.models.split(","):
-        measured[model] = measure_model(model, batch_sizes, args.rounds)
-        reference = samples_per_s(measured[model][-1])
-        for result in measured[model]:
-            print_row(row(model, result, reference), WIDTHS)
-    print("\nsamples/s, the best of all batch sizes, and the mean error of predicted periods")
-    print_row(SUMMARY, SUMMARY_WIDTHS)
-    for model, results in measured.items():
-        print_row(summary(model, results), SUMMARY_WIDTHS)
-    errors = [error(result) for results in measured.values() for result in results if result.entrant.predicted]
+        flow = open_flow(model)
+        known = target_precisions(flow)
+        precisions = [HostPrecision(name) for name in args.precisions.split(",")] if args.precisions else known
+        for result in measure_model(flow, batch_sizes, runtimes, precisions, args.rounds):
+            measured.setdefault((model, result.entrant.format), []).append(result)
+        for precision in precisions:
+            results = measured[model, precision]
+            for result in results:
+                print_row(row(model, result, speed_of(results[-1]).mean), COLUMNS)
+    print("\nsamples/s, the best of all runtimes and batch sizes, and the mean error of predicted periods")
+    print_row((name for name, _ in SUMMARY), SUMMARY)
+    for (model, precision), results in measured.items():
+        print_row(summary(model, precision, results), SUMMARY)
+    errors = [error(result) for results in measured.values() for result in results]
     print(f"predicted period: mean error {100 * mean(map(abs, errors)):.1f} % over {len(errors)} cells, measured")
     return 0
 
 
-def measure_model(model: str, batch_sizes: Sequence[int], n_rounds: int) -> list[MeasuredEntrant]:
-    """All entrants of a model and their runs; the search's configuration is the last."""
-    flow = open_flow(model)
-    simpler = [entrant for size in batch_sizes for entrant in entrants(flow, size)]
-    return run_in_turns([*simpler, searched(flow, batch_sizes)], n_rounds)
+def target_precisions(flow: Flow) -> list[HostPrecision]:
+    """The formats in which the runtimes of this machine compute."""
+    assert isinstance(flow.target, HostTarget)
+    return list(flow.target.precisions())
+
+
+def measure_model(
+    flow: Flow,
+    batch_sizes: Sequence[int],
+    runtimes: Sequence[HostRuntime],
+    precisions: Sequence[HostPrecision],
+    n_rounds: int,
+) -> list[MeasuredEntrant]:
+    """All entrants of a model and their runs; of each format the search's configuration is the last."""
+    every = []
+    for precision in precisions:
+        for runtime in (runtime for runtime in runtimes if precision in runtime.precisions):
+            every += [entrant for size in batch_sizes for entrant in entrants(flow, (runtime, precision), size)]
+        every.append(searched(flow, batch_sizes, runtimes, precision))
+    return run_in_turns(every, n_rounds)
 
 
 if __name__ == "__main__":

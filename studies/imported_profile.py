@@ -28,7 +28,7 @@ from autoauto.evaluate.recorded import ProfileFiles
 from autoauto.graph.cut.source import onnx_source
 from autoauto.graph.load import load_graph
 from autoauto.plan.pipeline.evaluate import evaluate
-from autoauto.records.knobs import Knobs
+from autoauto.records.knobs.knobs import Knobs
 from autoauto.records.layers import LayerRange, SubModel
 from autoauto.records.plan import Plan
 from autoauto.records.profile import RecordedFormat

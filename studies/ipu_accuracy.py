@@ -26,7 +26,7 @@ from autoauto.plan.pipeline.evaluate import evaluate
 from autoauto.records.errors import DoesNotFit
 from autoauto.records.hardware import Cluster
 from autoauto.records.installation import data_dir
-from autoauto.records.knobs import Knobs
+from autoauto.records.knobs.knobs import Knobs
 from autoauto.records.layers import LayerRange
 from autoauto.records.profile import CompileOptions
 from autoauto.records.units import Precision

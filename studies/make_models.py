@@ -14,6 +14,7 @@ import warnings
 from ast import literal_eval
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from importlib import import_module
 from math import prod
 from pathlib import Path
@@ -23,7 +24,13 @@ import numpy as np
 import onnx
 from onnx import numpy_helper
 
-from studies.training_heads import with_classifier_loss, with_masked_language_model
+from studies.training_heads import (
+    N_MASKED,
+    with_classifier_loss,
+    with_dropout_and_classifier_loss,
+    with_masked_language_model,
+    with_tokens,
+)
 
 MODELS = Path(__file__).parent.parent / "data" / "models"
 NEEDS = ("torch==2.13.0", "transformers==5.23.0", "onnxscript==0.7.2")
@@ -225,10 +232,19 @@ MAKERS: dict[str, Callable[[], TorchModel]] = {
     "vit-b16": _vit,
 }
 
+
+def _masked_language_model(model: onnx.ModelProto, n_tokens: int) -> onnx.ModelProto:
+    return with_masked_language_model(with_tokens(model, n_tokens))
+
+
 WITH_HEADS: dict[str, tuple[str, Callable[[onnx.ModelProto], onnx.ModelProto]]] = {
     "resnet50-train": ("resnet50", with_classifier_loss),
-    "bert-base-128-mlm": ("bert-base-128", with_masked_language_model),
-    "bert-large-128-mlm": ("bert-large-128", with_masked_language_model),
+    "vit-b16-train": ("vit-b16", with_dropout_and_classifier_loss),
+    **{
+        f"bert-{size}-{n_tokens}-mlm": (f"bert-{size}-128", partial(_masked_language_model, n_tokens=n_tokens))
+        for size in ("base", "large")
+        for n_tokens in N_MASKED
+    },
 }
 """Models with heads for training, by the model that they are made from."""
 

@@ -1,9 +1,11 @@
 """What cuts by the simulated step gain over cuts by the period in training: `python studies/step_cuts.py`.
 
-A line is a model on some devices in one order. `gain`: how much longer the estimated step is with the cuts of least
-period. `gap`: the share of the step that any other cuts could still save; 0 where the plan is proved optimal. The last
-columns are CPU milliseconds of both planners, from estimated costs; the second begins with the first. "random" is 128
-layers, 24 with --quick, that take 10,000 to 400,000 cycles each, with twice as many for their backward pass.
+A line is a model on some devices in one order; interleaved and V shapes have two stages a device. `gain`: how much
+longer the estimated step is with the cuts of least period, for two stages a device of least period if every stage had a
+device of its own. `gap`: the share of the step that any other cuts could still save; 0 where the plan is proved
+optimal. The last columns are CPU milliseconds of both planners, from estimated costs; the second begins with the first.
+"random" is 128 layers, 24 with --quick, that take 10,000 to 400,000 cycles each, with twice as many for their backward
+pass.
 """
 
 from __future__ import annotations
@@ -20,19 +22,29 @@ from autoauto.evaluate.flow import Flow
 from autoauto.evaluate.steps import best_by_simulated_step
 from autoauto.graph.load import load_graph
 from autoauto.plan.pipeline.optimal import optimal
-from autoauto.records.cost import CostTable
+from autoauto.plan.pipeline.stage_table import StageTable
 from autoauto.records.hardware import Cluster, Period
-from autoauto.records.knobs import Knobs
+from autoauto.records.knobs.knobs import Knobs
+from autoauto.records.knobs.table import STAGES_PER_DEVICE
 from autoauto.records.profile import LayerProfile, ModelProfile
 from autoauto.records.schedule import Order
 from autoauto.schedule.times import timeline_of
 from autoauto.targets.clusters import load_cluster
 from autoauto.targets.ipu.target import IpuTarget
 
-ORDERS = (Order.GPIPE, Order.ONE_F_ONE_B, Order.POPART, Order.ZB1P, Order.ZB2P)
+ORDERS = (
+    Order.GPIPE,
+    Order.ONE_F_ONE_B,
+    Order.POPART,
+    Order.INTERLEAVED,
+    Order.ZB1P,
+    Order.ZB2P,
+    Order.ZBV,
+    Order.V_HALF,
+)
 PERIODS = (Period.BARRIER, Period.OVERLAP)
 COLUMNS = ("model", "devices", "batches", "order", "period", "gain", "gap", "period ms", "step ms")
-WIDTHS = (15, 9, 9, 8, 9, 9, 8, 11, 9)
+WIDTHS = (15, 9, 9, 13, 9, 9, 8, 11, 9)
 
 
 class Setting(NamedTuple):
@@ -62,7 +74,7 @@ def random_profile(n_layers: int) -> ModelProfile:
     return ModelProfile("random", "none", None, names, names, (None,) * n_layers, layers)
 
 
-def tables(setting: Setting, cluster: Cluster, n_layers: int) -> Iterator[tuple[Knobs, CostTable]]:
+def tables(setting: Setting, cluster: Cluster, n_layers: int) -> Iterator[tuple[Knobs, StageTable]]:
     """The costs in every order with every period; with recomputation, so that all orders fit."""
     flows = (
         {}
@@ -70,25 +82,36 @@ def tables(setting: Setting, cluster: Cluster, n_layers: int) -> Iterator[tuple[
         else {period: Flow(load_graph(setting.model), cluster, IpuTarget(), period=period) for period in PERIODS}
     )
     for period, order in product(PERIODS, ORDERS):
-        knobs = Knobs(setting.n_devices, 0.6, 1, order, n_micro_batches=setting.n_micro_batches, recompute=True)
+        knobs = Knobs(
+            setting.n_devices,
+            0.6,
+            1,
+            order,
+            n_micro_batches=setting.n_micro_batches,
+            recompute=True,
+            stages_per_device=STAGES_PER_DEVICE[order][0],
+        )
         if flows:
-            yield knobs, flows[period].table(knobs)
-        else:
-            yield knobs, cost_table(random_profile(n_layers), cluster.first(setting.n_devices), 0.9, period)
+            yield knobs, flows[period].stage_table(knobs)
+        elif knobs.stages_per_device == 1:
+            devices = cluster.first(setting.n_devices)
+            table = cost_table(random_profile(n_layers), devices, 0.9, period)
+            yield knobs, StageTable.of(table, recompute=True)
 
 
-def row(setting: Setting, knobs: Knobs, table: CostTable) -> tuple[str, ...]:
+def row(setting: Setting, knobs: Knobs, stages: StageTable) -> tuple[str, ...]:
     """One line of the table."""
     started = process_time()
-    first = optimal(table)
+    partition = optimal(stages.rows).partition
     planned = process_time()
-    bounded = best_by_simulated_step(table, knobs)
+    bounded = best_by_simulated_step(stages, knobs)
     done = process_time()
     assert bounded.step_cycles is not None
+    first = stages.evaluate(partition, [True] * stages.n_stages)
     gain = timeline_of(knobs, first).makespan_cycles / bounded.step_cycles - 1
     times = (1000 * (planned - started), 1000 * (done - planned))
     shares = (f"{100 * gain:.2f} %", f"{100 * bounded.gap:.2f} %")
-    names = (setting.model, str(setting.n_devices), str(setting.n_micro_batches), knobs.schedule, table.period)
+    names = (setting.model, str(setting.n_devices), str(setting.n_micro_batches), knobs.schedule, stages.rows.period)
     return (*names, *shares, *(f"{ms:.0f}" for ms in times))
 
 
@@ -101,9 +124,13 @@ def main(argv: Sequence[str] | None = None) -> None:
     """Plan every setting both ways, and print one table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="random layers on 4 devices: a few seconds")
-    quick = parser.parse_args(argv).quick
+    parser.add_argument("--model", help="only this one of the models")
+    args = parser.parse_args(argv)
+    quick = args.quick
     print_row(COLUMNS)
     for setting in QUICK if quick else SETTINGS:
+        if args.model not in (None, setting.model):
+            continue
         for knobs, table in tables(setting, load_cluster("bow-pod16"), 24 if quick else 128):
             print_row(row(setting, knobs, table))
 

@@ -1,7 +1,8 @@
 """Heads for training: a built-in model whose output is the loss of every sample, from the same model for inference.
 
-Batch normalisation, which the exporter folded into convolutions, comes back; the cost model takes its statistics from
-the micro-batch in training.
+Also BERT for longer sequences, from that for 128 tokens. BERT and ViT drop a tenth of their embeddings and of what
+their layers add to them, as in training. Batch normalisation, which the exporter folded into convolutions, comes back;
+the cost model takes its statistics from the micro-batch in training.
 """
 
 from __future__ import annotations
@@ -13,8 +14,21 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-N_MASKED = 20  # tokens of a sequence of 128 that are masked [graphcore-examples]
+N_MASKED = {128: 20, 384: 56, 512: 76}  # tokens of a sequence that are masked [graphcore-examples]
 VOCABULARY = 30_522
+
+
+def with_tokens(model: onnx.ModelProto, n_tokens: int) -> onnx.ModelProto:
+    """BERT for 128 tokens with as many tokens: only its positions and shapes say how many there are."""
+    for values in model.graph.initializer:
+        array = numpy_helper.to_array(values)
+        if values.name.startswith("slice_"):
+            values.CopyFrom(numpy_helper.from_array(np.arange(n_tokens, dtype=array.dtype)[None], values.name))
+        elif array.ndim == 1 and array.size > 2 and array[:2].tolist() == [-1, 128]:
+            values.CopyFrom(numpy_helper.from_array(np.array([-1, n_tokens, *array[2:]], array.dtype), values.name))
+    for info in (*model.graph.input, *model.graph.output):
+        info.type.tensor_type.shape.dim[1].dim_value = n_tokens
+    return model
 
 
 def with_classifier_loss(model: onnx.ModelProto) -> onnx.ModelProto:
@@ -27,14 +41,25 @@ def with_classifier_loss(model: onnx.ModelProto) -> onnx.ModelProto:
     return head.finish()
 
 
+def with_dropout_and_classifier_loss(model: onnx.ModelProto) -> onnx.ModelProto:
+    """ViT with dropout and the cross-entropy of the logits; labels are one more input."""
+    head = _Head(model)
+    _drop_out(head, ("embeddings.Add", "attention.o_proj.Add", "mlp.fc2.Add"))
+    head.add_input("labels", [1])
+    head.add_loss("logits", "labels")
+    return head.finish()
+
+
 def with_masked_language_model(model: onnx.ModelProto) -> onnx.ModelProto:
-    """BERT with the head of masked language modelling and its cross-entropy, in place of that of SQuAD.
+    """BERT with dropout and the head of masked language modelling with its cross-entropy, in place of that of SQuAD.
 
     The head reads the masked tokens only, whose positions and labels are two more inputs. Its projection to the
     vocabulary has a weight of its own, because tied to the embedding it would have to be on the same device. The
     prediction of the next sentence, a thousandth of the head, is left out.
     """
     head = _Head(model)
+    _drop_out(head, ("embeddings.LayerNorm.LayerNormalization", "output.dense.Add"))
+    n_masked = N_MASKED[model.graph.input[0].type.tensor_type.shape.dim[1].dim_value]
     hidden = next(node for node in model.graph.node if node.name == "qa_outputs.MatMul").input[0]
     others = [node for node in model.graph.node if not node.name.startswith(("qa_outputs", "Split", "Squeeze"))]
     last = next(node for node in others if hidden in node.output)
@@ -43,8 +68,8 @@ def with_masked_language_model(model: onnx.ModelProto) -> onnx.ModelProto:
     head.replace_nodes(
         others[: others.index(last) + 1] + [node for node in others[others.index(last) + 1 :] if not node.input]
     )
-    head.add_input("masked_positions", [N_MASKED, 1])
-    head.add_input("labels", [N_MASKED, 1])
+    head.add_input("masked_positions", [n_masked, 1])
+    head.add_input("labels", [n_masked, 1])
     head.add("GatherND", "cls.GatherND", [hidden, "masked_positions"], "masked", batch_dims=1)
     dense = head.weight("cls.transform.dense.weight", [n_hidden, n_hidden], 1 / n_hidden)
     head.add("MatMul", "cls.transform.dense.MatMul", ["masked", dense], "transformed")
@@ -60,6 +85,18 @@ def with_masked_language_model(model: onnx.ModelProto) -> onnx.ModelProto:
     head.add("Add", "cls.decoder.Add", ["scores", head.weight("cls.decoder.bias", [VOCABULARY], 0.0)], "logits")
     head.add_loss("logits", "labels")
     return head.finish()
+
+
+def _drop_out(head: _Head, endings: tuple[str, ...]) -> None:
+    """Put a Dropout behind the nodes whose names end so. Attention drops nothing in the configurations that we read."""
+    values = (np.array(0.1, np.float32), np.array(True))
+    names = ("dropout__ratio", "dropout__training")
+    head.model.graph.initializer.extend(map(numpy_helper.from_array, values, names))
+    for node in [node for node in head.model.graph.node if node.name.endswith(endings)]:
+        module, output = node.name.rpartition(".")[0], node.output[0]
+        node.output[0] = f"{output}_all"
+        inputs = [node.output[0], *names]
+        head.insert_after(node, "Dropout", f"{module}.dropout.Dropout", inputs, output, seed=0)
 
 
 def _normalise_batch(head: _Head, conv: onnx.NodeProto) -> None:
@@ -100,10 +137,13 @@ class _Head:
         """Add a node behind all others."""
         self.model.graph.node.append(helper.make_node(operator, inputs, [output], name=name, **attributes))
 
-    def insert_after(self, node: onnx.NodeProto, operator: str, name: str, inputs: Sequence[str], output: str) -> None:
+    def insert_after(
+        self, node: onnx.NodeProto, operator: str, name: str, inputs: Sequence[str], output: str, **attributes: Any
+    ) -> None:
         """Add a node behind another one."""
         position = list(self.model.graph.node).index(node) + 1
-        self.model.graph.node.insert(position, helper.make_node(operator, inputs, [output], name=name))
+        made = helper.make_node(operator, inputs, [output], name=name, **attributes)
+        self.model.graph.node.insert(position, made)
 
     def replace_nodes(self, nodes: Sequence[onnx.NodeProto]) -> None:
         """Keep these nodes only."""

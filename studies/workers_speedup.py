@@ -22,10 +22,12 @@ import optuna
 
 from autoauto.cli.options.values import integers
 from autoauto.records.errors import OutOfMemory
-from autoauto.records.knobs import Knobs, Method, Objective, SearchSpace
+from autoauto.records.knobs.knobs import Knobs
+from autoauto.records.knobs.objectives import Method, Objective
+from autoauto.records.knobs.space import SearchSpace
 from autoauto.records.layers import LayerRange
 from autoauto.records.plan import Plan, Stage
-from autoauto.records.trial import Trial, measured_trial, unfit_trial
+from autoauto.records.trials.trial import Trial, measured_trial, unfit_trial
 from autoauto.records.units import samples_per_s
 from autoauto.study.execution.executors import ProcessExecutor
 from autoauto.study.execution.process import Bounds

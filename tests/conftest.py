@@ -200,9 +200,10 @@ class Browser:
 
 @pytest.fixture
 def browser(tmp_path: Path) -> Iterator[Browser]:
-    """A real browser; tests that need it are skipped without one."""
+    """A real browser; without one the test is skipped, with AUTOAUTO_REQUIRE_BROWSER it fails."""
     chromium = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
     if chromium is None:
+        assert not os.environ.get("AUTOAUTO_REQUIRE_BROWSER"), "no Chromium to open the page"
         pytest.skip("no Chromium to open the page")
     running = Browser(chromium, tmp_path / "browser")
     yield running

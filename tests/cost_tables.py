@@ -47,6 +47,7 @@ def make_table(
             activation_prefix_bytes=column(activation_prefix_bytes, n + 1),
             stashed_input_bytes=column(None, n),
             input_bytes=column(None, n),
+            checkpoint_prefix_bytes=column(None, n + 1),
             recompute=False,
         ),
         stash_entries=(0,) * n_devices,

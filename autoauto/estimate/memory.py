@@ -20,7 +20,7 @@ NO_LIMIT = 2**62  # more bytes than any range can need, and still an int64
 
 
 def range_memory(profile: ModelProfile, recompute: bool = False) -> RangeMemory:
-    """The memory of every range of the profile's layers; with `recompute` a stage stashes its inputs only.
+    """The memory of every range of the profile's layers; with `recompute` a stage stashes inputs and checkpoints only.
 
     Raises:
         BadInput: numbers are too large to be added exactly.
@@ -39,8 +39,14 @@ def range_memory(profile: ModelProfile, recompute: bool = False) -> RangeMemory:
         activation_prefix_bytes=prefix_sums([layer.activation_bytes for layer in layers], "activation bytes"),
         stashed_input_bytes=_column([layer.stashed_input_bytes for layer in layers], "stashed input bytes"),
         input_bytes=inputs * cut_allowed(profile.tied)[:-1],  # 0 where no stage may start: ranges take the maximum
+        checkpoint_prefix_bytes=prefix_sums([layer.checkpoint_bytes for layer in layers], "checkpoint bytes"),
         recompute=recompute,
     )
+
+
+def without_checkpoints(profile: ModelProfile) -> ModelProfile:
+    """The same for ranges that compute all of their forward pass again at once, as phases do."""
+    return replace(profile, layers=tuple(replace(layer, checkpoint_bytes=0) for layer in profile.layers))
 
 
 def with_subgraphs(profile: ModelProfile) -> ModelProfile:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -39,22 +40,47 @@ def cost_table(
         BadInput: `planning_proportion` is not in (0, 1], numbers are too large to be added exactly, `in_flight` is not
             a count from 1 for every device, or training is asked of a profile for inference.
     """
-    training = is_training(profile, in_flight, recompute)
-    exchange, clock_hz = None, cluster.clock_hz
-    if tensors is not None:
-        exchange = Exchange(tuple(tensors), cluster.receive_links, cluster.send_links, clock_hz)
-    return CostTable(
+    is_training(profile, in_flight, recompute)
+    one = cluster.first(1)
+    table = CostTable(
         compute_prefix_cycles=compute_prefix_cycles(profile, recompute),
         backward_prefix_cycles=backward_prefix_cycles(profile, recompute),
         weight_prefix_cycles=weight_prefix_cycles(profile),
         entry_cycles=np.zeros(len(profile), dtype=np.int64),
         memory=range_memory(profile, recompute),
+        stash_entries=(0,),
+        memory_limit_bytes=memory_limit_bytes(one, planning_proportion),
+        receive_cycles=np.zeros((1, len(profile)), dtype=np.int64),
+        send_cycles=np.zeros((1, len(profile) + 1), dtype=np.int64),
+        cut_allowed=cut_allowed(profile.tied),
+        speeds=one.speeds,
+        period=period,
+    )
+    return on_devices(table, profile, cluster, planning_proportion, in_flight, tensors)
+
+
+def on_devices(
+    table: CostTable,
+    profile: ModelProfile,
+    cluster: Cluster,
+    planning_proportion: float,
+    in_flight: Sequence[int] | None = None,
+    tensors: Sequence[TensorUse] | None = None,
+) -> CostTable:
+    """The same ranges of layers on other devices; the arguments are those of `cost_table`.
+
+    The memory of ranges is the same object, so that what is known of it can be used again.
+    """
+    exchange = None
+    if tensors is not None:
+        exchange = Exchange(tuple(tensors), cluster.receive_links, cluster.send_links, cluster.clock_hz)
+    training, host_only = is_training(profile, in_flight), exchange is not None
+    return replace(
+        table,
         stash_entries=stash_entries(len(cluster), in_flight),
         memory_limit_bytes=memory_limit_bytes(cluster, planning_proportion),
-        receive_cycles=receive_cycles(profile, cluster, period, training, host_only=exchange is not None),
-        send_cycles=send_cycles(profile, cluster, period, training, host_only=exchange is not None),
-        cut_allowed=cut_allowed(profile.tied),
+        receive_cycles=receive_cycles(profile, cluster, table.period, training, host_only),
+        send_cycles=send_cycles(profile, cluster, table.period, training, host_only),
         speeds=cluster.speeds,
-        period=period,
         exchange=exchange,
     )

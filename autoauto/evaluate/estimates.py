@@ -5,16 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import NamedTuple
+
+import numpy as np
 
 from autoauto.estimate.calibration import with_cuts_at, with_entry_overhead
 from autoauto.estimate.correction.correct import corrected
 from autoauto.estimate.correction.features import range_examples
 from autoauto.estimate.correction.regression import fit
-from autoauto.estimate.memory import memory_limit_bytes
+from autoauto.estimate.memory import memory_limit_bytes, without_checkpoints
 from autoauto.estimate.optimizer_state import with_optimizer_state
 from autoauto.estimate.sums import prefix_sums
-from autoauto.estimate.table import cost_table
+from autoauto.estimate.table import cost_table, on_devices
 from autoauto.graph.layers.kinds import quantise
+from autoauto.plan.pipeline.stage_table import StageTable, arranged
 from autoauto.plan.placement import shared_cycles
 from autoauto.profile.liveness import tensor_uses
 from autoauto.profile.profiler import Progress, profile_model
@@ -26,17 +30,44 @@ from autoauto.records.correction import PLAIN_SUM, Correction, Estimator, WholeR
 from autoauto.records.cost import CostTable, TensorUse
 from autoauto.records.errors import BadInput
 from autoauto.records.hardware import Cluster, Device, Period, Topology
-from autoauto.records.knobs import DEFAULT_PLANNING_PROPORTION, Knobs
+from autoauto.records.knobs.knobs import DEFAULT_PLANNING_PROPORTION, Knobs
+from autoauto.records.knobs.table import Recompute
 from autoauto.records.layers import LayerGraph
 from autoauto.records.phased import PhasedOptions
 from autoauto.records.plan import CutAt, Plan
-from autoauto.records.profile import CompileOptions, ModelProfile, WeightUpdate
+from autoauto.records.profile import TEMPORARY, CompileOptions, ModelProfile, WeightUpdate
 from autoauto.records.target import Profiled, Target, TargetTraits, UpdatesWeights, traits_of
 from autoauto.records.units import Precision, reference_cycles
+from autoauto.schedule.in_flight import in_flight_by_stage
+from autoauto.schedule.orders.registry import chunks_of, stage_devices_of
 from autoauto.schedule.stash import in_flight
 from autoauto.targets.clusters import check_fp8
 
-_MAX_PROFILES = 64  # profiles in memory; configurations that differ in n_ipu only have the same profile
+_MAX_PROFILES = 128  # profiles in memory; configurations that differ in n_ipu only have the same profile
+
+
+class WholeModel(NamedTuple):
+    """What all layers of a model need in training.
+
+    Attributes:
+        work_cycles: to compute them for one micro-batch on the fastest device.
+        host_cycles: to receive its inputs from the host, and to send its outputs.
+        held_bytes: what is always in use.
+        activation_bytes: what is stashed of a micro-batch, without recomputation.
+        limit_bytes, device_bytes: what stages may fill of the largest device, and what it has.
+        cut_cycles: to send the fewest activations that any cut parts, and their gradients back; 0 where devices are in
+            no line.
+        waits_for_transfers: whether no device computes while others transfer.
+    """
+
+    work_cycles: float
+    host_cycles: int
+    held_bytes: int
+    activation_bytes: int
+    limit_bytes: float
+    device_bytes: float
+    cut_cycles: int
+    waits_for_transfers: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +108,13 @@ class Estimates:
         default_factory=dict, init=False, repr=False, compare=False
     )
     _update_cycles: dict[tuple[CompileOptions, WeightUpdate], IntArray] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
+    # By all that they depend on but the devices: the correction, the corrected profile and the costs of ranges.
+    _range_costs: dict[tuple[CompileOptions, WeightUpdate, bool], tuple[Correction, ModelProfile, CostTable]] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
+    _whole_models: dict[tuple[CompileOptions, WeightUpdate, bool], WholeModel] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
     _kinds: tuple[Estimates, ...] = field(default=(), init=False, repr=False, compare=False)
@@ -245,26 +283,92 @@ class Estimates:
         self.check_one_kind("this query")
         return self.table_on(self._pipeline_cluster(knobs, start), knobs, progress)
 
+    def stage_table(self, knobs: Knobs, progress: Progress | None = None, start: int = 0) -> StageTable:
+        """The estimated cost of every range of layers as each stage of training on such a pipeline.
+
+        Raises:
+            BadInput: as `table`; or several stages a device, where devices transfer by themselves or are in no line.
+        """
+        table = self.table(replace(knobs, recompute=knobs.recompute is True), progress, start)
+        recomputing = None
+        if knobs.recompute is Recompute.AUTO:
+            recomputing = self.table(replace(knobs, recompute=True), progress, start)
+        if knobs.stages_per_device == 1:
+            return StageTable.of(table, recomputing, recompute=knobs.recompute is True)
+        devices = stage_devices_of(knobs.schedule, knobs.n_ipu, chunks_of(knobs))
+        moments = in_flight_by_stage(knobs.schedule, knobs.n_ipu, knobs.n_micro_batches, knobs.stages_per_device)
+        taken = [0] * knobs.n_ipu
+        most = []
+        for device in devices:
+            most.append(int(moments[device][:, taken[device]].max()))
+            taken[device] += 1
+        rows = [None if each is None else arranged(each, devices, most) for each in (table, recomputing)]
+        assert rows[0] is not None
+        return StageTable(rows[0], devices, moments, rows[1], knobs.recompute is True)
+
     def table_on(self, cluster: Cluster, knobs: Knobs, progress: Progress | None = None) -> CostTable:
         """The estimated cost of every range of layers on each device of a line."""
         correction = self.correction(knobs, progress)
+        profile, ranges = self._ranges(knobs, correction, progress)
+        proportion, tensors = self._proportion(correction), self._tensors(knobs)
+        table = on_devices(ranges, profile, cluster, proportion, self._in_flight(knobs), tensors)
+        host_cycles = cluster.host_cycles(profile.layers[0].input_bytes, profile.layers[-1].output_bytes)
+        return replace(table, host_cycles=host_cycles)
+
+    def _ranges(
+        self, knobs: Knobs, correction: Correction, progress: Progress | None = None
+    ) -> tuple[ModelProfile, CostTable]:
+        """The corrected profile, and the costs of ranges on the first device; numbers of devices share them."""
+        recompute = knobs.training and knobs.recompute is True
+        key = self.options(knobs), knobs.weight_update, recompute
+        known = self._range_costs.get(key)
+        if known is not None and known[0] == correction:
+            return known[1:]
         profile = corrected(self.profile(self.options(knobs), progress), self.graph, correction)
         if knobs.training:
             profile = with_optimizer_state(profile, knobs.weight_update, self.precision)
-        table = cost_table(
-            profile,
-            cluster,
-            self._proportion(correction),
-            self.period_of_devices,
-            in_flight(knobs.schedule, knobs.n_ipu, knobs.n_micro_batches) if knobs.training else None,
-            recompute=knobs.training and knobs.recompute,
-            tensors=self._tensors(knobs),
-        )
+        in_flight = (1,) if knobs.training else None
+        one, period = self.devices(knobs).first(1), self.period_of_devices
+        table = cost_table(profile, one, self._proportion(correction), period, in_flight, recompute)
         table = with_entry_overhead(table, profile, correction)
         if self.cut_at is CutAt.BLOCKS:
             table = with_cuts_at(table, [block.layers.start for block in self.graph.blocks])
-        host_cycles = cluster.host_cycles(profile.layers[0].input_bytes, profile.layers[-1].output_bytes)
-        return replace(table, host_cycles=host_cycles)
+        if len(self._range_costs) >= _MAX_PROFILES:
+            del self._range_costs[next(iter(self._range_costs))]
+        self._range_costs[key] = correction, profile, table
+        return profile, table
+
+    def _in_flight(self, knobs: Knobs) -> tuple[int, ...] | None:
+        """Micro-batches in flight on every device, if it has one stage."""
+        if not knobs.training:
+            return None
+        if knobs.stages_per_device > 1:
+            return (1,) * knobs.n_ipu  # `stage_table` knows those of every stage
+        return in_flight(knobs.schedule, knobs.n_ipu, knobs.n_micro_batches)
+
+    def whole_model(self, knobs: Knobs) -> WholeModel:
+        """What all layers need in training, whatever the stages; made once for all orders and numbers of devices."""
+        key = self.options(knobs), knobs.weight_update, knobs.recompute is True
+        if key not in self._whole_models:
+            _, table = self._ranges(knobs, self.correction(knobs))
+            devices = self.devices(knobs)
+            held = table.memory.by_category(0, table.n_layers, 0)
+            largest = max(device.memory_bytes for device in devices.devices)
+            bytes_in_out = self.profile(key[0]).layers[0].input_bytes, self.profile(key[0]).layers[-1].output_bytes
+            links = zip((devices.receive_links[0], devices.send_links[-1]), bytes_in_out, strict=True)
+            cuts = np.array([layer.input_bytes for layer in self.profile(key[0]).layers])[table.cut_allowed[:-1]]
+            inner = [link.cycles(cuts[1:], devices.clock_hz).min() for link in dict.fromkeys(devices.receive_links[1:])]
+            self._whole_models[key] = WholeModel(
+                float(table.compute_prefix_cycles[-1]) / float(max(devices.speeds)),
+                sum(int(link.cycles(np.array([n_bytes]), devices.clock_hz)[0]) for link, n_bytes in links),
+                sum(n_bytes for name, n_bytes in held.items() if name != TEMPORARY),
+                int(table.memory.activation_prefix_bytes[-1]),
+                int(table.memory_limit_bytes[0]) / devices.devices[0].memory_bytes * largest,
+                largest,
+                2 * int(min(inner, default=0)) if len(cuts) > 1 and self._tensors(knobs) is None else 0,
+                self.period_of_devices is Period.BARRIER,
+            )
+        return self._whole_models[key]
 
     def _tensors(self, knobs: Knobs) -> list[TensorUse] | None:
         """What layers exchange where any device reaches any other."""
@@ -288,9 +392,9 @@ class Estimates:
         return shared_cycles(devices, knobs.n_ipu, starts, *self._host_bytes[knobs.batch_size])
 
     def weight_update_cycles(self, knobs: Knobs, plan: Plan) -> tuple[int, ...]:
-        """Cycles of the reference clock in which every stage updates its weights; 0 where the target does not say."""
+        """Cycles of the reference clock in which every device updates its weights; 0 where the target does not say."""
         if not isinstance(self.target, UpdatesWeights):
-            return (0,) * len(plan.stages)
+            return (0,) * plan.n_devices
         options = replace(self.options(knobs), batch_size=1)
         key = options, knobs.weight_update
         if key not in self._update_cycles:
@@ -298,14 +402,12 @@ class Estimates:
             self._update_cycles[key] = prefix_sums(by_layer, "cycles of the weight update")
         prefix, speeds = self._update_cycles[key], self.cluster.speeds
         firsts = [self.cluster.index(each.placement[0][0]) if each.placement else 0 for each in plan.plans]
+        own_cycles = [0] * plan.n_devices
+        for stage in plan.stages:
+            own_cycles[stage.device] += int(prefix[stage.layers.stop] - prefix[stage.layers.start])
         return tuple(
-            max(
-                reference_cycles(
-                    int(prefix[stage.layers.stop] - prefix[stage.layers.start]), speeds[first + stage.device]
-                )
-                for first in firsts
-            )
-            for stage in plan.stages
+            max(reference_cycles(cycles, speeds[first + device]) for first in firsts)
+            for device, cycles in enumerate(own_cycles)
         )
 
     def phase_table(self, knobs: Knobs, options: PhasedOptions) -> CostTable:
@@ -318,7 +420,7 @@ class Estimates:
         self.check_phases_may_begin_anywhere()
         training = ((1,), options.recompute) if knobs.training else ()
         correction = self.correction(knobs)
-        profile = corrected(self.profile(self.options(knobs)), self.graph, correction)
+        profile = without_checkpoints(corrected(self.profile(self.options(knobs)), self.graph, correction))
         table = cost_table(profile, self.cluster.first(1), self._proportion(correction), Period.BARRIER, *training)
         return with_entry_overhead(table, profile, correction)
 

@@ -12,10 +12,11 @@ from autoauto.exporters.registry import write_artifact
 from autoauto.graph.cut.source import onnx_source
 from autoauto.records.errors import BadInput
 from autoauto.records.hardware import Cluster
-from autoauto.records.knobs import DEFAULT_PLANNING_PROPORTION
+from autoauto.records.knobs.knobs import DEFAULT_PLANNING_PROPORTION
 from autoauto.records.plan import Plan
+from autoauto.records.profile import HostRuntime
 from autoauto.records.target import Origin
-from autoauto.records.trial import Trial
+from autoauto.records.trials.trial import Trial
 from autoauto.targets.registry import DEFAULT_TARGET
 
 
@@ -55,7 +56,7 @@ def deployment(flow: Flow, model: str, trial: Trial) -> Deployment:
     """What is exported of a trial that runs; its numbers are estimates when nothing measured it (`Flow.expect`).
 
     Raises:
-        BadInput: the plan is one of phases, or of another model.
+        BadInput: the plan is one of phases, of another model, or for GPUs.
     """
     plan = trial.plan
     if not isinstance(plan, Plan):
@@ -64,6 +65,8 @@ def deployment(flow: Flow, model: str, trial: Trial) -> Deployment:
         raise BadInput(
             f"the plan must be of {model} with {len(flow.graph)} layers, got one of {plan.stages[-1].layers.stop}"
         )
+    if trial.knobs.session[0] is HostRuntime.CUDA:
+        raise BadInput("an artifact runs on processors, got a plan for GPUs; run it with `autoauto measure --device`")
     origin = Origin.ESTIMATED if trial.measured is trial.estimate else flow.traits.origin
     return Deployment(
         graph=flow.graph,

@@ -8,30 +8,36 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain, repeat
 
+import numpy as np
+
 from autoauto.estimate.calibration import calibrated
-from autoauto.evaluate.estimates import Estimates
+from autoauto.evaluate.best_case import BestCase, best_case
 from autoauto.evaluate.kinds import best_on_kinds, on_kinds
-from autoauto.evaluate.steps import best_by_simulated_step
+from autoauto.evaluate.steps import best_by_simulated_step, pipeline_step_cycles
+from autoauto.evaluate.whole_model import WholeModelEstimates
 from autoauto.plan.all_reduce import all_reduce_cycles
 from autoauto.plan.phased.optimal import fits_at_once, phased
+from autoauto.plan.pipeline.device_memory import StageMemory, device_memory
 from autoauto.plan.pipeline.evaluate import check_memory, evaluate
 from autoauto.plan.pipeline.optimal import anytime
 from autoauto.plan.pipeline.ranges import best_with_stage_replicas, evaluate_stage_replicas
+from autoauto.plan.pipeline.stage_costs import StageCosts
 from autoauto.plan.placement import placements
 from autoauto.profile.profiler import Progress, check_batch_size
-from autoauto.records.constraint import Constraint
 from autoauto.records.correction import Correction, WholeRange
 from autoauto.records.cost import CostTable, stash_entry_bytes
 from autoauto.records.errors import BadInput, DoesNotFit, Infeasible
 from autoauto.records.hardware import Period
-from autoauto.records.knob_table import Strategy
-from autoauto.records.knobs import Knobs, SearchSpace
+from autoauto.records.knobs.constraint import Constraint
+from autoauto.records.knobs.knobs import Knobs
+from autoauto.records.knobs.space import SearchSpace
+from autoauto.records.knobs.table import Strategy
 from autoauto.records.phased import IoMode, Phase, PhasedOptions, PhasedPlan
 from autoauto.records.plan import BoundedPlan, CutAt, Plan, Stage, replicated, side_by_side
-from autoauto.records.profile import STASH, CompiledRange, gradient_bytes
+from autoauto.records.profile import CompiledRange, gradient_bytes
 from autoauto.records.target import Origin
 from autoauto.records.timeline import Run, Runner, Timeline
-from autoauto.records.trial import (
+from autoauto.records.trials.trial import (
     Trial,
     latency_s,
     measured_trial,
@@ -39,7 +45,7 @@ from autoauto.records.trial import (
     unfit_trial,
 )
 from autoauto.records.units import Precision, format_bytes, reference_cycles, samples_per_s
-from autoauto.schedule.stash import in_flight
+from autoauto.schedule.in_flight import in_flight_by_stage
 from autoauto.schedule.step_end import with_step_end
 from autoauto.schedule.times import timeline_of
 
@@ -52,7 +58,7 @@ Devices = int | tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Flow(Estimates):
+class Flow(WholeModelEstimates):
     """profile -> estimate -> plan -> schedule -> measure, one configuration at a time.
 
     `expect` ends with the schedule of the estimated plan; `evaluate` also measures. The other methods are their steps.
@@ -84,15 +90,19 @@ class Flow(Estimates):
         if {*space.runtime, *space.precision} != {None} and not self.traits.runtimes:
             raise BadInput(f"--target {self.cluster.target} has no --runtime; leave it out, or try --target host")
         if any(space.stage_replicas) and not self.traits.stage_replicas:
-            raise BadInput(
-                f"--target {self.cluster.target} has no --stage-replicas; leave it out, or try --target host"
-            )
+            instead = "one machine" if self.traits.groups_cores else "--target host"
+            raise BadInput(f"--target {self.cluster.target} has no --stage-replicas; leave it out, or try {instead}")
         if any(space.stage_replicas) and self.period_of_devices is Period.BARRIER:
             raise BadInput(
                 "--stage-replicas needs devices that do not wait for all others, got --period barrier; try serial"
             )
         n_ipu, n_replicas, n_cores = max(space.n_ipu), min(space.replicas), min(space.cores_per_device)
         n_devices = n_ipu * n_replicas * n_cores
+        if max(space.cores_per_device) > self.cluster.machine_size < len(self.cluster):
+            raise BadInput(
+                f"the cores of a device are those of one machine, {self.cluster.machine_size} at most on "
+                f"{self.cluster.name}, got --cores-per-device {max(space.cores_per_device)}; try fewer"
+            )
         if n_devices > len(self.cluster):
             factors = ((n_replicas, "replicas"), (n_cores, "cores_per_device"))
             times = "".join(f" times {number} {name}" for number, name in factors if number > 1)
@@ -122,6 +132,8 @@ class Flow(Estimates):
             Infeasible: no plan respects the limits, or the cluster has too few devices.
         """
         self._check_weights(knobs)
+        if self.holds_whole(knobs):
+            return self._everywhere(knobs, self.whole_plan(knobs))
         return self._on_devices(knobs, lambda devices: self.best_plan(knobs, devices, progress).plan)
 
     def best_plan(self, knobs: Knobs, devices: Devices | None = None, progress: Progress | None = None) -> BoundedPlan:
@@ -159,13 +171,24 @@ class Flow(Estimates):
         if knobs.stage_replicas:
             raise BadInput("a partition is for stages of one device each, got stage replicas; leave one of them out")
         table = self.table(knobs)
-        plan = evaluate(table, partition)
+        plan = self._plan_cut_at(knobs, partition)
         if wrong := [cut for cut in partition if not table.cut_allowed[cut]]:
             raise BadInput(
                 f"no stage may begin at layer {', '.join(map(str, wrong))}, where layers of one weight would be parted "
                 "or no block begins; try `plan` for the best cuts"
             )
         return self._everywhere(knobs, plan)
+
+    def _plan_cut_at(self, knobs: Knobs, partition: Sequence[int], start: int = 0) -> Plan:
+        """The plan of these cuts on a pipeline that begins with the device `start`; no limit is checked."""
+        if not knobs.training:
+            return evaluate(self.table(knobs, None, start), partition)
+        stages = self.stage_table(knobs, None, start)
+        plan = stages.evaluate(partition, [stages.recompute] * stages.n_stages)  # refuses a wrong partition
+        costs = StageCosts.of(stages)
+        cuts = np.searchsorted(costs.problem.blocks.cuts, partition)
+        choice = costs.resolve(cuts) if stages.recomputing is not None else None
+        return plan if choice is None else stages.evaluate(partition, choice.recomputes)
 
     def measure_again(self, knobs: Knobs, plan: Plan) -> None:
         """Let `evaluate` measure the cuts of `plan`, as a trial of this configuration has them, on real devices."""
@@ -188,7 +211,7 @@ class Flow(Estimates):
             interval = self.correction(knobs).memory_interval
             if not (self.traits.runs_plans and failure.excess_bytes) or self.planning_proportion is not None:
                 raise
-            table = self.table(knobs)
+            table = self.table(knobs)  # of inference: real devices do not train
             limits = (table.memory_limit_bytes * (interval.high / interval.low)).astype(table.memory_limit_bytes.dtype)
             return self._everywhere(knobs, self._best_by(replace(table, memory_limit_bytes=limits), knobs).plan)
 
@@ -229,11 +252,11 @@ class Flow(Estimates):
             placement = tuple(devices for each in plan.plans for devices in each.placement)
             plan = replace(plan, placement=placement, other_plans=())  # all replicas run one plan, the slowest
             run = self.target.run(self.graph, plan, self.devices(knobs), self.options(knobs), knobs.replicas)
-            if run.undisturbed:
+            if run.undisturbed and not self.holds_whole(knobs):
                 self.add_examples(self.options(knobs), map(_whole_stage, run.plan.stages))
             return run
         measured = side_by_side(self._compiled(knobs, each) for each in plan.plans)
-        check_memory(measured.parts)
+        check_memory(*(each.stages for each in measured.plans))
         counts = [len(each.placement) for each in measured.plans] if measured.other_plans else [knobs.replicas]
         if knobs.training:  # all replicas end a step together
             return Run(measured, (self.timeline(knobs, measured),) * knobs.replicas)
@@ -271,12 +294,14 @@ class Flow(Estimates):
                 self.measure_again(knobs, estimate)
         except DoesNotFit as failure:
             return unfit_trial(knobs, failure, device_bytes, estimate)
+        estimated_per_s, measured_per_s = self.samples_per_s(knobs, estimate), self.measured_samples_per_s(knobs, run)
+        self.record_run(knobs, estimated_per_s, measured_per_s)
         return measured_trial(
             knobs,
             estimate,
             run.plan,
-            samples_per_s=self.measured_samples_per_s(knobs, run),
-            estimated_samples_per_s=self.samples_per_s(knobs, estimate),
+            samples_per_s=measured_per_s,
+            estimated_samples_per_s=estimated_per_s,
             latency_s=run_latency_s(knobs, run, clock_hz),
             device_bytes=device_bytes,
             timeline=run.timelines[0],
@@ -287,27 +312,66 @@ class Flow(Estimates):
 
     def expect(self, knobs: Knobs) -> Trial:
         """The trial of `evaluate` if every stage cost what is estimated; no stage is measured."""
-        clock_hz, device_bytes = self.cluster.clock_hz, self._device_bytes(knobs)
+        return self._expected(knobs, with_timeline=True)
+
+    def forecast(self, knobs: Knobs) -> Trial:
+        """As `expect`, but without a timeline of training, which takes long to simulate for long steps."""
+        return self._expected(knobs, with_timeline=False)
+
+    def best_case(self, knobs: Knobs) -> BestCase | None:
+        """Bounds of what `forecast` says of a configuration, in a moment; None where there are none."""
+        if not knobs.training or knobs.strategy is Strategy.PHASED or self.cluster.kinds:
+            return None
+        return best_case(self, knobs)
+
+    def expect_at_best(self, knobs: Knobs) -> Trial | None:
+        """A trial that is no worse than that of `expect`, and needs no layer; None where `expect` needs none either."""
+        try:
+            self._check_weights(knobs)
+            parts = self.best_case_plan(knobs)
+            if parts is None:
+                return None
+            plan = self._everywhere(knobs, parts)
+        except DoesNotFit as failure:
+            return unfit_trial(knobs, failure, self._device_bytes(knobs))
+        return self._expected_trial(knobs, plan, self.samples_per_s(knobs, plan))
+
+    def _expected(self, knobs: Knobs, *, with_timeline: bool) -> Trial:
         timeline: Timeline | None = None
-        plan: Plan | PhasedPlan
+        step_cycles: float | None = None
         try:
             if knobs.strategy is Strategy.PHASED:
-                _, plan = self._fastest_phases(knobs)
-                speed = plan.samples_per_s(knobs.batch_size, clock_hz)
-            else:
-                plan = self.predict(knobs)
-                timeline = self.timeline(knobs, plan) if knobs.training else None
-                speed = self.samples_per_s(knobs, plan, timeline)
+                _, phases = self._fastest_phases(knobs)
+                return self._expected_trial(
+                    knobs, phases, phases.samples_per_s(knobs.batch_size, self.cluster.clock_hz)
+                )
+            plan = self.predict(knobs)
+            if knobs.training and with_timeline:
+                timeline = self.timeline(knobs, plan)
+                step_cycles = timeline.makespan_cycles
+            elif knobs.training:
+                step_cycles = self.step_cycles(knobs, plan)
         except DoesNotFit as failure:
-            return unfit_trial(knobs, failure, device_bytes)
+            return unfit_trial(knobs, failure, self._device_bytes(knobs))
+        return self._expected_trial(knobs, plan, self.samples_per_s(knobs, plan, step_cycles), step_cycles, timeline)
+
+    def _expected_trial(
+        self,
+        knobs: Knobs,
+        plan: Plan | PhasedPlan,
+        speed: float,
+        step_cycles: float | None = None,
+        timeline: Timeline | None = None,
+    ) -> Trial:
+        """The trial of a plan by its estimated costs."""
         return measured_trial(
             knobs,
             plan,
             plan,
             samples_per_s=speed,
             estimated_samples_per_s=speed,
-            latency_s=latency_s(knobs, plan, clock_hz, timeline),
-            device_bytes=device_bytes,
+            latency_s=latency_s(knobs, plan, self.cluster.clock_hz, step_cycles),
+            device_bytes=self._device_bytes(knobs),
             timeline=timeline,
             origin=Origin.ESTIMATED,
             constraints=self.constraints,
@@ -322,23 +386,30 @@ class Flow(Estimates):
         ends = self._all_reduce_cycles(knobs, plan), self.weight_update_cycles(knobs, plan)
         return with_step_end(slowest, *ends, barrier=plan.period is Period.BARRIER)
 
-    def samples_per_s(self, knobs: Knobs, plan: Plan, timeline: Timeline | None = None) -> float:
+    def step_cycles(self, knobs: Knobs, plan: Plan) -> float:
+        """Cycles of a whole step of training, that of the slowest replica: the makespan of its `timeline`."""
+        if plan.period is not Period.BARRIER:
+            return self.timeline(knobs, plan).makespan_cycles
+        flushed = max(pipeline_step_cycles(knobs, each) for each in plan.plans)
+        return flushed + max(self._all_reduce_cycles(knobs, plan)) + max(self.weight_update_cycles(knobs, plan))
+
+    def samples_per_s(self, knobs: Knobs, plan: Plan, step_cycles: float | None = None) -> float:
         """Throughput by the costs of `plan`: in training of whole steps of all replicas.
 
-        For inference it is the throughput of the steady state. Give the plan's `timeline` if it is known: for some
-        orders another search is needed to make it.
+        For inference it is the throughput of the steady state. Give the `step_cycles` of the plan if they are known:
+        for some orders another search is needed.
         """
         clock_hz = self.cluster.clock_hz
         if knobs.training:
-            timeline = timeline or self.timeline(knobs, plan)
-            cycles = max(timeline.makespan_cycles, knobs.n_micro_batches * plan.host_bound_cycles)
+            step_cycles = self.step_cycles(knobs, plan) if step_cycles is None else step_cycles
+            cycles = max(step_cycles, knobs.n_micro_batches * plan.host_bound_cycles)
             return samples_per_s(knobs.n_samples, cycles, clock_hz)
         return plan.samples_per_s(knobs.batch_size * knobs.replicas, clock_hz)
 
     def simulated_samples_per_s(self, knobs: Knobs, timeline: Timeline, plan: Plan) -> float:
         """Throughput by the `timeline` of `plan`: in training of whole steps, for inference of the steady state."""
         if knobs.training:
-            return self.samples_per_s(knobs, plan, timeline)
+            return self.samples_per_s(knobs, plan, timeline.makespan_cycles)
         n_others, clock_hz = sum(len(other.placement) for other in plan.other_plans), self.cluster.clock_hz
         cycles = max(timeline.period_cycles, plan.host_bound_cycles)
         others = (other.samples_per_s(knobs.batch_size * len(other.placement), clock_hz) for other in plan.other_plans)
@@ -347,7 +418,7 @@ class Flow(Estimates):
     def measured_samples_per_s(self, knobs: Knobs, run: Run) -> float:
         """Throughput of a run: by its timelines where they were measured, else by the costs of its plan."""
         if run.origin is Origin.SIMULATED:
-            return self.samples_per_s(knobs, run.plan, run.timelines[0])
+            return self.samples_per_s(knobs, run.plan, run.timelines[0].makespan_cycles if knobs.training else None)
         return samples_per_s(knobs.batch_size, run.period_cycles, self.cluster.clock_hz)
 
     def fingerprint(self) -> Mapping[str, str]:
@@ -420,9 +491,9 @@ class Flow(Estimates):
         """
         ways = []
         for partition in dict.fromkeys(plan.partition for plan in plans.values()):
-            way = {first: evaluate(self.table(knobs, None, first), partition) for first in plans}
-            step_cycles = max(timeline_of(knobs, plan).makespan_cycles for plan in way.values())
-            if all(stage.total_bytes <= stage.limit_bytes for plan in way.values() for stage in plan.stages):
+            way = {first: self._plan_cut_at(knobs, partition, first) for first in plans}
+            step_cycles = max(pipeline_step_cycles(knobs, plan) for plan in way.values())
+            if all(plan.excess_bytes <= 0 for plan in way.values()):
                 ways.append((step_cycles, way))
         if not ways:
             raise Infeasible("no cuts fit the devices of all replicas, which differ; try fewer replicas", 0)
@@ -434,29 +505,29 @@ class Flow(Estimates):
         firsts = sorted(cluster.index(devices[0]) for devices in pipelines)
         if len(firsts) < knobs.replicas:  # the plan of one pipeline
             firsts = list(placements(cluster, knobs.n_ipu, knobs.replicas)[0])
-        rings = [[first + stage.device for first in firsts] for stage in plan.stages]
-        n_bytes = [gradient_bytes(stage.memory_bytes) for stage in plan.stages]
+        rings = [[first + device for first in firsts] for device in range(plan.n_devices)]
+        n_bytes = [0] * plan.n_devices
+        for stage in plan.stages:
+            n_bytes[stage.device] += gradient_bytes(stage.memory_bytes)
         return all_reduce_cycles(cluster, rings, n_bytes)
 
     def _plan_or_failure(self, knobs: Knobs, devices: Devices, progress: Progress | None) -> BoundedPlan | Infeasible:
         try:
             if isinstance(devices, tuple):
                 return best_on_kinds(self, knobs, devices, progress)
+            if knobs.training:
+                return best_by_simulated_step(self.stage_table(knobs, progress, devices), knobs)
             return self._best_by(self.table(knobs, progress, devices), knobs)
         except Infeasible as failure:
             return failure
 
     def _best_by(self, table: CostTable, knobs: Knobs) -> BoundedPlan:
-        """The best plan by the costs of a table: one stage a device, or with stage replicas on at most all of them.
-
-        In training it is the one with the shortest simulated step, otherwise the one with the least period.
+        """The plan of inference with the least period: one stage a device, or with stage replicas on at most all.
 
         Raises:
             BadInput: devices that may run one stage in turn differ.
             Infeasible: no plan respects the limits.
         """
-        if knobs.training:
-            return best_by_simulated_step(table, knobs)
         return best_with_stage_replicas(table) if knobs.stage_replicas else anytime(table)
 
     def _measure_moving_cuts(self, knobs: Knobs, plan: Plan) -> tuple[Plan, Run]:
@@ -502,7 +573,7 @@ class Flow(Estimates):
 
     def _check_devices(self, knobs: Knobs) -> None:
         """Refuse more devices than there are."""
-        if knobs.n_devices > len(self.cluster):
+        if knobs.n_ipu * knobs.replicas > len(self.devices(knobs)):
             cores = f" of {knobs.cores_per_device} cores" if knobs.cores_per_device > 1 else ""
             raise Infeasible(
                 f"{knobs.replicas} replicas of {knobs.n_ipu} devices{cores} need {knobs.n_devices}, "
@@ -524,7 +595,7 @@ class Flow(Estimates):
             DoesNotFit: some layers fit no phase, or one phase holds the model, which is a replica of one device.
         """
         self._check_devices(knobs)
-        n_steps, recompute = knobs.n_micro_batches, knobs.recompute
+        n_steps, recompute = knobs.n_micro_batches, knobs.recompute is True
         compute = PhasedOptions(n_steps, IoMode.COMPUTE, n_replicas=knobs.n_ipu, recompute=recompute)
         one_step = replace(knobs, n_ipu=1, n_micro_batches=1)  # the table depends on neither number
         if one_step not in self._phase_tables:
@@ -553,7 +624,7 @@ class Flow(Estimates):
         """`phase` with the memory of its range compiled whole; its compute is scaled by measured over estimated."""
         device = self.cluster.devices[0]
         compiled = self.target.compile(self.graph, phase.layers, device, self.options(knobs))
-        recompute_cycles = compiled.forward_cycles if knobs.recompute else 0
+        recompute_cycles = compiled.forward_cycles if knobs.recompute is True else 0
         whole = compiled.forward_cycles + compiled.backward_cycles + recompute_cycles
         estimated = table.compute_cycles(*phase.layers)
         layer_bytes = table.memory_bytes(*phase.layers)
@@ -574,34 +645,45 @@ class Flow(Estimates):
             self.target.compile(self.graph, stage.layers, cluster.devices[index], options)
             for stage, index in zip(plan.stages, indices, strict=True)
         ]
-        stages = (self._measured(knobs, *of_stage) for of_stage in zip(plan.stages, indices, compiled, strict=True))
+        compiled = [
+            whole.recomputed if stage.recomputes else whole for stage, whole in zip(plan.stages, compiled, strict=True)
+        ]
+        memory = self._measured_bytes(knobs, plan, compiled)
+        stages = (self._measured(*of_stage) for of_stage in zip(plan.stages, indices, compiled, memory, strict=True))
         return replace(plan, stages=tuple(stages))
 
-    def _measured(self, knobs: Knobs, stage: Stage, device: int, compiled: CompiledRange) -> Stage:
+    def _measured(self, stage: Stage, device: int, compiled: CompiledRange, memory_bytes: dict[str, int]) -> Stage:
         """`stage` with the compute and memory of its range compiled whole for a device of the cluster."""
         speed = self.cluster.speeds[device]
-        recompute_cycles = compiled.forward_cycles if knobs.recompute else 0
         return replace(
             stage,
             forward_cycles=reference_cycles(compiled.forward_cycles, speed),
-            backward_cycles=reference_cycles(compiled.backward_cycles + recompute_cycles, speed),
+            backward_cycles=reference_cycles(compiled.backward_cycles, speed),
             weight_cycles=reference_cycles(compiled.weight_cycles, speed),
-            memory_bytes={**compiled.memory_bytes, **self._training_bytes(knobs, stage, compiled)},
+            memory_bytes=memory_bytes,
             limit_bytes=int(self.cluster.devices[device].memory_bytes),
         )
 
-    def _training_bytes(self, knobs: Knobs, stage: Stage, compiled: CompiledRange) -> dict[str, int]:
-        """What training adds to a stage: the optimizer's state, and a stash.
-
-        It stashes activations, or with recomputation inputs, of the other micro-batches in flight.
-        """
+    def _measured_bytes(self, knobs: Knobs, plan: Plan, compiled: Sequence[CompiledRange]) -> list[dict[str, int]]:
+        """The memory of every stage compiled whole; in training with the optimizer's state and the stash."""
         if not knobs.training:
-            return {}
+            return [each.memory_bytes for each in compiled]
+        moments = in_flight_by_stage(knobs.schedule, knobs.n_ipu, knobs.n_micro_batches, knobs.stages_per_device)
+        memory: list[dict[str, int]] = [{} for _ in compiled]
+        for device, in_flight in enumerate(moments):
+            own = [index for index, stage in enumerate(plan.stages) if stage.device == device]
+            parts = [self._trained_bytes(knobs, plan.stages[index], compiled[index]) for index in own]
+            for index, n_bytes in zip(own, device_memory(parts, in_flight), strict=True):
+                memory[index] = n_bytes
+        return memory
+
+    def _trained_bytes(self, knobs: Knobs, stage: Stage, compiled: CompiledRange) -> StageMemory:
+        """What a stage compiled whole holds, with the optimizer's state; its stash entry."""
         states = knobs.weight_update.state_bytes(gradient_bytes(compiled.memory_bytes), self.precision)
-        n_entries = in_flight(knobs.schedule, knobs.n_ipu, knobs.n_micro_batches)[stage.device] - 1
         input_bytes = self.profile(self.options(knobs)).layers[stage.layers.start].input_bytes
-        entry_bytes = stash_entry_bytes(compiled.activation_bytes, input_bytes, recompute=knobs.recompute)
-        return states | {STASH: n_entries * entry_bytes}
+        stored_bytes = input_bytes + compiled.checkpoint_bytes
+        entry_bytes = stash_entry_bytes(compiled.activation_bytes, stored_bytes, recompute=stage.recomputes)
+        return StageMemory({**compiled.exclusive, **states}, compiled.shared, compiled.temporary_bytes, entry_bytes)
 
 
 def _whole_stage(stage: Stage) -> WholeRange:

@@ -10,12 +10,13 @@ from typing import Any
 from autoauto.evaluate.flow import Flow
 from autoauto.evaluate.load import load_flow, read_cluster
 from autoauto.evaluate.recorded import ProfileFiles
-from autoauto.records.codec import from_json, from_plain, stored_form, to_json
-from autoauto.records.constraint import Constraint
 from autoauto.records.correction import Estimator
 from autoauto.records.errors import BadInput
+from autoauto.records.files.fields import stored_form
+from autoauto.records.files.json import from_json, from_plain, to_json
 from autoauto.records.hardware import Period
 from autoauto.records.installation import DEFAULT_MODEL
+from autoauto.records.knobs.constraint import Constraint
 from autoauto.records.plan import CutAt
 from autoauto.records.profile import HostPrecision
 from autoauto.records.units import GIB, MAX_MIB, MIB, Precision

@@ -24,7 +24,7 @@ from autoauto.profile.profiler import Progress
 from autoauto.records.cost import CostTable
 from autoauto.records.errors import Infeasible
 from autoauto.records.hardware import Cluster, DeviceKind, MachineDevice, Period
-from autoauto.records.knobs import Knobs
+from autoauto.records.knobs.knobs import Knobs
 from autoauto.records.plan import BoundedPlan, Plan, replicated
 from autoauto.records.units import MAX_EXACT
 

@@ -13,10 +13,10 @@ from autoauto.evaluate.flow import Flow
 from autoauto.graph.cut.source import onnx_source
 from autoauto.graph.load import load_graph
 from autoauto.profile.store.cache import ProfileCache, local_cache
-from autoauto.records.constraint import Constraint
 from autoauto.records.correction import Estimator
 from autoauto.records.errors import BadInput
 from autoauto.records.hardware import Cluster, Period
+from autoauto.records.knobs.constraint import Constraint
 from autoauto.records.layers import LayerGraph
 from autoauto.records.plan import CutAt
 from autoauto.records.target import Target
@@ -102,7 +102,7 @@ def read_cluster(name: str | Path) -> Cluster:
             return entry.devices(None, entry.read_options({}))
     if Path(name).suffix == ".json":
         from autoauto.profile.importers.auto_pipeline import cluster_from_auto_pipeline
-        from autoauto.records.codec import read_json
+        from autoauto.records.files.json import read_json
 
         return cluster_from_auto_pipeline(read_json(Path(name)), str(name))
     return load_cluster(str(name))

@@ -8,12 +8,13 @@ from typing import NamedTuple
 
 from autoauto.evaluate.flow import Flow
 from autoauto.records.errors import BadInput, DoesNotFit, WorkerLost
-from autoauto.records.knobs import Knobs, SearchSpace
+from autoauto.records.knobs.knobs import Knobs
+from autoauto.records.knobs.space import SearchSpace
 from autoauto.records.layers import LayerRange
 from autoauto.records.plan import Plan
 from autoauto.records.profile import HostPrecision, runtime_for
 from autoauto.records.timeline import Run
-from autoauto.records.trial import Trial
+from autoauto.records.trials.trial import Trial
 from autoauto.targets.host.target import HostTarget
 
 
@@ -41,7 +42,8 @@ def lower_precisions(flow: Flow, space: SearchSpace, winner: Trial) -> Iterator[
         return
     plan, others = winner.plan, [each for each in flow.target.precisions() if each is not HostPrecision.FP32]
     assert isinstance(plan, Plan)
-    knobs = replace(winner.knobs, n_ipu=1, replicas=1, cores_per_device=winner.knobs.n_devices, stage_replicas=False)
+    n_cores = winner.knobs.n_devices if flow.traits.groups_cores else 1
+    knobs = replace(winner.knobs, n_ipu=1, replicas=1, cores_per_device=n_cores, stage_replicas=False)
     in_fp32 = _one_session(flow.target, flow, knobs, plan) if others else None
     for precision in others if in_fp32 else ():
         lower = replace(knobs, runtime=runtime_for(None, precision), precision=precision)

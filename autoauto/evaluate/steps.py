@@ -1,62 +1,122 @@
-"""The plan of training: the cuts with the shortest simulated step, `best_by_simulated_step`."""
+"""The plan of training: the stages with the shortest simulated step, `best_by_simulated_step`."""
 
 from __future__ import annotations
 
 from functools import lru_cache
 
+import numpy as np
+
 from autoauto.plan.pipeline.by_step import best_by_step
-from autoauto.plan.pipeline.optimal import anytime
-from autoauto.records.cost import CostTable
+from autoauto.plan.pipeline.stage_costs import StageCosts
+from autoauto.plan.pipeline.stage_starts import shortest_periods, starting_partitions
+from autoauto.plan.pipeline.stage_table import StageTable
+from autoauto.records.arrays import FloatArray
+from autoauto.records.errors import Infeasible
 from autoauto.records.hardware import Period
-from autoauto.records.knobs import Knobs
+from autoauto.records.knobs.knobs import Knobs
 from autoauto.records.plan import BoundedPlan, Plan
 from autoauto.records.schedule import Order, Transfers
-from autoauto.schedule.orders.registry import make_schedule, spec_of
+from autoauto.records.units import format_bytes
+from autoauto.schedule.orders.registry import spec_of
 from autoauto.schedule.plan_step import PlanStep
+from autoauto.schedule.simulate.long_steps import order_step
 from autoauto.schedule.simulate.step import StepFunction, step_function
-from autoauto.schedule.stash import in_flight
-from autoauto.schedule.times import timeline_of
+from autoauto.schedule.times import cost_columns, timeline_of, transfers_of
 from autoauto.schedule.zero_bubble.forms import zero_bubble_bound
 
 WORTH_SIMULATING = 1e-3  # the share of a step that other cuts must promise before a zero bubble order is made for them
+MAX_MOVED_ACTIONS = 6_000  # of a zero bubble order: for more of them no other cuts are looked for in the same order
 
 
-def best_by_simulated_step(table: CostTable, knobs: Knobs) -> BoundedPlan:
-    """The plan with the shortest step of training, one stage a device, and a lower bound of every plan's step.
+def best_by_simulated_step(stages: StageTable, knobs: Knobs) -> BoundedPlan:
+    """The plan with the shortest step of training, and a lower bound of every plan's step.
 
     The search begins with the cuts of least period and never returns worse ones. Zero bubble orders are made for the
     times of a plan. For them two plans compete with these cuts: the one with the smallest lower bound of all orders,
     and the one that is shortest in the order which the first cuts have.
 
     Raises:
-        Infeasible: no plan respects the limits.
+        Infeasible: no plan respects the limits, or none that was tried where several stages share a device.
     """
-    shortest_period = anytime(table)
-    start = shortest_period.plan
-    if len(start.stages) == 1:
-        return shortest_period  # there is no cut to choose
-    transfers = Transfers.BARRIER if table.period is Period.BARRIER else Transfers.OVERLAP
+    periods = shortest_periods(stages)
+    costs = StageCosts.of(stages)
+    if stages.n_stages == 1:  # there is no cut to choose
+        return min(periods, key=lambda bounded: bounded.plan.cost_cycles)
+    starts, period = starting_partitions(costs, periods), stages.rows.period
     if not spec_of(knobs.schedule).splits_backward:
-        function = _fixed_step(knobs.schedule, knobs.n_ipu, knobs.n_micro_batches, transfers)
-        return best_by_step(table, PlanStep(function, table.period, split_backward=False), start.partition)
-    timeline = timeline_of(knobs, start)
-    limit = in_flight(knobs.schedule, knobs.n_ipu, knobs.n_micro_batches)[0]
-    bound = zero_bubble_bound(knobs.n_ipu, knobs.n_micro_batches, limit, host=transfers is Transfers.OVERLAP)
-    functions = (bound, step_function(timeline.schedule, transfers))
-    lowest, moved = (
-        best_by_step(table, PlanStep(function, table.period, split_backward=True), start.partition)
-        for function in functions
-    )
-    best: tuple[float, Plan] = timeline.makespan_cycles, start
-    for promising in (lowest, moved):
-        assert promising.step_cycles is not None
-        if promising.step_cycles < (1 - WORTH_SIMULATING) * best[0] and promising.plan != start:
-            plan = promising.plan
+        function = _fixed_step(knobs.schedule, knobs.n_ipu, knobs.n_micro_batches, knobs.stages_per_device, period)
+        best = best_by_step(costs, PlanStep(function, period, split_backward=False), starts)
+        if best is None:
+            raise _no_plan_found(costs, starts[-1])
+        return best
+    return _best_zero_bubble(costs, starts, knobs)
+
+
+def _best_zero_bubble(costs: StageCosts, starts: list[tuple[int, ...]], knobs: Knobs) -> BoundedPlan:
+    period = costs.stages.rows.period
+    limit = int(max(moments.max() for moments in costs.stages.in_flight))
+    is_overlapping = transfers_of(period) is Transfers.OVERLAP
+    devices = costs.stages.devices
+    bound = zero_bubble_bound(devices, knobs.n_micro_batches, limit, host=is_overlapping)
+    lowest = best_by_step(costs, PlanStep(bound, period, split_backward=True), starts)
+    if lowest is None:
+        raise _no_plan_found(costs, starts[-1])
+    first = _first_that_fits(costs, starts) or lowest.plan
+    timeline = timeline_of(knobs, first)
+    best, promising = (timeline.makespan_cycles, first), [lowest]
+    if timeline.schedule.n_actions <= MAX_MOVED_ACTIONS:
+        same_order = step_function(timeline.schedule, transfers_of(period))
+        moved = best_by_step(costs, PlanStep(same_order, period, split_backward=True), [first.partition])
+        promising += [] if moved is None else [moved]
+    for other in promising:
+        assert other.step_cycles is not None
+        if other.step_cycles < (1 - WORTH_SIMULATING) * best[0] and other.plan != first:
+            plan = other.plan
             best = min(best, (timeline_of(knobs, plan).makespan_cycles, plan), key=lambda pair: pair[0])
     return BoundedPlan(best[1], min(lowest.bound_cycles, best[0]), best[0])
 
 
+def _first_that_fits(costs: StageCosts, starts: list[tuple[int, ...]]) -> Plan | None:
+    for partition in starts:
+        cuts = np.searchsorted(costs.problem.blocks.cuts, partition)
+        choice = costs.resolve(cuts)
+        if choice is not None:
+            return costs.evaluate(cuts, choice.recomputes)
+    return None
+
+
+def pipeline_step_cycles(knobs: Knobs, plan: Plan) -> float:
+    """Cycles of the forward and backward passes of a step of training, until the pipeline is empty.
+
+    Where all devices exchange at once, an order that is the same for all times is not simulated action by action.
+    """
+    if not spec_of(knobs.schedule).splits_backward and plan.period is Period.BARRIER:
+        function = _fixed_step(
+            knobs.schedule, plan.n_devices, knobs.n_micro_batches, knobs.stages_per_device, plan.period
+        )
+        return float(PlanStep(function, plan.period, split_backward=False).cycles(_costs_of(plan))[0])
+    return timeline_of(knobs, plan).makespan_cycles
+
+
 @lru_cache(maxsize=64)
-def _fixed_step(order: Order, n_devices: int, n_micro_batches: int, transfers: Transfers) -> StepFunction:
+def _fixed_step(order: Order, n_devices: int, n_micro_batches: int, n_chunks: int, period: Period) -> StepFunction:
     """The step of an order that is the same for all times; searches ask for few of them, again and again."""
-    return step_function(make_schedule(order, n_devices, n_micro_batches), transfers)
+    return order_step(order, n_devices, n_micro_batches, n_chunks, transfers_of(period))
+
+
+def _costs_of(plan: Plan) -> FloatArray:
+    """(1, S, 5) the costs of a plan's stages."""
+    return np.array(cost_columns(plan), dtype=np.float64).T[None]
+
+
+def _no_plan_found(costs: StageCosts, partition: tuple[int, ...]) -> Infeasible:
+    """The error where several stages share a device, and no plan was found whose devices hold theirs."""
+    cuts = np.searchsorted(costs.problem.blocks.cuts, partition)
+    lacking = [costs.excess_bytes(device, cuts) for device in range(len(costs.stages.in_flight))]
+    device = int(np.argmax(lacking))
+    return Infeasible(
+        f"every device must hold its {len(costs.stages.stages[device])} stages, but no plan that was tried fits: "
+        f"device {device} lacks {format_bytes(lacking[device])}; try fewer stages a device, a smaller batch size or "
+        "more devices",
+        excess_bytes=max(1, lacking[device]),
+    )

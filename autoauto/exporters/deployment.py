@@ -9,7 +9,7 @@ from typing import NamedTuple, Protocol
 
 from autoauto.records.errors import BadInput
 from autoauto.records.hardware import Cluster
-from autoauto.records.knobs import Knobs
+from autoauto.records.knobs.knobs import Knobs
 from autoauto.records.layers import LayerGraph, LayerRange, Source, SubModel
 from autoauto.records.plan import Plan
 from autoauto.records.profile import ModelProfile

@@ -18,8 +18,8 @@ import numpy as np
 from autoauto.exporters.deployment import Check, Deployment, Exporter
 from autoauto.graph.read.onnx_file import first_line
 from autoauto.records.arrays import Array, relative_error
-from autoauto.records.codec import to_json
 from autoauto.records.errors import BadInput, missing_extra
+from autoauto.records.files.json import to_json
 from autoauto.records.hardware import MachineDevice
 from autoauto.records.layers import LayerRange
 from autoauto.records.plan import Plan

@@ -9,7 +9,7 @@ from tempfile import TemporaryDirectory
 
 from autoauto.exporters.deployment import Check, Deployment, Exporter
 from autoauto.records.errors import BadInput
-from autoauto.records.knobs import Knobs
+from autoauto.records.knobs.knobs import Knobs
 
 FORMATS: Mapping[str, str] = {
     "onnx": "onnx_stages",

@@ -1,4 +1,4 @@
-"""Activations alive around every layer, `carried`, and stashed for the backward pass, `stashed`; `tensor_uses`."""
+"""Activations alive around every layer, `carried`, stashed for the backward pass, `stashed`, `checkpointed`."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from autoauto.records.arrays import IntArray
+from autoauto.records.checkpoints import checkpoints, first_checkpoint
 from autoauto.records.cost import TensorUse
 from autoauto.records.layers import Derivative, Layer, LayerGraph
 from autoauto.records.units import Precision
@@ -105,6 +106,16 @@ def stashed(derivative: Derivative, batch_size: int, precision: Precision) -> St
         change[index + 1] += n_bytes
         change[last[tensor] + 1] -= n_bytes
     return StashedBytes(first_bytes, list(accumulate(change[:-1])))
+
+
+def checkpointed(graph: LayerGraph, batch_size: int, precision: Precision) -> list[int]:
+    """Bytes that the checkpoint before each layer is the first to stash; 0 before most layers."""
+    chosen, n_bytes = checkpoints(graph), [0] * len(graph)
+    for index in {index for layer in graph.layers for index in (*layer.inputs, *layer.outputs)}:
+        tensor = graph.tensors[index]
+        if (boundary := first_checkpoint(tensor, chosen)) is not None:
+            n_bytes[boundary] += tensor.n_bytes(batch_size, precision)
+    return n_bytes
 
 
 def gradient_pattern(derivative: Derivative, layer: Layer) -> str:

@@ -10,7 +10,7 @@ from fractions import Fraction
 from typing import NamedTuple
 
 from autoauto.profile.interpolate import interpolate
-from autoauto.profile.liveness import carried, gradient_pattern, stashed
+from autoauto.profile.liveness import carried, checkpointed, gradient_pattern, stashed
 from autoauto.profile.store.cache import ProfileCache
 from autoauto.records.errors import BadInput
 from autoauto.records.hardware import Device
@@ -56,6 +56,7 @@ def profile_model(
     around = zip(
         *carried(graph, options.batch_size, options.precision),
         *stashed(backward, options.batch_size, options.precision),
+        checkpointed(graph, options.batch_size, options.precision) if options.training else [0] * len(graph),
         strict=True,
     )
     readers = Counter(index for layer in graph.layers for index in layer.weights)
@@ -179,6 +180,7 @@ def _in_model(
     output_bytes: int,
     activation_bytes: int,
     stashed_input_bytes: int,
+    checkpoint_bytes: int,
 ) -> LayerProfile:
     """A layer in its model: weights that other layers read too are shared bytes, no exclusive ones."""
     exclusive = Counter(alone.exclusive)
@@ -193,6 +195,7 @@ def _in_model(
         output_bytes=output_bytes,
         activation_bytes=activation_bytes,
         stashed_input_bytes=stashed_input_bytes,
+        checkpoint_bytes=checkpoint_bytes,
     )
 
 

@@ -99,11 +99,14 @@ class RangeMemory:
             `activation_prefix_bytes` counts them before i, so a stage that starts at i adds them.
             `stashed_input_bytes[i + 1] - stashed_input_bytes[i]` is at most the activations of layer i.
         input_bytes: (n,) inputs of a stage that starts at layer i; 0 where none may start.
-        recompute: whether a stage stashes its inputs only and computes the rest again.
+        checkpoint_prefix_bytes: (n + 1,) running sum of what checkpoints stash where a stage recomputes.
+        recompute: whether a stage stashes its inputs and checkpoints only and computes the rest again.
         outlined: the memory of every range where equal layers are one subgraph; None where the target has none.
         activations: what a range stashes for one micro-batch where it does not recompute.
         temporary: the peak of the current micro-batch [auto-pipeline]: a layer needs its `peak_bytes` and the
-            activations that the range has stashed before it.
+            activations that the range has stashed before it. With recomputation they are those since the checkpoint
+            before the layer, and what earlier checkpoints have stashed; a stage that starts between two checkpoints is
+            counted as if it started at the first of them.
         stash_entry: what a range stashes for one micro-batch until its backward pass (`stash_entry_bytes`). With
             recomputation, the largest inputs of any layer of the range are counted: an upper bound that never falls
             when the range grows, as planners require.
@@ -115,6 +118,7 @@ class RangeMemory:
     activation_prefix_bytes: IntArray
     stashed_input_bytes: IntArray
     input_bytes: IntArray
+    checkpoint_prefix_bytes: IntArray
     recompute: bool
     outlined: RangeMemory | None = None
     activations: RangeBytes = field(init=False)
@@ -125,9 +129,16 @@ class RangeMemory:
         stops, starts = self.activation_prefix_bytes, self.activation_prefix_bytes.copy()
         starts[:-1] -= self.stashed_input_bytes
         nothing, activations = np.zeros_like(stops), RangeBytes(stops, starts)
-        inputs = RangeBytes(nothing, nothing, (self.input_bytes,))
+        held = self.checkpoint_prefix_bytes
+        inputs = RangeBytes(held, np.append(held[1:], held[-1]), (self.input_bytes,))  # also those of a checkpoint
+        temporary = RangeBytes(nothing, starts, (self.peak_bytes + stops[:-1],))
+        if self.recompute and held[-1]:
+            layers = np.arange(len(self.peak_bytes))
+            segments = np.maximum.accumulate(np.where(np.diff(held) > 0, layers, 0))  # the checkpoint before each layer
+            peaks = self.peak_bytes + stops[:-1] - starts[segments] + held[segments]
+            temporary = RangeBytes(nothing, np.append(held[segments], held[-1]), (peaks,))
         object.__setattr__(self, "activations", activations)
-        object.__setattr__(self, "temporary", RangeBytes(nothing, starts, (self.peak_bytes + stops[:-1],)))
+        object.__setattr__(self, "temporary", temporary)
         object.__setattr__(self, "stash_entry", stash_entry_bytes(activations, inputs, recompute=self.recompute))
 
     @property
@@ -182,7 +193,7 @@ class RangeMemory:
 
 
 def stash_entry_bytes(activations: Stashed, inputs: Stashed, *, recompute: bool) -> Stashed:
-    """What a stage stashes for one micro-batch until its backward pass: its inputs if it recomputes, or activations."""
+    """What a stage stashes for one micro-batch: activations, or if it recomputes, its inputs and checkpoints."""
     return inputs if recompute else activations
 
 

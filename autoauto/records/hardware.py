@@ -295,7 +295,7 @@ class Cluster:
         )
 
     def grouped(self, n_each: int) -> Cluster:
-        """Devices that are `n_each` neighbours each, with the memory of all of them; what is left over is not used.
+        """Devices that are `n_each` neighbours of a machine each, with the memory of all; what is left over is unused.
 
         Raises:
             BadInput: the devices are of several kinds, so none has like neighbours.
@@ -304,9 +304,11 @@ class Cluster:
             return self
         if self.kinds:
             raise BadInput(f"devices of several kinds are not joined, got {n_each} of {self.name} a device; try 1")
-        n_devices = len(self) // n_each
-        assert n_devices > 0
-        groups = [self.devices[first * n_each : (first + 1) * n_each] for first in range(n_devices)]
+        size = self.machine_size
+        machines = (range(first, min(first + size, len(self))) for first in range(0, len(self), size))
+        firsts = [first for machine in machines for first in machine[::n_each] if first + n_each - 1 in machine]
+        assert firsts
+        groups = [self.devices[first : first + n_each] for first in firsts]
         return replace(
             self,
             devices=tuple(
@@ -317,8 +319,8 @@ class Cluster:
                 )
                 for group in groups
             ),
-            receive_links=self.receive_links[::n_each][:n_devices],
-            send_links=(*self.send_links[n_each - 1 :: n_each][: n_devices - 1], self.send_links[-1]),
+            receive_links=tuple(self.receive_links[first] for first in firsts),
+            send_links=(*(self.send_links[first - 1] for first in firsts[1:]), self.send_links[-1]),
             machine=self.machine and replace(self.machine, n_devices=max(1, self.machine.n_devices // n_each)),
         )
 

@@ -14,6 +14,7 @@ DEFAULT_MODEL = "resnet50"
 """The built-in model that is used where none is named."""
 EXTRAS = {
     "completion": ("shtab>=1.7",),
+    "cuda": ("onnxruntime-gpu[cuda,cudnn]>=1.22",),
     "dask": ("distributed>=2024.8",),
     "dashboard": ("optuna-dashboard>=0.17", "plotly>=5.24"),
     "host": ("onnxruntime>=1.19",),

@@ -32,12 +32,15 @@ class Stage:
         forward_cycles, backward_cycles: compute, without transfers.
         receive_cycles, send_cycles: transfers over the device's two links, in cycles of the reference clock, with the
             constants for the host as in the function `transfer_cycle` of [auto-pipeline].
-        memory_bytes: by category.
-        limit_bytes: the memory that the stage may fill.
+        memory_bytes: by category. What several stages of a device share, or use in turn, is counted in one of them:
+            they add up to what the device needs.
+        limit_bytes: the memory that the stage may fill, together with the others on its device.
         weight_cycles: the part of `backward_cycles` that makes the gradients of weights.
         n_replicas: devices, from `device` on, that run the stage in turn: each has all these costs, and takes every so
             many micro-batches.
         device_kind: the name of the device where the cluster has several kinds of devices, in any order; else empty.
+        recomputes: whether the stage stashes its inputs and checkpoints only; `backward_cycles` then contain a second
+            forward pass.
     """
 
     layers: LayerRange
@@ -51,6 +54,7 @@ class Stage:
     weight_cycles: int = 0
     n_replicas: int = 1
     device_kind: str = ""
+    recomputes: bool = False
 
     @property
     def compute_cycles(self) -> int:
@@ -160,8 +164,15 @@ class Plan(Displayed):
 
     @property
     def peak_memory_bytes(self) -> int:
-        """What the fullest stage needs."""
-        return max(stage.total_bytes for stage in self.stages)
+        """What the fullest device needs."""
+        return max(self._by_device(lambda stage: stage.total_bytes * stage.n_replicas).values())
+
+    @property
+    def excess_bytes(self) -> int:
+        """By how much the tightest device of all replicas exceeds its limit; below 0 what is free on it."""
+        used = self._by_device(lambda stage: stage.total_bytes * stage.n_replicas)
+        own = max(used[stage.device] - stage.limit_bytes for stage in self.stages)
+        return max(own, *(other.excess_bytes for other in self.other_plans), own)
 
     @property
     def cost_cycles(self) -> int:

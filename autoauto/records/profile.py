@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import NamedTuple
 
 from autoauto.records.errors import BadInput
 from autoauto.records.units import Precision
 
-PROFILE_SCHEMA = 5
+PROFILE_SCHEMA = 6
 """Of stored profiles; raised whenever they, or the cached profiles of layers, mean something else than before."""
 TEMPORARY = "temporary"
 PARAMETER = "parameter"
@@ -114,6 +114,8 @@ class HostPrecision(StrEnum):
     FP32 = "fp32"
     """The formats of the model's file: nothing is rounded that the file does not round."""
     BF16 = "bf16"
+    TF32 = "tf32"
+    """On GPUs: products of fp32 round their factors to 10 bits, and add in fp32."""
 
 
 class HostRuntime(StrEnum):
@@ -121,11 +123,20 @@ class HostRuntime(StrEnum):
 
     ONNXRUNTIME = "onnxruntime"
     OPENVINO = "openvino"
+    CUDA = "cuda"
+    """ONNX Runtime on a GPU of NVIDIA."""
 
     @property
     def precisions(self) -> tuple[HostPrecision, ...]:
-        """The formats that it may compute in; OpenVINO in bf16 where the processor has instructions for it."""
-        return tuple(HostPrecision) if self is HostRuntime.OPENVINO else (HostPrecision.FP32,)
+        """The formats that it may compute in, where the processor or the GPU has instructions for them."""
+        return _PRECISIONS[self]
+
+
+_PRECISIONS = {
+    HostRuntime.ONNXRUNTIME: (HostPrecision.FP32,),
+    HostRuntime.OPENVINO: (HostPrecision.FP32, HostPrecision.BF16),
+    HostRuntime.CUDA: (HostPrecision.FP32, HostPrecision.TF32),
+}
 
 
 def runtime_for(runtime: HostRuntime | None, precision: HostPrecision | None) -> HostRuntime:
@@ -144,11 +155,13 @@ class SessionOptions(NamedTuple):
     Attributes:
         n_threads: that compute at the same time.
         runtime, precision: see their types.
+        gpu: the UUID of the GPU that computes; empty where the processor does.
     """
 
     n_threads: int = 1
     runtime: HostRuntime = HostRuntime.ONNXRUNTIME
     precision: HostPrecision = HostPrecision.FP32
+    gpu: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,6 +212,9 @@ class CompiledRange:
         weight_cycles: the part of `backward_cycles` that makes the gradients of weights.
         activation_bytes: what one micro-batch stashes for its backward pass.
         backward_temporary_bytes: the peak of temporary memory in the backward pass, stashed activations included.
+        checkpoint_bytes: what one micro-batch stashes besides the inputs of the range, where it recomputes.
+        recompute_temporary_bytes: then the peak of temporary memory, forward or backward; 0 where the target does not
+            know, so that it is that without recomputation.
     """
 
     steps: tuple[ProgramStep, ...]
@@ -208,11 +224,26 @@ class CompiledRange:
     weight_cycles: int = 0
     activation_bytes: int = 0
     backward_temporary_bytes: int = 0
+    checkpoint_bytes: int = 0
+    recompute_temporary_bytes: int = 0
 
     @property
     def forward_cycles(self) -> int:
         """Cycles of one micro-batch, without transfers between devices."""
         return sum(step.cycles for step in self.steps)
+
+    @property
+    def recomputed(self) -> CompiledRange:
+        """The same range, whose backward pass runs its forward pass again from checkpoint to checkpoint."""
+        steps, peak_bytes = self.steps, self.recompute_temporary_bytes
+        if peak_bytes:
+            steps = tuple(step._replace(temporary_bytes=min(step.temporary_bytes, peak_bytes)) for step in steps)
+        return replace(
+            self,
+            steps=steps,
+            backward_cycles=self.backward_cycles + self.forward_cycles,
+            backward_temporary_bytes=peak_bytes or self.backward_temporary_bytes,
+        )
 
     @property
     def temporary_bytes(self) -> int:
@@ -252,6 +283,8 @@ class LayerProfile:
         weight_cycles: the part of `backward_cycles` that makes the gradients of weights.
         stashed_input_bytes: of `input_bytes`, what both earlier layers and layers from this one on stash for the
             backward pass, so that a stage which starts here has a stash of its own of it.
+        checkpoint_bytes: where the stage recomputes and there is a checkpoint before this layer, what it stashes there
+            that no earlier checkpoint has stashed.
     """
 
     forward_cycles: int
@@ -265,6 +298,7 @@ class LayerProfile:
     activation_bytes: int
     weight_cycles: int = 0
     stashed_input_bytes: int = 0
+    checkpoint_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)

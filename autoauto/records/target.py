@@ -8,7 +8,7 @@ from enum import StrEnum
 from typing import Any, Protocol, runtime_checkable
 
 from autoauto.records.hardware import Device, Period
-from autoauto.records.knob_table import POPLAR_MEMORY_PROPORTION
+from autoauto.records.knobs.table import POPLAR_MEMORY_PROPORTION
 from autoauto.records.layers import LayerGraph, LayerRange
 from autoauto.records.profile import CompiledRange, CompileOptions, ModelProfile, WeightUpdate
 
@@ -56,6 +56,9 @@ class TargetTraits:
             the whole graph [popart-pipelining] [poplar-tensorflow].
         outlined: what layers of one kind store once in inference where they are one subgraph (`ModelProfile.outlined`).
         runtimes: whether one of several runtimes runs the model's file, in one of several formats.
+        whole_first: whether the whole model is measured on one device before any layer: it says what one device and
+            replicas of it give, and what pipelines give at best, so that layers are measured only where a pipeline may
+            win (`autoauto/evaluate/whole_model.py`).
     """
 
     origin: Origin = Origin.MEASURED
@@ -72,6 +75,7 @@ class TargetTraits:
     stage_replicas: bool = False
     outlined: tuple[str, ...] = ()
     runtimes: bool = False
+    whole_first: bool = False
 
 
 RUNS_PLANS = TargetTraits(

@@ -6,9 +6,9 @@ from base64 import b64encode
 
 from autoauto.records.phased import PhasedPlan
 from autoauto.records.plan import Plan
-from autoauto.records.study_summary import StudySummary
 from autoauto.records.timeline import Timeline
-from autoauto.records.trial import Trial
+from autoauto.records.trials.study_summary import StudySummary
+from autoauto.records.trials.trial import Trial
 from autoauto.report.charts.svg import picture_file
 from autoauto.report.charts.timeline import timeline_chart
 from autoauto.report.markup import tag, words

@@ -5,9 +5,9 @@ from __future__ import annotations
 import shlex
 from collections.abc import Mapping, Sequence
 
-from autoauto.records.study_summary import Comparison, StudySummary
 from autoauto.records.target import Origin
-from autoauto.records.trial import Status, Trial
+from autoauto.records.trials.study_summary import Comparison, StudySummary
+from autoauto.records.trials.trial import Status, Trial
 from autoauto.records.units import format_bytes
 from autoauto.report.style import difference_percent, format_difference
 from autoauto.report.tables.markdown import markdown_table

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from autoauto.records.knob_table import Strategy
+from autoauto.records.knobs.table import Strategy
 from autoauto.records.phased import Phase, PhasedPlan
 from autoauto.records.plan import Plan, Stage
-from autoauto.records.study_summary import StudySummary, Verdict
-from autoauto.records.trial import Cell, Status, Trial
+from autoauto.records.trials.study_summary import StudySummary, Verdict
+from autoauto.records.trials.trial import Cell, Status, Trial
 from autoauto.records.units import format_bytes
 
 

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from autoauto.records.knob_table import COLUMNS, Strategy, Use
-from autoauto.records.knobs import Knobs, Method
+from autoauto.records.knobs.knobs import Knobs
+from autoauto.records.knobs.objectives import Method
+from autoauto.records.knobs.table import COLUMNS, Strategy, Use
 from autoauto.records.plan import Plan, Stage
 from autoauto.records.schedule import Action, Schedule
-from autoauto.records.study_summary import NOTES, Comparison, Interval, StudySummary
 from autoauto.records.target import Origin, studied_origin
 from autoauto.records.timeline import Timeline
-from autoauto.records.trial import Trial
+from autoauto.records.trials.study_summary import NOTES, Comparison, Interval, StudySummary
+from autoauto.records.trials.trial import Trial
 
 CELL_KNOBS = tuple(knob for knob in COLUMNS if knob.name != "batch_size")
 """The knobs of a cell, in the order in which they are shown."""
@@ -101,7 +102,7 @@ def stage_devices(stage: Stage) -> str:
 def headline(trial: Trial, origin: Origin | None) -> str:
     """Throughput of the cluster, how many of its devices are used and how, and the throughput of a part.
 
-    >>> from autoauto.records.trial import Status
+    >>> from autoauto.records.trials.trial import Status
     >>> headline(Trial(Knobs(2, 0.6, 8, replicas=4), Status.OK, samples_per_s=800.0), Origin.ESTIMATED)
     '800.0 samples/s on 8 devices (4 replicas of 2 devices; 200.0 a replica, 100.0 a device), estimated'
     """

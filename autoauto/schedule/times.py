@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from fractions import Fraction
+from functools import lru_cache
 from itertools import pairwise
 from math import lcm
 
@@ -13,15 +14,18 @@ import numpy as np
 from autoauto.records.arrays import Array, IntArray
 from autoauto.records.errors import BadInput
 from autoauto.records.hardware import Period
-from autoauto.records.knobs import Knobs
+from autoauto.records.knobs.knobs import Knobs
 from autoauto.records.plan import Plan
-from autoauto.records.schedule import Schedule, StageTimes, Transfers
+from autoauto.records.schedule import Order, Schedule, StageTimes, Transfers
 from autoauto.records.timeline import Timeline
-from autoauto.schedule.orders.registry import make_schedule, spec_of
+from autoauto.schedule.orders.registry import chunks_of, make_schedule, spec_of
 from autoauto.schedule.simulate.in_turn import in_turn
 from autoauto.schedule.simulate.simulate import simulate
 
 MAX_TICKS_PER_CYCLE = 10**6
+FEW_ACTIONS, BARRIER_EFFORT = 1_000, 0.05
+"""Where all devices exchange at once, a search for an order of more than so many actions has this share of its effort:
+it minimises the makespan of overlapping transfers, so more effort changes the step by a few thousandths either way."""
 MAX_TICKS = 2**53  # of one action or message
 
 
@@ -110,11 +114,14 @@ def plan_times(plan: Plan, training: bool, *, split_backward: bool = False) -> S
     devices do one thing at a time, their transfers are part of their forward, in training half of them of their
     backward.
     """
-    columns = [
-        [getattr(stage, name) for stage in plan.stages]
-        for name in ("forward_cycles", "backward_cycles", "weight_cycles", "receive_cycles", "send_cycles")
-    ]
-    return times_of_costs(np.array(columns, dtype=np.int64), plan.period, training, split_backward=split_backward)
+    costs = np.array(cost_columns(plan), dtype=np.int64)
+    return times_of_costs(costs, plan.period, training, split_backward=split_backward)
+
+
+def cost_columns(plan: Plan) -> list[list[int]]:
+    """Forward, backward, weight, receive and send cycles of every stage."""
+    names = ("forward_cycles", "backward_cycles", "weight_cycles", "receive_cycles", "send_cycles")
+    return [[getattr(stage, name) for stage in plan.stages] for name in names]
 
 
 def times_of_costs(costs: Array, period: Period, training: bool, *, split_backward: bool) -> StageTimes:
@@ -144,5 +151,25 @@ def timeline_of(knobs: Knobs, plan: Plan) -> Timeline:
     times = plan_times(plan, knobs.training, split_backward=spec_of(knobs.schedule).splits_backward)
     if max(n_replicas) > 1:
         return in_turn(Schedule.of_inference(n_replicas, n_micro_batches + 4 * lcm(*n_replicas)), times)
-    schedule = make_schedule(knobs.schedule, len(plan.stages), n_micro_batches, times=times)
-    return simulate(schedule, times, Transfers.BARRIER if plan.period is Period.BARRIER else Transfers.OVERLAP)
+    if spec_of(knobs.schedule).splits_backward:
+        costs = tuple(map(tuple, cost_columns(plan)))
+        return _made_for_times(knobs.schedule, plan.n_devices, n_micro_batches, plan.period, costs)
+    schedule = make_schedule(knobs.schedule, plan.n_devices, n_micro_batches, n_chunks=chunks_of(knobs))
+    return simulate(schedule, times, transfers_of(plan.period))
+
+
+@lru_cache(maxsize=16)
+def _made_for_times(
+    order: Order, n_devices: int, n_micro_batches: int, period: Period, costs: tuple[tuple[int, ...], ...]
+) -> Timeline:
+    """The timeline of an order that is searched for, for the `cost_columns` of a plan; asked for more than once."""
+    times = times_of_costs(np.array(costs, dtype=np.int64), period, training=True, split_backward=True)
+    transfers = transfers_of(period)
+    is_long = 3 * n_micro_batches * len(costs[0]) > FEW_ACTIONS
+    effort = BARRIER_EFFORT if transfers is Transfers.BARRIER and is_long else 1.0
+    return simulate(make_schedule(order, n_devices, n_micro_batches, times=times, effort=effort), times, transfers)
+
+
+def transfers_of(period: Period) -> Transfers:
+    """When devices of a plan exchange activations and gradients."""
+    return Transfers.BARRIER if period is Period.BARRIER else Transfers.OVERLAP

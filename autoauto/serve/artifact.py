@@ -10,8 +10,8 @@ from typing import Any
 from weakref import finalize
 
 from autoauto.exporters.onnx_stages import SCHEMA, ModelPort, PipelineFile, StageFile
-from autoauto.records.codec import from_json, from_plain
 from autoauto.records.errors import BadInput
+from autoauto.records.files.json import from_json, from_plain
 from autoauto.records.layers import LayerGraph, LayerRange, Port, SubModel
 from autoauto.records.profile import SessionOptions
 from autoauto.records.target import Origin
@@ -132,6 +132,12 @@ class Artifact:
             raise BadInput(
                 f"a plan of processes of this machine can be served, {self._folder} has one for {self._file.cluster}; "
                 "try one with --target host"
+            )
+        n_machines = 1 + max((machine for devices in self._pipeline.placement for machine, _ in devices), default=0)
+        if n_machines > 1:
+            raise BadInput(
+                f"a plan of processes of one machine can be served, {self._folder} has one for {n_machines}; "
+                "search without --dask"
             )
         n_cores = max((number + 1) * stage.intra_op_threads for each in self._devices() for number, stage in each)
         if n_cores > len(cores()):

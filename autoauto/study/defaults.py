@@ -9,19 +9,12 @@ from itertools import product
 from typing import Any
 
 from autoauto.evaluate.flow import Flow
-from autoauto.records.constraint import Constraint
 from autoauto.records.installation import VERSION
-from autoauto.records.knob_table import Strategy
-from autoauto.records.knobs import (
-    Knobs,
-    Objective,
-    Objectives,
-    SearchSpace,
-    min_micro_batches,
-    objective_tuple,
-    objectives_text,
-    of_global_batch,
-)
+from autoauto.records.knobs.constraint import Constraint
+from autoauto.records.knobs.knobs import Knobs, min_micro_batches
+from autoauto.records.knobs.objectives import Objective, Objectives, objective_tuple, objectives_text
+from autoauto.records.knobs.space import SearchSpace, of_global_batch
+from autoauto.records.knobs.table import Strategy
 from autoauto.records.plan import CutAt
 from autoauto.records.schedule import Order
 
@@ -44,7 +37,8 @@ def default_space(flow: Flow, given: Mapping[str, Any] = _NOT_GIVEN, global_batc
     traits, n_devices = flow.traits, len(flow.cluster)
     values: dict[str, Any] = {"strategy": _strategies(flow, given), **traits.space, **given}
     if traits.groups_cores and "cores_per_device" not in given:
-        values["cores_per_device"] = (*(1 << i for i in range((n_devices - 1).bit_length())), n_devices)
+        n_cores = flow.cluster.machine_size
+        values["cores_per_device"] = (*(1 << i for i in range((n_cores - 1).bit_length())), n_cores)
     if global_batch is not None:
         counts, sizes = values.get("replicas", default_counts(n_devices)), values.get("batch_size", _BATCH_SIZES)
         steps, sizes, whole_step = of_global_batch(global_batch, counts, sizes)
@@ -108,8 +102,12 @@ def on_cluster(space: SearchSpace, flow: Flow) -> SearchSpace:
 
 def fingerprint_of(flow: Flow, space: SearchSpace) -> dict[str, str]:
     """The attributes that two trials must share to be comparable."""
-    # Steps of training of earlier versions ended without an update of the weights.
-    mode = {"mode": "training", "step": "updated"} if space.training else {"mode": "inference"}
+    # Earlier versions ended steps of training without an update of the weights, and had fewer orders.
+    mode = (
+        {"mode": "training", "step": "updated", "stages": "several a device"}
+        if space.training
+        else {"mode": "inference"}
+    )
     return {"autoauto": VERSION, **mode, **flow.fingerprint()}
 
 

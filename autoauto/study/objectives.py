@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal
 
-from autoauto.records.knobs import Objective, Objectives, objective_tuple
-from autoauto.records.trial import Trial
+from autoauto.records.knobs.objectives import Objective, Objectives, objective_tuple
+from autoauto.records.trials.trial import Trial
 
 
 def direction(objective: Objective) -> Literal["maximize", "minimize"]:

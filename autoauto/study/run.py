@@ -13,9 +13,11 @@ from dataclasses import dataclass, replace
 
 from optuna import Study
 
-from autoauto.records.knobs import Knobs, Objectives, SearchSpace
-from autoauto.records.study_summary import StudySummary, cells_of
-from autoauto.records.trial import Cell, Counts, SearchActivity, Trial
+from autoauto.records.knobs.knobs import Knobs
+from autoauto.records.knobs.objectives import Objectives
+from autoauto.records.knobs.space import SearchSpace
+from autoauto.records.trials.study_summary import StudySummary, cells_of
+from autoauto.records.trials.trial import Cell, Counts, SearchActivity, Trial
 from autoauto.study.analysis.best import best_of, counts_of, front_of
 from autoauto.study.execution.executors import Executor, InlineExecutor
 from autoauto.study.execution.pace import TimeLeft
@@ -42,6 +44,7 @@ class SearchProgress:
         n_measured: number of measured configurations, including those of earlier searches.
         best: the best so far.
         left_s: estimated seconds to the end of the activity (`TimeLeft`); None before its first step is done.
+        estimated: while configurations are predicted, one of these; None where it is not known.
     """
 
     activity: SearchActivity
@@ -51,6 +54,7 @@ class SearchProgress:
     n_measured: int
     best: Trial | None
     left_s: float | None
+    estimated: Knobs | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,10 +165,12 @@ def _reporter(
 
     def report(proposal: Proposal, activity: SearchActivity) -> None:
         if progress is not None:
-            knobs, done, total = proposal
+            knobs, done, total, estimated = proposal
             left_s = time_left.seconds(activity, done, total, knobs in trials)
             progress(
-                SearchProgress(activity, done, total, knobs, counts_of(trials.values()).n_measured, best(), left_s)
+                SearchProgress(
+                    activity, done, total, knobs, counts_of(trials.values()).n_measured, best(), left_s, estimated
+                )
             )
 
     return report

@@ -17,24 +17,26 @@ from optuna import Study
 from autoauto.evaluate.flow import Flow
 from autoauto.evaluate.flow_config import FlowConfig
 from autoauto.evaluate.load import load_flow
-from autoauto.records.constraint import Constraint
 from autoauto.records.correction import Estimator
 from autoauto.records.errors import BadInput, Infeasible
 from autoauto.records.hardware import Cluster
-from autoauto.records.knob_table import COLUMNS
-from autoauto.records.knobs import Knobs, Objective, Objectives, SearchSpace, parse_objectives
+from autoauto.records.knobs.constraint import Constraint
+from autoauto.records.knobs.knobs import Knobs
+from autoauto.records.knobs.objectives import Objective, Objectives, parse_objectives
+from autoauto.records.knobs.space import SearchSpace
+from autoauto.records.knobs.table import COLUMNS
 from autoauto.records.layers import LayerGraph
 from autoauto.records.plan import CutAt, Plan
-from autoauto.records.study_summary import NOTES
 from autoauto.records.target import Target
-from autoauto.records.trial import Trial
+from autoauto.records.trials.study_summary import NOTES
+from autoauto.records.trials.trial import Trial
 from autoauto.study.analysis.alternatives import expected_alternatives, store_alternatives
 from autoauto.study.analysis.summary import summarise
 from autoauto.study.defaults import baseline_of, default_space, default_study_name, fingerprint_of, on_cluster
 from autoauto.study.execution.executors import Executor, InlineExecutor, ProcessExecutor
 from autoauto.study.execution.process import Bounds
 from autoauto.study.methods.protocol import ExpectedScore, Predict, Proposer
-from autoauto.study.methods.registry import method_for, method_of, predictor
+from autoauto.study.methods.registry import limiter, method_for, method_of, predictor, refiner
 from autoauto.study.run import SearchProgress, SearchResult, run_search
 from autoauto.study.store.provenance import provenance
 from autoauto.study.store.study import FLOW, note_answer, note_space, note_start, open_study
@@ -195,9 +197,11 @@ def search_flow(
     """
     objectives, space = parse_objectives(objective), _space_of(flow, space)
     noise, chosen = _noise_of(flow, noise, n_measurements), method_for(objectives, method)
-    predict = predictor(flow.expect, objectives)
+    predict = predictor(flow.forecast, objectives, flow.expect_at_best)
+    refine = refiner(flow.forecast, objectives, flow.expect_at_best)
+    limit = limiter(flow.best_case, objectives) if space.training else None
     baseline = baseline_of(flow, objectives, space)
-    proposer = method_of(chosen, predict, objectives, noise, n_measurements, baseline)
+    proposer = method_of(chosen, predict, objectives, noise, n_measurements, baseline, limit, refine)
     search = _Search(flow, objectives, chosen, noise, proposer, _expected_score(predict), callback, progress)
     make_executor = make_executor or partial(InlineExecutor, flow.evaluate)
     executor = make_executor()  # before the study is made: this may raise
@@ -207,8 +211,8 @@ def search_flow(
             on_space_change(changes)
         note_start(study)
         result = search.run(study, space, executor)
-        alternatives = expected_alternatives(result.space, predict, flow.expect, result.trials) if result.best else ()
-        store_alternatives(study, alternatives)
+        asked = result.space, predict, flow.forecast, result.trials, limit, flow.expect_at_best
+        store_alternatives(study, expected_alternatives(*asked) if result.best else ())
         n_repeats = flow.traits.n_repeats if n_repeats is None else n_repeats
         result = verify_winner(flow, study, result, objectives, n_repeats, make_executor, verification_progress)
         summary = summarise(study, url, (*result.others, *result.trials.values()), n_finalists=1)

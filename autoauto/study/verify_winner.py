@@ -8,13 +8,14 @@ from dataclasses import replace
 from optuna import Study
 
 from autoauto.evaluate.flow import Flow
-from autoauto.records.knobs import Objectives, objective_tuple
+from autoauto.records.knobs.objectives import Objectives, objective_tuple
 from autoauto.records.plan import Plan
 from autoauto.study.analysis.best import best_of_study
 from autoauto.study.analysis.grid_bisect_answer import estimated_answer
 from autoauto.study.analysis.verification import repeated_of, verify
 from autoauto.study.defaults import baseline_of
 from autoauto.study.execution.executors import Executor
+from autoauto.study.methods.registry import limiter
 from autoauto.study.run import SearchResult
 from autoauto.study.store.trials import with_plans
 
@@ -68,10 +69,15 @@ def verify_winner(
         n_repeats,
         objective,
         make_executor(),
-        lambda: estimated_answer(space, flow.expect, objective, best),
+        lambda: (
+            None
+            if flow.begins_whole
+            else estimated_answer(space, flow.forecast, objective, best, limiter(flow.best_case, objective))
+        ),
         known,
         progress,
         n_candidates=sum(row.knobs in result.trials for row in rows),
+        noise=flow.traits.noise,
     )
     winner = best_of_study(study, result.trials) if verification.winner_index else None
     return result if winner is None else replace(result, best=with_plans(study, winner))

@@ -7,8 +7,9 @@ from typing import Annotated, TypeVar
 
 from msgspec import Meta, Struct
 
-from autoauto.records.codec import Positive, PositiveWhole, Text, TomlFile, Whole, read_toml
 from autoauto.records.errors import BadInput, did_you_mean
+from autoauto.records.files.fields import Positive, PositiveWhole, Text, Whole
+from autoauto.records.files.toml import TomlFile, read_toml
 from autoauto.records.hardware import MAX_DEVICES, Cluster, Device, DeviceKind, Link, Machine, StreamingMemory, Topology
 from autoauto.records.installation import data_dir
 

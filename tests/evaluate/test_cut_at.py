@@ -16,8 +16,9 @@ from autoauto.plan.pipeline.optimal import optimal
 from autoauto.records.cost import CostTable
 from autoauto.records.errors import BadInput, Infeasible
 from autoauto.records.hardware import Cluster, DeviceKind
-from autoauto.records.knob_table import Strategy
-from autoauto.records.knobs import Knobs, SearchSpace
+from autoauto.records.knobs.knobs import Knobs
+from autoauto.records.knobs.space import SearchSpace
+from autoauto.records.knobs.table import Strategy
 from autoauto.records.layers import Block, LayerGraph, LayerRange
 from autoauto.records.phased import IoMode, PhasedOptions
 from autoauto.records.plan import CutAt, Plan

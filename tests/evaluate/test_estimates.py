@@ -14,7 +14,7 @@ from autoauto.profile.store.cache import ProfileCache
 from autoauto.records.correction import PLAIN_SUM, Estimator
 from autoauto.records.errors import BadInput, Infeasible
 from autoauto.records.hardware import Device, Link, Topology
-from autoauto.records.knobs import Knobs
+from autoauto.records.knobs.knobs import Knobs
 from autoauto.records.layers import LayerGraph, LayerRange
 from autoauto.records.profile import CompiledRange, CompileOptions, ProgramStep
 from autoauto.records.units import Precision

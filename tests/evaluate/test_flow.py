@@ -11,13 +11,15 @@ from autoauto.plan.pipeline.optimal import optimal
 from autoauto.profile.profiler import Progress
 from autoauto.profile.sample import sample_batch_sizes
 from autoauto.profile.store.cache import ProfileCache
-from autoauto.records.constraint import Constraint
 from autoauto.records.correction import Estimator
 from autoauto.records.cost import CostTable
 from autoauto.records.errors import BadInput, Infeasible, OutOfMemory
 from autoauto.records.hardware import Cluster, Device, Link, Machine, MachineDevice, Period, StreamingMemory
-from autoauto.records.knob_table import Strategy
-from autoauto.records.knobs import Knobs, Objective, SearchSpace
+from autoauto.records.knobs.constraint import Constraint
+from autoauto.records.knobs.knobs import Knobs
+from autoauto.records.knobs.objectives import Objective
+from autoauto.records.knobs.space import SearchSpace
+from autoauto.records.knobs.table import Strategy
 from autoauto.records.layers import LayerGraph, LayerRange
 from autoauto.records.phased import IoMode, PhasedOptions, PhasedPlan, PhaseKind
 from autoauto.records.plan import Plan
@@ -25,7 +27,7 @@ from autoauto.records.profile import STASH, CompiledRange, CompileOptions, Optim
 from autoauto.records.schedule import Order
 from autoauto.records.target import RUNS_PLANS, Origin
 from autoauto.records.timeline import Run
-from autoauto.records.trial import Status
+from autoauto.records.trials.trial import Status
 from autoauto.records.units import Precision
 from autoauto.report.reasons import part_names
 from autoauto.report.tables.compare import Speeds, compare_table

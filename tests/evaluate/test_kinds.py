@@ -14,19 +14,20 @@ import pytest
 from autoauto.evaluate.flow import Flow
 from autoauto.evaluate.kinds import best_on_kinds
 from autoauto.evaluate.load import load_flow
-from autoauto.plan.pipeline import ranges
+from autoauto.plan.pipeline import device_use
 from autoauto.profile.store.cache import ProfileCache
 from autoauto.records.correction import Estimator
 from autoauto.records.errors import BadInput, Infeasible
 from autoauto.records.hardware import Cluster, Device, DeviceKind, Link, Period, Topology
-from autoauto.records.knob_table import Strategy
-from autoauto.records.knobs import Knobs, SearchSpace
+from autoauto.records.knobs.knobs import Knobs
+from autoauto.records.knobs.space import SearchSpace
+from autoauto.records.knobs.table import Strategy
 from autoauto.records.layers import LayerGraph, LayerRange
 from autoauto.records.phased import PhasedOptions
 from autoauto.records.plan import Plan
 from autoauto.records.profile import CompiledRange, CompileOptions, ProgramStep
 from autoauto.records.schedule import Order
-from autoauto.records.trial import Status
+from autoauto.records.trials.trial import Status
 from autoauto.study.defaults import default_space
 from autoauto.study.methods.simple_uses import simple_uses
 from autoauto.study.search import search_flow
@@ -210,7 +211,7 @@ def test_more_ways_to_use_the_kinds_than_are_tried_have_a_lower_bound(
     kinds = [replace(SLOW, n_devices=4), replace(MIXED.kinds[1], n_devices=4)]
     both = replace(flow, cluster=Cluster.of_kinds("eight", "ipu", kinds))
     exact = both.best_plan(Knobs(6, 0.6, 2))
-    monkeypatch.setattr(ranges, "MAX_STATES", 10)
+    monkeypatch.setattr(device_use, "MAX_STATES", 10)
     bounded = both.best_plan(Knobs(6, 0.6, 2))
     assert exact.gap == 0
     assert bounded.bound_cycles <= exact.plan.cost_cycles <= bounded.plan.cost_cycles

@@ -14,7 +14,7 @@ from onnx import TensorProto, helper
 from autoauto.evaluate.load import load_flow, read_cluster
 from autoauto.graph.load import load_graph
 from autoauto.records.errors import BadInput
-from autoauto.records.knobs import Knobs
+from autoauto.records.knobs.knobs import Knobs
 from autoauto.records.layers import LayerGraph
 from autoauto.records.plan import Plan
 from autoauto.records.profile import CompiledRange, ProgramStep

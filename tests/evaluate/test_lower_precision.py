@@ -13,15 +13,16 @@ from autoauto.evaluate.flow import Flow
 from autoauto.evaluate.lower_precision import LowerPrecision, lower_precisions
 from autoauto.records.errors import WorkerLost
 from autoauto.records.hardware import Cluster, Device, Link
-from autoauto.records.knobs import Knobs, SearchSpace
+from autoauto.records.knobs.knobs import Knobs
+from autoauto.records.knobs.space import SearchSpace
 from autoauto.records.layers import LayerGraph, LayerRange
 from autoauto.records.plan import Plan, Stage
 from autoauto.records.profile import CompileOptions, HostPrecision, HostRuntime
-from autoauto.records.trial import Status, Trial
+from autoauto.records.trials.trial import Status, Trial
 from autoauto.records.units import Precision
 from autoauto.targets.host.target import HostTarget
 
-FP32, BF16 = HostPrecision
+FP32, BF16, _ = HostPrecision
 SPACE = SearchSpace((1, 2), (1.0,), (8,), runtime=(HostRuntime.ONNXRUNTIME,), precision=(FP32,))
 DEVICE = Device("core", 1e9, 1 << 30, 1, 1 << 30)
 CLUSTER = Cluster("host", "host", (DEVICE,) * 4, (Link(1e9, 1),) * 4, (Link(1e9, 1),) * 4)

@@ -19,7 +19,7 @@ from autoauto.graph.load import load_graph
 from autoauto.profile.importers.onnxruntime_trace import read_onnxruntime
 from autoauto.records.errors import BadInput
 from autoauto.records.installation import data_dir
-from autoauto.records.knobs import Knobs
+from autoauto.records.knobs.knobs import Knobs
 from autoauto.records.layers import LayerRange
 from autoauto.records.profile import RecordedFormat
 from autoauto.records.units import Precision

@@ -14,7 +14,7 @@ from autoauto.exporters.deployment import Check, Deployment
 from autoauto.exporters.registry import write_artifact
 from autoauto.graph.cut.source import OnnxSource
 from autoauto.records.hardware import Cluster, Device, Link
-from autoauto.records.knobs import Knobs
+from autoauto.records.knobs.knobs import Knobs
 from autoauto.records.layers import Block, LayerGraph, LayerRange
 from autoauto.records.plan import Plan, Stage
 from autoauto.records.target import Origin

@@ -15,7 +15,7 @@ from autoauto.evaluate.load import load_flow
 from autoauto.exporters.deployment import Deployment
 from autoauto.graph.cut.source import onnx_source
 from autoauto.records.hardware import Cluster, MachineDevice
-from autoauto.records.knobs import Knobs
+from autoauto.records.knobs.knobs import Knobs
 from autoauto.records.layers import LayerRange
 from autoauto.records.plan import Plan, Stage
 from autoauto.records.profile import HostPrecision, HostRuntime

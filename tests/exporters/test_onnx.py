@@ -20,7 +20,7 @@ from autoauto.exporters.registry import exporter_named, write_artifact
 from autoauto.graph.cut import subgraph
 from autoauto.records.arrays import relative_error
 from autoauto.records.errors import BadInput
-from autoauto.records.knobs import Knobs
+from autoauto.records.knobs.knobs import Knobs
 from autoauto.records.plan import side_by_side
 from autoauto.records.profile import HostPrecision, HostRuntime
 from autoauto.records.schedule import Order
@@ -114,7 +114,7 @@ def test_devices_of_a_stage_take_micro_batches_in_turn(deploy: Deploy, tmp_path:
         written(deployment, tmp_path / "other", "onnx-annotated")
 
 
-@pytest.mark.parametrize("precision", HostPrecision)
+@pytest.mark.parametrize("precision", HostRuntime.OPENVINO.precisions)
 def test_the_program_runs_every_stage_as_it_was_measured(
     precision: HostPrecision, deploy: Deploy, tmp_path: Path
 ) -> None:

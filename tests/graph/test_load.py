@@ -27,8 +27,13 @@ BUILTIN = {  # as published: 25.6, 108.9 with the position embeddings that 128 t
     "gpt2-small": (232, 123.8, 19),
     "vit-b16": (308, 86.6, 22),
     "resnet50-train": (178, 25.6, 58),
-    "bert-base-128-mlm": (331, 132.7, 33),  # with a projection to 30,522 words of its own
-    "bert-large-128-mlm": (643, 366.0, 33),
+    "vit-b16-train": (337, 86.6, 27),
+    "bert-base-128-mlm": (356, 132.7, 34),  # with a projection to 30,522 words of its own
+    "bert-base-384-mlm": (356, 132.9, 34),
+    "bert-base-512-mlm": (356, 133.0, 34),
+    "bert-large-128-mlm": (692, 366.0, 34),
+    "bert-large-384-mlm": (692, 366.3, 34),
+    "bert-large-512-mlm": (692, 366.4, 34),
 }
 
 

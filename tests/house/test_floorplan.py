@@ -39,7 +39,7 @@ MAY_IMPORT: Mapping[str, frozenset[str]] = {
 }
 TOP_LEVEL = {"pyproject.toml", "README.md", "LICENSE", "autoauto", "tests", "studies", "data", "docs"}
 MAX_ENTRIES = 14
-MAX_ENTRIES_OF = {Path("records"): 21}
+MAX_ENTRIES_OF = {Path("records"): 22}
 """The folder with one file a noun may be longer."""
 
 Package = Mapping[Path, ast.Module]

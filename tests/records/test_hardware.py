@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from autoauto.records.errors import BadInput
-from autoauto.records.hardware import Cluster, Device, DeviceKind, Link, StreamingMemory
+from autoauto.records.hardware import Cluster, Device, DeviceKind, Link, Machine, StreamingMemory
 
 DEVICES = tuple(Device(f"d{i}", 1e9, 100, 1, 100) for i in range(3))
 HOST_IN, HOST_OUT, A, B = (Link(float(i), i) for i in (1, 2, 3, 4))
@@ -82,6 +82,15 @@ def test_neighbours_are_one_device_with_the_memory_of_all() -> None:
     assert cluster.grouped(1) is cluster
     assert [device.memory_bytes for device in pairs.devices] == [200, 200]
     assert (pairs.receive_links, pairs.send_links) == ((links[0], links[2]), (links[1], links[4]))
+
+
+def test_only_neighbours_of_one_machine_are_one_device() -> None:
+    """0 1 2 | 3 4 5 | 6: pairs (0, 1) and (3, 4), between which is the link from 2 to 3."""
+    links = tuple(Link(1e9 * (index + 1), index) for index in range(7))
+    cluster = Cluster("seven", "host", (Device("core", 1e9, 100, 1, 100),) * 7, links, links, machine=Machine(3, 1e9))
+    pairs = cluster.grouped(2)
+    assert (pairs.receive_links, pairs.send_links) == ((links[0], links[3]), (links[2], links[6]))
+    assert pairs.machine == Machine(1, 1e9)
 
 
 KINDS = Cluster.of_kinds(

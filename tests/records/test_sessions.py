@@ -3,11 +3,12 @@
 import pytest
 
 from autoauto.records.errors import BadInput
-from autoauto.records.knobs import Knobs, SearchSpace
+from autoauto.records.knobs.knobs import Knobs
+from autoauto.records.knobs.space import SearchSpace
 from autoauto.records.profile import HostPrecision, HostRuntime, runtime_for
 
-ORT, OPENVINO = HostRuntime
-FP32, BF16 = HostPrecision
+ORT, OPENVINO, CUDA = HostRuntime
+FP32, BF16, TF32 = HostPrecision
 
 
 @pytest.mark.parametrize("runtime", [None, *HostRuntime])
@@ -27,6 +28,8 @@ def test_a_space_has_only_what_a_runtime_computes() -> None:
     assert Knobs(1, 1.0, 1, runtime=OPENVINO, precision=BF16) in space
     assert Knobs(1, 1.0, 1, runtime=ORT, precision=BF16) not in space
     assert space.n_configurations == 6
+    on_gpus = SearchSpace((1,), (1.0,), (1,), runtime=(CUDA,), precision=(FP32, BF16, TF32))
+    assert [cell[0].session for cell in on_gpus.cells] == [(CUDA, FP32), (CUDA, TF32)]
 
 
 def test_a_space_of_nothing_that_can_be_computed_is_refused() -> None:

@@ -8,13 +8,14 @@ from xml.etree import ElementTree
 import pytest
 from rich.console import Console, RenderableType
 
-from autoauto.records.knobs import Knobs, Objective
+from autoauto.records.knobs.knobs import Knobs
+from autoauto.records.knobs.objectives import Objective
 from autoauto.records.layers import LayerRange
 from autoauto.records.plan import Plan, Stage
 from autoauto.records.schedule import Order, Transfers
-from autoauto.records.study_summary import StudySummary
 from autoauto.records.timeline import Timeline
-from autoauto.records.trial import Status
+from autoauto.records.trials.study_summary import StudySummary
+from autoauto.records.trials.trial import Status
 from autoauto.report.charts.chart import Chart
 from autoauto.report.charts.svg import panel_svg
 from autoauto.report.tables.table import Table

@@ -10,13 +10,13 @@ from xml.etree import ElementTree
 import pytest
 
 from autoauto.records import display
-from autoauto.records.knobs import Knobs
+from autoauto.records.knobs.knobs import Knobs
 from autoauto.records.plan import Plan
 from autoauto.records.schedule import Order
-from autoauto.records.study_summary import StudySummary
 from autoauto.records.target import Origin
 from autoauto.records.timeline import Timeline
-from autoauto.records.trial import Status, Trial, measured_trial
+from autoauto.records.trials.study_summary import StudySummary
+from autoauto.records.trials.trial import Status, Trial, measured_trial
 from autoauto.report.notebook import record_html
 
 HOSTILE = "<script>alert(1)</script>\"'&"

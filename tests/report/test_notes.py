@@ -2,9 +2,9 @@
 
 from dataclasses import replace
 
-from autoauto.records.study_summary import Comparison, Interval, StudySummary
 from autoauto.records.target import Origin
-from autoauto.records.trial import Status
+from autoauto.records.trials.study_summary import Comparison, Interval, StudySummary
+from autoauto.records.trials.trial import Status
 from autoauto.report.notes import finalist_note, study_note, trial_note
 
 COMMANDS = [("Measure it again", "autoauto measure net --n-ipu 2")]

@@ -5,12 +5,12 @@ from dataclasses import replace
 import pytest
 
 from autoauto.records.hardware import Period
-from autoauto.records.knobs import Knobs
+from autoauto.records.knobs.knobs import Knobs
 from autoauto.records.layers import LayerRange
 from autoauto.records.phased import IoMode, Phase, PhasedPlan
 from autoauto.records.plan import Plan
-from autoauto.records.study_summary import Repeated, StudySummary, Verdict, Verification
-from autoauto.records.trial import Status
+from autoauto.records.trials.study_summary import Repeated, StudySummary, Verdict, Verification
+from autoauto.records.trials.trial import Status
 from autoauto.report.reasons import short_reason, what_binds, why_not
 from tests.report.made import made
 

@@ -2,11 +2,11 @@
 
 from dataclasses import replace
 
-from autoauto.records.knob_table import Strategy
-from autoauto.records.knobs import Knobs
+from autoauto.records.knobs.knobs import Knobs
+from autoauto.records.knobs.table import Strategy
 from autoauto.records.schedule import Order
-from autoauto.records.study_summary import StudySummary
 from autoauto.records.target import Origin
+from autoauto.records.trials.study_summary import StudySummary
 from autoauto.report.wording import (
     clock_of,
     configuration,

@@ -23,7 +23,7 @@ from autoauto.exporters.deployment import Deployment
 from autoauto.graph.cut.source import onnx_source
 from autoauto.records.arrays import Array
 from autoauto.records.hardware import Cluster, Device, Link, MachineDevice
-from autoauto.records.knobs import Knobs
+from autoauto.records.knobs.knobs import Knobs
 from autoauto.records.layers import LayerRange
 from autoauto.records.plan import Plan, Stage
 from autoauto.records.profile import HostPrecision, HostRuntime

@@ -67,6 +67,10 @@ def of_many_cores(content: dict[str, Any]) -> None:
     content["pipelines"][0]["stages"][0]["intra_op_threads"] = 10_000
 
 
+def of_two_machines(content: dict[str, Any]) -> None:
+    content["pipelines"][0]["placement"] = [[[0, 0], [1, 0]]]
+
+
 def of_unlike_replicas(content: dict[str, Any]) -> None:
     content["pipelines"] *= 2
 
@@ -76,6 +80,7 @@ def of_unlike_replicas(content: dict[str, Any]) -> None:
     [
         (of_another_target, "has one for bow-2000; try one with --target host"),
         (of_many_cores, "needs 10000 cores, this process may use"),
+        (of_two_machines, "a plan of processes of one machine can be served, .* has one for 2; search without --dask"),
         (of_unlike_replicas, "must be alike, .* has 2 plans"),
         (lambda content: content.pop("schema"), "schema must be 1, got none"),
         (lambda content: content.pop("outputs"), "must have the field outputs"),

@@ -11,9 +11,10 @@ import numpy as np
 import onnx
 import pytest
 
-from autoauto.records.knobs import Knobs
+from autoauto.records.knobs.knobs import Knobs
 from autoauto.records.layers import LayerRange
 from autoauto.records.plan import Plan, Stage
+from autoauto.records.profile import HostPrecision
 from autoauto.records.schedule import FORWARD, Codes, Order, Schedule
 from autoauto.records.timeline import Run, Timeline
 from studies.custom_target import model_of
@@ -24,13 +25,12 @@ from studies.host_benchmark import (
     REPLICAS,
     SEARCH,
     SUMMARY,
-    SUMMARY_WIDTHS,
     Entrant,
     MeasuredEntrant,
     error,
     row,
     run_in_turns,
-    samples_per_s,
+    speed_of,
     summary,
 )
 
@@ -51,26 +51,23 @@ def steady(period_ms: float, n_pipelines: int = 1) -> Run:
     return Run(plan(period), (Timeline(schedule, (starts,), (starts + period,), none, 8 * period),) * n_pipelines)
 
 
-def entrant(cycles: int, replicas: int = 1, name: str = "entrant", predicted: bool = True) -> Entrant:
+def entrant(cycles: int, replicas: int = 1, name: str = "entrant") -> Entrant:
     flow: Any = None
-    return Entrant(name, flow, Knobs(1, 1.0, 4, replicas=replicas), plan(cycles), predicted)
+    return Entrant(name, flow, Knobs(1, 1.0, 4, replicas=replicas), plan(cycles))
 
 
-def test_a_row_has_throughput_latency_and_the_error_of_the_prediction() -> None:
-    runs = [steady(20.0), steady(18.0), steady(90.0)]  # the median counts
-    cells = row("model", MeasuredEntrant(entrant(22_000_000), runs), 400.0)
-    assert cells == ["model", "4", "entrant", "200.00", "0.50", "20.0", "20.00", "22.00", "+10.0 %"]
+def test_a_row_has_throughput_its_interval_latency_and_the_error_of_the_prediction() -> None:
+    cells = row("model", MeasuredEntrant(entrant(22_000_000), [steady(20.0)] * 3), 400.0)
+    how_fast = ["200.00", "0.00", "0.50"]
+    assert cells == ["model", "onnxruntime fp32", "4", "entrant", *how_fast, "20.0", "20.00", "22.00", "+10.0 %"]
+    assert len(cells) == len(COLUMNS)
+    assert row("model", MeasuredEntrant(entrant(1), [steady(20.0)]), 1.0)[5] == "-"
 
 
 def test_the_predicted_period_is_divided_by_the_replicas() -> None:
     two = MeasuredEntrant(entrant(20_000_000, replicas=2), [steady(20.0, 2)])
-    assert samples_per_s(two) == pytest.approx(400.0)
+    assert speed_of(two).mean == pytest.approx(400.0)
     assert error(two) == pytest.approx(0.0)
-
-
-def test_a_row_without_prediction_has_no_error() -> None:
-    result = MeasuredEntrant(entrant(1, predicted=False), [steady(20.0)])
-    assert len(row("model", result, 1.0)) == len(COLUMNS) - 2
 
 
 def test_the_summary_has_the_best_of_every_way_and_the_ratio_of_the_search_to_them() -> None:
@@ -78,9 +75,9 @@ def test_the_summary_has_the_best_of_every_way_and_the_ratio_of_the_search_to_th
         MeasuredEntrant(entrant(20_000_000, name=name), [steady(period_ms)])
         for name, period_ms in ((ALONE, 20.0), (ALONE, 16.0), (REPLICAS, 10.0), (SEARCH, 8.0))
     ]
-    cells = summary("model", results)
-    assert cells == ["model", "-", "250.00", "400.00", "-", "-", "500.00", "1.25", "68.8 %"]
-    assert len(cells) == len(SUMMARY) == len(SUMMARY_WIDTHS)
+    cells = summary("model", HostPrecision.FP32, results)
+    assert cells == ["model", "fp32", "-", "250.00", "400.00", "-", "-", "500.00", "1.25", "68.8 %"]
+    assert len(cells) == len(SUMMARY)
 
 
 def test_entrants_run_in_turn() -> None:
@@ -99,15 +96,16 @@ def test_entrants_run_in_turn() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)  # about ten runs, each repeated while other processes disturb it
+@pytest.mark.timeout(300)  # about ten runs, each repeated while other processes disturb it
 def test_every_way_to_run_a_model_has_its_row(run_script: Callable[..., list[str]], tmp_path: Path) -> None:
     onnx.save(model_of(n_layers=4, width=1024), tmp_path / "small.onnx")
-    options = ["--models", "small.onnx", "--batch-sizes", "16", "--rounds", "1"]
+    which = ["--models", "small.onnx", "--batch-sizes", "16", "--runtimes", "onnxruntime", "--precisions", "fp32"]
+    options = [*which, "--rounds", "1", "--min-s", "0.1"]
     header, *lines = run_script("host_benchmark", *options)
-    assert header.split() == " ".join(COLUMNS).split()
+    assert header.split() == " ".join(name for name, _ in COLUMNS).split()
     rows = lines[: lines.index("")]
     names = [next(name for name in NAMES if f" {name} " in line) for line in rows]
     assert names == [name for name in NAMES if name in names]
     assert {"one session, all cores", ALONE, SEARCH} <= set(names)
     assert lines[-2].split()[0] == "small.onnx"
-    assert lines[-1].endswith(f"over {len(rows) - 1} cells, measured")
+    assert lines[-1].endswith(f"over {len(rows)} cells, measured")

@@ -6,9 +6,11 @@ from collections.abc import Callable
 from importlib.util import find_spec
 from typing import Any
 
+import onnx
 import pytest
 
 from studies import make_models
+from studies.training_heads import with_tokens
 
 
 @pytest.mark.slow
@@ -16,6 +18,11 @@ def test_an_unknown_model_is_refused_with_the_known_ones(run_script: Callable[..
     (message,) = run_script("make_models", "resnet51", exit_codes=[2])
     known = (*make_models.MAKERS, *make_models.WITH_HEADS)
     assert message == f"NAME must be one of {', '.join(known)}; got resnet51"
+
+
+def test_bert_for_more_tokens_is_what_the_exporter_makes_of_it() -> None:
+    made = with_tokens(onnx.load(make_models.MODELS / "bert-base-128.onnx"), 256)
+    assert made == onnx.load(make_models.MODELS / "bert-base-256.onnx")
 
 
 @pytest.mark.parametrize("name", make_models.WITH_HEADS)

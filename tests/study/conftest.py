@@ -17,12 +17,14 @@ import pytest
 from optuna.storages import RDBStorage
 from sqlalchemy import inspect, text
 
-from autoauto.records.constraint import Constraint
 from autoauto.records.errors import BadInput, MissingExtra, OutOfMemory
-from autoauto.records.knobs import Knobs, Objective, SearchSpace
+from autoauto.records.knobs.constraint import Constraint
+from autoauto.records.knobs.knobs import Knobs
+from autoauto.records.knobs.objectives import Objective
+from autoauto.records.knobs.space import SearchSpace
 from autoauto.records.layers import LayerRange
 from autoauto.records.plan import Plan, Stage
-from autoauto.records.trial import Status, Trial, measured_trial, unfit_trial
+from autoauto.records.trials.trial import Status, Trial, measured_trial, unfit_trial
 from autoauto.records.units import samples_per_s
 from autoauto.study.execution.executors import InlineExecutor, ProcessExecutor
 from autoauto.study.execution.process import Bounds
@@ -120,7 +122,7 @@ class World:
         observation = None
         while True:
             try:
-                knobs, done, total = proposals.send(observation)
+                knobs, done, total, _ = proposals.send(observation)
             except StopIteration:
                 return tried
             assert 0 <= done <= total

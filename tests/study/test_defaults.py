@@ -13,8 +13,10 @@ from autoauto.evaluate.load import load_flow
 from autoauto.records.errors import BadInput
 from autoauto.records.hardware import Period
 from autoauto.records.installation import VERSION
-from autoauto.records.knob_table import Strategy
-from autoauto.records.knobs import Knobs, Objective, Objectives, SearchSpace
+from autoauto.records.knobs.knobs import Knobs
+from autoauto.records.knobs.objectives import Objective, Objectives
+from autoauto.records.knobs.space import SearchSpace
+from autoauto.records.knobs.table import Strategy
 from autoauto.records.layers import LayerGraph
 from autoauto.records.profile import HostPrecision, HostRuntime
 from autoauto.records.schedule import Order
@@ -156,8 +158,8 @@ def test_the_session_is_of_the_first_format_that_a_runtime_of_the_space_computes
     flow: Flow, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(IpuTarget, "traits", replace(RUNS_PLANS, runtimes=True))
-    ort, openvino = HostRuntime
-    fp32, bf16 = HostPrecision
+    ort, openvino, _ = HostRuntime
+    fp32, bf16, _ = HostPrecision
     for runtimes, formats, session in (
         ((ort, openvino), (fp32, bf16), (ort, fp32)),
         ((ort, openvino), (bf16, fp32), (openvino, bf16)),

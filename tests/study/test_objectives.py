@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from autoauto.records.knobs import Knobs, Objective
+from autoauto.records.knobs.knobs import Knobs
+from autoauto.records.knobs.objectives import Objective
 from autoauto.records.schedule import Order
 from autoauto.records.timeline import Timeline
-from autoauto.records.trial import measured_trial
+from autoauto.records.trials.trial import measured_trial
 from autoauto.schedule.orders.gpipe import gpipe
 from autoauto.study.objectives import direction, metric_name, objective_value, scores_of, values_of
 

@@ -13,10 +13,11 @@ import pytest
 from autoauto.evaluate.flow import Flow
 from autoauto.evaluate.load import load_flow
 from autoauto.profile.store.cache import ProfileCache
-from autoauto.records.constraint import Constraint
-from autoauto.records.knob_table import Strategy
-from autoauto.records.knobs import Knobs, SearchSpace
-from autoauto.records.trial import Trial
+from autoauto.records.knobs.constraint import Constraint
+from autoauto.records.knobs.knobs import Knobs
+from autoauto.records.knobs.space import SearchSpace
+from autoauto.records.knobs.table import Strategy
+from autoauto.records.trials.trial import Trial
 from autoauto.study.methods.guided import MIN_GAIN
 from autoauto.study.search import search_flow
 

@@ -20,7 +20,8 @@ from autoauto.evaluate.flow_config import FlowConfig
 from autoauto.evaluate.load import load_flow, read_cluster
 from autoauto.records.errors import BadInput
 from autoauto.records.hardware import Period
-from autoauto.records.knobs import Objective, SearchSpace
+from autoauto.records.knobs.objectives import Objective
+from autoauto.records.knobs.space import SearchSpace
 from autoauto.records.schedule import Order
 from autoauto.records.target import Origin, studied_origin
 from autoauto.records.timeline import Runner

@@ -1,4 +1,4 @@
-"""List the built-in clusters and this machine, or print one as IPUClusterInfo of Graphcore's auto_pipeline."""
+"""List the built-in clusters and this machine, or print one: as TOML, or as IPUClusterInfo [auto-pipeline]."""
 
 from __future__ import annotations
 
@@ -7,28 +7,63 @@ import sys
 from dataclasses import asdict
 
 from autoauto.cli.output.json_output import add_json, print_json
+from autoauto.records.errors import BadInput
 
-EXAMPLE = "clusters --upstream seed-2-ipu > cluster.json"
+EXAMPLE = "clusters --detect > machine.toml"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the choice between JSON, a table, and one cluster in the form of [auto-pipeline]."""
-    parser.add_argument(
+    """Add the choice between JSON, a table, this machine as TOML, and one cluster in the form of [auto-pipeline]."""
+    single = parser.add_mutually_exclusive_group()
+    single.add_argument(
         "--upstream",
         metavar="NAME|FILE",
         help="print this cluster as IPUClusterInfo of Graphcore's auto_pipeline, for `plan --cluster-info`",
+    )
+    single.add_argument(
+        "--detect",
+        action="store_true",
+        help="print this machine as TOML, for --target host --cluster FILE: its cores, with their memory and measured "
+        "links, and its GPUs in comments",
+    )
+    parser.add_argument(
+        "--device",
+        metavar="cuda:0,cuda:1",
+        help="with --detect: these GPUs in place of the cores, for --device and --cluster FILE",
     )
     add_json(parser)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print devices and links of every built-in cluster and of this machine, or one cluster for [auto-pipeline]."""
+    """Print devices and links of every built-in cluster and of this machine, or one cluster as a file."""
+    if args.device is not None and not args.detect:
+        raise BadInput("--device is for --detect here; give both")
     if args.upstream is not None:
         from autoauto.evaluate.load import read_cluster
         from autoauto.exporters.graphcore.auto_pipeline import cluster_to_auto_pipeline
 
         print_json(cluster_to_auto_pipeline(read_cluster(args.upstream)))
-        return 0
+    elif args.detect:
+        _print_machine(args)
+    else:
+        _print_clusters(args)
+    return 0
+
+
+def _print_machine(args: argparse.Namespace) -> None:
+    from autoauto.targets.cluster_file import cluster_toml
+    from autoauto.targets.host.describe import machine_comments, machine_source
+    from autoauto.targets.host.entry import HOST
+
+    if args.json:
+        raise BadInput("--detect prints TOML, got --json; leave one of them out")
+    if sys.platform != "linux":
+        raise BadInput(f"--detect describes a machine with Linux, this one has {sys.platform}")
+    cluster = HOST.devices(None, HOST.read_options({} if args.device is None else {"device": args.device}))
+    print(cluster_toml(cluster, machine_source(on_gpus=args.device is not None), machine_comments()), end="")
+
+
+def _print_clusters(args: argparse.Namespace) -> None:
     from autoauto.targets.clusters import builtin_clusters, load_cluster
     from autoauto.targets.host.machine.detect import host_cluster
 
@@ -36,11 +71,10 @@ def run(args: argparse.Namespace) -> int:
     detected = [host_cluster()] if sys.platform == "linux" else []
     if args.json:
         print_json({"clusters": list(map(asdict, clusters)), "detected": list(map(asdict, detected))})
-    else:
-        from autoauto.report.tables.listings import clusters_table
-        from autoauto.report.tables.terminal import show
+        return
+    from autoauto.report.tables.listings import clusters_table
+    from autoauto.report.tables.terminal import show
 
-        show(clusters_table(clusters))
-        if detected:
-            show(clusters_table(detected, "This machine: its cores and memory as detected, links measured"))
-    return 0
+    show(clusters_table(clusters))
+    if detected:
+        show(clusters_table(detected, "This machine: its cores and memory as detected, links measured"))

@@ -6,13 +6,14 @@ import argparse
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from autoauto.cli.options.model import add_knob, add_model, one_value
+from autoauto.cli.options.model import add_knob, add_model, one_switch, one_value
 from autoauto.cli.options.targets import open_flow
 from autoauto.cli.output.json_output import add_json, print_json
 from autoauto.cli.output.lines import warn
 from autoauto.cli.output.plans import describe_phases, show_infeasible
 from autoauto.records.errors import BadInput, DoesNotFit
-from autoauto.records.knobs import Knobs, SearchSpace
+from autoauto.records.knobs.knobs import Knobs
+from autoauto.records.knobs.space import SearchSpace
 from autoauto.records.phased import DEFAULT_IO_TILES, IoMode, PhasedOptions, PhasedPlan
 from autoauto.records.schedule import Order
 from autoauto.records.target import Origin
@@ -58,7 +59,7 @@ def run(args: argparse.Namespace) -> int:
     Raises:
         BadInput: options that contradict each other, or a cluster without streaming memory.
     """
-    recompute = one_value(args, "recompute")
+    recompute = one_switch(args, "recompute")
     if recompute and args.mode == "inference":
         raise BadInput("recompute is for training, got --mode inference; try --mode training")
     options = PhasedOptions(

@@ -18,8 +18,8 @@ from autoauto.cli.output.lines import warn
 from autoauto.cli.output.plans import describe_configuration, show_imported, show_infeasible, show_plan
 from autoauto.records.errors import BadInput, DoesNotFit
 from autoauto.records.hardware import Period
-from autoauto.records.knob_table import KNOBS, Strategy
-from autoauto.records.knobs import DEFAULT_PLANNING_PROPORTION
+from autoauto.records.knobs.knobs import DEFAULT_PLANNING_PROPORTION
+from autoauto.records.knobs.table import KNOBS, Recompute, Strategy
 from autoauto.records.target import Origin
 from autoauto.targets.registry import default_options
 
@@ -94,7 +94,7 @@ def run(args: argparse.Namespace) -> int:
         BadInput: options that contradict each other.
     """
     from autoauto.profile.importers.auto_pipeline import planning_proportion_from_auto_pipeline
-    from autoauto.records.codec import read_json
+    from autoauto.records.files.json import read_json
 
     if args.profile_format in PROFILE_FORMATS:
         return _plan_imported(args)
@@ -129,6 +129,8 @@ def _plan_model(args: argparse.Namespace) -> int:
     knobs = requested_knobs(args, flow)
     if knobs.stage_replicas and requested_query(args) is not best_plan:
         raise BadInput("stage replicas have the best plan only; leave the other query out")
+    if (knobs.stages_per_device > 1 or knobs.recompute is Recompute.AUTO) and requested_query(args) is not best_plan:
+        raise BadInput("several stages a device and recompute auto have the best plan only; leave the other query out")
     if requested_query(args) is best_plan:
         try:
             gap, plan = flow.best_plan(knobs).gap, flow.predict(knobs)
@@ -146,7 +148,7 @@ def _plan_profile(args: argparse.Namespace) -> int:
     """Plan a profile from a file."""
     from autoauto.estimate.table import cost_table
     from autoauto.profile.importers.auto_pipeline import cluster_from_auto_pipeline, read_profile
-    from autoauto.records.codec import read_json
+    from autoauto.records.files.json import read_json
 
     cluster = cluster_from_auto_pipeline(read_json(args.cluster_info), str(args.cluster_info))
     profile = read_profile(args.model_info)

@@ -15,7 +15,7 @@ from autoauto.records.errors import BadInput
 
 if TYPE_CHECKING:
     from autoauto.evaluate.flow import Flow
-    from autoauto.records.knobs import Knobs
+    from autoauto.records.knobs.knobs import Knobs
 
 EXAMPLE = "profile resnet50 --batch-size 16 --output profile.json --format upstream"
 
@@ -46,7 +46,7 @@ def run(args: argparse.Namespace) -> int:
     """Print the layer profiles; write them when --output is given."""
     from autoauto.exporters.graphcore.auto_pipeline import profile_to_auto_pipeline
     from autoauto.profile.store.codec import profile_record, save_profile
-    from autoauto.records.codec import write_json
+    from autoauto.records.files.json import write_json
     from autoauto.report.tables.listings import profile_table
     from autoauto.report.tables.terminal import show
     from autoauto.report.text.progress import progress_bar

@@ -10,7 +10,7 @@ from autoauto.records.layers import LayerRange
 
 if TYPE_CHECKING:
     from autoauto.evaluate.flow import Flow
-    from autoauto.records.knobs import Knobs
+    from autoauto.records.knobs.knobs import Knobs
     from autoauto.records.layers import LayerGraph
     from autoauto.records.profile import CompiledRange
     from autoauto.report.tables.table import Table

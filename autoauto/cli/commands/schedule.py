@@ -15,7 +15,7 @@ from autoauto.cli.commands.schedule_popart import (
     print_popart,
     show_pipeline,
 )
-from autoauto.cli.options.model import add_knob, one_value
+from autoauto.cli.options.model import add_knob, one_switch
 from autoauto.cli.options.values import at_most, integers
 from autoauto.cli.output.json_output import add_json, print_json
 from autoauto.records.errors import BadInput
@@ -273,7 +273,7 @@ def _costs(args: argparse.Namespace, n_devices: int, is_split: bool) -> tuple[Cy
     else:
         weight = tuple(cycles / 2 if is_split else Fraction(0) for cycles in backward)
         backward = tuple(whole - part for whole, part in zip(backward, weight, strict=True))
-    if one_value(args, "recompute"):
+    if one_switch(args, "recompute"):
         backward = tuple(f + b for f, b in zip(forward, backward, strict=True))
     return forward, backward, weight, comm
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, Any
 
-from autoauto.cli.options.model import one_value
+from autoauto.cli.options.model import one_switch
 from autoauto.cli.output.json_output import print_json
 from autoauto.cli.output.lines import print_line
 from autoauto.records.errors import BadInput
@@ -68,7 +68,7 @@ def poplar_mapping(args: argparse.Namespace) -> tuple[int, ...]:
     Raises:
         BadInput: another order, or a pipeline that the TensorFlow plugin refuses.
     """
-    from autoauto.records.codec import read_json
+    from autoauto.records.files.json import read_json
     from autoauto.runtimes.popart.input import read_pipeline
     from autoauto.runtimes.popart.tensorflow_plugin import check_accumulation, poplar_devices
     from autoauto.schedule.orders.registry import spec_of
@@ -86,12 +86,12 @@ def _pipeline(args: argparse.Namespace) -> PopartPipeline:
     Raises:
         BadInput: another order, or a pipeline that PopART refuses.
     """
-    from autoauto.records.codec import read_json
+    from autoauto.records.files.json import read_json
     from autoauto.runtimes.popart.input import read_pipeline, simple_pipeline
     from autoauto.runtimes.popart.transform import transform
 
     if args.schedule != Order.POPART:
         raise BadInput(f"--program and --view need --schedule popart, got {args.schedule}")
     graph = read_pipeline(read_json(args.pipeline)) if args.pipeline else simple_pipeline(args.stages or DEFAULT_STAGES)
-    recompute = one_value(args, "recompute")
+    recompute = one_switch(args, "recompute")
     return transform(graph, args.n_micro_batches, training=args.mode == "training", recompute=recompute)

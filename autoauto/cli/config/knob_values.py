@@ -7,11 +7,11 @@ from math import isfinite
 from typing import TYPE_CHECKING, Any
 
 from autoauto.records.errors import did_you_mean
-from autoauto.records.knob_table import KNOBS, MAX_SAMPLES, MAX_VALUES, Domain
-from autoauto.records.knobs import Method
+from autoauto.records.knobs.objectives import Method
+from autoauto.records.knobs.table import KNOBS, MAX_SAMPLES, MAX_VALUES, Domain
 
 if TYPE_CHECKING:
-    from autoauto.records.codec import TomlFile
+    from autoauto.records.files.toml import TomlFile
 
 WORDS: Mapping[str, tuple[Method, ...]] = {
     "fixed": tuple(Method),

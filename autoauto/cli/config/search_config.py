@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from autoauto.cli.config.knob_values import read_knobs
 from autoauto.records.errors import did_you_mean
-from autoauto.records.knob_table import KNOBS
+from autoauto.records.knobs.table import KNOBS
 
 if TYPE_CHECKING:
-    from autoauto.records.codec import TomlFile
+    from autoauto.records.files.toml import TomlFile
 
 SEARCH_SCHEMA = 1
 _KNOB_NAMES = [knob.name for knob in KNOBS]
@@ -51,7 +51,7 @@ def read_config(path: Path, parser: argparse.ArgumentParser) -> dict[str, Any]:
     Raises:
         BadInput: it is no TOML, or has an unknown key or a wrong value.
     """
-    from autoauto.records.codec import read_toml
+    from autoauto.records.files.toml import read_toml
 
     file = read_toml(path)
     options = {action.dest: action for action in parser._actions if action.dest not in _NOT_IN_FILES}
@@ -88,7 +88,7 @@ def _kind(key: str, action: argparse.Action) -> Any:
     """The type of an option in TOML, where it has one by the type that its reader returns for a number."""
     from msgspec import Meta
 
-    from autoauto.records.codec import Number
+    from autoauto.records.files.fields import Number
 
     if key in _LISTS:
         return str | Annotated[list[str], Meta(min_length=1)]

@@ -63,6 +63,11 @@ def executor_maker(args: argparse.Namespace, flow: Flow) -> Callable[[], Executo
         kind, _, address = args.executor.partition("://")
         if kind != "dask" or not address:
             raise BadInput(f"an executor is written dask://HOST:PORT, got {args.executor!r}")
+        if args.dask is not None:
+            raise BadInput(
+                "with --executor every Dask worker measures a configuration, with --dask all of them together measure "
+                "one; leave one of them out"
+            )
         return partial(_dask_executor, args, flow, f"tcp://{address}")
     if args.workers is None and args.time_limit is None and args.memory_limit is None:
         return None

@@ -7,14 +7,15 @@ from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Any
 
 from autoauto.cli.options.targets import add_target
-from autoauto.cli.options.values import at_most, choices_of, integers, proportions, switches
+from autoauto.cli.options.values import at_most, choices_of, integers, proportions, switches, switches_or
 from autoauto.cli.output.json_output import add_json
 from autoauto.records.correction import Estimator
 from autoauto.records.errors import BadInput
 from autoauto.records.hardware import Period
 from autoauto.records.installation import DEFAULT_MODEL
-from autoauto.records.knob_table import KNOBS, MAX_SAMPLES, MAX_VALUES, Knob, Strategy
-from autoauto.records.knobs import Knobs, SearchSpace, of_global_batch
+from autoauto.records.knobs.knobs import Knobs
+from autoauto.records.knobs.space import SearchSpace, of_global_batch
+from autoauto.records.knobs.table import KNOBS, MAX_SAMPLES, MAX_VALUES, STAGES_PER_DEVICE, Knob, Strategy
 from autoauto.records.plan import CutAt
 from autoauto.records.profile import HostPrecision, runtime_for
 from autoauto.targets.registry import TARGETS
@@ -109,7 +110,8 @@ def _add_mode(parser: argparse.ArgumentParser) -> None:
 
 def _add_knob(parser: argparse.ArgumentParser, knob: Knob, metavar: str, text: str) -> None:
     kind = knob.domain.kind
-    read = choices_of(knob.domain.words) if kind is str else _READERS[kind]
+    words = knob.domain.words
+    read = choices_of(words) if kind is str else switches_or(words) if words else _READERS[kind]
     alone: dict[str, Any] = {"nargs": "?", "const": (True,)} if kind is bool else {}
     parser.add_argument(knob.option, type=read, metavar=metavar, help=text, **alone)
 
@@ -133,6 +135,18 @@ def one_value(args: argparse.Namespace, name: str) -> Any:
     return value
 
 
+def one_switch(args: argparse.Namespace, name: str) -> bool:
+    """The value of a knob where nothing chooses it: on or off.
+
+    Raises:
+        BadInput: several values, or another one.
+    """
+    value = one_value(args, name)
+    if not isinstance(value, bool):
+        raise BadInput(f"{name} is on or off here, got {value}, which a plan of stages decides; try one of them")
+    return value
+
+
 def requested_knobs(args: argparse.Namespace, flow: Flow) -> Knobs:
     """The configuration of the arguments.
 
@@ -144,7 +158,9 @@ def requested_knobs(args: argparse.Namespace, flow: Flow) -> Knobs:
     given = given_values(args)
     if flow.traits.runtimes:
         precision = given.get("precision", (HostPrecision.FP32,))
-        defaults |= {"precision": precision, "runtime": (runtime_for(None, HostPrecision(precision[0])),)}
+        wanted = HostPrecision(precision[0])
+        able = [runtime for runtime in flow.traits.space["runtime"] if wanted in runtime.precisions]
+        defaults |= {"precision": precision, "runtime": (able[0] if able else runtime_for(None, wanted),)}
     if several := [knob.name for knob in KNOBS if len(given.get(knob.name, ())) > 1]:
         raise BadInput(f"one configuration has one {' and one '.join(several)}, got several; try search")
     values = defaults | given
@@ -172,7 +188,11 @@ def given_values(args: argparse.Namespace) -> dict[str, tuple[Any, ...]]:
     given = {name: values for name, values in named if values is not None}
     of_training = [knob for knob in KNOBS if knob.only_training]
     if args.mode == "training":
-        return {knob.name: (knob.training_default or knob.default,) for knob in of_training} | given
+        values = {knob.name: (knob.training_default or knob.default,) for knob in of_training} | given
+        if "stages_per_device" not in given:
+            fewest = {STAGES_PER_DEVICE[order][0] for order in values["schedule"] if order in STAGES_PER_DEVICE}
+            values["stages_per_device"] = tuple(sorted(fewest)) or (1,)
+        return values
     if wrong := [knob.name for knob in of_training if knob.name in given]:
         raise BadInput(f"only training has {', '.join(wrong)}, got --mode inference; try --mode training")
     return given

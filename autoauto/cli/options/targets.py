@@ -39,7 +39,7 @@ def add_target(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--precision",
-        type=choices_of((*Precision, HostPrecision.BF16)),
+        type=choices_of((*Precision, HostPrecision.BF16, HostPrecision.TF32)),
         metavar="|".join(Precision),
         help=f"format of weights and activations; default {default.default_precision}{precisions}, where it is the "
         f"format in which the runtime computes: {' or '.join(HostPrecision)}, in a search several with commas",

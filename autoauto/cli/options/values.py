@@ -8,10 +8,10 @@ from enum import StrEnum
 from math import isfinite
 from typing import TypeVar
 
-from autoauto.records.constraint import Constraint
 from autoauto.records.errors import BadInput, did_you_mean
-from autoauto.records.knob_table import MAX_VALUES
-from autoauto.records.knobs import Objectives, parse_objectives
+from autoauto.records.knobs.constraint import Constraint
+from autoauto.records.knobs.objectives import Objectives, parse_objectives
+from autoauto.records.knobs.table import MAX_VALUES
 
 Choice = TypeVar("Choice", bound=StrEnum)
 
@@ -119,6 +119,24 @@ def switches(text: str) -> tuple[bool, ...]:
     if not set(words) <= {"off", "on"}:
         raise argparse.ArgumentTypeError(f"a switch is on, off or off,on, got {text!r}")
     return tuple(word == "on" for word in words)
+
+
+def switches_or(others: Sequence[Choice]) -> Callable[[str], tuple[bool | Choice, ...]]:
+    """A reader of switches that may have other values, too.
+
+    >>> from autoauto.records.knobs.table import Recompute
+    >>> switches_or(tuple(Recompute))("off,auto")
+    (False, <Recompute.AUTO: 'auto'>)
+    """
+
+    def read(text: str) -> tuple[bool | Choice, ...]:
+        known: dict[str, bool | Choice] = {"off": False, "on": True, **{str(other): other for other in others}}
+        words = text.split(",")
+        if not set(words) <= set(known):
+            raise argparse.ArgumentTypeError(f"one or more of {', '.join(known)}, got {text!r}")
+        return tuple(known[word] for word in words)
+
+    return read
 
 
 def choices_of(known: Sequence[Choice]) -> Callable[[str], tuple[Choice, ...]]:

@@ -11,11 +11,11 @@ from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Protocol
 
-from autoauto.records.knobs import Method
-from autoauto.records.trial import SearchActivity
+from autoauto.records.knobs.objectives import Method
+from autoauto.records.trials.trial import SearchActivity
 
 if TYPE_CHECKING:
-    from autoauto.records.trial import Trial
+    from autoauto.records.trials.trial import Trial
     from autoauto.study.run import SearchProgress
 
 
@@ -62,7 +62,7 @@ class _Bars:
 
     def progress(self, now: SearchProgress) -> None:
         speed = None if now.best is None else now.best.samples_per_s
-        self._show_search(now.activity, now.done, now.total, speed, now.left_s)
+        self._show_search(now.activity, now.done, now.total, speed, now.left_s, waits_for(now))
 
     def trial(self, trial: Trial) -> None:
         """Show nothing: a bar has no single trials."""
@@ -74,6 +74,18 @@ class _Bars:
             self._bars.close()
             self._show_verification = self._bars.enter_context(progress_bar("measuring again", "measurements"))
         self._show_verification(done, total)
+
+
+def waits_for(now: SearchProgress) -> str:
+    """What real devices measure now; of others, which take a moment only, nothing."""
+    knobs = now.knobs or now.estimated
+    if knobs is None or knobs.runtime is None:
+        return ""
+    session = " ".join(map(str, knobs.session))
+    if now.knobs is None:
+        return f"the whole model by {session} on {knobs.cores_per_device} core" + "s" * (knobs.cores_per_device > 1)
+    stages = f"{knobs.n_ipu} stages, " if knobs.n_ipu > 1 else ""
+    return f"{session}, {stages}{knobs.replicas} x {knobs.cores_per_device} cores at batch {knobs.batch_size}"
 
 
 class JsonLog:

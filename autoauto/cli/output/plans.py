@@ -17,7 +17,7 @@ from autoauto.records.target import Origin
 if TYPE_CHECKING:
     from autoauto.evaluate.flow import Flow
     from autoauto.profile.importers.imported import ImportedProfile
-    from autoauto.records.knobs import Knobs
+    from autoauto.records.knobs.knobs import Knobs
     from autoauto.records.plan import BoundedPlan, Plan
     from autoauto.records.timeline import Run, Timeline
 
@@ -40,7 +40,7 @@ def show_plan(
     device_run = run if run is not None and run.origin is Origin.MEASURED else None
     timeline = flow.timeline(knobs, plan) if knobs.training else None
     if device_run is None:
-        samples_per_s = flow.samples_per_s(knobs, plan, timeline)
+        samples_per_s = flow.samples_per_s(knobs, plan, None if timeline is None else timeline.makespan_cycles)
     else:
         samples_per_s = flow.measured_samples_per_s(knobs, device_run)
     if args.json:

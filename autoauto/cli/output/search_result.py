@@ -11,11 +11,11 @@ from autoauto.cli.output.plans import describe_plan
 from autoauto.records.plan import Plan
 
 if TYPE_CHECKING:
-    from autoauto.records.knobs import Objectives
-    from autoauto.records.study_summary import Comparison, StudySummary
+    from autoauto.records.knobs.objectives import Objectives
     from autoauto.records.target import Origin
     from autoauto.records.timeline import Timeline
-    from autoauto.records.trial import Cell, Counts, ExpectedCell, Trial
+    from autoauto.records.trials.study_summary import Comparison, StudySummary
+    from autoauto.records.trials.trial import Cell, Counts, ExpectedCell, Trial
     from autoauto.study.run import SearchResult
 
 
@@ -174,7 +174,7 @@ def describe_comparisons(summary: StudySummary) -> dict[str, Any]:
             for comparison in study_comparisons(summary)
         ],
         "n_outside": summary.n_outside,
-        "n_repeats": verification.n_repeats if verification else 0,
+        "n_repeats": verification.n_turns if verification else 0,
         "verdict": verification and str(verification.verdict),
         "repeated": [
             row._asdict() | {"knobs": asdict(row.knobs), "speed": row.speed and row.speed._asdict()} for row in rows

@@ -42,6 +42,11 @@ def n_ipus(deployment: Deployment) -> int:
     return len(deployment.plan.stages) * deployment.knobs.replicas
 
 
+def recomputes(deployment: Deployment) -> bool:
+    """Whether stages compute forward again; the runtimes have one switch for all, which is on if any stage does."""
+    return deployment.knobs.recompute is True or any(stage.recomputes for stage in deployment.plan.stages)
+
+
 def batches_per_step(deployment: Deployment) -> int:
     """Micro-batches of an inference step of one replica; a pipeline takes at least as many as it has stages."""
     return FILLS_A_STEP * len(deployment.plan.stages)

@@ -23,6 +23,7 @@ from autoauto.exporters.graphcore.ipu_plan import (
     ipu_plan,
     n_ipus,
     not_run,
+    recomputes,
 )
 from autoauto.exporters.onnx_stages import compared, examples, run_file, save_whole, whole_model
 from autoauto.graph.read.onnx_file import first_line
@@ -197,7 +198,7 @@ def _options(deployment: Deployment) -> Iterator[str]:
     if knobs.training:
         yield f"options.enableGradientAccumulation = {knobs.n_micro_batches > 1}"
         yield f"options.accumulationFactor = {knobs.n_micro_batches}"
-    if knobs.recompute:
+    if recomputes(deployment):
         yield f"options.autoRecomputation = popart.RecomputationType.{'Pipeline' if pipelined else 'RecomputeAll'}"
     yield "return options"
 

@@ -20,7 +20,9 @@ from autoauto.exporters.graphcore.ipu_plan import (
     ipu_plan,
     n_ipus,
     not_run,
+    recomputes,
 )
+from autoauto.records.checkpoints import checkpoints
 from autoauto.records.errors import BadInput
 from autoauto.records.layers import LayerRange
 from autoauto.records.units import Precision
@@ -122,6 +124,15 @@ def _blocks(deployment: Deployment) -> list[str]:
     return [first_module(names, stage.layers) for stage in deployment.plan.stages[1:]]
 
 
+def _checkpoints(deployment: Deployment) -> list[str]:
+    """The modules that end where a stage that recomputes has a checkpoint; one inside a module is left out."""
+    graph = deployment.graph
+    paths = module_paths([layer.name for layer in graph.layers])
+    last = {path[:depth]: index for index, path in enumerate(paths) for depth in range(1, len(path) + 1)}
+    ends = (paths[boundary - 1] for boundary in checkpoints(graph) if last.get(paths[boundary - 1]) == boundary - 1)
+    return [".".join(path) for path in ends]
+
+
 def _program(deployment: Deployment, blocks: Sequence[str]) -> str:
     knobs = deployment.knobs
     entries = "".join(f"    {module!r}: {ipu},\n" for ipu, module in enumerate(blocks, 1))
@@ -131,6 +142,11 @@ def _program(deployment: Deployment, blocks: Sequence[str]) -> str:
         f"BLOCKS = {{\n{entries}}}\n"
         '"""The IPU of a module and of all that runs after it; what comes before is on IPU 0."""\n'
     )
+    if knobs.recompute:
+        constants += (
+            f"CHECKPOINTS = {_checkpoints(deployment)}\n"
+            '"""Modules whose outputs are stashed; the backward pass computes again from each to the next."""\n'
+        )
     docstring = "The options that go with the blocks."
     options = function("ipu_options()", docstring, _options(deployment))
     return header(deployment, "PopTorch's blocks") + constants + options + _functions(deployment)
@@ -147,7 +163,7 @@ def _options(deployment: Deployment) -> Iterator[str]:
     if knobs.training:
         yield f"options.Training.gradientAccumulation({knobs.n_micro_batches})"
         everything = RECOMPUTE_STAGES if len(stages) > 1 else RECOMPUTE_ALL
-        yield f'options._Popart.set("autoRecomputation", {everything if knobs.recompute else RECOMPUTE_NOTHING})'
+        yield f'options._Popart.set("autoRecomputation", {everything if recomputes(deployment) else RECOMPUTE_NOTHING})'
     else:
         yield f"options.deviceIterations({batches_per_step(deployment)})"
     if n_ipus(deployment) & (n_ipus(deployment) - 1):
@@ -155,8 +171,20 @@ def _options(deployment: Deployment) -> Iterator[str]:
     yield "return options"
 
 
+_STASH_OUTPUTS = (
+    "def stash(module, inputs, output):",
+    "    if isinstance(output, tuple):",
+    "        return tuple(map(poptorch.recomputationCheckpoint, output))",
+    "    return poptorch.recomputationCheckpoint(output)",
+    "",
+    "for name in CHECKPOINTS:",
+    "    model.get_submodule(name).register_forward_hook(stash)",
+)
+
+
 def _functions(deployment: Deployment) -> str:
     begin = [
+        *(_STASH_OUTPUTS if deployment.knobs.recompute else ()),
         "for name, ipu in BLOCKS.items():",
         '    owner, _, child = name.rpartition(".")',
         "    owner = model.get_submodule(owner)",

@@ -10,7 +10,16 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from autoauto.exporters.deployment import Check, Deployment, Exporter
-from autoauto.exporters.graphcore.ipu_plan import compiles, constant, function, header, ipu_plan, n_ipus, not_run
+from autoauto.exporters.graphcore.ipu_plan import (
+    compiles,
+    constant,
+    function,
+    header,
+    ipu_plan,
+    n_ipus,
+    not_run,
+    recomputes,
+)
 from autoauto.records.errors import BadInput
 
 PROGRAM, ASSIGNMENT = "pipeline.py", "stage_assignment.py"
@@ -69,7 +78,7 @@ def _config(deployment: Deployment) -> Iterator[str]:
     yield f"config.convolutions.poplar_options = {proportion}"
     yield f"config.matmuls.poplar_options = {proportion}"
     if deployment.knobs.training:
-        yield f"config.allow_recompute = {deployment.knobs.recompute}"
+        yield f"config.allow_recompute = {recomputes(deployment)}"
     yield "return config"
 
 

@@ -51,6 +51,10 @@ class OnnxSource:
         self._weights = Weights(path)
         self._batched = lru_cache(maxsize=N_BATCH_SIZES)(self._at)
 
+    def __reduce__(self) -> tuple[type[OnnxSource], tuple[Path]]:
+        """Another process reads the file itself."""
+        return OnnxSource, (self._path,)
+
     @cached_property
     def graph(self) -> LayerGraph:
         """The layers of the whole model, as `load_graph` reads them."""

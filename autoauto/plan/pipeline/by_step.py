@@ -26,17 +26,15 @@ Every method is a count of operations and never a time, so equal tables give equ
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from autoauto.plan.pipeline.evaluate import evaluate
 from autoauto.plan.pipeline.probe import cut_ranges
-from autoauto.plan.pipeline.problem import Problem, compute_lower_bound, prepare
+from autoauto.plan.pipeline.problem import compute_lower_bound
+from autoauto.plan.pipeline.stage_costs import StageCosts
 from autoauto.records.arrays import BoolArray, FloatArray, IntArray
-from autoauto.records.cost import CostTable
 from autoauto.records.plan import BoundedPlan
 
 ROUNDS = 8
@@ -44,7 +42,9 @@ MAX_MOVED = 8
 MAX_PARTIAL = 1_000
 MAX_EDGES = 1_000_000
 MAX_WEIGHTS = 8
-COSTS = ("forward", "backward", "weight", "receive", "send")
+MAX_RESOLVED = 64
+NOT_FOUND = 2.0**60
+"""More cycles than any step: there is no plan yet."""
 
 
 class StepBound(Protocol):
@@ -60,55 +60,23 @@ class StepBound(Protocol):
         """(K, S, 5) slopes of the linear function that is largest at each of K plans."""
 
 
-def best_by_step(table: CostTable, step: StepBound, partition: Sequence[int]) -> BoundedPlan:
-    """The plan within the limits of `table` that has the least step, and a lower bound of every such plan's step.
+def best_by_step(costs: StageCosts, step: StepBound, starts: Sequence[Sequence[int]]) -> BoundedPlan | None:
+    """The plan within memory limits that has the least step, and a lower bound of every such plan's step.
 
-    It is no worse than the plan that cuts at `partition`, which must be within the limits; the search begins there.
+    It is no worse than the plans that cut at one of `starts`, at least one; the search begins with the best of them.
+    Every stage of these must fit by itself. Where several stages share a device, the search may find no plan whose
+    devices hold theirs: None.
+
+    Where stages choose whether they recompute, one that has a device of its own does if it does not fit otherwise: a
+    second forward pass makes no step shorter. Several on a device may have a choice, and not all of them are tried; the
+    lower bound holds for all.
     """
-    search = _StepSearch(_Costs.of(table), step, partition)
+    search = _StepSearch(costs, step, starts)
     search.bound_edges()
     search.enumerate()
-    plan = evaluate(table, search.costs.problem.partition(search.best.tolist()))
-    return BoundedPlan(plan, search.lower_bound(), search.best_cycles)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Costs:
-    """The costs of stages by their first and last cuts, for many at once."""
-
-    table: CostTable
-    problem: Problem
-    prefixes: tuple[IntArray, IntArray, IntArray]
-    offsets: IntArray
-    exchanged: tuple[IntArray, IntArray] | None
-
-    @classmethod
-    def of(cls, table: CostTable) -> _Costs:
-        problem = prepare(replace(table, exchange=None))  # what fits does not depend on transfers
-        cuts = np.array(problem.blocks.cuts)
-        prefixes = table.compute_prefix_cycles, table.backward_prefix_cycles, table.weight_prefix_cycles
-        exchanged = None if table.exchange is None else table.exchange.range_bytes(problem.blocks.cuts)
-        compute, backward, weight = (column[cuts] for column in prefixes)
-        return cls(table, problem, (compute, backward, weight), table.start_offset_cycles[cuts], exchanged)
-
-    def stage(self, stage: int, starts: IntArray, stops: IntArray) -> FloatArray:
-        """(..., 5) costs of `[start, stop)` as a stage, from arrays that are broadcast."""
-        speed, blocks = self.problem.speeds[stage], self.problem.blocks
-        compute, backward, weight = (
-            -(-(prefix[stops] - offsets[starts]) * speed.denominator // speed.numerator)
-            for prefix, offsets in zip(self.prefixes, (self.offsets, *self.prefixes[1:]), strict=True)
-        )
-        receive, send = blocks.receive_rows[stage][starts], blocks.send_rows[stage][stops]
-        if self.exchanged is not None and (exchange := self.table.exchange) is not None:
-            received, sent = (n_bytes[starts, stops] for n_bytes in self.exchanged)
-            receive = receive + exchange.receive_links[stage].load_cycles(received, exchange.clock_hz)
-            send = send + exchange.send_links[stage].load_cycles(sent, exchange.clock_hz)
-        columns = np.broadcast_arrays(compute - backward, backward, weight, receive, send)
-        return np.stack(columns, axis=-1).astype(np.float64)
-
-    def plans(self, cuts: IntArray) -> FloatArray:
-        """(K, S, 5) costs of the stages of plans, from their (K, S + 1) cuts."""
-        return np.stack([self.stage(s, cuts[:, s], cuts[:, s + 1]) for s in range(cuts.shape[1] - 1)], axis=1)
+    if search.best_cycles == NOT_FOUND:
+        return None
+    return BoundedPlan(costs.evaluate(search.best, search.recomputes), search.lower_bound(), search.best_cycles)
 
 
 class _Distances(NamedTuple):
@@ -125,18 +93,20 @@ class _StepSearch:
     bounds of all plans with such a stage, infinite where it may not be.
     """
 
-    def __init__(self, costs: _Costs, step: StepBound, partition: Sequence[int]) -> None:
+    def __init__(self, costs: StageCosts, step: StepBound, starts: Sequence[Sequence[int]]) -> None:
         self.costs, self.step = costs, step
-        self.best = np.searchsorted(costs.problem.blocks.cuts, partition)
-        self.best_cycles = float(step.cycles(costs.plans(self.best[None]))[0])
-        self.dropped = np.inf  # the smallest bound of plans that `enumerate` drops
+        self.dropped = np.inf  # the smallest bound of plans that were dropped
+        plans = np.searchsorted(costs.problem.blocks.cuts, np.array(starts))
+        self.best, self.best_cycles = plans[0], NOT_FOUND
+        self.recomputes: tuple[bool, ...] = ()
+        self.try_all(plans)
         self.outside = np.inf  # a bound of the plans that have other edges
         self.weights: list[tuple[float, FloatArray]] = []
         self.descend()
         self.cuts = self._thinned(self._positions())
         self.edges = [costs.stage(s, starts[:, None], stops) for s, (starts, stops) in enumerate(pairwise(self.cuts))]
         self.bounds = [
-            np.where(self._fits(s, starts[:, None], stops), 0.0, np.inf)
+            np.where(costs.fits(s, starts[:, None], stops), 0.0, np.inf)
             for s, (starts, stops) in enumerate(pairwise(self.cuts))
         ]
 
@@ -171,12 +141,36 @@ class _StepSearch:
             slopes = self.step.slopes(self.costs.plans(self.best[None]))[0]
             self.try_all(plans[(self.costs.plans(plans) * slopes).sum(axis=(1, 2)) <= self.limit])
 
-    def try_all(self, plans: IntArray) -> None:
-        """Keep the best of some plans, (K, S + 1) cuts, if it is better."""
-        if len(plans):
-            cycles = self.step.cycles(self.costs.plans(plans))
-            if cycles.min() < self.best_cycles:
-                self.best, self.best_cycles = plans[cycles.argmin()], float(cycles.min())
+    def try_all(self, plans: IntArray) -> float:
+        """Keep the best of some plans, (K, S + 1) cuts, if it is better.
+
+        Returns:
+            The bound of those that are left out, because many were tried in vain; infinite if none is.
+        """
+        if not len(plans):
+            return np.inf
+        cycles = self.step.cycles(self.costs.plans(plans))
+        in_order = np.argsort(cycles, kind="stable").tolist()
+        for n_tried, index in enumerate(in_order):
+            bound = float(cycles[index])
+            if bound >= self.best_cycles:
+                break
+            if n_tried >= MAX_RESOLVED:
+                return bound
+            self._consider(plans[index], bound)
+        return np.inf
+
+    def _consider(self, plan: IntArray, bound: float) -> None:
+        """Keep a plan if it fits and is better; `bound` is its step if every stage had a device of its own."""
+        choice = self.costs.resolve(plan)
+        if choice is None:
+            return
+        cycles = bound
+        if not choice.is_certain:
+            self.dropped = min(self.dropped, bound)
+            cycles = float(self.step.cycles(self.costs.chosen(plan, choice.recomputes))[0])
+        if cycles < self.best_cycles:
+            self.best, self.best_cycles, self.recomputes = plan, cycles, choice.recomputes
 
     def bound_edges(self) -> None:
         """Play the games of all stages and of none, turn by turn; every answer bounds the edges."""
@@ -236,7 +230,7 @@ class _StepSearch:
             sums = longer[:, parents, stops]
         plans = np.stack([self.cuts[i][positions[:, i]] for i in range(positions.shape[1])], axis=1)
         for best_first in np.array_split(plans[np.argsort(bounds, kind="stable")], len(plans) // 64 + 1):
-            self.try_all(best_first)
+            self.dropped = min(self.dropped, self.try_all(best_first))
 
     def _distances(self, weights: FloatArray) -> _Distances:
         lengths, to_end = [], [np.zeros(1)]
@@ -290,9 +284,5 @@ class _StepSearch:
         inside = (plans > 0).sum(axis=1) + (plans < plans[0, -1]).sum(axis=1) == 2 * (plans.shape[1] - 1)
         allowed: BoolArray = inside & (np.diff(plans) > 0).all(axis=1)
         for s in range(plans.shape[1] - 1):
-            allowed[allowed] &= self._fits(s, plans[allowed, s], plans[allowed, s + 1])
+            allowed[allowed] &= self.costs.fits(s, plans[allowed, s], plans[allowed, s + 1])
         return allowed
-
-    def _fits(self, stage: int, starts: IntArray, stops: IntArray) -> BoolArray:
-        fits: BoolArray = (starts < stops) & (starts >= np.array(self.costs.problem.earliest[stage])[stops])
-        return fits

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 from itertools import pairwise
 
@@ -43,21 +44,31 @@ def stage_of(table: CostTable, device: int, start: int, stop: int) -> Stage:
     )
 
 
-def check_memory(parts: Sequence[Stage | Phase]) -> None:
-    """Refuse stages or phases if any of them exceeds its device.
+def check_memory(*plans: Sequence[Stage | Phase]) -> None:
+    """Refuse plans of stages or phases if a phase exceeds its device, or the stages of a device do together.
 
     Raises:
-        OutOfMemory: a stage or phase exceeds its device; the message names the one that exceeds it most.
+        OutOfMemory: one does; the message names the one that exceeds it most, and its largest stage.
     """
-    tightest = max(parts, key=lambda part: part.total_bytes - part.limit_bytes)
-    excess = tightest.total_bytes - tightest.limit_bytes
+    groups: dict[tuple[int, int], list[Stage | Phase]] = defaultdict(list)
+    for number, parts in enumerate(plans):
+        for index, part in enumerate(parts):
+            groups[number, part.device if isinstance(part, Stage) else index].append(part)
+    tightest = max(groups.values(), key=_excess_bytes)
+    excess, largest = _excess_bytes(tightest), max(tightest, key=lambda part: part.total_bytes)
     if excess > 0:
-        device = f" {tightest.device}" if isinstance(tightest, Stage) else ""
+        device = f" {largest.device}" if isinstance(largest, Stage) else ""
+        ranges = " and ".join(str(part.layers) for part in tightest)
         raise OutOfMemory(
-            f"layers {tightest.layers} need {format_bytes(tightest.total_bytes)} on device{device}, which has "
-            f"{format_bytes(tightest.limit_bytes)}: {format_bytes(excess)} too much; try a smaller batch size or more "
-            "devices",
+            f"layers {ranges} need {format_bytes(sum(part.total_bytes for part in tightest))} on device{device}, which "
+            f"has {format_bytes(largest.limit_bytes)}: {format_bytes(excess)} too much; try a smaller batch size or "
+            "more devices",
             excess,
-            tightest.layers,
-            tightest.memory_bytes,
+            largest.layers,
+            largest.memory_bytes,
         )
+
+
+def _excess_bytes(parts: Sequence[Stage | Phase]) -> int:
+    """By how much parts exceed the one device that they are on."""
+    return sum(part.total_bytes for part in parts) - parts[0].limit_bytes

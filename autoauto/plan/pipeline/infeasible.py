@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from itertools import pairwise
 
-from autoauto.plan.pipeline.blocks import EarliestStarts, earliest_starts
+import numpy as np
+
+from autoauto.plan.pipeline.blocks import BlockBytes, BlockMemory
 from autoauto.plan.pipeline.evaluate import evaluate
-from autoauto.plan.pipeline.probe import UNBOUNDED, probe, search_smallest_bound
 from autoauto.plan.pipeline.problem import Problem
+from autoauto.records.arrays import IntArray
 from autoauto.records.cost import CostTable
 from autoauto.records.errors import Infeasible
 from autoauto.records.layers import LayerRange
 from autoauto.records.plan import Plan, Stage
 from autoauto.records.units import format_bytes
+
+NEVER = 2**62  # more bytes than any range can lack
 
 
 def why_infeasible(table: CostTable, problem: Problem) -> Infeasible:
@@ -62,31 +65,61 @@ def out_of_memory(plan: Plan) -> Infeasible:
 
 
 def _minimum_excess_plan(table: CostTable, problem: Problem) -> Plan:
-    """The plan that fits with the smallest allowance on top of every limit."""
-    if table.n_devices == 1:
-        return evaluate(table, (0, table.n_layers))
-    devices = list(zip(table.memory_limit_bytes.tolist(), problem.blocks.stash_entries, strict=True))
-    by_device: dict[tuple[int, int], EarliestStarts] = {}  # keys: the device's limit and its stash entries
+    """The plan whose tightest stage lacks least: a shortest path over cuts that is as long as its longest edge.
 
-    def fit(allowance: int) -> Plan | None:
-        by_device.update(
-            {(limit, n): earliest_starts(problem.blocks, limit + allowance, n) for limit, n in set(devices)}
-        )
-        earliest = [by_device[device].starts for device in devices]
-        cuts = probe(replace(problem, earliest=earliest), UNBOUNDED, UNBOUNDED)
-        return None if cuts is None else evaluate(table, problem.partition(cuts))
+    The memory of the stages that stop at a block follows from that of those which stop one block before, for all
+    starts at once, so it takes O(B^2) operations a device.
+    """
+    blocks, n_stages = problem.blocks, problem.n_stages
+    keys = list(zip(table.memory_limit_bytes.tolist(), blocks.stash_entries, strict=True))
+    different = list(dict.fromkeys(keys))
+    of_stage = np.array([different.index(key) for key in keys])
+    limits, entries = np.array(different, dtype=np.int64).T[:, :, None]
+    forms = [_Stops(form, len(blocks)) for form in blocks.forms]
+    lacking = np.full((n_stages + 1, len(blocks) + 1), NEVER)
+    lacking[0, 0] = -NEVER
+    starts = np.zeros((n_stages + 1, len(blocks) + 1), dtype=np.int64)
+    for stop in range(1, len(blocks) + 1):
+        excess = np.minimum.reduce([form.bytes_until(stop, entries) for form in forms]) - limits
+        tightest = np.maximum(lacking[:-1, :stop], excess[of_stage])
+        starts[1:, stop] = tightest.argmin(axis=1)
+        lacking[1:, stop] = tightest.min(axis=1)
+    cuts = [len(blocks)]
+    for stage in range(n_stages, 0, -1):
+        cuts.append(int(starts[stage, cuts[-1]]))
+    return evaluate(table, problem.partition(cuts[::-1]))
 
-    def snap(_: int) -> int:
-        """The next allowance that lets any stage start earlier than at the last attempt, which failed."""
-        return min(
-            starts.next_bytes - limit for (limit, _), starts in by_device.items() if starts.next_bytes is not None
-        )
 
-    largest_stash = max(range(table.n_devices), key=problem.blocks.stash_entries.__getitem__)
-    whole = sum(table.memory_bytes(0, table.n_layers, largest_stash).values())
-    plan = search_smallest_bound(fit, excess_bytes, 1, whole, first=whole // 64, snap=snap)
-    assert plan is not None  # `whole` more bytes hold any range
-    return plan
+class _Stops:
+    """`BlockMemory` of the ranges from every start to one stop after the other."""
+
+    def __init__(self, form: BlockMemory, n_blocks: int) -> None:
+        self._form, self._shared, self._last_use = form, np.zeros(n_blocks, dtype=np.int64), dict[int, int]()
+        self._one, self._entry = _RangeStops(form.one_in_flight, n_blocks), _RangeStops(form.stash_entry, n_blocks)
+
+    def bytes_until(self, stop: int, entries: IntArray) -> IntArray:
+        """(E, stop) bytes from every start to `stop`, one larger than before, by (E, 1) entries in the stash."""
+        for key in self._form.shared_keys[stop - 1]:
+            self._shared[self._last_use.get(key, -1) + 1 : stop] += self._form.shared_bytes[key]
+            self._last_use[key] = stop - 1
+        n_bytes: IntArray = self._one.bytes_until(stop) + self._shared[:stop] + entries * self._entry.bytes_until(stop)
+        return n_bytes
+
+
+class _RangeStops:
+    """`BlockBytes` of the ranges from every start to one stop after the other."""
+
+    def __init__(self, n_bytes: BlockBytes, n_blocks: int) -> None:
+        self._stop, self._start = np.array(n_bytes.stop_bytes), np.array(n_bytes.start_bytes)
+        self._columns = [np.array(column) for column in n_bytes.maxima_bytes]
+        self._largest = np.full((len(self._columns), n_blocks), -NEVER)
+
+    def bytes_until(self, stop: int) -> IntArray:
+        """(stop,) bytes from every start to `stop`, which is one larger than before."""
+        for largest, column in zip(self._largest, self._columns, strict=True):
+            np.maximum(largest[:stop], column[stop - 1], out=largest[:stop])
+        n_bytes: IntArray = self._stop[stop] - self._start[:stop] + self._largest[:, :stop].sum(axis=0)
+        return n_bytes
 
 
 def excess_bytes(plan: Plan) -> int:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import lru_cache
 from itertools import pairwise
 
 import numpy as np
 
-from autoauto.plan.pipeline.blocks import Blocks, contract, earliest_starts_by_device
+from autoauto.plan.pipeline.blocks import Blocks, contract, earliest_starts
 from autoauto.records.arrays import IntArray
-from autoauto.records.cost import CostTable
+from autoauto.records.cost import CostTable, RangeMemory
 from autoauto.records.errors import BadInput
 from autoauto.records.hardware import Period
 from autoauto.records.units import reference_cycles
@@ -131,11 +132,26 @@ def prepare(table: CostTable) -> Problem:
     if table.exchange is not None:
         raise BadInput("this query needs devices in a line, got topology all-to-all; try the best plan alone")
     blocks = contract(table)
-    earliest = earliest_starts_by_device(blocks, table.memory_limit_bytes.tolist())
+    earliest = _earliest_starts(table, blocks)
     cut_limits, clocks = _all_positions(len(blocks), table.n_devices), _clocks(table.speeds)
     sums = np.array(blocks.compute_prefix_cycles), np.array(blocks.start_offset_cycles)
     loads = _loads(blocks, table.speeds, table.period)
     return Problem(blocks, earliest, table.speeds, clocks, table.period, *loads, cut_limits, *sums)
+
+
+def _earliest_starts(table: CostTable, blocks: Blocks) -> list[list[int]]:
+    """`Problem.earliest`; what is known of the same ranges with the same cuts is used again."""
+    known = _known_starts(table.memory, table.cut_allowed.tobytes())
+    keys = list(zip(table.memory_limit_bytes.tolist(), blocks.stash_entries, strict=True))
+    for key in set(keys) - set(known):
+        known[key] = earliest_starts(blocks, *key).starts
+    return [known[key] for key in keys]
+
+
+@lru_cache(maxsize=64)
+def _known_starts(memory: RangeMemory, cuts: bytes) -> dict[tuple[int, int], list[int]]:
+    """By limit and stash entries the earliest starts, for ranges that are the same object."""
+    return {}
 
 
 def _loads(

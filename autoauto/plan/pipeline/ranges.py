@@ -1,96 +1,32 @@
-"""The best plan by the costs of all ranges, `RangeProblem`, where a line of unlike devices cannot say what they are.
+"""The best plans where a stage costs more than its two ends say: `best_in_line`, `best_in_any_order`.
 
-Three things make a stage cost more than its place in the line and its two ends say:
-
-- any device reaches any other, so what a stage sends depends on where it starts, too (`Exchange`);
-- devices of several kinds may stand in any order;
-- several like devices may run one stage, each every so many micro-batches.
-
-**Probe.** A state is how many devices of every kind are in use. Which blocks can stages within two bounds reach that
-use so many? A stage leads from a state to one with more devices, and from a start to a stop:
-
-    fast, slow devices in use    (0, 0) ----> (1, 0) ----> (1, 1)         a stage on a fast one, then on a slow one
-    blocks reached                  0       2, 3, 4        7, 8
-
-    reached(state) = the union over the last stage's kind of    reached(state before) x stages within the bounds
-
-The stages within the bounds are a matrix by start and stop, so all states with equally many devices are one product of
-matrices. Before that, a line is searched in which every device may be of any kind. Its states are how many devices are
-in use, so there are few, and what it cannot reach from the start, or from where it cannot reach the end, no state of
-equally many devices needs. Near the optimum few blocks remain.
+`range_problem.py` says which lines of devices these are, and draws how they are searched.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
-from fractions import Fraction
-from functools import partial
-from itertools import product, repeat
-from math import ceil, floor
-from typing import NamedTuple, Protocol
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import repeat
+from typing import Protocol
 
 import numpy as np
 
 from autoauto.plan.pipeline.blocks import Blocks, contract, earliest_starts
+from autoauto.plan.pipeline.device_use import even_spread, steps_between, usages
 from autoauto.plan.pipeline.evaluate import evaluate, stage_of
 from autoauto.plan.pipeline.infeasible import excess_bytes, out_of_memory, too_few_cuts, why_infeasible
 from autoauto.plan.pipeline.probe import UNBOUNDED, search_smallest_bound
 from autoauto.plan.pipeline.problem import prepare
-from autoauto.records.arrays import Amount, BoolArray, IntArray
+from autoauto.plan.pipeline.range_problem import RangeCosts, RangeProblem, Route, StageChoice
+from autoauto.records.arrays import Amount, IntArray
 from autoauto.records.cost import CostTable
 from autoauto.records.errors import BadInput, Infeasible
-from autoauto.records.hardware import Period
 from autoauto.records.plan import BoundedPlan, Plan
 from autoauto.records.profile import PARAMETER
 
 MAX_BLOCKS = 2_000
 """With more of them, only so many cuts are tried, and the plan has a lower bound (`BoundedPlan`)."""
-MAX_STATES = 100_000
-"""With more ways to use devices of several kinds, only those are tried that use all kinds about evenly, and the plan
-has a lower bound: that of a line in which every device is of any kind. Four kinds of 16 devices have 83,521."""
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class RangeCosts:
-    """The cycles of every range of B blocks as a stage on one device; arrays (B + 1, B + 1) by start and stop.
-
-    Attributes:
-        compute, receive, send: cycles of the reference clock.
-        fits: whether the range is a stage at all, and within the memory of the device.
-    """
-
-    compute: IntArray
-    receive: IntArray
-    send: IntArray
-    fits: BoolArray
-
-    def in_turn(self, n_replicas: int, gradient_cycles: IntArray) -> RangeCosts:
-        """The cycles of one of several devices a micro-batch, if they take micro-batches in turn; rounded up."""
-        if n_replicas == 1:
-            return self
-        whole = self.compute + gradient_cycles, self.receive, self.send
-        compute, receive, send = (-(-part // n_replicas) for part in whole)
-        return RangeCosts(compute, receive, send, self.fits)
-
-
-class StageChoice(NamedTuple):
-    """A way to run a stage: on so many devices of a kind, with the costs of each of them."""
-
-    kind: int
-    n_replicas: int
-    costs: RangeCosts
-
-
-class RangeStage(NamedTuple):
-    """A stage of a plan: which choice it is, and its first and last block."""
-
-    choice: int
-    start: int
-    stop: int
-
-
-Route = list[RangeStage]
 
 
 class GradientCycles(Protocol):
@@ -103,185 +39,6 @@ class GradientCycles(Protocol):
 def no_cycles(n_bytes: Amount, /) -> Amount:
     """Nothing is moved, as in inference."""
     return n_bytes * 0
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class RangeProblem:
-    """Blocks to divide among devices whose costs are given for every range.
-
-    Attributes:
-        choices: the ways to run a stage.
-        steps: the stages that may follow each other: (choice, states before, states after), so that all steps into a
-            state come before those out of it. All states before a step use equally many devices, and so do those after.
-        n_in_use: (S,) how many devices every state uses; state 0 uses none.
-        last_states: those in which all blocks may be done, the preferred one first.
-        period: what the devices do at the same time.
-        bound_cycles: a lower bound of any plan's compute.
-    """
-
-    choices: tuple[StageChoice, ...]
-    steps: tuple[tuple[int, IntArray, IntArray], ...]
-    n_in_use: IntArray
-    last_states: tuple[int, ...]
-    period: Period
-    bound_cycles: int
-    _limits: tuple[tuple[IntArray, IntArray], ...] = field(init=False)
-    _choices_between: dict[tuple[int, int], tuple[int, ...]] = field(init=False)
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "_limits", tuple(self._limits_of(choice.costs) for choice in self.choices))
-        choices: dict[tuple[int, int], tuple[int, ...]] = {}  # by the devices in use before and after a step
-        for choice, before, after in self.steps:
-            ends = int(self.n_in_use[before[0]]), int(self.n_in_use[after[0]])
-            choices[ends] = (*choices.get(ends, ()), choice)
-        object.__setattr__(self, "_choices_between", choices)
-
-    @property
-    def n_blocks(self) -> int:
-        """How many blocks there are."""
-        return len(self.choices[0].costs.fits) - 1
-
-    def probe(self, compute_cycles: int, transfer_cycles: int) -> Route | None:
-        """The stages of a plan within both bounds; None when there is none.
-
-        Without a barrier both are one bound of the cost.
-        """
-        allowed = [(compute <= compute_cycles) & (transfer <= transfer_cycles) for compute, transfer in self._limits]
-        useful = self._useful_blocks(allowed)
-        if useful is None:
-            return None
-        reached = np.zeros((len(self.n_in_use), self.n_blocks + 1), dtype=np.bool_)
-        reached[0, 0] = True
-        for choice, before, after in self.steps:
-            starts, stops = (useful[self.n_in_use[states[0]]] for states in (before, after))
-            rows, stages = reached[np.ix_(before, starts)], allowed[choice][np.ix_(starts, stops)]
-            if len(before) == 1:  # one row: the union of matrix rows is quicker than a product
-                reached[after[0], stops] |= stages[rows[0]].any(axis=0)
-            else:
-                reached[np.ix_(after, stops)] |= rows.astype(np.float32) @ stages.astype(np.float32) > 0
-        ends = [state for state in self.last_states if reached[state, -1]]
-        return self._trace(reached, allowed, ends[0]) if ends else None
-
-    def _useful_blocks(self, allowed: Sequence[BoolArray]) -> dict[int, IntArray] | None:
-        """By the devices in use the blocks that a line of devices of any kinds reaches, and can reach the end from.
-
-        None when it cannot reach the end.
-        """
-        unions: dict[tuple[int, ...], BoolArray] = {}
-        for choices in self._choices_between.values():
-            if choices not in unions:
-                unions[choices] = np.logical_or.reduce([allowed[choice] for choice in choices])
-        forward, backward = np.zeros((2, int(self.n_in_use.max()) + 1, self.n_blocks + 1), dtype=np.bool_)
-        forward[0, 0] = True
-        for (before, after), choices in self._choices_between.items():
-            forward[after] |= unions[choices][forward[before]].any(axis=0)
-        backward[self.n_in_use[list(self.last_states)], -1] = True
-        backward &= forward
-        if not backward.any():
-            return None
-        for (before, after), choices in reversed(self._choices_between.items()):
-            starts = np.flatnonzero(forward[before])
-            backward[before, starts] |= unions[choices][np.ix_(starts, backward[after])].any(axis=1)
-        return {n_devices: np.flatnonzero(blocks) for n_devices, blocks in enumerate(backward)}
-
-    def _limits_of(self, costs: RangeCosts) -> tuple[IntArray, IntArray]:
-        """By range, how large the two bounds of a probe must be; more than `UNBOUNDED` for what is no stage."""
-        compute, receive, send = costs.compute, costs.receive, costs.send
-        if self.period is Period.SERIAL:
-            transfer = compute + receive + send
-        elif self.period is Period.DUPLEX:
-            transfer = np.maximum(receive, send)
-        else:
-            transfer = receive + send
-        return compute, np.where(costs.fits, transfer, UNBOUNDED + 1)
-
-    def _trace(self, reached: BoolArray, allowed: Sequence[BoolArray], state: int) -> Route:
-        """Walk back from the last state: every block that is reached has a stage that leads to it."""
-        stop, route = self.n_blocks, Route()
-        while stop:
-            choice, state, start = next(
-                (choice, int(state_before), int(starts[0]))
-                for choice, before, after in self.steps
-                if self.n_in_use[after[0]] == self.n_in_use[state]
-                for state_before in before[after == state]
-                if len(starts := np.flatnonzero(reached[state_before] & allowed[choice][:, stop]))
-            )
-            route.append(RangeStage(choice, start, stop))
-            stop = start
-        return route[::-1]
-
-    def cycles(self, route: Route) -> tuple[list[int], list[int], list[int]]:
-        """What every stage computes, receives and sends."""
-        costs = [(self.choices[choice].costs, start, stop) for choice, start, stop in route]
-        return (
-            [int(cost.compute[start, stop]) for cost, start, stop in costs],
-            [int(cost.receive[start, stop]) for cost, start, stop in costs],
-            [int(cost.send[start, stop]) for cost, start, stop in costs],
-        )
-
-    def compute_cycles(self, route: Route) -> int:
-        """The largest compute of a stage."""
-        return max(self.cycles(route)[0])
-
-    def transfer_cycles(self, route: Route) -> int:
-        """The largest transfer of a stage."""
-        _, receive, send = self.cycles(route)
-        return max(map(sum, zip(receive, send, strict=True)))
-
-    def cost_cycles(self, route: Route) -> int:
-        """The cost of a plan."""
-        return self.period.cycles(*self.cycles(route))
-
-    def of_any_kinds(self) -> RangeProblem:
-        """The problem in which every device may be of any kind; its best plan costs no more."""
-        steps = [
-            (choice, np.array([before]), np.array([after]))
-            for (before, after), choices in self._choices_between.items()
-            for choice in choices
-        ]
-        last_states = tuple(sorted({int(self.n_in_use[state]) for state in self.last_states}))
-        n_in_use = np.arange(int(self.n_in_use.max()) + 1)
-        return replace(self, steps=tuple(steps), n_in_use=n_in_use, last_states=last_states)
-
-    def best(self, below_cycles: int = UNBOUNDED) -> Route | None:
-        """The cheapest plan of less than so many cycles; None when none fits."""
-        low = self.bound_cycles
-        if self.period is Period.BARRIER:
-            return self._best_with_barrier(low, below_cycles)
-        return search_smallest_bound(
-            lambda cost: self.probe(cost, cost), self.cost_cycles, low, below_cycles - 1, low + low // 8
-        )
-
-    def _best_with_barrier(self, low: int, cost: int) -> Route | None:
-        """Walk over compute from the smallest upwards, each with the smallest transfer (`optimal.py` draws it).
-
-        No plan with less compute than `low` costs less than the best so far, or than `cost`, so a better one has less
-        transfer than the rest of it.
-        """
-        best, lowest_transfer = None, self._lowest_transfer_cycles()
-        while low + lowest_transfer < cost:
-            attempt = partial(self.probe, transfer_cycles=cost - low - 1)
-            highest = cost - lowest_transfer - 1
-            route = search_smallest_bound(attempt, self.compute_cycles, low, highest, low + low // 8)
-            if route is None:
-                break
-            low = self.compute_cycles(route)
-            transfer = partial(self.probe, low)
-            high = min(self.transfer_cycles(route), cost - low - 1)
-            nearest = search_smallest_bound(transfer, self.transfer_cycles, lowest_transfer, high, high)
-            if nearest is not None:
-                best, cost = nearest, self.cost_cycles(nearest)
-            low += 1
-        return best
-
-    def _lowest_transfer_cycles(self) -> int:
-        """A lower bound of the largest transfer of any plan's stage: what its first and its last stage need.
-
-        0 where no range fits that could be one of them.
-        """
-        cycles = np.stack([transfer for _, transfer in self._limits])
-        lowest = max(int(cycles[:, 0, :].min()), int(cycles[:, :, -1].min()))
-        return 0 if lowest > UNBOUNDED else lowest
 
 
 def best_in_line(table: CostTable) -> BoundedPlan:
@@ -384,9 +141,9 @@ def best_in_any_order(
     """
     n_total = sum(n_devices) if n_in_use is None else n_in_use
     ways = [(kind, m) for kind, n in enumerate(n_devices) for m in range(1, min(n, max_replicas) + 1)]
-    spread = _spread(n_devices, n_total)
-    usage = list(_usages(n_devices, n_total, spread))
-    steps, totals = tuple(_steps(usage, ways)), np.array([sum(used) for used in usage])
+    spread = even_spread(n_devices, n_total)
+    usage = list(usages(n_devices, n_total, spread))
+    steps, totals = tuple(steps_between(usage, ways)), np.array([sum(used) for used in usage])
     last = np.flatnonzero(totals > 0 if n_in_use is None else totals == n_in_use)
     fewest_first = tuple(sorted(last.tolist(), key=totals.__getitem__))
     bound = _lower_bound(tables, n_total, max_replicas)
@@ -441,69 +198,6 @@ def best_in_any_order(
     route = relaxed.best()
     assert route is not None  # that of the plan, for one
     return BoundedPlan(plan, relaxed.cost_cycles(route))
-
-
-def _spread(n_devices: Sequence[int], n_total: int) -> int:
-    """By how many devices of a kind a state may differ from an even use of all kinds, for up to `MAX_STATES` states.
-
-    Raises:
-        BadInput: there are far more states where it is 1.
-    """
-    spread = max(n_devices)
-    while spread > 1 and _n_usages(n_devices, n_total, spread) > MAX_STATES:
-        spread //= 2
-    if _n_usages(n_devices, n_total, spread) > 10 * MAX_STATES:
-        raise BadInput(f"devices of {len(n_devices)} kinds are used in too many ways to be planned; try fewer kinds")
-    return spread
-
-
-def _even_use(n_devices: Sequence[int], total: int, spread: int) -> list[range]:
-    """How many devices of every kind are in use where `total` of all are, by no more than `spread` from even."""
-    even = [Fraction(n * total, sum(n_devices)) for n in n_devices]
-    return [
-        range(max(0, ceil(share - spread)), min(n, total, floor(share + spread)) + 1)
-        for n, share in zip(n_devices, even, strict=True)
-    ]
-
-
-def _usages(n_devices: Sequence[int], n_total: int, spread: int) -> Iterator[tuple[int, ...]]:
-    """How many devices of every kind may be in use, at most `n_total` together, the fewest first.
-
-    >>> list(_usages((1, 2), 2, 2)), list(_usages((2, 2), 4, 1))
-    ([(0, 0), (0, 1), (1, 0), (0, 2), (1, 1)], [(0, 0), (0, 1), (1, 0), (0, 2), (1, 1), (2, 0), (1, 2), (2, 1), (2, 2)])
-    """
-    for total in range(n_total + 1):
-        *others, last = _even_use(n_devices, total, spread)
-        for used in product(*others):
-            if total - sum(used) in last:
-                yield (*used, total - sum(used))
-
-
-def _n_usages(n_devices: Sequence[int], n_total: int, spread: int) -> int:
-    """The number of `_usages`: for every total a coefficient of a product of polynomials, one a kind."""
-    n_usages = 0
-    for total in range(n_total + 1):
-        ways = [1]  # by the devices of the kinds so far
-        for used in _even_use(n_devices, total, spread):
-            ways = [sum(ways[n - m] for m in used if 0 <= n - m < len(ways)) for n in range(total + 1)]
-        n_usages += ways[total]
-    return n_usages
-
-
-def _steps(
-    usage: Sequence[tuple[int, ...]], ways: Sequence[tuple[int, int]]
-) -> Iterator[tuple[int, IntArray, IntArray]]:
-    """`RangeProblem.steps`: every way from every state to another, by how many devices are in use."""
-    state_of = {used: state for state, used in enumerate(usage)}
-    by_total: dict[int, list[tuple[int, ...]]] = {}
-    for used in usage:
-        by_total.setdefault(sum(used), []).append(used)
-    for total, (way, (kind, m)) in product(range(max(by_total)), enumerate(ways)):
-        next_of = ((used, (*used[:kind], used[kind] + m, *used[kind + 1 :])) for used in by_total[total])
-        pairs = [(state_of[used], state_of[after]) for used, after in next_of if after in state_of]
-        if pairs:
-            before, after = zip(*pairs, strict=True)
-            yield way, np.array(before), np.array(after)
 
 
 MovedBytes = tuple[IntArray, IntArray] | None

@@ -13,8 +13,9 @@ from typing import Any
 from msgspec import Struct, field
 
 from autoauto.profile.store.codec import read_profile_record
-from autoauto.records.codec import AnyWhole, Positive, from_plain, read_json
 from autoauto.records.errors import BadInput
+from autoauto.records.files.fields import AnyWhole, Positive
+from autoauto.records.files.json import from_plain, read_json
 from autoauto.records.hardware import Cluster, Device, Link
 from autoauto.records.profile import LayerProfile, ModelProfile
 from autoauto.records.units import MIB, bytes_per_s

@@ -24,8 +24,9 @@ from autoauto.profile.importers.recorded import (
     read_text,
     with_boundaries,
 )
-from autoauto.records.codec import MAX_NUMBER, Whole, from_plain, read_json
 from autoauto.records.errors import BadInput
+from autoauto.records.files.fields import MAX_NUMBER, Whole
+from autoauto.records.files.json import from_plain, read_json
 
 _SUFFIX = "_kernel_time"
 _HOST = "CPUExecutionProvider"

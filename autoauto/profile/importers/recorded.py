@@ -10,8 +10,8 @@ from math import ceil
 from pathlib import Path
 from typing import NamedTuple
 
-from autoauto.records.codec import MAX_NUMBER
 from autoauto.records.errors import BadInput
+from autoauto.records.files.fields import MAX_NUMBER
 from autoauto.records.layers import Layer, LayerGraph, Tensor
 from autoauto.records.profile import PARAMETER, LayerProfile
 

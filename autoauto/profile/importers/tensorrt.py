@@ -19,8 +19,9 @@ from typing import Any
 from msgspec import Struct, field
 
 from autoauto.profile.importers.recorded import MAX_S, RecordedLayer, RecordedProfile, number_in, with_boundaries
-from autoauto.records.codec import MAX_NUMBER, Number, PositiveWhole, Whole, from_plain, read_json
 from autoauto.records.errors import BadInput
+from autoauto.records.files.fields import MAX_NUMBER, Number, PositiveWhole, Whole
+from autoauto.records.files.json import from_plain, read_json
 
 _BITS = (
     (r"INT64|Int64", 64),

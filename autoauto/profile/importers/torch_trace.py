@@ -34,8 +34,9 @@ from typing import Annotated, Any, NamedTuple
 from msgspec import Meta, Struct, field
 
 from autoauto.profile.importers.recorded import MAX_S, RecordedLayer, RecordedProfile, with_boundaries
-from autoauto.records.codec import MAX_NUMBER, Whole, from_plain, read_json
 from autoauto.records.errors import BadInput
+from autoauto.records.files.fields import MAX_NUMBER, Whole
+from autoauto.records.files.json import from_plain, read_json
 
 _NOT_LAYERS = ("ProfilerStep#", "Optimizer.")
 _GRADIENT = "autograd::engine::evaluate_function: "

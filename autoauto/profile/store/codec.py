@@ -7,19 +7,10 @@ from typing import Any
 
 from msgspec.structs import asdict
 
-from autoauto.records.codec import (
-    Positive,
-    PositiveWhole,
-    from_json,
-    from_plain,
-    read_json,
-    stored_form,
-    to_json,
-    to_plain,
-    write_json,
-)
 from autoauto.records.correction import RangeExample
 from autoauto.records.errors import BadInput
+from autoauto.records.files.fields import Positive, PositiveWhole, stored_form
+from autoauto.records.files.json import from_json, from_plain, read_json, to_json, to_plain, write_json
 from autoauto.records.profile import (
     PROFILE_SCHEMA,
     CompileOptions,
@@ -81,12 +72,20 @@ def _with_session(record: dict[str, Any]) -> dict[str, Any]:
     return record | {"options": {**options, **session}} if isinstance(options, dict) else record
 
 
+def _with_checkpoints(record: dict[str, Any]) -> dict[str, Any]:
+    """Before schema 5 a stage that recomputes stashed its inputs only."""
+    layers = record.get("layers")
+    if not isinstance(layers, list):
+        return record
+    return record | {"layers": [{**each, "checkpoint_bytes": 0} if isinstance(each, dict) else each for each in layers]}
+
+
 def _with_outlined(record: dict[str, Any]) -> dict[str, Any]:
-    """Before schema 5 no target said what equal layers may store once."""
+    """Before schema 6 no target said what equal layers may store once."""
     return record | {"outlined": []}
 
 
-_UPGRADES = {2: _with_cores, 3: _with_session, 4: _with_outlined}
+_UPGRADES = {2: _with_cores, 3: _with_session, 4: _with_checkpoints, 5: _with_outlined}
 
 
 def layer_to_json(layer: LayerProfile) -> str:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from autoauto.records.knobs import Knobs
-from autoauto.records.study_summary import StudySummary
-from autoauto.records.trial import Cell, Trial
+from autoauto.records.knobs.knobs import Knobs
+from autoauto.records.trials.study_summary import StudySummary
+from autoauto.records.trials.trial import Cell, Trial
 from autoauto.report.charts.chart import RING, Chart, Mark, Panel, Series, Shape, category_axis
 from autoauto.report.wording import label, origin_of, varying_knobs
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from autoauto.records.constraint import Constraint
-from autoauto.records.knobs import Objective, objective_tuple
-from autoauto.records.study_summary import StudySummary
-from autoauto.records.trial import Trial
+from autoauto.records.knobs.constraint import Constraint
+from autoauto.records.knobs.objectives import Objective, objective_tuple
+from autoauto.records.trials.study_summary import StudySummary
+from autoauto.records.trials.trial import Trial
 from autoauto.report.charts.chart import OTHER, RING, Axis, Chart, Mark, Panel, Series, Shape
 from autoauto.report.charts.timeline import time_unit
 from autoauto.report.style import format_value

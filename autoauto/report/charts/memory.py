@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from autoauto.records.phased import Phase, PhasedPlan
 from autoauto.records.plan import Plan, Stage
-from autoauto.records.trial import Trial
+from autoauto.records.trials.trial import Trial
 from autoauto.records.units import MIB, format_bytes
 from autoauto.report.charts.chart import OTHER, Axis, Chart, Mark, Panel, Series, Shape, category_axis
 from autoauto.report.reasons import part_names

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from autoauto.records.study_summary import StudySummary
 from autoauto.records.target import Origin
-from autoauto.records.trial import Trial
+from autoauto.records.trials.study_summary import StudySummary
+from autoauto.records.trials.trial import Trial
 from autoauto.report.charts.chart import Axis, Chart, Mark, Panel, Series, Shape
 from autoauto.report.style import difference_percent
 from autoauto.report.wording import counted, origin_of

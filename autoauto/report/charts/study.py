@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from autoauto.records.study_summary import StudySummary
 from autoauto.records.target import Origin
 from autoauto.records.timeline import Timeline
+from autoauto.records.trials.study_summary import StudySummary
 from autoauto.report.charts.chart import Chart
 from autoauto.report.charts.heat_map import heat_map_chart
 from autoauto.report.charts.latency import latency_chart

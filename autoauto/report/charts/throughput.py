@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from autoauto.records.study_summary import StudySummary
-from autoauto.records.trial import Trial
+from autoauto.records.trials.study_summary import StudySummary
+from autoauto.records.trials.trial import Trial
 from autoauto.report.charts.chart import OTHER, RING, Axis, Chart, Mark, Panel, Series, Shape
 from autoauto.report.wording import ALL, label, origin_of, varying_knobs
 

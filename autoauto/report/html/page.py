@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from itertools import groupby
 
 from autoauto.records.plan import Plan
-from autoauto.records.study_summary import Comparison, StudySummary
 from autoauto.records.target import Origin
 from autoauto.records.timeline import Timeline
-from autoauto.records.trial import Counts, Trial
+from autoauto.records.trials.study_summary import Comparison, StudySummary
+from autoauto.records.trials.trial import Counts, Trial
 from autoauto.report.charts.chart import Chart
 from autoauto.report.charts.study import study_charts
 from autoauto.report.html.document import document, figure, is_wide, section, table_section
@@ -112,9 +112,9 @@ def _gain(comparison: Comparison) -> str:
 def _facts(summary: StudySummary, winner: Trial) -> str:
     origin, verification = origin_of(summary), summary.verification
     rows = [(name or "estimate", value, note) for name, value, note in best_facts(winner, origin)]
-    if verification is not None and verification.n_repeats > 1 and verification.winner.speed is not None:
+    if verification is not None and verification.n_turns > 1 and verification.winner.speed is not None:
         mean = f"{speed_text(verification.winner.speed)} samples/s"
-        rows.append((f"mean of {verification.n_repeats}", mean, f"95 % confidence, {origin}"))
+        rows.append((f"mean of {verification.n_turns}", mean, f"95 % confidence, {origin}"))
     n_measured = sum(trial.was_measured for trial in summary.trials)
     rows.append(("tried", counted(len(summary.trials), "configuration"), f"{n_measured:,} of them {origin}"))
     return tag("dl", *(_fact(name, ", ".join(filter(None, texts))) for name, *texts in rows))

@@ -41,11 +41,14 @@ def placement_table(plan: Plan) -> Table | None:
 
 def _holders(plan: Plan) -> dict[MachineDevice, str]:
     """What every used device holds."""
-    holders = {}
+    holders: dict[MachineDevice, str] = {}
     for each, replicas in zip(plan.plans, plan.replica_numbers, strict=True):
         for (replica, devices), (number, stage) in product(
             zip(replicas, each.placement, strict=True), enumerate(each.stages)
         ):
             for device in map(devices.__getitem__, stage.devices):
-                holders[device] = f"{replica}: {number}" if len(each.stages) > 1 else str(replica)
+                if device in holders:
+                    holders[device] += f", {number}"
+                else:
+                    holders[device] = f"{replica}: {number}" if len(each.stages) > 1 else str(replica)
     return holders

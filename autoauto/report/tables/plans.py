@@ -59,6 +59,8 @@ def stages_table(plan: Plan, names: Sequence[str] | None, origin: str | None) ->
         origin: of the numbers; None where it is not known.
     """
     one_each = plan.n_devices == len(plan.stages)
+    n_recompute = sum(stage.recomputes for stage in plan.stages)
+    some_recompute = 0 < n_recompute < len(plan.stages)
     slowest, longest = ("busiest",) * 2 if plan.period is Period.SERIAL else ("slowest", "longest")
     columns = (
         *map(Column, ("stage", "layers", "first, last layer")),
@@ -70,7 +72,7 @@ def stages_table(plan: Plan, names: Sequence[str] | None, origin: str | None) ->
     for index, stage in enumerate(plan.stages):
         rows.append(
             (
-                _stage(index, stage, one_each),
+                _stage(index, stage, one_each) + ("\nrecomputes" if some_recompute and stage.recomputes else ""),
                 str(stage.layers),
                 _ends(stage, names),
                 _cycles(stage, stage.compute_cycles, slowest if index in plan.compute_bottlenecks else ""),

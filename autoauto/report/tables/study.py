@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-from autoauto.records.knobs import Knobs
-from autoauto.records.study_summary import Comparison, Interval, StudySummary
+from autoauto.records.knobs.knobs import Knobs
 from autoauto.records.target import Origin
-from autoauto.records.trial import Cell, Trial
+from autoauto.records.trials.study_summary import Comparison, Interval, StudySummary
+from autoauto.records.trials.trial import Cell, Trial
 from autoauto.report.reasons import short_reason, what_binds, why_not
 from autoauto.report.style import difference_percent
 from autoauto.report.tables.table import Column, Style, Table, TableCell, Value
@@ -58,8 +58,8 @@ def comparisons_table(summary: StudySummary, comparisons: Sequence[Comparison]) 
     speed = verification.winner.speed if verification else None
     winner: tuple[Value, ...] = ("winner", speed_text(speed or Interval(trial.samples_per_s, None)), "", name)
     caption = ""
-    if verification is not None and verification.n_repeats > 1:
-        turns = f"means of {verification.n_repeats} turns and their 95 % confidence intervals"
+    if verification is not None and verification.n_turns > 1:
+        turns = f"means of {verification.n_turns} turns and their 95 % confidence intervals"
         caption = f"{turns}, {origin_of(summary)}"
     columns = (Column(""), Column("samples/s", "samples_per_s"), Column("winner", "gain_percent"), Column(""))
     title = f"Why this one, by {summary.objective}" if summary.of_several else "Why this one"

@@ -8,12 +8,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from math import inf
 
-from autoauto.records.knob_table import COLUMNS, Use
-from autoauto.records.knobs import Knobs, Objective, Objectives, objective_tuple, objectives_text
+from autoauto.records.knobs.knobs import Knobs
+from autoauto.records.knobs.objectives import Objective, Objectives, objective_tuple, objectives_text
+from autoauto.records.knobs.table import COLUMNS, Use
 from autoauto.records.phased import PhasedPlan
 from autoauto.records.plan import Plan
 from autoauto.records.target import Origin
-from autoauto.records.trial import Cell, Counts, ExpectedCell, Trial
+from autoauto.records.trials.trial import Cell, Counts, ExpectedCell, Trial
 from autoauto.report.style import difference_percent, format_difference, format_value
 from autoauto.report.tables.table import Column, Table, Value
 from autoauto.report.wording import head, knob_value, label, stage_devices

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, TextColumn, TimeElapsedColumn
 
-from autoauto.records.trial import SearchActivity
+from autoauto.records.trials.trial import SearchActivity
 from autoauto.report.style import printable
 
 _BAR_WIDTH = 8
@@ -34,8 +34,12 @@ class SearchReporter(Protocol):
         total: int,
         samples_per_s: float | None,
         left_s: float | None,
+        now: str = "",
     ) -> None:
-        """Show the search's activity, that `done` of `total` are done, the best throughput so far and the time left."""
+        """Show the search's activity, that `done` of `total` are done, the best throughput so far and the time left.
+
+        With what it waits for `now`, if that takes long enough to be read.
+        """
 
 
 @contextmanager
@@ -81,25 +85,34 @@ def search_bar() -> Iterator[SearchReporter]:
         task = progress.add_task("", total=None, phase=SearchActivity.PREDICTING)
 
         def report(
-            phase: SearchActivity, done: int, total: int, samples_per_s: float | None, left_s: float | None
+            phase: SearchActivity,
+            done: int,
+            total: int,
+            samples_per_s: float | None,
+            left_s: float | None,
+            now: str = "",
         ) -> None:
-            line = describe(done, total, samples_per_s, left_s)
+            line = describe(done, total, samples_per_s, left_s, now)
             progress.update(task, completed=done, total=total, description=line, phase=phase)
 
         yield report
 
 
-def describe(done: int, total: int, samples_per_s: float | None, left_s: float | None) -> str:
+def describe(done: int, total: int, samples_per_s: float | None, left_s: float | None, now: str = "") -> str:
     """The state of a search in few words: with its bar they fit a line of 60 columns.
 
     >>> describe(3, 9, 13827.6, 12.2)
     '3/9, 0:00:12 left, best 13,828 samples/s'
+    >>> describe(1, 9, 31.4, None, "openvino bf16 at batch 8")
+    '1/9, best 31 samples/s, openvino bf16 at batch 8'
     """
     parts = [f"{done:,}/{total:,}"]
     if left_s is not None:
         parts.append(f"{timedelta(seconds=round(left_s))} left")
     if samples_per_s is not None:
         parts.append(f"best {samples_per_s:,.0f} samples/s")
+    if now:
+        parts.append(now)
     return ", ".join(parts)
 
 

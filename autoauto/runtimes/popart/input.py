@@ -9,8 +9,9 @@ from typing import Annotated
 
 from msgspec import Meta, Struct, field
 
-from autoauto.records.codec import Whole, brief, from_plain
 from autoauto.records.errors import BadInput
+from autoauto.records.files.fields import Whole, brief
+from autoauto.records.files.json import from_plain
 from autoauto.runtimes.popart.graph import PipelineGraph, PipelineLayer, PipelineTensor, TensorKind
 
 _RESERVED = "'@~("

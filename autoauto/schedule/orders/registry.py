@@ -11,6 +11,7 @@ from pkgutil import iter_modules
 
 import autoauto.schedule.orders as orders_package
 from autoauto.records.errors import BadInput
+from autoauto.records.knobs.knobs import Knobs
 from autoauto.records.schedule import Order, Schedule, StageTimes
 from autoauto.schedule.orders.spec import OrderSpec, ScheduleRequest
 
@@ -25,6 +26,7 @@ def make_schedule(
     training: bool = True,
     stage_devices: Sequence[int] | None = None,
     max_in_flight: int | None = None,
+    effort: float = 1.0,
 ) -> Schedule:
     """The schedule of an order by name.
 
@@ -37,6 +39,7 @@ def make_schedule(
         training: False for PopART's and Poplar's pipelines without a backward pass.
         stage_devices: for Poplar's orders the device of every stage, backward ones too; by default one stage a device.
         max_in_flight: for zero bubble orders the activations that a device may hold; by default the order's own limit.
+        effort: for zero bubble orders the share of the search's effort.
 
     Raises:
         BadInput: the order does not take such arguments.
@@ -54,7 +57,7 @@ def make_schedule(
     if max_in_flight is None and spec.default_max_in_flight is not None:
         max_in_flight = spec.default_max_in_flight(n_devices)
     return spec.make(
-        ScheduleRequest(n_devices, n_micro_batches, n_chunks, training, times, stage_devices, max_in_flight)
+        ScheduleRequest(n_devices, n_micro_batches, n_chunks, training, times, stage_devices, max_in_flight, effort)
     )
 
 
@@ -65,6 +68,11 @@ def stage_devices_of(order: Order, n_devices: int, n_chunks: int = 1) -> tuple[i
     ((0, 1, 0, 1), (0, 1, 1, 0))
     """
     return spec_of(order).stage_devices(n_devices, n_chunks)
+
+
+def chunks_of(knobs: Knobs) -> int:
+    """The chunks a device of a configuration's order: its stages a device, where the order does not fix them."""
+    return knobs.stages_per_device if spec_of(knobs.schedule).takes_chunks else 1
 
 
 def spec_of(order: Order) -> OrderSpec:

@@ -20,6 +20,7 @@ class ScheduleRequest:
         times: the times of the stages, if given; always given where the order splits the backward pass.
         stage_devices: the device of every stage as the caller maps them, if given.
         max_in_flight: the activations that a device may hold, where the order takes a limit; None elsewhere.
+        effort: the share of its effort that a search for an order may take.
     """
 
     n_devices: int
@@ -29,6 +30,7 @@ class ScheduleRequest:
     times: StageTimes | None
     stage_devices: Sequence[int] | None
     max_in_flight: int | None
+    effort: float = 1.0
 
     @property
     def action_times(self) -> StageTimes:

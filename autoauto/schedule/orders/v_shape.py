@@ -18,7 +18,13 @@ from autoauto.schedule.orders.spec import OrderSpec, ScheduleRequest, there_and_
 #         2F0 3F0 2F1 3F1         3B0 2B0 3W0 3B1 2B1 2W0 3W1 2W1
 
 
-def v_shape(times: StageTimes, n_micro_batches: int, max_in_flight: int | None, order: Order = Order.ZBV) -> Schedule:
+def v_shape(
+    times: StageTimes,
+    n_micro_batches: int,
+    max_in_flight: int | None,
+    order: Order = Order.ZBV,
+    effort: float = 1.0,
+) -> Schedule:
     """The shortest order that the search finds for 2p stages on p devices: device d has stages d and 2p - 1 - d.
 
     Args:
@@ -26,6 +32,7 @@ def v_shape(times: StageTimes, n_micro_batches: int, max_in_flight: int | None, 
         n_micro_batches: how many micro-batches there are.
         max_in_flight: the stages' activations that a device may hold, each from its F to its W; None for no limit.
         order: the schedule's name; V shapes differ in nothing but their limits.
+        effort: the share of the search's effort.
 
     Raises:
         BadInput: an odd number of stages, no micro-batch, or fewer than two activations: one on the way down must leave
@@ -42,12 +49,13 @@ def v_shape(times: StageTimes, n_micro_batches: int, max_in_flight: int | None, 
     if max_in_flight is not None and max_in_flight < 2:
         raise BadInput(f"a device of a V shape must hold at least 2 activations, got max_in_flight {max_in_flight}")
     devices = there_and_back(times.n_stages // 2, 1)
-    return short_schedule(order, ZeroBubbleProblem.of(times, devices, n_micro_batches, max_in_flight))
+    return short_schedule(order, ZeroBubbleProblem.of(times, devices, n_micro_batches, max_in_flight), effort)
 
 
 def _spec(order: Order, default_max_in_flight: Callable[[int], int]) -> OrderSpec:
     def make(request: ScheduleRequest) -> Schedule:
-        return v_shape(request.action_times, request.n_micro_batches, request.max_in_flight, order)
+        limit = request.max_in_flight
+        return v_shape(request.action_times, request.n_micro_batches, limit, order, request.effort)
 
     return OrderSpec(
         order,

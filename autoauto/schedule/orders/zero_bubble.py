@@ -18,7 +18,7 @@ from autoauto.schedule.orders.spec import OrderSpec, ScheduleRequest
 #     1F0 1B0 1F1 1B1 1W0 1F2 1B2 1W1 1W2
 
 
-def zero_bubble(times: StageTimes, n_micro_batches: int, max_in_flight: int | None) -> Schedule:
+def zero_bubble(times: StageTimes, n_micro_batches: int, max_in_flight: int | None, effort: float = 1.0) -> Schedule:
     """The shortest order of one stage a device that the search finds; named ZB1P up to p activations, else ZB2P.
 
     Only a gradient makes others wait, so a W is put off until its device has nothing else to do or no memory left. ZB1P
@@ -29,6 +29,7 @@ def zero_bubble(times: StageTimes, n_micro_batches: int, max_in_flight: int | No
         times: ticks of the actions and messages; `backward` is the input-gradient half.
         n_micro_batches: how many micro-batches there are.
         max_in_flight: the activations that a device may hold, each from its F to its W; None for no limit.
+        effort: the share of the search's effort.
 
     Raises:
         BadInput: fewer than one micro-batch or activation.
@@ -43,14 +44,15 @@ def zero_bubble(times: StageTimes, n_micro_batches: int, max_in_flight: int | No
         raise BadInput(f"a device must hold at least 1 activation, got max_in_flight {max_in_flight}")
     n_devices = times.n_stages
     order = Order.ZB1P if max_in_flight is not None and max_in_flight <= n_devices else Order.ZB2P
-    return short_schedule(order, ZeroBubbleProblem.of(times, range(n_devices), n_micro_batches, max_in_flight))
+    problem = ZeroBubbleProblem.of(times, range(n_devices), n_micro_batches, max_in_flight)
+    return short_schedule(order, problem, effort)
 
 
 def _spec(order: Order, multiple: int) -> OrderSpec:
     """An order whose devices hold `multiple` times as many activations as there are devices, unless asked otherwise."""
 
     def make(request: ScheduleRequest) -> Schedule:
-        schedule = zero_bubble(request.action_times, request.n_micro_batches, request.max_in_flight)
+        schedule = zero_bubble(request.action_times, request.n_micro_batches, request.max_in_flight, request.effort)
         return replace(schedule, order=order)
 
     return OrderSpec(order, make, splits_backward=True, default_max_in_flight=lambda n_devices: multiple * n_devices)

@@ -13,7 +13,7 @@ Rows are the columns of `StageTimes` one after the other (`time_rows`), as the s
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -59,7 +59,7 @@ def step_function(schedule: Schedule, transfers: Transfers) -> StepFunction:
         BadInput: the schedule cannot run to its end; the message says who waits for whom.
     """
     assert not schedule.full_backwards
-    return _slot_sums(schedule) if transfers is Transfers.BARRIER else _longest_path(schedule)
+    return slot_sums(schedule, slot_kinds(schedule)) if transfers is Transfers.BARRIER else _longest_path(schedule)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -194,18 +194,33 @@ class _SlotSums:
         return slopes
 
 
-def _slot_sums(schedule: Schedule) -> _SlotSums:
+SlotKinds = Mapping[tuple[bytes, bool], int]
+"""How often slots occur, by how often each has the rows of compute; and the exchanges after slots, which are True."""
+
+
+def slot_kinds(schedule: Schedule) -> SlotKinds:
+    """The different slots of a schedule and of the exchanges after them, and how often they occur."""
     n, n_numbers, in_slots = schedule.n_stages, schedule.codes.n_numbers, slots(schedule)
-    n_slots, devices = 1 + max(int(row.max(initial=-1)) for row in in_slots), row_devices(schedule)
+    n_slots = 1 + max(int(row.max(initial=-1)) for row in in_slots)
     work = np.zeros((n_slots, 3 * n))
     for program, row in zip(schedule.programs, in_slots, strict=True):
         np.add.at(work, (row, program // n_numbers), 1)
     # Where the schedule has slots of its own, all devices exchange for all stages in every one.
     exchange = work[:, : 2 * n] if schedule.slots is None else np.ones((n_slots, 2 * n))
-    rows = np.zeros((2 * n_slots, 7 * n + 1))
-    rows[:n_slots, : 3 * n], rows[n_slots:, 5 * n + 1 :] = work, exchange
-    kinds, counts = np.unique(rows, axis=0, return_counts=True)
+    counts: dict[tuple[bytes, bool], int] = {}
+    for rows, is_exchange in ((work, False), (exchange, True)):
+        for kind in ((row.tobytes(), is_exchange) for row in rows):
+            counts[kind] = counts.get(kind, 0) + 1
+    return counts
+
+
+def slot_sums(schedule: Schedule, counts: SlotKinds) -> StepFunction:
+    """The makespan of a schedule with these slots, on the stages and devices of `schedule`."""
+    n, devices = schedule.n_stages, row_devices(schedule)
+    kinds = np.zeros((len(counts), 7 * n + 1))
+    for kind, (row, is_exchange) in zip(kinds, counts, strict=True):
+        kind[slice(5 * n + 1, None) if is_exchange else slice(3 * n)] = np.frombuffer(row)
     device_of = np.concatenate((devices[: 3 * n], np.full(2 * n + 1, -1), devices[: 2 * n]))
     by_device = kinds[:, None, :] * (device_of == np.arange(schedule.n_devices)[:, None])
     loads, load_of = np.unique(by_device.reshape(-1, kinds.shape[1]), axis=0, return_inverse=True)
-    return _SlotSums(counts.astype(np.float64), loads, load_of.reshape(len(kinds), -1))
+    return _SlotSums(np.array(list(counts.values()), dtype=np.float64), loads, load_of.reshape(len(kinds), -1))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -31,19 +31,35 @@ class LargestForm:
         return slopes
 
 
-def zero_bubble_bound(n_stages: int, n_micro_batches: int, limit: int, *, host: bool) -> LargestForm:
-    """The bounds by device and by stage of `lower_bound`, with one stage a device, for all times at once.
+def zero_bubble_bound(devices: Sequence[int], n_micro_batches: int, limit: int, *, host: bool) -> LargestForm:
+    """Bounds by device and by stage as in `lower_bound`, for all times at once.
+
+    Where several stages share a device, what its limit of activations makes it wait is left out.
 
     Args:
-        n_stages: how many stages there are.
+        devices: the device of every stage.
         n_micro_batches: how many micro-batches there are.
         limit: the most activations that a device holds.
         host: whether the first stage waits for the host's first input; it does not where all devices exchange at once.
     """
-    return LargestForm(np.array(list(_forms(n_stages, n_micro_batches, min(limit, n_micro_batches), host=host))))
+    n, one_each = len(devices), len(set(devices)) == len(devices)
+    forms = _forms(n, n_micro_batches, min(limit, n_micro_batches) if one_each else None, host=host)
+    shared = () if one_each else _work_of_devices(devices, n_micro_batches, host=host)
+    return LargestForm(np.array([*forms, *shared]))
 
 
-def _forms(n: int, m: int, limit: int, *, host: bool) -> Iterator[FloatArray]:
+def _work_of_devices(devices: Sequence[int], m: int, *, host: bool) -> Iterator[FloatArray]:
+    """A device computes for all its stages after the first micro-batch has reached the first of them."""
+    n = len(devices)
+    rows = np.eye(7 * n + 1)
+    forward, down = rows[:n], rows[3 * n : 4 * n + 1]
+    for device in set(devices):
+        own = [s for s in range(n) if devices[s] == device]
+        head = host * down[0] + (forward[: own[0]] + down[1 : own[0] + 1]).sum(axis=0)
+        yield head + m * sum(rows[kind * n + s] for kind in range(3) for s in own)
+
+
+def _forms(n: int, m: int, limit: int | None, *, host: bool) -> Iterator[FloatArray]:
     rows = np.eye(7 * n + 1)
     forward, backward, weight = rows[:n], rows[n : 2 * n], rows[2 * n : 3 * n]
     down, up = rows[3 * n : 4 * n + 1], rows[4 * n + 1 : 5 * n + 1]
@@ -55,6 +71,8 @@ def _forms(n: int, m: int, limit: int, *, host: bool) -> Iterator[FloatArray]:
         for last in range(s + 1):  # the stage where the micro-batch ends
             back = (up[last + 1 : s + 1] + backward[last:s]).sum(axis=0) + weight[last]
             yield head + m * (forward[s] + backward[s]) + back
+            if limit is None:
+                continue
             before = loop - limit * forward[s]
             after = loop - forward[s] + backward[s] + back - limit * (backward[s] + weight[s])
             work = head + m * (forward[s] + backward[s] + weight[s])

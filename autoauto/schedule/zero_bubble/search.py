@@ -50,18 +50,18 @@ WINDOWS = (NEVER, 8, 4, 6, 2, 1)
 """The windows of rules while improving, in units of a mean action."""
 
 
-def short_schedule(order: Order, pipeline: ZeroBubbleProblem) -> Schedule:
-    """The shortest schedule that the search finds."""
-    return numbered_schedule(order, pipeline, search(pipeline).programs)
+def short_schedule(order: Order, pipeline: ZeroBubbleProblem, effort: float = 1.0) -> Schedule:
+    """The shortest schedule that the search finds with a share of its effort."""
+    return numbered_schedule(order, pipeline, search(pipeline, effort).programs)
 
 
-def search(pipeline: ZeroBubbleProblem) -> DraftSchedule:
-    """The shortest order that the effort finds: for few micro-batches, for some more, for all."""
+def search(pipeline: ZeroBubbleProblem, share: float = 1.0) -> DraftSchedule:
+    """The shortest order that this share of the effort finds: for few micro-batches, for some more, for all."""
     n_actions = len(pipeline.ticks) * pipeline.n_micro_batches
     few = max(2 * pipeline.n_devices, 8)
     if n_actions > LONG and pipeline.n_micro_batches > few:
         return _long(pipeline, few)
-    effort = min(EFFORT * max(8, min(24, pipeline.n_devices)), TIMES * n_actions)
+    effort = int(share * min(EFFORT * max(8, min(24, pipeline.n_devices)), TIMES * n_actions))
     sizes = sorted({min(size, pipeline.n_micro_batches) for size in (few, few + few // 4, pipeline.n_micro_batches)})
     shorter: _OrderSearch | None = None
     for size in sizes:

@@ -8,24 +8,31 @@ from itertools import chain, pairwise
 
 from optuna import Study
 
-from autoauto.records.knob_table import Strategy
-from autoauto.records.knobs import Knobs, SearchSpace
-from autoauto.records.study_summary import Alternative
-from autoauto.records.trial import Trial
+from autoauto.records.knobs.knobs import Knobs
+from autoauto.records.knobs.space import SearchSpace
+from autoauto.records.knobs.table import Strategy
+from autoauto.records.trials.study_summary import Alternative
+from autoauto.records.trials.trial import Trial
 from autoauto.study.methods.forecast_curve import ForecastCurve
-from autoauto.study.methods.protocol import Predict
+from autoauto.study.methods.protocol import Limit, Predict
 from autoauto.study.methods.simple_uses import SimpleUse, simple_uses
 from autoauto.study.store.database import through_restarts
 from autoauto.study.store.trials import knobs_of
 
 ALTERNATIVES = "alternatives"
 """The attribute of a study that holds the alternatives of its last search."""
+MIN_SCORE = 1e-9
 N_REFINED = 8
 """Forecasts of a simple use between those of the survey, beside the best, where the search tried at most one."""
 
 
 def expected_alternatives(
-    space: SearchSpace, predict: Predict, expect: Callable[[Knobs], Trial], tried: Collection[Knobs] = ()
+    space: SearchSpace,
+    predict: Predict,
+    expect: Callable[[Knobs], Trial],
+    tried: Collection[Knobs] = (),
+    limit: Limit | None = None,
+    at_best: Callable[[Knobs], Trial | None] = lambda _: None,
 ) -> tuple[Alternative, ...]:
     """The best of every simple use of a space by a few estimates; nothing is measured.
 
@@ -34,8 +41,10 @@ def expected_alternatives(
         predict: the estimate as the search asked it.
         expect: the estimated trial of a configuration.
         tried: what the search tried: batch sizes that are good for some pipelines are asked for others of that length.
+        limit: bounds the estimate; cells that cannot be the best of their use are not asked for.
+        at_best: an estimated trial that is no worse and costs less to make; None where `expect` costs as little.
     """
-    return tuple(_best_of(use, space, predict, expect, tried) for use in simple_uses(space))
+    return tuple(_best_of(use, space, predict, expect, tried, limit, at_best) for use in simple_uses(space))
 
 
 def _best_of(
@@ -44,8 +53,12 @@ def _best_of(
     predict: Predict,
     expect: Callable[[Knobs], Trial],
     tried: Collection[Knobs],
+    limit: Limit | None,
+    at_best: Callable[[Knobs], Trial | None],
 ) -> Alternative:
     cells = [cell for cell in space.cells if use.has(cell[0])]
+    if limit is not None:
+        cells = _promising(cells, predict, limit)
     curves = [ForecastCurve(cell, predict) for cell in cells]
     pipelines = (knobs for knobs in tried if knobs.strategy is Strategy.PIPELINE)
     like_these = {replace(knobs, replicas=use.replicas) for knobs in pipelines}
@@ -63,8 +76,26 @@ def _best_of(
         for index, forecast in curve.forecasts.items()
         if forecast.works and forecast.score is not None
     }
-    best = expect(max(scores, key=lambda knobs: scores[knobs], default=cells[0][0]))
-    return Alternative(use.name, best.knobs, best.samples_per_s if best.fits else 0.0, best.reason)
+    best = max(scores, key=lambda knobs: scores[knobs], default=cells[0][0])
+    bound = None if best in tried else at_best(best)
+    trial = bound or expect(best)
+    speed = trial.samples_per_s if trial.fits else 0.0
+    return Alternative(use.name, best, speed, trial.reason, at_most=bound is not None and trial.fits)
+
+
+def _promising(cells: list[list[Knobs]], predict: Predict, limit: Limit) -> list[list[Knobs]]:
+    """The cells whose limit is not below the best forecast of those with a higher one; at least one."""
+    limits = [max(map(limit, cell)) for cell in cells]
+    best, chosen = 0.0, list[int]()
+    for index in sorted(range(len(cells)), key=lambda index: -limits[index]):
+        if chosen and limits[index] < max(best, MIN_SCORE):
+            break
+        curve = ForecastCurve(cells[index], predict)
+        curve.survey()
+        chosen.append(index)
+        works = (forecast.score or 0.0 for forecast in curve.forecasts.values() if forecast.works)
+        best = max([best, *works])
+    return [cells[index] for index in sorted(chosen)]
 
 
 def _refine(curve: ForecastCurve, best: int) -> None:

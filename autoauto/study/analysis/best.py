@@ -7,8 +7,9 @@ from collections.abc import Collection, Mapping
 import numpy as np
 from optuna import Study
 
-from autoauto.records.knobs import Knobs, Objectives, objective_tuple, parse_objectives
-from autoauto.records.trial import Counts, Trial
+from autoauto.records.knobs.knobs import Knobs
+from autoauto.records.knobs.objectives import Objectives, objective_tuple, parse_objectives
+from autoauto.records.trials.trial import Counts, Trial
 from autoauto.study.analysis.verification import verified_winners
 from autoauto.study.objectives import scores_of
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from autoauto.records.knobs import Method, Objective
-from autoauto.records.study_summary import (
+from autoauto.records.knobs.objectives import Method, Objective
+from autoauto.records.trials.study_summary import (
     Alternative,
     Comparison,
     Interval,
@@ -15,7 +15,7 @@ from autoauto.records.study_summary import (
     Verdict,
     Verification,
 )
-from autoauto.records.trial import Status, Trial
+from autoauto.records.trials.trial import Status, Trial
 from autoauto.study.analysis.grid_bisect_answer import measured_answer
 from autoauto.study.analysis.verification import ONE_SESSION, RUNNER_UP
 from autoauto.study.methods.simple_uses import use_of
@@ -87,6 +87,9 @@ def _against_alternative(summary: StudySummary, alternative: Alternative) -> Com
         return _against_trial(summary, name, best, "")._replace(is_simple_use=True)
     if not alternative.samples_per_s:
         return Comparison(name, alternative.knobs, None, None, alternative.reason, is_simple_use=True)
+    if alternative.at_most:
+        note = f"at most {alternative.samples_per_s:,.4g} samples/s by the whole model, so not measured"
+        return Comparison(name, alternative.knobs, None, None, note, is_simple_use=True)
     speed = Interval(alternative.samples_per_s, None)
     gain_percent = _estimated_gain_percent(summary, winner, alternative)
     return Comparison(name, alternative.knobs, speed, gain_percent, "", estimated=True, is_simple_use=True)

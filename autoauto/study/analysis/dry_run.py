@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
-from autoauto.records.knobs import Knobs, Method, Objectives, SearchSpace
-from autoauto.records.study_summary import Comparison, Interval, cells_of
-from autoauto.records.trial import ExpectedCell, Trial
+from autoauto.records.knobs.knobs import Knobs
+from autoauto.records.knobs.objectives import Method, Objectives
+from autoauto.records.knobs.space import SearchSpace
+from autoauto.records.trials.study_summary import Comparison, Interval, cells_of
+from autoauto.records.trials.trial import ExpectedCell, Trial
 from autoauto.study.methods.protocol import Observation, drive, observation_of
-from autoauto.study.methods.registry import method_of, predictor
+from autoauto.study.methods.registry import method_of, predictor, refiner
 from autoauto.study.methods.simple_uses import simple_uses
 from autoauto.study.objectives import scores_of, values_of
 
@@ -38,10 +40,11 @@ def dry_run(
     noise: float = 0.0,
     n_measurements: int = 30,
     last: Knobs | None = None,
+    at_best: Callable[[Knobs], Trial | None] = lambda _: None,
 ) -> DryRun:
     """Run a method against the estimate; no trial is made and nothing is compiled whole.
 
-    The arguments are those of `method_of`.
+    The arguments are those of `method_of` and `predictor`.
     """
     estimates: dict[Knobs, Trial] = {}
 
@@ -56,8 +59,11 @@ def dry_run(
         tried[knobs] = estimate(knobs)
         return observation_of(tried[knobs], objectives)
 
-    predict = predictor(estimate, objectives)
-    drive(method_of(method, predict, objectives, noise, n_measurements, last).start(space, {}), observe)
+    estimates_of = estimate, objectives, at_best
+    proposer = method_of(
+        method, predictor(*estimates_of), objectives, noise, n_measurements, last, refine=refiner(*estimates_of)
+    )
+    drive(proposer.start(space, {}), observe)
     in_order = (estimates[knobs] for cell in space.cells for knobs in cell if knobs in estimates)
     cells = cells_of(in_order, lambda trial: scores_of(objectives, values_of(objectives, trial))[0])
     return DryRun(

@@ -6,18 +6,25 @@ not see that a smaller batch may be faster.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from math import inf
 
-from autoauto.records.knobs import Knobs, Objective, SearchSpace
-from autoauto.records.study_summary import AutoPipelineAnswer, StudySummary
-from autoauto.records.trial import Cell, Trial
-from autoauto.study.methods.grid_bisect import grid_bisect
-from autoauto.study.methods.protocol import Observation, drive
+from autoauto.records.knobs.knobs import Knobs
+from autoauto.records.knobs.objectives import Objective
+from autoauto.records.knobs.space import SearchSpace
+from autoauto.records.trials.study_summary import AutoPipelineAnswer, StudySummary
+from autoauto.records.trials.trial import Cell, Trial
+from autoauto.study.methods.grid_bisect import largest_feasible
+from autoauto.study.methods.protocol import Limit
 from autoauto.study.objectives import objective_value, score
 
 
 def estimated_answer(
-    space: SearchSpace, expect: Callable[[Knobs], Trial], objective: Objective, winner: Knobs
+    space: SearchSpace,
+    expect: Callable[[Knobs], Trial],
+    objective: Objective,
+    winner: Knobs,
+    limit: Limit | None = None,
 ) -> AutoPipelineAnswer | None:
     """The answer if all measurements equalled the estimates; None when nothing fits.
 
@@ -28,25 +35,36 @@ def estimated_answer(
         expect: the estimated trial of a configuration.
         objective: of the search.
         winner: the best configuration of our search.
+        limit: bounds the estimate; cells that cannot have the answer are not bisected.
     """
-    fitting: dict[Knobs, Trial] = {}
-
-    def observe(knobs: Knobs) -> Observation:
-        trial = expect(knobs)
-        if trial.fits:
-            fitting[knobs] = trial
-        return Observation(1.0 if trial.fits else None, trial.fits)
-
-    drive(grid_bisect(space), observe)
-    largest = [last for cell in space.cells for last in [fitting[knobs] for knobs in cell if knobs in fitting][-1:]]
 
     def worth(trial: Trial) -> float:
         return score(objective, objective_value(objective, trial))
 
-    answer, winning = max(largest, key=worth, default=None), expect(winner)
+    answer: Trial | None = None
+    limits = [(inf if limit is None else max(map(limit, cell)), cell) for cell in space.cells]
+    for most, cell in sorted(limits, key=lambda pair: -pair[0]):
+        if most <= (0.0 if answer is None else worth(answer)):
+            break
+        largest = _largest_that_fits(cell, expect)
+        if largest is not None and (answer is None or worth(largest) > worth(answer)):
+            answer = largest
+    winning = expect(winner)
     if answer is None or not winning.fits:
         return None
     return AutoPipelineAnswer(answer.knobs, answer.samples_per_s, 100.0 * (worth(winning) / worth(answer) - 1.0))
+
+
+def _largest_that_fits(cell: Sequence[Knobs], expect: Callable[[Knobs], Trial]) -> Trial | None:
+    bisection, fitting = largest_feasible(cell), None
+    knobs = next(bisection)
+    while True:
+        trial = expect(knobs)
+        fitting = trial if trial.fits else fitting
+        try:
+            knobs = bisection.send(trial.fits)
+        except StopIteration:
+            return fitting
 
 
 def measured_answer(summary: StudySummary) -> tuple[Trial | None, str]:

@@ -10,9 +10,9 @@ from dataclasses import replace
 
 from optuna import Study
 
-from autoauto.records.knobs import objective_tuple
-from autoauto.records.study_summary import StudySummary
-from autoauto.records.trial import Trial
+from autoauto.records.knobs.objectives import objective_tuple
+from autoauto.records.trials.study_summary import StudySummary
+from autoauto.records.trials.trial import Trial
 from autoauto.study.analysis.alternatives import ALTERNATIVES, stored_alternatives
 from autoauto.study.analysis.best import best_of_study, front_of, objectives_of_study
 from autoauto.study.analysis.verification import VERIFIED, verifications

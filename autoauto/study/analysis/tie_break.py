@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from autoauto.records.study_summary import Repeated, Verdict, interval
+from autoauto.records.trials.study_summary import Repeated, Verdict, interval
 
 MAX_ERROR_SHARE = 0.1
 """When half the width of the interval exceeds this share of the score, the turns do not show whether two tie."""
@@ -20,6 +20,21 @@ class TieBreak(NamedTuple):
 
     second: bool
     verdict: Verdict = Verdict.CLEAR
+
+
+def is_decided(first: Repeated, second: Repeated, noise: float) -> bool:
+    """Whether further turns would only repeat what `break_tie` says: two differ clearly, or by no more than `noise`.
+
+    Args:
+        first, second: two configurations.
+        noise: the share of a score that is noise.
+    """
+    pairs = [(a, b) for a, b in zip(first.scores, second.scores, strict=True) if a is not None and b is not None]
+    if len(pairs) < 2:
+        return False
+    lead = interval([a - b for a, b in pairs])
+    assert lead.error is not None
+    return abs(lead.mean) > lead.error or abs(lead.mean) + lead.error <= noise * max(map(max, pairs))
 
 
 def break_tie(first: Repeated, second: Repeated) -> TieBreak:

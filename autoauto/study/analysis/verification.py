@@ -16,10 +16,11 @@ from typing import Any
 
 from optuna import Study
 
-from autoauto.records.knobs import Knobs, Objective
-from autoauto.records.study_summary import AutoPipelineAnswer, Repeated, Verdict, Verification
-from autoauto.records.trial import Trial
-from autoauto.study.analysis.tie_break import break_tie
+from autoauto.records.knobs.knobs import Knobs
+from autoauto.records.knobs.objectives import Objective
+from autoauto.records.trials.study_summary import AutoPipelineAnswer, Repeated, Verdict, Verification
+from autoauto.records.trials.trial import Trial
+from autoauto.study.analysis.tie_break import break_tie, is_decided
 from autoauto.study.execution.executors import Executor
 from autoauto.study.interrupts import Interrupts
 from autoauto.study.objectives import objective_value, score
@@ -54,8 +55,12 @@ def verify(
     known: Mapping[Knobs, Trial] | None = None,
     progress: Callable[[int, int], None] | None = None,
     n_candidates: int = 2,
+    noise: float = 0.0,
 ) -> Verification:
     """Measure all configurations `n_repeats` times, in turns, and compare the best with others; stored in the study.
+
+    There are fewer turns, two or more, where these decide between the first configuration and the others
+    (`is_decided`).
 
     Every turn is stored when it is finished, so a verification that is interrupted resumes after it. A stored
     verification of the same configurations and as many turns is not repeated.
@@ -70,6 +75,7 @@ def verify(
         known: trials that fit, whose numbers are used instead of another measurement, on a target where all are equal.
         progress: called before every measurement with the number of finished ones and of all.
         n_candidates: how many of the configurations, from the first on, may be the winner.
+        noise: the share of a score that is noise; 0 where all measurements are equal, of which none is left out.
 
     Raises:
         KeyboardInterrupt: it was interrupted.
@@ -82,6 +88,8 @@ def verify(
         rows, answer = list(empty), auto_pipeline()
     with Interrupts() as interrupts, closing(executor):
         for turn in range(len(rows[0].scores), n_repeats):
+            if noise and all(is_decided(rows[0], row, noise) for row in rows[1:]):
+                break
             order = [(position + turn) % len(rows) for position in range(len(rows))]
             for n_done, index in enumerate(order, start=turn * len(rows)):
                 if progress is not None:

@@ -10,14 +10,13 @@ from multiprocessing.connection import wait
 from time import monotonic, sleep
 from typing import Any
 
+from autoauto.processes.dask import DEVICE, workers_of
 from autoauto.records.errors import BadInput, missing_extra
-from autoauto.records.knobs import Knobs
-from autoauto.records.trial import Status, Trial
+from autoauto.records.knobs.knobs import Knobs
+from autoauto.records.trials.trial import Status, Trial
 from autoauto.study.execution.executors import ConsecutiveFailures
 from autoauto.study.execution.process import Bounds, Evaluate, MeasuringProcess, failed_trial, finished_trial
 
-DEVICE = "device"
-"""The resource of which workers declare a number and measurements take some: `dask worker --resources device=4`."""
 _CONNECT_S = 10.0
 
 
@@ -108,7 +107,8 @@ class DaskExecutor:
     def close(self) -> None:
         """Cancel all measurements that have not started, and disconnect."""
         with suppress(CancelledError, OSError):  # the scheduler is gone, and its measurements with it
-            self._client.cancel([future for future, _ in self._measuring.values()])
+            if self._client.status != "closed":  # as it is when it has given up
+                self._client.cancel([future for future, _ in self._measuring.values()])
         self._measuring.clear()
         self._client.close()
 
@@ -143,11 +143,10 @@ class DaskExecutor:
         return n_devices
 
     def _devices(self) -> list[int]:
-        """The number of devices of every worker, read from the scheduler: the client's copy is empty now and then."""
+        """The number of devices of every worker."""
         if self._client.scheduler is None or self._client.status == "closed":
             raise CancelledError
-        identity = self._client.sync(self._client.scheduler.identity, n_workers=-1)
-        return [int(worker["resources"].get(DEVICE, 0)) for worker in identity["workers"].values()]
+        return [worker.n_devices for worker in workers_of(self._client)]
 
 
 def measure_in_process(evaluate: Evaluate, knobs: Knobs, bounds: Bounds) -> Trial:

@@ -17,8 +17,9 @@ from typing import IO, NamedTuple
 
 from autoauto.processes.channel import BadMessage, Channel
 from autoauto.processes.guard import Ending, GuardedProcess
-from autoauto.records.knobs import Knobs
-from autoauto.records.trial import Status, Trial
+from autoauto.records.errors import WorkerLost
+from autoauto.records.knobs.knobs import Knobs
+from autoauto.records.trials.trial import Status, Trial
 from autoauto.records.units import format_bytes
 
 LOG_LINES = 20
@@ -221,11 +222,12 @@ def finished_trial(knobs: Knobs, result: Trial | BaseException, elapsed_s: float
     """The trial that `evaluate` returned just now, or whose exception it raised, `elapsed_s` after it started.
 
     A target returns a trial when a device has too little memory. So an exception is a bug, unless the memory of the
-    process itself ran out.
+    process itself ran out, or a process of the target or another machine was lost.
     """
     if isinstance(result, Trial):
         return _ended_now(result, elapsed_s)
-    status = Status.PROCESS_OUT_OF_MEMORY if isinstance(result, MemoryError) else Status.BUG
+    kinds = {MemoryError: Status.PROCESS_OUT_OF_MEMORY, WorkerLost: Status.CRASH}
+    status = next((status for kind, status in kinds.items() if isinstance(result, kind)), Status.BUG)
     log = "".join(traceback.format_exception(result)).splitlines()
     return failed_trial(knobs, status, f"{type(result).__name__}: {result}", log, elapsed_s)
 

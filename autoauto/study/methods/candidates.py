@@ -17,15 +17,17 @@ from typing import NamedTuple
 
 import numpy as np
 
-from autoauto.records.knobs import Knobs
+from autoauto.records.knobs.knobs import Knobs
 from autoauto.study.methods.error_model import ErrorModels, GridPositions
 from autoauto.study.methods.forecast_curve import ForecastCurve
-from autoauto.study.methods.protocol import Forecast, Observation, Predict, constraint_ratio
+from autoauto.study.methods.protocol import Forecast, Observation, Predict, Refine, constraint_ratio
 
 MAX_MEMORY_DOUBT = 0.25
 """A configuration that lacks more than this share of a device's memory by the estimate does not fit."""
 MEMORY_MARGIN = 0.02
 """Share of memory that stays free after the second wrong estimate of memory in a cell; doubled at every further one."""
+MEMORY_TO_SPARE = 0.1
+"""Where so much of every device stays free, memory makes no cuts uneven."""
 CELL_PATIENCE = 2
 """Number of measurements in a row without improvement after which a cell has no candidates any more."""
 
@@ -56,6 +58,11 @@ class Candidate(NamedTuple):
         return self.cell.curve.forecasts[self.position].score or 0.0
 
     @property
+    def at_best(self) -> bool:
+        """Whether the estimate only says that it is no better (`Forecast.at_best`)."""
+        return self.cell.curve.forecasts[self.position].at_best
+
+    @property
     def rank(self) -> tuple[float, ...]:
         """Larger for a larger bound, then for the simpler configuration."""
         return self.bound, *(-number for number in self.knobs.simplicity)
@@ -68,8 +75,8 @@ class Candidates:
     measured / estimated there (`ErrorModel.ratios`).
     """
 
-    def __init__(self, cell: Sequence[Knobs], predict: Predict, number: int, family: int) -> None:
-        self.cell = cell
+    def __init__(self, cell: Sequence[Knobs], predict: Predict, number: int, family: int, limit: float = inf) -> None:
+        self.cell, self.limit, self.family = cell, limit, family
         self.curve = ForecastCurve(cell, predict)
         self._observations: dict[int, Observation] = {}
         sizes = np.array(self.curve.sizes, dtype=float)
@@ -106,7 +113,7 @@ class Candidates:
         elif forecast.score is None:
             self._n_surprises += 1
             self.curve.replace(index, Forecast(observation.score / float(self._score_ratio[index]), 0.0))
-        else:
+        elif not forecast.at_best:
             models.scores.add(position, observation.score / forecast.score)
 
     @property
@@ -122,8 +129,26 @@ class Candidates:
                 and forecast.score is not None
                 and self._expected_to_work(index, forecast)
             ):
-                bound = forecast.score * self._max_score_ratio[index]
+                # What is no better by the estimate is so without its error, which is that of other configurations.
+                bound = forecast.score if forecast.at_best else forecast.score * self._max_score_ratio[index]
                 yield Candidate(bound, forecast.score * self._score_ratio[index], self, index)
+
+    @property
+    def best_forecast(self) -> float:
+        """The largest score of its forecasts."""
+        return max((forecast.score or 0.0 for forecast in self.curve.forecasts.values()), default=0.0)
+
+    @property
+    def is_hopeless(self) -> bool:
+        """Whether all its forecasts lack so much memory that no other memory proportion makes up for it."""
+        return all(forecast.excess > 2 * MAX_MEMORY_DOUBT for forecast in self.curve.forecasts.values())
+
+    def shares_of_limit(self) -> list[float]:
+        """The scores of its forecasts as shares of its limit, where memory does not bind the plan."""
+        if not 0.0 < self.limit < inf:
+            return []
+        forecasts = self.curve.forecasts.values()
+        return [f.score / self.limit for f in forecasts if f.score and f.excess < -MEMORY_TO_SPARE]
 
     def best(self) -> Candidate | None:
         """The candidate of the highest rank; None without one, or after `CELL_PATIENCE` measurements without gain."""
@@ -136,6 +161,11 @@ class Candidates:
     def forecast(self, index: int) -> None:
         """Forecast one more configuration."""
         self.curve.forecast(index)
+        self._gaps = self._ranked = None
+
+    def refine(self, index: int, refine: Refine) -> None:
+        """Make the forecast of a configuration tighter."""
+        self.curve.replace(index, refine(self.cell[index]))
         self._gaps = self._ranked = None
 
     def best_gap(self, floor: float) -> tuple[float, int] | None:

@@ -50,6 +50,11 @@ class ErrorModels(NamedTuple):
     scores: ErrorModel
     constraint_ratios: ErrorModel
 
+    @property
+    def largest_ratio(self) -> float:
+        """The upper bound of measured / estimated of a configuration that has no more in common than all have."""
+        return float(self.scores.elsewhere[1])
+
 
 class ErrorModel:
     """Gaussian process regression of log(measured / estimated) [gaussian-processes, equations 2.23 and 2.24].
@@ -74,6 +79,13 @@ class ErrorModel:
             *(np.append(old, new) for old, new in zip(self._measured, position, strict=True))
         )
         self._log_ratios = np.append(self._log_ratios, np.log(ratio))
+
+    @property
+    def elsewhere(self) -> tuple[float, float]:
+        """The expected value and the upper bound of measured / estimated in a family of which nothing was measured."""
+        nowhere = GridPositions(*(np.full(1, -1.0) for _ in GridPositions._fields))
+        mean, largest = self.ratios(nowhere)
+        return float(mean[0]), float(largest[0])
 
     def ratios(self, positions: GridPositions) -> tuple[FloatArray, FloatArray]:
         """The expected value of measured / estimated at `positions`, and its upper bound."""

@@ -22,7 +22,7 @@ from itertools import pairwise
 from math import inf
 from typing import NamedTuple
 
-from autoauto.records.knobs import Knobs
+from autoauto.records.knobs.knobs import Knobs
 from autoauto.study.methods.protocol import Forecast, Predict, constraint_ratio
 
 SURVEY_RATIO = 2.0

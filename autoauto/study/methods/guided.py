@@ -24,23 +24,33 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from math import exp
+from math import exp, inf
 
-from autoauto.records.knobs import Knobs, SearchSpace
+from autoauto.records.knobs.knobs import Knobs
+from autoauto.records.knobs.space import SearchSpace
 from autoauto.study.methods.candidates import Candidate, Candidates
 from autoauto.study.methods.error_model import SIGMA_ALL, ErrorModel, ErrorModels
-from autoauto.study.methods.protocol import Observation, Predict, Proposal, Proposals
+from autoauto.study.methods.protocol import Limit, Observation, Predict, Proposal, Proposals, Refine
 from autoauto.study.methods.simple_uses import SimpleUse, simple_uses
 
 MIN_GAIN = 0.003
 """A configuration whose bound exceeds the best by no more than this share is not worth a measurement."""
 TIE_SHARE = 0.004
 """The neighbours of the highest bound are forecast before it is measured; so are those within this share of it."""
+N_CALIBRATING, LIMIT_MARGIN = 2, 0.05
+"""After so many forecasts of an order on some devices, limits of others are lowered to their share, with a margin."""
 PATIENCE = 8
 """Number of measurements in a row without improvement after which the best is assumed to be the best of all."""
 
 
-def guided(space: SearchSpace, known: Mapping[Knobs, Observation], predict: Predict, noise: float) -> Proposals:
+def guided(
+    space: SearchSpace,
+    known: Mapping[Knobs, Observation],
+    predict: Predict,
+    noise: float,
+    limit: Limit | None = None,
+    refine: Refine | None = None,
+) -> Proposals:
     """Measure the configuration of the highest bound, fit the errors of the estimate, until no bound is above the best.
 
     Where the estimate rules out a configuration that would be better, the smallest such batch is measured nevertheless,
@@ -60,34 +70,49 @@ def guided(space: SearchSpace, known: Mapping[Knobs, Observation], predict: Pred
         predict: the estimate.
         noise: scores within this share of each other are ties; configurations of fewer devices that are expected to tie
             with the best are measured too.
+        limit: bounds the estimate; cells are forecast only when their limit is above what is known.
+        refine: makes a forecast that is `at_best` tighter; asked before such a configuration is measured, so never for
+            one whose bound is below the best.
     """
-    cells = _cells(space, predict)
-    for done, cell in enumerate(cells):
-        yield Proposal(None, done, len(cells))
-        cell.curve.survey()
-    search = _BranchAndBound(cells, noise, simple_uses(space))
+    search = _BranchAndBound(_cells(space, predict, limit), noise, simple_uses(space), refine)
+    total = search.n_cells
+    while (cell := search.next_without_limit()) is not None:
+        yield Proposal(None, search.n_surveyed, total, cell.cell[0])
+        search.survey(cell)
     search.record_all(known)
     while (choice := search.choose()) is not None:
         cell, index = choice
-        observation = yield Proposal(cell.cell[index], search.n_closed, len(cells))
+        observation = yield Proposal(cell.cell[index], search.n_closed, total)
         assert observation is not None
         search.record(cell, index, observation)
 
 
-def _cells(space: SearchSpace, predict: Predict) -> list[Candidates]:
+def _cells(space: SearchSpace, predict: Predict, limit: Limit | None) -> list[Candidates]:
     """All cells; those that differ in the memory proportion alone are a family."""
     families: dict[object, int] = {}
     cells = []
     for number, cell in enumerate(space.cells):
         family = families.setdefault(replace(cell[0], memory_proportion=1.0), len(families))
-        cells.append(Candidates(cell, predict, number, family))
+        cells.append(Candidates(cell, predict, number, family, inf if limit is None else max(map(limit, cell))))
     return cells
 
 
+def _order_of(cell: Candidates) -> object:
+    """What forecasts of equal shares of their limits have in common."""
+    knobs = cell.cell[0]
+    return knobs.schedule, knobs.n_ipu, knobs.stages_per_device, knobs.recompute
+
+
 class _BranchAndBound:
-    def __init__(self, cells: list[Candidates], noise: float, uses: tuple[SimpleUse, ...]) -> None:
-        self._cells = cells
-        self._cells_of = [[cell for cell in cells if use.has(cell.cell[0])] for use in uses]
+    def __init__(
+        self, cells: list[Candidates], noise: float, uses: tuple[SimpleUse, ...], refine: Refine | None
+    ) -> None:
+        self.n_cells = len(cells)
+        self._waiting = sorted(cells, key=lambda cell: -cell.limit)[::-1]  # not surveyed; the largest limit is last
+        self._by_number = cells
+        self._cells: list[Candidates] = []  # surveyed
+        self._uses, self._refine, self._n_hopeless = uses, refine, 0
+        self._shares: dict[object, list[float]] = {}  # of their limits that forecasts had, by order and pipeline
         self._noise, self._min_gain = noise, max(MIN_GAIN, noise)
         self._models = ErrorModels(ErrorModel(noise), ErrorModel(noise))
         self._best, self._best_n_devices = 0.0, 0
@@ -95,15 +120,57 @@ class _BranchAndBound:
         self._n_without_gain = 0
 
     @property
+    def n_surveyed(self) -> int:
+        """Number of cells that were surveyed."""
+        return len(self._cells)
+
+    def next_without_limit(self) -> Candidates | None:
+        """The next cell that has no limit, and so is surveyed; None when all are."""
+        return self._waiting[-1] if self._waiting and self._waiting[-1].limit == inf else None
+
+    @property
     def n_closed(self) -> int:
         """Number of cells without a bound above the target."""
-        return sum(cell.closed(self._target) for cell in self._cells)
+        limit = self._target / self._largest_ratio
+        n_waiting = sum(cell.limit <= limit for cell in self._waiting)
+        return self._n_hopeless + n_waiting + sum(cell.closed(self._target) for cell in self._cells)
+
+    def survey(self, cell: Candidates) -> None:
+        """Make a few forecasts of a cell."""
+        self._waiting.remove(cell)
+        self._cells.append(cell)
+        cell.curve.survey()
+        cell.update(self._models)
+        if cell.is_hopeless:
+            left = [other for other in self._waiting if other.family != cell.family or other.limit == inf]
+            self._n_hopeless += len(self._waiting) - len(left)
+            self._waiting = left
+        if shares := cell.shares_of_limit():
+            self._shares.setdefault(_order_of(cell), []).append(max(shares))
+
+    def _limit(self, cell: Candidates) -> float:
+        """What a cell that is not surveyed gives at most: its limit, calibrated by the forecasts of like pipelines."""
+        known = self._shares.get(_order_of(cell), ())
+        return cell.limit if len(known) < N_CALIBRATING else cell.limit * min(1.0, max(known) * (1.0 + LIMIT_MARGIN))
+
+    def _most_promising(self) -> tuple[float, Candidates | None]:
+        """The cell that is not surveyed and has the largest limit."""
+        best, chosen = 0.0, None
+        for cell in reversed(self._waiting):
+            if cell.limit <= best:
+                break
+            if (limit := self._limit(cell)) > best:
+                best, chosen = limit, cell
+        return best, chosen
 
     def record_all(self, known: Mapping[Knobs, Observation]) -> None:
         """Record the observations of earlier searches."""
-        positions = {knobs: (cell, index) for cell in self._cells for index, knobs in enumerate(cell.cell)}
+        positions = {knobs: (cell, index) for cell in self._by_number for index, knobs in enumerate(cell.cell)}
         for knobs, observation in known.items():
-            self.record(*positions[knobs], observation)
+            cell, index = positions[knobs]
+            if cell in self._waiting:
+                self.survey(cell)
+            self.record(cell, index, observation)
 
     def record(self, cell: Candidates, index: int, observation: Observation) -> None:
         """Record one observation, and compute all bounds anew."""
@@ -118,33 +185,66 @@ class _BranchAndBound:
 
     def choose(self) -> tuple[Candidates, int] | None:
         """The configuration to measure next; None when nothing may be better."""
-        candidate = self._best_candidate() if self._n_without_gain < PATIENCE else None
-        candidate = candidate or self._untried_use() or self._simpler_tie()
-        if candidate is not None:
-            return candidate.cell, candidate.position
+        while (candidate := self._candidate()) is not None:
+            if self._refine is None or not candidate.at_best:
+                return candidate.cell, candidate.position
+            candidate.cell.refine(candidate.position, self._refine)
+        while not self._best and self._waiting and (self._waiting[-1].limit or not self._cells):  # nothing works so far
+            self.survey(self._waiting[-1])
+            if (candidate := self._best_candidate()) is not None:
+                return candidate.cell, candidate.position
         for cell in self._cells:
             index = cell.doubtful(self._target) if self._best else cell.last_resort()
             if index is not None:
                 return cell, index
         return None
 
+    def _candidate(self) -> Candidate | None:
+        """The next candidate, which may need a tighter forecast before it is measured."""
+        candidate = self._best_candidate() if self._n_without_gain < PATIENCE else None
+        return candidate or self._untried_use() or self._simpler_tie()
+
     @property
     def _target(self) -> float:
         return self._best * (1.0 + self._min_gain)
 
+    @property
+    def _largest_ratio(self) -> float:
+        """The upper bound of measured / estimated for a cell of which nothing was measured."""
+        return self._models.largest_ratio
+
     def _best_candidate(self) -> Candidate | None:
         """The candidate of the highest bound above the target, after all gaps of a higher bound were forecast."""
         while True:
-            candidates = (candidate for cell in self._cells if (candidate := cell.best()) is not None)
+            candidates = [candidate for cell in self._cells if (candidate := cell.best()) is not None]
+            if not self._best:  # without a target, what is no better than so much is no reason to measure it
+                candidates = [candidate for candidate in candidates if not candidate.at_best] or candidates
             best = max(candidates, key=lambda candidate: candidate.rank, default=None)
             if best is not None and best.bound <= self._target:
                 best = None
             if not (self._forecast_gap(best) or (best is not None and self._forecast_neighbour(best))):
-                return best
+                return best and self._smallest_of_ties(best)
+
+    def _smallest_of_ties(self, best: Candidate) -> Candidate:
+        """The candidate of the smallest batch in the cell of the best whose bound is within the noise of that.
+
+        It takes less time to measure, and of those that tie it is the answer; a larger one is measured after it only if
+        its bound is above the target then.
+        """
+        ties = [
+            candidate
+            for candidate in best.cell.open_candidates()
+            if candidate.bound >= best.bound * (1.0 - self._noise) and candidate.at_best <= best.at_best
+        ]
+        return min(ties, key=lambda tie: tie.position) if self._noise else best
 
     def _forecast_gap(self, best: Candidate | None) -> bool:
         """Forecast in the most promising gap whose bound is above the target and above `best`; False without one."""
         floor = max(self._target, 0.0 if best is None else best.bound * (1.0 + MIN_GAIN))
+        limit, waiting = self._most_promising()
+        if waiting is not None and limit * self._largest_ratio > floor:
+            self.survey(waiting)
+            return True
         gaps = [(gap, cell) for cell in self._cells if (gap := cell.best_gap(floor)) is not None]
         if gaps:
             (_, index), cell = max(gaps, key=lambda pair: pair[0][0])
@@ -166,25 +266,39 @@ class _BranchAndBound:
         """The best candidate of a simple use of the cluster of which nothing was measured, if it may be the best.
 
         Measurements of pipelines tell little of one session: so the estimate may err by as much as before the first of
-        them. A session of several cores counts as one use a batch size, because it is what others measure against.
+        them. One that is no better than the best whatever it errs is not tried.
         """
-        for cells in self._cells_of:
-            every_size = any(cell.cell[0].cores_per_device > 1 for cell in cells)
-            tried = {size for cell in cells for size in cell.measured_sizes}
+        for use in self._uses:
+            worth = self._best * exp(-SIGMA_ALL)
+            self._survey_best_of(use, worth)
+            cells = [cell for cell in self._cells if use.has(cell.cell[0])]
+            if any(cell.measured_sizes for cell in cells):
+                continue
             candidates = (
                 candidate
                 for cell in cells
                 for candidate in cell.open_candidates()
-                if candidate.forecast >= self._best * exp(-SIGMA_ALL)
-                and not (candidate.knobs.batch_size in tried if every_size else tried)
+                if candidate.forecast >= worth and not (candidate.at_best and candidate.bound <= self._target)
             )
             best = max(candidates, key=lambda candidate: candidate.forecast, default=None)
             if best is not None:
                 return best
         return None
 
+    def _survey_best_of(self, use: SimpleUse, worth: float) -> None:
+        """Survey cells of a use until its best forecast above `worth` is known."""
+        waiting = [cell for cell in self._waiting if use.has(cell.cell[0])]
+        known = [cell for cell in self._cells if use.has(cell.cell[0])]
+        while waiting and waiting[-1].limit >= max([worth, *(cell.best_forecast for cell in known)]):
+            known.append(waiting.pop())
+            self.survey(known[-1])
+
     def _simpler_tie(self) -> Candidate | None:
         """A candidate of fewer devices that is expected to tie with the best; once for every count of devices."""
+        least = self._best * (1.0 - self._noise) / self._models.scores.elsewhere[0]
+        for cell in [cell for cell in self._waiting if cell.limit >= least]:
+            if cell.cell[0].n_devices < self._best_n_devices:
+                self.survey(cell)
         ties = [
             candidate
             for cell in self._cells
@@ -194,6 +308,6 @@ class _BranchAndBound:
             and candidate.expected >= self._best * (1.0 - self._noise)
         ]
         simplest = min(ties, key=lambda tie: (tie.knobs.n_devices, -tie.expected), default=None)
-        if simplest is not None:
+        if simplest is not None and not simplest.at_best:
             self._simpler_tried.add(simplest.knobs.n_devices)
         return simplest

@@ -19,8 +19,10 @@ from collections.abc import Callable, Generator, Mapping
 from math import inf
 from typing import NamedTuple
 
-from autoauto.records.knobs import Knobs, Objectives, SearchSpace
-from autoauto.records.trial import Trial
+from autoauto.records.knobs.knobs import Knobs
+from autoauto.records.knobs.objectives import Objectives
+from autoauto.records.knobs.space import SearchSpace
+from autoauto.records.trials.trial import Trial
 from autoauto.study.objectives import scores_of, values_of
 
 
@@ -30,11 +32,13 @@ class Proposal(NamedTuple):
     Attributes:
         knobs: the configuration to measure; None while the method only asks the estimate.
         done, total: progress in the method's own unit, cells or tries.
+        estimated: a configuration of those that it asks the estimate of, where that is known.
     """
 
     knobs: Knobs | None
     done: int
     total: int
+    estimated: Knobs | None = None
 
 
 class Observation(NamedTuple):
@@ -77,11 +81,13 @@ class Forecast(NamedTuple):
         excess: the missing memory of the tightest device as a share of what a device holds; below 0 the share that is
             free. 0 when the configuration does not fit for another reason.
         violation: as in `Observation`.
+        at_best: whether the estimate only says that the configuration is no better than this; see `Refine`.
     """
 
     score: float | None
     excess: float
     violation: float = -inf
+    at_best: bool = False
 
     @property
     def works(self) -> bool:
@@ -95,6 +101,10 @@ class Forecast(NamedTuple):
 
 
 Predict = Callable[[Knobs], Forecast]
+Limit = Callable[[Knobs], float]
+"""What no forecast's score exceeds, told much sooner than a forecast; 0 where none will work, infinite if unknown."""
+Refine = Callable[[Knobs], Forecast]
+"""Makes a forecast that is `at_best` tighter, at a cost: a lower one of the kind, or in the end one that is not."""
 Proposals = Generator[Proposal, Observation | None, None]
 """A method that runs: see the top of this file."""
 

@@ -4,19 +4,38 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import cache
+from math import inf
 
 from optuna.samplers import RandomSampler, TPESampler
 
+from autoauto.evaluate.best_case import BestCase
 from autoauto.records.errors import BadInput
-from autoauto.records.knobs import Knobs, Method, Objectives, SearchSpace, objective_tuple, objectives_text
-from autoauto.records.trial import Trial
+from autoauto.records.knobs.knobs import Knobs
+from autoauto.records.knobs.objectives import Method, Objective, Objectives, objective_tuple, objectives_text
+from autoauto.records.knobs.space import SearchSpace
+from autoauto.records.trials.trial import Trial
+from autoauto.study.methods.candidates import MAX_MEMORY_DOUBT
 from autoauto.study.methods.grid_bisect import BISECTION
 from autoauto.study.methods.guided import guided
-from autoauto.study.methods.protocol import Forecast, Observation, Predict, Proposal, Proposals, Proposer, followed_by
+from autoauto.study.methods.protocol import (
+    Forecast,
+    Limit,
+    Observation,
+    Predict,
+    Proposal,
+    Proposals,
+    Proposer,
+    Refine,
+    followed_by,
+)
 from autoauto.study.methods.sampled import sampled
 from autoauto.study.objectives import objective_value, score
 from autoauto.study.store.trials import MAX_VIOLATION
 
+Expect = Callable[[Knobs], Trial]
+ExpectAtBest = Callable[[Knobs], Trial | None]
+MIN_REFINEMENT = 0.001
+"""The least share by which a forecast that is `at_best` becomes lower, unless it becomes one that is not."""
 RANDOM_SEED = 0  # of the samplers: a search that is resumed draws the same configurations again
 
 
@@ -27,22 +46,25 @@ def method_of(
     noise: float = 0.0,
     n_measurements: int = 30,
     last: Knobs | None = None,
+    limit: Limit | None = None,
+    refine: Refine | None = None,
 ) -> Proposer:
     """The method of a name, as `run_search` takes it.
 
     Args:
         method: its name.
-        predict: the estimate, see `predictor`; only guided asks.
+        predict, refine: the estimate, see `predictor` and `refiner`; only guided asks.
         objectives: of the search; guided optimises the first.
         noise: share of a value that is noise; only guided uses it.
         n_measurements: number of measurements after which tpe and random stop.
         last: one more configuration, which every method proposes in the end.
+        limit: bounds of the estimate, see `limiter`; only guided asks.
     """
     n_objectives = len(objective_tuple(objectives))
     methods: dict[Method, Callable[[SearchSpace, Mapping[Knobs, Observation]], Proposals]] = {
         Method.EXHAUSTIVE: lambda space, _: exhaustive(space),
         Method.GRID_BISECT: BISECTION.start,
-        Method.GUIDED: lambda space, known: guided(space, known, predict, noise),
+        Method.GUIDED: lambda space, known: guided(space, known, predict, noise, limit, refine),
         Method.TPE: lambda space, _: sampled(space, TPESampler(seed=RANDOM_SEED), n_measurements, n_objectives),
         Method.RANDOM: lambda space, _: sampled(space, RandomSampler(seed=RANDOM_SEED), n_measurements, n_objectives),
     }
@@ -66,20 +88,66 @@ def method_for(objectives: Objectives, method: str | None) -> Method:
     return Method(name)
 
 
-def predictor(expect: Callable[[Knobs], Trial], objectives: Objectives) -> Predict:
+def predictor(expect: Expect, objectives: Objectives, at_best: ExpectAtBest | None = None) -> Predict:
     """The estimate of the first objective as a function of the knobs; it is asked once for every configuration.
 
     So a forecast stays the same during a search, although the estimate is fitted to its measurements.
+
+    Args:
+        expect: the estimated trial of a configuration.
+        objectives: of the search.
+        at_best: one that is no worse and costs less to make; None where `expect` costs as little.
     """
-    objective = objective_tuple(objectives)[0]
 
     @cache
     def predict(knobs: Knobs) -> Forecast:
-        trial = expect(knobs)
-        expected = score(objective, objective_value(objective, trial)) if trial.runs else None
-        return Forecast(expected, trial.excess, min(trial.violation, MAX_VIOLATION))
+        best = None if at_best is None else at_best(knobs)
+        return _forecast(expect(knobs), objectives) if best is None else _forecast(best, objectives, at_best=True)
 
     return predict
+
+
+def limiter(best_case: Callable[[Knobs], BestCase | None], objectives: Objectives) -> Limit | None:
+    """The bounds of `predictor` for throughput; None for other objectives.
+
+    A configuration whose fullest device lacks so much that the estimate cannot err by as much is not forecast.
+    """
+    if objective_tuple(objectives)[0] is not Objective.THROUGHPUT:
+        return None
+
+    @cache
+    def limit(knobs: Knobs) -> float:
+        best = best_case(knobs)
+        if best is None:
+            return inf
+        return 0.0 if best.excess > MAX_MEMORY_DOUBT else best.samples_per_s
+
+    return limit
+
+
+def refiner(expect: Expect, objectives: Objectives, at_best: ExpectAtBest) -> Refine:
+    """Makes a forecast of `predictor` tighter: by what was measured since if that says less, else by `expect`.
+
+    The arguments are those of `predictor`.
+    """
+    last: dict[Knobs, float] = {}
+
+    def refine(knobs: Knobs) -> Forecast:
+        best = at_best(knobs)
+        if best is not None:
+            forecast = _forecast(best, objectives, at_best=True)
+            if forecast.score is None or forecast.score < last.get(knobs, inf) * (1.0 - MIN_REFINEMENT):
+                last[knobs] = forecast.score or 0.0
+                return forecast
+        return _forecast(expect(knobs), objectives)
+
+    return refine
+
+
+def _forecast(trial: Trial, objectives: Objectives, *, at_best: bool = False) -> Forecast:
+    objective = objective_tuple(objectives)[0]
+    expected = score(objective, objective_value(objective, trial)) if trial.runs else None
+    return Forecast(expected, trial.excess, min(trial.violation, MAX_VIOLATION), at_best and trial.runs)
 
 
 def exhaustive(space: SearchSpace) -> Proposals:

@@ -8,8 +8,8 @@ from typing import Any
 import pandas as pd
 from optuna import Study
 
-from autoauto.records.knob_table import COLUMNS
-from autoauto.records.knobs import objective_tuple, parse_objectives
+from autoauto.records.knobs.objectives import objective_tuple, parse_objectives
+from autoauto.records.knobs.table import COLUMNS
 from autoauto.study.store.database import reads
 from autoauto.study.store.rows import local_time, trial_rows
 from autoauto.study.store.study import load_study, space_of
@@ -18,8 +18,10 @@ from autoauto.study.store.trials import knobs_of_row
 # Types that have a missing value, so that a column's type does not depend on its cells.
 _KINDS = {int: "Int64", float: "float64", bool: "boolean", str: "string"}
 _HEAD = {"number": "int64", "state": "string", "status": "string"}
-_KNOBS = {knob.name: _KINDS[knob.domain.kind] for knob in COLUMNS}
+_KNOBS = {knob.name: _KINDS[str if knob.domain.words else knob.domain.kind] for knob in COLUMNS}
 _DEFAULTS = {knob.name: str(knob.default) if isinstance(knob.default, str) else knob.default for knob in COLUMNS}
+_SWITCHES = [knob.name for knob in COLUMNS if knob.domain.kind is bool and knob.domain.words]
+"""Switches that have other values besides on and off, which are words here, too."""
 _RESULTS = {
     **dict.fromkeys(("samples_per_s", "estimated_samples_per_s", "latency_s"), "float64"),
     **dict.fromkeys(("compute_cycles", "transfer_cycles", "host_cycles", "shared_cycles"), "Int64"),
@@ -65,6 +67,9 @@ def trial_table(study: Study) -> pd.DataFrame:
     for row in rows:
         if "status" in row:
             row["in_space"] = space is None or knobs_of_row(row) in space
+        for name in _SWITCHES:
+            if isinstance(row.get(name), bool):
+                row[name] = "on" if row[name] else "off"
     types = {**_HEAD, **dict.fromkeys(values, "float64"), **_KNOBS, **_RESULTS}
     others = sorted({name for row in rows for name in row} - set(types))
     return pd.DataFrame(rows, columns=[*types, *others]).astype(types)

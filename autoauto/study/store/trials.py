@@ -24,15 +24,17 @@ from optuna import Study
 from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
 from optuna.trial import FrozenTrial, TrialState, create_trial
 
-from autoauto.records.codec import from_plain
 from autoauto.records.errors import BadInput
+from autoauto.records.files.json import from_plain
 from autoauto.records.hardware import Period
-from autoauto.records.knob_table import COLUMNS, KNOBS, Domain, Use
-from autoauto.records.knobs import Knobs, Objectives, SearchSpace
+from autoauto.records.knobs.knobs import Knobs
+from autoauto.records.knobs.objectives import Objectives
+from autoauto.records.knobs.space import SearchSpace
+from autoauto.records.knobs.table import COLUMNS, KNOBS, Domain, Use
 from autoauto.records.phased import Phase, PhasedPlan
 from autoauto.records.plan import Plan, Stage
 from autoauto.records.target import studied_origin
-from autoauto.records.trial import Status, Trial
+from autoauto.records.trials.trial import Status, Trial
 from autoauto.study.objectives import values_of
 from autoauto.study.store.database import database_of, reads, storage_errors, through_restarts
 from autoauto.study.store.rows import local_time, trial_rows

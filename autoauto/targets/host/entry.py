@@ -2,13 +2,27 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from autoauto.records.errors import BadInput
 from autoauto.records.hardware import Cluster, Period, Topology
 from autoauto.records.target import Target
 from autoauto.records.units import MIB, Precision
 from autoauto.targets.target import NamedTarget, OptionValues, Request, TargetOption
 
+if TYPE_CHECKING:
+    from autoauto.targets.host.gpu.detect import Gpu
+    from autoauto.targets.host.remote.dask import DaskMachines
+
 _OPTIONS = (
+    TargetOption(
+        "device",
+        "GPUs of NVIDIA in place of cores, one process each (extra cuda); like ones, as `autoauto clusters --detect` "
+        "numbers them, and twice the same for two processes on it",
+        kind=str,
+        default=None,
+        metavar="cuda:0,cuda:1",
+    ),
     TargetOption(
         "device_memory_mib",
         "",  # an earlier spelling of --device-memory-gib, under which studies store it
@@ -16,23 +30,45 @@ _OPTIONS = (
         default=None,
         metavar="N",
     ),
+    TargetOption(
+        "dask",
+        "address of a Dask scheduler: its workers, one a machine, serve the machines of the cluster, the first by name "
+        "the first; by default their devices, with measured links (dask worker --resources device=N)",
+        kind=str,
+        default=None,
+        metavar="HOST:PORT",
+    ),
 )
 
 
 def _devices(given: Cluster | None, options: OptionValues) -> Cluster:
-    """This machine, or a description of it.
+    """The cores or the GPUs of this machine, those of Dask workers, or a description of them.
 
     Raises:
-        BadInput: the cluster needs more cores than there are, a cycle of it is no nanosecond, or an option contradicts
-            it.
+        BadInput: the cluster needs more devices than there are, a cycle of it is no nanosecond, or an option
+            contradicts it.
+        MissingExtra: there is no runtime for GPUs.
     """
+    from autoauto.targets.host.gpu.cluster import gpu_cluster
     from autoauto.targets.host.machine.detect import host_cluster, usable_cores
     from autoauto.targets.host.machine.machine import CLOCK_HZ
+    from autoauto.targets.host.remote.cluster import check_served, remote_cluster
 
-    memory_mib = options["device_memory_mib"]
+    memory_mib, gpus, machines = options["device_memory_mib"], _gpus(options), _machines(options)
+    if gpus and machines is not None:
+        raise BadInput("--device takes GPUs of this machine, got --dask with other machines; leave one of them out")
     if given is None:
-        return host_cluster(None if memory_mib is None else memory_mib * MIB)
-    if len(given) > usable_cores():
+        memory_bytes = None if memory_mib is None else memory_mib * MIB
+        if gpus:
+            return gpu_cluster(gpus, memory_bytes)
+        return host_cluster(memory_bytes) if machines is None else remote_cluster(machines, memory_bytes)
+    if gpus and len(given) != len(gpus):
+        raise BadInput(f"{given.name} has {len(given)} devices, --device {len(gpus)}; name as many GPUs")
+    if machines is not None:
+        check_served(given, machines.machines)
+    elif given.machine_size < len(given):
+        raise BadInput(f"{given.name} has several machines, which Dask workers serve; give --dask HOST:PORT")
+    elif not gpus and len(given) > usable_cores():
         raise BadInput(f"{given.name} needs {len(given)} cores, this process may use {usable_cores()}")
     if any(device.clock_hz != CLOCK_HZ for device in given.devices):
         raise BadInput(f"a cycle of a host device is a nanosecond, so clock_hz must be 1e9 in {given.name}")
@@ -43,6 +79,17 @@ def _devices(given: Cluster | None, options: OptionValues) -> Cluster:
     if memory_mib is not None:
         raise BadInput("--device-memory-gib is for the detected machine; write memory_bytes into the cluster file")
     return given
+
+
+def _gpus(options: OptionValues) -> tuple[Gpu, ...]:
+    """The GPUs of --device; none without it."""
+    if options["device"] is None:
+        return ()
+    from autoauto.targets.host.gpu.detect import gpus_named
+    from autoauto.targets.host.runtimes.registry import check_cuda_installed
+
+    check_cuda_installed(f"--device {options['device']}")
+    return gpus_named(options["device"])
 
 
 def _open(request: Request) -> tuple[Target, Cluster]:
@@ -60,7 +107,19 @@ def _open(request: Request) -> tuple[Target, Cluster]:
         )
     if request.source is None:
         raise BadInput("the host runs a model's file, got a model without one; save it, and give its path")
-    return HostTarget(request.source), request.cluster
+    gpus = [gpu.uuid for gpu in _gpus(request.options)]
+    return HostTarget(request.source, _machines(request.options), gpus), request.cluster
+
+
+def _machines(options: OptionValues) -> DaskMachines | None:
+    """The machines of Dask workers; None without their scheduler.
+
+    Raises:
+        BadInput: there is none, or no worker has devices.
+    """
+    from autoauto.targets.host.remote.dask import machines_of
+
+    return None if options["dask"] is None else machines_of(options["dask"])
 
 
 HOST = NamedTarget(

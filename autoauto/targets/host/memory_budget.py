@@ -100,6 +100,14 @@ def status_bytes(entry: str) -> int:
     raise AssertionError(f"/proc/self/status has no entry {entry}")
 
 
+def machine_bytes() -> int:
+    """Memory that is free on this machine."""
+    for line in Path("/proc/meminfo").read_text(encoding="ascii").splitlines():
+        if line.startswith("MemAvailable:"):
+            return int(line.split()[1]) * 1024
+    raise AssertionError("/proc/meminfo has no entry MemAvailable")
+
+
 def shared_array(port: Port) -> Array:
     """Zeros in shared memory, which does not count as private memory of this process."""
     memory = mmap(-1, max(port.n_bytes, 1))

@@ -10,11 +10,11 @@ from __future__ import annotations
 import os
 import select
 import traceback
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from multiprocessing import get_context
 from multiprocessing.process import BaseProcess
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple, NoReturn, Protocol
 
 from autoauto.processes.channel import BadMessage, Channel
 from autoauto.processes.start import die_with_parent, killed_first, leave_resource_tracker, sigint_blocked
@@ -31,7 +31,9 @@ class WorkerTraceback(Exception):
         return f"\n{self.args[0]}"
 
 
-class _Failed(NamedTuple):
+class Failed(NamedTuple):
+    """What ended a worker: its exception, and the traceback as text."""
+
     error: BaseException
     traceback: str
 
@@ -52,9 +54,10 @@ class Workers(AbstractContextManager["Workers"]):
     def __init__(self, environment: Mapping[str, str] | None = None) -> None:
         self._environment = environment or {}
         self._workers: list[_Worker] = []
+        self._ended: set[int] = set()
 
-    def start(self, name: str, function: Callable[..., None], *args: object) -> None:
-        """Start one more worker; workers are numbered from 0. The function and its arguments are pickled."""
+    def start(self, name: str, function: Callable[..., None], *args: object) -> int:
+        """Start one more worker, and return its number, from 0. The function and its arguments are pickled."""
         parent_end, worker_end = Channel.pair()
         process = get_context("spawn").Process(
             target=_main, args=(worker_end, os.getpid(), function, args), name=name, daemon=True
@@ -63,6 +66,7 @@ class Workers(AbstractContextManager["Workers"]):
             process.start()
         worker_end.close()
         self._workers.append(_Worker(name, process, os.pidfd_open(process.pid or 0), parent_end))
+        return len(self._workers) - 1
 
     @property
     def pids(self) -> list[int]:
@@ -99,30 +103,54 @@ class Workers(AbstractContextManager["Workers"]):
         except EOFError:
             self._raise(worker)
         except BadMessage as error:
-            raise WorkerLost(f"{worker.name} wrote into the channel of its results: {error}") from error
-        return _checked(message)
+            raise self._garbage(worker, error) from error
+        return checked(message)
 
     def waiter(self) -> Callable[[Iterable[int]], list[int]]:
         """Make a function that waits for some descriptors and returns the readable ones, possibly none.
 
         The function raises the exception of a worker that failed meanwhile, or `WorkerLost`.
         """
-        running = {worker.pidfd: worker for worker in self._workers if worker.process.exitcode != 0}
+        return waiter_of([self])
 
-        def ready(descriptors: Iterable[int]) -> list[int]:
-            poll = select.poll()
-            for descriptor in (*descriptors, *running):
-                poll.register(descriptor, select.POLLIN)
-            events = [descriptor for descriptor, _ in poll.poll()]
-            ended = running.keys() & events
-            for pidfd in ended:
-                running[pidfd].process.join()
-                if running[pidfd].process.exitcode != 0:
-                    self._raise(running[pidfd])
-                del running[pidfd]
-            return [descriptor for descriptor in events if descriptor not in ended]
+    @property
+    def watched(self) -> list[int]:
+        """What is readable when a worker has ended, or has sent what `check` reads."""
+        return [worker.pidfd for worker in self._workers if worker.pidfd not in self._ended]
 
-        return ready
+    def check(self, events: Collection[int]) -> None:
+        """Raise the exception of a worker that failed, or `WorkerLost`.
+
+        Args:
+            events: descriptors that are readable, those of `watched` among them.
+        """
+        for worker in self._workers:
+            if worker.pidfd in events and worker.pidfd not in self._ended:
+                worker.process.join()
+                if worker.process.exitcode != 0:
+                    self._raise(worker)
+                self._ended.add(worker.pidfd)
+
+    def descriptor(self, number: int) -> int:
+        """Readable when a worker has sent a message, or has closed its channel."""
+        return self._workers[number].connection.fileno()
+
+    def arrived(self, number: int) -> Iterator[Any]:
+        """The messages of a worker that have arrived.
+
+        Raises:
+            EOFError: it has closed its channel, as it does when it ends well.
+            WorkerLost, Exception: as `receive`.
+        """
+        worker = self._workers[number]
+        try:
+            while worker.connection.poll():
+                yield checked(worker.connection.recv())
+        except BadMessage as error:
+            raise self._garbage(worker, error) from error
+
+    def _garbage(self, worker: _Worker, error: BadMessage) -> WorkerLost:
+        return WorkerLost(f"{worker.name} wrote into the channel of its results: {error}")
 
     def _raise(self, worker: _Worker) -> NoReturn:
         """Raise the exception in the last message of a worker that has ended, or `WorkerLost`."""
@@ -130,7 +158,7 @@ class Workers(AbstractContextManager["Workers"]):
         with suppress(EOFError, BadMessage):
             while worker.connection.poll():
                 last_message = worker.connection.recv()
-        _checked(last_message)
+        checked(last_message)
         worker.process.join()
         raise WorkerLost(f"{worker.name} ended without a message, exit code {worker.process.exitcode}")
 
@@ -143,11 +171,48 @@ class Workers(AbstractContextManager["Workers"]):
             os.close(worker.pidfd)
             worker.connection.close()
         self._workers.clear()
+        self._ended.clear()
 
 
-def _checked(message: Any) -> Any:
+class WorkerGroup(Protocol):
+    """Workers of this machine or of another, numbered from 0."""
+
+    def start(self, name: str, function: Callable[..., None], *args: Any) -> int:
+        """Start one more, which calls `function(connection, *args)`, and return its number."""
+
+    def send(self, number: int, message: object) -> None:
+        """Send a message to a worker; raises WorkerLost when it has ended."""
+
+    def receive(self, number: int) -> Any:
+        """Wait for the next message of a worker; raises its exception, or WorkerLost."""
+
+    @property
+    def watched(self) -> list[int]:
+        """What is readable when a worker has ended, or has sent what `check` reads."""
+
+    def check(self, events: Collection[int]) -> None:
+        """Raise the exception of a worker that failed, by readable descriptors, or WorkerLost."""
+
+
+def waiter_of(groups: Sequence[WorkerGroup]) -> Callable[[Iterable[int]], list[int]]:
+    """As `Workers.waiter`, for the workers of several groups."""
+
+    def ready(descriptors: Iterable[int]) -> list[int]:
+        wanted = list(descriptors)
+        poll = select.poll()
+        for descriptor in (*wanted, *(watched for group in groups for watched in group.watched)):
+            poll.register(descriptor, select.POLLIN)
+        events = [descriptor for descriptor, _ in poll.poll()]
+        for group in groups:
+            group.check(events)
+        return [descriptor for descriptor in wanted if descriptor in events]
+
+    return ready
+
+
+def checked(message: Any) -> Any:
     """Return the message of a worker, or raise the exception that it carries."""
-    if isinstance(message, _Failed):
+    if isinstance(message, Failed):
         raise message.error from WorkerTraceback(message.traceback)
     return message
 
@@ -183,8 +248,8 @@ def _report_failure(connection: Channel, error: BaseException) -> None:
     text = traceback.format_exc()[-MAX_TRACEBACK_CHARS:]
     with suppress(OSError):  # the parent has ended
         try:
-            connection.send(_Failed(error, text))
+            connection.send(Failed(error, text))
         except OSError:
             raise
         except Exception:  # noqa: BLE001 (pickling a foreign exception may raise anything)
-            connection.send(_Failed(RuntimeError(f"{type(error).__name__}: {error}"[:MAX_TRACEBACK_CHARS]), text))
+            connection.send(Failed(RuntimeError(f"{type(error).__name__}: {error}"[:MAX_TRACEBACK_CHARS]), text))

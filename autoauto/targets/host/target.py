@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
+from typing import Any
 
 from autoauto.records.arrays import Array
+from autoauto.records.errors import BadInput
 from autoauto.records.hardware import Cluster, Device, Period
 from autoauto.records.layers import LayerGraph, LayerRange, Source
 from autoauto.records.plan import Plan
@@ -20,15 +23,22 @@ from autoauto.records.profile import (
 )
 from autoauto.records.target import RUNS_PLANS, TargetTraits
 from autoauto.records.timeline import Run
-from autoauto.targets.host.machine.machine import CLOCK_HZ, cores_of, identity
+from autoauto.targets.host.machine.machine import CLOCK_HZ, core_beside_gpu, cores_of, identity
 from autoauto.targets.host.measure.client import Meter
 from autoauto.targets.host.measure.session import RUNTIME
 from autoauto.targets.host.measure.worker import Measurement
+from autoauto.targets.host.remote.dask import DaskMachines
+from autoauto.targets.host.run.open_plans import OpenPlans
 from autoauto.targets.host.run.reference import Outputs, copy_of, output_error, reference_outputs
-from autoauto.targets.host.run.run import repeat_until_undisturbed, run_plan, session_options
-from autoauto.targets.host.runtimes.registry import check_installed, installed, installed_versions, runtime_named
+from autoauto.targets.host.run.run import OpenPlan, repeat_until_undisturbed, session_options
+from autoauto.targets.host.runtimes.registry import (
+    check_installed,
+    installed_for,
+    installed_versions,
+    runtime_named,
+)
 
-VERSION = "host-9"
+VERSION = "host-10"
 SESSION = f"{RUNTIME}_session"
 """The name of the memory that the first session of a process takes for any model: counted once a device."""
 
@@ -41,28 +51,40 @@ class HostTarget(AbstractContextManager["HostTarget"]):
 
     Args:
         source: cuts sub-models out of the model.
+        machines: those of the cluster; by default this machine has all devices.
+        gpus: the UUID of the GPU of every device; empty where cores are the devices.
     """
 
-    def __init__(self, source: Source) -> None:
-        self._source = source
+    def __init__(self, source: Source, machines: DaskMachines | None = None, gpus: Sequence[str] = ()) -> None:
+        self._source, self._machines, self._gpus = source, machines, tuple(gpus)
         self._meter: Meter | None = None
         self._meter_options = SessionOptions()
+        self._open = OpenPlans()
         self._references: dict[int, Outputs] = {}
         self.measurements: list[Measurement] = []
 
+    def __getstate__(self) -> dict[str, Any]:
+        """All but the process that measures, where another process has the target."""
+        return {**vars(self), "_meter": None}
+
     @property
     def traits(self) -> TargetTraits:
-        """Its devices share the caches and the memory of a machine. A search tries all runtimes that are installed."""
+        """Its devices share the caches and the memory of a machine. A search tries all runtimes that are installed.
+
+        Devices with GPUs have one runtime, and are not joined, as cores are.
+        """
+        own = installed_for(bool(self._gpus)) or (HostRuntime.CUDA if self._gpus else HostRuntime.ONNXRUNTIME,)
         return replace(
             RUNS_PLANS,
             one_at_a_time=True,
             period=Period.SERIAL,
-            groups_cores=True,
-            stage_replicas=True,
+            groups_cores=not self._gpus,
+            stage_replicas=self._machines is None,  # their plans are for a line of like links
             runtimes=True,
+            whole_first=True,
             space={
                 **RUNS_PLANS.space,
-                "runtime": installed() or (HostRuntime.ONNXRUNTIME,),
+                "runtime": own,
                 "precision": (HostPrecision.FP32,),
             },
         )
@@ -74,7 +96,13 @@ class HostTarget(AbstractContextManager["HostTarget"]):
         Raises:
             MissingExtra: no runtime is installed.
         """
-        return f"{VERSION}, {installed_versions()}, {identity()}"
+        where = identity() if self._machines is None else self._machines.identity
+        return f"{VERSION}, {installed_versions()}, {where}"
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Which Dask workers serve the machines of the cluster."""
+        return () if self._machines is None else (self._machines.note,)
 
     def profiled(self, batch_size: int) -> tuple[int, ...]:
         """Powers of two around `batch_size`; times and memory in between are interpolated."""
@@ -82,8 +110,10 @@ class HostTarget(AbstractContextManager["HostTarget"]):
         return (high,) if high == batch_size else (high // 2, high)
 
     def depends_on(self, device: Device, options: CompileOptions) -> object:
-        """Batch size and session: limits and proportions of memory matter when a plan runs, not for layers."""
-        return options.batch_size, *map(str, session_options(options))
+        """Batch size, session and kind of GPU: limits and proportions of memory matter when a plan runs only."""
+        n_threads, runtime, precision, _ = session_options(options)
+        gpu = (device.name,) if self._gpus else ()
+        return options.batch_size, str(n_threads), str(runtime), str(precision), *gpu
 
     def compile(self, graph: LayerGraph, layers: LayerRange, device: Device, options: CompileOptions) -> CompiledRange:
         """Measure `layers` of `graph` as a separate model; 1 cycle is 1 ns.
@@ -95,15 +125,18 @@ class HostTarget(AbstractContextManager["HostTarget"]):
         Raises:
             MissingExtra: the runtime is not installed.
             UnreadableModel: the model cannot be cut there.
-            BadInput: the runtime cannot run the layers.
+            BadInput: the runtime cannot run the layers, or not on such devices.
+            OutOfMemory: the machine, or its GPU, has not enough memory for the layers.
             WorkerLost: the layers crash the process that runs them.
         """
-        check_installed(options.runtime)
+        self._check_runtime(options.runtime)
         sub_model = self._source.cut(graph, layers, options.batch_size)
-        measurement = self._open_meter(session_options(options)).measure(sub_model, layers)
+        session = session_options(options)._replace(gpu=self._gpus[0] if self._gpus else "")
+        measurement = self._open_meter(session).measure(sub_model, layers)
         self.measurements.append(measurement)
         names = [layer.name for layer in graph.layers[slice(*layers)]]
-        alive_bytes = sum(port.n_bytes for port in (*sub_model.inputs, *sub_model.outputs)) if len(names) == 1 else 0
+        counts_ports = len(names) == 1 and not self._gpus  # what a session holds of a GPU includes them
+        alive_bytes = sum(port.n_bytes for port in (*sub_model.inputs, *sub_model.outputs)) if counts_ports else 0
         name = names[0] if len(names) == 1 else f"{names[0]} to {names[-1]}"
         step = ProgramStep(
             name, round(measurement.times.core_ns * CLOCK_HZ / 1e9), measurement.peak_bytes + alive_bytes
@@ -114,23 +147,37 @@ class HostTarget(AbstractContextManager["HostTarget"]):
     def run(self, graph: LayerGraph, plan: Plan, cluster: Cluster, options: CompileOptions, replicas: int) -> Run:
         """Run `plan` in `replicas` pipelines side by side, one process a device, until their pace is steady.
 
-        A run that other processes disturbed is repeated, twice at most. In another format than fp32 its outputs are
+        A run that other processes disturbed is repeated. The processes of the last few plans stay, loaded, for another
+        run of the same plan. In another format than fp32 its outputs are
         compared with those in fp32, which are computed once for every batch size.
 
         Raises:
             MissingExtra: the runtime is not installed.
             OutOfMemory: a stage needs more than `memory_proportion` of its device's memory.
-            WorkerLost: a process was killed.
+            WorkerLost: a process was killed, or a machine is lost.
         """
-        check_installed(options.runtime)
-        self.close()  # the stages need the memory and the core of the process that measures
+        self._check_runtime(options.runtime)
+        self._close_meter()  # the stages need the memory and the core of the process that measures
         outputs: dict[str, Array] = {}
+        arguments = self._source, graph, plan, cluster, options, replicas
+        stages = tuple((stage.layers, stage.n_replicas) for stage in plan.stages)
+        key = graph.content, stages, plan.placement, cluster, options, replicas
 
         def attempt() -> Run:
-            arguments = (self._source, graph, plan, cluster, options, replicas)
-            return run_plan(*arguments, lambda batch: outputs.update(copy_of(batch)))
+            if self._machines is None and not self._gpus:
+                return measured(self._open.get(key, lambda: OpenPlan(*arguments)))
+            # Between machines a plan has one stream, and the memory of a GPU holds one plan.
+            with OpenPlan(*arguments, self._machines, self._gpus) as opened:
+                return measured(opened)
 
-        run = repeat_until_undisturbed(attempt)
+        def measured(opened: OpenPlan) -> Run:
+            return opened.measure(plan, lambda batch: outputs.update(copy_of(batch)))
+
+        try:
+            run = repeat_until_undisturbed(attempt)
+        except BaseException:
+            self._open.drop(key)  # what a broken stream has left in its rings would be taken for the next one
+            raise
         if options.computes_in is HostPrecision.FP32:
             return run
         if options.batch_size not in self._references:
@@ -138,23 +185,49 @@ class HostTarget(AbstractContextManager["HostTarget"]):
         return replace(run, output_error=output_error(outputs, self._references[options.batch_size]))
 
     def precisions(self) -> tuple[HostPrecision, ...]:
-        """The formats in which this machine computes with the runtimes that are installed."""
-        known = {precision for name in installed() for precision in runtime_named(name).precisions()}
+        """The formats in which its devices compute with the runtimes that are installed; of several machines none."""
+        if self._machines is not None:
+            return ()
+        runtimes = map(runtime_named, installed_for(bool(self._gpus)))
+        known = {precision for runtime in runtimes for precision in runtime.precisions()}
         return tuple(precision for precision in HostPrecision if precision in known)
+
+    def _check_runtime(self, runtime: HostRuntime) -> None:
+        check_installed(runtime)
+        if (runtime is HostRuntime.CUDA) != bool(self._gpus):
+            given = "--device with GPUs" if self._gpus else "cores"
+            raise BadInput(f"--runtime cuda and --device cuda:0 go together, got {runtime} and {given}")
 
     def _open_meter(self, options: SessionOptions) -> Meter:
         """The process that measures on the cores of a device."""
         if self._meter_options != options:
-            self.close()
+            self._close_meter()
         if self._meter is None:
-            self._meter, self._meter_options = Meter(cores_of(0, options.n_threads), options), options
+            self._meter, self._meter_options = self._new_meter(options), options
         return self._meter
 
+    def _new_meter(self, options: SessionOptions) -> Meter:
+        """On the first machine."""
+        if self._gpus:
+            return Meter(core_beside_gpu(0), options)
+        if self._machines is None:
+            return Meter(cores_of(0, options.n_threads), options)
+        cores = cores_of(0, options.n_threads, self._machines.machines[0].facts.cores)
+        return Meter(cores, options, self._machines.open_first)
+
     def close(self) -> None:
-        """End the process that measures; the next measurement starts a new one."""
+        """End all processes; the next measurement starts new ones."""
+        self._open.close()
+        self._close_meter()
+
+    def _close_meter(self) -> None:
         if self._meter is not None:
             self._meter.__exit__()
             self._meter = None
+
+    def __reduce__(self) -> tuple[type[HostTarget], tuple[Source]]:
+        """Without its processes, for another process that measures."""
+        return HostTarget, (self._source,)
 
     def __exit__(self, *_: object) -> None:
         self.close()

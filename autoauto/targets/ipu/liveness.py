@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import accumulate
 
 from autoauto.records.layers import Derivative, Layer, LayerGraph, LayerRange, Tensor
@@ -16,16 +16,16 @@ def live_bytes(
     layers: LayerRange,
     costs: Sequence[OperatorCost],
     options: CompileOptions,
-    stashed: Collection[int] = (),
+    stashed_until: Mapping[int, int] | None = None,
 ) -> list[int]:
     """Bytes of tensors on the device while each of the layers runs.
 
     An input of the range is alive from its start, a tensor that the range writes from the layer that writes it. Both
-    are alive until their last use, or to the end of the range when a later layer reads them or they are `stashed` for
-    the backward pass. A tensor that an earlier layer wrote for a later one is alive all the time: a pipeline sends it
-    from device to device.
+    are alive until their last use, or to the end of the range when a later layer reads them; those that are stashed for
+    the backward pass, until the layer of `stashed_until`, if that is later. A tensor that an earlier layer wrote for a
+    later one is alive all the time: a pipeline sends it from device to device.
     """
-    return _alive(graph, layers, costs, options, _tensors(graph, layers), stashed)
+    return _alive(graph, layers, costs, options, _tensors(graph, layers), stashed_until or {})
 
 
 def live_gradient_bytes(
@@ -41,7 +41,7 @@ def live_gradient_bytes(
     it, and the layer that wrote the tensor reads it.
     """
     wanted = {index for index in _tensors(graph, layers) if derivative.needs_gradient(index)}
-    return _alive(graph, layers, costs, options, wanted, ())
+    return _alive(graph, layers, costs, options, wanted, {})
 
 
 def _alive(
@@ -50,7 +50,7 @@ def _alive(
     costs: Sequence[OperatorCost],
     options: CompileOptions,
     tensors: set[int],
-    stashed: Collection[int],
+    stashed_until: Mapping[int, int],
 ) -> list[int]:
     change = [0] * (layers.stop - layers.start + 1)
     for index in tensors:
@@ -58,9 +58,9 @@ def _alive(
         n_bytes = tensor.n_bytes(options.batch_size, options.precision)
         first, last = _span(tensor, layers)
         change[first - layers.start] += n_bytes
-        change[-1 if index in stashed else last - layers.start] -= n_bytes
+        change[max(last, stashed_until.get(index, last)) - layers.start] -= n_bytes
     alive = list(accumulate(change[:-1]))
-    may_be_overwritten = tensors.difference(stashed)
+    may_be_overwritten = tensors.difference(stashed_until)
     for step, (index, cost) in enumerate(zip(range(*layers), costs, strict=True)):
         if tensors.issuperset(graph.layers[index].outputs):
             alive[step] -= _written_in_place(graph, index, cost, options, may_be_overwritten)

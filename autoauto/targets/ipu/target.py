@@ -75,7 +75,7 @@ class IpuTarget:
         if options.training:
             after = backward_pass(graph, layers, costs, device, options, self.settings)
         kinds = tuple(layer.kind for layer in graph.layers[slice(*layers)])
-        alive = live_bytes(graph, layers, costs, options, after.stashed)
+        alive = live_bytes(graph, layers, costs, options, dict.fromkeys(after.stashed, layers.stop))
         compiled = CompiledRange(
             steps=_steps(graph, layers, costs, relayout_cycles(graph, layers, costs), alive, device.n_tiles),
             backward_cycles=after.cycles,
@@ -88,6 +88,8 @@ class IpuTarget:
             weight_cycles=after.weight_cycles,
             activation_bytes=after.activation_bytes,
             backward_temporary_bytes=after.temporary_bytes,
+            checkpoint_bytes=after.again.checkpoint_bytes,
+            recompute_temporary_bytes=after.again.temporary_bytes,
         )
         check_code(layers, compiled.memory_bytes, device)
         return _outline(graph, layers, costs, options, compiled, device)

@@ -7,13 +7,14 @@ from dataclasses import dataclass, field
 from itertools import accumulate
 
 from autoauto.records.hardware import Device
-from autoauto.records.layers import Derivative, LayerGraph, LayerRange, derivative
+from autoauto.records.layers import LayerGraph, LayerRange, derivative
 from autoauto.records.profile import GRADIENT, CompileOptions
 from autoauto.targets.ipu.liveness import live_gradient_bytes
 from autoauto.targets.ipu.memory import working_bytes
 from autoauto.targets.ipu.operator_cost import DEFAULT_SETTINGS, CompilerSettings, OperatorContext, OperatorCost
 from autoauto.targets.ipu.operators.backward import backward
 from autoauto.targets.ipu.operators.gradients import Gradients, cycles
+from autoauto.targets.ipu.recomputation import NOTHING_AGAIN, Recomputation, recomputation, stash_bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +28,7 @@ class BackwardPass:
         stashed: the activations that it reads.
         activation_bytes: their bytes.
         temporary_bytes: the peak of stashed activations, gradients of activations, and working memory.
+        again: the memory where the range computes its forward pass again.
         exclusive: the gradients of parameters, which every micro-batch adds to.
     """
 
@@ -37,6 +39,7 @@ class BackwardPass:
     stashed: frozenset[int] = frozenset()
     activation_bytes: int = 0
     temporary_bytes: int = 0
+    again: Recomputation = NOTHING_AGAIN
     exclusive: Mapping[str, int] = field(default_factory=dict)
 
 
@@ -58,9 +61,10 @@ def backward_pass(
         backward(context, passes) if index in passes.trained else Gradients()
         for index, context in zip(range(*layers), contexts, strict=True)
     ]
-    stash_bytes = _stash_bytes(passes, layers, options)
+    new_bytes = stash_bytes(passes, layers, options)
     alive_bytes = live_gradient_bytes(graph, layers, costs, options, passes)
     scratch_bytes = [max((working_bytes(cost, device.n_tiles) for cost in made.costs), default=0) for made in gradients]
+    working = list(map(sum, zip(alive_bytes, scratch_bytes, strict=True)))
     inputs, weights = (tuple(cost for made in gradients for cost in made[part]) for part in (0, 1))
     parameters = {weight for layer in graph.layers[slice(*layers)] for weight in passes.parameters(layer)}
     return BackwardPass(
@@ -69,8 +73,9 @@ def backward_pass(
         cycles=cycles(inputs) + cycles(weights),
         weight_cycles=cycles(weights),
         stashed=frozenset().union(*map(passes.stashed, range(*layers))),
-        activation_bytes=sum(stash_bytes),
-        temporary_bytes=max(map(sum, zip(accumulate(stash_bytes), alive_bytes, scratch_bytes, strict=True))),
+        activation_bytes=sum(new_bytes),
+        temporary_bytes=max(map(sum, zip(accumulate(new_bytes), working, strict=True))),
+        again=recomputation(passes, layers, costs, working, device, options),
         exclusive={GRADIENT: sum(graph.tensors[index].n_bytes(1, options.precision) for index in parameters)},
     )
 
@@ -79,14 +84,3 @@ def _kinds(graph: LayerGraph, layers: LayerRange, gradients: Sequence[Gradients]
     """The kind of every pass: layers of one kind make their gradients alike."""
     named = zip(graph.layers[slice(*layers)], gradients, strict=True)
     return tuple(f"{layer.kind}_gradient{index}" for layer, made in named for index in range(len(made.costs)))
-
-
-def _stash_bytes(passes: Derivative, layers: LayerRange, options: CompileOptions) -> list[int]:
-    """Bytes of the activations that each layer stashes and no earlier layer of the range has stashed."""
-    seen: set[int] = set()
-    n_bytes = []
-    for index in range(*layers):
-        new = passes.stashed(index) - seen
-        seen |= new
-        n_bytes.append(sum(passes.graph.tensors[i].n_bytes(options.batch_size, options.precision) for i in new))
-    return n_bytes

@@ -1,5 +1,15 @@
 import json
+from pathlib import Path
+from typing import NoReturn
 
+import pytest
+
+from autoauto.records.errors import BadInput
+from autoauto.records.units import GIB
+from autoauto.targets.clusters import load_cluster
+from autoauto.targets.host import describe
+from autoauto.targets.host.gpu.detect import Gpu
+from autoauto.targets.host.machine.detect import host_cluster
 from tests.cli.conftest import RunCli
 
 
@@ -41,3 +51,48 @@ def test_an_empty_name_is_no_cluster(run_cli: RunCli) -> None:
     code, out, err = run_cli("clusters", "--upstream", "")
     assert (code, out) == (2, "")
     assert "a cluster is bow-2000" in err
+
+
+def test_this_machine_as_a_file_is_this_machine(run_cli: RunCli, tmp_path: Path) -> None:
+    code, out, _ = run_cli("clusters", "--detect")
+    (tmp_path / "machine.toml").write_text(out, encoding="utf-8")
+    assert code == 0
+    assert load_cluster(str(tmp_path / "machine.toml")) == host_cluster()
+    assert out.startswith("# ")
+    assert " usable cores" in out.splitlines()[0]
+
+
+def test_gpus_are_named_in_comments(run_cli: RunCli, monkeypatch: pytest.MonkeyPatch) -> None:
+    here = [Gpu(n, f"GPU-{n}", "NVIDIA H100 80GB HBM3", 80 * GIB, 1.98e9, (9, 0), "580.1") for n in range(2)]
+    monkeypatch.setattr(describe, "gpus", lambda: here)
+    monkeypatch.setattr(describe, "gpu_links", lambda: {(0, 1): "NV18", (1, 0): "NV18"})
+    comments = [line for line in run_cli("clusters", "--detect").out.splitlines() if line.startswith("#")]
+    assert comments[1:] == [
+        "# cuda:0: NVIDIA H100 80GB HBM3 at 1.98 GHz, 81920.0 MiB of memory, driver 580.1",
+        "# cuda:1: NVIDIA H100 80GB HBM3 at 1.98 GHz, 81920.0 MiB of memory, driver 580.1",
+        "# GPU 0 and GPU 1 of nvidia-smi: NV18",
+    ]
+
+
+def test_a_driver_that_does_not_answer_is_a_comment(run_cli: RunCli, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails() -> NoReturn:
+        raise BadInput("nvidia-smi must list the GPUs, it says: no")
+
+    monkeypatch.setattr(describe, "gpus", fails)
+    code, out, _ = run_cli("clusters", "--detect")
+    assert code == 0
+    assert out.splitlines()[1] == "# GPUs: nvidia-smi must list the GPUs, it says: no"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--device", "cuda:0"], "--device is for --detect here"),
+        (["--detect", "--json"], "--detect prints TOML, got --json"),
+        (["--detect", "--upstream", "host"], "not allowed with argument"),
+    ],
+)
+def test_options_that_do_not_go_together(arguments: list[str], message: str, run_cli: RunCli) -> None:
+    code, out, err = run_cli("clusters", *arguments)
+    assert (code, out) == (2, "")
+    assert message in err

@@ -9,10 +9,12 @@ from typing import Any
 import pytest
 
 from autoauto.cli.config.knob_values import read_knobs
-from autoauto.records.codec import TomlFile
 from autoauto.records.errors import BadInput
-from autoauto.records.knob_table import COLUMNS, KNOBS, Strategy
-from autoauto.records.knobs import Knobs, Method, SearchSpace
+from autoauto.records.files.toml import TomlFile
+from autoauto.records.knobs.knobs import Knobs
+from autoauto.records.knobs.objectives import Method
+from autoauto.records.knobs.space import SearchSpace
+from autoauto.records.knobs.table import COLUMNS, KNOBS, Strategy
 from autoauto.records.schedule import Order
 
 
@@ -77,8 +79,8 @@ def test_words_choose_the_method_where_none_is_named(knobs: str, named: str, met
         ("n_ipu = [1, 1]", "", 3, "has a value twice"),
         ("batch_size = [2, 1]", "", 3, "must ascend"),
         ("memory_proportion = 1.5", "", 3, "a number above 0, at most 1, got 1.5"),
-        ('schedule = "zbv"', "", 3, "schedule must be one of popart"),
-        ("recompute = { from = 1, to = 2 }", "", 3, "true or false, or a list, got a range"),
+        ('schedule = "grouped"', "", 3, "schedule must be one of popart"),
+        ("recompute = { from = 1, to = 2 }", "", 3, 'true, false or "auto", or a list, got a range'),
         ("n_ipu = { from = 1 }", "", 3, "it lacks 'to'"),
         ("n_ipu = { from = 1, to = 2, by = 1 }", "", 3, "there is no 'by' in a range"),
         ("n_ipu = { from = 2, to = 1 }", "", 3, "got none from 2 to 1"),

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from autoauto.cli.config.search_config import parse_with_config, unknown
 from autoauto.cli.main import build_parser
 from autoauto.records.errors import BadInput
-from autoauto.records.knobs import Objective
+from autoauto.records.knobs.objectives import Objective
 from tests.cli.conftest import RunCli
 
 FILE = """\

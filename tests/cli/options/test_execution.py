@@ -9,6 +9,7 @@ from autoauto.cli.main import build_parser
 from autoauto.cli.options.execution import bounds_of, executor_maker
 from autoauto.cli.options.targets import open_flow
 from autoauto.profile.store.cache import ProfileCache
+from autoauto.records.errors import BadInput
 from autoauto.study.execution.process import Bounds
 from tests.cli.conftest import RunCli
 
@@ -35,6 +36,12 @@ def test_an_executor_has_a_kind_and_an_address(run_cli: RunCli) -> None:
     for executor in ("ray://server:1", "dask://", "server:8786"):
         code, _, err = run_cli("search", "--executor", executor)
         assert (code, err) == (2, f"autoauto: an executor is written dask://HOST:PORT, got {executor!r}\n")
+
+
+def test_workers_of_dask_measure_one_configuration_each_or_all_together() -> None:
+    words = ("--executor", "dask://here:1", "--dask", "here:1")
+    with pytest.raises(BadInput, match="with --dask all of them together measure one; leave one of them out"):
+        executor_maker(parsed(*words), open_flow(parsed()))
 
 
 @pytest.mark.parametrize("words", [("--workers", "0"), ("--time-limit", "0"), ("--memory-limit", "much")])

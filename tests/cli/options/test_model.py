@@ -6,7 +6,7 @@ from autoauto.cli.main import build_parser
 from autoauto.cli.options.model import requested_knobs
 from autoauto.cli.options.targets import open_flow
 from autoauto.records.errors import BadInput
-from autoauto.records.knobs import Knobs
+from autoauto.records.knobs.knobs import Knobs
 from autoauto.records.schedule import Order
 
 

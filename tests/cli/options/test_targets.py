@@ -2,6 +2,15 @@ from pathlib import Path
 
 import pytest
 
+from autoauto.records.errors import BadInput
+from autoauto.records.profile import HostRuntime
+from autoauto.records.units import GIB
+from autoauto.targets.host import entry
+from autoauto.targets.host.gpu import detect
+from autoauto.targets.host.gpu.cluster import gpu_cluster
+from autoauto.targets.host.gpu.detect import Gpu
+from autoauto.targets.host.gpu.links import GpuLinkTimes
+from autoauto.targets.host.runtimes import registry
 from tests.cli.conftest import RunCli
 
 
@@ -18,6 +27,7 @@ from tests.cli.conftest import RunCli
         ("host", ("--runtime", "onnxruntime", "--precision", "bf16"), "onnxruntime does not compute in bf16"),
         ("ipu", ("--precision", "fp16,fp32"), "--target ipu has one --precision, got fp16, fp32"),
         ("ipu", ("--precision", "bf16"), "precision is one of fp16, fp32, fp8, got 'bf16'"),
+        ("ipu", ("--device", "cuda:0"), "--target ipu has no --device"),
         ("ipu", ("--runtime", "openvino"), "has no --runtime; leave it out, or try --target host"),
         ("host", ("--cluster", "bow-2000"), "is for 'ipu'; try --target ipu"),
         ("host", ("--mode", "training"), "runs inference"),
@@ -110,3 +120,33 @@ def test_unknown_names_are_refused(run_cli: RunCli, options: tuple[str, ...], me
 
 def test_operators_that_a_model_lacks_may_be_named(run_cli: RunCli) -> None:
     assert run_cli("predict", "resnet50", "--float-operators", "Relu,Gelu").code == 0
+
+
+def test_gpus_need_their_runtime(run_cli: RunCli, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registry, "installed", lambda: (HostRuntime.ONNXRUNTIME,))
+    code, out, err = run_cli("predict", "resnet50", "--target", "host", "--device", "cuda:0")
+    assert (code, out) == (2, "")
+    assert "--device cuda:0 needs the extra cuda; try: " in err
+    assert err.count("\n") == 1
+
+
+def test_gpus_that_are_not_there_are_refused(run_cli: RunCli, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registry, "installed", lambda: tuple(HostRuntime))
+    monkeypatch.setenv("PATH", "/nowhere")
+    code, _, err = run_cli("predict", "resnet50", "--target", "host", "--device", "cuda:0")
+    assert code == 2
+    assert "--device takes GPUs of this machine, nvidia-smi finds no GPU of NVIDIA here, got 'cuda:0'" in err
+
+
+def a_gpu(uuid: str) -> Gpu:
+    return Gpu(0, uuid, "H100", 80 * GIB, 0.0, (9, 0), "580")
+
+
+def test_a_file_of_gpus_has_as_many_as_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registry, "installed", lambda: tuple(HostRuntime))
+    monkeypatch.setattr(detect, "gpus_named", lambda text: tuple(map(a_gpu, text.split(","))))
+    times = GpuLinkTimes(1e-6, 1e-6, 1e9, 1e9, 1.0)
+    cluster = gpu_cluster([a_gpu("a"), a_gpu("b")], GIB, times)
+    assert entry.HOST.devices(cluster, entry.HOST.read_options({"device": "a,b"})) == cluster
+    with pytest.raises(BadInput, match="cuda-x2 has 2 devices, --device 1; name as many GPUs"):
+        entry.HOST.devices(cluster, entry.HOST.read_options({"device": "a"}))

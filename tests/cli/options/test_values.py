@@ -15,7 +15,7 @@ from autoauto.cli.options.values import (
     share,
     switches,
 )
-from autoauto.records.knob_table import TRAINING_ORDERS
+from autoauto.records.knobs.table import TRAINING_ORDERS
 
 
 @pytest.mark.parametrize("text", ["-1", "11", "9" * 5_000, "1.5", "x", ""])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import sys
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -13,9 +14,13 @@ import optuna
 import pytest
 
 from autoauto.cli.commands.studies import search
-from autoauto.cli.output.log import write_event
-from autoauto.records.knobs import Knobs, SearchSpace
+from autoauto.cli.output.log import waits_for, write_event
+from autoauto.records.knobs.knobs import Knobs
+from autoauto.records.knobs.space import SearchSpace
+from autoauto.records.profile import HostPrecision, HostRuntime
+from autoauto.records.trials.trial import SearchActivity
 from autoauto.study.execution.leases import Leases
+from autoauto.study.run import SearchProgress
 from autoauto.study.store.study import join_study
 from autoauto.study.store.trials import ranges_of
 from tests.cli.conftest import RunCli
@@ -154,3 +159,11 @@ def test_a_worker_writes_its_trials(run_cli: RunCli, tmp_path: Path) -> None:
     assert (trial["event"], trial["state"], trial["knobs"]["batch_size"]) == ("trial", "COMPLETE", 3)
     assert trial["number"] == len(study.get_trials()) - 1
     assert (code, end["event"], end["study_name"], end["n_measured"]) == (0, "end", "one", 1)
+
+
+def test_the_bar_says_what_real_devices_measure() -> None:
+    knobs = Knobs(1, 1.0, 8, cores_per_device=2, runtime=HostRuntime.OPENVINO, precision=HostPrecision.BF16)
+    now = SearchProgress(SearchActivity.PREDICTING, 0, 8, None, 0, None, None, estimated=knobs)
+    assert waits_for(now) == "the whole model by openvino bf16 on 2 cores"
+    assert waits_for(replace(now, knobs=knobs)) == "openvino bf16, 1 x 2 cores at batch 8"
+    assert waits_for(replace(now, knobs=Knobs(2, 0.6, 8))) == ""  # a cost model takes no time to read of

@@ -8,6 +8,7 @@ import pytest
 
 from autoauto.exporters.graphcore.poptorch import first_module, module_path
 from autoauto.exporters.registry import write_artifact
+from autoauto.records.checkpoints import checkpoints
 from autoauto.records.errors import BadInput
 from autoauto.records.layers import LayerRange
 from autoauto.records.schedule import Order
@@ -76,9 +77,40 @@ def test_options(deploy: Deploy, tmp_path: Path, execute: Execute) -> None:
     training = with_cuts(deploy(2, schedule=Order.POPART, n_micro_batches=8, recompute=True), 9)
     write_artifact(training, "poptorch", tmp_path / "training", check=True)
     poptorch = Recorder()
-    execute(tmp_path / "training" / "blocks.py", poptorch=poptorch)["ipu_options"]()
+    program = execute(tmp_path / "training" / "blocks.py", poptorch=poptorch)
+    program["ipu_options"]()
+    graph = training.graph
+    ends = [graph.layers[boundary - 1].name.rpartition(".")[0] for boundary in checkpoints(graph)]
+    assert program["CHECKPOINTS"] == ends != []
     assert poptorch._calls["Options.Training.gradientAccumulation"] == ([8], {})
     assert poptorch._calls["Options._Popart.set"] == (["autoRecomputation", 3], {})
+
+
+def test_outputs_at_checkpoints_are_stashed(deploy: Deploy, tmp_path: Path, execute: Execute) -> None:
+    plan = with_cuts(deploy(2, schedule=Order.POPART, n_micro_batches=8, recompute=True), 9)
+    write_artifact(plan, "poptorch", tmp_path / "artifact")
+    hooks: dict[str, Callable[..., Any]] = {}
+
+    class Module:
+        def __init__(self, name: str) -> None:
+            self.name = name
+
+        def get_submodule(self, name: str) -> Any:
+            return Module(name)
+
+        def register_forward_hook(self, hook: Callable[..., Any]) -> None:
+            hooks[self.name] = hook
+
+        def __getattr__(self, name: str) -> Any:
+            return self
+
+    program = execute(tmp_path / "artifact" / "blocks.py", poptorch=Recorder())
+    program["poptorch"].recomputationCheckpoint = lambda tensor: f"stashed {tensor}"
+    program["begin_blocks"](Module("net"))
+    assert list(hooks) == program["CHECKPOINTS"]
+    hook = next(iter(hooks.values()))
+    assert hook(None, (), "x") == "stashed x"
+    assert hook(None, (), ("x", "y")) == ("stashed x", "stashed y")
 
 
 def test_modules_run_on_the_ipus_of_the_plan(deploy: Deploy, tmp_path: Path, execute: Execute) -> None:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import pickle
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 from math import prod
@@ -318,3 +319,11 @@ def test_a_builtin_model_as_it_comes() -> None:
     whole = run(source.cut(graph, LayerRange(0, len(graph)), 1), feeds)
     results = chain(source, graph, [0, 50, 100, len(graph)], 1, feeds)
     assert np.allclose(results["logits"], whole["logits"], rtol=1e-4)
+
+
+def test_another_process_cuts_the_same(make: Any, save: Any) -> None:
+    path = save(make("Tanh x > a; Neg a > y", {"x": ["n", 4]}, "y"))
+    graph, source = load_graph(path), onnx_source(path)
+    whole = LayerRange(0, len(graph))
+    expected = source.cut(graph, whole, 2)  # what it keeps for the next cut does not travel
+    assert pickle.loads(pickle.dumps(source)).cut(graph, whole, 2) == expected

@@ -97,6 +97,8 @@ def test_modules_that_do_not_repeat_in_order_are_no_blocks(modules: tuple[str, .
         ("resnet50", 16, "resnet.encoder.stages.0.layers.1"),
         ("resnet50-train", 16, "resnet.encoder.stages.0.layers.1"),
         ("vit-b16", 12, "vit.layers.1"),
+        ("vit-b16-train", 12, "vit.layers.1"),
+        ("bert-large-512-mlm", 24, "bert.encoder.layer.1"),
     ],
 )
 def test_builtin_models_have_their_blocks(name: str, n_blocks: int, second: str) -> None:
@@ -114,12 +116,17 @@ def test_all_builtin_models_are_covered() -> None:
         "bert-base-128",
         "bert-base-128-mlm",
         "bert-base-256",
+        "bert-base-384-mlm",
+        "bert-base-512-mlm",
         "bert-large-128",
         "bert-large-128-mlm",
+        "bert-large-384-mlm",
+        "bert-large-512-mlm",
         "gpt2-small",
         "resnet50",
         "resnet50-train",
         "vit-b16",
+        "vit-b16-train",
     }
 
 

@@ -14,10 +14,11 @@ from autoauto.evaluate.steps import best_by_simulated_step
 from autoauto.plan.pipeline import by_step
 from autoauto.plan.pipeline.evaluate import evaluate
 from autoauto.plan.pipeline.optimal import optimal
+from autoauto.plan.pipeline.stage_table import StageTable
 from autoauto.records.cost import CostTable
 from autoauto.records.errors import Infeasible
 from autoauto.records.hardware import Period
-from autoauto.records.knobs import Knobs
+from autoauto.records.knobs.knobs import Knobs
 from autoauto.records.plan import Plan
 from autoauto.records.schedule import Order
 from autoauto.schedule.times import timeline_of
@@ -64,7 +65,7 @@ def test_it_is_the_best_of_all_plans_and_proved(order: Order, period: Period) ->
         knobs = Knobs(n_devices, 0.6, 1, schedule=order, n_micro_batches=2 * n_devices + 1)
         steps = [step_cycles(knobs, plan) for plan in plans_that_fit(table)]
         if steps:
-            bounded = best_by_simulated_step(table, knobs)
+            bounded = best_by_simulated_step(StageTable.of(table), knobs)
             assert step_cycles(knobs, bounded.plan) == bounded.step_cycles == min(steps)
             assert bounded.bound_cycles == bounded.step_cycles
         n_plans += len(steps)
@@ -75,7 +76,7 @@ def test_it_is_the_best_of_all_plans_and_proved(order: Order, period: Period) ->
 def test_zero_bubble_plans_are_between_their_bound_and_the_starting_plan(order: Order, period: Period) -> None:
     table = random_table(np.random.default_rng(2), 7, 3, period)
     knobs = Knobs(3, 0.6, 1, schedule=order, n_micro_batches=4)
-    bounded = best_by_simulated_step(table, knobs)
+    bounded = best_by_simulated_step(StageTable.of(table), knobs)
     assert bounded.step_cycles == step_cycles(knobs, bounded.plan) <= step_cycles(knobs, optimal(table))
     assert bounded.bound_cycles <= min(step_cycles(knobs, plan) for plan in plans_that_fit(table))
 
@@ -84,9 +85,9 @@ def test_zero_bubble_plans_are_between_their_bound_and_the_starting_plan(order: 
 def test_a_search_that_is_cut_short_has_a_valid_bound(smaller: str, monkeypatch: pytest.MonkeyPatch) -> None:
     table = random_table(np.random.default_rng(1), 14, 4, Period.BARRIER)
     knobs = Knobs(4, 0.6, 1, schedule=Order.ONE_F_ONE_B, n_micro_batches=9)
-    best = best_by_simulated_step(table, knobs)
+    best = best_by_simulated_step(StageTable.of(table), knobs)
     monkeypatch.setattr(by_step, smaller, 1)
-    short = best_by_simulated_step(table, knobs)
+    short = best_by_simulated_step(StageTable.of(table), knobs)
     assert best.step_cycles is not None
     assert short.step_cycles is not None
     assert best.gap == 0
@@ -96,4 +97,4 @@ def test_a_search_that_is_cut_short_has_a_valid_bound(smaller: str, monkeypatch:
 def test_no_plan_fits() -> None:
     table = replace(random_table(np.random.default_rng(0), 6, 2, Period.BARRIER), memory_limit_bytes=np.zeros(2, int))
     with pytest.raises(Infeasible):
-        best_by_simulated_step(table, Knobs(2, 0.6, 1, schedule=Order.GPIPE, n_micro_batches=4))
+        best_by_simulated_step(StageTable.of(table), Knobs(2, 0.6, 1, schedule=Order.GPIPE, n_micro_batches=4))

@@ -15,7 +15,7 @@ from autoauto.profile.interpolate import interpolate
 from autoauto.records.correction import Estimator
 from autoauto.records.errors import BadInput
 from autoauto.records.hardware import Cluster, Device, Link, Period
-from autoauto.records.knobs import Knobs
+from autoauto.records.knobs.knobs import Knobs
 from autoauto.records.profile import CompileOptions
 from autoauto.records.schedule import Order
 from autoauto.records.target import Origin

@@ -4,9 +4,9 @@ from collections.abc import Callable
 from dataclasses import replace
 from xml.etree import ElementTree
 
-from autoauto.records.knobs import Knobs
+from autoauto.records.knobs.knobs import Knobs
 from autoauto.records.schedule import Order
-from autoauto.records.study_summary import StudySummary
+from autoauto.records.trials.study_summary import StudySummary
 from autoauto.report.charts import heat_map as picture
 from tests.report.made import made
 

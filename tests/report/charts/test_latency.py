@@ -6,9 +6,9 @@ from xml.etree import ElementTree
 
 import pytest
 
-from autoauto.records.knobs import Knobs
-from autoauto.records.study_summary import StudySummary
-from autoauto.records.trial import Status
+from autoauto.records.knobs.knobs import Knobs
+from autoauto.records.trials.study_summary import StudySummary
+from autoauto.records.trials.trial import Status
 from autoauto.report.charts.chart import Chart, Series, Shape
 from autoauto.report.charts.latency import latency_chart
 from tests.report.made import made

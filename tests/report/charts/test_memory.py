@@ -6,7 +6,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from autoauto.records.knobs import Knobs
+from autoauto.records.knobs.knobs import Knobs
 from autoauto.records.plan import Plan
 from autoauto.report.charts import memory as picture
 from autoauto.report.charts.chart import Chart

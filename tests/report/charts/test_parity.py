@@ -6,7 +6,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from autoauto.records.study_summary import StudySummary
+from autoauto.records.trials.study_summary import StudySummary
 from autoauto.report.charts import parity as picture
 
 Elements = Callable[..., list[ElementTree.Element]]

@@ -4,8 +4,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from xml.etree import ElementTree
 
-from autoauto.records.knobs import Knobs
-from autoauto.records.study_summary import StudySummary
+from autoauto.records.knobs.knobs import Knobs
+from autoauto.records.trials.study_summary import StudySummary
 from autoauto.report.charts import throughput as picture
 from tests.report.made import made
 

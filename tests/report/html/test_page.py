@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from autoauto.records.errors import BadInput
-from autoauto.records.knobs import Knobs
+from autoauto.records.knobs.knobs import Knobs
 from autoauto.records.schedule import Order
-from autoauto.records.study_summary import Comparison, Interval, StudySummary
 from autoauto.records.timeline import Timeline
+from autoauto.records.trials.study_summary import Comparison, Interval, StudySummary
 from autoauto.report.html.document import write_page
 from autoauto.report.html.page import study_page
 from tests.report.made import made

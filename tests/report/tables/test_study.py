@@ -3,8 +3,8 @@
 from collections.abc import Callable
 from dataclasses import replace
 
-from autoauto.records.study_summary import Comparison, Interval, Repeated, StudySummary, Verdict, Verification
 from autoauto.records.target import Origin
+from autoauto.records.trials.study_summary import Comparison, Interval, Repeated, StudySummary, Verdict, Verification
 from autoauto.report.tables.study import (
     attributes_table,
     binding_table,

@@ -7,12 +7,13 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from autoauto.records.knob_table import Strategy
-from autoauto.records.knobs import Knobs, Objective, Objectives
+from autoauto.records.knobs.knobs import Knobs
+from autoauto.records.knobs.objectives import Objective, Objectives
+from autoauto.records.knobs.table import Strategy
 from autoauto.records.plan import Plan
 from autoauto.records.schedule import Order
 from autoauto.records.target import Origin
-from autoauto.records.trial import Cell, Counts, ExpectedCell, Status, Trial
+from autoauto.records.trials.trial import Cell, Counts, ExpectedCell, Status, Trial
 from autoauto.report.tables.table import Table
 from autoauto.report.tables.trials import best_table, dry_run_table, front_table, trials_table, what_fits_table
 from tests.report.made import made

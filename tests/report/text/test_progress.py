@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from autoauto.records.trial import SearchActivity
+from autoauto.records.trials.trial import SearchActivity
 from autoauto.report.text.progress import describe, progress_bar, search_bar
 
 

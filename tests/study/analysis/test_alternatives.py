@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
 
-from autoauto.records.knobs import Knobs, Objective, SearchSpace
-from autoauto.records.study_summary import Alternative
-from autoauto.records.trial import Trial
+from autoauto.records.knobs.knobs import Knobs
+from autoauto.records.knobs.objectives import Objective
+from autoauto.records.knobs.space import SearchSpace
+from autoauto.records.trials.study_summary import Alternative
+from autoauto.records.trials.trial import Trial
 from autoauto.study.analysis.alternatives import expected_alternatives, store_alternatives, stored_alternatives
 from autoauto.study.analysis.summary import summarise_study
 from autoauto.study.methods.registry import predictor
@@ -49,6 +52,27 @@ def test_batch_sizes_that_were_tried_are_asked_for_other_numbers_of_replicas(fak
     assert Knobs(1, 0.6, 777) not in asked
     expected_alternatives(wide, predict, fake, [odd])
     assert {Knobs(1, 0.6, 777), odd} <= set(asked)
+
+
+def test_what_was_not_estimated_to_the_end_is_said_to_give_at_most_so_much(fake: Fake, storage: str) -> None:
+    """Pipelines of four have a limit only, and are never asked of the estimate."""
+    asked: list[Knobs] = []
+
+    def expect(knobs: Knobs) -> Trial:
+        asked.append(knobs)
+        return fake(knobs)
+
+    def at_best(knobs: Knobs) -> Trial | None:
+        return replace(fake(knobs), samples_per_s=7.0) if knobs.n_ipu == 4 else None
+
+    predict = predictor(expect, Objective.THROUGHPUT, at_best)
+    alternatives = expected_alternatives(SPACE, predict, expect, at_best=at_best)
+    assert [entry.samples_per_s for entry in alternatives if entry.at_most] == [7.0]
+    assert {knobs.n_ipu for knobs in asked} == {1}
+    study = open_study(storage, "bow", Objective.THROUGHPUT, {})
+    run_search(SPACE, fake, study, Objective.THROUGHPUT)
+    store_alternatives(study, alternatives)
+    assert stored_alternatives(study) == alternatives
 
 
 def test_where_none_fits_there_is_a_reason(fake: Fake) -> None:

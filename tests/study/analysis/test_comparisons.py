@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from autoauto.records.knobs import Knobs, Objective
-from autoauto.records.study_summary import (
+from autoauto.records.knobs.knobs import Knobs
+from autoauto.records.knobs.objectives import Objective
+from autoauto.records.trials.study_summary import (
     Alternative,
     AutoPipelineAnswer,
     Interval,
@@ -14,7 +15,7 @@ from autoauto.records.study_summary import (
     Verdict,
     Verification,
 )
-from autoauto.records.trial import Status, Trial
+from autoauto.records.trials.trial import Status, Trial
 from autoauto.study.analysis.comparisons import GRID_BISECT, study_comparisons, with_best_use
 from autoauto.study.analysis.verification import ONE_SESSION, RUNNER_UP, WINNER
 

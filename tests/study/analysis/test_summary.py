@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from autoauto.records.knobs import Knobs, Objective, SearchSpace
+from autoauto.records.knobs.knobs import Knobs
+from autoauto.records.knobs.objectives import Objective
+from autoauto.records.knobs.space import SearchSpace
 from autoauto.records.plan import Plan
 from autoauto.records.schedule import Order
 from autoauto.study.analysis.summary import summarise_study

@@ -2,9 +2,9 @@
 
 import pytest
 
-from autoauto.records.knobs import Knobs
-from autoauto.records.study_summary import Repeated, Verdict
-from autoauto.study.analysis.tie_break import TieBreak, break_tie
+from autoauto.records.knobs.knobs import Knobs
+from autoauto.records.trials.study_summary import Repeated, Verdict
+from autoauto.study.analysis.tie_break import TieBreak, break_tie, is_decided
 
 SIMPLE, LARGE = Knobs(1, 0.6, 4), Knobs(2, 0.6, 4)
 
@@ -29,6 +29,19 @@ def row(knobs: Knobs, *scores: float | None) -> Repeated:
 )
 def test_the_better_or_the_simpler_of_a_tie_wins(first: Repeated, second: Repeated, expected: TieBreak) -> None:
     assert break_tie(first, second) == expected
+
+
+@pytest.mark.parametrize(
+    ("second", "decided"),
+    [
+        (row(SIMPLE, 9.0, 9.01), True),  # clearly worse
+        (row(SIMPLE, 10.0, 10.001), True),  # as good, by less than the noise
+        (row(SIMPLE, 9.9, 9.96), False),  # it may be worse by more
+        (row(SIMPLE, 5.0, None), False),  # measured once
+    ],
+)
+def test_turns_are_enough_when_two_differ_clearly_or_by_less_than_the_noise(second: Repeated, decided: bool) -> None:
+    assert is_decided(row(LARGE, 10.0, 10.0), second, 0.01) is decided
 
 
 def test_a_drift_of_the_machine_hides_no_difference() -> None:

@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING
 import optuna
 import pytest
 
-from autoauto.records.knobs import Knobs, Objective, SearchSpace
-from autoauto.records.study_summary import AutoPipelineAnswer, Repeated, Verdict
-from autoauto.records.trial import Trial
+from autoauto.records.knobs.knobs import Knobs
+from autoauto.records.knobs.objectives import Objective
+from autoauto.records.knobs.space import SearchSpace
+from autoauto.records.trials.study_summary import AutoPipelineAnswer, Repeated, Verdict
+from autoauto.records.trials.trial import Trial
 from autoauto.study.analysis.best import best_of_study
 from autoauto.study.analysis.summary import summarise_study
 from autoauto.study.analysis.verification import (
@@ -149,6 +151,16 @@ def test_finished_turns_are_stored_before_an_interrupt(study: optuna.Study, fake
     verification = verify(study, rows(study), 3, Objective.THROUGHPUT, InlineExecutor(noisy), lambda: None)
     assert [len(row.scores) for row in verification.repeated] == [3, 3, 3]
     assert (verification.auto_pipeline, len(noisy.calls)) == (ANSWER, 5 + 6)
+
+
+@pytest.mark.usefixtures("result")
+def test_turns_that_decide_are_the_last(study: optuna.Study, fake: Fake) -> None:
+    noisy = Noisy(fake, {knobs: [1.0, 1.0, 1.0] for knobs in (BEST, SECOND, PLAIN)})
+    arguments = study, rows(study), 3, Objective.THROUGHPUT, InlineExecutor(noisy), lambda: ANSWER
+    verification = verify(*arguments, noise=0.01)
+    assert (verification.n_turns, len(noisy.calls)) == (2, 6)
+    assert verify(*arguments, noise=0.01) == verification
+    assert len(noisy.calls) == 6
 
 
 @pytest.mark.usefixtures("result")

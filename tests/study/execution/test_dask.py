@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-import json
 import os
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
-from contextlib import closing, contextmanager, nullcontext
+from contextlib import closing, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from optuna.trial import TrialState
 
-import autoauto
 from autoauto.records.errors import BadInput
-from autoauto.records.knobs import Knobs, Objective, SearchSpace
-from autoauto.records.trial import Status, Trial
+from autoauto.records.knobs.knobs import Knobs
+from autoauto.records.knobs.objectives import Objective
+from autoauto.records.knobs.space import SearchSpace
+from autoauto.records.trials.trial import Status, Trial
 from autoauto.study.execution.dask import DaskExecutor
 from autoauto.study.execution.executors import InlineExecutor
 from autoauto.study.execution.process import Bounds
@@ -27,7 +25,8 @@ from autoauto.study.execution.worker_loop import WorkerLoop
 from autoauto.study.run import run_search
 from autoauto.study.store.study import open_study
 from autoauto.study.store.trials import from_optuna, ranges_of
-from tests.running import PATIENCE_S, wait_until
+from tests.dask_cluster import started, wait_for
+from tests.running import PATIENCE_S
 from tests.study.cells import essence
 
 if TYPE_CHECKING:
@@ -59,11 +58,6 @@ class Noted:
         return self.fake(knobs)
 
 
-class Cluster(NamedTuple):
-    address: str
-    processes: list[subprocess.Popen[bytes]]
-
-
 @pytest.fixture(autouse=True)
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """A busy machine may take long to connect."""
@@ -76,48 +70,9 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         yield cluster.address
 
 
-@contextmanager
-def started(n_workers: int, folder: Path) -> Iterator[Cluster]:
-    """A scheduler and workers with two devices each; the scheduler chooses its port and writes it to a file."""
-    file = folder / "scheduler.json"
-    root = Path(autoauto.__file__).parent.parent
-    environment = {**os.environ, "PYTHONPATH": str(root), "DASK_DISTRIBUTED__WORKER__DAEMON": "False"}
-    options = ["--no-dashboard", "--scheduler-file", str(file)]
-    scheduler = [sys.executable, "-m", "distributed.cli.dask_scheduler", "--host", "127.0.0.1", "--port", "0", *options]
-    worker = [sys.executable, "-m", "distributed.cli.dask_worker", "--resources", "device=2", *options]
-    commands = [scheduler, *[[*worker, "--nthreads", "2", "--no-nanny"]] * n_workers]
-    processes = [
-        subprocess.Popen(command, env=environment, cwd=root, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        for command in commands
-    ]
-    try:
-        wait_until(lambda: address_in(file), "the address of the scheduler")
-        yield Cluster(address_in(file), processes)
-    finally:
-        for process in processes:
-            process.kill()  # a worker that has lost its scheduler may wait for it after a SIGTERM
-            process.wait()
-
-
-def address_in(file: Path) -> str:
-    """The address in a scheduler's file; empty until it is written completely."""
-    try:
-        return str(json.loads(file.read_text())["address"])
-    except (FileNotFoundError, json.JSONDecodeError):
-        return ""
-
-
 @pytest.fixture
 def ready(address: str) -> str:
     return wait_for(address, 2)
-
-
-def wait_for(address: str, n_workers: int) -> str:
-    from distributed import Client
-
-    with Client(address, timeout=60.0, set_as_default=False) as client:
-        client.wait_for_workers(n_workers, timeout=60)
-    return address
 
 
 def test_measurements_take_devices(ready: str, storage: str, fake: Fake, tmp_path: Path) -> None:

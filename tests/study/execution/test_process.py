@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from autoauto.processes.tree import descendants
-from autoauto.records.knobs import Knobs
-from autoauto.records.trial import Status, Trial
+from autoauto.records.knobs.knobs import Knobs
+from autoauto.records.trials.trial import Status, Trial
 from autoauto.study.execution.process import LOG_LINES, Bounds, MeasuringProcess, failed_trial, finished_trial
 from tests.running import is_running, wait_until
 

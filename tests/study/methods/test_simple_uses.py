@@ -2,9 +2,10 @@
 
 import pytest
 
-from autoauto.records.constraint import Constraint
-from autoauto.records.knob_table import Strategy
-from autoauto.records.knobs import Knobs, SearchSpace
+from autoauto.records.knobs.constraint import Constraint
+from autoauto.records.knobs.knobs import Knobs
+from autoauto.records.knobs.space import SearchSpace
+from autoauto.records.knobs.table import Strategy
 from autoauto.study.methods.simple_uses import SimpleUse, simple_uses
 
 

@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING
 import optuna
 import pytest
 
-from autoauto.records.constraint import Constraint
 from autoauto.records.errors import BadInput
-from autoauto.records.knob_table import Strategy
-from autoauto.records.knobs import Objective, SearchSpace
+from autoauto.records.knobs.constraint import Constraint
+from autoauto.records.knobs.objectives import Objective
+from autoauto.records.knobs.space import SearchSpace
+from autoauto.records.knobs.table import Strategy
 from autoauto.records.schedule import Order
 from autoauto.study.run import run_search
 from autoauto.study.store.database import open_storage

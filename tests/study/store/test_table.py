@@ -8,8 +8,10 @@ import pytest
 from optuna.trial import create_trial
 
 from autoauto.records.errors import BadInput
-from autoauto.records.knob_table import COLUMNS, Strategy
-from autoauto.records.knobs import Knobs, Objective, Objectives, SearchSpace
+from autoauto.records.knobs.knobs import Knobs
+from autoauto.records.knobs.objectives import Objective, Objectives
+from autoauto.records.knobs.space import SearchSpace
+from autoauto.records.knobs.table import COLUMNS, Strategy
 from autoauto.records.profile import HostPrecision, HostRuntime
 from autoauto.records.schedule import Order
 from autoauto.study.execution.process import finished_trial
@@ -60,7 +62,8 @@ KNOBS_AND_RESULTS = {
     "memory_proportion": "float64",
     "batch_size": "Int64",
     "schedule": "string",
-    "recompute": "boolean",
+    "stages_per_device": "Int64",
+    "recompute": "string",
     "n_micro_batches": "Int64",
     "optimizer": "string",
     "master_weights": "boolean",
@@ -152,4 +155,4 @@ def test_orders_are_texts_and_an_infinite_value_is_infinity(storage: str, fake: 
         add_trial(study, trial)
     table = trial_table(study)
     assert list(table["value"]) == [float("inf"), float("-inf"), 1.0]
-    assert table[["schedule", "recompute", "n_micro_batches"]].iloc[0].tolist() == ["gpipe", True, 4]
+    assert table[["schedule", "recompute", "n_micro_batches"]].iloc[0].tolist() == ["gpipe", "on", 4]

@@ -15,15 +15,18 @@ import pytest
 from optuna.trial import FrozenTrial, TrialState
 from sqlalchemy import event
 
-from autoauto.records.constraint import Constraint
+from autoauto.records.errors import WorkerLost
 from autoauto.records.hardware import MachineDevice, Period
-from autoauto.records.knobs import Knobs, Objective, Objectives, SearchSpace
+from autoauto.records.knobs.constraint import Constraint
+from autoauto.records.knobs.knobs import Knobs
+from autoauto.records.knobs.objectives import Objective, Objectives
+from autoauto.records.knobs.space import SearchSpace
 from autoauto.records.layers import LayerRange
 from autoauto.records.phased import BufferLayout, BufferRow, IoMode, Phase, PhasedPlan, PhaseKind
 from autoauto.records.plan import Plan, Stage
 from autoauto.records.schedule import Order
 from autoauto.records.target import Origin
-from autoauto.records.trial import Status, Trial
+from autoauto.records.trials.trial import Status, Trial
 from autoauto.study.execution.process import finished_trial
 from autoauto.study.store.database import database_of
 from autoauto.study.store.study import load_study, open_study
@@ -321,7 +324,11 @@ def test_an_infeasible_trial_survives_a_round_trip(study: optuna.Study, fake: Fa
 
 @pytest.mark.parametrize(
     ("error", "status"),
-    [(ZeroDivisionError("by zero"), Status.BUG), (MemoryError("no"), Status.PROCESS_OUT_OF_MEMORY)],
+    [
+        (ZeroDivisionError("by zero"), Status.BUG),
+        (MemoryError("no"), Status.PROCESS_OUT_OF_MEMORY),
+        (WorkerLost("machine 1 is lost"), Status.CRASH),
+    ],
 )
 def test_a_failed_trial_survives_a_round_trip_without_its_log(
     study: optuna.Study, error: Exception, status: Status

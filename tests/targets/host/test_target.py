@@ -1,5 +1,6 @@
 """The host as a target: what it measures, what it caches under, and its errors."""
 
+import pickle
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from importlib.metadata import version
@@ -10,7 +11,7 @@ import pytest
 
 from autoauto.profile.profiler import profile_model
 from autoauto.profile.store.cache import ProfileCache
-from autoauto.records.errors import MissingExtra, UnreadableModel
+from autoauto.records.errors import BadInput, MissingExtra, UnreadableModel
 from autoauto.records.hardware import Cluster, Device, Link
 from autoauto.records.layers import LayerGraph, LayerRange, SubModel
 from autoauto.records.plan import Plan, Stage
@@ -103,7 +104,7 @@ def test_outputs_in_another_format_are_compared_with_those_in_fp32(
     opened = open_target(model.source)
     exact, rounded = (
         opened.run(model.graph, Plan((stage,)), cluster, replace(options, computes_in=precision), 1).output_error
-        for precision in HostPrecision
+        for precision in HostRuntime.OPENVINO.precisions
     )
     assert exact is None
     assert rounded is not None
@@ -164,3 +165,39 @@ def test_a_model_is_profiled_kind_by_kind(
     assert profile.layers[0].exclusive["parameter"] >= 256 * 256 * 4
     assert profile_model(model.graph, target, DEVICE, replace(OPTIONS, batch_size=3), cache) == profile
     assert len(target.measurements) == 3 * 2
+
+
+def test_another_process_gets_the_target_without_the_process_that_measures() -> None:
+    target = HostTarget(NoSource())
+    target._meter = lambda: None  # type: ignore[assignment] # as little fit for another process as a meter
+    assert pickle.loads(pickle.dumps(target))._meter is None
+    target._meter = None
+
+
+def test_devices_with_gpus_have_one_runtime_and_are_not_joined(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registry, "installed", lambda: tuple(HostRuntime))
+    on_gpus, on_cores = HostTarget(NoSource(), gpus=["GPU-a", "GPU-b"]).traits, HostTarget(NoSource()).traits
+    assert (on_gpus.groups_cores, on_cores.groups_cores) == (False, True)
+    assert on_gpus.space["runtime"] == (HostRuntime.CUDA,)
+    assert HostRuntime.CUDA not in on_cores.space["runtime"]
+    assert on_gpus.space["precision"] == on_cores.space["precision"] == (HostPrecision.FP32,)
+
+
+@pytest.mark.parametrize(("gpus", "runtime"), [((), HostRuntime.CUDA), (("GPU-a",), HostRuntime.ONNXRUNTIME)])
+def test_a_runtime_runs_on_its_own_devices_only(
+    gpus: tuple[str, ...], runtime: HostRuntime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(registry, "installed", lambda: tuple(HostRuntime))
+    target = HostTarget(NoSource(), gpus=gpus)
+    with pytest.raises(BadInput, match=f"--runtime cuda and --device cuda:0 go together, got {runtime} and "):
+        target.compile(LayerGraph("m", (), (), None, ""), LayerRange(0, 1), DEVICE, replace(OPTIONS, runtime=runtime))
+
+
+def test_profiles_on_gpus_are_those_of_their_kind() -> None:
+    options = replace(OPTIONS, runtime=HostRuntime.CUDA)
+    other = replace(DEVICE, name="H100")
+    on_first, on_second = (HostTarget(NoSource(), gpus=[uuid]) for uuid in ("GPU-a", "GPU-b"))
+    assert on_first.depends_on(DEVICE, options) == on_second.depends_on(DEVICE, options)
+    assert on_first.depends_on(DEVICE, options) != on_first.depends_on(other, options)
+    on_cores = HostTarget(NoSource())
+    assert on_cores.depends_on(DEVICE, OPTIONS) == on_cores.depends_on(other, OPTIONS)

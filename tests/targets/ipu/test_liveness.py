@@ -70,7 +70,7 @@ def test_stashed_tensors_live_to_the_end_and_are_not_overwritten(
     layers, chosen = LayerRange(0, 4), options()
     costs = operator_costs(graph, layers, device, chosen)
     stashed = {layer.inputs[0] for layer in graph.layers[:3]}
-    alive_bytes = live_bytes(graph, layers, costs, chosen, stashed)
+    alive_bytes = live_bytes(graph, layers, costs, chosen, dict.fromkeys(stashed, 4))
     assert [n / SIZE for n in alive_bytes] == [2, 3, 4, 4]  # x a, x a b, x a b c, d over c
     assert [n / SIZE for n in live_bytes(graph, layers, costs, chosen)] == [2, 1, 2, 1]
 

@@ -14,13 +14,13 @@ from autoauto.cli.options.profile import PROFILE_OPTIONS, add_profile
 from autoauto.cli.options.study import DEFAULT_STORAGE
 from autoauto.records.errors import UnreadableModel
 from autoauto.records.installation import DEFAULT_MODEL
-from autoauto.records.knob_table import COLUMNS
-from autoauto.records.knobs import Knobs
+from autoauto.records.knobs.knobs import Knobs
+from autoauto.records.knobs.table import COLUMNS
 from autoauto.records.phased import PhasedPlan
 from autoauto.records.plan import Plan
-from autoauto.records.study_summary import StudySummary
 from autoauto.records.target import Origin, studied_origin
-from autoauto.records.trial import Trial
+from autoauto.records.trials.study_summary import StudySummary
+from autoauto.records.trials.trial import Trial
 from autoauto.records.units import GIB, MIB
 from autoauto.targets.registry import TARGETS
 

@@ -13,8 +13,8 @@ from autoauto import __version__
 from autoauto.cli.commands.studies.commands_to_copy import commands_of, reproducing_command
 from autoauto.cli.output.plans import describe_plan
 from autoauto.cli.output.search_result import simulated_timeline
-from autoauto.records.study_summary import StudySummary
-from autoauto.records.trial import Trial
+from autoauto.records.trials.study_summary import StudySummary
+from autoauto.records.trials.trial import Trial
 
 if TYPE_CHECKING:
     from autoauto.study.store.dashboard_files import DashboardFiles

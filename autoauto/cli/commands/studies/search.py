@@ -34,14 +34,15 @@ from autoauto.cli.output.search_result import (
     show_outside,
     show_uses_of,
 )
-from autoauto.records.constraint import RESULT_NAMES
-from autoauto.records.knob_table import KNOB_NAMES, MAX_VALUES
-from autoauto.records.knobs import Method, Objective, SearchSpace, objectives_text
+from autoauto.records.knobs.constraint import RESULT_NAMES
+from autoauto.records.knobs.objectives import Method, Objective, objectives_text
+from autoauto.records.knobs.space import SearchSpace
+from autoauto.records.knobs.table import KNOB_NAMES, MAX_VALUES
 from autoauto.records.target import RUNS_PLANS
 
 if TYPE_CHECKING:
     from autoauto.evaluate.flow import Flow
-    from autoauto.records.study_summary import StudySummary
+    from autoauto.records.trials.study_summary import StudySummary
     from autoauto.study.run import SearchResult
 
 EXAMPLE = "search bert-large-128 --cluster bow-2000 --n-ipu 2,4 --batch-size 1:32"

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 from autoauto.cli.output.json_output import print_json
 from autoauto.cli.output.lines import print_line
 from autoauto.cli.output.search_result import describe_expected, describe_speed, show_uses
-from autoauto.records.knobs import Method, SearchSpace
+from autoauto.records.knobs.objectives import Method
+from autoauto.records.knobs.space import SearchSpace
 from autoauto.records.target import Origin
 
 if TYPE_CHECKING:
@@ -28,7 +29,10 @@ def show_dry_run(args: argparse.Namespace, flow: Flow, space: SearchSpace) -> in
 
     noise = flow.traits.noise if args.noise is None else args.noise
     last = baseline_of(flow, args.objective, space)
-    expected = dry_run(space, flow.expect, args.objective, Method(args.method), noise, args.n_measurements, last)
+    method = Method(args.method)
+    expected = dry_run(
+        space, flow.expect, args.objective, method, noise, args.n_measurements, last, flow.expect_at_best
+    )
     n_repeats = flow.traits.n_repeats if args.repeats is None else args.repeats
     n_again = n_verification_measurements(flow, n_repeats)
     pace = known_pace(args.storage, flow.fingerprint())

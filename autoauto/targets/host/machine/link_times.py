@@ -16,10 +16,10 @@ from autoauto.processes.channel import Channel
 from autoauto.records.hardware import Link
 from autoauto.records.units import MIB
 from autoauto.targets.host.machine.machine import CLOCK_HZ, MachineCache, cores_of
-from autoauto.targets.host.processes import Workers
+from autoauto.targets.host.processes import WorkerGroup, Workers
 from autoauto.targets.host.transport.ring import Ring
 
-VERSION = 3
+VERSION = 4
 
 MESSAGE_BYTES = 4 * MIB
 """Larger than the caches of one core, as the activations of large models are."""
@@ -29,6 +29,7 @@ COPIED_BYTES, N_COPIES = 64 * MIB, 20
 MAX_COPYING = 8
 """With more devices each copies less, so that all together hold no more than so many of them."""
 
+N_SLOTS = 2
 N_EMPTY, N_LARGE, N_ROUNDS = 100, 15, 5
 """Empty messages and long messages of a round, and the number of rounds."""
 
@@ -92,14 +93,30 @@ def measure(devices: Sequence[tuple[int, ...]]) -> LinkTimes:
     It takes about two seconds.
     """
     first, second = devices[0], devices[min(1, len(devices) - 1)]
-    messages, replies = Ring.create(2, MESSAGE_BYTES), Ring.create(2, 1)
+    messages, replies = Ring.create(N_SLOTS, MESSAGE_BYTES), Ring.create(N_SLOTS, 1)
     with closing(messages), closing(replies), Workers() as workers:
-        workers.start("the writer of a link", _write, first, messages, replies)
-        workers.start("the reader of a link", _read_all, second, messages, replies)
-        trip_s, send_s, write_s = workers.receive(0)
-        (read_s,) = workers.receive(1)
-    rates = MESSAGE_BYTES / write_s, MESSAGE_BYTES / read_s, memory_bytes_per_s(devices)
-    return LinkTimes(send_s, max(0.0, trip_s / 2 - send_s), *rates)
+        times = message_times((workers, first), (workers, second), (messages, messages), (replies, replies))
+    return LinkTimes(*times, memory_bytes_per_s(devices))
+
+
+def message_times(
+    sender: tuple[WorkerGroup, tuple[int, ...]],
+    receiver: tuple[WorkerGroup, tuple[int, ...]],
+    messages: tuple[Any, Any],
+    replies: tuple[Any, Any],
+) -> tuple[float, float, float, float]:
+    """The times of messages from one process to another, as the first fields of `LinkTimes`.
+
+    Args:
+        sender, receiver: where each process is started, and on which cores.
+        messages, replies: both ends of the channels from the sender to the receiver and back, that which writes first.
+    """
+    (writers, first), (readers, second) = sender, receiver
+    writer = writers.start("the writer of a link", _write, first, messages[0], replies[1])
+    reader = readers.start("the reader of a link", _read_all, second, messages[1], replies[0])
+    trip_s, send_s, write_s = writers.receive(writer)
+    (read_s,) = readers.receive(reader)
+    return send_s, max(0.0, trip_s / 2 - send_s), MESSAGE_BYTES / write_s, MESSAGE_BYTES / read_s
 
 
 def memory_bytes_per_s(devices: Sequence[tuple[int, ...]]) -> float:
@@ -135,7 +152,7 @@ def _copy(connection: Channel, cores: tuple[int, ...], n_bytes: int, begin: Ring
     connection.send(times)
 
 
-def _write(connection: Channel, cores: tuple[int, ...], messages: Ring, replies: Ring) -> None:
+def _write(connection: Channel, cores: tuple[int, ...], messages: Any, replies: Any) -> None:
     """In the first process: report seconds of a round trip, of sending an empty message and of writing a long one."""
     os.sched_setaffinity(0, cores)
     message = np.ones(MESSAGE_BYTES, np.uint8)
@@ -153,8 +170,8 @@ def _write(connection: Channel, cores: tuple[int, ...], messages: Ring, replies:
         slot = np.frombuffer(messages.reserve(), np.uint8)
         start = perf_counter()
         np.copyto(slot, message)
-        stop = perf_counter()
         messages.commit(MESSAGE_BYTES)
+        stop = perf_counter()
         replies.peek()
         replies.release()
         return (stop - start,)
@@ -164,15 +181,16 @@ def _write(connection: Channel, cores: tuple[int, ...], messages: Ring, replies:
     connection.send(_minima(rounds))
 
 
-def _read_all(connection: Channel, cores: tuple[int, ...], messages: Ring, replies: Ring) -> None:
+def _read_all(connection: Channel, cores: tuple[int, ...], messages: Any, replies: Any) -> None:
     """In the second process: reply to every message, and report the seconds of reading a long one."""
     os.sched_setaffinity(0, cores)
     times = []
-    while (view := messages.peek()) is not None:
+    while messages.wait():
+        start = perf_counter()
+        view = messages.peek()
+        assert view is not None
         if len(view):
-            message = np.frombuffer(view, np.float32)
-            start = perf_counter()
-            message.max()
+            np.frombuffer(view, np.float32).max()
             times.append(perf_counter() - start)
         messages.release()
         replies.reserve()

@@ -7,7 +7,7 @@ import json
 import os
 import platform
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
@@ -44,29 +44,45 @@ def _span(part: str) -> range:
     return range(int(first), int(last or first) + 1)
 
 
-def cores_of(device: int, cores_per_device: int) -> tuple[int, ...]:
+def cores_of(device: int, cores_per_device: int, among: Sequence[tuple[int, ...]] = ()) -> tuple[int, ...]:
     """The hardware threads of device `device`, which has `cores_per_device` cores that no other device has.
 
-    Call it in the parent process: a pinned worker sees its own cores only.
+    Call it in the parent process: a pinned worker sees its own cores only. `among` are the cores of another machine.
     """
-    device_cores = cores()[device * cores_per_device : (device + 1) * cores_per_device]
+    device_cores = (among or cores())[device * cores_per_device : (device + 1) * cores_per_device]
     assert len(device_cores) == cores_per_device, (device, cores_per_device)
     return tuple(number for core in device_cores for number in core)
+
+
+def core_beside_gpu(device: int) -> tuple[int, ...]:
+    """The hardware threads of the core from which process `device` uses its GPU; few cores are shared."""
+    return cores()[device % len(cores())]
 
 
 @cache
 def identity() -> str:
     """Processor model, number of usable cores, and kernel: what measured times depend on. Part of cache keys."""
-    return f"{_processor()}, {len(cores())} cores, {platform.system()} {platform.release()}"
+    return f"{processor()}, {len(cores())} cores, {platform.system()} {platform.release()}"
 
 
-def _processor() -> str:
+def processor() -> str:
     """Processor model by /proc/cpuinfo, or the architecture when there is none."""
     for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
         key, _, value = line.partition(":")
         if key.strip() == "model name":
             return value.strip()
     return platform.machine()
+
+
+def processor_clock_hz() -> float | None:
+    """The highest clock of core 0 where the kernel knows it, else its present one; None where it says neither."""
+    with suppress(OSError, ValueError):
+        return int((_TOPOLOGY / "cpu0" / "cpufreq" / "cpuinfo_max_freq").read_text(encoding="ascii")) * 1e3
+    for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
+        key, _, value = line.partition(":")
+        if key.strip() == "cpu MHz":
+            return float(value) * 1e6
+    return None
 
 
 class MachineCache:
@@ -94,7 +110,7 @@ class MachineCache:
             print(f"autoauto: {message}", file=sys.stderr)
             return None
 
-    def write(self, numbers: Mapping[str, float | list[int]]) -> None:
+    def write(self, numbers: Mapping[str, float | Sequence[float]]) -> None:
         """Replace the file as a whole, or not at all if this process is killed."""
         with suppress(OSError):
             self._path.parent.mkdir(parents=True, exist_ok=True)

@@ -2,31 +2,37 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
+from collections.abc import Callable
+from contextlib import AbstractContextManager, ExitStack
 from weakref import finalize
 
-from autoauto.records.errors import BadInput, WorkerLost
+from autoauto.records.errors import BadInput, OutOfMemory, WorkerLost
 from autoauto.records.layers import LayerRange, SubModel
 from autoauto.records.profile import SessionOptions
-from autoauto.targets.host.measure.session import SubModelFile, idle_model
+from autoauto.targets.host.measure.session import idle_model
 from autoauto.targets.host.measure.worker import FailedMeasurement, Measurement, SubModelPorts, serve
-from autoauto.targets.host.memory_budget import ENVIRONMENT
-from autoauto.targets.host.processes import Workers
+from autoauto.targets.host.remote.machines import LocalMachine, Place
 from autoauto.targets.host.runtimes.registry import runtime_named
 
 
 class Meter(AbstractContextManager["Meter"]):
     """Measures sub-models on some cores; the worker starts with the first measurement and serves all that follow.
 
-    Sub-models reach the worker in a file without a name, so nothing is left behind however either process ends. The
-    worker ends with the context, or else when the meter is garbage.
+    It runs on the machine that `open_machine` opens, by default this one. Sub-models reach the worker in a file without
+    a name, so nothing is left behind however either process ends. The worker ends with the context, or else when the
+    meter is garbage.
     """
 
-    def __init__(self, cores: tuple[int, ...], options: SessionOptions) -> None:
-        self._cores, self._options = cores, options
-        self._workers = Workers(ENVIRONMENT)
-        self._file = SubModelFile()
-        self._end = finalize(self, _end, self._workers, self._file)
+    def __init__(
+        self,
+        cores: tuple[int, ...],
+        options: SessionOptions,
+        open_machine: Callable[[], AbstractContextManager[Place]] = LocalMachine,
+    ) -> None:
+        self._cores, self._options, self._open_machine = cores, options, open_machine
+        self._machine: Place | None = None
+        self._stack = ExitStack()
+        self._end = finalize(self, self._stack.close)
         self._end.atexit = False  # the worker dies with this process
 
     def measure(self, sub_model: SubModel, layers: LayerRange) -> Measurement:
@@ -34,6 +40,7 @@ class Meter(AbstractContextManager["Meter"]):
 
         Raises:
             BadInput: the runtime cannot run the sub-model.
+            OutOfMemory: the machine, or its GPU, has not enough memory for it.
             WorkerLost: the sub-model crashes every process that runs it.
         """
         try:
@@ -47,31 +54,32 @@ class Meter(AbstractContextManager["Meter"]):
 
     def _measure(self, sub_model: SubModel, layers: LayerRange) -> Measurement:
         try:
-            if not self._workers.pids:
-                self._start()
+            workers = (self._machine or self._start()).workers
             self._file.write(sub_model.content)
-            self._workers.send(0, SubModelPorts(sub_model.inputs, sub_model.outputs))
-            answer: Measurement | FailedMeasurement = self._workers.receive(0)
+            one_session = layers.stop - layers.start > 1
+            workers.send(0, SubModelPorts(sub_model.inputs, sub_model.outputs, one_session))
+            answer: Measurement | FailedMeasurement = workers.receive(0)
         except BaseException:
             self.close()  # a late answer would be taken for the answer to the next request
             raise
         if isinstance(answer, FailedMeasurement):
-            title = runtime_named(self._options.runtime).title
-            raise BadInput(f"{title} does not run layers {layers}: {answer.reason}")
+            message = f"{runtime_named(self._options.runtime).title} does not run layers {layers}: {answer.reason}"
+            raise OutOfMemory(message, 1, layers) if answer.is_memory_error else BadInput(message)
         return answer
 
-    def _start(self) -> None:
-        self._workers.start("the meter", serve, self._file, self._cores, self._options, idle_model())
-        self._workers.receive(0)
+    def _start(self) -> Place:
+        machine = self._stack.enter_context(self._open_machine())
+        self._file = machine.file(b"")
+        self._stack.callback(self._file.close)
+        machine.workers.start("the meter", serve, self._file, self._cores, self._options, idle_model())
+        machine.workers.receive(0)
+        self._machine = machine
+        return machine
 
     def close(self) -> None:
         """End the worker; the next measurement starts a new one."""
-        self._workers.__exit__()
+        self._stack.close()
+        self._machine = None
 
     def __exit__(self, *_: object) -> None:
         self._end()
-
-
-def _end(workers: Workers, file: SubModelFile) -> None:
-    workers.__exit__()
-    file.close()

@@ -2,18 +2,17 @@
 
 The limit is RLIMIT_DATA of the worker: all its private writable memory. It is the budget plus the memory of the runtime
 itself. It is set after the sub-model has been loaded, because loading holds the weights twice for a moment. Inputs and
-outputs lie in the shared memory of links and do not count.
+outputs lie in the shared memory of links and do not count. On a GPU the limit is that of the runtime's arena, and
+inputs and outputs lie there as well.
 """
 
 from __future__ import annotations
 
 import os
 import resource
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from multiprocessing.reduction import DupFd
-from pathlib import Path
-from typing import Any
+from functools import partial
 
 import numpy as np
 
@@ -22,9 +21,10 @@ from autoauto.records.errors import BadInput, OutOfMemory
 from autoauto.records.layers import LayerRange, Port, SubModel
 from autoauto.records.profile import PARAMETER, TEMPORARY, SessionOptions
 from autoauto.records.units import format_bytes
-from autoauto.targets.host.memory_budget import data_bytes, shared_array, status_bytes
-from autoauto.targets.host.runtimes.protocol import InForce
+from autoauto.targets.host.memory_budget import data_bytes, machine_bytes, shared_array
+from autoauto.targets.host.runtimes.protocol import InForce, ModelMemory
 from autoauto.targets.host.runtimes.registry import runtime_named
+from autoauto.targets.host.transport.model_file import SubModelFile
 
 RUNTIME = "runtime"
 """Category of the memory that the first session of a process takes, whatever it computes."""
@@ -33,38 +33,16 @@ BOOKKEEPING_BYTES = 1 << 20
 """Memory of the interpreter on top of the budget, which a worker needs to report its results."""
 
 
-class SubModelFile:
-    """A sub-model in a file without a name; it can be pickled as an argument of a new process."""
-
-    def __init__(self, content: bytes = b"") -> None:
-        self._fd = os.memfd_create("autoauto-model")
-        self.write(content)
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {"handle": DupFd(self._fd)}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self._fd = state["handle"].detach()
-
-    def write(self, content: bytes) -> None:
-        """Replace the content, for every process that has the file."""
-        with open(self.path, "wb") as file:
-            file.write(content)
-
-    @property
-    def path(self) -> str:
-        """The path by which this process opens the file."""
-        return f"/proc/self/fd/{self._fd}"
-
-    def close(self) -> None:
-        """Close the file."""
-        os.close(self._fd)
-
-
 class Session:
     """A sub-model that runs in this process.
 
     With `arena` the runtime keeps freed memory for the next run; a `tidy` run returns it to the system.
+
+    Args:
+        content, inputs, outputs: the sub-model.
+        options: how it computes.
+        arena: see above.
+        limit_bytes: as in `ModelMemory`.
 
     Attributes:
         parameter_bytes: private memory after loading: weights in the runtime's layout, and code.
@@ -80,15 +58,16 @@ class Session:
         outputs: Sequence[Port],
         options: SessionOptions,
         arena: bool = False,
+        limit_bytes: int | None = None,
     ) -> None:
         self._runtime = runtime_named(options.runtime)
         self._content, self._options = content, options
         self._inputs, self._outputs = tuple(inputs), tuple(outputs)
-        before = data_bytes()
-        self._model = self._runtime.load(content.path, inputs, outputs, options, keeps_memory=arena)
+        before = self._runtime.held_bytes()
+        self._model = self._runtime.load(content.path, inputs, outputs, options, ModelMemory(arena, limit_bytes))
         if (got := self._model.in_force()) != (asked := self._runtime.expected(options)):
             raise BadInput(f"{self._runtime.title} was asked for {_words(asked)}, it has {_words(got)}")
-        self._at_rest_bytes = data_bytes()
+        self._at_rest_bytes = self._runtime.held_bytes()
         self.parameter_bytes = max(self._at_rest_bytes - before, 0)
 
     def run(self, inputs: Mapping[str, Array], outputs: Mapping[str, Array], tidy: bool = False) -> None:
@@ -99,9 +78,22 @@ class Session:
         """
         self._model.run(inputs, outputs, tidy=tidy)
 
+    def example_run(self) -> Callable[[], None]:
+        """A run with made-up inputs, which lie where the sub-model computes, and so do its outputs."""
+        return self._model.resident(*self.example_arrays())
+
     def cpu_time_ns(self) -> int:
         """CPU time so far of the thread that computes, as `thread_time_ns` where that is the calling one."""
         return self._model.cpu_time_ns()
+
+    def moved_ns(self) -> int:
+        """Time so far in which runs moved inputs and outputs to where the sub-model computes, and back."""
+        return self._model.moved_ns()
+
+    @property
+    def limits_process(self) -> bool:
+        """Whether a limit of this process bounds the session's memory."""
+        return self._runtime.limits_process
 
     def is_memory_error(self, error: Exception) -> bool:
         """Whether an exception of a run says that an allocation failed."""
@@ -124,11 +116,32 @@ class Session:
         """
         inputs, outputs = self.example_arrays()
         self.run(inputs, outputs, tidy=True)
-        remaining = max(data_bytes() - self._at_rest_bytes, 0)
-        Path("/proc/self/clear_refs").write_text("5", encoding="ascii")  # resets VmHWM (man 5 proc)
-        before = status_bytes("VmRSS")
-        self.run(inputs, outputs)
-        return remaining + max(status_bytes("VmHWM") - before, 0)
+        remaining = max(self._runtime.held_bytes() - self._at_rest_bytes, 0)
+        return remaining + self._runtime.rise_bytes(partial(self.run, inputs, outputs))
+
+
+def load_in_budget(
+    content: SubModelFile,
+    inputs: Sequence[Port],
+    outputs: Sequence[Port],
+    options: SessionOptions,
+    budget_bytes: int,
+    runtime_bytes: int,
+    layers: LayerRange,
+) -> Session:
+    """A session whose runtime keeps the memory of a run, where it can, within the budget less `runtime_bytes`.
+
+    Raises:
+        OutOfMemory: not even the weights fit; the missing bytes are a lower bound, by the size of the file.
+    """
+    runtime = runtime_named(options.runtime)
+    try:
+        return Session(content, inputs, outputs, options, arena=True, limit_bytes=budget_bytes - runtime_bytes)
+    except Exception as error:
+        if not runtime.is_memory_error(error):
+            raise
+        memory_bytes = {RUNTIME: runtime_bytes, PARAMETER: os.stat(content.path).st_size}
+        raise _out_of_memory(layers, memory_bytes, budget_bytes) from error
 
 
 def check_memory(
@@ -149,6 +162,8 @@ def check_memory(
         Exception: the session fails in that run, too.
     """
     at_rest = {RUNTIME: runtime_bytes, PARAMETER: session.parameter_bytes}
+    if not session.limits_process:
+        return _check_arena(session, at_rest, budget_bytes, layers)
     if sum(at_rest.values()) <= budget_bytes:
         _set_limit(overhead_bytes + budget_bytes + BOOKKEEPING_BYTES)
         with suppress(Exception):  # the run below, with more memory, succeeds or raises again
@@ -156,6 +171,22 @@ def check_memory(
     _set_limit(data_bytes() + machine_bytes())
     # Memory that a failed run has left in the arena would count twice.
     raise _out_of_memory(layers, at_rest | {TEMPORARY: _peak_lower_bound(session.without_arena())}, budget_bytes)
+
+
+def _check_arena(session: Session, at_rest: dict[str, int], budget_bytes: int, layers: LayerRange) -> dict[str, int]:
+    """Run a session whose memory the runtime itself bounds; one that fails needs more than what was left."""
+    left_bytes = budget_bytes - sum(at_rest.values())
+    if left_bytes < 0:
+        raise _out_of_memory(layers, at_rest, budget_bytes)
+    try:
+        memory_bytes = at_rest | {TEMPORARY: session.peak_bytes()}
+    except Exception as error:
+        if not session.is_memory_error(error):
+            raise
+        raise _out_of_memory(layers, at_rest | {TEMPORARY: left_bytes + 1}, budget_bytes) from error
+    if memory_bytes[TEMPORARY] > left_bytes:
+        raise _out_of_memory(layers, memory_bytes, budget_bytes)
+    return memory_bytes
 
 
 @contextmanager
@@ -168,7 +199,8 @@ def memory_errors(session: Session, layers: LayerRange, memory_bytes: Mapping[st
     try:
         yield
     except Exception as error:
-        _set_limit(data_bytes() + machine_bytes())
+        if session.limits_process:
+            _set_limit(data_bytes() + machine_bytes())
         if not session.is_memory_error(error):
             raise
         raise _out_of_memory(layers, memory_bytes, sum(memory_bytes.values())) from error
@@ -212,14 +244,6 @@ def example(port: Port) -> Array:
     ):  # row by row, so that no copy of the whole array is made
         row[:] = noise.standard_normal(len(row), np.float32)
     return array
-
-
-def machine_bytes() -> int:
-    """Memory that is free on this machine."""
-    for line in Path("/proc/meminfo").read_text(encoding="ascii").splitlines():
-        if line.startswith("MemAvailable:"):
-            return int(line.split()[1]) * 1024
-    raise AssertionError("/proc/meminfo has no entry MemAvailable")
 
 
 def _words(in_force: InForce) -> str:

@@ -19,8 +19,9 @@ from autoauto.processes.channel import Channel
 from autoauto.records.layers import Port, SubModel
 from autoauto.records.profile import SessionOptions
 from autoauto.targets.host.machine.speed_probe import SpeedProbe
-from autoauto.targets.host.measure.session import Session, SubModelFile
+from autoauto.targets.host.measure.session import Session
 from autoauto.targets.host.runtimes.registry import runtime_named
+from autoauto.targets.host.transport.model_file import SubModelFile
 
 MIN_RUNS, MIN_LONG_RUNS = 5, 3
 """Minimum number of runs, and that of runs which together take `MAX_NS` or longer."""
@@ -68,10 +69,16 @@ class RunTimes(NamedTuple):
 
 
 class SubModelPorts(NamedTuple):
-    """A request to measure the sub-model that lies in the shared file: its inputs and outputs."""
+    """A request to measure the sub-model that lies in the shared file.
+
+    Attributes:
+        inputs, outputs: of the sub-model.
+        one_session: whether one session is enough, as for many layers, among which chance evens out.
+    """
 
     inputs: tuple[Port, ...]
     outputs: tuple[Port, ...]
+    one_session: bool = False
 
 
 class Measurement(NamedTuple):
@@ -91,9 +98,10 @@ class Measurement(NamedTuple):
 
 
 class FailedMeasurement(NamedTuple):
-    """The runtime cannot run a sub-model; `reason` is its message."""
+    """The runtime cannot run a sub-model; `reason` is its message, and whether that is about memory."""
 
     reason: str
+    is_memory_error: bool
 
 
 class EmptySession(NamedTuple):
@@ -117,10 +125,12 @@ def serve(
 ) -> None:
     """In a worker: measure an empty session, then serve the requests of the parent until it closes the connection."""
     os.sched_setaffinity(0, cores)
-    runtime_named(options.runtime)
+    runtime = runtime_named(options.runtime)
     idle_ports = SubModelPorts(idle.inputs, idle.outputs)
     file.write(idle.content)
-    first, *others = (Session(file, *idle_ports, options, arena=True) for _ in range(1 + N_EMPTY))
+    with runtime.exclusively(options):
+        sessions = (Session(file, idle.inputs, idle.outputs, options, arena=True) for _ in range(1 + N_EMPTY))
+        first, *others = sessions
     probe = SpeedProbe()
     core_ns = _time(file, idle_ports, options, probe).core_ns
     other_bytes = round(fmean(other.parameter_bytes for other in others))
@@ -133,19 +143,27 @@ def serve(
         except EOFError:  # the parent has ended
             return
         try:
-            connection.send(_measurement(file, ports, options, empty, probe))
+            with runtime.exclusively(options):
+                measurement = _measurement(file, ports, options, empty, probe)
         except Exception as error:  # noqa: BLE001 (runtimes have no common base class; the next request may succeed)
-            connection.send(FailedMeasurement(f"{type(error).__name__}: {error}"))
+            reason = f"{type(error).__name__}: {error}"
+            connection.send(FailedMeasurement(reason, runtime.is_memory_error(error)))
+        else:
+            connection.send(measurement)
 
 
 def _measurement(
     file: SubModelFile, ports: SubModelPorts, options: SessionOptions, empty: EmptySession, probe: SpeedProbe
 ) -> Measurement:
     empty.tidy()
-    session = Session(file, *ports, options, arena=True)
+    session = Session(file, ports.inputs, ports.outputs, options, arena=True)
     parameter_bytes, peak_bytes = session.parameter_bytes, session.peak_bytes()
-    del session
-    times = _time(file, ports, options, probe)
+    if ports.one_session:
+        run = partial(session.run, *session.example_arrays())
+        times = time_runs(run, probe, session.cpu_time_ns, is_warm=True)
+    else:
+        del session
+        times = _time(file, ports, options, probe)
     return Measurement(
         times=times._replace(core_ns=max(times.core_ns - empty.core_ns, 0.0)),
         session_bytes=empty.first_bytes,
@@ -159,8 +177,8 @@ def _time(file: SubModelFile, ports: SubModelPorts, options: SessionOptions, pro
 
 
 def _time_session(file: SubModelFile, ports: SubModelPorts, options: SessionOptions, probe: SpeedProbe) -> RunTimes:
-    session = Session(file, *ports, options, arena=True)
-    return time_runs(partial(session.run, *session.example_arrays()), probe, session.cpu_time_ns)
+    session = Session(file, ports.inputs, ports.outputs, options, arena=True)
+    return time_runs(session.example_run(), probe, session.cpu_time_ns)
 
 
 def shortest_attempt(attempt: Callable[[], RunTimes]) -> RunTimes:
@@ -177,13 +195,15 @@ def shortest_attempt(attempt: Callable[[], RunTimes]) -> RunTimes:
     return min(attempts, key=lambda times: times.core_ns)
 
 
-def time_runs(run: Callable[[], None], probe: SpeedProbe, cpu_time_ns: Callable[[], int]) -> RunTimes:
-    """Run until the median is precise, after two runs in which the runtime lays out its memory.
+def time_runs(
+    run: Callable[[], None], probe: SpeedProbe, cpu_time_ns: Callable[[], int], *, is_warm: bool = False
+) -> RunTimes:
+    """Run until the median is precise, after two runs in which the runtime lays out its memory, unless it `is_warm`.
 
     A block of runs after which the core is slow is discarded, `MAX_SLOW_BLOCKS` times at most.
     """
-    run()
-    run()
+    for _ in range(0 if is_warm else 2):
+        run()
     core: list[int] = []
     wall: list[int] = []
     n_slow = 0

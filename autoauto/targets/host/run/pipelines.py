@@ -1,4 +1,4 @@
-"""One or more pipelines whose stages are processes of this machine: `Pipelines`.
+"""One or more pipelines whose stages are processes of this machine or of several: `Pipelines`.
 
                   ring            ring            ring
     this process ──────▶ stage 0 ──────▶ stage 1 ──────▶ this process
@@ -20,6 +20,8 @@ ring, here for m = 2 and k = 3, each with the micro-batches that it carries:
 Every process uses its rings in the order of its micro-batches, and this process feeds and drains them in that order,
 too. So the outputs stay in order, and the oldest micro-batch never waits for a later one. A process that ends sends the
 end over all its rings. One that meets an end where its next micro-batch would be has had all of them, and ends.
+
+Between processes of two machines a connection takes the place of the ring (`autoauto/targets/host/remote/machines.py`).
 """
 
 from __future__ import annotations
@@ -35,10 +37,10 @@ from math import lcm
 from typing import Any
 
 from autoauto.records.arrays import Array
-from autoauto.records.layers import LayerGraph, LayerRange, Port, Source, SubModel
-from autoauto.targets.host.measure.session import SubModelFile, idle_model
-from autoauto.targets.host.memory_budget import ENVIRONMENT
-from autoauto.targets.host.processes import Workers
+from autoauto.records.layers import LayerGraph, LayerRange, Source, SubModel
+from autoauto.targets.host.measure.session import idle_model
+from autoauto.targets.host.processes import waiter_of
+from autoauto.targets.host.remote.machines import LocalMachine, Place, connect
 from autoauto.targets.host.run.stage import (
     StageReady,
     StageResources,
@@ -66,6 +68,7 @@ class Pipelines(AbstractContextManager["Pipelines"]):
         batch_size: samples of a micro-batch.
         resources: what every process of every pipeline may use, by pipeline and process, those of stage 0 first.
         n_replicas: the processes of every stage; by default one each.
+        machines: where every process of every pipeline is, as `resources`; by default all are on this machine.
         serves: as in `StageTask`.
 
     Attributes:
@@ -73,6 +76,7 @@ class Pipelines(AbstractContextManager["Pipelines"]):
 
     Raises:
         OutOfMemory: a stage exceeds its budget.
+        WorkerLost: a process, or another machine, has ended.
         Exception: any other exception of a stage, with the worker's traceback as the cause.
     """
 
@@ -84,6 +88,7 @@ class Pipelines(AbstractContextManager["Pipelines"]):
         batch_size: int,
         resources: Sequence[Sequence[StageResources]],
         n_replicas: Sequence[int] | None = None,
+        machines: Sequence[Sequence[Place]] | None = None,
         *,
         serves: bool = False,
     ) -> None:
@@ -93,35 +98,51 @@ class Pipelines(AbstractContextManager["Pipelines"]):
         self._messages = [source.carried(graph, cut, batch_size) for cut in cuts]
         self._stages, self._resources = tuple(stages), resources
         self._n_replicas = tuple(n_replicas or [1] * len(stages))
-        self._rings: list[list[_Rings]] = []
+        self._machines = machines
+        self._channels: list[list[_Channels]] = []
+        self._started: list[list[tuple[Place, int]]] = []
         self.ready: tuple[tuple[StageReady, ...], ...] = ()
 
     def __enter__(self) -> Pipelines:
         with ExitStack() as stack, ExitStack() as loading:
-            self._workers = stack.enter_context(Workers(ENVIRONMENT))
-            idle, *files = [_file(sub_model, loading) for sub_model in (idle_model(), *self._sub_models)]
+            self._here = stack.enter_context(LocalMachine())
+            machines = self._machines or [[self._here] * len(processes) for processes in self._resources]
+            files = _Files(loading, (idle_model(), *self._sub_models))
+            for pipeline, (of_pipeline, resources) in enumerate(zip(machines, self._resources, strict=True)):
+                self._start(pipeline, of_pipeline, resources, files)
             # The workers need the memory: the content is in the files now.
             self._sub_models = [replace(sub_model, content=b"") for sub_model in self._sub_models]
-            for pipeline, pipeline_resources in enumerate(self._resources):
-                counts = pairwise((1, *self._n_replicas, 1))
-                rings = [_Rings(*pair, ports, stack) for pair, ports in zip(counts, self._messages, strict=True)]
-                self._rings.append(rings)
-                processes = ((stage, replica) for stage, m in enumerate(self._n_replicas) for replica in range(m))
-                for (stage, replica), resources in zip(processes, pipeline_resources, strict=True):
-                    one_of = f", replica {replica}," if self._n_replicas[stage] > 1 else ""
-                    task = self._task(stage, replica, idle, files[stage], rings, resources)
-                    self._workers.start(f"stage {stage}{one_of} of pipeline {pipeline}", serve, task)
+            groups = {id(machine): machine.workers for started in self._started for machine, _ in started}
+            self._groups = list(groups.values())
             self.ready = self._receive_from_all()
             self._stack = stack.pop_all()
         return self
+
+    def _start(
+        self, pipeline: int, machines: Sequence[Place], resources: Sequence[StageResources], files: _Files
+    ) -> None:
+        """Start the processes of a pipeline, and connect them."""
+        processes = [(stage, replica) for stage, m in enumerate(self._n_replicas) for replica in range(m)]
+        machine_of = dict(zip(processes, machines, strict=True))
+        rows = [[machine_of[stage, replica] for replica in range(m)] for stage, m in enumerate(self._n_replicas)]
+        here: list[Place] = [self._here]
+        ends = pairwise((here, *rows, here))
+        channels = [_Channels(*pair, message_bytes(ports)) for pair, ports in zip(ends, self._messages, strict=True)]
+        self._channels.append(channels)
+        self._started.append([])
+        for (stage, replica), machine, each in zip(processes, machines, resources, strict=True):
+            one_of = f", replica {replica}," if self._n_replicas[stage] > 1 else ""
+            task = self._task(stage, replica, files.at(machine, 0), files.at(machine, 1 + stage), channels, each)
+            worker = machine.workers.start(f"stage {stage}{one_of} of pipeline {pipeline}", serve, task)
+            self._started[-1].append((machine, worker))
 
     def __exit__(self, *_: object) -> None:
         self._stack.close()
 
     @property
     def pids(self) -> list[int]:
-        """The numbers of all processes, in the order of `resources`."""
-        return self._workers.pids
+        """The process numbers of those of this machine, in the order of `resources`."""
+        return self._here.workers.pids
 
     def stream(
         self,
@@ -133,7 +154,7 @@ class Pipelines(AbstractContextManager["Pipelines"]):
         """Send micro-batches, each through the first pipeline that has room, until `batches` ends.
 
         `take(pipeline, number, outputs)` is called with the outputs of micro-batch `number` of `batches`; the arrays
-        are valid until it returns. A context has one stream only.
+        are valid until it returns. Streams may follow one another, unless the pipelines serve or one failed.
 
         Args:
             batches, take: see above.
@@ -142,12 +163,13 @@ class Pipelines(AbstractContextManager["Pipelines"]):
             arrivals_fd: readable while `batches` has a micro-batch or has ended; by default it always has.
 
         Returns:
-            The times of every process, in the order of `resources`; None of those that serve.
+            The times of every process by the clock of this machine, in the order of `resources`; None of those that
+            serve.
         """
-        inputs = [deque(rings[0].sent_by(0)) for rings in self._rings]
-        outputs = [deque(rings[-1].received_by(0)) for rings in self._rings]
-        in_flight: list[deque[int]] = [deque() for _ in self._rings]
-        numbered, ready = enumerate(batches), self._workers.waiter()
+        inputs: list[deque[Ring]] = [deque(channels[0].sent_by(0)) for channels in self._channels]
+        outputs: list[deque[Ring]] = [deque(channels[-1].received_by(0)) for channels in self._channels]
+        in_flight: list[deque[int]] = [deque() for _ in self._channels]
+        numbered, ready = enumerate(batches), waiter_of(self._groups)
         while any(inputs) or any(outputs):
             wanted = [rings[0].free_fd for rings in inputs if rings]
             if wanted and arrivals_fd is not None and not _is_readable(arrivals_fd):
@@ -158,7 +180,10 @@ class Pipelines(AbstractContextManager["Pipelines"]):
                     self._drain(draining, partial(take, pipeline), refuse, in_flight[pipeline])
                 if feeding and feeding[0].free_fd in descriptors and (arrivals_fd is None or _is_readable(arrivals_fd)):
                     self._feed(feeding, numbered, in_flight[pipeline])
-        return [list(spans) for spans in self._receive_from_all()]
+        streams = list(zip(self._started, self._receive_from_all(), strict=True))
+        for ring in (ring for channels in self._channels for ring in channels[-1].received_by(0)):
+            ring.restart()
+        return [[_by_own_clock(spans, machine) for (machine, _), spans in zip(*pair, strict=True)] for pair in streams]
 
     def _feed(self, rings: deque[Ring], batches: Iterator[tuple[int, Batch]], in_flight: deque[int]) -> None:
         """Send the next micro-batch into a pipeline; at the end of the stream end the ring for it, and drop that."""
@@ -199,9 +224,9 @@ class Pipelines(AbstractContextManager["Pipelines"]):
         self,
         stage: int,
         replica: int,
-        idle: SubModelFile,
-        file: SubModelFile,
-        rings: Sequence[_Rings],
+        idle: Any,
+        file: Any,
+        channels: Sequence[_Channels],
         resources: StageResources,
     ) -> StageTask:
         sub_model = self._sub_models[stage]
@@ -213,50 +238,59 @@ class Pipelines(AbstractContextManager["Pipelines"]):
             outputs=sub_model.outputs,
             received=self._messages[stage],
             sent=self._messages[stage + 1],
-            receive=rings[stage].received_by(replica),
-            send=rings[stage + 1].sent_by(replica),
+            receive=channels[stage].received_by(replica),
+            send=channels[stage + 1].sent_by(replica),
             resources=resources,
             serves=self._serves,
         )
 
     def _receive_from_all(self) -> tuple[tuple[Any, ...], ...]:
         """The next message of every worker, in the order of `resources`."""
-        messages = iter([self._workers.receive(worker) for worker in range(len(self._workers.pids))])
-        return tuple(tuple(next(messages) for _ in processes) for processes in self._resources)
+        return tuple(tuple(machine.workers.receive(each) for machine, each in started) for started in self._started)
 
 
-class _Rings:
-    """The rings from the `n_senders` processes of a stage to the `n_receivers` of the next, closed by `stack`.
+class _Channels:
+    """The channels from the processes of a stage to those of the next, by the machines where they are.
 
     Those of a process are in the order in which its micro-batches use them.
     """
 
-    def __init__(self, n_senders: int, n_receivers: int, ports: Sequence[Port], stack: ExitStack) -> None:
-        turns = range(lcm(n_senders, n_receivers))
-        self._rings = {(t % n_senders, t % n_receivers): _ring(message_bytes(ports), stack) for t in turns}
+    def __init__(self, senders: Sequence[Place], receivers: Sequence[Place], slot_bytes: int) -> None:
+        turns = range(lcm(len(senders), len(receivers)))
+        pairs = dict.fromkeys((t % len(senders), t % len(receivers)) for t in turns)
+        self._channels = {pair: connect(senders[pair[0]], receivers[pair[1]], N_SLOTS, slot_bytes) for pair in pairs}
 
-    def sent_by(self, process: int) -> tuple[Ring, ...]:
-        """The rings into which a process writes."""
-        return tuple(ring for (sender, _), ring in self._rings.items() if sender == process)
+    def sent_by(self, process: int) -> tuple[Any, ...]:
+        """The ends into which a process writes."""
+        return tuple(writer for (sender, _), (writer, _) in self._channels.items() if sender == process)
 
-    def received_by(self, process: int) -> tuple[Ring, ...]:
-        """The rings from which a process reads."""
-        return tuple(ring for (_, receiver), ring in self._rings.items() if receiver == process)
+    def received_by(self, process: int) -> tuple[Any, ...]:
+        """The ends from which a process reads."""
+        return tuple(reader for (_, receiver), (_, reader) in self._channels.items() if receiver == process)
+
+
+class _Files:
+    """Sub-models in files, on every machine those that it needs; closed by `stack`."""
+
+    def __init__(self, stack: ExitStack, sub_models: Sequence[SubModel]) -> None:
+        self._stack, self._sub_models = stack, sub_models
+        self._files: dict[tuple[int, int], Any] = {}
+
+    def at(self, machine: Place, number: int) -> Any:
+        """The file of a sub-model on a machine."""
+        key = id(machine), number
+        if key not in self._files:
+            self._files[key] = machine.file(self._sub_models[number].content)
+            self._stack.callback(self._files[key].close)
+        return self._files[key]
+
+
+def _by_own_clock(spans: Any, machine: Place) -> Any:
+    """Spans of a process on a machine, by the clock of this one; None stays."""
+    return spans and spans._replace(times=spans.times - machine.clock_offset_ns)
 
 
 def _is_readable(descriptor: int) -> bool:
     poll = select.poll()
     poll.register(descriptor, select.POLLIN)
     return bool(poll.poll(0))
-
-
-def _file(sub_model: SubModel, stack: ExitStack) -> SubModelFile:
-    file = SubModelFile(sub_model.content)
-    stack.callback(file.close)
-    return file
-
-
-def _ring(slot_bytes: int, stack: ExitStack) -> Ring:
-    ring = Ring.create(N_SLOTS, slot_bytes)
-    stack.callback(ring.close)
-    return ring

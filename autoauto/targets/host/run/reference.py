@@ -9,7 +9,7 @@ from autoauto.records.layers import LayerGraph, Source
 from autoauto.records.plan import Plan
 from autoauto.records.profile import HostPrecision, SessionOptions
 from autoauto.targets.host.machine.machine import cores_of
-from autoauto.targets.host.measure.session import machine_bytes
+from autoauto.targets.host.memory_budget import machine_bytes
 from autoauto.targets.host.run.pipelines import Batch, Pipelines
 from autoauto.targets.host.run.run import example_inputs
 from autoauto.targets.host.run.stage import StageResources

@@ -1,10 +1,12 @@
-"""A plan on real processes until its pace is steady: `run_plan`, `SteadyPace`."""
+"""A plan on real processes until its pace is steady: `OpenPlan`, `SteadyPace`."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import replace
-from itertools import accumulate, pairwise
+from itertools import accumulate, chain, pairwise
+from math import inf
 from time import monotonic_ns
 
 import numpy as np
@@ -16,18 +18,23 @@ from autoauto.records.profile import CompileOptions, SessionOptions
 from autoauto.records.schedule import Schedule
 from autoauto.records.target import Origin
 from autoauto.records.timeline import Run, Timeline
-from autoauto.targets.host.machine.machine import cores_of
+from autoauto.records.trials.study_summary import interval
+from autoauto.targets.host.machine.machine import core_beside_gpu, cores_of
 from autoauto.targets.host.measure.session import example
+from autoauto.targets.host.remote.dask import DaskMachines
 from autoauto.targets.host.run.pipelines import Batch, Pipelines
 from autoauto.targets.host.run.stage import StageReady, StageResources, StageSpans
 
-N_ATTEMPTS = 3
+N_ATTEMPTS = 2
 
-MIN_S, MAX_S = 1.0, 10.0
+MIN_S, MAX_S = 1.0, 4.0
 """Duration of a run: the minimum, and the time after which an unsteady run ends, too."""
 
-TOLERANCE = 0.02
-"""Relative difference of the times of two quarters with a steady pace."""
+PRECISION = 0.01
+"""A pace is steady when half the width of the confidence interval of its mean is at most this part of it."""
+
+N_BLOCKS, MIN_BLOCKS = 8, 3
+"""Blocks of intervals whose means count as independent of each other, and the minimum of them."""
 
 
 def repeat_until_undisturbed(attempt: Callable[[], Run]) -> Run:
@@ -38,16 +45,8 @@ def repeat_until_undisturbed(attempt: Callable[[], Run]) -> Run:
     return max(runs, key=lambda run: run.core_fraction)
 
 
-def run_plan(
-    source: Source,
-    graph: LayerGraph,
-    plan: Plan,
-    cluster: Cluster,
-    options: CompileOptions,
-    replicas: int = 1,
-    keep: Callable[[Batch], None] = lambda _: None,
-) -> Run:
-    """Run `plan` in pipelines side by side, with made-up inputs, until their pace is steady.
+class OpenPlan(AbstractContextManager["OpenPlan"]):
+    """A plan in pipelines side by side, loaded and warm within the context; it may be measured several times.
 
     Args:
         source, graph: the model.
@@ -55,45 +54,94 @@ def run_plan(
         cluster: the devices; a stage may use `options.memory_proportion` of its device's memory.
         options: batch size, memory proportion, and cores of a device, which are threads of its session.
         replicas: number of pipelines.
-        keep: called with the outputs of the first micro-batch; the arrays are valid until it returns.
+        machines: those of the cluster; by default this machine has all its devices.
+        gpus: the UUID of the GPU of every device; empty where cores are the devices.
 
     Raises:
+        WorkerLost: a process, or another machine, has ended.
         OutOfMemory: a stage exceeds its budget.
     """
-    n_devices, share, n_cores = plan.n_devices, options.memory_proportion, options.cores_per_device
-    session = session_options(options)
 
-    def resources_of(number: int) -> StageResources:
-        return StageResources(cores_of(number, n_cores), session, int(cluster.devices[number].memory_bytes * share))
+    def __init__(
+        self,
+        source: Source,
+        graph: LayerGraph,
+        plan: Plan,
+        cluster: Cluster,
+        options: CompileOptions,
+        replicas: int = 1,
+        machines: DaskMachines | None = None,
+        gpus: Sequence[str] = (),
+    ) -> None:
+        n_devices, share, n_cores = plan.n_devices, options.memory_proportion, options.cores_per_device
+        session = session_options(options)
 
-    packed = (range(first, first + n_devices) for first in range(0, n_devices * replicas, n_devices))
-    placement = [map(cluster.index, replica) for replica in plan.placement] or packed
-    resources = [list(map(resources_of, replica)) for replica in placement]
-    inputs = example_inputs(source, graph, options.batch_size)
-    pace = SteadyPace(len(resources), n_devices)
+        def resources_of(number: int) -> StageResources:
+            budget_bytes = int(cluster.devices[number].memory_bytes * share)
+            if gpus:
+                return StageResources(core_beside_gpu(number), session._replace(gpu=gpus[number]), budget_bytes)
+            machine, device = cluster.machine_device(number)
+            cores = cores_of(device, n_cores, machines.machines[machine].facts.cores if machines else ())
+            return StageResources(cores, session, budget_bytes)
 
-    def batches() -> Iterator[Batch]:
-        while not pace.is_steady:
-            yield inputs
+        packed = (range(first, first + n_devices) for first in range(0, n_devices * replicas, n_devices))
+        placement = [list(map(cluster.index, replica)) for replica in plan.placement] or list(map(list, packed))
+        self._machines = machines
+        self._where = [[cluster.machine_device(number).machine for number in replica] for replica in placement]
+        self._resources = [list(map(resources_of, replica)) for replica in placement]
+        self._inputs = example_inputs(source, graph, options.batch_size)
+        self._n_replicas = [stage.n_replicas for stage in plan.stages]
+        self._parts = graph, source, [stage.layers for stage in plan.stages], options.batch_size
 
-    def take(pipeline: int, number: int, outputs: Batch) -> None:
-        pace.record_output(pipeline)
-        if number == 0:
-            keep(outputs)
+    def __enter__(self) -> OpenPlan:
+        with ExitStack() as stack:
+            machines = self._machines
+            opened = stack.enter_context(machines.open(set(chain(*self._where)))) if machines else None
+            places = None if opened is None else [[opened[machine] for machine in replica] for replica in self._where]
+            self._pipelines = stack.enter_context(Pipelines(*self._parts, self._resources, self._n_replicas, places))
+            self._stack = stack.pop_all()
+        return self
 
-    ranges = [stage.layers for stage in plan.stages]
-    n_replicas = [stage.n_replicas for stage in plan.stages]
-    with Pipelines(graph, source, ranges, options.batch_size, resources, n_replicas) as pipelines:
-        streams = pipelines.stream(batches(), take)
-        ready = pipelines.ready[0]
-    ends = pairwise(accumulate(n_replicas, initial=0))
-    measured = (
-        _measured(stage, streams[0][first:last], ready[first:last], resources[0][first].budget_bytes)
-        for stage, (first, last) in zip(plan.stages, ends, strict=True)
-    )
-    core_fraction = min(spans.core_fraction for processes in streams for spans in processes)
-    timelines = tuple(timeline_of(processes, n_replicas) for processes in streams)
-    return Run(replace(plan, stages=tuple(measured)), timelines, core_fraction)
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    @property
+    def private_bytes(self) -> int:
+        """The memory of all processes."""
+        return sum(sum(p.memory_bytes.values()) + p.overhead_bytes for ready in self._pipelines.ready for p in ready)
+
+    def measure(self, plan: Plan, keep: Callable[[Batch], None] = lambda _: None) -> Run:
+        """Run the plan with made-up inputs until its pace is steady.
+
+        Args:
+            plan: that of this object, or an equal one with other costs.
+            keep: called with the outputs of the first micro-batch; the arrays are valid until it returns.
+
+        Raises:
+            OutOfMemory: an allocation of a stage failed.
+            WorkerLost: a process was killed.
+        """
+        pace = SteadyPace(len(self._resources), plan.n_devices)
+
+        def batches() -> Iterator[Batch]:
+            while not pace.is_steady:
+                yield self._inputs
+
+        def take(pipeline: int, number: int, outputs: Batch) -> None:
+            pace.record_output(pipeline)
+            if number == 0:
+                keep(outputs)
+
+        streams = self._pipelines.stream(batches(), take)
+        ready, budgets = self._pipelines.ready[0], self._resources[0]
+        ends = pairwise(accumulate(self._n_replicas, initial=0))
+        measured = (
+            _measured(stage, streams[0][first:last], ready[first:last], budgets[first].budget_bytes)
+            for stage, (first, last) in zip(plan.stages, ends, strict=True)
+        )
+        core_fraction = min(spans.core_fraction for processes in streams for spans in processes)
+        timelines = tuple(timeline_of(processes, self._n_replicas) for processes in streams)
+        return Run(replace(plan, stages=tuple(measured)), timelines, core_fraction)
 
 
 def example_inputs(source: Source, graph: LayerGraph, batch_size: int) -> Batch:
@@ -129,7 +177,7 @@ def timeline_of(processes: Sequence[StageSpans], n_replicas: Sequence[int]) -> T
 def _measured(stage: Stage, streams: Sequence[StageSpans], ready: Sequence[StageReady], budget_bytes: int) -> Stage:
     """The stage with the median times and the largest memory of its processes.
 
-    Receiving takes no time, because they read inputs in the rings.
+    Receiving takes no time, because they read inputs in the rings; what comes from another machine counts as sent.
     """
     copied, computed, sent = np.diff(np.concatenate([spans.times for spans in streams]), axis=1).T
     memory = [process.memory_bytes for process in ready]
@@ -146,8 +194,7 @@ def _measured(stage: Stage, streams: Sequence[StageSpans], ready: Sequence[Stage
 class SteadyPace:
     """Records the outputs of pipelines, and decides when the pace of each is steady.
 
-    The first and the last quarter of a run are left out, as start and end. A pace is steady when the second and the
-    third quarter of the outputs took the same time up to `TOLERANCE`, after at least `MIN_S` seconds. After `MAX_S`
+    It is steady when its mean is known well enough (`pace_error`), after at least `MIN_S` seconds. After `MAX_S`
     seconds any pace counts as steady.
 
     Attributes:
@@ -165,17 +212,24 @@ class SteadyPace:
         start_ns = min(times[0] for times in self._output_times_ns if times)
         seconds = (monotonic_ns() - start_ns) / 1e9
         if seconds >= MIN_S and min(map(len, self._output_times_ns)) >= self._min_outputs:
-            self.is_steady = seconds >= MAX_S or all(map(has_even_quarters, self._output_times_ns))
+            self.is_steady = seconds >= MAX_S or max(map(pace_error, self._output_times_ns)) <= PRECISION
 
 
-def has_even_quarters(times: Sequence[int]) -> bool:
-    """Whether the second and the third quarter, of at least two intervals each, took the same time.
+def pace_error(times: Sequence[int]) -> float:
+    """Half the width of the confidence interval of the mean time between outputs, relative to it; inf for too few.
 
-    >>> has_even_quarters([0, 9, 12, 13, 14, 15, 16, 17, 18]), has_even_quarters([0, 9, 12, 13, 14, 16, 18, 19, 20])
-    (True, False)
+    The first quarter is left out, as the start. The rest is divided into `N_BLOCKS` blocks of as many outputs: the
+    disturbances of a machine outlast single micro-batches, the means of blocks are rather independent of each other.
+
+    >>> pace_error(range(0, 1000, 10)), pace_error([0, 10, 20]), round(pace_error([0, 10, 20, 30, 41]), 2)
+    (0.0, inf, 0.14)
     """
-    n = (len(times) - 1) // 4
-    if n < 2:
-        return False
-    second, third = times[2 * n] - times[n], times[3 * n] - times[2 * n]
-    return abs(third - second) <= TOLERANCE * second
+    n = len(times) - 1
+    first = n // 4
+    n_blocks = min(N_BLOCKS, n - first)
+    if n_blocks < MIN_BLOCKS:
+        return inf
+    bounds = [first + (n - first) * i // n_blocks for i in range(n_blocks + 1)]
+    block_means = [(times[stop] - times[start]) / (stop - start) for start, stop in pairwise(bounds)]
+    mean, error = interval(block_means)
+    return (error or 0.0) / max(mean, 1.0)

@@ -19,13 +19,15 @@ from autoauto.records.profile import SessionOptions
 from autoauto.targets.host.machine.speed_probe import SpeedProbe
 from autoauto.targets.host.measure.session import (
     Session,
-    SubModelFile,
     check_memory,
+    load_in_budget,
     memory_errors,
 )
 from autoauto.targets.host.memory_budget import data_bytes, shared_array
 from autoauto.targets.host.runtimes.registry import runtime_named
-from autoauto.targets.host.transport.ring import ALIGNMENT, FailedMessage, Ring
+from autoauto.targets.host.transport.model_file import SubModelFile
+from autoauto.targets.host.transport.ring import ALIGNMENT, FailedMessage
+from autoauto.targets.host.transport.tcp import MessageReader, MessageWriter
 
 ROWS_PER_BLOCK = 4096
 
@@ -51,8 +53,8 @@ class StageTask:
         file: the sub-model of the stage.
         inputs, outputs: inputs and outputs of the sub-model.
         received, sent: all tensors of an incoming and an outgoing message; tensors carried past the stage are in both.
-        receive, send: the rings from the devices of the previous and to those of the next stage, in the order in which
-            the micro-batches of this worker use them; after the last the first is next.
+        receive, send: the channels from the devices of the previous and to those of the next stage, in the order in
+            which the micro-batches of this worker use them; after the last the first is next.
         resources: what the worker may use.
         serves: whether micro-batches come from outside, without an end in sight: one that the model refuses is handed
             on as a failure, and no times are recorded.
@@ -65,8 +67,8 @@ class StageTask:
     outputs: tuple[Port, ...]
     received: tuple[Port, ...]
     sent: tuple[Port, ...]
-    receive: tuple[Ring, ...]
-    send: tuple[Ring, ...]
+    receive: tuple[MessageReader, ...]
+    send: tuple[MessageWriter, ...]
     resources: StageResources
     serves: bool = False
 
@@ -83,7 +85,8 @@ class StageSpans(NamedTuple):
 
     Attributes:
         times: (m, 4), in ns of the machine's clock. For every micro-batch: its input and a free slot for its output are
-            there; carried tensors have been copied; it has been computed; it has been sent.
+            there; what is on another machine has been read, and carried tensors copied; it has been computed; it has
+            been sent.
         compute_ns: CPU time of the computations; it is less than their time on the clock when others had the core.
         speed: mean speed of the core over the stream, relative to its typical speed; see `SpeedProbe`.
     """
@@ -99,25 +102,33 @@ class StageSpans(NamedTuple):
 
 
 def serve(connection: Channel, task: StageTask) -> None:
-    """In a worker: load the stage, send `StageReady`, compute all micro-batches of the rings, send `StageSpans`.
+    """In a worker: load the stage, send `StageReady`; compute all micro-batches of the rings, send `StageSpans`; again.
 
-    A stage that serves sends None at its end.
+    A stage that serves has one stream, and sends None at its end. The parent ends this process.
     """
     os.sched_setaffinity(0, task.resources.cores)
     probe = SpeedProbe()
-    runtime_named(task.resources.session.runtime)
+    options, budget_bytes = task.resources.session, task.resources.budget_bytes
+    runtime = runtime_named(options.runtime)
     overhead_bytes = data_bytes()
-    runtime_bytes = Session(task.idle, (), (), task.resources.session, arena=True).parameter_bytes
-    session = Session(task.file, task.inputs, task.outputs, task.resources.session, arena=True)
-    memory_bytes = check_memory(session, runtime_bytes, task.resources.budget_bytes, overhead_bytes, task.layers)
+    with runtime.exclusively(options):
+        runtime_bytes = Session(task.idle, (), (), options, arena=True).parameter_bytes
+        session = load_in_budget(
+            task.file, task.inputs, task.outputs, options, budget_bytes, runtime_bytes, task.layers
+        )
+        memory_bytes = check_memory(session, runtime_bytes, budget_bytes, overhead_bytes, task.layers)
+    runtime.pin([*(each.memory for each in task.receive), *(each.memory for each in task.send)])
     task.file.close()
     connection.send(StageReady(memory_bytes, overhead_bytes))
     with memory_errors(session, task.layers, memory_bytes):
-        if task.serves:
-            _serve_stream(session, task)
-        spans = None if task.serves else _stream(session, task, probe)
-    connection.send(spans)
-    connection.recv()  # blocks until the parent ends this process, so that it can read the spans
+        while not task.serves:
+            spans = _stream(session, task, probe)
+            for ring in task.receive:
+                ring.restart()
+            connection.send(spans)
+        _serve_stream(session, task)
+    connection.send(None)
+    connection.recv()  # blocks until the parent ends this process, so that it can read the message
 
 
 def _stream(session: Session, task: StageTask, probe: SpeedProbe) -> StageSpans:
@@ -125,15 +136,18 @@ def _stream(session: Session, task: StageTask, probe: SpeedProbe) -> StageSpans:
     speeds, probed_ns = [1 / probe.factor()], perf_counter_ns()
     carried = [port.name for port in task.sent if port not in task.outputs]
     for receive, send in zip(cycle(task.receive), cycle(task.send), strict=False):
-        message = receive.peek()
-        if message is None:
+        if not receive.wait():
             break
-        inputs, outputs = arrays(message, task.received), arrays(send.reserve(), task.sent)
+        slot = send.reserve()
         start = perf_counter_ns()
+        message = receive.peek()  # takes time where it comes from another machine
+        assert message is not None
+        inputs, outputs = arrays(message, task.received), arrays(slot, task.sent)
         for name in carried:
             outputs[name][...] = inputs[name]
-        copied, core_start = perf_counter_ns(), session.cpu_time_ns()
+        copied, core_start = perf_counter_ns() - session.moved_ns(), session.cpu_time_ns()
         session.run(inputs, outputs)
+        copied += session.moved_ns()  # what a run moves to a GPU and back counts as copies
         compute_ns += session.cpu_time_ns() - core_start
         computed = perf_counter_ns()
         send.commit(message_bytes(task.sent))

@@ -11,7 +11,7 @@ from typing import Any
 from autoauto.records.arrays import Array
 from autoauto.records.layers import Port
 from autoauto.records.profile import HostPrecision, SessionOptions
-from autoauto.targets.host.runtimes.protocol import InForce, LoadedModel, Runtime
+from autoauto.targets.host.runtimes.protocol import InForce, LoadedModel, ModelMemory, Runtime
 
 os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")  # it starts threads and writes files
 
@@ -34,19 +34,19 @@ class OnnxRuntime(Runtime):
         return InForce(_PROVIDER, str(options.precision), options.n_threads)
 
     def load(
-        self, path: str, inputs: Sequence[Port], outputs: Sequence[Port], options: SessionOptions, *, keeps_memory: bool
+        self, path: str, inputs: Sequence[Port], outputs: Sequence[Port], options: SessionOptions, memory: ModelMemory
     ) -> LoadedModel:
         """See `Runtime`.
 
-        With `keeps_memory` all sessions of a process share one arena. It saves up to a quarter of the time of a run.
+        With memory that is kept all sessions of a process share one arena, which saves up to a quarter of a run.
         """
         settings = onnxruntime.SessionOptions()
         settings.intra_op_num_threads = options.n_threads
         settings.inter_op_num_threads = 1
-        settings.enable_cpu_mem_arena = keeps_memory
+        settings.enable_cpu_mem_arena = memory.is_kept
         settings.log_severity_level = 4
         tidy = onnxruntime.RunOptions()
-        if keeps_memory:
+        if memory.is_kept:
             _make_arena()
             settings.add_session_config_entry("session.use_env_allocators", "1")
             tidy.add_run_config_entry("memory.enable_memory_arena_shrinkage", "cpu:0")

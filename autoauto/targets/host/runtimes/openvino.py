@@ -18,7 +18,7 @@ from autoauto.records.errors import BadInput
 from autoauto.records.layers import Port
 from autoauto.records.profile import HostPrecision, SessionOptions
 from autoauto.targets.host.memory_budget import shared_array
-from autoauto.targets.host.runtimes.protocol import InForce, LoadedModel, Runtime
+from autoauto.targets.host.runtimes.protocol import InForce, LoadedModel, ModelMemory, Runtime
 
 _DEVICE = "CPU"
 STACK_BYTES = 1 << 20
@@ -50,7 +50,7 @@ class OpenVino(Runtime):
         return InForce(_DEVICE, _HINTS[options.precision].get_type_name(), options.n_threads)
 
     def load(
-        self, path: str, inputs: Sequence[Port], outputs: Sequence[Port], options: SessionOptions, *, keeps_memory: bool
+        self, path: str, inputs: Sequence[Port], outputs: Sequence[Port], options: SessionOptions, memory: ModelMemory
     ) -> LoadedModel:
         """See `Runtime`. It always keeps the memory of a run for the next."""
         _make_stacks_small()

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from functools import partial
+from pathlib import Path
 from typing import NamedTuple, Protocol
 
 from autoauto.records.arrays import Array
 from autoauto.records.layers import Port
 from autoauto.records.profile import HostPrecision, SessionOptions
+from autoauto.targets.host.memory_budget import data_bytes, machine_bytes, status_bytes
 
 
 class InForce(NamedTuple):
@@ -24,6 +28,18 @@ class InForce(NamedTuple):
     n_threads: int
 
 
+class ModelMemory(NamedTuple):
+    """What a loaded model may keep and take.
+
+    Attributes:
+        is_kept: whether freed memory may stay for the next run, which saves fresh pages.
+        limit_bytes: of weights, tensors and workspaces together; not used where the process has a limit.
+    """
+
+    is_kept: bool = False
+    limit_bytes: int | None = None
+
+
 class LoadedModel(Protocol):
     """A sub-model that a runtime has loaded in this process."""
 
@@ -38,8 +54,19 @@ class LoadedModel(Protocol):
             Exception: of the runtime, which may have no special class for a lack of memory.
         """
 
+    def resident(self, inputs: Mapping[str, Array], outputs: Mapping[str, Array]) -> Callable[[], None]:
+        """A run whose inputs and outputs lie where the model computes, as those of a layer between others do."""
+        return partial(self.run, inputs, outputs)
+
     def cpu_time_ns(self) -> int:
-        """CPU time so far of the thread that computes most; the runtime's other threads compute at the same time."""
+        """CPU time so far of the thread that computes most; the runtime's other threads compute at the same time.
+
+        Where a GPU computes it is the time of that.
+        """
+
+    def moved_ns(self) -> int:
+        """Time so far in which runs moved inputs and outputs to where the model computes, and back."""
+        return 0
 
     def in_force(self) -> InForce:
         """Read back what the runtime does.
@@ -52,11 +79,15 @@ class LoadedModel(Protocol):
 class Runtime(Protocol):
     """A runtime that is installed; it is imported when it is made.
 
+    Where it computes on the processor, memory is that of this process.
+
     Attributes:
         title: its name for people.
+        limits_process: whether a limit of the process bounds the memory of its models; otherwise `load` gets one.
     """
 
     title: str
+    limits_process: bool = True
 
     def precisions(self) -> tuple[HostPrecision, ...]:
         """The formats in which this machine's processor computes."""
@@ -65,7 +96,7 @@ class Runtime(Protocol):
         """What must be in force."""
 
     def load(
-        self, path: str, inputs: Sequence[Port], outputs: Sequence[Port], options: SessionOptions, *, keeps_memory: bool
+        self, path: str, inputs: Sequence[Port], outputs: Sequence[Port], options: SessionOptions, memory: ModelMemory
     ) -> LoadedModel:
         """Load the sub-model in a file; afterwards the process holds its weights and code, and nothing for runs.
 
@@ -73,7 +104,7 @@ class Runtime(Protocol):
             path: of the file.
             inputs, outputs: of the sub-model.
             options: how it computes.
-            keeps_memory: whether freed memory may stay for the next run, which saves fresh pages.
+            memory: what it may keep and take.
 
         Raises:
             Exception: of the runtime, which does not run the sub-model.
@@ -82,3 +113,25 @@ class Runtime(Protocol):
     def is_memory_error(self, error: Exception) -> bool:
         """Whether an exception of the runtime says that an allocation failed."""
         return isinstance(error, MemoryError) or "alloc" in str(error)  # also std::bad_alloc of the C++ library
+
+    def exclusively(self, options: SessionOptions) -> AbstractContextManager[object]:
+        """Within it no other process of ours changes what `held_bytes` is."""
+        return nullcontext()
+
+    def held_bytes(self) -> int:
+        """Memory that this process holds where its models compute."""
+        return data_bytes()
+
+    def rise_bytes(self, run: Callable[[], None]) -> int:
+        """How far memory rises above what it is now while `run` runs."""
+        Path("/proc/self/clear_refs").write_text("5", encoding="ascii")  # resets VmHWM (man 5 proc)
+        before = status_bytes("VmRSS")
+        run()
+        return max(status_bytes("VmHWM") - before, 0)
+
+    def free_bytes(self) -> int:
+        """Memory that is free."""
+        return machine_bytes()
+
+    def pin(self, memories: Iterable[memoryview]) -> None:
+        """Let tensors move fast between the model and buffers, which the system must not move then."""

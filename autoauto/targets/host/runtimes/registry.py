@@ -14,22 +14,46 @@ from autoauto.targets.host.runtimes.protocol import Runtime
 
 
 class _RuntimeEntry(NamedTuple):
-    """The package that a runtime needs, which its file in this room is called like; its class; and its extra."""
+    """What a runtime needs; its file in this room is called like it.
+
+    Attributes:
+        package: what is imported.
+        runtime: its class.
+        extra: that installs it.
+        distribution: where the package comes from, if it must come from there.
+    """
 
     package: str
     runtime: str
     extra: str
+    distribution: str | None = None
+
+    @property
+    def is_installed(self) -> bool:
+        """Nothing is imported."""
+        if find_spec(self.package) is None:
+            return False
+        try:
+            return self.distribution is None or bool(version(self.distribution))
+        except PackageNotFoundError:
+            return False
 
 
 _CLASSES = {
     HostRuntime.ONNXRUNTIME: _RuntimeEntry("onnxruntime", "OnnxRuntime", "host"),
     HostRuntime.OPENVINO: _RuntimeEntry("openvino", "OpenVino", "openvino"),
+    HostRuntime.CUDA: _RuntimeEntry("onnxruntime", "CudaRuntime", "cuda", "onnxruntime-gpu"),
 }
 
 
 def installed() -> tuple[HostRuntime, ...]:
     """The runtimes whose packages are installed; nothing is imported."""
-    return tuple(name for name in HostRuntime if find_spec(_CLASSES[name].package) is not None)
+    return tuple(name for name in HostRuntime if _CLASSES[name].is_installed)
+
+
+def installed_for(gpus: bool) -> tuple[HostRuntime, ...]:
+    """The installed runtimes that compute on GPUs, or those that compute on the processor."""
+    return tuple(name for name in installed() if (name is HostRuntime.CUDA) == gpus)
 
 
 @cache
@@ -41,15 +65,15 @@ def installed_versions() -> str:
     """
     if not installed():
         raise missing_extra("running on the host", "host")
-    return ", ".join(f"{name} {_version(_CLASSES[name].package)}" for name in installed())
+    return ", ".join(f"{name} {_version(_CLASSES[name])}" for name in installed())
 
 
-def _version(package: str) -> str:
+def _version(entry: _RuntimeEntry) -> str:
     """By the metadata, which takes no time, or else by the package: it may come from a distribution of another name."""
     try:
-        return version(package)
+        return version(entry.distribution or entry.package)
     except PackageNotFoundError:
-        return str(import_module(package).__version__)
+        return str(import_module(entry.package).__version__)
 
 
 def check_installed(name: HostRuntime) -> None:
@@ -62,6 +86,16 @@ def check_installed(name: HostRuntime) -> None:
         raise missing_extra(f"--runtime {name}", _CLASSES[name].extra)
 
 
+def check_cuda_installed(what: str) -> None:
+    """Refuse what needs a GPU where no runtime for GPUs is installed; nothing is imported.
+
+    Raises:
+        MissingExtra: none is installed.
+    """
+    if HostRuntime.CUDA not in installed():
+        raise missing_extra(what, _CLASSES[HostRuntime.CUDA].extra)
+
+
 @cache
 def runtime_named(name: HostRuntime) -> Runtime:
     """A runtime; its package is imported.
@@ -71,5 +105,5 @@ def runtime_named(name: HostRuntime) -> Runtime:
     """
     check_installed(name)
     entry = _CLASSES[name]
-    made: Runtime = getattr(import_module(f"autoauto.targets.host.runtimes.{entry.package}"), entry.runtime)()
+    made: Runtime = getattr(import_module(f"autoauto.targets.host.runtimes.{name}"), entry.runtime)()
     return made

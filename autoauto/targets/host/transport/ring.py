@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import mmap
 import os
+import select
 from multiprocessing.reduction import DupFd
 from typing import Any
 
@@ -22,8 +23,9 @@ ALIGNMENT = 64
 
 _PAGE_BYTES = mmap.PAGESIZE
 _HEAD_BYTES = ALIGNMENT
-_END = -1
-_FAILED = -2
+END = -1
+"""The length that marks the end of the stream."""
+FAILED = -2
 """The length of an empty reason; longer ones count down from it."""
 
 
@@ -80,6 +82,11 @@ class Ring:
         fds = (handle.detach() for handle in state["handles"])
         self.__init__(*fds, state["n_slots"], state["slot_bytes"])  # type: ignore[misc]
 
+    @property
+    def memory(self) -> memoryview:
+        """All slots, in this process."""
+        return self._view
+
     def close(self) -> None:
         """Close the descriptors; the mapping ends with the last view of it."""
         self._view = memoryview(b"")
@@ -102,12 +109,19 @@ class Ring:
         start = self._next_write * self._stride + _HEAD_BYTES
         text = reason.encode()[: self._stride - _HEAD_BYTES]
         self._view[start : start + len(text)] = text
-        self._send(_FAILED - len(text))
+        self._send(FAILED - len(text))
 
     def finish(self) -> None:
         """Mark the end of the stream: `peek` returns None after the last message."""
         self.reserve()
-        self._send(_END)
+        self._send(END)
+
+    def wait(self) -> bool:
+        """Wait for a message; False at the end of the stream. `peek` does not wait after it."""
+        poll = select.poll()
+        poll.register(self.filled_fd, select.POLLIN)
+        poll.poll()
+        return self._length() != END
 
     def peek(self) -> memoryview | None:
         """Wait for a message and return a view of it; None at the end of the stream, and in every later call.
@@ -116,20 +130,32 @@ class Ring:
             FailedMessage: the writer could not make it.
         """
         os.eventfd_read(self.filled_fd)
-        start = self._next_read * self._stride
-        n_bytes = int.from_bytes(self._view[start : start + 8], "little", signed=True)
-        if n_bytes == _END:
+        start, n_bytes = self._next_read * self._stride, self._length()
+        if n_bytes == END:
             os.eventfd_write(self.filled_fd, 1)
             return None
         start += _HEAD_BYTES
-        if n_bytes <= _FAILED:
-            raise FailedMessage(bytes(self._view[start : start + _FAILED - n_bytes]).decode(errors="ignore"))
+        if n_bytes <= FAILED:
+            raise FailedMessage(bytes(self._view[start : start + FAILED - n_bytes]).decode(errors="ignore"))
         return self._view[start : start + n_bytes]
+
+    def restart(self) -> None:
+        """As the reader, take the end of the stream out of the ring, so that another stream may follow.
+
+        It waits for the end; no message may come before it.
+        """
+        os.eventfd_read(self.filled_fd)
+        assert self._length() == END
+        self.release()
 
     def release(self) -> None:
         """Give the peeked slot back to the writer; its view must not be read any more."""
         self._next_read = (self._next_read + 1) % self.n_slots
         os.eventfd_write(self.free_fd, 1)
+
+    def _length(self) -> int:
+        start = self._next_read * self._stride
+        return int.from_bytes(self._view[start : start + 8], "little", signed=True)
 
     def _send(self, n_bytes: int) -> None:
         start = self._next_write * self._stride

@@ -23,6 +23,7 @@ LOOPS: dict[str, tuple[InnerLoop, InnerLoop]] = {
     "add": (InnerLoop(3, 4), InnerLoop(3, 2)),
     "cast": (InnerLoop(3, 4), InnerLoop(3, 2)),  # not in the table: as fast as an addition
     "compare": (InnerLoop(9, 4), InnerLoop(14, 4)),
+    "dropout": (InnerLoop(2, 4), InnerLoop(2, 2)),  # Dropout.S: a random mask beside the load and the store [poplibs]
     "divide": (InnerLoop(21, 4), InnerLoop(10, 2)),
     "erf": (InnerLoop(13, 1), InnerLoop(41, 1)),
     "exponent": (InnerLoop(4, 4), InnerLoop(6, 2)),

@@ -3,7 +3,8 @@
 With dY the gradient of what a layer writes, dX of what it reads and dW of its parameters:
 
     family       dX                                            dW, then added to what earlier micro-batches made
-    product      the product of dY and the other factor        the product of X transposed and dY
+    product      the product of dY and the other factor,       the product of X transposed and dY,
+                 transposed                                    both brought into panels of their rows
     add          dY itself, a copy for every further operand   dY summed to the shape of W
     elementwise  one pass: f'(x) dY                            that pass, then as for add
     norm         the forward pass on dY, and x dY in a pass    x dY in a pass, then that and dY summed over the rows
@@ -28,7 +29,7 @@ from dataclasses import replace
 from functools import partial
 
 from autoauto.records.layers import Derivative
-from autoauto.targets.ipu.operator_cost import CostRule, OperatorContext, OperatorCost
+from autoauto.targets.ipu.operator_cost import CostRule, OperatorContext, OperatorCost, Relayout
 from autoauto.targets.ipu.operators import convolutions, data_movement, look_ups, products, rows
 from autoauto.targets.ipu.operators.elementwise import PASSES_GRADIENT_ON, derivative_loops, elementwise, one_pass
 from autoauto.targets.ipu.operators.gradients import Gradients, for_operand, join, summed
@@ -74,16 +75,26 @@ def _elementwise(context: OperatorContext, derivative: Derivative) -> Gradients:
 def _multiplied(
     context: OperatorContext, derivative: Derivative, gradients_of: GradientsOf, left: int, right: int
 ) -> Gradients:
-    """The gradients of two factors; every tensor that is read is brought into panels once."""
-    parts: list[Gradients] = []
-    ways: tuple[tuple[int, int, ProductOf], ...] = (
-        (left, right, lambda c: gradients_of(c).left),
-        (right, left, lambda c: gradients_of(c).right),
+    """The gradients of two factors: dY B^T of the left one, A^T dY of the right one.
+
+    dY B^T adds up what dY has together in panels, so that only B is transposed; A^T dY adds up the rows of both.
+    """
+    output = context.layer.outputs[0]
+    ways: tuple[tuple[int, ProductOf, tuple[Relayout, ...]], ...] = (
+        (
+            left,
+            lambda c: gradients_of(c).left,
+            (products.relayout_to_panels(context, output), products.transpose_panels(context, right)),
+        ),
+        (
+            right,
+            lambda c: gradients_of(c).right,
+            (products.transpose_panels(context, left), products.transpose_panels(context, output)),
+        ),
     )
-    for operand, other, product_of in ways:
+    parts: list[Gradients] = []
+    for operand, product_of, relayouts in ways:
         if derivative.has_gradient(context.layer, operand):
-            read = (other,) if parts else (context.layer.outputs[0], other)
-            relayouts = tuple(products.relayout_to_panels(context, index) for index in read)
             cost = replace(products.multiply(context, product_of), relayouts=relayouts)
             parts.append(for_operand(context, derivative, operand, cost))
     return join(*parts)

@@ -5,6 +5,8 @@ A compound operator is one generated codelet (`popops::map` [poplibs]): the loop
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from autoauto.records.units import Precision
 from autoauto.targets.ipu.kernels import codelets as kernels
 from autoauto.targets.ipu.operator_cost import (
@@ -18,6 +20,7 @@ from autoauto.targets.ipu.operator_cost import (
 
 Loops = tuple[str, ...]
 
+_SEED_BYTES = 8
 _GRAIN = 8  # elements that stay together when a tensor is spread over tiles
 
 
@@ -28,7 +31,7 @@ def _uses(loops: str, operators: str) -> dict[str, Loops]:
 # Names of `kernels.inner_loops.LOOPS`; a multiplication is as fast as "add".
 _LOOPS: dict[str, Loops] = {
     **_uses("absolute", "Abs"),
-    **_uses("add", "Add Sub Sum And Or Xor BitwiseAnd BitwiseOr BitwiseXor BitwiseNot BitShift Not Dropout Identity"),
+    **_uses("add", "Add Sub Sum And Or Xor BitwiseAnd BitwiseOr BitwiseXor BitwiseNot BitShift Not Identity"),
     **_uses("add", "Mul Bernoulli RandomNormal RandomNormalLike RandomUniform RandomUniformLike"),
     **_uses("add add", "BatchNormalization Mean"),
     **_uses("add add add", "RotaryEmbedding"),
@@ -36,6 +39,7 @@ _LOOPS: dict[str, Loops] = {
     **_uses("compare", "Equal Greater GreaterOrEqual Less LessOrEqual IsInf IsNaN Sign"),
     **_uses("compare add select", "LeakyRelu PRelu ThresholdedRelu Shrink"),
     **_uses("divide", "Div"),
+    **_uses("dropout", "Dropout"),
     **_uses("divide round add add", "Mod"),
     **_uses("add add maximum maximum", "HardSigmoid"),
     **_uses("add add add maximum maximum", "HardSwish"),
@@ -81,7 +85,7 @@ _DERIVATIVE_LOOPS: dict[str, Loops] = {
     "Where": ("select",),
 }
 
-PASSES_GRADIENT_ON = frozenset({"Add", "Cast", "Dropout", "Identity", "Mean", "Sub", "Sum"})
+PASSES_GRADIENT_ON = frozenset({"Add", "Cast", "Identity", "Mean", "Sub", "Sum"})
 """Operators whose operands all have dY as their gradient, so that no pass computes it."""
 
 
@@ -109,6 +113,21 @@ def elementwise(context: OperatorContext) -> OperatorCost:
         working_bytes=sum(parts),
         follows=whole[0] if whole else -1,
         relayouts=tuple(Relayout(i, round(float(kernels.exchange(share * width)))) for i in whole[1:]),
+    )
+
+
+def dropout(context: OperatorContext) -> OperatorCost:
+    """Dropout in training: the tiles' random numbers begin with the seed, and go on as before once it is done.
+
+    So the backward pass makes the same mask again and nothing is stashed (`poprand::dropout`, RandomGen.cpp [poplibs]):
+    three further launches keep, set and restore the state of every tile's generator; the seed comes by exchange.
+    """
+    cost = elementwise(context)
+    return replace(
+        cost,
+        exchange_cycles=round(float(kernels.exchange(_SEED_BYTES))),
+        compute_cycles=cost.compute_cycles + 3 * kernels.UNARY_LAUNCH_CYCLES,
+        n_sources=1,
     )
 
 
@@ -143,4 +162,5 @@ def grain_share(context: OperatorContext, n_elements: int) -> int:
 
 
 COST_RULES: dict[str, CostRule] = {**dict.fromkeys(_LOOPS, elementwise), **by_operator(elementwise, "Pow")}
+COST_RULES["Dropout"] = dropout
 del COST_RULES["BatchNormalization"]  # elementwise in inference only: see `rows.batch_norm`

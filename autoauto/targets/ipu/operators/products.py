@@ -245,6 +245,17 @@ def relayout_to_panels(context: OperatorContext, index: int) -> Relayout:
     return Relayout(index, round(float(kernels.exchange(share) + kernels.copy(share))))
 
 
+def transpose_panels(context: OperatorContext, index: int) -> Relayout:
+    """Bring a tensor into panels of its other axis: every tile receives its share and reorders it by elements.
+
+    What a product adds up lies together in a panel. Gradients add up another axis than the forward pass: poplin
+    transposes its weights (weightsTransposeChansFlipXY, Convolution.cpp) and both factors of their gradient [poplibs].
+    """
+    share = context.n_bytes(index) / context.n_tiles
+    inside = kernels.reorder(share / context.out_precision.n_bytes)
+    return Relayout(index, round(float(kernels.exchange(share) + inside)))
+
+
 def with_bias(context: OperatorContext, product: OperatorCost, bias: int, channel_axis: int) -> OperatorCost:
     """A product, and the addition of the operand at `bias`, if there is one."""
     if context.layer.op.endswith("Integer") or context.tensor(bias) is None:

@@ -12,7 +12,7 @@ import pytest
 
 import autoauto
 from autoauto.records.errors import BadInput, Infeasible
-from autoauto.records.trial import unfit_trial
+from autoauto.records.trials.trial import unfit_trial
 from tests.cli.conftest import RunCli
 from tests.graph.conftest import make
 

@@ -8,14 +8,15 @@ import pytest
 
 from autoauto.cli.commands.studies.commands_to_copy import commands_of, reproducing_command
 from autoauto.cli.options.study import DEFAULT_STORAGE
-from autoauto.records.knob_table import Strategy
-from autoauto.records.knobs import Knobs, Objective
+from autoauto.records.knobs.knobs import Knobs
+from autoauto.records.knobs.objectives import Objective
+from autoauto.records.knobs.table import Strategy
 from autoauto.records.layers import LayerRange
 from autoauto.records.phased import IoMode, Phase, PhasedPlan
 from autoauto.records.plan import Plan, Stage
 from autoauto.records.schedule import Order
-from autoauto.records.study_summary import StudySummary
-from autoauto.records.trial import Status, Trial
+from autoauto.records.trials.study_summary import StudySummary
+from autoauto.records.trials.trial import Status, Trial
 from autoauto.study.analysis.summary import summarise_study
 from autoauto.study.store.study import load_study
 from tests.cli.conftest import RunCli

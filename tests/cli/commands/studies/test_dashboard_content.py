@@ -9,7 +9,7 @@ import pytest
 from autoauto.cli.commands.studies import dashboard_content
 from autoauto.cli.commands.studies.dashboard_content import N_WITH_FILES, default_folder, write_dashboard
 from autoauto.cli.options.study import DEFAULT_STORAGE
-from autoauto.records.study_summary import StudySummary
+from autoauto.records.trials.study_summary import StudySummary
 from autoauto.study.analysis.summary import summarise_study
 from autoauto.study.store.study import load_study
 from tests.cli.conftest import RunCli

@@ -8,7 +8,15 @@ from typing import Any
 import pytest
 
 from autoauto.targets.host.machine import machine
-from autoauto.targets.host.machine.machine import MachineCache, cores, cores_of, identity, siblings
+from autoauto.targets.host.machine.machine import (
+    MachineCache,
+    core_beside_gpu,
+    cores,
+    cores_of,
+    identity,
+    processor_clock_hz,
+    siblings,
+)
 
 
 def test_every_usable_hardware_thread_belongs_to_exactly_one_core() -> None:
@@ -92,3 +100,17 @@ def test_nothing_is_stored_in_a_folder_that_cannot_be_written(tmp_path: Path, mo
     monkeypatch.setenv("AUTOAUTO_CACHE_DIR", str(tmp_path / "file"))
     MachineCache("speed").write({"speed": 7})
     assert MachineCache("speed").read(speed) is None
+
+
+def test_processes_beside_gpus_share_cores_where_there_are_few(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machine, "cores", lambda: ((0, 2), (1, 3)))
+    assert [core_beside_gpu(device) for device in range(4)] == [(0, 2), (1, 3), (0, 2), (1, 3)]
+
+
+def test_the_clock_is_the_highest_that_the_kernel_knows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machine, "_TOPOLOGY", tmp_path)
+    now_hz = processor_clock_hz()
+    assert now_hz is None or now_hz > 1e8
+    (tmp_path / "cpu0" / "cpufreq").mkdir(parents=True)
+    (tmp_path / "cpu0" / "cpufreq" / "cpuinfo_max_freq").write_text("3800000\n", encoding="ascii")
+    assert processor_clock_hz() == 3.8e9

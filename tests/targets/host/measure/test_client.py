@@ -9,16 +9,19 @@ from multiprocessing import resource_tracker
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from onnx import TensorProto, helper, numpy_helper
 
-from autoauto.records.errors import BadInput
-from autoauto.records.layers import LayerRange, SubModel
+from autoauto.records.errors import BadInput, OutOfMemory
+from autoauto.records.layers import LayerRange, Port, SubModel
 from autoauto.records.profile import SessionOptions
 from autoauto.records.units import MIB
 from autoauto.targets.host.machine.machine import cores_of
 from autoauto.targets.host.measure.client import Meter
 from autoauto.targets.host.measure.session import idle_model
 from autoauto.targets.host.processes import Workers
+from autoauto.targets.host.remote.machines import LocalMachine
 from tests.running import is_running, n_descriptors, wait_until
 
 Models = Callable[[int, int], Any]
@@ -37,7 +40,8 @@ def meter() -> Iterator[Meter]:
 
 
 def pids(meter: Meter) -> list[int]:
-    return meter._workers.pids
+    assert isinstance(meter._machine, LocalMachine)
+    return meter._machine.workers.pids
 
 
 def test_an_idle_model_takes_less_time_than_a_product_and_next_to_no_memory(
@@ -70,6 +74,21 @@ def test_one_process_serves_all_requests_and_survives_a_model_that_fails(meter: 
         meter.measure(broken, LayerRange(4, 7))
     meter.measure(sub_model, WHOLE)
     assert pids(meter) == first
+
+
+def test_a_tensor_that_no_machine_holds_is_out_of_memory(meter: Meter) -> None:
+    size = numpy_helper.from_array(np.array([1 << 44]), "size")
+    nodes = [helper.make_node("Expand", ["x", "size"], ["h"]), helper.make_node("ReduceMax", ["h"], ["y"], keepdims=1)]
+    ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, (1,)) for name in ("x", "y")]
+    graph = helper.make_graph(nodes, "large", ends[:1], ends[1:], [size])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    ports = [Port(name, (1,), "float32") for name in ("x", "y")]
+    large = SubModel(model.SerializeToString(), (ports[0],), (ports[1],))
+    with pytest.raises(OutOfMemory, match=r"ONNX Runtime does not run layers \[4, 7\): ") as failure:
+        meter.measure(large, LayerRange(4, 7))
+    assert failure.value.layers == LayerRange(4, 7)
+    assert failure.value.excess_bytes == 1
+    meter.measure(idle_model(), WHOLE)
 
 
 def test_a_killed_process_is_replaced(meter: Meter) -> None:
@@ -128,7 +147,7 @@ from autoauto.targets.host.measure.session import idle_model
 if __name__ == "__main__":
     meter = Meter(cores_of(0, 1), SessionOptions())
     meter.measure(idle_model(), LayerRange(0, 1))
-    print(*meter._workers.pids, flush=True)
+    print(*meter._machine.workers.pids, flush=True)
     while True:
         meter.measure(idle_model(), LayerRange(0, 1))
 """

@@ -15,10 +15,11 @@ from autoauto.records.layers import LayerRange, Port, SubModel
 from autoauto.records.profile import HostRuntime, SessionOptions
 from autoauto.records.units import MIB
 from autoauto.targets.host.measure import session
-from autoauto.targets.host.measure.session import Session, SubModelFile, example, idle_model
+from autoauto.targets.host.measure.session import Session, example, idle_model
 from autoauto.targets.host.memory_budget import ENVIRONMENT, data_bytes, shared_array
 from autoauto.targets.host.processes import Workers
 from autoauto.targets.host.runtimes.registry import runtime_named
+from autoauto.targets.host.transport.model_file import SubModelFile
 
 Models = Callable[[int, int], Any]
 

@@ -4,11 +4,11 @@ import itertools
 import os
 import signal
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from random import Random
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import numpy as np
 import onnx
@@ -20,8 +20,9 @@ from autoauto.records.layers import LayerGraph, LayerRange, SubModel
 from autoauto.records.profile import SessionOptions
 from autoauto.records.units import MIB
 from autoauto.targets.host.measure.session import example
-from autoauto.targets.host.run.pipelines import N_SLOTS, Pipelines, _Rings
-from autoauto.targets.host.run.stage import StageResources
+from autoauto.targets.host.remote.machines import LocalMachine, Place
+from autoauto.targets.host.run.pipelines import N_SLOTS, Pipelines, _by_own_clock, _Channels
+from autoauto.targets.host.run.stage import StageResources, StageSpans
 from tests.graph.conftest import make
 from tests.running import n_descriptors
 
@@ -65,6 +66,22 @@ def test_outputs_equal_those_of_the_whole_model(residual_model: Models, cuts: tu
     assert [len(stage.times) for stage in spans[0]] == [10] * (len(cuts) - 1)
 
 
+@pytest.mark.parametrize("n_replicas", [(1, 1), (1, 2), (2, 1)])
+def test_loaded_pipelines_compute_one_stream_after_the_other(
+    residual_model: Models, n_replicas: tuple[int, int]
+) -> None:
+    model, all_sent = residual_model(3, 16), batches(9, 2, 16)
+    devices = [resources(*[ENOUGH] * sum(n_replicas))]
+    with Pipelines(model.graph, model.source, ranges(0, 3, 7), 2, devices, n_replicas) as pipelines:
+        pids = pipelines.pids
+        for sent in (all_sent[:5], all_sent[5:6], all_sent[6:]):
+            received, spans = run(pipelines, sent)
+            for inputs, outputs in zip(sent, received, strict=True):
+                np.testing.assert_allclose(outputs["y"], model.outputs(inputs, 2)[0], rtol=1e-5, atol=1e-6)
+            assert sum(len(process.times) for process in spans[0][: n_replicas[0]]) == len(sent)
+        assert pipelines.pids == pids
+
+
 def test_a_stage_waits_for_the_previous_stage_and_for_a_free_slot(residual_model: Models) -> None:
     model = residual_model(3, 16)
     with Pipelines(model.graph, model.source, ranges(0, 2, 5, 7), 1, [resources(ENOUGH, ENOUGH, ENOUGH)]) as pipelines:
@@ -98,11 +115,18 @@ def test_a_stage_reports_its_memory_by_category(residual_model: Models) -> None:
 
 def test_rings_are_used_in_the_order_of_micro_batches() -> None:
     """Two processes send to three: the drawing in the module's docstring."""
-    with ExitStack() as stack:
-        rings = _Rings(2, 3, [], stack)
-        number = {id(ring): t for t, ring in enumerate(rings._rings.values())}  # the first micro-batch that it carries
+    with LocalMachine() as here:
+        rings = _Channels([here] * 2, [here] * 3, 1)
+        number = {id(ring): t for t, (ring, _) in enumerate(rings._channels.values())}  # its first micro-batch
         assert [[number[id(ring)] for ring in rings.sent_by(i)] for i in range(2)] == [[0, 2, 4], [1, 3, 5]]
         assert [[number[id(ring)] for ring in rings.received_by(j)] for j in range(3)] == [[0, 3], [1, 4], [2, 5]]
+
+
+def test_times_of_another_machine_are_told_by_the_clock_of_this_one() -> None:
+    ahead = cast(Place, SimpleNamespace(clock_offset_ns=5))
+    spans = StageSpans(np.array([[10, 11, 12, 13]]), 1, 1.0)
+    assert _by_own_clock(spans, ahead).times.tolist() == [[5, 6, 7, 8]]
+    assert _by_own_clock(None, ahead) is None
 
 
 def check_stage_replicas(model: Any, cuts: Sequence[int], n_replicas: Sequence[int], n_batches: int) -> None:
@@ -214,7 +238,7 @@ def test_a_killed_stage_ends_the_stream(residual_model: Models) -> None:
 
         def take(_pipeline: int, number: int, _outputs: Mapping[str, Any]) -> None:
             if number == 5:
-                os.kill(pipelines._workers.pids[1], signal.SIGKILL)
+                os.kill(pipelines.pids[1], signal.SIGKILL)
 
         with pytest.raises(WorkerLost, match="stage 1 of pipeline 0"):
             pipelines.stream(endless, take)
@@ -227,7 +251,7 @@ def test_a_killed_stage_replica_ends_the_stream(residual_model: Models) -> None:
 
         def take(_pipeline: int, number: int, _outputs: Mapping[str, Any]) -> None:
             if number == 5:
-                os.kill(pipelines._workers.pids[1], signal.SIGKILL)
+                os.kill(pipelines.pids[1], signal.SIGKILL)
 
         with pytest.raises(WorkerLost, match="stage 0, replica 1, of pipeline 0"):
             pipelines.stream(endless, take)
@@ -281,7 +305,7 @@ def test_starts_stops_and_kills_leave_nothing(residual_model: Models, n_replicas
     def run_once(victim: int | None = None) -> None:
         with Pipelines(model.graph, model.source, ranges(0, 1, 3), 1, processes, n_replicas) as pipelines:
             if victim is not None:
-                os.kill(pipelines._workers.pids[victim], signal.SIGKILL)
+                os.kill(pipelines.pids[victim], signal.SIGKILL)
             run(pipelines, batches(2, 1, 8))
 
     run_once()  # the first run starts multiprocessing's resource tracker, which stays

@@ -20,7 +20,7 @@ from autoauto.records.target import Origin
 from autoauto.records.timeline import Run
 from autoauto.records.units import MIB, Precision
 from autoauto.targets.host.run import run as run_module
-from autoauto.targets.host.run.run import repeat_until_undisturbed, run_plan, timeline_of
+from autoauto.targets.host.run.run import OpenPlan, repeat_until_undisturbed, timeline_of
 from autoauto.targets.host.run.stage import StageSpans
 from autoauto.targets.host.target import HostTarget
 
@@ -33,6 +33,11 @@ def short_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     """No test needs a steady pace, so runs are short."""
     monkeypatch.setattr(run_module, "MIN_S", 0.1)
     monkeypatch.setattr(run_module, "MAX_S", 0.2)
+
+
+def run_plan(source: Any, graph: Any, plan: Plan, devices: Cluster, options: CompileOptions, replicas: int = 1) -> Run:
+    with OpenPlan(source, graph, plan, devices, options, replicas) as opened:
+        return opened.measure(plan)
 
 
 def cluster(n_devices: int, memory_bytes: int) -> Cluster:

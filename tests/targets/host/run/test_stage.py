@@ -1,12 +1,17 @@
 """The layout of messages, and the rows that a stage records."""
 
+from collections.abc import Mapping
+from time import perf_counter_ns
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
+from autoauto.records.arrays import Array
 from autoauto.records.layers import Port
 from autoauto.targets.host.memory_budget import data_bytes
-from autoauto.targets.host.run.stage import ROWS_PER_BLOCK, SharedRowLog, arrays, message_bytes
-from autoauto.targets.host.transport.ring import ALIGNMENT
+from autoauto.targets.host.run.stage import ROWS_PER_BLOCK, SharedRowLog, _stream, arrays, message_bytes
+from autoauto.targets.host.transport.ring import ALIGNMENT, Ring
 
 PORTS = [
     Port("mask", (3,), "bool"),
@@ -45,3 +50,40 @@ def test_any_number_of_rows_is_returned_in_order_and_does_not_count_as_private_m
     assert min(grown_bytes) < 64 * 1024  # of 128 KiB
     expected = np.arange(2 * ROWS_PER_BLOCK + 3)
     np.testing.assert_array_equal(rows.array(), np.stack([expected, -expected], axis=1))
+
+
+class MovingSession:
+    """A session whose runs take 2 ms, of which 1 ms moves tensors to a GPU and back."""
+
+    def __init__(self) -> None:
+        self.n_runs = 0
+
+    def run(self, inputs: Mapping[str, Array], outputs: Mapping[str, Array]) -> None:
+        stop_ns = perf_counter_ns() + 2_000_000
+        while perf_counter_ns() < stop_ns:
+            pass
+        self.n_runs += 1
+
+    def moved_ns(self) -> int:
+        return self.n_runs * 1_000_000
+
+    def cpu_time_ns(self) -> int:
+        return self.n_runs * 1_000_000
+
+
+def test_what_a_run_moves_to_a_gpu_counts_as_copied_not_as_computed() -> None:
+    receive, send = Ring.create(4, 4), Ring.create(4, 4)
+    port = Port("x", (1,), "float32")
+    for _ in range(2):
+        receive.reserve()
+        receive.commit(4)
+    receive.finish()
+    task = SimpleNamespace(received=(port,), sent=(port,), outputs=(port,), receive=(receive,), send=(send,))
+    spans = _stream(MovingSession(), task, SimpleNamespace(factor=lambda: 1.0))  # type: ignore[arg-type]
+    copied, computed, _ = np.diff(spans.times, axis=1).T
+    assert copied.min() >= 1_000_000
+    assert computed.min() >= 1_000_000
+    assert spans.compute_ns == 2_000_000
+    assert np.diff(spans.times, axis=1).min() >= 0
+    receive.close()
+    send.close()

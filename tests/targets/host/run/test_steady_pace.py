@@ -3,7 +3,7 @@
 import pytest
 
 from autoauto.targets.host.run import run as run_module
-from autoauto.targets.host.run.run import SteadyPace, has_even_quarters
+from autoauto.targets.host.run.run import SteadyPace, pace_error
 
 
 class Clock:
@@ -39,10 +39,10 @@ def test_an_even_pace_is_steady_after_the_minimum_time(clock: Clock) -> None:
 
 
 def test_a_slow_start_delays_the_steady_pace(clock: Clock) -> None:
-    """Eight intervals of one second, then of a tenth: the second and the third quarter must lie in the fast part."""
-    n = n_until_steady(clock, [1.0] * 8 + [0.1] * 100)
-    assert n > 8
-    assert clock.now < 12
+    """Three intervals of 0.3 s, then of a tenth: the first quarter must hold all the slow ones."""
+    n = n_until_steady(clock, [0.1] + [0.3] * 3 + [0.1] * 100)
+    assert n == 1 + 4 * 3
+    assert clock.now < run_module.MAX_S
 
 
 def test_an_uneven_pace_counts_as_steady_after_the_maximum_time(clock: Clock) -> None:
@@ -68,5 +68,12 @@ def test_all_pipelines_must_have_a_steady_pace(clock: Clock) -> None:
     assert pace.is_steady
 
 
-def test_three_intervals_are_too_few_for_quarters() -> None:
-    assert not has_even_quarters([0, 1, 2, 3])
+def test_a_pace_that_varies_more_is_measured_for_longer(clock: Clock) -> None:
+    even, uneven = ([0.1, 0.1 * (1 + share)] * 100 for share in (0.001, 0.1))
+    n_even = n_until_steady(clock, even)
+    clock.now = 0.0
+    assert n_until_steady(clock, uneven) > n_even
+
+
+def test_two_intervals_are_too_few() -> None:
+    assert pace_error([0, 1, 2]) == float("inf")

@@ -21,6 +21,22 @@ def add_one(requests: Ring, replies: Ring) -> None:
     replies.finish()
 
 
+def test_after_its_end_another_stream_may_follow() -> None:
+    ring = Ring.create(n_slots=2, slot_bytes=1)
+    for stream in (b"abc", b"", b"de"):
+        received = b""
+        for byte in stream:
+            ring.reserve()[:1] = bytes([byte])
+            ring.commit(1)
+            received += bytes(ring.peek() or b"")
+            ring.release()
+        ring.finish()
+        assert ring.peek() is None
+        ring.restart()
+        assert received == stream
+    ring.close()
+
+
 def test_messages_of_any_length_arrive_in_order_in_another_process_and_then_the_end() -> None:
     requests, replies = (Ring.create(n_slots=2, slot_bytes=40) for _ in range(2))
     process = get_context("spawn").Process(target=add_one, args=(requests, replies), daemon=True)

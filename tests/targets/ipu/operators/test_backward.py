@@ -72,8 +72,20 @@ def test_a_square_matrix_product_is_made_three_times(second: Make) -> None:
     share = 512 * 512 // 1472 + 1
     assert added.cycles == kernels.elementwise(share, ("add",), 2, Precision.FP16)
     once = products.relayout_to_panels(context, context.layer.outputs[0]).cycles
-    assert cycles(inputs) == forward.cycles + 2 * once  # dY and W
-    assert cycles(weights) == forward.cycles + once + added.cycles  # X
+    transposed = products.transpose_panels(context, context.layer.outputs[0]).cycles
+    assert transposed > once
+    assert cycles(inputs) == forward.cycles + once + transposed  # dY, and W transposed
+    assert cycles(weights) == forward.cycles + 2 * transposed + added.cycles  # X and dY transposed
+
+
+def test_dropout_makes_its_mask_again(second: Make) -> None:
+    context, (inputs, weights) = second("Dropout", ["x:1x512x512"], (1, 512, 512))
+    assert weights == ()
+    forward = forward_cost(context)
+    assert [made.cycles for made in inputs] == [forward.cycles]
+    share = 512 * 512 // 1472 // 8 * 8 + 8
+    mask = kernels.elementwise(share, ("dropout",), 1, Precision.FP16)
+    assert forward.compute_cycles == mask + 3 * kernels.UNARY_LAUNCH_CYCLES
 
 
 def test_a_first_layer_makes_no_gradient_of_the_inputs_of_the_model(

@@ -5,9 +5,10 @@ from dataclasses import replace
 import pytest
 from scipy import stats
 
-from autoauto.records.knobs import Knobs, Objective
-from autoauto.records.study_summary import Repeated, StudySummary, Verdict, Verification, cells_of, interval
-from autoauto.records.trial import Status, Trial
+from autoauto.records.knobs.knobs import Knobs
+from autoauto.records.knobs.objectives import Objective
+from autoauto.records.trials.study_summary import Repeated, StudySummary, Verdict, Verification, cells_of, interval
+from autoauto.records.trials.trial import Status, Trial
 
 KNOBS = Knobs(1, 0.6, 8)
 

@@ -7,10 +7,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from autoauto.records.constraint import Constraint
 from autoauto.records.errors import BadInput
-from autoauto.records.knob_table import KNOB_NAMES, Strategy
-from autoauto.records.knobs import Knobs, Objective, SearchSpace, objectives_text, parse_objectives
+from autoauto.records.knobs.constraint import Constraint
+from autoauto.records.knobs.knobs import Knobs
+from autoauto.records.knobs.objectives import Objective, objectives_text, parse_objectives
+from autoauto.records.knobs.space import SearchSpace
+from autoauto.records.knobs.table import KNOB_NAMES, Strategy
 from autoauto.records.profile import Optimizer
 from autoauto.records.schedule import Order
 
@@ -55,7 +57,7 @@ def test_impossible_spaces_are_refused(space: Callable[[], SearchSpace]) -> None
         (lambda: SearchSpace((1.5,)), r"n_ipu takes a tuple of whole numbers, got \(1.5,\)"),  # type: ignore[arg-type]
         (lambda: SearchSpace(memory_proportion=("all",)), "tuple of numbers, got"),  # type: ignore[arg-type]
         (lambda: SearchSpace(schedule="gpipe"), "the words inference, gpipe, .*, got 'gpipe'"),  # type: ignore[arg-type]
-        (lambda: SearchSpace(recompute=("off",)), "tuple of False and True, got"),  # type: ignore[arg-type]
+        (lambda: SearchSpace(recompute=("off",)), 'tuple of False, True and "auto", got'),  # type: ignore[arg-type]
         (
             lambda: SearchSpace(constraints=(Constraint("latency_s < 1"),)),
             "names knobs only, got 'latency_s < 1'; give it to search",

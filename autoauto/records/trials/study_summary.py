@@ -13,9 +13,11 @@ from statistics import mean, stdev
 from typing import NamedTuple
 
 from autoauto.records.display import Displayed
-from autoauto.records.knob_table import COLUMNS
-from autoauto.records.knobs import Knobs, Objective, Objectives, SearchSpace, objective_tuple, parse_objectives
-from autoauto.records.trial import Cell, Trial
+from autoauto.records.knobs.knobs import Knobs
+from autoauto.records.knobs.objectives import Objective, Objectives, objective_tuple, parse_objectives
+from autoauto.records.knobs.space import SearchSpace
+from autoauto.records.knobs.table import COLUMNS
+from autoauto.records.trials.trial import Cell, Trial
 
 CONFIDENCE = 0.95
 NOTES = "notes"
@@ -114,12 +116,14 @@ class Alternative(NamedTuple):
         knobs: the configuration; where none fits, one of the smallest batch.
         samples_per_s: its throughput, estimated; 0 where none fits.
         reason: why none fits.
+        at_most: whether the estimate only says that the throughput is no higher.
     """
 
     name: str
     knobs: Knobs
     samples_per_s: float
     reason: str = ""
+    at_most: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +133,7 @@ class Verification:
     Attributes:
         repeated: the best of the search, then the runner-up where there is one, then, on real devices, one session
             unless it is one of them.
-        n_repeats: the number of turns; in each all are measured once.
+        n_repeats: the maximum number of turns; in each all are measured once.
         winner_index: the position of the winner in `repeated`: 0 unless another is better, or as good and simpler.
         verdict: how clear the result is.
         auto_pipeline: the result of the search of [auto-pipeline]; None when nothing fits by the estimate.
@@ -145,6 +149,11 @@ class Verification:
     def winner(self) -> Repeated:
         """The best of all."""
         return self.repeated[self.winner_index]
+
+    @property
+    def n_turns(self) -> int:
+        """The number of turns so far: fewer than `n_repeats` where these decided."""
+        return len(self.repeated[0].scores)
 
     def named(self, name: str) -> Repeated | None:
         """The configuration that was measured under a name; None when there is none."""

@@ -1,7 +1,7 @@
 """The table of knobs, `KNOBS`: everything that options, files, databases, constraints and reports need of a knob.
 
-A new knob is one `Knob` here, a field of `Knobs` and of `SearchSpace` (`autoauto/records/knobs.py`), and the code that
-uses its value.
+A new knob is one `Knob` here, a field of `Knobs` and of `SearchSpace` (`knobs.py` and `space.py` beside this file), and
+the code that uses its value.
 """
 
 from __future__ import annotations
@@ -13,14 +13,32 @@ from operator import index
 from typing import Any, Protocol
 
 from autoauto.records.profile import HostPrecision, HostRuntime, Optimizer
-from autoauto.records.schedule import Order
+from autoauto.records.schedule import MAX_STAGES, Order
 
 MAX_SAMPLES = 2**20  # in a micro-batch; far beyond any device, so that bytes and cycles stay exact integers
 MAX_VALUES = 100_000  # of one knob, and of a count of devices
-TRAINING_ORDERS = (Order.POPART, Order.GPIPE, Order.ONE_F_ONE_B, Order.ZB1P, Order.ZB2P)
-"""The orders in which a plan with one stage a device can train."""
+STAGES_PER_DEVICE = {
+    Order.POPART: (1, 1),
+    Order.GPIPE: (1, 1),
+    Order.ONE_F_ONE_B: (1, 1),
+    Order.ZB1P: (1, 1),
+    Order.ZB2P: (1, 1),
+    Order.INTERLEAVED: (2, MAX_STAGES),
+    Order.ZBV: (2, 2),
+    Order.V_HALF: (2, 2),
+    Order.V_MIN: (2, 2),
+}
+"""The orders in which a plan can train, and the fewest and the most stages that a device then has."""
+TRAINING_ORDERS = tuple(STAGES_PER_DEVICE)
 POPLAR_MEMORY_PROPORTION = 0.6
 """Poplar's default of availableMemoryProportion [poplar-docs]."""
+
+
+class Recompute(StrEnum):
+    """Which stages compute their forward pass again, where neither all (True) nor none (False) do."""
+
+    AUTO = "auto"
+    """Those whose stash does not fit."""
 
 
 class Strategy(StrEnum):
@@ -41,7 +59,7 @@ class Domain:
         text: one of them in words.
         plural: several of them in words.
         maximum: the largest number; numbers begin at 1, or above 0 if they are fractions.
-        words: the words that a person may write.
+        words: the words that a person may write; of a switch those besides on and off.
         stored: the words that a database may hold, in an order that never changes.
         read: makes the value of a Python value; raises TypeError or ValueError.
     """
@@ -63,7 +81,7 @@ class Domain:
         if self.kind is str:
             return type(value) is str and value in self.words
         if self.kind is bool:
-            return type(value) is bool
+            return type(value) is bool or (type(value) is str and value in self.words)
         kinds = (int, float) if self.kind is float else (int,)
         return type(value) in kinds and 0 < value <= self.maximum  # type: ignore[operator]
 
@@ -89,6 +107,14 @@ def words_of_host(kind: type[StrEnum]) -> Domain:
 
 FRACTION = Domain(float, "a number above 0, at most 1", "numbers", read=float)
 SWITCH = Domain(bool, "true or false", "False and True", stored=(False, True), read=lambda value: bool(index(value)))
+SWITCH_OR_AUTO = Domain(
+    bool,
+    'true, false or "auto"',
+    'False, True and "auto"',
+    words=tuple(Recompute),
+    stored=(False, True, str(Recompute.AUTO)),
+    read=lambda value: Recompute(value) if isinstance(value, str) else bool(index(value)),
+)
 
 
 class Use(StrEnum):
@@ -263,12 +289,23 @@ KNOBS = (
         training_default=TRAINING_ORDERS[0],
     ),
     Knob(
+        "stages_per_device",
+        whole(MAX_STAGES),
+        1,
+        Use.CHANGED_IN_TRAINING,
+        "stages on every device of the pipeline: 2 or more for interleaved, 2 for zbv, v-half and v-min, else 1",
+        "1,2,4",
+        ("1", "1, or 2 where an order has several"),
+        label="stages a device",
+        breaks_ties=True,
+    ),
+    Knob(
         "recompute",
-        SWITCH,
+        SWITCH_OR_AUTO,
         False,
         Use.TRAINING,
-        "stash only the inputs of stages, and run forward again for the backward",
-        "on|off",
+        "stash only the inputs of stages, and run forward again for the backward; auto: where the stash does not fit",
+        "on|off|auto",
         ("off", "off"),
     ),
     Knob(

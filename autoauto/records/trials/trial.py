@@ -13,11 +13,11 @@ from enum import StrEnum
 from math import inf
 from typing import NamedTuple
 
-from autoauto.records.constraint import RESULT_NAMES, Constraint
 from autoauto.records.display import Displayed
 from autoauto.records.errors import DoesNotFit
-from autoauto.records.knob_table import Strategy
-from autoauto.records.knobs import Knobs
+from autoauto.records.knobs.constraint import RESULT_NAMES, Constraint
+from autoauto.records.knobs.knobs import Knobs
+from autoauto.records.knobs.table import Strategy
 from autoauto.records.phased import PhasedPlan
 from autoauto.records.plan import Plan
 from autoauto.records.target import Origin
@@ -190,7 +190,7 @@ def measured_trial(
         _longest(measured, "transfer_cycles"),
         makespan_cycles=step.makespan_cycles if step else None,
         bubble_fraction=step.bubble_fraction if step else None,
-        excess=max(part.total_bytes - part.limit_bytes for part in measured.parts) / device_bytes,
+        excess=measured.excess_bytes / device_bytes,
         output_error=output_error,
         origin=origin,
     )
@@ -198,7 +198,7 @@ def measured_trial(
 
 
 def _longest(plan: Plan | PhasedPlan, name: str) -> int:
-    """The largest of some cycles over the plans of all replicas."""
+    """The largest of a number over the plans of all replicas."""
     cycles: list[int] = [getattr(each, name) for each in (plan.plans if isinstance(plan, Plan) else (plan,))]
     return max(cycles)
 
@@ -217,24 +217,24 @@ def unfit_trial(
     )
 
 
-def latency_s(knobs: Knobs, plan: Plan | PhasedPlan, clock_hz: float, timeline: Timeline | None = None) -> float:
+def latency_s(knobs: Knobs, plan: Plan | PhasedPlan, clock_hz: float, step_cycles: float | None = None) -> float:
     """Seconds from the entry of a micro-batch to its result, by the cycles of `plan`.
 
     For inference by pipelines it is the longest `Plan.latency_cycles`. For a step of training, whose result is there
-    when all its micro-batches are finished, it is the makespan of `timeline`. For phases it ends with the last phase.
+    when all its micro-batches are finished, it takes `step_cycles`. For phases it ends with the last phase.
     """
     if isinstance(plan, PhasedPlan):
         return plan.cost_cycles / clock_hz
     if knobs.training:
-        assert timeline is not None
-        return max(timeline.makespan_cycles, knobs.n_micro_batches * plan.host_bound_cycles) / clock_hz
+        assert step_cycles is not None
+        return max(step_cycles, knobs.n_micro_batches * plan.host_bound_cycles) / clock_hz
     return max(each.latency_cycles for each in plan.plans) / clock_hz
 
 
 def run_latency_s(knobs: Knobs, run: Run, clock_hz: float) -> float:
     """`latency_s` of a measured plan: read from a clock if real devices ran it, else from the cycles of its stages."""
     if run.origin is Origin.SIMULATED:
-        return latency_s(knobs, run.plan, clock_hz, run.timelines[0])
+        return latency_s(knobs, run.plan, clock_hz, run.timelines[0].makespan_cycles)
     return run.latency_cycles / clock_hz
 
 
@@ -260,7 +260,7 @@ def _numbers(trial: Trial) -> dict[str, float]:
         "samples_per_s": trial.samples_per_s,
         "latency_s": trial.latency_s,
         **{name: _longest(plan, name) for name in ("compute_cycles", "transfer_cycles", "cost_cycles")},
-        "peak_memory_bytes": max(part.total_bytes for part in plan.parts),
+        "peak_memory_bytes": _longest(plan, "peak_memory_bytes"),
         "output_error": trial.output_error or 0.0,
     }
     assert tuple(results) == RESULT_NAMES

@@ -16,26 +16,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from autoauto.records.codec import (
-    MAX_TOML_BYTES,
-    AnyWhole,
-    Number,
-    Positive,
-    PositiveWhole,
-    Text,
-    TomlFile,
-    Whole,
-    from_json,
-    from_plain,
-    line_of,
-    read_json,
-    read_toml,
-    stored_form,
-    to_json,
-    to_plain,
-    write_json,
-)
 from autoauto.records.errors import BadInput
+from autoauto.records.files.fields import AnyWhole, Number, Positive, PositiveWhole, Text, Whole, stored_form
+from autoauto.records.files.json import from_json, from_plain, read_json, to_json, to_plain, write_json
+from autoauto.records.files.toml import MAX_TOML_BYTES, TomlFile, line_of, read_toml
 
 
 class Colour(StrEnum):

@@ -9,15 +9,15 @@ from datetime import UTC, datetime
 
 import pytest
 
-from autoauto.records.constraint import Constraint
 from autoauto.records.errors import OutOfMemory
-from autoauto.records.knobs import Knobs
+from autoauto.records.knobs.constraint import Constraint
+from autoauto.records.knobs.knobs import Knobs
 from autoauto.records.layers import LayerRange
 from autoauto.records.plan import Plan, Stage
 from autoauto.records.schedule import Order
 from autoauto.records.target import Origin
 from autoauto.records.timeline import Run
-from autoauto.records.trial import (
+from autoauto.records.trials.trial import (
     Cell,
     SearchActivity,
     Status,
@@ -108,9 +108,9 @@ def test_latency_of_inference_is_that_of_the_plan() -> None:
 def test_latency_of_a_training_step_is_its_makespan() -> None:
     knobs = Knobs(1, 0.6, 2, Order.GPIPE, n_micro_batches=3)
     timeline = timeline_of(knobs, PLAN)
-    assert latency_s(knobs, PLAN, 1000.0, timeline) == timeline.makespan_cycles / 1000.0 > 0.3
+    assert latency_s(knobs, PLAN, 1000.0, timeline.makespan_cycles) == timeline.makespan_cycles / 1000.0 > 0.3
     slow = replace(PLAN, host_cycles=500)
-    assert latency_s(knobs, slow, 1000.0, timeline) == 1.5
+    assert latency_s(knobs, slow, 1000.0, timeline.makespan_cycles) == 1.5
 
 
 def test_measured_latency_is_that_of_the_timeline() -> None:

@@ -1,0 +1,276 @@
+"""Estimates of real devices, which begin with the whole model on one of them: `WholeModelEstimates`.
+
+A layer takes a real device as long to measure as the whole model does, and a model has dozens of kinds of layers. So
+the model is measured whole, once or twice for each kind of session, and that prices all ways to use the machine:
+
+    use                          time of a micro-batch                         layers measured
+    one device, batch size b     T(b), linear between two sizes                none
+    n replicas of it             T(b) each                                     none
+    a pipeline of n devices      T(b) / n at best: equal parts, no transfers   where that may win
+    a device of c cores          T(b) / c at best, until it is measured        none
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
+from itertools import pairwise
+from typing import NamedTuple
+
+import numpy as np
+
+from autoauto.estimate.calibration import calibrated
+from autoauto.estimate.sums import cut_allowed
+from autoauto.estimate.table import cost_table
+from autoauto.evaluate.estimates import Estimates
+from autoauto.plan.pipeline.evaluate import evaluate
+from autoauto.plan.pipeline.infeasible import excess_bytes, out_of_memory, too_few_cuts
+from autoauto.profile.interpolate import interpolate
+from autoauto.profile.liveness import carried
+from autoauto.profile.profiler import Progress, check_batch_size
+from autoauto.records.correction import Estimator
+from autoauto.records.cost import CostTable
+from autoauto.records.knobs.knobs import Knobs
+from autoauto.records.knobs.table import Strategy
+from autoauto.records.layers import LayerRange
+from autoauto.records.plan import Plan, Stage
+from autoauto.records.profile import PROFILE_SCHEMA, CompileOptions, LayerProfile, ModelProfile
+
+LARGE_BATCH = 8
+"""The batch size, beside 1, at which the whole model is measured; between them and beyond, costs are linear in it."""
+MAX_WHOLE_S = 1.0
+"""A run of that batch takes no longer by what a sample took, or the batch is a smaller power of two, at least 2."""
+MAX_SPEED_UP = 1.1
+"""Of several cores over one, relative to their number: together they hold more of a model in their caches."""
+
+
+class _Working(NamedTuple):
+    """Devices that work at the same time.
+
+    Attributes:
+        cores: of a device, and the number of devices.
+        session: what runs on them.
+        batch_size: of their micro-batches.
+    """
+
+    cores: tuple[int, int]
+    session: tuple[object, ...]
+    batch_size: int
+
+    def in_common(self, other: _Working) -> int:
+        """How much the same cores do that is the same, too."""
+        return (self.session == other.session) * (1 + (self.batch_size == other.batch_size))
+
+
+@dataclass(frozen=True, slots=True)
+class WholeModelEstimates(Estimates):
+    """The `Estimates`, where the target says so (`TargetTraits.whole_first`) those above; plain sums have none."""
+
+    # By options of a whole model: its cost as that of one layer.
+    _wholes: dict[CompileOptions, LayerProfile] = field(default_factory=dict, init=False, repr=False, compare=False)
+    # Of replicas of one device that ran: the period relative to the estimate.
+    _slow_downs: dict[_Working, float] = field(default_factory=dict, init=False, repr=False, compare=False)
+
+    @property
+    def begins_whole(self) -> bool:
+        """Whether estimates begin with the whole model."""
+        return self.traits.whole_first and self.estimator is not Estimator.SUM
+
+    def holds_whole(self, knobs: Knobs) -> bool:
+        """Whether one device is planned to run the whole model, which then needs no layers."""
+        return self.begins_whole and knobs.n_ipu == 1 and knobs.strategy is Strategy.PIPELINE
+
+    def whole_plan(self, knobs: Knobs) -> Plan:
+        """One device that runs the whole model, by measurements of it.
+
+        Raises:
+            Infeasible: it needs more memory than the device has.
+        """
+        plan = self._one_stage(knobs, self._whole(self.options(knobs)))
+        if excess_bytes(plan) > 0:
+            raise out_of_memory(plan)
+        return plan
+
+    def best_case_plan(self, knobs: Knobs) -> Plan | None:
+        """A plan of one pipeline that is no slower than any; None where `predict` needs no further measurement.
+
+        Its stages are equal parts and exchange tensors in no time. Where as many replicas as it has devices were
+        measured, they take as much longer than one alone as those did: they share memory and caches in the same way.
+
+        Raises:
+            Infeasible: too few layers may be parted, or not even equal parts fit.
+        """
+        if not self.begins_whole or knobs.strategy is not Strategy.PIPELINE or not self._may_hold_whole(knobs):
+            return None
+        one = replace(knobs, n_ipu=1, replicas=1)
+        whole = self._scaled_whole(one)
+        if knobs.n_ipu == 1 and whole is None:
+            return None
+        self._check_cuts(knobs)
+        plan = self._one_stage(one, whole or self._whole(self.options(one)))
+        parts = plan if knobs.n_ipu == 1 else self._equal_parts(plan, knobs)
+        if excess_bytes(parts) > 0:
+            raise out_of_memory(parts)
+        return parts
+
+    def record_run(self, knobs: Knobs, estimated_per_s: float, measured_per_s: float) -> None:
+        """Take note how much longer than estimated replicas of one device took."""
+        if self.holds_whole(knobs):
+            self._slow_downs[_working(knobs)] = estimated_per_s / measured_per_s
+
+    def table(self, knobs: Knobs, progress: Progress | None = None, start: int = 0) -> CostTable:
+        """See `Estimates`; all layers together cost what the whole model was measured to take."""
+        table = Estimates.table(self, knobs, progress, start)
+        if not self.begins_whole or not self._may_hold_whole(knobs):
+            return table
+        whole = self._one_stage(replace(knobs, n_ipu=1), self._whole(self.options(knobs))).stages[0]
+        return calibrated(table, [replace(whole, layers=LayerRange(0, table.n_layers))])
+
+    def shared_cycles(self, knobs: Knobs, starts: Sequence[int]) -> int:
+        """See `Estimates`; the bytes of inputs and outputs need no profile."""
+        if self.begins_whole:
+            self._host_bytes.setdefault(knobs.batch_size, self._ends(knobs.batch_size))
+        return Estimates.shared_cycles(self, knobs, starts)
+
+    def _sample_once(self, options: CompileOptions, progress: Progress | None) -> None:
+        """See `Estimates`; without samples where the whole model leaves half of a device's memory free.
+
+        They would teach how much memory ranges need, and by how much times of layers add up to more than the whole.
+        """
+        if self.begins_whole and self._whole_leaves_memory(options):
+            return
+        Estimates._sample_once(self, options, progress)
+
+    def _whole_leaves_memory(self, options: CompileOptions) -> bool:
+        knobs = Knobs(1, options.memory_proportion, options.batch_size, cores_per_device=options.cores_per_device)
+        if not self._may_hold_whole(knobs):
+            return False
+        stage = self._one_stage(knobs, self._whole(options)).stages[0]
+        return 2 * stage.total_bytes <= stage.limit_bytes
+
+    def _may_hold_whole(self, knobs: Knobs) -> bool:
+        """Whether a device could hold the weights, so that the whole model can be measured on one."""
+        return self.graph.n_weight_bytes(self.precision) <= int(self.devices(knobs).devices[0].memory_bytes)
+
+    def _check_cuts(self, knobs: Knobs) -> None:
+        """Refuse more stages than may be parted.
+
+        Raises:
+            Infeasible: there are more.
+        """
+        tied = [layer.tied for layer in self.graph.layers]
+        failure = too_few_cuts(np.flatnonzero(cut_allowed(tied)).tolist(), 1 if knobs.stage_replicas else knobs.n_ipu)
+        if failure is not None:
+            raise failure
+
+    def _equal_parts(self, plan: Plan, knobs: Knobs) -> Plan:
+        """The one stage of a plan as equal parts on all devices of a pipeline."""
+        (stage,), n = plan.stages, knobs.n_ipu
+        cycles = int((stage.compute_cycles + stage.transfer_cycles) * self._slow_down(knobs) / n)
+        memory_bytes = {name: n_bytes // n for name, n_bytes in stage.memory_bytes.items()}
+        part = replace(
+            stage, forward_cycles=cycles, backward_cycles=0, receive_cycles=0, send_cycles=0, memory_bytes=memory_bytes
+        )
+        bounds = np.linspace(0, len(self.graph), n + 1).astype(int).tolist()
+        ranges = (LayerRange(*ends) for ends in pairwise(bounds))
+        return replace(plan, stages=tuple(replace(part, layers=r, device=device) for device, r in enumerate(ranges)))
+
+    def _slow_down(self, knobs: Knobs) -> float:
+        """How much longer devices take when as many work at the same time, by the replicas that ran: 1 without any.
+
+        Those that have most in common with the configuration count, of several the least slowed down.
+        """
+        asked = _working(knobs)
+        known = [(key, slow_down) for key, slow_down in self._slow_downs.items() if key.cores == asked.cores]
+        alike = max((key.in_common(asked) for key, _ in known), default=0)
+        return min((slow_down for key, slow_down in known if key.in_common(asked) == alike), default=1.0)
+
+    def _one_stage(self, knobs: Knobs, whole: LayerProfile) -> Plan:
+        """The whole model on one device, whatever memory it needs."""
+        options = replace(self.options(knobs), training=False)
+        profile = ModelProfile(self.graph.name, self.target.version, options, ("all",), ("all",), (None,), (whole,))
+        cluster = self._pipeline_cluster(replace(knobs, n_ipu=1), 0)
+        table = cost_table(profile, cluster, self.planning_proportion or 1.0, self.period_of_devices)
+        host_cycles = cluster.host_cycles(whole.input_bytes, whole.output_bytes)
+        plan = evaluate(replace(table, host_cycles=host_cycles), (0, 1))
+        stage: Stage = replace(plan.stages[0], layers=LayerRange(0, len(self.graph)))
+        return replace(plan, stages=(stage,))
+
+    def _scaled_whole(self, knobs: Knobs) -> LayerProfile | None:
+        """The cost on several cores at best, by that on one; None where it is known, or not known on one core."""
+        options, n = self.options(knobs), knobs.cores_per_device
+        on_one = replace(options, cores_per_device=1)
+        if n == 1 or self._is_known(options) or not self._is_known(on_one):
+            return None
+        whole = self._whole(on_one)
+        return replace(whole, forward_cycles=int(whole.forward_cycles / (n * MAX_SPEED_UP)))
+
+    def _is_known(self, options: CompileOptions) -> bool:
+        """Whether the whole model was measured with these options at the smallest batch size, or this one."""
+        sizes = (1, options.batch_size)
+        return any(_normal(replace(options, batch_size=size)) in self._wholes for size in sizes)
+
+    def _whole(self, options: CompileOptions) -> LayerProfile:
+        """The cost of the whole model as one layer, on one device of the options.
+
+        Raises:
+            BadInput: the model cannot run at this batch size.
+        """
+        size, one_sample = options.batch_size, replace(options, batch_size=1)
+        check_batch_size(self.graph, size)
+        if size == 1 or (size == LARGE_BATCH and _normal(one_sample) not in self._wholes):
+            return self._measured_whole(options)
+        low = self._measured_whole(one_sample)
+        large = self._large_batch(low, self.device(options).clock_hz)
+        high = self._measured_whole(replace(options, batch_size=large))
+        between = interpolate(low, high, Fraction(size - 1, large - 1))
+        input_bytes, output_bytes = self._ends(size)
+        return replace(between, input_bytes=input_bytes, output_bytes=output_bytes)
+
+    def _large_batch(self, one_sample: LayerProfile, clock_hz: float) -> int:
+        size = LARGE_BATCH
+        while size > 2 and size * one_sample.forward_cycles > MAX_WHOLE_S * clock_hz:
+            size //= 2
+        return size
+
+    def _measured_whole(self, options: CompileOptions) -> LayerProfile:
+        options = _normal(options)
+        if options not in self._wholes:
+            device = self.device(options)
+            depends_on = self.target.depends_on(device, options)
+            content = (PROFILE_SCHEMA, "whole", self.graph.content, self.target.version, depends_on)
+            digest = hashlib.sha256(repr(content).encode()).hexdigest()
+            layer = self.cache.read([digest]).get(digest)
+            if layer is None:
+                compiled = self.target.compile(self.graph, LayerRange(0, len(self.graph)), device, options)
+                input_bytes, output_bytes = self._ends(options.batch_size)
+                layer = LayerProfile(
+                    compiled.forward_cycles,
+                    0,
+                    dict(compiled.shared),
+                    dict(compiled.exclusive),
+                    compiled.temporary_bytes,
+                    carried_bytes=0,
+                    input_bytes=input_bytes,
+                    output_bytes=output_bytes,
+                    activation_bytes=0,
+                )
+                self.cache.write({digest: layer})
+            self._wholes[options] = layer
+        return self._wholes[options]
+
+    def _ends(self, batch_size: int) -> tuple[int, int]:
+        """The bytes of the model's inputs, and of its outputs."""
+        alive = carried(self.graph, batch_size, self.precision)
+        return int(alive.input_bytes[0]), int(alive.output_bytes[-1])
+
+
+def _normal(options: CompileOptions) -> CompileOptions:
+    """The options without the share of memory, on which what is measured does not depend."""
+    return replace(options, memory_proportion=1.0)
+
+
+def _working(knobs: Knobs) -> _Working:
+    return _Working((knobs.cores_per_device, knobs.n_ipu * knobs.replicas), knobs.session, knobs.batch_size)

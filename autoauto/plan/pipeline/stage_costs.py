@@ -1,0 +1,192 @@
+"""The costs of stages by their first and last cuts, for many plans at once, and what fits together: `StageCosts`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from itertools import chain, combinations, pairwise
+from typing import NamedTuple
+
+import numpy as np
+
+from autoauto.plan.pipeline.device_memory import StageMemory
+from autoauto.plan.pipeline.problem import Problem, prepare
+from autoauto.plan.pipeline.stage_table import StageTable
+from autoauto.records.arrays import BoolArray, FloatArray, IntArray
+from autoauto.records.cost import CostTable
+from autoauto.records.plan import Plan
+
+MAX_CHOSEN = 4  # stages of a device all of whose subsets are tried; of more only some
+
+
+class Choice(NamedTuple):
+    """Which stages of a plan recompute.
+
+    Attributes:
+        recomputes: for every stage whether it does.
+        is_certain: whether no other choice could make the step shorter.
+    """
+
+    recomputes: tuple[bool, ...]
+    is_certain: bool
+
+
+@dataclass(frozen=True)
+class StageCosts:
+    """The costs of a `StageTable`.
+
+    Attributes:
+        stages: the table.
+        problem: its rows, prepared; every row has the earliest starts that its memory allows if it is alone on its
+            device, and recomputes where it must.
+        plain_earliest: (S, B + 1) the same for stages that do not recompute.
+    """
+
+    stages: StageTable
+    problem: Problem
+    plain_earliest: IntArray
+    _columns: dict[bool, _Columns]
+    _memories: dict[tuple[int, int, bool], StageMemory] = field(default_factory=dict)
+    _choices: dict[tuple[int, ...], Choice | None] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, stages: StageTable) -> StageCosts:
+        """Prepare a table; what fits does not depend on transfers."""
+        problem = prepare(replace(stages.rows, exchange=None))
+        plain = np.array(problem.earliest)
+        columns = {stages.recompute: _Columns.of(stages.rows, problem.blocks.cuts)}
+        if stages.recomputing is not None:
+            again = prepare(replace(stages.recomputing, exchange=None))
+            columns[not stages.recompute] = _Columns.of(stages.recomputing, problem.blocks.cuts)
+            earliest = np.minimum(plain, np.array(again.earliest)).tolist()
+            problem = replace(problem, earliest=earliest)
+        return cls(stages, problem, plain, columns)
+
+    @cached_property
+    def earliest(self) -> IntArray:
+        """(S, B + 1) the first start of a stage by itself."""
+        return np.array(self.problem.earliest)
+
+    def stage(self, stage: int, starts: IntArray, stops: IntArray) -> FloatArray:
+        """(..., 5) costs of `[start, stop)` as a stage, which recomputes where it must; arrays are broadcast."""
+        if self.stages.recomputing is None:
+            return self._of(stage, starts, stops, self.stages.recompute)
+        must = (starts < self.plain_earliest[stage][stops])[..., None]
+        both = (self._of(stage, starts, stops, flag) for flag in (not self.stages.recompute, self.stages.recompute))
+        return np.where(must, *both)
+
+    def _of(self, stage: int, starts: IntArray, stops: IntArray, recomputes: bool) -> FloatArray:
+        speed, blocks, columns = self.problem.speeds[stage], self.problem.blocks, self._columns[recomputes]
+        compute, backward, weight = (
+            -(-(prefix[stops] - offsets[starts]) * speed.denominator // speed.numerator)
+            for prefix, offsets in zip(columns.prefixes, (columns.offsets, *columns.prefixes[1:]), strict=True)
+        )
+        receive, send = blocks.receive_rows[stage][starts], blocks.send_rows[stage][stops]
+        exchange = self.stages.rows.exchange
+        if columns.exchanged is not None and exchange is not None:
+            received, sent = (n_bytes[starts, stops] for n_bytes in columns.exchanged)
+            receive = receive + exchange.receive_links[stage].load_cycles(received, exchange.clock_hz)
+            send = send + exchange.send_links[stage].load_cycles(sent, exchange.clock_hz)
+        costs = np.broadcast_arrays(compute - backward, backward, weight, receive, send)
+        return np.stack(costs, axis=-1).astype(np.float64)
+
+    def plans(self, cuts: IntArray) -> FloatArray:
+        """(K, S, 5) costs of the stages of plans, from their (K, S + 1) cuts; each recomputes where it must."""
+        return np.stack([self.stage(s, cuts[:, s], cuts[:, s + 1]) for s in range(cuts.shape[1] - 1)], axis=1)
+
+    def chosen(self, cuts: IntArray, recomputes: Sequence[bool]) -> FloatArray:
+        """(1, S, 5) costs of the stages of one plan, some of which recompute."""
+        rows = (self._of(s, cuts[s], cuts[s + 1], flag) for s, flag in enumerate(recomputes))
+        return np.stack(list(rows))[None]
+
+    def must_recompute(self, cuts: IntArray) -> list[bool]:
+        """For every stage of a plan whether it fits no device without."""
+        if self.stages.recomputing is None:
+            return [self.stages.recompute] * (len(cuts) - 1)
+        return [bool(start < self.plain_earliest[s][stop]) for s, (start, stop) in enumerate(pairwise(cuts.tolist()))]
+
+    def fits(self, stage: int, starts: IntArray, stops: IntArray) -> BoolArray:
+        """Whether ranges fit as a stage that is alone on its device."""
+        fits: BoolArray = (starts < stops) & (starts >= self.earliest[stage][stops])
+        return fits
+
+    def resolve(self, cuts: IntArray) -> Choice | None:
+        """Which stages of a plan recompute, so that all devices hold theirs; None where some device cannot.
+
+        A stage recomputes if it must. Where several share a device, more may have to: then those whose second forward
+        passes take least in total.
+        """
+        recomputes, is_certain = self.must_recompute(cuts), True
+        if self.stages.one_each:
+            return Choice(tuple(recomputes), is_certain)
+        for device, own in enumerate(self.stages.stages):
+            key = (device, *(int(cut) for s in own for cut in cuts[s : s + 2]))
+            if key not in self._choices:
+                self._choices[key] = self._on_device(device, [(s, *cuts[s : s + 2].tolist()) for s in own], recomputes)
+            choice = self._choices[key]
+            if choice is None:
+                return None
+            for s, flag in zip(own, choice.recomputes, strict=True):
+                recomputes[s] = flag
+            is_certain &= choice.is_certain
+        return Choice(tuple(recomputes), is_certain)
+
+    def _on_device(self, device: int, ranges: list[tuple[int, int, int]], must: Sequence[bool]) -> Choice | None:
+        limit = int(self.stages.rows.memory_limit_bytes[ranges[0][0]])
+        forced = tuple(must[s] for s, *_ in ranges)
+        free = [] if self.stages.recomputing is None else [i for i, flag in enumerate(forced) if not flag]
+        again = {i: self._forward_cycles(*ranges[i]) for i in free}
+        few = len(free) if len(free) <= MAX_CHOSEN else 1
+        some = chain.from_iterable(combinations(free, n) for n in range(few + 1))
+        for subset in sorted({*some, tuple(free)}, key=lambda subset: (sum(again[i] for i in subset), subset)):
+            flags = tuple(flag or i in subset for i, flag in enumerate(forced))
+            if self.device_bytes(device, [ends for _, *ends in ranges], flags) <= limit:
+                return Choice(flags, is_certain=not subset)
+        return None
+
+    def _forward_cycles(self, stage: int, start: int, stop: int) -> float:
+        return float(self._of(stage, np.array(start), np.array(stop), self.stages.recompute)[0])
+
+    def excess_bytes(self, device: int, cuts: IntArray) -> int:
+        """By how much the stages of a device exceed it if all that may recompute do; below 0 what is free."""
+        own = self.stages.stages[device]
+        flags = [self.stages.recompute or self.stages.recomputing is not None] * len(own)
+        n_bytes = self.device_bytes(device, [cuts[s : s + 2].tolist() for s in own], flags)
+        return n_bytes - int(self.stages.rows.memory_limit_bytes[own[0]])
+
+    def device_bytes(self, device: int, ranges: Sequence[Sequence[int]], recomputes: Sequence[bool]) -> int:
+        """What the stages of a device need together (`device_memory`)."""
+        parts = [self._memory(start, stop, flag) for (start, stop), flag in zip(ranges, recomputes, strict=True)]
+        entries = np.array([part.entry_bytes for part in parts], dtype=np.int64)
+        shared = {key: n_bytes for part in parts for key, n_bytes in part.shared_bytes.items()}
+        working = max(part.temporary_bytes - part.entry_bytes for part in parts)
+        stash = int((self.stages.in_flight[device] @ entries).max())
+        return sum(shared.values()) + sum(sum(part.exclusive_bytes.values()) for part in parts) + working + stash
+
+    def _memory(self, start: int, stop: int, recomputes: bool) -> StageMemory:
+        key = (start, stop, recomputes)
+        if key not in self._memories:
+            first, last = (self.problem.blocks.cuts[cut] for cut in (start, stop))
+            self._memories[key] = self.stages.stage_memory(first, last, recomputes)
+        return self._memories[key]
+
+    def evaluate(self, cuts: IntArray, recomputes: Sequence[bool]) -> Plan:
+        """The plan of these cuts."""
+        return self.stages.evaluate(self.problem.partition(cuts.tolist()), recomputes)
+
+
+class _Columns(NamedTuple):
+    """Running sums of compute, backward and weight cycles by cut, offsets of starts, and what ranges exchange."""
+
+    prefixes: tuple[IntArray, IntArray, IntArray]
+    offsets: IntArray
+    exchanged: tuple[IntArray, IntArray] | None
+
+    @classmethod
+    def of(cls, table: CostTable, boundaries: Sequence[int]) -> _Columns:
+        cuts = np.array(boundaries)
+        prefixes = table.compute_prefix_cycles, table.backward_prefix_cycles, table.weight_prefix_cycles
+        compute, backward, weight = (column[cuts] for column in prefixes)
+        exchanged = None if table.exchange is None else table.exchange.range_bytes(boundaries)
+        return cls((compute, backward, weight), table.start_offset_cycles[cuts], exchanged)

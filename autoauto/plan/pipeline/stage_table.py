@@ -1,0 +1,154 @@
+"""What a plan of training is made of, `StageTable`: a row of costs for every stage, several of them on a device.
+
+    stage     0     1     2     3     4     5         interleaved, 2 stages on each of 3 devices
+    device    0 --> 1 --> 2 --> 0 --> 1 --> 2
+             host                           host
+
+    stage     0     1     2     3     4     5         a V shape: nothing moves between stages 2 and 3
+    device    0 --> 1 --> 2     2 --> 1 --> 0
+             host                           host
+
+A stage either stashes its activations, or recomputes: it stashes its inputs, and its backward pass contains a second
+forward pass. Which stages do is the same for all, or chosen with the cuts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+
+import numpy as np
+
+from autoauto.plan.pipeline.device_memory import StageMemory, device_memory
+from autoauto.plan.pipeline.evaluate import evaluate
+from autoauto.records.arrays import IntArray
+from autoauto.records.cost import CostTable
+from autoauto.records.errors import BadInput
+from autoauto.records.hardware import Period
+from autoauto.records.plan import Plan
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class StageTable:
+    """The costs of any range of layers as each of S stages on P devices.
+
+    Attributes:
+        rows: a table with a row for every stage, as if it were a device. The memory of a row is that of the stage
+            alone, with the most micro-batches that it ever has in flight.
+        devices: (S,) the device of every stage.
+        in_flight: of every device (moments, its stages) how many micro-batches of each are in flight, at every moment
+            at which the stash may be largest.
+        recomputing: the same rows with recomputation, where stages may choose; None where all do as `rows` do.
+        recompute: whether the stages of `rows` recompute.
+    """
+
+    rows: CostTable
+    devices: tuple[int, ...]
+    in_flight: tuple[IntArray, ...]
+    recomputing: CostTable | None = None
+    recompute: bool = False
+
+    @classmethod
+    def of(cls, table: CostTable, recomputing: CostTable | None = None, *, recompute: bool = False) -> StageTable:
+        """One stage on each device of a table."""
+        in_flight = tuple(np.array([[1 + n_entries]]) for n_entries in table.stash_entries)
+        return cls(table, tuple(range(table.n_devices)), in_flight, recomputing, recompute)
+
+    @property
+    def n_stages(self) -> int:
+        """How many stages there are."""
+        return len(self.devices)
+
+    @property
+    def one_each(self) -> bool:
+        """Whether no device has several stages."""
+        return len(self.in_flight) == self.n_stages
+
+    @property
+    def stages(self) -> list[list[int]]:
+        """The stages of every device."""
+        return [[s for s, d in enumerate(self.devices) if d == device] for device in range(len(self.in_flight))]
+
+    def costs_of(self, recomputes: bool) -> CostTable:
+        """The rows of stages that recompute, or of those that do not."""
+        if recomputes == self.recompute:
+            return self.rows
+        assert self.recomputing is not None
+        return self.recomputing
+
+    def stage_memory(self, start: int, stop: int, recomputes: bool) -> StageMemory:
+        """The memory of a range of layers as a stage."""
+        memory = self.costs_of(recomputes).memory
+        names, shared = memory.shared.categories, memory.shared
+        return StageMemory(
+            {name: int(prefix[stop] - prefix[start]) for name, prefix in memory.exclusive_prefix_bytes.items()},
+            {f"{names[key]}_{key}": shared.n_bytes[key] for key in shared.of((start, stop))},
+            int(memory.temporary.between(start, stop)),
+            int(memory.stash_entry.between(start, stop)),
+        )
+
+    def evaluate(self, partition: Sequence[int], recomputes: Sequence[bool]) -> Plan:
+        """The plan that cuts at `partition`, the S + 1 boundaries of stages, some of which recompute.
+
+        Raises:
+            BadInput: the partition is not the boundaries of non-empty stages.
+        """
+        either = {flag: evaluate(self.costs_of(flag), partition).stages for flag in set(recomputes)}
+        stages = [replace(either[flag][s], recomputes=flag) for s, flag in enumerate(recomputes)]
+        if not self.one_each:
+            for device, own in enumerate(self.stages):
+                memories = device_memory(
+                    [self.stage_memory(*stages[s].layers, stages[s].recomputes) for s in own], self.in_flight[device]
+                )
+                for s, memory in zip(own, memories, strict=True):
+                    stages[s] = replace(stages[s], device=device, memory_bytes=memory)
+        return Plan(tuple(stages), self.rows.period, self.rows.host_cycles)
+
+
+def arranged(table: CostTable, devices: Sequence[int], most_in_flight: Sequence[int]) -> CostTable:
+    """A row for every stage, from a table with a row for every device.
+
+    A stage receives over the link that joins its device to that of the stage before, whichever way; the link from the
+    last device back to the first is like the one that leaves the first device and the one that enters the last. Between
+    two stages of one device nothing moves. The host's constants are in the first stage and in the last: stages take
+    turns on a device, so that only the turns of these wait for it.
+
+    Args:
+        table: of devices in a line.
+        devices: of every stage.
+        most_in_flight: of every stage.
+
+    Raises:
+        BadInput: devices transfer by themselves, or any reaches any other.
+    """
+    if table.period in (Period.SERIAL, Period.DUPLEX) or table.exchange is not None:
+        got = "topology all-to-all" if table.exchange is not None else f"period {table.period}"
+        raise BadInput(f"several stages a device need devices in a line, and period barrier or overlap, got {got}")
+    ends = list(pairwise(devices))
+    host_in, host_out = table.receive_cycles[0, 0], table.send_cycles[-1, -1]
+    # By device: over the link to the device before it, columns are the boundary before a layer, (P, n + 1).
+    before = np.pad(table.receive_cycles - host_in, ((0, 0), (0, 1)))
+    after = table.send_cycles - host_out
+    nothing: IntArray = np.zeros_like(after[0])
+
+    def link(device: int, other: int) -> IntArray:
+        if other == device:
+            return nothing
+        if abs(other - device) == 1:
+            joined: IntArray = before[device] if other < device else after[device]
+        else:
+            joined = before[-1] if device == 0 else after[0]
+        return joined
+
+    receive = np.stack([nothing + host_in, *(link(device, previous) for previous, device in ends)])
+    send = np.stack([*(link(device, following) for device, following in ends), nothing + host_out])
+    rows = list(devices)
+    return replace(
+        table,
+        receive_cycles=receive[:, : table.n_layers],
+        send_cycles=send,
+        memory_limit_bytes=table.memory_limit_bytes[rows],
+        speeds=tuple(table.speeds[device] for device in rows),
+        stash_entries=tuple(count - 1 for count in most_in_flight),
+    )

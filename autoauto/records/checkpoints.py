@@ -1,0 +1,106 @@
+"""Where a stage that computes its forward pass again stashes activations nevertheless: `checkpoints`.
+
+    layers        0  1  2 | 3  4  5 | 6  7
+    stashed       inputs  c1        c2         for every micro-batch in flight
+    computed      all of one segment at a time, while its backward pass runs
+
+A checkpoint costs what is alive there, for every micro-batch in flight. A segment costs the activations of one
+micro-batch. In a pipeline of S stages about S micro-batches are in flight, each with the checkpoints of 1/S of the
+model: as much as one device with the whole model has. So the checkpoints of a model are those that need the least
+memory on one device, whatever its stages are. People choose them by hand: Graphcore's BERT behind every encoder layer,
+its ResNet-50 behind residual blocks [graphcore-examples].
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import deque
+from collections.abc import Sequence
+from functools import lru_cache
+from itertools import accumulate
+from typing import NamedTuple
+
+from autoauto.records.layers import LayerGraph, Tensor, derivative
+from autoauto.records.units import Precision
+
+
+def first_checkpoint(tensor: Tensor, chosen: Sequence[int]) -> int | None:
+    """The first of the ascending boundaries at which a tensor is alive, None where it is alive at none of them."""
+    after = bisect_right(chosen, tensor.producer)
+    return chosen[after] if after < len(chosen) and chosen[after] <= tensor.last_use else None
+
+
+@lru_cache(maxsize=16)
+def checkpoints(graph: LayerGraph) -> tuple[int, ...]:
+    """The boundaries, ascending: one at layer i lies before it.
+
+    They minimise the bytes that are alive at all of them plus the most activations between two, of one sample, among
+    the boundaries at which fewer bytes are alive than at a neighbour or as many.
+    """
+    n_layers = len(graph)
+    alive, stashed = _alive_bytes(graph), list(accumulate(_stashed_bytes(graph), initial=0))
+    narrow = [i for i in range(1, n_layers) if alive[i] <= min(alive[i - 1 : i + 2])]
+    ends = [0, *narrow, n_layers]
+    weights, sums = [0, *(alive[i] for i in narrow), 0], [stashed[i] for i in ends]
+    best, limit = _Choice(0, stashed[-1], ()), stashed[-1] - 1
+    while (choice := _fewest_bytes(weights, sums, limit)) is not None and choice.stored_bytes < best.n_bytes:
+        best, limit = min(best, choice, key=lambda each: each.n_bytes), choice.largest_bytes - 1
+    return tuple(ends[position] for position in best.positions)
+
+
+class _Choice(NamedTuple):
+    """Checkpoints by their positions among the candidates, the bytes of all, and of the largest segment between."""
+
+    stored_bytes: int
+    largest_bytes: int
+    positions: tuple[int, ...]
+
+    @property
+    def n_bytes(self) -> int:
+        return self.stored_bytes + self.largest_bytes
+
+
+def _fewest_bytes(weights: Sequence[int], sums: Sequence[int], limit: int) -> _Choice | None:
+    """The checkpoints of least bytes between which no segment exceeds the limit, None where one always does.
+
+    The best choice up to a candidate extends the best one up to a candidate before it, within the limit: those are a
+    window that moves, whose minimum is at the front of a queue with ascending bytes.
+    """
+    fewest, before, window = [0] * len(sums), [-1] * len(sums), deque([0])
+    for position in range(1, len(sums)):
+        while window and sums[position] - sums[window[0]] > limit:
+            window.popleft()
+        if not window:
+            return None
+        before[position] = window[0]
+        fewest[position] = fewest[window[0]] + weights[position]
+        while window and fewest[window[-1]] >= fewest[position]:
+            window.pop()
+        window.append(position)
+    chosen = [len(sums) - 1]
+    while chosen[-1]:
+        chosen.append(before[chosen[-1]])
+    segments = zip(chosen[1:], chosen, strict=False)
+    return _Choice(fewest[-1], max(sums[b] - sums[a] for a, b in segments), tuple(chosen[-2:0:-1]))
+
+
+def _alive_bytes(graph: LayerGraph) -> list[int]:
+    """Bytes of the activations that are alive at every boundary, of one sample."""
+    change = [0] * (len(graph) + 2)
+    for index in {index for layer in graph.layers for index in (*layer.inputs, *layer.outputs)}:
+        tensor = graph.tensors[index]
+        if tensor.last_use > tensor.producer:
+            n_bytes = tensor.n_bytes(1, Precision.FP16)
+            change[tensor.producer + 1] += n_bytes
+            change[tensor.last_use + 1] -= n_bytes
+    return list(accumulate(change[:-1]))
+
+
+def _stashed_bytes(graph: LayerGraph) -> list[int]:
+    """Bytes that every layer is the first to stash for the backward pass, of one sample."""
+    backward, seen, n_bytes = derivative(graph), set[int](), []
+    for index in range(len(graph)):
+        new = backward.stashed(index) - seen
+        seen |= new
+        n_bytes.append(sum(graph.tensors[tensor].n_bytes(1, Precision.FP16) for tensor in new))
+    return n_bytes

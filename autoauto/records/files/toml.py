@@ -1,0 +1,131 @@
+"""Values from TOML files: `read_toml`. An error names the line."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from autoauto.records.errors import BadInput
+from autoauto.records.files.json import Upgrade, Value, converted, upgraded
+from autoauto.records.files.misfit import MisfitError
+
+MAX_TOML_BYTES = 100_000
+_POSITION = re.compile(r"\s*\(at (?:line (\d+), column \d+|end of document)\)$")
+
+
+@dataclass(frozen=True, slots=True)
+class TomlFile:
+    """A file and its values.
+
+    Attributes:
+        path: as it was given.
+        text: the whole content.
+        table: the content, parsed.
+    """
+
+    path: str
+    text: str
+    table: dict[str, Any]
+
+    def read(
+        self, kind: type[Value], schema: int | None = None, upgrades: Mapping[int, Upgrade] | None = None
+    ) -> Value:
+        """The content as a value; arguments as in `from_json`.
+
+        Raises:
+            BadInput: it has another schema, or a field that is missing or wrong; the message names it and its line.
+        """
+        try:
+            content = self.table if schema is None else upgraded(self.table, schema, upgrades or {})
+            return converted(kind, content)
+        except MisfitError as misfit:
+            raise self.bad(misfit.location, misfit.message) from misfit.__cause__
+
+    def bad(self, keys: Sequence[str | int], message: str, item: str = "") -> BadInput:
+        """An error about a value, or about an `item` of it.
+
+        Args:
+            keys: the names of tables, then the key of the value.
+            message: what is wrong.
+            item: a text in the line of the mistake, where the value has several lines.
+        """
+        return BadInput(f"{self.path}, line {line_of(self.text, keys, item)}: {message}")
+
+
+def read_toml(path: Path) -> TomlFile:
+    """Read a TOML file.
+
+    Raises:
+        BadInput: it cannot be read, is too large, or no TOML; then the message names the line if it is known.
+    """
+    try:
+        with path.open("rb") as file:
+            content = file.read(MAX_TOML_BYTES + 1)  # a device may have no end
+    except (OSError, ValueError) as error:  # ValueError: a null character in the path
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise BadInput(f"a TOML file must be readable, {path}: {reason}; check the path") from None
+    if len(content) > MAX_TOML_BYTES:
+        raise BadInput(f"a TOML file has at most {MAX_TOML_BYTES:,} bytes, {path} has more; check the path")
+    try:
+        text = content.decode()
+        return TomlFile(str(path), text, tomllib.loads(text))
+    except UnicodeDecodeError as error:
+        line = content[: error.start].count(b"\n") + 1
+        raise BadInput(f"{path}, line {line}: a TOML file is UTF-8 text, got byte {content[error.start]:#x}") from None
+    except (ValueError, RecursionError) as error:
+        raise BadInput(_syntax_message(str(path), text, error)) from None
+
+
+def line_of(text: str, keys: Sequence[str | int], item: str = "") -> int:
+    """The line, from 1, of the value at `keys`; within a value of several lines the first that contains `item`.
+
+    The parser of TOML does not report lines. So it parses longer and longer beginnings of the text: the first one that
+    is valid TOML and has the key ends with its value.
+
+    >>> line_of("a = 1\\n[b] # c = 2\\nc = [\\n  3,\\n]", ["b", "c"]), line_of("c = [\\n 3,\\n]", ["c"], "3")
+    (3, 2)
+    """
+    lines = text.split("\n")
+    word = item or next((key for key in reversed(keys) if isinstance(key, str)), "")
+    start = 0
+    for stop in range(1, len(lines) + 1):
+        try:
+            table = tomllib.loads("\n".join(lines[:stop]) + "\n")
+        except ValueError:
+            continue
+        if _has(table, keys):
+            value = lines[start:stop]
+            return start + 1 + next((i for i, line in enumerate(value) if _contains(line, word)), 0)
+        start = stop
+    return len(lines)
+
+
+def _has(table: object, keys: Sequence[str | int]) -> bool:
+    for key in keys:
+        if isinstance(key, int):
+            if not isinstance(table, list) or key >= len(table):
+                return False
+            table = table[key]
+        elif not isinstance(table, dict) or key not in table:
+            return False
+        else:
+            table = table[key]
+    return True
+
+
+def _contains(line: str, word: str) -> bool:
+    return re.search(rf"(?<!\w){re.escape(word)}(?!\w)", line) is not None
+
+
+def _syntax_message(path: str, text: str, error: ValueError | RecursionError) -> str:
+    if isinstance(error, RecursionError):
+        return f"{path}: its lists or tables are nested too deeply"
+    position = _POSITION.search(str(error))
+    if position is None:
+        return f"{path}: the file must be TOML: {str(error)[:200]}"
+    line = position[1] or len(text.rstrip("\n").split("\n"))
+    return f"{path}, line {line}: the file must be TOML: {_POSITION.sub('', str(error))[:200]}".replace("\n", " ")

@@ -1,0 +1,1 @@
+"""What may be set, and what is: the knob table, configurations, spaces of them and constraints."""

@@ -1,0 +1,1 @@
+"""What came of configurations: trials and the summary of a study."""

@@ -1,0 +1,1 @@
+"""Graphics processors (GPUs) of NVIDIA as devices of this machine."""

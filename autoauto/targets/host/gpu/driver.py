@@ -1,0 +1,104 @@
+"""The driver of NVIDIA in this process, by its C interface [cuda-driver]: `CudaDriver`. Not run on a GPU yet."""
+
+from __future__ import annotations
+
+import ctypes
+from functools import cache
+from typing import Any, NamedTuple
+
+from autoauto.records.arrays import Array
+from autoauto.records.errors import BadInput
+
+LIBRARY = "libcuda.so.1"
+_PORTABLE = 1
+"""CU_MEMHOSTREGISTER_PORTABLE: pinned for every context of the process."""
+
+
+class GpuMemory(NamedTuple):
+    """Memory of a GPU, whichever process holds it."""
+
+    free_bytes: int
+    total_bytes: int
+
+
+class CudaDriver:
+    """Allocates, copies and pins for the first GPU that this process sees, in the context that the runtime uses too.
+
+    Args:
+        library: the driver's library.
+
+    Raises:
+        BadInput: a call fails; the message is the driver's.
+    """
+
+    def __init__(self, library: Any) -> None:
+        self._library = library
+        self._call("cuInit", ctypes.c_uint(0))
+        device, context = ctypes.c_int(), ctypes.c_void_p()
+        self._call("cuDeviceGet", ctypes.byref(device), ctypes.c_int(0))
+        self._call("cuDevicePrimaryCtxRetain", ctypes.byref(context), device)
+        self._context = context
+
+    def memory(self) -> GpuMemory:
+        """Free and total bytes."""
+        self._enter()
+        free, total = ctypes.c_size_t(), ctypes.c_size_t()
+        self._call("cuMemGetInfo_v2", ctypes.byref(free), ctypes.byref(total))
+        return GpuMemory(free.value, total.value)
+
+    def pin(self, memory: memoryview) -> None:
+        """Pin the pages of a writable buffer, which then moves at the full rate of the bus."""
+        self._enter()
+        address = ctypes.addressof(ctypes.c_char.from_buffer(memory))
+        n_bytes = ctypes.c_size_t(memory.nbytes)
+        self._call("cuMemHostRegister_v2", ctypes.c_void_p(address), n_bytes, ctypes.c_uint(_PORTABLE))
+
+    def allocate(self, n_bytes: int) -> int:
+        """Allocate memory of the GPU; returns its address."""
+        self._enter()
+        address = ctypes.c_uint64()
+        self._call("cuMemAlloc_v2", ctypes.byref(address), ctypes.c_size_t(max(n_bytes, 1)))
+        return address.value
+
+    def free(self, address: int) -> None:
+        """Free what `allocate` returned."""
+        self._enter()
+        self._call("cuMemFree_v2", ctypes.c_uint64(address))
+
+    def to_gpu(self, address: int, array: Array) -> None:
+        """Copy an array to memory of the GPU, and wait until it is there."""
+        self._enter()
+        source = ctypes.c_void_p(array.ctypes.data)
+        self._call("cuMemcpyHtoD_v2", ctypes.c_uint64(address), source, ctypes.c_size_t(array.nbytes))
+
+    def from_gpu(self, array: Array, address: int) -> None:
+        """Copy memory of the GPU into an array, and wait until it is there."""
+        self._enter()
+        target = ctypes.c_void_p(array.ctypes.data)
+        self._call("cuMemcpyDtoH_v2", target, ctypes.c_uint64(address), ctypes.c_size_t(array.nbytes))
+
+    def _enter(self) -> None:
+        """Make the context that of this thread: the runtime's calls may have changed it."""
+        self._call("cuCtxSetCurrent", self._context)
+
+    def _call(self, name: str, *arguments: object) -> None:
+        code = getattr(self._library, name)(*arguments)
+        if code:
+            text = ctypes.c_char_p()
+            self._library.cuGetErrorString(ctypes.c_int(code), ctypes.byref(text))
+            reason = (text.value or b"unknown error").decode()
+            raise BadInput(f"the driver of the GPU must do {name}, it says: {reason} ({code}); check nvidia-smi")
+
+
+@cache
+def cuda_driver() -> CudaDriver:
+    """The driver in this process, which is from now on that of the GPUs that CUDA_VISIBLE_DEVICES names.
+
+    Raises:
+        BadInput: there is none, or it does not start.
+    """
+    try:
+        library = ctypes.CDLL(LIBRARY)
+    except OSError as error:
+        raise BadInput(f"a GPU needs the driver of NVIDIA, {LIBRARY} cannot be loaded: {error}") from error
+    return CudaDriver(library)

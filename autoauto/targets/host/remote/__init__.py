@@ -1,0 +1,1 @@
+"""Processes on other machines, which Dask workers start."""

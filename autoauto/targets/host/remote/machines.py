@@ -1,0 +1,252 @@
+"""Where the processes of a run are: on this machine (`LocalMachine`), or on others (`RemoteMachine`); `connect`."""
+
+from __future__ import annotations
+
+from collections import defaultdict, deque
+from collections.abc import Callable, Collection
+from contextlib import AbstractContextManager, ExitStack
+from itertools import count
+from time import perf_counter_ns
+from typing import Any, NoReturn, Protocol
+
+from autoauto.processes.channel import BadMessage, Channel
+from autoauto.records.errors import WorkerLost
+from autoauto.targets.host.memory_budget import ENVIRONMENT
+from autoauto.targets.host.processes import WorkerGroup, Workers, checked
+from autoauto.targets.host.remote.agent import (
+    AgentRequest,
+    FromWorker,
+    Held,
+    OpenRing,
+    OpenTcp,
+    ReadClock,
+    Start,
+    Tell,
+    WriteFile,
+    dumps,
+)
+from autoauto.targets.host.remote.pump import Pump
+from autoauto.targets.host.transport.model_file import SubModelFile
+from autoauto.targets.host.transport.ring import Ring
+from autoauto.targets.host.transport.tcp import CONTROL, MessageReader, MessageWriter, TcpReader, TcpWriter, dial
+
+N_CLOCK_READS = 20
+_CHUNK_BYTES = 64 << 20
+_numbers = count(CONTROL + 1)
+
+
+class Place(Protocol):
+    """Where processes are started, and what they share there."""
+
+    @property
+    def workers(self) -> WorkerGroup:
+        """Its processes."""
+
+    @property
+    def clock_offset_ns(self) -> int:
+        """What its clock shows minus what that of this machine shows."""
+
+    def file(self, content: bytes) -> Any:
+        """A file for its processes, with `write` and `close`; it is closed with the machine at the latest."""
+
+    def ring(self, n_slots: int, slot_bytes: int) -> Any:
+        """A ring between two of its processes; it is closed with the machine."""
+
+
+class LocalMachine(AbstractContextManager["LocalMachine"]):
+    """This machine: its processes, and all that they share, end with the context."""
+
+    clock_offset_ns = 0
+
+    def __init__(self) -> None:
+        self.workers = Workers(ENVIRONMENT)
+        self._stack = ExitStack()
+        self._stack.enter_context(self.workers)
+
+    def file(self, content: bytes) -> SubModelFile:
+        """A file without a name."""
+        return SubModelFile(content)
+
+    def ring(self, n_slots: int, slot_bytes: int) -> Ring:
+        """A ring in shared memory."""
+        ring = Ring.create(n_slots, slot_bytes)
+        self._stack.callback(ring.close)
+        return ring
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+
+class RemoteFile(Held):
+    """A file of another machine."""
+
+    def __init__(self, number: int, ask: Callable[[AgentRequest], None]) -> None:
+        super().__init__(number)
+        self._ask = ask
+
+    def write(self, content: bytes) -> None:
+        """Replace the content, for every process that has the file."""
+        for start in range(0, max(1, len(content)), _CHUNK_BYTES):
+            self._ask(WriteFile(self.number, content[start : start + _CHUNK_BYTES], start == 0))
+
+    def close(self) -> None:
+        """Nothing: the file ends with the machine's part of the run."""
+
+
+class RemoteMachine(AbstractContextManager["RemoteMachine"]):
+    """Another machine, on which an agent waits to be dialled; all its processes end with the context.
+
+    Attributes:
+        name: how messages call it.
+        clock_offset_ns: by the quickest of some round trips, so right up to half of that.
+
+    Args:
+        name: see above.
+        address: of the agent's gate.
+        token: of the run.
+
+    Raises:
+        WorkerLost: the agent does not answer.
+    """
+
+    def __init__(self, name: str, address: tuple[str, int], token: bytes) -> None:
+        self.name, self.address, self.token = name, address, token
+        self._control = Channel(dial(address, token, CONTROL), token)
+        self._answers: deque[Any] = deque()
+        self._messages: defaultdict[int, deque[Any]] = defaultdict(deque)
+        self._n_workers = 0
+        self._pumps: list[tuple[Pump, Ring]] = []
+        self.clock_offset_ns = self._clock_offset_ns()
+
+    @property
+    def workers(self) -> RemoteMachine:
+        """Its processes."""
+        return self
+
+    def start(self, name: str, function: Callable[..., None], *args: object) -> int:
+        """As `Workers.start`."""
+        self._ask(Start(f"{name} on {self.name}", dumps((function, args))))
+        self._n_workers += 1
+        return self._n_workers - 1
+
+    def send(self, number: int, message: object) -> None:
+        """As `Workers.send`."""
+        self._ask(Tell(number, message))
+
+    def receive(self, number: int) -> Any:
+        """As `Workers.receive`."""
+        while not self._messages[number]:
+            self._read()
+        return self._messages[number].popleft()
+
+    @property
+    def watched(self) -> list[int]:
+        """As `Workers.watched`."""
+        return [self._control.fileno(), *(pump.lost_fd for pump, _ in self._pumps)]
+
+    def check(self, events: Collection[int]) -> None:
+        """As `Workers.check`."""
+        if self._control.fileno() in events:
+            self._read_arrived()
+        for pump, _ in self._pumps:
+            pump.check()
+
+    def file(self, content: bytes) -> RemoteFile:
+        """A file without a name there."""
+        file = RemoteFile(next(_numbers), self._ask)
+        file.write(content)
+        return file
+
+    def ring(self, n_slots: int, slot_bytes: int) -> Held:
+        """A ring in shared memory there."""
+        number = next(_numbers)
+        self._ask(OpenRing(number, n_slots, slot_bytes))
+        return Held(number)
+
+    def end(self, number: int, n_slots: int, slot_bytes: int, *, writes: bool, to: RemoteMachine | None = None) -> Held:
+        """An end of a connection: one that dials another machine, or one that waits for that."""
+        self._ask(OpenTcp(number, n_slots, slot_bytes, writes, None if to is None else to.address))
+        return Held(number)
+
+    def pump(self, reader: MessageReader, writer: MessageWriter, connection: TcpReader | TcpWriter, ring: Ring) -> None:
+        """Hand messages on between a ring of this process and the machine."""
+        self._pumps.append((Pump(reader, writer, connection), ring))
+
+    def _ask(self, request: AgentRequest) -> None:
+        try:
+            self._control.send(request)
+        except OSError:
+            self._lost()
+
+    def _read(self) -> None:
+        """Wait for something that the agent sends."""
+        try:
+            message = checked(self._control.recv())
+        except (EOFError, OSError) as error:
+            raise self._loss() from error
+        except BadMessage as error:
+            raise WorkerLost(f"{self.name} sent something else than a message: {error}") from error
+        if isinstance(message, FromWorker):
+            self._messages[message.worker].append(message.message)
+        else:
+            self._answers.append(message)
+
+    def _read_arrived(self) -> None:
+        try:
+            while self._control.poll():
+                self._read()
+        except (OSError, BadMessage) as error:
+            raise self._loss() from error
+
+    def _lost(self) -> NoReturn:
+        """Raise what the agent reported before it ended, or that it ended."""
+        while True:
+            self._read()
+
+    def _loss(self) -> WorkerLost:
+        return WorkerLost(f"{self.name} is lost: its Dask worker has ended, or its network")
+
+    def _clock_offset_ns(self) -> int:
+        trips = []
+        for _ in range(N_CLOCK_READS):
+            start = perf_counter_ns()
+            self._ask(ReadClock())
+            while not self._answers:
+                self._read()
+            stop = perf_counter_ns()
+            trips.append((stop - start, self._answers.popleft() - (start + stop) // 2))
+        return int(min(trips)[1])
+
+    def __exit__(self, *_: object) -> None:
+        self._control.close()
+        for pump, ring in self._pumps:
+            pump.close()
+            ring.close()
+        self._pumps.clear()
+
+
+def connect(sender: Place, receiver: Place, n_slots: int, slot_bytes: int) -> tuple[Any, Any]:
+    """A channel of messages between two machines: the end of the process that writes, and of the one that reads.
+
+    On one machine it is a ring, and both ends are the same. Processes of two other machines get a connection. Where one
+    of both is this machine, its end is a ring with a `Pump`.
+    """
+    number = next(_numbers)
+    if sender is receiver:
+        ring = sender.ring(n_slots, slot_bytes)
+        return ring, ring
+    if isinstance(sender, RemoteMachine) and isinstance(receiver, RemoteMachine):
+        reader = receiver.end(number, n_slots, slot_bytes, writes=False)
+        return sender.end(number, n_slots, slot_bytes, writes=True, to=receiver), reader
+    own = Ring.create(n_slots, slot_bytes)
+    if isinstance(receiver, RemoteMachine):
+        reader = receiver.end(number, n_slots, slot_bytes, writes=False)
+        to = TcpWriter(dial(receiver.address, receiver.token, number), slot_bytes)
+        receiver.pump(own, to, to, own)
+        return own, reader
+    assert isinstance(sender, RemoteMachine)
+    writer = sender.end(number, n_slots, slot_bytes, writes=True)
+    back = TcpReader(dial(sender.address, sender.token, number), slot_bytes)
+    back.grant(n_slots)
+    sender.pump(back, own, back, own)
+    return writer, own

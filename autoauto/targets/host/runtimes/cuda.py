@@ -1,0 +1,258 @@
+"""ONNX Runtime on a GPU of NVIDIA: `CudaRuntime` [onnxruntime-cuda]. Not run on a GPU yet."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, redirect_stdout, suppress
+from io import StringIO
+from time import perf_counter_ns
+from typing import Any, Protocol
+from weakref import finalize
+
+import numpy as np
+
+os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")  # it starts threads and writes files
+
+import onnxruntime
+
+from autoauto.records.arrays import Array
+from autoauto.records.errors import BadInput
+from autoauto.records.installation import cache_dir
+from autoauto.records.layers import Port
+from autoauto.records.profile import HostPrecision, SessionOptions
+from autoauto.targets.host.gpu.detect import gpus, used_bytes
+from autoauto.targets.host.gpu.driver import CudaDriver, cuda_driver
+from autoauto.targets.host.runtimes.protocol import InForce, LoadedModel, ModelMemory, Runtime
+
+_PROVIDER, _KIND = "CUDAExecutionProvider", "cuda"
+_OUT_OF_MEMORY = re.compile(
+    r"Failed to allocate memory for requested buffer"  # the device has no more (onnxruntime#9939, #20038)
+    r"|Available memory of \d+ is smaller than requested bytes"  # the arena has reached its limit (onnxruntime#23121)
+    r"|CUDA failure 2: out of memory"  # cudaErrorMemoryAllocation
+    r"|CUBLAS_STATUS_ALLOC_FAILED|CUDNN_STATUS_ALLOC_FAILED"
+    r"|out of memory \(2\)"  # CUDA_ERROR_OUT_OF_MEMORY, of the driver
+)
+"""What the runtime and the libraries under it say where an allocation fails; they have no class for that."""
+
+
+class DeviceMemory(Protocol):
+    """Memory where a model computes, by addresses there."""
+
+    def allocate(self, n_bytes: int) -> int:
+        """Allocate; returns the address."""
+
+    def free(self, address: int) -> None:
+        """Free what `allocate` returned."""
+
+    def to_gpu(self, address: int, array: Array) -> None:
+        """Copy an array there."""
+
+    def from_gpu(self, array: Array, address: int) -> None:
+        """Copy it back."""
+
+
+class CudaRuntime(Runtime):
+    """ONNX Runtime with its provider for CUDA, which computes in the formats of the file, or in tf32.
+
+    Every process sees one GPU only. Nothing falls back to the processor: a node that the provider has no kernel for
+    makes loading fail (`session.disable_cpu_ep_fallback`), and the provider and its options are read back. tf32, which
+    the provider uses by itself, is off in fp32. Weights, tensors and workspaces come from one arena, whose limit is the
+    budget; it grows by what is requested, and keeps what it has, so what is held after a run is the peak of the run.
+    """
+
+    title = "ONNX Runtime with CUDA"
+    limits_process = False
+
+    def __init__(self) -> None:
+        self._gpu, self._others_bytes = "", 0
+
+    def precisions(self) -> tuple[HostPrecision, ...]:
+        """See `Runtime`."""
+        here = gpus()
+        has_tf32 = bool(here) and all(gpu.has_tf32 for gpu in here)
+        return (HostPrecision.FP32, *([HostPrecision.TF32] if has_tf32 else [])) if here else ()
+
+    def expected(self, options: SessionOptions) -> InForce:
+        """See `Runtime`."""
+        return InForce(_PROVIDER, str(options.precision), options.n_threads)
+
+    def load(
+        self, path: str, inputs: Sequence[Port], outputs: Sequence[Port], options: SessionOptions, memory: ModelMemory
+    ) -> LoadedModel:
+        """See `Runtime`. It always keeps the memory of a run for the next.
+
+        Raises:
+            BadInput: the package has no provider for CUDA, or the driver does not start.
+        """
+        onnxruntime.set_default_logger_severity(4)  # what fails is raised
+        if _PROVIDER not in onnxruntime.get_available_providers():
+            raise BadInput(
+                "the installed onnxruntime has no provider for CUDA, perhaps because onnxruntime was installed over "
+                "onnxruntime-gpu; uninstall both, and install onnxruntime-gpu"
+            )
+        driver = self._driver_of(options.gpu)
+        with redirect_stdout(StringIO()):  # it prints which libraries it does not find
+            onnxruntime.preload_dlls()  # CUDA and cuDNN from their packages
+        providers = [(_PROVIDER, _provider_options(options, memory.limit_bytes))]
+        session = onnxruntime.InferenceSession(path, _settings(options), providers=providers)
+        return CudaModel(session, inputs, outputs, driver, _KIND)
+
+    def is_memory_error(self, error: Exception) -> bool:
+        """See `Runtime`."""
+        return is_out_of_memory(error)
+
+    @contextmanager
+    def exclusively(self, options: SessionOptions) -> Iterator[None]:
+        """See `Runtime`: a lock on a file, since a GPU does not tell in a container which process holds what.
+
+        Raises:
+            BadInput: the cache folder cannot be written.
+        """
+        path = cache_dir() / f"{options.gpu}.lock"
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            file = path.open("w", encoding="ascii")
+        except OSError as error:
+            raise BadInput(
+                f"processes on GPUs lock a file, {path}: {error.strerror}; try AUTOAUTO_CACHE_DIR"
+            ) from error
+        with file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            yield
+
+    def held_bytes(self) -> int:
+        """See `Runtime`: what all processes hold of the GPU, less what they held before this one used it."""
+        if not self._gpu:
+            return 0
+        memory = cuda_driver().memory()
+        return max(memory.total_bytes - memory.free_bytes - self._others_bytes, 0)
+
+    def free_bytes(self) -> int:
+        """See `Runtime`."""
+        return cuda_driver().memory().free_bytes
+
+    def rise_bytes(self, run: Callable[[], None]) -> int:
+        """See `Runtime`: the arena keeps what a run has taken."""
+        before = self.held_bytes()
+        run()
+        return max(self.held_bytes() - before, 0)
+
+    def pin(self, memories: Iterable[memoryview]) -> None:
+        """See `Runtime`. Where the system does not pin memory, copies are slower, as measured for the links."""
+        with suppress(BadInput):
+            for memory in memories:
+                cuda_driver().pin(memory)
+
+    def _driver_of(self, gpu: str) -> CudaDriver:
+        """The driver; this process sees the GPU only, as number 0. Nothing here may have used CUDA before."""
+        if not gpu:
+            raise BadInput(f"{self.title} computes on a GPU, got none; name one with --device cuda:0")
+        if self._gpu not in ("", gpu):
+            raise BadInput(f"a process has one GPU, this one has {self._gpu}, got {gpu}; use another process")
+        if not self._gpu:
+            self._others_bytes = used_bytes(gpu)
+            os.environ["CUDA_VISIBLE_DEVICES"] = self._gpu = gpu
+        return cuda_driver()
+
+
+def is_out_of_memory(error: Exception) -> bool:
+    """Whether an exception says that an allocation on a GPU failed."""
+    return isinstance(error, MemoryError) or _OUT_OF_MEMORY.search(str(error)) is not None
+
+
+def _settings(options: SessionOptions) -> Any:
+    settings = onnxruntime.SessionOptions()
+    settings.intra_op_num_threads = options.n_threads
+    settings.inter_op_num_threads = 1
+    settings.log_severity_level = 4
+    settings.add_session_config_entry("session.disable_cpu_ep_fallback", "1")
+    return settings
+
+
+def _provider_options(options: SessionOptions, limit_bytes: int | None) -> dict[str, str]:
+    chosen = {
+        "device_id": "0",
+        "arena_extend_strategy": "kSameAsRequested",
+        "cudnn_conv_algo_search": "EXHAUSTIVE",
+        "do_copy_in_default_stream": "1",
+        "use_tf32": "1" if options.precision is HostPrecision.TF32 else "0",
+    }
+    return chosen if limit_bytes is None else {**chosen, "gpu_mem_limit": str(max(limit_bytes, 1))}
+
+
+class CudaModel(LoadedModel):
+    """A session whose inputs and outputs lie on a device, with copies to and from arrays of this process.
+
+    Their memory is allocated by the first run, with the other memory of a run.
+
+    Args:
+        session: of ONNX Runtime.
+        inputs, outputs: of the sub-model.
+        memory: of the device.
+        kind: of the device, in ONNX Runtime's word.
+    """
+
+    def __init__(
+        self, session: Any, inputs: Sequence[Port], outputs: Sequence[Port], memory: DeviceMemory, kind: str
+    ) -> None:
+        self._session, self._memory, self._kind = session, memory, kind
+        self._inputs, self._outputs = tuple(inputs), tuple(outputs)
+        self._addresses: dict[str, int] = {}
+        self._binding = session.io_binding()
+        self._compute_ns = self._moved_ns = 0
+
+    def run(self, inputs: Mapping[str, Array], outputs: Mapping[str, Array], *, tidy: bool = False) -> None:
+        """See `LoadedModel`; a run returns when its outputs are there."""
+        self._allocate()
+        start = perf_counter_ns()
+        self._receive(inputs)
+        received = perf_counter_ns()
+        self._compute()
+        computed = perf_counter_ns()
+        for port in self._outputs:
+            self._memory.from_gpu(outputs[port.name], self._addresses[port.name])
+        self._moved_ns += received - start + perf_counter_ns() - computed
+
+    def resident(self, inputs: Mapping[str, Array], outputs: Mapping[str, Array]) -> Callable[[], None]:
+        """See `LoadedModel`."""
+        self._allocate()
+        self._receive(inputs)
+        return self._compute
+
+    def cpu_time_ns(self) -> int:
+        """See `LoadedModel`: the time of computations on the clock."""
+        return self._compute_ns
+
+    def moved_ns(self) -> int:
+        """See `LoadedModel`."""
+        return self._moved_ns
+
+    def in_force(self) -> InForce:
+        """See `LoadedModel`."""
+        provider, *_ = self._session.get_providers()
+        options = self._session.get_provider_options().get(provider, {})
+        precision = HostPrecision.TF32 if options.get("use_tf32") == "1" else HostPrecision.FP32
+        n_threads = self._session.get_session_options().intra_op_num_threads
+        return InForce(provider, str(precision), n_threads)
+
+    def _allocate(self) -> None:
+        if self._addresses:
+            return
+        for ports, bind in ((self._inputs, self._binding.bind_input), (self._outputs, self._binding.bind_output)):
+            for port in ports:
+                address = self._memory.allocate(port.n_bytes)
+                finalize(self, self._memory.free, address)
+                self._addresses[port.name] = address
+                bind(port.name, self._kind, 0, np.dtype(port.dtype).type, list(port.shape), address)
+
+    def _receive(self, inputs: Mapping[str, Array]) -> None:
+        for port in self._inputs:
+            self._memory.to_gpu(self._addresses[port.name], inputs[port.name])
+
+    def _compute(self) -> None:
+        start = perf_counter_ns()
+        self._session.run_with_iobinding(self._binding)
+        self._compute_ns += perf_counter_ns() - start

@@ -1,0 +1,345 @@
+"""Messages over TCP between processes of two machines: `TcpWriter`, `TcpReader`, and who may connect: `Gate`.
+
+    writer  reserve -> fill -> commit     reserve waits for a credit: a byte that the reader sends for every free slot
+    reader  wait -> peek -> release       release sends the next credit
+
+    message:  length, 8 bytes, as in a slot of `Ring` | content
+
+Both have the methods of a `Ring`, so a stage does not know where its neighbour is. They work without threads: a stage
+that sends or receives does nothing else meanwhile, which is what `Period.SERIAL` says; the kernel's buffers hold what
+the other end does not read yet. No more messages than there are credits are on their way.
+"""
+
+from __future__ import annotations
+
+import hmac
+import mmap
+import os
+import select
+import socket
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+from multiprocessing.reduction import DupFd
+from time import monotonic, sleep
+from typing import Any, NoReturn, Protocol
+
+from autoauto.records.errors import WorkerLost
+from autoauto.targets.host.transport.ring import END, FAILED, FailedMessage
+
+TOKEN_BYTES = 16
+"""Of the secret that both ends of every connection of a run know."""
+
+START_S = 60.0
+"""Maximum time until the other end of a connection is there."""
+
+HELLO_S = 5.0
+"""Maximum time in which one who connects says who he is."""
+
+CONTROL = 0
+"""The number of the connection with requests to a machine."""
+
+SILENCE_S, STALL_S = 20, 120
+"""After so many seconds without an answer a connection is lost: that with requests; and others, whose messages a stage
+that computes for long does not take at once."""
+
+_GRACE_S = 3.0
+_HEAD_BYTES = 8
+_REASON_BYTES = 4000
+_NUMBER_BYTES = 4
+
+
+class MessageWriter(Protocol):
+    """The writing end of a channel of messages, as `Ring` describes it."""
+
+    @property
+    def memory(self) -> memoryview:
+        """Where its messages lie."""
+
+    @property
+    def free_fd(self) -> int:
+        """Readable while `reserve` does not wait."""
+
+    def reserve(self) -> memoryview:
+        """Wait for a free slot, and return its writable bytes."""
+
+    def commit(self, n_bytes: int) -> None:
+        """Send the first bytes of the slot."""
+
+    def fail(self, reason: str) -> None:
+        """Send a reason instead of a message."""
+
+    def finish(self) -> None:
+        """Mark the end of the stream."""
+
+
+class MessageReader(Protocol):
+    """The reading end of a channel of messages, as `Ring` describes it."""
+
+    @property
+    def memory(self) -> memoryview:
+        """Where its messages lie."""
+
+    @property
+    def filled_fd(self) -> int:
+        """Readable when a message arrives."""
+
+    def wait(self) -> bool:
+        """Wait for a message; False at the end of the stream."""
+
+    def peek(self) -> memoryview | None:
+        """The message, valid until `release`; None at the end of the stream. Raises FailedMessage."""
+
+    def release(self) -> None:
+        """Give the slot of the message back."""
+
+    def restart(self) -> None:
+        """Take the end of the stream, which waits or comes next, so that another stream may follow."""
+
+
+class _TcpEnd:
+    """An end of a connection, with a slot in memory that no device is charged for; it can be pickled like a `Ring`."""
+
+    def __init__(self, connection: socket.socket, slot_bytes: int) -> None:
+        self.slot_bytes = slot_bytes
+        self._connection = connection
+        self._slot = memoryview(mmap.mmap(-1, max(slot_bytes, _REASON_BYTES)))
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"handle": DupFd(self._connection.fileno()), "slot_bytes": self.slot_bytes}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__init__(socket.socket(fileno=state["handle"].detach()), state["slot_bytes"])  # type: ignore[misc]
+
+    @property
+    def memory(self) -> memoryview:
+        """Where its messages lie: the slot."""
+        return self._slot
+
+    def end(self) -> None:
+        """End the connection, also under a thread that waits for it."""
+        with suppress(OSError):  # the other end was first
+            self._connection.shutdown(socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._connection.close()
+
+    def _read(self, n_bytes: int) -> memoryview:
+        """The next bytes, in the slot."""
+        view = self._slot[:n_bytes]
+        n_read = 0
+        while n_read < n_bytes:
+            n_more = self._or_lost(partial(self._connection.recv_into, view[n_read:], 0, socket.MSG_WAITALL))
+            if n_more == 0:
+                self._lost("it was closed")
+            n_read += n_more
+        return view
+
+    def _or_lost(self, call: Callable[[], Any]) -> Any:
+        try:
+            return call()
+        except OSError as error:
+            self._lost(error.strerror or str(error))
+
+    def _lost(self, reason: str) -> NoReturn:
+        """Raise WorkerLost after a while: what ended the other process is the better reason, and is found meanwhile."""
+        sleep(_GRACE_S)
+        raise WorkerLost(f"the connection to a process of another machine was lost: {reason}")
+
+
+class TcpWriter(_TcpEnd):
+    """The writing end."""
+
+    @property
+    def free_fd(self) -> int:
+        """Readable while there is a credit, or the connection has ended."""
+        return self._connection.fileno()
+
+    def reserve(self) -> memoryview:
+        """Wait for a credit, and return `slot_bytes` writable bytes.
+
+        Raises:
+            WorkerLost: the connection has ended.
+        """
+        self._read(1)
+        return self._slot[: self.slot_bytes]
+
+    def commit(self, n_bytes: int) -> None:
+        """Send the first `n_bytes` bytes of the slot; waits while the kernel has no room for them.
+
+        Raises:
+            WorkerLost: the connection has ended.
+        """
+        assert n_bytes <= self.slot_bytes
+        self._send(n_bytes, self._slot[:n_bytes])
+
+    def fail(self, reason: str) -> None:
+        """Send a reason instead of a message, as much of it as fits."""
+        text = reason.encode()[:_REASON_BYTES]
+        self._send(FAILED - len(text), memoryview(text))
+
+    def finish(self) -> None:
+        """Mark the end of the stream."""
+        self._read(1)
+        self._send(END, memoryview(b""))
+
+    def _send(self, head: int, content: memoryview) -> None:
+        more = socket.MSG_MORE if len(content) else 0
+        self._or_lost(partial(self._connection.sendall, head.to_bytes(_HEAD_BYTES, "little", signed=True), more))
+        self._or_lost(partial(self._connection.sendall, content))
+
+
+class TcpReader(_TcpEnd):
+    """The reading end."""
+
+    def __init__(self, connection: socket.socket, slot_bytes: int) -> None:
+        super().__init__(connection, slot_bytes)
+        self._head: int | None = None
+
+    def grant(self, n_slots: int) -> None:
+        """Send the first credits, once in a connection."""
+        self._or_lost(partial(self._connection.sendall, bytes(n_slots)))
+
+    @property
+    def filled_fd(self) -> int:
+        """Readable when a message arrives, or the connection has ended."""
+        return self._connection.fileno()
+
+    def wait(self) -> bool:
+        """Wait for the first bytes of a message; False at the end of the stream.
+
+        Raises:
+            WorkerLost: the connection has ended, or something longer than a slot arrives.
+        """
+        if self._head is None:
+            self._head = int.from_bytes(self._read(_HEAD_BYTES), "little", signed=True)
+            if not FAILED - _REASON_BYTES <= self._head <= self.slot_bytes:
+                raise WorkerLost(f"a message has at most {self.slot_bytes} bytes, one of {self._head} arrives")
+        return self._head != END
+
+    def peek(self) -> memoryview | None:
+        """Read a message; None at the end of the stream.
+
+        Raises:
+            FailedMessage: the writer could not make it.
+            WorkerLost: as `wait`.
+        """
+        if not self.wait():
+            return None
+        head = self._head
+        assert head is not None
+        if head <= FAILED:
+            raise FailedMessage(bytes(self._read(FAILED - head)).decode(errors="ignore"))
+        return self._read(head)
+
+    def release(self) -> None:
+        """Send a credit; the view of the message must not be read any more."""
+        self._head = None
+        self._or_lost(partial(self._connection.sendall, b"\0"))
+
+    def restart(self) -> None:
+        """Take the end of the stream, so that another may follow; it may be before or after `wait` says so.
+
+        Raises:
+            WorkerLost: as `wait`.
+        """
+        assert not self.wait()
+        self.release()
+
+
+class Gate:
+    """Where one machine takes connections of a run: only those whose first bytes are the token are let in.
+
+    What follows the token is the number of what is connected. Whoever says something else, or nothing, is refused.
+
+    Attributes:
+        address: the host and the port.
+    """
+
+    def __init__(self, host: str, token: bytes) -> None:
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        self._listener = socket.create_server((host, 0), family=family, backlog=128)
+        self._listener.setblocking(False)
+        self._token = token
+        self._waiting: dict[int, tuple[socket.socket, float]] = {}  # who has not said who he is, until when
+        self._admitted: dict[int, socket.socket] = {}
+        self.address: tuple[str, int] = self._listener.getsockname()[:2]
+
+    def admit(self, number: int) -> socket.socket:
+        """The connection with a number.
+
+        Raises:
+            WorkerLost: it does not come within `START_S`.
+        """
+        until_s = monotonic() + START_S
+        while number not in self._admitted:
+            if monotonic() > until_s:
+                raise WorkerLost(f"a process of another machine must connect within {START_S:g} s, it did not")
+            self._wait(until_s)
+        return _prepared(self._admitted.pop(number), number)
+
+    def _wait(self, until_s: float) -> None:
+        poll = select.poll()
+        for descriptor in (self._listener.fileno(), *self._waiting):
+            poll.register(descriptor, select.POLLIN)
+        until_s = min([until_s, *(until for _, until in self._waiting.values())])
+        events = {descriptor for descriptor, _ in poll.poll(max(0.0, 1000 * (until_s - monotonic())))}
+        for descriptor, (stranger, until) in list(self._waiting.items()):
+            if descriptor in events or monotonic() > until:
+                del self._waiting[descriptor]
+                self._greet(stranger)
+        if self._listener.fileno() in events:
+            connection, _ = self._listener.accept()
+            connection.setblocking(False)
+            self._waiting[connection.fileno()] = connection, monotonic() + HELLO_S
+
+    def _greet(self, stranger: socket.socket) -> None:
+        """Let one in whose words are right, which arrive in one piece."""
+        try:
+            words = stranger.recv(TOKEN_BYTES + _NUMBER_BYTES)
+        except OSError:
+            words = b""
+        if len(words) != TOKEN_BYTES + _NUMBER_BYTES or not hmac.compare_digest(words[:TOKEN_BYTES], self._token):
+            stranger.close()
+            return
+        stranger.setblocking(True)
+        self._admitted[int.from_bytes(words[TOKEN_BYTES:], "little")] = stranger
+
+    def close(self) -> None:
+        """Take no more connections."""
+        for connection in (*self._admitted.values(), *(stranger for stranger, _ in self._waiting.values())):
+            connection.close()
+        self._listener.close()
+
+
+def new_token() -> bytes:
+    """A secret for the connections of a run."""
+    return os.urandom(TOKEN_BYTES)
+
+
+def dial(address: tuple[str, int], token: bytes, number: int) -> socket.socket:
+    """Connect to the gate of another machine.
+
+    Raises:
+        WorkerLost: nothing answers there within `START_S`.
+    """
+    try:
+        connection = socket.create_connection(address, START_S)
+        connection.sendall(token + number.to_bytes(_NUMBER_BYTES, "little"))
+    except OSError as error:
+        host, port = address
+        raise WorkerLost(f"another machine must take connections at {host}:{port}, got {error}") from error
+    return _prepared(connection, number)
+
+
+def _prepared(connection: socket.socket, number: int) -> socket.socket:
+    """A connection that sends at once, and ends when the other machine is gone without a word."""
+    connection.settimeout(None)
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, SILENCE_S // 4)
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, SILENCE_S // 4)
+    lost_s = SILENCE_S if number == CONTROL else STALL_S  # of probes of an idle connection, and of what it sends
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, 1000 * lost_s)
+    return connection

@@ -1,0 +1,47 @@
+"""Bounds of configurations of training that are not planned, against their forecasts."""
+
+from __future__ import annotations
+
+from itertools import product
+
+from autoauto.evaluate.flow import Flow
+from autoauto.records.knobs.knobs import Knobs
+from autoauto.records.knobs.table import STAGES_PER_DEVICE, Recompute
+from autoauto.records.schedule import Order
+
+
+def configurations() -> list[Knobs]:
+    several = (Order.POPART, Order.GPIPE, Order.ONE_F_ONE_B, Order.INTERLEAVED, Order.ZB1P, Order.ZBV)
+    recomputes: tuple[bool | Recompute, ...] = (False, True, Recompute.AUTO)
+    choices = product((1, 2), several, recomputes, (4, 12), (1, 2))
+    return [
+        Knobs(n_ipu, 0.6, 2, order, recompute, m, optimizer=optimizer, stages_per_device=STAGES_PER_DEVICE[order][0])
+        for n_ipu, order, recompute, m, n in choices
+        for optimizer in (list(type(Knobs(1, 0.6, 1).optimizer))[n],)
+        if n_ipu > 1 or STAGES_PER_DEVICE[order][0] == 1
+    ]
+
+
+def test_no_forecast_is_better_than_the_best_case(flow: Flow) -> None:
+    n_fitting = 0
+    for knobs in configurations():
+        best, trial = flow.best_case(knobs), flow.forecast(knobs)
+        assert best is not None
+        if trial.runs:
+            n_fitting += 1
+            assert best.excess <= trial.excess + 1e-4  # limits are whole bytes
+            assert trial.samples_per_s <= best.samples_per_s <= 4 * trial.samples_per_s
+    assert n_fitting > 20
+
+
+def test_a_forecast_is_what_is_expected_but_for_the_timeline(flow: Flow) -> None:
+    for knobs in configurations():
+        expected, forecast = flow.expect(knobs), flow.forecast(knobs)
+        assert forecast.timeline is None
+        assert forecast.status == expected.status
+        assert forecast.samples_per_s == expected.samples_per_s
+        assert forecast.latency_s == expected.latency_s
+
+
+def test_inference_has_none(flow: Flow) -> None:
+    assert flow.best_case(Knobs(2, 0.6, 1)) is None

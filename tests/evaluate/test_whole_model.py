@@ -1,0 +1,157 @@
+"""Estimates that begin with the whole model: what is measured for what, and what pipelines give at best."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from autoauto.evaluate.flow import Flow
+from autoauto.profile.store.cache import ProfileCache
+from autoauto.records.errors import Infeasible
+from autoauto.records.hardware import Cluster, Device, Link, Period
+from autoauto.records.knobs.constraint import Constraint
+from autoauto.records.knobs.knobs import Knobs
+from autoauto.records.knobs.objectives import Objective
+from autoauto.records.knobs.space import SearchSpace
+from autoauto.records.layers import LayerGraph, LayerRange
+from autoauto.records.profile import CompiledRange, CompileOptions, ProgramStep
+from autoauto.records.target import RUNS_PLANS
+from autoauto.study.methods.guided import guided
+from autoauto.study.methods.protocol import Observation, drive
+from autoauto.study.methods.registry import predictor, refiner
+from tests.evaluate.linear import DEVICE, MIB, LinearTarget
+
+N_LAYERS = 8
+
+
+class WholeFirst(LinearTarget):
+    """A micro-batch of the whole model takes 2,000 cycles, and 1,000 more for every layer and sample."""
+
+    traits = replace(RUNS_PLANS, whole_first=True, groups_cores=True, period=Period.SERIAL)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked: list[tuple[LayerRange, int, int]] = []
+
+    def compile(self, graph: LayerGraph, layers: LayerRange, device: Device, options: CompileOptions) -> CompiledRange:
+        self.asked.append((layers, options.batch_size, options.cores_per_device))
+        compiled = super().compile(graph, layers, device, options)
+        cycles = (compiled.forward_cycles + 2000) // options.cores_per_device
+        return CompiledRange((ProgramStep("all", cycles, 0),), 0, {}, compiled.exclusive)
+
+
+@pytest.fixture
+def target() -> WholeFirst:
+    return WholeFirst()
+
+
+@pytest.fixture
+def flow(chain: Callable[..., LayerGraph], tmp_path: Path, target: WholeFirst) -> Flow:
+    link = Link(1e12, 0)
+    cluster = Cluster("four", "host", (DEVICE,) * 4, (link,) * 4, (link,) * 4)
+    return Flow(chain(kinds=["a"] * N_LAYERS), cluster, target, cache=ProfileCache(tmp_path / "cache.db"))
+
+
+def test_one_device_and_replicas_of_it_are_estimated_without_a_layer(flow: Flow, target: WholeFirst) -> None:
+    for batch_size in (12, 8, 4, 2, 1):
+        (alone, four) = (flow.expect(Knobs(1, 1.0, batch_size, replicas=n)) for n in (1, 4))
+        assert alone.compute_cycles == 2000 + 1000 * N_LAYERS * batch_size
+        assert four.samples_per_s == pytest.approx(4 * alone.samples_per_s)
+        assert sum(alone.plan.parts[0].memory_bytes.values()) == N_LAYERS * batch_size * MIB
+    assert target.asked == [(LayerRange(0, N_LAYERS), n, 1) for n in (1, 8)]
+
+
+def test_what_was_measured_is_found_in_the_cache(flow: Flow, target: WholeFirst) -> None:
+    flow.expect(Knobs(1, 1.0, 4))
+    again = Flow(flow.graph, flow.cluster, target, cache=flow.cache)
+    n_before = len(target.asked)
+    assert again.expect(Knobs(1, 1.0, 2)).runs
+    assert len(target.asked) == n_before
+
+
+def test_a_long_run_is_measured_at_a_smaller_batch(flow: Flow, target: WholeFirst) -> None:
+    slow = replace(DEVICE, clock_hz=40_000.0)  # a sample takes a quarter of a second
+    cluster = replace(flow.cluster, devices=(slow,) * 4)
+    assert Flow(flow.graph, cluster, target, cache=flow.cache).expect(Knobs(1, 1.0, 12)).compute_cycles == 98_000
+    assert [size for _, size, _ in target.asked] == [1, 4]
+
+
+def test_a_pipeline_is_at_best_cut_into_equal_parts(flow: Flow, target: WholeFirst) -> None:
+    knobs = Knobs(4, 1.0, 8)
+    best = flow.expect_at_best(knobs)
+    assert best is not None
+    assert best.samples_per_s == pytest.approx(4 * flow.expect(replace(knobs, n_ipu=1)).samples_per_s, rel=1e-3)
+    assert [layers for layers, _, _ in target.asked] == [LayerRange(0, N_LAYERS)]
+    assert best.samples_per_s >= flow.expect(knobs).samples_per_s > 0
+    assert LayerRange(0, 1) in [layers for layers, _, _ in target.asked]
+
+
+def test_replicas_that_ran_tell_how_much_longer_as_many_devices_take(flow: Flow) -> None:
+    knobs, others = Knobs(4, 1.0, 8), Knobs(2, 1.0, 8)
+    before = [flow.expect_at_best(each) for each in (knobs, others)]
+    flow.record_run(Knobs(1, 1.0, 8, replicas=4), 10.0, 8.0)
+    after = [flow.expect_at_best(each) for each in (knobs, others)]
+    ratios = [b.samples_per_s / a.samples_per_s for a, b in zip(before, after, strict=True) if a and b]
+    assert ratios == pytest.approx([0.8, 1.0], rel=1e-3)
+
+
+def test_several_cores_are_at_best_as_many_times_as_fast_until_they_are_measured(
+    flow: Flow, target: WholeFirst
+) -> None:
+    two = Knobs(1, 1.0, 8, cores_per_device=2)
+    assert flow.expect_at_best(two) is None  # nothing is known of one core
+    one = flow.expect(Knobs(1, 1.0, 8))
+    best = flow.expect_at_best(two)
+    assert best is not None
+    assert best.samples_per_s == pytest.approx(2.2 * one.samples_per_s, rel=1e-3)
+    assert flow.expect(two).samples_per_s == pytest.approx(2 * one.samples_per_s, rel=1e-3)
+    assert flow.expect_at_best(two) is None
+    assert [cores for *_, cores in target.asked] == [1, 2]
+
+
+def test_a_model_that_no_device_holds_has_no_best_case_and_its_parts_may_be_too_large(flow: Flow) -> None:
+    alone = flow.expect(Knobs(1, 1.0, 32))  # 256 MiB, of 100
+    assert (alone.runs, alone.excess_bytes) == (False, 156 * MIB)
+    assert not (flow.expect_at_best(Knobs(2, 1.0, 32)) or alone).runs
+    best = flow.expect_at_best(Knobs(4, 1.0, 32))
+    assert best is not None
+    assert best.runs
+    with pytest.raises(Infeasible, match="9 devices need a layer each, got 8"):
+        flow.best_case_plan(Knobs(9, 1.0, 1))
+
+
+def test_a_search_profiles_no_layer_where_no_pipeline_can_win(flow: Flow, target: WholeFirst) -> None:
+    """Four replicas give all that four equal parts could."""
+    space = SearchSpace(
+        (1, 2, 4), (1.0,), (1, 2, 4, 8), replicas=(1, 2, 4), constraints=(Constraint("n_devices <= 4"),)
+    )
+    asked = flow.expect, Objective.THROUGHPUT, flow.expect_at_best
+    tried: list[Knobs] = []
+
+    def observe(knobs: Knobs) -> Observation:
+        tried.append(knobs)
+        trial = flow.expect(knobs)
+        flow.record_run(knobs, trial.samples_per_s, trial.samples_per_s)
+        return Observation(trial.samples_per_s if trial.runs else None, trial.runs)
+
+    drive(guided(space, {}, predictor(*asked), 0.01, refine=refiner(*asked)), observe)
+    assert Knobs(1, 1.0, 8, replicas=4) in tried
+    assert {layers for layers, _, _ in target.asked} == {LayerRange(0, N_LAYERS)}
+    assert all(knobs.n_ipu == 1 for knobs in tried)
+
+
+def test_without_replicas_pipelines_are_profiled_and_measured(flow: Flow, target: WholeFirst) -> None:
+    space = SearchSpace((1, 2, 4), (1.0,), (1, 2, 4))
+    asked = flow.expect, Objective.THROUGHPUT, flow.expect_at_best
+    tried: dict[Knobs, float] = {}
+
+    def observe(knobs: Knobs) -> Observation:
+        tried[knobs] = flow.expect(knobs).samples_per_s
+        return Observation(tried[knobs] or None, measured=True)
+
+    drive(guided(space, {}, predictor(*asked), 0.01, refine=refiner(*asked)), observe)
+    assert max(tried, key=lambda knobs: tried[knobs]).n_ipu == 4
+    assert {size for layers, size, _ in target.asked if layers == LayerRange(0, 1)} == {4}

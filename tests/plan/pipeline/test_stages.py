@@ -1,0 +1,160 @@
+"""Several stages a device, and stages that choose whether they recompute, against all plans."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import combinations, product
+
+import numpy as np
+import pytest
+
+from autoauto.estimate.table import cost_table
+from autoauto.evaluate.steps import best_by_simulated_step
+from autoauto.plan.pipeline.device_memory import device_memory
+from autoauto.plan.pipeline.stage_table import StageTable, arranged
+from autoauto.records.cost import CostTable
+from autoauto.records.errors import BadInput, Infeasible
+from autoauto.records.hardware import Period
+from autoauto.records.knobs.knobs import Knobs
+from autoauto.records.knobs.table import Recompute
+from autoauto.records.plan import Plan
+from autoauto.records.profile import LayerProfile, ModelProfile
+from autoauto.records.schedule import Order
+from autoauto.schedule.in_flight import in_flight_by_stage
+from autoauto.schedule.orders.registry import chunks_of, stage_devices_of
+from autoauto.schedule.times import plan_times, timeline_of
+from autoauto.targets.clusters import load_cluster
+
+
+def random_profile(random: np.random.Generator, n_layers: int) -> ModelProfile:
+    """Layers with code that several share, weights, temporaries and activations."""
+
+    def layer() -> LayerProfile:
+        forward, n_bytes = int(random.integers(10_000, 90_000)), int(random.integers(1, 40)) << 10
+        code = {f"vertexCode_{random.integers(3)}": int(random.integers(1, 9)) << 20}
+        weights, activation = int(random.integers(1, 40)) << 20, int(random.integers(1, 60)) << 20
+        return LayerProfile(
+            forward, 2 * forward, code, {"parameter": weights}, 2 * n_bytes, 0, n_bytes, n_bytes, activation, forward
+        )
+
+    names = tuple(map(str, range(n_layers)))
+    layers = [layer() for _ in range(n_layers)]
+    layers = [replace(b, input_bytes=a.output_bytes) for a, b in zip([layers[0], *layers], layers, strict=False)]
+    return ModelProfile("random", "none", None, names, names, (None,) * n_layers, tuple(layers))
+
+
+def stage_table(profile: ModelProfile, knobs: Knobs, limit_bytes: float, period: Period) -> StageTable:
+    """The costs of the stages of a configuration on devices with so much memory."""
+    devices = stage_devices_of(knobs.schedule, knobs.n_ipu, chunks_of(knobs))
+    moments = in_flight_by_stage(knobs.schedule, knobs.n_ipu, knobs.n_micro_batches, knobs.stages_per_device)
+    cluster = load_cluster("bow-pod16").first(knobs.n_ipu)
+
+    def table(*, recompute: bool) -> CostTable:
+        in_flight = [int(each[:, 0].max()) for each in moments]
+        whole = cost_table(profile, cluster, 1.0, period, in_flight, recompute=recompute)
+        whole = replace(whole, memory_limit_bytes=np.full(knobs.n_ipu, int(limit_bytes)))
+        if knobs.stages_per_device == 1:
+            return whole
+        most = [int(moments[d][:, devices[:s].count(d)].max()) for s, d in enumerate(devices)]
+        return arranged(whole, devices, most)
+
+    recomputing = table(recompute=True) if knobs.recompute is Recompute.AUTO else None
+    return StageTable(table(recompute=knobs.recompute is True), devices, moments, recomputing, knobs.recompute is True)
+
+
+def plans_that_fit(stages: StageTable) -> Iterator[Plan]:
+    n_layers, choices = stages.rows.n_layers, (False, True) if stages.recomputing else (stages.recompute,)
+    for inner in combinations(range(1, n_layers), stages.n_stages - 1):
+        for recomputes in product(choices, repeat=stages.n_stages):
+            plan = stages.evaluate((0, *inner, n_layers), recomputes)
+            if plan.excess_bytes <= 0:
+                yield plan
+
+
+CASES = [
+    (Order.ONE_F_ONE_B, 3, 1, Recompute.AUTO),
+    (Order.GPIPE, 3, 1, Recompute.AUTO),
+    (Order.POPART, 2, 1, Recompute.AUTO),
+    (Order.INTERLEAVED, 2, 2, False),
+    (Order.INTERLEAVED, 2, 2, Recompute.AUTO),
+    (Order.INTERLEAVED, 2, 3, True),
+]
+
+
+@pytest.mark.parametrize("period", [Period.BARRIER, Period.OVERLAP])
+@pytest.mark.parametrize(("order", "n_ipu", "n_each", "recompute"), CASES)
+def test_it_is_the_best_of_all_cuts_and_choices(
+    order: Order, n_ipu: int, n_each: int, recompute: bool | Recompute, period: Period
+) -> None:
+    random, n_fitting, n_mixed = np.random.default_rng(3), 0, 0
+    for scarce in (1.1, 0.9, 0.75, 0.6):
+        profile = random_profile(random, 7)
+        knobs = Knobs(n_ipu, 0.6, 1, order, recompute, 6, stages_per_device=n_each)
+        largest = stage_table(profile, knobs, 2**40, period)
+        even = tuple(round(7 * s / largest.n_stages) for s in range(largest.n_stages + 1))
+        limit = scarce * largest.evaluate(even, [largest.recompute] * largest.n_stages).peak_memory_bytes
+        stages = stage_table(profile, knobs, limit, period)
+        fitting = list(plans_that_fit(stages))
+        if not fitting:
+            with pytest.raises(Infeasible):
+                best_by_simulated_step(stages, knobs)
+            continue
+        shortest = min(timeline_of(knobs, plan).makespan_cycles for plan in fitting)
+        bounded = best_by_simulated_step(stages, knobs)
+        assert bounded.plan.excess_bytes <= 0
+        assert bounded.bound_cycles <= shortest
+        assert timeline_of(knobs, bounded.plan).makespan_cycles == bounded.step_cycles
+        assert bounded.step_cycles == shortest
+        if n_each == 1 or recompute is not Recompute.AUTO:
+            assert bounded.bound_cycles == shortest
+        n_fitting += 1
+        n_mixed += 0 < sum(stage.recomputes for stage in bounded.plan.stages) < stages.n_stages
+    assert n_fitting >= 2
+    assert n_mixed or recompute is not Recompute.AUTO
+
+
+@pytest.mark.parametrize("order", [Order.ZBV, Order.V_HALF, Order.V_MIN])
+def test_a_v_shape_is_between_its_bound_and_the_starting_plan(order: Order) -> None:
+    knobs = Knobs(2, 0.6, 1, order, n_micro_batches=4, stages_per_device=2)
+    stages = stage_table(random_profile(np.random.default_rng(1), 7), knobs, 2**40, Period.BARRIER)
+    bounded = best_by_simulated_step(stages, knobs)
+    steps = [timeline_of(knobs, plan).makespan_cycles for plan in plans_that_fit(stages)]
+    assert bounded.step_cycles is not None
+    assert bounded.bound_cycles <= min(steps) <= bounded.step_cycles <= 1.05 * min(steps)
+
+
+def test_stages_of_one_device_exchange_nothing_and_add_up_to_its_memory() -> None:
+    knobs = Knobs(3, 0.6, 1, Order.ZBV, n_micro_batches=8, stages_per_device=2)
+    stages = stage_table(random_profile(np.random.default_rng(1), 9), knobs, 2**40, Period.BARRIER)
+    plan = stages.evaluate((0, 1, 3, 4, 6, 7, 9), [False] * 6)
+    assert [stage.device for stage in plan.stages] == [0, 1, 2, 2, 1, 0]
+    assert plan.stages[2].send_cycles == plan.stages[3].receive_cycles == 0
+    assert plan.stages[0].send_cycles == plan.stages[1].receive_cycles > 0
+    assert plan.stages[4].send_cycles == plan.stages[5].receive_cycles > 0
+    times = plan_times(plan, training=True, split_backward=True)
+    assert times.forward_links[3] == 0 < times.forward_links[1]
+    for device, own in enumerate(stages.stages):
+        parts = [stages.stage_memory(*plan.stages[s].layers, False) for s in own]
+        shared = {key: n_bytes for part in parts for key, n_bytes in part.shared_bytes.items()}
+        assert sum(plan.stages[s].memory_bytes["vertexCode"] for s in own) == sum(shared.values())
+        entries = np.array([part.entry_bytes for part in parts])
+        stash = int((stages.in_flight[device] @ entries).max())
+        used = max(part.temporary_bytes - part.entry_bytes for part in parts)
+        names = ("stash", "temporary")
+        assert sum(plan.stages[s].memory_bytes[name] for s in own for name in names) == stash + used
+
+
+def test_one_stage_a_device_needs_what_its_row_says() -> None:
+    knobs = Knobs(3, 0.6, 1, Order.ONE_F_ONE_B, True, 6)
+    stages = stage_table(random_profile(np.random.default_rng(2), 8), knobs, 2**40, Period.BARRIER)
+    plan = stages.evaluate((0, 2, 5, 8), [True] * 3)
+    for device, stage in enumerate(plan.stages):
+        [memory] = device_memory([stages.stage_memory(*stage.layers, True)], stages.in_flight[device])
+        assert {name: n for name, n in memory.items() if n} == {n: b for n, b in stage.memory_bytes.items() if b}
+
+
+def test_devices_that_transfer_by_themselves_have_one_stage() -> None:
+    knobs = Knobs(2, 0.6, 1, Order.ZBV, n_micro_batches=4, stages_per_device=2)
+    with pytest.raises(BadInput, match=r"several stages a device need .* period barrier or overlap, got period serial"):
+        stage_table(random_profile(np.random.default_rng(1), 7), knobs, 2**40, Period.SERIAL)
