@@ -21,8 +21,6 @@ from statistics import mean
 from typing import NamedTuple
 
 import onnx
-from autoauto.records.knobs.objectives import Method, Objective
-from autoauto.records.knobs.space import SearchSpace
 
 from autoauto.evaluate.flow import Flow
 from autoauto.graph.cut.source import onnx_source

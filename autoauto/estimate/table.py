@@ -41,7 +41,7 @@ def cost_table(
             a count from 1 for every device, or training is asked of a profile for inference.
     """
     is_training(profile, in_flight, recompute)
-    one = cluster.first(1)
+    first = cluster.first(1)
     table = CostTable(
         compute_prefix_cycles=compute_prefix_cycles(profile, recompute),
         backward_prefix_cycles=backward_prefix_cycles(profile, recompute),
@@ -49,11 +49,11 @@ def cost_table(
         entry_cycles=np.zeros(len(profile), dtype=np.int64),
         memory=range_memory(profile, recompute),
         stash_entries=(0,),
-        memory_limit_bytes=memory_limit_bytes(one, planning_proportion),
+        memory_limit_bytes=memory_limit_bytes(first, planning_proportion),
         receive_cycles=np.zeros((1, len(profile)), dtype=np.int64),
         send_cycles=np.zeros((1, len(profile) + 1), dtype=np.int64),
         cut_allowed=cut_allowed(profile.tied),
-        speeds=one.speeds,
+        speeds=first.speeds,
         period=period,
     )
     return on_devices(table, profile, cluster, planning_proportion, in_flight, tensors)

@@ -35,15 +35,15 @@ def best_case(estimates: Estimates, knobs: Knobs) -> BestCase:
     """The bounds of a configuration of training by a pipeline, whose devices are of one kind."""
     whole = estimates.whole_model(knobs)
     m, p = knobs.n_micro_batches, knobs.n_ipu
-    step = m * (whole.work_cycles / p + _least_transfer(whole, knobs))
+    step = m * (whole.work_cycles / p + _min_transfer_cycles(whole, knobs))
     if knobs.stages_per_device == 1 and not spec_of(knobs.schedule).splits_backward and m > 1:
         # A stage has all its work, and before it that of the stages before, once: the bound if all end together.
         step = max(step, whole.work_cycles / (1 - (1 - 1 / m) ** p))
     speed = samples_per_s(knobs.n_samples, max(step, 1.0), estimates.cluster.clock_hz)
-    return BestCase(speed, (_least_bytes(whole, knobs) - whole.limit_bytes) / whole.device_bytes)
+    return BestCase(speed, (_min_bytes(whole, knobs) - whole.limit_bytes) / whole.device_bytes)
 
 
-def _least_transfer(whole: WholeModel, knobs: Knobs) -> float:
+def _min_transfer_cycles(whole: WholeModel, knobs: Knobs) -> float:
     """What some device transfers at least for every micro-batch while none computes; 0 where transfers overlap."""
     if not whole.waits_for_transfers:
         return 0.0
@@ -53,7 +53,7 @@ def _least_transfer(whole: WholeModel, knobs: Knobs) -> float:
     return whole.host_cycles + min(p - 1, 2) * whole.cut_cycles
 
 
-def _least_bytes(whole: WholeModel, knobs: Knobs) -> float:
+def _min_bytes(whole: WholeModel, knobs: Knobs) -> float:
     """What the fullest device needs at least."""
     if knobs.recompute:  # of its activations a stage may hold the segment between two checkpoints only
         return whole.held_bytes / knobs.n_ipu

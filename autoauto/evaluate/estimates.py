@@ -328,8 +328,8 @@ class Estimates:
         if knobs.training:
             profile = with_optimizer_state(profile, knobs.weight_update, self.precision)
         in_flight = (1,) if knobs.training else None
-        one, period = self.devices(knobs).first(1), self.period_of_devices
-        table = cost_table(profile, one, self._proportion(correction), period, in_flight, recompute)
+        first, period = self.devices(knobs).first(1), self.period_of_devices
+        table = cost_table(profile, first, self._proportion(correction), period, in_flight, recompute)
         table = with_entry_overhead(table, profile, correction)
         if self.cut_at is CutAt.BLOCKS:
             table = with_cuts_at(table, [block.layers.start for block in self.graph.blocks])

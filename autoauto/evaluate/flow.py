@@ -17,10 +17,10 @@ from autoauto.evaluate.steps import best_by_simulated_step, pipeline_step_cycles
 from autoauto.evaluate.whole_model import WholeModelEstimates
 from autoauto.plan.all_reduce import all_reduce_cycles
 from autoauto.plan.phased.optimal import fits_at_once, phased
-from autoauto.plan.pipeline.device_memory import StageMemory, device_memory
+from autoauto.plan.pipeline.device_memory import StageBytes, device_memory
 from autoauto.plan.pipeline.evaluate import check_memory, evaluate
 from autoauto.plan.pipeline.optimal import anytime
-from autoauto.plan.pipeline.ranges import best_with_stage_replicas, evaluate_stage_replicas
+from autoauto.plan.pipeline.ranges.plans import best_with_stage_replicas, evaluate_stage_replicas
 from autoauto.plan.pipeline.stage_costs import StageCosts
 from autoauto.plan.placement import placements
 from autoauto.profile.profiler import Progress, check_batch_size
@@ -677,13 +677,13 @@ class Flow(WholeModelEstimates):
                 memory[index] = n_bytes
         return memory
 
-    def _trained_bytes(self, knobs: Knobs, stage: Stage, compiled: CompiledRange) -> StageMemory:
+    def _trained_bytes(self, knobs: Knobs, stage: Stage, compiled: CompiledRange) -> StageBytes:
         """What a stage compiled whole holds, with the optimizer's state; its stash entry."""
         states = knobs.weight_update.state_bytes(gradient_bytes(compiled.memory_bytes), self.precision)
         input_bytes = self.profile(self.options(knobs)).layers[stage.layers.start].input_bytes
         stored_bytes = input_bytes + compiled.checkpoint_bytes
         entry_bytes = stash_entry_bytes(compiled.activation_bytes, stored_bytes, recompute=stage.recomputes)
-        return StageMemory({**compiled.exclusive, **states}, compiled.shared, compiled.temporary_bytes, entry_bytes)
+        return StageBytes({**compiled.exclusive, **states}, compiled.shared, compiled.temporary_bytes, entry_bytes)
 
 
 def _whole_stage(stage: Stage) -> WholeRange:

@@ -11,7 +11,7 @@ from random import Random
 from typing import NamedTuple
 
 from autoauto.estimate.table import cost_table
-from autoauto.plan.pipeline.ranges import anywhere, best_in_any_order, no_cycles
+from autoauto.plan.pipeline.ranges.plans import anywhere, best_in_any_order, no_cycles
 from autoauto.profile.importers.imported import ImportedGraph, ImportedProfile
 from autoauto.profile.importers.linear_order import linear_orders, order_by
 from autoauto.records.cost import CostTable

@@ -104,12 +104,12 @@ class WholeModelEstimates(Estimates):
         """
         if not self.begins_whole or knobs.strategy is not Strategy.PIPELINE or not self._may_hold_whole(knobs):
             return None
-        one = replace(knobs, n_ipu=1, replicas=1)
-        whole = self._scaled_whole(one)
+        single = replace(knobs, n_ipu=1, replicas=1)
+        whole = self._scaled_whole(single)
         if knobs.n_ipu == 1 and whole is None:
             return None
         self._check_cuts(knobs)
-        plan = self._one_stage(one, whole or self._whole(self.options(one)))
+        plan = self._one_stage(single, whole or self._whole(self.options(single)))
         parts = plan if knobs.n_ipu == 1 else self._equal_parts(plan, knobs)
         if excess_bytes(parts) > 0:
             raise out_of_memory(parts)

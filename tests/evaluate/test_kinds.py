@@ -14,7 +14,7 @@ import pytest
 from autoauto.evaluate.flow import Flow
 from autoauto.evaluate.kinds import best_on_kinds
 from autoauto.evaluate.load import load_flow
-from autoauto.plan.pipeline import device_use
+from autoauto.plan.pipeline.ranges import device_use
 from autoauto.profile.store.cache import ProfileCache
 from autoauto.records.correction import Estimator
 from autoauto.records.errors import BadInput, Infeasible

@@ -89,7 +89,7 @@ def test_a_pipeline_is_at_best_cut_into_equal_parts(flow: Flow, target: WholeFir
     assert LayerRange(0, 1) in [layers for layers, _, _ in target.asked]
 
 
-def test_replicas_that_ran_tell_how_much_longer_as_many_devices_take(flow: Flow) -> None:
+def test_replicas_that_ran_show_how_much_longer_as_many_devices_take(flow: Flow) -> None:
     knobs, others = Knobs(4, 1.0, 8), Knobs(2, 1.0, 8)
     before = [flow.expect_at_best(each) for each in (knobs, others)]
     flow.record_run(Knobs(1, 1.0, 8, replicas=4), 10.0, 8.0)
@@ -103,11 +103,11 @@ def test_several_cores_are_at_best_as_many_times_as_fast_until_they_are_measured
 ) -> None:
     two = Knobs(1, 1.0, 8, cores_per_device=2)
     assert flow.expect_at_best(two) is None  # nothing is known of one core
-    one = flow.expect(Knobs(1, 1.0, 8))
+    single = flow.expect(Knobs(1, 1.0, 8))
     best = flow.expect_at_best(two)
     assert best is not None
-    assert best.samples_per_s == pytest.approx(2.2 * one.samples_per_s, rel=1e-3)
-    assert flow.expect(two).samples_per_s == pytest.approx(2 * one.samples_per_s, rel=1e-3)
+    assert best.samples_per_s == pytest.approx(2.2 * single.samples_per_s, rel=1e-3)
+    assert flow.expect(two).samples_per_s == pytest.approx(2 * single.samples_per_s, rel=1e-3)
     assert flow.expect_at_best(two) is None
     assert [cores for *_, cores in target.asked] == [1, 2]
 

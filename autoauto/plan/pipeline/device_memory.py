@@ -11,7 +11,7 @@ from autoauto.records.arrays import IntArray
 from autoauto.records.profile import STASH, TEMPORARY, category
 
 
-class StageMemory(NamedTuple):
+class StageBytes(NamedTuple):
     """The memory of one stage.
 
     Attributes:
@@ -27,7 +27,7 @@ class StageMemory(NamedTuple):
     entry_bytes: int
 
 
-def device_memory(stages: Sequence[StageMemory], in_flight: IntArray) -> list[dict[str, int]]:
+def device_memory(stages: Sequence[StageBytes], in_flight: IntArray) -> list[dict[str, int]]:
     """The memory of every stage by category, so that the sum over the stages of a device is what it needs.
 
     Exclusive bytes add up, a shared key counts in the first stage that has it. One stage runs at a time, so of what
@@ -39,7 +39,7 @@ def device_memory(stages: Sequence[StageMemory], in_flight: IntArray) -> list[di
         in_flight: (moments, stages) how many micro-batches of every stage are in flight, the current one included, at
             every moment at which the stash may be largest.
 
-    >>> one = StageMemory({"parameter": 5}, {"vertexCode_a": 2}, temporary_bytes=9, entry_bytes=4)
+    >>> one = StageBytes({"parameter": 5}, {"vertexCode_a": 2}, temporary_bytes=9, entry_bytes=4)
     >>> device_memory([one], np.array([[3]]))
     [{'parameter': 5, 'vertexCode': 2, 'temporary': 9, 'stash': 8}]
     >>> device_memory([one, one._replace(temporary_bytes=7)], np.array([[3, 1], [2, 2]]))[1]

@@ -95,14 +95,19 @@ class _Stops:
 
     def __init__(self, form: BlockMemory, n_blocks: int) -> None:
         self._form, self._shared, self._last_use = form, np.zeros(n_blocks, dtype=np.int64), dict[int, int]()
-        self._one, self._entry = _RangeStops(form.one_in_flight, n_blocks), _RangeStops(form.stash_entry, n_blocks)
+        self._first, self._entry = (
+            _RangeStops(form.one_in_flight, n_blocks),
+            _RangeStops(form.stash_entry, n_blocks),
+        )
 
     def bytes_until(self, stop: int, entries: IntArray) -> IntArray:
         """(E, stop) bytes from every start to `stop`, one larger than before, by (E, 1) entries in the stash."""
         for key in self._form.shared_keys[stop - 1]:
             self._shared[self._last_use.get(key, -1) + 1 : stop] += self._form.shared_bytes[key]
             self._last_use[key] = stop - 1
-        n_bytes: IntArray = self._one.bytes_until(stop) + self._shared[:stop] + entries * self._entry.bytes_until(stop)
+        n_bytes: IntArray = (
+            self._first.bytes_until(stop) + self._shared[:stop] + entries * self._entry.bytes_until(stop)
+        )
         return n_bytes
 
 

@@ -127,7 +127,7 @@ def prepare(table: CostTable) -> Problem:
     """Contract the layers and find the earliest starts that memory allows, in O(n) for each different device.
 
     Raises:
-        BadInput: any device reaches any other, so that a stage's transfers depend on both its ends (`ranges.py`).
+        BadInput: any device reaches any other, so that a stage's transfers depend on both its ends (`ranges/`).
     """
     if table.exchange is not None:
         raise BadInput("this query needs devices in a line, got topology all-to-all; try the best plan alone")

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from autoauto.plan.pipeline.device_memory import StageMemory
+from autoauto.plan.pipeline.device_memory import StageBytes
 from autoauto.plan.pipeline.problem import Problem, prepare
 from autoauto.plan.pipeline.stage_table import StageTable
 from autoauto.records.arrays import BoolArray, FloatArray, IntArray
@@ -47,7 +47,7 @@ class StageCosts:
     problem: Problem
     plain_earliest: IntArray
     _columns: dict[bool, _Columns]
-    _memories: dict[tuple[int, int, bool], StageMemory] = field(default_factory=dict)
+    _memories: dict[tuple[int, int, bool], StageBytes] = field(default_factory=dict)
     _choices: dict[tuple[int, ...], Choice | None] = field(default_factory=dict)
 
     @classmethod
@@ -164,7 +164,7 @@ class StageCosts:
         stash = int((self.stages.in_flight[device] @ entries).max())
         return sum(shared.values()) + sum(sum(part.exclusive_bytes.values()) for part in parts) + working + stash
 
-    def _memory(self, start: int, stop: int, recomputes: bool) -> StageMemory:
+    def _memory(self, start: int, stop: int, recomputes: bool) -> StageBytes:
         key = (start, stop, recomputes)
         if key not in self._memories:
             first, last = (self.problem.blocks.cuts[cut] for cut in (start, stop))

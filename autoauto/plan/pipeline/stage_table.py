@@ -20,7 +20,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from autoauto.plan.pipeline.device_memory import StageMemory, device_memory
+from autoauto.plan.pipeline.device_memory import StageBytes, device_memory
 from autoauto.plan.pipeline.evaluate import evaluate
 from autoauto.records.arrays import IntArray
 from autoauto.records.cost import CostTable
@@ -77,11 +77,11 @@ class StageTable:
         assert self.recomputing is not None
         return self.recomputing
 
-    def stage_memory(self, start: int, stop: int, recomputes: bool) -> StageMemory:
+    def stage_memory(self, start: int, stop: int, recomputes: bool) -> StageBytes:
         """The memory of a range of layers as a stage."""
         memory = self.costs_of(recomputes).memory
         names, shared = memory.shared.categories, memory.shared
-        return StageMemory(
+        return StageBytes(
             {name: int(prefix[stop] - prefix[start]) for name, prefix in memory.exclusive_prefix_bytes.items()},
             {f"{names[key]}_{key}": shared.n_bytes[key] for key in shared.of((start, stop))},
             int(memory.temporary.between(start, stop)),

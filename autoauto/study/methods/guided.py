@@ -295,8 +295,8 @@ class _BranchAndBound:
 
     def _simpler_tie(self) -> Candidate | None:
         """A candidate of fewer devices that is expected to tie with the best; once for every count of devices."""
-        least = self._best * (1.0 - self._noise) / self._models.scores.elsewhere[0]
-        for cell in [cell for cell in self._waiting if cell.limit >= least]:
+        lowest = self._best * (1.0 - self._noise) / self._models.scores.elsewhere[0]
+        for cell in [cell for cell in self._waiting if cell.limit >= lowest]:
             if cell.cell[0].n_devices < self._best_n_devices:
                 self.survey(cell)
         ties = [

@@ -73,15 +73,15 @@ def test_a_stage_fits_when_one_of_its_forms_does(outlined_table: Callable[[int],
         blocks, cuts, limit = contract(table), contract(table).cuts, int(table.memory_limit_bytes[0])
         starts, next_bytes = earliest_starts(blocks, limit)
         forms = [[sum(form.by_category(a, b, 0).values()) for form in table.memory.forms] for a, b in _ranges(cuts)]
-        least = dict(zip(_ranges(cuts), map(min, forms), strict=True))
+        smallest = dict(zip(_ranges(cuts), map(min, forms), strict=True))
         assert all(
             sum(table.memory_bytes(*ends).values()) == (n[0] if n[0] <= limit else min(n))
             for ends, n in zip(_ranges(cuts), forms, strict=True)
         )
         for stop in range(1, len(cuts)):
-            fitting = [start for start in range(stop) if least[cuts[start], cuts[stop]] <= limit]
+            fitting = [start for start in range(stop) if smallest[cuts[start], cuts[stop]] <= limit]
             assert starts[stop] == min(fitting, default=stop)
-        assert next_bytes == min((n for n in least.values() if n > limit), default=None)
+        assert next_bytes == min((n for n in smallest.values() if n > limit), default=None)
         earlier += starts != earliest_starts(contract(table.plain), limit).starts
     assert earlier > 30
 

@@ -11,12 +11,12 @@ from random import Random
 import numpy as np
 import pytest
 
-from autoauto.plan.pipeline import device_use, ranges
 from autoauto.plan.pipeline.blocks import contract
 from autoauto.plan.pipeline.evaluate import evaluate, stage_of
 from autoauto.plan.pipeline.optimal import optimal
 from autoauto.plan.pipeline.problem import prepare
-from autoauto.plan.pipeline.ranges import best_in_any_order, best_in_line
+from autoauto.plan.pipeline.ranges import device_use, plans
+from autoauto.plan.pipeline.ranges.plans import best_in_any_order, best_in_line
 from autoauto.records.cost import CostTable, Exchange, TensorUse
 from autoauto.records.errors import BadInput, Infeasible
 from autoauto.records.hardware import Link, Period
@@ -258,7 +258,7 @@ def test_more_cuts_than_the_limit_have_a_lower_bound(monkeypatch: pytest.MonkeyP
     table = replace(table, period=Period.SERIAL, exchange=Exchange(uses, links, links, 1.0))
     best = best_in_line(table)
     assert best.gap == 0
-    monkeypatch.setattr(ranges, "MAX_BLOCKS", 20)
+    monkeypatch.setattr(plans, "MAX_BLOCKS", 20)
     coarse = best_in_line(table)
     assert coarse.bound_cycles <= best.plan.cost_cycles <= coarse.plan.cost_cycles
     assert 0 < coarse.gap < 0.5

@@ -11,7 +11,7 @@ from autoauto.records.layers import LayerRange, SubModel
 from autoauto.records.profile import SessionOptions
 from autoauto.targets.host.measure.session import idle_model
 from autoauto.targets.host.measure.worker import FailedMeasurement, Measurement, SubModelPorts, serve
-from autoauto.targets.host.remote.machines import LocalMachine, Place
+from autoauto.targets.host.remote.machines import LocalMachine, ProcessHost
 from autoauto.targets.host.runtimes.registry import runtime_named
 
 
@@ -27,10 +27,10 @@ class Meter(AbstractContextManager["Meter"]):
         self,
         cores: tuple[int, ...],
         options: SessionOptions,
-        open_machine: Callable[[], AbstractContextManager[Place]] = LocalMachine,
+        open_machine: Callable[[], AbstractContextManager[ProcessHost]] = LocalMachine,
     ) -> None:
         self._cores, self._options, self._open_machine = cores, options, open_machine
-        self._machine: Place | None = None
+        self._machine: ProcessHost | None = None
         self._stack = ExitStack()
         self._end = finalize(self, self._stack.close)
         self._end.atexit = False  # the worker dies with this process
@@ -67,7 +67,7 @@ class Meter(AbstractContextManager["Meter"]):
             raise OutOfMemory(message, 1, layers) if answer.is_memory_error else BadInput(message)
         return answer
 
-    def _start(self) -> Place:
+    def _start(self) -> ProcessHost:
         machine = self._stack.enter_context(self._open_machine())
         self._file = machine.file(b"")
         self._stack.callback(self._file.close)

@@ -154,7 +154,7 @@ class Start(NamedTuple):
         agent.start(self.name, self.call)
 
 
-class Tell(NamedTuple):
+class SendMessage(NamedTuple):
     """Send a message to a worker."""
 
     worker: int

@@ -14,7 +14,7 @@ from autoauto.targets.host.machine.link_times import MESSAGE_BYTES, N_SLOTS, mes
 from autoauto.targets.host.machine.machine import CLOCK_HZ, MachineCache
 from autoauto.targets.host.machine.machine import cores as all_cores
 from autoauto.targets.host.remote.dask import DaskMachines, ServedMachine
-from autoauto.targets.host.remote.machines import LocalMachine, Place, connect
+from autoauto.targets.host.remote.machines import LocalMachine, ProcessHost, connect
 
 VERSION = 1
 
@@ -97,14 +97,14 @@ def _measured(machines: DaskMachines, pairs: Sequence[tuple[int | None, int | No
     with ExitStack() as stack:
         here = stack.enter_context(LocalMachine())
         opened = stack.enter_context(machines.open(range(len(machines.machines))))
-        places: dict[int | None, Place] = {None: here}
-        places.update(opened.items())
+        hosts: dict[int | None, ProcessHost] = {None: here}
+        hosts.update(opened.items())
 
         def cores(number: int | None, device: int) -> tuple[int, ...]:
             return (all_cores() if number is None else machines.machines[number].facts.cores)[device]
 
         def measure(first: int | None, second: int | None) -> list[float]:
-            sender, receiver = places[first], places[second]
+            sender, receiver = hosts[first], hosts[second]
             messages = connect(sender, receiver, N_SLOTS, MESSAGE_BYTES)
             replies = connect(receiver, sender, N_SLOTS, 1)
             from_to = (sender.workers, cores(first, 0)), (receiver.workers, cores(second, int(first == second)))

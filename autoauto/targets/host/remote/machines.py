@@ -20,8 +20,8 @@ from autoauto.targets.host.remote.agent import (
     OpenRing,
     OpenTcp,
     ReadClock,
+    SendMessage,
     Start,
-    Tell,
     WriteFile,
     dumps,
 )
@@ -35,7 +35,7 @@ _CHUNK_BYTES = 64 << 20
 _numbers = count(CONTROL + 1)
 
 
-class Place(Protocol):
+class ProcessHost(Protocol):
     """Where processes are started, and what they share there."""
 
     @property
@@ -131,7 +131,7 @@ class RemoteMachine(AbstractContextManager["RemoteMachine"]):
 
     def send(self, number: int, message: object) -> None:
         """As `Workers.send`."""
-        self._ask(Tell(number, message))
+        self._ask(SendMessage(number, message))
 
     def receive(self, number: int) -> Any:
         """As `Workers.receive`."""
@@ -225,7 +225,7 @@ class RemoteMachine(AbstractContextManager["RemoteMachine"]):
         self._pumps.clear()
 
 
-def connect(sender: Place, receiver: Place, n_slots: int, slot_bytes: int) -> tuple[Any, Any]:
+def connect(sender: ProcessHost, receiver: ProcessHost, n_slots: int, slot_bytes: int) -> tuple[Any, Any]:
     """A channel of messages between two machines: the end of the process that writes, and of the one that reads.
 
     On one machine it is a ring, and both ends are the same. Processes of two other machines get a connection. Where one

@@ -40,7 +40,7 @@ from autoauto.records.arrays import Array
 from autoauto.records.layers import LayerGraph, LayerRange, Source, SubModel
 from autoauto.targets.host.measure.session import idle_model
 from autoauto.targets.host.processes import waiter_of
-from autoauto.targets.host.remote.machines import LocalMachine, Place, connect
+from autoauto.targets.host.remote.machines import LocalMachine, ProcessHost, connect
 from autoauto.targets.host.run.stage import (
     StageReady,
     StageResources,
@@ -88,7 +88,7 @@ class Pipelines(AbstractContextManager["Pipelines"]):
         batch_size: int,
         resources: Sequence[Sequence[StageResources]],
         n_replicas: Sequence[int] | None = None,
-        machines: Sequence[Sequence[Place]] | None = None,
+        machines: Sequence[Sequence[ProcessHost]] | None = None,
         *,
         serves: bool = False,
     ) -> None:
@@ -100,7 +100,7 @@ class Pipelines(AbstractContextManager["Pipelines"]):
         self._n_replicas = tuple(n_replicas or [1] * len(stages))
         self._machines = machines
         self._channels: list[list[_Channels]] = []
-        self._started: list[list[tuple[Place, int]]] = []
+        self._started: list[list[tuple[ProcessHost, int]]] = []
         self.ready: tuple[tuple[StageReady, ...], ...] = ()
 
     def __enter__(self) -> Pipelines:
@@ -119,13 +119,13 @@ class Pipelines(AbstractContextManager["Pipelines"]):
         return self
 
     def _start(
-        self, pipeline: int, machines: Sequence[Place], resources: Sequence[StageResources], files: _Files
+        self, pipeline: int, machines: Sequence[ProcessHost], resources: Sequence[StageResources], files: _Files
     ) -> None:
         """Start the processes of a pipeline, and connect them."""
         processes = [(stage, replica) for stage, m in enumerate(self._n_replicas) for replica in range(m)]
         machine_of = dict(zip(processes, machines, strict=True))
         rows = [[machine_of[stage, replica] for replica in range(m)] for stage, m in enumerate(self._n_replicas)]
-        here: list[Place] = [self._here]
+        here: list[ProcessHost] = [self._here]
         ends = pairwise((here, *rows, here))
         channels = [_Channels(*pair, message_bytes(ports)) for pair, ports in zip(ends, self._messages, strict=True)]
         self._channels.append(channels)
@@ -255,7 +255,7 @@ class _Channels:
     Those of a process are in the order in which its micro-batches use them.
     """
 
-    def __init__(self, senders: Sequence[Place], receivers: Sequence[Place], slot_bytes: int) -> None:
+    def __init__(self, senders: Sequence[ProcessHost], receivers: Sequence[ProcessHost], slot_bytes: int) -> None:
         turns = range(lcm(len(senders), len(receivers)))
         pairs = dict.fromkeys((t % len(senders), t % len(receivers)) for t in turns)
         self._channels = {pair: connect(senders[pair[0]], receivers[pair[1]], N_SLOTS, slot_bytes) for pair in pairs}
@@ -276,7 +276,7 @@ class _Files:
         self._stack, self._sub_models = stack, sub_models
         self._files: dict[tuple[int, int], Any] = {}
 
-    def at(self, machine: Place, number: int) -> Any:
+    def at(self, machine: ProcessHost, number: int) -> Any:
         """The file of a sub-model on a machine."""
         key = id(machine), number
         if key not in self._files:
@@ -285,7 +285,7 @@ class _Files:
         return self._files[key]
 
 
-def _by_own_clock(spans: Any, machine: Place) -> Any:
+def _by_own_clock(spans: Any, machine: ProcessHost) -> Any:
     """Spans of a process on a machine, by the clock of this one; None stays."""
     return spans and spans._replace(times=spans.times - machine.clock_offset_ns)
 

@@ -97,8 +97,8 @@ class OpenPlan(AbstractContextManager["OpenPlan"]):
         with ExitStack() as stack:
             machines = self._machines
             opened = stack.enter_context(machines.open(set(chain(*self._where)))) if machines else None
-            places = None if opened is None else [[opened[machine] for machine in replica] for replica in self._where]
-            self._pipelines = stack.enter_context(Pipelines(*self._parts, self._resources, self._n_replicas, places))
+            hosts = None if opened is None else [[opened[machine] for machine in replica] for replica in self._where]
+            self._pipelines = stack.enter_context(Pipelines(*self._parts, self._resources, self._n_replicas, hosts))
             self._stack = stack.pop_all()
         return self
 

@@ -43,10 +43,10 @@ class OnnxRuntime(Runtime):
         settings = onnxruntime.SessionOptions()
         settings.intra_op_num_threads = options.n_threads
         settings.inter_op_num_threads = 1
-        settings.enable_cpu_mem_arena = memory.is_kept
+        settings.enable_cpu_mem_arena = memory.keeps_freed
         settings.log_severity_level = 4
         tidy = onnxruntime.RunOptions()
-        if memory.is_kept:
+        if memory.keeps_freed:
             _make_arena()
             settings.add_session_config_entry("session.use_env_allocators", "1")
             tidy.add_run_config_entry("memory.enable_memory_arena_shrinkage", "cpu:0")

@@ -32,11 +32,11 @@ class ModelMemory(NamedTuple):
     """What a loaded model may keep and take.
 
     Attributes:
-        is_kept: whether freed memory may stay for the next run, which saves fresh pages.
+        keeps_freed: whether freed memory may stay for the next run, which saves fresh pages.
         limit_bytes: of weights, tensors and workspaces together; not used where the process has a limit.
     """
 
-    is_kept: bool = False
+    keeps_freed: bool = False
     limit_bytes: int | None = None
 
 

@@ -20,7 +20,7 @@ from autoauto.records.layers import LayerGraph, LayerRange, SubModel
 from autoauto.records.profile import SessionOptions
 from autoauto.records.units import MIB
 from autoauto.targets.host.measure.session import example
-from autoauto.targets.host.remote.machines import LocalMachine, Place
+from autoauto.targets.host.remote.machines import LocalMachine, ProcessHost
 from autoauto.targets.host.run.pipelines import N_SLOTS, Pipelines, _by_own_clock, _Channels
 from autoauto.targets.host.run.stage import StageResources, StageSpans
 from tests.graph.conftest import make
@@ -122,11 +122,11 @@ def test_rings_are_used_in_the_order_of_micro_batches() -> None:
         assert [[number[id(ring)] for ring in rings.received_by(j)] for j in range(3)] == [[0, 3], [1, 4], [2, 5]]
 
 
-def test_times_of_another_machine_are_told_by_the_clock_of_this_one() -> None:
-    ahead = cast(Place, SimpleNamespace(clock_offset_ns=5))
+def test_times_of_another_machine_are_by_the_clock_of_this_one() -> None:
+    later = cast(ProcessHost, SimpleNamespace(clock_offset_ns=5))
     spans = StageSpans(np.array([[10, 11, 12, 13]]), 1, 1.0)
-    assert _by_own_clock(spans, ahead).times.tolist() == [[5, 6, 7, 8]]
-    assert _by_own_clock(None, ahead) is None
+    assert _by_own_clock(spans, later).times.tolist() == [[5, 6, 7, 8]]
+    assert _by_own_clock(None, later) is None
 
 
 def check_stage_replicas(model: Any, cuts: Sequence[int], n_replicas: Sequence[int], n_batches: int) -> None:

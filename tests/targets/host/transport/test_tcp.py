@@ -85,7 +85,7 @@ def test_a_writer_waits_without_a_credit(ends: Ends) -> None:
     thread.join()
 
 
-def test_a_reason_takes_the_place_of_a_message(ends: Ends) -> None:
+def test_a_reason_is_sent_instead_of_a_message(ends: Ends) -> None:
     writer, reader = ends
     writer.reserve()
     writer.fail("too large" * 1000)
