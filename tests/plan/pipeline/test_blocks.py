@@ -3,6 +3,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from autoauto.plan.pipeline.blocks import contract, earliest_starts, earliest_starts_by_device
@@ -69,13 +70,17 @@ def test_reach_finds_the_earliest_start_that_fits_and_the_next_limit_that_change
 def test_a_stage_fits_when_one_of_its_forms_does(outlined_table: Callable[[int], CostTable]) -> None:
     """And `next_bytes` is the least that lets one more stage fit in any form."""
     earlier = 0
-    for table in map(outlined_table, range(300)):
-        blocks, cuts, limit = contract(table), contract(table).cuts, int(table.memory_limit_bytes[0])
-        starts, next_bytes = earliest_starts(blocks, limit)
+    for seed in range(300):
+        table = outlined_table(seed)
+        blocks, cuts = contract(table), contract(table).cuts
         forms = [[sum(form.by_category(a, b, 0).values()) for form in table.memory.forms] for a, b in _ranges(cuts)]
         smallest = dict(zip(_ranges(cuts), map(min, forms), strict=True))
+        plain_bytes = sorted(plain for plain, _ in forms)
+        limit = plain_bytes[seed % len(plain_bytes)] - 1
+        starts, next_bytes = earliest_starts(blocks, limit)
+        limited = replace(table, memory_limit_bytes=np.full(table.n_devices, limit))
         assert all(
-            sum(table.memory_bytes(*ends).values()) == (n[0] if n[0] <= limit else min(n))
+            sum(limited.memory_bytes(*ends).values()) == (n[0] if n[0] <= limit else min(n))
             for ends, n in zip(_ranges(cuts), forms, strict=True)
         )
         for stop in range(1, len(cuts)):
@@ -83,7 +88,7 @@ def test_a_stage_fits_when_one_of_its_forms_does(outlined_table: Callable[[int],
             assert starts[stop] == min(fitting, default=stop)
         assert next_bytes == min((n for n in smallest.values() if n > limit), default=None)
         earlier += starts != earliest_starts(contract(table.plain), limit).starts
-    assert earlier > 30
+    assert earlier > 10, "no limit at which subgraphs matter"
 
 
 def _ranges(cuts: list[int]) -> list[tuple[int, int]]:

@@ -143,6 +143,7 @@ def test_a_measured_trial_is_complete(by_knobs: dict[Knobs, FrozenTrial], plan: 
         "weight_cycles": 0,
         "n_replicas": 1,
         "device_kind": "",
+        "recomputes": False,
         "total_bytes": 220,
         "limit_bytes": 1000,
     }
