@@ -41,6 +41,7 @@ def stage_of(table: CostTable, device: int, start: int, stop: int) -> Stage:
         memory_bytes=table.memory_bytes(start, stop, device),
         limit_bytes=int(table.memory_limit_bytes[device]),
         weight_cycles=table.weight_cycles(start, stop, device),
+        recomputes=table.memory.recompute,
     )
 
 

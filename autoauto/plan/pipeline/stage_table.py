@@ -95,7 +95,7 @@ class StageTable:
             BadInput: the partition is not the boundaries of non-empty stages.
         """
         either = {flag: evaluate(self.costs_of(flag), partition).stages for flag in set(recomputes)}
-        stages = [replace(either[flag][s], recomputes=flag) for s, flag in enumerate(recomputes)]
+        stages = [either[flag][s] for s, flag in enumerate(recomputes)]
         if not self.one_each:
             for device, own in enumerate(self.stages):
                 memories = device_memory(

@@ -42,6 +42,7 @@ def test_a_search_without_a_best_has_the_reason_of_every_cell() -> None:
                 "schedule": "inference",
                 "recompute": False,
                 "n_micro_batches": 1,
+                "stages_per_device": 1,
                 "replicas": 1,
                 "cores_per_device": 1,
                 "stage_replicas": False,

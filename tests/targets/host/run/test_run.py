@@ -86,7 +86,7 @@ def test_a_stage_that_devices_run_in_turn_has_the_medians_of_all_of_them(
     residual_model: Models, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cores = sorted(os.sched_getaffinity(0))
-    monkeypatch.setattr(run_module, "cores_of", lambda device, _: (cores[device % len(cores)],))  # fewer may be there
+    monkeypatch.setattr(run_module, "cores_of", lambda device, *_: (cores[device % len(cores)],))  # fewer may be there
     model, options = residual_model(3, 128), CompileOptions(64, 1.0, Precision.FP32)
     first, second = plan(0, 3, 7).stages
     replicated = Plan((first, replace(second, n_replicas=2)))
