@@ -306,6 +306,11 @@ class PhasedPlan(Displayed):
         return replace(self, phases=phases, phase_cycles=phase_cycles, naive_cycles=naive_cycles)
 
     @property
+    def peak_memory_bytes(self) -> int:
+        """What the fullest phase needs."""
+        return max(phase.total_bytes for phase in self.phases)
+
+    @property
     def excess_bytes(self) -> int:
         """By how much the tightest phase exceeds the device; below 0 what is free."""
         return max(phase.total_bytes - phase.limit_bytes for phase in self.phases)

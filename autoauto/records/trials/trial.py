@@ -186,8 +186,8 @@ def measured_trial(
         samples_per_s,
         estimated_samples_per_s,
         latency_s,
-        _longest(measured, "compute_cycles"),
-        _longest(measured, "transfer_cycles"),
+        _largest(measured, "compute_cycles"),
+        _largest(measured, "transfer_cycles"),
         makespan_cycles=step.makespan_cycles if step else None,
         bubble_fraction=step.bubble_fraction if step else None,
         excess=measured.excess_bytes / device_bytes,
@@ -197,10 +197,10 @@ def measured_trial(
     return apply_constraints(trial, constraints)
 
 
-def _longest(plan: Plan | PhasedPlan, name: str) -> int:
+def _largest(plan: Plan | PhasedPlan, name: str) -> int:
     """The largest of a number over the plans of all replicas."""
-    cycles: list[int] = [getattr(each, name) for each in (plan.plans if isinstance(plan, Plan) else (plan,))]
-    return max(cycles)
+    numbers: list[int] = [getattr(each, name) for each in (plan.plans if isinstance(plan, Plan) else (plan,))]
+    return max(numbers)
 
 
 def unfit_trial(
@@ -259,8 +259,8 @@ def _numbers(trial: Trial) -> dict[str, float]:
     results = {
         "samples_per_s": trial.samples_per_s,
         "latency_s": trial.latency_s,
-        **{name: _longest(plan, name) for name in ("compute_cycles", "transfer_cycles", "cost_cycles")},
-        "peak_memory_bytes": _longest(plan, "peak_memory_bytes"),
+        **{name: _largest(plan, name) for name in ("compute_cycles", "transfer_cycles", "cost_cycles")},
+        "peak_memory_bytes": _largest(plan, "peak_memory_bytes"),
         "output_error": trial.output_error or 0.0,
     }
     assert tuple(results) == RESULT_NAMES

@@ -13,6 +13,7 @@ from autoauto.records.errors import OutOfMemory
 from autoauto.records.knobs.constraint import Constraint
 from autoauto.records.knobs.knobs import Knobs
 from autoauto.records.layers import LayerRange
+from autoauto.records.phased import IoMode, Phase, PhasedPlan
 from autoauto.records.plan import Plan, Stage
 from autoauto.records.schedule import Order
 from autoauto.records.target import Origin
@@ -36,6 +37,8 @@ FITS = measured_trial(
     KNOBS, PLAN, PLAN, samples_per_s=20.0, estimated_samples_per_s=19.0, latency_s=0.11, device_bytes=100
 )
 UNFIT = unfit_trial(KNOBS, OutOfMemory("too large", 5), 100)
+PHASES = tuple(Phase(LayerRange(i, i + 1), i, 0, 50, 2, 9, 3, {"parameter": 70 + i}, 100) for i in range(2))
+PHASED = PhasedPlan(PHASES, 4, IoMode.IO, (), (0, 0), 0)
 
 
 def test_a_trial_fits_when_it_was_measured_and_violates_nothing() -> None:
@@ -50,6 +53,13 @@ def test_a_planned_trial_without_a_measurement_is_out_of_memory_and_without_a_pl
     measured = unfit_trial(KNOBS, OutOfMemory("too large", 7), 100, PLAN)
     assert (measured.status, measured.was_measured, measured.estimate) == (Status.OUT_OF_MEMORY, True, PLAN)
     assert (UNFIT.status, UNFIT.was_measured, UNFIT.estimate) == (Status.INFEASIBLE, False, None)
+
+
+@pytest.mark.parametrize(("plan", "peak_bytes"), [(PLAN, 70), (PHASED, 71)])
+def test_a_constraint_bounds_every_kind_of_plan(plan: Plan | PhasedPlan, peak_bytes: int) -> None:
+    trial = replace(FITS, measured=plan, estimate=plan)
+    for bound, status in ((peak_bytes, Status.OK), (peak_bytes - 1, Status.CONSTRAINED)):
+        assert apply_constraints(trial, (Constraint(f"peak_memory_bytes <= {bound}"),)).status is status
 
 
 def test_a_trial_that_runs_but_violates_a_constraint_is_constrained() -> None:
