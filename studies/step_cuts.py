@@ -96,7 +96,7 @@ def tables(setting: Setting, cluster: Cluster, n_layers: int) -> Iterator[tuple[
         elif knobs.stages_per_device == 1:
             devices = cluster.first(setting.n_devices)
             table = cost_table(random_profile(n_layers), devices, 0.9, period)
-            yield knobs, StageTable.of(table, recompute=True)
+            yield knobs, StageTable.of(table)
 
 
 def row(setting: Setting, knobs: Knobs, stages: StageTable) -> tuple[str, ...]:
@@ -107,7 +107,7 @@ def row(setting: Setting, knobs: Knobs, stages: StageTable) -> tuple[str, ...]:
     bounded = best_by_simulated_step(stages, knobs)
     done = process_time()
     assert bounded.step_cycles is not None
-    first = stages.evaluate(partition, [True] * stages.n_stages)
+    first = stages.evaluate(partition, [stages.recompute] * stages.n_stages)
     gain = timeline_of(knobs, first).makespan_cycles / bounded.step_cycles - 1
     times = (1000 * (planned - started), 1000 * (done - planned))
     shares = (f"{100 * gain:.2f} %", f"{100 * bounded.gap:.2f} %")

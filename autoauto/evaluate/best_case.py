@@ -4,7 +4,8 @@ Every plan computes all layers, and its devices hold all weights. So without a p
 
     step     >=  micro-batches x work / devices      and with one stage a device also the time in which the pipeline
                                                      fills and flushes
-    memory   >=  (weights and their state + what all stages stash) / devices       of the fullest device
+    memory   >=  (weights and their state + what all stages stash) / devices       of the fullest device; with
+                                                     recomputation without the stash
 """
 
 from __future__ import annotations

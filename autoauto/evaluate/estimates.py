@@ -294,7 +294,7 @@ class Estimates:
         if knobs.recompute is Recompute.AUTO:
             recomputing = self.table(replace(knobs, recompute=True), progress, start)
         if knobs.stages_per_device == 1:
-            return StageTable.of(table, recomputing, recompute=knobs.recompute is True)
+            return StageTable.of(table, recomputing)
         devices = stage_devices_of(knobs.schedule, knobs.n_ipu, chunks_of(knobs))
         moments = in_flight_by_stage(knobs.schedule, knobs.n_ipu, knobs.n_micro_batches, knobs.stages_per_device)
         taken = [0] * knobs.n_ipu
@@ -304,7 +304,7 @@ class Estimates:
             taken[device] += 1
         rows = [None if each is None else arranged(each, devices, most) for each in (table, recomputing)]
         assert rows[0] is not None
-        return StageTable(rows[0], devices, moments, rows[1], knobs.recompute is True)
+        return StageTable(rows[0], devices, moments, rows[1])
 
     def table_on(self, cluster: Cluster, knobs: Knobs, progress: Progress | None = None) -> CostTable:
         """The estimated cost of every range of layers on each device of a line."""

@@ -40,20 +40,23 @@ class StageTable:
         in_flight: of every device (moments, its stages) how many micro-batches of each are in flight, at every moment
             at which the stash may be largest.
         recomputing: the same rows with recomputation, where stages may choose; None where all do as `rows` do.
-        recompute: whether the stages of `rows` recompute.
     """
 
     rows: CostTable
     devices: tuple[int, ...]
     in_flight: tuple[IntArray, ...]
     recomputing: CostTable | None = None
-    recompute: bool = False
 
     @classmethod
-    def of(cls, table: CostTable, recomputing: CostTable | None = None, *, recompute: bool = False) -> StageTable:
+    def of(cls, table: CostTable, recomputing: CostTable | None = None) -> StageTable:
         """One stage on each device of a table."""
         in_flight = tuple(np.array([[1 + n_entries]]) for n_entries in table.stash_entries)
-        return cls(table, tuple(range(table.n_devices)), in_flight, recomputing, recompute)
+        return cls(table, tuple(range(table.n_devices)), in_flight, recomputing)
+
+    @property
+    def recompute(self) -> bool:
+        """Whether the stages of `rows` recompute."""
+        return self.rows.memory.recompute
 
     @property
     def n_stages(self) -> int:

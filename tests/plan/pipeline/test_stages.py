@@ -60,7 +60,7 @@ def stage_table(profile: ModelProfile, knobs: Knobs, limit_bytes: float, period:
         return arranged(whole, devices, most)
 
     recomputing = table(recompute=True) if knobs.recompute is Recompute.AUTO else None
-    return StageTable(table(recompute=knobs.recompute is True), devices, moments, recomputing, knobs.recompute is True)
+    return StageTable(table(recompute=knobs.recompute is True), devices, moments, recomputing)
 
 
 def plans_that_fit(stages: StageTable) -> Iterator[Plan]:

@@ -154,7 +154,8 @@ class Pipelines(AbstractContextManager["Pipelines"]):
         """Send micro-batches, each through the first pipeline that has room, until `batches` ends.
 
         `take(pipeline, number, outputs)` is called with the outputs of micro-batch `number` of `batches`; the arrays
-        are valid until it returns. Streams may follow one another, unless the pipelines serve or one failed.
+        are valid until it returns. Streams may follow one another, unless the pipelines serve, one failed, or processes
+        are on another machine.
 
         Args:
             batches, take: see above.
