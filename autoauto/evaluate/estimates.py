@@ -99,6 +99,7 @@ class Estimates:
     estimator: Estimator = Estimator.REGRESSION
     cut_at: CutAt = CutAt.LAYERS
     _profiles: dict[CompileOptions, ModelProfile] = field(default_factory=dict, init=False, repr=False, compare=False)
+    _equal_proportions: dict[CompileOptions, float] = field(default_factory=dict, init=False, repr=False, compare=False)
     _host_bytes: dict[int, tuple[int, int]] = field(default_factory=dict, init=False, repr=False, compare=False)
     _alike: dict[tuple[int, int], dict[int, int]] = field(default_factory=dict, init=False, repr=False, compare=False)
     # By the subject of a `RangeStore`, all options but batch size and memory proportion: the batch sizes of samples on
@@ -218,6 +219,24 @@ class Estimates:
                 del self._profiles[next(iter(self._profiles))]
             self._profiles[options] = profile
         return self._profiles[options]
+
+    def with_equal_costs(self, knobs: Knobs, progress: Progress | None = None) -> Knobs:
+        """The configuration with the first memory proportion that was asked for at which all layers cost as much.
+
+        At small batches they often do: no kernel needs more than the least proportion. On real devices, where it is a
+        limit of the process, it is the proportion of `knobs`.
+        """
+        if self.traits.runs_plans or self.cluster.kinds:
+            return knobs
+        options = self.options(knobs)
+        if options not in self._equal_proportions:
+            layers = self.profile(options, progress).layers
+            self._equal_proportions[options] = next(
+                known.memory_proportion
+                for known, profile in self._profiles.items()
+                if replace(known, memory_proportion=options.memory_proportion) == options and profile.layers == layers
+            )
+        return replace(knobs, memory_proportion=self._equal_proportions[options])
 
     def correction(self, knobs: Knobs, progress: Progress | None = None) -> Correction:
         """The correction of sums of layers, fitted to ranges that were compiled whole.

@@ -7,13 +7,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain, repeat
+from math import inf
 
 import numpy as np
 
 from autoauto.estimate.calibration import calibrated
 from autoauto.evaluate.best_case import BestCase, best_case
 from autoauto.evaluate.kinds import best_on_kinds, on_kinds
-from autoauto.evaluate.steps import best_by_simulated_step, pipeline_step_cycles
+from autoauto.evaluate.steps import best_by_simulated_step, no_simulated_step_below, pipeline_step_cycles
 from autoauto.evaluate.whole_model import WholeModelEstimates
 from autoauto.plan.all_reduce import all_reduce_cycles
 from autoauto.plan.phased.optimal import fits_at_once, phased
@@ -31,7 +32,7 @@ from autoauto.records.hardware import Period
 from autoauto.records.knobs.constraint import Constraint
 from autoauto.records.knobs.knobs import Knobs
 from autoauto.records.knobs.space import SearchSpace
-from autoauto.records.knobs.table import Strategy
+from autoauto.records.knobs.table import Recompute, Strategy
 from autoauto.records.phased import IoMode, Phase, PhasedOptions, PhasedPlan
 from autoauto.records.plan import BoundedPlan, CutAt, Plan, Stage, replicated, side_by_side
 from autoauto.records.profile import CompiledRange, gradient_bytes
@@ -73,6 +74,8 @@ class Flow(WholeModelEstimates):
     _plans: dict[tuple[Knobs, Devices], tuple[tuple[Correction, ...], BoundedPlan | Infeasible]] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
+    # What no plan of a configuration of training exceeds, in samples/s, where that was asked for.
+    _limits: dict[Knobs, float] = field(default_factory=dict, init=False, repr=False, compare=False)
     _phase_tables: dict[Knobs, CostTable] = field(default_factory=dict, init=False, repr=False, compare=False)
     # On real devices the plan that `evaluate` measured, by configuration: its cuts depend on what was measured before.
     _measured_plans: dict[Knobs, Plan] = field(default_factory=dict, init=False, repr=False, compare=False)
@@ -150,7 +153,7 @@ class Flow(WholeModelEstimates):
         """
         if devices is None:
             devices = tuple(kind.n_devices for kind in self.cluster.kinds) or 0
-        same = knobs if knobs.shard_optimizer else replace(knobs, replicas=1)
+        same = self.with_equal_costs(knobs if knobs.shard_optimizer else replace(knobs, replicas=1), progress)
         key, corrections = (same, devices), self.corrections(knobs, progress)
         known = self._plans.get(key)
         if known is None or known[0] != corrections:
@@ -318,6 +321,27 @@ class Flow(WholeModelEstimates):
         """As `expect`, but without a timeline of training, which takes long to simulate for long steps."""
         return self._expected(knobs, with_timeline=False)
 
+    def gives_no_more(self, knobs: Knobs, worth: float) -> bool:
+        """Whether `forecast` certainly gives no more than `worth` samples/s; for training told sooner than a plan."""
+        best = self.best_case(knobs)
+        if best is None or best.samples_per_s <= worth:
+            return best is not None
+        # Stages that choose whether to recompute may do all that those of other configurations do.
+        cycles = knobs.n_samples * self.cluster.clock_hz / worth
+        same = self.with_equal_costs(knobs)
+        for known in {same, replace(same, recompute=Recompute.AUTO)}:
+            if self._limits.get(known, inf) <= worth or self._is_planned_as_no_better(known, cycles):
+                return True
+        firsts = {starts[0] for starts in placements(self.devices(knobs), knobs.n_ipu, knobs.replicas)}
+        try:
+            tables = [self.stage_table(knobs, None, start) for start in {self.first_alike(knobs, n) for n in firsts}]
+            if all(no_simulated_step_below(table, knobs, cycles) for table in tables):
+                self._limits[same] = worth
+                return True
+        except Infeasible:  # for the reason that a plan would give
+            pass
+        return False
+
     def best_case(self, knobs: Knobs) -> BestCase | None:
         """Bounds of what `forecast` says of a configuration, in a moment; None where there are none."""
         if not knobs.training or knobs.strategy is Strategy.PHASED or self.cluster.kinds:
@@ -335,6 +359,15 @@ class Flow(WholeModelEstimates):
         except DoesNotFit as failure:
             return unfit_trial(knobs, failure, self._device_bytes(knobs))
         return self._expected_trial(knobs, plan, self.samples_per_s(knobs, plan))
+
+    def _is_planned_as_no_better(self, knobs: Knobs, cycles: float) -> bool:
+        """Whether the plan of a configuration is known, and has no step below `cycles`, on whatever devices."""
+        one = knobs if knobs.shard_optimizer else replace(knobs, replicas=1)
+        known = [plan for (same, _), (_, plan) in self._plans.items() if same == one]
+        return bool(known) and all(
+            isinstance(plan, Infeasible) or (plan.step_cycles is not None and plan.step_cycles >= cycles)
+            for plan in known
+        )
 
     def _expected(self, knobs: Knobs, *, with_timeline: bool) -> Trial:
         timeline: Timeline | None = None

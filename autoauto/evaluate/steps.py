@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import lru_cache
 
 import numpy as np
 
-from autoauto.plan.pipeline.by_step import best_by_step
+from autoauto.plan.pipeline.by_step import best_by_step, no_step_below
 from autoauto.plan.pipeline.stage_costs import StageCosts
 from autoauto.plan.pipeline.stage_starts import shortest_periods, starting_partitions
 from autoauto.plan.pipeline.stage_table import StageTable
@@ -17,7 +18,8 @@ from autoauto.records.knobs.knobs import Knobs
 from autoauto.records.plan import BoundedPlan, Plan
 from autoauto.records.schedule import Order, Transfers
 from autoauto.records.units import format_bytes
-from autoauto.schedule.orders.registry import spec_of
+from autoauto.schedule.in_flight import in_flight_by_stage
+from autoauto.schedule.orders.registry import chunks_of, spec_of, stage_devices_of
 from autoauto.schedule.plan_step import PlanStep
 from autoauto.schedule.simulate.long_steps import order_step
 from autoauto.schedule.simulate.step import StepFunction, step_function
@@ -25,6 +27,7 @@ from autoauto.schedule.times import cost_columns, timeline_of, transfers_of
 from autoauto.schedule.zero_bubble.forms import zero_bubble_bound
 
 WORTH_SIMULATING = 1e-3  # the share of a step that other cuts must promise before a zero bubble order is made for them
+LONG_STEP = 512  # micro-batches: zero bubble orders of more are not made to forecast their step
 MAX_MOVED_ACTIONS = 6_000  # of a zero bubble order: for more of them no other cuts are looked for in the same order
 
 
@@ -42,63 +45,98 @@ def best_by_simulated_step(stages: StageTable, knobs: Knobs) -> BoundedPlan:
     costs = StageCosts.of(stages)
     if stages.n_stages == 1:  # there is no cut to choose
         return min(periods, key=lambda bounded: bounded.plan.cost_cycles)
-    starts, period = starting_partitions(costs, periods), stages.rows.period
+    starts = starting_partitions(costs, periods)
+    plain = None
+    if stages.recomputing is not None and not any(costs.must_recompute(costs.cuts(starts[0]))):
+        plain = _best_or_none(replace(stages, recomputing=None), knobs)  # where stages may recompute, they need not
+    if plain is not None:
+        starts.append(plain.plan.partition)
+    if not any(costs.resolve(costs.cuts(partition)) for partition in starts):
+        raise _no_plan_found(costs, starts[-1])
+    best = best_by_step(costs, _bound_of_steps(stages, knobs), starts)
+    if spec_of(knobs.schedule).splits_backward:
+        best = _best_zero_bubble(costs, starts, knobs, best)
+    if plain is not None and plain.cost_cycles < best.cost_cycles:
+        return replace(plain, bound_cycles=best.bound_cycles)
+    return best
+
+
+def _best_or_none(stages: StageTable, knobs: Knobs) -> BoundedPlan | None:
+    try:
+        return best_by_simulated_step(stages, knobs)
+    except Infeasible:
+        return None
+
+
+def no_simulated_step_below(stages: StageTable, knobs: Knobs, cycles: float) -> bool:
+    """Whether it is certain that no plan of training has a step below `cycles`; told sooner than the best plan."""
+    costs = StageCosts.of(stages)
+    if not 1 < stages.n_stages <= len(costs.problem.blocks):
+        return False
+    return no_step_below(costs, _bound_of_steps(stages, knobs), cycles)
+
+
+def _bound_of_steps(stages: StageTable, knobs: Knobs) -> PlanStep:
+    """The step of every plan, or for orders that are made for the times of a plan a lower bound of it."""
+    period = stages.rows.period
     if not spec_of(knobs.schedule).splits_backward:
         function = _fixed_step(knobs.schedule, knobs.n_ipu, knobs.n_micro_batches, knobs.stages_per_device, period)
-        best = best_by_step(costs, PlanStep(function, period, split_backward=False), starts)
-        if best is None:
-            raise _no_plan_found(costs, starts[-1])
-        return best
-    return _best_zero_bubble(costs, starts, knobs)
+        return PlanStep(function, period, split_backward=False)
+    return _zero_bubble_step(knobs, period)
 
 
-def _best_zero_bubble(costs: StageCosts, starts: list[tuple[int, ...]], knobs: Knobs) -> BoundedPlan:
-    period = costs.stages.rows.period
-    limit = int(max(moments.max() for moments in costs.stages.in_flight))
+def _zero_bubble_step(knobs: Knobs, period: Period) -> PlanStep:
+    """A lower bound of the step of a zero bubble order."""
+    shape = knobs.schedule, knobs.n_ipu, knobs.n_micro_batches, knobs.stages_per_device
+    limit = int(max(moments.max() for moments in in_flight_by_stage(*shape)))
+    devices = stage_devices_of(knobs.schedule, knobs.n_ipu, chunks_of(knobs))
     is_overlapping = transfers_of(period) is Transfers.OVERLAP
-    devices = costs.stages.devices
     bound = zero_bubble_bound(devices, knobs.n_micro_batches, limit, host=is_overlapping)
-    lowest = best_by_step(costs, PlanStep(bound, period, split_backward=True), starts)
-    if lowest is None:
-        raise _no_plan_found(costs, starts[-1])
-    first = _first_that_fits(costs, starts) or lowest.plan
-    timeline = timeline_of(knobs, first)
-    best, promising = (timeline.makespan_cycles, first), [lowest]
-    if timeline.schedule.n_actions <= MAX_MOVED_ACTIONS:
-        same_order = step_function(timeline.schedule, transfers_of(period))
-        moved = best_by_step(costs, PlanStep(same_order, period, split_backward=True), [first.partition])
-        promising += [] if moved is None else [moved]
+    return PlanStep(bound, period, split_backward=True)
+
+
+def _best_zero_bubble(
+    costs: StageCosts, starts: list[tuple[int, ...]], knobs: Knobs, lowest: BoundedPlan
+) -> BoundedPlan:
+    period = costs.stages.rows.period
+    first = _first_that_fits(costs, starts)
+    best, promising = (pipeline_step_cycles(knobs, first), first), [lowest]
+    if 3 * knobs.n_micro_batches * costs.stages.n_stages <= MAX_MOVED_ACTIONS:
+        same_order = step_function(timeline_of(knobs, first).schedule, transfers_of(period))
+        promising.append(best_by_step(costs, PlanStep(same_order, period, split_backward=True), [first.partition]))
     for other in promising:
         assert other.step_cycles is not None
         if other.step_cycles < (1 - WORTH_SIMULATING) * best[0] and other.plan != first:
             plan = other.plan
-            best = min(best, (timeline_of(knobs, plan).makespan_cycles, plan), key=lambda pair: pair[0])
+            best = min(best, (pipeline_step_cycles(knobs, plan), plan), key=lambda pair: pair[0])
     return BoundedPlan(best[1], min(lowest.bound_cycles, best[0]), best[0])
 
 
-def _first_that_fits(costs: StageCosts, starts: list[tuple[int, ...]]) -> Plan | None:
-    for partition in starts:
-        cuts = np.searchsorted(costs.problem.blocks.cuts, partition)
-        choice = costs.resolve(cuts)
-        if choice is not None:
-            return costs.evaluate(cuts, choice.recomputes)
-    return None
+def _first_that_fits(costs: StageCosts, starts: list[tuple[int, ...]]) -> Plan:
+    plans = map(costs.cuts, starts)
+    cuts, choice = next((cuts, choice) for cuts in plans if (choice := costs.resolve(cuts)) is not None)
+    return costs.evaluate(cuts, choice.recomputes)
 
 
 def pipeline_step_cycles(knobs: Knobs, plan: Plan) -> float:
     """Cycles of the forward and backward passes of a step of training, until the pipeline is empty.
 
-    Where all devices exchange at once, an order that is the same for all times is not simulated action by action.
+    Where all devices exchange at once, an order that is the same for all times is not simulated action by action. One
+    that is made for the times is made for `LONG_STEP` micro-batches at most; more of them are assumed to exceed their
+    lower bound by the same share.
     """
-    if not spec_of(knobs.schedule).splits_backward and plan.period is Period.BARRIER:
-        function = _fixed_step(
-            knobs.schedule, plan.n_devices, knobs.n_micro_batches, knobs.stages_per_device, plan.period
-        )
+    n = knobs.n_micro_batches
+    if spec_of(knobs.schedule).splits_backward and n > LONG_STEP:
+        short, costs = replace(knobs, n_micro_batches=LONG_STEP), _costs_of(plan)
+        bound, of_short = (_zero_bubble_step(each, plan.period).cycles(costs)[0] for each in (knobs, short))
+        return float(timeline_of(short, plan).makespan_cycles * bound / of_short)
+    if plan.period is Period.BARRIER and not spec_of(knobs.schedule).splits_backward:
+        function = _fixed_step(knobs.schedule, plan.n_devices, n, knobs.stages_per_device, plan.period)
         return float(PlanStep(function, plan.period, split_backward=False).cycles(_costs_of(plan))[0])
     return timeline_of(knobs, plan).makespan_cycles
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=256)
 def _fixed_step(order: Order, n_devices: int, n_micro_batches: int, n_chunks: int, period: Period) -> StepFunction:
     """The step of an order that is the same for all times; searches ask for few of them, again and again."""
     return order_step(order, n_devices, n_micro_batches, n_chunks, transfers_of(period))
@@ -111,7 +149,7 @@ def _costs_of(plan: Plan) -> FloatArray:
 
 def _no_plan_found(costs: StageCosts, partition: tuple[int, ...]) -> Infeasible:
     """The error where several stages share a device, and no plan was found whose devices hold theirs."""
-    cuts = np.searchsorted(costs.problem.blocks.cuts, partition)
+    cuts = costs.cuts(partition)
     lacking = [costs.excess_bytes(device, cuts) for device in range(len(costs.stages.in_flight))]
     device = int(np.argmax(lacking))
     return Infeasible(

@@ -301,10 +301,14 @@ class BoundedPlan:
     step_cycles: float | None = None
 
     @property
+    def cost_cycles(self) -> float:
+        """What the search made least: the step of training, otherwise the period."""
+        return self.plan.cost_cycles if self.step_cycles is None else self.step_cycles
+
+    @property
     def gap(self) -> float:
         """The largest share of the plan's cost that a better plan could save; 0 when it is proved optimal."""
-        cost_cycles = self.plan.cost_cycles if self.step_cycles is None else self.step_cycles
-        return (cost_cycles - self.bound_cycles) / max(cost_cycles, 1)
+        return (self.cost_cycles - self.bound_cycles) / max(self.cost_cycles, 1)
 
 
 @dataclass(frozen=True, slots=True)

@@ -197,7 +197,7 @@ def search_flow(
     """
     objectives, space = parse_objectives(objective), _space_of(flow, space)
     noise, chosen = _noise_of(flow, noise, n_measurements), method_for(objectives, method)
-    predict = predictor(flow.forecast, objectives, flow.expect_at_best)
+    predict = predictor(flow.forecast, objectives, flow.expect_at_best, flow.gives_no_more if space.training else None)
     refine = refiner(flow.forecast, objectives, flow.expect_at_best)
     limit = limiter(flow.best_case, objectives) if space.training else None
     baseline = baseline_of(flow, objectives, space)

@@ -8,8 +8,11 @@ from dataclasses import replace
 from optuna import Study
 
 from autoauto.evaluate.flow import Flow
-from autoauto.records.knobs.objectives import Objectives, objective_tuple
+from autoauto.records.knobs.knobs import Knobs
+from autoauto.records.knobs.objectives import Objective, Objectives, objective_tuple
+from autoauto.records.knobs.space import SearchSpace
 from autoauto.records.plan import Plan
+from autoauto.records.trials.study_summary import AutoPipelineAnswer
 from autoauto.study.analysis.best import best_of_study
 from autoauto.study.analysis.grid_bisect_answer import estimated_answer
 from autoauto.study.analysis.verification import repeated_of, verify
@@ -69,11 +72,7 @@ def verify_winner(
         n_repeats,
         objective,
         make_executor(),
-        lambda: (
-            None
-            if flow.begins_whole
-            else estimated_answer(space, flow.forecast, objective, best, limiter(flow.best_case, objective))
-        ),
+        lambda: None if flow.begins_whole else _answer_of_auto_pipeline(flow, space, objective, best),
         known,
         progress,
         n_candidates=sum(row.knobs in result.trials for row in rows),
@@ -81,3 +80,11 @@ def verify_winner(
     )
     winner = best_of_study(study, result.trials) if verification.winner_index else None
     return result if winner is None else replace(result, best=with_plans(study, winner))
+
+
+def _answer_of_auto_pipeline(
+    flow: Flow, space: SearchSpace, objective: Objective, best: Knobs
+) -> AutoPipelineAnswer | None:
+    by_throughput = space.training and objective is Objective.THROUGHPUT
+    limit, gives_no_more = limiter(flow.best_case, objective), flow.gives_no_more if by_throughput else None
+    return estimated_answer(space, flow.forecast, objective, best, limit, gives_no_more)

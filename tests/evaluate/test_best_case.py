@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import product
 
 from autoauto.evaluate.flow import Flow
@@ -32,6 +33,25 @@ def test_no_forecast_is_better_than_the_best_case(flow: Flow) -> None:
             assert best.excess <= trial.excess + 1e-4  # limits are whole bytes
             assert trial.samples_per_s <= best.samples_per_s <= 4 * trial.samples_per_s
     assert n_fitting > 20
+
+
+def test_what_gives_no_more_is_so_and_told_of_what_is_much_worse(flow: Flow) -> None:
+    n_told = 0
+    for knobs in configurations():
+        trial = flow.forecast(knobs)
+        speed = trial.samples_per_s if trial.runs else 0.0
+        fresh = replace(flow)  # without the plans of this forecast
+        assert not speed or not fresh.gives_no_more(knobs, speed * 0.999)
+        n_told += fresh.gives_no_more(knobs, max(speed * 1.5, 1.0))
+    assert n_told > 100
+
+
+def test_proportions_at_which_layers_cost_the_same_share_their_plans(flow: Flow) -> None:
+    most, least = (Knobs(2, share, 1, Order.ONE_F_ONE_B, n_micro_batches=4) for share in (1.0, 0.6))
+    assert flow.profile(flow.options(most)).layers == flow.profile(flow.options(least)).layers
+    assert flow.forecast(most).estimate is not None
+    assert flow.with_equal_costs(least) == flow.with_equal_costs(most)
+    assert flow.forecast(least).estimate == replace(flow).forecast(least).estimate
 
 
 def test_a_forecast_is_what_is_expected_but_for_the_timeline(flow: Flow) -> None:

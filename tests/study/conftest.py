@@ -111,7 +111,7 @@ class World:
         """The best score there is; 0 when nothing fits."""
         return max((observation.score or 0.0 for observation in self.truth.values()), default=0.0)
 
-    def predict(self, knobs: Knobs) -> Forecast:
+    def predict(self, knobs: Knobs, worth: float = 0.0) -> Forecast:
         """The estimate."""
         self.predicted.append(knobs)
         return self.forecasts[knobs]

@@ -27,17 +27,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
+from math import ceil
 from typing import NamedTuple, Protocol
 
 import numpy as np
 
 from autoauto.plan.pipeline.probe import cut_ranges
-from autoauto.plan.pipeline.problem import compute_lower_bound
+from autoauto.plan.pipeline.problem import Problem, compute_lower_bound
 from autoauto.plan.pipeline.stage_costs import StageCosts
 from autoauto.records.arrays import BoolArray, FloatArray, IntArray
 from autoauto.records.plan import BoundedPlan
 
-ROUNDS = 8
+ROUNDS, FEW_ROUNDS = 8, 3
 MAX_MOVED = 8
 MAX_PARTIAL = 1_000
 MAX_EDGES = 1_000_000
@@ -60,12 +61,11 @@ class StepBound(Protocol):
         """(K, S, 5) slopes of the linear function that is largest at each of K plans."""
 
 
-def best_by_step(costs: StageCosts, step: StepBound, starts: Sequence[Sequence[int]]) -> BoundedPlan | None:
+def best_by_step(costs: StageCosts, step: StepBound, starts: Sequence[Sequence[int]]) -> BoundedPlan:
     """The plan within memory limits that has the least step, and a lower bound of every such plan's step.
 
-    It is no worse than the plans that cut at one of `starts`, at least one; the search begins with the best of them.
-    Every stage of these must fit by itself. Where several stages share a device, the search may find no plan whose
-    devices hold theirs: None.
+    It is no worse than the plans that cut at one of `starts`; the search begins with the best of them. Every stage of
+    these must fit by itself, and at least one plan as a whole.
 
     Where stages choose whether they recompute, one that has a device of its own does if it does not fit otherwise: a
     second forward pass makes no step shorter. Several on a device may have a choice, and not all of them are tried; the
@@ -74,9 +74,29 @@ def best_by_step(costs: StageCosts, step: StepBound, starts: Sequence[Sequence[i
     search = _StepSearch(costs, step, starts)
     search.bound_edges()
     search.enumerate()
-    if search.best_cycles == NOT_FOUND:
-        return None
+    assert search.best_cycles < NOT_FOUND
     return BoundedPlan(costs.evaluate(search.best, search.recomputes), search.lower_bound(), search.best_cycles)
+
+
+def no_step_below(costs: StageCosts, step: StepBound, cycles: float) -> bool:
+    """Whether it is certain that no plan within memory limits has a step below `cycles`.
+
+    The search for the best plan tells it much sooner than its end: it begins with a plan that is said to have so many.
+    """
+    cycles = ceil(2 * cycles) / 2  # steps are whole or halves
+    search = _StepSearch(costs, step, [costs.problem.partition(_even(costs.problem))], cycles)
+    search.bound_edges(FEW_ROUNDS)
+    return search.lower_bound() >= cycles
+
+
+def _even(problem: Problem) -> list[int]:
+    """Cuts that give all stages about equal compute; they need not fit."""
+    n_blocks, n_stages, prefix = len(problem.blocks), problem.n_stages, problem.prefix
+    cuts = np.searchsorted(prefix, np.arange(n_stages + 1) * (prefix[-1] / n_stages))
+    cuts[0], cuts[-1] = 0, n_blocks
+    for i in range(1, n_stages):  # every stage has a block or more
+        cuts[i] = min(max(cuts[i], cuts[i - 1] + 1), n_blocks - n_stages + i)
+    return [int(cut) for cut in cuts]
 
 
 class _Distances(NamedTuple):
@@ -93,16 +113,19 @@ class _StepSearch:
     bounds of all plans with such a stage, infinite where it may not be.
     """
 
-    def __init__(self, costs: StageCosts, step: StepBound, starts: Sequence[Sequence[int]]) -> None:
+    def __init__(
+        self, costs: StageCosts, step: StepBound, starts: Sequence[Sequence[int]], best_cycles: float = NOT_FOUND
+    ) -> None:
         self.costs, self.step = costs, step
         self.dropped = np.inf  # the smallest bound of plans that were dropped
         plans = np.searchsorted(costs.problem.blocks.cuts, np.array(starts))
-        self.best, self.best_cycles = plans[0], NOT_FOUND
+        self.best, self.best_cycles = plans[0], best_cycles
         self.recomputes: tuple[bool, ...] = ()
-        self.try_all(plans)
         self.outside = np.inf  # a bound of the plans that have other edges
         self.weights: list[tuple[float, FloatArray]] = []
-        self.descend()
+        if best_cycles == NOT_FOUND:
+            self.try_all(plans)
+            self.descend()
         self.cuts = self._thinned(self._positions())
         self.edges = [costs.stage(s, starts[:, None], stops) for s, (starts, stops) in enumerate(pairwise(self.cuts))]
         self.bounds = [
@@ -172,13 +195,15 @@ class _StepSearch:
         if cycles < self.best_cycles:
             self.best, self.best_cycles, self.recomputes = plan, cycles, choice.recomputes
 
-    def bound_edges(self) -> None:
+    def bound_edges(self, n_rounds: int = ROUNDS) -> None:
         """Play the games of all stages and of none, turn by turn; every answer bounds the edges."""
+        if not self.cuts:
+            return
         start = self.costs.plans(self.best[None])[0]
         n_stages = len(start)
         means = np.repeat(start[None], n_stages + 1, axis=0)
         weights = np.zeros_like(means)
-        for turn in range(ROUNDS):
+        for turn in range(n_rounds):
             weights += (self.step.slopes(self._stressed(means)) - weights) / (turn + 1)
             plans = []
             for of_game in weights:
@@ -259,8 +284,7 @@ class _StepSearch:
                     spare_cycles = self.best_cycles - others * own_total / float(max(problem.speeds))
                     own_cycles[s] = min(own_cycles[s], int(spare_cycles / (alone - others) * problem.speeds[s]) + 1)
         anywhere = [[0], *[list(range(i, n_blocks - n_stages + i + 1)) for i in range(1, n_stages)], [n_blocks]]
-        positions = cut_ranges(problem, own_cycles, anywhere)
-        assert positions is not None  # the best plan so far is within them
+        positions = cut_ranges(problem, own_cycles, anywhere) or []  # none: no plan is better
         return [np.array(position) for position in positions]
 
     def _thinned(self, cuts: list[IntArray]) -> list[IntArray]:
@@ -271,7 +295,8 @@ class _StepSearch:
         alone = np.eye(n_stages)[:, :, None] * np.array([1.0, 0, 0, 0, 0])
         self.outside = float(self.step.cycles(alone).min()) * compute_lower_bound(self.costs.problem)
         n_near = max(1, int((MAX_EDGES / n_stages) ** 0.5) // 2)
-        return [near[abs(near - cut) <= n_near // 2] for near, cut in zip(cuts, self.best, strict=True)]
+        middles = [np.clip(cut, near[0], near[-1]) for near, cut in zip(cuts, self.best, strict=True)]
+        return [near[abs(near - middle) <= n_near // 2] for near, middle in zip(cuts, middles, strict=True)]
 
     def _stressed(self, costs: FloatArray, factor: float = 2.0) -> FloatArray:
         """(S + 1, S, 5) of each of S + 1 plans one stage after the other so many times as slow; the last as it is."""

@@ -13,6 +13,7 @@ from autoauto.plan.pipeline.probe import UNBOUNDED, cheap_cuts, probe, search_sm
 from autoauto.plan.pipeline.problem import Problem, compute_lower_bound, largest_block, prepare, transfer_lower_bound
 from autoauto.plan.pipeline.ranges.plans import best_in_line
 from autoauto.records.cost import CostTable
+from autoauto.records.errors import Infeasible
 from autoauto.records.hardware import Period
 from autoauto.records.plan import BoundedPlan, Plan
 from autoauto.records.units import reference_cycles
@@ -45,15 +46,34 @@ def anytime(table: CostTable, seconds: float = float("inf"), rel_gap: float = 0.
     return solve(table, prepare(table), seconds, rel_gap)
 
 
+def best_or_none(table: CostTable) -> BoundedPlan | None:
+    """As `anytime`, but None without a plan: to explain why there is none takes longer than to know it."""
+    if table.exchange is None:
+        return _solve(table, prepare(table))
+    try:
+        return best_in_line(table)
+    except Infeasible:
+        return None
+
+
 def solve(table: CostTable, problem: Problem, seconds: float = float("inf"), rel_gap: float = 0.0) -> BoundedPlan:
     """As `anytime`, for a table that is already prepared."""
+    best = _solve(table, problem, seconds, rel_gap)
+    if best is None:
+        raise why_infeasible(table, problem)
+    return best
+
+
+def _solve(
+    table: CostTable, problem: Problem, seconds: float = float("inf"), rel_gap: float = 0.0
+) -> BoundedPlan | None:
     end = monotonic() + seconds
     incumbent = None
     for incumbent in incumbents(problem):
         if monotonic() >= end or incumbent.cost_cycles - incumbent.bound_cycles <= rel_gap * incumbent.cost_cycles:
             break
     if incumbent is None:
-        raise why_infeasible(table, problem)
+        return None
     return BoundedPlan(evaluate(table, problem.partition(incumbent.cuts)), incumbent.bound_cycles)
 
 

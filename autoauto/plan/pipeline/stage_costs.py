@@ -63,6 +63,16 @@ class StageCosts:
             problem = replace(problem, earliest=earliest)
         return cls(stages, problem, plain, columns)
 
+    def cuts(self, partition: Sequence[int]) -> IntArray:
+        """(S + 1,) the cuts of a partition."""
+        cuts: IntArray = np.searchsorted(self.problem.blocks.cuts, partition)
+        return cuts
+
+    @cached_property
+    def of_device(self) -> list[list[int]]:
+        """The stages of every device."""
+        return self.stages.stages
+
     @cached_property
     def earliest(self) -> IntArray:
         """(S, B + 1) the first start of a stage by itself."""
@@ -120,7 +130,7 @@ class StageCosts:
         recomputes, is_certain = self.must_recompute(cuts), True
         if self.stages.one_each:
             return Choice(tuple(recomputes), is_certain)
-        for device, own in enumerate(self.stages.stages):
+        for device, own in enumerate(self.of_device):
             key = (device, *(int(cut) for s in own for cut in cuts[s : s + 2]))
             if key not in self._choices:
                 self._choices[key] = self._on_device(device, [(s, *cuts[s : s + 2].tolist()) for s in own], recomputes)
@@ -150,7 +160,7 @@ class StageCosts:
 
     def excess_bytes(self, device: int, cuts: IntArray) -> int:
         """By how much the stages of a device exceed it if all that may recompute do; below 0 what is free."""
-        own = self.stages.stages[device]
+        own = self.of_device[device]
         flags = [self.stages.recompute or self.stages.recomputing is not None] * len(own)
         n_bytes = self.device_bytes(device, [cuts[s : s + 2].tolist() for s in own], flags)
         return n_bytes - int(self.stages.rows.memory_limit_bytes[own[0]])

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from autoauto.plan.pipeline.optimal import anytime
+from autoauto.plan.pipeline.optimal import anytime, best_or_none
 from autoauto.plan.pipeline.stage_costs import StageCosts
 from autoauto.plan.pipeline.stage_table import StageTable
 from autoauto.records.arrays import IntArray
@@ -27,41 +27,38 @@ def shortest_periods(stages: StageTable) -> list[BoundedPlan]:
     Raises:
         Infeasible: neither fits, so no plan does.
     """
-    plans, failures = [], []
-    for table in filter(None, (stages.rows, stages.recomputing)):
+    tables = list(filter(None, (stages.rows, stages.recomputing)))
+    if plans := list(filter(None, map(best_or_none, tables))):
+        return plans
+    failures = []
+    for table in tables:
         try:
-            plans.append(anytime(table))
+            anytime(table)
         except Infeasible as failure:
             failures.append(failure)
-    if not plans:
-        raise min(failures, key=lambda failure: (not failure.excess_bytes, failure.excess_bytes))
-    return plans
+    raise min(failures, key=lambda failure: (not failure.excess_bytes, failure.excess_bytes))
 
 
 def starting_partitions(costs: StageCosts, periods: list[BoundedPlan]) -> list[tuple[int, ...]]:
     """The cuts of least period, and where several stages share a device, others that are likely to fit."""
     partitions = [bounded.plan.partition for bounded in periods]
-    if costs.stages.one_each or any(costs.resolve(_cuts(costs, partition)) for partition in partitions):
+    if costs.stages.one_each or any(costs.resolve(costs.cuts(partition)) for partition in partitions):
         return partitions
     loosest = costs.stages.recomputing or costs.stages.rows
     for partition in (*partitions, *_with_room(loosest)):
-        cuts = _repaired(costs, _cuts(costs, partition))
+        cuts = _repaired(costs, costs.cuts(partition))
         if costs.resolve(cuts) is not None:
             return [*partitions, tuple(costs.problem.partition(cuts.tolist()))]
     return partitions
 
 
-def _cuts(costs: StageCosts, partition: tuple[int, ...]) -> IntArray:
-    return np.searchsorted(costs.problem.blocks.cuts, partition)
-
-
 def _with_room(rows: CostTable) -> Iterator[tuple[int, ...]]:
     for share in SHARES:
         limits = (rows.memory_limit_bytes * share).astype(np.int64)
-        try:
-            yield anytime(replace(rows, memory_limit_bytes=limits)).plan.partition
-        except Infeasible:
+        best = best_or_none(replace(rows, memory_limit_bytes=limits))
+        if best is None:
             return
+        yield best.plan.partition
 
 
 def _repaired(costs: StageCosts, cuts: IntArray) -> IntArray:
@@ -75,7 +72,7 @@ def _repaired(costs: StageCosts, cuts: IntArray) -> IntArray:
     for _ in range(MAX_REPAIRS):
         if not any(lacking):
             break
-        own = costs.stages.stages[int(np.argmax(lacking))]
+        own = costs.of_device[int(np.argmax(lacking))]
         tries = []
         for cut in {s + end for s in own for end in (0, 1)} - {0, len(cuts) - 1}:
             for move in MOVES:

@@ -270,5 +270,7 @@ def cells_of(trials: Iterable[Trial], worth: Callable[[Trial], float]) -> list[C
     ]
 
 
-def _grid_order(knobs: Knobs) -> tuple[object, ...]:
-    return (knobs.strategy, *(getattr(knobs, knob.name) for knob in COLUMNS))
+def _grid_order(knobs: Knobs) -> list[tuple[bool, object]]:
+    """Numbers before words: whether stages recompute is one or the other."""
+    values = knobs.strategy, *(getattr(knobs, knob.name) for knob in COLUMNS)
+    return [(isinstance(value, str), value) for value in values]

@@ -44,19 +44,23 @@ def zero_bubble_bound(devices: Sequence[int], n_micro_batches: int, limit: int, 
     """
     n, one_each = len(devices), len(set(devices)) == len(devices)
     forms = _forms(n, n_micro_batches, min(limit, n_micro_batches) if one_each else None, host=host)
-    shared = () if one_each else _work_of_devices(devices, n_micro_batches, host=host)
-    return LargestForm(np.array([*forms, *shared]))
+    return LargestForm(np.array([*forms, *_work_of_devices(devices, n_micro_batches, host=host)]))
 
 
 def _work_of_devices(devices: Sequence[int], m: int, *, host: bool) -> Iterator[FloatArray]:
-    """A device computes for all its stages after the first micro-batch has reached the first of them."""
+    """A device computes for all its stages after the first micro-batch has reached the first of them.
+
+    Where all devices exchange at once, it exchanges after every forward and every backward, each in a slot of its own.
+    """
     n = len(devices)
     rows = np.eye(7 * n + 1)
-    forward, down = rows[:n], rows[3 * n : 4 * n + 1]
+    exchanges = [(not host) * kind for kind in (rows[5 * n + 1 : 6 * n + 1], rows[6 * n + 1 :])]
+    forward, down = rows[:n] + exchanges[0], rows[3 * n : 4 * n + 1]
     for device in set(devices):
         own = [s for s in range(n) if devices[s] == device]
         head = host * down[0] + (forward[: own[0]] + down[1 : own[0] + 1]).sum(axis=0)
-        yield head + m * sum(rows[kind * n + s] for kind in range(3) for s in own)
+        compute = sum(rows[kind * n + s] for kind in range(3) for s in own)
+        yield head + m * (compute + sum(kind[s] for kind in exchanges for s in own))
 
 
 def _forms(n: int, m: int, limit: int | None, *, host: bool) -> Iterator[FloatArray]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import asdict, replace
 from itertools import chain, pairwise
+from math import inf
 
 from optuna import Study
 
@@ -57,13 +58,10 @@ def _best_of(
     at_best: Callable[[Knobs], Trial | None],
 ) -> Alternative:
     cells = [cell for cell in space.cells if use.has(cell[0])]
-    if limit is not None:
-        cells = _promising(cells, predict, limit)
-    curves = [ForecastCurve(cell, predict) for cell in cells]
+    cells, curves = _surveyed(cells, predict, limit, tried)
     pipelines = (knobs for knobs in tried if knobs.strategy is Strategy.PIPELINE)
     like_these = {replace(knobs, replicas=use.replicas) for knobs in pipelines}
     for cell, curve in zip(cells, curves, strict=True):
-        curve.survey()
         for index, knobs in enumerate(cell):
             if knobs in like_these:
                 curve.forecast(index)
@@ -83,19 +81,22 @@ def _best_of(
     return Alternative(use.name, best, speed, trial.reason, at_most=bound is not None and trial.fits)
 
 
-def _promising(cells: list[list[Knobs]], predict: Predict, limit: Limit) -> list[list[Knobs]]:
-    """The cells whose limit is not below the best forecast of those with a higher one; at least one."""
-    limits = [max(map(limit, cell)) for cell in cells]
-    best, chosen = 0.0, list[int]()
+def _surveyed(
+    cells: list[list[Knobs]], predict: Predict, limit: Limit | None, tried: Collection[Knobs]
+) -> tuple[list[list[Knobs]], list[ForecastCurve]]:
+    """The cells whose limit is not below the best forecast of those with a higher one, at least one, with forecasts.
+
+    What was tried comes first.
+    """
+    limits = [inf if limit is None or set(cell) & set(tried) else max(map(limit, cell)) for cell in cells]
+    best, curves = 0.0, dict[int, ForecastCurve]()
     for index in sorted(range(len(cells)), key=lambda index: -limits[index]):
-        if chosen and limits[index] < max(best, MIN_SCORE):
+        if curves and limits[index] < max(best, MIN_SCORE):
             break
-        curve = ForecastCurve(cells[index], predict)
-        curve.survey()
-        chosen.append(index)
-        works = (forecast.score or 0.0 for forecast in curve.forecasts.values() if forecast.works)
-        best = max([best, *works])
-    return [cells[index] for index in sorted(chosen)]
+        curves[index] = curve = ForecastCurve(cells[index], predict)
+        curve.survey(best)
+        best = max(best, _best_index(curve)[0])
+    return [cells[index] for index in sorted(curves)], [curves[index] for index in sorted(curves)]
 
 
 def _refine(curve: ForecastCurve, best: int) -> None:

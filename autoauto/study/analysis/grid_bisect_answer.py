@@ -16,6 +16,7 @@ from autoauto.records.trials.study_summary import AutoPipelineAnswer, StudySumma
 from autoauto.records.trials.trial import Cell, Trial
 from autoauto.study.methods.grid_bisect import largest_feasible
 from autoauto.study.methods.protocol import Limit
+from autoauto.study.methods.registry import GivesNoMore
 from autoauto.study.objectives import objective_value, score
 
 
@@ -25,6 +26,7 @@ def estimated_answer(
     objective: Objective,
     winner: Knobs,
     limit: Limit | None = None,
+    gives_no_more: GivesNoMore | None = None,
 ) -> AutoPipelineAnswer | None:
     """The answer if all measurements equalled the estimates; None when nothing fits.
 
@@ -36,16 +38,21 @@ def estimated_answer(
         objective: of the search.
         winner: the best configuration of our search.
         limit: bounds the estimate; cells that cannot have the answer are not bisected.
+        gives_no_more: tells sooner than `expect` that a configuration is no better than the best so far.
     """
 
     def worth(trial: Trial) -> float:
         return score(objective, objective_value(objective, trial))
 
     answer: Trial | None = None
-    limits = [(inf if limit is None else max(map(limit, cell)), cell) for cell in space.cells]
+    # The cell of the winner first: what it gives spares most of the others.
+    limits = [(inf if limit is None or winner in cell else max(map(limit, cell)), cell) for cell in space.cells]
     for most, cell in sorted(limits, key=lambda pair: -pair[0]):
-        if most <= (0.0 if answer is None else worth(answer)):
+        best = 0.0 if answer is None else worth(answer)
+        if most <= best:
             break
+        if gives_no_more is not None and best and len(cell) == 1 and gives_no_more(cell[0], best):
+            continue
         largest = _largest_that_fits(cell, expect)
         if largest is not None and (answer is None or worth(largest) > worth(answer)):
             answer = largest

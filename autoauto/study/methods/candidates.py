@@ -26,8 +26,6 @@ MAX_MEMORY_DOUBT = 0.25
 """A configuration that lacks more than this share of a device's memory by the estimate does not fit."""
 MEMORY_MARGIN = 0.02
 """Share of memory that stays free after the second wrong estimate of memory in a cell; doubled at every further one."""
-MEMORY_TO_SPARE = 0.1
-"""Where so much of every device stays free, memory makes no cuts uneven."""
 CELL_PATIENCE = 2
 """Number of measurements in a row without improvement after which a cell has no candidates any more."""
 
@@ -138,18 +136,6 @@ class Candidates:
         """The largest score of its forecasts."""
         return max((forecast.score or 0.0 for forecast in self.curve.forecasts.values()), default=0.0)
 
-    @property
-    def is_hopeless(self) -> bool:
-        """Whether all its forecasts lack so much memory that no other memory proportion makes up for it."""
-        return all(forecast.excess > 2 * MAX_MEMORY_DOUBT for forecast in self.curve.forecasts.values())
-
-    def shares_of_limit(self) -> list[float]:
-        """The scores of its forecasts as shares of its limit, where memory does not bind the plan."""
-        if not 0.0 < self.limit < inf:
-            return []
-        forecasts = self.curve.forecasts.values()
-        return [f.score / self.limit for f in forecasts if f.score and f.excess < -MEMORY_TO_SPARE]
-
     def best(self) -> Candidate | None:
         """The candidate of the highest rank; None without one, or after `CELL_PATIENCE` measurements without gain."""
         if self._n_without_gain >= CELL_PATIENCE:
@@ -158,9 +144,14 @@ class Candidates:
             self._ranked = sorted(self.open_candidates(), key=lambda candidate: candidate.rank, reverse=True)
         return next(iter(self._ranked), None)
 
-    def forecast(self, index: int) -> None:
-        """Forecast one more configuration."""
-        self.curve.forecast(index)
+    def survey(self, models: ErrorModels, floor: float) -> None:
+        """Make a few forecasts; those whose bound is certainly not above `floor` may be `at_best`."""
+        self.update(models)
+        self.curve.survey(floor / float(self._max_score_ratio.max()))
+
+    def forecast(self, index: int, floor: float = 0.0) -> None:
+        """Forecast one more configuration; where its bound is certainly not above `floor` it may be `at_best`."""
+        self.curve.forecast(index, floor / float(self._max_score_ratio[index]))
         self._gaps = self._ranked = None
 
     def refine(self, index: int, refine: Refine) -> None:

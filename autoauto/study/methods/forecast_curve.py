@@ -66,10 +66,10 @@ class ForecastCurve:
         self._indices: list[int] = []  # of the forecasts, ascending
         self._cell, self._predict = cell, predict
 
-    def forecast(self, index: int) -> Forecast:
+    def forecast(self, index: int, worth: float = 0.0) -> Forecast:
         """The forecast of a configuration; the estimate is asked once."""
         if index not in self.forecasts:
-            self.replace(index, self._predict(self._cell[index]))
+            self.replace(index, self._predict(self._cell[index], worth))
         return self.forecasts[index]
 
     def replace(self, index: int, forecast: Forecast) -> None:
@@ -78,14 +78,14 @@ class ForecastCurve:
             insort(self._indices, index)
         self.forecasts[index] = forecast
 
-    def survey(self) -> None:
+    def survey(self, worth: float = 0.0) -> None:
         """Forecast the two ends and batch sizes a factor apart; the largest first, which teaches the estimate most."""
         index, chosen = 0, [len(self.sizes) - 1]
         while index < chosen[0]:
             chosen.append(index)
             index = bisect_left(self.sizes, SURVEY_RATIO * self.sizes[index], index + 1)
         for surveyed in sorted(chosen, reverse=True):
-            self.forecast(surveyed)
+            self.forecast(surveyed, worth)
 
     def gaps(self) -> Iterator[Gap]:
         """The gaps in which a configuration may work; a bound needs a smaller one that fits, or the gap's upper end."""

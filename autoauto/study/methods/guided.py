@@ -22,12 +22,13 @@ search ends when all are closed.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from math import exp, inf
 
 from autoauto.records.knobs.knobs import Knobs
 from autoauto.records.knobs.space import SearchSpace
+from autoauto.records.knobs.table import Recompute
 from autoauto.study.methods.candidates import Candidate, Candidates
 from autoauto.study.methods.error_model import SIGMA_ALL, ErrorModel, ErrorModels
 from autoauto.study.methods.protocol import Limit, Observation, Predict, Proposal, Proposals, Refine
@@ -37,8 +38,8 @@ MIN_GAIN = 0.003
 """A configuration whose bound exceeds the best by no more than this share is not worth a measurement."""
 TIE_SHARE = 0.004
 """The neighbours of the highest bound are forecast before it is measured; so are those within this share of it."""
-N_CALIBRATING, LIMIT_MARGIN = 2, 0.05
-"""After so many forecasts of an order on some devices, limits of others are lowered to their share, with a margin."""
+N_CALIBRATING = 2
+"""So many samples are measured before the other cells with limits are surveyed: errors are less uncertain then."""
 PATIENCE = 8
 """Number of measurements in a row without improvement after which the best is assumed to be the best of all."""
 
@@ -97,10 +98,16 @@ def _cells(space: SearchSpace, predict: Predict, limit: Limit | None) -> list[Ca
     return cells
 
 
-def _order_of(cell: Candidates) -> object:
-    """What forecasts of equal shares of their limits have in common."""
-    knobs = cell.cell[0]
-    return knobs.schedule, knobs.n_ipu, knobs.stages_per_device, knobs.recompute
+def _samples(cells: Iterable[Candidates]) -> list[Candidates]:
+    """One cell of every pipeline and batch sizes, the simplest of those that may work; by ascending limit."""
+    by_size: dict[object, list[Candidates]] = {}
+    for cell in cells:
+        if 0.0 < cell.limit < inf:
+            first = cell.cell[0]
+            key = first.n_ipu, first.replicas, first.batch_size, first.recompute
+            by_size.setdefault(key, []).append(cell)
+    samples = (min(like, key=lambda cell: (cell.cell[0].simplicity, -cell.limit)) for like in by_size.values())
+    return sorted(samples, key=lambda cell: cell.limit)
 
 
 class _BranchAndBound:
@@ -108,16 +115,17 @@ class _BranchAndBound:
         self, cells: list[Candidates], noise: float, uses: tuple[SimpleUse, ...], refine: Refine | None
     ) -> None:
         self.n_cells = len(cells)
-        self._waiting = sorted(cells, key=lambda cell: -cell.limit)[::-1]  # not surveyed; the largest limit is last
+        # Not surveyed; the largest limit is last, and of equal ones that whose stages have more choices.
+        self._waiting = sorted(cells, key=lambda cell: (cell.limit, cell.cell[0].recompute is Recompute.AUTO))
         self._by_number = cells
         self._cells: list[Candidates] = []  # surveyed
-        self._uses, self._refine, self._n_hopeless = uses, refine, 0
-        self._shares: dict[object, list[float]] = {}  # of their limits that forecasts had, by order and pipeline
+        self._uses, self._refine = uses, refine
+        self._samples = _samples(cells)  # surveyed first: what works among them spares most of the others
         self._noise, self._min_gain = noise, max(MIN_GAIN, noise)
         self._models = ErrorModels(ErrorModel(noise), ErrorModel(noise))
         self._best, self._best_n_devices = 0.0, 0
         self._simpler_tried: set[int] = set()  # counts of devices of which a tie was proposed
-        self._n_without_gain = 0
+        self._n_measured = self._n_without_gain = 0
 
     @property
     def n_surveyed(self) -> int:
@@ -133,35 +141,27 @@ class _BranchAndBound:
         """Number of cells without a bound above the target."""
         limit = self._target / self._largest_ratio
         n_waiting = sum(cell.limit <= limit for cell in self._waiting)
-        return self._n_hopeless + n_waiting + sum(cell.closed(self._target) for cell in self._cells)
+        return n_waiting + sum(cell.closed(self._target) for cell in self._cells)
 
-    def survey(self, cell: Candidates) -> None:
-        """Make a few forecasts of a cell."""
+    def survey(self, cell: Candidates, floor: float = 0.0) -> None:
+        """Make a few forecasts of a cell; what certainly has no bound above `floor` need not be told exactly."""
         self._waiting.remove(cell)
+        if cell in self._samples:
+            self._samples.remove(cell)
         self._cells.append(cell)
-        cell.curve.survey()
-        cell.update(self._models)
-        if cell.is_hopeless:
-            left = [other for other in self._waiting if other.family != cell.family or other.limit == inf]
-            self._n_hopeless += len(self._waiting) - len(left)
-            self._waiting = left
-        if shares := cell.shares_of_limit():
-            self._shares.setdefault(_order_of(cell), []).append(max(shares))
+        cell.survey(self._models, floor)
 
-    def _limit(self, cell: Candidates) -> float:
-        """What a cell that is not surveyed gives at most: its limit, calibrated by the forecasts of like pipelines."""
-        known = self._shares.get(_order_of(cell), ())
-        return cell.limit if len(known) < N_CALIBRATING else cell.limit * min(1.0, max(known) * (1.0 + LIMIT_MARGIN))
-
-    def _most_promising(self) -> tuple[float, Candidates | None]:
-        """The cell that is not surveyed and has the largest limit."""
-        best, chosen = 0.0, None
-        for cell in reversed(self._waiting):
-            if cell.limit <= best:
-                break
-            if (limit := self._limit(cell)) > best:
-                best, chosen = limit, cell
-        return best, chosen
+    def _survey_next(self, best: Candidate | None, floor: float) -> bool:
+        """Survey a cell whose limit is above `floor`: the samples, then those of the largest limit; False without."""
+        samples = self._samples if self._n_measured < N_CALIBRATING else []
+        if samples or best is None or self._n_measured >= N_CALIBRATING:
+            # As long as nothing works, the least of the samples, which is the likeliest to.
+            ahead = samples[: None if best else 1] or self._waiting
+            cell = ahead[-1] if ahead else None
+            if cell is not None and cell.limit * self._largest_ratio > floor:
+                self.survey(cell, max(self._target, 0.0 if best is None else best.expected))
+                return True
+        return False
 
     def record_all(self, known: Mapping[Knobs, Observation]) -> None:
         """Record the observations of earlier searches."""
@@ -176,6 +176,7 @@ class _BranchAndBound:
         """Record one observation, and compute all bounds anew."""
         score = observation.score or 0.0
         improved = score > self._target
+        self._n_measured += observation.measured
         self._n_without_gain = 0 if improved else self._n_without_gain + observation.measured
         cell.record(index, observation, self._models, improved)
         if score > self._best:
@@ -219,7 +220,9 @@ class _BranchAndBound:
             candidates = [candidate for cell in self._cells if (candidate := cell.best()) is not None]
             if not self._best:  # without a target, what is no better than so much is no reason to measure it
                 candidates = [candidate for candidate in candidates if not candidate.at_best] or candidates
-            best = max(candidates, key=lambda candidate: candidate.rank, default=None)
+            largest = max((candidate.bound for candidate in candidates), default=0.0)
+            ties = (candidate for candidate in candidates if candidate.bound == largest)
+            best = max(ties, key=lambda candidate: candidate.rank, default=None)
             if best is not None and best.bound <= self._target:
                 best = None
             if not (self._forecast_gap(best) or (best is not None and self._forecast_neighbour(best))):
@@ -241,14 +244,12 @@ class _BranchAndBound:
     def _forecast_gap(self, best: Candidate | None) -> bool:
         """Forecast in the most promising gap whose bound is above the target and above `best`; False without one."""
         floor = max(self._target, 0.0 if best is None else best.bound * (1.0 + MIN_GAIN))
-        limit, waiting = self._most_promising()
-        if waiting is not None and limit * self._largest_ratio > floor:
-            self.survey(waiting)
+        if self._survey_next(best, floor):
             return True
         gaps = [(gap, cell) for cell in self._cells if (gap := cell.best_gap(floor)) is not None]
         if gaps:
             (_, index), cell = max(gaps, key=lambda pair: pair[0][0])
-            cell.forecast(index)
+            cell.forecast(index, floor)
         return bool(gaps)
 
     def _forecast_neighbour(self, best: Candidate) -> bool:
@@ -291,7 +292,7 @@ class _BranchAndBound:
         known = [cell for cell in self._cells if use.has(cell.cell[0])]
         while waiting and waiting[-1].limit >= max([worth, *(cell.best_forecast for cell in known)]):
             known.append(waiting.pop())
-            self.survey(known[-1])
+            self.survey(known[-1], worth)
 
     def _simpler_tie(self) -> Candidate | None:
         """A candidate of fewer devices that is expected to tie with the best; once for every count of devices."""

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Mapping
 from math import inf
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from autoauto.records.knobs.knobs import Knobs
 from autoauto.records.knobs.objectives import Objectives
@@ -100,7 +100,13 @@ class Forecast(NamedTuple):
         return max(self.excess, self.violation)
 
 
-Predict = Callable[[Knobs], Forecast]
+class Predict(Protocol):
+    """The estimate."""
+
+    def __call__(self, knobs: Knobs, worth: float = 0.0) -> Forecast:
+        """The forecast of a configuration; one that scores no more than `worth` may be `at_best`."""
+
+
 Limit = Callable[[Knobs], float]
 """What no forecast's score exceeds, told much sooner than a forecast; 0 where none will work, infinite if unknown."""
 Refine = Callable[[Knobs], Forecast]

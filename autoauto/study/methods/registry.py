@@ -34,6 +34,7 @@ from autoauto.study.store.trials import MAX_VIOLATION
 
 Expect = Callable[[Knobs], Trial]
 ExpectAtBest = Callable[[Knobs], Trial | None]
+GivesNoMore = Callable[[Knobs, float], bool]
 MIN_REFINEMENT = 0.001
 """The least share by which a forecast that is `at_best` becomes lower, unless it becomes one that is not."""
 RANDOM_SEED = 0  # of the samplers: a search that is resumed draws the same configurations again
@@ -88,21 +89,38 @@ def method_for(objectives: Objectives, method: str | None) -> Method:
     return Method(name)
 
 
-def predictor(expect: Expect, objectives: Objectives, at_best: ExpectAtBest | None = None) -> Predict:
+def predictor(
+    expect: Expect,
+    objectives: Objectives,
+    at_best: ExpectAtBest | None = None,
+    gives_no_more: GivesNoMore | None = None,
+) -> Predict:
     """The estimate of the first objective as a function of the knobs; it is asked once for every configuration.
 
-    So a forecast stays the same during a search, although the estimate is fitted to its measurements.
+    So a forecast stays the same during a search, although the estimate is fitted to its measurements; one that only
+    says what a configuration does not exceed is replaced when more is asked.
 
     Args:
         expect: the estimated trial of a configuration.
         objectives: of the search.
         at_best: one that is no worse and costs less to make; None where `expect` costs as little.
+        gives_no_more: tells sooner whether a configuration gives no more than so many samples/s.
     """
+    if objective_tuple(objectives)[0] is not Objective.THROUGHPUT:  # whose scores are samples/s
+        gives_no_more = None
+    known: dict[Knobs, Forecast] = {}
+    bounds: dict[Knobs, float] = {}
 
-    @cache
-    def predict(knobs: Knobs) -> Forecast:
+    def predict(knobs: Knobs, worth: float = 0.0) -> Forecast:
+        if knobs in known:
+            return known[knobs]
+        if bounds.get(knobs, inf) > worth and gives_no_more is not None and worth and gives_no_more(knobs, worth):
+            bounds[knobs] = worth
+        if bounds.get(knobs, inf) <= worth:
+            return Forecast(bounds[knobs], 0.0, at_best=True)
         best = None if at_best is None else at_best(knobs)
-        return _forecast(expect(knobs), objectives) if best is None else _forecast(best, objectives, at_best=True)
+        known[knobs] = _forecast(best or expect(knobs), objectives, at_best=best is not None)
+        return known[knobs]
 
     return predict
 

@@ -10,17 +10,24 @@ from itertools import combinations, product
 import numpy as np
 import pytest
 
-from autoauto.evaluate.steps import best_by_simulated_step
+from autoauto.evaluate.steps import (
+    LONG_STEP,
+    best_by_simulated_step,
+    no_simulated_step_below,
+    pipeline_step_cycles,
+)
 from autoauto.plan.pipeline import by_step
 from autoauto.plan.pipeline.evaluate import evaluate
 from autoauto.plan.pipeline.optimal import optimal
-from autoauto.plan.pipeline.stage_table import StageTable
+from autoauto.plan.pipeline.stage_table import StageTable, arranged
 from autoauto.records.cost import CostTable
 from autoauto.records.errors import Infeasible
 from autoauto.records.hardware import Period
 from autoauto.records.knobs.knobs import Knobs
 from autoauto.records.plan import Plan
 from autoauto.records.schedule import Order
+from autoauto.schedule.in_flight import in_flight_by_stage
+from autoauto.schedule.orders.registry import stage_devices_of
 from autoauto.schedule.times import timeline_of
 from tests.cost_tables import make_table, with_memory
 
@@ -92,6 +99,48 @@ def test_a_search_that_is_cut_short_has_a_valid_bound(smaller: str, monkeypatch:
     assert short.step_cycles is not None
     assert best.gap == 0
     assert short.bound_cycles <= best.step_cycles <= short.step_cycles <= step_cycles(knobs, optimal(table))
+
+
+@pytest.mark.parametrize("period", [Period.BARRIER, Period.OVERLAP])
+@pytest.mark.parametrize("order", [*FIXED, Order.ZB1P])
+def test_what_is_said_of_all_plans_without_the_best_one_is_so(order: Order, period: Period) -> None:
+    random, n_certain = np.random.default_rng(5), 0
+    for n_layers, n_devices in ((5, 2), (6, 3), (8, 4), (9, 3), (7, 3)):
+        stages = StageTable.of(random_table(random, n_layers, n_devices, period))
+        knobs = Knobs(n_devices, 0.6, 1, schedule=order, n_micro_batches=2 * n_devices + 1)
+        least = min((step_cycles(knobs, plan) for plan in plans_that_fit(stages.rows)), default=np.inf)
+        for cycles in least * np.array([0.5, 0.9, 0.98, 1.0, 1.0001, 1.5]) if least < np.inf else [1e3, 1e6]:
+            is_certain = no_simulated_step_below(stages, knobs, float(cycles))
+            assert not (is_certain and cycles > least)
+            n_certain += is_certain
+    assert n_certain > 5
+
+
+def test_choosing_whether_to_recompute_is_never_worse_than_not_recomputing() -> None:
+    random = np.random.default_rng(7)
+    for n_layers, n_devices in ((8, 4), (9, 3), (12, 4)):
+        rows = random_table(random, n_layers, n_devices, Period.BARRIER)
+        again = replace(rows, compute_prefix_cycles=rows.compute_prefix_cycles * 4 // 3)
+        memory = replace(rows.memory, recompute=True)
+        stages = StageTable.of(rows, replace(again, memory=memory))
+        knobs = Knobs(n_devices, 0.6, 1, schedule=Order.ONE_F_ONE_B, n_micro_batches=2 * n_devices)
+        plain = best_by_simulated_step(StageTable.of(rows), knobs)
+        assert best_by_simulated_step(stages, knobs).cost_cycles <= plain.cost_cycles
+
+
+@pytest.mark.parametrize("order", [Order.ZB1P, Order.V_MIN])
+def test_the_step_of_a_long_zero_bubble_order_is_told_from_shorter_ones(order: Order) -> None:
+    n_each = 2 if order is Order.V_MIN else 1
+    table = random_table(np.random.default_rng(2), 12, 4, Period.BARRIER)
+    table = replace(table, memory_limit_bytes=table.memory_limit_bytes * 8)
+    knobs = Knobs(4, 0.6, 1, schedule=order, n_micro_batches=LONG_STEP + 70, stages_per_device=n_each)
+    cuts = (0, 3, 6, 9, 12) if n_each == 1 else (0, 1, 3, 4, 6, 7, 9, 11, 12)
+    devices = stage_devices_of(order, 4)
+    moments = in_flight_by_stage(order, 4, knobs.n_micro_batches, n_each)
+    rows = table if n_each == 1 else arranged(table, devices, [1] * len(devices))
+    stages = StageTable(rows, devices, moments)
+    plan = stages.evaluate(cuts, [False] * len(devices))
+    assert pipeline_step_cycles(knobs, plan) == pytest.approx(step_cycles(knobs, plan), rel=2e-3)
 
 
 def test_no_plan_fits() -> None:

@@ -7,6 +7,8 @@ from scipy import stats
 
 from autoauto.records.knobs.knobs import Knobs
 from autoauto.records.knobs.objectives import Objective
+from autoauto.records.knobs.table import Recompute
+from autoauto.records.schedule import Order
 from autoauto.records.trials.study_summary import Repeated, StudySummary, Verdict, Verification, cells_of, interval
 from autoauto.records.trials.trial import Status, Trial
 
@@ -79,6 +81,15 @@ def test_cells_are_in_the_order_of_the_grid() -> None:
     cells = summary(*trials).cells
     assert [(cell.knobs.n_ipu, cell.knobs.memory_proportion) for cell in cells] == sorted(grid)
     assert all(cell.best is cell.largest is None and cell.first_unfit is cell.trials[0] for cell in cells)
+
+
+def test_cells_that_recompute_or_not_or_choose_have_an_order_too() -> None:
+    ways: tuple[bool | Recompute, ...] = (Recompute.AUTO, True, False)
+    trials = [
+        trial(number, Knobs(2, 0.6, 1, Order.POPART, recompute=way, n_micro_batches=4))
+        for number, way in enumerate(ways)
+    ]
+    assert [cell.knobs.recompute for cell in summary(*trials).cells] == [False, True, Recompute.AUTO]
 
 
 def test_cells_are_in_the_order_of_their_first_trials_and_the_best_is_chosen_by_worth() -> None:

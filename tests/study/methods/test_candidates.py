@@ -19,7 +19,7 @@ def models() -> ErrorModels:
 def cell(fits: int = 32) -> Candidates:
     """Scores are the batch size; every sample takes 3 % of memory, and `fits` samples fill it."""
 
-    def predict(knobs: Knobs) -> Forecast:
+    def predict(knobs: Knobs, worth: float = 0.0) -> Forecast:
         n = knobs.batch_size
         return Forecast(float(n) if n <= fits else None, 0.03 * (n - fits))
 
@@ -101,7 +101,7 @@ def test_where_nothing_fits_the_smallest_batch_is_the_last_resort() -> None:
 def bounded(bound: float) -> Candidates:
     """Everything fits; the batch size may be `bound` by the estimate."""
 
-    def predict(knobs: Knobs) -> Forecast:
+    def predict(knobs: Knobs, worth: float = 0.0) -> Forecast:
         n = knobs.batch_size
         return Forecast(float(n), -0.5, n / bound - 1 if n > bound else 1 - bound / n)
 

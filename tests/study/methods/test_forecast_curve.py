@@ -21,7 +21,7 @@ from autoauto.study.methods.protocol import Forecast
 def curve_of(scores: dict[int, float | None], excess: float = 0.01) -> ForecastCurve:
     """A cell of these batch sizes; those with None lack the share `excess` of memory."""
 
-    def predict(knobs: Knobs) -> Forecast:
+    def predict(knobs: Knobs, worth: float = 0.0) -> Forecast:
         score = scores[knobs.batch_size]
         return Forecast(score, excess if score is None else -0.1)
 
@@ -56,7 +56,7 @@ def test_the_gap_between_two_sizes_that_nearly_fit_has_no_bound() -> None:
 def test_a_forecast_is_made_once() -> None:
     times: list[int] = []
 
-    def predict(knobs: Knobs) -> Forecast:
+    def predict(knobs: Knobs, worth: float = 0.0) -> Forecast:
         times.append(knobs.batch_size)
         return Forecast(1.0, -0.1)
 
@@ -136,7 +136,7 @@ def test_a_replaced_forecast_is_used() -> None:
 
 
 def test_a_range_between_two_sizes_that_violate_a_constraint_is_found() -> None:
-    def predict(knobs: Knobs) -> Forecast:
+    def predict(knobs: Knobs, worth: float = 0.0) -> Forecast:
         n = knobs.batch_size
         return Forecast(float(n), -0.1, max(40 / n, n / 43) - 1)  # from 40 to 43
 
