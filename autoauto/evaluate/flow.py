@@ -322,13 +322,16 @@ class Flow(WholeModelEstimates):
         return self._expected(knobs, with_timeline=False)
 
     def gives_no_more(self, knobs: Knobs, worth: float) -> bool:
-        """Whether `forecast` certainly gives no more than `worth` samples/s; for training told sooner than a plan."""
+        """Whether `forecast` gives no more than `worth` samples/s; for training told sooner than its plan.
+
+        It is certain, or follows from the plan of a configuration that may do all that this one may.
+        """
         best = self.best_case(knobs)
         if best is None or best.samples_per_s <= worth:
             return best is not None
-        # Stages that choose whether to recompute may do all that those of other configurations do.
         cycles = knobs.n_samples * self.cluster.clock_hz / worth
         same = self.with_equal_costs(knobs)
+        # Stages that choose whether to recompute may do all that those of other configurations do.
         for known in {same, replace(same, recompute=Recompute.AUTO)}:
             if self._limits.get(known, inf) <= worth or self._is_planned_as_no_better(known, cycles):
                 return True

@@ -115,8 +115,8 @@ class _BranchAndBound:
         self, cells: list[Candidates], noise: float, uses: tuple[SimpleUse, ...], refine: Refine | None
     ) -> None:
         self.n_cells = len(cells)
-        # Not surveyed; the largest limit is last, and of equal ones that whose stages have more choices.
-        self._waiting = sorted(cells, key=lambda cell: (cell.limit, cell.cell[0].recompute is Recompute.AUTO))
+        # Not surveyed; the largest limit is last, of equal ones that whose stages have more choices, then the first.
+        self._waiting = sorted(cells[::-1], key=lambda cell: (cell.limit, cell.cell[0].recompute is Recompute.AUTO))
         self._by_number = cells
         self._cells: list[Candidates] = []  # surveyed
         self._uses, self._refine = uses, refine
