@@ -45,27 +45,15 @@ def best_by_simulated_step(stages: StageTable, knobs: Knobs) -> BoundedPlan:
     costs = StageCosts.of(stages)
     if stages.n_stages == 1:  # there is no cut to choose
         return min(periods, key=lambda bounded: bounded.plan.cost_cycles)
-    starts = starting_partitions(costs, periods)
-    plain = None
-    if stages.recomputing is not None and not any(costs.must_recompute(costs.cuts(starts[0]))):
-        plain = _best_or_none(replace(stages, recomputing=None), knobs)  # where stages may recompute, they need not
-    if plain is not None:
-        starts.append(plain.plan.partition)
+    starts, step = starting_partitions(costs, periods), _bound_of_steps(stages, knobs)
+    if stages.recomputing is not None:  # where stages may recompute, they need not
+        plain = StageCosts.of(replace(stages, recomputing=None))
+        if not any(costs.must_recompute(costs.cuts(starts[0]))) and plain.resolve(plain.cuts(starts[0])) is not None:
+            starts.append(best_by_step(plain, step, starts[:1]).plan.partition)
     if not any(costs.resolve(costs.cuts(partition)) for partition in starts):
         raise _no_plan_found(costs, starts[-1])
-    best = best_by_step(costs, _bound_of_steps(stages, knobs), starts)
-    if spec_of(knobs.schedule).splits_backward:
-        best = _best_zero_bubble(costs, starts, knobs, best)
-    if plain is not None and plain.cost_cycles < best.cost_cycles:
-        return replace(plain, bound_cycles=best.bound_cycles)
-    return best
-
-
-def _best_or_none(stages: StageTable, knobs: Knobs) -> BoundedPlan | None:
-    try:
-        return best_by_simulated_step(stages, knobs)
-    except Infeasible:
-        return None
+    best = best_by_step(costs, step, starts)
+    return _best_zero_bubble(costs, starts, knobs, best) if spec_of(knobs.schedule).splits_backward else best
 
 
 def no_simulated_step_below(stages: StageTable, knobs: Knobs, cycles: float) -> bool:

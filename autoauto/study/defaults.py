@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import Mapping
 from dataclasses import replace
 from itertools import product
+from math import prod
 from typing import Any
 
 from autoauto.evaluate.flow import Flow
@@ -57,6 +58,9 @@ def default_space(flow: Flow, given: Mapping[str, Any] = _NOT_GIVEN, global_batc
     if "replicas" not in given:
         n_each = min(values["n_ipu"]) * min(values.get("cores_per_device", (1,)))
         values["replicas"] = tuple(n for n in default_counts(n_devices) if n == 1 or n * n_each <= n_devices)
+    counts = [values["n_ipu"], values["replicas"], values.get("cores_per_device", (1,))]
+    if prod(map(min, counts)) <= n_devices < prod(map(max, counts)):  # as `on_cluster`, whose cells take time to make
+        values["constraints"] = (*values.get("constraints", ()), Constraint(f"n_devices <= {n_devices}"))
     if len(values.get("stage_replicas", ())) > 1:  # one device runs the same either way
         values["constraints"] = (*values.get("constraints", ()), Constraint("n_ipu > 1 or stage_replicas == 0"))
     return on_cluster(SearchSpace(**values), flow)

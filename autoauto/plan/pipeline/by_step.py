@@ -38,7 +38,7 @@ from autoauto.plan.pipeline.stage_costs import StageCosts
 from autoauto.records.arrays import BoolArray, FloatArray, IntArray
 from autoauto.records.plan import BoundedPlan
 
-ROUNDS, FEW_ROUNDS = 8, 3
+ROUNDS, FEW_ROUNDS = 8, 2
 MAX_MOVED = 8
 MAX_PARTIAL = 1_000
 MAX_EDGES = 1_000_000

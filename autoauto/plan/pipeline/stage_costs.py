@@ -49,6 +49,7 @@ class StageCosts:
     _columns: dict[bool, _Columns]
     _memories: dict[tuple[int, int, bool], StageBytes] = field(default_factory=dict)
     _choices: dict[tuple[int, ...], Choice | None] = field(default_factory=dict)
+    _excess: dict[tuple[int, ...], int] = field(default_factory=dict)
 
     @classmethod
     def of(cls, stages: StageTable) -> StageCosts:
@@ -161,6 +162,12 @@ class StageCosts:
     def excess_bytes(self, device: int, cuts: IntArray) -> int:
         """By how much the stages of a device exceed it if all that may recompute do; below 0 what is free."""
         own = self.of_device[device]
+        key = device, *(int(cut) for s in own for cut in cuts[s : s + 2])
+        if key not in self._excess:
+            self._excess[key] = self._excess_bytes(device, own, cuts)
+        return self._excess[key]
+
+    def _excess_bytes(self, device: int, own: list[int], cuts: IntArray) -> int:
         flags = [self.stages.recompute or self.stages.recomputing is not None] * len(own)
         n_bytes = self.device_bytes(device, [cuts[s : s + 2].tolist() for s in own], flags)
         return n_bytes - int(self.stages.rows.memory_limit_bytes[own[0]])

@@ -38,7 +38,7 @@ MIN_GAIN = 0.003
 """A configuration whose bound exceeds the best by no more than this share is not worth a measurement."""
 TIE_SHARE = 0.004
 """The neighbours of the highest bound are forecast before it is measured; so are those within this share of it."""
-N_CALIBRATING = 2
+N_CALIBRATING = 4
 """So many samples are measured before the other cells with limits are surveyed: errors are less uncertain then."""
 PATIENCE = 8
 """Number of measurements in a row without improvement after which the best is assumed to be the best of all."""
@@ -116,7 +116,9 @@ class _BranchAndBound:
     ) -> None:
         self.n_cells = len(cells)
         # Not surveyed; the largest limit is last, of equal ones that whose stages have more choices, then the first.
-        self._waiting = sorted(cells[::-1], key=lambda cell: (cell.limit, cell.cell[0].recompute is Recompute.AUTO))
+        self._waiting = sorted(cells, key=lambda cell: (-cell.limit, cell.cell[0].recompute is not Recompute.AUTO))[
+            ::-1
+        ]
         self._by_number = cells
         self._cells: list[Candidates] = []  # surveyed
         self._uses, self._refine = uses, refine
