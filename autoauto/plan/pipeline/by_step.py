@@ -38,7 +38,7 @@ from autoauto.plan.pipeline.stage_costs import StageCosts
 from autoauto.records.arrays import BoolArray, FloatArray, IntArray
 from autoauto.records.plan import BoundedPlan
 
-ROUNDS, FEW_ROUNDS = 8, 2
+ROUNDS, FEW_ROUNDS = 8, 4
 MAX_MOVED = 8
 MAX_PARTIAL = 1_000
 MAX_EDGES = 1_000_000
@@ -85,8 +85,8 @@ def no_step_below(costs: StageCosts, step: StepBound, cycles: float) -> bool:
     """
     cycles = ceil(2 * cycles) / 2  # steps are whole or halves
     search = _StepSearch(costs, step, [costs.problem.partition(_even(costs.problem))], cycles)
-    search.bound_edges(FEW_ROUNDS)
-    return search.lower_bound() >= cycles
+    is_best = search.bound_edges(FEW_ROUNDS)
+    return is_best and min(search.best_cycles, search.outside) >= cycles
 
 
 def _even(problem: Problem) -> list[int]:
@@ -195,10 +195,14 @@ class _StepSearch:
         if cycles < self.best_cycles:
             self.best, self.best_cycles, self.recomputes = plan, cycles, choice.recomputes
 
-    def bound_edges(self, n_rounds: int = ROUNDS) -> None:
-        """Play the games of all stages and of none, turn by turn; every answer bounds the edges."""
+    def bound_edges(self, n_rounds: int = ROUNDS) -> bool:
+        """Play the games of all stages and of none, turn by turn; every answer bounds the edges.
+
+        Returns:
+            Whether it is certain that no plan of these edges is better than the best so far.
+        """
         if not self.cuts:
-            return
+            return True
         start = self.costs.plans(self.best[None])[0]
         n_stages = len(start)
         means = np.repeat(start[None], n_stages + 1, axis=0)
@@ -209,11 +213,12 @@ class _StepSearch:
             for of_game in weights:
                 plan = self.answer(of_game)
                 if plan is None:
-                    return
+                    return True
                 plans.append(plan)
             costs = self.costs.plans(np.array(plans))
             means += (costs - means) / (turn + 2)
             self.try_all(np.array(plans))
+        return False
 
     def answer(self, weights: FloatArray) -> IntArray | None:
         """The cheapest plan for these weights, which bound all edges; None if no better plan than the best is left."""
