@@ -365,8 +365,8 @@ class Flow(WholeModelEstimates):
 
     def _is_planned_as_no_better(self, knobs: Knobs, cycles: float) -> bool:
         """Whether the plan of a configuration is known, and has no step below `cycles`, on whatever devices."""
-        one = knobs if knobs.shard_optimizer else replace(knobs, replicas=1)
-        known = [plan for (same, _), (_, plan) in self._plans.items() if same == one]
+        single = knobs if knobs.shard_optimizer else replace(knobs, replicas=1)
+        known = [plan for (same, _), (_, plan) in self._plans.items() if same == single]
         return bool(known) and all(
             isinstance(plan, Infeasible) or (plan.step_cycles is not None and plan.step_cycles >= cycles)
             for plan in known

@@ -35,23 +35,23 @@ def test_no_forecast_is_better_than_the_best_case(flow: Flow) -> None:
     assert n_fitting > 20
 
 
-def test_what_gives_no_more_is_so_and_told_of_what_is_much_worse(flow: Flow) -> None:
-    n_told = 0
+def test_what_gives_no_more_is_so_and_known_of_what_is_much_worse(flow: Flow) -> None:
+    n_bounded = 0
     for knobs in configurations():
         trial = flow.forecast(knobs)
         speed = trial.samples_per_s if trial.runs else 0.0
         fresh = replace(flow)  # without the plans of this forecast
         assert not speed or not fresh.gives_no_more(knobs, speed * 0.999)
-        n_told += fresh.gives_no_more(knobs, max(speed * 1.5, 1.0))
-    assert n_told > 100
+        n_bounded += fresh.gives_no_more(knobs, max(speed * 1.5, 1.0))
+    assert n_bounded > 100
 
 
 def test_proportions_at_which_layers_cost_the_same_share_their_plans(flow: Flow) -> None:
-    most, least = (Knobs(2, share, 1, Order.ONE_F_ONE_B, n_micro_batches=4) for share in (1.0, 0.6))
-    assert flow.profile(flow.options(most)).layers == flow.profile(flow.options(least)).layers
-    assert flow.forecast(most).estimate is not None
-    assert flow.with_equal_costs(least) == flow.with_equal_costs(most)
-    assert flow.forecast(least).estimate == replace(flow).forecast(least).estimate
+    high, low = (Knobs(2, share, 1, Order.ONE_F_ONE_B, n_micro_batches=4) for share in (1.0, 0.6))
+    assert flow.profile(flow.options(high)).layers == flow.profile(flow.options(low)).layers
+    assert flow.forecast(high).estimate is not None
+    assert flow.with_equal_costs(low) == flow.with_equal_costs(high)
+    assert flow.forecast(low).estimate == replace(flow).forecast(low).estimate
 
 
 def test_a_forecast_is_what_is_expected_but_for_the_timeline(flow: Flow) -> None:

@@ -158,8 +158,8 @@ class _BranchAndBound:
         samples = self._samples if self._n_measured < N_CALIBRATING else []
         if samples or best is None or self._n_measured >= N_CALIBRATING:
             # As long as nothing works, the least of the samples, which is the likeliest to.
-            ahead = samples[: None if best else 1] or self._waiting
-            cell = ahead[-1] if ahead else None
+            candidates = samples[: None if best else 1] or self._waiting
+            cell = candidates[-1] if candidates else None
             if cell is not None and cell.limit * self._largest_ratio > floor:
                 self.survey(cell, max(self._target, 0.0 if best is None else best.expected))
                 return True

@@ -108,10 +108,10 @@ def test_what_is_said_of_all_plans_without_the_best_one_is_so(order: Order, peri
     for n_layers, n_devices in ((5, 2), (6, 3), (8, 4), (9, 3), (7, 3)):
         stages = StageTable.of(random_table(random, n_layers, n_devices, period))
         knobs = Knobs(n_devices, 0.6, 1, schedule=order, n_micro_batches=2 * n_devices + 1)
-        least = min((step_cycles(knobs, plan) for plan in plans_that_fit(stages.rows)), default=np.inf)
-        for cycles in least * np.array([0.5, 0.9, 0.98, 1.0, 1.0001, 1.5]) if least < np.inf else [1e3, 1e6]:
+        shortest = min((step_cycles(knobs, plan) for plan in plans_that_fit(stages.rows)), default=np.inf)
+        for cycles in shortest * np.array([0.5, 0.9, 0.98, 1.0, 1.0001, 1.5]) if shortest < np.inf else [1e3, 1e6]:
             is_certain = no_simulated_step_below(stages, knobs, float(cycles))
-            assert not (is_certain and cycles > least)
+            assert not (is_certain and cycles > shortest)
             n_certain += is_certain
     assert n_certain > 5
 
@@ -129,7 +129,7 @@ def test_choosing_whether_to_recompute_is_never_worse_than_not_recomputing() -> 
 
 
 @pytest.mark.parametrize("order", [Order.ZB1P, Order.V_MIN])
-def test_the_step_of_a_long_zero_bubble_order_is_told_from_shorter_ones(order: Order) -> None:
+def test_the_step_of_a_long_zero_bubble_order_follows_from_a_shorter_one(order: Order) -> None:
     n_each = 2 if order is Order.V_MIN else 1
     table = random_table(np.random.default_rng(2), 12, 4, Period.BARRIER)
     table = replace(table, memory_limit_bytes=table.memory_limit_bytes * 8)

@@ -223,11 +223,11 @@ def test_known_configurations_are_not_proposed_again(world: Worlds) -> None:
 def test_limits_of_the_estimate_spare_forecasts_and_change_no_answer(
     world: Worlds, cell_error: float, share: float
 ) -> None:
-    n_spared = n_told_sooner = 0
+    n_spared = n_bounded = 0
     for seed in range(40):
         seen = world(seed, cell_error=cell_error, own_error=0.0, memory_error=0.0)
         asked: set[Knobs] = set()
-        told_sooner: set[Knobs] = set()
+        bounded: set[Knobs] = set()
 
         def exact(knobs: Knobs, world: World = seen) -> Forecast:
             return world.predict(knobs)
@@ -237,13 +237,13 @@ def test_limits_of_the_estimate_spare_forecasts_and_change_no_answer(
             worth: float = 0.0,
             world: World = seen,
             asked: set[Knobs] = asked,
-            told_sooner: set[Knobs] = told_sooner,
+            bounded: set[Knobs] = bounded,
         ) -> Forecast:
             asked.add(knobs)
             forecast = world.predict(knobs)
             if (forecast.score or 0.0) >= worth:
                 return forecast
-            told_sooner.add(knobs)
+            bounded.add(knobs)
             return Forecast(worth, 0.0, at_best=True)
 
         def limit(knobs: Knobs, world: World = seen) -> float:
@@ -253,6 +253,6 @@ def test_limits_of_the_estimate_spare_forecasts_and_change_no_answer(
         best = max((t.score or 0.0 for t in tried.values()), default=0.0)
         assert best >= share * seen.best
         n_spared += sum(not asked & set(cell) for cell in seen.space.cells)
-        n_told_sooner += len(told_sooner)
+        n_bounded += len(bounded)
     assert n_spared > 40
-    assert n_told_sooner > 100
+    assert n_bounded > 100
