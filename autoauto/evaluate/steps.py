@@ -46,14 +46,21 @@ def best_by_simulated_step(stages: StageTable, knobs: Knobs) -> BoundedPlan:
     if stages.n_stages == 1:  # there is no cut to choose
         return min(periods, key=lambda bounded: bounded.plan.cost_cycles)
     starts, step = starting_partitions(costs, periods), _bound_of_steps(stages, knobs)
+    plain = None
     if stages.recomputing is not None:  # where stages may recompute, they need not
-        plain = StageCosts.of(replace(stages, recomputing=None))
-        if not any(costs.must_recompute(costs.cuts(starts[0]))) and plain.resolve(plain.cuts(starts[0])) is not None:
-            starts.append(best_by_step(plain, step, starts[:1]).plan.partition)
+        without = replace(stages, recomputing=None)
+        holds = StageCosts.of(without).resolve(costs.cuts(starts[0])) is not None
+        if holds and not any(costs.must_recompute(costs.cuts(starts[0]))):
+            plain = best_by_simulated_step(without, knobs)
+            starts.append(plain.plan.partition)
     if not any(costs.resolve(costs.cuts(partition)) for partition in starts):
         raise _no_plan_found(costs, starts[-1])
     best = best_by_step(costs, step, starts)
-    return _best_zero_bubble(costs, starts, knobs, best) if spec_of(knobs.schedule).splits_backward else best
+    if spec_of(knobs.schedule).splits_backward:
+        best = _best_zero_bubble(costs, starts, knobs, best)
+    if plain is not None and plain.cost_cycles < best.cost_cycles:
+        return replace(plain, bound_cycles=min(best.bound_cycles, plain.cost_cycles))
+    return best
 
 
 def no_simulated_step_below(stages: StageTable, knobs: Knobs, cycles: float) -> bool:

@@ -155,13 +155,13 @@ class _BranchAndBound:
 
     def _survey_next(self, best: Candidate | None, floor: float) -> bool:
         """Survey a cell whose limit is above `floor`: the samples, then those of the largest limit; False without."""
-        samples = self._samples if self._n_measured < N_CALIBRATING else []
-        if samples or best is None or self._n_measured >= N_CALIBRATING:
-            # As long as nothing works, the least of the samples, which is the likeliest to.
-            candidates = samples[: None if best else 1] or self._waiting
-            cell = candidates[-1] if candidates else None
-            if cell is not None and cell.limit * self._largest_ratio > floor:
-                self.survey(cell, max(self._target, 0.0 if best is None else best.expected))
+        calibrating = self._n_measured < N_CALIBRATING
+        # As long as nothing works, the lowest of the samples, which is the likeliest to.
+        samples = self._samples[: None if best else 1] if calibrating else []
+        others = [] if calibrating and best is not None else self._waiting
+        for cells in (samples, others):
+            if cells and cells[-1].limit * self._largest_ratio > floor:
+                self.survey(cells[-1], max(self._target, 0.0 if best is None else best.expected))
                 return True
         return False
 
