@@ -23,8 +23,8 @@ import onnx
 
 from autoauto.evaluate.flow import Flow
 from autoauto.evaluate.flow_config import FlowConfig
+from autoauto.evaluate.imported import ProfileFiles
 from autoauto.evaluate.load import load_flow
-from autoauto.evaluate.recorded import ProfileFiles
 from autoauto.graph.cut.source import onnx_source
 from autoauto.graph.load import load_graph
 from autoauto.plan.pipeline.evaluate import evaluate

@@ -22,8 +22,7 @@ from typing import Any, NamedTuple
 
 from autoauto.evaluate.imported import ImportedPlanner, PlannedProfile
 from autoauto.profile.importers.dnn_partitioning import read_dnn_partitioning
-from autoauto.profile.importers.imported import ImportedGraph
-from autoauto.profile.importers.linear_order import linear_orders
+from autoauto.profile.importers.imported import ImportedGraph, linear_orders
 from autoauto.profile.importers.pipedream import read_pipedream
 from autoauto.profile.importers.pipeedge import read_pipeedge
 from autoauto.records.hardware import Link

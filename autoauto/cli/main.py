@@ -12,10 +12,10 @@ from autoauto.cli import completion
 from autoauto.cli.commands import clusters, compare, measure, models, phased, plan, predict, profile, schedule
 from autoauto.cli.commands.artifacts import bench, export, serve
 from autoauto.cli.commands.studies import dashboard, explain, report, search, studies, trials, worker
-from autoauto.cli.config.search_config import parse_with_config
 from autoauto.cli.options.parser import Parser
 from autoauto.cli.output.lines import warn
 from autoauto.cli.output.log import write_event
+from autoauto.cli.search_config import parse_with_config
 from autoauto.records.errors import AutoautoError, DoesNotFit
 
 COMMANDS = (

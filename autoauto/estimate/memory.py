@@ -1,9 +1,12 @@
-"""From a profile to the memory of every range, `range_memory`; limits and stashes of devices."""
+"""From a profile to the memory of every range, `range_memory`; limits and stashes of devices.
+
+What an optimizer holds on them is added to the profile: `with_optimizer_state`.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -13,8 +16,8 @@ from autoauto.records.arrays import IntArray
 from autoauto.records.cost import RangeMemory, SharedMemory
 from autoauto.records.errors import BadInput
 from autoauto.records.hardware import Cluster
-from autoauto.records.profile import OUTLINED, PARAMETER, LayerProfile, ModelProfile, category
-from autoauto.records.units import MAX_EXACT
+from autoauto.records.profile import GRADIENT, OUTLINED, PARAMETER, LayerProfile, ModelProfile, WeightUpdate, category
+from autoauto.records.units import MAX_EXACT, Precision
 
 NO_LIMIT = 2**62  # more bytes than any range can need, and still an int64
 
@@ -149,3 +152,37 @@ def stash_entries(n_devices: int, in_flight: Sequence[int] | None) -> tuple[int,
     if len(counts) != n_devices or min(counts) < 1:
         raise BadInput(f"in_flight needs a count from 1 for each of {n_devices} devices, got {list(counts)}")
     return tuple(count - 1 for count in counts)
+
+
+def with_optimizer_state(profile: ModelProfile, update: WeightUpdate, precision: Precision) -> ModelProfile:
+    """The same profile with the states of every layer's weights; what several layers share is shared with its states.
+
+    Args:
+        profile: in training.
+        update: has the states.
+        precision: of gradients and weights.
+    """
+    if not update.state_bytes(1, precision):
+        return profile
+    sized = any(category(key) == GRADIENT for layer in profile.layers for key in {**layer.shared, **layer.exclusive})
+    source = GRADIENT if sized else PARAMETER  # profiles of other programs may have no gradients
+    layers = (_layer(layer, source, update, precision) for layer in profile.layers)
+    return replace(profile, layers=tuple(layers))
+
+
+def _layer(layer: LayerProfile, source: str, update: WeightUpdate, precision: Precision) -> LayerProfile:
+    return replace(
+        layer,
+        shared={**layer.shared, **_states(layer.shared, source, update, precision)},
+        exclusive={**layer.exclusive, **_states(layer.exclusive, source, update, precision)},
+    )
+
+
+def _states(n_bytes: Mapping[str, int], source: str, update: WeightUpdate, precision: Precision) -> dict[str, int]:
+    """The states of what is under a category or under its shared keys "category_identity"."""
+    return {
+        key.replace(source, name, 1): n
+        for key, size in n_bytes.items()
+        if category(key) == source
+        for name, n in update.state_bytes(size, precision).items()
+    }

@@ -16,8 +16,8 @@ from typing import NamedTuple
 from autoauto.evaluate.estimates import Estimates, WholeModel
 from autoauto.records.knobs.knobs import Knobs
 from autoauto.records.units import samples_per_s
-from autoauto.schedule.in_flight import in_flight_by_stage
 from autoauto.schedule.orders.registry import spec_of
+from autoauto.schedule.stash import in_flight_by_stage
 
 
 class BestCase(NamedTuple):

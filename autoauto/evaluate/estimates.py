@@ -9,17 +9,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from autoauto.estimate.calibration import with_cuts_at, with_entry_overhead
-from autoauto.estimate.correction.correct import corrected
-from autoauto.estimate.correction.features import range_examples
+from autoauto.estimate.correction.correct import corrected, range_examples
 from autoauto.estimate.correction.regression import fit
-from autoauto.estimate.memory import memory_limit_bytes, without_checkpoints
-from autoauto.estimate.optimizer_state import with_optimizer_state
+from autoauto.estimate.memory import memory_limit_bytes, with_optimizer_state, without_checkpoints
 from autoauto.estimate.sums import prefix_sums
-from autoauto.estimate.table import cost_table, on_devices
+from autoauto.estimate.table import cost_table, on_devices, with_cuts_at, with_entry_overhead
 from autoauto.graph.layers.kinds import quantise
 from autoauto.plan.pipeline.stage_table import StageTable, arranged
-from autoauto.plan.placement import shared_cycles
+from autoauto.plan.replicas import shared_cycles
 from autoauto.profile.liveness import tensor_uses
 from autoauto.profile.profiler import Progress, profile_model
 from autoauto.profile.sample import SAMPLE_SHARE, is_sampled, sample, sample_batch_sizes, well_known
@@ -38,9 +35,8 @@ from autoauto.records.plan import CutAt, Plan
 from autoauto.records.profile import TEMPORARY, CompileOptions, ModelProfile, WeightUpdate
 from autoauto.records.target import Profiled, Target, TargetTraits, UpdatesWeights, traits_of
 from autoauto.records.units import Precision, reference_cycles
-from autoauto.schedule.in_flight import in_flight_by_stage
 from autoauto.schedule.orders.registry import chunks_of, stage_devices_of
-from autoauto.schedule.stash import in_flight
+from autoauto.schedule.stash import in_flight, in_flight_by_stage
 from autoauto.targets.clusters import check_fp8
 
 _MAX_PROFILES = 128  # profiles in memory; configurations that differ in n_ipu only have the same profile

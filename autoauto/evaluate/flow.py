@@ -11,19 +11,18 @@ from math import inf
 
 import numpy as np
 
-from autoauto.estimate.calibration import calibrated
+from autoauto.estimate.table import calibrated
 from autoauto.evaluate.best_case import BestCase, best_case
 from autoauto.evaluate.kinds import best_on_kinds, on_kinds
 from autoauto.evaluate.steps import best_by_simulated_step, no_simulated_step_below, pipeline_step_cycles
 from autoauto.evaluate.whole_model import WholeModelEstimates
-from autoauto.plan.all_reduce import all_reduce_cycles
 from autoauto.plan.phased.optimal import fits_at_once, phased
 from autoauto.plan.pipeline.device_memory import StageBytes, device_memory
 from autoauto.plan.pipeline.evaluate import check_memory, evaluate
 from autoauto.plan.pipeline.optimal import anytime
 from autoauto.plan.pipeline.ranges.plans import best_with_stage_replicas, evaluate_stage_replicas
 from autoauto.plan.pipeline.stage_costs import StageCosts
-from autoauto.plan.placement import placements
+from autoauto.plan.replicas import all_reduce_cycles, placements
 from autoauto.profile.profiler import Progress, check_batch_size
 from autoauto.records.correction import Correction, WholeRange
 from autoauto.records.cost import CostTable, stash_entry_bytes
@@ -46,9 +45,9 @@ from autoauto.records.trials.trial import (
     unfit_trial,
 )
 from autoauto.records.units import Precision, format_bytes, reference_cycles, samples_per_s
-from autoauto.schedule.in_flight import in_flight_by_stage
-from autoauto.schedule.step_end import with_step_end
+from autoauto.schedule.stash import in_flight_by_stage
 from autoauto.schedule.times import timeline_of
+from autoauto.schedule.training_step import with_step_end
 
 MAX_MOVES = 3  # plans with moved cuts that are measured after the first, on real devices
 WORTH_MOVING = 0.015  # predicted gain, as a share of the period, from which on such a plan is measured

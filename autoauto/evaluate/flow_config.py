@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from autoauto.evaluate.flow import Flow
+from autoauto.evaluate.imported import ProfileFiles
 from autoauto.evaluate.load import load_flow, read_cluster
-from autoauto.evaluate.recorded import ProfileFiles
 from autoauto.records.correction import Estimator
 from autoauto.records.errors import BadInput
 from autoauto.records.files.fields import stored_form

@@ -18,12 +18,12 @@ from autoauto.records.knobs.knobs import Knobs
 from autoauto.records.plan import BoundedPlan, Plan
 from autoauto.records.schedule import Order, Transfers
 from autoauto.records.units import format_bytes
-from autoauto.schedule.in_flight import in_flight_by_stage
 from autoauto.schedule.orders.registry import chunks_of, spec_of, stage_devices_of
-from autoauto.schedule.plan_step import PlanStep
 from autoauto.schedule.simulate.long_steps import order_step
 from autoauto.schedule.simulate.step import StepFunction, step_function
+from autoauto.schedule.stash import in_flight_by_stage
 from autoauto.schedule.times import cost_columns, timeline_of, transfers_of
+from autoauto.schedule.training_step import PlanStep
 from autoauto.schedule.zero_bubble.forms import zero_bubble_bound
 
 WORTH_SIMULATING = 1e-3  # the share of a step that other cuts must promise before a zero bubble order is made for them

@@ -28,8 +28,14 @@ from pathlib import Path
 from typing import IO, NamedTuple
 
 from autoauto.processes.channel import Channel
-from autoauto.processes.start import die_with_parent, killed_first, sigint_blocked
-from autoauto.processes.tree import descendants, end_descendants, held_bytes
+from autoauto.processes.start import (
+    descendants,
+    die_with_parent,
+    end_descendants,
+    held_bytes,
+    killed_first,
+    sigint_blocked,
+)
 
 PR_SET_CHILD_SUBREAPER = 36
 END_S = 10.0

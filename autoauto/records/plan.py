@@ -86,7 +86,7 @@ class Plan(Displayed):
         period: what the devices do at the same time.
         host_cycles: the host's transfers that overlap with compute; no period is shorter.
         shared_cycles: those in which the connection of a machine to the host moves a micro-batch of every pipeline on
-            it (`autoauto/plan/placement.py`); no period is shorter.
+            it (`autoauto/plan/replicas.py`); no period is shorter.
         placement: for every replica of this plan, the devices of the cluster that `Stage.device` counts; empty where
             the cluster is not known.
         other_plans: the plans of the other replicas, whose devices or links differ; none is slower than this one.

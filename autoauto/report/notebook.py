@@ -12,7 +12,7 @@ from autoauto.records.trials.trial import Trial
 from autoauto.report.charts.svg import picture_file
 from autoauto.report.charts.timeline import timeline_chart
 from autoauto.report.markup import tag, words
-from autoauto.report.tables.html import html_table
+from autoauto.report.tables.markup import html_table
 from autoauto.report.tables.plans import parts_tables
 from autoauto.report.tables.study import binding_table, cells_table
 from autoauto.report.tables.table import Column, Table

@@ -1,9 +1,18 @@
-"""How many activations wait in the stash for their backward pass."""
+"""How many micro-batches are in flight: on a device, `in_flight`, and on its stages, `in_flight_by_stage`.
+
+What a stash must have room for: `stash_entries`.
+"""
 
 from __future__ import annotations
 
-from autoauto.records.schedule import BACKWARD, Order, Schedule
-from autoauto.schedule.orders.registry import make_schedule, spec_of
+from functools import lru_cache
+
+import numpy as np
+
+from autoauto.records.arrays import IntArray
+from autoauto.records.schedule import BACKWARD, FORWARD, Order, Schedule
+from autoauto.schedule.orders.registry import make_schedule, spec_of, stage_devices_of
+from autoauto.schedule.simulate.long_steps import like_the_long_step
 
 
 def stash_entries(schedule: Schedule) -> tuple[int, ...]:
@@ -44,3 +53,39 @@ def in_flight(order: Order, n_devices: int, n_micro_batches: int) -> tuple[int, 
     if limit is not None and n_stages == n_devices:
         return (min(limit(n_devices), n_micro_batches),) * n_devices
     return make_schedule(order, n_devices, n_micro_batches).peak_in_flight
+
+
+@lru_cache(maxsize=256)
+def in_flight_by_stage(order: Order, n_devices: int, n_micro_batches: int, n_chunks: int) -> tuple[IntArray, ...]:
+    """For every device, (moments, its stages): the numbers in flight whenever no other moment has more of each.
+
+    An order that takes a limit may use all of it, for any of the stages of a device.
+
+    >>> [moments.tolist() for moments in in_flight_by_stage(Order.INTERLEAVED, 2, 4, 2)]
+    [[[3, 2], [4, 1]], [[2, 1], [3, 0]]]
+    >>> [moments.tolist() for moments in in_flight_by_stage(Order.ZBV, 2, 8, 2)]
+    [[[4, 0], [0, 4]], [[4, 0], [0, 4]]]
+    """
+    if n_chunks == 1:
+        return tuple(np.array([[count]]) for count in in_flight(order, n_devices, n_micro_batches))
+    limit = spec_of(order).default_max_in_flight
+    if limit is None:
+        few = like_the_long_step(order, n_devices, n_micro_batches)
+        schedule = make_schedule(order, n_devices, few, n_chunks=n_chunks)
+        return tuple(_moments(schedule, device) for device in range(n_devices))
+    most, counts = limit(n_devices), stage_devices_of(order, n_devices).count(0)
+    first = min(most, n_micro_batches)
+    rest = min(most - first, (counts - 1) * n_micro_batches)
+    corners = [[first if stage == other else rest for other in range(counts)] for stage in range(counts)]
+    return (np.unique(np.array(corners), axis=0)[::-1],) * n_devices
+
+
+def _moments(schedule: Schedule, device: int) -> IntArray:
+    own = [stage for stage, on in enumerate(schedule.devices) if on == device]
+    codes, program = schedule.codes, schedule.programs[device]
+    kinds, stages = codes.kinds(program), codes.stages(program)
+    change = (kinds == FORWARD).astype(np.int64) - (kinds == BACKWARD)
+    counts = np.unique(np.stack([np.cumsum(change * (stages == stage)) for stage in own], axis=1), axis=0)
+    more = (counts[:, None] <= counts[None]).all(axis=2).sum(axis=1)  # itself included
+    largest: IntArray = counts[more == 1]
+    return largest

@@ -31,16 +31,16 @@ from autoauto.records.target import Target
 from autoauto.records.trials.study_summary import NOTES
 from autoauto.records.trials.trial import Trial
 from autoauto.study.analysis.alternatives import expected_alternatives, store_alternatives
-from autoauto.study.analysis.summary import summarise
+from autoauto.study.analysis.best import summarise
 from autoauto.study.defaults import baseline_of, default_space, default_study_name, fingerprint_of, on_cluster
 from autoauto.study.execution.executors import Executor, InlineExecutor, ProcessExecutor
 from autoauto.study.execution.process import Bounds
 from autoauto.study.methods.protocol import ExpectedScore, Predict, Proposer
 from autoauto.study.methods.registry import limiter, method_for, method_of, predictor, refiner
 from autoauto.study.run import SearchProgress, SearchResult, run_search
+from autoauto.study.store.database import temporary_database
 from autoauto.study.store.provenance import provenance
 from autoauto.study.store.study import FLOW, note_answer, note_space, note_start, open_study
-from autoauto.study.store.temporary import temporary_database
 from autoauto.study.verify_winner import verify_winner
 
 

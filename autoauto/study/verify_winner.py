@@ -14,7 +14,7 @@ from autoauto.records.knobs.space import SearchSpace
 from autoauto.records.plan import Plan
 from autoauto.records.trials.study_summary import AutoPipelineAnswer
 from autoauto.study.analysis.best import best_of_study
-from autoauto.study.analysis.grid_bisect_answer import estimated_answer
+from autoauto.study.analysis.comparisons import estimated_answer
 from autoauto.study.analysis.verification import repeated_of, verify
 from autoauto.study.defaults import baseline_of
 from autoauto.study.execution.executors import Executor

@@ -1,7 +1,6 @@
 """Profiles with what the optimizer holds."""
 
-from autoauto.estimate.memory import range_memory
-from autoauto.estimate.optimizer_state import with_optimizer_state
+from autoauto.estimate.memory import range_memory, with_optimizer_state
 from autoauto.records.profile import GRADIENT, PARAMETER, LayerProfile, ModelProfile, Optimizer, WeightUpdate
 from autoauto.records.units import Precision
 

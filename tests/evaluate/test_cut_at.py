@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from autoauto.estimate.calibration import with_cuts_at
+from autoauto.estimate.table import with_cuts_at
 from autoauto.evaluate.flow import Flow
 from autoauto.evaluate.flow_config import FlowConfig
 from autoauto.evaluate.load import load_flow

@@ -13,7 +13,7 @@ import onnx
 import pytest
 
 from autoauto.evaluate.flow_config import FlowConfig
-from autoauto.evaluate.recorded import ProfileFiles
+from autoauto.evaluate.imported import ProfileFiles
 from autoauto.graph.cut.source import onnx_source
 from autoauto.graph.load import load_graph
 from autoauto.profile.importers.onnxruntime_trace import read_onnxruntime

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from autoauto.exporters.blocks import blocks_of_stages
+from autoauto.exporters.layer_lists import blocks_of_stages
 from autoauto.exporters.registry import write_artifact
 from autoauto.records.errors import BadInput
 from tests.exporters.block_plans import (

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autoauto.plan.all_reduce import all_reduce_cycles
+from autoauto.plan.replicas import all_reduce_cycles
 from autoauto.records.hardware import Cluster, Device, Link, Topology
 
 DEVICE = Device("device", 1e9, 100, 1, 100)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autoauto.plan.placement import placements, shared_cycles
+from autoauto.plan.replicas import placements, shared_cycles
 from autoauto.records.hardware import Cluster, Device, Link, Machine, MachineDevice
 
 DEVICE, LINK = Device("device", 1e9, 100, 1, 100), Link(1e9, 0)

@@ -18,7 +18,7 @@ import pytest
 
 from autoauto.processes.channel import Channel
 from autoauto.processes.guard import Ending, GuardedProcess
-from autoauto.processes.tree import descendants, held_bytes
+from autoauto.processes.start import descendants, held_bytes
 from tests.running import is_running, wait_until
 
 pytestmark = pytest.mark.slow

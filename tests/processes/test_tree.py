@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from autoauto.processes import tree
-from autoauto.processes.tree import descendants
+from autoauto.processes.start import descendants
 
 STARTS = "import subprocess, sys; subprocess.run([sys.executable, '-c', 'print(1, flush=True); input()'])"
 

@@ -4,7 +4,7 @@ from fractions import Fraction
 
 import pytest
 
-from autoauto.profile.interpolate import interpolate
+from autoauto.profile.profiler import interpolate
 from autoauto.records.profile import LayerProfile
 
 LOW = LayerProfile(100, 10, {"code_a": 4, "code_low": 8}, {"parameter": 16}, 50, 0, 0, 0, 0, 5)

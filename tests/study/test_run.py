@@ -25,7 +25,7 @@ from sqlalchemy.engine import make_url
 
 import autoauto
 from autoauto.database import driver_url
-from autoauto.processes.tree import descendants
+from autoauto.processes.start import descendants
 from autoauto.records.errors import BadInput, MeasurementsFailed
 from autoauto.records.knobs.knobs import Knobs
 from autoauto.records.knobs.objectives import Objective

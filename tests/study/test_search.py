@@ -28,7 +28,7 @@ from autoauto.records.knobs.table import Strategy
 from autoauto.records.layers import LayerGraph
 from autoauto.records.target import Origin
 from autoauto.records.trials.trial import SearchActivity, Trial
-from autoauto.study.analysis.summary import summarise_study
+from autoauto.study.analysis.best import summarise_study
 from autoauto.study.analysis.verification import RUNNER_UP, WINNER, verifications
 from autoauto.study.defaults import default_space
 from autoauto.study.execution.executors import InlineExecutor

@@ -6,7 +6,7 @@ import argparse
 import sys
 from dataclasses import asdict
 
-from autoauto.cli.output.json_output import add_json, print_json
+from autoauto.cli.output.lines import add_json, print_json
 from autoauto.records.errors import BadInput
 
 EXAMPLE = "clusters --detect > machine.toml"
@@ -51,7 +51,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _print_machine(args: argparse.Namespace) -> None:
-    from autoauto.targets.cluster_file import cluster_toml
+    from autoauto.targets.clusters import cluster_toml
     from autoauto.targets.host.describe import machine_comments, machine_source
     from autoauto.targets.host.entry import HOST
 

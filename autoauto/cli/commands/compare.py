@@ -6,7 +6,7 @@ import argparse
 
 from autoauto.cli.options.model import add_configuration, requested_knobs
 from autoauto.cli.options.targets import open_flow
-from autoauto.cli.output.json_output import print_json
+from autoauto.cli.output.lines import print_json
 from autoauto.cli.output.plans import show_infeasible
 from autoauto.records.errors import DoesNotFit
 

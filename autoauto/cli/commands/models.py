@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from autoauto.cli.output.json_output import add_json, print_json
+from autoauto.cli.output.lines import add_json, print_json
 from autoauto.records.units import Precision
 
 EXAMPLE = "models --json"

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from autoauto.cli.options.model import add_knob, add_model, one_switch, one_value
 from autoauto.cli.options.targets import open_flow
-from autoauto.cli.output.json_output import add_json, print_json
-from autoauto.cli.output.lines import warn
+from autoauto.cli.output.lines import add_json, print_json, warn
 from autoauto.cli.output.plans import describe_phases, show_infeasible
 from autoauto.records.errors import BadInput, DoesNotFit
 from autoauto.records.knobs.knobs import Knobs

@@ -1,21 +1,26 @@
-"""Profile every kind of layer of a model at one batch size."""
+"""Profile every kind of layer of a model at one batch size, or one layer at many: `sweep`."""
 
 from __future__ import annotations
 
 import argparse
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from autoauto.cli.options.model import add_knobs, add_model, requested_knobs
 from autoauto.cli.options.targets import open_flow
-from autoauto.cli.output.json_output import add_json, print_json
-from autoauto.cli.output.lines import warn
+from autoauto.cli.output.lines import add_json, print_json, warn
 from autoauto.cli.output.plans import warn_unbounded
-from autoauto.records.errors import BadInput
+from autoauto.records.errors import BadInput, OutOfMemory
+from autoauto.records.layers import LayerRange
 
 if TYPE_CHECKING:
     from autoauto.evaluate.flow import Flow
     from autoauto.records.knobs.knobs import Knobs
+    from autoauto.records.layers import LayerGraph
+    from autoauto.records.profile import CompiledRange
+    from autoauto.report.tables.table import Table
+
 
 EXAMPLE = "profile resnet50 --batch-size 16 --output profile.json --format upstream"
 
@@ -97,7 +102,6 @@ def _print_spread(flow: Flow) -> None:
 
 def _sweep(args: argparse.Namespace, flow: Flow, knobs: Knobs) -> int:
     """Print cycles and temporary memory at every memory proportion."""
-    from autoauto.cli.commands.profile_sweep import layer_index, sweep, sweep_record, sweep_table
     from autoauto.report.tables.terminal import show
     from autoauto.targets.ipu.target import IpuTarget
 
@@ -110,3 +114,109 @@ def _sweep(args: argparse.Namespace, flow: Flow, knobs: Knobs) -> int:
     else:
         show(sweep_table(rows, name))
     return 0
+
+
+PROPORTIONS = (0.02, 0.05, *(tenth / 10 for tenth in range(1, 11)))
+
+
+class SweepRow(NamedTuple):
+    """Costs at one memory proportion.
+
+    Attributes:
+        memory_proportion: the bound on temporary memory, as a share of a tile.
+        cycles: of all layers; None when they need more code than a tile can run.
+        temporary_bytes: of all layers; None likewise.
+        n_unbounded: the number of products for which no plan meets the bound.
+        layer_cycles: of the layer that is shown by itself.
+        layer_tile_bytes: its temporary memory on one tile.
+        layer_is_bounded: whether it meets the bound.
+    """
+
+    memory_proportion: float
+    cycles: int | None
+    temporary_bytes: int | None
+    n_unbounded: int
+    layer_cycles: int
+    layer_tile_bytes: int
+    layer_is_bounded: bool
+
+
+def sweep(flow: Flow, knobs: Knobs, index: int) -> list[SweepRow]:
+    """The whole model, and layer `index` without the cost of its neighbours' layouts, at every proportion."""
+    return [_row(flow, replace(knobs, memory_proportion=proportion), index) for proportion in PROPORTIONS]
+
+
+def _row(flow: Flow, knobs: Knobs, index: int) -> SweepRow:
+    from autoauto.targets.ipu.target import IpuTarget, operator_costs
+
+    assert isinstance(flow.target, IpuTarget)
+    layers, device = LayerRange(0, len(flow.graph)), flow.cluster.devices[0]
+    options = flow.options(knobs)
+    whole: CompiledRange | None
+    try:
+        whole = flow.target.compile(flow.graph, layers, device, options)
+    except OutOfMemory:
+        whole = None
+    costs = operator_costs(flow.graph, layers, device, options, flow.target.settings)
+    return SweepRow(
+        memory_proportion=knobs.memory_proportion,
+        cycles=whole.forward_cycles if whole else None,
+        temporary_bytes=whole.temporary_bytes if whole else None,
+        n_unbounded=sum(not cost.within_bound for cost in costs),
+        layer_cycles=costs[index].cycles,
+        layer_tile_bytes=costs[index].working_bytes // costs[index].n_tiles,
+        layer_is_bounded=costs[index].within_bound,
+    )
+
+
+def layer_index(graph: LayerGraph, name: str | None) -> int:
+    """The position of the layer called `name`; without a name that of the product with the largest weights.
+
+    Raises:
+        BadInput: there is no such layer.
+    """
+    if name is None:
+        return max(range(len(graph)), key=lambda index: _weight_elements(graph, index))
+    indices = [index for index, layer in enumerate(graph.layers) if layer.name == name]
+    if not indices:
+        raise BadInput(f"--layer must name a layer of {graph.name}, got {name!r}; `autoauto profile` prints names")
+    return indices[0]
+
+
+def _weight_elements(graph: LayerGraph, index: int) -> int:
+    layer = graph.layers[index]
+    is_product = layer.op in {"Conv", "Gemm", "MatMul"}
+    return is_product * sum(graph.tensors[weight].n_elements(1) for weight in layer.weights)
+
+
+def sweep_record(rows: list[SweepRow], layer: str) -> dict[str, Any]:
+    """A sweep as plain values."""
+    return {"layer": layer, "sweep": [row._asdict() for row in rows]}
+
+
+def sweep_table(rows: list[SweepRow], layer: str) -> Table:
+    """One row per proportion; a star marks products for which no plan meets the bound."""
+    from autoauto.records.units import format_bytes
+    from autoauto.report.tables.table import Column, Table
+
+    columns = (
+        Column("memory\nproportion", "memory_proportion"),
+        Column("all layers\ncycles", "cycles"),
+        Column("temporary", "temporary_bytes"),
+        Column("layer\ncycles", "cycles"),
+        Column("temporary\na tile", "temporary_bytes"),
+    )
+    values = (
+        (
+            f"{row.memory_proportion:g}",
+            "no fit" if row.cycles is None else row.cycles,
+            ("-" if row.temporary_bytes is None else format_bytes(row.temporary_bytes))
+            + (f" {row.n_unbounded}*" if row.n_unbounded else ""),
+            row.layer_cycles,
+            format_bytes(row.layer_tile_bytes) + ("" if row.layer_is_bounded else " *"),
+        )
+        for row in rows
+    )
+    title = f"The bound on temporary memory, all layers and {layer}"
+    star = "N*: N products for which no plan meets the bound, planned without it as Poplar does"
+    return Table(title, columns, tuple(values), star if any(row.n_unbounded for row in rows) else "")

@@ -17,7 +17,7 @@ from autoauto.cli.commands.schedule_popart import (
 )
 from autoauto.cli.options.model import add_knob, one_switch
 from autoauto.cli.options.values import at_most, integers
-from autoauto.cli.output.json_output import add_json, print_json
+from autoauto.cli.output.lines import add_json, print_json
 from autoauto.records.errors import BadInput
 from autoauto.records.schedule import MAX_FORWARDS, MAX_STAGES, Order, Transfers, check_size
 
@@ -287,7 +287,7 @@ def _per_device(option: str, values: Cycles, n_devices: int) -> Cycles:
 def _write(args: argparse.Namespace, timeline: Timeline) -> None:
     if args.html:
         from autoauto.report.html.document import write_page
-        from autoauto.report.html.timeline import timeline_page
+        from autoauto.report.html.page import timeline_page
         from autoauto.schedule.stash import stash_entries
 
         write_page(timeline_page(timeline, stash_entries(timeline.schedule)), args.html)
@@ -304,8 +304,8 @@ def _write(args: argparse.Namespace, timeline: Timeline) -> None:
 def _show(timeline: Timeline) -> None:
     from rich.console import Console
 
+    from autoauto.report.tables.devices import timeline_table
     from autoauto.report.tables.terminal import show
-    from autoauto.report.tables.timeline import timeline_table
     from autoauto.report.text.timeline import timeline_picture
     from autoauto.schedule.stash import stash_entries
 

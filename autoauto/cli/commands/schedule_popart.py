@@ -6,8 +6,7 @@ import argparse
 from typing import TYPE_CHECKING, Any
 
 from autoauto.cli.options.model import one_switch
-from autoauto.cli.output.json_output import print_json
-from autoauto.cli.output.lines import print_line
+from autoauto.cli.output.lines import print_json, print_line
 from autoauto.records.errors import BadInput
 from autoauto.records.schedule import Order
 

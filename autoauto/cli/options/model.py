@@ -1,23 +1,34 @@
-"""Options for a model on a cluster and its configuration: `add_configuration`, read by `requested_knobs`."""
+"""Options for a model on a cluster and its configuration: `add_configuration`, read by `requested_knobs`.
+
+Those for a profile that another tool recorded, and for the devices that it is of: `add_profile`.
+"""
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from typing import TYPE_CHECKING, Any
 
 from autoauto.cli.options.targets import add_target
-from autoauto.cli.options.values import at_most, choices_of, integers, proportions, switches, switches_or
-from autoauto.cli.output.json_output import add_json
+from autoauto.cli.options.values import (
+    at_most,
+    choices_of,
+    integers,
+    positive_number,
+    proportions,
+    switches,
+    switches_or,
+)
+from autoauto.cli.output.lines import add_json
 from autoauto.records.correction import Estimator
 from autoauto.records.errors import BadInput
-from autoauto.records.hardware import Period
+from autoauto.records.hardware import MAX_DEVICES, Period
 from autoauto.records.installation import DEFAULT_MODEL
 from autoauto.records.knobs.knobs import Knobs
 from autoauto.records.knobs.space import SearchSpace, of_global_batch
 from autoauto.records.knobs.table import KNOBS, MAX_SAMPLES, MAX_VALUES, STAGES_PER_DEVICE, Knob, Strategy
 from autoauto.records.plan import CutAt
-from autoauto.records.profile import HostPrecision, runtime_for
+from autoauto.records.profile import HostPrecision, RecordedFormat, runtime_for
 from autoauto.targets.registry import TARGETS
 
 if TYPE_CHECKING:
@@ -196,3 +207,47 @@ def given_values(args: argparse.Namespace) -> dict[str, tuple[Any, ...]]:
     if wrong := [knob.name for knob in of_training if knob.name in given]:
         raise BadInput(f"only training has {', '.join(wrong)}, got --mode inference; try --mode training")
     return given
+
+
+PROFILE_OPTIONS = (
+    *("profile", "profile_format", "profile_details"),
+    *("devices", "device_memory_gib", "link_gb_per_s"),
+)
+"""The arguments of a profile and its devices."""
+
+
+def add_profile(parser: argparse.ArgumentParser, formats: Iterable[str] = (), more_help: str = "") -> None:
+    """Add the files of a profile, and its devices, whose memory `add_target` adds.
+
+    A command may read further `formats`.
+    """
+    group = parser.add_argument_group("profiles of other programs")
+    group.add_argument(
+        "--profile",
+        action="append",
+        metavar="[B=]FILE",
+        help="instead of profiling MODEL use this profile of it, recorded at batch size B; may be given once for every "
+        f"batch size; MODEL is then only for onnxruntime{more_help}",
+    )
+    group.add_argument(
+        "--profile-format", choices=[*map(str, RecordedFormat), *formats], help="what the profile was recorded with"
+    )
+    group.add_argument(
+        "--profile-details",
+        action="append",
+        metavar="[B=]FILE",
+        help="more about the same layers: what trtexec writes with --exportLayerInfo, which tensorrt needs, or ONNX "
+        "Runtime with session.collect_node_memory_stats_to_file",
+    )
+    group.add_argument(
+        "--devices",
+        type=at_most(MAX_DEVICES),
+        metavar="N",
+        help="so many equal devices in a line, instead of --cluster",
+    )
+    group.add_argument(
+        "--link-gb-per-s",
+        type=positive_number,
+        metavar="RATE",
+        help="10**9 bytes a second that each of --devices receives from its neighbour or the host, or sends there",
+    )

@@ -1,15 +1,23 @@
-"""Options that name a study: its database, and `requested_study`."""
+"""Options that name a study, and those of how its trials are executed."""
 
 from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
+from autoauto.cli.options.values import at_most, positive_number
 from autoauto.records.errors import BadInput
 
 if TYPE_CHECKING:
     from optuna.study import Study
+
+    from autoauto.evaluate.flow import Flow
+    from autoauto.study.execution.executors import Executor, ProcessExecutor
+    from autoauto.study.execution.process import Bounds
+
 
 DEFAULT_STORAGE = "sqlite:///studies/autoauto.db"
 STUDY_HELP = "a study: its name or the beginning of it (see `autoauto studies`); default: the latest"
@@ -56,3 +64,88 @@ def requested_study(args: argparse.Namespace) -> Study:
             f"study {study.study_name!r} does not say what measured it; search anew with another --study-name"
         )
     return study
+
+
+_GIB = 2**30
+_MAX_BYTES = 2**62  # the largest limit that the operating system accepts
+
+
+def add_workers(parser: argparse.ArgumentParser, default: int | None, default_text: str) -> None:
+    """Add how many processes measure, and the limits of a measurement."""
+    parser.add_argument(
+        "--workers",
+        type=at_most(1_000),
+        default=default,
+        metavar="N",
+        help=f"processes that measure side by side; default: {default_text}",
+    )
+    parser.add_argument(
+        "--time-limit",
+        type=positive_number,
+        metavar="S",
+        help="seconds after which a measurement is stopped and counts as failed; measures in processes of its own",
+    )
+    parser.add_argument(
+        "--memory-limit",
+        type=positive_number,
+        metavar="GIB",
+        help="memory in GiB that a measurement may take, in a process of its own with all that it starts: on ipu the "
+        "model of the compiler, on the host the processes of all stages; it is no limit of a planned device",
+    )
+
+
+def add_executor(parser: argparse.ArgumentParser) -> None:
+    """Add a Dask cluster to measure on."""
+    parser.add_argument(
+        "--executor",
+        metavar="dask://HOST:PORT",
+        help="measure on a Dask cluster, where a measurement takes as many devices of a worker as it has; "
+        "workers are started with dask worker --resources device=N",
+    )
+
+
+def executor_maker(args: argparse.Namespace, flow: Flow) -> Callable[[], Executor] | None:
+    """A function that makes the executor of the arguments; None when this process measures.
+
+    Raises:
+        BadInput: there is no such kind of executor.
+    """
+    if args.executor is not None:
+        kind, _, address = args.executor.partition("://")
+        if kind != "dask" or not address:
+            raise BadInput(f"an executor is written dask://HOST:PORT, got {args.executor!r}")
+        if args.dask is not None:
+            raise BadInput(
+                "with --executor every Dask worker measures a configuration, with --dask all of them together measure "
+                "one; leave one of them out"
+            )
+        return partial(_dask_executor, args, flow, f"tcp://{address}")
+    if args.workers is None and args.time_limit is None and args.memory_limit is None:
+        return None
+    return partial(process_executor_of, args, flow)
+
+
+def process_executor_of(args: argparse.Namespace, flow: Flow) -> ProcessExecutor:
+    """Processes of this machine that measure, by default one.
+
+    Raises:
+        BadInput: several would disturb each other's measurements.
+    """
+    from autoauto.study.search import process_executor
+
+    return process_executor(flow, args.workers or 1, bounds_of(args))
+
+
+def _dask_executor(args: argparse.Namespace, flow: Flow, address: str) -> Executor:
+    from autoauto.study.execution.dask import DaskExecutor
+
+    return DaskExecutor(address, flow.evaluate, bounds_of(args), args.workers)
+
+
+def bounds_of(args: argparse.Namespace) -> Bounds:
+    """The limits of a measurement."""
+    from autoauto.study.execution.process import Bounds
+
+    return Bounds(
+        args.time_limit, None if args.memory_limit is None else int(min(args.memory_limit * _GIB, _MAX_BYTES))
+    )

@@ -1,8 +1,11 @@
-"""Lines of text on stdout, `print_line`, and on stderr, `warn`; names in them cannot control the terminal."""
+"""What commands write: lines, `print_line`, warnings, `warn`, and JSON instead of tables, `add_json`, `print_json`."""
 
 from __future__ import annotations
 
+import argparse
+import json
 import sys
+from typing import Any
 
 from autoauto.report.style import printable
 
@@ -15,3 +18,13 @@ def print_line(text: str) -> None:
 def warn(message: str) -> None:
     """Print a message on stderr, in one line."""
     print(f"autoauto: {printable(message, keep='')}", file=sys.stderr)
+
+
+def add_json(parser: argparse.ArgumentParser) -> None:
+    """Add the choice between JSON and tables."""
+    parser.add_argument("--json", action="store_true", help="print one JSON object on stdout and nothing else")
+
+
+def print_json(record: dict[str, Any]) -> None:
+    """Print one JSON object on stdout."""
+    print(json.dumps(record, indent=1))

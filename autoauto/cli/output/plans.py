@@ -6,8 +6,7 @@ import argparse
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from autoauto.cli.output.json_output import print_json
-from autoauto.cli.output.lines import warn
+from autoauto.cli.output.lines import print_json, warn
 from autoauto.records.errors import DoesNotFit
 from autoauto.records.hardware import Period
 from autoauto.records.layers import LayerRange
@@ -48,9 +47,9 @@ def show_plan(
         print_json(record | ({} if device_run is None else _describe_run(device_run)))
         return 0
     from autoauto.report.tables.compare import run_table
+    from autoauto.report.tables.devices import step_parts_text
     from autoauto.report.tables.plans import parts_tables
     from autoauto.report.tables.terminal import show
-    from autoauto.report.tables.timeline import step_parts_text
 
     show(*parts_tables(plan, flow.names, origin))
     if timeline is not None:

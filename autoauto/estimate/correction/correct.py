@@ -1,15 +1,99 @@
-"""Apply a correction to a profile: `corrected`."""
+"""A profile after a correction, `corrected`, and the examples that a correction is fitted to, `range_examples`."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from autoauto.estimate.correction.features import layer_classes, moved_cycles, weight_read_cycles
 from autoauto.estimate.correction.regression import factor
-from autoauto.records.correction import Correction, RangeFeature
-from autoauto.records.layers import LayerGraph
-from autoauto.records.profile import TEMPORARY, LayerProfile, ModelProfile, category
+from autoauto.estimate.table import cost_table
+from autoauto.records.correction import (
+    MOVED_BYTES_PER_CYCLE,
+    WEIGHTS_BYTES_PER_CYCLE,
+    Correction,
+    RangeExample,
+    RangeFeature,
+    WholeRange,
+)
+from autoauto.records.cost import CostTable
+from autoauto.records.hardware import Cluster
+from autoauto.records.layers import Layer, LayerGraph
+from autoauto.records.profile import TEMPORARY, CompileOptions, LayerProfile, ModelProfile, category
+
+
+def layer_classes(graph: LayerGraph) -> tuple[str, ...]:
+    """The class of every layer: its operator and that of the layer before it in the data flow, if any.
+
+    How a compiler fuses layers depends on both: a Relu may become part of a Conv before it, but not of an Add.
+    """
+    return tuple(_class(graph, layer) for layer in graph.layers)
+
+
+def _class(graph: LayerGraph, layer: Layer) -> str:
+    producers = [graph.tensors[index].producer for index in layer.inputs]
+    last = max(producers, default=-1)
+    return layer.op if last < 0 else f"{layer.op} after {graph.layers[last].op}"
+
+
+def range_examples(
+    graph: LayerGraph, profile: ModelProfile, cluster: Cluster, wholes: Iterable[WholeRange], far_memory: bool = False
+) -> list[RangeExample]:
+    """An example for every range that was compiled whole: its cost, and the costs of its layers alone by `profile`.
+
+    The profile has the compile options of the ranges. With `far_memory` tensors lie in a memory far from the core, as
+    on the host; the cycles that move them are then the features `MOVED` and `ENTRY` of `RangeFeature`.
+    """
+    classes, table = layer_classes(graph), cost_table(profile, cluster.first(1), 1.0)
+    return [_example(graph, classes, profile, table, whole, far_memory) for whole in wholes]
+
+
+def weight_read_cycles(graph: LayerGraph, layer: Layer, options: CompileOptions) -> int:
+    """Cycles to read a layer's weights at `WEIGHTS_BYTES_PER_CYCLE`, rounded down."""
+    n_bytes = sum(graph.tensors[index].n_bytes(options.batch_size, options.precision) for index in layer.weights)
+    return n_bytes // WEIGHTS_BYTES_PER_CYCLE
+
+
+def moved_cycles(layer: LayerProfile) -> int:
+    """Cycles to read a layer's inputs and write its outputs at `MOVED_BYTES_PER_CYCLE`, at most all that it takes."""
+    n_bytes = layer.input_bytes + layer.output_bytes - 2 * layer.carried_bytes
+    return min(layer.forward_cycles, n_bytes // MOVED_BYTES_PER_CYCLE)
+
+
+def _example(
+    graph: LayerGraph,
+    classes: Sequence[str],
+    profile: ModelProfile,
+    table: CostTable,
+    whole: WholeRange,
+    far_memory: bool,
+) -> RangeExample:
+    options = profile.options
+    assert options is not None
+    alone = list(zip(classes[slice(*whole.layers)], profile.layers[slice(*whole.layers)], strict=True))
+    moved = [moved_cycles(layer) if far_memory else 0 for _, layer in alone]
+    first_layer, has_entry = profile.layers[whole.layers.start], far_memory and whole.layers.start > 0
+    features = {
+        RangeFeature.WEIGHTS: sum(
+            weight_read_cycles(graph, layer, options) for layer in graph.layers[slice(*whole.layers)]
+        ),
+        RangeFeature.ENTRY: first_layer.input_bytes // MOVED_BYTES_PER_CYCLE if has_entry else 0,
+        RangeFeature.MOVED: sum(moved),
+    }
+    return RangeExample(
+        whole,
+        options.batch_size,
+        _by_class((name, layer.forward_cycles - n) for (name, layer), n in zip(alone, moved, strict=True)),
+        _by_class((name, layer.backward_cycles) for name, layer in alone),
+        table.memory.by_category(*whole.layers, n_stash_entries=0),
+        {feature: n_cycles for feature, n_cycles in features.items() if n_cycles},
+    )
+
+
+def _by_class(cycles: Iterable[tuple[str, int]]) -> dict[str, int]:
+    totals: dict[str, int] = {}
+    for name, n_cycles in cycles:
+        totals[name] = totals.get(name, 0) + n_cycles
+    return {name: total for name, total in totals.items() if total}
 
 
 def corrected(profile: ModelProfile, graph: LayerGraph, correction: Correction) -> ModelProfile:

@@ -9,8 +9,14 @@ from pathlib import Path
 
 from msgspec import Struct, field
 
-from autoauto.profile.importers.imported import CLOCK_HZ, ImportedGraph, ImportedKind, ImportedProfile, like_devices
-from autoauto.profile.importers.linear_order import merge_cycles
+from autoauto.profile.importers.imported import (
+    CLOCK_HZ,
+    ImportedGraph,
+    ImportedKind,
+    ImportedProfile,
+    like_devices,
+    merge_cycles,
+)
 from autoauto.records.cost import TensorUse
 from autoauto.records.errors import BadInput
 from autoauto.records.files.fields import MAX_NUMBER, Positive, PositiveWhole

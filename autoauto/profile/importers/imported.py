@@ -1,10 +1,18 @@
-"""What importers make of profiles of other programs: `ImportedGraph`, and `ImportedProfile` with layers in order."""
+"""What importers make of profiles of other programs: `ImportedGraph`, and `ImportedProfile` with layers in order.
+
+A graph has many such orders: `linear_orders`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from heapq import heapify, heappop, heappush
 from typing import NamedTuple
+
+import numpy as np
+from scipy.sparse import coo_array
+from scipy.sparse.csgraph import connected_components
 
 from autoauto.records.cost import TensorUse
 from autoauto.records.errors import BadInput
@@ -71,3 +79,83 @@ def like_devices(name: str, n_devices: int, memory_bytes: float, link: Link) -> 
     device = Device(name, CLOCK_HZ, memory_bytes, n_tiles=1, tile_memory_bytes=int(memory_bytes))
     links = (link,) * n_devices
     return Cluster(name, "imported", (device,) * n_devices, links, links)
+
+
+Edges = Iterable[tuple[int, int]]
+Priority = Callable[[int, int], tuple[float, float]]
+
+_PRIORITIES: tuple[Priority, ...] = (
+    lambda node, _: (0, node),
+    lambda node, _: (0, -node),
+    lambda node, ready: (ready, node),
+    lambda node, ready: (-ready, -node),
+)
+"""Which of the nodes whose inputs are done comes next, by its index and when it became ready: the first by index, the
+last, the one that waits longest, the one that waits shortest."""
+
+
+def merge_cycles(n_nodes: int, edges: Edges) -> list[int]:
+    """The group of every node, numbered from 0: nodes on a common cycle are one group, since no order puts them apart.
+
+    >>> merge_cycles(4, [(0, 1), (1, 2), (2, 1), (2, 3)])
+    [0, 1, 1, 2]
+    """
+    pairs = np.array([*edges], dtype=np.int64).reshape(-1, 2)
+    matrix = coo_array((np.ones(len(pairs)), (pairs[:, 0], pairs[:, 1])), shape=(n_nodes, n_nodes))
+    _, labels = connected_components(matrix, directed=True, connection="strong")
+    numbers: dict[int, int] = {}
+    return [numbers.setdefault(label, len(numbers)) for label in labels.tolist()]
+
+
+def linear_orders(n_nodes: int, edges: Edges) -> list[list[int]]:
+    """Different orders of the nodes of a graph without cycles, in which every edge leads to a later node.
+
+    No single order has the best division into ranges, so several are made: by a few priorities, each from the first
+    node to the last and from the last to the first.
+
+    >>> linear_orders(3, [(0, 2), (1, 2)])
+    [[0, 1, 2], [1, 0, 2]]
+    """
+    pairs = set(edges)
+    reverse = [(after, before) for before, after in pairs]
+    orders = [order_by(n_nodes, pairs, priority) for priority in _PRIORITIES]
+    orders += [order_by(n_nodes, reverse, priority)[::-1] for priority in _PRIORITIES]
+    return [list(order) for order in dict.fromkeys(map(tuple, orders))]
+
+
+def order_by(n_nodes: int, edges: Edges, priority: Priority) -> list[int]:
+    """The order that begins with the lowest priority, and goes on with the lowest of those whose inputs are done.
+
+    `priority` is of a node, and of how many nodes were done when the last of its inputs was.
+    """
+    after: list[list[int]] = [[] for _ in range(n_nodes)]
+    n_inputs = [0] * n_nodes
+    for node, reader in edges:
+        after[node].append(reader)
+        n_inputs[reader] += 1
+    ready = [(priority(node, 0), node) for node in range(n_nodes) if not n_inputs[node]]
+    heapify(ready)
+    order: list[int] = []
+    while ready:
+        _, node = heappop(ready)
+        order.append(node)
+        for reader in sorted(after[node]):
+            n_inputs[reader] -= 1
+            if not n_inputs[reader]:
+                heappush(ready, (priority(reader, len(order)), reader))
+    assert len(order) == n_nodes
+    return order
+
+
+def alive_bytes(order: Sequence[int], edges: Edges, n_bytes: Sequence[float]) -> Iterator[int]:
+    """Bytes of the outputs that are alive at every boundary of an order, before the first node up to after the last.
+
+    >>> list(alive_bytes([0, 1, 2], [(0, 1), (0, 2), (1, 2)], [5, 7, 1]))
+    [0, 5, 12, 0]
+    """
+    position = {node: index for index, node in enumerate(order)}
+    last_use = {node: position[node] for node in order}
+    for node, reader in edges:
+        last_use[node] = max(last_use[node], position[reader])
+    for boundary in range(len(order) + 1):
+        yield round(sum(n_bytes[node] for node in order[:boundary] if last_use[node] >= boundary))

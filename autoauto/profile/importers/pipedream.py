@@ -14,8 +14,15 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from autoauto.profile.importers.imported import CLOCK_HZ, ImportedGraph, ImportedKind, ImportedProfile, like_devices
-from autoauto.profile.importers.linear_order import alive_bytes, merge_cycles
+from autoauto.profile.importers.imported import (
+    CLOCK_HZ,
+    ImportedGraph,
+    ImportedKind,
+    ImportedProfile,
+    alive_bytes,
+    like_devices,
+    merge_cycles,
+)
 from autoauto.records.errors import BadInput
 from autoauto.records.hardware import Link, Period
 from autoauto.records.profile import PARAMETER, LayerProfile, ModelProfile

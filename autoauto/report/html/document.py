@@ -13,7 +13,7 @@ from autoauto.records.errors import BadInput
 from autoauto.report.charts.chart import Chart
 from autoauto.report.charts.svg import STYLE, panel_svg
 from autoauto.report.markup import tag, words
-from autoauto.report.tables.html import html_table
+from autoauto.report.tables.markup import html_table
 from autoauto.report.tables.table import Table
 
 WIDE = 520

@@ -1,8 +1,11 @@
-"""A study as one HTML file that needs no network, `study_page`: the winner, what binds it, pictures and tables."""
+"""A study as one HTML file that needs no network, `study_page`: the winner, what binds it, pictures and tables.
+
+A timeline as such a file: `timeline_page`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import groupby
 
 from autoauto.records.plan import Plan
@@ -12,10 +15,12 @@ from autoauto.records.trials.study_summary import Comparison, StudySummary
 from autoauto.records.trials.trial import Counts, Trial
 from autoauto.report.charts.chart import Chart
 from autoauto.report.charts.study import study_charts
+from autoauto.report.charts.timeline import timeline_chart
 from autoauto.report.html.document import document, figure, is_wide, section, table_section
 from autoauto.report.markup import tag, words
 from autoauto.report.reasons import what_binds
-from autoauto.report.tables.placement import placement_table
+from autoauto.report.style import format_value
+from autoauto.report.tables.devices import placement_table, timeline_table
 from autoauto.report.tables.study import attributes_table, cells_table, failures_table, ranked_table
 from autoauto.report.tables.trials import best_facts, front_table
 from autoauto.report.wording import (
@@ -181,3 +186,19 @@ def _footer(summary: StudySummary) -> str:
     how = "run by devices" if ran_on_devices(summary) else "stages compiled whole"
     text = f"Every number is {Origin.ESTIMATED} (from layer profiles), {origin_of(summary)} ({how}) or simulated."
     return tag("footer", words(f"{text} autoauto {summary.attributes.get('autoauto', '')}"))
+
+
+def timeline_page(timeline: Timeline, stash_entries: Iterable[int]) -> str:
+    """The page, in cycles; of a long timeline it has the first and the last bars.
+
+    Args:
+        timeline: what to show.
+        stash_entries: the activations that the stash of every device has room for.
+    """
+    schedule = timeline.schedule
+    sizes = (counted(schedule.n_devices, "device"), counted(schedule.n_micro_batches, "micro-batch", "es"))
+    title = f"{schedule.order_name}: {', '.join(sizes)}"
+    makespan = format_value("cycles", timeline.makespan_cycles)
+    facts = (timeline.origin, f"makespan {makespan} cycles", f"bubble {100 * timeline.bubble_fraction:.1f} %")
+    chart, devices = timeline_chart(timeline, None), timeline_table(timeline, stash_entries)
+    return document(title, title, facts, figure(chart), table_section(devices, "devices"))

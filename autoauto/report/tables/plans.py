@@ -14,7 +14,7 @@ from autoauto.records.phased import BufferRow, Phase, PhasedPlan, PhaseKind
 from autoauto.records.plan import Explanation, Move, Plan, Stage
 from autoauto.records.target import Origin
 from autoauto.records.units import format_bytes
-from autoauto.report.tables.placement import placement_table
+from autoauto.report.tables.devices import placement_table
 from autoauto.report.tables.table import Column, Style, Table, TableCell, Value
 from autoauto.report.wording import stage_devices
 

@@ -1,13 +1,19 @@
-"""PyTorch's pipeline schedule CSV -> Schedule: `read_schedule_csv`, `schedule_from_csv` [torch-pipelining]."""
+"""PyTorch's pipeline schedule CSV -> Schedule: `read_schedule_csv`, `schedule_from_csv` [torch-pipelining].
+
+A file may hold any actions in any order; `check_actions` refuses those that are no schedule.
+"""
 
 from __future__ import annotations
 
+from collections import Counter, deque
+from collections.abc import Iterator, Sequence
+from itertools import chain, count, islice
 from pathlib import Path
+from typing import NoReturn
 
 from autoauto.records.errors import BadInput
 from autoauto.records.schedule import Action, ActionKind, Codes, Schedule
-from autoauto.schedule.custom.cells import CsvActions, read_cells
-from autoauto.schedule.custom.checks import check_actions
+from autoauto.schedule.custom.cells import MESSAGES, CsvAction, CsvActions, CsvCell, Operation, read_cells
 
 
 def read_schedule_csv(path: Path) -> Schedule:
@@ -72,3 +78,144 @@ def _schedule(actions: CsvActions) -> Schedule:
         programs=programs,
         full_backwards=frozenset(codes.encode(full).tolist()),
     )
+
+
+MAX_STAGES = 2_000
+"""The arrays of a schedule (`Codes`) grow with the square of the number of stages."""
+
+
+def check_actions(actions: CsvActions) -> None:
+    """Check stages, micro-batches, messages, and that no ranks wait for each other in a circle.
+
+    Raises:
+        BadInput: with the row, and where there is one the cell.
+    """
+    _check_stages(actions)
+    _check_counts(actions)
+    _check_messages(actions)
+    _check_progress(actions)
+
+
+def _check_stages(actions: CsvActions) -> None:
+    """Every row has actions, and stages count from 0 without gaps."""
+    for row, operations in enumerate(actions.operations):
+        if not operations:
+            raise BadInput(f"{actions.file}, row {row + 1}: every rank runs a stage, got no action; delete the row")
+    if not actions.cells:
+        raise BadInput(f"{actions.file}: a schedule has a row of actions for every rank, got no action")
+    last, n_stages = max(actions.rows), actions.n_stages
+    if last >= n_stages:
+        missing = next(stage for stage in count() if stage not in actions.rows)
+        raise BadInput(
+            f"{actions.file}, row {actions.rows[last] + 1}: stages count from 0 without gaps, "
+            f"got stage {last}{_first_cell(actions, last)} and no stage {missing}"
+        )
+    if n_stages > MAX_STAGES:
+        raise BadInput(f"{actions.file}: a schedule has at most {MAX_STAGES:,} stages, got {n_stages:,}")
+
+
+def _first_cell(actions: CsvActions, stage: int) -> str:
+    return next((f" in {cell}" for action, cell in actions.cells.items() if action.stage == stage), "")
+
+
+def _check_counts(actions: CsvActions) -> None:
+    """Every stage has the forward of every micro-batch, and its backward, or no stage has a backward."""
+    kinds = "FBW" if actions.kinds & {"B", "W"} else "F"
+    n_of = Counter((action.stage, action.kind) for action in actions.cells)
+    last = max(actions.cells, key=lambda action: action.micro_batch)
+    for stage in range(actions.n_stages):
+        for kind in kinds:
+            if n_of[stage, kind] <= last.micro_batch:
+                _refuse_missing(actions, stage, kind, last)
+
+
+def _refuse_missing(actions: CsvActions, stage: int, kind: str, last: CsvAction) -> NoReturn:
+    micro_batch = next(m for m in count() if CsvAction(stage, kind, m) not in actions.cells)
+    for half, other in ("IW", "WI"):
+        cell = actions.cells.get(CsvAction(stage, "B" if half == "I" else half, micro_batch))
+        if cell and kind != "F":
+            cell.refuse(f"a backward is a B, or an I and a W, got no {stage}{other}{micro_batch}")
+    raise BadInput(
+        f"{actions.file}, row {actions.rows[stage] + 1}: every stage runs all micro-batches, "
+        f"got {last.micro_batch} in {actions.cells[last]}, and no {stage}{kind}{micro_batch}"
+    )
+
+
+def _peers(action: CsvAction) -> tuple[int, int]:
+    """The stages that send and receive a message."""
+    step = 1 if action.kind.endswith("F") else -1
+    sender = action.stage if action.kind.startswith("SEND") else action.stage - step
+    return sender, sender + step
+
+
+def _check_messages(actions: CsvActions) -> None:
+    """Every message has an output to send, an input to receive, and leads to another row."""
+    for action, cell in actions.cells.items():
+        if action.kind in MESSAGES:
+            sender, receiver = _peers(action)
+            ends = [CsvAction(stage, action.kind[-1], action.micro_batch) for stage in (sender, receiver)]
+            if not all(end in actions.cells for end in ends):
+                cell.refuse("a message leads from a stage to the next, or back, got no action at one of its ends")
+            if actions.rows[sender] == actions.rows[receiver]:
+                cell.refuse("a message leads to another rank, got two stages of one rank; delete it")
+
+
+def _needs(actions: CsvActions, action: CsvAction, by_message: bool) -> Iterator[CsvAction]:
+    """What must be done before an action; with messages, a cell of its own rank must receive an input."""
+    stage, kind, micro_batch = action
+    if kind in ("B", "SEND_F"):
+        yield CsvAction(stage, "F", micro_batch)
+    if kind in ("W", "SEND_B"):
+        yield CsvAction(stage, "B", micro_batch)
+    source = {"F": stage - 1, "B": stage + 1}.get(kind)
+    if source in actions.rows:
+        if by_message and actions.rows[source] != actions.rows[stage]:
+            yield CsvAction(stage, f"RECV_{kind}", micro_batch)
+            yield CsvAction(source, f"SEND_{kind}", micro_batch)
+        else:
+            yield CsvAction(source, kind, micro_batch)
+
+
+def _unmet(actions: CsvActions, parts: Sequence[CsvAction], done: set[CsvAction], by_message: bool) -> CsvAction | None:
+    """The first input of a cell that is not there; a part may use what the parts before it make."""
+    for i, part in enumerate(parts):
+        for need in _needs(actions, part, by_message):
+            if need not in done and need not in parts[:i]:
+                return need
+    return None
+
+
+def _check_progress(actions: CsvActions) -> None:
+    """Let every row run until a cell lacks an input; the cell that makes the input lets the row continue."""
+    by_message = bool(actions.kinds & set(MESSAGES))
+    done: set[CsvAction] = set()
+    work = [iter(operations) for operations in actions.operations]
+    waits: dict[int, tuple[CsvCell, CsvAction]] = {}
+    waiting: dict[CsvAction, tuple[int, Operation]] = {}
+    ready = deque((row, operation) for row, operations in enumerate(work) for operation in islice(operations, 1))
+    while ready:
+        row, operation = ready.popleft()
+        for cell, parts in chain([operation], work[row]):
+            need = _unmet(actions, parts, done, by_message)
+            if need is not None:
+                if need not in actions.cells:
+                    cell.refuse(f"in a file with messages every input is sent and received, got no {need}")
+                waits[row], waiting[need] = (cell, need), (row, (cell, parts))
+                break
+            done.update(parts)
+            ready.extend(waiting.pop(part) for part in parts if part in waiting)
+        else:
+            waits.pop(row, None)
+    if waits:
+        _refuse_circle(actions, waits)
+
+
+def _refuse_circle(actions: CsvActions, waits: dict[int, tuple[CsvCell, CsvAction]]) -> NoReturn:
+    """Say who waits for whom: the cell that a row needs comes later in another row, or in its own."""
+    row, texts = min(waits), dict[int, str]()
+    while row not in texts:
+        cell, need = waits[row]
+        texts[row] = f"{cell} waits for {actions.cells[need]}"
+        row = actions.cells[need].row
+    circle = list(texts.values())[list(texts).index(row) :]
+    raise BadInput(f"{actions.file}: ranks must not wait in a circle, got: {'; '.join(circle)}; reorder one of them")

@@ -1,12 +1,18 @@
-"""The database of a study, opened as Optuna's `RDBStorage`; every database error becomes a `BadInput` of one line."""
+"""The database of a study, opened as Optuna's `RDBStorage`; every database error becomes a `BadInput` of one line.
+
+A search without storage has a database that is deleted at its end: `temporary_database`.
+"""
 
 from __future__ import annotations
 
+import fcntl
 import os
+import shutil
 import sqlite3
+import tempfile
 import weakref
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import wraps
 from pathlib import Path
 from typing import Any, NamedTuple, ParamSpec, TypeVar
@@ -236,3 +242,52 @@ def _sqlite_file(url: URL) -> Path | None:
     if url.get_backend_name() != "sqlite" or name == ":memory:" or name.startswith("file:"):
         return None
     return Path(name)
+
+
+_PREFIX = "autoauto-trials-"
+_DATABASE = "trials.db"
+
+
+@contextmanager
+def temporary_database() -> Iterator[str]:
+    """The URL of a database that is deleted at the end; deletes first what killed processes left.
+
+    A process holds a lock on its folder as long as it lives: whoever can lock a folder may delete it. It gets the name
+    by which others look for it once it is locked.
+    """
+    parent = Path(tempfile.gettempdir())
+    for folder in parent.glob(f"{_PREFIX}*"):
+        with suppress(OSError):
+            _delete_unless_locked(folder)
+    made = Path(tempfile.mkdtemp(prefix=f".{_PREFIX}", dir=parent))
+    lock = _lock(made)
+    folder = made.rename(parent / made.name[1:])
+    try:
+        yield f"sqlite:///{folder / _DATABASE}"
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+        os.close(lock)
+
+
+def _delete_unless_locked(folder: Path) -> None:
+    """Delete a folder that nobody has locked and that holds a database and nothing else.
+
+    Raises:
+        OSError: it is locked, of another user, or no folder.
+    """
+    lock = _lock(folder)
+    try:
+        if all(file.name.startswith(_DATABASE) for file in folder.iterdir()):
+            shutil.rmtree(folder)
+    finally:
+        os.close(lock)
+
+
+def _lock(folder: Path) -> int:
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(descriptor)
+        raise
+    return descriptor

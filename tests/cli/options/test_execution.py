@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from autoauto.cli.main import build_parser
-from autoauto.cli.options.execution import bounds_of, executor_maker
+from autoauto.cli.options.study import bounds_of, executor_maker
 from autoauto.cli.options.targets import open_flow
 from autoauto.profile.store.cache import ProfileCache
 from autoauto.records.errors import BadInput

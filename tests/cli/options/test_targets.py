@@ -7,9 +7,8 @@ from autoauto.records.profile import HostRuntime
 from autoauto.records.units import GIB
 from autoauto.targets.host import entry
 from autoauto.targets.host.gpu import detect
-from autoauto.targets.host.gpu.cluster import gpu_cluster
+from autoauto.targets.host.gpu.cluster import GpuLinkTimes, gpu_cluster
 from autoauto.targets.host.gpu.detect import Gpu
-from autoauto.targets.host.gpu.links import GpuLinkTimes
 from autoauto.targets.host.runtimes import registry
 from tests.cli.conftest import RunCli
 

@@ -5,9 +5,8 @@ from collections.abc import Callable
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autoauto.estimate.calibration import with_entry_overhead
 from autoauto.estimate.correction.correct import corrected
-from autoauto.estimate.table import cost_table
+from autoauto.estimate.table import cost_table, with_entry_overhead
 from autoauto.records.correction import PLAIN_SUM, Correction, RangeFeature
 from autoauto.records.hardware import Cluster, Device, Link
 from autoauto.records.layers import LayerGraph

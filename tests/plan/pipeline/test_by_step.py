@@ -26,8 +26,8 @@ from autoauto.records.hardware import Period
 from autoauto.records.knobs.knobs import Knobs
 from autoauto.records.plan import Plan
 from autoauto.records.schedule import Order
-from autoauto.schedule.in_flight import in_flight_by_stage
 from autoauto.schedule.orders.registry import stage_devices_of
+from autoauto.schedule.stash import in_flight_by_stage
 from autoauto.schedule.times import timeline_of
 from tests.cost_tables import make_table, with_memory
 

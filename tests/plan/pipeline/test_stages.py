@@ -21,8 +21,8 @@ from autoauto.records.knobs.table import Recompute
 from autoauto.records.plan import Plan
 from autoauto.records.profile import LayerProfile, ModelProfile
 from autoauto.records.schedule import Order
-from autoauto.schedule.in_flight import in_flight_by_stage
 from autoauto.schedule.orders.registry import chunks_of, stage_devices_of
+from autoauto.schedule.stash import in_flight_by_stage
 from autoauto.schedule.times import plan_times, timeline_of
 from autoauto.targets.clusters import load_cluster
 

@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from autoauto.profile.importers.linear_order import alive_bytes, linear_orders, merge_cycles, order_by
+from autoauto.profile.importers.imported import alive_bytes, linear_orders, merge_cycles, order_by
 
 
 def random_graph(seed: int) -> tuple[int, set[tuple[int, int]]]:

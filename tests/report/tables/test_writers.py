@@ -7,8 +7,7 @@ from xml.etree import ElementTree
 import pytest
 from rich.console import Console
 
-from autoauto.report.tables.html import html_table
-from autoauto.report.tables.markdown import markdown_table
+from autoauto.report.tables.markup import html_table, markdown_table
 from autoauto.report.tables.table import Column, Style, Table, TableCell
 from autoauto.report.tables.terminal import renderable, show
 

@@ -15,9 +15,9 @@ from autoauto.records.schedule import Action, Codes, Order, Schedule
 from autoauto.records.target import Origin
 from autoauto.records.timeline import Timeline
 from autoauto.report.style import ACTIVITIES, EXCHANGE, IDLE
-from autoauto.report.tables.timeline import timeline_table
+from autoauto.report.tables.devices import timeline_table
 from autoauto.report.text.timeline import timeline_picture
-from autoauto.schedule.step_end import with_step_end
+from autoauto.schedule.training_step import with_step_end
 
 Text = Callable[..., str]
 Simulated = Callable[..., Timeline]

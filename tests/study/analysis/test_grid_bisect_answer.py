@@ -12,7 +12,7 @@ from autoauto.records.knobs.objectives import Objective
 from autoauto.records.knobs.space import SearchSpace
 from autoauto.records.trials.study_summary import StudySummary
 from autoauto.records.trials.trial import Status, Trial
-from autoauto.study.analysis.grid_bisect_answer import estimated_answer, measured_answer
+from autoauto.study.analysis.comparisons import estimated_answer, measured_answer
 from autoauto.study.run import run_search
 from autoauto.study.store.study import open_study
 

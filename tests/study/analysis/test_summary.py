@@ -13,7 +13,7 @@ from autoauto.records.knobs.objectives import Objective
 from autoauto.records.knobs.space import SearchSpace
 from autoauto.records.plan import Plan
 from autoauto.records.schedule import Order
-from autoauto.study.analysis.summary import summarise_study
+from autoauto.study.analysis.best import summarise_study
 from autoauto.study.execution.process import Evaluate
 from autoauto.study.run import run_search
 from autoauto.study.store.study import open_study

@@ -15,8 +15,7 @@ from autoauto.records.knobs.objectives import Objective
 from autoauto.records.knobs.space import SearchSpace
 from autoauto.records.trials.study_summary import AutoPipelineAnswer, Repeated, Verdict
 from autoauto.records.trials.trial import Trial
-from autoauto.study.analysis.best import best_of_study
-from autoauto.study.analysis.summary import summarise_study
+from autoauto.study.analysis.best import best_of_study, summarise_study
 from autoauto.study.analysis.verification import (
     ONE_SESSION,
     RUNNER_UP,

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from autoauto.processes.tree import descendants
+from autoauto.processes.start import descendants
 from autoauto.records.knobs.knobs import Knobs
 from autoauto.records.trials.trial import Status, Trial
 from autoauto.study.execution.process import LOG_LINES, Bounds, MeasuringProcess, failed_trial, finished_trial

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from autoauto.study.store.temporary import temporary_database
+from autoauto.study.store.database import temporary_database
 
 HOLDS = """
 import time
 from pathlib import Path
-from autoauto.study.store.temporary import temporary_database
+from autoauto.study.store.database import temporary_database
 with temporary_database() as url:
     Path(url.removeprefix("sqlite:///")).write_text("trials")
     print("open", flush=True)

@@ -8,8 +8,7 @@ from importlib.util import find_spec
 from typing import Any
 
 from autoauto.cli.options.values import at_most, positive_number
-from autoauto.cli.output.json_output import add_json, print_json
-from autoauto.cli.output.lines import print_line
+from autoauto.cli.output.lines import add_json, print_json, print_line
 from autoauto.records.errors import missing_extra
 
 EXAMPLE = "bench http://127.0.0.1:8000/v2/models/resnet50"

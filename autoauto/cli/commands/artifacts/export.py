@@ -11,8 +11,7 @@ from autoauto.cli.commands.studies.commands_to_copy import reproducing_command
 from autoauto.cli.options.model import add_configuration, requested_knobs
 from autoauto.cli.options.study import add_storage, requested_study
 from autoauto.cli.options.targets import open_flow
-from autoauto.cli.output.json_output import print_json
-from autoauto.cli.output.lines import print_line
+from autoauto.cli.output.lines import print_json, print_line
 from autoauto.exporters.registry import FORMATS
 from autoauto.records.errors import BadInput, Infeasible, UnreadableModel
 from autoauto.records.installation import DEFAULT_MODEL
@@ -96,7 +95,7 @@ def deployment_of_study(study: Study, storage: str) -> Deployment:
         Infeasible: nothing fits.
     """
     from autoauto.evaluate.export import deployment
-    from autoauto.study.analysis.summary import summarise_study
+    from autoauto.study.analysis.best import summarise_study
 
     summary = summarise_study(study, storage)
     if summary.winner is None:

@@ -9,8 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from autoauto.cli.commands.studies import search
-from autoauto.cli.options.model import add_model
-from autoauto.cli.options.profile import PROFILE_OPTIONS, add_profile
+from autoauto.cli.options.model import PROFILE_OPTIONS, add_model, add_profile
 from autoauto.cli.options.study import DEFAULT_STORAGE
 from autoauto.records.errors import UnreadableModel
 from autoauto.records.installation import DEFAULT_MODEL

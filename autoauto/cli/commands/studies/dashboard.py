@@ -3,18 +3,31 @@
 from __future__ import annotations
 
 import argparse
+import hashlib
 import importlib.util
+import json
 import os
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
 
-from autoauto.cli.commands.studies.dashboard_content import default_folder, write_dashboard
+from autoauto import __version__
+from autoauto.cli.commands.studies.commands_to_copy import commands_of, reproducing_command
 from autoauto.cli.options.study import add_study, requested_study
 from autoauto.cli.options.values import at_most
+from autoauto.cli.output.plans import describe_plan
+from autoauto.cli.output.search_result import simulated_timeline
 from autoauto.records.errors import BadInput, missing_extra
+from autoauto.records.trials.study_summary import StudySummary
+from autoauto.records.trials.trial import Trial
+
+if TYPE_CHECKING:
+    from autoauto.study.store.dashboard_files import DashboardFiles
+
 
 EXAMPLE = "dashboard first"
 HOST = "127.0.0.1"
@@ -45,7 +58,7 @@ def run(args: argparse.Namespace) -> int:
     server = _server(args.port)
     import optuna_dashboard
 
-    from autoauto.study.analysis.summary import summarise_study
+    from autoauto.study.analysis.best import summarise_study
     from autoauto.study.store.dashboard_files import DashboardFiles
 
     dashboard = DashboardFiles(args.storage, study.study_name, args.artifacts or default_folder(args.storage))
@@ -94,3 +107,94 @@ def _server(port: int) -> WSGIServer:
         return WSGIServer((HOST, port), _SilentHandler)
     except (OSError, OverflowError) as error:
         raise BadInput(f"the port must be free and at most 65535, got {port} ({error}); try another --port") from error
+
+
+N_WITH_FILES = 3
+"""The number of the best trials that have a plan, a trace and pictures as files."""
+
+N_NOTES = 100
+"""The most trials with a note besides the best: the dashboard sends all notes in every answer."""
+
+N_MARKS = 1_000
+"""The most dots of a figure and bars of a timeline: figures, too, are part of every answer."""
+
+PLOT_HEIGHT = 450
+"""In pixels, as the dashboard shows figures."""
+
+
+def default_folder(storage: str) -> Path:
+    """The folder of the files: beside an SQLite database, otherwise in `studies/`.
+
+    >>> str(default_folder("sqlite:///studies/autoauto.db")), str(default_folder("postgresql://me@host/all"))
+    ('studies/autoauto.artifacts', 'studies/all.artifacts')
+    """
+    parts = urlsplit(storage)
+    path = Path(parts.path[1:] or "autoauto")
+    folder = path.parent if parts.scheme.startswith("sqlite") else Path("studies")
+    return folder / f"{path.stem}.artifacts"
+
+
+def write_dashboard(dashboard: DashboardFiles, summary: StudySummary) -> None:
+    """Write notes and figures of the study, notes of its trials, and files of the best, unless they are up to date.
+
+    A note that a person has edited stays until the study has more trials.
+    """
+    from plotly.graph_objects import Figure
+
+    from autoauto.report.charts.plotly_figure import plotly_figure
+    from autoauto.report.charts.study import study_charts
+    from autoauto.report.notes import finalist_note, study_note, trial_note
+    from autoauto.report.wording import origin_of
+    from autoauto.study.analysis.comparisons import study_comparisons
+
+    digest = hashlib.sha256(f"{__version__} {summary}".encode()).hexdigest()
+    if dashboard.shows(digest):
+        return
+    dashboard.note(study_note(summary, study_comparisons(summary), commands_of(summary)))
+    timeline = simulated_timeline(summary.winner) if summary.winner else None
+    for chart in study_charts(summary, timeline, N_MARKS):
+        figure = Figure(plotly_figure(chart, N_MARKS)).update_layout(height=PLOT_HEIGHT)
+        dashboard.figure(f"autoauto-{chart.name}", figure)
+    for rank, finalist in enumerate(summary.finalists):
+        pictures = _write_files(dashboard, summary, finalist) if rank < N_WITH_FILES else {}
+        command = reproducing_command(summary, finalist)
+        dashboard.note(finalist_note(summary, finalist, command, pictures), finalist.number)
+    for trial in _trials_with_notes(summary):
+        dashboard.note(trial_note(trial, origin_of(summary)), trial.number)
+    dashboard.finish(digest)
+
+
+def _trials_with_notes(summary: StudySummary) -> list[Trial]:
+    """At most `N_NOTES` trials besides the finalists: first those at the limits of cells, then the others."""
+    best = {finalist.number for finalist in summary.finalists}
+    limits = [trial for cell in summary.cells for trial in (cell.best, cell.largest, cell.first_unfit) if trial]
+    others = {trial.number: trial for trial in (*limits, *summary.trials) if trial.number not in best}
+    return list(others.values())[:N_NOTES]
+
+
+def _write_files(dashboard: DashboardFiles, summary: StudySummary, finalist: Trial) -> dict[str, str]:
+    """Write the files of a finalist; returns the addresses of its pictures by their names."""
+    number, pictures = finalist.number, {}
+    for name, content in _files(summary, finalist):
+        address = dashboard.file(number, name, content.encode())
+        if name.endswith(".svg"):
+            pictures[name.removesuffix(".svg")] = address
+    return pictures
+
+
+def _files(summary: StudySummary, finalist: Trial) -> Iterator[tuple[str, str]]:
+    """Name and content of every file of a finalist."""
+    from autoauto.report.charts.memory import memory_chart
+    from autoauto.report.charts.svg import picture_file
+    from autoauto.report.charts.timeline import timeline_chart
+    from autoauto.report.trace import chrome_trace
+    from autoauto.report.wording import clock_of, origin_of
+
+    timeline, clock_hz = simulated_timeline(finalist), clock_of(summary, finalist)
+    yield "plan.json", json.dumps(describe_plan(finalist.plan), indent=1)
+    charts = [memory_chart(finalist, origin_of(summary))]
+    if timeline is not None:
+        yield "trace.json", json.dumps(chrome_trace(timeline, clock_hz))
+        charts.insert(0, timeline_chart(timeline, clock_hz))
+    for chart in charts:
+        yield f"{chart.name}.svg", picture_file(chart)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from autoauto.cli.commands.studies.commands_to_copy import commands_of
 from autoauto.cli.options.study import add_study, requested_study
-from autoauto.cli.output.json_output import add_json, print_json
+from autoauto.cli.output.lines import add_json, print_json
 from autoauto.cli.output.search_result import describe_comparisons, describe_speed, show_outside, show_uses_of
 from autoauto.records.errors import Infeasible
 
@@ -34,8 +34,8 @@ def run(args: argparse.Namespace) -> int:
     from autoauto.report.tables.study import binding_table, comparisons_table, reasons_table
     from autoauto.report.tables.terminal import show, show_command
     from autoauto.report.wording import origin_of
+    from autoauto.study.analysis.best import summarise_study
     from autoauto.study.analysis.comparisons import study_comparisons, with_best_use
-    from autoauto.study.analysis.summary import summarise_study
 
     summary = summarise_study(requested_study(args), args.storage)
     if args.json:

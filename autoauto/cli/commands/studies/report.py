@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 
 from autoauto.cli.commands.studies.commands_to_copy import commands_of
 from autoauto.cli.options.study import add_study, requested_study
-from autoauto.cli.output.json_output import add_json, print_json
-from autoauto.cli.output.lines import warn
+from autoauto.cli.output.lines import add_json, print_json, warn
 from autoauto.cli.output.search_result import (
     describe_best,
     describe_comparisons,
@@ -46,8 +45,7 @@ def run(args: argparse.Namespace) -> int:
     from autoauto.report.tables.terminal import show
     from autoauto.report.tables.trials import trials_table
     from autoauto.report.wording import origin_of
-    from autoauto.study.analysis.best import counts_of, front_of, objectives_of_study
-    from autoauto.study.analysis.summary import summarise_study
+    from autoauto.study.analysis.best import counts_of, front_of, objectives_of_study, summarise_study
     from autoauto.study.store.database import shown_storage
     from autoauto.study.store.trials import with_plans
 

@@ -6,14 +6,11 @@ import argparse
 import shlex
 import sys
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from autoauto.cli.commands.studies.search_dry_run import show_dry_run
-from autoauto.cli.config.search_config import add_config
-from autoauto.cli.options.execution import add_executor, add_workers, executor_maker
-from autoauto.cli.options.model import add_model, add_space, given_values
-from autoauto.cli.options.profile import add_profile
-from autoauto.cli.options.study import DEFAULT_STORAGE, add_storage
+from autoauto.cli.options.model import add_model, add_profile, add_space, given_values
+from autoauto.cli.options.study import DEFAULT_STORAGE, add_executor, add_storage, add_workers, executor_maker
 from autoauto.cli.options.targets import config_of, open_flow
 from autoauto.cli.options.values import (
     at_most,
@@ -22,28 +19,33 @@ from autoauto.cli.options.values import (
     positive_number,
     share,
 )
-from autoauto.cli.output.json_output import add_json, print_json
-from autoauto.cli.output.lines import print_line, warn
+from autoauto.cli.output.lines import add_json, print_json, print_line, warn
 from autoauto.cli.output.log import add_log, best_event, open_log, write_event
 from autoauto.cli.output.search_result import (
     describe_comparisons,
+    describe_expected,
     describe_result,
+    describe_speed,
     show_best,
     show_comparisons,
     show_front,
     show_outside,
+    show_uses,
     show_uses_of,
 )
+from autoauto.cli.search_config import add_config
 from autoauto.records.knobs.constraint import RESULT_NAMES
 from autoauto.records.knobs.objectives import Method, Objective, objectives_text
 from autoauto.records.knobs.space import SearchSpace
 from autoauto.records.knobs.table import KNOB_NAMES, MAX_VALUES
-from autoauto.records.target import RUNS_PLANS
+from autoauto.records.target import RUNS_PLANS, Origin
 
 if TYPE_CHECKING:
     from autoauto.evaluate.flow import Flow
     from autoauto.records.trials.study_summary import StudySummary
+    from autoauto.study.execution.pace import Pace
     from autoauto.study.run import SearchResult
+
 
 EXAMPLE = "search bert-large-128 --cluster bow-2000 --n-ipu 2,4 --batch-size 1:32"
 
@@ -230,3 +232,51 @@ def _show(args: argparse.Namespace, flow: Flow, result: SearchResult, summary: S
     print_line(f"study {result.study_name} in {storage}")
     words = [result.study_name, *([] if args.storage == DEFAULT_STORAGE else ["--storage", storage])]
     show_command("why the others lost" if result.front else "why", shlex.join(["autoauto", "explain", *words]))
+
+
+def show_dry_run(args: argparse.Namespace, flow: Flow, space: SearchSpace) -> int:
+    """Print the estimates and what a search would try; no trial is made."""
+    from autoauto.report.tables.terminal import show
+    from autoauto.report.tables.trials import dry_run_table
+    from autoauto.study.analysis.dry_run import dry_run, expected_winner
+    from autoauto.study.defaults import baseline_of
+    from autoauto.study.execution.pace import known_pace
+    from autoauto.study.verify_winner import n_verification_measurements
+
+    noise = flow.traits.noise if args.noise is None else args.noise
+    last = baseline_of(flow, args.objective, space)
+    method = Method(args.method)
+    expected = dry_run(
+        space, flow.expect, args.objective, method, noise, args.n_measurements, last, flow.expect_at_best
+    )
+    n_repeats = flow.traits.n_repeats if args.repeats is None else args.repeats
+    n_again = n_verification_measurements(flow, n_repeats)
+    pace = known_pace(args.storage, flow.fingerprint())
+    expected_s = None if pace is None else pace.seconds * (expected.n_measured / (args.workers or 1) + n_again)
+    winner = expected_winner(expected.cells, space, args.objective)
+    if args.json:
+        cells = list(map(describe_expected, expected.cells))
+        best = winner and {**asdict(winner.trial.knobs), **describe_speed(winner.trial)}
+        print_json(expected._asdict() | {"best": best, "cells": cells, "n_again": n_again, "expected_s": expected_s})
+        return 0
+    if winner is not None:
+        show_uses(winner.trial, winner.comparisons, Origin.ESTIMATED)
+    show(dry_run_table(expected.cells))
+    print(
+        f"{args.method} would try {expected.n_tried:,} of {expected.n_configurations:,} configurations and measure "
+        f"{expected.n_measured:,}, if all measurements equal the estimates; nothing was measured"
+    )
+    print_line(_time_line(args.storage, pace, expected_s, expected.n_measured, n_again))
+    return 0
+
+
+def _time_line(storage: str, pace: Pace | None, expected_s: float | None, n_measured: int, n_again: int) -> str:
+    """How long the measurements would take, where the database holds one of this model on these devices."""
+    from autoauto.study.store.database import shown_storage
+
+    database = shown_storage(storage)
+    if pace is None or expected_s is None:
+        return f"time to measure: not known, since {database} holds no measurement of this model on these devices"
+    again = f", and {n_again} to measure the best again" if n_again else ""
+    each = f"{pace.seconds:.2g} s, the median of {pace.n_known:,} in {database}"
+    return f"time to measure: about {expected_s:.2g} s, {n_measured:,} of the search{again}, each {each}"

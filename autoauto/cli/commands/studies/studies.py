@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from autoauto.cli.options.study import add_storage
-from autoauto.cli.output.json_output import add_json, print_json
+from autoauto.cli.output.lines import add_json, print_json
 
 if TYPE_CHECKING:
     from autoauto.study.store.listing import StoredStudy

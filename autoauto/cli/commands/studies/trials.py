@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from autoauto.cli.options.study import add_study, requested_study
 from autoauto.cli.options.values import at_most
-from autoauto.cli.output.json_output import print_json
+from autoauto.cli.output.lines import print_json
 from autoauto.cli.output.search_result import show_outside
 from autoauto.records.errors import BadInput, missing_extra
 from autoauto.records.knobs.space import MAX_CONFIGURATIONS
@@ -55,8 +55,7 @@ def run(args: argparse.Namespace) -> int:
         from autoauto.records.target import studied_origin
         from autoauto.report.tables.terminal import show
         from autoauto.report.tables.trials import trials_table
-        from autoauto.study.analysis.best import objectives_of_study
-        from autoauto.study.analysis.summary import summarise_study
+        from autoauto.study.analysis.best import objectives_of_study, summarise_study
 
         summary = summarise_study(study, args.storage, n_finalists=0)
         trials = (*summary.trials, *summary.failures)

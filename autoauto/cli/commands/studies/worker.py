@@ -6,8 +6,7 @@ import argparse
 from time import monotonic
 from typing import TYPE_CHECKING
 
-from autoauto.cli.options.execution import add_workers, process_executor_of
-from autoauto.cli.options.study import STUDY_HELP, add_storage, chosen_name
+from autoauto.cli.options.study import STUDY_HELP, add_storage, add_workers, chosen_name, process_executor_of
 from autoauto.cli.options.values import positive_number
 from autoauto.cli.output.lines import print_line
 from autoauto.cli.output.log import add_log, trial_event, write_event

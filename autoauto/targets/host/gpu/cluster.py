@@ -1,15 +1,137 @@
-"""GPUs of this machine as a cluster of devices, one process each: `gpu_cluster`."""
+"""GPUs of this machine as a cluster of devices, one process each: `gpu_cluster`.
+
+What moving tensors to and from a GPU costs is measured once and cached: `gpu_link_times`. Not run on a GPU yet.
+"""
 
 from __future__ import annotations
 
+import os
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
+from dataclasses import asdict, dataclass
+from functools import partial
+from statistics import median
+from time import perf_counter
+from typing import Any, NamedTuple
 
+import numpy as np
+
+from autoauto.processes.channel import Channel
+from autoauto.records.arrays import Array
 from autoauto.records.errors import BadInput
-from autoauto.records.hardware import Cluster, Device
+from autoauto.records.hardware import Cluster, Device, Link
+from autoauto.records.units import MIB
 from autoauto.targets.host.gpu.detect import Gpu
-from autoauto.targets.host.gpu.links import GpuLinkTimes, gpu_link_times
-from autoauto.targets.host.machine.machine import CLOCK_HZ
+from autoauto.targets.host.gpu.driver import cuda_driver
+from autoauto.targets.host.machine.machine import CLOCK_HZ, MachineCache, core_beside_gpu
+from autoauto.targets.host.processes import Workers
+from autoauto.targets.host.transport.ring import Ring
+
+VERSION = 1
+MESSAGE_BYTES = 16 * MIB
+"""Long enough that the start of a copy hardly counts."""
+N_COPIES, N_ROUNDS = 15, 5
+
+
+@dataclass(frozen=True, slots=True)
+class GpuLinkTimes:
+    """Times of copies between a ring of the host and a GPU.
+
+    Attributes:
+        to_s, from_s: time of a copy of a few bytes to the GPU, or from it.
+        to_bytes_per_s, from_bytes_per_s: rates of long copies.
+        pinned: 1 where the ring's memory is pinned, 0 where the system does not allow that.
+    """
+
+    to_s: float
+    from_s: float
+    to_bytes_per_s: float
+    from_bytes_per_s: float
+    pinned: float
+
+    def __post_init__(self) -> None:
+        if not min(self.to_s, self.from_s) >= 0 or not min(self.to_bytes_per_s, self.from_bytes_per_s) > 0:
+            raise ValueError(f"times of a link must be 0 or more and its speeds above 0, got {self}")
+
+    @property
+    def receive_link(self) -> Link:
+        """The link as the device that receives sees it."""
+        return Link(self.to_bytes_per_s, round(self.to_s * CLOCK_HZ))
+
+    @property
+    def send_link(self) -> Link:
+        """The link as the device that sends sees it."""
+        return Link(self.from_bytes_per_s, round(self.from_s * CLOCK_HZ))
+
+
+class Copier(NamedTuple):
+    """Copies an array of the host to the device, and back into it."""
+
+    to_gpu: Callable[[Array], None]
+    from_gpu: Callable[[Array], None]
+
+
+def gpu_link_times(gpu: Gpu) -> GpuLinkTimes:
+    """The times of a GPU, from the cache folder where this machine has measured them before."""
+    cache = MachineCache("gpu-links", VERSION, gpu.name, gpu.driver)
+    times = cache.read(_from_numbers)
+    if times is None:
+        times = _measure(gpu)
+        cache.write(asdict(times))
+    return times
+
+
+def _from_numbers(numbers: Mapping[str, Any]) -> GpuLinkTimes:
+    return GpuLinkTimes(**{name: float(numbers[name]) for name in GpuLinkTimes.__dataclass_fields__})
+
+
+def _measure(gpu: Gpu) -> GpuLinkTimes:
+    ring = Ring.create(1, MESSAGE_BYTES)
+    with closing(ring), Workers() as workers:
+        workers.start("the copies of a link", _copy_in_worker, gpu.uuid, core_beside_gpu(0), ring)
+        times: GpuLinkTimes = workers.receive(0)
+    return times
+
+
+def _copy_in_worker(connection: Channel, uuid: str, cores: tuple[int, ...], ring: Ring) -> None:
+    """In the process: report the times of copies."""
+    os.sched_setaffinity(0, cores)
+    os.environ["CUDA_VISIBLE_DEVICES"] = uuid
+    driver = cuda_driver()
+    try:
+        driver.pin(ring.memory)
+        pinned = True
+    except BadInput:
+        pinned = False
+    address = driver.allocate(MESSAGE_BYTES)
+    copier = Copier(lambda array: driver.to_gpu(address, array), lambda array: driver.from_gpu(array, address))
+    connection.send(copy_times(copier, np.frombuffer(ring.reserve(), np.uint8), pinned=pinned))
+
+
+def copy_times(copier: Copier, message: Array, *, pinned: bool) -> GpuLinkTimes:
+    """The times of short copies and of copies of all of `message`, both ways."""
+    to_s, to_rate = _time_and_rate(copier.to_gpu, message)
+    from_s, from_rate = _time_and_rate(copier.from_gpu, message)
+    return GpuLinkTimes(to_s, from_s, to_rate, from_rate, float(pinned))
+
+
+def _time_and_rate(copy: Callable[[Array], None], message: Array) -> tuple[float, float]:
+    """Seconds of a copy of the first bytes of a message, and bytes a second of the others."""
+    few = message[:64]
+    few_s, all_s = _shortest(partial(copy, few)), _shortest(partial(copy, message))
+    return few_s, (len(message) - len(few)) / max(all_s - few_s, 1e-9)
+
+
+def _shortest(call: Callable[[], None]) -> float:
+    """The shortest of the medians of a few rounds: other processes only make times longer."""
+    return min(median(_seconds(call) for _ in range(N_COPIES)) for _ in range(N_ROUNDS))
+
+
+def _seconds(call: Callable[[], None]) -> float:
+    start = perf_counter()
+    call()
+    return perf_counter() - start
 
 
 def gpu_cluster(gpus: Sequence[Gpu], memory_bytes: int | None = None, links: GpuLinkTimes | None = None) -> Cluster:

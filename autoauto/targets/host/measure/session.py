@@ -24,7 +24,7 @@ from autoauto.records.units import format_bytes
 from autoauto.targets.host.memory_budget import data_bytes, machine_bytes, shared_array
 from autoauto.targets.host.runtimes.protocol import InForce, ModelMemory
 from autoauto.targets.host.runtimes.registry import runtime_named
-from autoauto.targets.host.transport.model_file import SubModelFile
+from autoauto.targets.host.transport.files import SubModelFile
 
 RUNTIME = "runtime"
 """Category of the memory that the first session of a process takes, whatever it computes."""

@@ -21,7 +21,7 @@ from autoauto.records.profile import SessionOptions
 from autoauto.targets.host.machine.speed_probe import SpeedProbe
 from autoauto.targets.host.measure.session import Session
 from autoauto.targets.host.runtimes.registry import runtime_named
-from autoauto.targets.host.transport.model_file import SubModelFile
+from autoauto.targets.host.transport.files import SubModelFile
 
 MIN_RUNS, MIN_LONG_RUNS = 5, 3
 """Minimum number of runs, and that of runs which together take `MAX_NS` or longer."""

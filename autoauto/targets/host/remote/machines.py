@@ -26,7 +26,7 @@ from autoauto.targets.host.remote.agent import (
     dumps,
 )
 from autoauto.targets.host.remote.pump import Pump
-from autoauto.targets.host.transport.model_file import SubModelFile
+from autoauto.targets.host.transport.files import SubModelFile
 from autoauto.targets.host.transport.ring import Ring
 from autoauto.targets.host.transport.tcp import CONTROL, MessageReader, MessageWriter, TcpReader, TcpWriter, dial
 

@@ -25,7 +25,7 @@ from autoauto.targets.host.measure.session import (
 )
 from autoauto.targets.host.memory_budget import data_bytes, shared_array
 from autoauto.targets.host.runtimes.registry import runtime_named
-from autoauto.targets.host.transport.model_file import SubModelFile
+from autoauto.targets.host.transport.files import SubModelFile
 from autoauto.targets.host.transport.ring import ALIGNMENT, FailedMessage
 from autoauto.targets.host.transport.tcp import MessageReader, MessageWriter
 

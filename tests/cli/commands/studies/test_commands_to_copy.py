@@ -17,7 +17,7 @@ from autoauto.records.plan import Plan, Stage
 from autoauto.records.schedule import Order
 from autoauto.records.trials.study_summary import StudySummary
 from autoauto.records.trials.trial import Status, Trial
-from autoauto.study.analysis.summary import summarise_study
+from autoauto.study.analysis.best import summarise_study
 from autoauto.study.store.study import load_study
 from tests.cli.conftest import RunCli
 

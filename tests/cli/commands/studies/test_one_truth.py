@@ -13,8 +13,8 @@ from autoauto.cli.commands.studies.commands_to_copy import commands_of
 from autoauto.cli.options.study import DEFAULT_STORAGE
 from autoauto.report.notes import study_note
 from autoauto.report.wording import configuration
+from autoauto.study.analysis.best import summarise_study
 from autoauto.study.analysis.comparisons import study_comparisons
-from autoauto.study.analysis.summary import summarise_study
 from autoauto.study.store.study import load_study
 from tests.cli.conftest import RunCli
 

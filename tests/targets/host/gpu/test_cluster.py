@@ -4,17 +4,16 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from autoauto.targets.cluster_file import cluster_toml
 
 from autoauto.records.arrays import Array
 from autoauto.records.errors import BadInput
 from autoauto.records.hardware import Cluster
 from autoauto.records.units import GIB, MIB
-from autoauto.targets.cluster_file import cluster_toml
 from autoauto.targets.clusters import load_cluster
-from autoauto.targets.host.gpu.cluster import gpu_cluster
+from autoauto.targets.host.gpu.cluster import Copier, GpuLinkTimes, copy_times, gpu_cluster
 from autoauto.targets.host.gpu.detect import Gpu
 from autoauto.targets.host.gpu.driver import CudaDriver
-from autoauto.targets.host.gpu.links import Copier, GpuLinkTimes, copy_times
 from tests.targets.host.gpu.driver_on_processor import DriverOnProcessor
 
 A = Gpu(0, "GPU-a", "NVIDIA H100 80GB HBM3", 80 * GIB, 1.98e9, (9, 0), "580.1")
@@ -77,7 +76,7 @@ def test_the_rate_of_a_link_is_that_of_long_copies(monkeypatch: pytest.MonkeyPat
     def copy(array: Array) -> None:
         now[0] += 1e-5 + len(array) / 1e9
 
-    monkeypatch.setattr("autoauto.targets.host.gpu.links.perf_counter", lambda: now[0])
+    monkeypatch.setattr("autoauto.targets.host.gpu.cluster.perf_counter", lambda: now[0])
     times = copy_times(Copier(copy, copy), np.zeros(MIB, np.uint8), pinned=True)
     assert times.to_bytes_per_s == pytest.approx(1e9)
     assert times.to_s == pytest.approx(1e-5 + 64e-9)

@@ -14,7 +14,7 @@ import pytest
 from autoauto.evaluate.flow import Flow
 from autoauto.graph.load import load_graph
 from autoauto.processes.dask import DaskWorker
-from autoauto.processes.tree import descendants
+from autoauto.processes.start import descendants
 from autoauto.records.errors import BadInput, WorkerLost
 from autoauto.records.hardware import Cluster, Device, Link, Machine
 from autoauto.records.knobs.knobs import Knobs
@@ -185,7 +185,7 @@ def test_a_worker_that_starts_nothing_or_fails_is_one_line() -> None:
 
 
 def test_devices_are_cores_of_one_machine_and_stages_have_no_replicas_on_several() -> None:
-    flow = Flow(load_graph("bert-base-128"), cluster(4, 2), HostTarget(cast(Any, None), cast(Any, ())))
+    flow = Flow(load_graph("bert-base-128"), cluster(4, 2), HostTarget(cast("Any", None), cast("Any", ())))
     space = default_space(flow)
     assert space.cores_per_device == (1, 2)
     assert max(space.n_ipu) == 4

@@ -17,7 +17,7 @@ import pytest
 
 from autoauto.processes.channel import Channel
 from autoauto.processes.guard import GuardedProcess
-from autoauto.processes.tree import descendants
+from autoauto.processes.start import descendants
 from autoauto.records.errors import OutOfMemory, WorkerLost
 from autoauto.records.layers import LayerRange
 from autoauto.records.profile import SessionOptions

@@ -31,7 +31,7 @@ from autoauto.targets.host.run.stage import StageResources
 from autoauto.targets.host.runtimes import registry
 from autoauto.targets.host.runtimes.protocol import InForce
 from autoauto.targets.host.runtimes.registry import check_installed, installed_versions, runtime_named
-from autoauto.targets.host.transport.model_file import SubModelFile
+from autoauto.targets.host.transport.files import SubModelFile
 from tests.running import is_running, n_descriptors, wait_until
 
 Models = Callable[[int, int], Any]

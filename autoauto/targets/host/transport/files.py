@@ -1,8 +1,8 @@
-"""Streaming memory on this machine: a file of arrays that is mapped into memory, `ArrayFile`.
+"""Files that processes of this machine share: streaming memory, `ArrayFile`, and a sub-model, `SubModelFile`.
 
-The file has no name (`tempfile.TemporaryFile`): the kernel removes it with the process that made it, however that
-process ends. A shared mapping of a file does not count under RLIMIT_DATA, so the file is memory outside the device; the
-arrays that `load` returns are memory inside.
+The file of an `ArrayFile` has no name (`tempfile.TemporaryFile`): the kernel removes it with the process that made it,
+however that process ends. A shared mapping of a file does not count under RLIMIT_DATA, so the file is memory outside
+the device; the arrays that `load` returns are memory inside.
 """
 
 from __future__ import annotations
@@ -12,7 +12,9 @@ import tempfile
 from collections.abc import Iterable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from multiprocessing.reduction import DupFd
 from time import perf_counter
+from typing import Any
 
 import numpy as np
 
@@ -116,3 +118,36 @@ class ArrayFile(AbstractContextManager["ArrayFile"]):
     def __exit__(self, *_: object) -> None:
         self._arrays.clear()
         self._file.close()
+
+
+class SubModelFile:
+    """A sub-model in a file without a name; it can be pickled as an argument of a new process."""
+
+    def __init__(self, content: bytes = b"") -> None:
+        self._fd = os.memfd_create("autoauto-model")
+        self.write(content)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"handle": DupFd(self._fd)}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self._fd = state["handle"].detach()
+
+    def write(self, content: bytes) -> None:
+        """Replace the content, for every process that has the file."""
+        with open(self.path, "wb") as file:
+            file.write(content)
+
+    def append(self, content: bytes) -> None:
+        """Write behind what is there."""
+        with open(self.path, "ab") as file:
+            file.write(content)
+
+    @property
+    def path(self) -> str:
+        """The path by which this process opens the file."""
+        return f"/proc/self/fd/{self._fd}"
+
+    def close(self) -> None:
+        """Close the file."""
+        os.close(self._fd)

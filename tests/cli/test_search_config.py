@@ -14,8 +14,8 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from autoauto.cli.config.search_config import parse_with_config, unknown
 from autoauto.cli.main import build_parser
+from autoauto.cli.search_config import parse_with_config, unknown
 from autoauto.records.errors import BadInput
 from autoauto.records.knobs.objectives import Objective
 from tests.cli.conftest import RunCli

@@ -1,6 +1,8 @@
-"""The writer of tables for a page: `html_table`."""
+"""The writers of tables in HTML, `html_table`, and in Markdown as GitHub reads it, `markdown_table`."""
 
 from __future__ import annotations
+
+from collections.abc import Iterable
 
 from autoauto.report.markup import tag, words
 from autoauto.report.tables.table import Style, Table, TableCell
@@ -20,7 +22,7 @@ def html_table(table: Table) -> str:
     )
     body = (
         "".join(
-            tag("td", _content(cell), class_=class_, data_head=column.words)
+            tag("td", _html_content(cell), class_=class_, data_head=column.words)
             for column, cell, class_ in zip(table.columns, cells, classes, strict=True)
         )
         for cells in table.cells()
@@ -32,10 +34,30 @@ def html_table(table: Table) -> str:
     return tag("div", tag("table", caption, head, tag("tbody", lines)), class_="scroll")
 
 
-def _content(cell: TableCell) -> str:
+def _html_content(cell: TableCell) -> str:
     text = "<br/>".join(map(words, cell.text.splitlines()))
     if cell.style in _TAGS:
         text = tag(_TAGS[cell.style], text)
     if cell.share is None:
         return text
     return text + tag("div", tag("i", style=f"width:{100 * min(cell.share, 1):.1f}%"), class_="share")
+
+
+def markdown_table(table: Table) -> str:
+    """A table below its title, and its caption; columns of text are flush left, columns of numbers flush right."""
+    heads = [column.words or " " for column in table.columns]
+    lines = ["---:" if column.quantity else "---" for column in table.columns]
+    rows = (map(_markdown_content, cells) for cells in table.cells())
+    body = "\n".join(map(_markdown_line, (heads, lines, *rows)))
+    return "\n\n".join(filter(None, [f"### {table.title}", body, table.caption.replace("\n", "  \n")]))
+
+
+def _markdown_line(cells: Iterable[str]) -> str:
+    return f"| {' | '.join(cell.replace('|', '/') for cell in cells)} |"
+
+
+def _markdown_content(cell: TableCell) -> str:
+    text = " ".join(cell.text.split())
+    if cell.style is Style.STRONG:
+        return f"**{text}**"
+    return f"`{text}`" if cell.style is Style.CODE and text else text

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from autoauto.cli.config.knob_values import read_knobs
+from autoauto.cli.search_config import read_knobs
 from autoauto.records.errors import BadInput
 from autoauto.records.files.toml import TomlFile
 from autoauto.records.knobs.knobs import Knobs

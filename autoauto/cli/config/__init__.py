@@ -1,1 +1,0 @@
-"""A search configuration in a TOML file."""
