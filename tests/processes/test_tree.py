@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from autoauto.processes import tree
+from autoauto.processes import start
 from autoauto.processes.start import descendants
 
 STARTS = "import subprocess, sys; subprocess.run([sys.executable, '-c', 'print(1, flush=True); input()'])"
@@ -20,7 +20,7 @@ def test_children_of_children_are_found_with_and_without_the_files_of_the_kernel
         child.stdout.readline()
         [grandchild] = descendants(child.pid)
         assert grandchild in descendants(os.getpid())
-        every = tree._all_children()
+        every = start._all_children()
         assert every[child.pid] == [grandchild]
         assert child.pid in every[os.getpid()]
         child.stdin.write(b"\n")

@@ -7,7 +7,7 @@ from xml.etree import ElementTree
 import pytest
 
 from autoauto.records.trials.study_summary import StudySummary
-from autoauto.report.charts import parity as picture
+from autoauto.report.charts import study as picture
 
 Elements = Callable[..., list[ElementTree.Element]]
 

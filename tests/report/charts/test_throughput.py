@@ -6,14 +6,14 @@ from xml.etree import ElementTree
 
 from autoauto.records.knobs.knobs import Knobs
 from autoauto.records.trials.study_summary import StudySummary
-from autoauto.report.charts import throughput as picture
+from autoauto.report.charts.study import batches_chart
 from tests.report.made import made
 
 Elements = Callable[..., list[ElementTree.Element]]
 
 
 def test_a_panel_for_every_n_ipu_with_the_same_colours(summary: StudySummary) -> None:
-    chart = picture.batches_chart(summary)
+    chart = batches_chart(summary)
     first, second = chart.panels
     assert (first.name, second.name) == ("n_ipu 1", "n_ipu 2")
     assert [(style, name) for name, style, *_ in first.series] == [("s0", "memory 0.6")]
@@ -23,14 +23,14 @@ def test_a_panel_for_every_n_ipu_with_the_same_colours(summary: StudySummary) ->
 
 def test_the_best_cells_have_colours_and_the_others_are_grey(summary: StudySummary) -> None:
     trials = tuple(made(i, Knobs(1, (i + 1) / 20, 1), 100.0 + i) for i in range(20))
-    chart = picture.batches_chart(replace(summary, trials=trials))
+    chart = batches_chart(replace(summary, trials=trials))
     grey = [series.marks[0].y for series in chart.panels[0].series if series.style == "s-other"]
     assert grey == [100.0 + i for i in range(12)]
     assert chart.legend[-1] == ("s-other", "other combinations")
 
 
 def test_trials_that_fit_are_dots_and_others_are_crosses(summary: StudySummary, elements: Elements) -> None:
-    chart = picture.batches_chart(summary)
+    chart = batches_chart(summary)
     counts = [[len(elements(chart, name, panel)) for name in ("cross", "ring")] for panel in (0, 1)]
     assert counts == [[1, 0], [1, 1]]
     first, second, ring = elements(chart, "dot", 1)
@@ -42,15 +42,15 @@ def test_trials_that_fit_are_dots_and_others_are_crosses(summary: StudySummary, 
 def test_panels_share_the_width(summary: StudySummary) -> None:
     def width(n: int) -> int:
         trials = tuple(made(i, Knobs(i + 1, 0.6, 1), 1.0) for i in range(n))
-        return picture.batches_chart(replace(summary, trials=trials)).panels[0].width
+        return batches_chart(replace(summary, trials=trials)).panels[0].width
 
     assert [width(n) for n in (1, 2, 3, 9)] == [420, 520, 360, 360]
 
 
 def test_one_line_needs_no_legend(summary: StudySummary) -> None:
-    assert picture.batches_chart(replace(summary, trials=summary.trials[:1])).legend == []
+    assert batches_chart(replace(summary, trials=summary.trials[:1])).legend == []
 
 
 def test_where_nothing_fits_there_are_crosses(nothing_fits: StudySummary, elements: Elements) -> None:
-    chart = picture.batches_chart(nothing_fits)
+    chart = batches_chart(nothing_fits)
     assert [len(elements(chart, name)) for name in ("dot", "cross")] == [0, 1]

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from autoauto.cli.commands.studies import dashboard_content
+from autoauto.cli.commands.studies import dashboard as command
 from autoauto.cli.commands.studies.dashboard import N_WITH_FILES, default_folder, write_dashboard
 from autoauto.cli.options.study import DEFAULT_STORAGE
 from autoauto.records.trials.study_summary import StudySummary
@@ -69,7 +69,7 @@ def test_notes_figures_and_files_are_written_once(summary: StudySummary) -> None
 def test_of_many_trials_those_at_the_limits_of_cells_have_notes(
     summary: StudySummary, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(dashboard_content, "N_NOTES", 2)
+    monkeypatch.setattr(command, "N_NOTES", 2)
     dashboard = MemoryDashboard()
     write_dashboard(dashboard, summary)  # type: ignore[arg-type]
     others = set(dashboard.notes) - {None} - {finalist.number for finalist in summary.finalists}

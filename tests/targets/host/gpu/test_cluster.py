@@ -4,13 +4,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from autoauto.targets.cluster_file import cluster_toml
 
 from autoauto.records.arrays import Array
 from autoauto.records.errors import BadInput
 from autoauto.records.hardware import Cluster
 from autoauto.records.units import GIB, MIB
-from autoauto.targets.clusters import load_cluster
+from autoauto.targets.clusters import cluster_toml, load_cluster
 from autoauto.targets.host.gpu.cluster import Copier, GpuLinkTimes, copy_times, gpu_cluster
 from autoauto.targets.host.gpu.detect import Gpu
 from autoauto.targets.host.gpu.driver import CudaDriver
