@@ -96,10 +96,16 @@ def profile_model(
         strict=True,
     )
     readers = Counter(index for layer in graph.layers for index in layer.weights)
-    layers = tuple(
-        _in_model(compiled[variant], _shared_weights(backward, layer, readers, options), *map(int, n_bytes))
-        for layer, variant, n_bytes in zip(graph.layers, variants, around, strict=True)
-    )
+    same: dict[object, LayerProfile] = {}  # equal layers are one object, as those of BERT's encoders are
+
+    def in_model(layer: Layer, variant: str, around: Sequence[int]) -> LayerProfile:
+        shared = _shared_weights(backward, layer, readers, options)
+        key = (variant, tuple(shared.items()), around)
+        if key not in same:
+            same[key] = _in_model(compiled[variant], shared, *map(int, around))
+        return same[key]
+
+    layers = tuple(map(in_model, graph.layers, variants, around))
     return ModelProfile(
         model=graph.name,
         target=f"{target.version} {device.name}",

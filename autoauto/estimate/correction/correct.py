@@ -121,13 +121,14 @@ def corrected(profile: ModelProfile, graph: LayerGraph, correction: Correction) 
             n + change * moved_cycles(layer)
             for n, change, layer in zip(extra_cycles, changes, profile.layers, strict=True)
         ]
-    return replace(
-        profile,
-        layers=tuple(
-            _layer(layer, forward[name], backward[name], cycles, correction.memory)
-            for layer, name, cycles in zip(profile.layers, classes, extra_cycles, strict=True)
-        ),
-    )
+    same: dict[object, LayerProfile] = {}  # layers that are one object in the profile are one in the result
+    layers = []
+    for layer, name, cycles in zip(profile.layers, classes, extra_cycles, strict=True):
+        key = (id(layer), name, cycles)
+        if key not in same:
+            same[key] = _layer(layer, forward[name], backward[name], cycles, correction.memory)
+        layers.append(same[key])
+    return replace(profile, layers=tuple(layers))
 
 
 def _layer(
