@@ -160,7 +160,7 @@ def searched(
     space = on_cluster(space, flow)
     with tempfile.TemporaryDirectory() as folder:
         study = open_study(f"sqlite:///{folder}/study.db", "benchmark", Objective.THROUGHPUT, flow.fingerprint())
-        asked = flow.expect, Objective.THROUGHPUT, flow.expect_at_best
+        asked = flow.expect, Objective.THROUGHPUT, flow.forecasts.at_best
         guided = method_of(
             Method.GUIDED, predictor(*asked), Objective.THROUGHPUT, flow.traits.noise, refine=refiner(*asked)
         )

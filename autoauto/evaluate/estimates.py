@@ -280,6 +280,10 @@ class Estimates:
         """All devices, each with the cores of a device."""
         return self.cluster.grouped(knobs.cores_per_device)
 
+    def device_bytes(self, knobs: Knobs) -> int:
+        """The memory of one device."""
+        return int(self.cluster.devices[0].memory_bytes) * knobs.cores_per_device
+
     def first_alike(self, knobs: Knobs, start: int) -> int:
         """The first device of a pipeline that has the same devices and links as the one that begins with `start`."""
         alike = self._alike.setdefault((knobs.n_ipu, knobs.cores_per_device), {0: 0})

@@ -197,9 +197,14 @@ def search_flow(
     """
     objectives, space = parse_objectives(objective), _space_of(flow, space)
     noise, chosen = _noise_of(flow, noise, n_measurements), method_for(objectives, method)
-    predict = predictor(flow.forecast, objectives, flow.expect_at_best, flow.gives_no_more if space.training else None)
-    refine = refiner(flow.forecast, objectives, flow.expect_at_best)
-    limit = limiter(flow.best_case, objectives) if space.training else None
+    predict = predictor(
+        flow.forecasts.forecast,
+        objectives,
+        flow.forecasts.at_best,
+        flow.forecasts.gives_no_more if space.training else None,
+    )
+    refine = refiner(flow.forecasts.forecast, objectives, flow.forecasts.at_best)
+    limit = limiter(flow.forecasts.best_case, objectives) if space.training else None
     baseline = baseline_of(flow, objectives, space)
     proposer = method_of(chosen, predict, objectives, noise, n_measurements, baseline, limit, refine)
     search = _Search(flow, objectives, chosen, noise, proposer, _expected_score(predict), callback, progress)
@@ -211,7 +216,7 @@ def search_flow(
             on_space_change(changes)
         note_start(study)
         result = search.run(study, space, executor)
-        asked = result.space, predict, flow.forecast, result.trials, limit, flow.expect_at_best
+        asked = result.space, predict, flow.forecasts.forecast, result.trials, limit, flow.forecasts.at_best
         store_alternatives(study, expected_alternatives(*asked) if result.best else ())
         n_repeats = flow.traits.n_repeats if n_repeats is None else n_repeats
         result = verify_winner(flow, study, result, objectives, n_repeats, make_executor, verification_progress)

@@ -86,5 +86,8 @@ def _answer_of_auto_pipeline(
     flow: Flow, space: SearchSpace, objective: Objective, best: Knobs
 ) -> AutoPipelineAnswer | None:
     by_throughput = space.training and objective is Objective.THROUGHPUT
-    limit, gives_no_more = limiter(flow.best_case, objective), flow.gives_no_more if by_throughput else None
-    return estimated_answer(space, flow.forecast, objective, best, limit, gives_no_more)
+    limit, gives_no_more = (
+        limiter(flow.forecasts.best_case, objective),
+        flow.forecasts.gives_no_more if by_throughput else None,
+    )
+    return estimated_answer(space, flow.forecasts.forecast, objective, best, limit, gives_no_more)

@@ -8,7 +8,7 @@ from math import inf
 
 from optuna.samplers import RandomSampler, TPESampler
 
-from autoauto.evaluate.best_case import BestCase
+from autoauto.evaluate.forecasts import BestCase
 from autoauto.records.errors import BadInput
 from autoauto.records.knobs.knobs import Knobs
 from autoauto.records.knobs.objectives import Method, Objective, Objectives, objective_tuple, objectives_text
