@@ -21,7 +21,7 @@ from autoauto.records.profile import CompiledRange, CompileOptions, ProgramStep
 from autoauto.records.target import RUNS_PLANS
 from autoauto.study.methods.guided import guided
 from autoauto.study.methods.protocol import Observation, drive
-from autoauto.study.methods.registry import predictor, refiner
+from autoauto.study.methods.registry import predictor
 from tests.evaluate.linear import DEVICE, MIB, LinearTarget
 
 N_LAYERS = 8
@@ -137,7 +137,7 @@ def test_a_search_profiles_no_layer_where_no_pipeline_can_win(flow: Flow, target
         flow.record_run(knobs, trial.samples_per_s, trial.samples_per_s)
         return Observation(trial.samples_per_s if trial.runs else None, trial.runs)
 
-    drive(guided(space, {}, predictor(*asked), 0.01, refine=refiner(*asked)), observe)
+    drive(guided(space, {}, predictor(*asked), 0.01), observe)
     assert Knobs(1, 1.0, 8, replicas=4) in tried
     assert {layers for layers, _, _ in target.asked} == {LayerRange(0, N_LAYERS)}
     assert all(knobs.n_ipu == 1 for knobs in tried)
@@ -152,6 +152,6 @@ def test_without_replicas_pipelines_are_profiled_and_measured(flow: Flow, target
         tried[knobs] = flow.expect(knobs).samples_per_s
         return Observation(tried[knobs] or None, measured=True)
 
-    drive(guided(space, {}, predictor(*asked), 0.01, refine=refiner(*asked)), observe)
+    drive(guided(space, {}, predictor(*asked), 0.01), observe)
     assert max(tried, key=lambda knobs: tried[knobs]).n_ipu == 4
     assert {size for layers, size, _ in target.asked if layers == LayerRange(0, 1)} == {4}
