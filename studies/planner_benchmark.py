@@ -41,7 +41,8 @@ from autoauto.cli.options.values import integers
 from autoauto.estimate.table import cost_table
 from autoauto.plan.pipeline.evaluate import evaluate
 from autoauto.plan.pipeline.optimal import anytime, optimal
-from autoauto.records.cost import CostTable, TensorUse
+from autoauto.records.cost import CostTable
+from autoauto.records.exchange import TensorUse
 from autoauto.records.hardware import Cluster, Device, Link, Period
 from autoauto.records.plan import BoundedPlan
 from autoauto.records.profile import LayerProfile, ModelProfile

@@ -10,7 +10,8 @@ import numpy as np
 from autoauto.estimate.memory import is_training, memory_limit_bytes, range_memory, stash_entries
 from autoauto.estimate.sums import backward_prefix_cycles, compute_prefix_cycles, cut_allowed, weight_prefix_cycles
 from autoauto.estimate.transfer import receive_cycles, send_cycles
-from autoauto.records.cost import CostTable, Exchange, TensorUse
+from autoauto.records.cost import CostTable
+from autoauto.records.exchange import Exchange, TensorUse
 from autoauto.records.hardware import Cluster, Period
 from autoauto.records.profile import ModelProfile
 

@@ -27,8 +27,9 @@ from autoauto.profile.store.cache import ProfileCache, local_cache
 from autoauto.profile.store.ranges import RangeStore, subject_of
 from autoauto.records.arrays import IntArray
 from autoauto.records.correction import PLAIN_SUM, Correction, Estimator, WholeRange
-from autoauto.records.cost import CostTable, TensorUse
+from autoauto.records.cost import CostTable
 from autoauto.records.errors import BadInput
+from autoauto.records.exchange import TensorUse
 from autoauto.records.hardware import Cluster, Device, Period, Topology
 from autoauto.records.knobs.knobs import DEFAULT_PLANNING_PROPORTION, Knobs
 from autoauto.records.knobs.table import Recompute

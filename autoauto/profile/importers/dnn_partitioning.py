@@ -11,8 +11,8 @@ from msgspec import Struct, field
 
 from autoauto.profile.importers.imported import CLOCK_HZ, ImportedGraph, ImportedKind, ImportedProfile, like_devices
 from autoauto.profile.importers.linear_order import merge_cycles
-from autoauto.records.cost import TensorUse
 from autoauto.records.errors import BadInput
+from autoauto.records.exchange import TensorUse
 from autoauto.records.files.fields import MAX_NUMBER, Positive, PositiveWhole
 from autoauto.records.files.json import from_plain, read_json
 from autoauto.records.hardware import Cluster, Link, Period

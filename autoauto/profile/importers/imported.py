@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from autoauto.records.cost import TensorUse
 from autoauto.records.errors import BadInput
+from autoauto.records.exchange import TensorUse
 from autoauto.records.hardware import MAX_DEVICES, Cluster, Device, Link, Period
 from autoauto.records.profile import ModelProfile
 
