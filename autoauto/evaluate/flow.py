@@ -9,7 +9,7 @@ from itertools import chain, repeat
 
 from autoauto.estimate.calibration import calibrated
 from autoauto.evaluate.compiled import compiled_phases, compiled_plan
-from autoauto.evaluate.forecasts import Forecasts
+from autoauto.evaluate.forecasts import ForecastCache, Forecasts
 from autoauto.evaluate.plans import PlanCache, Plans
 from autoauto.evaluate.steps import plan_samples_per_s, plan_timeline
 from autoauto.evaluate.whole_model import WholeModelEstimates
@@ -51,8 +51,8 @@ class Flow(WholeModelEstimates):
     """
 
     constraints: tuple[Constraint, ...] = ()
-    _planned: PlanCache = field(default_factory=PlanCache, init=False, repr=False, compare=False)
-    _limits: dict[Knobs, float] = field(default_factory=dict, init=False, repr=False, compare=False)
+    _known_plans: PlanCache = field(default_factory=PlanCache, init=False, repr=False, compare=False)
+    _known_forecasts: ForecastCache = field(default_factory=ForecastCache, init=False, repr=False, compare=False)
     # On real devices the plan that `evaluate` measured, by configuration: its cuts depend on what was measured before.
     _measured_plans: dict[Knobs, Plan] = field(default_factory=dict, init=False, repr=False, compare=False)
 
@@ -62,12 +62,12 @@ class Flow(WholeModelEstimates):
     @property
     def plans(self) -> Plans:
         """The plans of configurations by estimated costs."""
-        return Plans(self, self._planned)
+        return Plans(self, self._known_plans)
 
     @property
     def forecasts(self) -> Forecasts:
         """What the estimate says of configurations before any is measured."""
-        return Forecasts(self.plans, self.constraints, self._limits)
+        return Forecasts(self.plans, self.constraints, self._known_forecasts)
 
     def check(self, space: SearchSpace) -> None:
         """Refuse a space with configurations that cannot be evaluated.

@@ -16,23 +16,51 @@ from functools import lru_cache
 from math import inf
 from typing import NamedTuple
 
-from autoauto.evaluate.estimates import WholeModel
+import numpy as np
+
+from autoauto.evaluate.estimates import Estimates
 from autoauto.evaluate.plans import Plans
 from autoauto.evaluate.steps import no_simulated_step_below, plan_samples_per_s, plan_step_cycles, plan_timeline
 from autoauto.evaluate.whole_model import WholeModelEstimates
 from autoauto.plan.placement import placements
 from autoauto.records.errors import DoesNotFit, Infeasible
+from autoauto.records.hardware import Period, Topology
 from autoauto.records.knobs.constraint import Constraint
 from autoauto.records.knobs.knobs import Knobs
 from autoauto.records.knobs.table import Recompute, Strategy
 from autoauto.records.phased import PhasedPlan
 from autoauto.records.plan import Plan
+from autoauto.records.profile import TEMPORARY, CompileOptions, WeightUpdate
 from autoauto.records.target import Origin
 from autoauto.records.timeline import Timeline
 from autoauto.records.trials.trial import Trial, latency_s, measured_trial, unfit_trial
 from autoauto.records.units import samples_per_s
 from autoauto.schedule.in_flight import in_flight_by_stage
 from autoauto.schedule.orders.registry import spec_of
+
+
+class WholeModel(NamedTuple):
+    """What all layers of a model need in training.
+
+    Attributes:
+        work_cycles: to compute them for one micro-batch on the fastest device.
+        host_cycles: to receive its inputs from the host, and to send its outputs.
+        held_bytes: what is always in use.
+        activation_bytes: what is stashed of a micro-batch, without recomputation.
+        limit_bytes, device_bytes: what stages may fill of the largest device, and what it has.
+        cut_cycles: to send the fewest activations that any cut parts, and their gradients back; 0 where devices are in
+            no line.
+        waits_for_transfers: whether no device computes while others transfer.
+    """
+
+    work_cycles: float
+    host_cycles: int
+    held_bytes: int
+    activation_bytes: int
+    limit_bytes: float
+    device_bytes: float
+    cut_cycles: int
+    waits_for_transfers: bool
 
 
 class BestCase(NamedTuple):
@@ -48,18 +76,31 @@ class BestCase(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
+class ForecastCache:
+    """What was asked of forecasts before.
+
+    Attributes:
+        limits: by configurations of training, what no plan exceeds, in samples/s.
+        whole_models: what all layers need in training, for all orders and numbers of devices.
+    """
+
+    limits: dict[Knobs, float] = field(default_factory=dict)
+    whole_models: dict[tuple[CompileOptions, WeightUpdate, bool], WholeModel] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
 class Forecasts:
     """The trials of configurations if every stage cost what is estimated, and bounds of them that take less time.
 
     Attributes:
         plans: the plans by estimated costs.
         constraints: conditions on the results of a configuration.
-        limits: what no plan of a configuration of training exceeds, in samples/s, where that was asked before.
+        known: what was asked before.
     """
 
     plans: Plans
-    constraints: tuple[Constraint, ...] = ()
-    limits: dict[Knobs, float] = field(default_factory=dict)
+    constraints: tuple[Constraint, ...]
+    known: ForecastCache
 
     @property
     def estimates(self) -> WholeModelEstimates:
@@ -105,7 +146,7 @@ class Forecasts:
         """Bounds of the forecast of training by a pipeline, in a moment; None where there are none."""
         if not knobs.training or knobs.strategy is Strategy.PHASED or self.estimates.cluster.kinds:
             return None
-        whole = self.estimates.whole_model(knobs)
+        whole = self._whole_model(knobs)
         m, p = knobs.n_micro_batches, knobs.n_ipu
         step = m * (whole.work_cycles / p + _min_transfer_cycles(whole, knobs))
         if knobs.stages_per_device == 1 and not spec_of(knobs.schedule).splits_backward and m > 1:
@@ -126,8 +167,8 @@ class Forecasts:
         cycles = knobs.n_samples * estimates.cluster.clock_hz / worth
         same = estimates.with_equal_costs(knobs)
         # Stages that choose whether to recompute may do all that those of other configurations do.
-        for known in {same, replace(same, recompute=Recompute.AUTO)}:
-            if self.limits.get(known, inf) <= worth or self.plans.are_known_as_no_better(known, cycles):
+        for able in {same, replace(same, recompute=Recompute.AUTO)}:
+            if self.known.limits.get(able, inf) <= worth or self.plans.are_known_as_no_better(able, cycles):
                 return True
         firsts = {starts[0] for starts in placements(estimates.devices(knobs), knobs.n_ipu, knobs.replicas)}
         try:
@@ -135,11 +176,17 @@ class Forecasts:
                 estimates.stage_table(knobs, None, start) for start in {estimates.first_alike(knobs, n) for n in firsts}
             ]
             if all(no_simulated_step_below(table, knobs, cycles) for table in tables):
-                self.limits[same] = worth
+                self.known.limits[same] = worth
                 return True
         except Infeasible:  # for the reason that a plan would give
             pass
         return False
+
+    def _whole_model(self, knobs: Knobs) -> WholeModel:
+        key = self.estimates.options(knobs), knobs.weight_update, knobs.recompute is True
+        if key not in self.known.whole_models:
+            self.known.whole_models[key] = _whole_model(self.estimates, knobs)
+        return self.known.whole_models[key]
 
     def _trial(
         self,
@@ -162,6 +209,29 @@ class Forecasts:
             origin=Origin.ESTIMATED,
             constraints=self.constraints,
         )
+
+
+def _whole_model(estimates: Estimates, knobs: Knobs) -> WholeModel:
+    """What all layers need in training, whatever the stages."""
+    _, table = estimates.ranges(knobs, estimates.correction(knobs))
+    layers, devices = estimates.profile(estimates.options(knobs)).layers, estimates.devices(knobs)
+    held = table.memory.by_category(0, table.n_layers, 0)
+    largest = max(device.memory_bytes for device in devices.devices)
+    bytes_in_out = layers[0].input_bytes, layers[-1].output_bytes
+    links = zip((devices.receive_links[0], devices.send_links[-1]), bytes_in_out, strict=True)
+    cuts = np.array([layer.input_bytes for layer in layers])[table.cut_allowed[:-1]]
+    inner = [link.cycles(cuts[1:], devices.clock_hz).min() for link in dict.fromkeys(devices.receive_links[1:])]
+    is_line = estimates.cluster.topology is Topology.LINE
+    return WholeModel(
+        work_cycles=float(table.compute_prefix_cycles[-1]) / float(max(devices.speeds)),
+        host_cycles=sum(int(link.cycles(np.array([n_bytes]), devices.clock_hz)[0]) for link, n_bytes in links),
+        held_bytes=sum(n_bytes for name, n_bytes in held.items() if name != TEMPORARY),
+        activation_bytes=int(table.memory.activation_prefix_bytes[-1]),
+        limit_bytes=int(table.memory_limit_bytes[0]) / devices.devices[0].memory_bytes * largest,
+        device_bytes=largest,
+        cut_cycles=2 * int(min(inner, default=0)) if len(cuts) > 1 and is_line else 0,
+        waits_for_transfers=estimates.period_of_devices is Period.BARRIER,
+    )
 
 
 def _min_transfer_cycles(whole: WholeModel, knobs: Knobs) -> float:
