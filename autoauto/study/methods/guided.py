@@ -44,12 +44,7 @@ PATIENCE = 8
 """Number of measurements in a row without improvement after which the best is assumed to be the best of all."""
 
 
-def guided(
-    space: SearchSpace,
-    known: Mapping[Knobs, Observation],
-    predictor: Predictor,
-    noise: float,
-) -> Proposals:
+def guided(space: SearchSpace, known: Mapping[Knobs, Observation], predictor: Predictor, noise: float) -> Proposals:
     """Measure the configuration of the highest bound, fit the errors of the estimate, until no bound is above the best.
 
     Where the estimate rules out a configuration that would be better, the smallest such batch is measured nevertheless,
