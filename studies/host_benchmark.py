@@ -37,7 +37,7 @@ from autoauto.records.timeline import Run
 from autoauto.records.trials.study_summary import Interval, interval
 from autoauto.records.units import Precision
 from autoauto.study.defaults import on_cluster
-from autoauto.study.methods.registry import method_of, predictor, refiner
+from autoauto.study.methods.registry import method_of, predictor
 from autoauto.study.run import run_search
 from autoauto.study.store.study import open_study
 from autoauto.targets.host.machine.detect import host_cluster
@@ -160,10 +160,8 @@ def searched(
     space = on_cluster(space, flow)
     with tempfile.TemporaryDirectory() as folder:
         study = open_study(f"sqlite:///{folder}/study.db", "benchmark", Objective.THROUGHPUT, flow.fingerprint())
-        asked = flow.expect, Objective.THROUGHPUT, flow.expect_at_best
-        guided = method_of(
-            Method.GUIDED, predictor(*asked), Objective.THROUGHPUT, flow.traits.noise, refine=refiner(*asked)
-        )
+        asked = flow.expect, Objective.THROUGHPUT, flow.forecasts.at_best
+        guided = method_of(Method.GUIDED, predictor(*asked), Objective.THROUGHPUT, flow.traits.noise)
         best = run_search(space, flow.evaluate, study, Objective.THROUGHPUT, None, guided, flow.traits.noise).best
     assert best is not None
     return Entrant(SEARCH, flow, best.knobs, flow.predict(best.knobs))

@@ -41,7 +41,8 @@ from autoauto.cli.options.values import integers
 from autoauto.estimate.table import cost_table
 from autoauto.plan.pipeline.evaluate import evaluate
 from autoauto.plan.pipeline.optimal import anytime, optimal
-from autoauto.records.cost import CostTable, TensorUse
+from autoauto.records.cost import CostTable
+from autoauto.records.exchange import TensorUse
 from autoauto.records.hardware import Cluster, Device, Link, Period
 from autoauto.records.plan import BoundedPlan
 from autoauto.records.profile import LayerProfile, ModelProfile
@@ -307,7 +308,7 @@ def planning_shares() -> Iterator[str]:
         for profiles in ("new", "known"):
             times_s.clear()
             start_s = process_time()
-            with patch("autoauto.evaluate.flow.anytime", timed), redirect_stdout(io.StringIO()):
+            with patch("autoauto.evaluate.plans.anytime", timed), redirect_stdout(io.StringIO()):
                 assert autoauto(["search", "--storage", f"sqlite:///{folder}/{profiles}.db", "--json"]) == 0
             total_s = process_time() - start_s
             share = sum(times_s) / total_s

@@ -95,7 +95,7 @@ def search(
         Objective.THROUGHPUT,
         method=method_of(method, predict, Objective.THROUGHPUT),
         executor=executor,
-        expected_score=lambda knobs: predict(knobs).score,
+        expected_score=lambda knobs: predict.forecast(knobs).score,
     )
     elapsed_s = perf_counter() - start_s
     optuna.delete_study(study_name=name, storage=storage)

@@ -16,7 +16,8 @@ from autoauto.estimate.sums import backward_prefix_cycles, compute_prefix_cycles
 from autoauto.estimate.transfer import receive_cycles, send_cycles
 from autoauto.records.arrays import IntArray
 from autoauto.records.correction import MOVED_BYTES_PER_CYCLE, Correction, RangeFeature
-from autoauto.records.cost import CostTable, Exchange, TensorUse
+from autoauto.records.cost import CostTable
+from autoauto.records.exchange import Exchange, TensorUse
 from autoauto.records.hardware import Cluster, Period
 from autoauto.records.plan import Stage
 from autoauto.records.profile import ModelProfile

@@ -5,9 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import NamedTuple
-
-import numpy as np
 
 from autoauto.estimate.correction.correct import corrected, range_examples
 from autoauto.estimate.correction.regression import fit
@@ -24,15 +21,16 @@ from autoauto.profile.store.cache import ProfileCache, local_cache
 from autoauto.profile.store.ranges import RangeStore, subject_of
 from autoauto.records.arrays import IntArray
 from autoauto.records.correction import PLAIN_SUM, Correction, Estimator, WholeRange
-from autoauto.records.cost import CostTable, TensorUse
+from autoauto.records.cost import CostTable
 from autoauto.records.errors import BadInput
+from autoauto.records.exchange import TensorUse
 from autoauto.records.hardware import Cluster, Device, Period, Topology
 from autoauto.records.knobs.knobs import DEFAULT_PLANNING_PROPORTION, Knobs
 from autoauto.records.knobs.table import Recompute
 from autoauto.records.layers import LayerGraph
 from autoauto.records.phased import PhasedOptions
 from autoauto.records.plan import CutAt, Plan
-from autoauto.records.profile import TEMPORARY, CompileOptions, ModelProfile, WeightUpdate
+from autoauto.records.profile import CompileOptions, ModelProfile, WeightUpdate
 from autoauto.records.target import Profiled, Target, TargetTraits, UpdatesWeights, traits_of
 from autoauto.records.units import Precision, reference_cycles
 from autoauto.schedule.orders.registry import chunks_of, stage_devices_of
@@ -40,30 +38,6 @@ from autoauto.schedule.stash import in_flight, in_flight_by_stage
 from autoauto.targets.clusters import check_fp8
 
 _MAX_PROFILES = 128  # profiles in memory; configurations that differ in n_ipu only have the same profile
-
-
-class WholeModel(NamedTuple):
-    """What all layers of a model need in training.
-
-    Attributes:
-        work_cycles: to compute them for one micro-batch on the fastest device.
-        host_cycles: to receive its inputs from the host, and to send its outputs.
-        held_bytes: what is always in use.
-        activation_bytes: what is stashed of a micro-batch, without recomputation.
-        limit_bytes, device_bytes: what stages may fill of the largest device, and what it has.
-        cut_cycles: to send the fewest activations that any cut parts, and their gradients back; 0 where devices are in
-            no line.
-        waits_for_transfers: whether no device computes while others transfer.
-    """
-
-    work_cycles: float
-    host_cycles: int
-    held_bytes: int
-    activation_bytes: int
-    limit_bytes: float
-    device_bytes: float
-    cut_cycles: int
-    waits_for_transfers: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,9 +83,6 @@ class Estimates:
     )
     # By all that they depend on but the devices: the correction, the corrected profile and the costs of ranges.
     _range_costs: dict[tuple[CompileOptions, WeightUpdate, bool], tuple[Correction, ModelProfile, CostTable]] = field(
-        default_factory=dict, init=False, repr=False, compare=False
-    )
-    _whole_models: dict[tuple[CompileOptions, WeightUpdate, bool], WholeModel] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
     _kinds: tuple[Estimates, ...] = field(default=(), init=False, repr=False, compare=False)
@@ -276,6 +247,10 @@ class Estimates:
         """All devices, each with the cores of a device."""
         return self.cluster.grouped(knobs.cores_per_device)
 
+    def device_bytes(self, knobs: Knobs) -> int:
+        """The memory of one device."""
+        return int(self.cluster.devices[0].memory_bytes) * knobs.cores_per_device
+
     def first_alike(self, knobs: Knobs, start: int) -> int:
         """The first device of a pipeline that has the same devices and links as the one that begins with `start`."""
         alike = self._alike.setdefault((knobs.n_ipu, knobs.cores_per_device), {0: 0})
@@ -324,13 +299,13 @@ class Estimates:
     def table_on(self, cluster: Cluster, knobs: Knobs, progress: Progress | None = None) -> CostTable:
         """The estimated cost of every range of layers on each device of a line."""
         correction = self.correction(knobs, progress)
-        profile, ranges = self._ranges(knobs, correction, progress)
+        profile, ranges = self.ranges(knobs, correction, progress)
         proportion, tensors = self._proportion(correction), self._tensors(knobs)
         table = on_devices(ranges, profile, cluster, proportion, self._in_flight(knobs), tensors)
         host_cycles = cluster.host_cycles(profile.layers[0].input_bytes, profile.layers[-1].output_bytes)
         return replace(table, host_cycles=host_cycles)
 
-    def _ranges(
+    def ranges(
         self, knobs: Knobs, correction: Correction, progress: Progress | None = None
     ) -> tuple[ModelProfile, CostTable]:
         """The corrected profile, and the costs of ranges on the first device; numbers of devices share them."""
@@ -360,30 +335,6 @@ class Estimates:
         if knobs.stages_per_device > 1:
             return (1,) * knobs.n_ipu  # `stage_table` knows those of every stage
         return in_flight(knobs.schedule, knobs.n_ipu, knobs.n_micro_batches)
-
-    def whole_model(self, knobs: Knobs) -> WholeModel:
-        """What all layers need in training, whatever the stages; made once for all orders and numbers of devices."""
-        key = self.options(knobs), knobs.weight_update, knobs.recompute is True
-        if key not in self._whole_models:
-            _, table = self._ranges(knobs, self.correction(knobs))
-            devices = self.devices(knobs)
-            held = table.memory.by_category(0, table.n_layers, 0)
-            largest = max(device.memory_bytes for device in devices.devices)
-            bytes_in_out = self.profile(key[0]).layers[0].input_bytes, self.profile(key[0]).layers[-1].output_bytes
-            links = zip((devices.receive_links[0], devices.send_links[-1]), bytes_in_out, strict=True)
-            cuts = np.array([layer.input_bytes for layer in self.profile(key[0]).layers])[table.cut_allowed[:-1]]
-            inner = [link.cycles(cuts[1:], devices.clock_hz).min() for link in dict.fromkeys(devices.receive_links[1:])]
-            self._whole_models[key] = WholeModel(
-                float(table.compute_prefix_cycles[-1]) / float(max(devices.speeds)),
-                sum(int(link.cycles(np.array([n_bytes]), devices.clock_hz)[0]) for link, n_bytes in links),
-                sum(n_bytes for name, n_bytes in held.items() if name != TEMPORARY),
-                int(table.memory.activation_prefix_bytes[-1]),
-                int(table.memory_limit_bytes[0]) / devices.devices[0].memory_bytes * largest,
-                largest,
-                2 * int(min(inner, default=0)) if len(cuts) > 1 and self._tensors(knobs) is None else 0,
-                self.period_of_devices is Period.BARRIER,
-            )
-        return self._whole_models[key]
 
     def _tensors(self, knobs: Knobs) -> list[TensorUse] | None:
         """What layers exchange where any device reaches any other."""

@@ -9,7 +9,7 @@ import numpy as np
 
 from autoauto.records.arrays import IntArray
 from autoauto.records.checkpoints import checkpoints, first_checkpoint
-from autoauto.records.cost import TensorUse
+from autoauto.records.exchange import TensorUse
 from autoauto.records.layers import Derivative, Layer, LayerGraph
 from autoauto.records.units import Precision
 

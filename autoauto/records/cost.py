@@ -1,4 +1,4 @@
-"""The costs of every range of layers: its memory, `RangeMemory`, its transfers, `Exchange`, and all, `CostTable`.
+"""The costs of every range of layers: its memory, `RangeMemory`, and with its compute and transfers, `CostTable`.
 
 The formula of memory is in this file only:
 
@@ -13,7 +13,7 @@ the same formula of its outlined form counts, if that is less: a program with on
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import NamedTuple, TypeVar
@@ -21,7 +21,8 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 
 from autoauto.records.arrays import Amount, BoolArray, IntArray
-from autoauto.records.hardware import Link, Period
+from autoauto.records.exchange import Exchange
+from autoauto.records.hardware import Period
 from autoauto.records.profile import OUTLINED, STASH, TEMPORARY
 from autoauto.records.units import reference_cycles
 
@@ -195,104 +196,6 @@ class RangeMemory:
 def stash_entry_bytes(activations: Stashed, inputs: Stashed, *, recompute: bool) -> Stashed:
     """What a stage stashes for one micro-batch: activations, or if it recomputes, its inputs and checkpoints."""
     return inputs if recompute else activations
-
-
-class TensorUse(NamedTuple):
-    """A tensor between layers.
-
-    Attributes:
-        producer: the layer that makes it.
-        consumers: the layers that read it, ascending, one or more. In a backward pass they come before the producer.
-        n_bytes: its size.
-    """
-
-    producer: int
-    consumers: tuple[int, ...]
-    n_bytes: int
-
-
-@dataclass(frozen=True, slots=True)
-class Exchange:
-    """What stages receive and send when every tensor goes straight from its producer's stage to those that read it.
-
-    A stage receives a tensor once, however many of its layers read it, and sends it once, however many stages do. A
-    tensor that skips a stage does not pass through it, as it does from neighbour to neighbour.
-
-    Attributes:
-        tensors: those that layers exchange.
-        receive_links, send_links: how each device receives and sends.
-        clock_hz: the reference clock.
-    """
-
-    tensors: tuple[TensorUse, ...]
-    receive_links: tuple[Link, ...]
-    send_links: tuple[Link, ...]
-    clock_hz: float
-
-    def part(self, first: int, stop: int) -> Exchange:
-        """The same on the devices `[first, stop)` alone."""
-        return replace(self, receive_links=self.receive_links[first:stop], send_links=self.send_links[first:stop])
-
-    def receive_cycles(self, device: int, start: int, stop: int) -> int:
-        """Cycles of the reference clock in which a device receives what the stage `[start, stop)` reads."""
-        inside = range(start, stop)
-        uses = (use for use in self.tensors if use.producer not in inside)
-        n_bytes = sum(use.n_bytes for use in uses if any(layer in inside for layer in use.consumers))
-        return self.receive_links[device].load_cycles(n_bytes, self.clock_hz)
-
-    def send_cycles(self, device: int, start: int, stop: int) -> int:
-        """Cycles of the reference clock in which a device sends what the stage `[start, stop)` makes for others."""
-        inside = range(start, stop)
-        uses = (use for use in self.tensors if use.producer in inside)
-        n_bytes = sum(use.n_bytes for use in uses if not all(layer in inside for layer in use.consumers))
-        return self.send_links[device].load_cycles(n_bytes, self.clock_hz)
-
-    def range_bytes(self, cuts: Sequence[int]) -> tuple[IntArray, IntArray]:
-        """What every range between two of B + 1 cuts receives and sends: two arrays (B + 1, B + 1) by start and stop.
-
-        The ranges for which a tensor counts are a few rectangles of starts and stops. For one that layer 1 makes and
-        layers 3 and 4 read:
-
-            start  0 1 2 3 4                received by the ranges that hold a reader          r
-            stop 2 . .                      less those that hold a reader and the producer     -
-                 3 . . .                    sent by those that hold the producer, less those
-                 4 - - r r                  that hold all of it
-                 5 - - r r r
-
-        Each adds its bytes at a corner and subtracts them beyond its ends, and running sums over both ends add up all.
-        """
-        n_blocks = len(cuts) - 1
-        received, sent = np.zeros((2, n_blocks + 2, n_blocks + 2), dtype=np.int64)
-        for producer, consumers, n_bytes in self._by_block(cuts):
-            nearest = [c for c in consumers if c <= producer][-1:], [c for c in consumers if c >= producer][:1]
-            before, after = nearest[0][0] if nearest[0] else -1, nearest[1][0] if nearest[1] else n_blocks
-            for previous, consumer in zip((-1, *consumers), consumers, strict=False):
-                _add(received, (previous + 1, consumer), (consumer + 1, n_blocks), n_bytes)
-            _add(received, (0, producer), (producer + 1, n_blocks), -n_bytes)  # holds the producer,
-            if producer not in consumers:
-                _add(received, (before + 1, producer), (producer + 1, after), n_bytes)  # but no reader
-            _add(sent, (0, producer), (producer + 1, n_blocks), n_bytes)
-            _add(sent, (0, min(producer, consumers[0])), (max(producer, consumers[-1]) + 1, n_blocks), -n_bytes)
-        whole = slice(n_blocks + 1)
-        return received.cumsum(0).cumsum(1)[whole, whole], sent.cumsum(0).cumsum(1)[whole, whole]
-
-    def _by_block(self, cuts: Sequence[int]) -> Iterator[TensorUse]:
-        """The tensors with the indices of blocks instead of layers; not those that never leave a block."""
-        block_of = np.repeat(np.arange(len(cuts) - 1), np.diff(cuts)).tolist()
-        for producer, consumers, n_bytes in self.tensors:
-            blocks = tuple(sorted({block_of[layer] for layer in consumers}))
-            if n_bytes and blocks != (block_of[producer],):
-                yield TensorUse(block_of[producer], blocks, n_bytes)
-
-
-def _add(sums: IntArray, starts: tuple[int, int], stops: tuple[int, int], n_bytes: int) -> None:
-    """Add bytes to all ranges with a start and a stop in these closed intervals; one of them may be empty."""
-    (first, last), (lowest, highest) = starts, stops
-    if first <= last and lowest <= highest:
-        sums[first, lowest] += n_bytes
-        sums[last + 1, lowest] -= n_bytes
-        sums[first, highest + 1] -= n_bytes
-        sums[last + 1, highest + 1] += n_bytes
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -147,12 +147,10 @@ def run_search(
                 observation, last = None if proposal.knobs is None else measure(proposal.knobs), proposal
             _note_finished(study, space, method, trials)
         report(Proposal(None, last.total, last.total), SearchActivity.MEASURING)
-    winner = best()
+    winner, others = best(), tuple(trial for knobs, trial in of_study.items() if knobs not in space)
     front = front_of(trials, objectives) if winner is None else (winner,)
     with_stages = tuple(with_plans(study, trial) for trial in front)
-    others = tuple(trial for knobs, trial in of_study.items() if knobs not in space)
-    best_one = None if winner is None else with_stages[0]
-    return SearchResult(best_one, study.study_name, trials, space, with_stages, others)
+    return SearchResult(winner and with_stages[0], study.study_name, trials, space, with_stages, others)
 
 
 def _reporter(

@@ -35,8 +35,8 @@ from autoauto.study.analysis.best import summarise
 from autoauto.study.defaults import baseline_of, default_space, default_study_name, fingerprint_of, on_cluster
 from autoauto.study.execution.executors import Executor, InlineExecutor, ProcessExecutor
 from autoauto.study.execution.process import Bounds
-from autoauto.study.methods.protocol import ExpectedScore, Predict, Proposer
-from autoauto.study.methods.registry import limiter, method_for, method_of, predictor, refiner
+from autoauto.study.methods.protocol import ExpectedScore, Predictor, Proposer
+from autoauto.study.methods.registry import method_for, method_of, predictor
 from autoauto.study.run import SearchProgress, SearchResult, run_search
 from autoauto.study.store.database import temporary_database
 from autoauto.study.store.provenance import provenance
@@ -197,12 +197,13 @@ def search_flow(
     """
     objectives, space = parse_objectives(objective), _space_of(flow, space)
     noise, chosen = _noise_of(flow, noise, n_measurements), method_for(objectives, method)
-    predict = predictor(flow.forecast, objectives, flow.expect_at_best, flow.gives_no_more if space.training else None)
-    refine = refiner(flow.forecast, objectives, flow.expect_at_best)
-    limit = limiter(flow.best_case, objectives) if space.training else None
+    forecasts = flow.forecasts
+    estimate = predictor(
+        forecasts.forecast, objectives, forecasts.at_best, forecasts.gives_no_more, forecasts.best_case
+    )
     baseline = baseline_of(flow, objectives, space)
-    proposer = method_of(chosen, predict, objectives, noise, n_measurements, baseline, limit, refine)
-    search = _Search(flow, objectives, chosen, noise, proposer, _expected_score(predict), callback, progress)
+    proposer = method_of(chosen, estimate, objectives, noise, n_measurements, baseline)
+    search = _Search(flow, objectives, chosen, noise, proposer, _expected_score(estimate), callback, progress)
     make_executor = make_executor or partial(InlineExecutor, flow.evaluate)
     executor = make_executor()  # before the study is made: this may raise
     with stored(storage) as url:
@@ -211,7 +212,7 @@ def search_flow(
             on_space_change(changes)
         note_start(study)
         result = search.run(study, space, executor)
-        asked = result.space, predict, flow.forecast, result.trials, limit, flow.expect_at_best
+        asked = result.space, estimate, forecasts.forecast, result.trials, forecasts.at_best
         store_alternatives(study, expected_alternatives(*asked) if result.best else ())
         n_repeats = flow.traits.n_repeats if n_repeats is None else n_repeats
         result = verify_winner(flow, study, result, objectives, n_repeats, make_executor, verification_progress)
@@ -278,9 +279,9 @@ def _noise_of(flow: Flow, noise: float | None, n_measurements: object) -> float:
     return noise
 
 
-def _expected_score(predict: Predict) -> ExpectedScore:
+def _expected_score(predictor: Predictor) -> ExpectedScore:
     def expected_score(knobs: Knobs) -> float | None:
-        forecast = predict(knobs)
+        forecast = predictor.forecast(knobs)
         return forecast.score if forecast.works else None
 
     return expected_score

@@ -18,7 +18,7 @@ from autoauto.study.analysis.comparisons import estimated_answer
 from autoauto.study.analysis.verification import repeated_of, verify
 from autoauto.study.defaults import baseline_of
 from autoauto.study.execution.executors import Executor
-from autoauto.study.methods.registry import limiter
+from autoauto.study.methods.registry import predictor
 from autoauto.study.run import SearchResult
 from autoauto.study.store.trials import with_plans
 
@@ -85,6 +85,7 @@ def verify_winner(
 def _answer_of_auto_pipeline(
     flow: Flow, space: SearchSpace, objective: Objective, best: Knobs
 ) -> AutoPipelineAnswer | None:
-    by_throughput = space.training and objective is Objective.THROUGHPUT
-    limit, gives_no_more = limiter(flow.best_case, objective), flow.gives_no_more if by_throughput else None
-    return estimated_answer(space, flow.forecast, objective, best, limit, gives_no_more)
+    forecasts = flow.forecasts
+    limit = predictor(forecasts.forecast, objective, best_case=forecasts.best_case).limit
+    gives_no_more = forecasts.gives_no_more if objective is Objective.THROUGHPUT else None
+    return estimated_answer(space, forecasts.forecast, objective, best, limit, gives_no_more)

@@ -109,7 +109,7 @@ def test_phases_are_refused(at_blocks: Flow) -> None:
     with pytest.raises(BadInput, match="phases begin at any layer, got --cut-at blocks"):
         at_blocks.check(SearchSpace((1,), (0.6,), (1,), strategy=(Strategy.PHASED,)))
     with pytest.raises(BadInput, match="phases begin at any layer, got --cut-at blocks"):
-        at_blocks.phased(knobs(1), PhasedOptions(1, next(iter(IoMode))))
+        at_blocks.plans.phased(knobs(1), PhasedOptions(1, next(iter(IoMode))))
 
 
 def test_matrices_that_are_tied_across_blocks_leave_no_cut(at_blocks: Flow, chain: Callable[..., LayerGraph]) -> None:

@@ -143,7 +143,7 @@ def test_replicas_whose_links_differ_train_with_the_same_cuts(flow: Flow) -> Non
         flow, cluster=Cluster("uneven", "ipu", (DEVICE,) * 6, links, (*links[1:], fast)), period=Period.OVERLAP
     )
     knobs = Knobs(3, 0.6, 2, Order.ONE_F_ONE_B, n_micro_batches=8, replicas=2)
-    free = [uneven.best_plan(replace(knobs, replicas=1), start).plan for start in (0, 3)]
+    free = [uneven.plans.of_pipeline(replace(knobs, replicas=1), start).plan for start in (0, 3)]
     plan = uneven.predict(knobs)
     assert free[0].partition != free[1].partition
     assert len(plan.plans) == 2
@@ -220,12 +220,12 @@ def test_a_model_too_large_for_a_device_runs_in_phases(flow: Flow) -> None:
     knobs, options = Knobs(1, 0.6, 20), PhasedOptions(4, IoMode.COMPUTE)
     with pytest.raises(Infeasible):
         phased.predict(knobs)
-    plan = phased.phased(knobs, options)
+    plan = phased.plans.phased(knobs, options)
     assert plan.partition[-1] == 8
     assert all(phase.total_bytes <= 85 * MIB for phase in plan.phases)
     assert sum(phase.compute_cycles for phase in plan.phases) == 20 * 8000
     with pytest.raises(BadInput, match="cluster pair has none"):
-        flow.phased(knobs, options)
+        flow.plans.phased(knobs, options)
 
 
 def test_phases_are_measured(flow: Flow) -> None:
@@ -247,7 +247,7 @@ def test_phases_train_and_compute_again_when_asked(flow: Flow) -> None:
     cluster = replace(flow.cluster, streaming_memory=StreamingMemory(1e12, 0, 10**12))
     knobs = Knobs(1, 0.6, 20, Order.POPART, n_micro_batches=4)
     for recompute, backward in ((False, 2), (True, 3)):
-        plan = replace(flow, cluster=cluster).phased(knobs, PhasedOptions(4, IoMode.COMPUTE, recompute=recompute))
+        plan = replace(flow, cluster=cluster).plans.phased(knobs, PhasedOptions(4, IoMode.COMPUTE, recompute=recompute))
         first, last = plan.phases[0], plan.phases[-1]
         assert first.layers == last.layers
         assert last.compute_cycles == backward * first.compute_cycles
@@ -334,12 +334,12 @@ def test_a_measured_configuration_has_the_same_cuts_again(flow: Flow) -> None:
     assert flow.evaluate(knobs).estimate == first.estimate
     assert target.partitions == [(0, 5, 8)]
     other = replace(flow)
-    other.measure_again(knobs, flow.plan_at(knobs, (0, 3, 8)))
+    other.measure_again(knobs, flow.plans.cut_at(knobs, (0, 3, 8)))
     assert other.evaluate(knobs).plan.partition == (0, 3, 8)
 
 
 def test_a_plan_has_the_cuts_that_are_asked_for(flow: Flow) -> None:
-    plan = flow.plan_at(Knobs(2, 0.6, 1, replicas=1), (0, 3, 8))
+    plan = flow.plans.cut_at(Knobs(2, 0.6, 1, replicas=1), (0, 3, 8))
     assert plan.partition == (0, 3, 8)
     assert plan.compute_cycles == 5000
     for knobs, partition, message in (
@@ -348,13 +348,13 @@ def test_a_plan_has_the_cuts_that_are_asked_for(flow: Flow) -> None:
         (Knobs(2, 0.6, 1, stage_replicas=True), (0, 4, 8), "stages of one device each"),
     ):
         with pytest.raises(BadInput, match=message):
-            flow.plan_at(knobs, partition)
+            flow.plans.cut_at(knobs, partition)
 
 
 def test_no_stage_begins_where_a_weight_would_be_parted(flow: Flow, chain: Callable[..., LayerGraph]) -> None:
     tied = replace(flow, graph=chain(kinds=["a"] * 8, tie=(2, 5)))
     with pytest.raises(BadInput, match="no stage may begin at layer 4, where layers of one weight would be parted"):
-        tied.plan_at(Knobs(2, 0.6, 1), (0, 4, 8))
+        tied.plans.cut_at(Knobs(2, 0.6, 1), (0, 4, 8))
 
 
 def test_a_disturbed_run_moves_no_cuts(flow: Flow) -> None:

@@ -210,9 +210,9 @@ def test_more_ways_to_use_the_kinds_than_are_tried_have_a_lower_bound(
 ) -> None:
     kinds = [replace(SLOW, n_devices=4), replace(MIXED.kinds[1], n_devices=4)]
     both = replace(flow, cluster=Cluster.of_kinds("eight", "ipu", kinds))
-    exact = both.best_plan(Knobs(6, 0.6, 2))
+    exact = both.plans.of_pipeline(Knobs(6, 0.6, 2))
     monkeypatch.setattr(device_use, "MAX_STATES", 10)
-    bounded = both.best_plan(Knobs(6, 0.6, 2))
+    bounded = both.plans.of_pipeline(Knobs(6, 0.6, 2))
     assert exact.gap == 0
     assert bounded.bound_cycles <= exact.plan.cost_cycles <= bounded.plan.cost_cycles
     assert Counter(stage.device_kind for stage in bounded.plan.stages) <= Counter({"small": 4, "fast": 4})
@@ -232,7 +232,7 @@ def test_what_needs_a_given_order_is_refused_in_a_line(flow: Flow) -> None:
     with pytest.raises(BadInput, match=f"^a plan of phases {why}"):
         mixed.check(SearchSpace(n_ipu=(1,), strategy=tuple(Strategy)))
     with pytest.raises(BadInput, match=f"^a plan of phases {why}"):
-        mixed.phased(Knobs(1, 0.6, 1), PhasedOptions(4))
+        mixed.plans.phased(Knobs(1, 0.6, 1), PhasedOptions(4))
 
 
 def test_the_kinds_are_part_of_the_fingerprint(flow: Flow) -> None:

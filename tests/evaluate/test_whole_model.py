@@ -21,7 +21,7 @@ from autoauto.records.profile import CompiledRange, CompileOptions, ProgramStep
 from autoauto.records.target import RUNS_PLANS
 from autoauto.study.methods.guided import guided
 from autoauto.study.methods.protocol import Observation, drive
-from autoauto.study.methods.registry import predictor, refiner
+from autoauto.study.methods.registry import predictor
 from tests.evaluate.linear import DEVICE, MIB, LinearTarget
 
 N_LAYERS = 8
@@ -81,7 +81,7 @@ def test_a_long_run_is_measured_at_a_smaller_batch(flow: Flow, target: WholeFirs
 
 def test_a_pipeline_is_at_best_cut_into_equal_parts(flow: Flow, target: WholeFirst) -> None:
     knobs = Knobs(4, 1.0, 8)
-    best = flow.expect_at_best(knobs)
+    best = flow.forecasts.at_best(knobs)
     assert best is not None
     assert best.samples_per_s == pytest.approx(4 * flow.expect(replace(knobs, n_ipu=1)).samples_per_s, rel=1e-3)
     assert [layers for layers, _, _ in target.asked] == [LayerRange(0, N_LAYERS)]
@@ -91,9 +91,9 @@ def test_a_pipeline_is_at_best_cut_into_equal_parts(flow: Flow, target: WholeFir
 
 def test_replicas_that_ran_show_how_much_longer_as_many_devices_take(flow: Flow) -> None:
     knobs, others = Knobs(4, 1.0, 8), Knobs(2, 1.0, 8)
-    before = [flow.expect_at_best(each) for each in (knobs, others)]
+    before = [flow.forecasts.at_best(each) for each in (knobs, others)]
     flow.record_run(Knobs(1, 1.0, 8, replicas=4), 10.0, 8.0)
-    after = [flow.expect_at_best(each) for each in (knobs, others)]
+    after = [flow.forecasts.at_best(each) for each in (knobs, others)]
     ratios = [b.samples_per_s / a.samples_per_s for a, b in zip(before, after, strict=True) if a and b]
     assert ratios == pytest.approx([0.8, 1.0], rel=1e-3)
 
@@ -102,21 +102,21 @@ def test_several_cores_are_at_best_as_many_times_as_fast_until_they_are_measured
     flow: Flow, target: WholeFirst
 ) -> None:
     two = Knobs(1, 1.0, 8, cores_per_device=2)
-    assert flow.expect_at_best(two) is None  # nothing is known of one core
+    assert flow.forecasts.at_best(two) is None  # nothing is known of one core
     single = flow.expect(Knobs(1, 1.0, 8))
-    best = flow.expect_at_best(two)
+    best = flow.forecasts.at_best(two)
     assert best is not None
     assert best.samples_per_s == pytest.approx(2.2 * single.samples_per_s, rel=1e-3)
     assert flow.expect(two).samples_per_s == pytest.approx(2 * single.samples_per_s, rel=1e-3)
-    assert flow.expect_at_best(two) is None
+    assert flow.forecasts.at_best(two) is None
     assert [cores for *_, cores in target.asked] == [1, 2]
 
 
 def test_a_model_that_no_device_holds_has_no_best_case_and_its_parts_may_be_too_large(flow: Flow) -> None:
     alone = flow.expect(Knobs(1, 1.0, 32))  # 256 MiB, of 100
     assert (alone.runs, alone.excess_bytes) == (False, 156 * MIB)
-    assert not (flow.expect_at_best(Knobs(2, 1.0, 32)) or alone).runs
-    best = flow.expect_at_best(Knobs(4, 1.0, 32))
+    assert not (flow.forecasts.at_best(Knobs(2, 1.0, 32)) or alone).runs
+    best = flow.forecasts.at_best(Knobs(4, 1.0, 32))
     assert best is not None
     assert best.runs
     with pytest.raises(Infeasible, match="9 devices need a layer each, got 8"):
@@ -128,7 +128,7 @@ def test_a_search_profiles_no_layer_where_no_pipeline_can_win(flow: Flow, target
     space = SearchSpace(
         (1, 2, 4), (1.0,), (1, 2, 4, 8), replicas=(1, 2, 4), constraints=(Constraint("n_devices <= 4"),)
     )
-    asked = flow.expect, Objective.THROUGHPUT, flow.expect_at_best
+    asked = flow.expect, Objective.THROUGHPUT, flow.forecasts.at_best
     tried: list[Knobs] = []
 
     def observe(knobs: Knobs) -> Observation:
@@ -137,7 +137,7 @@ def test_a_search_profiles_no_layer_where_no_pipeline_can_win(flow: Flow, target
         flow.record_run(knobs, trial.samples_per_s, trial.samples_per_s)
         return Observation(trial.samples_per_s if trial.runs else None, trial.runs)
 
-    drive(guided(space, {}, predictor(*asked), 0.01, refine=refiner(*asked)), observe)
+    drive(guided(space, {}, predictor(*asked), 0.01), observe)
     assert Knobs(1, 1.0, 8, replicas=4) in tried
     assert {layers for layers, _, _ in target.asked} == {LayerRange(0, N_LAYERS)}
     assert all(knobs.n_ipu == 1 for knobs in tried)
@@ -145,13 +145,13 @@ def test_a_search_profiles_no_layer_where_no_pipeline_can_win(flow: Flow, target
 
 def test_without_replicas_pipelines_are_profiled_and_measured(flow: Flow, target: WholeFirst) -> None:
     space = SearchSpace((1, 2, 4), (1.0,), (1, 2, 4))
-    asked = flow.expect, Objective.THROUGHPUT, flow.expect_at_best
+    asked = flow.expect, Objective.THROUGHPUT, flow.forecasts.at_best
     tried: dict[Knobs, float] = {}
 
     def observe(knobs: Knobs) -> Observation:
         tried[knobs] = flow.expect(knobs).samples_per_s
         return Observation(tried[knobs] or None, measured=True)
 
-    drive(guided(space, {}, predictor(*asked), 0.01, refine=refiner(*asked)), observe)
+    drive(guided(space, {}, predictor(*asked), 0.01), observe)
     assert max(tried, key=lambda knobs: tried[knobs]).n_ipu == 4
     assert {size for layers, size, _ in target.asked if layers == LayerRange(0, 1)} == {4}

@@ -26,7 +26,7 @@ def run(args: argparse.Namespace) -> int:
     flow = open_flow(args)
     knobs = requested_knobs(args, flow)
     try:
-        estimated = flow.plan_to_try(knobs)
+        estimated = flow.plans.to_try(knobs)
         run = flow.measure(knobs, estimated)
         estimated = estimated.in_order_of(run.plan)
     except DoesNotFit as failure:

@@ -73,7 +73,7 @@ def run(args: argparse.Namespace) -> int:
     knobs = Knobs(1, one_value(args, "memory_proportion"), one_value(args, "batch_size"), order)
     flow.check(SearchSpace((1,), (knobs.memory_proportion,), (knobs.batch_size,)))
     try:
-        plan = flow.phased(knobs, options)
+        plan = flow.plans.phased(knobs, options)
     except DoesNotFit as failure:
         return show_infeasible(args, failure)
     if plan.warning:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from time import monotonic
 from typing import NamedTuple
@@ -46,14 +46,16 @@ def anytime(table: CostTable, seconds: float = float("inf"), rel_gap: float = 0.
     return solve(table, prepare(table), seconds, rel_gap)
 
 
-def best_or_none(table: CostTable) -> BoundedPlan | None:
-    """As `anytime`, but None without a plan: to explain why there is none takes longer than to know it."""
+def best_or_reason(table: CostTable) -> BoundedPlan | Callable[[], Infeasible]:
+    """As `anytime`, but without a plan what says why there is none, which takes longer than to know it."""
     if table.exchange is None:
-        return _solve(table, prepare(table))
+        problem = prepare(table)
+        return _solve(table, problem) or partial(why_infeasible, table, problem)
     try:
         return best_in_line(table)
-    except Infeasible:
-        return None
+    except Infeasible as failure:
+        reason = failure
+    return lambda: reason
 
 
 def solve(table: CostTable, problem: Problem, seconds: float = float("inf"), rel_gap: float = 0.0) -> BoundedPlan:

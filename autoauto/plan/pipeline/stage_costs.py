@@ -132,7 +132,7 @@ class StageCosts:
         if self.stages.one_each:
             return Choice(tuple(recomputes), is_certain)
         for device, own in enumerate(self.of_device):
-            key = (device, *(int(cut) for s in own for cut in cuts[s : s + 2]))
+            key = self._cuts_of(device, cuts)
             if key not in self._choices:
                 self._choices[key] = self._on_device(device, [(s, *cuts[s : s + 2].tolist()) for s in own], recomputes)
             choice = self._choices[key]
@@ -161,13 +161,17 @@ class StageCosts:
 
     def excess_bytes(self, device: int, cuts: IntArray) -> int:
         """By how much the stages of a device exceed it if all that may recompute do; below 0 what is free."""
-        own = self.of_device[device]
-        key = device, *(int(cut) for s in own for cut in cuts[s : s + 2])
+        key = self._cuts_of(device, cuts)
         if key not in self._excess:
-            self._excess[key] = self._excess_bytes(device, own, cuts)
+            self._excess[key] = self._excess_bytes(device, cuts)
         return self._excess[key]
 
-    def _excess_bytes(self, device: int, own: list[int], cuts: IntArray) -> int:
+    def _cuts_of(self, device: int, cuts: IntArray) -> tuple[int, ...]:
+        """A device and the cuts of its stages, on which what fits there depends."""
+        return device, *(int(cut) for s in self.of_device[device] for cut in cuts[s : s + 2])
+
+    def _excess_bytes(self, device: int, cuts: IntArray) -> int:
+        own = self.of_device[device]
         flags = [self.stages.recompute or self.stages.recomputing is not None] * len(own)
         n_bytes = self.device_bytes(device, [cuts[s : s + 2].tolist() for s in own], flags)
         return n_bytes - int(self.stages.rows.memory_limit_bytes[own[0]])

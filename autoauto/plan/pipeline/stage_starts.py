@@ -7,12 +7,11 @@ from dataclasses import replace
 
 import numpy as np
 
-from autoauto.plan.pipeline.optimal import anytime, best_or_none
+from autoauto.plan.pipeline.optimal import best_or_reason
 from autoauto.plan.pipeline.stage_costs import StageCosts
 from autoauto.plan.pipeline.stage_table import StageTable
 from autoauto.records.arrays import IntArray
 from autoauto.records.cost import CostTable
-from autoauto.records.errors import Infeasible
 from autoauto.records.plan import BoundedPlan
 
 SHARES = (0.8, 0.6, 0.45)
@@ -27,15 +26,10 @@ def shortest_periods(stages: StageTable) -> list[BoundedPlan]:
     Raises:
         Infeasible: neither fits, so no plan does.
     """
-    tables = list(filter(None, (stages.rows, stages.recomputing)))
-    if plans := list(filter(None, map(best_or_none, tables))):
+    tried = [best_or_reason(table) for table in (stages.rows, stages.recomputing) if table is not None]
+    if plans := [bounded for bounded in tried if isinstance(bounded, BoundedPlan)]:
         return plans
-    failures = []
-    for table in tables:
-        try:
-            anytime(table)
-        except Infeasible as failure:
-            failures.append(failure)
+    failures = [reason() for reason in tried if not isinstance(reason, BoundedPlan)]
     raise min(failures, key=lambda failure: (not failure.excess_bytes, failure.excess_bytes))
 
 
@@ -55,8 +49,8 @@ def starting_partitions(costs: StageCosts, periods: list[BoundedPlan]) -> list[t
 def _with_room(rows: CostTable) -> Iterator[tuple[int, ...]]:
     for share in SHARES:
         limits = (rows.memory_limit_bytes * share).astype(np.int64)
-        best = best_or_none(replace(rows, memory_limit_bytes=limits))
-        if best is None:
+        best = best_or_reason(replace(rows, memory_limit_bytes=limits))
+        if not isinstance(best, BoundedPlan):
             return
         yield best.plan.partition
 

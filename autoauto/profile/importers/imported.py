@@ -14,8 +14,8 @@ import numpy as np
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
-from autoauto.records.cost import TensorUse
 from autoauto.records.errors import BadInput
+from autoauto.records.exchange import TensorUse
 from autoauto.records.hardware import MAX_DEVICES, Cluster, Device, Link, Period
 from autoauto.records.profile import ModelProfile
 

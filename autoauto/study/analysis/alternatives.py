@@ -15,7 +15,7 @@ from autoauto.records.knobs.table import Strategy
 from autoauto.records.trials.study_summary import Alternative
 from autoauto.records.trials.trial import Trial
 from autoauto.study.methods.forecast_curve import ForecastCurve
-from autoauto.study.methods.protocol import Limit, Predict
+from autoauto.study.methods.protocol import Predictor
 from autoauto.study.methods.simple_uses import SimpleUse, simple_uses
 from autoauto.study.store.database import through_restarts
 from autoauto.study.store.trials import knobs_of
@@ -29,36 +29,33 @@ N_REFINED = 8
 
 def expected_alternatives(
     space: SearchSpace,
-    predict: Predict,
+    predictor: Predictor,
     expect: Callable[[Knobs], Trial],
     tried: Collection[Knobs] = (),
-    limit: Limit | None = None,
     at_best: Callable[[Knobs], Trial | None] = lambda _: None,
 ) -> tuple[Alternative, ...]:
     """The best of every simple use of a space by a few estimates; nothing is measured.
 
     Args:
         space: of the search.
-        predict: the estimate as the search asked it.
+        predictor: the estimate as the search asked it; cells that cannot be the best of their use are not asked for.
         expect: the estimated trial of a configuration.
         tried: what the search tried: batch sizes that are good for some pipelines are asked for others of that length.
-        limit: bounds the estimate; cells that cannot be the best of their use are not asked for.
         at_best: an estimated trial that is no worse and costs less to make; None where `expect` costs as little.
     """
-    return tuple(_best_of(use, space, predict, expect, tried, limit, at_best) for use in simple_uses(space))
+    return tuple(_best_of(use, space, predictor, expect, tried, at_best) for use in simple_uses(space))
 
 
 def _best_of(
     use: SimpleUse,
     space: SearchSpace,
-    predict: Predict,
+    predictor: Predictor,
     expect: Callable[[Knobs], Trial],
     tried: Collection[Knobs],
-    limit: Limit | None,
     at_best: Callable[[Knobs], Trial | None],
 ) -> Alternative:
     cells = [cell for cell in space.cells if use.has(cell[0])]
-    cells, curves = _surveyed(cells, predict, limit, tried)
+    cells, curves = _surveyed(cells, predictor, tried)
     pipelines = (knobs for knobs in tried if knobs.strategy is Strategy.PIPELINE)
     like_these = {replace(knobs, replicas=use.replicas) for knobs in pipelines}
     for cell, curve in zip(cells, curves, strict=True):
@@ -82,18 +79,18 @@ def _best_of(
 
 
 def _surveyed(
-    cells: list[list[Knobs]], predict: Predict, limit: Limit | None, tried: Collection[Knobs]
+    cells: list[list[Knobs]], predictor: Predictor, tried: Collection[Knobs]
 ) -> tuple[list[list[Knobs]], list[ForecastCurve]]:
     """The cells whose limit is not below the best forecast of those with a higher one, at least one, with forecasts.
 
     What was tried comes first.
     """
-    limits = [inf if limit is None or set(cell) & set(tried) else max(map(limit, cell)) for cell in cells]
+    limits = [inf if set(cell) & set(tried) else max(map(predictor.limit, cell)) for cell in cells]
     best, curves = 0.0, dict[int, ForecastCurve]()
     for index in sorted(range(len(cells)), key=lambda index: -limits[index]):
         if curves and limits[index] < max(best, MIN_SCORE):
             break
-        curves[index] = curve = ForecastCurve(cells[index], predict)
+        curves[index] = curve = ForecastCurve(cells[index], predictor.forecast)
         curve.survey(best)
         best = max(best, _best_index(curve)[0])
     return [cells[index] for index in sorted(curves)], [curves[index] for index in sorted(curves)]

@@ -27,7 +27,6 @@ from autoauto.records.trials.study_summary import (
 from autoauto.records.trials.trial import Cell, Status, Trial
 from autoauto.study.analysis.verification import ONE_SESSION, RUNNER_UP
 from autoauto.study.methods.grid_bisect import largest_feasible
-from autoauto.study.methods.protocol import Limit
 from autoauto.study.methods.registry import GivesNoMore
 from autoauto.study.methods.simple_uses import use_of
 from autoauto.study.objectives import objective_value, score
@@ -39,7 +38,7 @@ def estimated_answer(
     expect: Callable[[Knobs], Trial],
     objective: Objective,
     winner: Knobs,
-    limit: Limit | None = None,
+    limit: Callable[[Knobs], float] = lambda _: inf,
     gives_no_more: GivesNoMore | None = None,
 ) -> AutoPipelineAnswer | None:
     """The answer if all measurements equalled the estimates; None when nothing fits.
@@ -51,7 +50,7 @@ def estimated_answer(
         expect: the estimated trial of a configuration.
         objective: of the search.
         winner: the best configuration of our search.
-        limit: bounds the estimate; cells that cannot have the answer are not bisected.
+        limit: as in `Predictor`; cells that cannot have the answer are not bisected.
         gives_no_more: tells sooner than `expect` that a configuration is no better than the best so far.
     """
 
@@ -60,7 +59,7 @@ def estimated_answer(
 
     answer: Trial | None = None
     # The cell of the winner first: what it gives spares most of the others.
-    limits = [(inf if limit is None or winner in cell else max(map(limit, cell)), cell) for cell in space.cells]
+    limits = [(inf if winner in cell else max(map(limit, cell)), cell) for cell in space.cells]
     for most, cell in sorted(limits, key=lambda pair: -pair[0]):
         best = 0.0 if answer is None else worth(answer)
         if most <= best:

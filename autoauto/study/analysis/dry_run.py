@@ -11,7 +11,7 @@ from autoauto.records.knobs.space import SearchSpace
 from autoauto.records.trials.study_summary import Comparison, Interval, cells_of
 from autoauto.records.trials.trial import ExpectedCell, Trial
 from autoauto.study.methods.protocol import Observation, drive, observation_of
-from autoauto.study.methods.registry import method_of, predictor, refiner
+from autoauto.study.methods.registry import method_of, predictor
 from autoauto.study.methods.simple_uses import simple_uses
 from autoauto.study.objectives import scores_of, values_of
 
@@ -59,10 +59,8 @@ def dry_run(
         tried[knobs] = estimate(knobs)
         return observation_of(tried[knobs], objectives)
 
-    estimates_of = estimate, objectives, at_best
-    proposer = method_of(
-        method, predictor(*estimates_of), objectives, noise, n_measurements, last, refine=refiner(*estimates_of)
-    )
+    estimated = predictor(estimate, objectives, at_best)
+    proposer = method_of(method, estimated, objectives, noise, n_measurements, last)
     drive(proposer.start(space, {}), observe)
     in_order = (estimates[knobs] for cell in space.cells for knobs in cell if knobs in estimates)
     cells = cells_of(in_order, lambda trial: scores_of(objectives, values_of(objectives, trial))[0])

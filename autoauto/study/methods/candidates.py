@@ -11,7 +11,7 @@ A configuration is in one of these states, by its forecast and by the measuremen
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from math import inf
 from typing import NamedTuple
 
@@ -20,7 +20,7 @@ import numpy as np
 from autoauto.records.knobs.knobs import Knobs
 from autoauto.study.methods.error_model import ErrorModels, GridPositions
 from autoauto.study.methods.forecast_curve import ForecastCurve
-from autoauto.study.methods.protocol import Forecast, Observation, Predict, Refine, constraint_ratio
+from autoauto.study.methods.protocol import Forecast, Observation, Predict, constraint_ratio
 
 MAX_MEMORY_DOUBT = 0.25
 """A configuration that lacks more than this share of a device's memory by the estimate does not fit."""
@@ -154,7 +154,7 @@ class Candidates:
         self.curve.forecast(index, floor / float(self._max_score_ratio[index]))
         self._gaps = self._ranked = None
 
-    def refine(self, index: int, refine: Refine) -> None:
+    def refine(self, index: int, refine: Callable[[Knobs], Forecast]) -> None:
         """Make the forecast of a configuration tighter."""
         self.curve.replace(index, refine(self.cell[index]))
         self._gaps = self._ranked = None

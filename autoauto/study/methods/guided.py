@@ -31,7 +31,7 @@ from autoauto.records.knobs.space import SearchSpace
 from autoauto.records.knobs.table import Recompute
 from autoauto.study.methods.candidates import Candidate, Candidates
 from autoauto.study.methods.error_model import SIGMA_ALL, ErrorModel, ErrorModels
-from autoauto.study.methods.protocol import Limit, Observation, Predict, Proposal, Proposals, Refine
+from autoauto.study.methods.protocol import Observation, Predictor, Proposal, Proposals
 from autoauto.study.methods.simple_uses import SimpleUse, simple_uses
 
 MIN_GAIN = 0.003
@@ -44,14 +44,7 @@ PATIENCE = 8
 """Number of measurements in a row without improvement after which the best is assumed to be the best of all."""
 
 
-def guided(
-    space: SearchSpace,
-    known: Mapping[Knobs, Observation],
-    predict: Predict,
-    noise: float,
-    limit: Limit | None = None,
-    refine: Refine | None = None,
-) -> Proposals:
+def guided(space: SearchSpace, known: Mapping[Knobs, Observation], predictor: Predictor, noise: float) -> Proposals:
     """Measure the configuration of the highest bound, fit the errors of the estimate, until no bound is above the best.
 
     Where the estimate rules out a configuration that would be better, the smallest such batch is measured nevertheless,
@@ -68,14 +61,12 @@ def guided(
     Args:
         space: what is searched.
         known: the observations of earlier searches, oldest first.
-        predict: the estimate.
+        predictor: the estimate. Cells are forecast only when their limit is above what is known, and a forecast is made
+            tighter only before such a configuration is measured, so never for one whose bound is below the best.
         noise: scores within this share of each other are ties; configurations of fewer devices that are expected to tie
             with the best are measured too.
-        limit: bounds the estimate; cells are forecast only when their limit is above what is known.
-        refine: makes a forecast that is `at_best` tighter; asked before such a configuration is measured, so never for
-            one whose bound is below the best.
     """
-    search = _BranchAndBound(_cells(space, predict, limit), noise, simple_uses(space), refine)
+    search = _BranchAndBound(space, predictor, noise)
     total = search.n_cells
     while (cell := search.next_without_limit()) is not None:
         yield Proposal(None, search.n_surveyed, total, cell.cell[0])
@@ -88,13 +79,13 @@ def guided(
         search.record(cell, index, observation)
 
 
-def _cells(space: SearchSpace, predict: Predict, limit: Limit | None) -> list[Candidates]:
+def _cells(space: SearchSpace, predictor: Predictor) -> list[Candidates]:
     """All cells; those that differ in the memory proportion alone are a family."""
     families: dict[object, int] = {}
     cells = []
     for number, cell in enumerate(space.cells):
         family = families.setdefault(replace(cell[0], memory_proportion=1.0), len(families))
-        cells.append(Candidates(cell, predict, number, family, inf if limit is None else max(map(limit, cell))))
+        cells.append(Candidates(cell, predictor.forecast, number, family, max(map(predictor.limit, cell))))
     return cells
 
 
@@ -111,9 +102,8 @@ def _samples(cells: Iterable[Candidates]) -> list[Candidates]:
 
 
 class _BranchAndBound:
-    def __init__(
-        self, cells: list[Candidates], noise: float, uses: tuple[SimpleUse, ...], refine: Refine | None
-    ) -> None:
+    def __init__(self, space: SearchSpace, predictor: Predictor, noise: float) -> None:
+        cells = _cells(space, predictor)
         self.n_cells = len(cells)
         # Not surveyed; the largest limit is last, of equal ones that whose stages have more choices, then the first.
         self._waiting = sorted(cells, key=lambda cell: (-cell.limit, cell.cell[0].recompute is not Recompute.AUTO))[
@@ -121,7 +111,7 @@ class _BranchAndBound:
         ]
         self._by_number = cells
         self._cells: list[Candidates] = []  # surveyed
-        self._uses, self._refine = uses, refine
+        self._uses, self._refine = simple_uses(space), predictor.refine
         self._samples = _samples(cells)  # surveyed first: what works among them spares most of the others
         self._noise, self._min_gain = noise, max(MIN_GAIN, noise)
         self._models = ErrorModels(ErrorModel(noise), ErrorModel(noise))

@@ -1,4 +1,4 @@
-"""How a method of search and its caller communicate: `Proposal`, `Observation`, `Forecast`, `Proposer`, `lookahead`.
+"""How a method of search and its caller communicate: `Proposal`, `Observation`, `Predictor`, `Proposer`, `lookahead`.
 
 A method is a generator. It yields proposals and is sent the observation of every configuration that it proposes:
 
@@ -81,7 +81,7 @@ class Forecast(NamedTuple):
         excess: the missing memory of the tightest device as a share of what a device holds; below 0 the share that is
             free. 0 when the configuration does not fit for another reason.
         violation: as in `Observation`.
-        at_best: whether the estimate only says that the configuration is no better than this; see `Refine`.
+        at_best: whether the estimate only says that the configuration is no better than this (`Predictor`).
     """
 
     score: float | None
@@ -101,16 +101,28 @@ class Forecast(NamedTuple):
 
 
 class Predict(Protocol):
-    """The estimate."""
+    """The forecasts of a search."""
 
     def __call__(self, knobs: Knobs, worth: float = 0.0) -> Forecast:
         """The forecast of a configuration; one that scores no more than `worth` may be `at_best`."""
 
 
-Limit = Callable[[Knobs], float]
-"""What no forecast's score exceeds, told much sooner than a forecast; 0 where none will work, infinite if unknown."""
-Refine = Callable[[Knobs], Forecast]
-"""Makes a forecast that is `at_best` tighter, at a cost: a lower one of the kind, or in the end one that is not."""
+class Predictor(NamedTuple):
+    """The estimate as a search asks it: first what costs little to know, and the rest where it matters.
+
+    Attributes:
+        forecast: the forecast of a configuration, only as exact as it must be.
+        limit: what no forecast's score exceeds, much sooner than a forecast; 0 where none will work, infinite if
+            unknown.
+        refine: makes a forecast that is `at_best` tighter, at a cost: a lower one of the kind, or in the end an exact
+            one. None where all are exact.
+    """
+
+    forecast: Predict
+    limit: Callable[[Knobs], float] = lambda _: inf
+    refine: Callable[[Knobs], Forecast] | None = None
+
+
 Proposals = Generator[Proposal, Observation | None, None]
 """A method that runs: see the top of this file."""
 

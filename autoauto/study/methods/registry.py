@@ -8,7 +8,7 @@ from math import inf
 
 from optuna.samplers import RandomSampler, TPESampler
 
-from autoauto.evaluate.best_case import BestCase
+from autoauto.evaluate.forecasts import BestCase
 from autoauto.records.errors import BadInput
 from autoauto.records.knobs.knobs import Knobs
 from autoauto.records.knobs.objectives import Method, Objective, Objectives, objective_tuple, objectives_text
@@ -19,13 +19,12 @@ from autoauto.study.methods.grid_bisect import BISECTION
 from autoauto.study.methods.guided import guided
 from autoauto.study.methods.protocol import (
     Forecast,
-    Limit,
     Observation,
     Predict,
+    Predictor,
     Proposal,
     Proposals,
     Proposer,
-    Refine,
     followed_by,
 )
 from autoauto.study.methods.sampled import sampled
@@ -42,30 +41,27 @@ RANDOM_SEED = 0  # of the samplers: a search that is resumed draws the same conf
 
 def method_of(
     method: Method,
-    predict: Predict,
+    predictor: Predictor,
     objectives: Objectives,
     noise: float = 0.0,
     n_measurements: int = 30,
     last: Knobs | None = None,
-    limit: Limit | None = None,
-    refine: Refine | None = None,
 ) -> Proposer:
     """The method of a name, as `run_search` takes it.
 
     Args:
         method: its name.
-        predict, refine: the estimate, see `predictor` and `refiner`; only guided asks.
+        predictor: the estimate; only guided asks.
         objectives: of the search; guided optimises the first.
         noise: share of a value that is noise; only guided uses it.
         n_measurements: number of measurements after which tpe and random stop.
         last: one more configuration, which every method proposes in the end.
-        limit: bounds of the estimate, see `limiter`; only guided asks.
     """
     n_objectives = len(objective_tuple(objectives))
     methods: dict[Method, Callable[[SearchSpace, Mapping[Knobs, Observation]], Proposals]] = {
         Method.EXHAUSTIVE: lambda space, _: exhaustive(space),
         Method.GRID_BISECT: BISECTION.start,
-        Method.GUIDED: lambda space, known: guided(space, known, predict, noise, limit, refine),
+        Method.GUIDED: lambda space, known: guided(space, known, predictor, noise),
         Method.TPE: lambda space, _: sampled(space, TPESampler(seed=RANDOM_SEED), n_measurements, n_objectives),
         Method.RANDOM: lambda space, _: sampled(space, RandomSampler(seed=RANDOM_SEED), n_measurements, n_objectives),
     }
@@ -94,7 +90,8 @@ def predictor(
     objectives: Objectives,
     at_best: ExpectAtBest | None = None,
     gives_no_more: GivesNoMore | None = None,
-) -> Predict:
+    best_case: Callable[[Knobs], BestCase | None] | None = None,
+) -> Predictor:
     """The estimate of the first objective as a function of the knobs; it is asked once for every configuration.
 
     So a forecast stays the same during a search, although the estimate is fitted to its measurements; one that only
@@ -104,14 +101,22 @@ def predictor(
         expect: the estimated trial of a configuration.
         objectives: of the search.
         at_best: one that is no worse and costs less to make; None where `expect` costs as little.
-        gives_no_more: tells sooner whether a configuration gives no more than so many samples/s.
+        gives_no_more: says sooner whether a configuration gives no more than so many samples/s.
+        best_case: bounds of the estimate, sooner than all of these; used for throughput only, as `gives_no_more`.
     """
-    if objective_tuple(objectives)[0] is not Objective.THROUGHPUT:  # whose scores are samples/s
-        gives_no_more = None
+    by_throughput = objective_tuple(objectives)[0] is Objective.THROUGHPUT  # whose scores are samples/s
+    forecast = _forecaster(expect, objectives, at_best, gives_no_more if by_throughput else None)
+    refine = _refiner(expect, objectives, at_best)
+    return Predictor(forecast, _limiter(best_case if by_throughput else None), refine)
+
+
+def _forecaster(
+    expect: Expect, objectives: Objectives, at_best: ExpectAtBest | None, gives_no_more: GivesNoMore | None
+) -> Predict:
     known: dict[Knobs, Forecast] = {}
     bounds: dict[Knobs, float] = {}
 
-    def predict(knobs: Knobs, worth: float = 0.0) -> Forecast:
+    def forecast(knobs: Knobs, worth: float = 0.0) -> Forecast:
         if knobs in known:
             return known[knobs]
         if bounds.get(knobs, inf) > worth and gives_no_more is not None and worth and gives_no_more(knobs, worth):
@@ -122,20 +127,15 @@ def predictor(
         known[knobs] = _forecast(best or expect(knobs), objectives, at_best=best is not None)
         return known[knobs]
 
-    return predict
+    return forecast
 
 
-def limiter(best_case: Callable[[Knobs], BestCase | None], objectives: Objectives) -> Limit | None:
-    """The bounds of `predictor` for throughput; None for other objectives.
-
-    A configuration whose fullest device lacks so much that the estimate cannot err by as much is not forecast.
-    """
-    if objective_tuple(objectives)[0] is not Objective.THROUGHPUT:
-        return None
+def _limiter(best_case: Callable[[Knobs], BestCase | None] | None) -> Callable[[Knobs], float]:
+    """A configuration whose fullest device lacks so much that the estimate cannot err by as much is not forecast."""
 
     @cache
     def limit(knobs: Knobs) -> float:
-        best = best_case(knobs)
+        best = None if best_case is None else best_case(knobs)
         if best is None:
             return inf
         return 0.0 if best.excess > MAX_MEMORY_DOUBT else best.samples_per_s
@@ -143,15 +143,12 @@ def limiter(best_case: Callable[[Knobs], BestCase | None], objectives: Objective
     return limit
 
 
-def refiner(expect: Expect, objectives: Objectives, at_best: ExpectAtBest) -> Refine:
-    """Makes a forecast of `predictor` tighter: by what was measured since if that says less, else by `expect`.
-
-    The arguments are those of `predictor`.
-    """
+def _refiner(expect: Expect, objectives: Objectives, at_best: ExpectAtBest | None) -> Callable[[Knobs], Forecast]:
+    """Makes a forecast tighter: by what was measured since if that says less, else by `expect`."""
     last: dict[Knobs, float] = {}
 
     def refine(knobs: Knobs) -> Forecast:
-        best = at_best(knobs)
+        best = None if at_best is None else at_best(knobs)
         if best is not None:
             forecast = _forecast(best, objectives, at_best=True)
             if forecast.score is None or forecast.score < last.get(knobs, inf) * (1.0 - MIN_REFINEMENT):

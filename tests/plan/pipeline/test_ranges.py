@@ -17,8 +17,9 @@ from autoauto.plan.pipeline.optimal import optimal
 from autoauto.plan.pipeline.problem import prepare
 from autoauto.plan.pipeline.ranges import device_use, plans
 from autoauto.plan.pipeline.ranges.plans import best_in_any_order, best_in_line
-from autoauto.records.cost import CostTable, Exchange, TensorUse
+from autoauto.records.cost import CostTable
 from autoauto.records.errors import BadInput, Infeasible
+from autoauto.records.exchange import Exchange, TensorUse
 from autoauto.records.hardware import Link, Period
 from autoauto.records.plan import Plan
 from tests.cost_tables import make_table

@@ -15,7 +15,7 @@ from autoauto.records.knobs.space import SearchSpace
 from autoauto.records.knobs.table import Strategy
 from autoauto.records.schedule import Order
 from autoauto.study.methods.guided import guided
-from autoauto.study.methods.protocol import Forecast, Observation, Predict
+from autoauto.study.methods.protocol import Forecast, Observation, Predictor
 from autoauto.study.methods.protocol import drive as run_method
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ Worlds = Callable[..., "World"]
 
 def best_share_and_tries(world: World, noise: float = 0.0) -> tuple[float, int]:
     """The best that guided finds as a share of the best there is, and the number of configurations that it tries."""
-    tried = world.run(guided(world.space, {}, world.predict, noise))
+    tried = world.run(guided(world.space, {}, Predictor(world.predict), noise))
     best = max((t.score or 0.0 for t in tried.values()), default=0.0)
     return (best / world.best if world.best else 1.0), len(tried)
 
@@ -60,18 +60,18 @@ def test_differences_within_the_noise_cost_no_measurements(world: Worlds) -> Non
         random = Random(seed)
         truth = {k: t.score for k, t in noisy.truth.items() if t.score is not None}
         noisy.truth |= {k: Observation(score * random.gauss(1, 0.01), True) for k, score in truth.items()}
-        tried = noisy.run(guided(noisy.space, {}, noisy.predict, 0.02))
+        tried = noisy.run(guided(noisy.space, {}, Predictor(noisy.predict), 0.02))
         fitting = [k for k, t in tried.items() if t.score is not None]
         assert len(tried) <= 14
         assert not truth or max(truth[k] for k in fitting) >= 0.97 * max(truth.values())
 
 
-def flat(space: SearchSpace, score: Callable[[Knobs], float | None]) -> Predict:
+def flat(space: SearchSpace, score: Callable[[Knobs], float | None]) -> Predictor:
     def predict(knobs: Knobs, worth: float = 0.0) -> Forecast:
         value = score(knobs)
         return Forecast(value, 0.1 if value is None else -0.1)
 
-    return predict
+    return Predictor(predict)
 
 
 def drive(space: SearchSpace, score: Callable[[Knobs], float | None], noise: float = 0.0) -> list[Knobs]:
@@ -152,7 +152,7 @@ def test_what_is_no_better_at_best_is_neither_refined_nor_tried() -> None:
         tried.append(knobs)
         return Observation(scores[knobs.n_ipu], True)
 
-    run_method(guided(space, {}, predict, 0.0, refine=refine), answer)
+    run_method(guided(space, {}, Predictor(predict, refine=refine), 0.0), answer)
     assert [knobs.n_ipu for knobs in refined] == [4]
     assert [knobs.n_ipu for knobs in tried] == [1, 4]
 
@@ -210,9 +210,9 @@ def test_the_best_is_found_in_unusual_spaces(space: SearchSpace) -> None:
 def test_known_configurations_are_not_proposed_again(world: Worlds) -> None:
     for seed in range(40):
         first, second = world(seed), world(seed)
-        tried = first.run(guided(first.space, {}, first.predict, 0.0))
+        tried = first.run(guided(first.space, {}, Predictor(first.predict), 0.0))
         half = dict(list(tried.items())[: len(tried) // 2])
-        rest = second.run(guided(second.space, half, second.predict, 0.0))
+        rest = second.run(guided(second.space, half, Predictor(second.predict), 0.0))
         assert not half.keys() & rest.keys()
         assert max((t.score or 0.0 for t in (half | rest).values()), default=0.0) >= 0.99 * max(
             (t.score or 0.0 for t in tried.values()), default=0.0
@@ -249,7 +249,7 @@ def test_limits_of_the_estimate_spare_forecasts_and_change_no_answer(
         def limit(knobs: Knobs, world: World = seen) -> float:
             return 1.05 * (world.predict(knobs).score or 0.0)
 
-        tried = seen.run(guided(seen.space, {}, predict, 0.0, limit, exact))
+        tried = seen.run(guided(seen.space, {}, Predictor(predict, limit, exact), 0.0))
         best = max((t.score or 0.0 for t in tried.values()), default=0.0)
         assert best >= share * seen.best
         n_spared += sum(not asked & set(cell) for cell in seen.space.cells)

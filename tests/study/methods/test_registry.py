@@ -122,7 +122,7 @@ def test_samplers_measure_the_requested_number_of_configurations(storage: str, f
 
 def test_a_forecast_holds_the_free_share_of_the_fullest_device(fake: Fake) -> None:
     predict = predictor(Expect(fake), Objective.PER_IPU)
-    fitting, failing = predict(Knobs(1, 1.0, 20)), predict(Knobs(1, 1.0, 60))
+    fitting, failing = predict.forecast(Knobs(1, 1.0, 20)), predict.forecast(Knobs(1, 1.0, 60))
     assert fitting.excess == pytest.approx((100 + 20 * 25 - 1000) / 1000)
     assert fitting.score == pytest.approx(20 / fake(Knobs(1, 1.0, 20)).measured.cost_cycles)  # type: ignore[union-attr]
     assert failing.score is None
@@ -177,7 +177,7 @@ def test_several_objectives_are_traded(storage: str, fake: Fake, method: Method)
 def test_a_forecast_holds_how_far_a_constraint_is_from_holding(fake: Fake) -> None:
     fake.constraints = (Constraint("latency_s <= 2e-5"),)
     predict = predictor(Expect(fake), Objective.THROUGHPUT)
-    near, far = predict(Knobs(1, 0.3, 18)), predict(Knobs(1, 0.3, 36))
+    near, far = predict.forecast(Knobs(1, 0.3, 18)), predict.forecast(Knobs(1, 0.3, 36))
     assert near.works
     assert near.violation == pytest.approx(1 - 2e-5 / 18_100e-9)
     assert not far.works

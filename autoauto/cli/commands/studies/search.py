@@ -247,7 +247,7 @@ def show_dry_run(args: argparse.Namespace, flow: Flow, space: SearchSpace) -> in
     last = baseline_of(flow, args.objective, space)
     method = Method(args.method)
     expected = dry_run(
-        space, flow.expect, args.objective, method, noise, args.n_measurements, last, flow.expect_at_best
+        space, flow.expect, args.objective, method, noise, args.n_measurements, last, flow.forecasts.at_best
     )
     n_repeats = flow.traits.n_repeats if args.repeats is None else args.repeats
     n_again = n_verification_measurements(flow, n_repeats)

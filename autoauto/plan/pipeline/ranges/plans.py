@@ -5,8 +5,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import repeat
 from typing import Protocol
 
@@ -151,45 +152,18 @@ def best_in_any_order(
     blocks = [contract(table) for table in coarse]
     if n_in_use is not None and max_replicas == 1 and (failure := too_few_cuts(blocks[0].cuts, n_in_use)):
         raise failure
-    moved = moved_bytes(coarse[0], blocks[0])
-
-    weight_prefix = tables[0].memory.exclusive(PARAMETER).stop_bytes
-    weight_bytes = np.maximum(np.subtract.outer(-weight_prefix[blocks[0].cuts], -weight_prefix[blocks[0].cuts]), 0)
-
-    def exchanged(m: int, n_bytes: Amount) -> Amount:
-        """Cycles in which one of m replicas exchanges the gradients of its weights."""
-        return gradient_cycles(n_bytes * 4 * (m - 1) // m)
+    stages = _KindStages(tables, coarse, n_devices, ways, gradient_cycles, blocks)
 
     def problem_with(allowance_bytes: int) -> RangeProblem:
-        costs = [range_costs(*kind, moved, allowance_bytes) for kind in zip(coarse, repeat(0), blocks)]
-        choices = tuple(StageChoice(kind, m, costs[kind].in_turn(m, exchanged(m, weight_bytes))) for kind, m in ways)
+        choices = tuple(stages.choices(allowance_bytes))
         return RangeProblem(choices, steps, totals, fewest_first, tables[0].period, bound)
 
-    def best(allowance_bytes: int) -> Plan | None:
-        problem = problem_with(allowance_bytes)
-        route = problem.probe(UNBOUNDED, UNBOUNDED) if allowance_bytes else problem.best(below_cycles)
-        return None if route is None else plan_of(route)
-
-    def plan_of(route: Route) -> Plan:
-        free = [sum(n_devices[:kind]) for kind in range(len(tables))]
-        stages = []
-        for way, start, stop in route:
-            kind, m = ways[way]
-            stage = stage_of(tables[kind], 0, blocks[0].cuts[start], blocks[0].cuts[stop])
-            backward = stage.backward_cycles + exchanged(m, int(weight_bytes[start, stop]))
-            stages.append(replace(stage, device=free[kind], n_replicas=m, backward_cycles=backward))
-            free[kind] += m
-        return Plan(tuple(stages), tables[0].period, tables[0].host_cycles)
-
-    plan = best(0)
-    if plan is None and below_cycles < UNBOUNDED:
+    route = problem_with(0).best(below_cycles)
+    if route is None and below_cycles < UNBOUNDED:
         raise Infeasible(f"no plan costs less than {below_cycles:,} cycles; try a larger bound", 0)
-    if plan is None:
-        most = max(sum(table.memory_bytes(0, table.n_layers).values()) for table in tables)
-        nearest = search_smallest_bound(best, excess_bytes, 1, most, most // 64)
-        if nearest is None:  # a device with so many more bytes holds all layers
-            raise Infeasible(f"no stages use {n_total} devices in turn; try fewer devices", 0)
-        raise out_of_memory(nearest)
+    if route is None:
+        raise _why_in_any_order(stages, problem_with, n_total)
+    plan = stages.plan_of(route)
     if coarse is not tables:
         return BoundedPlan(plan, bound)
     if spread >= max(n_devices):
@@ -198,6 +172,72 @@ def best_in_any_order(
     route = relaxed.best()
     assert route is not None  # that of the plan, for one
     return BoundedPlan(plan, relaxed.cost_cycles(route))
+
+
+def _why_in_any_order(stages: _KindStages, problem_with: Callable[[int], RangeProblem], n_total: int) -> Infeasible:
+    """Why there is no plan: what a plan lacks that would fit with the fewest more bytes on every device."""
+
+    def attempt(allowance_bytes: int) -> Plan | None:
+        route = problem_with(allowance_bytes).probe(UNBOUNDED, UNBOUNDED)
+        return None if route is None else stages.plan_of(route)
+
+    most = max(sum(table.memory_bytes(0, table.n_layers).values()) for table in stages.tables)
+    nearest = search_smallest_bound(attempt, excess_bytes, 1, most, most // 64)
+    if nearest is None:  # a device with so many more bytes holds all layers
+        return Infeasible(f"no stages use {n_total} devices in turn; try fewer devices", 0)
+    return out_of_memory(nearest)
+
+
+@dataclass(frozen=True)
+class _KindStages:
+    """The stages of devices of several kinds, of which several may run one in turn.
+
+    Attributes:
+        tables, n_devices, gradient_cycles: as in `best_in_any_order`.
+        coarse: the tables, perhaps with fewer cuts, and `blocks` their blocks.
+        ways: in which a stage may run: the kind of its devices, and how many take turns.
+    """
+
+    tables: Sequence[CostTable]
+    coarse: Sequence[CostTable]
+    n_devices: Sequence[int]
+    ways: Sequence[tuple[int, int]]
+    gradient_cycles: GradientCycles
+    blocks: Sequence[Blocks]
+
+    @cached_property
+    def _moved(self) -> MovedBytes:
+        return moved_bytes(self.coarse[0], self.blocks[0])
+
+    @cached_property
+    def _weight_bytes(self) -> IntArray:
+        """Bytes of the weights of every range, by the cuts at its ends."""
+        prefix = self.tables[0].memory.exclusive(PARAMETER).stop_bytes[self.blocks[0].cuts]
+        n_bytes: IntArray = np.maximum(np.subtract.outer(-prefix, -prefix), 0)
+        return n_bytes
+
+    def choices(self, allowance_bytes: int) -> Iterator[StageChoice]:
+        """The costs of all ranges in every way, with so many bytes more than the limit of a device."""
+        kinds = zip(self.coarse, repeat(0), self.blocks)
+        costs = [range_costs(*kind, self._moved, allowance_bytes) for kind in kinds]
+        for kind, m in self.ways:
+            yield StageChoice(kind, m, costs[kind].in_turn(m, self._exchanged(m, self._weight_bytes)))
+
+    def _exchanged(self, m: int, n_bytes: Amount) -> Amount:
+        """Cycles in which one of m replicas exchanges the gradients of its weights."""
+        return self.gradient_cycles(n_bytes * 4 * (m - 1) // m)
+
+    def plan_of(self, route: Route) -> Plan:
+        """The plan of a route; in it the devices of the first kind are counted first."""
+        free = [sum(self.n_devices[:kind]) for kind in range(len(self.tables))]
+        cuts, stages = self.blocks[0].cuts, []
+        for way, start, stop in route:
+            kind, m = self.ways[way]
+            stage = stage_of(self.tables[kind], 0, cuts[start], cuts[stop])
+            backward = stage.backward_cycles + self._exchanged(m, int(self._weight_bytes[start, stop]))
+            stages.append(replace(stage, device=free[kind], n_replicas=m, backward_cycles=backward))
+            free[kind] += m
+        return Plan(tuple(stages), self.tables[0].period, self.tables[0].host_cycles)
 
 
 MovedBytes = tuple[IntArray, IntArray] | None

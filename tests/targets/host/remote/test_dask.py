@@ -149,7 +149,7 @@ def test_two_workers_serve_a_plan_and_one_that_is_killed_is_named(
     )
     assert flow.notes == ("Dask workers: machine 0 is 0 at 127.0.0.1, machine 1 is 1 at 127.0.0.1",)
     knobs = Knobs(2, 1.0, 4, runtime=flow.traits.space["runtime"][0], precision=flow.traits.space["precision"][0])
-    measured = flow.measure(knobs, flow.plan_at(knobs, (0, 2, len(flow.graph))))
+    measured = flow.measure(knobs, flow.plans.cut_at(knobs, (0, 2, len(flow.graph))))
     assert [[device.machine for device in devices] for devices in measured.plan.placement] == [[0, 1]]
     assert min(stage.send_cycles for stage in measured.plan.stages) > 0
     starts = [np.asarray(starts) for starts in measured.timelines[0].starts]

@@ -26,7 +26,7 @@ def configurations() -> list[Knobs]:
 def test_no_forecast_is_better_than_the_best_case(flow: Flow) -> None:
     n_fitting = 0
     for knobs in configurations():
-        best, trial = flow.best_case(knobs), flow.forecast(knobs)
+        best, trial = flow.forecasts.best_case(knobs), flow.forecasts.forecast(knobs)
         assert best is not None
         if trial.runs:
             n_fitting += 1
@@ -38,25 +38,25 @@ def test_no_forecast_is_better_than_the_best_case(flow: Flow) -> None:
 def test_what_gives_no_more_is_so_and_known_of_what_is_much_worse(flow: Flow) -> None:
     n_bounded = 0
     for knobs in configurations():
-        trial = flow.forecast(knobs)
+        trial = flow.forecasts.forecast(knobs)
         speed = trial.samples_per_s if trial.runs else 0.0
         fresh = replace(flow)  # without the plans of this forecast
-        assert not speed or not fresh.gives_no_more(knobs, speed * 0.999)
-        n_bounded += fresh.gives_no_more(knobs, max(speed * 1.5, 1.0))
+        assert not speed or not fresh.forecasts.gives_no_more(knobs, speed * 0.999)
+        n_bounded += fresh.forecasts.gives_no_more(knobs, max(speed * 1.5, 1.0))
     assert n_bounded > 100
 
 
 def test_proportions_at_which_layers_cost_the_same_share_their_plans(flow: Flow) -> None:
     high, low = (Knobs(2, share, 1, Order.ONE_F_ONE_B, n_micro_batches=4) for share in (1.0, 0.6))
     assert flow.profile(flow.options(high)).layers == flow.profile(flow.options(low)).layers
-    assert flow.forecast(high).estimate is not None
+    assert flow.forecasts.forecast(high).estimate is not None
     assert flow.with_equal_costs(low) == flow.with_equal_costs(high)
-    assert flow.forecast(low).estimate == replace(flow).forecast(low).estimate
+    assert flow.forecasts.forecast(low).estimate == replace(flow).forecasts.forecast(low).estimate
 
 
 def test_a_forecast_is_what_is_expected_but_for_the_timeline(flow: Flow) -> None:
     for knobs in configurations():
-        expected, forecast = flow.expect(knobs), flow.forecast(knobs)
+        expected, forecast = flow.expect(knobs), flow.forecasts.forecast(knobs)
         assert forecast.timeline is None
         assert forecast.status == expected.status
         assert forecast.samples_per_s == expected.samples_per_s
@@ -64,4 +64,4 @@ def test_a_forecast_is_what_is_expected_but_for_the_timeline(flow: Flow) -> None
 
 
 def test_inference_has_none(flow: Flow) -> None:
-    assert flow.best_case(Knobs(2, 0.6, 1)) is None
+    assert flow.forecasts.best_case(Knobs(2, 0.6, 1)) is None
