@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from autoauto.evaluate.estimates import Estimates
-from autoauto.plan.pipeline.device_memory import StageBytes, device_memory
 from autoauto.plan.pipeline.evaluate import check_memory
+from autoauto.plan.pipeline.stage_table import StageBytes, device_memory
 from autoauto.records.cost import CostTable, stash_entry_bytes
 from autoauto.records.knobs.knobs import Knobs
 from autoauto.records.phased import Phase, PhasedOptions, PhasedPlan

@@ -10,9 +10,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from autoauto.plan.pipeline.device_memory import StageBytes
 from autoauto.plan.pipeline.problem import Problem, prepare
-from autoauto.plan.pipeline.stage_table import StageTable
+from autoauto.plan.pipeline.stage_table import StageBytes, StageTable
 from autoauto.records.arrays import BoolArray, FloatArray, IntArray
 from autoauto.records.cost import CostTable
 from autoauto.records.plan import Plan

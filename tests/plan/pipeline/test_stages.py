@@ -11,8 +11,7 @@ import pytest
 
 from autoauto.estimate.table import cost_table
 from autoauto.evaluate.steps import best_by_simulated_step
-from autoauto.plan.pipeline.device_memory import device_memory
-from autoauto.plan.pipeline.stage_table import StageTable, arranged
+from autoauto.plan.pipeline.stage_table import StageTable, arranged, device_memory
 from autoauto.records.cost import CostTable
 from autoauto.records.errors import BadInput, Infeasible
 from autoauto.records.hardware import Period
