@@ -8,6 +8,7 @@ the model is measured whole, once or twice for each kind of session, and that pr
     n replicas of it             T(b) each                                     none
     a pipeline of n devices      T(b) / n at best: equal parts, no transfers   where that may win
     a device of c cores          T(b) / c at best, until it is measured        none
+    micro-batches of over 1 s    as many samples/s as shorter ones at best     none
 """
 
 from __future__ import annotations
@@ -41,7 +42,8 @@ from autoauto.records.profile import PROFILE_SCHEMA, CompileOptions, LayerProfil
 LARGE_BATCH = 8
 """The batch size, beside 1, at which the whole model is measured; between them and beyond, costs are linear in it."""
 MAX_WHOLE_S = 1.0
-"""A run of that batch takes no longer by what a sample took, or the batch is a smaller power of two, at least 2."""
+"""A run of that batch takes no longer by what a sample took, or the batch is a smaller power of two, at least 2. What
+does not grow with the batch is a vanishing part of so long a run, so longer ones are no faster a sample."""
 MAX_SPEED_UP = 1.1
 """Of several cores over one, relative to their number: together they hold more of a model in their caches."""
 
@@ -94,10 +96,12 @@ class WholeModelEstimates(Estimates):
         return plan
 
     def best_case_plan(self, knobs: Knobs) -> Plan | None:
-        """A plan of one pipeline that is no slower than any; None where `predict` needs no further measurement.
+        """A plan of one pipeline that is no slower than any; None where `predict` tells as much without measurements.
 
         Its stages are equal parts and exchange tensors in no time. Where as many replicas as it has devices were
         measured, they take as much longer than one alone as those did: they share memory and caches in the same way.
+        A device that runs the whole model for longer than `MAX_WHOLE_S` is no faster a sample than with the largest
+        batch that takes no longer.
 
         Raises:
             Infeasible: too few layers may be parted, or not even equal parts fit.
@@ -105,7 +109,7 @@ class WholeModelEstimates(Estimates):
         if not self.begins_whole or knobs.strategy is not Strategy.PIPELINE or not self._may_hold_whole(knobs):
             return None
         single = replace(knobs, n_ipu=1, replicas=1)
-        whole = self._scaled_whole(single)
+        whole = self._scaled_whole(single) or self._long_whole(knobs)
         if knobs.n_ipu == 1 and whole is None:
             return None
         self._check_cuts(knobs)
@@ -206,6 +210,19 @@ class WholeModelEstimates(Estimates):
             return None
         whole = self._whole(on_one)
         return replace(whole, forward_cycles=int(whole.forward_cycles / (n * MAX_SPEED_UP)))
+
+    def _long_whole(self, knobs: Knobs) -> LayerProfile | None:
+        """The cost at best of a run that takes long on one device; None for others, and where it costs more."""
+        options = self.options(knobs)
+        if knobs.n_ipu > 1 or (knobs.cores_per_device > 1 and not self._is_known(options)):
+            return None
+        whole, size, longest = self._whole(options), options.batch_size, MAX_WHOLE_S * self.device(options).clock_hz
+        while size > 1 and self._whole(replace(options, batch_size=size)).forward_cycles > longest:
+            size //= 2
+        cycles = self._whole(replace(options, batch_size=size)).forward_cycles * options.batch_size // size
+        if size == options.batch_size or cycles > whole.forward_cycles:
+            return None
+        return replace(whole, forward_cycles=int(cycles * self._slow_down(knobs)))
 
     def _is_known(self, options: CompileOptions) -> bool:
         """Whether the whole model was measured with these options at the smallest batch size, or this one."""
