@@ -41,9 +41,10 @@ from autoauto.records.profile import PROFILE_SCHEMA, CompileOptions, LayerProfil
 
 LARGE_BATCH = 8
 """The batch size, beside 1, at which the whole model is measured; between them and beyond, costs are linear in it."""
+MAX_LARGE_S = 0.5
+"""A run of that batch takes no longer by what a sample took, or the batch is a smaller power of two, at least 2."""
 MAX_WHOLE_S = 1.0
-"""A run of that batch takes no longer by what a sample took, or the batch is a smaller power of two, at least 2. What
-does not grow with the batch is a vanishing part of so long a run, so longer ones are no faster a sample."""
+"""What does not grow with the batch is a vanishing part of so long a run, so longer ones are no faster a sample."""
 MAX_SPEED_UP = 1.1
 """Of several cores over one, relative to their number: together they hold more of a model in their caches."""
 
@@ -109,12 +110,12 @@ class WholeModelEstimates(Estimates):
         if not self.begins_whole or knobs.strategy is not Strategy.PIPELINE or not self._may_hold_whole(knobs):
             return None
         single = replace(knobs, n_ipu=1, replicas=1)
-        whole = self._scaled_whole(single) or self._long_whole(knobs)
+        whole = self._scaled_whole(single) or self._long_whole(single)
         if knobs.n_ipu == 1 and whole is None:
             return None
         self._check_cuts(knobs)
         plan = self._one_stage(single, whole or self._whole(self.options(single)))
-        parts = plan if knobs.n_ipu == 1 else self._equal_parts(plan, knobs)
+        parts = self._equal_parts(plan, knobs)
         if excess_bytes(parts) > 0:
             raise out_of_memory(parts)
         return parts
@@ -184,10 +185,15 @@ class WholeModelEstimates(Estimates):
     def _slow_down(self, knobs: Knobs) -> float:
         """How much longer devices take when as many work at the same time, by the replicas that ran: 1 without any.
 
-        Those that have most in common with the configuration count, of several the least slowed down.
+        Those that have most in common with the configuration count, of several the least slowed down. For one device
+        or replicas of it only those of its own session count, which err as its estimate does.
         """
         asked = _working(knobs)
-        known = [(key, slow_down) for key, slow_down in self._slow_downs.items() if key.cores == asked.cores]
+        known = [
+            (key, slow_down)
+            for key, slow_down in self._slow_downs.items()
+            if key.cores == asked.cores and (knobs.n_ipu > 1 or key.session == asked.session)
+        ]
         alike = max((key.in_common(asked) for key, _ in known), default=0)
         return min((slow_down for key, slow_down in known if key.in_common(asked) == alike), default=1.0)
 
@@ -212,17 +218,17 @@ class WholeModelEstimates(Estimates):
         return replace(whole, forward_cycles=int(whole.forward_cycles / (n * MAX_SPEED_UP)))
 
     def _long_whole(self, knobs: Knobs) -> LayerProfile | None:
-        """The cost at best of a run that takes long on one device; None for others, and where it costs more."""
+        """The cost at best of a run that takes long on one device; None for others, and where `predict` says more."""
         options = self.options(knobs)
-        if knobs.n_ipu > 1 or (knobs.cores_per_device > 1 and not self._is_known(options)):
+        if knobs.cores_per_device > 1 and not self._is_known(options):
             return None
         whole, size, longest = self._whole(options), options.batch_size, MAX_WHOLE_S * self.device(options).clock_hz
         while size > 1 and self._whole(replace(options, batch_size=size)).forward_cycles > longest:
             size //= 2
         cycles = self._whole(replace(options, batch_size=size)).forward_cycles * options.batch_size // size
-        if size == options.batch_size or cycles > whole.forward_cycles:
+        if size == options.batch_size or cycles < whole.forward_cycles:
             return None
-        return replace(whole, forward_cycles=int(cycles * self._slow_down(knobs)))
+        return replace(whole, forward_cycles=cycles)
 
     def _is_known(self, options: CompileOptions) -> bool:
         """Whether the whole model was measured with these options at the smallest batch size, or this one."""
@@ -248,7 +254,7 @@ class WholeModelEstimates(Estimates):
 
     def _large_batch(self, one_sample: LayerProfile, clock_hz: float) -> int:
         size = LARGE_BATCH
-        while size > 2 and size * one_sample.forward_cycles > MAX_WHOLE_S * clock_hz:
+        while size > 2 and size * one_sample.forward_cycles > MAX_LARGE_S * clock_hz:
             size //= 2
         return size
 

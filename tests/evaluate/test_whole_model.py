@@ -76,7 +76,25 @@ def test_a_long_run_is_measured_at_a_smaller_batch(flow: Flow, target: WholeFirs
     slow = replace(DEVICE, clock_hz=40_000.0)  # a sample takes a quarter of a second
     cluster = replace(flow.cluster, devices=(slow,) * 4)
     assert Flow(flow.graph, cluster, target, cache=flow.cache).expect(Knobs(1, 1.0, 12)).compute_cycles == 98_000
-    assert [size for _, size, _ in target.asked] == [1, 4]
+    assert [size for _, size, _ in target.asked] == [1, 2]
+
+
+def test_micro_batches_of_over_a_second_are_at_best_as_fast_a_sample_as_shorter_ones(
+    flow: Flow, target: WholeFirst
+) -> None:
+    slow = replace(DEVICE, clock_hz=40_000.0)  # 2, 4 and 8 samples take 0.45, 0.85 and 1.65 s
+    cluster = replace(flow.cluster, devices=(slow,) * 4)
+    slow_flow = Flow(flow.graph, cluster, target, cache=flow.cache)
+    short, long = (Knobs(1, 1.0, batch_size, replicas=4) for batch_size in (4, 8))
+    assert slow_flow.expect_at_best(short) is None
+    best = slow_flow.expect_at_best(long)
+    assert best is not None
+    assert best.samples_per_s == pytest.approx(slow_flow.expect(short).samples_per_s)
+    assert best.samples_per_s < slow_flow.expect(long).samples_per_s
+    slow_flow.record_run(short, 10.0, 8.0)
+    again = slow_flow.expect_at_best(long)
+    assert again is not None
+    assert again.samples_per_s == pytest.approx(0.8 * best.samples_per_s, rel=1e-3)
 
 
 def test_a_pipeline_is_at_best_cut_into_equal_parts(flow: Flow, target: WholeFirst) -> None:
