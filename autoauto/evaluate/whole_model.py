@@ -8,7 +8,6 @@ the model is measured whole, once or twice for each kind of session, and that pr
     n replicas of it             T(b) each                                     none
     a pipeline of n devices      T(b) / n at best: equal parts, no transfers   where that may win
     a device of c cores          T(b) / c at best, until it is measured        none
-    micro-batches of over 1 s    as many samples/s as shorter ones at best     none
 """
 
 from __future__ import annotations
@@ -43,8 +42,9 @@ LARGE_BATCH = 8
 """The batch size, beside 1, at which the whole model is measured; between them and beyond, costs are linear in it."""
 MAX_LARGE_S = 0.5
 """A run of that batch takes no longer by what a sample took, or the batch is a smaller power of two, at least 2."""
-MAX_WHOLE_S = 1.0
-"""What does not grow with the batch is a vanishing part of so long a run, so longer ones are no faster a sample."""
+MAX_WHOLE_S, MAX_DOUBT = 1.0, 0.05
+"""A run that takes longer is no faster a sample than a shorter one, where the line through the two measured sizes says
+that it is by no more than the second: so much may be their error."""
 MAX_SPEED_UP = 1.1
 """Of several cores over one, relative to their number: together they hold more of a model in their caches."""
 
@@ -97,12 +97,10 @@ class WholeModelEstimates(Estimates):
         return plan
 
     def best_case_plan(self, knobs: Knobs) -> Plan | None:
-        """A plan of one pipeline that is no slower than any; None where `predict` tells as much without measurements.
+        """A plan of one pipeline that is no slower than any; None where `predict` needs no further measurement.
 
         Its stages are equal parts and exchange tensors in no time. Where as many replicas as it has devices were
         measured, they take as much longer than one alone as those did: they share memory and caches in the same way.
-        A device that runs the whole model for longer than `MAX_WHOLE_S` is no faster a sample than with the largest
-        batch that takes no longer.
 
         Raises:
             Infeasible: too few layers may be parted, or not even equal parts fit.
@@ -110,12 +108,12 @@ class WholeModelEstimates(Estimates):
         if not self.begins_whole or knobs.strategy is not Strategy.PIPELINE or not self._may_hold_whole(knobs):
             return None
         single = replace(knobs, n_ipu=1, replicas=1)
-        whole = self._scaled_whole(single) or self._long_whole(single)
+        whole = self._scaled_whole(single)
         if knobs.n_ipu == 1 and whole is None:
             return None
         self._check_cuts(knobs)
         plan = self._one_stage(single, whole or self._whole(self.options(single)))
-        parts = self._equal_parts(plan, knobs)
+        parts = plan if knobs.n_ipu == 1 else self._equal_parts(plan, knobs)
         if excess_bytes(parts) > 0:
             raise out_of_memory(parts)
         return parts
@@ -185,15 +183,10 @@ class WholeModelEstimates(Estimates):
     def _slow_down(self, knobs: Knobs) -> float:
         """How much longer devices take when as many work at the same time, by the replicas that ran: 1 without any.
 
-        Those that have most in common with the configuration count, of several the least slowed down. For one device
-        or replicas of it only those of its own session count, which err as its estimate does.
+        Those that have most in common with the configuration count, of several the least slowed down.
         """
         asked = _working(knobs)
-        known = [
-            (key, slow_down)
-            for key, slow_down in self._slow_downs.items()
-            if key.cores == asked.cores and (knobs.n_ipu > 1 or key.session == asked.session)
-        ]
+        known = [(key, slow_down) for key, slow_down in self._slow_downs.items() if key.cores == asked.cores]
         alike = max((key.in_common(asked) for key, _ in known), default=0)
         return min((slow_down for key, slow_down in known if key.in_common(asked) == alike), default=1.0)
 
@@ -217,19 +210,6 @@ class WholeModelEstimates(Estimates):
         whole = self._whole(on_one)
         return replace(whole, forward_cycles=int(whole.forward_cycles / (n * MAX_SPEED_UP)))
 
-    def _long_whole(self, knobs: Knobs) -> LayerProfile | None:
-        """The cost at best of a run that takes long on one device; None for others, and where `predict` says more."""
-        options = self.options(knobs)
-        if knobs.cores_per_device > 1 and not self._is_known(options):
-            return None
-        whole, size, longest = self._whole(options), options.batch_size, MAX_WHOLE_S * self.device(options).clock_hz
-        while size > 1 and self._whole(replace(options, batch_size=size)).forward_cycles > longest:
-            size //= 2
-        cycles = self._whole(replace(options, batch_size=size)).forward_cycles * options.batch_size // size
-        if size == options.batch_size or cycles < whole.forward_cycles:
-            return None
-        return replace(whole, forward_cycles=cycles)
-
     def _is_known(self, options: CompileOptions) -> bool:
         """Whether the whole model was measured with these options at the smallest batch size, or this one."""
         sizes = (1, options.batch_size)
@@ -245,12 +225,21 @@ class WholeModelEstimates(Estimates):
         check_batch_size(self.graph, size)
         if size == 1 or (size == LARGE_BATCH and _normal(one_sample) not in self._wholes):
             return self._measured_whole(options)
-        low = self._measured_whole(one_sample)
-        large = self._large_batch(low, self.device(options).clock_hz)
+        low, clock_hz = self._measured_whole(one_sample), self.device(options).clock_hz
+        large = self._large_batch(low, clock_hz)
         high = self._measured_whole(replace(options, batch_size=large))
-        between = interpolate(low, high, Fraction(size - 1, large - 1))
+
+        def on_line(n_samples: int) -> LayerProfile:
+            return interpolate(low, high, Fraction(n_samples - 1, large - 1))
+
+        whole, shorter = on_line(size), size
+        while shorter >= 2 * large and on_line(shorter).forward_cycles > MAX_WHOLE_S * clock_hz:
+            shorter //= 2
+        cycles = on_line(shorter).forward_cycles * size // shorter
+        if whole.forward_cycles < cycles <= whole.forward_cycles * (1.0 + MAX_DOUBT):
+            whole = replace(whole, forward_cycles=cycles)
         input_bytes, output_bytes = self._ends(size)
-        return replace(between, input_bytes=input_bytes, output_bytes=output_bytes)
+        return replace(whole, input_bytes=input_bytes, output_bytes=output_bytes)
 
     def _large_batch(self, one_sample: LayerProfile, clock_hz: float) -> int:
         size = LARGE_BATCH

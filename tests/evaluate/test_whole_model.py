@@ -79,22 +79,15 @@ def test_a_long_run_is_measured_at_a_smaller_batch(flow: Flow, target: WholeFirs
     assert [size for _, size, _ in target.asked] == [1, 2]
 
 
-def test_micro_batches_of_over_a_second_are_at_best_as_fast_a_sample_as_shorter_ones(
-    flow: Flow, target: WholeFirst
+@pytest.mark.parametrize(("clock_hz", "cycles"), [(1e6, 66_000), (40_000.0, 68_000), (10_000.0, 66_000)])
+def test_a_long_micro_batch_gains_nothing_that_two_measurements_may_err_by(
+    flow: Flow, target: WholeFirst, clock_hz: float, cycles: int
 ) -> None:
-    slow = replace(DEVICE, clock_hz=40_000.0)  # 2, 4 and 8 samples take 0.45, 0.85 and 1.65 s
-    cluster = replace(flow.cluster, devices=(slow,) * 4)
-    slow_flow = Flow(flow.graph, cluster, target, cache=flow.cache)
-    short, long = (Knobs(1, 1.0, batch_size, replicas=4) for batch_size in (4, 8))
-    assert slow_flow.expect_at_best(short) is None
-    best = slow_flow.expect_at_best(long)
-    assert best is not None
-    assert best.samples_per_s == pytest.approx(slow_flow.expect(short).samples_per_s)
-    assert best.samples_per_s < slow_flow.expect(long).samples_per_s
-    slow_flow.record_run(short, 10.0, 8.0)
-    again = slow_flow.expect_at_best(long)
-    assert again is not None
-    assert again.samples_per_s == pytest.approx(0.8 * best.samples_per_s, rel=1e-3)
+    """8 samples gain 3 % over 4, which take up to a second with the second clock, and 9 % over 2 with the third."""
+    cluster = replace(flow.cluster, devices=(replace(DEVICE, clock_hz=clock_hz),) * 4)
+    own = Flow(flow.graph, cluster, target, cache=flow.cache)
+    assert own.expect(Knobs(1, 1.0, 1)).compute_cycles == 10_000  # what is measured first is on the line
+    assert own.expect(Knobs(1, 1.0, 8)).compute_cycles == cycles
 
 
 def test_a_pipeline_is_at_best_cut_into_equal_parts(flow: Flow, target: WholeFirst) -> None:

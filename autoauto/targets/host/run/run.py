@@ -27,7 +27,7 @@ from autoauto.targets.host.run.stage import StageReady, StageResources, StageSpa
 
 N_ATTEMPTS = 2
 
-MIN_S, MAX_S = 1.0, 4.0
+MIN_S, MAX_S = 1.0, 2.0
 """Duration of a run: the minimum, and the time after which an unsteady run ends, too, with what is in flight."""
 
 PRECISION = 0.01
