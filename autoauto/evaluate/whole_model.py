@@ -38,8 +38,11 @@ from autoauto.records.profile import PROFILE_SCHEMA, CompileOptions, LayerProfil
 
 LARGE_BATCH = 8
 """The batch size, beside 1, at which the whole model is measured; between them and beyond, costs are linear in it."""
-MAX_WHOLE_S = 1.0
+MAX_LARGE_S = 0.5
 """A run of that batch takes no longer by what a sample took, or the batch is a smaller power of two, at least 2."""
+MAX_WHOLE_S, MAX_DOUBT = 1.0, 0.05
+"""A run that takes longer is no faster a sample than a shorter one, where the line through the two measured sizes says
+that it is by no more than the second: so much may be their error."""
 MAX_SPEED_UP = 1.1
 """Of several cores over one, relative to their number: together they hold more of a model in their caches."""
 
@@ -220,16 +223,25 @@ class WholeModelEstimates(Estimates):
         check_batch_size(self.graph, size)
         if size == 1 or (size == LARGE_BATCH and _normal(one_sample) not in self._wholes):
             return self._measured_whole(options)
-        low = self._measured_whole(one_sample)
-        large = self._large_batch(low, self.device(options).clock_hz)
+        low, clock_hz = self._measured_whole(one_sample), self.device(options).clock_hz
+        large = self._large_batch(low, clock_hz)
         high = self._measured_whole(replace(options, batch_size=large))
-        between = interpolate(low, high, Fraction(size - 1, large - 1))
+
+        def on_line(n_samples: int) -> LayerProfile:
+            return interpolate(low, high, Fraction(n_samples - 1, large - 1))
+
+        whole, shorter = on_line(size), size
+        while shorter >= 2 * large and on_line(shorter).forward_cycles > MAX_WHOLE_S * clock_hz:
+            shorter //= 2
+        cycles = on_line(shorter).forward_cycles * size // shorter
+        if whole.forward_cycles < cycles <= whole.forward_cycles * (1.0 + MAX_DOUBT):
+            whole = replace(whole, forward_cycles=cycles)
         input_bytes, output_bytes = self._ends(size)
-        return replace(between, input_bytes=input_bytes, output_bytes=output_bytes)
+        return replace(whole, input_bytes=input_bytes, output_bytes=output_bytes)
 
     def _large_batch(self, one_sample: LayerProfile, clock_hz: float) -> int:
         size = LARGE_BATCH
-        while size > 2 and size * one_sample.forward_cycles > MAX_WHOLE_S * clock_hz:
+        while size > 2 and size * one_sample.forward_cycles > MAX_LARGE_S * clock_hz:
             size //= 2
         return size
 

@@ -133,7 +133,8 @@ class Verification:
     Attributes:
         repeated: the best of the search, then the runner-up where there is one, then, on real devices, one session
             unless it is one of them.
-        n_repeats: the maximum number of turns; in each all are measured once.
+        n_repeats: the maximum number of turns; in each are measured once the best of the search, and those of the
+            others that the turns before have not decided.
         winner_index: the position of the winner in `repeated`: 0 unless another is better, or as good and simpler.
         verdict: how clear the result is.
         auto_pipeline: the result of the search of [auto-pipeline]; None when nothing fits by the estimate.
@@ -152,7 +153,7 @@ class Verification:
 
     @property
     def n_turns(self) -> int:
-        """The number of turns so far: fewer than `n_repeats` where these decided."""
+        """The number of turns of the best so far: fewer than `n_repeats` where these decided."""
         return len(self.repeated[0].scores)
 
     def named(self, name: str) -> Repeated | None:

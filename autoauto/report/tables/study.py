@@ -59,7 +59,8 @@ def comparisons_table(summary: StudySummary, comparisons: Sequence[Comparison]) 
     winner: tuple[Value, ...] = ("winner", speed_text(speed or Interval(trial.samples_per_s, None)), "", name)
     caption = ""
     if verification is not None and verification.n_turns > 1:
-        turns = f"means of {verification.n_turns} turns and their 95 % confidence intervals"
+        counts = sorted({len(row.scores) for row in verification.repeated})
+        turns = f"means of {' or '.join(map(str, counts))} turns and their 95 % confidence intervals"
         caption = f"{turns}, {origin_of(summary)}"
     columns = (Column(""), Column("samples/s", "samples_per_s"), Column("winner", "gain_percent"), Column(""))
     title = f"Why this one, by {summary.objective}" if summary.of_several else "Why this one"

@@ -29,7 +29,7 @@ def is_decided(first: Repeated, second: Repeated, noise: float) -> bool:
         first, second: two configurations.
         noise: the share of a score that is noise.
     """
-    pairs = [(a, b) for a, b in zip(first.scores, second.scores, strict=True) if a is not None and b is not None]
+    pairs = _pairs(first, second)
     if len(pairs) < 2:
         return False
     lead = interval([a - b for a, b in pairs])
@@ -44,7 +44,7 @@ def break_tie(first: Repeated, second: Repeated) -> TieBreak:
     When that interval is wider than `MAX_ERROR_SHARE` it would contain 0 in any case, and the better mean wins. The
     first wins with fewer than two turns in which both were measured; one that was never measured loses.
     """
-    pairs = [(a, b) for a, b in zip(first.scores, second.scores, strict=True) if a is not None and b is not None]
+    pairs = _pairs(first, second)
     if first.score is None and second.score is not None:
         return TieBreak(second=True)
     if len(pairs) < 2:
@@ -56,3 +56,9 @@ def break_tie(first: Repeated, second: Repeated) -> TieBreak:
     if lead.error > MAX_ERROR_SHARE * max(map(max, pairs)):
         return TieBreak(lead.mean < 0, Verdict.UNSURE)
     return TieBreak(second.knobs.simplicity < first.knobs.simplicity, Verdict.TIE)
+
+
+def _pairs(first: Repeated, second: Repeated) -> list[tuple[float, float]]:
+    """The scores of the turns in which both were measured; a configuration that is decided has no later ones."""
+    turns = zip(first.scores, second.scores, strict=False)
+    return [(a, b) for a, b in turns if a is not None and b is not None]

@@ -4,7 +4,7 @@ In each turn all configurations are measured once, the first one changes (w winn
 
     turn 0    w r s        a drift of the machine's speed within a turn affects none more than the others,
     turn 1    r s w        and one between turns cancels in the differences of a turn (`break_tie`)
-    turn 2    s w r
+    turn 2      w r        a configuration that differs clearly from the winner, or ties with it, is left out (s here)
 """
 
 from __future__ import annotations
@@ -31,6 +31,8 @@ WINNER, RUNNER_UP, ONE_SESSION = "winner", "runner-up", "one session"
 VERIFIED = "verified"
 """The attribute of a study that holds the verifications of its searches."""
 _POLL_S = 0.2
+MIN_TURNS = 2
+"""Where turns may be left out; the scatter of fewer is not known."""
 
 
 def repeated_of(trials: Iterable[Trial], best: Knobs, objective: Objective, session: Knobs | None) -> list[Repeated]:
@@ -59,8 +61,8 @@ def verify(
 ) -> Verification:
     """Measure all configurations `n_repeats` times, in turns, and compare the best with others; stored in the study.
 
-    There are fewer turns, two or more, where these decide between the first configuration and the others
-    (`is_decided`).
+    One has fewer turns, two or more, where these decide between the first configuration and it (`is_decided`); the
+    first is measured until all others are decided.
 
     Every turn is stored when it is finished, so a verification that is interrupted resumes after it. A stored
     verification of the same configurations and as many turns is not repeated.
@@ -88,12 +90,13 @@ def verify(
         rows, answer = list(empty), auto_pipeline()
     with Interrupts() as interrupts, closing(executor):
         for turn in range(len(rows[0].scores), n_repeats):
-            if noise and all(is_decided(rows[0], row, noise) for row in rows[1:]):
+            decided = [bool(noise) and index > 0 and is_decided(rows[0], row, noise) for index, row in enumerate(rows)]
+            if noise and turn >= MIN_TURNS and all(decided[1:]):
                 break
             order = [(position + turn) % len(rows) for position in range(len(rows))]
-            for n_done, index in enumerate(order, start=turn * len(rows)):
+            for index in (index for index in order if not decided[index]):
                 if progress is not None:
-                    progress(n_done, n_repeats * len(rows))
+                    progress(sum(len(row.scores) for row in rows), n_repeats * len(rows))
                 knobs = rows[index].knobs
                 trial = (known or {}).get(knobs) or _measure(executor, knobs, interrupts)
                 rows[index] = _with_turn(rows[index], trial, objective)

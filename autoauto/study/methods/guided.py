@@ -36,6 +36,8 @@ from autoauto.study.methods.simple_uses import SimpleUse, simple_uses
 
 MIN_GAIN = 0.003
 """A configuration whose bound exceeds the best by no more than this share is not worth a measurement."""
+RESOLUTION = 2.8
+"""The same where measurements scatter, in units of their noise: two readings differ by more in 5 % of all cases."""
 TIE_SHARE = 0.004
 """The neighbours of the highest bound are forecast before it is measured; so are those within this share of it."""
 N_CALIBRATING = 4
@@ -113,7 +115,7 @@ class _BranchAndBound:
         self._cells: list[Candidates] = []  # surveyed
         self._uses, self._refine = simple_uses(space), predictor.refine
         self._samples = _samples(cells)  # surveyed first: what works among them spares most of the others
-        self._noise, self._min_gain = noise, max(MIN_GAIN, noise)
+        self._noise, self._min_gain = noise, max(MIN_GAIN, RESOLUTION * noise)
         self._models = ErrorModels(ErrorModel(noise), ErrorModel(noise))
         self._best, self._best_n_devices = 0.0, 0
         self._simpler_tried: set[int] = set()  # counts of devices of which a tie was proposed

@@ -163,6 +163,17 @@ def test_turns_that_decide_are_the_last(study: optuna.Study, fake: Fake) -> None
 
 
 @pytest.mark.usefixtures("result")
+def test_what_two_turns_decide_has_no_third(study: optuna.Study, fake: Fake) -> None:
+    noisy = Noisy(fake, {BEST: [1.0, 1.0, 1.0], SECOND: [1.0, 1.3, 1.0], PLAIN: [0.5, 0.5, 0.5]})
+    arguments = study, rows(study), 3, Objective.THROUGHPUT, InlineExecutor(noisy), lambda: ANSWER
+    verification = verify(*arguments, noise=0.01)
+    assert [len(row.scores) for row in verification.repeated] == [3, 3, 2]
+    assert noisy.calls[6:] == [BEST, SECOND]
+    assert verify(*arguments, noise=0.01) == verification
+    assert len(noisy.calls) == 8
+
+
+@pytest.mark.usefixtures("result")
 def test_another_number_of_turns_starts_anew(study: optuna.Study, fake: Fake) -> None:
     noisy = Noisy(fake)
     verify(study, rows(study), 1, Objective.THROUGHPUT, InlineExecutor(noisy), lambda: ANSWER)

@@ -27,8 +27,8 @@ from autoauto.targets.host.run.stage import StageReady, StageResources, StageSpa
 
 N_ATTEMPTS = 2
 
-MIN_S, MAX_S = 1.0, 4.0
-"""Duration of a run: the minimum, and the time after which an unsteady run ends, too."""
+MIN_S, MAX_S = 1.0, 2.0
+"""Duration of a run: the minimum, and the time after which an unsteady run ends, too, with what is in flight."""
 
 PRECISION = 0.01
 """A pace is steady when half the width of the confidence interval of its mean is at most this part of it."""
@@ -125,6 +125,7 @@ class OpenPlan(AbstractContextManager["OpenPlan"]):
 
         def batches() -> Iterator[Batch]:
             while not pace.is_steady:
+                pace.record_input()
                 yield self._inputs
 
         def take(pipeline: int, number: int, outputs: Batch) -> None:
@@ -194,25 +195,37 @@ def _measured(stage: Stage, streams: Sequence[StageSpans], ready: Sequence[Stage
 class SteadyPace:
     """Records the outputs of pipelines, and decides when the pace of each is steady.
 
-    It is steady when its mean is known well enough (`pace_error`), after at least `MIN_S` seconds. After `MAX_S`
-    seconds any pace counts as steady.
+    It is steady when its mean is known well enough (`pace_error`), after at least `MIN_S` seconds. Any pace counts as
+    steady where `MAX_S` seconds will have passed when all micro-batches in flight have left: those of a long run take
+    seconds, and count as well.
 
     Attributes:
-        is_steady: whether no more outputs are needed.
+        is_steady: whether no more inputs are needed.
     """
 
     def __init__(self, n_pipelines: int, n_devices: int) -> None:
         self.is_steady = False
+        self._n_inputs = 0
         self._output_times_ns: list[list[int]] = [[] for _ in range(n_pipelines)]
         self._min_outputs = n_devices + 3
+
+    def record_input(self) -> None:
+        """A micro-batch enters a pipeline now."""
+        self._n_inputs += 1
 
     def record_output(self, pipeline: int) -> None:
         """A micro-batch has left a pipeline now."""
         self._output_times_ns[pipeline].append(monotonic_ns())
+        counts = list(map(len, self._output_times_ns))
         start_ns = min(times[0] for times in self._output_times_ns if times)
-        seconds = (monotonic_ns() - start_ns) / 1e9
-        if seconds >= MIN_S and min(map(len, self._output_times_ns)) >= self._min_outputs:
-            self.is_steady = seconds >= MAX_S or max(map(pace_error, self._output_times_ns)) <= PRECISION
+        seconds, n_outputs = (monotonic_ns() - start_ns) / 1e9, min(counts)
+        if n_outputs < 2:
+            return
+        n_in_the_end = n_outputs + max(self._n_inputs - sum(counts), 0) // len(counts)
+        if n_in_the_end >= self._min_outputs and seconds * (n_in_the_end - 1) / (n_outputs - 1) >= MAX_S:
+            self.is_steady = True
+        elif seconds >= MIN_S and n_outputs >= self._min_outputs:
+            self.is_steady = max(map(pace_error, self._output_times_ns)) <= PRECISION
 
 
 def pace_error(times: Sequence[int]) -> float:

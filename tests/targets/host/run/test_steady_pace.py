@@ -55,6 +55,19 @@ def test_a_few_long_micro_batches_suffice(clock: Clock) -> None:
     assert n_until_steady(clock, [20.0] * 100, n_stages=1) == 4
 
 
+def test_long_micro_batches_in_flight_count(clock: Clock) -> None:
+    """Three are in flight whenever one leaves; with them there are enough after the second."""
+    pace, n_outputs = SteadyPace(1, 1), 0
+    for _ in range(3):
+        pace.record_input()
+    while not pace.is_steady:
+        pace.record_input()
+        clock.now += 3.0
+        pace.record_output(0)
+        n_outputs += 1
+    assert n_outputs == 2
+
+
 def test_all_pipelines_must_have_a_steady_pace(clock: Clock) -> None:
     pace = SteadyPace(2, 1)
     for _ in range(20):
