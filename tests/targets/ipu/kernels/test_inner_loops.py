@@ -22,3 +22,9 @@ def test_loops_are_those_of_poplibs(vectors: Callable[[str], Any]) -> None:
             row = published[name.upper()][kind]
             natural = (row["cycles_per_loop"] + 2, width)
             assert inner == (natural if row["natural_vector"] else (row["cycles_per_loop"], row["unroll"])), name
+
+
+def test_four_floats_pass_the_data_path_of_eight_bytes_in_the_two_cycles_of_their_conversion() -> None:
+    for precision in (Precision.FP16, Precision.FP32):
+        cycles, elements = loop("convert", precision)
+        assert cycles == elements * Precision.FP32.n_bytes // 8
