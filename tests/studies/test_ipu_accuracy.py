@@ -28,10 +28,10 @@ def built_in(figures: Any) -> list[Any]:
 def test_whole_models_are_within_six_percent_on_average(figures: Any) -> None:
     points = [point for series in built_in(figures) for point in ipu_accuracy.points(series)]
     errors = [abs(point.error) for point in points if point.error is not None]
-    assert len(errors) == len([point for point in points if point.published]) == 68
+    assert len(errors) == len([point for point in points if point.published]) == 70
     assert mean(errors) < 0.06
     assert sorted(errors)[-3] < 0.15
-    assert max(errors) < 0.21
+    assert max(errors) < 0.23
 
 
 def test_where_memory_ends_is_right_but_for_one_answer(figures: Any) -> None:

@@ -29,7 +29,7 @@ from autoauto.targets.ipu.operators.registry import forward_cost
 from autoauto.targets.ipu.training import NO_BACKWARD, backward_pass
 from autoauto.targets.ipu.weight_update import weight_update_cycles
 
-VERSION = "ipu-8"
+VERSION = "ipu-9"
 IO_TILES = 32  # num_io_tiles in PopRT's examples [poprt]
 
 

@@ -49,7 +49,7 @@ def _passes(context: OperatorContext, n_elements: int, update: WeightUpdate) -> 
         yield one_pass(context, n_elements, ("add", "add"))
     elif update.optimizer is not Optimizer.SGD:
         if context.precision is not Precision.FP32:
-            yield one_pass(context, n_elements, ("cast",), 1)
+            yield one_pass(context, n_elements, ("convert",), 1)
         yield one_pass(single, n_elements, ("add", "add"))
         yield one_pass(single, n_elements, ("square", "add", "add"))
         yield one_pass(single, n_elements, ("sqrt", "add", "divide"))
@@ -59,4 +59,4 @@ def _passes(context: OperatorContext, n_elements: int, update: WeightUpdate) -> 
             yield reduce_to(each, n_elements, 1)
     yield one_pass(weights, n_elements, ("add", "add"))
     if copied:
-        yield one_pass(context, n_elements, ("cast",), 1)
+        yield one_pass(context, n_elements, ("convert",), 1)

@@ -24,6 +24,9 @@ LOOPS: dict[str, tuple[InnerLoop, InnerLoop]] = {
     "cast": (InnerLoop(3, 4), InnerLoop(3, 2)),  # not in the table: as fast as an addition
     "compare": (InnerLoop(9, 4), InnerLoop(14, 4)),
     "dropout": (InnerLoop(2, 4), InnerLoop(2, 2)),  # Dropout.S: a random mask beside the load and the store [poplibs]
+    # Between halves and floats. Not in the table: castFpDemoteLoop and castFpPromoteLoop of popops take two bundles for
+    # four elements, and its cycle estimator says so, too [poplibs].
+    "convert": (InnerLoop(2, 4), InnerLoop(2, 4)),
     "divide": (InnerLoop(21, 4), InnerLoop(10, 2)),
     "erf": (InnerLoop(13, 1), InnerLoop(41, 1)),
     "exponent": (InnerLoop(4, 4), InnerLoop(6, 2)),

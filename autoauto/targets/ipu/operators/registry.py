@@ -47,7 +47,7 @@ def _in_single_precision(context: OperatorContext) -> OperatorCost:
     """A layer in fp32 between casts of its first operand and of what it writes; it works on the copy in fp32."""
     single = forward_cost(replace(context, options=replace(context.options, precision=Precision.FP32)))
     sizes = context.n_elements(context.present[0]), context.n_out
-    casts = sum(round(kernels.elementwise(-(-n // context.n_tiles), ("cast",), 1, context.precision)) for n in sizes)
+    casts = sum(round(kernels.elementwise(-(-n // context.n_tiles), ("convert",), 1, context.precision)) for n in sizes)
     return replace(
         single,
         compute_cycles=single.compute_cycles + casts,

@@ -140,6 +140,6 @@ def _halve(product: Product, split: SplitCandidates, block: _Block) -> Amount:
     """Cycles to cast fp32 sums to the halves that a product of narrower operands writes; a reduction does it alone."""
     if product.sums is product.precision or product.sums is Precision.FP16:
         return 0.0
-    cast = loop("cast", Precision.FP16)
+    cast = loop("convert", Precision.FP16)
     waves = ceil_div(block.out_elements, WORKERS * cast.elements)
     return np.where(split.inputs > 1, 0, kernels.UNARY_LAUNCH_CYCLES + WORKERS * cast.cycles * waves)

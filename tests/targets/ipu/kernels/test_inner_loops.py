@@ -17,8 +17,14 @@ def test_loops_are_those_of_poplibs(vectors: Callable[[str], Any]) -> None:
     tables = vectors("poplibs_elementwise_tables")["tables"]
     published = tables["unaryOpInPlacePerfInfo"] | tables["binaryOpInPlacePerfInfo"]
     published["COMPARE"] = tables["binaryOpPerfInfo"]["EQUAL"]
-    for name in LOOPS.keys() - {"cast", "dropout", "gelu", "select", "sine"}:
+    for name in LOOPS.keys() - {"cast", "convert", "dropout", "gelu", "select", "sine"}:
         for inner, (kind, width) in zip(LOOPS[name], (("HALF", 4), ("FLOAT", 2)), strict=True):
             row = published[name.upper()][kind]
             natural = (row["cycles_per_loop"] + 2, width)
             assert inner == (natural if row["natural_vector"] else (row["cycles_per_loop"], row["unroll"])), name
+
+
+def test_four_floats_pass_the_data_path_of_eight_bytes_in_the_two_cycles_of_their_conversion() -> None:
+    for precision in (Precision.FP16, Precision.FP32):
+        cycles, elements = loop("convert", precision)
+        assert cycles == elements * Precision.FP32.n_bytes // 8
