@@ -25,6 +25,7 @@ def built_in(figures: Any) -> list[Any]:
     return [series for series in figures if not series.get("exported")]
 
 
+@pytest.mark.slow
 def test_whole_models_are_within_six_percent_on_average(figures: Any) -> None:
     points = [point for series in built_in(figures) for point in ipu_accuracy.points(series)]
     errors = [abs(point.error) for point in points if point.error is not None]
@@ -34,6 +35,7 @@ def test_whole_models_are_within_six_percent_on_average(figures: Any) -> None:
     assert max(errors) < 0.23
 
 
+@pytest.mark.slow
 def test_where_memory_ends_is_right_but_for_one_answer(figures: Any) -> None:
     wrong = {series["name"]: ipu_accuracy.boundary(series).wrong for series in built_in(figures)}
     assert {name: batches for name, batches in wrong.items() if batches} == {"resnet50 fp16 io": (96,)}

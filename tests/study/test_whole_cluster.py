@@ -21,8 +21,9 @@ from autoauto.study.methods.registry import predictor
 from autoauto.study.search import search_flow
 from autoauto.targets.clusters import builtin_clusters
 
-WITH_HEADS = ("bert-base-128-mlm", "bert-large-128-mlm", "resnet50-train")  # for training, which is not searched here
-MODELS, CLUSTERS = sorted({*builtin_models()} - {*WITH_HEADS}), sorted(builtin_clusters())
+FOR_TRAINING = ("-mlm", "-train")  # heads with a loss; training is not searched here
+MODELS = sorted(name for name in builtin_models() if not name.endswith(FOR_TRAINING))
+CLUSTERS = sorted(builtin_clusters())
 CASES = [(MODELS[i % len(MODELS)], CLUSTERS[i // 2 % len(CLUSTERS)]) for i in range(2 * len(CLUSTERS))]
 """Every cluster with two models, and every model with two clusters or more."""
 
