@@ -33,6 +33,12 @@ _RANGE = ("from", "to", "step")
 
 
 _TABLE = {knob.name: knob.domain for knob in KNOBS}
+SEARCH_SCHEMA = 1
+_KNOB_NAMES = [knob.name for knob in KNOBS]
+_NOT_IN_FILES = frozenset({"help", "help_all", "config", "json", "dry_run", *_KNOB_NAMES} - {"precision"})
+_NO_OPTIONS = ("knobs", "schema")
+_LISTS = {"objective": ",", "precision": ",", "constraints": None, "profile": None, "profile_details": None}
+"""Options that may be lists, and what separates their items on the command line; None where each has the option."""
 
 
 def read_knobs(file: TomlFile) -> tuple[dict[str, tuple[Any, ...]], Method | None]:
@@ -135,14 +141,6 @@ def _method(file: TomlFile, words: Mapping[str, str]) -> Method | None:
         if method is Method.GRID_BISECT and name == _BISECTED and word == "grid":
             raise file.bad(["knobs", name, word], f"{name} cannot be grid: the method {method}{origin} bisects it")
     return method
-
-
-SEARCH_SCHEMA = 1
-_KNOB_NAMES = [knob.name for knob in KNOBS]
-_NOT_IN_FILES = frozenset({"help", "help_all", "config", "json", "dry_run", *_KNOB_NAMES} - {"precision"})
-_NO_OPTIONS = ("knobs", "schema")
-_LISTS = {"objective": ",", "precision": ",", "constraints": None, "profile": None, "profile_details": None}
-"""Options that may be lists, and what separates their items on the command line; None where each has the option."""
 
 
 def add_config(parser: argparse.ArgumentParser) -> None:

@@ -11,10 +11,7 @@ from autoauto.estimate.table import calibrated
 from autoauto.evaluate.compiled import compiled_phases, compiled_plan
 from autoauto.evaluate.forecasts import ForecastCache, Forecasts
 from autoauto.evaluate.plans import PlanCache, Plans
-from autoauto.evaluate.steps import (
-    plan_samples_per_s,
-    plan_timeline,
-)
+from autoauto.evaluate.steps import plan_samples_per_s, plan_timeline
 from autoauto.evaluate.whole_model import WholeModelEstimates
 from autoauto.plan.pipeline.evaluate import check_memory, evaluate
 from autoauto.plan.pipeline.ranges.plans import evaluate_stage_replicas
@@ -30,13 +27,7 @@ from autoauto.records.phased import PhasedPlan
 from autoauto.records.plan import CutAt, Plan, Stage, side_by_side
 from autoauto.records.target import Origin
 from autoauto.records.timeline import Run, Runner, Timeline
-from autoauto.records.trials.trial import (
-    Trial,
-    latency_s,
-    measured_trial,
-    run_latency_s,
-    unfit_trial,
-)
+from autoauto.records.trials.trial import Trial, latency_s, measured_trial, run_latency_s, unfit_trial
 from autoauto.records.units import Precision, samples_per_s
 
 MAX_MOVES = 3  # plans with moved cuts that are measured after the first, on real devices

@@ -18,6 +18,7 @@ from multiprocessing import resource_tracker
 from pathlib import Path
 
 PR_SET_PDEATHSIG = 1
+_POLL_S = 0.005
 
 
 @contextmanager
@@ -65,9 +66,6 @@ def killed_first() -> None:
     """Let the kernel kill this process, and what it starts, before all others when the machine's memory runs out."""
     with suppress(OSError):
         Path("/proc/self/oom_score_adj").write_text("1000", encoding="ascii")
-
-
-_POLL_S = 0.005
 
 
 def descendants(pid: int) -> list[int]:

@@ -29,6 +29,9 @@ from autoauto.records.profile import (
 )
 from autoauto.records.target import Target, traits_of
 
+Progress = Callable[[int, int], None]
+"""Called with the number of finished and of all compiles."""
+
 
 def interpolate(low: LayerProfile, high: LayerProfile, share: Fraction) -> LayerProfile:
     """One layer, compiled alone, interpolated linearly at `share` of the way from `low` to `high`.
@@ -61,10 +64,6 @@ def interpolate(low: LayerProfile, high: LayerProfile, share: Fraction) -> Layer
         activation_bytes=0,
         weight_cycles=between(low.weight_cycles, high.weight_cycles),
     )
-
-
-Progress = Callable[[int, int], None]
-"""Called with the number of finished and of all compiles."""
 
 
 def profile_model(

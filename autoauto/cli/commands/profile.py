@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 
 EXAMPLE = "profile resnet50 --batch-size 16 --output profile.json --format upstream"
+PROPORTIONS = (0.02, 0.05, *(tenth / 10 for tenth in range(1, 11)))
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -114,9 +115,6 @@ def _sweep(args: argparse.Namespace, flow: Flow, knobs: Knobs) -> int:
     else:
         show(sweep_table(rows, name))
     return 0
-
-
-PROPORTIONS = (0.02, 0.05, *(tenth / 10 for tenth in range(1, 11)))
 
 
 class SweepRow(NamedTuple):

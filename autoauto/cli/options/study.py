@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 DEFAULT_STORAGE = "sqlite:///studies/autoauto.db"
 STUDY_HELP = "a study: its name or the beginning of it (see `autoauto studies`); default: the latest"
+_GIB = 2**30
+_MAX_BYTES = 2**62  # the largest limit that the operating system accepts
 
 
 def add_storage(parser: argparse.ArgumentParser) -> None:
@@ -64,10 +66,6 @@ def requested_study(args: argparse.Namespace) -> Study:
             f"study {study.study_name!r} does not say what measured it; search anew with another --study-name"
         )
     return study
-
-
-_GIB = 2**30
-_MAX_BYTES = 2**62  # the largest limit that the operating system accepts
 
 
 def add_workers(parser: argparse.ArgumentParser, default: int | None, default_text: str) -> None:

@@ -21,6 +21,8 @@ from autoauto.records.profile import ModelProfile
 
 CLOCK_HZ = 1e9
 """Imported times become nanoseconds: cycles of this clock."""
+Edges = Iterable[tuple[int, int]]
+Priority = Callable[[int, int], tuple[float, float]]
 
 
 class ImportedKind(NamedTuple):
@@ -80,9 +82,6 @@ def like_devices(name: str, n_devices: int, memory_bytes: float, link: Link) -> 
     links = (link,) * n_devices
     return Cluster(name, "imported", (device,) * n_devices, links, links)
 
-
-Edges = Iterable[tuple[int, int]]
-Priority = Callable[[int, int], tuple[float, float]]
 
 _PRIORITIES: tuple[Priority, ...] = (
     lambda node, _: (0, node),

@@ -22,6 +22,11 @@ from autoauto.report.style import difference_percent
 from autoauto.report.wording import ALL, clock_of, counted, label, origin_of, varying_knobs
 
 _WIDTH, _HEIGHT = 420, 234
+N_SERIES = 8
+"""Number of colours. The best cells have one each; further cells are grey."""
+_HEIGHT = 224
+_WIDTHS = {1: 420, 2: 520}
+"""Width of a panel by the number of panels; with three and more each has 360."""
 
 
 def compared_trials(summary: StudySummary) -> list[Trial]:
@@ -74,14 +79,6 @@ def _range(speeds: Sequence[float]) -> tuple[float, float]:
 def _dot(trial: Trial, origin: Origin) -> Mark:
     speeds = f"estimated {trial.estimated_samples_per_s:,.1f}, {origin} {trial.samples_per_s:,.1f} samples/s"
     return Mark(trial.estimated_samples_per_s, trial.samples_per_s, f"trial {trial.number}: {speeds}")
-
-
-N_SERIES = 8
-"""Number of colours. The best cells have one each; further cells are grey."""
-
-_HEIGHT = 224
-_WIDTHS = {1: 420, 2: 520}
-"""Width of a panel by the number of panels; with three and more each has 360."""
 
 
 def batches_chart(summary: StudySummary) -> Chart:

@@ -15,6 +15,9 @@ from autoauto.records.errors import BadInput
 from autoauto.records.schedule import Action, ActionKind, Codes, Schedule
 from autoauto.schedule.custom.cells import MESSAGES, CsvAction, CsvActions, CsvCell, Operation, read_cells
 
+MAX_STAGES = 2_000
+"""The arrays of a schedule (`Codes`) grow with the square of the number of stages."""
+
 
 def read_schedule_csv(path: Path) -> Schedule:
     """The schedule of a file.
@@ -78,10 +81,6 @@ def _schedule(actions: CsvActions) -> Schedule:
         programs=programs,
         full_backwards=frozenset(codes.encode(full).tolist()),
     )
-
-
-MAX_STAGES = 2_000
-"""The arrays of a schedule (`Codes`) grow with the square of the number of stages."""
 
 
 def check_actions(actions: CsvActions) -> None:

@@ -25,6 +25,9 @@ from autoauto.study.store.trials import read_trials, with_plans
 
 NOISE = "noise"
 """The attribute of a study that holds the noise of its last search as text; see `best_of`."""
+_NOT_SHOWN = (VERIFIED, ALTERNATIVES, ANSWER, STARTED)
+N_FINALISTS = 10
+"""Number of the best configurations whose stages are read; reading those of thousands would take long."""
 
 
 def best_of_study(study: Study, trials: Mapping[Knobs, Trial]) -> Trial | None:
@@ -91,11 +94,6 @@ def front_of(trials: Mapping[Knobs, Trial], objectives: Objectives) -> tuple[Tri
 def _scores(trials: Mapping[Knobs, Trial], objectives: Objectives) -> dict[Knobs, tuple[float, ...]]:
     """The scores of those that fit and meet the constraints."""
     return {knobs: scores_of(objectives, trial.values) for knobs, trial in trials.items() if trial.fits}
-
-
-_NOT_SHOWN = (VERIFIED, ALTERNATIVES, ANSWER, STARTED)
-N_FINALISTS = 10
-"""Number of the best configurations whose stages are read; reading those of thousands would take long."""
 
 
 def summarise_study(study: Study, storage: str, n_finalists: int = N_FINALISTS) -> StudySummary:

@@ -32,6 +32,15 @@ from autoauto.study.methods.simple_uses import use_of
 from autoauto.study.objectives import objective_value, score
 from autoauto.study.store.database import reads
 
+GRID_BISECT = str(Method.GRID_BISECT)
+_IS_WINNER = "is the winner"
+_BY_ESTIMATE = "compared with the winner's estimate"
+_NOTES = {
+    Verdict.CLEAR: "the next best configuration",
+    Verdict.TIE: "a tie within the interval; the simpler one wins",
+    Verdict.UNSURE: "the turns scatter too much to tell; try more --repeats",
+}
+
 
 def estimated_answer(
     space: SearchSpace,
@@ -110,16 +119,6 @@ def _is_bracketed(cell: Cell, largest_size: int) -> bool:
     if cell.first_unfit is None:
         return largest == largest_size
     return cell.first_unfit.knobs.batch_size == largest + 1
-
-
-GRID_BISECT = str(Method.GRID_BISECT)
-_IS_WINNER = "is the winner"
-_BY_ESTIMATE = "compared with the winner's estimate"
-_NOTES = {
-    Verdict.CLEAR: "the next best configuration",
-    Verdict.TIE: "a tie within the interval; the simpler one wins",
-    Verdict.UNSURE: "the turns scatter too much to tell; try more --repeats",
-}
 
 
 @reads

@@ -108,9 +108,8 @@ class _BranchAndBound:
         cells = _cells(space, predictor)
         self.n_cells = len(cells)
         # Not surveyed; the largest limit is last, of equal ones that whose stages have more choices, then the first.
-        self._waiting = sorted(cells, key=lambda cell: (-cell.limit, cell.cell[0].recompute is not Recompute.AUTO))[
-            ::-1
-        ]
+        first = sorted(cells, key=lambda cell: (-cell.limit, cell.cell[0].recompute is not Recompute.AUTO))
+        self._waiting = first[::-1]
         self._by_number = cells
         self._cells: list[Candidates] = []  # surveyed
         self._uses, self._refine = simple_uses(space), predictor.refine

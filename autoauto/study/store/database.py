@@ -33,6 +33,8 @@ T = TypeVar("T")
 
 _MAX_CREATION_TRIES = 20  # more than there are tables: another process creates at least one between two tries
 _EXAMPLE = "sqlite:///studies/autoauto.db"
+_PREFIX = "autoauto-trials-"
+_DATABASE = "trials.db"
 
 
 @contextmanager
@@ -242,10 +244,6 @@ def _sqlite_file(url: URL) -> Path | None:
     if url.get_backend_name() != "sqlite" or name == ":memory:" or name.startswith("file:"):
         return None
     return Path(name)
-
-
-_PREFIX = "autoauto-trials-"
-_DATABASE = "trials.db"
 
 
 @contextmanager

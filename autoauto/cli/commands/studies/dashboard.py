@@ -31,6 +31,14 @@ if TYPE_CHECKING:
 
 EXAMPLE = "dashboard first"
 HOST = "127.0.0.1"
+N_WITH_FILES = 3
+"""The number of the best trials that have a plan, a trace and pictures as files."""
+N_NOTES = 100
+"""The most trials with a note besides the best: the dashboard sends all notes in every answer."""
+N_MARKS = 1_000
+"""The most dots of a figure and bars of a timeline: figures, too, are part of every answer."""
+PLOT_HEIGHT = 450
+"""In pixels, as the dashboard shows figures."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -107,19 +115,6 @@ def _server(port: int) -> WSGIServer:
         return WSGIServer((HOST, port), _SilentHandler)
     except (OSError, OverflowError) as error:
         raise BadInput(f"the port must be free and at most 65535, got {port} ({error}); try another --port") from error
-
-
-N_WITH_FILES = 3
-"""The number of the best trials that have a plan, a trace and pictures as files."""
-
-N_NOTES = 100
-"""The most trials with a note besides the best: the dashboard sends all notes in every answer."""
-
-N_MARKS = 1_000
-"""The most dots of a figure and bars of a timeline: figures, too, are part of every answer."""
-
-PLOT_HEIGHT = 450
-"""In pixels, as the dashboard shows figures."""
 
 
 def default_folder(storage: str) -> Path:
