@@ -42,6 +42,7 @@ ROUNDS, FEW_ROUNDS = 8, 4
 MAX_MOVED = 8
 MAX_PARTIAL = 1_000
 MAX_EDGES = 1_000_000
+MAX_LENGTHS = 1_000_000  # of edges in several games, which are answered together: more of them leave the cache
 MAX_WEIGHTS = 8
 MAX_RESOLVED = 64
 NOT_FOUND = 2.0**60
@@ -99,19 +100,73 @@ def _even(problem: Problem) -> list[int]:
     return [int(cut) for cut in cuts]
 
 
+class _Ends(NamedTuple):
+    """The cuts at one end of some edges, which are in order of them.
+
+    Attributes:
+        cuts: the cuts that an edge has, and the first edge of each.
+        first: the first edge of each.
+    """
+
+    cuts: IntArray
+    first: IntArray
+
+    @classmethod
+    def of(cls, in_order: IntArray) -> _Ends:
+        """The ends, from the cut of every edge."""
+        first = np.flatnonzero(np.diff(in_order, prepend=-1))
+        return cls(in_order[first], first)
+
+    def least(self, values: FloatArray, n_cuts: int) -> FloatArray:
+        """(G, cuts) the least of (G, E) values at every cut, infinite where there is none."""
+        least = np.full((len(values), n_cuts), np.inf)
+        if len(self.first):
+            least[:, self.cuts] = np.minimum.reduceat(values, self.first, axis=1)
+        return least
+
+
+class _Edges(NamedTuple):
+    """The ranges that may be one of the stages in better plans.
+
+    Attributes:
+        starts, stops: (E,) their cuts, in order of starts.
+        costs: (E, 5) their costs.
+        bounds: (E,) lower bounds of all plans with such a stage.
+        by_stop: (E,) their order by stops.
+        from_starts, to_stops: the edges from every cut, and to every cut in their order by stops.
+    """
+
+    starts: IntArray
+    stops: IntArray
+    costs: FloatArray
+    bounds: FloatArray
+    by_stop: IntArray
+    from_starts: _Ends
+    to_stops: _Ends
+
+    @classmethod
+    def of(cls, starts: IntArray, stops: IntArray, costs: FloatArray, bounds: FloatArray) -> _Edges:
+        """Edges in order of starts."""
+        by_stop = np.argsort(stops, kind="stable")
+        return cls(starts, stops, costs, bounds, by_stop, _Ends.of(starts), _Ends.of(stops[by_stop]))
+
+    def below(self, limit: float) -> _Edges:
+        """Those whose bound is no larger."""
+        kept = self.bounds <= limit
+        if kept.all():
+            return self
+        return _Edges.of(self.starts[kept], self.stops[kept], self.costs[kept], self.bounds[kept])
+
+
 class _Distances(NamedTuple):
-    """For some weights: of every stage's edges (starts, stops) their lengths, and from every cut that to the end."""
+    """For G weights: of every stage's edges the lengths (G, E), and from every cut (G, cuts) that to the end."""
 
     lengths: list[FloatArray]
     to_end: list[FloatArray]
 
 
 class _StepSearch:
-    """The best plan so far, and what bounds all others.
-
-    `cuts[i]` are the positions of cut i; `edges[s]` are the costs (starts, stops, 5) of stage s, and `bounds[s]` lower
-    bounds of all plans with such a stage, infinite where it may not be.
-    """
+    """The best plan so far, and what bounds all others: the edges of every stage; none if no plan is better."""
 
     def __init__(
         self, costs: StageCosts, step: StepBound, starts: Sequence[Sequence[int]], best_cycles: float = NOT_FOUND
@@ -126,12 +181,8 @@ class _StepSearch:
         if best_cycles == NOT_FOUND:
             self.try_all(plans)
             self.descend()
-        self.cuts = self._thinned(self._positions())
-        self.edges = [costs.stage(s, starts[:, None], stops) for s, (starts, stops) in enumerate(pairwise(self.cuts))]
-        self.bounds = [
-            np.where(costs.fits(s, starts[:, None], stops), 0.0, np.inf)
-            for s, (starts, stops) in enumerate(pairwise(self.cuts))
-        ]
+        self.n_cuts = len(costs.problem.blocks) + 1
+        self.edges = [self._edges(s, *ends) for s, ends in enumerate(pairwise(self._thinned(self._positions())))]
 
     @property
     def limit(self) -> float:
@@ -140,10 +191,11 @@ class _StepSearch:
 
     def lower_bound(self) -> float:
         """A lower bound of the step of every plan."""
-        largest = np.zeros(1)  # of the bounds of the edges of a plan up to every cut, for the plan where it is smallest
-        for bounds in self.bounds:
-            largest = np.maximum(largest[:, None], bounds).min(axis=0)
-        of_all = max(float(largest[0]), max((shortest for shortest, _ in self.weights), default=np.inf))
+        largest = np.zeros((1, self.n_cuts))  # bound of the edges of a plan up to every cut, where it is smallest
+        for edges in self.edges:
+            bounds = np.maximum(largest[:, edges.starts], edges.bounds).take(edges.by_stop, axis=1)
+            largest = edges.to_stops.least(bounds, self.n_cuts)
+        of_all = max(float(largest[0, -1]), max((shortest for shortest, _ in self.weights), default=np.inf))
         inside = self.best_cycles if self.dropped > self.limit else max(self.dropped, of_all)
         return min(inside, self.outside, self.best_cycles)
 
@@ -201,7 +253,7 @@ class _StepSearch:
         Returns:
             Whether it is certain that no plan of these edges is better than the best so far.
         """
-        if not self.cuts:
+        if not self.edges:
             return True
         start = self.costs.plans(self.best[None])[0]
         n_stages = len(start)
@@ -209,66 +261,81 @@ class _StepSearch:
         weights = np.zeros_like(means)
         for turn in range(n_rounds):
             weights += (self.step.slopes(self._stressed(means)) - weights) / (turn + 1)
-            plans = []
-            for of_game in weights:
-                plan = self.answer(of_game)
-                if plan is None:
+            plans, n_answered = [], 0
+            while n_answered < len(weights):
+                n_edges = sum(len(edges.starts) for edges in self.edges)
+                together = weights[n_answered : n_answered + max(1, MAX_LENGTHS // max(1, n_edges))]
+                answers = self.answers(together)
+                if answers is None:
                     return True
-                plans.append(plan)
-            costs = self.costs.plans(np.array(plans))
+                plans.append(answers)
+                n_answered += len(together)
+            costs = self.costs.plans(np.concatenate(plans))
             means += (costs - means) / (turn + 2)
-            self.try_all(np.array(plans))
+            self.try_all(np.concatenate(plans))
         return False
 
-    def answer(self, weights: FloatArray) -> IntArray | None:
-        """The cheapest plan for these weights, which bound all edges; None if no better plan than the best is left."""
+    def answers(self, weights: FloatArray) -> IntArray | None:
+        """(G, S + 1) the cheapest plans for G weights, which bound all edges; None if no better plan is left."""
         lengths, to_end = self._distances(weights)
-        shortest = float(to_end[0][0])
-        if shortest > self.limit:
+        shortest = to_end[0][:, 0]
+        if shortest.max() > self.limit:
             return None
-        self.weights.append((shortest, weights))
-        to_start, position, plan = np.zeros(1), 0, [0]
-        for s, length in enumerate(lengths):
-            position = int((length[position] + to_end[s + 1]).argmin())
-            plan.append(self.cuts[s + 1][position])
-            through = to_start[:, None] + length
-            np.maximum(self.bounds[s], through + to_end[s + 1], out=self.bounds[s])
-            to_start = through.min(axis=0)
-        return np.array(plan)
+        self.weights.extend(zip(shortest.tolist(), weights.copy(), strict=True))
+        to_start = np.where(np.arange(self.n_cuts) == 0, 0.0, np.inf)[None]
+        plans = [np.zeros(len(weights), dtype=np.int64)]
+        for edges, length, rest in zip(self.edges, lengths, to_end[1:], strict=True):
+            onwards, before = length + rest.take(edges.stops, axis=1), to_start.take(edges.starts, axis=1)
+            of_plan = np.where(edges.starts == plans[-1][:, None], onwards, np.inf).argmin(axis=1)
+            plans.append(edges.stops[of_plan])
+            np.maximum(edges.bounds, (before + onwards).max(axis=0), out=edges.bounds)
+            to_start = edges.to_stops.least((before + length).take(edges.by_stop, axis=1), self.n_cuts)
+        return np.stack(plans, axis=1)
 
     def enumerate(self) -> None:
         """Build the plans that are left, stage by stage."""
         self.weights.sort(key=lambda pair: -pair[0])
-        known = [self._distances(weights) for _, weights in self.weights[:MAX_WEIGHTS]]
-        if not known:
+        if not self.weights:
             return
-        positions = np.zeros((1, 1), dtype=np.int64)
-        bounds, sums = np.zeros(1), np.zeros((len(known), 1))
-        for s in range(len(self.edges)):
-            here = positions[:, -1]
-            longer = np.stack([each.lengths[s][here] for each in known]) + sums[:, :, None]
-            rest = np.stack([each.to_end[s + 1] for each in known])[:, None]
-            through = np.maximum(np.maximum((longer + rest).max(axis=0), self.bounds[s][here]), bounds[:, None])
-            parents, stops = np.nonzero(through <= self.limit)
-            bounds = through[parents, stops]
-            if len(bounds) > MAX_PARTIAL:
-                in_order = np.argsort(bounds, kind="stable")
-                self.dropped = min(self.dropped, float(bounds[in_order[MAX_PARTIAL]]))
-                some = in_order[:MAX_PARTIAL]
-                parents, stops, bounds = parents[some], stops[some], bounds[some]
-            positions = np.concatenate((positions[parents], stops[:, None]), axis=1)
-            sums = longer[:, parents, stops]
-        plans = np.stack([self.cuts[i][positions[:, i]] for i in range(positions.shape[1])], axis=1)
+        known = self._distances(np.stack([weights for _, weights in self.weights[:MAX_WEIGHTS]]))
+        plans = np.zeros((1, 1), dtype=np.int64)
+        bounds, sums = np.zeros(1), np.zeros((len(known.to_end[0]), 1))
+        for edges, length, rest in zip(self.edges, known.lengths, known.to_end[1:], strict=True):
+            first, after = (np.searchsorted(edges.starts, plans[:, -1], side) for side in ("left", "right"))
+            n_longer = after - first
+            parents = np.repeat(np.arange(len(plans)), n_longer)
+            longer = np.arange(len(parents)) + np.repeat(after - n_longer.cumsum(), n_longer)
+            sums = sums.take(parents, axis=1) + length.take(longer, axis=1)
+            through = (sums + rest.take(edges.stops[longer], axis=1)).max(axis=0)
+            bounds = np.maximum(np.maximum(through, edges.bounds[longer]), bounds[parents])
+            kept = np.flatnonzero(bounds <= self.limit)
+            if len(kept) > MAX_PARTIAL:
+                kept = kept[np.argsort(bounds[kept], kind="stable")]
+                self.dropped = min(self.dropped, float(bounds[kept[MAX_PARTIAL]]))
+                kept = kept[:MAX_PARTIAL]
+            plans = np.concatenate((plans[parents[kept]], edges.stops[longer[kept], None]), axis=1)
+            bounds, sums = bounds[kept], sums.take(kept, axis=1)
         for best_first in np.array_split(plans[np.argsort(bounds, kind="stable")], len(plans) // 64 + 1):
             self.dropped = min(self.dropped, self.try_all(best_first))
 
     def _distances(self, weights: FloatArray) -> _Distances:
-        lengths, to_end = [], [np.zeros(1)]
+        """Of (G, S, 5) weights, after edges are removed that no better plan has."""
+        limit = self.limit
+        self.edges = [edges.below(limit) for edges in self.edges]
+        at_end = np.where(np.arange(self.n_cuts) == self.n_cuts - 1, 0.0, np.inf)
+        lengths, to_end = [], [np.repeat(at_end[None], len(weights), axis=0)]
         for s in reversed(range(len(self.edges))):
-            length = np.where(self.bounds[s] > self.limit, np.inf, self.edges[s] @ weights[s])
-            lengths.append(length)
-            to_end.append((length + to_end[-1]).min(axis=1))
+            edges = self.edges[s]
+            lengths.append(weights[:, s] @ edges.costs.T)
+            onwards = lengths[-1] + to_end[-1].take(edges.stops, axis=1)
+            to_end.append(edges.from_starts.least(onwards, self.n_cuts))
         return _Distances(lengths[::-1], to_end[::-1])
+
+    def _edges(self, stage: int, starts: IntArray, stops: IntArray) -> _Edges:
+        """The ranges between some cuts that fit."""
+        first, last = np.nonzero(self.costs.fits(stage, starts[:, None], stops))
+        starts, stops = starts[first], stops[last]
+        return _Edges.of(starts, stops, self.costs.stage(stage, starts, stops), np.zeros(len(starts)))
 
     def _positions(self) -> list[IntArray]:
         """The positions of every cut in better plans, by the compute that their stages may have.

@@ -14,6 +14,7 @@ from autoauto.plan.pipeline.problem import Problem, prepare
 from autoauto.plan.pipeline.stage_table import StageBytes, StageTable
 from autoauto.records.arrays import BoolArray, FloatArray, IntArray
 from autoauto.records.cost import CostTable
+from autoauto.records.hardware import Link
 from autoauto.records.plan import Plan
 
 MAX_CHOSEN = 4  # stages of a device all of whose subsets are tried; of more only some
@@ -78,37 +79,47 @@ class StageCosts:
         """(S, B + 1) the first start of a stage by itself."""
         return np.array(self.problem.earliest)
 
-    def stage(self, stage: int, starts: IntArray, stops: IntArray) -> FloatArray:
+    def stage(self, stage: int | IntArray, starts: IntArray, stops: IntArray) -> FloatArray:
         """(..., 5) costs of `[start, stop)` as a stage, which recomputes where it must; arrays are broadcast."""
         if self.stages.recomputing is None:
             return self._of(stage, starts, stops, self.stages.recompute)
-        must = (starts < self.plain_earliest[stage][stops])[..., None]
+        must = (starts < self.plain_earliest[stage, stops])[..., None]
         both = (self._of(stage, starts, stops, flag) for flag in (not self.stages.recompute, self.stages.recompute))
         return np.where(must, *both)
 
-    def _of(self, stage: int, starts: IntArray, stops: IntArray, recomputes: bool) -> FloatArray:
-        speed, blocks, columns = self.problem.speeds[stage], self.problem.blocks, self._columns[recomputes]
+    def _of(self, stage: int | IntArray, starts: IntArray, stops: IntArray, recomputes: bool) -> FloatArray:
+        columns, (numerators, denominators, receive_rows, send_rows) = self._columns[recomputes], self._rows
         compute, backward, weight = (
-            -(-(prefix[stops] - offsets[starts]) * speed.denominator // speed.numerator)
+            -(-(prefix[stops] - offsets[starts]) * denominators[stage] // numerators[stage])
             for prefix, offsets in zip(columns.prefixes, (columns.offsets, *columns.prefixes[1:]), strict=True)
         )
-        receive, send = blocks.receive_rows[stage][starts], blocks.send_rows[stage][stops]
+        receive, send = receive_rows[stage, starts], send_rows[stage, stops]
         exchange = self.stages.rows.exchange
         if columns.exchanged is not None and exchange is not None:
             received, sent = (n_bytes[starts, stops] for n_bytes in columns.exchanged)
-            receive = receive + exchange.receive_links[stage].load_cycles(received, exchange.clock_hz)
-            send = send + exchange.send_links[stage].load_cycles(sent, exchange.clock_hz)
+            receive = receive + _load_cycles(exchange.receive_links, exchange.clock_hz, stage, received)
+            send = send + _load_cycles(exchange.send_links, exchange.clock_hz, stage, sent)
         costs = np.broadcast_arrays(compute - backward, backward, weight, receive, send)
         return np.stack(costs, axis=-1).astype(np.float64)
 
+    @cached_property
+    def _rows(self) -> tuple[IntArray, IntArray, IntArray, IntArray]:
+        """(S,) numerators and denominators of the speeds, and (S, cuts) cycles to receive and to send there."""
+        problem = self.problem
+        numerators, denominators = zip(*(speed.as_integer_ratio() for speed in problem.speeds), strict=True)
+        blocks = problem.blocks
+        rows = np.array(blocks.receive_rows), np.array(blocks.send_rows)
+        return np.array(numerators), np.array(denominators), *rows
+
     def plans(self, cuts: IntArray) -> FloatArray:
         """(K, S, 5) costs of the stages of plans, from their (K, S + 1) cuts; each recomputes where it must."""
-        return np.stack([self.stage(s, cuts[:, s], cuts[:, s + 1]) for s in range(cuts.shape[1] - 1)], axis=1)
+        return self.stage(np.arange(cuts.shape[1] - 1), cuts[:, :-1], cuts[:, 1:])
 
     def chosen(self, cuts: IntArray, recomputes: Sequence[bool]) -> FloatArray:
         """(1, S, 5) costs of the stages of one plan, some of which recompute."""
-        rows = (self._of(s, cuts[s], cuts[s + 1], flag) for s, flag in enumerate(recomputes))
-        return np.stack(list(rows))[None]
+        stages, starts, stops = np.arange(len(cuts) - 1), cuts[:-1], cuts[1:]
+        kinds = {flag: self._of(stages, starts, stops, flag) for flag in set(recomputes)}
+        return np.stack([kinds[flag][s] for s, flag in enumerate(recomputes)])[None]
 
     def must_recompute(self, cuts: IntArray) -> list[bool]:
         """For every stage of a plan whether it fits no device without."""
@@ -194,6 +205,13 @@ class StageCosts:
     def evaluate(self, cuts: IntArray, recomputes: Sequence[bool]) -> Plan:
         """The plan of these cuts."""
         return self.stages.evaluate(self.problem.partition(cuts.tolist()), recomputes)
+
+
+def _load_cycles(links: Sequence[Link], clock_hz: float, stage: int | IntArray, n_bytes: IntArray) -> IntArray:
+    """Cycles to load so many bytes over the link of a stage, or of one stage after the other along the last axis."""
+    if isinstance(stage, int):
+        return links[stage].load_cycles(n_bytes, clock_hz)
+    return np.stack([links[s].load_cycles(n_bytes[..., s], clock_hz) for s in stage.tolist()], axis=-1)
 
 
 class _Columns(NamedTuple):

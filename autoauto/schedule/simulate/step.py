@@ -222,5 +222,7 @@ def slot_sums(schedule: Schedule, counts: SlotKinds) -> StepFunction:
         kind[slice(5 * n + 1, None) if is_exchange else slice(3 * n)] = np.frombuffer(row)
     device_of = np.concatenate((devices[: 3 * n], np.full(2 * n + 1, -1), devices[: 2 * n]))
     by_device = kinds[:, None, :] * (device_of == np.arange(schedule.n_devices)[:, None])
-    loads, load_of = np.unique(by_device.reshape(-1, kinds.shape[1]), axis=0, return_inverse=True)
-    return _SlotSums(np.array(list(counts.values()), dtype=np.float64), loads, load_of.reshape(len(kinds), -1))
+    rows = by_device.reshape(-1, kinds.shape[1])
+    as_bytes = rows.view(np.dtype((np.void, rows[0].nbytes))).ravel()  # compared faster than column by column
+    _, first, load_of = np.unique(as_bytes, return_index=True, return_inverse=True)
+    return _SlotSums(np.array(list(counts.values()), dtype=np.float64), rows[first], load_of.reshape(len(kinds), -1))
