@@ -32,15 +32,17 @@ from autoauto.schedule.zero_bubble.forms import zero_bubble_bound
 
 WORTH_SIMULATING = 1e-3  # the share of a step that other cuts must promise before a zero bubble order is made for them
 LONG_STEP = 512  # micro-batches: zero bubble orders of more are not made to forecast their step
+PLANNING_EFFORT = 0.05  # the share of a search for a zero bubble order that tells which cuts are better
 MAX_MOVED_ACTIONS = 6_000  # of a zero bubble order: for more of them no other cuts are looked for in the same order
 
 
 def best_by_simulated_step(stages: StageTable, knobs: Knobs) -> BoundedPlan:
     """The plan with the shortest step of training, and a lower bound of every plan's step.
 
-    The search begins with the cuts of least period and never returns worse ones. Zero bubble orders are made for the
-    times of a plan. For them two plans compete with these cuts: the one with the smallest lower bound of all orders,
-    and the one that is shortest in the order which the first cuts have.
+    The search begins with the cuts of least period and never returns worse ones. Where transfers overlap, zero bubble
+    orders are made for the times of a plan. For them two plans compete with these cuts: the one with the smallest lower
+    bound of all orders, and the one that is shortest in the order which the first cuts have; all three orders are made
+    with little effort.
 
     Raises:
         Infeasible: no plan respects the limits, or none that was tried where several stages share a device.
@@ -60,7 +62,7 @@ def best_by_simulated_step(stages: StageTable, knobs: Knobs) -> BoundedPlan:
     if not any(costs.resolve(costs.cuts(partition)) for partition in starts):
         raise _no_plan_found(costs, starts[-1])
     best = best_by_step(costs, step, starts)
-    if spec_of(knobs.schedule).splits_backward:
+    if _is_made_for_times(knobs, stages.rows.period):
         best = _best_zero_bubble(costs, starts, knobs, best)
     if plain is not None and plain.cost_cycles < best.cost_cycles:
         return replace(plain, bound_cycles=min(best.bound_cycles, plain.cost_cycles))
@@ -78,10 +80,18 @@ def no_simulated_step_below(stages: StageTable, knobs: Knobs, cycles: float) -> 
 def _bound_of_steps(stages: StageTable, knobs: Knobs) -> PlanStep:
     """The step of every plan, or for orders that are made for the times of a plan a lower bound of it."""
     period = stages.rows.period
-    if not spec_of(knobs.schedule).splits_backward:
-        function = _fixed_step(knobs.schedule, knobs.n_ipu, knobs.n_micro_batches, knobs.stages_per_device, period)
-        return PlanStep(function, period, split_backward=False)
-    return _zero_bubble_step(knobs, period)
+    return _zero_bubble_step(knobs, period) if _is_made_for_times(knobs, period) else _fixed_step(knobs, period)
+
+
+def _is_made_for_times(knobs: Knobs, period: Period) -> bool:
+    """Whether the order depends on the times of a plan; it does not where all devices wait for the slowest."""
+    return spec_of(knobs.schedule).splits_backward and period is not Period.BARRIER
+
+
+def _fixed_step(knobs: Knobs, period: Period) -> PlanStep:
+    """The step of an order that is the same for all times."""
+    function = _order_step(knobs.schedule, knobs.n_ipu, knobs.n_micro_batches, knobs.stages_per_device, period)
+    return PlanStep(function, period, spec_of(knobs.schedule).splits_backward)
 
 
 def _zero_bubble_step(knobs: Knobs, period: Period) -> PlanStep:
@@ -101,7 +111,7 @@ def _best_zero_bubble(
     first = _first_that_fits(costs, starts)
     best, promising = (pipeline_step_cycles(knobs, first), first), [lowest]
     if 3 * knobs.n_micro_batches * costs.stages.n_stages <= MAX_MOVED_ACTIONS:
-        same_order = step_function(timeline_of(knobs, first).schedule, transfers_of(period))
+        same_order = step_function(timeline_of(knobs, first, PLANNING_EFFORT).schedule, transfers_of(period))
         promising.append(best_by_step(costs, PlanStep(same_order, period, split_backward=True), [first.partition]))
     for other in promising:
         assert other.step_cycles is not None
@@ -120,35 +130,34 @@ def _first_that_fits(costs: StageCosts, starts: list[tuple[int, ...]]) -> Plan:
 def pipeline_step_cycles(knobs: Knobs, plan: Plan) -> float:
     """Cycles of the forward and backward passes of a step of training, until the pipeline is empty.
 
-    Where all devices exchange at once, an order that is the same for all times is not simulated action by action. One
-    that is made for the times is made for `LONG_STEP` micro-batches at most; more of them are assumed to exceed their
+    Where all devices exchange at once, an order is not simulated action by action. One that is made for the times of a
+    plan is made with `PLANNING_EFFORT`, for `LONG_STEP` micro-batches at most; more of them are assumed to exceed their
     lower bound by the same share.
     """
+    if plan.period is Period.BARRIER:
+        return float(_fixed_step(knobs, plan.period).cycles(_costs_of(plan))[0])
     n = knobs.n_micro_batches
-    if spec_of(knobs.schedule).splits_backward and n > LONG_STEP:
-        short, costs = replace(knobs, n_micro_batches=LONG_STEP), _costs_of(plan)
-        bound, of_short = (_zero_bubble_step(each, plan.period).cycles(costs)[0] for each in (knobs, short))
-        return float(timeline_of(short, plan).makespan_cycles * bound / of_short)
-    if plan.period is Period.BARRIER and not spec_of(knobs.schedule).splits_backward:
-        function = _fixed_step(knobs.schedule, plan.n_devices, n, knobs.stages_per_device, plan.period)
-        return float(PlanStep(function, plan.period, split_backward=False).cycles(_costs_of(plan))[0])
-    return timeline_of(knobs, plan).makespan_cycles
+    if not _is_made_for_times(knobs, plan.period) or n <= LONG_STEP:
+        return timeline_of(knobs, plan, PLANNING_EFFORT).makespan_cycles
+    short, costs = replace(knobs, n_micro_batches=LONG_STEP), _costs_of(plan)
+    bound, of_short = (_zero_bubble_step(each, plan.period).cycles(costs)[0] for each in (knobs, short))
+    return float(timeline_of(short, plan, PLANNING_EFFORT).makespan_cycles * bound / of_short)
 
 
-def plan_timeline(estimates: Estimates, knobs: Knobs, plan: Plan) -> Timeline:
-    """The stages of `plan` in the order of the schedule; in training the whole step, of the slowest replica."""
+def plan_timeline(estimates: Estimates, knobs: Knobs, plan: Plan, effort: float = 1.0) -> Timeline:
+    """The stages of `plan` in an order made with some `effort`; in training the whole step, of the slowest replica."""
     if not knobs.training:
         return timeline_of(knobs, plan)
-    pipelines = (timeline_of(knobs, each) for each in plan.plans)
+    pipelines = (timeline_of(knobs, each, effort) for each in plan.plans)
     slowest = max(pipelines, key=lambda timeline: timeline.makespan_cycles)
     ends = _all_reduce_cycles(estimates, knobs, plan), estimates.weight_update_cycles(knobs, plan)
     return with_step_end(slowest, *ends, barrier=plan.period is Period.BARRIER)
 
 
 def plan_step_cycles(estimates: Estimates, knobs: Knobs, plan: Plan) -> float:
-    """Cycles of a whole step of training, that of the slowest replica: the makespan of its `plan_timeline`."""
+    """Cycles of a whole step of training, that of the slowest replica; orders are made with `PLANNING_EFFORT`."""
     if plan.period is not Period.BARRIER:
-        return plan_timeline(estimates, knobs, plan).makespan_cycles
+        return plan_timeline(estimates, knobs, plan, PLANNING_EFFORT).makespan_cycles
     flushed = max(pipeline_step_cycles(knobs, each) for each in plan.plans)
     all_reduce, update = _all_reduce_cycles(estimates, knobs, plan), estimates.weight_update_cycles(knobs, plan)
     return flushed + max(all_reduce) + max(update)
@@ -182,8 +191,8 @@ def _all_reduce_cycles(estimates: Estimates, knobs: Knobs, plan: Plan) -> tuple[
 
 
 @lru_cache(maxsize=256)
-def _fixed_step(order: Order, n_devices: int, n_micro_batches: int, n_chunks: int, period: Period) -> StepFunction:
-    """The step of an order that is the same for all times; searches ask for few of them, again and again."""
+def _order_step(order: Order, n_devices: int, n_micro_batches: int, n_chunks: int, period: Period) -> StepFunction:
+    """As `order_step`; searches ask for few of them, again and again."""
     return order_step(order, n_devices, n_micro_batches, n_chunks, transfers_of(period))
 
 

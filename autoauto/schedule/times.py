@@ -20,12 +20,10 @@ from autoauto.records.schedule import Order, Schedule, StageTimes, Transfers
 from autoauto.records.timeline import Timeline
 from autoauto.schedule.orders.registry import chunks_of, make_schedule, spec_of
 from autoauto.schedule.simulate.in_turn import in_turn
+from autoauto.schedule.simulate.long_steps import zero_bubble_in_slots
 from autoauto.schedule.simulate.simulate import simulate
 
 MAX_TICKS_PER_CYCLE = 10**6
-FEW_ACTIONS, BARRIER_EFFORT = 1_000, 0.05
-"""Where all devices exchange at once, a search for an order of more than so many actions has this share of its effort:
-it minimises the makespan of overlapping transfers, so more effort changes the step by a few thousandths either way."""
 MAX_TICKS = 2**53  # of one action or message
 
 
@@ -144,30 +142,41 @@ def times_of_costs(costs: Array, period: Period, training: bool, *, split_backwa
     )
 
 
-def timeline_of(knobs: Knobs, plan: Plan) -> Timeline:
-    """The timeline of `plan` in the schedule of `knobs`: one step of training, or enough inference to be steady."""
+def timeline_of(knobs: Knobs, plan: Plan, effort: float = 1.0) -> Timeline:
+    """The timeline of `plan` in the schedule of `knobs`: one step of training, or enough inference to be steady.
+
+    Zero bubble orders are made for the times of the plan, by this share of the search's effort; where all devices
+    exchange at once, for slots that take equally long.
+    """
     n_replicas = [stage.n_replicas for stage in plan.stages]
     n_micro_batches = knobs.n_micro_batches if knobs.training else 2 * knobs.n_ipu + 2
-    times = plan_times(plan, knobs.training, split_backward=spec_of(knobs.schedule).splits_backward)
+    splits_backward = spec_of(knobs.schedule).splits_backward
+    times = plan_times(plan, knobs.training, split_backward=splits_backward)
     if max(n_replicas) > 1:
         return in_turn(Schedule.of_inference(n_replicas, n_micro_batches + 4 * lcm(*n_replicas)), times)
-    if spec_of(knobs.schedule).splits_backward:
+    if not splits_backward:
+        schedule = make_schedule(knobs.schedule, plan.n_devices, n_micro_batches, n_chunks=chunks_of(knobs))
+    elif plan.period is Period.BARRIER:
+        schedule = zero_bubble_in_slots(knobs.schedule, plan.n_devices, n_micro_batches)
+    else:
         costs = tuple(map(tuple, cost_columns(plan)))
-        return _made_for_times(knobs.schedule, plan.n_devices, n_micro_batches, plan.period, costs)
-    schedule = make_schedule(knobs.schedule, plan.n_devices, n_micro_batches, n_chunks=chunks_of(knobs))
+        return _made_for_times(knobs.schedule, plan.n_devices, n_micro_batches, plan.period, costs, effort)
     return simulate(schedule, times, transfers_of(plan.period))
 
 
 @lru_cache(maxsize=16)
 def _made_for_times(
-    order: Order, n_devices: int, n_micro_batches: int, period: Period, costs: tuple[tuple[int, ...], ...]
+    order: Order,
+    n_devices: int,
+    n_micro_batches: int,
+    period: Period,
+    costs: tuple[tuple[int, ...], ...],
+    effort: float,
 ) -> Timeline:
     """The timeline of an order that is searched for, for the `cost_columns` of a plan; asked for more than once."""
     times = times_of_costs(np.array(costs, dtype=np.int64), period, training=True, split_backward=True)
-    transfers = transfers_of(period)
-    is_long = 3 * n_micro_batches * len(costs[0]) > FEW_ACTIONS
-    effort = BARRIER_EFFORT if transfers is Transfers.BARRIER and is_long else 1.0
-    return simulate(make_schedule(order, n_devices, n_micro_batches, times=times, effort=effort), times, transfers)
+    schedule = make_schedule(order, n_devices, n_micro_batches, times=times, effort=effort)
+    return simulate(schedule, times, transfers_of(period))
 
 
 def transfers_of(period: Period) -> Transfers:

@@ -194,7 +194,7 @@ class _SlotSums:
         return slopes
 
 
-SlotKinds = Mapping[tuple[bytes, bool], int]
+SlotKinds = Mapping[tuple[bytes, bool], float]
 """How often slots occur, by how often each has the rows of compute; and the exchanges after slots, which are True."""
 
 
@@ -207,7 +207,7 @@ def slot_kinds(schedule: Schedule) -> SlotKinds:
         np.add.at(work, (row, program // n_numbers), 1)
     # Where the schedule has slots of its own, all devices exchange for all stages in every one.
     exchange = work[:, : 2 * n] if schedule.slots is None else np.ones((n_slots, 2 * n))
-    counts: dict[tuple[bytes, bool], int] = {}
+    counts: dict[tuple[bytes, bool], float] = {}
     for rows, is_exchange in ((work, False), (exchange, True)):
         for kind in ((row.tobytes(), is_exchange) for row in rows):
             counts[kind] = counts.get(kind, 0) + 1

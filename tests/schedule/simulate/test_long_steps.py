@@ -8,7 +8,7 @@ import pytest
 from autoauto.records.errors import BadInput
 from autoauto.records.schedule import Order, StageTimes, Transfers
 from autoauto.schedule.orders.registry import make_schedule
-from autoauto.schedule.simulate.long_steps import order_step
+from autoauto.schedule.simulate.long_steps import LONG_STEP, order_step, zero_bubble_in_slots
 from autoauto.schedule.simulate.simulate import simulate
 from autoauto.schedule.simulate.step import time_rows
 
@@ -47,3 +47,21 @@ def test_it_takes_no_longer_for_a_step_of_any_length() -> None:
     none, links = 0 * ones, np.zeros(5, dtype=np.int64)
     rows = time_rows(StageTimes(ones, ones, none, links, none, none, none))[:, None]
     assert step.ticks(rows).tolist() == [2 * (100_000 + 3)]  # (m + p - 1)(tf + tb)
+
+
+@pytest.mark.parametrize(("order", "n_stages"), [(Order.ZB1P, 3), (Order.ZB2P, 3), (Order.ZBV, 6), (Order.V_MIN, 6)])
+def test_a_zero_bubble_step_in_slots_is_that_of_its_order(order: Order, n_stages: int) -> None:
+    random = np.random.default_rng(1)
+    columns = [random.integers(1, 50, n_stages) for _ in range(6)]
+    times = StageTimes(*columns[:3], random.integers(0, 50, n_stages + 1), *columns[3:])
+    rows = time_rows(times)[:, None]
+
+    def step_ticks(n_micro_batches: int) -> float:
+        return float(order_step(order, 3, n_micro_batches, 1, Transfers.BARRIER).ticks(rows)[0])
+
+    for n_micro_batches in (1, 4, 11):
+        schedule = zero_bubble_in_slots(order, 3, n_micro_batches)
+        assert step_ticks(n_micro_batches) == simulate(schedule, times, Transfers.BARRIER).stop_tick
+    longer = zero_bubble_in_slots(order, 3, 2 * LONG_STEP)
+    whole = simulate(longer, times, Transfers.BARRIER).stop_tick
+    assert step_ticks(2 * LONG_STEP) == pytest.approx(whole, rel=0.02)
