@@ -27,6 +27,7 @@ from sqlalchemy.exc import ArgumentError, DBAPIError, IntegrityError, SQLAlchemy
 from autoauto.database import connect_arguments, driver_errors, driver_url, first_line, reach, retried, shown
 from autoauto.records.errors import AutoautoError, BadInput
 from autoauto.study.interrupts import Interrupts
+from autoauto.study.store.storage import Storage
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -215,11 +216,11 @@ def _open(url: str, options: dict[str, Any]) -> RDBStorage:
     """Optuna creates the tables that it does not find; it is tried again when another process just created one."""
     for _ in range(_MAX_CREATION_TRIES):
         try:
-            return RDBStorage(url, engine_kwargs=options)
+            return Storage(url, engine_kwargs=options)
         except DBAPIError as error:
             if not isinstance(error, IntegrityError) and "already exists" not in str(error.orig):
                 raise
-    return RDBStorage(url, engine_kwargs=options)
+    return Storage(url, engine_kwargs=options)
 
 
 def _tune_sqlite(connection: sqlite3.Connection, _record: object) -> None:
