@@ -44,12 +44,15 @@ def measure_at_any_speed() -> Iterator[None]:
 
 @pytest.fixture(scope="session", autouse=True)
 def shared_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """One cache of profiles for all tests, and for the other pytest processes: what it holds changes no answer."""
+    """One cache of profiles for all tests, and for the other pytest processes: what it holds changes no answer.
+
+    It is new in every run, unless AUTOAUTO_TEST_CACHE_DIR names one for several runs.
+    """
     folder = tmp_path_factory.getbasetemp()
     if "PYTEST_XDIST_WORKER" in os.environ:
         folder = folder.parent
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("AUTOAUTO_CACHE_DIR", str(folder / "cache"))
+        patch.setenv("AUTOAUTO_CACHE_DIR", os.environ.get("AUTOAUTO_TEST_CACHE_DIR", str(folder / "cache")))
         yield
 
 

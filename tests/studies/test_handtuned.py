@@ -19,6 +19,8 @@ ROWS = json.loads((data_dir() / "measurements" / "handtuned.json").read_text())[
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row["id"])
 def test_ours_never_costs_more_and_what_ran_fits(row: dict[str, Any]) -> None:
     theirs, ours = handtuned.compare(row)
+    if row["id"] == "mt5-small [0,8,8,0]":  # its embedding and its head are what does not fit
+        assert [n_bytes > theirs.limit_bytes for n_bytes in theirs.stage_bytes] == [True, False, False, True]
     assert ours is not None
     assert len(theirs.partition) == len(ours.partition) == row["n_ipu"] + 1
     assert ours.cost_cycles <= theirs.cost_cycles
@@ -56,11 +58,6 @@ def test_models_are_as_large_as_the_published_ones(name: str, n_parameters: int,
     graph = handtuned.graph_of(row_of(name))
     assert graph.n_weight_bytes(Precision.FP16) == 2 * n_parameters
     assert [layer.name for layer in graph.layers if layer.tied] == tied
-
-
-def test_the_embedding_and_the_head_of_mt5_are_what_does_not_fit() -> None:
-    theirs, _ = handtuned.compare(row_of("mt5-small [0,8,8,0]"))
-    assert [n_bytes > theirs.limit_bytes for n_bytes in theirs.stage_bytes] == [True, False, False, True]
 
 
 def test_a_stage_is_cut_where_blocks_begin() -> None:
