@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from alembic.config import Config
+from alembic.script import ScriptDirectory
 from hypothesis import HealthCheck, settings
 
 from autoauto.records.layers import Layer, LayerGraph, Tensor
@@ -42,12 +44,31 @@ def measure_at_any_speed() -> Iterator[None]:
 
 @pytest.fixture(scope="session", autouse=True)
 def shared_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """One cache of profiles for all tests, and for the other pytest processes: what it holds changes no answer."""
+    """One cache of profiles for all tests, and for the other pytest processes: what it holds changes no answer.
+
+    It is new in every run, unless AUTOAUTO_TEST_CACHE_DIR names one for several runs.
+    """
     folder = tmp_path_factory.getbasetemp()
     if "PYTEST_XDIST_WORKER" in os.environ:
         folder = folder.parent
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("AUTOAUTO_CACHE_DIR", str(folder / "cache"))
+        patch.setenv("AUTOAUTO_CACHE_DIR", os.environ.get("AUTOAUTO_TEST_CACHE_DIR", str(folder / "cache")))
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def migrations_read_once() -> Iterator[None]:
+    """Read the revisions of Optuna's tables once: opening one of a thousand new databases reads 27 files thrice."""
+    read, scripts = ScriptDirectory.from_config, dict[str | None, ScriptDirectory]()
+
+    def from_config(config: Config) -> ScriptDirectory:
+        folder = config.get_main_option("script_location")
+        if folder not in scripts:
+            scripts[folder] = read(config)
+        return scripts[folder]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ScriptDirectory, "from_config", from_config)
         yield
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from pathlib import Path
 
 from onnx import ModelProto
@@ -29,7 +30,15 @@ def load_graph(model: str | Path | ModelProto) -> LayerGraph:
     if isinstance(model, ModelProto):
         return layers_of(model.graph.name or "model", infer_facts(copy_model(model)))
     path = find_model(str(model))
+    return _builtin_graph(path) if path == builtin_models().get(str(model)) else _graph_of(path)
+
+
+def _graph_of(path: Path) -> LayerGraph:
     return layers_of(path.stem, infer_facts(read_model(path)))
+
+
+# A file of the installation does not change while the process runs; programs search and plan one model many times.
+_builtin_graph = cache(_graph_of)
 
 
 def find_model(model: str) -> Path:

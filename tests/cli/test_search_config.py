@@ -6,6 +6,7 @@ import argparse
 import json
 import shlex
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -38,10 +39,16 @@ batch_size = { from = 2, to = 8, step = 3 }
 """
 
 
+@cache
+def parser() -> argparse.ArgumentParser:
+    """Parsing does not change it, and hundreds of drawn files are parsed."""
+    return build_parser()
+
+
 def parse(tmp_path: Path, text: str, *words: str) -> argparse.Namespace:
     path = tmp_path / "search.toml"
     path.write_text(text, encoding="utf-8")
-    return parse_with_config(build_parser(), ["search", "--config", str(path), *words])
+    return parse_with_config(parser(), ["search", "--config", str(path), *words])
 
 
 def test_keys_set_options(tmp_path: Path) -> None:
@@ -150,7 +157,7 @@ def test_a_file_that_is_missing_is_one_line(run_cli: RunCli) -> None:
 
 @pytest.mark.parametrize("path", sorted(Path(__file__).parents[3].glob("studies/*.toml")), ids=lambda path: path.name)
 def test_the_files_in_studies_are_valid(path: Path) -> None:
-    args = parse_with_config(build_parser(), ["search", "--config", str(path)])
+    args = parse_with_config(parser(), ["search", "--config", str(path)])
     assert args.study_name == path.stem
 
 

@@ -17,7 +17,7 @@ from autoauto.records.units import Precision
 from studies.mutations import mutated_bytes, mutated_structure, small_trace
 from tests.profile.importers.conftest import Recorded
 
-N_MUTATIONS = 400
+N_MUTATIONS = 200
 
 
 def check_one_line(error: BadInput) -> None:

@@ -23,17 +23,11 @@ products = st.builds(
 
 @given(products)
 @settings(deadline=None, max_examples=60)
-def test_every_candidate_uses_tiles_that_exist(product: Product) -> None:
-    tiles = candidates(product, 1472).tiles
-    assert len(tiles) > 0
-    assert tiles.min() >= 1
-    assert tiles.max() <= 1472
-
-
-@given(products)
-@settings(deadline=None, max_examples=60)
-def test_no_axis_is_cut_finer_than_it_is_long(product: Product) -> None:
+def test_every_candidate_uses_tiles_that_exist_and_cuts_no_axis_finer_than_it_is_long(product: Product) -> None:
     split = candidates(product, 1472)
+    assert len(split.tiles) > 0
+    assert split.tiles.min() >= 1
+    assert split.tiles.max() <= 1472
     in_groups, out_groups = product.panels
     assert (split.inputs * split.serial_inputs).max() <= in_groups
     assert (split.outputs * split.serial_outputs).max() <= out_groups
