@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from autoauto.estimate.table import cost_table
 from autoauto.evaluate.flow import Flow
-from autoauto.evaluate.steps import best_by_simulated_step
+from autoauto.evaluate.steps import PLANNING_EFFORT, best_by_simulated_step
 from autoauto.graph.load import load_graph
 from autoauto.plan.pipeline.optimal import optimal
 from autoauto.plan.pipeline.stage_table import StageTable
@@ -108,7 +108,7 @@ def row(setting: Setting, knobs: Knobs, stages: StageTable) -> tuple[str, ...]:
     done = process_time()
     assert bounded.step_cycles is not None
     first = stages.evaluate(partition, [stages.recompute] * stages.n_stages)
-    gain = timeline_of(knobs, first).makespan_cycles / bounded.step_cycles - 1
+    gain = timeline_of(knobs, first, PLANNING_EFFORT).makespan_cycles / bounded.step_cycles - 1
     times = (1000 * (planned - started), 1000 * (done - planned))
     shares = (f"{100 * gain:.2f} %", f"{100 * bounded.gap:.2f} %")
     names = (setting.model, str(setting.n_devices), str(setting.n_micro_batches), knobs.schedule, stages.rows.period)

@@ -32,7 +32,7 @@ from autoauto.schedule.zero_bubble.forms import zero_bubble_bound
 
 WORTH_SIMULATING = 1e-3  # the share of a step that other cuts must promise before a zero bubble order is made for them
 LONG_STEP = 512  # micro-batches: zero bubble orders of more are not made to forecast their step
-PLANNING_EFFORT = 0.05  # the share of a search for a zero bubble order that tells which cuts are better
+PLANNING_EFFORT = 0.03  # the share of a search for a zero bubble order that tells which cuts are better
 MAX_MOVED_ACTIONS = 6_000  # of a zero bubble order: for more of them no other cuts are looked for in the same order
 
 
