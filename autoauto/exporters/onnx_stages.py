@@ -21,7 +21,7 @@ from autoauto.records.arrays import Array, relative_error
 from autoauto.records.errors import BadInput, missing_extra
 from autoauto.records.files.json import to_json
 from autoauto.records.hardware import MachineDevice
-from autoauto.records.layers import LayerRange
+from autoauto.records.layers import LayerRange, Port
 from autoauto.records.plan import Plan
 from autoauto.records.profile import HostPrecision, HostRuntime
 from autoauto.records.target import Origin
@@ -202,10 +202,11 @@ def check(deployment: Deployment, folder: Path) -> Iterator[Check]:
 
 
 def examples(deployment: Deployment, n: int) -> tuple[int, dict[str, Array]]:
-    """Made-up inputs of n micro-batches, or of one where no input has a batch axis, and how many they are."""
+    """Inputs of n micro-batches, given or made up, or of one where no input has a batch axis; how many they are."""
     rng, ports = np.random.default_rng(0), model_ports(deployment, 0)
     n = n if any(port.batch_axis is not None for port in ports) else 1
-    return n, {port.name: _example(port, n, rng) for port in ports}
+    long = [Port(port.name, _shape(port, n), port.dtype) for port in ports]
+    return n, dict(deployment.inputs(long)) if deployment.inputs else {port.name: _example(port, rng) for port in long}
 
 
 def compared(
@@ -227,13 +228,17 @@ def _whole(deployment: Deployment) -> Deployment:
     return replace(deployment, plan=plan, knobs=replace(deployment.knobs, n_ipu=1, replicas=1))
 
 
-def _example(port: ModelPort, n: int, rng: np.random.Generator) -> Array:
+def _shape(port: ModelPort, n: int) -> tuple[int, ...]:
+    """The shape of n micro-batches."""
+    return tuple(size * n if axis == port.batch_axis else size for axis, size in enumerate(port.shape))
+
+
+def _example(port: Port, rng: np.random.Generator) -> Array:
     """Noise for floats, 0 and 1 for integers (valid indices), true for masks."""
-    shape = [size * n if axis == port.batch_axis else size for axis, size in enumerate(port.shape)]
     kind = np.dtype(port.dtype).kind
     if kind == "f":
-        return rng.standard_normal(shape).astype(port.dtype)
-    return np.ones(shape, port.dtype) if kind == "b" else rng.integers(0, 2, shape).astype(port.dtype)
+        return rng.standard_normal(port.shape).astype(port.dtype)
+    return np.ones(port.shape, port.dtype) if kind == "b" else rng.integers(0, 2, port.shape).astype(port.dtype)
 
 
 def _run(artifact: Path, inputs: dict[str, Array], temporary: Path) -> dict[str, Array]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ from autoauto.graph.cut import subgraph
 from autoauto.records.arrays import relative_error
 from autoauto.records.errors import BadInput
 from autoauto.records.knobs.knobs import Knobs
+from autoauto.records.layers import Port
 from autoauto.records.plan import side_by_side
 from autoauto.records.profile import HostPrecision, HostRuntime
 from autoauto.records.schedule import Order
@@ -224,6 +225,15 @@ def test_times_are_in_seconds_of_the_reference_clock(deploy: Deploy, tmp_path: P
     assert pipeline["pipelines"][0]["period_s"] * deployment.cluster.clock_hz == pytest.approx(9 + 2)
     assert (pipeline["samples_per_s"], pipeline["origin"], pipeline["schema"]) == (1234.5, "estimated", 1)
     assert [stage["sends"] for stage in stages] == [["x", "a"], ["y"]]
+
+
+def test_given_inputs_are_those_of_a_check(deploy: Deploy) -> None:
+    def inputs(ports: Sequence[Port]) -> dict[str, Any]:
+        return {port.name: np.full(port.shape, 7, port.dtype) for port in ports}
+
+    deployment = replace(deploy(CHAIN, X, "y", {"w": W}, plan=plan_of((0, 1, 4))), inputs=inputs)
+    n, arrays = examples(deployment, 3)
+    assert (n, arrays["x"].shape, set(arrays["x"].ravel())) == (3, (6, 4), {7.0})
 
 
 def test_what_is_compared_is_the_whole_model(deploy: Deploy) -> None:

@@ -121,7 +121,7 @@ def _model_arguments(attributes: Mapping[str, str]) -> list[str]:
     typed = _search_arguments(attributes)
     stored = _stored_arguments(attributes)
     flow = json.loads(attributes.get(FLOW, "{}"))
-    from_python = bool(not typed and flow.get("profile"))
+    from_python = bool(not typed and flow)
     try:
         words = typed or ([] if from_python else stored)
         return list(_options_of_model(words, flow if "--config" in typed or from_python else {}))
