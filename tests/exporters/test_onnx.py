@@ -23,7 +23,7 @@ from autoauto.records.errors import BadInput
 from autoauto.records.knobs.knobs import Knobs
 from autoauto.records.layers import Port
 from autoauto.records.plan import side_by_side
-from autoauto.records.profile import HostPrecision, HostRuntime
+from autoauto.records.profile import GraphOptimization, HostPrecision, HostRuntime
 from autoauto.records.schedule import Order
 from autoauto.targets.host.runtimes.registry import runtime_named
 from tests.exporters.conftest import Deploy, plan_of
@@ -130,6 +130,32 @@ def test_the_program_runs_every_stage_as_it_was_measured(
     assert {(stage["runtime"], stage["precision"]) for stage in stages} == {session}
     assert "pip install openvino\n" in (tmp_path / "artifact" / "README.md").read_text()
     with pytest.raises(BadInput, match=rf"does not say what runs a stage, got a plan for openvino in {precision}"):
+        written(deployment, tmp_path / "other", "triton")
+
+
+@pytest.mark.parametrize(
+    ("runtime", "options"),
+    [
+        (HostRuntime.OPENVINO, {"streams": 2}),
+        (HostRuntime.ONNXRUNTIME, {"spinning": False}),
+        (HostRuntime.ONNXRUNTIME, {"graph_optimization": GraphOptimization.OFF}),
+    ],
+)
+def test_the_program_runs_every_stage_with_its_options(
+    runtime: HostRuntime, options: dict[str, Any], deploy: Deploy, tmp_path: Path
+) -> None:
+    pytest.importorskip(runtime)
+    deployment = deploy(CHAIN, X, "y", {"w": W}, plan=plan_of((0, 1, 4)), session=(runtime, None))
+    deployment = replace(deployment, knobs=replace(deployment.knobs, cores_per_device=2, **options))
+    [result] = written(deployment, tmp_path / "artifact")
+    assert result.passed
+    stages = json.loads((tmp_path / "artifact" / "pipeline.json").read_text())["pipelines"][0]["stages"]
+    plain = {"streams": 1, "spinning": True, "graph_optimization": "all"}
+    assert [stage["options"] for stage in stages] == [plain | options] * 2
+    assert {tuple(port["shape"]) for stage in stages for port in (*stage["inputs"], *stage["outputs"])} == {(2, 4)}
+    with pytest.raises(
+        BadInput, match=r"does not say what runs a stage, got a plan for .* with options; try --to onnx"
+    ):
         written(deployment, tmp_path / "other", "triton")
 
 

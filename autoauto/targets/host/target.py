@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
+from math import gcd
 
 from autoauto.records.arrays import Array
 from autoauto.records.errors import BadInput
@@ -18,6 +19,7 @@ from autoauto.records.profile import (
     HostPrecision,
     HostRuntime,
     ProgramStep,
+    RuntimeOptions,
     SessionOptions,
 )
 from autoauto.records.target import RUNS_PLANS, TargetTraits
@@ -28,6 +30,7 @@ from autoauto.targets.host.measure.session import RUNTIME
 from autoauto.targets.host.measure.worker import Measurement
 from autoauto.targets.host.remote.dask import DaskMachines
 from autoauto.targets.host.run.open_plans import OpenPlans
+from autoauto.targets.host.run.parts import cut_in_parts
 from autoauto.targets.host.run.reference import Outputs, copy_of, output_error, reference_outputs
 from autoauto.targets.host.run.run import OpenPlan, repeat_until_undisturbed, session_options
 from autoauto.targets.host.runtimes.registry import (
@@ -117,9 +120,10 @@ class HostTarget(AbstractContextManager["HostTarget"]):
 
     def depends_on(self, device: Device, options: CompileOptions) -> object:
         """Batch size, session and kind of GPU: limits and proportions of memory matter when a plan runs only."""
-        n_threads, runtime, precision, _ = session_options(options)
-        gpu = (device.name,) if self._gpus else ()
-        return options.batch_size, str(n_threads), str(runtime), str(precision), *gpu
+        session = session_options(options)
+        others = [device.name] if self._gpus else []
+        others += [repr(session.options)] if session.options != RuntimeOptions() else []
+        return options.batch_size, str(session.n_threads), str(session.runtime), str(session.precision), *others
 
     def compile(self, graph: LayerGraph, layers: LayerRange, device: Device, options: CompileOptions) -> CompiledRange:
         """Measure `layers` of `graph` as a separate model; 1 cycle is 1 ns.
@@ -136,7 +140,8 @@ class HostTarget(AbstractContextManager["HostTarget"]):
             WorkerLost: the layers crash the process that runs them.
         """
         self._check_runtime(options.runtime)
-        sub_model = self._source.cut(graph, layers, options.batch_size)
+        n_parts = gcd(options.runtime_options.streams, options.batch_size)  # of a layer; a plan has as many as streams
+        sub_model = cut_in_parts(self._source, graph, layers, options.batch_size, n_parts)
         session = session_options(options)._replace(gpu=self._gpus[0] if self._gpus else "")
         inputs = [port for port in sub_model.inputs if self.samples and port.name in self.samples.arrays]
         given = self.samples.batch(inputs) if self.samples else {}

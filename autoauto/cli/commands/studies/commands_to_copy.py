@@ -101,11 +101,11 @@ def _cuts(summary: StudySummary, trial: Trial) -> list[str]:
 
 
 def _knob_arguments(knobs: Knobs) -> Iterator[str]:
-    """The options of the knobs that matter for a pipeline; a switch that is off is left out."""
+    """The options of the knobs that matter for a pipeline; a switch that is off, as by default, is left out."""
     for knob in COLUMNS:
         value = getattr(knobs, knob.name)
-        if knob.matters(knobs) and value is not False:
-            yield from (knob.option, "on" if value is True else f"{value}")
+        if knob.matters(knobs) and (value is not False or knob.default is True):
+            yield from (knob.option, {True: "on", False: "off"}[value] if isinstance(value, bool) else f"{value}")
 
 
 def _search_arguments(attributes: Mapping[str, str]) -> list[str]:

@@ -260,7 +260,7 @@ def example(port: Port) -> Array:
 
 
 def _words(in_force: InForce) -> str:
-    return f"{in_force.precision} on {in_force.device} with {in_force.n_threads} threads"
+    return f"{in_force.precision} on {in_force.device} with {in_force.n_threads} threads, {in_force.options}"
 
 
 def _set_limit(limit_bytes: int) -> None:

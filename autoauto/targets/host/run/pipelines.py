@@ -41,6 +41,7 @@ from autoauto.records.layers import LayerGraph, LayerRange, Source
 from autoauto.targets.host.measure.session import idle_model
 from autoauto.targets.host.processes import waiter_of
 from autoauto.targets.host.remote.machines import LocalMachine, ProcessHost, connect
+from autoauto.targets.host.run.parts import cut_in_parts
 from autoauto.targets.host.run.stage import (
     StageReady,
     StageResources,
@@ -95,7 +96,8 @@ class Pipelines(AbstractContextManager["Pipelines"]):
         given: Batch | None = None,
     ) -> None:
         self._serves, self._given = serves, given
-        self._sub_models = [source.cut(graph, layers, batch_size) for layers in stages]
+        n_parts = 1 if serves else resources[0][0].session.options.streams  # what is served was cut in parts before
+        self._sub_models = [cut_in_parts(source, graph, layers, batch_size, n_parts) for layers in stages]
         cuts = [layers.start for layers in stages] + [stages[-1].stop]
         self._messages = [source.carried(graph, cut, batch_size) for cut in cuts]
         self._stages, self._resources = tuple(stages), resources

@@ -159,7 +159,9 @@ def inputs_of(source: Source, graph: LayerGraph, batch_size: int, samples: Input
 
 def session_options(options: CompileOptions) -> SessionOptions:
     """How a session of these options computes."""
-    return SessionOptions(options.cores_per_device, options.runtime, options.computes_in)
+    return SessionOptions(
+        options.cores_per_device, options.runtime, options.computes_in, options=options.runtime_options
+    )
 
 
 def timeline_of(processes: Sequence[StageSpans], n_replicas: Sequence[int]) -> Timeline:

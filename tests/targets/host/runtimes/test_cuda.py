@@ -58,7 +58,7 @@ class CudaOnProcessor(CudaRuntime):
         self._driver = CudaDriver(DriverOnProcessor(total_bytes))
 
     def expected(self, options: SessionOptions) -> InForce:
-        return InForce("CPUExecutionProvider", "fp32", 1)
+        return InForce("CPUExecutionProvider", "fp32", 1, "ORT_ENABLE_ALL")
 
     def load(
         self, path: str, inputs: Sequence[Port], outputs: Sequence[Port], options: SessionOptions, memory: ModelMemory
