@@ -10,7 +10,7 @@ from typing import NamedTuple
 from autoauto.records.errors import BadInput
 from autoauto.records.units import Precision
 
-PROFILE_SCHEMA = 6
+PROFILE_SCHEMA = 7
 """Of stored profiles; raised whenever they, or the cached profiles of layers, mean something else than before."""
 TEMPORARY = "temporary"
 PARAMETER = "parameter"
