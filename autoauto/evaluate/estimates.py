@@ -168,6 +168,7 @@ class Estimates:
             knobs.training,
             knobs.cores_per_device,
             *knobs.session,
+            knobs.runtime_options,
         )
 
     def device(self, options: CompileOptions) -> Device:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from autoauto.records.plan import Plan
 from autoauto.records.profile import HostRuntime
 from autoauto.records.target import Origin
 from autoauto.records.trials.trial import Trial
+from autoauto.targets.host.target import HostTarget
 from autoauto.targets.registry import DEFAULT_TARGET
 
 
@@ -28,13 +30,14 @@ def export(
     cluster: str | Path | Cluster | None = None,
     target: str = DEFAULT_TARGET,
     precision: str | None = None,
+    options: Mapping[str, object] | None = None,
     *,
     check: bool = False,
 ) -> list[Check]:
     """Write what puts the plan of a trial into force in another runtime.
 
     Args:
-        model, cluster, target, precision: those of the search that made the trial, as in `load_flow`.
+        model, cluster, target, precision, options: those of the search that made the trial, as in `load_flow`.
         trial: a configuration that runs, for example the result of `autoauto.search`.
         to: the name of a format, as `autoauto export --help` lists them.
         folder: is created; nothing may be in it.
@@ -48,7 +51,7 @@ def export(
     """
     if not trial.runs:
         raise BadInput(f"a configuration must run to be exported, this one does not: {trial.reason}")
-    flow = load_flow(model, cluster, target, precision)
+    flow = load_flow(model, cluster, target, precision, options=options)
     return write_artifact(deployment(flow, str(model), trial), to, Path(folder), check=check)
 
 
@@ -67,6 +70,7 @@ def deployment(flow: Flow, model: str, trial: Trial) -> Deployment:
         )
     if trial.knobs.session[0] is HostRuntime.CUDA:
         raise BadInput("an artifact runs on processors, got a plan for GPUs; run it with `autoauto measure --device`")
+    samples = flow.target.samples if isinstance(flow.target, HostTarget) else None
     origin = Origin.ESTIMATED if trial.measured is trial.estimate else flow.traits.origin
     return Deployment(
         graph=flow.graph,
@@ -80,4 +84,5 @@ def deployment(flow: Flow, model: str, trial: Trial) -> Deployment:
         origin=origin,
         profile=partial(flow.profile, flow.options(trial.knobs)),
         planning_proportion=flow.planning_proportion or DEFAULT_PLANNING_PROPORTION,
+        inputs=samples.batch if samples else None,
     )

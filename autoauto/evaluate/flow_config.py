@@ -92,11 +92,12 @@ class FlowConfig:
         for name, default in _OPTIONAL.items():
             if values[name] == default:
                 del values[name]
-        for name in ("model", "cluster"):
+        values |= default_options() | dict(self.options)
+        for name in ("model", "cluster", "inputs"):
             if values[name] is not None and Path(values[name]).is_file():
                 values[name] = str(Path(values[name]).resolve())
         profile = {} if self.profile is None else asdict(self.profile.resolved())
-        return to_json(values | default_options() | dict(self.options) | profile).decode()
+        return to_json(values | profile).decode()
 
     def open(self, storage: str | None = None) -> Flow:
         """The model on the cluster.

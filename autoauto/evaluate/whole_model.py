@@ -34,7 +34,7 @@ from autoauto.records.knobs.knobs import Knobs
 from autoauto.records.knobs.table import Strategy
 from autoauto.records.layers import LayerRange
 from autoauto.records.plan import Plan, Stage
-from autoauto.records.profile import PROFILE_SCHEMA, CompileOptions, LayerProfile, ModelProfile
+from autoauto.records.profile import PROFILE_SCHEMA, CompileOptions, LayerProfile, ModelProfile, RuntimeOptions
 
 LARGE_BATCH = 8
 """The batch size, beside 1, at which the whole model is measured; between them and beyond, costs are linear in it."""
@@ -202,7 +202,7 @@ class WholeModelEstimates(Estimates):
     def _scaled_whole(self, knobs: Knobs) -> LayerProfile | None:
         """The cost on several cores at best, by that on one; None where it is known, or not known on one core."""
         options, n = self.options(knobs), knobs.cores_per_device
-        on_one = replace(options, cores_per_device=1)
+        on_one = replace(options, cores_per_device=1, runtime_options=_on_one_core(options.runtime_options))
         if n == 1 or self._is_known(options) or not self._is_known(on_one):
             return None
         whole = self._whole(on_one)
@@ -210,7 +210,7 @@ class WholeModelEstimates(Estimates):
 
     def _is_known(self, options: CompileOptions) -> bool:
         """Whether the whole model was measured with these options at the smallest batch size, or this one."""
-        sizes = (1, options.batch_size)
+        sizes = (options.runtime_options.streams, options.batch_size)
         return any(_normal(replace(options, batch_size=size)) in self._wholes for size in sizes)
 
     def _whole(self, options: CompileOptions) -> LayerProfile:
@@ -219,16 +219,17 @@ class WholeModelEstimates(Estimates):
         Raises:
             BadInput: the model cannot run at this batch size.
         """
-        size, one_sample = options.batch_size, replace(options, batch_size=1)
+        size, smallest = options.batch_size, options.runtime_options.streams  # a sample for every stream
+        fewest = replace(options, batch_size=smallest)
         check_batch_size(self.graph, size)
-        if size == 1 or (size == LARGE_BATCH and _normal(one_sample) not in self._wholes):
+        if size == smallest or (size == LARGE_BATCH and _normal(fewest) not in self._wholes):
             return self._measured_whole(options)
-        low, clock_hz = self._measured_whole(one_sample), self.device(options).clock_hz
-        large = self._large_batch(low, clock_hz)
+        low, clock_hz = self._measured_whole(fewest), self.device(options).clock_hz
+        large = self._large_batch(low, smallest, clock_hz)
         high = self._measured_whole(replace(options, batch_size=large))
 
         def on_line(n_samples: int) -> LayerProfile:
-            return interpolate(low, high, Fraction(n_samples - 1, large - 1))
+            return interpolate(low, high, Fraction(n_samples - smallest, large - smallest))
 
         whole, shorter = on_line(size), size
         while shorter >= 2 * large and on_line(shorter).forward_cycles > MAX_WHOLE_S * clock_hz:
@@ -239,11 +240,12 @@ class WholeModelEstimates(Estimates):
         input_bytes, output_bytes = self._ends(size)
         return replace(whole, input_bytes=input_bytes, output_bytes=output_bytes)
 
-    def _large_batch(self, one_sample: LayerProfile, clock_hz: float) -> int:
-        size = LARGE_BATCH
-        while size > 2 and size * one_sample.forward_cycles > MAX_LARGE_S * clock_hz:
-            size //= 2
-        return size
+    def _large_batch(self, low: LayerProfile, smallest: int, clock_hz: float) -> int:
+        """A batch size to measure beside `smallest`, a multiple of it, whose cost is `low`."""
+        n = max(LARGE_BATCH // smallest, 2)
+        while n > 2 and n * low.forward_cycles > MAX_LARGE_S * clock_hz:
+            n //= 2
+        return n * smallest
 
     def _measured_whole(self, options: CompileOptions) -> LayerProfile:
         options = _normal(options)
@@ -282,5 +284,11 @@ def _normal(options: CompileOptions) -> CompileOptions:
     return replace(options, memory_proportion=1.0)
 
 
+def _on_one_core(options: RuntimeOptions) -> RuntimeOptions:
+    """The options that one core can have: one stream, and no other thread that could spin."""
+    return replace(options, streams=1, spinning=True)
+
+
 def _working(knobs: Knobs) -> _Working:
-    return _Working((knobs.cores_per_device, knobs.n_ipu * knobs.replicas), knobs.session, knobs.batch_size)
+    session = (*knobs.session, knobs.runtime_options)
+    return _Working((knobs.cores_per_device, knobs.n_ipu * knobs.replicas), session, knobs.batch_size)

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
+from autoauto.records.arrays import Array
 from autoauto.records.errors import BadInput
 from autoauto.records.hardware import Cluster
 from autoauto.records.knobs.knobs import Knobs
-from autoauto.records.layers import LayerGraph, LayerRange, Source, SubModel
+from autoauto.records.layers import LayerGraph, LayerRange, Port, Source, SubModel
 from autoauto.records.plan import Plan
 from autoauto.records.profile import ModelProfile
 from autoauto.records.schedule import Schedule
@@ -45,6 +46,7 @@ class Deployment:
         origin: of the costs of `plan` and of the throughput.
         profile: profiles the layers at `knobs`, which may take time.
         planning_proportion: the share of a device's memory that a planned stage may fill by plain sums.
+        inputs: arrays for inputs of the model, with which files are checked; None where they are to be made up.
     """
 
     graph: LayerGraph
@@ -58,6 +60,7 @@ class Deployment:
     origin: Origin
     profile: Callable[[], ModelProfile]
     planning_proportion: float
+    inputs: Callable[[Sequence[Port]], Mapping[str, Array]] | None = None
 
     @property
     def layer_names(self) -> tuple[tuple[str, ...], ...]:

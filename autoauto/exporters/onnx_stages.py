@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from importlib import import_module
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -21,9 +21,9 @@ from autoauto.records.arrays import Array, relative_error
 from autoauto.records.errors import BadInput, missing_extra
 from autoauto.records.files.json import to_json
 from autoauto.records.hardware import MachineDevice
-from autoauto.records.layers import LayerRange
+from autoauto.records.layers import LayerRange, Port
 from autoauto.records.plan import Plan
-from autoauto.records.profile import HostPrecision, HostRuntime
+from autoauto.records.profile import HostPrecision, HostRuntime, RuntimeOptions
 from autoauto.records.target import Origin
 
 SCHEMA = 1
@@ -58,7 +58,7 @@ class StageFile:
         file: the name of its ONNX file.
         layers: the half-open range of the model's layers.
         first_layer, last_layer: their names.
-        inputs, outputs: of the file, each as in `Port`.
+        inputs, outputs: of a micro-batch, each as in `Port`; with several streams the file takes an equal part of it.
         sends: the names of all tensors that the next stage gets, those that pass this stage included.
         n_replicas: how many devices run the stage, in turn.
         memory_bytes: by category.
@@ -67,7 +67,7 @@ class StageFile:
         intra_op_threads: threads of the session; 0 lets the runtime choose.
         providers: execution providers of ONNX Runtime; for a device with a number `[["CUDAExecutionProvider",
             {"device_id": 1}]]`.
-        runtime, precision: with which the stage was measured, so that nothing else runs it.
+        runtime, precision, options: with which the stage was measured, so that nothing else runs it.
     """
 
     file: str
@@ -87,6 +87,7 @@ class StageFile:
     providers: tuple[str, ...] = ("CPUExecutionProvider",)
     runtime: HostRuntime = HostRuntime.ONNXRUNTIME
     precision: HostPrecision = HostPrecision.FP32
+    options: RuntimeOptions = field(default_factory=RuntimeOptions)
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,16 +150,18 @@ def _save(deployment: Deployment, plan: Plan, index: int, prefix: str, folder: P
     """Write the file of a stage."""
     stage, batch_size, clock_hz = plan.stages[index], deployment.knobs.batch_size, deployment.cluster.clock_hz
     file, names = f"{prefix}stage{index}.onnx", deployment.graph.layers
-    saved = deployment.source.save(deployment.graph, stage.layers, batch_size, folder / file)
     runtime, precision = deployment.knobs.session
-    sent = deployment.source.carried(deployment.graph, stage.layers.stop, batch_size)
+    part_size = batch_size // deployment.knobs.streams
+    saved = deployment.source.save(deployment.graph, stage.layers, part_size, folder / file)
+    received, sent = (deployment.source.carried(deployment.graph, cut, batch_size) for cut in stage.layers)
+    ports = {port.name: port for port in (*received, *sent)}
     return StageFile(
         file=file,
         layers=stage.layers,
         first_layer=names[stage.layers.start].name,
         last_layer=names[stage.layers.stop - 1].name,
-        inputs=tuple(port._asdict() for port in saved.inputs),
-        outputs=tuple(port._asdict() for port in saved.outputs),
+        inputs=tuple(ports[port.name]._asdict() for port in saved.inputs),
+        outputs=tuple(ports[port.name]._asdict() for port in saved.outputs),
         sends=tuple(port.name for port in sent),
         n_replicas=stage.n_replicas,
         memory_bytes=dict(stage.memory_bytes),
@@ -169,6 +172,7 @@ def _save(deployment: Deployment, plan: Plan, index: int, prefix: str, folder: P
         intra_op_threads=deployment.knobs.cores_per_device if deployment.cluster.target == "host" else 0,
         runtime=runtime,
         precision=precision,
+        options=deployment.knobs.runtime_options,
     )
 
 
@@ -202,10 +206,11 @@ def check(deployment: Deployment, folder: Path) -> Iterator[Check]:
 
 
 def examples(deployment: Deployment, n: int) -> tuple[int, dict[str, Array]]:
-    """Made-up inputs of n micro-batches, or of one where no input has a batch axis, and how many they are."""
+    """Inputs of n micro-batches, given or made up, or of one where no input has a batch axis; how many they are."""
     rng, ports = np.random.default_rng(0), model_ports(deployment, 0)
     n = n if any(port.batch_axis is not None for port in ports) else 1
-    return n, {port.name: _example(port, n, rng) for port in ports}
+    long = [Port(port.name, _shape(port, n), port.dtype) for port in ports]
+    return n, dict(deployment.inputs(long)) if deployment.inputs else {port.name: _example(port, rng) for port in long}
 
 
 def compared(
@@ -227,13 +232,17 @@ def _whole(deployment: Deployment) -> Deployment:
     return replace(deployment, plan=plan, knobs=replace(deployment.knobs, n_ipu=1, replicas=1))
 
 
-def _example(port: ModelPort, n: int, rng: np.random.Generator) -> Array:
+def _shape(port: ModelPort, n: int) -> tuple[int, ...]:
+    """The shape of n micro-batches."""
+    return tuple(size * n if axis == port.batch_axis else size for axis, size in enumerate(port.shape))
+
+
+def _example(port: Port, rng: np.random.Generator) -> Array:
     """Noise for floats, 0 and 1 for integers (valid indices), true for masks."""
-    shape = [size * n if axis == port.batch_axis else size for axis, size in enumerate(port.shape)]
     kind = np.dtype(port.dtype).kind
     if kind == "f":
-        return rng.standard_normal(shape).astype(port.dtype)
-    return np.ones(shape, port.dtype) if kind == "b" else rng.integers(0, 2, shape).astype(port.dtype)
+        return rng.standard_normal(port.shape).astype(port.dtype)
+    return np.ones(port.shape, port.dtype) if kind == "b" else rng.integers(0, 2, port.shape).astype(port.dtype)
 
 
 def _run(artifact: Path, inputs: dict[str, Array], temporary: Path) -> dict[str, Array]:

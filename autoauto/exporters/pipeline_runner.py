@@ -31,6 +31,12 @@ def onnx_runtime(stage: dict[str, Any]) -> Session:
         raise ValueError(f"ONNX Runtime computes in the formats of the file, got {stage['precision']}")
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = stage["intra_op_threads"]
+    chosen = stage.get("options", {})
+    level = {"all": "ENABLE_ALL", "extended": "ENABLE_EXTENDED", "basic": "ENABLE_BASIC", "off": "DISABLE_ALL"}[
+        chosen.get("graph_optimization", "all")
+    ]
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.__members__[f"ORT_{level}"]
+    options.add_session_config_entry("session.intra_op.allow_spinning", str(int(chosen.get("spinning", True))))
     session = onnxruntime.InferenceSession(FOLDER / stage["file"], options, providers=stage["providers"])
     compute: Session = session.run
     return compute
@@ -41,18 +47,26 @@ def openvino(stage: dict[str, Any]) -> Session:
     import openvino
 
     hint = {"fp32": openvino.Type.f32, "bf16": openvino.Type.bf16}[stage["precision"]]
-    options = {"INFERENCE_PRECISION_HINT": hint, "NUM_STREAMS": 1, "INFERENCE_NUM_THREADS": stage["intra_op_threads"]}
+    n = stage.get("options", {}).get("streams", 1)  # the file takes one of so many parts of a micro-batch
+    options = {"INFERENCE_PRECISION_HINT": hint, "NUM_STREAMS": n, "INFERENCE_NUM_THREADS": stage["intra_op_threads"]}
     model = openvino.Core().compile_model(FOLDER / stage["file"], "CPU", options)
     if model.get_property("INFERENCE_PRECISION_HINT") != hint:
         raise ValueError(f"OpenVINO must compute in {stage['precision']}, this processor does not")
-    request = model.create_infer_request()
+    if model.get_property("NUM_STREAMS") != n:
+        raise ValueError(f"OpenVINO must have {n} streams, it has {model.get_property('NUM_STREAMS')}")
+    requests = [model.create_infer_request() for _ in range(n)]
 
     def compute(names: list[str], inputs: Tensors) -> list[Any]:
-        for index, array in enumerate(inputs.values()):  # in the order of the file
-            request.set_input_tensor(index, openvino.Tensor(np.ascontiguousarray(array)))
-        request.start_async()
-        request.wait()
-        return [request.get_output_tensor(index).data.copy() for index in range(len(names))]
+        for part, request in enumerate(requests):
+            for index, array in enumerate(inputs.values()):  # in the order of the file
+                shape = tuple(model.inputs[index].shape)
+                own = array if array.shape == shape else array[part * shape[0] : (part + 1) * shape[0]]
+                request.set_input_tensor(index, openvino.Tensor(np.ascontiguousarray(own)))
+            request.start_async()
+        for request in requests:
+            request.wait()
+        parts = [[request.get_output_tensor(i).data.copy() for request in requests] for i in range(len(names))]
+        return [arrays[0] if n == 1 else np.concatenate(arrays) for arrays in parts]
 
     return compute
 

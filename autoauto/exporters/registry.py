@@ -69,8 +69,12 @@ def write_artifact(
     exporter = exporter_named(to)
     if deployment.knobs.training and not exporter.trains:
         raise BadInput(f"--to {to} is for inference, got a plan for training; try --mode inference")
-    if not exporter.keeps_session and deployment.knobs.session != Knobs(1, 1.0, 1).session:
-        session = " in ".join(deployment.knobs.session)
+    knobs, plain = deployment.knobs, Knobs(1, 1.0, 1)
+    has_session = (knobs.session, knobs.runtime_options) != (plain.session, plain.runtime_options)
+    if not exporter.keeps_session and has_session:
+        session = " in ".join(knobs.session) + (
+            " with options" if knobs.runtime_options != plain.runtime_options else ""
+        )
         raise BadInput(f"--to {to} does not say what runs a stage, got a plan for {session}; try --to onnx")
     folder = folder.absolute()
     existing = next(path for path in (folder, *folder.parents) if path.exists())

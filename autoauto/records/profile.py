@@ -10,7 +10,7 @@ from typing import NamedTuple
 from autoauto.records.errors import BadInput
 from autoauto.records.units import Precision
 
-PROFILE_SCHEMA = 6
+PROFILE_SCHEMA = 7
 """Of stored profiles; raised whenever they, or the cached profiles of layers, mean something else than before."""
 TEMPORARY = "temporary"
 PARAMETER = "parameter"
@@ -149,6 +149,33 @@ def runtime_for(runtime: HostRuntime | None, precision: HostPrecision | None) ->
     return runtime or next(runtime for runtime in HostRuntime if wanted in runtime.precisions)
 
 
+class GraphOptimization(StrEnum):
+    """How far ONNX Runtime rewrites a graph before it runs it [onnxruntime-graph]."""
+
+    ALL = "all"
+    """Also with layouts of tensors that suit the processor."""
+    EXTENDED = "extended"
+    """Fused operators of one provider, too."""
+    BASIC = "basic"
+    """What holds for every provider: constants folded, nodes without effect dropped."""
+    OFF = "off"
+
+
+@dataclass(frozen=True, slots=True)
+class RuntimeOptions:
+    """Options that only some runtimes have; each has those of others at their defaults.
+
+    Attributes:
+        streams: of OpenVINO: equal parts of a micro-batch that run at the same time, on a share of the threads each.
+        spinning: of ONNX Runtime: whether idle threads of a session wait in a loop, ready at once, or sleep.
+        graph_optimization: of ONNX Runtime, on processors and GPUs.
+    """
+
+    streams: int = 1
+    spinning: bool = True
+    graph_optimization: GraphOptimization = GraphOptimization.ALL
+
+
 class SessionOptions(NamedTuple):
     """How a session computes.
 
@@ -156,12 +183,14 @@ class SessionOptions(NamedTuple):
         n_threads: that compute at the same time.
         runtime, precision: see their types.
         gpu: the UUID of the GPU that computes; empty where the processor does.
+        options: of the runtime.
     """
 
     n_threads: int = 1
     runtime: HostRuntime = HostRuntime.ONNXRUNTIME
     precision: HostPrecision = HostPrecision.FP32
     gpu: str = ""
+    options: RuntimeOptions = RuntimeOptions()
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,7 +203,7 @@ class CompileOptions:
         precision: format of weights and activations.
         training: whether there is a backward pass.
         cores_per_device: cores of the host that a device has; 1 elsewhere.
-        runtime, computes_in: how a session of the host computes; without a meaning elsewhere.
+        runtime, computes_in, runtime_options: how a session of the host computes; without a meaning elsewhere.
     """
 
     batch_size: int
@@ -184,6 +213,7 @@ class CompileOptions:
     cores_per_device: int = 1
     runtime: HostRuntime = HostRuntime.ONNXRUNTIME
     computes_in: HostPrecision = HostPrecision.FP32
+    runtime_options: RuntimeOptions = RuntimeOptions()
 
 
 class ProgramStep(NamedTuple):

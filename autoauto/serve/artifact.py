@@ -111,7 +111,7 @@ class Artifact:
             [
                 StageResources(
                     cores_of(number, stage.intra_op_threads),
-                    SessionOptions(stage.intra_op_threads, stage.runtime, stage.precision),
+                    SessionOptions(stage.intra_op_threads, stage.runtime, stage.precision, options=stage.options),
                     stage.limit_bytes,
                 )
                 for number, stage in devices

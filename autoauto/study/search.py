@@ -59,6 +59,7 @@ def search(
     period: str | None = None,
     estimator: str = Estimator.REGRESSION,
     cut_at: str = CutAt.LAYERS,
+    options: Mapping[str, object] | None = None,
     constraints: Iterable[str] = (),
     storage: str | None = None,
     study_name: str | None = None,
@@ -83,6 +84,7 @@ def search(
         n_measurements: the budget of the methods random and tpe.
         noise: share of a value that is noise; by default 0, and 0.01 on real devices.
         precision, planning_proportion, period, estimator, cut_at: of the estimates, as in `load_flow`.
+        options: those that only the target has, as in `load_flow`, for example `{"inputs": "inputs.npz"}` on the host.
         constraints: expressions that must hold, for example "latency_s <= 0.004", see `Constraint`.
         storage: the URL of the database that stores the trials, for example "sqlite:///studies/autoauto.db": an equal
             search resumes from them, and `autoauto worker` can join where model, cluster and target are names or paths.
@@ -104,7 +106,17 @@ def search(
     bounds = tuple(map(Constraint, (constraints,) if isinstance(constraints, str) else constraints))
     over_knobs, over_results = (tuple(bound for bound in bounds if bound.over_knobs is kind) for kind in (True, False))
     flow = load_flow(
-        model, cluster, target, precision, planning_proportion, period, estimator, storage, over_results, cut_at=cut_at
+        model,
+        cluster,
+        target,
+        precision,
+        planning_proportion,
+        period,
+        estimator,
+        storage,
+        over_results,
+        options,
+        cut_at=cut_at,
     )
     result = search_flow(
         flow,
@@ -115,7 +127,9 @@ def search(
         noise=noise,
         storage=storage,
         study_name=study_name,
-        notes=_flow_notes(model, cluster, target, precision, planning_proportion, period, estimator, cut_at, bounds),
+        notes=_flow_notes(
+            model, cluster, target, precision, planning_proportion, period, estimator, cut_at, options or {}, bounds
+        ),
         make_executor=None if n_workers is None else partial(process_executor, flow, n_workers),
         n_repeats=n_repeats,
         callback=callback,
@@ -136,6 +150,7 @@ def _flow_notes(
     period: str | None,
     estimator: str,
     cut_at: str,
+    options: Mapping[str, object],
     constraints: Iterable[Constraint],
 ) -> dict[str, str]:
     """The flow as a study stores it for workers; nothing when model, cluster or target are objects."""
@@ -151,6 +166,7 @@ def _flow_notes(
         period=period,
         cut_at=cut_at,
         constraints=tuple(constraint.text for constraint in constraints),
+        options=options,
     )
     return {FLOW: config.to_json()}
 
@@ -331,7 +347,7 @@ def flow_of_study(study: Study, storage: str, **changes: str) -> Flow:
     Args:
         study: of a search.
         storage: the URL of its database.
-        changes: the model or the cluster, when their files have other paths on this machine.
+        changes: the model, the cluster or the inputs, when their files have other paths on this machine.
 
     Raises:
         BadInput: the study does not store its flow, or something that its trials depend on differs on this machine.

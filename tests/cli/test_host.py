@@ -115,6 +115,26 @@ def test_every_runtime_and_format_is_searched_and_outputs_are_compared(run_cli: 
     assert re.search(r"^bf16: [\d.]+x, outputs differ by [\d.]+ % \(--precision fp32,bf16\)$", printed, re.MULTILINE)
 
 
+def test_a_study_is_of_the_inputs_that_were_given(run_cli: RunCli, model: str) -> None:
+    rng = np.random.default_rng(1)
+    for name in ("real", "other"):
+        np.savez(f"{name}.npz", h0=rng.standard_normal((3, WIDTH), np.float32))
+    search = ("search", model, "--target", "host", *QUICK, *ONE_CORE, "--batch-size", "4", "--study-name", "given")
+    assert run_cli(*search, "--inputs", "real.npz").code == 0
+    assert run_cli(*search, "--inputs", "real.npz").code == 0
+    assert "real.npz" in run_cli("explain", "given").out
+    assert run_cli("report", "given", "--html", "page.html").code == 0
+    assert "inputs are those of real.npz" in Path("page.html").read_text(encoding="utf-8")
+    for inputs in (("--inputs", "other.npz"), ()):
+        code, _, error = run_cli(*search, *inputs)
+        assert code == 2
+        assert error.splitlines()[-1].startswith("autoauto: study 'given' was made with target ")
+    assert run_cli("measure", model, "--target", "host", "--inputs", "no.npz")[::2] == (
+        2,
+        "autoauto: the inputs are an npz file, no.npz cannot be read: No such file or directory; check the path\n",
+    )
+
+
 def test_a_device_with_too_little_memory_exits_with_3(run_cli: RunCli, model: str) -> None:
     code, out, err = run_cli("measure", model, "--target", "host", "--device-memory-gib", "0.001", "--json")
     assert code == 3

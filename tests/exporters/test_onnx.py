@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,8 +21,9 @@ from autoauto.graph.cut import subgraph
 from autoauto.records.arrays import relative_error
 from autoauto.records.errors import BadInput
 from autoauto.records.knobs.knobs import Knobs
+from autoauto.records.layers import Port
 from autoauto.records.plan import side_by_side
-from autoauto.records.profile import HostPrecision, HostRuntime
+from autoauto.records.profile import GraphOptimization, HostPrecision, HostRuntime
 from autoauto.records.schedule import Order
 from autoauto.targets.host.runtimes.registry import runtime_named
 from tests.exporters.conftest import Deploy, plan_of
@@ -132,6 +133,32 @@ def test_the_program_runs_every_stage_as_it_was_measured(
         written(deployment, tmp_path / "other", "triton")
 
 
+@pytest.mark.parametrize(
+    ("runtime", "options"),
+    [
+        (HostRuntime.OPENVINO, {"streams": 2}),
+        (HostRuntime.ONNXRUNTIME, {"spinning": False}),
+        (HostRuntime.ONNXRUNTIME, {"graph_optimization": GraphOptimization.OFF}),
+    ],
+)
+def test_the_program_runs_every_stage_with_its_options(
+    runtime: HostRuntime, options: dict[str, Any], deploy: Deploy, tmp_path: Path
+) -> None:
+    pytest.importorskip(runtime)
+    deployment = deploy(CHAIN, X, "y", {"w": W}, plan=plan_of((0, 1, 4)), session=(runtime, None))
+    deployment = replace(deployment, knobs=replace(deployment.knobs, cores_per_device=2, **options))
+    [result] = written(deployment, tmp_path / "artifact")
+    assert result.passed
+    stages = json.loads((tmp_path / "artifact" / "pipeline.json").read_text())["pipelines"][0]["stages"]
+    plain = {"streams": 1, "spinning": True, "graph_optimization": "all"}
+    assert [stage["options"] for stage in stages] == [plain | options] * 2
+    assert {tuple(port["shape"]) for stage in stages for port in (*stage["inputs"], *stage["outputs"])} == {(2, 4)}
+    with pytest.raises(
+        BadInput, match=r"does not say what runs a stage, got a plan for .* with options; try --to onnx"
+    ):
+        written(deployment, tmp_path / "other", "triton")
+
+
 def test_micro_batches_are_what_the_whole_model_makes(deploy: Deploy, tmp_path: Path) -> None:
     deployment = deploy(CHAIN, X, "y", {"w": W}, plan=plan_of((0, 1, 4), (0, 1)), replicas=2)
     written(deployment, tmp_path / "artifact")
@@ -224,6 +251,15 @@ def test_times_are_in_seconds_of_the_reference_clock(deploy: Deploy, tmp_path: P
     assert pipeline["pipelines"][0]["period_s"] * deployment.cluster.clock_hz == pytest.approx(9 + 2)
     assert (pipeline["samples_per_s"], pipeline["origin"], pipeline["schema"]) == (1234.5, "estimated", 1)
     assert [stage["sends"] for stage in stages] == [["x", "a"], ["y"]]
+
+
+def test_given_inputs_are_those_of_a_check(deploy: Deploy) -> None:
+    def inputs(ports: Sequence[Port]) -> dict[str, Any]:
+        return {port.name: np.full(port.shape, 7, port.dtype) for port in ports}
+
+    deployment = replace(deploy(CHAIN, X, "y", {"w": W}, plan=plan_of((0, 1, 4))), inputs=inputs)
+    n, arrays = examples(deployment, 3)
+    assert (n, arrays["x"].shape, set(arrays["x"].ravel())) == (3, (6, 4), {7.0})
 
 
 def test_what_is_compared_is_the_whole_model(deploy: Deploy) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict as asdict_of
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from autoauto.records.profile import (
     HostRuntime,
     LayerProfile,
     ModelProfile,
+    RuntimeOptions,
 )
 
 _OPTIONS = stored_form(CompileOptions, batch_size=PositiveWhole, memory_proportion=Positive)
@@ -85,7 +87,13 @@ def _with_outlined(record: dict[str, Any]) -> dict[str, Any]:
     return record | {"outlined": []}
 
 
-_UPGRADES = {2: _with_cores, 3: _with_session, 4: _with_checkpoints, 5: _with_outlined}
+def _with_runtime_options(record: dict[str, Any]) -> dict[str, Any]:
+    """Before schema 7 sessions had the options that runtimes have by themselves."""
+    options, defaults = record.get("options"), asdict_of(RuntimeOptions())
+    return record | {"options": {**options, "runtime_options": defaults}} if isinstance(options, dict) else record
+
+
+_UPGRADES = {2: _with_cores, 3: _with_session, 4: _with_checkpoints, 5: _with_outlined, 6: _with_runtime_options}
 
 
 def layer_to_json(layer: LayerProfile) -> str:

@@ -12,10 +12,19 @@ from autoauto.records.knobs.table import (
     STAGES_PER_DEVICE,
     TIE_BREAK,
     TRAINING_ORDERS,
+    Knob,
     Recompute,
     Strategy,
 )
-from autoauto.records.profile import HostPrecision, HostRuntime, Optimizer, WeightUpdate, runtime_for
+from autoauto.records.profile import (
+    GraphOptimization,
+    HostPrecision,
+    HostRuntime,
+    Optimizer,
+    RuntimeOptions,
+    WeightUpdate,
+    runtime_for,
+)
 from autoauto.records.schedule import Order, check_size
 
 DEFAULT_PLANNING_PROPORTION = 0.85
@@ -59,6 +68,8 @@ class Knobs:
         shard_optimizer: whether every replica holds a part of the optimizer's state only.
         runtime, precision: what runs the model on the host, and in which format it computes. Elsewhere
             None: there the format is that of the flow.
+        streams, spinning, graph_optimization: as in `RuntimeOptions`; each has its default with a runtime that does not
+            have it, and streams share the cores of a device.
     """
 
     n_ipu: int
@@ -76,6 +87,9 @@ class Knobs:
     shard_optimizer: bool = False
     runtime: HostRuntime | None = None
     precision: HostPrecision | None = None
+    streams: int = 1
+    spinning: bool = True
+    graph_optimization: GraphOptimization = GraphOptimization.ALL
     stages_per_device: int = 1
 
     def __post_init__(self) -> None:
@@ -85,7 +99,7 @@ class Knobs:
             raise BadInput(f"memory_proportion must be in (0, 1], got {self.memory_proportion}")
         if not 1 <= self.batch_size <= MAX_SAMPLES:
             raise BadInput(f"batch_size must be 1 to {MAX_SAMPLES}, got {self.batch_size}")
-        for name in ("replicas", "cores_per_device"):
+        for name in ("replicas", "cores_per_device", "streams"):
             if getattr(self, name) < 1:
                 raise BadInput(f"{name} must be at least 1, got {getattr(self, name)}")
         if self.replicas > 1 and self.strategy is Strategy.PHASED:
@@ -156,9 +170,19 @@ class Knobs:
 
     @property
     def can_compute(self) -> bool:
-        """Whether the runtime of the host computes in the format."""
+        """Whether the runtime of the host computes in the format, with a core or more for every stream."""
         runtime, precision = self.session
-        return precision in runtime.precisions
+        return precision in runtime.precisions and self.streams <= self.cores_per_device
+
+    @property
+    def runtime_options(self) -> RuntimeOptions:
+        """The options of the runtime."""
+        return RuntimeOptions(self.streams, self.spinning, self.graph_optimization)
+
+    def has_effect(self, knob: Knob) -> bool:
+        """Whether the runtime of the host has a knob; a session with one thread has none that could spin."""
+        is_alone = knob.name == "spinning" and self.cores_per_device == 1
+        return not knob.runtimes or (self.session[0] in knob.runtimes and not is_alone)
 
     @property
     def n_devices(self) -> int:

@@ -17,13 +17,14 @@ from autoauto.records.knobs.knobs import Knobs
 from autoauto.records.knobs.table import (
     KNOBS,
     MAX_VALUES,
+    OF_RUNTIMES,
     STAGES_PER_DEVICE,
     Domain,
     Knob,
     Recompute,
     Strategy,
 )
-from autoauto.records.profile import HostPrecision, HostRuntime, Optimizer
+from autoauto.records.profile import GraphOptimization, HostPrecision, HostRuntime, Optimizer
 from autoauto.records.schedule import Order
 
 MAX_CONFIGURATIONS = 300_000  # of a space: each takes some ten microseconds before anything is measured
@@ -62,7 +63,9 @@ class SearchSpace:
 
     Configurations that violate one of the `constraints`, which name knobs only, are not part of the space. Where there
     are several numbers of micro-batches, nor are those with too few or too many for their order; nor are orders,
-    numbers of stages a device and pipeline lengths that do not go together.
+    numbers of stages a device and pipeline lengths that do not go together. A knob that a runtime does not have does
+    not multiply its configurations: they have it at its default. Every stream has a core or more, and an equal part of
+    the batch.
 
     Cells of phases have no `schedule`, and `steps` are their values of `Knobs.n_micro_batches`.
     """
@@ -83,6 +86,9 @@ class SearchSpace:
     shard_optimizer: tuple[bool, ...] = (False,)
     runtime: tuple[HostRuntime | None, ...] = (None,)
     precision: tuple[HostPrecision | None, ...] = (None,)
+    streams: tuple[int, ...] = (1,)
+    spinning: tuple[bool, ...] = (True,)
+    graph_optimization: tuple[GraphOptimization, ...] = (GraphOptimization.ALL,)
     constraints: tuple[Constraint, ...] = ()
     stages_per_device: tuple[int, ...] = (1,)
 
@@ -113,11 +119,33 @@ class SearchSpace:
             raise BadInput("a search is for training or for inference, got both among its schedules")
         for batch_size in (self.batch_size[0], self.batch_size[-1]) if self._global_batch is None else ():
             list(self.grid(batch_size))  # `Knobs` raises BadInput for a configuration that cannot exist
+        self._check_runtimes()
         if self.constraints and not _cells(self):
             texts = ", ".join(constraint.text for constraint in self.constraints)
             raise BadInput(f"no configuration of the space meets {texts}; try a wider space")
         if not _cells(self):
             raise BadInput(f"{self.runtime[0]} does not compute in {self.precision[0]}; try another --runtime")
+
+    def _check_runtimes(self) -> None:
+        """Refuse a knob that no runtime of the space has, and streams that no device and no batch has room for."""
+        for knob in OF_RUNTIMES:
+            if getattr(self, knob.name) != (knob.default,) and not any(
+                Knobs(1, 1.0, 1, cores_per_device=n, runtime=runtime, precision=precision).has_effect(knob)
+                for n, runtime, precision in product(self.cores_per_device, self.runtime, self.precision)
+            ):
+                several = " on several cores a device" if knob.name == "spinning" else ""
+                names = " or ".join(knob.runtimes)
+                raise BadInput(
+                    f"{knob.option} is for --runtime {names}{several}, got {', '.join(map(str, self.runtime))} on "
+                    f"{_few(self.cores_per_device)}; leave it out, or try those"
+                )
+        if min(self.streams) > max(self.cores_per_device) or not any(
+            size % n == 0 for size, n in product(self.batch_size, self.streams)
+        ):
+            raise BadInput(
+                f"streams need a core or more each, and equal parts of a batch, got --streams {min(self.streams)} for "
+                f"--cores-per-device {_few(self.cores_per_device)} and --batch-size {_few(self.batch_size)}; try others"
+            )
 
     def _n_combinations(self) -> int:
         """How many configurations there are at most: of a global batch those with so many samples a step."""
@@ -155,10 +183,12 @@ class SearchSpace:
     def __contains__(self, knobs: Knobs) -> bool:
         inside = knobs.strategy in self.strategy and knobs.batch_size in self.batch_size
         choice = {axis.name: getattr(knobs, axis.field) for axis in self.axes(knobs.strategy)}
-        inside = inside and all(value in getattr(self, name) for name, value in choice.items())
+        varied = (axis.name for axis in self.axes(knobs.strategy) if knobs.has_effect(axis))
+        inside = inside and all(choice[name] in getattr(self, name) for name in varied)
         return (
             inside
             and _all_hold(self.constraints, knobs)
+            and knobs.batch_size % knobs.streams == 0
             and self.configuration(knobs.strategy, knobs.batch_size, choice) == knobs
         )
 
@@ -171,7 +201,9 @@ class SearchSpace:
         named = {_TABLE[name].field: value for name, value in choice.items()}
         if strategy is Strategy.PHASED:
             named["schedule"] = Order.SEQUENTIAL if self.training else Order.INFERENCE
-        return Knobs(batch_size=batch_size, strategy=strategy, **named)
+        knobs = Knobs(batch_size=batch_size, strategy=strategy, **named)
+        idle = {knob.name: knob.default for knob in OF_RUNTIMES if not knobs.has_effect(knob)}
+        return replace(knobs, **idle) if any(choice.get(name, idle[name]) != idle[name] for name in idle) else knobs
 
     def grid(self, *batch_sizes: int) -> Iterator[Knobs]:
         """The configuration of every cell at these batch sizes, first the pipelines.
@@ -194,6 +226,8 @@ class SearchSpace:
                         continue
                     named = {("strategy", strategy), *(pair for pair in choice.items() if pair[0] in _MATCHED)}
                     knobs = self._configuration_or_none(strategy, batch_size, choice)
+                    if knobs is not None and not self._is_first(knobs, choice):
+                        continue
                     if knobs is None:
                         refused.update(dict.fromkeys(named, (strategy, batch_size, choice)))
                     else:
@@ -202,6 +236,11 @@ class SearchSpace:
         for pair, arguments in refused.items():
             if pair not in made:
                 self.configuration(*arguments)
+
+    def _is_first(self, knobs: Knobs, choice: Mapping[str, Any]) -> bool:
+        """Whether knobs that the runtime of a configuration does not have are at the first of their values."""
+        idle = (knob.name for knob in OF_RUNTIMES if not knobs.has_effect(knob))
+        return all(name not in choice or choice[name] == getattr(self, name)[0] for name in idle)
 
     def _configuration_or_none(self, strategy: Strategy, batch_size: int, choice: Mapping[str, Any]) -> Knobs | None:
         if self._is_mismatch(strategy, choice):
@@ -233,8 +272,9 @@ def _cells(space: SearchSpace) -> tuple[tuple[Knobs, ...], ...]:
         return tuple((knobs,) for knobs in space.grid(*space.batch_size) if _all_hold(space.constraints, knobs))
     firsts = (knobs for knobs in space.grid(space.batch_size[0]) if _all_hold(by_cell, knobs))
     cells = (
-        tuple(filter(partial(_all_hold, by_size), (replace(first, batch_size=size) for size in space.batch_size)))
+        tuple(filter(partial(_all_hold, by_size), (replace(first, batch_size=size) for size in sizes)))
         for first in firsts
+        for sizes in [[size for size in space.batch_size if size % first.streams == 0]]
     )
     return tuple(filter(None, cells))
 

@@ -12,7 +12,7 @@ from enum import StrEnum
 from operator import index
 from typing import Any, Protocol
 
-from autoauto.records.profile import HostPrecision, HostRuntime, Optimizer
+from autoauto.records.profile import GraphOptimization, HostPrecision, HostRuntime, Optimizer
 from autoauto.records.schedule import MAX_STAGES, Order
 
 MAX_SAMPLES = 2**20  # in a micro-batch; far beyond any device, so that bytes and cycles stay exact integers
@@ -156,6 +156,7 @@ class Knob:
         label: its name in charts, where there is little room; by default its name.
         sets: the field of `Knobs` that it sets; by default its own.
         breaks_ties: whether the smaller value is the simpler configuration.
+        runtimes: of the host that have it; with others a configuration has its default. Empty for all.
     """
 
     name: str
@@ -169,6 +170,7 @@ class Knob:
     label: str = ""
     sets: str = ""
     breaks_ties: bool = False
+    runtimes: tuple[HostRuntime, ...] = ()
 
     @property
     def field(self) -> str:
@@ -256,6 +258,37 @@ KNOBS = (
         "the format in which the runtime of the host computes",
         ",".join(HostPrecision),
         ("fp32", "fp32"),
+    ),
+    Knob(
+        "streams",
+        whole(MAX_VALUES),
+        1,
+        Use.CHANGED,
+        "equal parts of a micro-batch that OpenVINO computes at the same time, each on a share of a device's cores",
+        "1,2",
+        ("1", "1"),
+        runtimes=(HostRuntime.OPENVINO,),
+    ),
+    Knob(
+        "spinning",
+        SWITCH,
+        True,
+        Use.CHANGED,
+        "whether idle threads of ONNX Runtime wait in a loop, where a device has several cores, or sleep",
+        "on|off",
+        ("on", "on"),
+        runtimes=(HostRuntime.ONNXRUNTIME,),
+    ),
+    Knob(
+        "graph_optimization",
+        words(GraphOptimization, tuple(GraphOptimization), tuple(GraphOptimization)),
+        GraphOptimization.ALL,
+        Use.CHANGED,
+        f"how far ONNX Runtime rewrites a graph before it runs it: {', '.join(GraphOptimization)}",
+        ",".join(GraphOptimization),
+        ("all", "all"),
+        label="graph optimization",
+        runtimes=(HostRuntime.ONNXRUNTIME, HostRuntime.CUDA),
     ),
     Knob(
         "memory_proportion",
@@ -373,5 +406,7 @@ COLUMNS = tuple(knob for knob in KNOBS if not knob.sets)
 """The knobs that are fields of `Knobs`."""
 KNOB_NAMES = (*(knob.name for knob in COLUMNS if knob.domain.kind is not str), "n_devices", "n_samples")
 """The names of knobs, and of numbers that follow from them, that a constraint may contain; a switch is 0 or 1."""
+OF_RUNTIMES = tuple(knob for knob in KNOBS if knob.runtimes)
+"""The knobs that only some runtimes of the host have."""
 TIE_BREAK = ("n_devices", *(knob.name for knob in COLUMNS if knob.breaks_ties))
 """What makes a configuration simpler: fewer devices first, and so on."""

@@ -31,6 +31,14 @@ _OPTIONS = (
         metavar="N",
     ),
     TargetOption(
+        "inputs",
+        "an npz file with inputs of the model by name, in place of made-up ones: all that is measured, also how far "
+        "outputs in another --precision differ, is of its first samples",
+        kind=str,
+        default=None,
+        metavar="FILE.npz",
+    ),
+    TargetOption(
         "dask",
         "address of a Dask scheduler: its workers, one a machine, serve the machines of the cluster, the first by name "
         "the first; by default their devices, with measured links (dask worker --resources device=N)",
@@ -96,8 +104,9 @@ def _open(request: Request) -> tuple[Target, Cluster]:
     """Processes of this machine that run the model's file.
 
     Raises:
-        BadInput: the model has no file, or its file another format than is asked for.
+        BadInput: the model has no file, its file another format than is asked for, or the inputs are not the model's.
     """
+    from autoauto.targets.host.samples import read_samples
     from autoauto.targets.host.target import HostTarget
 
     if request.precision is not Precision.FP32:
@@ -108,7 +117,9 @@ def _open(request: Request) -> tuple[Target, Cluster]:
     if request.source is None:
         raise BadInput("the host runs a model's file, got a model without one; save it, and give its path")
     gpus = [gpu.uuid for gpu in _gpus(request.options)]
-    return HostTarget(request.source, _machines(request.options), gpus), request.cluster
+    path = request.options["inputs"]
+    samples = None if path is None else read_samples(path, request.source, request.graph)
+    return HostTarget(request.source, _machines(request.options), gpus, samples), request.cluster
 
 
 def _machines(options: OptionValues) -> DaskMachines | None:

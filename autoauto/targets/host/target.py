@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
-from typing import Any
+from math import gcd
 
 from autoauto.records.arrays import Array
 from autoauto.records.errors import BadInput
@@ -19,6 +19,7 @@ from autoauto.records.profile import (
     HostPrecision,
     HostRuntime,
     ProgramStep,
+    RuntimeOptions,
     SessionOptions,
 )
 from autoauto.records.target import RUNS_PLANS, TargetTraits
@@ -29,6 +30,7 @@ from autoauto.targets.host.measure.session import RUNTIME
 from autoauto.targets.host.measure.worker import Measurement
 from autoauto.targets.host.remote.dask import DaskMachines
 from autoauto.targets.host.run.open_plans import OpenPlans
+from autoauto.targets.host.run.parts import cut_in_parts
 from autoauto.targets.host.run.reference import Outputs, copy_of, output_error, reference_outputs
 from autoauto.targets.host.run.run import OpenPlan, repeat_until_undisturbed, session_options
 from autoauto.targets.host.runtimes.registry import (
@@ -37,6 +39,7 @@ from autoauto.targets.host.runtimes.registry import (
     installed_versions,
     runtime_named,
 )
+from autoauto.targets.host.samples import InputSamples
 
 VERSION = "host-10"
 SESSION = f"{RUNTIME}_session"
@@ -48,24 +51,29 @@ class HostTarget(AbstractContextManager["HostTarget"]):
 
     Attributes:
         measurements: all measurements so far, in order.
+        samples: as below.
 
     Args:
         source: cuts sub-models out of the model.
         machines: those of the cluster; by default this machine has all devices.
         gpus: the UUID of the GPU of every device; empty where cores are the devices.
+        samples: inputs on which everything is measured; by default they are made up.
     """
 
-    def __init__(self, source: Source, machines: DaskMachines | None = None, gpus: Sequence[str] = ()) -> None:
+    def __init__(
+        self,
+        source: Source,
+        machines: DaskMachines | None = None,
+        gpus: Sequence[str] = (),
+        samples: InputSamples | None = None,
+    ) -> None:
         self._source, self._machines, self._gpus = source, machines, tuple(gpus)
+        self.samples = samples
         self._meter: Meter | None = None
         self._meter_options = SessionOptions()
         self._open = OpenPlans()
         self._references: dict[int, Outputs] = {}
         self.measurements: list[Measurement] = []
-
-    def __getstate__(self) -> dict[str, Any]:
-        """All but the process that measures, where another process has the target."""
-        return {**vars(self), "_meter": None}
 
     @property
     def traits(self) -> TargetTraits:
@@ -97,12 +105,13 @@ class HostTarget(AbstractContextManager["HostTarget"]):
             MissingExtra: no runtime is installed.
         """
         where = identity() if self._machines is None else self._machines.identity
-        return f"{VERSION}, {installed_versions()}, {where}"
+        inputs = f", inputs {self.samples.digest}" if self.samples else ""
+        return f"{VERSION}, {installed_versions()}, {where}{inputs}"
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Which Dask workers serve the machines of the cluster."""
-        return () if self._machines is None else (self._machines.note,)
+        """Which Dask workers serve the machines of the cluster, and which inputs are measured."""
+        return tuple(part.note for part in (self._machines, self.samples) if part is not None)
 
     def profiled(self, batch_size: int) -> tuple[int, ...]:
         """Powers of two around `batch_size`; times and memory in between are interpolated."""
@@ -111,9 +120,10 @@ class HostTarget(AbstractContextManager["HostTarget"]):
 
     def depends_on(self, device: Device, options: CompileOptions) -> object:
         """Batch size, session and kind of GPU: limits and proportions of memory matter when a plan runs only."""
-        n_threads, runtime, precision, _ = session_options(options)
-        gpu = (device.name,) if self._gpus else ()
-        return options.batch_size, str(n_threads), str(runtime), str(precision), *gpu
+        session = session_options(options)
+        others = [device.name] if self._gpus else []
+        others += [repr(session.options)] if session.options != RuntimeOptions() else []
+        return options.batch_size, str(session.n_threads), str(session.runtime), str(session.precision), *others
 
     def compile(self, graph: LayerGraph, layers: LayerRange, device: Device, options: CompileOptions) -> CompiledRange:
         """Measure `layers` of `graph` as a separate model; 1 cycle is 1 ns.
@@ -130,9 +140,12 @@ class HostTarget(AbstractContextManager["HostTarget"]):
             WorkerLost: the layers crash the process that runs them.
         """
         self._check_runtime(options.runtime)
-        sub_model = self._source.cut(graph, layers, options.batch_size)
+        n_parts = gcd(options.runtime_options.streams, options.batch_size)  # of a layer; a plan has as many as streams
+        sub_model = cut_in_parts(self._source, graph, layers, options.batch_size, n_parts)
         session = session_options(options)._replace(gpu=self._gpus[0] if self._gpus else "")
-        measurement = self._open_meter(session).measure(sub_model, layers)
+        inputs = [port for port in sub_model.inputs if self.samples and port.name in self.samples.arrays]
+        given = self.samples.batch(inputs) if self.samples else {}
+        measurement = self._open_meter(session).measure(sub_model, layers, given)
         self.measurements.append(measurement)
         names = [layer.name for layer in graph.layers[slice(*layers)]]
         counts_ports = len(names) == 1 and not self._gpus  # what a session holds of a GPU includes them
@@ -165,9 +178,9 @@ class HostTarget(AbstractContextManager["HostTarget"]):
 
         def attempt() -> Run:
             if self._machines is None and not self._gpus:
-                return measured(self._open.get(key, lambda: OpenPlan(*arguments)))
+                return measured(self._open.get(key, lambda: OpenPlan(*arguments, samples=self.samples)))
             # Between machines a plan has one stream, and the memory of a GPU holds one plan.
-            with OpenPlan(*arguments, self._machines, self._gpus) as opened:
+            with OpenPlan(*arguments, self._machines, self._gpus, self.samples) as opened:
                 return measured(opened)
 
         def measured(opened: OpenPlan) -> Run:
@@ -181,7 +194,9 @@ class HostTarget(AbstractContextManager["HostTarget"]):
         if options.computes_in is HostPrecision.FP32:
             return run
         if options.batch_size not in self._references:
-            self._references[options.batch_size] = reference_outputs(self._source, graph, plan, options.batch_size)
+            self._references[options.batch_size] = reference_outputs(
+                self._source, graph, plan, options.batch_size, self.samples
+            )
         return replace(run, output_error=output_error(outputs, self._references[options.batch_size]))
 
     def precisions(self) -> tuple[HostPrecision, ...]:
@@ -225,9 +240,9 @@ class HostTarget(AbstractContextManager["HostTarget"]):
             self._meter.__exit__()
             self._meter = None
 
-    def __reduce__(self) -> tuple[type[HostTarget], tuple[Source]]:
+    def __reduce__(self) -> tuple[type[HostTarget], tuple[object, ...]]:
         """Without its processes, for another process that measures."""
-        return HostTarget, (self._source,)
+        return HostTarget, (self._source, self._machines, self._gpus, self.samples)
 
     def __exit__(self, *_: object) -> None:
         self.close()

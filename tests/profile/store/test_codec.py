@@ -74,9 +74,9 @@ def stored() -> dict[str, Any]:
     [
         (("model",), ..., "the top level must have the field model"),
         (("target",), 7, "target must be a text, got 7"),
-        (("schema",), ..., "schema must be 6, got none"),
-        (("schema",), 1, "schema must be 6, got 1"),
-        (("schema",), 99, "schema must be 6, got 99"),
+        (("schema",), ..., "schema must be 7, got none"),
+        (("schema",), 1, "schema must be 7, got 1"),
+        (("schema",), 99, "schema must be 7, got 99"),
         (("options",), 7, "options must be an object with the fields batch_size, .* got 7"),
         (("options", "batch_size"), 0, r"options.batch_size must be a whole number from 1 to 2\*\*53, got 0"),
         (("options", "memory_proportion"), "all", "options.memory_proportion must be a finite number .* got 'all'"),

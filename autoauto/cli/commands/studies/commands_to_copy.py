@@ -101,11 +101,11 @@ def _cuts(summary: StudySummary, trial: Trial) -> list[str]:
 
 
 def _knob_arguments(knobs: Knobs) -> Iterator[str]:
-    """The options of the knobs that matter for a pipeline; a switch that is off is left out."""
+    """The options of the knobs that matter for a pipeline; a switch that is off, as by default, is left out."""
     for knob in COLUMNS:
         value = getattr(knobs, knob.name)
-        if knob.matters(knobs) and value is not False:
-            yield from (knob.option, "on" if value is True else f"{value}")
+        if knob.matters(knobs) and (value is not False or knob.default is True):
+            yield from (knob.option, {True: "on", False: "off"}[value] if isinstance(value, bool) else f"{value}")
 
 
 def _search_arguments(attributes: Mapping[str, str]) -> list[str]:
@@ -121,7 +121,7 @@ def _model_arguments(attributes: Mapping[str, str]) -> list[str]:
     typed = _search_arguments(attributes)
     stored = _stored_arguments(attributes)
     flow = json.loads(attributes.get(FLOW, "{}"))
-    from_python = bool(not typed and flow.get("profile"))
+    from_python = bool(not typed and flow)
     try:
         words = typed or ([] if from_python else stored)
         return list(_options_of_model(words, flow if "--config" in typed or from_python else {}))

@@ -28,6 +28,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--cluster", metavar="FILE", help="the cluster's file on this machine; default: the search's path"
     )
     parser.add_argument(
+        "--inputs", metavar="FILE.npz", help="the file of the inputs on this machine; default: the search's path"
+    )
+    parser.add_argument(
         "--idle",
         type=positive_number,
         default=60.0,
@@ -45,7 +48,7 @@ def run(args: argparse.Namespace) -> int:
     from autoauto.study.store.study import join_study
 
     study = join_study(args.storage, chosen_name(args.storage, args.study_name))
-    local_files = {name: value for name in ("model", "cluster") if (value := getattr(args, name)) is not None}
+    local_files = {name: value for name in ("model", "cluster", "inputs") if (value := getattr(args, name)) is not None}
     executor = process_executor_of(args, flow_of_study(study, args.storage, **local_files))
     print_line(f"joined study {study.study_name}: {args.workers} at a time")
     objectives, callback = parse_objectives(study.user_attrs["objective"]), _write_trial if args.log == "json" else None

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, ExitStack
 from weakref import finalize
 
+from autoauto.records.arrays import Array
 from autoauto.records.errors import BadInput, OutOfMemory, WorkerLost
 from autoauto.records.layers import LayerRange, SubModel
 from autoauto.records.profile import SessionOptions
-from autoauto.targets.host.measure.session import idle_model
+from autoauto.targets.host.measure.session import NONE_GIVEN, idle_model
 from autoauto.targets.host.measure.worker import FailedMeasurement, Measurement, SubModelPorts, serve
 from autoauto.targets.host.remote.machines import LocalMachine, ProcessHost
 from autoauto.targets.host.runtimes.registry import runtime_named
+from autoauto.targets.host.transport.messages import message_of
 
 
 class Meter(AbstractContextManager["Meter"]):
@@ -35,8 +37,10 @@ class Meter(AbstractContextManager["Meter"]):
         self._end = finalize(self, self._stack.close)
         self._end.atexit = False  # the worker dies with this process
 
-    def measure(self, sub_model: SubModel, layers: LayerRange) -> Measurement:
+    def measure(self, sub_model: SubModel, layers: LayerRange, given: Mapping[str, Array] = NONE_GIVEN) -> Measurement:
         """Measure time and memory of `sub_model`; a worker that is killed meanwhile is replaced once.
+
+        Its inputs are those in `given`; others are made up.
 
         Raises:
             BadInput: the runtime cannot run the sub-model.
@@ -44,34 +48,39 @@ class Meter(AbstractContextManager["Meter"]):
             WorkerLost: the sub-model crashes every process that runs it.
         """
         try:
-            return self._measure(sub_model, layers)
+            return self._measure(sub_model, layers, given)
         except WorkerLost:
             pass
         try:
-            return self._measure(sub_model, layers)
+            return self._measure(sub_model, layers, given)
         except WorkerLost as error:
             raise WorkerLost(f"layers {layers} end the process that runs them: {error}") from error
 
-    def _measure(self, sub_model: SubModel, layers: LayerRange) -> Measurement:
+    def _measure(self, sub_model: SubModel, layers: LayerRange, given: Mapping[str, Array]) -> Measurement:
         try:
             workers = (self._machine or self._start()).workers
             self._file.write(sub_model.content)
+            ports = tuple(port for port in sub_model.inputs if port.name in given)
+            self._given.write(message_of(given, ports))
             one_session = layers.stop - layers.start > 1
-            workers.send(0, SubModelPorts(sub_model.inputs, sub_model.outputs, one_session))
+            workers.send(0, SubModelPorts(sub_model.inputs, sub_model.outputs, one_session, ports))
             answer: Measurement | FailedMeasurement = workers.receive(0)
         except BaseException:
             self.close()  # a late answer would be taken for the answer to the next request
             raise
         if isinstance(answer, FailedMeasurement):
             message = f"{runtime_named(self._options.runtime).title} does not run layers {layers}: {answer.reason}"
-            raise OutOfMemory(message, 1, layers) if answer.is_memory_error else BadInput(message)
+            if answer.is_memory_error:
+                raise OutOfMemory(message, 1, layers)
+            raise BadInput(message if given else f"{message}; if it does not take made-up inputs, try --inputs")
         return answer
 
     def _start(self) -> ProcessHost:
         machine = self._stack.enter_context(self._open_machine())
-        self._file = machine.file(b"")
+        self._file, self._given = machine.file(b""), machine.file(b"")
         self._stack.callback(self._file.close)
-        machine.workers.start("the meter", serve, self._file, self._cores, self._options, idle_model())
+        self._stack.callback(self._given.close)
+        machine.workers.start("the meter", serve, self._file, self._given, self._cores, self._options, idle_model())
         machine.workers.receive(0)
         self._machine = machine
         return machine

@@ -32,6 +32,8 @@ RUNTIME = "runtime"
 BOOKKEEPING_BYTES = 1 << 20
 """Memory of the interpreter on top of the budget, which a worker needs to report its results."""
 
+NONE_GIVEN: Mapping[str, Array] = {}
+
 
 class Session:
     """A sub-model that runs in this process.
@@ -43,6 +45,7 @@ class Session:
         options: how it computes.
         arena: see above.
         limit_bytes: as in `ModelMemory`.
+        given: inputs by name that examples have, where they are not to be made up.
 
     Attributes:
         parameter_bytes: private memory after loading: weights in the runtime's layout, and code.
@@ -59,8 +62,9 @@ class Session:
         options: SessionOptions,
         arena: bool = False,
         limit_bytes: int | None = None,
+        given: Mapping[str, Array] = NONE_GIVEN,
     ) -> None:
-        self._runtime = runtime_named(options.runtime)
+        self._runtime, self._given = runtime_named(options.runtime), given
         self._content, self._options = content, options
         self._inputs, self._outputs = tuple(inputs), tuple(outputs)
         before = self._runtime.held_bytes()
@@ -79,7 +83,7 @@ class Session:
         self._model.run(inputs, outputs, tidy=tidy)
 
     def example_run(self) -> Callable[[], None]:
-        """A run with made-up inputs, which lie where the sub-model computes, and so do its outputs."""
+        """A run with the inputs of `example_arrays`, which lie where the sub-model computes, and so do its outputs."""
         return self._model.resident(*self.example_arrays())
 
     def cpu_time_ns(self) -> int:
@@ -100,16 +104,23 @@ class Session:
         return self._runtime.is_memory_error(error)
 
     def example_arrays(self) -> tuple[dict[str, Array], dict[str, Array]]:
-        """Made-up inputs, and arrays for the outputs."""
-        inputs = {port.name: example(port) for port in self._inputs}
+        """Inputs, given or made up, and arrays for the outputs."""
+        inputs = {port.name: self._example(port) for port in self._inputs}
         return inputs, {port.name: shared_array(port) for port in self._outputs}
 
     def without_arena(self) -> Session:
         """The same sub-model loaded again."""
-        return Session(self._content, self._inputs, self._outputs, self._options)
+        return Session(self._content, self._inputs, self._outputs, self._options, given=self._given)
+
+    def _example(self, port: Port) -> Array:
+        if port.name not in self._given:
+            return example(port)
+        array = shared_array(port)
+        array[...] = self._given[port.name]
+        return array
 
     def peak_bytes(self) -> int:
-        """Peak memory of a run with made-up inputs, without parameters, inputs and outputs.
+        """Peak memory of a run with the inputs of `example_arrays`, without parameters, inputs and outputs.
 
         The first run is tidy: in it the runtime determines which tensors can share memory, and from then on it takes
         one block for all of them. The memory of the first run would stay allocated beside that block.
@@ -128,6 +139,7 @@ def load_in_budget(
     budget_bytes: int,
     runtime_bytes: int,
     layers: LayerRange,
+    given: Mapping[str, Array] = NONE_GIVEN,
 ) -> Session:
     """A session whose runtime keeps the memory of a run, where it can, within the budget less `runtime_bytes`.
 
@@ -136,7 +148,8 @@ def load_in_budget(
     """
     runtime = runtime_named(options.runtime)
     try:
-        return Session(content, inputs, outputs, options, arena=True, limit_bytes=budget_bytes - runtime_bytes)
+        limit_bytes = budget_bytes - runtime_bytes
+        return Session(content, inputs, outputs, options, arena=True, limit_bytes=limit_bytes, given=given)
     except Exception as error:
         if not runtime.is_memory_error(error):
             raise
@@ -247,7 +260,7 @@ def example(port: Port) -> Array:
 
 
 def _words(in_force: InForce) -> str:
-    return f"{in_force.precision} on {in_force.device} with {in_force.n_threads} threads"
+    return f"{in_force.precision} on {in_force.device} with {in_force.n_threads} threads, {in_force.options}"
 
 
 def _set_limit(limit_bytes: int) -> None:

@@ -9,19 +9,21 @@ arena returns the memory of the previous one.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from statistics import fmean, median
 from time import perf_counter_ns, sleep
 from typing import NamedTuple
 
 from autoauto.processes.channel import Channel
+from autoauto.records.arrays import Array
 from autoauto.records.layers import Port, SubModel
 from autoauto.records.profile import SessionOptions
 from autoauto.targets.host.machine.speed_probe import SpeedProbe
-from autoauto.targets.host.measure.session import Session
+from autoauto.targets.host.measure.session import NONE_GIVEN, Session
 from autoauto.targets.host.runtimes.registry import runtime_named
 from autoauto.targets.host.transport.files import SubModelFile
+from autoauto.targets.host.transport.messages import arrays_in
 
 MIN_RUNS, MIN_LONG_RUNS = 5, 3
 """Minimum number of runs, and that of runs which together take `MAX_NS` or longer."""
@@ -74,11 +76,13 @@ class SubModelPorts(NamedTuple):
     Attributes:
         inputs, outputs: of the sub-model.
         one_session: whether one session is enough, as for many layers, among which chance evens out.
+        given: of the inputs, those that are not made up but lie in another shared file.
     """
 
     inputs: tuple[Port, ...]
     outputs: tuple[Port, ...]
     one_session: bool = False
+    given: tuple[Port, ...] = ()
 
 
 class Measurement(NamedTuple):
@@ -121,7 +125,12 @@ class EmptySession(NamedTuple):
 
 
 def serve(
-    connection: Channel, file: SubModelFile, cores: tuple[int, ...], options: SessionOptions, idle: SubModel
+    connection: Channel,
+    file: SubModelFile,
+    given: SubModelFile,
+    cores: tuple[int, ...],
+    options: SessionOptions,
+    idle: SubModel,
 ) -> None:
     """In a worker: measure an empty session, then serve the requests of the parent until it closes the connection."""
     os.sched_setaffinity(0, cores)
@@ -132,7 +141,7 @@ def serve(
         sessions = (Session(file, idle.inputs, idle.outputs, options, arena=True) for _ in range(1 + N_EMPTY))
         first, *others = sessions
     probe = SpeedProbe()
-    core_ns = _time(file, idle_ports, options, probe).core_ns
+    core_ns = _time(file, idle_ports, NONE_GIVEN, options, probe).core_ns
     other_bytes = round(fmean(other.parameter_bytes for other in others))
     tidy = partial(first.run, *first.example_arrays(), tidy=True)
     empty = EmptySession(first.parameter_bytes, other_bytes, core_ns, tidy)
@@ -144,7 +153,8 @@ def serve(
             return
         try:
             with runtime.exclusively(options):
-                measurement = _measurement(file, ports, options, empty, probe)
+                inputs = arrays_in(given, ports.given) if ports.given else NONE_GIVEN
+                measurement = _measurement(file, ports, inputs, options, empty, probe)
         except Exception as error:  # noqa: BLE001 (runtimes have no common base class; the next request may succeed)
             reason = f"{type(error).__name__}: {error}"
             connection.send(FailedMeasurement(reason, runtime.is_memory_error(error)))
@@ -153,17 +163,22 @@ def serve(
 
 
 def _measurement(
-    file: SubModelFile, ports: SubModelPorts, options: SessionOptions, empty: EmptySession, probe: SpeedProbe
+    file: SubModelFile,
+    ports: SubModelPorts,
+    given: Mapping[str, Array],
+    options: SessionOptions,
+    empty: EmptySession,
+    probe: SpeedProbe,
 ) -> Measurement:
     empty.tidy()
-    session = Session(file, ports.inputs, ports.outputs, options, arena=True)
+    session = Session(file, ports.inputs, ports.outputs, options, arena=True, given=given)
     parameter_bytes, peak_bytes = session.parameter_bytes, session.peak_bytes()
     if ports.one_session:
         run = partial(session.run, *session.example_arrays())
         times = time_runs(run, probe, session.cpu_time_ns, is_warm=True)
     else:
         del session
-        times = _time(file, ports, options, probe)
+        times = _time(file, ports, given, options, probe)
     return Measurement(
         times=times._replace(core_ns=max(times.core_ns - empty.core_ns, 0.0)),
         session_bytes=empty.first_bytes,
@@ -172,12 +187,24 @@ def _measurement(
     )
 
 
-def _time(file: SubModelFile, ports: SubModelPorts, options: SessionOptions, probe: SpeedProbe) -> RunTimes:
-    return shortest_attempt(lambda: _time_session(file, ports, options, probe))
+def _time(
+    file: SubModelFile,
+    ports: SubModelPorts,
+    given: Mapping[str, Array],
+    options: SessionOptions,
+    probe: SpeedProbe,
+) -> RunTimes:
+    return shortest_attempt(lambda: _time_session(file, ports, given, options, probe))
 
 
-def _time_session(file: SubModelFile, ports: SubModelPorts, options: SessionOptions, probe: SpeedProbe) -> RunTimes:
-    session = Session(file, ports.inputs, ports.outputs, options, arena=True)
+def _time_session(
+    file: SubModelFile,
+    ports: SubModelPorts,
+    given: Mapping[str, Array],
+    options: SessionOptions,
+    probe: SpeedProbe,
+) -> RunTimes:
+    session = Session(file, ports.inputs, ports.outputs, options, arena=True, given=given)
     return time_runs(session.example_run(), probe, session.cpu_time_ns)
 
 

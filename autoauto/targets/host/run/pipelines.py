@@ -37,19 +37,19 @@ from math import lcm
 from typing import Any
 
 from autoauto.records.arrays import Array
-from autoauto.records.layers import LayerGraph, LayerRange, Source, SubModel
+from autoauto.records.layers import LayerGraph, LayerRange, Source
 from autoauto.targets.host.measure.session import idle_model
 from autoauto.targets.host.processes import waiter_of
 from autoauto.targets.host.remote.machines import LocalMachine, ProcessHost, connect
+from autoauto.targets.host.run.parts import cut_in_parts
 from autoauto.targets.host.run.stage import (
     StageReady,
     StageResources,
     StageSpans,
     StageTask,
-    arrays,
-    message_bytes,
     serve,
 )
+from autoauto.targets.host.transport.messages import arrays, message_bytes, message_of
 from autoauto.targets.host.transport.ring import FailedMessage, Ring
 
 N_SLOTS = 3
@@ -70,6 +70,8 @@ class Pipelines(AbstractContextManager["Pipelines"]):
         n_replicas: the processes of every stage; by default one each.
         machines: where every process of every pipeline is, as `resources`; by default all are on this machine.
         serves: as in `StageTask`.
+        given: inputs of the model on which stages warm up that read them; by default these are made up, as those from
+            other stages are.
 
     Attributes:
         ready: the memory of every loaded process, in the order of `resources`.
@@ -91,9 +93,11 @@ class Pipelines(AbstractContextManager["Pipelines"]):
         machines: Sequence[Sequence[ProcessHost]] | None = None,
         *,
         serves: bool = False,
+        given: Batch | None = None,
     ) -> None:
-        self._serves = serves
-        self._sub_models = [source.cut(graph, layers, batch_size) for layers in stages]
+        self._serves, self._given = serves, given
+        n_parts = 1 if serves else resources[0][0].session.options.streams  # what is served was cut in parts before
+        self._sub_models = [cut_in_parts(source, graph, layers, batch_size, n_parts) for layers in stages]
         cuts = [layers.start for layers in stages] + [stages[-1].stop]
         self._messages = [source.carried(graph, cut, batch_size) for cut in cuts]
         self._stages, self._resources = tuple(stages), resources
@@ -107,7 +111,8 @@ class Pipelines(AbstractContextManager["Pipelines"]):
         with ExitStack() as stack, ExitStack() as loading:
             self._here = stack.enter_context(LocalMachine())
             machines = self._machines or [[self._here] * len(processes) for processes in self._resources]
-            files = _Files(loading, (idle_model(), *self._sub_models))
+            given = message_of(self._given, self._messages[0]) if self._given else b""
+            files = _Files(loading, (idle_model().content, *(each.content for each in self._sub_models), given))
             for pipeline, (of_pipeline, resources) in enumerate(zip(machines, self._resources, strict=True)):
                 self._start(pipeline, of_pipeline, resources, files)
             # The workers need the memory: the content is in the files now.
@@ -132,7 +137,10 @@ class Pipelines(AbstractContextManager["Pipelines"]):
         self._started.append([])
         for (stage, replica), machine, each in zip(processes, machines, resources, strict=True):
             one_of = f", replica {replica}," if self._n_replicas[stage] > 1 else ""
-            task = self._task(stage, replica, files.at(machine, 0), files.at(machine, 1 + stage), channels, each)
+            own_files = [files.at(machine, number) for number in (0, 1 + stage)]
+            if self._given and any(port in self._messages[0] for port in self._sub_models[stage].inputs):
+                own_files.append(files.at(machine, 1 + len(self._stages)))
+            task = self._task(stage, replica, own_files, channels, each)
             worker = machine.workers.start(f"stage {stage}{one_of} of pipeline {pipeline}", serve, task)
             self._started[-1].append((machine, worker))
 
@@ -225,16 +233,18 @@ class Pipelines(AbstractContextManager["Pipelines"]):
         self,
         stage: int,
         replica: int,
-        idle: Any,
-        file: Any,
+        files: Sequence[Any],
         channels: Sequence[_Channels],
         resources: StageResources,
     ) -> StageTask:
         sub_model = self._sub_models[stage]
+        idle, file, *given = files
         return StageTask(
             layers=self._stages[stage],
             idle=idle,
             file=file,
+            given=given[0] if given else None,
+            given_ports=self._messages[0] if given else (),
             inputs=sub_model.inputs,
             outputs=sub_model.outputs,
             received=self._messages[stage],
@@ -271,17 +281,17 @@ class _Channels:
 
 
 class _Files:
-    """Sub-models in files, on every machine those that it needs; closed by `stack`."""
+    """Contents in files, on every machine those that it needs; closed by `stack`."""
 
-    def __init__(self, stack: ExitStack, sub_models: Sequence[SubModel]) -> None:
-        self._stack, self._sub_models = stack, sub_models
+    def __init__(self, stack: ExitStack, contents: Sequence[bytes]) -> None:
+        self._stack, self._contents = stack, contents
         self._files: dict[tuple[int, int], Any] = {}
 
     def at(self, machine: ProcessHost, number: int) -> Any:
-        """The file of a sub-model on a machine."""
+        """The file of a content on a machine."""
         key = id(machine), number
         if key not in self._files:
-            self._files[key] = machine.file(self._sub_models[number].content)
+            self._files[key] = machine.file(self._contents[number])
             self._stack.callback(self._files[key].close)
         return self._files[key]
 

@@ -24,6 +24,7 @@ from autoauto.targets.host.measure.session import example
 from autoauto.targets.host.remote.dask import DaskMachines
 from autoauto.targets.host.run.pipelines import Batch, Pipelines
 from autoauto.targets.host.run.stage import StageReady, StageResources, StageSpans
+from autoauto.targets.host.samples import InputSamples
 
 N_ATTEMPTS = 2
 
@@ -56,6 +57,7 @@ class OpenPlan(AbstractContextManager["OpenPlan"]):
         replicas: number of pipelines.
         machines: those of the cluster; by default this machine has all its devices.
         gpus: the UUID of the GPU of every device; empty where cores are the devices.
+        samples: the inputs; by default they are made up.
 
     Raises:
         WorkerLost: a process, or another machine, has ended.
@@ -72,6 +74,7 @@ class OpenPlan(AbstractContextManager["OpenPlan"]):
         replicas: int = 1,
         machines: DaskMachines | None = None,
         gpus: Sequence[str] = (),
+        samples: InputSamples | None = None,
     ) -> None:
         n_devices, share, n_cores = plan.n_devices, options.memory_proportion, options.cores_per_device
         session = session_options(options)
@@ -89,7 +92,8 @@ class OpenPlan(AbstractContextManager["OpenPlan"]):
         self._machines = machines
         self._where = [[cluster.machine_device(number).machine for number in replica] for replica in placement]
         self._resources = [list(map(resources_of, replica)) for replica in placement]
-        self._inputs = example_inputs(source, graph, options.batch_size)
+        self._inputs = inputs_of(source, graph, options.batch_size, samples)
+        self._given = self._inputs if samples else None
         self._n_replicas = [stage.n_replicas for stage in plan.stages]
         self._parts = graph, source, [stage.layers for stage in plan.stages], options.batch_size
 
@@ -98,7 +102,9 @@ class OpenPlan(AbstractContextManager["OpenPlan"]):
             machines = self._machines
             opened = stack.enter_context(machines.open(set(chain(*self._where)))) if machines else None
             hosts = None if opened is None else [[opened[machine] for machine in replica] for replica in self._where]
-            self._pipelines = stack.enter_context(Pipelines(*self._parts, self._resources, self._n_replicas, hosts))
+            self._pipelines = stack.enter_context(
+                Pipelines(*self._parts, self._resources, self._n_replicas, hosts, given=self._given)
+            )
             self._stack = stack.pop_all()
         return self
 
@@ -111,7 +117,7 @@ class OpenPlan(AbstractContextManager["OpenPlan"]):
         return sum(sum(p.memory_bytes.values()) + p.overhead_bytes for ready in self._pipelines.ready for p in ready)
 
     def measure(self, plan: Plan, keep: Callable[[Batch], None] = lambda _: None) -> Run:
-        """Run the plan with made-up inputs until its pace is steady.
+        """Run the plan with the same inputs again and again until its pace is steady.
 
         Args:
             plan: that of this object, or an equal one with other costs.
@@ -145,14 +151,17 @@ class OpenPlan(AbstractContextManager["OpenPlan"]):
         return Run(replace(plan, stages=tuple(measured)), timelines, core_fraction)
 
 
-def example_inputs(source: Source, graph: LayerGraph, batch_size: int) -> Batch:
-    """Made-up inputs of a micro-batch, the same every time."""
-    return {port.name: example(port) for port in source.carried(graph, 0, batch_size)}
+def inputs_of(source: Source, graph: LayerGraph, batch_size: int, samples: InputSamples | None = None) -> Batch:
+    """The inputs of a micro-batch, the same every time; without samples they are made up."""
+    ports = source.carried(graph, 0, batch_size)
+    return samples.batch(ports) if samples else {port.name: example(port) for port in ports}
 
 
 def session_options(options: CompileOptions) -> SessionOptions:
     """How a session of these options computes."""
-    return SessionOptions(options.cores_per_device, options.runtime, options.computes_in)
+    return SessionOptions(
+        options.cores_per_device, options.runtime, options.computes_in, options=options.runtime_options
+    )
 
 
 def timeline_of(processes: Sequence[StageSpans], n_replicas: Sequence[int]) -> Timeline:

@@ -1,9 +1,9 @@
-"""A stage in a separate process: `StageTask`, `serve`; and the layout of messages, `arrays`."""
+"""A stage in a separate process: `StageTask`, `serve`."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import cycle
 from statistics import mean
@@ -26,7 +26,8 @@ from autoauto.targets.host.measure.session import (
 from autoauto.targets.host.memory_budget import data_bytes, shared_array
 from autoauto.targets.host.runtimes.registry import runtime_named
 from autoauto.targets.host.transport.files import SubModelFile
-from autoauto.targets.host.transport.ring import ALIGNMENT, FailedMessage
+from autoauto.targets.host.transport.messages import arrays, arrays_in, message_bytes
+from autoauto.targets.host.transport.ring import FailedMessage
 from autoauto.targets.host.transport.tcp import MessageReader, MessageWriter
 
 ROWS_PER_BLOCK = 4096
@@ -51,6 +52,8 @@ class StageTask:
         layers: layers of the stage.
         idle: a model that computes next to nothing, which shows the memory of the runtime itself.
         file: the sub-model of the stage.
+        given, given_ports: a message with inputs of the model on which the stage warms up, and its tensors; None where
+            they are made up.
         inputs, outputs: inputs and outputs of the sub-model.
         received, sent: all tensors of an incoming and an outgoing message; tensors carried past the stage are in both.
         receive, send: the channels from the devices of the previous and to those of the next stage, in the order in
@@ -70,6 +73,8 @@ class StageTask:
     receive: tuple[MessageReader, ...]
     send: tuple[MessageWriter, ...]
     resources: StageResources
+    given: SubModelFile | None = None
+    given_ports: tuple[Port, ...] = ()
     serves: bool = False
 
 
@@ -113,8 +118,9 @@ def serve(connection: Channel, task: StageTask) -> None:
     overhead_bytes = data_bytes()
     with runtime.exclusively(options):
         runtime_bytes = Session(task.idle, (), (), options, arena=True).parameter_bytes
+        given = arrays_in(task.given, task.given_ports) if task.given else {}
         session = load_in_budget(
-            task.file, task.inputs, task.outputs, options, budget_bytes, runtime_bytes, task.layers
+            task.file, task.inputs, task.outputs, options, budget_bytes, runtime_bytes, task.layers, given
         )
         memory_bytes = check_memory(session, runtime_bytes, budget_bytes, overhead_bytes, task.layers)
     runtime.pin([*(each.memory for each in task.receive), *(each.memory for each in task.send)])
@@ -209,30 +215,3 @@ class SharedRowLog:
     def array(self) -> Array:
         """All rows, (n, width)."""
         return np.concatenate([np.zeros((0, self._width), np.int64), *self._blocks])[: self._n]
-
-
-def message_bytes(ports: Sequence[Port]) -> int:
-    """Bytes of a message with these tensors, each aligned.
-
-    >>> message_bytes([Port("a", (3,), "int8"), Port("b", (1,), "int64")])
-    72
-    """
-    return max((start + port.n_bytes for start, port in _offsets(ports)), default=0)
-
-
-def arrays(message: memoryview, ports: Sequence[Port]) -> Mapping[str, Array]:
-    """Views of the tensors of a message, by name."""
-    return {
-        port.name: np.frombuffer(message, np.uint8, port.n_bytes, start).view(port.dtype).reshape(port.shape)
-        for start, port in _offsets(ports)
-    }
-
-
-def _offsets(ports: Sequence[Port]) -> list[tuple[int, Port]]:
-    """Where in a message every tensor starts, in bytes."""
-    offsets, stop = [], 0
-    for port in ports:
-        start = -(-stop // ALIGNMENT) * ALIGNMENT
-        offsets.append((start, port))
-        stop = start + port.n_bytes
-    return offsets

@@ -25,6 +25,7 @@ from autoauto.records.layers import Port
 from autoauto.records.profile import HostPrecision, SessionOptions
 from autoauto.targets.host.gpu.detect import gpus, used_bytes
 from autoauto.targets.host.gpu.driver import CudaDriver, cuda_driver
+from autoauto.targets.host.runtimes.onnxruntime import LEVELS, in_words
 from autoauto.targets.host.runtimes.protocol import InForce, LoadedModel, ModelMemory, Runtime
 
 _PROVIDER, _KIND = "CUDAExecutionProvider", "cuda"
@@ -77,7 +78,8 @@ class CudaRuntime(Runtime):
 
     def expected(self, options: SessionOptions) -> InForce:
         """See `Runtime`."""
-        return InForce(_PROVIDER, str(options.precision), options.n_threads)
+        words = in_words(LEVELS[options.options.graph_optimization])
+        return InForce(_PROVIDER, str(options.precision), options.n_threads, words)
 
     def load(
         self, path: str, inputs: Sequence[Port], outputs: Sequence[Port], options: SessionOptions, memory: ModelMemory
@@ -167,6 +169,7 @@ def _settings(options: SessionOptions) -> Any:
     settings = onnxruntime.SessionOptions()
     settings.intra_op_num_threads = options.n_threads
     settings.inter_op_num_threads = 1
+    settings.graph_optimization_level = LEVELS[options.options.graph_optimization]
     settings.log_severity_level = 4
     settings.add_session_config_entry("session.disable_cpu_ep_fallback", "1")
     return settings
@@ -235,8 +238,9 @@ class CudaModel(LoadedModel):
         provider, *_ = self._session.get_providers()
         options = self._session.get_provider_options().get(provider, {})
         precision = HostPrecision.TF32 if options.get("use_tf32") == "1" else HostPrecision.FP32
-        n_threads = self._session.get_session_options().intra_op_num_threads
-        return InForce(provider, str(precision), n_threads)
+        settings = self._session.get_session_options()
+        words = in_words(settings.graph_optimization_level)
+        return InForce(provider, str(precision), settings.intra_op_num_threads, words)
 
     def _allocate(self) -> None:
         if self._addresses:

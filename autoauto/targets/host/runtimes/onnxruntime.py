@@ -10,7 +10,7 @@ from typing import Any
 
 from autoauto.records.arrays import Array
 from autoauto.records.layers import Port
-from autoauto.records.profile import HostPrecision, SessionOptions
+from autoauto.records.profile import GraphOptimization, HostPrecision, SessionOptions
 from autoauto.targets.host.runtimes.protocol import InForce, LoadedModel, ModelMemory, Runtime
 
 os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")  # it starts threads and writes files
@@ -18,6 +18,14 @@ os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")  # it starts threads and wri
 import onnxruntime
 
 _PROVIDER = "CPUExecutionProvider"
+_SPIN_KEY, _SPINNING = "session.intra_op.allow_spinning", {True: "1", False: "0"}
+LEVELS = {
+    GraphOptimization.ALL: onnxruntime.GraphOptimizationLevel.ORT_ENABLE_ALL,
+    GraphOptimization.EXTENDED: onnxruntime.GraphOptimizationLevel.ORT_ENABLE_EXTENDED,
+    GraphOptimization.BASIC: onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC,
+    GraphOptimization.OFF: onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL,
+}
+"""The levels of a graph's optimization by the names of the knob."""
 
 
 class OnnxRuntime(Runtime):
@@ -31,7 +39,9 @@ class OnnxRuntime(Runtime):
 
     def expected(self, options: SessionOptions) -> InForce:
         """See `Runtime`."""
-        return InForce(_PROVIDER, str(options.precision), options.n_threads)
+        chosen = options.options
+        words = in_words(LEVELS[chosen.graph_optimization], _SPINNING[chosen.spinning])
+        return InForce(_PROVIDER, str(options.precision), options.n_threads, words)
 
     def load(
         self, path: str, inputs: Sequence[Port], outputs: Sequence[Port], options: SessionOptions, memory: ModelMemory
@@ -43,6 +53,8 @@ class OnnxRuntime(Runtime):
         settings = onnxruntime.SessionOptions()
         settings.intra_op_num_threads = options.n_threads
         settings.inter_op_num_threads = 1
+        settings.graph_optimization_level = LEVELS[options.options.graph_optimization]
+        settings.add_session_config_entry(_SPIN_KEY, _SPINNING[options.options.spinning])
         settings.enable_cpu_mem_arena = memory.keeps_freed
         settings.log_severity_level = 4
         tidy = onnxruntime.RunOptions()
@@ -73,8 +85,18 @@ class _OnnxRuntimeModel(LoadedModel):
 
     def in_force(self) -> InForce:
         provider, *_ = self._session.get_providers()
-        n_threads = self._session.get_session_options().intra_op_num_threads
-        return InForce(provider, str(HostPrecision.FP32), n_threads)
+        settings = self._session.get_session_options()
+        words = in_words(settings.graph_optimization_level, settings.get_session_config_entry(_SPIN_KEY))
+        return InForce(provider, str(HostPrecision.FP32), settings.intra_op_num_threads, words)
+
+
+def in_words(level: Any, spinning: str = "") -> str:
+    """Options of a session, as its settings have them.
+
+    >>> in_words(LEVELS[GraphOptimization.OFF], "1")
+    'ORT_DISABLE_ALL, spinning 1'
+    """
+    return f"{level.name}, spinning {spinning}" if spinning else str(level.name)
 
 
 @cache

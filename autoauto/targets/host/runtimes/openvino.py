@@ -47,7 +47,8 @@ class OpenVino(Runtime):
 
     def expected(self, options: SessionOptions) -> InForce:
         """See `Runtime`."""
-        return InForce(_DEVICE, _HINTS[options.precision].get_type_name(), options.n_threads)
+        hint = _HINTS[options.precision].get_type_name()
+        return InForce(_DEVICE, hint, options.n_threads, _streams(options.options.streams))
 
     def load(
         self, path: str, inputs: Sequence[Port], outputs: Sequence[Port], options: SessionOptions, memory: ModelMemory
@@ -58,7 +59,7 @@ class OpenVino(Runtime):
         settings = {
             "INFERENCE_PRECISION_HINT": _HINTS[options.precision],
             "INFERENCE_NUM_THREADS": options.n_threads,
-            "NUM_STREAMS": 1,
+            "NUM_STREAMS": options.options.streams,
             "ENABLE_CPU_PINNING": False,  # the process is pinned
         }
         return _OpenVinoModel(self._core.compile_model(model, _DEVICE, settings), inputs, outputs)
@@ -66,8 +67,11 @@ class OpenVino(Runtime):
 
 class _OpenVinoModel(LoadedModel):
     def __init__(self, compiled: Any, inputs: Sequence[Port], outputs: Sequence[Port]) -> None:
-        self._compiled, self._request = compiled, compiled.create_infer_request()
+        self._compiled = compiled
         self._inputs, self._outputs = _by_name(compiled.inputs, inputs), _by_name(compiled.outputs, outputs)
+        # A model of a part of a micro-batch has a request for every part, and a stream each.
+        n_parts = max((_n_parts(port, self._outputs[port.name]) for port in outputs), default=1)
+        self._requests = [compiled.create_infer_request() for _ in range(n_parts)]
         # Until its first run the request holds inputs and outputs of its own.
         arrays = {port.name: shared_array(port) for port in (*inputs, *outputs)}
         before = _thread_times_ns()
@@ -76,13 +80,20 @@ class _OpenVinoModel(LoadedModel):
         self._clock = _clock(max(took, key=lambda thread: took[thread]))
 
     def run(self, inputs: Mapping[str, Array], outputs: Mapping[str, Array], *, tidy: bool = False) -> None:
-        for name, port in self._inputs.items():
-            self._request.set_tensor(port, openvino.Tensor(inputs[name], shared_memory=True))
-        for name, port in self._outputs.items():
-            self._request.set_tensor(port, openvino.Tensor(outputs[name], shared_memory=True))
-        # `infer` would drop the exception of a failed allocation, and leave the outputs as they are.
-        self._request.start_async()
-        self._request.wait()
+        for number, request in enumerate(self._requests):
+            for ports, tensors in ((self._inputs, inputs), (self._outputs, outputs)):
+                for name, port in ports.items():
+                    request.set_tensor(port, openvino.Tensor(_part(tensors[name], port, number), shared_memory=True))
+            # `infer` would drop the exception of a failed allocation, and leave the outputs as they are.
+            request.start_async()
+        failures = []
+        for request in self._requests:  # all have ended before a failure of one is raised
+            try:
+                request.wait()
+            except Exception as error:  # noqa: BLE001 (of the runtime, which has no class for them)
+                failures.append(error)
+        if failures:
+            raise failures[0]
         if tidy:
             self._compiled.release_memory()
 
@@ -106,7 +117,24 @@ class _OpenVinoModel(LoadedModel):
                 "try another precision"
             )
         devices = ",".join(self._compiled.get_property("EXECUTION_DEVICES"))
-        return InForce(devices, hint.get_type_name(), self._compiled.get_property("INFERENCE_NUM_THREADS"))
+        n_threads, n_streams = map(self._compiled.get_property, ("INFERENCE_NUM_THREADS", "NUM_STREAMS"))
+        return InForce(devices, hint.get_type_name(), n_threads, _streams(n_streams))
+
+
+def _streams(n: int) -> str:
+    return "1 stream" if n == 1 else f"{n} streams"
+
+
+def _n_parts(port: Port, own: Any) -> int:
+    """How many parts with the shape of OpenVINO's own port a tensor has."""
+    shape = tuple(own.shape)
+    return port.shape[0] // shape[0] if port.shape and port.shape != shape else 1
+
+
+def _part(array: Array, own: Any, number: int) -> Array:
+    """A part of a tensor, or all of it where every part has the same."""
+    shape = tuple(own.shape)
+    return array if array.shape == shape else array[number * shape[0] : (number + 1) * shape[0]]
 
 
 def _by_name(own: Sequence[Any], ports: Sequence[Port]) -> dict[str, Any]:

@@ -21,11 +21,13 @@ class InForce(NamedTuple):
         device: in the runtime's word.
         precision: in the runtime's word, of its products.
         n_threads: that compute at the same time.
+        options: those of `RuntimeOptions` that the runtime has, in words.
     """
 
     device: str
     precision: str
     n_threads: int
+    options: str
 
 
 class ModelMemory(NamedTuple):

@@ -8,6 +8,7 @@ import pytest
 
 from autoauto.cli.commands.studies.commands_to_copy import commands_of, reproducing_command
 from autoauto.cli.options.study import DEFAULT_STORAGE
+from autoauto.evaluate.flow_config import FlowConfig
 from autoauto.records.knobs.knobs import Knobs
 from autoauto.records.knobs.objectives import Objective
 from autoauto.records.knobs.table import Strategy
@@ -60,6 +61,15 @@ def test_knobs_that_are_not_at_their_default_are_arguments(knobs: Knobs, option:
     expected = f"autoauto measure net --estimator sum --n-ipu 2 {option} --memory-proportion 0.6 --batch-size 8"
     assert study.winner is not None
     assert reproducing_command(study, study.winner) == expected
+
+
+def test_a_search_from_python_has_its_options_too() -> None:
+    flow = FlowConfig("net.onnx", "host", options={"inputs": "real.npz"}).to_json()
+    study = summary(Knobs(1, 1.0, 8), flow=flow, model="net", cluster="host")
+    assert study.winner is not None
+    command = reproducing_command(study, study.winner)
+    wanted = "--target host --inputs real.npz --n-ipu 1 --memory-proportion 1.0 --batch-size 8"
+    assert command == f"autoauto measure net.onnx {wanted}"
 
 
 def test_cuts_that_really_ran_are_named() -> None:

@@ -172,11 +172,20 @@ def test_a_stage_that_is_too_large_is_out_of_memory_as_on_one_machine(agents: Ag
         pass
 
 
+def test_stages_on_other_machines_get_the_inputs_that_a_user_gives(agents: Agents, residual_model: Models) -> None:
+    model, given = residual_model(2, 64), batches(1)[0]
+    with Pipelines(
+        model.graph, model.source, HALVES, 2, [[ENOUGH] * 2], machines=[agents.machines], given=given
+    ) as pipelines:
+        check_outputs(model, pipelines)
+
+
 def test_layers_are_measured_on_another_machine(agents: Agents, residual_model: Models) -> None:
     model = residual_model(1, 1024)
     with Meter(cores_of(0, 1), SessionOptions(), lambda: agents.machines[0]) as meter:
         layers = LayerRange(0, 1)
-        measurement = meter.measure(model.source.cut(model.graph, layers, 2), layers)
+        given = {"x": np.ones((2, 1024), np.float32)}
+        measurement = meter.measure(model.source.cut(model.graph, layers, 2), layers, given)
         assert measurement.times.core_ns > 0
         assert 4 * MIB <= measurement.parameter_bytes + MIB <= 6 * MIB
 

@@ -10,7 +10,8 @@ import pytest
 from autoauto.records.arrays import Array
 from autoauto.records.layers import Port
 from autoauto.targets.host.memory_budget import data_bytes
-from autoauto.targets.host.run.stage import ROWS_PER_BLOCK, SharedRowLog, _stream, arrays, message_bytes
+from autoauto.targets.host.run.stage import ROWS_PER_BLOCK, SharedRowLog, _stream
+from autoauto.targets.host.transport.messages import arrays, message_bytes
 from autoauto.targets.host.transport.ring import ALIGNMENT, Ring
 
 PORTS = [

@@ -16,8 +16,9 @@ from onnx.reference import ReferenceEvaluator
 
 from autoauto.processes.channel import Channel
 from autoauto.records.errors import BadInput, MissingExtra, OutOfMemory, WorkerLost
+from autoauto.records.knobs.table import OF_RUNTIMES
 from autoauto.records.layers import LayerRange, Port, SubModel
-from autoauto.records.profile import HostPrecision, HostRuntime, SessionOptions
+from autoauto.records.profile import GraphOptimization, HostPrecision, HostRuntime, RuntimeOptions, SessionOptions
 from autoauto.records.units import MIB
 from autoauto.targets.host.gpu.detect import gpus
 from autoauto.targets.host.machine.machine import cores_of
@@ -26,6 +27,7 @@ from autoauto.targets.host.measure.session import Session, example, idle_model
 from autoauto.targets.host.memory_budget import ENVIRONMENT, data_bytes, shared_array
 from autoauto.targets.host.processes import Workers
 from autoauto.targets.host.remote.machines import LocalMachine
+from autoauto.targets.host.run.parts import cut_in_parts
 from autoauto.targets.host.run.pipelines import Pipelines
 from autoauto.targets.host.run.stage import StageResources
 from autoauto.targets.host.runtimes import registry
@@ -305,10 +307,51 @@ def test_what_is_in_force_is_read_back(options: SessionOptions, monkeypatch: pyt
     runtime = runtime_named(options.runtime)
     Session(file, idle.inputs, idle.outputs, options)
     asked = runtime.expected(options)
-    monkeypatch.setattr(type(runtime), "expected", lambda *_: InForce(asked.device, "int4", 3))
-    with pytest.raises(BadInput, match=f"{runtime.title} was asked for int4 on {asked.device} with 3 threads, it has"):
+    monkeypatch.setattr(type(runtime), "expected", lambda *_: InForce(asked.device, "int4", 3, "7 streams"))
+    with pytest.raises(
+        BadInput, match=f"{runtime.title} was asked for int4 on {asked.device} with 3 threads, 7 streams, it has"
+    ):
         Session(file, idle.inputs, idle.outputs, options)
     file.close()
+
+
+OTHER = [
+    RuntimeOptions(streams=2),
+    RuntimeOptions(spinning=False),
+    *(RuntimeOptions(graph_optimization=level) for level in GraphOptimization if level is not GraphOptimization.ALL),
+]
+
+
+@pytest.mark.parametrize("chosen", OTHER, ids=str)
+def test_options_are_in_force_and_read_back_where_a_runtime_has_them(
+    chosen: RuntimeOptions, options: SessionOptions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    idle, runtime = idle_model(), runtime_named(options.runtime)
+    file, wanted = SubModelFile(idle.content), options._replace(n_threads=2, options=chosen)
+    Session(file, idle.inputs, idle.outputs, wanted)
+    plain = runtime.expected(wanted._replace(options=RuntimeOptions()))
+    changed = {knob.name for knob in OF_RUNTIMES if getattr(chosen, knob.name) != knob.default}
+    has_it = {knob.name for knob in OF_RUNTIMES if options.runtime in knob.runtimes} >= changed
+    assert (runtime.expected(wanted) != plain) == has_it
+    monkeypatch.setattr(type(runtime), "expected", lambda *_: plain)
+    if has_it:
+        with pytest.raises(BadInput, match=f"^{runtime.title} was asked for .* threads, {plain.options}, it has .*"):
+            Session(file, idle.inputs, idle.outputs, wanted)
+    file.close()
+
+
+def test_a_micro_batch_in_parts_has_the_outputs_of_one_that_is_whole(
+    options: SessionOptions, residual_model: Models
+) -> None:
+    """Only OpenVINO has streams; the others compute the whole batch."""
+    model = residual_model(2, 16)
+    whole, two = LayerRange(0, len(model.graph)), options.runtime is HostRuntime.OPENVINO
+    sub_model = cut_in_parts(model.source, model.graph, whole, 6, 2 if two else 1)
+    assert sub_model.inputs == model.source.cut(model.graph, whole, 6).inputs
+    x = np.random.default_rng(2).standard_normal((6, 16)).astype(np.float32)
+    in_parts = options._replace(n_threads=2, options=RuntimeOptions(streams=2))
+    outputs = outputs_of(sub_model, in_parts, {"x": x})
+    assert relative_error(outputs["y"], model.outputs({"x": x}, 6)[0]) <= TOLERANCE[options.precision]
 
 
 def test_onnx_runtime_never_computes_in_bf16() -> None:

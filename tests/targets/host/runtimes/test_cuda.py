@@ -58,7 +58,7 @@ class CudaOnProcessor(CudaRuntime):
         self._driver = CudaDriver(DriverOnProcessor(total_bytes))
 
     def expected(self, options: SessionOptions) -> InForce:
-        return InForce("CPUExecutionProvider", "fp32", 1)
+        return InForce("CPUExecutionProvider", "fp32", 1, "ORT_ENABLE_ALL")
 
     def load(
         self, path: str, inputs: Sequence[Port], outputs: Sequence[Port], options: SessionOptions, memory: ModelMemory
@@ -89,8 +89,9 @@ def on_processor(monkeypatch: pytest.MonkeyPatch) -> Callable[..., CudaOnProcess
     return make
 
 
-def opened(sub_model: SubModel, **limits: int) -> Session:
-    return Session(SubModelFile(sub_model.content), sub_model.inputs, sub_model.outputs, OPTIONS, arena=True, **limits)
+def opened(sub_model: SubModel, limit_bytes: int | None = None) -> Session:
+    file = SubModelFile(sub_model.content)
+    return Session(file, sub_model.inputs, sub_model.outputs, OPTIONS, arena=True, limit_bytes=limit_bytes)
 
 
 def test_outputs_are_those_of_the_model_and_copies_are_no_part_of_computing(

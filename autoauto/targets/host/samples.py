@@ -1,0 +1,124 @@
+"""Inputs of the model that a user gives, in a file of NumPy: `InputSamples`, read and checked by `read_samples`."""
+
+from __future__ import annotations
+
+import hashlib
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from zipfile import BadZipFile
+
+import numpy as np
+
+from autoauto.records.arrays import Array
+from autoauto.records.errors import BadInput
+from autoauto.records.layers import LayerGraph, Port, Source
+
+
+@dataclass(frozen=True, slots=True)
+class InputSamples:
+    """Samples of a model's inputs.
+
+    Attributes:
+        path: of their file.
+        arrays: by the name of the input, all samples along its batch axis.
+        axes: the batch axis of every input; None where the shape does not depend on the number of samples.
+        digest: of names, types, shapes and elements.
+    """
+
+    path: str
+    arrays: Mapping[str, Array]
+    axes: Mapping[str, int | None]
+    digest: str
+
+    def batch(self, ports: Sequence[Port]) -> dict[str, Array]:
+        """The inputs of a micro-batch, by the shapes of `ports`: the first samples, and where it has more, those again.
+
+        >>> samples = InputSamples("x.npz", {"x": np.array([[1], [2], [3]])}, {"x": 0}, "")
+        >>> [samples.batch([Port("x", (n, 1), "int64")])["x"].ravel().tolist() for n in (2, 5)]
+        [[1, 2], [1, 2, 3, 1, 2]]
+        """
+        return {port.name: self._repeated(port) for port in ports}
+
+    def _repeated(self, port: Port) -> Array:
+        array, axis = self.arrays[port.name], self.axes[port.name]
+        return array if axis is None else array.take(range(port.shape[axis]), axis, mode="wrap")
+
+    @property
+    def note(self) -> str:
+        """Which samples a micro-batch has."""
+        return (
+            f"inputs are those of {self.path}: a micro-batch has its first samples, and where it has more, those again"
+        )
+
+
+def read_samples(path: str, source: Source, graph: LayerGraph) -> InputSamples:
+    """The samples in an npz file: an array for every input of the model, with its type and shape.
+
+    Any number of samples may lie along the batch axis, in all inputs as many.
+
+    Raises:
+        BadInput: the file cannot be read, or an array is missing, too many, or of another type or shape.
+    """
+    ports = source.carried(graph, 0, 1)
+    pairs = source.carried(graph, 0, 1 if graph.fixed_batch else 2)
+    axes = {port.name: _batch_axis(port, pair) for port, pair in zip(ports, pairs, strict=True)}
+    arrays, names = _arrays(path), [port.name for port in ports]
+    wrong = [f"{name} is missing" for name in names if name not in arrays]
+    wrong += [f"{name} is too many" for name in arrays if name not in names]
+    if wrong:
+        raise BadInput(
+            f"{path} must have an array for each input of {graph.name} ({', '.join(names)}) and no other, "
+            f"{' and '.join(wrong)}; write it with numpy.savez"
+        )
+    counts = {port.name: n for port in ports if (n := _n_samples(path, port, axes[port.name], arrays[port.name]))}
+    if len(set(counts.values())) > 1:
+        got = ", ".join(f"{n} for {name}" for name, n in counts.items())
+        raise BadInput(f"all inputs in {path} must have as many samples, got {got}; leave the others out")
+    digest = hashlib.sha256(repr([(port, arrays[port.name].shape) for port in ports]).encode())
+    for name in names:
+        digest.update(np.ascontiguousarray(arrays[name]).data)
+    return InputSamples(path, {name: arrays[name] for name in names}, axes, digest.hexdigest()[:12])
+
+
+def _arrays(path: str) -> dict[str, Array]:
+    try:
+        with open(path, "rb") as file:
+            loaded = np.load(file, allow_pickle=False)
+            if isinstance(loaded, np.ndarray):
+                raise BadInput(f"{path} must be an npz file, it holds one array without a name; try numpy.savez")
+            return dict(loaded)
+    except OSError as error:
+        raise BadInput(
+            f"the inputs are an npz file, {path} cannot be read: {error.strerror}; check the path"
+        ) from error
+    except (ValueError, EOFError, BadZipFile, zlib.error, NotImplementedError) as error:
+        if isinstance(error, BadInput):
+            raise
+        raise BadInput(f"{path} must be an npz file of numbers, it is not; write it with numpy.savez") from error
+
+
+def _batch_axis(port: Port, other: Port) -> int | None:
+    """The axis in which the shapes of an input at two batch sizes differ."""
+    axes = (axis for axis, (a, b) in enumerate(zip(port.shape, other.shape, strict=True)) if a != b)
+    return next(axes, None)
+
+
+def _n_samples(path: str, port: Port, axis: int | None, array: Array) -> int | None:
+    """The samples of an array for `port`, which has the shape of one sample; None where none has an axis.
+
+    Raises:
+        BadInput: it has another type or shape, or no sample.
+    """
+    shape: list[int | str] = [*port.shape]
+    n, rest = (1, 0) if axis is None or axis >= array.ndim else divmod(array.shape[axis], port.shape[axis])
+    if axis is not None:
+        shape[axis] = "samples" if port.shape[axis] == 1 else f"{port.shape[axis]} x samples"
+    wanted = [size * n if index == axis else size for index, size in enumerate(port.shape)]
+    if array.dtype != np.dtype(port.dtype) or rest or [*array.shape] != wanted or n == 0:
+        got = f"{array.dtype} of shape [{', '.join(map(str, array.shape))}]"
+        raise BadInput(
+            f"input {port.name} in {path} must be {port.dtype} of shape [{', '.join(map(str, shape))}] with a sample "
+            f"or more, got {got}; write it again with numpy.savez"
+        )
+    return None if axis is None else n
