@@ -42,7 +42,7 @@ ROUNDS, FEW_ROUNDS = 8, 4
 MAX_MOVED = 8
 MAX_PARTIAL = 1_000
 MAX_EDGES = 1_000_000
-MAX_LENGTHS = 200_000  # of edges in several games that are answered together: fewer take longer, more remove fewer edges
+MAX_LENGTHS = 200_000  # of edges in games that are answered together: fewer take longer, more remove fewer edges
 MAX_WEIGHTS = 8
 MAX_RESOLVED = 64
 NOT_FOUND = 2.0**60
@@ -117,12 +117,12 @@ class _Ends(NamedTuple):
         first = np.flatnonzero(np.diff(in_order, prepend=-1))
         return cls(in_order[first], first)
 
-    def least(self, values: FloatArray, n_cuts: int) -> FloatArray:
+    def minimum(self, values: FloatArray, n_cuts: int) -> FloatArray:
         """(G, cuts) the least of (G, E) values at every cut, infinite where there is none."""
-        least = np.full((len(values), n_cuts), np.inf)
+        minimum = np.full((len(values), n_cuts), np.inf)
         if len(self.first):
-            least[:, self.cuts] = np.minimum.reduceat(values, self.first, axis=1)
-        return least
+            minimum[:, self.cuts] = np.minimum.reduceat(values, self.first, axis=1)
+        return minimum
 
 
 class _Edges(NamedTuple):
@@ -152,10 +152,10 @@ class _Edges(NamedTuple):
 
     def below(self, limit: float) -> _Edges:
         """Those whose bound is no larger."""
-        kept = self.bounds <= limit
-        if kept.all():
+        remaining = self.bounds <= limit
+        if remaining.all():
             return self
-        return _Edges.of(self.starts[kept], self.stops[kept], self.costs[kept], self.bounds[kept])
+        return _Edges.of(self.starts[remaining], self.stops[remaining], self.costs[remaining], self.bounds[remaining])
 
 
 class _Distances(NamedTuple):
@@ -194,7 +194,7 @@ class _StepSearch:
         largest = np.zeros((1, self.n_cuts))  # bound of the edges of a plan up to every cut, where it is smallest
         for edges in self.edges:
             bounds = np.maximum(largest[:, edges.starts], edges.bounds).take(edges.by_stop, axis=1)
-            largest = edges.to_stops.least(bounds, self.n_cuts)
+            largest = edges.to_stops.minimum(bounds, self.n_cuts)
         of_all = max(float(largest[0, -1]), max((shortest for shortest, _ in self.weights), default=np.inf))
         inside = self.best_cycles if self.dropped > self.limit else max(self.dropped, of_all)
         return min(inside, self.outside, self.best_cycles)
@@ -289,7 +289,7 @@ class _StepSearch:
             of_plan = np.where(edges.starts == plans[-1][:, None], onwards, np.inf).argmin(axis=1)
             plans.append(edges.stops[of_plan])
             np.maximum(edges.bounds, (before + onwards).max(axis=0), out=edges.bounds)
-            to_start = edges.to_stops.least((before + length).take(edges.by_stop, axis=1), self.n_cuts)
+            to_start = edges.to_stops.minimum((before + length).take(edges.by_stop, axis=1), self.n_cuts)
         return np.stack(plans, axis=1)
 
     def enumerate(self) -> None:
@@ -308,13 +308,13 @@ class _StepSearch:
             sums = sums.take(parents, axis=1) + length.take(longer, axis=1)
             through = (sums + rest.take(edges.stops[longer], axis=1)).max(axis=0)
             bounds = np.maximum(np.maximum(through, edges.bounds[longer]), bounds[parents])
-            kept = np.flatnonzero(bounds <= self.limit)
-            if len(kept) > MAX_PARTIAL:
-                kept = kept[np.argsort(bounds[kept], kind="stable")]
-                self.dropped = min(self.dropped, float(bounds[kept[MAX_PARTIAL]]))
-                kept = kept[:MAX_PARTIAL]
-            plans = np.concatenate((plans[parents[kept]], edges.stops[longer[kept], None]), axis=1)
-            bounds, sums = bounds[kept], sums.take(kept, axis=1)
+            remaining = np.flatnonzero(bounds <= self.limit)
+            if len(remaining) > MAX_PARTIAL:
+                remaining = remaining[np.argsort(bounds[remaining], kind="stable")]
+                self.dropped = min(self.dropped, float(bounds[remaining[MAX_PARTIAL]]))
+                remaining = remaining[:MAX_PARTIAL]
+            plans = np.concatenate((plans[parents[remaining]], edges.stops[longer[remaining], None]), axis=1)
+            bounds, sums = bounds[remaining], sums.take(remaining, axis=1)
         for best_first in np.array_split(plans[np.argsort(bounds, kind="stable")], len(plans) // 64 + 1):
             self.dropped = min(self.dropped, self.try_all(best_first))
 
@@ -328,7 +328,7 @@ class _StepSearch:
             edges = self.edges[s]
             lengths.append(weights[:, s] @ edges.costs.T)
             onwards = lengths[-1] + to_end[-1].take(edges.stops, axis=1)
-            to_end.append(edges.from_starts.least(onwards, self.n_cuts))
+            to_end.append(edges.from_starts.minimum(onwards, self.n_cuts))
         return _Distances(lengths[::-1], to_end[::-1])
 
     def _edges(self, stage: int, starts: IntArray, stops: IntArray) -> _Edges:

@@ -52,8 +52,9 @@ def test_it_takes_no_longer_for_a_step_of_any_length() -> None:
 @pytest.mark.parametrize(("order", "n_stages"), [(Order.ZB1P, 3), (Order.ZB2P, 3), (Order.ZBV, 6), (Order.V_MIN, 6)])
 def test_a_zero_bubble_step_in_slots_is_that_of_its_order(order: Order, n_stages: int) -> None:
     random = np.random.default_rng(1)
-    columns = [random.integers(1, 50, n_stages) for _ in range(6)]
-    times = StageTimes(*columns[:3], random.integers(0, 50, n_stages + 1), *columns[3:])
+    forward, backward, weight, back_links, send, send_back = (random.integers(1, 50, n_stages) for _ in range(6))
+    links = random.integers(1, 50, n_stages + 1)
+    times = StageTimes(forward, backward, weight, links, back_links, send, send_back)
     rows = time_rows(times)[:, None]
 
     def step_ticks(n_micro_batches: int) -> float:
