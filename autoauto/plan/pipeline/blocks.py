@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from itertools import chain, pairwise
 from typing import NamedTuple
 
@@ -112,7 +113,7 @@ def contract(table: CostTable) -> Blocks:
         cuts=boundaries,
         compute_prefix_cycles=table.compute_prefix_cycles[cuts].tolist(),
         start_offset_cycles=table.start_offset_cycles[cuts].tolist(),
-        forms=tuple(_block_memory(form, cuts) for form in table.memory.forms),
+        forms=_forms(table.memory, table.cut_allowed.tobytes()),
         stash_entries=list(table.stash_entries),
         receive_cycles=_lists(receive_rows),
         send_cycles=_lists(send_rows),
@@ -121,6 +122,13 @@ def contract(table: CostTable) -> Blocks:
         min_receive_cycles=table.receive_cycles.min(axis=1).tolist(),
         min_send_cycles=table.send_cycles[:, 1:].min(axis=1).tolist(),
     )
+
+
+@lru_cache(maxsize=64)
+def _forms(memory: RangeMemory, cut_allowed: bytes) -> tuple[BlockMemory, ...]:
+    """The memory of blocks in every form; asked for again by tables of the same ranges with other devices or orders."""
+    cuts = np.flatnonzero(np.frombuffer(cut_allowed, dtype=np.bool_))
+    return tuple(_block_memory(form, cuts) for form in memory.forms)
 
 
 def _block_memory(memory: RangeMemory, cuts: IntArray) -> BlockMemory:
