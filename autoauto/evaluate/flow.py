@@ -22,7 +22,7 @@ from autoauto.records.hardware import Period
 from autoauto.records.knobs.constraint import Constraint
 from autoauto.records.knobs.knobs import Knobs
 from autoauto.records.knobs.space import SearchSpace
-from autoauto.records.knobs.table import OF_RUNTIMES, Strategy
+from autoauto.records.knobs.table import Strategy
 from autoauto.records.phased import PhasedPlan
 from autoauto.records.plan import CutAt, Plan, Stage, side_by_side
 from autoauto.records.target import Origin
@@ -74,7 +74,7 @@ class Flow(WholeModelEstimates):
                 f"--target {self.cluster.target} has no --cores-per-device; leave it out, or try --target host"
             )
         given = ["--runtime"] if {*space.runtime, *space.precision} != {None} else []
-        given += [knob.option for knob in OF_RUNTIMES if getattr(space, knob.name) != (knob.default,)]
+        given += [knob.option for knob in space.runtime_knobs]
         if given and not self.traits.runtimes:
             raise BadInput(f"--target {self.cluster.target} has no {given[0]}; leave it out, or try --target host")
         if any(space.stage_replicas) and not self.traits.stage_replicas:

@@ -95,13 +95,11 @@ def _fixed_step(knobs: Knobs, period: Period) -> PlanStep:
 
 
 def _zero_bubble_step(knobs: Knobs, period: Period) -> PlanStep:
-    """A lower bound of the step of a zero bubble order."""
+    """A lower bound of the step of a zero bubble order where transfers overlap."""
     shape = knobs.schedule, knobs.n_ipu, knobs.n_micro_batches, knobs.stages_per_device
     limit = int(max(moments.max() for moments in in_flight_by_stage(*shape)))
     devices = stage_devices_of(knobs.schedule, knobs.n_ipu, chunks_of(knobs))
-    is_overlapping = transfers_of(period) is Transfers.OVERLAP
-    bound = zero_bubble_bound(devices, knobs.n_micro_batches, limit, host=is_overlapping)
-    return PlanStep(bound, period, split_backward=True)
+    return PlanStep(zero_bubble_bound(devices, knobs.n_micro_batches, limit), period, split_backward=True)
 
 
 def _best_zero_bubble(
@@ -111,7 +109,7 @@ def _best_zero_bubble(
     first = _first_that_fits(costs, starts)
     best, promising = (pipeline_step_cycles(knobs, first), first), [lowest]
     if 3 * knobs.n_micro_batches * costs.stages.n_stages <= MAX_MOVED_ACTIONS:
-        same_order = step_function(timeline_of(knobs, first, PLANNING_EFFORT).schedule, transfers_of(period))
+        same_order = step_function(timeline_of(knobs, first, PLANNING_EFFORT).schedule, Transfers.OVERLAP)
         promising.append(best_by_step(costs, PlanStep(same_order, period, split_backward=True), [first.partition]))
     for other in promising:
         assert other.step_cycles is not None

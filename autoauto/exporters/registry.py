@@ -10,6 +10,7 @@ from tempfile import TemporaryDirectory
 from autoauto.exporters.deployment import Check, Deployment, Exporter
 from autoauto.records.errors import BadInput
 from autoauto.records.knobs.knobs import Knobs
+from autoauto.records.profile import RuntimeOptions
 
 FORMATS: Mapping[str, str] = {
     "onnx": "onnx_stages",
@@ -69,12 +70,9 @@ def write_artifact(
     exporter = exporter_named(to)
     if deployment.knobs.training and not exporter.trains:
         raise BadInput(f"--to {to} is for inference, got a plan for training; try --mode inference")
-    knobs, plain = deployment.knobs, Knobs(1, 1.0, 1)
-    has_session = (knobs.session, knobs.runtime_options) != (plain.session, plain.runtime_options)
-    if not exporter.keeps_session and has_session:
-        session = " in ".join(knobs.session) + (
-            " with options" if knobs.runtime_options != plain.runtime_options else ""
-        )
+    knobs, has_options = deployment.knobs, deployment.knobs.runtime_options != RuntimeOptions()
+    if not exporter.keeps_session and (has_options or knobs.session != Knobs(1, 1.0, 1).session):
+        session = " in ".join(knobs.session) + " with options" * has_options
         raise BadInput(f"--to {to} does not say what runs a stage, got a plan for {session}; try --to onnx")
     folder = folder.absolute()
     existing = next(path for path in (folder, *folder.parents) if path.exists())

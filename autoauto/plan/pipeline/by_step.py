@@ -104,7 +104,7 @@ class _Ends(NamedTuple):
     """The cuts at one end of some edges, which are in order of them.
 
     Attributes:
-        cuts: the cuts that an edge has, and the first edge of each.
+        cuts: the cuts that an edge has, ascending.
         first: the first edge of each.
     """
 
@@ -281,7 +281,7 @@ class _StepSearch:
         shortest = to_end[0][:, 0]
         if shortest.max() > self.limit:
             return None
-        self.weights.extend(zip(shortest.tolist(), weights.copy(), strict=True))
+        self.weights.extend(zip(shortest.tolist(), weights.copy(), strict=True))  # the games go on with theirs
         to_start = np.where(np.arange(self.n_cuts) == 0, 0.0, np.inf)[None]
         plans = [np.zeros(len(weights), dtype=np.int64)]
         for edges, length, rest in zip(self.edges, lengths, to_end[1:], strict=True):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict as asdict_of
 from pathlib import Path
 from typing import Any
 
@@ -89,7 +88,7 @@ def _with_outlined(record: dict[str, Any]) -> dict[str, Any]:
 
 def _with_runtime_options(record: dict[str, Any]) -> dict[str, Any]:
     """Before schema 7 sessions had the options that runtimes have by themselves."""
-    options, defaults = record.get("options"), asdict_of(RuntimeOptions())
+    options, defaults = record.get("options"), to_plain(RuntimeOptions())
     return record | {"options": {**options, "runtime_options": defaults}} if isinstance(options, dict) else record
 
 

@@ -128,8 +128,8 @@ class SearchSpace:
 
     def _check_runtimes(self) -> None:
         """Refuse a knob that no runtime of the space has, and streams that no device and no batch has room for."""
-        for knob in OF_RUNTIMES:
-            if getattr(self, knob.name) != (knob.default,) and not any(
+        for knob in self.runtime_knobs:
+            if not any(
                 Knobs(1, 1.0, 1, cores_per_device=n, runtime=runtime, precision=precision).has_effect(knob)
                 for n, runtime, precision in product(self.cores_per_device, self.runtime, self.precision)
             ):
@@ -171,6 +171,11 @@ class SearchSpace:
         return self.schedule != (Order.INFERENCE,)
 
     @property
+    def runtime_knobs(self) -> list[Knob]:
+        """The knobs that only some runtimes have, where other values than their defaults are given."""
+        return [knob for knob in OF_RUNTIMES if getattr(self, knob.name) != (knob.default,)]
+
+    @property
     def n_configurations(self) -> int:
         """The number of configurations in the space."""
         return sum(map(len, _cells(self)))
@@ -183,8 +188,11 @@ class SearchSpace:
     def __contains__(self, knobs: Knobs) -> bool:
         inside = knobs.strategy in self.strategy and knobs.batch_size in self.batch_size
         choice = {axis.name: getattr(knobs, axis.field) for axis in self.axes(knobs.strategy)}
-        varied = (axis.name for axis in self.axes(knobs.strategy) if knobs.has_effect(axis))
-        inside = inside and all(choice[name] in getattr(self, name) for name in varied)
+        allowed = {
+            axis.name: getattr(self, axis.name) if knobs.has_effect(axis) else (axis.default,)
+            for axis in self.axes(knobs.strategy)
+        }
+        inside = inside and all(value in allowed[name] for name, value in choice.items())
         return (
             inside
             and _all_hold(self.constraints, knobs)
@@ -202,8 +210,8 @@ class SearchSpace:
         if strategy is Strategy.PHASED:
             named["schedule"] = Order.SEQUENTIAL if self.training else Order.INFERENCE
         knobs = Knobs(batch_size=batch_size, strategy=strategy, **named)
-        idle = {knob.name: knob.default for knob in OF_RUNTIMES if not knobs.has_effect(knob)}
-        return replace(knobs, **idle) if any(choice.get(name, idle[name]) != idle[name] for name in idle) else knobs
+        idle = {knob.name: knob.default for knob in self.runtime_knobs if not knobs.has_effect(knob)}
+        return replace(knobs, **idle) if idle else knobs
 
     def grid(self, *batch_sizes: int) -> Iterator[Knobs]:
         """The configuration of every cell at these batch sizes, first the pipelines.
@@ -239,7 +247,7 @@ class SearchSpace:
 
     def _is_first(self, knobs: Knobs, choice: Mapping[str, Any]) -> bool:
         """Whether knobs that the runtime of a configuration does not have are at the first of their values."""
-        idle = (knob.name for knob in OF_RUNTIMES if not knobs.has_effect(knob))
+        idle = (knob.name for knob in self.runtime_knobs if not knobs.has_effect(knob))
         return all(name not in choice or choice[name] == getattr(self, name)[0] for name in idle)
 
     def _configuration_or_none(self, strategy: Strategy, batch_size: int, choice: Mapping[str, Any]) -> Knobs | None:

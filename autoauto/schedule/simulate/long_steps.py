@@ -25,7 +25,9 @@ from autoauto.schedule.orders.registry import make_schedule, spec_of, stage_devi
 from autoauto.schedule.simulate.step import StepFunction, slot_kinds, slot_sums, step_function
 
 LONG_STEP = 128  # micro-batches: zero bubble orders of more are not made to tell their step
-SLOT_EFFORT = 0.05  # in eight of ten cases the whole effort finds orders of as many slots
+SLOT_EFFORT = 0.05
+"""The share of the search's effort for an order in slots. The whole finds fewer of them in 5 of 30 shapes, which are 5
+orders of 2 to 8 devices and 8 to 64 micro-batches: up to 6 % fewer, in v-half and v-min."""
 
 
 @lru_cache(maxsize=64)
@@ -43,7 +45,8 @@ def order_step(order: Order, n_devices: int, n_micro_batches: int, n_chunks: int
     Where transfers overlap with compute, every action is simulated.
     """
     if spec_of(order).splits_backward:
-        return _zero_bubble_step(order, n_devices, n_micro_batches, transfers)
+        assert transfers is Transfers.BARRIER
+        return _step_in_slots(order, n_devices, n_micro_batches)
     short, more = like_the_long_step(order, n_devices, n_micro_batches), _repeats(order, n_devices)
     if transfers is not Transfers.BARRIER or short + more >= n_micro_batches:
         return step_function(make_schedule(order, n_devices, n_micro_batches, n_chunks=n_chunks), transfers)
@@ -53,15 +56,14 @@ def order_step(order: Order, n_devices: int, n_micro_batches: int, n_chunks: int
     return slot_sums(schedules[0], {kind: n + n_more * (n - counts.get(kind, 0)) for kind, n in longer.items()})
 
 
-def _zero_bubble_step(order: Order, n_devices: int, n_micro_batches: int, transfers: Transfers) -> StepFunction:
+def _step_in_slots(order: Order, n_devices: int, n_micro_batches: int) -> StepFunction:
+    """That of `zero_bubble_in_slots`."""
     # Imported when needed: zero bubble orders take time to load, and most programs never use them.
     from autoauto.schedule.zero_bubble.problem import ZeroBubbleProblem, lower_bound
 
-    assert transfers is Transfers.BARRIER
     short = min(n_micro_batches, LONG_STEP)
     schedule = zero_bubble_in_slots(order, n_devices, short)
-    times, spec = _equal_times(order, n_devices), spec_of(order)
-    devices = spec.stage_devices(n_devices, 1)
+    times, devices, spec = _equal_times(order, n_devices), stage_devices_of(order, n_devices), spec_of(order)
     limit = None if spec.default_max_in_flight is None else spec.default_max_in_flight(n_devices)
     n_slots, of_short = (lower_bound(ZeroBubbleProblem.of(times, devices, n, limit)) for n in (n_micro_batches, short))
     return slot_sums(schedule, {kind: n * n_slots / of_short for kind, n in slot_kinds(schedule).items()})

@@ -31,7 +31,7 @@ class LargestForm:
         return slopes
 
 
-def zero_bubble_bound(devices: Sequence[int], n_micro_batches: int, limit: int, *, host: bool) -> LargestForm:
+def zero_bubble_bound(devices: Sequence[int], n_micro_batches: int, limit: int) -> LargestForm:
     """Bounds by device and by stage as in `lower_bound`, for all times at once.
 
     Where several stages share a device, what its limit of activations makes it wait is left out.
@@ -40,35 +40,30 @@ def zero_bubble_bound(devices: Sequence[int], n_micro_batches: int, limit: int, 
         devices: the device of every stage.
         n_micro_batches: how many micro-batches there are.
         limit: the most activations that a device holds.
-        host: whether the first stage waits for the host's first input; it does not where all devices exchange at once.
     """
     n, one_each = len(devices), len(set(devices)) == len(devices)
-    forms = _forms(n, n_micro_batches, min(limit, n_micro_batches) if one_each else None, host=host)
-    return LargestForm(np.array([*forms, *_work_of_devices(devices, n_micro_batches, host=host)]))
+    forms = _forms(n, n_micro_batches, min(limit, n_micro_batches) if one_each else None)
+    return LargestForm(np.array([*forms, *_work_of_devices(devices, n_micro_batches)]))
 
 
-def _work_of_devices(devices: Sequence[int], m: int, *, host: bool) -> Iterator[FloatArray]:
-    """A device computes for all its stages after the first micro-batch has reached the first of them.
-
-    Where all devices exchange at once, it exchanges after every forward and every backward, each in a slot of its own.
-    """
+def _work_of_devices(devices: Sequence[int], m: int) -> Iterator[FloatArray]:
+    """A device computes for all its stages after the first micro-batch has reached the first of them."""
     n = len(devices)
     rows = np.eye(7 * n + 1)
-    exchanges = [(not host) * kind for kind in (rows[5 * n + 1 : 6 * n + 1], rows[6 * n + 1 :])]
-    forward, down = rows[:n] + exchanges[0], rows[3 * n : 4 * n + 1]
+    forward, down = rows[:n], rows[3 * n : 4 * n + 1]
     for device in set(devices):
         own = [s for s in range(n) if devices[s] == device]
-        head = host * down[0] + (forward[: own[0]] + down[1 : own[0] + 1]).sum(axis=0)
+        head = down[0] + (forward[: own[0]] + down[1 : own[0] + 1]).sum(axis=0)
         compute = sum(rows[kind * n + s] for kind in range(3) for s in own)
-        yield head + m * (compute + sum(kind[s] for kind in exchanges for s in own))
+        yield head + m * compute
 
 
-def _forms(n: int, m: int, limit: int | None, *, host: bool) -> Iterator[FloatArray]:
+def _forms(n: int, m: int, limit: int | None) -> Iterator[FloatArray]:
     rows = np.eye(7 * n + 1)
     forward, backward, weight = rows[:n], rows[n : 2 * n], rows[2 * n : 3 * n]
     down, up = rows[3 * n : 4 * n + 1], rows[4 * n + 1 : 5 * n + 1]
     for s in range(n):
-        head = host * down[0] + (forward[:s] + down[1 : s + 1]).sum(axis=0)
+        head = down[0] + (forward[:s] + down[1 : s + 1]).sum(axis=0)
         # From the start of a forward of the stage to the start of its backward.
         there = forward[s:].sum(axis=0) + down[s + 1 : n].sum(axis=0)
         loop = there + (backward[s + 1 :] + up[s + 1 :]).sum(axis=0)

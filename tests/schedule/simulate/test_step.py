@@ -53,7 +53,7 @@ def test_the_linear_bounds_of_zero_bubble_orders_are_the_lower_bound_but_for_mem
         n_stages, n_micro_batches, limit = (int(random.integers(1, most)) for most in (6, 12, 12))
         times = random_times(random, n_stages, split=True)
         expected = lower_bound(ZeroBubbleProblem.of(times, range(n_stages), n_micro_batches, limit))
-        bound = zero_bubble_bound(range(n_stages), n_micro_batches, limit, host=True).ticks(time_rows(times)[:, None])
+        bound = zero_bubble_bound(range(n_stages), n_micro_batches, limit).ticks(time_rows(times)[:, None])
         assert bound[0] <= expected
         n_equal += bool(bound[0] == expected)
     assert n_equal > 40

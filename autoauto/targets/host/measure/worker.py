@@ -135,13 +135,12 @@ def serve(
     """In a worker: measure an empty session, then serve the requests of the parent until it closes the connection."""
     os.sched_setaffinity(0, cores)
     runtime = runtime_named(options.runtime)
-    idle_ports = SubModelPorts(idle.inputs, idle.outputs)
+    load = partial(Session, file, idle.inputs, idle.outputs, options, arena=True)
     file.write(idle.content)
     with runtime.exclusively(options):
-        sessions = (Session(file, idle.inputs, idle.outputs, options, arena=True) for _ in range(1 + N_EMPTY))
-        first, *others = sessions
+        first, *others = (load() for _ in range(1 + N_EMPTY))
     probe = SpeedProbe()
-    core_ns = _time(file, idle_ports, NONE_GIVEN, options, probe).core_ns
+    core_ns = _time(load, probe).core_ns
     other_bytes = round(fmean(other.parameter_bytes for other in others))
     tidy = partial(first.run, *first.example_arrays(), tidy=True)
     empty = EmptySession(first.parameter_bytes, other_bytes, core_ns, tidy)
@@ -171,14 +170,15 @@ def _measurement(
     probe: SpeedProbe,
 ) -> Measurement:
     empty.tidy()
-    session = Session(file, ports.inputs, ports.outputs, options, arena=True, given=given)
+    load = partial(Session, file, ports.inputs, ports.outputs, options, arena=True, given=given)
+    session = load()
     parameter_bytes, peak_bytes = session.parameter_bytes, session.peak_bytes()
     if ports.one_session:
         run = partial(session.run, *session.example_arrays())
         times = time_runs(run, probe, session.cpu_time_ns, is_warm=True)
     else:
         del session
-        times = _time(file, ports, given, options, probe)
+        times = _time(load, probe)
     return Measurement(
         times=times._replace(core_ns=max(times.core_ns - empty.core_ns, 0.0)),
         session_bytes=empty.first_bytes,
@@ -187,25 +187,12 @@ def _measurement(
     )
 
 
-def _time(
-    file: SubModelFile,
-    ports: SubModelPorts,
-    given: Mapping[str, Array],
-    options: SessionOptions,
-    probe: SpeedProbe,
-) -> RunTimes:
-    return shortest_attempt(lambda: _time_session(file, ports, given, options, probe))
+def _time(load: Callable[[], Session], probe: SpeedProbe) -> RunTimes:
+    def attempt() -> RunTimes:
+        session = load()
+        return time_runs(session.example_run(), probe, session.cpu_time_ns)
 
-
-def _time_session(
-    file: SubModelFile,
-    ports: SubModelPorts,
-    given: Mapping[str, Array],
-    options: SessionOptions,
-    probe: SpeedProbe,
-) -> RunTimes:
-    session = Session(file, ports.inputs, ports.outputs, options, arena=True, given=given)
-    return time_runs(session.example_run(), probe, session.cpu_time_ns)
+    return shortest_attempt(attempt)
 
 
 def shortest_attempt(attempt: Callable[[], RunTimes]) -> RunTimes:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from functools import cache
 from pathlib import Path
 from threading import get_native_id
@@ -80,20 +80,15 @@ class _OpenVinoModel(LoadedModel):
         self._clock = _clock(max(took, key=lambda thread: took[thread]))
 
     def run(self, inputs: Mapping[str, Array], outputs: Mapping[str, Array], *, tidy: bool = False) -> None:
-        for number, request in enumerate(self._requests):
-            for ports, tensors in ((self._inputs, inputs), (self._outputs, outputs)):
-                for name, port in ports.items():
-                    request.set_tensor(port, openvino.Tensor(_part(tensors[name], port, number), shared_memory=True))
-            # `infer` would drop the exception of a failed allocation, and leave the outputs as they are.
-            request.start_async()
-        failures = []
-        for request in self._requests:  # all have ended before a failure of one is raised
-            try:
-                request.wait()
-            except Exception as error:  # noqa: BLE001 (of the runtime, which has no class for them)
-                failures.append(error)
-        if failures:
-            raise failures[0]
+        with ExitStack() as started:  # all have ended before a failure of one is raised
+            for number, request in enumerate(self._requests):
+                for ports, tensors in ((self._inputs, inputs), (self._outputs, outputs)):
+                    for name, port in ports.items():
+                        part = _part(tensors[name], port, number)
+                        request.set_tensor(port, openvino.Tensor(part, shared_memory=True))
+                # `infer` would drop the exception of a failed allocation, and leave the outputs as they are.
+                request.start_async()
+                started.callback(request.wait)
         if tidy:
             self._compiled.release_memory()
 
