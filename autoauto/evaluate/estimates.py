@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import Self
 
 from autoauto.estimate.correction.correct import corrected, range_examples
 from autoauto.estimate.correction.regression import fit
@@ -42,7 +43,9 @@ _MAX_PROFILES = 128  # profiles in memory; configurations that differ in n_ipu o
 
 @dataclass(frozen=True, slots=True)
 class Estimates:
-    """profile -> estimate, for any configuration. On real devices every measurement corrects later estimates.
+    """profile -> estimate, for any configuration; the base of `WholeModelEstimates`, and so of `Flow`.
+
+    On real devices every measurement corrects later estimates.
 
     Attributes:
         graph: the model.
@@ -85,7 +88,7 @@ class Estimates:
     _range_costs: dict[tuple[CompileOptions, WeightUpdate, bool], tuple[Correction, ModelProfile, CostTable]] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
-    _kinds: tuple[Estimates, ...] = field(default=(), init=False, repr=False, compare=False)
+    _kinds: tuple[Self, ...] = field(default=(), init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         memory_limit_bytes(self.cluster, self._proportion(PLAIN_SUM))  # raises BadInput for an impossible proportion
@@ -100,9 +103,8 @@ class Estimates:
         if self.cluster.kinds:
             if self.traits.runs_plans:
                 self.check_one_kind("a target that runs whole plans")
-            common = (self.target, self.precision, self.planning_proportion, self.period, self.cache, self.estimator)
-            kinds = (Estimates(self.graph, cluster, *common, self.cut_at) for cluster in self.cluster.by_kind)
-            object.__setattr__(self, "_kinds", tuple(kinds))
+            kinds = tuple(replace(self, cluster=cluster) for cluster in self.cluster.by_kind)
+            object.__setattr__(self, "_kinds", kinds)
             return
         tiles = {(device.n_tiles, device.tile_memory_bytes) for device in self.cluster.devices}
         if len(tiles) > 1:
@@ -133,7 +135,7 @@ class Estimates:
         return self.traits.period if self.period is None else self.period
 
     @property
-    def kinds(self) -> tuple[Estimates, ...]:
+    def kinds(self) -> tuple[Self, ...]:
         """The estimates of every kind of devices alone; these themselves where the order of the devices is given."""
         return self._kinds or (self,)
 

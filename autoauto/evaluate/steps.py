@@ -8,7 +8,7 @@ from functools import lru_cache
 import numpy as np
 
 from autoauto.evaluate.estimates import Estimates
-from autoauto.plan.pipeline.by_step import best_by_step, no_step_below
+from autoauto.plan.pipeline.by_step import best_by_step, best_nearby, no_step_below
 from autoauto.plan.pipeline.stage_costs import StageCosts
 from autoauto.plan.pipeline.stage_starts import shortest_periods, starting_partitions
 from autoauto.plan.pipeline.stage_table import StageTable
@@ -41,8 +41,8 @@ def best_by_simulated_step(stages: StageTable, knobs: Knobs) -> BoundedPlan:
 
     The search begins with the cuts of least period and never returns worse ones. Where transfers overlap, zero bubble
     orders are made for the times of a plan. For them two plans compete with these cuts: the one with the smallest lower
-    bound of all orders, and the one that is shortest in the order which the first cuts have; all three orders are made
-    with little effort.
+    bound of all orders, and the one to which moves of cuts lead in the order which the first cuts have; all three
+    orders are made with little effort.
 
     Raises:
         Infeasible: no plan respects the limits, or none that was tried where several stages share a device.
@@ -107,14 +107,13 @@ def _best_zero_bubble(
 ) -> BoundedPlan:
     period = costs.stages.rows.period
     first = _first_that_fits(costs, starts)
-    best, promising = (pipeline_step_cycles(knobs, first), first), [lowest]
+    assert lowest.step_cycles is not None
+    best, promising = (pipeline_step_cycles(knobs, first), first), [(lowest.step_cycles, lowest.plan)]
     if 3 * knobs.n_micro_batches * costs.stages.n_stages <= MAX_MOVED_ACTIONS:
         same_order = step_function(timeline_of(knobs, first, PLANNING_EFFORT).schedule, Transfers.OVERLAP)
-        promising.append(best_by_step(costs, PlanStep(same_order, period, split_backward=True), [first.partition]))
-    for other in promising:
-        assert other.step_cycles is not None
-        if other.step_cycles < (1 - WORTH_SIMULATING) * best[0] and other.plan != first:
-            plan = other.plan
+        promising.append(best_nearby(costs, PlanStep(same_order, period, split_backward=True), first.partition))
+    for promised_cycles, plan in promising:
+        if promised_cycles < (1 - WORTH_SIMULATING) * best[0] and plan != first:
             best = min(best, (pipeline_step_cycles(knobs, plan), plan), key=lambda pair: pair[0])
     return BoundedPlan(best[1], min(lowest.bound_cycles, best[0]), best[0])
 

@@ -185,6 +185,15 @@ def test_every_class_name_is_defined_once(package: Package) -> None:
     assert {name: paths for name, paths in definitions.items() if len(paths) > 1} == {}
 
 
+def test_no_class_that_another_extends_is_instantiated(package: Package) -> None:
+    """Classes are abstract or final; errors, which are caught by their bases, are not."""
+    nodes = [node for path, tree in package.items() if path.name != "errors.py" for node in ast.walk(tree)]
+    classes = [node for node in nodes if isinstance(node, ast.ClassDef)]
+    bases = {base.id for node in classes for base in node.bases if isinstance(base, ast.Name)}
+    called = {node.func.id for node in nodes if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)}
+    assert bases & called & {node.name for node in classes} == set()
+
+
 def test_init_files_of_rooms_hold_a_docstring_and_nothing_else(package: Package) -> None:
     inits = {path: tree for path, tree in package.items() if path.name == "__init__.py" and path.parent != Path()}
     assert [str(path) for path, tree in inits.items() if len(tree.body) != 1 or not ast.get_docstring(tree)] == []

@@ -36,7 +36,7 @@ from autoauto.plan.pipeline.probe import cut_ranges
 from autoauto.plan.pipeline.problem import Problem, compute_lower_bound
 from autoauto.plan.pipeline.stage_costs import StageCosts
 from autoauto.records.arrays import BoolArray, FloatArray, IntArray
-from autoauto.records.plan import BoundedPlan
+from autoauto.records.plan import BoundedPlan, Plan
 
 ROUNDS, FEW_ROUNDS = 8, 4
 MAX_MOVED = 8
@@ -77,6 +77,15 @@ def best_by_step(costs: StageCosts, step: StepBound, starts: Sequence[Sequence[i
     search.enumerate()
     assert search.best_cycles < NOT_FOUND
     return BoundedPlan(costs.evaluate(search.best, search.recomputes), search.lower_bound(), search.best_cycles)
+
+
+def best_nearby(costs: StageCosts, step: StepBound, start: Sequence[int]) -> tuple[float, Plan]:
+    """The plan to which moves of cuts lead from those at `start`, for as long as its step gets shorter; and its step.
+
+    The plan with these cuts must fit.
+    """
+    search = _StepSearch(costs, step, [start])
+    return search.best_cycles, costs.evaluate(search.best, search.recomputes)
 
 
 def no_step_below(costs: StageCosts, step: StepBound, cycles: float) -> bool:
@@ -178,11 +187,11 @@ class _StepSearch:
         self.recomputes: tuple[bool, ...] = ()
         self.outside = np.inf  # a bound of the plans that have other edges
         self.weights: list[tuple[float, FloatArray]] = []
+        self.n_cuts = len(costs.problem.blocks) + 1
+        self.edges: list[_Edges] = []
         if best_cycles == NOT_FOUND:
             self.try_all(plans)
             self.descend()
-        self.n_cuts = len(costs.problem.blocks) + 1
-        self.edges = [self._edges(s, *ends) for s, ends in enumerate(pairwise(self._thinned(self._positions())))]
 
     @property
     def limit(self) -> float:
@@ -253,6 +262,7 @@ class _StepSearch:
         Returns:
             Whether it is certain that no plan of these edges is better than the best so far.
         """
+        self.edges = [self._edges(s, *ends) for s, ends in enumerate(pairwise(self._thinned(self._positions())))]
         if not self.edges:
             return True
         start = self.costs.plans(self.best[None])[0]

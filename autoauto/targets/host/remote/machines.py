@@ -77,6 +77,10 @@ class LocalMachine(AbstractContextManager["LocalMachine"]):
         self._stack.close()
 
 
+class RemoteEnd(Held):
+    """A ring of another machine, or an end of a connection there."""
+
+
 class RemoteFile(Held):
     """A file of another machine."""
 
@@ -157,16 +161,18 @@ class RemoteMachine(AbstractContextManager["RemoteMachine"]):
         file.write(content)
         return file
 
-    def ring(self, n_slots: int, slot_bytes: int) -> Held:
+    def ring(self, n_slots: int, slot_bytes: int) -> RemoteEnd:
         """A ring in shared memory there."""
         number = next(_numbers)
         self._ask(OpenRing(number, n_slots, slot_bytes))
-        return Held(number)
+        return RemoteEnd(number)
 
-    def end(self, number: int, n_slots: int, slot_bytes: int, *, writes: bool, to: RemoteMachine | None = None) -> Held:
+    def end(
+        self, number: int, n_slots: int, slot_bytes: int, *, writes: bool, to: RemoteMachine | None = None
+    ) -> RemoteEnd:
         """An end of a connection: one that dials another machine, or one that waits for that."""
         self._ask(OpenTcp(number, n_slots, slot_bytes, writes, None if to is None else to.address))
-        return Held(number)
+        return RemoteEnd(number)
 
     def pump(self, reader: MessageReader, writer: MessageWriter, connection: TcpReader | TcpWriter, ring: Ring) -> None:
         """Hand messages on between a ring of this process and the machine."""
