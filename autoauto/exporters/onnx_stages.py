@@ -16,6 +16,7 @@ import msgspec
 import numpy as np
 
 from autoauto.exporters.deployment import Check, Deployment, Exporter
+from autoauto.exporters.pipeline_runner import save
 from autoauto.graph.read.onnx_file import first_line
 from autoauto.records.arrays import Array, relative_error
 from autoauto.records.errors import BadInput, missing_extra
@@ -28,6 +29,8 @@ from autoauto.records.target import Origin
 
 SCHEMA = 1
 RUNNER = "run_pipeline.py"
+INPUTS = "inputs.npz"
+"""A micro-batch of the inputs that were given, if any were: on these, processes that serve the folder warm up."""
 TOLERANCE = 1e-3
 """The largest difference that counts as equal, relative to the largest output: a runtime fuses other operators in a
 part of a model than in the whole."""
@@ -122,7 +125,7 @@ class PipelineFile:
 
 
 def write(deployment: Deployment, folder: Path) -> None:
-    """Write the files of all stages, `pipeline.json` and the program."""
+    """Write the files of all stages, `pipeline.json` and the program, and inputs of a micro-batch if any were given."""
     plans = deployment.plan.plans
     pipelines = []
     for number, plan in enumerate(plans):
@@ -144,6 +147,8 @@ def write(deployment: Deployment, folder: Path) -> None:
     (folder / "pipeline.json").write_bytes(msgspec.json.format(to_json(content, SCHEMA), indent=1))
     program = Path(__file__).with_name("pipeline_runner.py").read_text(encoding="utf-8")
     (folder / RUNNER).write_text(program, encoding="utf-8")
+    if deployment.inputs:
+        save(str(folder / INPUTS), examples(deployment, 1)[1])
 
 
 def _save(deployment: Deployment, plan: Plan, index: int, prefix: str, folder: Path) -> StageFile:
@@ -210,7 +215,7 @@ def examples(deployment: Deployment, n: int) -> tuple[int, dict[str, Array]]:
     rng, ports = np.random.default_rng(0), model_ports(deployment, 0)
     n = n if any(port.batch_axis is not None for port in ports) else 1
     long = [Port(port.name, _shape(port, n), port.dtype) for port in ports]
-    return n, dict(deployment.inputs(long)) if deployment.inputs else {port.name: _example(port, rng) for port in long}
+    return n, dict(deployment.inputs(long)) if deployment.inputs else {port.name: made_up(port, rng) for port in long}
 
 
 def compared(
@@ -237,7 +242,7 @@ def _shape(port: ModelPort, n: int) -> tuple[int, ...]:
     return tuple(size * n if axis == port.batch_axis else size for axis, size in enumerate(port.shape))
 
 
-def _example(port: Port, rng: np.random.Generator) -> Array:
+def made_up(port: Port, rng: np.random.Generator) -> Array:
     """Noise for floats, 0 and 1 for integers (valid indices), true for masks."""
     kind = np.dtype(port.dtype).kind
     if kind == "f":
@@ -253,8 +258,6 @@ def _run(artifact: Path, inputs: dict[str, Array], temporary: Path) -> dict[str,
         BadInput: the program fails.
     """
     runtime()
-    from autoauto.exporters.pipeline_runner import save
-
     files = [str(temporary / "inputs.npz"), str(temporary / "outputs.npz")]
     save(files[0], inputs)
     command = [sys.executable, str(artifact / RUNNER), *files]

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 from weakref import finalize
 
-from autoauto.exporters.onnx_stages import SCHEMA, ModelPort, PipelineFile, StageFile
+from autoauto.exporters.onnx_stages import INPUTS, SCHEMA, ModelPort, PipelineFile, StageFile
+from autoauto.records.arrays import Array
 from autoauto.records.errors import BadInput
 from autoauto.records.files.json import from_json, from_plain
 from autoauto.records.layers import LayerGraph, LayerRange, Port, SubModel
@@ -19,6 +20,7 @@ from autoauto.serve.protocol import ServedTensor
 from autoauto.targets.host.machine.machine import cores, cores_of
 from autoauto.targets.host.run.pipelines import Pipelines
 from autoauto.targets.host.run.stage import StageResources
+from autoauto.targets.host.samples import read_samples
 
 NAME = "pipeline.json"
 
@@ -79,6 +81,7 @@ class Artifact:
         [self._pipeline] = self._file.pipelines
         self._check_machine()
         self._descriptors = {LayerRange(*stage.layers): self._open(stage) for stage in self._pipeline.stages}
+        self._given = self._read_inputs()
         batch_size = self._file.batch_size
         self.model = ServedModel(
             name=self._file.model,
@@ -103,6 +106,7 @@ class Artifact:
             self._resources(),
             [stage.n_replicas for stage in self._pipeline.stages],
             serves=True,
+            given=self._given,
         )
 
     def _resources(self) -> list[list[StageResources]]:
@@ -145,6 +149,14 @@ class Artifact:
                 f"{self._folder} needs {n_cores} cores, this process may use {len(cores())}; search again here"
             )
 
+    def _read_inputs(self) -> Mapping[str, Array] | None:
+        """The inputs of a micro-batch that the folder holds, if it does."""
+        path = self._folder / INPUTS
+        if not path.exists():
+            return None
+        ports, axes = _as_ports(self._file.inputs), {port.name: port.batch_axis for port in self._file.inputs}
+        return read_samples(str(path), self._file.model, ports, axes).batch(ports)
+
     def _open(self, stage: StageFile) -> int:
         """The descriptor of the file of a stage, which is open as long as this object lives."""
         if (self._folder / f"{stage.file}.data").exists():
@@ -182,7 +194,7 @@ class _StageFiles:
     ) -> None:
         self._descriptors = descriptors
         self._stages = {LayerRange(*stage.layers): stage for stage in stages}
-        self._messages = {0: tuple(Port(port.name, port.shape, port.dtype) for port in inputs)}
+        self._messages = {0: _as_ports(inputs)}
         ports = {port.name: port for port in self._messages[0]}
         for layers, stage in self._stages.items():
             ports |= {port.name: port for port in _ports(stage.outputs)}
@@ -197,6 +209,10 @@ class _StageFiles:
     def carried(self, graph: LayerGraph, cut: int, batch_size: int) -> tuple[Port, ...]:
         """The tensors that one stage sends to the next."""
         return self._messages[cut]
+
+
+def _as_ports(ports: Sequence[ModelPort]) -> tuple[Port, ...]:
+    return tuple(Port(port.name, port.shape, port.dtype) for port in ports)
 
 
 def _ports(entries: Sequence[dict[str, Any]]) -> tuple[Port, ...]:

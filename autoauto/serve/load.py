@@ -18,9 +18,12 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import numpy as np
 
+from autoauto.exporters.onnx_stages import made_up
 from autoauto.records.arrays import Array
 from autoauto.records.errors import BadInput
-from autoauto.serve.protocol import DATATYPES
+from autoauto.records.layers import Port
+from autoauto.serve.protocol import DATATYPE_OF, DATATYPES
+from autoauto.targets.host.samples import read_samples
 
 if TYPE_CHECKING:
     from aiohttp import ClientSession
@@ -45,12 +48,14 @@ class LoadOptions:
         n_clients: of the closed load; None for as many as fill all micro-batches that may be in flight.
         shares: of the closed load's throughput, at which open load is put on.
         seconds: the duration of each load.
+        inputs: an npz file with samples of the model's inputs; None for made-up ones.
     """
 
     n_samples: int = 1
     n_clients: int | None = None
     shares: tuple[float, ...] = (0.5, 0.8)
     seconds: float = 10.0
+    inputs: str | None = None
 
 
 @dataclass(slots=True)
@@ -92,9 +97,9 @@ class Endpoint:
         metadata: as the server gives them.
     """
 
-    def __init__(self, session: ClientSession, url: str, metadata: Mapping[str, Any], n_samples: int) -> None:
+    def __init__(self, session: ClientSession, url: str, metadata: Mapping[str, Any], options: LoadOptions) -> None:
         self._session, self._url, self.metadata = session, f"{url}/infer", metadata
-        self._requests = [_request(metadata, n_samples, seed) for seed in range(N_INPUTS)]
+        self._requests = [_request(inputs) for inputs in _inputs(metadata, options)]
         self._answers: dict[int, list[Array]] = {}
 
     async def send(self, number: int, result: LoadResult, due_s: float) -> None:
@@ -132,7 +137,7 @@ async def measure(url: str, options: LoadOptions, report: Callable[[LoadResult],
     Raises:
         BadInput: nothing answers there as a model does, or nothing was answered under load.
     """
-    async with _endpoint(url.rstrip("/"), options.n_samples) as endpoint:
+    async with _endpoint(url.rstrip("/"), options) as endpoint:
         n_clients = options.n_clients or _filling(endpoint.metadata, options.n_samples)
         await _closed(endpoint, n_clients, LoadResult("warm-up", options.n_samples, min(WARM_UP_S, options.seconds)))
         closed = LoadResult(f"closed, {n_clients} clients", options.n_samples, options.seconds)
@@ -148,7 +153,7 @@ async def measure(url: str, options: LoadOptions, report: Callable[[LoadResult],
 
 
 @asynccontextmanager
-async def _endpoint(url: str, n_samples: int) -> AsyncIterator[Endpoint]:
+async def _endpoint(url: str, options: LoadOptions) -> AsyncIterator[Endpoint]:
     from aiohttp import ClientError, ClientSession, ClientTimeout, InvalidURL, TCPConnector
 
     connector, timeout = TCPConnector(limit=0), ClientTimeout(total=None, sock_connect=10.0)
@@ -161,7 +166,7 @@ async def _endpoint(url: str, n_samples: int) -> AsyncIterator[Endpoint]:
                         f"{url} must be a model, got status {response.status}; try the URL that serve prints"
                     )
                 metadata = msgspec.json.decode(content)
-            endpoint = Endpoint(session, url, metadata, n_samples)
+            endpoint = Endpoint(session, url, metadata, options)
         except (ClientError, InvalidURL, TimeoutError, msgspec.DecodeError, KeyError, TypeError) as error:
             raise BadInput(f"{url} must be a model of the Open Inference Protocol: {error}") from error
         yield endpoint
@@ -201,16 +206,40 @@ async def _open(endpoint: Endpoint, requests_per_s: float, result: LoadResult) -
     result.seconds = perf_counter() - start_s
 
 
-def _request(metadata: Mapping[str, Any], n_samples: int, seed: int) -> tuple[bytes, dict[str, str]]:
-    """The body and the headers of a request with made-up inputs: noise for floats, 0 and 1 for integers."""
-    rng, inputs, parts = np.random.default_rng(seed), [], []
-    for port in metadata["inputs"]:
-        shape, dtype = [n_samples if n < 0 else n for n in port["shape"]], np.dtype(DATATYPES[port["datatype"]])
-        noise = rng.standard_normal(shape) if dtype.kind == "f" else rng.integers(0, 2, shape)
-        parts.append(noise.astype(dtype).tobytes())
-        entry = {"name": port["name"], "datatype": port["datatype"], "shape": shape}
-        inputs.append(entry | {"parameters": {"binary_data_size": len(parts[-1])}})
-    head = msgspec.json.encode({"inputs": inputs, "parameters": {"binary_data_output": True}})
+def _inputs(metadata: Mapping[str, Any], options: LoadOptions) -> Iterator[Mapping[str, Array]]:
+    """The inputs of every request: given ones in turn, or made-up ones."""
+    ports = _ports(metadata, options.n_samples)
+    if options.inputs is None:
+        generators = map(np.random.default_rng, range(N_INPUTS))
+        yield from ({port.name: made_up(port, rng) for port in ports} for rng in generators)
+        return
+    shapes = {each["name"]: each["shape"] for each in metadata["inputs"]}
+    axes = {name: shape.index(-1) if -1 in shape else None for name, shape in shapes.items()}
+    samples = read_samples(options.inputs, metadata["name"], _ports(metadata, 1), axes)
+    yield from (samples.batch(ports, number * options.n_samples) for number in range(N_INPUTS))
+
+
+def _ports(metadata: Mapping[str, Any], n_samples: int) -> list[Port]:
+    """The inputs of the model at a number of samples."""
+    return [
+        Port(each["name"], tuple(n_samples if n < 0 else n for n in each["shape"]), DATATYPES[each["datatype"]])
+        for each in metadata["inputs"]
+    ]
+
+
+def _request(inputs: Mapping[str, Array]) -> tuple[bytes, dict[str, str]]:
+    """The body and the headers of a request."""
+    parts = [array.tobytes() for array in inputs.values()]
+    entries = [
+        {
+            "name": name,
+            "datatype": DATATYPE_OF[array.dtype.name],
+            "shape": array.shape,
+            "parameters": {"binary_data_size": len(part)},
+        }
+        for (name, array), part in zip(inputs.items(), parts, strict=True)
+    ]
+    head = msgspec.json.encode({"inputs": entries, "parameters": {"binary_data_output": True}})
     headers = {"Inference-Header-Content-Length": str(len(head)), "Content-Type": "application/octet-stream"}
     return b"".join([head, *parts]), headers
 

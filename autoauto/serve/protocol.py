@@ -26,7 +26,7 @@ DATATYPES = {
     **{f"FP{bits}": f"float{bits}" for bits in (16, 32, 64)},
 }
 """The element types of the protocol that a model's tensors may have, each with NumPy's name."""
-_NAMES = {dtype: name for name, dtype in DATATYPES.items()}
+DATATYPE_OF = {dtype: name for name, dtype in DATATYPES.items()}
 _NOT_HERE = {
     "shared_memory_region": "shared memory",
     "classification": "classification",
@@ -54,8 +54,8 @@ class ServedTensor:
     batch_size: int
 
     def __post_init__(self) -> None:
-        if self.dtype not in _NAMES:
-            raise BadInput(f"the protocol has the types {', '.join(_NAMES)}, tensor {self.name!r} is {self.dtype}")
+        if self.dtype not in DATATYPE_OF:
+            raise BadInput(f"the protocol has the types {', '.join(DATATYPE_OF)}, tensor {self.name!r} is {self.dtype}")
 
     @property
     def length(self) -> int:
@@ -85,7 +85,7 @@ class ServedTensor:
     def metadata(self) -> dict[str, Any]:
         """Name, type and shape as model metadata have them; -1 is a length that the number of samples decides."""
         shape = [-1 if axis == self.batch_axis else size for axis, size in enumerate(self.shape)]
-        return {"name": self.name, "datatype": _NAMES[self.dtype], "shape": shape}
+        return {"name": self.name, "datatype": DATATYPE_OF[self.dtype], "shape": shape}
 
 
 class OutputChoice(NamedTuple):
@@ -197,7 +197,7 @@ def _arrays(
 def _check_shape(tensor: _Tensor, port: ServedTensor) -> None:
     """Raise for another type, or a shape that the model has at no number of samples."""
     if DATATYPES.get(tensor.datatype) != port.dtype:
-        raise BadInput(f"input {port.name!r} must be {_NAMES[port.dtype]}, got {tensor.datatype!r:.40}")
+        raise BadInput(f"input {port.name!r} must be {DATATYPE_OF[port.dtype]}, got {tensor.datatype!r:.40}")
     axis = port.batch_axis
     length = tensor.shape[axis] if axis is not None and axis < len(tensor.shape) else 0
     n_samples = length // port.length if axis is not None else 1
@@ -234,7 +234,7 @@ def _from_json(tensor: _Tensor, port: ServedTensor) -> Array:
         with np.errstate(over="raise"):
             array: Array = np.array(msgspec.json.decode(text, type=kind), port.dtype)
     except (ValueError, ArithmeticError, RecursionError) as error:  # also lists of unequal lengths, and overflow
-        raise BadInput(f"input {port.name!r} must hold numbers of {_NAMES[port.dtype]}: {error}"[:400]) from error
+        raise BadInput(f"input {port.name!r} must hold numbers of {DATATYPE_OF[port.dtype]}: {error}"[:400]) from error
     if array.shape != (tensor.shape if is_nested else (prod(tensor.shape),)):
         given = list(array.shape) if is_nested else array.size
         raise BadInput(f"input {port.name!r} must have the data of shape {list(tensor.shape)}, got {given}")
@@ -277,7 +277,7 @@ def write_response(
     binary = []
     for name, as_binary in request.outputs:
         array = outputs[name]
-        entry: dict[str, Any] = {"name": name, "datatype": _NAMES[array.dtype.name], "shape": list(array.shape)}
+        entry: dict[str, Any] = {"name": name, "datatype": DATATYPE_OF[array.dtype.name], "shape": list(array.shape)}
         if as_binary:
             binary.append(np.ascontiguousarray(array, array.dtype.newbyteorder("<")).tobytes())
             entry["parameters"] = {"binary_data_size": len(binary[-1])}

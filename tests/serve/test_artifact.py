@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from autoauto.records.errors import BadInput
@@ -104,3 +105,12 @@ def test_a_folder_without_one_of_its_files_is_refused(tmp_path: Path) -> None:
         Artifact(folder)
     with pytest.raises(BadInput, match=r"has pipeline.json, .* does not"):
         Artifact(tmp_path)
+
+
+def test_inputs_in_the_folder_are_those_of_a_micro_batch(tmp_path: Path) -> None:
+    folder = write_folder(tmp_path / "folder", batch_size=3)
+    np.savez(folder / "inputs.npz", ids=np.arange(3), x=np.zeros((3, WIDTH), np.float32))
+    assert Artifact(folder).model.batch_size == 3
+    np.savez(folder / "inputs.npz", ids=np.arange(2), x=np.zeros((3, WIDTH), np.float32))
+    with pytest.raises(BadInput, match=r"input ids in .*inputs.npz must be int64 of shape \[3 x samples\]"):
+        Artifact(folder)

@@ -106,7 +106,7 @@ def _open(request: Request) -> tuple[Target, Cluster]:
     Raises:
         BadInput: the model has no file, its file another format than is asked for, or the inputs are not the model's.
     """
-    from autoauto.targets.host.samples import read_samples
+    from autoauto.targets.host.samples import read_model_samples
     from autoauto.targets.host.target import HostTarget
 
     if request.precision is not Precision.FP32:
@@ -118,7 +118,7 @@ def _open(request: Request) -> tuple[Target, Cluster]:
         raise BadInput("the host runs a model's file, got a model without one; save it, and give its path")
     gpus = [gpu.uuid for gpu in _gpus(request.options)]
     path = request.options["inputs"]
-    samples = None if path is None else read_samples(path, request.source, request.graph)
+    samples = None if path is None else read_model_samples(path, request.source, request.graph)
     return HostTarget(request.source, _machines(request.options), gpus, samples), request.cluster
 
 

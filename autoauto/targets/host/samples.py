@@ -1,4 +1,4 @@
-"""Inputs of the model that a user gives, in a file of NumPy: `InputSamples`, read and checked by `read_samples`."""
+"""Inputs of the model that a user gives, in a file of NumPy: `InputSamples`, which `read_samples` reads and checks."""
 
 from __future__ import annotations
 
@@ -31,18 +31,18 @@ class InputSamples:
     axes: Mapping[str, int | None]
     digest: str
 
-    def batch(self, ports: Sequence[Port]) -> dict[str, Array]:
-        """The inputs of a micro-batch, by the shapes of `ports`: the first samples, and where it has more, those again.
+    def batch(self, ports: Sequence[Port], first: int = 0) -> dict[str, Array]:
+        """The inputs of a micro-batch with the shapes of `ports`: samples from `first` on, after the last the first.
 
         >>> samples = InputSamples("x.npz", {"x": np.array([[1], [2], [3]])}, {"x": 0}, "")
         >>> [samples.batch([Port("x", (n, 1), "int64")])["x"].ravel().tolist() for n in (2, 5)]
         [[1, 2], [1, 2, 3, 1, 2]]
         """
-        return {port.name: self._repeated(port) for port in ports}
+        return {port.name: self._repeated(port, first) for port in ports}
 
-    def _repeated(self, port: Port) -> Array:
+    def _repeated(self, port: Port, first: int) -> Array:
         array, axis = self.arrays[port.name], self.axes[port.name]
-        return array if axis is None else array.take(range(port.shape[axis]), axis, mode="wrap")
+        return array if axis is None else array.take(range(first, first + port.shape[axis]), axis, mode="wrap")
 
     @property
     def note(self) -> str:
@@ -52,23 +52,34 @@ class InputSamples:
         )
 
 
-def read_samples(path: str, source: Source, graph: LayerGraph) -> InputSamples:
-    """The samples in an npz file: an array for every input of the model, with its type and shape.
+def read_model_samples(path: str, source: Source, graph: LayerGraph) -> InputSamples:
+    """The samples of `read_samples` for the inputs of a model."""
+    ports = source.carried(graph, 0, 1)
+    pairs = source.carried(graph, 0, 1 if graph.fixed_batch else 2)
+    axes = {port.name: _batch_axis(port, pair) for port, pair in zip(ports, pairs, strict=True)}
+    return read_samples(path, graph.name, ports, axes)
+
+
+def read_samples(path: str, model: str, ports: Sequence[Port], axes: Mapping[str, int | None]) -> InputSamples:
+    """The samples in an npz file: an array for every input of a model, with its type and shape.
 
     Any number of samples may lie along the batch axis, in all inputs as many.
+
+    Args:
+        path: of the file.
+        model: its name, for errors.
+        ports: its inputs, of one sample.
+        axes: the batch axis of every input, as in `InputSamples`.
 
     Raises:
         BadInput: the file cannot be read, or an array is missing, too many, or of another type or shape.
     """
-    ports = source.carried(graph, 0, 1)
-    pairs = source.carried(graph, 0, 1 if graph.fixed_batch else 2)
-    axes = {port.name: _batch_axis(port, pair) for port, pair in zip(ports, pairs, strict=True)}
     arrays, names = _arrays(path), [port.name for port in ports]
     wrong = [f"{name} is missing" for name in names if name not in arrays]
     wrong += [f"{name} is too many" for name in arrays if name not in names]
     if wrong:
         raise BadInput(
-            f"{path} must have an array for each input of {graph.name} ({', '.join(names)}) and no other, "
+            f"{path} must have an array for each input of {model} ({', '.join(names)}) and no other, "
             f"{' and '.join(wrong)}; write it with numpy.savez"
         )
     counts = {port.name: n for port in ports if (n := _n_samples(path, port, axes[port.name], arrays[port.name]))}

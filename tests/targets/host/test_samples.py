@@ -23,7 +23,7 @@ from autoauto.targets.host.run.pipelines import Pipelines
 from autoauto.targets.host.run.reference import reference_outputs
 from autoauto.targets.host.run.run import inputs_of
 from autoauto.targets.host.run.stage import StageResources
-from autoauto.targets.host.samples import InputSamples, read_samples
+from autoauto.targets.host.samples import InputSamples, read_model_samples
 from autoauto.targets.host.target import HostTarget
 from tests.graph.conftest import make
 
@@ -60,7 +60,7 @@ def samples_of(ids: Any = IDS) -> InputSamples:
 def test_a_micro_batch_has_the_first_samples_and_those_again_where_it_has_more(
     source: OnnxSource, save: Callable[..., str]
 ) -> None:
-    samples = read_samples(save(ids=IDS), source, source.graph)
+    samples = read_model_samples(save(ids=IDS), source, source.graph)
     for n in (1, 2, 3, 7):
         batch = samples.batch(source.carried(source.graph, 0, n))["ids"]
         assert batch.tolist() == [IDS[i % 3].tolist() for i in range(n)]
@@ -76,8 +76,8 @@ def test_samples_lie_along_the_batch_axis_wherever_that_is() -> None:
 
 
 def test_other_inputs_are_another_target_and_equal_ones_are_not(source: OnnxSource, save: Callable[..., str]) -> None:
-    first, again = (read_samples(save(ids=IDS), source, source.graph) for _ in range(2))
-    other = read_samples(save(ids=IDS[::-1]), source, source.graph)
+    first, again = (read_model_samples(save(ids=IDS), source, source.graph) for _ in range(2))
+    other = read_model_samples(save(ids=IDS[::-1]), source, source.graph)
     assert first.digest == again.digest != other.digest
     versions = [HostTarget(source, samples=samples).version for samples in (None, first, other)]
     assert len(set(versions)) == 3
@@ -108,7 +108,7 @@ def test_wrong_arrays_are_refused_in_one_line(
     arrays: dict[str, Any], message: str, source: OnnxSource, save: Callable[..., str]
 ) -> None:
     with pytest.raises(BadInput, match=message) as failure:
-        read_samples(save(**arrays), source, source.graph)
+        read_model_samples(save(**arrays), source, source.graph)
     assert "\n" not in str(failure.value)
 
 
@@ -118,7 +118,7 @@ def test_inputs_have_as_many_samples_as_each_other(tmp_path: Path, save: Callabl
     two = onnx_source(str(path))
     a, b = np.zeros((3, 2), np.float32), np.zeros((2, 2), np.float32)
     with pytest.raises(BadInput, match=r"must have as many samples, got 3 for a, 2 for b; leave the others out$"):
-        read_samples(save(a=a, b=b), two, two.graph)
+        read_model_samples(save(a=a, b=b), two, two.graph)
 
 
 def test_a_file_with_a_fixed_batch_takes_inputs_of_that_shape(tmp_path: Path, save: Callable[..., str]) -> None:
@@ -126,9 +126,12 @@ def test_a_file_with_a_fixed_batch_takes_inputs_of_that_shape(tmp_path: Path, sa
     onnx.save(make("Tanh x > a; Softmax a > y axis=0", {"x": [2, 4]}, "y"), path)
     fixed = onnx_source(str(path))
     x = np.ones((2, 4), np.float32)
-    assert read_samples(save(x=x), fixed, fixed.graph).batch(fixed.carried(fixed.graph, 0, 1))["x"].shape == (2, 4)
+    assert read_model_samples(save(x=x), fixed, fixed.graph).batch(fixed.carried(fixed.graph, 0, 1))["x"].shape == (
+        2,
+        4,
+    )
     with pytest.raises(BadInput, match=r"must be float32 of shape \[2, 4\] .*, got float32 of shape \[4, 4\]"):
-        read_samples(save(x=np.ones((4, 4), np.float32)), fixed, fixed.graph)
+        read_model_samples(save(x=np.ones((4, 4), np.float32)), fixed, fixed.graph)
 
 
 @pytest.mark.parametrize("content", [b"", b"hello", b"PK\x03\x04 cut off", None])
@@ -138,10 +141,10 @@ def test_a_file_that_is_no_npz_is_refused(content: bytes | None, source: OnnxSou
         path.write_bytes(content)
     message = "must be an npz file of numbers" if content is not None else "cannot be read: No such file or directory"
     with pytest.raises(BadInput, match=message):
-        read_samples(str(path), source, source.graph)
+        read_model_samples(str(path), source, source.graph)
     np.save(tmp_path / "one.npy", IDS)
     with pytest.raises(BadInput, match=r"it holds one array without a name; try numpy\.savez$"):
-        read_samples(str(tmp_path / "one.npy"), source, source.graph)
+        read_model_samples(str(tmp_path / "one.npy"), source, source.graph)
 
 
 def test_another_process_gets_them_with_the_target(source: OnnxSource) -> None:

@@ -30,6 +30,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--seconds", type=positive_number, default=10.0, metavar="S", help="duration of a load; default %(default)s"
     )
+    parser.add_argument(
+        "--inputs",
+        metavar="FILE.npz",
+        help="samples of the model's inputs, an array for each; requests have them in turn; default: made-up inputs",
+    )
     add_json(parser)
 
 
@@ -52,7 +57,7 @@ def run(args: argparse.Namespace) -> int:
         if not args.json:
             print_line(_row(result))
 
-    options = LoadOptions(n_samples=args.samples, n_clients=args.clients, seconds=args.seconds)
+    options = LoadOptions(n_samples=args.samples, n_clients=args.clients, seconds=args.seconds, inputs=args.inputs)
     metadata = asyncio.run(measure(args.url, options, show))
     properties = metadata.get("properties", {})
     if args.json:

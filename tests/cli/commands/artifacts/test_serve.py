@@ -7,10 +7,13 @@ import socket
 from importlib.util import find_spec
 from pathlib import Path
 
+import numpy as np
+import onnx
 import pytest
 
 from autoauto.targets.host.run import run as host_run
 from tests.cli.conftest import RunCli
+from tests.graph.conftest import make
 from tests.serve.conftest import RunningServer, need_libraries, write_folder
 
 
@@ -100,3 +103,28 @@ def test_the_winner_of_a_study_is_served_and_measured(
         ]
         assert lines[-1].startswith("the plan gives ")
         assert server.stop() == (0, "")
+
+
+@pytest.mark.slow
+def test_a_model_that_refuses_made_up_inputs_is_served_and_measured_on_given_ones(
+    run_cli: RunCli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(host_run, "MIN_S", 0.1)
+    monkeypatch.setattr(host_run, "MAX_S", 0.2)
+    table = np.random.default_rng(1).standard_normal((4, 8)).astype(np.float32)
+    nodes = "Sub ids five > i; Gather table i > rows axis=0; Tanh rows > y"
+    model = make(nodes, {"int:ids": ["n", 3]}, "y", {"table": table, "five": np.array(5)})
+    onnx.save(model, tmp_path / "rows.onnx")
+    ids = str(tmp_path / "ids.npz")
+    np.savez(ids, ids=np.arange(12).reshape(4, 3) % 4 + 1)
+    space = ("--n-ipu", "1", "--replicas", "1", "--batch-size", "4", "--study-name", "mine")
+    search = ("search", str(tmp_path / "rows.onnx"), "--target", "host", *space, "--inputs", ids)
+    assert run_cli(*search).code == 0
+    with RunningServer("mine") as server:
+        done = run_cli("bench", server.url, "--seconds", "0.2", "--samples", "3", "--inputs", ids, "--json")
+        assert (done.code, done.err) == (0, "")
+        assert all((load["n_answered"] > 0, load["n_failed"]) == (True, 0) for load in json.loads(done.out)["loads"])
+        assert run_cli("bench", server.url, "--seconds", "0.2").code == 2
+        done = run_cli("bench", server.url, "--inputs", str(tmp_path / "rows.onnx"))
+        assert (done.code, done.err.count("\n")) == (2, 1)
+        assert server.stop()[0] == 0
