@@ -1,12 +1,12 @@
 """Is there a shorter period? OR-Tools CP-SAT on orders in which every micro-batch repeats the one before.
 
-    python studies/steady_states.py [--stages 8,16] [--links 0.5,2] [--order v-min] [--seconds S]
+    python studies/steady_states.py [--quick] [--stages 8,16] [--links 0.5,2] [--order v-min] [--seconds S]
 
 All actions take as long as a forward, links so many times that. `bound` is the period that the work of a device, the
 messages of a link and the memory for activations allow; `ours` is that of the package's modulo schedule
-(autoauto/schedule/zero_bubble/modulo.py). Both in forwards, as `shortest`: the first multiple of `step` forwards for
-which CP-SAT finds an order that repeats every micro-batch after so long. It proves of all smaller multiples that none
-exists, or stops at one that takes it more than S seconds: then `shortest` is "-". Needs OR-Tools (pip install ortools).
+(autoauto/schedule/zero_bubble/modulo.py). Both are in forwards, and so is `shortest`: the first multiple of half a
+forward for which CP-SAT finds an order that repeats every micro-batch after so long. Of all smaller multiples it proves
+that none exists; "-" if it cannot tell of a smaller one in S seconds. Needs OR-Tools (pip install ortools).
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 from collections import defaultdict
 from collections.abc import Sequence
+from importlib.util import find_spec
 from itertools import combinations, count, pairwise
 from random import Random
 from typing import Any, NamedTuple
@@ -23,8 +24,8 @@ from autoauto.schedule.orders.registry import spec_of, stage_devices_of
 from autoauto.schedule.zero_bubble.modulo import modulo_schedule
 from autoauto.schedule.zero_bubble.problem import ZeroBubbleProblem
 
-FINE = 100
-"""Ticks of a forward for our own schedule; CP-SAT has as few as links allow."""
+COARSE, FINE = 2, 100
+"""Ticks of a forward for CP-SAT, which is slow where there are many, and for our own schedule."""
 MAX_PERIODS = 40
 """A micro-batch is done after so many periods."""
 
@@ -80,10 +81,10 @@ def repeats(pipeline: ZeroBubbleProblem, period: int, seconds: float) -> bool | 
         model.add(start == periods * period + phase)
         return _Time(start, periods, phase)
 
-    def is_no_later(one: _Time, other: _Time) -> Any:
+    def is_no_later(first: _Time, second: _Time) -> Any:
         holds = model.new_bool_var("")
-        model.add(one.phase <= other.phase).only_enforce_if(holds)
-        model.add(one.phase > other.phase).only_enforce_if(~holds)
+        model.add(first.phase <= second.phase).only_enforce_if(holds)
+        model.add(first.phase > second.phase).only_enforce_if(~holds)
         return holds
 
     times = [time() for _ in ticks]
@@ -145,19 +146,17 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--seconds", type=float, default=120, help="for every period (default: %(default)s)")
     args = parser.parse_args(argv)
     stages, links = ("4", "0.5") if args.quick else (args.stages, args.links)
-    try:
-        import ortools  # noqa: F401
-    except ImportError:
-        raise SystemExit("the study needs OR-Tools: pip install ortools") from None
-    print("order   stages  link    bound     ours  shortest  step")
+    if find_spec("ortools") is None:
+        raise SystemExit("the study needs OR-Tools: pip install ortools")
+    print("order   stages  link    bound     ours  shortest")
     for n_stages in map(int, stages.split(",")):
         for link in map(float, links.split(",")):
-            coarse, fine = (problem(args.order, n_stages, link, each) for each in (2, FINE))
+            coarse, fine = (problem(args.order, n_stages, link, ticks) for ticks in (COARSE, FINE))
             ours, shortest = modulo_schedule(fine, Random(0)), shortest_period(coarse, args.seconds)
             cells = period_bound(fine) / FINE, ours.period / FINE if ours else float("nan")
-            proved = "-" if shortest is None else f"{shortest / 2:.2f}"
             numbers = "".join(f"{cell:9.2f}" for cell in cells)
-            print(f"{args.order:7}{n_stages:7}{link:6}{numbers}{proved:>10}{1 / 2:6}", flush=True)
+            proved = "-" if shortest is None else f"{shortest / COARSE:.2f}"
+            print(f"{args.order:7}{n_stages:7}{link:6}{numbers}{proved:>10}", flush=True)
 
 
 if __name__ == "__main__":
