@@ -70,6 +70,7 @@ MODELS: dict[str, tuple[str, str, dict[str, Any], tuple[int, ...]]] = {
         },
         (1, 3, 384, 384),
     ),
+    "swin-tiny": ("SwinForImageClassification", "SwinConfig", {"num_labels": 1000}, _IMAGE),
     "t5": ("T5EncoderModel", "T5Config", {"num_layers": 2}, (1, 128)),
 }
 

@@ -71,7 +71,13 @@ def test_the_json_of_earlier_versions_is_read() -> None:
     assert config == FlowConfig("resnet50", constraints=("n_ipu < 3",), options=options)
     gone = ("cores_per_device", "overlap")
     older = {name: value for name, value in json.loads(text).items() if name not in gone}
-    assert json.loads(config.to_json()) == older | {"period": None, "dask": None, "device": None, "inputs": None}
+    assert json.loads(config.to_json()) == older | {
+        "period": None,
+        "dask": None,
+        "device": None,
+        "inputs": None,
+        "erf_gelu": False,
+    }
     assert FlowConfig.from_json(text.replace('"overlap": false', '"overlap": true')).period == "overlap"
 
 

@@ -29,6 +29,7 @@ _OPTIONS = (
         default="",
         metavar="OP,OP",
     ),
+    TargetOption("erf_gelu", "Gelu by the error function, as PopRT's enable_erf_gelu; by default by tanh"),
 )
 
 
@@ -60,7 +61,7 @@ def _open(request: Request) -> tuple[Target, Cluster]:
     elif options["overlap_io"]:
         cluster = overlap_io(cluster)
     partials = Precision(options["partials"] or Precision.FP16)
-    settings = CompilerSettings(partials, frozenset(operators))
+    settings = CompilerSettings(partials, frozenset(operators), options["erf_gelu"])
     return IpuTarget(settings, default_notes(request.graph)), cluster
 
 

@@ -24,19 +24,22 @@ class CompilerSettings:
         partials: format of partial sums; PopRT's benchmarks ask for fp16, Poplar's default is fp32, with which half of
             the matrix units rest. fp32 products always have fp32 sums.
         float_operators: ONNX operators that run in fp32 with casts around them (PopRT's `fp16_skip_op_types`).
+        erf_gelu: whether Gelu is computed by the error function (PopRT's `enable_erf_gelu`), else by tanh.
     """
 
     partials: Precision = Precision.FP16
     float_operators: frozenset[str] = frozenset()
+    erf_gelu: bool = False
 
     def __str__(self) -> str:
         """What differs from the defaults, for a target's version.
 
-        >>> str(CompilerSettings()), str(CompilerSettings(Precision.FP32, frozenset({"Gelu"})))
-        ('', ' partials fp32 float Gelu')
+        >>> str(CompilerSettings()), str(CompilerSettings(Precision.FP32, frozenset({"Gelu"}), erf_gelu=True))
+        ('', ' partials fp32 float Gelu erf_gelu')
         """
         partials = "" if self.partials is Precision.FP16 else f" partials {self.partials}"
-        return partials + (f" float {','.join(sorted(self.float_operators))}" if self.float_operators else "")
+        operators = f" float {','.join(sorted(self.float_operators))}" if self.float_operators else ""
+        return partials + operators + " erf_gelu" * self.erf_gelu
 
 
 DEFAULT_SETTINGS = CompilerSettings()

@@ -65,9 +65,10 @@ def test_settings_are_part_of_the_version() -> None:
             CompilerSettings(),
             CompilerSettings(Precision.FP32),
             CompilerSettings(float_operators=frozenset({"Gelu"})),
+            CompilerSettings(erf_gelu=True),
         )
     ]
-    assert len(set(versions)) == 3
+    assert len(set(versions)) == 4
     assert versions[0] == IpuTarget().version
 
 
@@ -77,6 +78,16 @@ def test_single_precision_sums_cost_more_in_products_alone(context_of: MakeConte
     other = context_of(node("Relu", ["x:1x512x768"], (1, 512, 768)))
     assert cycles(product, single) > 1.3 * cycles(product, CompilerSettings())
     assert cycles(other, single) == cycles(other, CompilerSettings())
+
+
+def test_gelu_by_the_error_function_takes_16_cycles_of_a_worker_an_element(context_of: MakeContext, node: Any) -> None:
+    context = context_of(node("Gelu", ["x:1x2048x768"], (1, 2048, 768)))
+    elements_a_tile = 2048 * 768 / context.n_tiles
+    exact, by_tanh = (cycles(context, CompilerSettings(erf_gelu=erf)) for erf in (True, False))
+    assert 16 * elements_a_tile < exact < 18 * elements_a_tile
+    assert by_tanh < exact / 2
+    other = context_of(node("Relu", ["x:1x2048x768"], (1, 2048, 768)))
+    assert cycles(other, CompilerSettings(erf_gelu=True)) == cycles(other, CompilerSettings())
 
 
 def test_float_operators_run_between_casts(context_of: MakeContext, node: Any) -> None:

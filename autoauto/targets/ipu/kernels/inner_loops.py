@@ -32,6 +32,7 @@ LOOPS: dict[str, tuple[InnerLoop, InnerLoop]] = {
     "exponent": (InnerLoop(4, 4), InnerLoop(6, 2)),
     # half: 462 cycles for 96 elements [ipu21-kernels]; float: popnn's factor of two [poplibs]
     "gelu": (InnerLoop(77, 16), InnerLoop(154, 16)),
+    "gelu_erf": (InnerLoop(16, 1), InnerLoop(22, 1)),
     "inverse": (InnerLoop(15, 4), InnerLoop(6, 2)),
     "logarithm": (InnerLoop(6, 4), InnerLoop(14, 2)),
     "maximum": (InnerLoop(4, 4), InnerLoop(4, 2)),

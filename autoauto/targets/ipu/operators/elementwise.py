@@ -70,6 +70,8 @@ _LOOPS: dict[str, Loops] = {
     **_uses("tanh", "Tanh"),
 }
 
+_GELU = _LOOPS["Gelu"]
+
 # f'(x) dY. An operator that is not listed takes its own loops again and two products.
 _DERIVATIVE_LOOPS: dict[str, Loops] = {
     "Div": ("divide", "add"),
@@ -101,7 +103,7 @@ def elementwise(context: OperatorContext) -> OperatorCost:
     width = context.precision.n_bytes
     broadcast = sum(min(n_bytes, share * width) for n_bytes in parts)
     compute = kernels.elementwise(share, loops, len(operands), context.precision)
-    if context.layer.op == "Gelu" and context.precision is Precision.FP16:
+    if loops == _GELU and context.precision is Precision.FP16:
         compute = kernels.gelu(share)
     return OperatorCost(
         family=Family.ELEMENTWISE,
@@ -145,7 +147,8 @@ def loops_of(context: OperatorContext) -> Loops:
     Pow has those of multiplications when its exponent is a constant of one element, as PopART does for small integers.
     """
     if context.layer.op in _LOOPS:
-        return _LOOPS[context.layer.op]
+        loops = _LOOPS[context.layer.op]
+        return ("gelu_erf",) if loops == _GELU and context.settings.erf_gelu else loops
     exponent = context.present[-1]
     constant = context.n_elements(exponent) == 1 and not context.is_activation(exponent)
     return ("square", "add") if constant else ("power",)
