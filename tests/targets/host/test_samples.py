@@ -126,10 +126,8 @@ def test_a_file_with_a_fixed_batch_takes_inputs_of_that_shape(tmp_path: Path, sa
     onnx.save(make("Tanh x > a; Softmax a > y axis=0", {"x": [2, 4]}, "y"), path)
     fixed = onnx_source(str(path))
     x = np.ones((2, 4), np.float32)
-    assert read_model_samples(save(x=x), fixed, fixed.graph).batch(fixed.carried(fixed.graph, 0, 1))["x"].shape == (
-        2,
-        4,
-    )
+    samples = read_model_samples(save(x=x), fixed, fixed.graph)
+    assert samples.batch(fixed.carried(fixed.graph, 0, 1))["x"].shape == (2, 4)
     with pytest.raises(BadInput, match=r"must be float32 of shape \[2, 4\] .*, got float32 of shape \[4, 4\]"):
         read_model_samples(save(x=np.ones((4, 4), np.float32)), fixed, fixed.graph)
 
