@@ -38,9 +38,8 @@ if TYPE_CHECKING:
         WorkerLost,
     )
     from autoauto.records.hardware import Cluster, Period
-    from autoauto.records.knobs.constraint import Constraint
     from autoauto.records.knobs.knobs import Knobs
-    from autoauto.records.knobs.objectives import Method, Objective
+    from autoauto.records.knobs.objectives import Constraint, Method, Objective
     from autoauto.records.knobs.space import SearchSpace
     from autoauto.records.knobs.table import Strategy
     from autoauto.records.layers import LayerGraph
@@ -118,7 +117,7 @@ _HOMES = {
     "AutoautoError": "autoauto.records.errors",
     "BadInput": "autoauto.records.errors",
     "Cluster": "autoauto.records.hardware",
-    "Constraint": "autoauto.records.knobs.constraint",
+    "Constraint": "autoauto.records.knobs.objectives",
     "CutAt": "autoauto.records.plan",
     "DoesNotFit": "autoauto.records.errors",
     "Estimator": "autoauto.records.correction",

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from autoauto.records.arrays import Array
+from autoauto.records.units import Array
 from autoauto.runtimes.sharded_engine.matrix_pipeline import PipeliningInferenceOnly, SingleDevice
 from autoauto.runtimes.sharded_engine.run import ShardedRun, run_sharded
 

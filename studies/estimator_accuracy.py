@@ -37,11 +37,11 @@ from typing import NamedTuple
 import numpy as np
 
 from autoauto.evaluate.flow import Flow
-from autoauto.graph.cut.source import onnx_source
+from autoauto.graph.cut import onnx_source
 from autoauto.graph.load import load_graph
-from autoauto.plan.pipeline.evaluate import evaluate
-from autoauto.plan.queries.k_best import k_best
-from autoauto.profile.store.cache import ProfileCache
+from autoauto.plan.pipeline.problem import evaluate
+from autoauto.plan.queries import k_best
+from autoauto.profile.cache import ProfileCache
 from autoauto.records.correction import Correction, Estimator, PredictionInterval
 from autoauto.records.cost import CostTable
 from autoauto.records.errors import DoesNotFit, missing_extra

@@ -26,7 +26,7 @@ import numpy as np
 
 from autoauto.evaluate.flow import Flow
 from autoauto.evaluate.load import load_flow
-from autoauto.graph.cut.source import onnx_source
+from autoauto.graph.cut import onnx_source
 from autoauto.processes.channel import Channel
 from autoauto.records.errors import AutoautoError, OutOfMemory
 from autoauto.records.knobs.knobs import Knobs

@@ -27,7 +27,7 @@ from onnx import TensorProto, helper, save
 
 from autoauto.evaluate.flow import Flow
 from autoauto.graph.load import load_graph
-from autoauto.plan.pipeline.evaluate import evaluate
+from autoauto.plan.pipeline.problem import evaluate
 from autoauto.records.errors import Infeasible
 from autoauto.records.hardware import Cluster
 from autoauto.records.installation import data_dir

@@ -23,10 +23,10 @@ from typing import NamedTuple
 import onnx
 
 from autoauto.evaluate.flow import Flow
-from autoauto.graph.cut.source import onnx_source
+from autoauto.graph.cut import onnx_source
 from autoauto.graph.load import load_graph
-from autoauto.plan.pipeline.evaluate import evaluate
 from autoauto.plan.pipeline.optimal import optimal
+from autoauto.plan.pipeline.problem import evaluate
 from autoauto.records.errors import Infeasible
 from autoauto.records.knobs.knobs import Knobs
 from autoauto.records.knobs.objectives import Method, Objective

@@ -25,9 +25,9 @@ from autoauto.evaluate.flow import Flow
 from autoauto.evaluate.flow_config import FlowConfig
 from autoauto.evaluate.imported import ProfileFiles
 from autoauto.evaluate.load import load_flow
-from autoauto.graph.cut.source import onnx_source
+from autoauto.graph.cut import onnx_source
 from autoauto.graph.load import load_graph
-from autoauto.plan.pipeline.evaluate import evaluate
+from autoauto.plan.pipeline.problem import evaluate
 from autoauto.records.knobs.knobs import Knobs
 from autoauto.records.layers import LayerRange, SubModel
 from autoauto.records.plan import Plan

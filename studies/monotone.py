@@ -21,7 +21,7 @@ from itertools import accumulate
 from pathlib import Path
 from typing import NamedTuple
 
-from autoauto.graph.layers.kinds import quantise
+from autoauto.graph.kinds import quantise
 from autoauto.graph.load import builtin_models, load_graph
 from autoauto.records.errors import OutOfMemory
 from autoauto.records.hardware import Device

@@ -15,7 +15,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from autoauto.graph.read.onnx_file import MAX_CONSTANT_ELEMENTS
+from autoauto.graph.onnx_file import MAX_CONSTANT_ELEMENTS
 
 _TYPES = {"i": TensorProto.INT64, "b": TensorProto.BOOL, "u": TensorProto.UINT8}
 _CONSTANTS = {"=": np.int64, "#": np.int64, "~": np.float32, "%": np.float32}

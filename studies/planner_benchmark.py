@@ -39,8 +39,8 @@ from unittest.mock import patch
 from autoauto.cli.main import main as autoauto
 from autoauto.cli.options.values import integers
 from autoauto.estimate.table import cost_table
-from autoauto.plan.pipeline.evaluate import evaluate
 from autoauto.plan.pipeline.optimal import anytime, optimal
+from autoauto.plan.pipeline.problem import evaluate
 from autoauto.records.cost import CostTable
 from autoauto.records.exchange import TensorUse
 from autoauto.records.hardware import Cluster, Device, Link, Period

@@ -45,10 +45,10 @@ import numpy as np
 from autoauto.evaluate.export import deployment
 from autoauto.evaluate.load import load_flow
 from autoauto.exporters.registry import write_artifact
-from autoauto.records.arrays import Array
 from autoauto.records.knobs.knobs import Knobs
 from autoauto.records.schedule import ActionKind, Order, Schedule
-from autoauto.schedule.custom.read import read_schedule_csv
+from autoauto.records.units import Array
+from autoauto.schedule.custom import read_schedule_csv
 from autoauto.schedule.simulate.simulate import simulate
 from autoauto.schedule.times import stage_times
 

@@ -23,8 +23,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from autoauto.records.arrays import IntArray
 from autoauto.records.schedule import Action, ActionKind, Order, Schedule, StageTimes, Transfers
+from autoauto.records.units import IntArray
 from autoauto.schedule.orders.gpipe import gpipe
 from autoauto.schedule.orders.inference import inference
 from autoauto.schedule.orders.interleaved import interleaved

@@ -34,7 +34,7 @@ from typing import NamedTuple
 from autoauto.cli.options.values import integers
 from autoauto.evaluate.flow import Flow
 from autoauto.graph.load import builtin_models, load_graph
-from autoauto.profile.store.cache import ProfileCache
+from autoauto.profile.cache import ProfileCache
 from autoauto.records.knobs.knobs import Knobs
 from autoauto.records.knobs.objectives import Method, Objective
 from autoauto.records.knobs.space import SearchSpace

@@ -28,7 +28,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from autoauto.records.arrays import Array
+from autoauto.records.units import Array
 
 WIDTH, N_LAYERS, BATCH_SIZE = 64, 4, 8
 WEIGHTS = np.random.default_rng(7).standard_normal((N_LAYERS, WIDTH, WIDTH)).astype(np.float32) / np.float32(WIDTH**0.5)

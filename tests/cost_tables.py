@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from autoauto.records.arrays import BoolArray, IntArray
 from autoauto.records.cost import CostTable, RangeMemory, SharedMemory
+from autoauto.records.units import BoolArray, IntArray
 
 Column = Sequence[int] | IntArray | None
 

@@ -7,20 +7,17 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Self
 
-from autoauto.estimate.correction.correct import corrected, range_examples
-from autoauto.estimate.correction.regression import fit
-from autoauto.estimate.memory import memory_limit_bytes, with_optimizer_state, without_checkpoints
-from autoauto.estimate.sums import prefix_sums
+from autoauto.estimate.correct import corrected, range_examples
+from autoauto.estimate.memory import memory_limit_bytes, prefix_sums, with_optimizer_state, without_checkpoints
+from autoauto.estimate.regression import fit
 from autoauto.estimate.table import cost_table, on_devices, with_cuts_at, with_entry_overhead
-from autoauto.graph.layers.kinds import quantise
+from autoauto.graph.kinds import quantise
 from autoauto.plan.pipeline.stage_table import StageTable, arranged
 from autoauto.plan.replicas import shared_cycles
+from autoauto.profile.cache import ProfileCache, RangeStore, local_cache, subject_of
 from autoauto.profile.liveness import tensor_uses
 from autoauto.profile.profiler import Progress, profile_model
 from autoauto.profile.sample import SAMPLE_SHARE, is_sampled, sample, sample_batch_sizes, well_known
-from autoauto.profile.store.cache import ProfileCache, local_cache
-from autoauto.profile.store.ranges import RangeStore, subject_of
-from autoauto.records.arrays import IntArray
 from autoauto.records.correction import PLAIN_SUM, Correction, Estimator, WholeRange
 from autoauto.records.cost import CostTable
 from autoauto.records.errors import BadInput
@@ -33,7 +30,7 @@ from autoauto.records.phased import PhasedOptions
 from autoauto.records.plan import CutAt, Plan
 from autoauto.records.profile import CompileOptions, ModelProfile, WeightUpdate
 from autoauto.records.target import Profiled, Target, TargetTraits, UpdatesWeights, traits_of
-from autoauto.records.units import Precision, reference_cycles
+from autoauto.records.units import IntArray, Precision, reference_cycles
 from autoauto.schedule.orders.registry import chunks_of, stage_devices_of
 from autoauto.schedule.stash import in_flight, in_flight_by_stage
 from autoauto.targets.clusters import check_fp8

@@ -8,9 +8,8 @@ from pathlib import Path
 
 from autoauto.evaluate.flow import Flow
 from autoauto.evaluate.load import load_flow
-from autoauto.exporters.deployment import Check, Deployment
-from autoauto.exporters.registry import write_artifact
-from autoauto.graph.cut.source import onnx_source
+from autoauto.exporters.registry import Check, Deployment, write_artifact
+from autoauto.graph.cut import onnx_source
 from autoauto.records.errors import BadInput
 from autoauto.records.hardware import Cluster
 from autoauto.records.knobs.knobs import DEFAULT_PLANNING_PROPORTION

@@ -16,7 +16,7 @@ from autoauto.records.files.fields import stored_form
 from autoauto.records.files.json import from_json, from_plain, to_json
 from autoauto.records.hardware import Period
 from autoauto.records.installation import DEFAULT_MODEL
-from autoauto.records.knobs.constraint import Constraint
+from autoauto.records.knobs.objectives import Constraint
 from autoauto.records.plan import CutAt
 from autoauto.records.profile import HostPrecision
 from autoauto.records.units import GIB, MAX_MIB, MIB, Precision

@@ -25,8 +25,8 @@ from autoauto.evaluate.whole_model import WholeModelEstimates
 from autoauto.plan.replicas import placements
 from autoauto.records.errors import DoesNotFit, Infeasible
 from autoauto.records.hardware import Period, Topology
-from autoauto.records.knobs.constraint import Constraint
 from autoauto.records.knobs.knobs import Knobs
+from autoauto.records.knobs.objectives import Constraint
 from autoauto.records.knobs.table import Recompute, Strategy
 from autoauto.records.phased import PhasedPlan
 from autoauto.records.plan import Plan

@@ -18,8 +18,7 @@ from autoauto.profile.importers.imported import ImportedGraph, ImportedProfile, 
 from autoauto.profile.importers.layer_table import read_layer_table
 from autoauto.profile.importers.onnxruntime_join import FileNode, join_model
 from autoauto.profile.importers.onnxruntime_trace import line_of_nodes, read_onnxruntime
-from autoauto.profile.importers.profile_target import ProfileTarget
-from autoauto.profile.importers.recorded import Layers, RecordedProfile, line_graph
+from autoauto.profile.importers.recorded import Layers, ProfileTarget, RecordedProfile, line_graph
 from autoauto.profile.importers.tensorrt import read_tensorrt
 from autoauto.profile.importers.torch_trace import read_torch_trace
 from autoauto.records.cost import CostTable
@@ -208,7 +207,7 @@ class ProfileFiles:
 
     def _joined(self, model: str, precision: Precision) -> ProfiledModel:
         """The layers of a model with the times of the profile."""
-        from autoauto.graph.read.onnx_file import read_model
+        from autoauto.graph.onnx_file import read_model
 
         path, graph = find_model(model), load_graph(model)
         file_nodes = [FileNode(node.name, node.op_type, tuple(node.output)) for node in read_model(path).graph.node]

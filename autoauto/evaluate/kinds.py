@@ -2,7 +2,7 @@
 
 Each kind has a profile, a correction and a `CostTable` of its own, of one device that may stand anywhere. Where all
 devices exchange at the same time, all of them wait for the host's links of the first and of the last device
-(`autoauto/estimate/transfer.py`), whichever kinds these are of. So for every pair of such links there is a search of
+(`autoauto/estimate/table.py`), whichever kinds these are of. So for every pair of such links there is a search of
 its own, in which devices with other links stand at no end:
 
     host's link in, out    fast, fast    fast, slow    slow, fast    slow, slow

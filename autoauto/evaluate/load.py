@@ -10,13 +10,13 @@ from typing import TypeVar
 from onnx import ModelProto
 
 from autoauto.evaluate.flow import Flow
-from autoauto.graph.cut.source import onnx_source
+from autoauto.graph.cut import onnx_source
 from autoauto.graph.load import load_graph
-from autoauto.profile.store.cache import ProfileCache, local_cache
+from autoauto.profile.cache import ProfileCache, local_cache
 from autoauto.records.correction import Estimator
 from autoauto.records.errors import BadInput
 from autoauto.records.hardware import Cluster, Period
-from autoauto.records.knobs.constraint import Constraint
+from autoauto.records.knobs.objectives import Constraint
 from autoauto.records.layers import LayerGraph
 from autoauto.records.plan import CutAt
 from autoauto.records.target import Target

@@ -9,11 +9,9 @@ import numpy as np
 
 from autoauto.evaluate.estimates import Estimates
 from autoauto.plan.pipeline.by_step import best_by_step, best_nearby, no_step_below
-from autoauto.plan.pipeline.stage_costs import StageCosts
-from autoauto.plan.pipeline.stage_starts import shortest_periods, starting_partitions
+from autoauto.plan.pipeline.stage_costs import StageCosts, shortest_periods, starting_partitions
 from autoauto.plan.pipeline.stage_table import StageTable
 from autoauto.plan.replicas import all_reduce_cycles, placements
-from autoauto.records.arrays import FloatArray
 from autoauto.records.errors import Infeasible
 from autoauto.records.hardware import Period
 from autoauto.records.knobs.knobs import Knobs
@@ -21,13 +19,12 @@ from autoauto.records.plan import BoundedPlan, Plan
 from autoauto.records.profile import gradient_bytes
 from autoauto.records.schedule import Order, Transfers
 from autoauto.records.timeline import Timeline
-from autoauto.records.units import format_bytes, samples_per_s
+from autoauto.records.units import FloatArray, format_bytes, samples_per_s
 from autoauto.schedule.orders.registry import chunks_of, spec_of, stage_devices_of
-from autoauto.schedule.simulate.long_steps import order_step
+from autoauto.schedule.simulate.simulate import order_step
 from autoauto.schedule.simulate.step import StepFunction, step_function
 from autoauto.schedule.stash import in_flight_by_stage
-from autoauto.schedule.times import cost_columns, timeline_of, transfers_of
-from autoauto.schedule.training_step import PlanStep, with_step_end
+from autoauto.schedule.times import PlanStep, cost_columns, timeline_of, transfers_of, with_step_end
 from autoauto.schedule.zero_bubble.forms import zero_bubble_bound
 
 WORTH_SIMULATING = 1e-3  # the share of a step that other cuts must promise before a zero bubble order is made for them

@@ -21,11 +21,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from autoauto.estimate.sums import cut_allowed
+from autoauto.estimate.memory import cut_allowed
 from autoauto.estimate.table import calibrated, cost_table
 from autoauto.evaluate.estimates import Estimates
-from autoauto.plan.pipeline.evaluate import evaluate
 from autoauto.plan.pipeline.infeasible import excess_bytes, out_of_memory, too_few_cuts
+from autoauto.plan.pipeline.problem import evaluate
 from autoauto.profile.liveness import carried
 from autoauto.profile.profiler import Progress, check_batch_size, interpolate
 from autoauto.records.correction import Estimator

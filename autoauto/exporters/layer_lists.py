@@ -15,7 +15,7 @@ from pathlib import Path
 
 import msgspec
 
-from autoauto.exporters.deployment import Check, Deployment, Exporter
+from autoauto.exporters.registry import Check, Deployment, Exporter
 from autoauto.records.errors import BadInput
 from autoauto.records.layers import Block
 

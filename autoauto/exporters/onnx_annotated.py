@@ -20,7 +20,6 @@ import numpy as np
 import onnx
 from onnx import helper
 
-from autoauto.exporters.deployment import Check, Deployment, Exporter
 from autoauto.exporters.onnx_stages import (
     compared,
     examples,
@@ -29,7 +28,8 @@ from autoauto.exporters.onnx_stages import (
     save_whole,
     whole_model,
 )
-from autoauto.graph.read.onnx_file import first_line
+from autoauto.exporters.registry import Check, Deployment, Exporter
+from autoauto.graph.onnx_file import first_line
 from autoauto.records.errors import BadInput
 from autoauto.records.layers import Port
 

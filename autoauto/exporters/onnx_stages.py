@@ -15,10 +15,9 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from autoauto.exporters.deployment import Check, Deployment, Exporter
 from autoauto.exporters.pipeline_runner import save
-from autoauto.graph.read.onnx_file import first_line
-from autoauto.records.arrays import Array, relative_error
+from autoauto.exporters.registry import Check, Deployment, Exporter
+from autoauto.graph.onnx_file import first_line
 from autoauto.records.errors import BadInput, missing_extra
 from autoauto.records.files.json import to_json
 from autoauto.records.hardware import MachineDevice
@@ -26,6 +25,7 @@ from autoauto.records.layers import LayerRange, Port
 from autoauto.records.plan import Plan
 from autoauto.records.profile import HostPrecision, HostRuntime, RuntimeOptions
 from autoauto.records.target import Origin
+from autoauto.records.units import Array, relative_error
 
 SCHEMA = 1
 RUNNER = "run_pipeline.py"

@@ -11,8 +11,8 @@ from pathlib import Path
 import msgspec
 
 from autoauto.exporters import schedule_csv
-from autoauto.exporters.deployment import Check, Deployment, Exporter
 from autoauto.exporters.layer_lists import StageBlocks, blocks_of_stages, check_counts, not_run, write_blocks
+from autoauto.exporters.registry import Check, Deployment, Exporter
 from autoauto.records.errors import BadInput
 from autoauto.records.schedule import Order
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from autoauto.exporters.deployment import Check, Deployment, Exporter
+from autoauto.exporters.registry import Check, Deployment, Exporter
 from autoauto.records.errors import BadInput
 from autoauto.records.schedule import CHECK, WEIGHT, ActionKind, Schedule
-from autoauto.schedule.custom.read import read_schedule_csv
+from autoauto.schedule.custom import read_schedule_csv
 
 FILE = "schedule.csv"
 

@@ -18,13 +18,13 @@ from typing import Any, NamedTuple
 import onnx
 from onnx import helper
 
-from autoauto.exporters.deployment import Check, Deployment, Exporter
 from autoauto.exporters.onnx_stages import compared, examples, run_file, whole_model
-from autoauto.records.arrays import Array
+from autoauto.exporters.registry import Check, Deployment, Exporter
 from autoauto.records.errors import BadInput
 from autoauto.records.hardware import MachineDevice
 from autoauto.records.layers import Port, SubModel
 from autoauto.records.plan import Stage
+from autoauto.records.units import Array
 
 TYPES = {
     "bool": "TYPE_BOOL",

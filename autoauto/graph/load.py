@@ -7,9 +7,9 @@ from pathlib import Path
 
 from onnx import ModelProto
 
-from autoauto.graph.layers.facts import infer_facts
-from autoauto.graph.layers.layers import layers_of
-from autoauto.graph.read.onnx_file import copy_model, read_model
+from autoauto.graph.kinds import infer_facts
+from autoauto.graph.layers import layers_of
+from autoauto.graph.onnx_file import copy_model, read_model
 from autoauto.records.errors import UnreadableModel, did_you_mean
 from autoauto.records.installation import data_dir
 from autoauto.records.layers import LayerGraph

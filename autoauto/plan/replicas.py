@@ -10,8 +10,8 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from autoauto.records.arrays import IntArray
 from autoauto.records.hardware import Cluster, Link, Topology
+from autoauto.records.units import IntArray
 
 
 def placements(cluster: Cluster, n_devices: int, replicas: int) -> list[tuple[int, ...]]:

@@ -7,11 +7,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from autoauto.records.arrays import IntArray
 from autoauto.records.checkpoints import checkpoints, first_checkpoint
 from autoauto.records.exchange import TensorUse
 from autoauto.records.layers import Derivative, Layer, LayerGraph
-from autoauto.records.units import Precision
+from autoauto.records.units import IntArray, Precision
 
 
 class Liveness(NamedTuple):

@@ -12,8 +12,8 @@ from dataclasses import replace
 from fractions import Fraction
 from typing import NamedTuple
 
+from autoauto.profile.cache import ProfileCache
 from autoauto.profile.liveness import carried, checkpointed, gradient_pattern, stashed
-from autoauto.profile.store.cache import ProfileCache
 from autoauto.records.errors import BadInput
 from autoauto.records.hardware import Device
 from autoauto.records.layers import Derivative, Layer, LayerGraph, LayerRange, Tensor, derivative

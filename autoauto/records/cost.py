@@ -20,11 +20,10 @@ from typing import NamedTuple, TypeVar
 
 import numpy as np
 
-from autoauto.records.arrays import Amount, BoolArray, IntArray
 from autoauto.records.exchange import Exchange
 from autoauto.records.hardware import Period
 from autoauto.records.profile import OUTLINED, STASH, TEMPORARY
-from autoauto.records.units import reference_cycles
+from autoauto.records.units import Amount, BoolArray, IntArray, reference_cycles
 
 Stashed = TypeVar("Stashed")
 
@@ -219,7 +218,7 @@ class CostTable:
         stash_entries: (P,) micro-batches whose activations a device stashes besides those of the current one.
         memory_limit_bytes: (P,) the memory that a planned stage may fill on device d.
         receive_cycles: (P, n) cycles in which device d receives, when its stage starts at layer i. Every entry contains
-            the constant for the host's inputs, see `autoauto/estimate/transfer.py`; so does `send_cycles` for outputs.
+            the constant for the host's inputs, see `autoauto/estimate/table.py`; so does `send_cycles` for outputs.
         send_cycles: (P, n + 1) cycles in which device d sends, when its stage stops before layer i; column 0 is unused.
         cut_allowed: (n + 1,) whether a stage may end and the next begin before layer i; both ends are always true.
         speeds: (P,) every device's clock relative to the first's.

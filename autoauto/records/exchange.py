@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from autoauto.records.arrays import IntArray
 from autoauto.records.hardware import Link
+from autoauto.records.units import IntArray
 
 
 class TensorUse(NamedTuple):

@@ -11,9 +11,8 @@ from typing import NamedTuple, TypedDict
 
 import numpy as np
 
-from autoauto.records.arrays import Amount
 from autoauto.records.errors import BadInput
-from autoauto.records.units import MAX_EXACT
+from autoauto.records.units import MAX_EXACT, Amount
 
 MAX_DEVICES = 65_536
 """Of a cluster; a Bow Pod1024 has 1,024, and every device is a value in memory."""

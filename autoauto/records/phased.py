@@ -14,11 +14,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from autoauto.records.arrays import IntArray
 from autoauto.records.display import Displayed
 from autoauto.records.errors import BadInput
 from autoauto.records.layers import LayerRange
-from autoauto.records.units import samples_per_s
+from autoauto.records.units import IntArray, samples_per_s
 
 MAX_STEPS = 2**20  # so that cycles of all steps stay exact integers
 DEFAULT_IO_TILES = 32  # as in the example of [popxl-phased]

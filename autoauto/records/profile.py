@@ -300,7 +300,7 @@ class CompiledRange:
 class LayerProfile:
     """One layer compiled alone, and the tensors that are alive around it in its model.
 
-    All bytes are for one micro-batch. Stored profiles have keys by these names (`autoauto.profile.store.codec`).
+    All bytes are for one micro-batch. Stored profiles have keys by these names (`autoauto.profile.codec`).
 
     Attributes:
         forward_cycles, backward_cycles: without transfers between devices.

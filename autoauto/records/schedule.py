@@ -13,8 +13,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from autoauto.records.arrays import IntArray
 from autoauto.records.errors import BadInput
+from autoauto.records.units import IntArray
 
 
 class Order(StrEnum):

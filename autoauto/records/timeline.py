@@ -10,7 +10,6 @@ from typing import NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 
-from autoauto.records.arrays import FloatArray, IntArray
 from autoauto.records.display import Displayed
 from autoauto.records.hardware import Cluster
 from autoauto.records.layers import LayerGraph
@@ -18,6 +17,7 @@ from autoauto.records.plan import Plan
 from autoauto.records.profile import CompileOptions
 from autoauto.records.schedule import CHECK, Action, Schedule
 from autoauto.records.target import Origin
+from autoauto.records.units import FloatArray, IntArray
 
 STEP_PARTS = ("fill", "main", "flush", "all-reduce", "update")
 UNDISTURBED_FRACTION = 0.95

@@ -1,9 +1,16 @@
-"""Units and their conversions: `Precision`, `reference_cycles`, `samples_per_s`, `format_bytes`."""
+"""Units and their conversions: `Precision`, `reference_cycles`, `samples_per_s`, `format_bytes`.
+
+The types of NumPy arrays that all rooms use: `IntArray`, `FloatArray`, `BoolArray`, `Array`; and `Amount`.
+"""
 
 from __future__ import annotations
 
 from enum import StrEnum
 from fractions import Fraction
+from typing import Any, TypeVar
+
+import numpy as np
+import numpy.typing as npt
 
 MIB = 1024**2
 GIB = 1024**3
@@ -14,7 +21,7 @@ MAX_EXACT = 2**53  # up to here a float64 and an int64 hold every integer
 class Precision(StrEnum):
     """The floating-point format that weights and activations have on the device.
 
-    With FP8 only the products that `autoauto.graph.layers.kinds.quantise` marks are in FP8; all else is fp16.
+    With FP8 only the products that `autoauto.graph.kinds.quantise` marks are in FP8; all else is fp16.
     """
 
     FP16 = "fp16"
@@ -72,3 +79,29 @@ def format_bytes(n_bytes: float) -> str:
     if abs(n_bytes) < MIB:
         return f"{n_bytes / 1024:.1f} KiB"
     return f"{n_bytes / MIB:.1f} MiB"
+
+
+IntArray = npt.NDArray[np.int64]
+FloatArray = npt.NDArray[np.float64]
+BoolArray = npt.NDArray[np.bool_]
+Array = npt.NDArray[Any]
+"""An array of any element type, for example a tensor of a model."""
+Amount = TypeVar("Amount", int, IntArray)
+"""A number, or an array of numbers: a function of it answers for both alike."""
+
+
+def relative_error(array: Array, expected: Array) -> float:
+    """The largest difference, relative to the largest expected value; infinite where only one is a number.
+
+    >>> relative_error(np.array([1.0, 2.0]), np.array([1.0, 4.0])), relative_error(np.array([1]), np.array([1]))
+    (0.5, 0.0)
+    """
+    if array.shape != expected.shape:
+        return float("inf")
+    if array.dtype.kind != "f":
+        return float((array != expected).any())
+    if not np.array_equal(np.isfinite(array), np.isfinite(expected)):
+        return float("inf")
+    finite = np.isfinite(expected)
+    difference = np.abs(np.subtract(array[finite], expected[finite], dtype=np.float64)).max(initial=0.0)
+    return float(difference / max(np.abs(expected[finite]).max(initial=0.0), np.finfo(np.float32).tiny))

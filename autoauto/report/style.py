@@ -7,10 +7,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from autoauto.records.arrays import IntArray
 from autoauto.records.schedule import KINDS
 from autoauto.records.timeline import Timeline
-from autoauto.records.units import format_bytes
+from autoauto.records.units import IntArray, format_bytes
 
 
 class Activity(NamedTuple):

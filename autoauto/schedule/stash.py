@@ -9,10 +9,10 @@ from functools import lru_cache
 
 import numpy as np
 
-from autoauto.records.arrays import IntArray
 from autoauto.records.schedule import BACKWARD, FORWARD, Order, Schedule
+from autoauto.records.units import IntArray
 from autoauto.schedule.orders.registry import make_schedule, spec_of, stage_devices_of
-from autoauto.schedule.simulate.long_steps import like_the_long_step
+from autoauto.schedule.simulate.simulate import like_the_long_step
 
 
 def stash_entries(schedule: Schedule) -> tuple[int, ...]:

@@ -18,8 +18,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from autoauto.records.arrays import Array
 from autoauto.records.errors import AutoautoError, BadInput
+from autoauto.records.units import Array
 from autoauto.serve.artifact import ServedModel
 from autoauto.serve.protocol import ServedTensor
 

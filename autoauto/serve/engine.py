@@ -20,8 +20,8 @@ from typing import Protocol
 
 import numpy as np
 
-from autoauto.records.arrays import Array
 from autoauto.records.errors import AutoautoError, WorkerLost
+from autoauto.records.units import Array
 from autoauto.serve.artifact import Artifact
 from autoauto.serve.batcher import MicroBatch
 from autoauto.targets.host.run.pipelines import Batch

@@ -19,9 +19,9 @@ import msgspec
 import numpy as np
 
 from autoauto.exporters.onnx_stages import made_up
-from autoauto.records.arrays import Array
 from autoauto.records.errors import BadInput
 from autoauto.records.layers import Port
+from autoauto.records.units import Array
 from autoauto.serve.protocol import DATATYPE_OF, DATATYPES
 from autoauto.targets.host.samples import read_samples
 

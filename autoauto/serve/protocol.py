@@ -17,8 +17,8 @@ from typing import Any, NamedTuple
 import msgspec
 import numpy as np
 
-from autoauto.records.arrays import Array
 from autoauto.records.errors import BadInput
+from autoauto.records.units import Array
 
 DATATYPES = {
     "BOOL": "bool",

@@ -10,7 +10,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from autoauto.graph.cut.source import onnx_source
+from autoauto.graph.cut import onnx_source
 from autoauto.records.profile import HostPrecision
 from autoauto.targets.host.machine.machine import cores
 from autoauto.targets.host.run import run as steady

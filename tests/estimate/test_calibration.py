@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from autoauto.estimate.table import calibrated, cost_table, monotone_entry_cycles, with_entry_overhead
-from autoauto.plan.pipeline.evaluate import evaluate
+from autoauto.plan.pipeline.problem import evaluate
 from autoauto.records.correction import Correction, RangeFeature
 from autoauto.records.profile import CompileOptions, LayerProfile
 from autoauto.records.units import Precision

@@ -20,8 +20,8 @@ from autoauto.estimate.memory import (
 from autoauto.estimate.table import cost_table
 from autoauto.graph.load import load_graph
 from autoauto.plan.pipeline.optimal import optimal
+from autoauto.profile.cache import ProfileCache
 from autoauto.profile.profiler import profile_model
-from autoauto.profile.store.cache import ProfileCache
 from autoauto.records.errors import BadInput, Infeasible
 from autoauto.records.hardware import Cluster
 from autoauto.records.layers import LayerRange

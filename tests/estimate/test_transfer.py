@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from autoauto.estimate.transfer import receive_cycles, send_cycles
+from autoauto.estimate.table import receive_cycles, send_cycles
 from autoauto.records.errors import BadInput
 from autoauto.records.hardware import Cluster, Link
 from autoauto.records.profile import LayerProfile, ModelProfile

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from autoauto.evaluate.flow import Flow
-from autoauto.profile.store.cache import ProfileCache
+from autoauto.profile.cache import ProfileCache
 from autoauto.records.correction import Estimator
 from autoauto.records.hardware import Cluster, Link
 from autoauto.records.layers import LayerGraph

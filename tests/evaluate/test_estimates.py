@@ -9,8 +9,8 @@ from random import Random
 import pytest
 
 from autoauto.evaluate.flow import Flow
-from autoauto.plan.pipeline.evaluate import evaluate
-from autoauto.profile.store.cache import ProfileCache
+from autoauto.plan.pipeline.problem import evaluate
+from autoauto.profile.cache import ProfileCache
 from autoauto.records.correction import PLAIN_SUM, Estimator
 from autoauto.records.errors import BadInput, Infeasible
 from autoauto.records.hardware import Device, Link, Topology

@@ -8,16 +8,15 @@ import pytest
 
 from autoauto.evaluate.flow import Flow
 from autoauto.plan.pipeline.optimal import optimal
+from autoauto.profile.cache import ProfileCache
 from autoauto.profile.profiler import Progress
 from autoauto.profile.sample import sample_batch_sizes
-from autoauto.profile.store.cache import ProfileCache
 from autoauto.records.correction import Estimator
 from autoauto.records.cost import CostTable
 from autoauto.records.errors import BadInput, Infeasible, OutOfMemory
 from autoauto.records.hardware import Cluster, Device, Link, Machine, MachineDevice, Period, StreamingMemory
-from autoauto.records.knobs.constraint import Constraint
 from autoauto.records.knobs.knobs import Knobs
-from autoauto.records.knobs.objectives import Objective
+from autoauto.records.knobs.objectives import Constraint, Objective
 from autoauto.records.knobs.space import SearchSpace
 from autoauto.records.knobs.table import Strategy
 from autoauto.records.layers import LayerGraph, LayerRange

@@ -14,8 +14,8 @@ import pytest
 from autoauto.evaluate.flow import Flow
 from autoauto.evaluate.kinds import best_on_kinds
 from autoauto.evaluate.load import load_flow
-from autoauto.plan.pipeline.ranges import device_use
-from autoauto.profile.store.cache import ProfileCache
+from autoauto.plan.pipeline.ranges import problem as range_problem
+from autoauto.profile.cache import ProfileCache
 from autoauto.records.correction import Estimator
 from autoauto.records.errors import BadInput, Infeasible
 from autoauto.records.hardware import Cluster, Device, DeviceKind, Link, Period, Topology
@@ -211,7 +211,7 @@ def test_more_ways_to_use_the_kinds_than_are_tried_have_a_lower_bound(
     kinds = [replace(SLOW, n_devices=4), replace(MIXED.kinds[1], n_devices=4)]
     both = replace(flow, cluster=Cluster.of_kinds("eight", "ipu", kinds))
     exact = both.plans.of_pipeline(Knobs(6, 0.6, 2))
-    monkeypatch.setattr(device_use, "MAX_STATES", 10)
+    monkeypatch.setattr(range_problem, "MAX_STATES", 10)
     bounded = both.plans.of_pipeline(Knobs(6, 0.6, 2))
     assert exact.gap == 0
     assert bounded.bound_cycles <= exact.plan.cost_cycles <= bounded.plan.cost_cycles

@@ -14,7 +14,7 @@ import pytest
 
 from autoauto.evaluate.flow_config import FlowConfig
 from autoauto.evaluate.imported import ProfileFiles
-from autoauto.graph.cut.source import onnx_source
+from autoauto.graph.cut import onnx_source
 from autoauto.graph.load import load_graph
 from autoauto.profile.importers.onnxruntime_trace import read_onnxruntime
 from autoauto.records.errors import BadInput

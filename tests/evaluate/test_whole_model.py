@@ -9,12 +9,11 @@ from pathlib import Path
 import pytest
 
 from autoauto.evaluate.flow import Flow
-from autoauto.profile.store.cache import ProfileCache
+from autoauto.profile.cache import ProfileCache
 from autoauto.records.errors import Infeasible
 from autoauto.records.hardware import Cluster, Device, Link, Period
-from autoauto.records.knobs.constraint import Constraint
 from autoauto.records.knobs.knobs import Knobs
-from autoauto.records.knobs.objectives import Objective
+from autoauto.records.knobs.objectives import Constraint, Objective
 from autoauto.records.knobs.space import SearchSpace
 from autoauto.records.layers import LayerGraph, LayerRange
 from autoauto.records.profile import CompiledRange, CompileOptions, ProgramStep

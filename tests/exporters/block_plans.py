@@ -10,9 +10,8 @@ from typing import Any, cast
 
 import msgspec
 
-from autoauto.exporters.deployment import Check, Deployment
-from autoauto.exporters.registry import write_artifact
-from autoauto.graph.cut.source import OnnxSource
+from autoauto.exporters.registry import Check, Deployment, write_artifact
+from autoauto.graph.cut import OnnxSource
 from autoauto.records.hardware import Cluster, Device, Link
 from autoauto.records.knobs.knobs import Knobs
 from autoauto.records.layers import Block, LayerGraph, LayerRange

@@ -12,8 +12,8 @@ import onnx
 import pytest
 
 from autoauto.evaluate.load import load_flow
-from autoauto.exporters.deployment import Deployment
-from autoauto.graph.cut.source import onnx_source
+from autoauto.exporters.registry import Deployment
+from autoauto.graph.cut import onnx_source
 from autoauto.records.hardware import Cluster, MachineDevice
 from autoauto.records.knobs.knobs import Knobs
 from autoauto.records.layers import LayerRange

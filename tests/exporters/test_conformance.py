@@ -17,8 +17,7 @@ import pytest
 
 from autoauto.evaluate.export import deployment
 from autoauto.evaluate.load import load_flow
-from autoauto.exporters.deployment import Deployment
-from autoauto.exporters.registry import FORMATS, exporter_named, write_artifact
+from autoauto.exporters.registry import FORMATS, Deployment, exporter_named, write_artifact
 from autoauto.records.errors import BadInput
 from autoauto.records.knobs.knobs import Knobs
 from autoauto.records.plan import side_by_side

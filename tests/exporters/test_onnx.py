@@ -14,17 +14,16 @@ import numpy as np
 import onnx
 import pytest
 
-from autoauto.exporters.deployment import Check, Deployment
 from autoauto.exporters.onnx_stages import RUNNER, check, examples, whole_model
-from autoauto.exporters.registry import exporter_named, write_artifact
-from autoauto.graph.cut import subgraph
-from autoauto.records.arrays import relative_error
+from autoauto.exporters.registry import Check, Deployment, exporter_named, write_artifact
+from autoauto.graph import cut
 from autoauto.records.errors import BadInput
 from autoauto.records.knobs.knobs import Knobs
 from autoauto.records.layers import Port
 from autoauto.records.plan import side_by_side
 from autoauto.records.profile import GraphOptimization, HostPrecision, HostRuntime
 from autoauto.records.schedule import Order
+from autoauto.records.units import relative_error
 from autoauto.targets.host.runtimes.registry import runtime_named
 from tests.exporters.conftest import Deploy, plan_of
 
@@ -81,7 +80,7 @@ def test_weights_that_are_too_many_for_a_file_lie_beside_it(
 ) -> None:
     constants = {f"w{i}": np.full((64, 64), 0.1, np.float32) for i in range(2)}
     plan = deploy("MatMul x w0 > a; MatMul a w1 > y", {"x": ["n", 64]}, "y", constants, plan=plan_of((0, 1, 2)))
-    monkeypatch.setattr(subgraph, "MAX_WEIGHT_BYTES", 4096)
+    monkeypatch.setattr(cut, "MAX_WEIGHT_BYTES", 4096)
     checks = written(plan, tmp_path / "artifact", to)
     assert [each for each in checks if each.passed is False] == []
     sizes = [path.stat().st_size for path in (tmp_path / "artifact").rglob("*.data")]

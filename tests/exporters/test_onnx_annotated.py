@@ -13,9 +13,8 @@ import onnx
 import pytest
 
 from autoauto.exporters import onnx_annotated
-from autoauto.exporters.deployment import Check, Deployment
 from autoauto.exporters.onnx_annotated import MODEL, SETTINGS, check
-from autoauto.exporters.registry import write_artifact
+from autoauto.exporters.registry import Check, Deployment, write_artifact
 from autoauto.targets.clusters import load_cluster
 from tests.exporters.conftest import Deploy, plan_of
 

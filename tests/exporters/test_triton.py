@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 
 from autoauto.exporters import triton
-from autoauto.exporters.deployment import Deployment
-from autoauto.exporters.registry import write_artifact
+from autoauto.exporters.registry import Deployment, write_artifact
 from autoauto.exporters.triton import check
 from autoauto.records.errors import BadInput
 from autoauto.records.hardware import MachineDevice

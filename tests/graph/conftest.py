@@ -12,8 +12,8 @@ import onnx
 import pytest
 from onnx import helper, numpy_helper
 
-from autoauto.graph.rebatch.rebatch import rebatch
-from autoauto.records.arrays import Array
+from autoauto.graph.rebatch import rebatch
+from autoauto.records.units import Array
 
 Build = Callable[..., onnx.ModelProto]
 

@@ -111,8 +111,8 @@ def test_every_file_that_a_text_names_exists(our_texts: Texts, files: list[Path]
 
 
 def test_named_paths_are_recognised() -> None:
-    text = "`estimate/transfer.py`, table.py, [megatron, core/schedules.py], tests/vectors/NAME.json and autoauto.plan"
-    assert named_paths(text) == ["estimate/transfer.py", "table.py"]
+    text = "`estimate/table.py`, table.py, [megatron, core/schedules.py], tests/vectors/NAME.json and autoauto.plan"
+    assert named_paths(text) == ["estimate/table.py", "table.py"]
 
 
 def test_every_data_file_names_its_source(texts: Texts, files: list[Path]) -> None:

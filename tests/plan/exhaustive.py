@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import combinations
 
-from autoauto.plan.pipeline.evaluate import evaluate
+from autoauto.plan.pipeline.problem import evaluate
 from autoauto.records.cost import CostTable
 from autoauto.records.errors import Infeasible
 from autoauto.records.plan import Plan

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from autoauto.profile.cache import ProfileCache
 from autoauto.profile.profiler import isolate, profile_model
-from autoauto.profile.store.cache import ProfileCache
 from autoauto.records.errors import BadInput
 from autoauto.records.hardware import Device
 from autoauto.records.layers import Derivative, LayerGraph, LayerRange, derivative

@@ -18,7 +18,7 @@ from autoauto.records.schedule import Order
 from autoauto.records.target import Origin
 from autoauto.records.timeline import Timeline
 from autoauto.report.trace import chrome_trace, write_chrome_trace
-from autoauto.schedule.training_step import with_step_end
+from autoauto.schedule.times import with_step_end
 
 Simulated = Callable[..., Timeline]
 

@@ -10,10 +10,9 @@ import pytest
 
 from autoauto.records.errors import BadInput
 from autoauto.records.schedule import Action, ActionKind, Schedule, StageTimes
-from autoauto.schedule.bubble_checks import with_bubble_checks
 from autoauto.schedule.orders.gpipe import gpipe
-from autoauto.schedule.orders.one_f_one_b import one_f_one_b
-from autoauto.schedule.simulate.check import check
+from autoauto.schedule.orders.one_f_one_b import one_f_one_b, with_bubble_checks
+from autoauto.schedule.simulate.dependencies import check
 
 Asap = Callable[[Schedule, Callable[[Action], int]], dict[Action, int]]
 

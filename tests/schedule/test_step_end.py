@@ -11,8 +11,7 @@ from autoauto.records.schedule import Order, Transfers
 from autoauto.records.timeline import Timeline
 from autoauto.schedule.orders.registry import make_schedule
 from autoauto.schedule.simulate.simulate import simulate
-from autoauto.schedule.times import stage_times
-from autoauto.schedule.training_step import with_step_end
+from autoauto.schedule.times import stage_times, with_step_end
 
 
 def pipeline(order: Order, m: int, forward: Sequence[int], *, barrier: bool = False) -> Timeline:

@@ -11,9 +11,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from autoauto.records.arrays import Array
 from autoauto.records.errors import BadInput
 from autoauto.records.target import Origin
+from autoauto.records.units import Array
 from autoauto.serve.artifact import ServedModel
 from autoauto.serve.batcher import Batcher, Job, MicroBatch, NotServing, Piece, QueueFull
 from autoauto.serve.protocol import ServedTensor

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autoauto.records.arrays import Array
 from autoauto.records.errors import BadInput
+from autoauto.records.units import Array
 from autoauto.serve.protocol import (
     DATATYPES,
     InferenceRequest,

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from autoauto.plan.pipeline.evaluate import evaluate
 from autoauto.plan.pipeline.optimal import optimal
+from autoauto.plan.pipeline.problem import evaluate
 from autoauto.records.cost import CostTable, SharedMemory
 from autoauto.records.errors import Infeasible
 from autoauto.records.hardware import Period

@@ -94,7 +94,7 @@ def best_plan(subject: QuerySubject, _: argparse.Namespace) -> QueryAnswer:
 def _explained_plan(subject: QuerySubject, _: argparse.Namespace) -> QueryAnswer:
     """The best plan, what limits it, and what moving a cut would cost."""
     from autoauto.plan.pipeline.optimal import optimal
-    from autoauto.plan.queries.explain import explain
+    from autoauto.plan.queries import explain
     from autoauto.report.tables.plans import explanation_table, stages_table
 
     plan = optimal(subject.table)
@@ -107,7 +107,7 @@ def _explained_plan(subject: QuerySubject, _: argparse.Namespace) -> QueryAnswer
 
 def _k_best_plans(subject: QuerySubject, args: argparse.Namespace) -> QueryAnswer:
     """The k cheapest plans."""
-    from autoauto.plan.queries.k_best import k_best
+    from autoauto.plan.queries import k_best
     from autoauto.report.tables.plans import plans_table
 
     plans = k_best(subject.table, args.k_best)
@@ -118,7 +118,7 @@ def _k_best_plans(subject: QuerySubject, args: argparse.Namespace) -> QueryAnswe
 
 def _front_plans(subject: QuerySubject, args: argparse.Namespace) -> QueryAnswer:
     """The Pareto front of compute, transfer and peak memory, or its first plans."""
-    from autoauto.plan.queries.pareto_front import pareto_front
+    from autoauto.plan.queries import pareto_front
     from autoauto.report.tables.plans import plans_table
 
     n_plans = args.pareto_front
@@ -132,7 +132,7 @@ def _front_plans(subject: QuerySubject, args: argparse.Namespace) -> QueryAnswer
 
 def _plans_per_device_count(subject: QuerySubject, _: argparse.Namespace) -> QueryAnswer:
     """The best plan for every number of devices, or why there is none."""
-    from autoauto.plan.queries.device_counts import best_per_device_count
+    from autoauto.plan.queries import best_per_device_count
     from autoauto.report.tables.plans import plans_table
 
     outcomes = best_per_device_count(subject.table)
@@ -150,7 +150,7 @@ def _describe_outcome(outcome: Plan | DoesNotFit) -> dict[str, Any]:
 
 def _replicated_plans(subject: QuerySubject, _: argparse.Namespace) -> QueryAnswer:
     """The division of the devices among copies of one pipeline that finishes the most micro-batches per second."""
-    from autoauto.plan.queries.device_counts import replicas
+    from autoauto.plan.queries import replicas
     from autoauto.report.tables.plans import plans_table
 
     division = replicas(subject.table)

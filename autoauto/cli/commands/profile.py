@@ -51,7 +51,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Print the layer profiles; write them when --output is given."""
     from autoauto.exporters.graphcore.auto_pipeline import profile_to_auto_pipeline
-    from autoauto.profile.store.codec import profile_record, save_profile
+    from autoauto.profile.codec import profile_record, save_profile
     from autoauto.records.files.json import write_json
     from autoauto.report.tables.listings import profile_table
     from autoauto.report.tables.terminal import show

@@ -213,7 +213,7 @@ def _custom_schedule(args: argparse.Namespace) -> tuple[Schedule, StageTimes]:
         BadInput: options that make an order, or a file that is refused.
     """
     from autoauto.records.schedule import WEIGHT
-    from autoauto.schedule.custom.read import read_schedule_csv
+    from autoauto.schedule.custom import read_schedule_csv
     from autoauto.schedule.times import stage_times
 
     given = [f"--{name.replace('_', '-')}" for name in ORDER_ARGUMENTS if getattr(args, name)]
@@ -231,7 +231,7 @@ def _schedule(args: argparse.Namespace, order: Order) -> tuple[Schedule, StageTi
     Raises:
         BadInput: there is no such pipeline.
     """
-    from autoauto.schedule.bubble_checks import with_bubble_checks
+    from autoauto.schedule.orders.one_f_one_b import with_bubble_checks
     from autoauto.schedule.orders.poplar import require_mapping
     from autoauto.schedule.orders.registry import make_schedule, spec_of, stage_devices_of
     from autoauto.schedule.times import stage_times

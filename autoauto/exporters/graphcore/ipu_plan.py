@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from autoauto.exporters.deployment import Check, Deployment
+from autoauto.exporters.registry import Check, Deployment
 from autoauto.records.errors import BadInput
 from autoauto.records.plan import Plan
 from autoauto.records.schedule import Order

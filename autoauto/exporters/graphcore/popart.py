@@ -14,7 +14,6 @@ from tempfile import TemporaryDirectory
 import onnx
 from onnx import helper
 
-from autoauto.exporters.deployment import Check, Deployment, Exporter
 from autoauto.exporters.graphcore.ipu_plan import (
     batches_per_step,
     compiles,
@@ -26,7 +25,8 @@ from autoauto.exporters.graphcore.ipu_plan import (
     recomputes,
 )
 from autoauto.exporters.onnx_stages import compared, examples, run_file, save_whole, whole_model
-from autoauto.graph.read.onnx_file import first_line
+from autoauto.exporters.registry import Check, Deployment, Exporter
+from autoauto.graph.onnx_file import first_line
 from autoauto.records.errors import BadInput
 from autoauto.records.units import Precision
 

@@ -10,7 +10,6 @@ import re
 from collections.abc import Iterator, Sequence, Set
 from pathlib import Path
 
-from autoauto.exporters.deployment import Check, Deployment, Exporter
 from autoauto.exporters.graphcore.ipu_plan import (
     batches_per_step,
     compiles,
@@ -22,6 +21,7 @@ from autoauto.exporters.graphcore.ipu_plan import (
     not_run,
     recomputes,
 )
+from autoauto.exporters.registry import Check, Deployment, Exporter
 from autoauto.records.checkpoints import checkpoints
 from autoauto.records.errors import BadInput
 from autoauto.records.layers import LayerRange

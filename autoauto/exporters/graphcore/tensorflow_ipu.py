@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from autoauto.exporters.deployment import Check, Deployment, Exporter
 from autoauto.exporters.graphcore.ipu_plan import (
     compiles,
     constant,
@@ -20,6 +19,7 @@ from autoauto.exporters.graphcore.ipu_plan import (
     not_run,
     recomputes,
 )
+from autoauto.exporters.registry import Check, Deployment, Exporter
 from autoauto.records.errors import BadInput
 
 PROGRAM, ASSIGNMENT = "pipeline.py", "stage_assignment.py"

@@ -9,14 +9,13 @@ import numpy as np
 
 from autoauto.plan.phased.assemble import phased_plan
 from autoauto.plan.phased.costs import PhaseCandidates, PhaseCosts, phase_candidates, prepare_phases, single_candidate
-from autoauto.records.arrays import IntArray
 from autoauto.records.cost import CostTable
 from autoauto.records.errors import Infeasible
 from autoauto.records.hardware import Cluster
 from autoauto.records.layers import LayerRange
 from autoauto.records.phased import PhasedOptions, PhasedPlan
 from autoauto.records.profile import ModelProfile
-from autoauto.records.units import format_bytes
+from autoauto.records.units import IntArray, format_bytes
 
 _NEVER = 2**62  # for stops that no sequence of phases reaches: more cycles or bytes than any can have
 

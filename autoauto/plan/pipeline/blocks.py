@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from autoauto.records.arrays import IntArray
 from autoauto.records.cost import CostTable, RangeBytes, RangeMemory
+from autoauto.records.units import IntArray
 
 
 class BlockBytes(NamedTuple):

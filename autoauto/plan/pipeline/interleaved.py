@@ -11,9 +11,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from autoauto.plan.pipeline.evaluate import evaluate
 from autoauto.plan.pipeline.optimal import anytime, incumbents
-from autoauto.plan.pipeline.problem import Problem, check_one_in_flight, compute_lower_bound, prepare
+from autoauto.plan.pipeline.problem import Problem, check_one_in_flight, compute_lower_bound, evaluate, prepare
 from autoauto.records.cost import CostTable
 from autoauto.records.errors import BadInput, Infeasible
 from autoauto.records.hardware import Period
@@ -35,7 +34,7 @@ def chunk_table(table: CostTable, n_chunks: int) -> CostTable:
     The first chunk receives from the host and the last sends to it. The link from the last device back to the first
     (^) is like the one that leaves the first device and the one that enters the last. All devices wait for the host
     once a period, so its constants count in the first chunk of a device only. They are subtracted from the others:
-    `receive_cycles[0]` and `send_cycles[-1]` must hold nothing else, as `estimate/transfer.py` makes them.
+    `receive_cycles[0]` and `send_cycles[-1]` must hold nothing else, as `estimate/table.py` makes them.
 
     Raises:
         BadInput: `n_chunks` is below 1, or above 1 where devices stash activations or exchange by themselves.

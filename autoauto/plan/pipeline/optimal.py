@@ -7,10 +7,16 @@ from functools import partial
 from time import monotonic
 from typing import NamedTuple
 
-from autoauto.plan.pipeline.evaluate import evaluate
 from autoauto.plan.pipeline.infeasible import why_infeasible
 from autoauto.plan.pipeline.probe import UNBOUNDED, cheap_cuts, probe, search_smallest_bound
-from autoauto.plan.pipeline.problem import Problem, compute_lower_bound, largest_block, prepare, transfer_lower_bound
+from autoauto.plan.pipeline.problem import (
+    Problem,
+    compute_lower_bound,
+    evaluate,
+    largest_block,
+    prepare,
+    transfer_lower_bound,
+)
 from autoauto.plan.pipeline.ranges.plans import best_in_line
 from autoauto.records.cost import CostTable
 from autoauto.records.errors import Infeasible

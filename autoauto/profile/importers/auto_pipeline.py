@@ -12,7 +12,7 @@ from typing import Any
 
 from msgspec import Struct, field
 
-from autoauto.profile.store.codec import read_profile_record
+from autoauto.profile.codec import read_profile_record
 from autoauto.records.errors import BadInput
 from autoauto.records.files.fields import AnyWhole, Positive
 from autoauto.records.files.json import from_plain, read_json

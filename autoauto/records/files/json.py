@@ -15,8 +15,7 @@ from typing import Any, TypeVar, cast
 import msgspec
 
 from autoauto.records.errors import BadInput
-from autoauto.records.files.fields import brief, from_other, to_other
-from autoauto.records.files.misfit import MisfitError, misfit_of
+from autoauto.records.files.fields import MisfitError, brief, from_other, misfit_of, to_other
 
 Value = TypeVar("Value")
 Upgrade = Callable[[dict[str, Any]], dict[str, Any]]

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from autoauto.records.errors import BadInput
+from autoauto.records.files.fields import MisfitError
 from autoauto.records.files.json import Upgrade, Value, converted, upgraded
-from autoauto.records.files.misfit import MisfitError
 
 MAX_TOML_BYTES = 100_000
 _POSITION = re.compile(r"\s*\(at (?:line (\d+), column \d+|end of document)\)$")

@@ -12,8 +12,8 @@ from math import prod
 from typing import Any
 
 from autoauto.records.errors import BadInput
-from autoauto.records.knobs.constraint import Constraint
 from autoauto.records.knobs.knobs import Knobs
+from autoauto.records.knobs.objectives import Constraint
 from autoauto.records.knobs.table import (
     KNOBS,
     MAX_VALUES,

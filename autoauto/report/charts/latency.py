@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from autoauto.records.knobs.constraint import Constraint
-from autoauto.records.knobs.objectives import Objective, objective_tuple
+from autoauto.records.knobs.objectives import Constraint, Objective, objective_tuple
 from autoauto.records.trials.study_summary import StudySummary
 from autoauto.records.trials.trial import Trial
 from autoauto.report.charts.chart import OTHER, RING, Axis, Chart, Mark, Panel, Series, Shape

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from autoauto.records.arrays import IntArray
 from autoauto.records.schedule import CHECK
 from autoauto.records.timeline import Timeline
+from autoauto.records.units import IntArray
 from autoauto.report.charts.chart import Axis, Chart, Mark, Panel, Series, Shape, category_axis
 from autoauto.report.style import ACTIVITIES, EXCHANGE, spans_besides_actions
 from autoauto.report.wording import shows_stage, timeline_title

@@ -9,9 +9,9 @@ from typing import NamedTuple
 import numpy as np
 from rich.text import Text
 
-from autoauto.records.arrays import IntArray
 from autoauto.records.schedule import KINDS, Action, Schedule
 from autoauto.records.timeline import Timeline
+from autoauto.records.units import IntArray
 from autoauto.report.style import ACTIVITIES, EXCHANGE, IDLE, spans_besides_actions
 from autoauto.report.wording import action_name, shows_stage, timeline_title
 

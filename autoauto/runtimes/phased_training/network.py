@@ -11,7 +11,7 @@ import numpy as np
 from numpy.random import default_rng
 from sklearn.datasets import load_digits
 
-from autoauto.records.arrays import Array
+from autoauto.records.units import Array
 from autoauto.targets.host.transport.files import Buffer
 
 STATE = ("first", "second")

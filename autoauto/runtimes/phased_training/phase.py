@@ -10,8 +10,8 @@ from typing import TypeVar
 
 import numpy as np
 
-from autoauto.records.arrays import Array
 from autoauto.records.phased import IoMode
+from autoauto.records.units import Array
 from autoauto.runtimes.phased_training.network import STATE, BufferEntry, PhaseCall, adam
 from autoauto.targets.host.transport.files import ArrayFile
 

@@ -9,8 +9,8 @@ from time import perf_counter
 
 import numpy as np
 
-from autoauto.records.arrays import Array
 from autoauto.records.phased import IoMode
+from autoauto.records.units import Array
 from autoauto.runtimes.phased_training.network import (
     STATE,
     Network,

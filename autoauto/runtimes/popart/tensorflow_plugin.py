@@ -12,8 +12,8 @@ from enum import IntEnum
 
 import numpy as np
 
-from autoauto.records.arrays import BoolArray, IntArray
 from autoauto.records.errors import BadInput
+from autoauto.records.units import BoolArray, IntArray
 from autoauto.runtimes.popart.graph import PipelineGraph, TensorKind
 from autoauto.runtimes.popart.passes import backward_ops
 from autoauto.runtimes.popart.rules import LAYOUT_RULES, device_of, stage_of, variables_stay

@@ -16,8 +16,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from autoauto.records.arrays import Array
 from autoauto.records.errors import BadInput, EndOfStream
+from autoauto.records.units import Array
 from autoauto.targets.host.transport.ring import Ring
 
 _LENGTH_BYTES = 4

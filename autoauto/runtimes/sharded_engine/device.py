@@ -10,8 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from autoauto.processes.channel import Channel
-from autoauto.records.arrays import Array, IntArray
 from autoauto.records.errors import EndOfStream
+from autoauto.records.units import Array, IntArray
 from autoauto.runtimes.sharded_engine.channel import Receiver, Sender
 from autoauto.runtimes.sharded_engine.engine import ShardedEngine
 from autoauto.runtimes.sharded_engine.peers import Peers, SharedEvent

@@ -13,8 +13,8 @@ from typing import Any, Protocol, Self, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from autoauto.records.arrays import Array
 from autoauto.records.errors import BadInput
+from autoauto.records.units import Array
 from autoauto.runtimes.sharded_engine.peers import Peers
 
 Input_co = TypeVar("Input_co", covariant=True)

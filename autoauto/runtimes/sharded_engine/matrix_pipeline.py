@@ -10,8 +10,8 @@ from collections.abc import Mapping
 import numpy as np
 import numpy.typing as npt
 
-from autoauto.records.arrays import Array
 from autoauto.records.errors import BadInput
+from autoauto.records.units import Array
 from autoauto.runtimes.sharded_engine.engine import Reader, ShardedEngine, Writer
 
 

@@ -16,8 +16,8 @@ from typing import Any
 
 import numpy.typing as npt
 
-from autoauto.records.arrays import Array
 from autoauto.records.errors import BadInput, EndOfStream
+from autoauto.records.units import Array
 from autoauto.runtimes.sharded_engine.channel import Message, Receiver, Sender
 from autoauto.targets.host.transport.ring import Ring
 

@@ -15,11 +15,11 @@ from time import perf_counter_ns
 
 import numpy.typing as npt
 
-from autoauto.records.arrays import Array
 from autoauto.records.errors import BadInput, EndOfStream
 from autoauto.records.schedule import FORWARD, Codes, Order, Schedule
 from autoauto.records.target import Origin
 from autoauto.records.timeline import Timeline
+from autoauto.records.units import Array
 from autoauto.runtimes.sharded_engine.channel import Receiver, Sender
 from autoauto.runtimes.sharded_engine.device import DeviceRun, DeviceTask, serve
 from autoauto.runtimes.sharded_engine.engine import ShardedEngine

@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from autoauto.records.arrays import Array
 from autoauto.records.errors import BadInput
+from autoauto.records.units import Array
 from autoauto.targets.host.transport.ring import ALIGNMENT
 
 

@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from autoauto.records.arrays import IntArray
 from autoauto.records.schedule import CHECK, Schedule, StageTimes
+from autoauto.records.units import IntArray
 from autoauto.schedule.simulate.dependencies import in_order, needs, refuse, row_devices
 
 NEVER = 2**63 - 1

@@ -19,8 +19,8 @@ from typing import Protocol
 
 import numpy as np
 
-from autoauto.records.arrays import FloatArray, IntArray
 from autoauto.records.schedule import FORWARD, Schedule, StageTimes, Transfers
+from autoauto.records.units import FloatArray, IntArray
 from autoauto.schedule.simulate.barrier import slots
 from autoauto.schedule.simulate.dependencies import needs, row_devices
 from autoauto.schedule.simulate.earliest import earliest_starts

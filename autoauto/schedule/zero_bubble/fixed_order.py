@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from autoauto.records.arrays import IntArray
 from autoauto.records.schedule import WEIGHT, Codes, Order, Schedule
+from autoauto.records.units import IntArray
 from autoauto.schedule.zero_bubble.list_scheduling import DraftSchedule, Priorities
 from autoauto.schedule.zero_bubble.problem import ZeroBubbleProblem
 

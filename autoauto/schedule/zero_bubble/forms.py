@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from autoauto.records.arrays import FloatArray
+from autoauto.records.units import FloatArray
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from autoauto.records.arrays import FloatArray
+from autoauto.records.units import FloatArray
 
 SIGMA_ALL, SIGMA_FAMILY, SIGMA_BATCH, SIGMA_CELL, SIGMA_OWN = 0.3, 0.03, 0.006, 0.015, 0.002
 """Prior standard deviations of the terms of log(measured / estimated)."""

@@ -24,10 +24,9 @@ from typing import Generic, TypeVar
 import numpy as np
 
 from autoauto.processes.start import die_with_parent, sigint_blocked
-from autoauto.records.arrays import Array
 from autoauto.records.errors import BadInput, OutOfMemory
 from autoauto.records.layers import Port
-from autoauto.records.units import format_bytes
+from autoauto.records.units import Array, format_bytes
 from autoauto.targets.host.processes import environment
 
 Result = TypeVar("Result")

@@ -10,9 +10,9 @@ from zipfile import BadZipFile
 
 import numpy as np
 
-from autoauto.records.arrays import Array
 from autoauto.records.errors import BadInput
 from autoauto.records.layers import LayerGraph, Port, Source
+from autoauto.records.units import Array
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,6 @@ from contextlib import AbstractContextManager
 from dataclasses import replace
 from math import gcd
 
-from autoauto.records.arrays import Array
 from autoauto.records.errors import BadInput
 from autoauto.records.hardware import Cluster, Device, Period
 from autoauto.records.layers import LayerGraph, LayerRange, Source
@@ -24,6 +23,7 @@ from autoauto.records.profile import (
 )
 from autoauto.records.target import RUNS_PLANS, TargetTraits
 from autoauto.records.timeline import Run
+from autoauto.records.units import Array
 from autoauto.targets.host.machine.machine import CLOCK_HZ, core_beside_gpu, cores_of, identity
 from autoauto.targets.host.measure.client import Meter
 from autoauto.targets.host.measure.session import RUNTIME

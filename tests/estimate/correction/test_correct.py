@@ -5,7 +5,7 @@ from collections.abc import Callable
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autoauto.estimate.correction.correct import corrected
+from autoauto.estimate.correct import corrected
 from autoauto.estimate.table import cost_table, with_entry_overhead
 from autoauto.records.correction import PLAIN_SUM, Correction, RangeFeature
 from autoauto.records.hardware import Cluster, Device, Link

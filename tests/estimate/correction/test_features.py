@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import replace
 
-from autoauto.estimate.correction.correct import layer_classes, range_examples
+from autoauto.estimate.correct import layer_classes, range_examples
 from autoauto.records.correction import RangeFeature, WholeRange
 from autoauto.records.hardware import Cluster, Device, Link
 from autoauto.records.layers import LayerGraph, LayerRange

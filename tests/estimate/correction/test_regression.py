@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 
-from autoauto.estimate.correction.regression import (
+from autoauto.estimate.regression import (
     MAX_FACTOR,
     TrainingRow,
     factor,

@@ -17,7 +17,7 @@ from onnx import helper, numpy_helper
 
 from autoauto.evaluate.export import deployment
 from autoauto.evaluate.load import load_flow
-from autoauto.exporters.deployment import Deployment
+from autoauto.exporters.registry import Deployment
 from autoauto.records.knobs.knobs import Knobs
 
 Deploy = Callable[..., Deployment]

@@ -15,15 +15,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import numpy_helper
 
-from autoauto.graph.cut import source as source_module
-from autoauto.graph.cut.source import OnnxSource, onnx_source
+from autoauto.graph import cut as source_module
+from autoauto.graph.cut import OnnxSource, onnx_source
 from autoauto.graph.load import builtin_models, load_graph
-from autoauto.graph.read.onnx_file import assemble, flatten
-from autoauto.graph.rebatch.rebatch import at_batch, rebatch
+from autoauto.graph.onnx_file import assemble, flatten
+from autoauto.graph.rebatch import at_batch, rebatch
 from autoauto.profile.profiler import isolate
-from autoauto.records.arrays import Array
 from autoauto.records.errors import BadInput, UnreadableModel
 from autoauto.records.layers import Derivative, LayerGraph, LayerRange, Port, SubModel, derivative
+from autoauto.records.units import Array
 
 Arrays = Mapping[str, Array]
 

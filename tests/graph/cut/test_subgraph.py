@@ -8,9 +8,9 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from autoauto.graph.cut import subgraph as subgraph_module
-from autoauto.graph.cut.subgraph import BatchedModel, varint, with_weights
-from autoauto.graph.read.weights import Weights
+from autoauto.graph import cut as subgraph_module
+from autoauto.graph.cut import BatchedModel, varint, with_weights
+from autoauto.graph.onnx_file import Weights
 from autoauto.records.errors import UnreadableModel
 from autoauto.records.layers import Port
 

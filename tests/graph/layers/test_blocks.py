@@ -8,7 +8,7 @@ from pathlib import Path
 import onnx
 import pytest
 
-from autoauto.graph.layers.blocks import ScopedOperator, blocks_of, scoped_operator
+from autoauto.graph.blocks import ScopedOperator, blocks_of, scoped_operator
 from autoauto.graph.load import builtin_models, load_graph
 from tests.exporters.torch_blocks import exported
 

@@ -5,8 +5,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from autoauto.graph.layers.facts import infer_facts
-from autoauto.graph.layers.layers import is_matrix, is_view, is_weight_view, layers_of, ties
+from autoauto.graph.kinds import infer_facts
+from autoauto.graph.layers import is_matrix, is_view, is_weight_view, layers_of, ties
 from autoauto.graph.load import load_graph
 from autoauto.records.errors import UnreadableModel
 from autoauto.records.layers import LayerGraph

@@ -9,7 +9,7 @@ import pytest
 from onnx import helper, numpy_helper
 
 from autoauto.graph.load import load_graph
-from autoauto.graph.read.onnx_file import MAX_CONSTANT_ELEMENTS, flatten, read_model
+from autoauto.graph.onnx_file import MAX_CONSTANT_ELEMENTS, flatten, read_model
 from autoauto.records.errors import UnreadableModel
 
 

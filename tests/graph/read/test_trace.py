@@ -6,7 +6,7 @@ import numpy as np
 import onnx
 import pytest
 
-from autoauto.graph.read.trace import Value, is_float, label, opset, schema, trace
+from autoauto.graph.trace import Value, is_float, label, opset, schema, trace
 from autoauto.records.errors import UnreadableModel
 
 FLOAT, INT64 = onnx.TensorProto.FLOAT, onnx.TensorProto.INT64

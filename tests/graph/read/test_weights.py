@@ -9,10 +9,9 @@ import onnx
 import pytest
 from onnx import helper, numpy_helper
 
-from autoauto.graph.cut.source import onnx_source
+from autoauto.graph.cut import onnx_source
 from autoauto.graph.load import load_graph
-from autoauto.graph.read.onnx_file import MAX_CONSTANT_ELEMENTS, flatten, read_model
-from autoauto.graph.read.weights import Weights, fill_value, stand_in_weight
+from autoauto.graph.onnx_file import MAX_CONSTANT_ELEMENTS, Weights, fill_value, flatten, read_model, stand_in_weight
 from autoauto.records.errors import UnreadableModel
 from autoauto.records.layers import LayerRange
 

@@ -10,8 +10,8 @@ import pytest
 from onnx import numpy_helper
 
 from autoauto.graph.load import builtin_models, load_graph
-from autoauto.graph.read.onnx_file import flatten
-from autoauto.graph.rebatch.rebatch import Batch, at_own_batch, find_batch, rebatch, resolve_batch
+from autoauto.graph.onnx_file import flatten
+from autoauto.graph.rebatch import Batch, at_own_batch, find_batch, rebatch, resolve_batch
 from autoauto.records.errors import BadInput, UnreadableModel
 
 LIGHT = "alexnet densenet121 inception_v1 inception_v2 resnet50 shufflenet squeezenet vgg19 zfnet512"

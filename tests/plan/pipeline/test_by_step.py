@@ -18,8 +18,8 @@ from autoauto.evaluate.steps import (
     pipeline_step_cycles,
 )
 from autoauto.plan.pipeline import by_step
-from autoauto.plan.pipeline.evaluate import evaluate
 from autoauto.plan.pipeline.optimal import optimal
+from autoauto.plan.pipeline.problem import evaluate
 from autoauto.plan.pipeline.stage_table import StageTable, arranged
 from autoauto.records.cost import CostTable
 from autoauto.records.errors import Infeasible

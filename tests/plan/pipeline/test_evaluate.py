@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from autoauto.plan.pipeline.evaluate import check_memory, evaluate
+from autoauto.plan.pipeline.problem import check_memory, evaluate
 from autoauto.records.cost import CostTable
 from autoauto.records.errors import BadInput, OutOfMemory
 from autoauto.records.layers import LayerRange

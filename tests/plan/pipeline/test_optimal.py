@@ -11,9 +11,8 @@ import numpy as np
 import pytest
 
 from autoauto.estimate.table import cost_table
-from autoauto.plan.pipeline.evaluate import evaluate
 from autoauto.plan.pipeline.optimal import anytime, incumbents, optimal
-from autoauto.plan.pipeline.problem import prepare
+from autoauto.plan.pipeline.problem import evaluate, prepare
 from autoauto.profile.importers.auto_pipeline import cluster_from_auto_pipeline, profile_from_auto_pipeline
 from autoauto.records.cost import CostTable, SharedMemory
 from autoauto.records.errors import Infeasible

@@ -7,10 +7,9 @@ from itertools import combinations, pairwise
 
 import pytest
 
-from autoauto.plan.pipeline.evaluate import evaluate
 from autoauto.plan.pipeline.interleaved import interleaved
-from autoauto.plan.pipeline.problem import compute_lower_bound, largest_block, prepare, transfer_lower_bound
-from autoauto.plan.queries.device_counts import best_per_device_count, replicas
+from autoauto.plan.pipeline.problem import compute_lower_bound, evaluate, largest_block, prepare, transfer_lower_bound
+from autoauto.plan.queries import best_per_device_count, replicas
 from autoauto.records.cost import CostTable
 from autoauto.records.errors import BadInput
 

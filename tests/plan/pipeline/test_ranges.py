@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 
 from autoauto.plan.pipeline.blocks import contract
-from autoauto.plan.pipeline.evaluate import evaluate, stage_of
 from autoauto.plan.pipeline.optimal import optimal
-from autoauto.plan.pipeline.problem import prepare
-from autoauto.plan.pipeline.ranges import device_use, plans
+from autoauto.plan.pipeline.problem import evaluate, prepare, stage_of
+from autoauto.plan.pipeline.ranges import plans
+from autoauto.plan.pipeline.ranges import problem as range_problem
 from autoauto.plan.pipeline.ranges.plans import best_in_any_order, best_in_line
 from autoauto.records.cost import CostTable
 from autoauto.records.errors import BadInput, Infeasible
@@ -203,7 +203,7 @@ def test_more_states_than_the_limit_have_a_lower_bound(any_table: MakeTable, mon
         except Infeasible:
             continue
         with monkeypatch.context() as patch:
-            patch.setattr(device_use, "MAX_STATES", 5)
+            patch.setattr(range_problem, "MAX_STATES", 5)
             try:
                 bounded = best_in_any_order(tables, counts)
             except Infeasible:  # only the other states have a plan
@@ -218,8 +218,8 @@ def test_more_states_than_the_limit_have_a_lower_bound(any_table: MakeTable, mon
 def test_an_even_use_of_kinds_is_counted_and_reaches_all_devices() -> None:
     for n_devices in ((4, 4), (1, 5), (3, 2, 4), (7,), (2, 0, 3)):
         for spread in (1, 2, max(n_devices)):
-            usages = list(device_use.usages(n_devices, sum(n_devices), spread))
-            assert len(usages) == len(set(usages)) == device_use._n_usages(n_devices, sum(n_devices), spread)
+            usages = list(range_problem.usages(n_devices, sum(n_devices), spread))
+            assert len(usages) == len(set(usages)) == range_problem._n_usages(n_devices, sum(n_devices), spread)
             assert usages[-1] == n_devices
             steps = {(a, b) for a, b in product(usages, repeat=2) if np.abs(np.subtract(a, b)).sum() == 1}
             assert all(any((before, after) in steps for before in usages) for after in usages[1:])

@@ -7,7 +7,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from autoauto.plan.queries.device_counts import best_per_device_count, replicas
+from autoauto.plan.queries import best_per_device_count, replicas
 from autoauto.records.cost import CostTable
 from autoauto.records.errors import Infeasible
 from autoauto.records.plan import Plan

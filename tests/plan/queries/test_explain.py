@@ -2,9 +2,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from autoauto.plan.pipeline.evaluate import evaluate
 from autoauto.plan.pipeline.optimal import optimal
-from autoauto.plan.queries.explain import explain
+from autoauto.plan.pipeline.problem import evaluate
+from autoauto.plan.queries import explain
 from autoauto.records.cost import CostTable
 from autoauto.records.hardware import Period
 from tests.plan.exhaustive import all_fitting

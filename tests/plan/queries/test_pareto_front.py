@@ -6,7 +6,7 @@ from itertools import islice
 
 import pytest
 
-from autoauto.plan.queries.pareto_front import pareto_front
+from autoauto.plan.queries import pareto_front
 from autoauto.records.cost import CostTable
 from autoauto.records.errors import Infeasible
 from autoauto.records.plan import Plan

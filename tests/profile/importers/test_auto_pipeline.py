@@ -17,13 +17,13 @@ from autoauto.exporters.graphcore.auto_pipeline import (
     planning_proportion_to_auto_pipeline,
     profile_to_auto_pipeline,
 )
+from autoauto.profile.codec import save_profile
 from autoauto.profile.importers.auto_pipeline import (
     cluster_from_auto_pipeline,
     planning_proportion_from_auto_pipeline,
     profile_from_auto_pipeline,
     read_profile,
 )
-from autoauto.profile.store.codec import save_profile
 from autoauto.records.errors import BadInput
 from autoauto.records.hardware import Link
 from autoauto.records.profile import LayerProfile, ModelProfile

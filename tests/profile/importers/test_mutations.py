@@ -8,8 +8,7 @@ from random import Random
 
 import pytest
 
-from autoauto.profile.importers.profile_target import ProfileTarget
-from autoauto.profile.importers.recorded import RecordedProfile, line_graph
+from autoauto.profile.importers.recorded import ProfileTarget, RecordedProfile, line_graph
 from autoauto.records.errors import BadInput
 from autoauto.records.hardware import Device
 from autoauto.records.profile import CompileOptions

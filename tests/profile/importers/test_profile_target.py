@@ -9,8 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from autoauto.evaluate.flow import Flow
-from autoauto.profile.importers.profile_target import ProfileTarget
-from autoauto.profile.importers.recorded import RecordedLayer, RecordedProfile, line_graph, with_boundaries
+from autoauto.profile.importers.recorded import (
+    ProfileTarget,
+    RecordedLayer,
+    RecordedProfile,
+    line_graph,
+    with_boundaries,
+)
 from autoauto.profile.profiler import interpolate
 from autoauto.records.correction import Estimator
 from autoauto.records.errors import BadInput

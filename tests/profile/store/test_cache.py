@@ -18,9 +18,9 @@ from pathlib import Path
 import pytest
 from sqlalchemy import Column, MetaData, Table, Text
 
-from autoauto.profile.store import cache as cache_module
-from autoauto.profile.store.cache import ProfileCache, local_cache
-from autoauto.profile.store.codec import layer_to_json
+from autoauto.profile import cache as cache_module
+from autoauto.profile.cache import ProfileCache, local_cache
+from autoauto.profile.codec import layer_to_json
 from autoauto.records.errors import BadInput
 from autoauto.records.profile import LayerProfile
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from autoauto.profile.store.codec import layer_to_json, load_profile, profile_record, save_profile
+from autoauto.profile.codec import layer_to_json, load_profile, profile_record, save_profile
 from autoauto.records.errors import BadInput
 from autoauto.records.files.json import write_json
 from autoauto.records.profile import CompileOptions, LayerProfile, ModelProfile

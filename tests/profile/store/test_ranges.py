@@ -10,8 +10,7 @@ from sqlalchemy import create_engine, text
 from sqlalchemy.engine import make_url
 
 from autoauto.database import driver_url
-from autoauto.profile.store.cache import ProfileCache
-from autoauto.profile.store.ranges import RangeStore, subject_of
+from autoauto.profile.cache import ProfileCache, RangeStore, subject_of
 from autoauto.records.correction import RangeExample, RangeFeature, WholeRange
 from autoauto.records.errors import BadInput
 from autoauto.records.hardware import Device

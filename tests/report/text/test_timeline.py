@@ -17,7 +17,7 @@ from autoauto.records.timeline import Timeline
 from autoauto.report.style import ACTIVITIES, EXCHANGE, IDLE
 from autoauto.report.tables.devices import timeline_table
 from autoauto.report.text.timeline import timeline_picture
-from autoauto.schedule.training_step import with_step_end
+from autoauto.schedule.times import with_step_end
 
 Text = Callable[..., str]
 Simulated = Callable[..., Timeline]

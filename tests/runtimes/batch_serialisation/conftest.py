@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from autoauto.records.arrays import FloatArray
+from autoauto.records.units import FloatArray
 from autoauto.runtimes.batch_serialisation.program import BatchSerialResult, LoopKind, TensorMove
 
 Arrays = dict[str, FloatArray]

@@ -8,10 +8,9 @@ from itertools import product
 import numpy as np
 import pytest
 
-from autoauto.records.arrays import Array
 from autoauto.records.errors import OutOfMemory
 from autoauto.records.phased import IoMode
-from autoauto.records.units import MIB
+from autoauto.records.units import MIB, Array
 from autoauto.runtimes.phased_training import training
 from autoauto.runtimes.phased_training.network import Network, Samples, digits, forward, output
 from autoauto.runtimes.phased_training.phase import mover

@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from autoauto.records.arrays import Array
+from autoauto.records.units import Array
 from autoauto.runtimes.sharded_engine.engine import Reader, ShardedEngine, Writer
 from autoauto.runtimes.sharded_engine.peers import SharedEvent
 

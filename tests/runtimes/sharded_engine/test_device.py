@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from autoauto.processes.channel import Channel
-from autoauto.records.arrays import Array
 from autoauto.records.errors import EndOfStream
+from autoauto.records.units import Array
 from autoauto.runtimes.sharded_engine.channel import Receiver, Sender
 from autoauto.runtimes.sharded_engine.device import DeviceRun, DeviceTask, serve
 from autoauto.runtimes.sharded_engine.engine import Reader, ShardedEngine, Writer

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from autoauto.records.arrays import Array
 from autoauto.records.errors import BadInput
+from autoauto.records.units import Array
 from autoauto.runtimes.sharded_engine.engine import ShardedEngine
 from autoauto.runtimes.sharded_engine.peers import Peers
 

@@ -7,8 +7,8 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from autoauto.records.arrays import Array
 from autoauto.records.errors import BadInput
+from autoauto.records.units import Array
 from autoauto.runtimes.sharded_engine.matrix_pipeline import PipeliningInferenceOnly, SingleDevice, layer_weights, relu
 from autoauto.runtimes.sharded_engine.peers import Peers
 from autoauto.runtimes.sharded_engine.run import run_sharded

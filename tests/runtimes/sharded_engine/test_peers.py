@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from autoauto.records.arrays import Array
 from autoauto.records.errors import BadInput, EndOfStream
+from autoauto.records.units import Array
 from autoauto.runtimes.sharded_engine.peers import Peers, SharedEvent
 from tests.running import n_descriptors
 

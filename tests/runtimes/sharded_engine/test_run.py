@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from autoauto.records.arrays import Array
 from autoauto.records.errors import BadInput, WorkerLost
 from autoauto.records.target import Origin
+from autoauto.records.units import Array
 from autoauto.runtimes.sharded_engine.peers import SharedEvent
 from autoauto.runtimes.sharded_engine.run import ShardedRun, run_sharded
 from autoauto.schedule.simulate.simulate import simulate

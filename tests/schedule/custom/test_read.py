@@ -12,8 +12,8 @@ import pytest
 from autoauto.records.errors import BadInput
 from autoauto.records.schedule import WEIGHT, Schedule
 from autoauto.records.timeline import Timeline
-from autoauto.schedule.custom.read import read_schedule_csv, schedule_from_csv
-from autoauto.schedule.simulate.check import check
+from autoauto.schedule.custom import read_schedule_csv, schedule_from_csv
+from autoauto.schedule.simulate.dependencies import check
 from autoauto.schedule.simulate.simulate import simulate
 from autoauto.schedule.times import stage_times
 

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from autoauto.records.schedule import Schedule
 from autoauto.schedule.orders.gpipe import gpipe
-from autoauto.schedule.simulate.check import check
+from autoauto.schedule.simulate.dependencies import check
 
 
 def test_gpipe_is_as_drawn(draw: Callable[[Schedule], str]) -> None:

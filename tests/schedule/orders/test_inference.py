@@ -5,7 +5,7 @@ from typing import Any
 
 from autoauto.records.schedule import Action, ActionKind, Schedule
 from autoauto.schedule.orders.inference import inference
-from autoauto.schedule.simulate.check import check
+from autoauto.schedule.simulate.dependencies import check
 
 
 def test_inference_is_as_drawn(draw: Callable[[Schedule], str]) -> None:

@@ -9,7 +9,7 @@ import pytest
 from autoauto.records.errors import BadInput
 from autoauto.records.schedule import Action, ActionKind, Schedule
 from autoauto.schedule.orders.interleaved import chunk_order, interleaved, n_warm_up
-from autoauto.schedule.simulate.check import check
+from autoauto.schedule.simulate.dependencies import check
 
 Asap = Callable[[Schedule, Callable[[Action], int]], dict[Action, int]]
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 
 from autoauto.records.schedule import BACKWARD, FORWARD, Order
-from autoauto.schedule.orders.lockstep import LockstepRow, lockstep
+from autoauto.schedule.orders.popart import LockstepRow, lockstep
 
 
 def test_rows_in_one_slot_run_in_their_order() -> None:

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from autoauto.records.schedule import Schedule
 from autoauto.schedule.orders.one_f_one_b import one_f_one_b
-from autoauto.schedule.simulate.check import check
+from autoauto.schedule.simulate.dependencies import check
 
 
 def test_1f1b_is_as_drawn(draw: Callable[[Schedule], str]) -> None:

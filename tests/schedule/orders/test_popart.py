@@ -8,7 +8,7 @@ import pytest
 from autoauto.records.errors import BadInput
 from autoauto.records.schedule import Action, ActionKind, Schedule
 from autoauto.schedule.orders.popart import popart, popart_phases
-from autoauto.schedule.simulate.check import check
+from autoauto.schedule.simulate.dependencies import check
 
 
 def test_popart_is_as_drawn(draw: Callable[[Schedule], str]) -> None:

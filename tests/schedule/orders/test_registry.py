@@ -13,7 +13,7 @@ from autoauto.schedule.orders.interleaved import interleaved
 from autoauto.schedule.orders.popart import popart
 from autoauto.schedule.orders.poplar import poplar
 from autoauto.schedule.orders.registry import make_schedule, spec_of, stage_devices_of
-from autoauto.schedule.simulate.check import check
+from autoauto.schedule.simulate.dependencies import check
 
 Asap = Callable[[Schedule, Callable[[Action], int]], dict[Action, int]]
 

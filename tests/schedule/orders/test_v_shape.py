@@ -10,7 +10,7 @@ from autoauto.records.errors import BadInput
 from autoauto.records.schedule import Order, Schedule, StageTimes
 from autoauto.schedule.orders.registry import spec_of
 from autoauto.schedule.orders.v_shape import v_shape
-from autoauto.schedule.simulate.check import check
+from autoauto.schedule.simulate.dependencies import check
 from autoauto.schedule.simulate.simulate import simulate
 
 TICKS_PER_CYCLE = 10

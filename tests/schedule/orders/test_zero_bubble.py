@@ -10,7 +10,7 @@ import pytest
 from autoauto.records.errors import BadInput
 from autoauto.records.schedule import Order, Schedule, StageTimes
 from autoauto.schedule.orders.zero_bubble import zero_bubble
-from autoauto.schedule.simulate.check import check
+from autoauto.schedule.simulate.dependencies import check
 from autoauto.schedule.simulate.simulate import simulate
 from autoauto.schedule.zero_bubble.problem import ZeroBubbleProblem, lower_bound
 

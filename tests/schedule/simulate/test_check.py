@@ -12,7 +12,7 @@ from autoauto.records.schedule import Action, Codes, Order, Schedule
 from autoauto.schedule.orders.gpipe import gpipe
 from autoauto.schedule.orders.one_f_one_b import one_f_one_b
 from autoauto.schedule.orders.popart import popart
-from autoauto.schedule.simulate.check import check
+from autoauto.schedule.simulate.dependencies import check
 
 
 def parse(

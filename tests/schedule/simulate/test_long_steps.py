@@ -8,8 +8,7 @@ import pytest
 from autoauto.records.errors import BadInput
 from autoauto.records.schedule import Order, StageTimes, Transfers
 from autoauto.schedule.orders.registry import make_schedule
-from autoauto.schedule.simulate.long_steps import LONG_STEP, order_step, zero_bubble_in_slots
-from autoauto.schedule.simulate.simulate import simulate
+from autoauto.schedule.simulate.simulate import LONG_STEP, order_step, simulate, zero_bubble_in_slots
 from autoauto.schedule.simulate.step import time_rows
 
 ORDERS = [

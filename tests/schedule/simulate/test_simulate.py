@@ -13,18 +13,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from autoauto.records.arrays import IntArray
 from autoauto.records.errors import BadInput
 from autoauto.records.schedule import Action, ActionKind, Codes, Order, Schedule, StageTimes, Transfers
 from autoauto.records.timeline import Timeline
-from autoauto.schedule.bubble_checks import with_bubble_checks
+from autoauto.records.units import IntArray
 from autoauto.schedule.orders.gpipe import gpipe
 from autoauto.schedule.orders.inference import inference
 from autoauto.schedule.orders.interleaved import interleaved
-from autoauto.schedule.orders.one_f_one_b import one_f_one_b
+from autoauto.schedule.orders.one_f_one_b import one_f_one_b, with_bubble_checks
 from autoauto.schedule.orders.popart import popart
-from autoauto.schedule.simulate.check import check
-from autoauto.schedule.simulate.dependencies import compute_ticks, exchange_ticks
+from autoauto.schedule.simulate.dependencies import check, compute_ticks, exchange_ticks
 from autoauto.schedule.simulate.simulate import simulate
 from autoauto.schedule.times import stage_times
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from autoauto.records.arrays import IntArray
 from autoauto.records.schedule import SPLIT_ORDERS, Order, StageTimes, Transfers
+from autoauto.records.units import IntArray
 from autoauto.schedule.orders.registry import make_schedule, stage_devices_of
 from autoauto.schedule.simulate.simulate import simulate
 from autoauto.schedule.simulate.step import step_function, time_rows

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from autoauto.records.schedule import Order
-from autoauto.schedule.simulate.check import check
+from autoauto.schedule.simulate.dependencies import check
 from autoauto.schedule.zero_bubble.problem import ZeroBubbleProblem, lower_bound
 from autoauto.schedule.zero_bubble.search import search, short_schedule, stretches
 

@@ -9,7 +9,7 @@ import numpy as np
 import onnx
 import pytest
 
-from autoauto.graph.cut.source import OnnxSource, onnx_source
+from autoauto.graph.cut import OnnxSource, onnx_source
 from autoauto.records.errors import BadInput
 from autoauto.records.hardware import Cluster, Device, Link
 from autoauto.records.layers import LayerRange, Port

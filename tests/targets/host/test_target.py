@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from autoauto.profile.cache import ProfileCache
 from autoauto.profile.profiler import profile_model
-from autoauto.profile.store.cache import ProfileCache
 from autoauto.records.errors import BadInput, MissingExtra, UnreadableModel
 from autoauto.records.hardware import Cluster, Device, Link
 from autoauto.records.layers import LayerGraph, LayerRange, SubModel

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from autoauto.graph.layers.kinds import quantise
+from autoauto.graph.kinds import quantise
 from autoauto.graph.load import load_graph
 from autoauto.records.hardware import Device
 from autoauto.records.layers import Layer, LayerGraph, LayerRange

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from autoauto.estimate.memory import range_memory
 from autoauto.graph.load import load_graph
+from autoauto.profile.cache import ProfileCache
 from autoauto.profile.profiler import profile_model
-from autoauto.profile.store.cache import ProfileCache
 from autoauto.records.checkpoints import checkpoints
 from autoauto.records.hardware import Device
 from autoauto.records.layers import LayerGraph, LayerRange

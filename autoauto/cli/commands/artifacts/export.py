@@ -20,7 +20,7 @@ from autoauto.records.phased import PhasedPlan
 if TYPE_CHECKING:
     from optuna import Study
 
-    from autoauto.exporters.deployment import Deployment
+    from autoauto.exporters.registry import Deployment
 
 EXAMPLE = "export resnet50 --n-ipu 2 --batch-size 8 --to onnx --output artifact --check"
 

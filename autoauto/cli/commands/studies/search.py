@@ -34,8 +34,7 @@ from autoauto.cli.output.search_result import (
     show_uses_of,
 )
 from autoauto.cli.search_config import add_config
-from autoauto.records.knobs.constraint import RESULT_NAMES
-from autoauto.records.knobs.objectives import Method, Objective, objectives_text
+from autoauto.records.knobs.objectives import RESULT_NAMES, Method, Objective, objectives_text
 from autoauto.records.knobs.space import SearchSpace
 from autoauto.records.knobs.table import KNOB_NAMES, MAX_VALUES
 from autoauto.records.target import RUNS_PLANS, Origin

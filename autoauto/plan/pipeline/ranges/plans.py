@@ -14,17 +14,23 @@ from typing import Protocol
 import numpy as np
 
 from autoauto.plan.pipeline.blocks import Blocks, contract, earliest_starts
-from autoauto.plan.pipeline.evaluate import evaluate, stage_of
 from autoauto.plan.pipeline.infeasible import excess_bytes, out_of_memory, too_few_cuts, why_infeasible
 from autoauto.plan.pipeline.probe import UNBOUNDED, search_smallest_bound
-from autoauto.plan.pipeline.problem import prepare
-from autoauto.plan.pipeline.ranges.device_use import even_spread, steps_between, usages
-from autoauto.plan.pipeline.ranges.problem import RangeCosts, RangeProblem, Route, StageChoice
-from autoauto.records.arrays import Amount, IntArray
+from autoauto.plan.pipeline.problem import evaluate, prepare, stage_of
+from autoauto.plan.pipeline.ranges.problem import (
+    RangeCosts,
+    RangeProblem,
+    Route,
+    StageChoice,
+    even_spread,
+    steps_between,
+    usages,
+)
 from autoauto.records.cost import CostTable
 from autoauto.records.errors import BadInput, Infeasible
 from autoauto.records.plan import BoundedPlan, Plan
 from autoauto.records.profile import PARAMETER
+from autoauto.records.units import Amount, IntArray
 
 MAX_BLOCKS = 2_000
 """With more of them, only so many cuts are tried, and the plan has a lower bound (`BoundedPlan`)."""

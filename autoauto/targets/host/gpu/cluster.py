@@ -18,10 +18,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from autoauto.processes.channel import Channel
-from autoauto.records.arrays import Array
 from autoauto.records.errors import BadInput
 from autoauto.records.hardware import Cluster, Device, Link
-from autoauto.records.units import MIB
+from autoauto.records.units import MIB, Array
 from autoauto.targets.host.gpu.detect import Gpu
 from autoauto.targets.host.gpu.driver import cuda_driver
 from autoauto.targets.host.machine.machine import CLOCK_HZ, MachineCache, core_beside_gpu

@@ -6,8 +6,8 @@ import ctypes
 from functools import cache
 from typing import Any, NamedTuple
 
-from autoauto.records.arrays import Array
 from autoauto.records.errors import BadInput
+from autoauto.records.units import Array
 
 LIBRARY = "libcuda.so.1"
 _PORTABLE = 1

@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, ExitStack
 from weakref import finalize
 
-from autoauto.records.arrays import Array
 from autoauto.records.errors import BadInput, OutOfMemory, WorkerLost
 from autoauto.records.layers import LayerRange, SubModel
 from autoauto.records.profile import SessionOptions
+from autoauto.records.units import Array
 from autoauto.targets.host.measure.session import NONE_GIVEN, idle_model
 from autoauto.targets.host.measure.worker import FailedMeasurement, Measurement, SubModelPorts, serve
 from autoauto.targets.host.remote.machines import LocalMachine, ProcessHost

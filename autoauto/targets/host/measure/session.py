@@ -16,11 +16,10 @@ from functools import partial
 
 import numpy as np
 
-from autoauto.records.arrays import Array
 from autoauto.records.errors import BadInput, OutOfMemory
 from autoauto.records.layers import LayerRange, Port, SubModel
 from autoauto.records.profile import PARAMETER, TEMPORARY, SessionOptions
-from autoauto.records.units import format_bytes
+from autoauto.records.units import Array, format_bytes
 from autoauto.targets.host.memory_budget import data_bytes, machine_bytes, shared_array
 from autoauto.targets.host.runtimes.protocol import InForce, ModelMemory
 from autoauto.targets.host.runtimes.registry import runtime_named

@@ -36,8 +36,8 @@ from itertools import pairwise
 from math import lcm
 from typing import Any
 
-from autoauto.records.arrays import Array
 from autoauto.records.layers import LayerGraph, LayerRange, Source
+from autoauto.records.units import Array
 from autoauto.targets.host.measure.session import idle_model
 from autoauto.targets.host.processes import waiter_of
 from autoauto.targets.host.remote.machines import LocalMachine, ProcessHost, connect

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from autoauto.records.arrays import Array, relative_error
 from autoauto.records.layers import LayerGraph, Source
 from autoauto.records.plan import Plan
 from autoauto.records.profile import HostPrecision, SessionOptions
+from autoauto.records.units import Array, relative_error
 from autoauto.targets.host.machine.machine import cores_of
 from autoauto.targets.host.memory_budget import machine_bytes
 from autoauto.targets.host.run.pipelines import Batch, Pipelines

@@ -13,9 +13,9 @@ from typing import NamedTuple
 import numpy as np
 
 from autoauto.processes.channel import Channel
-from autoauto.records.arrays import Array
 from autoauto.records.layers import LayerRange, Port
 from autoauto.records.profile import SessionOptions
+from autoauto.records.units import Array
 from autoauto.targets.host.machine.speed_probe import SpeedProbe
 from autoauto.targets.host.measure.session import (
     Session,

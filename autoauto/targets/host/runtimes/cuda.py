@@ -18,11 +18,11 @@ os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")  # it starts threads and wri
 
 import onnxruntime
 
-from autoauto.records.arrays import Array
 from autoauto.records.errors import BadInput
 from autoauto.records.installation import cache_dir
 from autoauto.records.layers import Port
 from autoauto.records.profile import HostPrecision, SessionOptions
+from autoauto.records.units import Array
 from autoauto.targets.host.gpu.detect import gpus, used_bytes
 from autoauto.targets.host.gpu.driver import CudaDriver, cuda_driver
 from autoauto.targets.host.runtimes.onnxruntime import LEVELS, in_words

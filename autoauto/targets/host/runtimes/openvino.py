@@ -13,10 +13,10 @@ from typing import Any
 
 import openvino
 
-from autoauto.records.arrays import Array
 from autoauto.records.errors import BadInput
 from autoauto.records.layers import Port
 from autoauto.records.profile import HostPrecision, SessionOptions
+from autoauto.records.units import Array
 from autoauto.targets.host.memory_budget import shared_array
 from autoauto.targets.host.runtimes.protocol import InForce, LoadedModel, ModelMemory, Runtime
 

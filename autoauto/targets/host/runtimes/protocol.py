@@ -8,9 +8,9 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
-from autoauto.records.arrays import Array
 from autoauto.records.layers import Port
 from autoauto.records.profile import HostPrecision, SessionOptions
+from autoauto.records.units import Array
 from autoauto.targets.host.memory_budget import data_bytes, machine_bytes, status_bytes
 
 

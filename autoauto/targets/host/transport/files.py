@@ -18,8 +18,8 @@ from typing import Any
 
 import numpy as np
 
-from autoauto.records.arrays import Array
 from autoauto.records.phased import BufferLayout
+from autoauto.records.units import Array
 
 PAGE_BYTES = 4096
 

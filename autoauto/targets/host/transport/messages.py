@@ -7,8 +7,8 @@ from mmap import ACCESS_READ, mmap
 
 import numpy as np
 
-from autoauto.records.arrays import Array
 from autoauto.records.layers import Port
+from autoauto.records.units import Array
 from autoauto.targets.host.transport.files import SubModelFile
 from autoauto.targets.host.transport.ring import ALIGNMENT
 

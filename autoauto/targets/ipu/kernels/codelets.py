@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from autoauto.records.arrays import FloatArray
-from autoauto.records.units import Precision
+from autoauto.records.units import FloatArray, Precision
 from autoauto.targets.ipu.kernels.inner_loops import loop
 
 Amount = float | FloatArray

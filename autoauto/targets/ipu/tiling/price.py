@@ -7,8 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from autoauto.records.arrays import FloatArray
-from autoauto.records.units import Precision
+from autoauto.records.units import FloatArray, Precision
 from autoauto.targets.ipu.kernels import codelets as kernels
 from autoauto.targets.ipu.kernels.codelets import WORKERS, Amount, ceil_div
 from autoauto.targets.ipu.kernels.inner_loops import loop

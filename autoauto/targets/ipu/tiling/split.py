@@ -13,8 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from autoauto.records.arrays import FloatArray
-from autoauto.records.units import Precision
+from autoauto.records.units import FloatArray, Precision
 from autoauto.targets.ipu.kernels.codelets import Amount
 
 _MAX_PARTS = 24  # values tried for one parallel axis

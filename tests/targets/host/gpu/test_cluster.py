@@ -5,10 +5,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from autoauto.records.arrays import Array
 from autoauto.records.errors import BadInput
 from autoauto.records.hardware import Cluster
-from autoauto.records.units import GIB, MIB
+from autoauto.records.units import GIB, MIB, Array
 from autoauto.targets.clusters import cluster_toml, load_cluster
 from autoauto.targets.host.gpu.cluster import Copier, GpuLinkTimes, copy_times, gpu_cluster
 from autoauto.targets.host.gpu.detect import Gpu

@@ -14,7 +14,7 @@ import numpy as np
 import onnx
 import pytest
 
-from autoauto.graph.cut.source import onnx_source
+from autoauto.graph.cut import onnx_source
 from autoauto.records.errors import OutOfMemory, WorkerLost
 from autoauto.records.layers import LayerGraph, LayerRange, SubModel
 from autoauto.records.profile import SessionOptions

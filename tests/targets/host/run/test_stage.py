@@ -7,8 +7,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from autoauto.records.arrays import Array
 from autoauto.records.layers import Port
+from autoauto.records.units import Array
 from autoauto.targets.host.memory_budget import data_bytes
 from autoauto.targets.host.run.stage import ROWS_PER_BLOCK, SharedRowLog, _stream
 from autoauto.targets.host.transport.messages import arrays, message_bytes

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from autoauto.estimate.correction.regression import factor
+from autoauto.estimate.regression import factor
 from autoauto.estimate.table import cost_table
 from autoauto.records.correction import (
     MOVED_BYTES_PER_CYCLE,

@@ -1,18 +1,36 @@
-"""Profiles of compiled layers in an SQLite file or on a PostgreSQL server: `ProfileCache`, `local_cache`."""
+"""Profiles of compiled layers in an SQLite file or on a PostgreSQL server: `ProfileCache`, `local_cache`.
+
+Stored examples, to which the correction of the estimate is fitted: `RangeStore`.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import shutil
 import sys
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any, TypeVar
 
-from sqlalchemy import Column, Engine, MetaData, NullPool, Select, String, Table, Text, create_engine, inspect
+from sqlalchemy import (
+    Column,
+    Engine,
+    Integer,
+    MetaData,
+    NullPool,
+    Select,
+    String,
+    Table,
+    Text,
+    create_engine,
+    func,
+    inspect,
+    select,
+)
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import OperationalError, ProgrammingError, SQLAlchemyError
 
@@ -26,10 +44,14 @@ from autoauto.database import (
     retried,
     shown,
 )
-from autoauto.profile.store.codec import layer_from_json, layer_to_json
+from autoauto.profile.codec import example_from_json, example_to_json, layer_from_json, layer_to_json
+from autoauto.records.correction import RangeExample
 from autoauto.records.errors import BadInput
+from autoauto.records.hardware import Device
 from autoauto.records.installation import cache_dir
-from autoauto.records.profile import LayerProfile
+from autoauto.records.layers import LayerGraph
+from autoauto.records.profile import PROFILE_SCHEMA, CompileOptions, LayerProfile
+from autoauto.records.target import Target
 
 T = TypeVar("T")
 
@@ -178,3 +200,79 @@ def _engine(url: URL) -> Engine:
     engine = create_engine(url, poolclass=NullPool, connect_args=connect_arguments(url))
     reach(engine)
     return engine
+
+
+RANGE_SCHEMA = 5
+_RANGES = Table(
+    "autoauto_ranges",
+    MetaData(),
+    Column("digest", String(64), primary_key=True),
+    Column("subject", String(64), nullable=False),
+    Column("batch_size", Integer, nullable=False),
+    Column("example", Text, nullable=False),
+)
+
+
+def subject_of(graph: LayerGraph, target: Target, device: Device, options: CompileOptions) -> str:
+    """A digest of everything that examples of one fit have in common: all but batch size and memory proportion."""
+    any_size = replace(options, batch_size=1, memory_proportion=1.0)
+    content = (RANGE_SCHEMA, PROFILE_SCHEMA, graph.content, target.version, target.depends_on(device, any_size))
+    return hashlib.sha256(repr(content).encode()).hexdigest()
+
+
+@dataclass(frozen=True, slots=True)
+class RangeStore:
+    """A table in the database of the profiles: ranges that were compiled whole, or ran.
+
+    The first measurement of a range is never replaced. Deleting the database costs time, not correctness. All methods
+    raise BadInput when it is broken, not a cache, or not writable.
+
+    Attributes:
+        cache: the cache of the profiles, which is in the same database.
+        subject: what all its examples have in common, from `subject_of`.
+    """
+
+    cache: ProfileCache
+    subject: str
+
+    def batch_sizes(self) -> dict[int, int]:
+        """The number of examples of every batch size."""
+        counts = select(_RANGES.c.batch_size, func.count()).where(_RANGES.c.subject == self.subject)
+        return dict(self.cache.select(_RANGES, counts.group_by(_RANGES.c.batch_size)))
+
+    def examples(self, batch_sizes: Sequence[int] = ()) -> list[RangeExample]:
+        """The examples of these batch sizes, without any all.
+
+        Their order depends on nothing but their ranges: so do their folds, and the fit.
+        """
+        chosen = select(_RANGES.c.example).where(_RANGES.c.subject == self.subject)
+        if batch_sizes:
+            chosen = chosen.where(_RANGES.c.batch_size.in_(batch_sizes))
+        return sorted((self._read(text) for (text,) in self.cache.select(_RANGES, chosen)), key=_shuffled)
+
+    def add(self, options: CompileOptions, examples: Sequence[RangeExample]) -> None:
+        """Store examples, in one transaction; ranges that are stored already do not change."""
+        rows = [
+            {
+                "digest": hashlib.sha256(repr((self.subject, options, example.whole.layers)).encode()).hexdigest(),
+                "subject": self.subject,
+                "batch_size": example.batch_size,
+                "example": example_to_json(example),
+            }
+            for example in examples
+        ]
+        self.cache.insert(_RANGES, rows)
+
+    def _read(self, text: str) -> RangeExample:
+        try:
+            return example_from_json(text, "example")
+        except BadInput as error:
+            raise BadInput(
+                f"the stored examples of {self.subject[:8]} must be whole: {error}; delete the profile cache, or "
+                "the table autoauto_ranges of the shared one"
+            ) from error
+
+
+def _shuffled(example: RangeExample) -> str:
+    """Neighbours in the model get places far apart."""
+    return hashlib.sha256(repr((example.batch_size, *example.whole.layers)).encode()).hexdigest()

@@ -12,9 +12,9 @@ import onnx
 from onnx import TensorProto, TypeProto, helper, numpy_helper, shape_inference
 from onnx.reference import ReferenceEvaluator
 
-from autoauto.graph.read.onnx_file import MAX_CONSTANT_ELEMENTS, check_shape, first_line
-from autoauto.records.arrays import Array
+from autoauto.graph.onnx_file import MAX_CONSTANT_ELEMENTS, check_shape, first_line
 from autoauto.records.errors import UnreadableModel
+from autoauto.records.units import Array
 
 N_KNOWN_INTEGERS = MAX_CONSTANT_ELEMENTS  # positions, masks and shapes: their values may decide a shape
 N_KNOWN_FLOATS = 16  # scales of a resize, the step of a range

@@ -10,8 +10,8 @@ from collections.abc import Callable, Collection
 
 import numpy as np
 
-from autoauto.graph.rebatch.sample_axes import NodeStep, SampleAxis
-from autoauto.records.arrays import Array
+from autoauto.graph.sample_axes import NodeStep, SampleAxis
+from autoauto.records.units import Array
 
 SampleRule = Callable[[NodeStep], SampleAxis | tuple[SampleAxis, ...]]
 

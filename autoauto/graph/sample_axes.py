@@ -10,9 +10,9 @@ from typing import NamedTuple
 import numpy as np
 import onnx
 
-from autoauto.graph.read.trace import READS_SHAPE, Value, label
-from autoauto.records.arrays import Array
+from autoauto.graph.trace import READS_SHAPE, Value, label
 from autoauto.records.errors import BadInput
+from autoauto.records.units import Array
 
 
 class SampleAxis(NamedTuple):

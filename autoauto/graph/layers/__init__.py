@@ -1,1 +1,0 @@
-"""Layers of a model: which nodes compute, which share code, which share weights."""

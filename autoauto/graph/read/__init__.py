@@ -1,1 +1,0 @@
-"""Read an ONNX file: flat nodes, concrete shapes, the values of weights."""

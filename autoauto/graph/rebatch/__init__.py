@@ -1,1 +1,0 @@
-"""The same model for another batch size, where that is provably right."""

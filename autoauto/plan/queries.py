@@ -1,0 +1,348 @@
+"""The k cheapest plans, exactly (`k_best`): the best, then the best of all others, and so on.
+
+The Pareto front of compute, transfer and peak memory: `pareto_front`.
+
+Plans for fewer devices: `best_per_device_count`, and `replicas` of a shorter pipeline side by side.
+
+Why a plan costs what it costs: the stages that bind, and the cost of moving each cut (`explain`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from enum import IntEnum
+from fractions import Fraction
+from functools import partial
+from heapq import heappop, heappush
+from itertools import count, groupby, islice, pairwise
+from typing import NamedTuple
+
+import numpy as np
+
+from autoauto.plan.pipeline.blocks import earliest_starts_by_device
+from autoauto.plan.pipeline.infeasible import why_infeasible
+from autoauto.plan.pipeline.optimal import Incumbent, incumbents, solve
+from autoauto.plan.pipeline.probe import UNBOUNDED, probe, search_smallest_bound
+from autoauto.plan.pipeline.problem import (
+    Problem,
+    check_one_in_flight,
+    compute_lower_bound,
+    evaluate,
+    largest_block,
+    prepare,
+    transfer_lower_bound,
+)
+from autoauto.records.cost import CostTable
+from autoauto.records.errors import BadInput, Infeasible
+from autoauto.records.hardware import Period
+from autoauto.records.plan import CutMoves, Explanation, Move, Plan, Replicas
+from autoauto.records.units import reference_cycles
+
+
+def k_best(table: CostTable, k: int) -> list[Plan]:
+    """The k cheapest different plans, cheapest first; fewer when there are no more. Plans of equal cost in any order.
+
+    Raises:
+        BadInput: k is below 1.
+        Infeasible: no plan respects the limits; the error says which limit and what is missing.
+    """
+    if k < 1:
+        raise BadInput(f"the number of best plans must be at least 1, got {k}")
+    problem = prepare(table)
+    plans = [evaluate(table, problem.partition(cuts)) for cuts in islice(ranked(problem), k)]
+    if not plans:
+        raise why_infeasible(table, problem)
+    return plans
+
+
+def ranked(problem: Problem) -> Iterator[list[int]]:
+    """The cuts of all plans, cheapest first.
+
+    The scheme of [lawler]. A box has a range for every cut (`Problem.cut_limits`) and consists of the plans whose cuts
+    all lie in their ranges. Without its best plan it is divided into at most 2 (P - 1) smaller boxes, and none of them
+    holds a cheaper plan:
+
+        box                 cut 1 in [1, 6], cut 2 in [4, 9], best plan (3, 7)
+        smaller boxes       cut 1 in [1, 2]                  cut 1 in [4, 6]
+                            cut 1 = 3, cut 2 in [4, 6]       cut 1 = 3, cut 2 in [8, 9]
+
+    So the cost of the best plan of its parent is a lower bound for a box. The box waits in a queue until this bound is
+    the smallest. Then one probe looks for a plan of just that cost, and only if there is none, the box is searched.
+    """
+    order = count()  # breaks ties
+    queue = [_QueueEntry(0, _EntryKind.BOUND, next(order), problem, [])]
+    while queue:
+        cost, kind, _, box, cuts = heappop(queue)
+        if kind is _EntryKind.BEST:
+            yield cuts
+            for smaller in _boxes_without(box, cuts):
+                heappush(queue, _QueueEntry(cost, _EntryKind.PARENT_BEST, next(order), smaller, cuts))
+        elif kind is _EntryKind.PARENT_BEST:
+            equal = probe(box, *box.bounds(cuts))
+            entry = (
+                (_EntryKind.BOUND, next(order), box, [])
+                if equal is None
+                else (_EntryKind.BEST, next(order), box, equal)
+            )
+            heappush(queue, _QueueEntry(cost, *entry))
+        else:
+            best = _cheapest(box, cost)
+            if best is not None:
+                heappush(queue, _QueueEntry(best.cost_cycles, _EntryKind.BEST, next(order), box, best.cuts))
+
+
+class _EntryKind(IntEnum):
+    """What is known of a box in the queue: its best plan, the best plan of its parent, or only a lower bound."""
+
+    BEST = 0
+    PARENT_BEST = 1
+    BOUND = 2
+
+
+class _QueueEntry(NamedTuple):
+    cost_cycles: int
+    kind: _EntryKind
+    order: int
+    box: Problem
+    cuts: list[int]
+
+
+def _cheapest(box: Problem, bound: int) -> Incumbent | None:
+    """The cheapest plan of the box, of which none costs less than `bound`; None when it holds none."""
+    best = None
+    for best in incumbents(box):
+        if best.cost_cycles <= bound:
+            break
+    return best
+
+
+def _boxes_without(box: Problem, cuts: list[int]) -> Iterator[Problem]:
+    """Disjoint boxes of all plans of the box but `cuts`: equal to `cuts` before cut i, which lies earlier or later."""
+    for i, ((first, last), cut) in enumerate(zip(box.cut_limits, cuts, strict=True)):
+        for ends in ((first, cut - 1), (cut + 1, last)):
+            if ends[0] <= ends[1]:
+                same = [(cut, cut) for cut in cuts[:i]]
+                yield replace(box, cut_limits=[*same, ends, *box.cut_limits[i + 1 :]])
+
+
+def pareto_front(table: CostTable) -> Iterator[Plan]:
+    """A plan for every point (compute, transfer, peak memory) of the Pareto front, no two for the same point.
+
+    Every plan is final when it is yielded, so a caller may stop after any. First comes the front of compute against
+    transfer within the limits, from the smallest compute on; then the points that need less and less memory.
+
+    Where some plan fits without subgraphs for equal layers, none has them; else all stages have: so what a stage needs
+    does not depend on a limit.
+
+    Raises:
+        Infeasible: no plan respects the limits; the error says which limit and what is missing.
+    """
+    problem = prepare(replace(table.plain, period=Period.BARRIER))  # compute and transfer are bounded one by one
+    if table.memory.outlined is not None and probe(problem, UNBOUNDED, UNBOUNDED) is None:
+        table = replace(table, memory=table.memory.outlined)
+        problem = prepare(replace(table, period=Period.BARRIER))
+    table = table.plain
+    smallest_stash = min(range(table.n_devices), key=problem.blocks.stash_entries.__getitem__)
+    block_bytes = (sum(table.memory_bytes(*block, smallest_stash).values()) for block in pairwise(problem.blocks.cuts))
+    min_peak_bytes = max(block_bytes)  # some stage holds the largest block
+    empty = True
+    for point in _points(_Tradeoff(table, problem, min_peak_bytes)) if len(problem.blocks) >= problem.n_stages else ():
+        empty = False
+        yield evaluate(table, problem.partition(point.cuts))
+    if empty:
+        raise why_infeasible(table, problem)
+
+
+class _FrontPoint(NamedTuple):
+    compute_cycles: int
+    transfer_cycles: int
+    peak_bytes: int
+    cuts: list[int]
+
+
+def _points(tradeoff: _Tradeoff) -> Iterator[_FrontPoint]:
+    """All points: the front of compute against transfer within the limits, then within lower and lower memory caps.
+
+    Each cap is one byte below the highest peak of the front, so it removes only the points with this peak. The points
+    that replace a run of removed neighbours lie between the points on either side:
+
+        transfer   o                      o remain, x exceed the cap
+                       x  x
+                             o            new points: less transfer than the left o, less compute than the right o
+                                 compute
+    """
+    front: list[_FrontPoint] = []
+    for point in tradeoff.between(UNBOUNDED, None, None):
+        front.append(point)
+        yield point
+    while front:
+        peak = max(point.peak_bytes for point in front)
+        runs, front = _runs(front, peak - 1), []
+        for i, (remains, run) in enumerate(runs):
+            if remains:
+                front += run
+                continue
+            following = runs[i + 1][1][0] if i + 1 < len(runs) else None
+            for point in tradeoff.between(peak - 1, front[-1] if front else None, following):
+                front.append(point)
+                yield point
+
+
+def _runs(front: list[_FrontPoint], cap_bytes: int) -> list[tuple[bool, list[_FrontPoint]]]:
+    """The front as runs of neighbours, each with whether all of its points are within `cap_bytes` or none is."""
+    return [(within, list(run)) for within, run in groupby(front, lambda point: point.peak_bytes <= cap_bytes)]
+
+
+@dataclass(frozen=True, slots=True)
+class _Tradeoff:
+    """The points of a front for a memory cap; `min_peak_bytes` is a lower bound of every plan's peak memory."""
+
+    table: CostTable
+    problem: Problem
+    min_peak_bytes: int
+
+    def between(
+        self, cap_bytes: int, previous: _FrontPoint | None, following: _FrontPoint | None
+    ) -> Iterator[_FrontPoint]:
+        """The points within `cap_bytes` with less transfer than `previous` and less compute than `following`."""
+        problem = self.capped(cap_bytes)
+        low = previous.compute_cycles + 1 if previous else compute_lower_bound(problem)
+        whole = problem.blocks.compute_prefix_cycles[-1]
+        high = following.compute_cycles - 1 if following else reference_cycles(whole, min(problem.speeds))
+        transfer = previous.transfer_cycles - 1 if previous else UNBOUNDED
+        while True:
+            within_transfer = partial(probe, problem, transfer_cycles=transfer)
+            first = low + largest_block(problem) // 8
+            cuts = search_smallest_bound(
+                within_transfer, problem.compute_cycles, low, high, first, snap=problem.next_compute
+            )
+            if cuts is None:
+                return
+            point = self.point(problem, cuts)
+            yield point
+            low, transfer = point.compute_cycles + 1, point.transfer_cycles - 1
+
+    def point(self, problem: Problem, cuts: list[int]) -> _FrontPoint:
+        """The point with the compute of `cuts`, the smallest transfer for it, and the smallest peak memory for both."""
+        compute, high = problem.compute_cycles(cuts), problem.transfer_cycles(cuts) - 1
+        within_compute = partial(probe, problem, compute)
+        cuts = (
+            search_smallest_bound(within_compute, problem.transfer_cycles, transfer_lower_bound(problem), high, high)
+            or cuts
+        )
+        transfer, peak = problem.transfer_cycles(cuts), self.peak_bytes(cuts)
+
+        def within_both(cap_bytes: int) -> list[int] | None:
+            return probe(self.capped(cap_bytes), compute, transfer)
+
+        cuts = search_smallest_bound(within_both, self.peak_bytes, self.min_peak_bytes, peak - 1, peak - 1) or cuts
+        return _FrontPoint(compute, transfer, self.peak_bytes(cuts), cuts)
+
+    def capped(self, cap_bytes: int) -> Problem:
+        """The problem with no more than `cap_bytes` on any device."""
+        limits = [min(limit, cap_bytes) for limit in self.table.memory_limit_bytes.tolist()]
+        return replace(self.problem, earliest=earliest_starts_by_device(self.problem.blocks, limits))
+
+    def peak_bytes(self, cuts: list[int]) -> int:
+        """Bytes on the fullest device of a plan."""
+        return evaluate(self.table, self.problem.partition(cuts)).peak_memory_bytes
+
+
+def best_per_device_count(table: CostTable) -> dict[int, Plan | Infeasible]:
+    """The best plan on the first n devices, or why there is none, for every n from 1 to n_devices.
+
+    The layers are prepared once for all of them.
+
+    Raises:
+        BadInput: devices stash activations of several micro-batches.
+    """
+    check_one_in_flight(table, "every number of devices")
+    problem = prepare(table)
+    outcomes: dict[int, Plan | Infeasible] = {}
+    for n_ipu in range(1, table.n_devices + 1):
+        try:
+            outcomes[n_ipu] = solve(table.part(0, n_ipu), problem.part(0, n_ipu)).plan
+        except Infeasible as failure:
+            outcomes[n_ipu] = failure
+    return outcomes
+
+
+def replicas(table: CostTable) -> Replicas:
+    """Pipelines of equal length, side by side, with the highest throughput together.
+
+    Every length n from 1 to n_devices is tried, with as many replicas as the devices allow: replica r runs the best
+    plan of the devices [r n, (r + 1) n) and is left out if none fits. Replicas do not share the links to the host.
+
+    Raises:
+        BadInput: devices stash activations of several micro-batches.
+        Infeasible: no pipeline of any length fits; of all the errors, the one with the fewest missing bytes.
+    """
+    check_one_in_flight(table, "replicas")
+    problem, failures = prepare(table), []
+    best: tuple[Fraction, Replicas] | None = None
+    for n_ipu in range(1, table.n_devices + 1):
+        outcomes = list(_pipelines(table, problem, n_ipu))
+        failures += [outcome for outcome in outcomes if isinstance(outcome, Infeasible)]
+        plans = tuple(outcome for outcome in outcomes if isinstance(outcome, Plan))
+        rate = sum((Fraction(1, max(plan.cost_cycles, 1)) for plan in plans), Fraction(0))
+        if plans and (best is None or rate > best[0]):
+            best = rate, Replicas(plans)
+    if best is None:
+        raise min(failures, key=lambda failure: (failure.excess_bytes == 0, failure.excess_bytes))
+    return best[1]
+
+
+def _pipelines(table: CostTable, problem: Problem, n_ipu: int) -> Iterator[Plan | Infeasible]:
+    """The best plan, or why there is none, for every group of `n_ipu` neighbours; equal groups are planned once."""
+    planned: list[tuple[Problem, Plan | Infeasible]] = []
+    for first in range(0, table.n_devices - n_ipu + 1, n_ipu):
+        part = problem.part(first, first + n_ipu)
+        outcome = next((outcome for group, outcome in planned if group == part), None)
+        if outcome is None:
+            try:
+                outcome = solve(table.part(first, first + n_ipu), part).plan
+            except Infeasible as failure:
+                outcome = failure
+            planned.append((part, outcome))
+        yield _shifted(outcome, first) if isinstance(outcome, Plan) else outcome
+
+
+def _shifted(plan: Plan, first: int) -> Plan:
+    """The plan on devices counted from `first`."""
+    return replace(plan, stages=tuple(replace(stage, device=stage.device + first) for stage in plan.stages))
+
+
+def explain(table: CostTable, plan: Plan) -> Explanation:
+    """The stages that determine the cost of a plan, and its cost with each cut moved to a neighbouring legal position.
+
+    The plan has one stage a device.
+
+    Where there is no plan, the error `Infeasible` explains why.
+    """
+    partition, legal = plan.partition, np.flatnonzero(table.cut_allowed).tolist()
+    spare = [stage.limit_bytes - stage.total_bytes for stage in plan.stages]
+    memory_stage = spare.index(min(spare))
+    return Explanation(
+        compute_stages=plan.compute_bottlenecks,
+        transfer_stages=plan.transfer_bottlenecks,
+        memory_stage=memory_stage,
+        spare_bytes=min(spare),
+        cuts=tuple(_moves(table, partition, legal, i) for i in range(1, len(plan.stages))),
+    )
+
+
+def _moves(table: CostTable, partition: tuple[int, ...], legal: list[int], i: int) -> CutMoves:
+    """The moves of cut `i` to the neighbouring positions among the `legal` ones."""
+    index = legal.index(partition[i])
+    earlier, later = legal[index - 1], legal[index + 1]
+    return CutMoves(
+        partition[i],
+        _move(table, partition, i, earlier) if earlier > partition[i - 1] else None,
+        _move(table, partition, i, later) if later < partition[i + 1] else None,
+    )
+
+
+def _move(table: CostTable, partition: tuple[int, ...], i: int, layer: int) -> Move:
+    plan = evaluate(table, (*partition[:i], layer, *partition[i + 1 :]))
+    return Move(layer, plan.cost_cycles, max(0, *(stage.total_bytes - stage.limit_bytes for stage in plan.stages)))

@@ -1,1 +1,0 @@
-"""Plan queries: k best plans, Pareto front, best plan per device count, replicas, explanation."""

@@ -1,1 +1,0 @@
-"""Profiles and compiled ranges on disk and in databases."""

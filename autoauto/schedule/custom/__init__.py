@@ -1,1 +1,0 @@
-"""Orders that others wrote: files -> Schedule."""
