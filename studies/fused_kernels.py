@@ -7,7 +7,7 @@ the supervisor. The measured cycles are in `tests/vectors/ipu_kernel_cycles_meas
 
 from __future__ import annotations
 
-from autoauto.targets.ipu.kernels.codelets import BINARY_LAUNCH_CYCLES, WORKERS, gelu_row
+from autoauto.targets.ipu.kernels import BINARY_LAUNCH_CYCLES, WORKERS, gelu_row
 
 _PANEL = 16  # rows or channels that lie together
 

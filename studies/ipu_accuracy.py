@@ -31,7 +31,7 @@ from autoauto.records.layers import LayerRange
 from autoauto.records.profile import CompileOptions
 from autoauto.records.units import Precision
 from autoauto.targets.clusters import load_cluster
-from autoauto.targets.ipu.kernels import codelets as kernels
+from autoauto.targets.ipu import kernels
 from autoauto.targets.ipu.operator_cost import CompilerSettings
 from autoauto.targets.ipu.target import IpuTarget, overlap_io
 from studies import fused_kernels as fused

@@ -12,10 +12,10 @@ from math import ceil, log2
 from typing import NamedTuple
 
 from autoauto.records.units import Precision
-from autoauto.targets.ipu.kernels import codelets as kernels
-from autoauto.targets.ipu.kernels.inner_loops import loop
+from autoauto.targets.ipu import kernels
+from autoauto.targets.ipu.kernels import loop
 from autoauto.targets.ipu.operator_cost import Family, OperatorContext, OperatorCost, size
-from autoauto.targets.ipu.operators import convolutions, elementwise, look_ups, products, sequences
+from autoauto.targets.ipu.operators import convolutions, data_movement, elementwise, products, sequences
 from autoauto.targets.ipu.operators.registry import COST_RULES
 from autoauto.targets.ipu.tiling.split import Engine, Product
 
@@ -193,8 +193,8 @@ def _pooled(context: OperatorContext) -> float:
 
 def _looked_up(context: OperatorContext) -> float:
     """Rows that are found, and indices that every tile looks at which holds one part of a large table."""
-    updates = COST_RULES[context.layer.op] is look_ups.update
-    work = look_ups.scattered(context) if updates else look_ups.gathered(context)
+    updates = COST_RULES[context.layer.op] is data_movement.update
+    work = data_movement.scattered(context) if updates else data_movement.gathered(context)
     table_bytes = work.entries * work.row * context.precision.n_bytes
     n_tiles_a_group = max(1, context.n_tiles // work.groups)
     n_copies = max(1, min(n_tiles_a_group, int(n_tiles_a_group * context.bound_bytes / max(table_bytes, 1))))

@@ -9,13 +9,12 @@ from autoauto.records.plan import Plan
 from autoauto.records.timeline import Timeline
 from autoauto.records.trials.study_summary import StudySummary
 from autoauto.records.trials.trial import Trial
+from autoauto.report.charts.plan import timeline_chart
 from autoauto.report.charts.svg import picture_file
-from autoauto.report.charts.timeline import timeline_chart
-from autoauto.report.markup import tag, words
-from autoauto.report.tables.markup import html_table
+from autoauto.report.style import tag, words
 from autoauto.report.tables.plans import parts_tables
 from autoauto.report.tables.study import binding_table, cells_table
-from autoauto.report.tables.table import Column, Table
+from autoauto.report.tables.table import Column, Table, html_table
 from autoauto.report.tables.trials import best_facts
 from autoauto.report.wording import configuration, headline, origin_of
 

@@ -10,9 +10,9 @@ from autoauto.records.trials.study_summary import Comparison, StudySummary
 from autoauto.records.trials.trial import Status, Trial
 from autoauto.records.units import format_bytes
 from autoauto.report.style import difference_percent, format_difference
-from autoauto.report.tables.markup import markdown_table
 from autoauto.report.tables.plans import parts_tables
 from autoauto.report.tables.study import binding_table, cells_table, comparisons_table, ranked_table
+from autoauto.report.tables.table import markdown_table
 from autoauto.report.wording import configuration, headline, origin_of, outside_text
 
 N_TOP = 5

@@ -5,20 +5,28 @@
 
 Binary tensors are little-endian and row-major without gaps. All functions are pure. What a client can mend is a
 `BadInput`.
+
+Bodies of requests, within limits of bytes and of time: `Bodies`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import asyncio
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from math import prod
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 import numpy as np
 
-from autoauto.records.errors import BadInput
+from autoauto.records.errors import AutoautoError, BadInput
 from autoauto.records.units import Array
+
+if TYPE_CHECKING:
+    from aiohttp import web
+
 
 DATATYPES = {
     "BOOL": "bool",
@@ -289,3 +297,77 @@ def write_response(
     head = {"model_name": model, "model_version": version, "outputs": entries}
     text = msgspec.json.encode(head | ({"id": request.id} if request.id else {}))
     return [text, *binary], len(text) if binary else None
+
+
+class SlowRequest(AutoautoError):
+    """A body did not arrive in time."""
+
+
+class LargeRequest(AutoautoError):
+    """A body has more bytes than it may have."""
+
+
+class Bodies:
+    """Reads bodies; when all together have too many bytes, the one that has been arriving longest is given up.
+
+    So clients that send slowly, or stop in the middle, do not stand in the way of others.
+
+    Args:
+        max_bytes: of one body.
+        max_sum_bytes: of all bodies that arrive or whose requests are not answered yet.
+        max_s: the maximum time from the head of a request to the end of its body.
+    """
+
+    def __init__(self, max_bytes: int, max_sum_bytes: int, max_s: float) -> None:
+        self._max_bytes, self._max_sum_bytes, self._max_s = max_bytes, max_sum_bytes, max_s
+        self._sum_bytes = 0
+        self._arriving: dict[asyncio.Timeout, None] = {}
+
+    @asynccontextmanager
+    async def read(self, request: web.Request) -> AsyncIterator[bytearray]:
+        """The body of a request; its bytes count until the context ends.
+
+        Raises:
+            LargeRequest: it is too long.
+            SlowRequest: it arrives too slowly.
+            BadInput: it does not arrive as its head says.
+        """
+        body = bytearray()
+        try:
+            await self._read(request, body)
+            yield body
+        finally:
+            self._sum_bytes -= len(body)
+
+    async def _read(self, request: web.Request, body: bytearray) -> None:
+        from aiohttp.web import RequestPayloadError
+
+        if (request.content_length or 0) > self._max_bytes:
+            raise self._too_large()
+        try:
+            async with asyncio.timeout(self._max_s) as limit:
+                self._arriving[limit] = None
+                try:
+                    while chunk := await request.content.readany():
+                        self._add(body, chunk)
+                finally:
+                    self._arriving.pop(limit, None)
+        except TimeoutError as error:
+            raise SlowRequest(
+                f"a body must arrive within {self._max_s:g} s, and sooner when many do; {len(body)} bytes did"
+            ) from error
+        except (RequestPayloadError, ConnectionError) as error:
+            raise BadInput(f"a body must arrive as its head says: {error}") from error
+
+    def _add(self, body: bytearray, chunk: bytes) -> None:
+        if len(body) + len(chunk) > self._max_bytes:
+            raise self._too_large()
+        body += chunk
+        self._sum_bytes += len(chunk)
+        if self._sum_bytes > self._max_sum_bytes and self._arriving:
+            oldest = next(iter(self._arriving))
+            del self._arriving[oldest]
+            oldest.reschedule(0.0)
+
+    def _too_large(self) -> LargeRequest:
+        return LargeRequest(f"a body may have {self._max_bytes} bytes; try fewer samples in a request")

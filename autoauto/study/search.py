@@ -29,8 +29,7 @@ from autoauto.records.plan import CutAt, Plan
 from autoauto.records.target import Target
 from autoauto.records.trials.study_summary import NOTES
 from autoauto.records.trials.trial import Trial
-from autoauto.study.analysis.alternatives import expected_alternatives, store_alternatives
-from autoauto.study.analysis.best import summarise
+from autoauto.study.analysis.best import expected_alternatives, store_alternatives, summarise
 from autoauto.study.defaults import baseline_of, default_space, default_study_name, fingerprint_of, on_cluster
 from autoauto.study.execution.executors import Executor, InlineExecutor, ProcessExecutor
 from autoauto.study.execution.process import Bounds

@@ -18,8 +18,7 @@ from autoauto.records.trials.study_summary import StudySummary
 from autoauto.records.trials.trial import Status
 from autoauto.report.charts.chart import Chart
 from autoauto.report.charts.svg import panel_svg
-from autoauto.report.tables.table import Table
-from autoauto.report.tables.terminal import renderable
+from autoauto.report.tables.table import Table, renderable
 from autoauto.schedule.orders.registry import make_schedule, stage_devices_of
 from autoauto.schedule.simulate.simulate import simulate
 from autoauto.schedule.times import stage_times

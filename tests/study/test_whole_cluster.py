@@ -13,7 +13,7 @@ from autoauto.records.knobs.objectives import Objective
 from autoauto.records.knobs.space import SearchSpace
 from autoauto.records.trials.study_summary import Alternative
 from autoauto.records.trials.trial import Trial
-from autoauto.study.analysis.alternatives import expected_alternatives
+from autoauto.study.analysis.best import expected_alternatives
 from autoauto.study.analysis.comparisons import study_comparisons
 from autoauto.study.defaults import default_space
 from autoauto.study.methods.guided import MIN_GAIN

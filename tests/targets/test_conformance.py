@@ -153,7 +153,7 @@ def test_a_search_on_it_has_defaults_that_it_allows(entry: NamedTarget, model: P
 def test_the_origin_of_its_numbers_is_the_same_from_the_target_to_the_report(
     entry: NamedTarget, model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from autoauto.report.tables.terminal import show
+    from autoauto.report.tables.table import show
 
     flow, storage = opened(model, entry), f"sqlite:///{tmp_path}/trials.db"
     space = SearchSpace((1,), (1.0,), (2,))

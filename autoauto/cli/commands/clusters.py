@@ -52,8 +52,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _print_machine(args: argparse.Namespace) -> None:
     from autoauto.targets.clusters import cluster_toml
-    from autoauto.targets.host.describe import machine_comments, machine_source
-    from autoauto.targets.host.entry import HOST
+    from autoauto.targets.host.entry import HOST, machine_comments, machine_source
 
     if args.json:
         raise BadInput("--detect prints TOML, got --json; leave one of them out")
@@ -73,7 +72,7 @@ def _print_clusters(args: argparse.Namespace) -> None:
         print_json({"clusters": list(map(asdict, clusters)), "detected": list(map(asdict, detected))})
         return
     from autoauto.report.tables.listings import clusters_table
-    from autoauto.report.tables.terminal import show
+    from autoauto.report.tables.table import show
 
     show(clusters_table(clusters))
     if detected:

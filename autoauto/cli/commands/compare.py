@@ -21,7 +21,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Print the estimated, simulated and measured costs of every stage side by side."""
     from autoauto.report.tables.compare import Speeds, compare_rows, compare_table
-    from autoauto.report.tables.terminal import show
+    from autoauto.report.tables.table import show
 
     flow = open_flow(args)
     knobs = requested_knobs(args, flow)

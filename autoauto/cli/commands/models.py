@@ -32,7 +32,7 @@ def run(args: argparse.Namespace) -> int:
         print_json({"models": rows})
     else:
         from autoauto.report.tables.listings import models_table
-        from autoauto.report.tables.terminal import show
+        from autoauto.report.tables.table import show
 
         show(models_table(rows))
     return 0

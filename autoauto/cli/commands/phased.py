@@ -106,7 +106,7 @@ def _describe(flow: Flow, knobs: Knobs, options: PhasedOptions, plan: PhasedPlan
 
 def _show(flow: Flow, knobs: Knobs, plan: PhasedPlan) -> None:
     from autoauto.report.tables.plans import buffers_table, phases_table
-    from autoauto.report.tables.terminal import show
+    from autoauto.report.tables.table import show
 
     clock_hz = flow.cluster.clock_hz
     show(phases_table(plan, Origin.ESTIMATED), "", buffers_table(plan))

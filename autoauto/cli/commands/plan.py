@@ -235,7 +235,7 @@ def _answer(args: argparse.Namespace, subject: QuerySubject, context: dict[str, 
     if args.json:
         print_json(context | answer.record)
     else:
-        from autoauto.report.tables.terminal import show
+        from autoauto.report.tables.table import show
 
         show(*answer.shown)
     return 0 if answer.fits else 3

@@ -54,8 +54,8 @@ def run(args: argparse.Namespace) -> int:
     from autoauto.profile.codec import profile_record, save_profile
     from autoauto.records.files.json import write_json
     from autoauto.report.tables.listings import profile_table
-    from autoauto.report.tables.terminal import show
-    from autoauto.report.text.progress import progress_bar
+    from autoauto.report.tables.table import show
+    from autoauto.report.text import progress_bar
 
     _check(args)
     flow = open_flow(args)
@@ -103,7 +103,7 @@ def _print_spread(flow: Flow) -> None:
 
 def _sweep(args: argparse.Namespace, flow: Flow, knobs: Knobs) -> int:
     """Print cycles and temporary memory at every memory proportion."""
-    from autoauto.report.tables.terminal import show
+    from autoauto.report.tables.table import show
     from autoauto.targets.ipu.target import IpuTarget
 
     if not isinstance(flow.target, IpuTarget):

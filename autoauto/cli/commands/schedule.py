@@ -286,8 +286,7 @@ def _per_device(option: str, values: Cycles, n_devices: int) -> Cycles:
 
 def _write(args: argparse.Namespace, timeline: Timeline) -> None:
     if args.html:
-        from autoauto.report.html.document import write_page
-        from autoauto.report.html.page import timeline_page
+        from autoauto.report.html import timeline_page, write_page
         from autoauto.schedule.stash import stash_entries
 
         write_page(timeline_page(timeline, stash_entries(timeline.schedule)), args.html)
@@ -304,9 +303,9 @@ def _write(args: argparse.Namespace, timeline: Timeline) -> None:
 def _show(timeline: Timeline) -> None:
     from rich.console import Console
 
-    from autoauto.report.tables.devices import timeline_table
-    from autoauto.report.tables.terminal import show
-    from autoauto.report.text.timeline import timeline_picture
+    from autoauto.report.tables.plans import timeline_table
+    from autoauto.report.tables.table import show
+    from autoauto.report.text import timeline_picture
     from autoauto.schedule.stash import stash_entries
 
     picture = timeline_picture(timeline, Console().width)

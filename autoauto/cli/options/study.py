@@ -44,7 +44,7 @@ def chosen_name(storage: str, part: str | None) -> str:
     Raises:
         BadInput: no such study or database, or several studies are meant.
     """
-    from autoauto.study.store.listing import find_study
+    from autoauto.study.store.study import find_study
 
     name, why = find_study(storage, part)
     if why:

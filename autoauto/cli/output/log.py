@@ -55,7 +55,7 @@ class _Bars:
     """One bar for the search, which another one replaces during the verification."""
 
     def __init__(self, bars: ExitStack) -> None:
-        from autoauto.report.text.progress import search_bar
+        from autoauto.report.text import search_bar
 
         self._bars, self._show_search = bars, bars.enter_context(search_bar())
         self._show_verification: Callable[[int, int], None] | None = None
@@ -69,7 +69,7 @@ class _Bars:
 
     def verification(self, done: int, total: int) -> None:
         if self._show_verification is None:
-            from autoauto.report.text.progress import progress_bar
+            from autoauto.report.text import progress_bar
 
             self._bars.close()
             self._show_verification = self._bars.enter_context(progress_bar("measuring again", "measurements"))

@@ -47,9 +47,8 @@ def show_plan(
         print_json(record | ({} if device_run is None else _describe_run(device_run)))
         return 0
     from autoauto.report.tables.compare import run_table
-    from autoauto.report.tables.devices import step_parts_text
-    from autoauto.report.tables.plans import parts_tables
-    from autoauto.report.tables.terminal import show
+    from autoauto.report.tables.plans import parts_tables, step_parts_text
+    from autoauto.report.tables.table import show
 
     show(*parts_tables(plan, flow.names, origin))
     if timeline is not None:
@@ -100,7 +99,7 @@ def show_imported(args: argparse.Namespace, profile: ImportedProfile, bounded: B
         )
         return
     from autoauto.report.tables.plans import stages_table
-    from autoauto.report.tables.terminal import show
+    from autoauto.report.tables.table import show
 
     show(stages_table(plan, names, Origin.ESTIMATED))
     if len(profile.kinds) > 1:

@@ -32,7 +32,7 @@ def show_best(
         names: of the layers; None when they are not known.
     """
     from autoauto.report.tables.plans import parts_tables
-    from autoauto.report.tables.terminal import show
+    from autoauto.report.tables.table import show
     from autoauto.report.tables.trials import best_table, what_fits_table
 
     show(best_table(best, counts, origin))
@@ -44,7 +44,7 @@ def show_best(
 
 def show_front(front: Sequence[Trial], counts: Counts, objectives: Objectives, origin: Origin) -> None:
     """Print the Pareto front: no configuration of it is better in one objective without being worse in another."""
-    from autoauto.report.tables.terminal import show
+    from autoauto.report.tables.table import show
     from autoauto.report.tables.trials import front_table
 
     show(front_table(front, objectives, counts, origin))
@@ -59,7 +59,7 @@ def show_uses(winner: Trial, comparisons: Sequence[Comparison], origin: Origin) 
         origin: of the winner's throughput.
     """
     from autoauto.report.tables.study import uses_table
-    from autoauto.report.tables.terminal import show
+    from autoauto.report.tables.table import show
     from autoauto.report.wording import headline
 
     print_line(headline(winner, origin))
@@ -81,7 +81,7 @@ def show_uses_of(summary: StudySummary) -> None:
 def show_comparisons(summary: StudySummary) -> None:
     """Print the winner of a study against others; of the simple uses in `show_uses` only the best is repeated."""
     from autoauto.report.tables.study import comparisons_table
-    from autoauto.report.tables.terminal import show
+    from autoauto.report.tables.table import show
     from autoauto.study.analysis.comparisons import study_comparisons, with_best_use
 
     show("", comparisons_table(summary, with_best_use(study_comparisons(summary))))

@@ -2,24 +2,185 @@
 
 Throughput over batch size, `batches_chart`, has a panel per n_ipu with a line per cell; `parity_chart` shows estimated
 against measured throughput.
+
+The best throughput of every n_ipu and memory proportion: `heat_map` as a grid, `heat_map_chart` as a chart.
+
+Latency against throughput, `latency_chart`: a dot per configuration that runs, a line per bound of a constraint.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
+from autoauto.records.knobs.knobs import Knobs
+from autoauto.records.knobs.objectives import Constraint, Objective, objective_tuple
 from autoauto.records.target import Origin
 from autoauto.records.timeline import Timeline
 from autoauto.records.trials.study_summary import StudySummary
-from autoauto.records.trials.trial import Trial
-from autoauto.report.charts.chart import OTHER, RING, Axis, Chart, Mark, Panel, Series, Shape
-from autoauto.report.charts.heat_map import heat_map_chart
-from autoauto.report.charts.latency import latency_chart
-from autoauto.report.charts.memory import memory_chart
-from autoauto.report.charts.timeline import N_BARS, timeline_chart
-from autoauto.report.style import difference_percent
+from autoauto.records.trials.trial import Cell, Trial
+from autoauto.report.charts.chart import OTHER, RING, Axis, Chart, Mark, Panel, Series, Shape, category_axis
+from autoauto.report.charts.plan import N_BARS, memory_chart, time_unit, timeline_chart
+from autoauto.report.style import difference_percent, format_value
 from autoauto.report.wording import ALL, clock_of, counted, label, origin_of, varying_knobs
+
+N_ROWS = 16
+"""The most rows; with more values, configurations that differ in knobs other than n_ipu share a row."""
+
+_MAP_WIDTH, _MAP_HEIGHT, _MIN_COLUMN_WIDTH = 420, 230, 76
+
+
+class HeatMap(NamedTuple):
+    """A grid of the best configurations.
+
+    Attributes:
+        rows: values of n_ipu, each with the other knobs that distinguish rows.
+        columns: memory proportions.
+        best: the best configuration of a row and a column; None where no tried configuration fits.
+    """
+
+    rows: tuple[str, ...]
+    columns: tuple[float, ...]
+    best: dict[tuple[str, float], Trial | None]
+
+
+def heat_map(summary: StudySummary) -> HeatMap:
+    """The best of every row and column; values of schedule and the like have rows of their own up to `N_ROWS` rows."""
+    names = [name for name in varying_knobs(summary) if name not in ("n_ipu", "memory_proportion")]
+    grid = _grid(summary, names)
+    return grid if len(grid.rows) <= N_ROWS else _grid(summary, [])
+
+
+def _grid(summary: StudySummary, names: list[str]) -> HeatMap:
+    cells = sorted(summary.cells, key=lambda cell: cell.knobs.n_ipu)
+    best: dict[tuple[str, float], Trial | None] = {}
+    for cell in cells:
+        key = (_row_name(cell.knobs, names), cell.knobs.memory_proportion)
+        best[key] = _better(summary, best.get(key), cell)
+    return HeatMap(tuple(dict.fromkeys(row for row, _ in best)), tuple(sorted({p for _, p in best})), best)
+
+
+def _row_name(knobs: Knobs, names: list[str]) -> str:
+    return f"{knobs.n_ipu} {label(knobs, names)}" if names else str(knobs.n_ipu)
+
+
+def _better(summary: StudySummary, so_far: Trial | None, cell: Cell) -> Trial | None:
+    both = [trial for trial in (so_far, cell.best) if trial is not None]
+    return max(both, key=summary.worth, default=None)
+
+
+def heat_map_chart(summary: StudySummary) -> Chart:
+    """A grid of cells with throughput and batch size; a stronger colour is faster."""
+    grid, winner = heat_map(summary), summary.winner.number if summary.winner else None
+    worths = [summary.worth(best) for best in grid.best.values() if best]
+    full: list[Mark] = []
+    empty: list[Mark] = []
+    frames: list[Mark] = []
+    for y, row in enumerate(grid.rows):
+        for x, column in enumerate(grid.columns):
+            trial = grid.best.get((row, column))
+            if trial is None:
+                note = "none fits" if (row, column) in grid.best else "not tried"
+                empty.append(Mark(x, y, "", note, x + 1))
+            else:
+                full.append(_cell(trial, (x, y), _opacity(summary.worth(trial), worths)))
+                if trial.number == winner:
+                    frames.append(Mark(x, y, full[-1].hover, "", x + 1))
+    series = [Series("", "heat", Shape.CELL, tuple(full)), Series("", "empty", Shape.CELL, tuple(empty))]
+    series += [Series("", RING, Shape.CELL, (frame,)) for frame in frames]
+    rows, columns = category_axis("n_ipu", grid.rows), tuple(map(str, grid.columns))
+    width = max(_MAP_WIDTH, 40 + 7 * max(map(len, grid.rows)) + _MIN_COLUMN_WIDTH * len(columns))
+    height = len(grid.rows) * max(44.0, min(76.0, _MAP_HEIGHT / len(grid.rows)))
+    panel = Panel("", category_axis("memory proportion", columns), rows, tuple(series), width, height)
+    text = (
+        f"Best samples/s of every combination of knobs over all batch sizes, {origin_of(summary)}; the framed one wins."
+    )
+    return Chart("heat-map", "Best throughput", text, (panel,))
+
+
+def _cell(trial: Trial, corner: tuple[int, int], opacity: float) -> Mark:
+    (x, y), knobs, speed = corner, trial.knobs, trial.samples_per_s
+    where = f"n_ipu {knobs.n_ipu}, memory proportion {knobs.memory_proportion}"
+    hover = f"trial {trial.number}: {where}, batch {knobs.batch_size}, {speed:,.1f} samples/s"
+    shown = f"{speed:,.0f}" if speed >= 100 else f"{speed:.1f}"
+    return Mark(x, y, hover, f"{shown}\nbatch {knobs.batch_size}", x + 1, opacity)
+
+
+def _opacity(worth: float, worths: list[float]) -> float:
+    """From 0.1 for the slowest cell to 0.6 for the fastest."""
+    return 0.1 + 0.5 * (worth - min(worths)) / ((max(worths) - min(worths)) or 1.0)
+
+
+_MARGIN = 1.06
+"""Of an axis beyond its largest value."""
+_FARTHEST = 2.0
+"""A bound that is farther from 0 than the largest value by this factor is not drawn: dots would be too close."""
+
+
+def latency_chart(summary: StudySummary) -> Chart | None:
+    """The chart; None where no configuration runs."""
+    running = [trial for trial in summary.trials if trial.latency_s]
+    if not running:
+        return None
+    largest_per_s, longest_s = max(trial.samples_per_s for trial in running), max(trial.latency_s for trial in running)
+    bounds_per_s, bounds_s = _bounds(summary, "samples_per_s", largest_per_s), _bounds(summary, "latency_s", longest_s)
+    unit_s, unit = time_unit(longest_s)
+    origin = origin_of(summary)
+    across = Axis(f"samples/s, {origin}", 0.0, _MARGIN * max([largest_per_s, *bounds_per_s]))
+    up = Axis(f"latency ({unit}), {origin}", 0.0, _MARGIN * max([longest_s, *bounds_s]) / unit_s)
+    lines = [
+        *(_limit(Mark(bound, up.low), Mark(bound, up.high)) for bound in bounds_per_s),
+        *(_limit(Mark(across.low, bound / unit_s), Mark(across.high, bound / unit_s)) for bound in bounds_s),
+    ]
+    front = _front(summary, unit_s)
+    best = [Series("", RING, Shape.DOT, (_latency_mark(winner, unit_s),)) for winner in summary.finalists[:1]]
+    series = (*lines, *front, *_dots(running, unit_s), *best)
+    remarks = {
+        f"Dots are {origin}": running,
+        "the ring is the best configuration": best,
+        "the line is the Pareto front": front,
+        "orange lines are the constraints": lines,
+    }
+    text = "; ".join(remark for remark, marks in remarks.items() if marks)
+    text += f". {len(running):,} of {len(summary.trials):,} configurations run."
+    panel = Panel("", across, up, series, _WIDTH, _HEIGHT)
+    return Chart("latency", "Latency against throughput", text, (panel,))
+
+
+def _limit(*ends: Mark) -> Series:
+    return Series("", "limit", Shape.LINE, ends)
+
+
+def _bounds(summary: StudySummary, name: str, largest: float) -> list[float]:
+    """The bounds of a result by the constraints of the study that are near enough to be drawn."""
+    texts = filter(None, summary.attributes.get("constraints", "").split("; "))
+    bounds = {bound for text in texts for bound in Constraint(text).bounds(name)}
+    return sorted(bound for bound in bounds if 0 < bound <= _FARTHEST * largest)
+
+
+def _front(summary: StudySummary, unit_s: float) -> list[Series]:
+    """A line through the Pareto front of these two objectives."""
+    if set(objective_tuple(summary.objectives)) != {Objective.THROUGHPUT, Objective.LATENCY}:
+        return []
+    return [Series("", "front", Shape.LINE, tuple(_latency_mark(trial, unit_s) for trial in summary.front))]
+
+
+def _dots(running: Sequence[Trial], unit_s: float) -> Iterator[Series]:
+    """A colour for every n_ipu, grey for what breaks a constraint."""
+    broken = tuple(_latency_mark(trial, unit_s) for trial in running if not trial.fits)
+    if broken:
+        yield Series("breaks a constraint", OTHER, Shape.DOT, broken)
+    for index, n_ipu in enumerate(sorted({trial.knobs.n_ipu for trial in running if trial.fits})):
+        marks = (_latency_mark(trial, unit_s) for trial in running if trial.fits and trial.knobs.n_ipu == n_ipu)
+        yield Series(f"n_ipu {n_ipu}", f"s{index % 8}", Shape.DOT, tuple(marks))
+
+
+def _latency_mark(trial: Trial, unit_s: float) -> Mark:
+    knobs, latency = trial.knobs, format_value("latency_s", trial.latency_s)
+    hover = f"trial {trial.number}: batch {knobs.batch_size}, {trial.samples_per_s:,.1f} samples/s, {latency}"
+    return Mark(trial.samples_per_s, trial.latency_s / unit_s, hover)
+
 
 _WIDTH, _HEIGHT = 420, 234
 N_SERIES = 8

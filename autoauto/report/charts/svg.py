@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from autoauto.report.charts.chart import RING, Chart, Mark, Panel, Series, Shape
-from autoauto.report.markup import tag, words
+from autoauto.report.style import tag, words
 
-STYLE = Path(__file__).parents[1] / "html" / "page.css"
+STYLE = Path(__file__).parents[1] / "page.css"
 """The style sheet of pages and pictures; its first rule is the palette."""
 
 _LEGEND_HEIGHT, _MARGIN = 34, 16

@@ -12,10 +12,9 @@ import numpy.typing as npt
 from autoauto.processes.channel import Channel
 from autoauto.records.errors import EndOfStream
 from autoauto.records.units import Array, IntArray
-from autoauto.runtimes.sharded_engine.channel import Receiver, Sender
+from autoauto.runtimes.sharded_engine.channel import Receiver, Sender, SharedArrays
 from autoauto.runtimes.sharded_engine.engine import ShardedEngine
 from autoauto.runtimes.sharded_engine.peers import Peers, SharedEvent
-from autoauto.runtimes.sharded_engine.shared_arrays import SharedArrays
 from autoauto.targets.host.transport.ring import Ring
 
 SpanList = list[tuple[int, int]]

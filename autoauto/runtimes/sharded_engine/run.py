@@ -20,11 +20,10 @@ from autoauto.records.schedule import FORWARD, Codes, Order, Schedule
 from autoauto.records.target import Origin
 from autoauto.records.timeline import Timeline
 from autoauto.records.units import Array
-from autoauto.runtimes.sharded_engine.channel import Receiver, Sender
+from autoauto.runtimes.sharded_engine.channel import Receiver, Sender, SharedArrays
 from autoauto.runtimes.sharded_engine.device import DeviceRun, DeviceTask, serve
 from autoauto.runtimes.sharded_engine.engine import ShardedEngine
 from autoauto.runtimes.sharded_engine.peers import N_SLOTS, SLOT_BYTES, SharedEvent
-from autoauto.runtimes.sharded_engine.shared_arrays import SharedArrays
 from autoauto.targets.host.processes import Workers
 from autoauto.targets.host.transport.ring import Ring
 

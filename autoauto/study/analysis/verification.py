@@ -5,6 +5,8 @@ In each turn all configurations are measured once, the first one changes (w winn
     turn 0    w r s        a drift of the machine's speed within a turn affects none more than the others,
     turn 1    r s w        and one between turns cancels in the differences of a turn (`break_tie`)
     turn 2      w r        a configuration that differs clearly from the winner, or ties with it, is left out (s here)
+
+Which of two configurations is better after both were measured in turns: `break_tie`.
 """
 
 from __future__ import annotations
@@ -12,20 +14,77 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import asdict
-from typing import Any
+from typing import Any, NamedTuple
 
 from optuna import Study
 
 from autoauto.records.knobs.knobs import Knobs
 from autoauto.records.knobs.objectives import Objective
-from autoauto.records.trials.study_summary import AutoPipelineAnswer, Repeated, Verdict, Verification
+from autoauto.records.trials.study_summary import AutoPipelineAnswer, Repeated, Verdict, Verification, interval
 from autoauto.records.trials.trial import Trial
-from autoauto.study.analysis.tie_break import break_tie, is_decided
 from autoauto.study.execution.executors import Executor
 from autoauto.study.interrupts import Interrupts
 from autoauto.study.objectives import objective_value, score
 from autoauto.study.store.database import through_restarts
 from autoauto.study.store.trials import knobs_of
+
+MAX_ERROR_SHARE = 0.1
+"""When half the width of the interval exceeds this share of the score, the turns do not show whether two tie."""
+
+
+class TieBreak(NamedTuple):
+    """The better of two configurations.
+
+    Attributes:
+        second: whether it is the second, which is better, or as good and simpler.
+        verdict: how clear that is.
+    """
+
+    second: bool
+    verdict: Verdict = Verdict.CLEAR
+
+
+def is_decided(first: Repeated, second: Repeated, noise: float) -> bool:
+    """Whether further turns would only repeat what `break_tie` says: two differ clearly, or by no more than `noise`.
+
+    Args:
+        first, second: two configurations.
+        noise: the share of a score that is noise.
+    """
+    pairs = _pairs(first, second)
+    if len(pairs) < 2:
+        return False
+    lead = interval([a - b for a, b in pairs])
+    assert lead.error is not None
+    return abs(lead.mean) > lead.error or abs(lead.mean) + lead.error <= noise * max(map(max, pairs))
+
+
+def break_tie(first: Repeated, second: Repeated) -> TieBreak:
+    """Compare two configurations turn by turn, so that a disturbance of a whole turn affects both alike.
+
+    They tie when the 95 % confidence interval of their mean difference contains 0 [student]; then the simpler one wins.
+    When that interval is wider than `MAX_ERROR_SHARE` it would contain 0 in any case, and the better mean wins. The
+    first wins with fewer than two turns in which both were measured; one that was never measured loses.
+    """
+    pairs = _pairs(first, second)
+    if first.score is None and second.score is not None:
+        return TieBreak(second=True)
+    if len(pairs) < 2:
+        return TieBreak(second=False)
+    lead = interval([a - b for a, b in pairs])
+    assert lead.error is not None
+    if abs(lead.mean) > lead.error:
+        return TieBreak(lead.mean < 0)
+    if lead.error > MAX_ERROR_SHARE * max(map(max, pairs)):
+        return TieBreak(lead.mean < 0, Verdict.UNSURE)
+    return TieBreak(second.knobs.simplicity < first.knobs.simplicity, Verdict.TIE)
+
+
+def _pairs(first: Repeated, second: Repeated) -> list[tuple[float, float]]:
+    """The scores of the turns in which both were measured; a configuration that is decided has no later ones."""
+    turns = zip(first.scores, second.scores, strict=False)
+    return [(a, b) for a, b in turns if a is not None and b is not None]
+
 
 WINNER, RUNNER_UP, ONE_SESSION = "winner", "runner-up", "one session"
 VERIFIED = "verified"

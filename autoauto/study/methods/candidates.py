@@ -18,8 +18,7 @@ from typing import NamedTuple
 import numpy as np
 
 from autoauto.records.knobs.knobs import Knobs
-from autoauto.study.methods.error_model import ErrorModels, GridPositions
-from autoauto.study.methods.forecast_curve import ForecastCurve
+from autoauto.study.methods.forecast_curve import ErrorModels, ForecastCurve, GridPositions
 from autoauto.study.methods.protocol import Forecast, Observation, Predict, constraint_ratio
 
 MAX_MEMORY_DOUBT = 0.25

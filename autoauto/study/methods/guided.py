@@ -30,7 +30,7 @@ from autoauto.records.knobs.knobs import Knobs
 from autoauto.records.knobs.space import SearchSpace
 from autoauto.records.knobs.table import Recompute
 from autoauto.study.methods.candidates import Candidate, Candidates
-from autoauto.study.methods.error_model import SIGMA_ALL, ErrorModel, ErrorModels
+from autoauto.study.methods.forecast_curve import SIGMA_ALL, ErrorModel, ErrorModels
 from autoauto.study.methods.protocol import Observation, Predictor, Proposal, Proposals
 from autoauto.study.methods.simple_uses import SimpleUse, simple_uses
 

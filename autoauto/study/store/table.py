@@ -11,9 +11,8 @@ from optuna import Study
 from autoauto.records.knobs.objectives import objective_tuple, parse_objectives
 from autoauto.records.knobs.table import COLUMNS
 from autoauto.study.store.database import reads
-from autoauto.study.store.rows import local_time, trial_rows
 from autoauto.study.store.study import load_study, space_of
-from autoauto.study.store.trials import knobs_of_row
+from autoauto.study.store.trials import knobs_of_row, local_time, trial_rows
 
 # Types that have a missing value, so that a column's type does not depend on its cells.
 _KINDS = {int: "Int64", float: "float64", bool: "boolean", str: "string"}

@@ -29,10 +29,17 @@ from autoauto.targets.host.measure.client import Meter
 from autoauto.targets.host.measure.session import RUNTIME
 from autoauto.targets.host.measure.worker import Measurement
 from autoauto.targets.host.remote.dask import DaskMachines
-from autoauto.targets.host.run.open_plans import OpenPlans
-from autoauto.targets.host.run.parts import cut_in_parts
-from autoauto.targets.host.run.reference import Outputs, copy_of, output_error, reference_outputs
-from autoauto.targets.host.run.run import OpenPlan, repeat_until_undisturbed, session_options
+from autoauto.targets.host.run.pipelines import cut_in_parts
+from autoauto.targets.host.run.run import (
+    OpenPlan,
+    OpenPlans,
+    Outputs,
+    copy_of,
+    output_error,
+    reference_outputs,
+    repeat_until_undisturbed,
+    session_options,
+)
 from autoauto.targets.host.runtimes.registry import (
     check_installed,
     installed_for,

@@ -11,8 +11,7 @@ from autoauto.records.hardware import Cluster, Device, Link
 from autoauto.records.layers import LayerGraph, LayerRange
 from autoauto.records.profile import OUTLINED, CompiledRange, CompileOptions, ProgramStep, WeightUpdate
 from autoauto.records.target import Origin, TargetTraits
-from autoauto.targets.ipu.kernels.codelets import EXCHANGE_BYTES_PER_CYCLE, SHORTEST_EXCHANGE_CYCLES, SYNC_CYCLES, copy
-from autoauto.targets.ipu.layout import relayout_cycles
+from autoauto.targets.ipu.kernels import EXCHANGE_BYTES_PER_CYCLE, SHORTEST_EXCHANGE_CYCLES, SYNC_CYCLES, copy
 from autoauto.targets.ipu.liveness import live_bytes
 from autoauto.targets.ipu.memory import (
     LAYER_CODE,
@@ -24,10 +23,16 @@ from autoauto.targets.ipu.memory import (
     weight_bytes,
     working_bytes,
 )
-from autoauto.targets.ipu.operator_cost import DEFAULT_SETTINGS, CompilerSettings, OperatorContext, OperatorCost
+from autoauto.targets.ipu.operator_cost import (
+    DEFAULT_SETTINGS,
+    CompilerSettings,
+    OperatorContext,
+    OperatorCost,
+    relayout_cycles,
+)
+from autoauto.targets.ipu.operators.backward import weight_update_cycles
 from autoauto.targets.ipu.operators.registry import forward_cost
 from autoauto.targets.ipu.training import NO_BACKWARD, backward_pass
-from autoauto.targets.ipu.weight_update import weight_update_cycles
 
 VERSION = "ipu-9"
 IO_TILES = 32  # num_io_tiles in PopRT's examples [poprt]

@@ -7,7 +7,7 @@ from xml.etree import ElementTree
 from autoauto.records.knobs.knobs import Knobs
 from autoauto.records.schedule import Order
 from autoauto.records.trials.study_summary import StudySummary
-from autoauto.report.charts import heat_map as picture
+from autoauto.report.charts import study as picture
 from tests.report.made import made
 
 Elements = Callable[..., list[ElementTree.Element]]

@@ -10,7 +10,7 @@ from autoauto.records.knobs.knobs import Knobs
 from autoauto.records.trials.study_summary import StudySummary
 from autoauto.records.trials.trial import Status
 from autoauto.report.charts.chart import Chart, Series, Shape
-from autoauto.report.charts.latency import latency_chart
+from autoauto.report.charts.study import latency_chart
 from tests.report.made import made
 
 Elements = Callable[..., list[ElementTree.Element]]

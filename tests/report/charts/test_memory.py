@@ -8,7 +8,7 @@ import pytest
 
 from autoauto.records.knobs.knobs import Knobs
 from autoauto.records.plan import Plan
-from autoauto.report.charts import memory as picture
+from autoauto.report.charts import plan as picture
 from autoauto.report.charts.chart import Chart
 from tests.report.made import made
 

@@ -7,7 +7,7 @@ from hypothesis.strategies import floats, integers
 
 from autoauto.report.charts.chart import Axis, Chart, Mark, Panel, Series, Shape, category_axis
 from autoauto.report.charts.svg import Scale, panel_svg, picture_file, round_step
-from autoauto.report.markup import tag, words
+from autoauto.report.style import tag, words
 
 ROWS = Panel(
     "",

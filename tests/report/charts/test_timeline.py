@@ -7,7 +7,7 @@ import pytest
 
 from autoauto.records.schedule import ActionKind, Order
 from autoauto.records.timeline import Timeline
-from autoauto.report.charts import timeline as picture
+from autoauto.report.charts import plan as picture
 from autoauto.report.charts.chart import Chart
 
 Simulated = Callable[..., Timeline]

@@ -14,8 +14,7 @@ from autoauto.records.knobs.knobs import Knobs
 from autoauto.records.schedule import Order
 from autoauto.records.timeline import Timeline
 from autoauto.records.trials.study_summary import Comparison, Interval, StudySummary
-from autoauto.report.html.document import write_page
-from autoauto.report.html.page import study_page
+from autoauto.report.html import study_page, write_page
 from tests.report.made import made
 
 Simulated = Callable[..., Timeline]

@@ -9,9 +9,8 @@ import pytest
 
 from autoauto.records.schedule import Order
 from autoauto.records.timeline import Timeline
-from autoauto.report.charts.timeline import N_BARS, timeline_chart
-from autoauto.report.html.document import write_page
-from autoauto.report.html.page import timeline_page
+from autoauto.report.charts.plan import N_BARS, timeline_chart
+from autoauto.report.html import timeline_page, write_page
 from autoauto.schedule.stash import stash_entries
 
 Simulated = Callable[..., Timeline]

@@ -8,8 +8,7 @@ import sys
 import pytest
 
 from autoauto.report.style import broken_command
-from autoauto.report.tables.table import Column, Table
-from autoauto.report.tables.terminal import show, show_command
+from autoauto.report.tables.table import Column, Table, show, show_command
 
 COMMAND = "autoauto measure resnet50 --cluster bow-2000 --n-ipu 1 --constraint 'n_ipu * replicas <= 16' --batch-size 92"
 

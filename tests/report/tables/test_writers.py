@@ -7,9 +7,7 @@ from xml.etree import ElementTree
 import pytest
 from rich.console import Console
 
-from autoauto.report.tables.markup import html_table, markdown_table
-from autoauto.report.tables.table import Column, Style, Table, TableCell
-from autoauto.report.tables.terminal import renderable, show
+from autoauto.report.tables.table import Column, Style, Table, TableCell, html_table, markdown_table, renderable, show
 
 NAME = "/bert/encoder/layer.11/attention/self/query/MatMul"
 TABLE = Table(

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from autoauto.records.trials.trial import SearchActivity
-from autoauto.report.text.progress import describe, progress_bar, search_bar
+from autoauto.report.text import describe, progress_bar, search_bar
 
 
 class Terminal(io.StringIO):

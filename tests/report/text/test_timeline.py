@@ -15,8 +15,8 @@ from autoauto.records.schedule import Action, Codes, Order, Schedule
 from autoauto.records.target import Origin
 from autoauto.records.timeline import Timeline
 from autoauto.report.style import ACTIVITIES, EXCHANGE, IDLE
-from autoauto.report.tables.devices import timeline_table
-from autoauto.report.text.timeline import timeline_picture
+from autoauto.report.tables.plans import timeline_table
+from autoauto.report.text import timeline_picture
 from autoauto.schedule.times import with_step_end
 
 Text = Callable[..., str]

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from autoauto.records.errors import BadInput
-from autoauto.runtimes.sharded_engine.shared_arrays import SharedArrays
+from autoauto.runtimes.sharded_engine.channel import SharedArrays
 from autoauto.targets.host.transport.ring import ALIGNMENT
 from tests.running import n_descriptors
 

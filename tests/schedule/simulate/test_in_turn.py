@@ -10,7 +10,7 @@ from autoauto.records.knobs.knobs import Knobs
 from autoauto.records.layers import LayerRange
 from autoauto.records.plan import Plan, Stage
 from autoauto.records.schedule import Order, Schedule
-from autoauto.report.text.timeline import timeline_picture
+from autoauto.report.text import timeline_picture
 from autoauto.schedule.orders.registry import make_schedule
 from autoauto.schedule.simulate.in_turn import in_turn
 from autoauto.schedule.simulate.simulate import simulate

@@ -12,8 +12,7 @@ from autoauto.records.knobs.objectives import Objective
 from autoauto.records.knobs.space import SearchSpace
 from autoauto.records.trials.study_summary import Alternative
 from autoauto.records.trials.trial import Trial
-from autoauto.study.analysis.alternatives import expected_alternatives, store_alternatives, stored_alternatives
-from autoauto.study.analysis.best import summarise_study
+from autoauto.study.analysis.best import expected_alternatives, store_alternatives, stored_alternatives, summarise_study
 from autoauto.study.methods.registry import predictor
 from autoauto.study.run import run_search
 from autoauto.study.store.study import load_study, open_study

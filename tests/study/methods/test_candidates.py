@@ -6,7 +6,7 @@ import pytest
 
 from autoauto.records.knobs.knobs import Knobs
 from autoauto.study.methods.candidates import CELL_PATIENCE, Candidates
-from autoauto.study.methods.error_model import ErrorModel, ErrorModels
+from autoauto.study.methods.forecast_curve import ErrorModel, ErrorModels
 from autoauto.study.methods.protocol import Forecast, Observation
 
 SIZES = range(1, 33)

@@ -7,7 +7,7 @@ from math import exp, log
 import numpy as np
 import pytest
 
-from autoauto.study.methods.error_model import (
+from autoauto.study.methods.forecast_curve import (
     N_SIGMAS,
     PRIOR_STRENGTH,
     SIGMA_ALL,
@@ -67,5 +67,5 @@ def test_ratios_that_agree_narrow_the_bound(monkeypatch: pytest.MonkeyPatch) -> 
     for index in range(int(PRIOR_STRENGTH)):
         sure.add(at(0, 0, 2**index), 1.0)
     narrow = log(sure.ratios(at(9, 9, 20))[1].item())
-    monkeypatch.setattr("autoauto.study.methods.error_model.PRIOR_STRENGTH", 1e12)
+    monkeypatch.setattr("autoauto.study.methods.forecast_curve.PRIOR_STRENGTH", 1e12)
     assert narrow == pytest.approx(0.5**0.5 * log(sure.ratios(at(9, 9, 20))[1].item()))

@@ -20,8 +20,7 @@ from autoauto.targets.host.machine.machine import cores_of
 from autoauto.targets.host.measure.client import Meter
 from autoauto.targets.host.run import run as run_module
 from autoauto.targets.host.run.pipelines import Pipelines
-from autoauto.targets.host.run.reference import reference_outputs
-from autoauto.targets.host.run.run import inputs_of
+from autoauto.targets.host.run.run import inputs_of, reference_outputs
 from autoauto.targets.host.run.stage import StageResources
 from autoauto.targets.host.samples import InputSamples, read_model_samples
 from autoauto.targets.host.target import HostTarget

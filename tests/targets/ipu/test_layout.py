@@ -4,7 +4,7 @@ from typing import Any
 from autoauto.records.hardware import Device
 from autoauto.records.layers import LayerGraph, LayerRange
 from autoauto.records.profile import CompileOptions
-from autoauto.targets.ipu.layout import relayout_cycles
+from autoauto.targets.ipu.operator_cost import relayout_cycles
 from autoauto.targets.ipu.target import operator_costs
 
 SHAPE, WEIGHT = (1, 64, 28, 28), (64, 64, 3, 3)

@@ -9,8 +9,8 @@ from autoauto.records.hardware import Device
 from autoauto.records.layers import LayerGraph
 from autoauto.records.profile import CompileOptions, Optimizer, WeightUpdate
 from autoauto.records.units import Precision
-from autoauto.targets.ipu.kernels.codelets import elementwise
-from autoauto.targets.ipu.weight_update import weight_update_cycles
+from autoauto.targets.ipu.kernels import elementwise
+from autoauto.targets.ipu.operators.backward import weight_update_cycles
 
 Chain = Callable[..., LayerGraph]
 Cycles = Callable[..., Sequence[int]]

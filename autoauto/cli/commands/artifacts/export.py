@@ -41,7 +41,7 @@ def run(args: argparse.Namespace) -> int:
         0, or 2 when a check failed.
     """
     from autoauto.exporters.registry import write_artifact
-    from autoauto.report.text.progress import progress_bar
+    from autoauto.report.text import progress_bar
 
     plan = _deployment(args)
     with progress_bar("export", "steps") as progress:

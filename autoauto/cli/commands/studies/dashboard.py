@@ -179,9 +179,8 @@ def _write_files(dashboard: DashboardFiles, summary: StudySummary, finalist: Tri
 
 def _files(summary: StudySummary, finalist: Trial) -> Iterator[tuple[str, str]]:
     """Name and content of every file of a finalist."""
-    from autoauto.report.charts.memory import memory_chart
+    from autoauto.report.charts.plan import memory_chart, timeline_chart
     from autoauto.report.charts.svg import picture_file
-    from autoauto.report.charts.timeline import timeline_chart
     from autoauto.report.trace import chrome_trace
     from autoauto.report.wording import clock_of, origin_of
 

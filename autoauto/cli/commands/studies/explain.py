@@ -32,7 +32,7 @@ def run(args: argparse.Namespace) -> int:
         Infeasible: no trial of the study fits; the reason of each cell is printed nevertheless.
     """
     from autoauto.report.tables.study import binding_table, comparisons_table, reasons_table
-    from autoauto.report.tables.terminal import show, show_command
+    from autoauto.report.tables.table import show, show_command
     from autoauto.report.wording import origin_of
     from autoauto.study.analysis.best import summarise_study
     from autoauto.study.analysis.comparisons import study_comparisons, with_best_use

@@ -42,7 +42,7 @@ def run(args: argparse.Namespace) -> int:
     Raises:
         Infeasible: no trial of the study fits.
     """
-    from autoauto.report.tables.terminal import show
+    from autoauto.report.tables.table import show
     from autoauto.report.tables.trials import trials_table
     from autoauto.report.wording import origin_of
     from autoauto.study.analysis.best import counts_of, front_of, objectives_of_study, summarise_study
@@ -78,8 +78,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _write_page(summary: StudySummary, path: Path) -> None:
-    from autoauto.report.html.document import write_page
-    from autoauto.report.html.page import study_page
+    from autoauto.report.html import study_page, write_page
     from autoauto.study.analysis.comparisons import study_comparisons
 
     timeline = simulated_timeline(summary.winner) if summary.winner else None

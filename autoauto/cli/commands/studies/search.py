@@ -217,7 +217,7 @@ def _show_lower_precisions(flow: Flow, space: SearchSpace, result: SearchResult)
 
 def _show(args: argparse.Namespace, flow: Flow, result: SearchResult, summary: StudySummary) -> None:
     """Print the best configuration, its comparison with others, and the command that explains it."""
-    from autoauto.report.tables.terminal import show_command
+    from autoauto.report.tables.table import show_command
     from autoauto.study.store.database import shown_storage
 
     if result.best is not None:
@@ -235,7 +235,7 @@ def _show(args: argparse.Namespace, flow: Flow, result: SearchResult, summary: S
 
 def show_dry_run(args: argparse.Namespace, flow: Flow, space: SearchSpace) -> int:
     """Print the estimates and what a search would try; no trial is made."""
-    from autoauto.report.tables.terminal import show
+    from autoauto.report.tables.table import show
     from autoauto.report.tables.trials import dry_run_table
     from autoauto.study.analysis.dry_run import dry_run, expected_winner
     from autoauto.study.defaults import baseline_of

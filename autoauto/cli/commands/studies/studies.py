@@ -10,7 +10,7 @@ from autoauto.cli.options.study import add_storage
 from autoauto.cli.output.lines import add_json, print_json
 
 if TYPE_CHECKING:
-    from autoauto.study.store.listing import StoredStudy
+    from autoauto.study.store.study import StoredStudy
 
 EXAMPLE = "studies --json"
 
@@ -23,14 +23,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print one row per study."""
-    from autoauto.study.store.listing import list_studies
+    from autoauto.study.store.study import list_studies
 
     rows = [_row(study) for study in list_studies(args.storage)]
     if args.json:
         print_json({"studies": rows})
     else:
         from autoauto.report.tables.listings import studies_table
-        from autoauto.report.tables.terminal import show
+        from autoauto.report.tables.table import show
 
         show(studies_table(rows, datetime.now(UTC)))
     return 0

@@ -53,7 +53,7 @@ def run(args: argparse.Namespace) -> int:
         _write(args, study.study_name, trial_table(study))
     else:
         from autoauto.records.target import studied_origin
-        from autoauto.report.tables.terminal import show
+        from autoauto.report.tables.table import show
         from autoauto.report.tables.trials import trials_table
         from autoauto.study.analysis.best import objectives_of_study, summarise_study
 

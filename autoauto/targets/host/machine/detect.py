@@ -1,16 +1,216 @@
-"""This machine as a cluster of devices, `host_cluster`, within the limits of its control groups."""
+"""This machine as a cluster of devices, `host_cluster`, within the limits of its control groups.
+
+What moving tensors costs on this machine, measured once and cached: `LinkTimes`, `device_links`.
+"""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from statistics import median
+from time import perf_counter
+from typing import Any
 
+import numpy as np
+
+from autoauto.processes.channel import Channel
 from autoauto.records.errors import BadInput
-from autoauto.records.hardware import Cluster, Device, Machine
+from autoauto.records.hardware import Cluster, Device, Link, Machine
 from autoauto.records.units import MIB, format_bytes
-from autoauto.targets.host.machine.link_times import LinkTimes, device_links
-from autoauto.targets.host.machine.machine import CLOCK_HZ, cores
+from autoauto.targets.host.machine.machine import CLOCK_HZ, MachineCache, cores, cores_of
+from autoauto.targets.host.processes import WorkerGroup, Workers
+from autoauto.targets.host.transport.ring import Ring
+
+VERSION = 4
+
+MESSAGE_BYTES = 4 * MIB
+"""Larger than the caches of one core, as the activations of large models are."""
+
+COPIED_BYTES, N_COPIES = 64 * MIB, 20
+"""Larger than the part of a shared cache that a core can have; and the number of copies."""
+MAX_COPYING = 8
+"""With more devices each copies less, so that all together hold no more than so many of them."""
+
+N_SLOTS = 2
+N_EMPTY, N_LARGE, N_ROUNDS = 100, 15, 5
+"""Empty messages and long messages of a round, and the number of rounds."""
+
+
+@dataclass(frozen=True, slots=True)
+class LinkTimes:
+    """Times of a message from one process to another through a ring.
+
+    Attributes:
+        send_s: time that the writer spends on an empty message.
+        latency_s: time from then until a sleeping reader has the message.
+        write_bytes_per_s: rate at which the writer copies a message into the ring.
+        read_bytes_per_s: rate at which the reader reads the message for the first time, from another core's caches.
+        memory_bytes_per_s: rate at which all cores together write to memory, when all of them copy at the same time.
+    """
+
+    send_s: float
+    latency_s: float
+    write_bytes_per_s: float
+    read_bytes_per_s: float
+    memory_bytes_per_s: float
+
+    def __post_init__(self) -> None:
+        rates = self.write_bytes_per_s, self.read_bytes_per_s, self.memory_bytes_per_s
+        if not min(self.send_s, self.latency_s) >= 0 or not min(rates) > 0:
+            raise ValueError(f"times of a link must be 0 or more and its speeds above 0, got {self}")
+
+    @property
+    def send_link(self) -> Link:
+        """The link as the process that sends sees it."""
+        return Link(self.write_bytes_per_s, round(self.send_s * CLOCK_HZ))
+
+    @property
+    def receive_link(self) -> Link:
+        """The link as the process that receives sees it."""
+        return Link(self.read_bytes_per_s, round(self.latency_s * CLOCK_HZ))
+
+
+def device_links(n_devices: int) -> LinkTimes:
+    """The times between the first two devices, or from the only one to itself, and the memory of all."""
+    return measured_links([cores_of(device, 1) for device in range(n_devices)])
+
+
+def measured_links(devices: Sequence[tuple[int, ...]]) -> LinkTimes:
+    """The times of devices with these cores, from the cache folder where this machine has measured them before."""
+    cache = MachineCache("links", VERSION, *devices)
+    times = cache.read(_link_times)
+    if times is None:
+        times = measure(devices)
+        cache.write(asdict(times))
+    return times
+
+
+def _link_times(numbers: Mapping[str, Any]) -> LinkTimes:
+    return LinkTimes(**{name: float(numbers[name]) for name in LinkTimes.__dataclass_fields__})
+
+
+def measure(devices: Sequence[tuple[int, ...]]) -> LinkTimes:
+    """Send messages from a process on the first device's cores to one on the second's, then copy on those of all.
+
+    It takes about two seconds.
+    """
+    first, second = devices[0], devices[min(1, len(devices) - 1)]
+    messages, replies = Ring.create(N_SLOTS, MESSAGE_BYTES), Ring.create(N_SLOTS, 1)
+    with closing(messages), closing(replies), Workers() as workers:
+        times = message_times((workers, first), (workers, second), (messages, messages), (replies, replies))
+    return LinkTimes(*times, memory_bytes_per_s(devices))
+
+
+def message_times(
+    sender: tuple[WorkerGroup, tuple[int, ...]],
+    receiver: tuple[WorkerGroup, tuple[int, ...]],
+    messages: tuple[Any, Any],
+    replies: tuple[Any, Any],
+) -> tuple[float, float, float, float]:
+    """The times of messages from one process to another, as the first fields of `LinkTimes`.
+
+    Args:
+        sender, receiver: where each process is started, and on which cores.
+        messages, replies: both ends of the channels from the sender to the receiver and back, that which writes first.
+    """
+    (writers, first), (readers, second) = sender, receiver
+    writer = writers.start("the writer of a link", _write, first, messages[0], replies[1])
+    reader = readers.start("the reader of a link", _read_all, second, messages[1], replies[0])
+    trip_s, send_s, write_s = writers.receive(writer)
+    (read_s,) = readers.receive(reader)
+    return send_s, max(0.0, trip_s / 2 - send_s), MESSAGE_BYTES / write_s, MESSAGE_BYTES / read_s
+
+
+def memory_bytes_per_s(devices: Sequence[tuple[int, ...]]) -> float:
+    """The rate at which processes on the cores of all devices together copy arrays that no cache holds.
+
+    Copies of a round are made at about the same time. The fastest round counts: other processes only make it slower.
+    """
+    n_bytes = COPIED_BYTES * MAX_COPYING // max(MAX_COPYING, len(devices))
+    with ExitStack() as stack:
+        begin = [stack.enter_context(closing(Ring.create(1, 1))) for _ in devices]
+        workers = stack.enter_context(Workers())
+        for number, cores in enumerate(devices):
+            workers.start(f"copy {number}", _copy, cores, n_bytes, begin[number])
+        for number in range(len(devices)):
+            workers.receive(number)
+        for ring in begin:
+            ring.finish()
+        rounds: Iterable[Sequence[float]] = zip(*map(workers.receive, range(len(devices))), strict=True)
+        return max(sum(n_bytes / seconds for seconds in times) for times in rounds)
+
+
+def _copy(connection: Channel, cores: tuple[int, ...], n_bytes: int, begin: Ring) -> None:
+    """In every process: when all are ready, report the seconds of each of several copies."""
+    os.sched_setaffinity(0, cores)
+    source, target = np.ones((2, n_bytes), np.uint8)
+    connection.send(None)
+    begin.peek()
+    times = []
+    for _ in range(N_COPIES):
+        start = perf_counter()
+        np.copyto(target, source)
+        times.append(perf_counter() - start)
+    connection.send(times)
+
+
+def _write(connection: Channel, cores: tuple[int, ...], messages: Any, replies: Any) -> None:
+    """In the first process: report seconds of a round trip, of sending an empty message and of writing a long one."""
+    os.sched_setaffinity(0, cores)
+    message = np.ones(MESSAGE_BYTES, np.uint8)
+
+    def empty() -> tuple[float, float]:
+        start = perf_counter()
+        messages.reserve()
+        messages.commit(0)
+        sent = perf_counter()
+        replies.peek()
+        replies.release()
+        return perf_counter() - start, sent - start
+
+    def long() -> tuple[float]:
+        slot = np.frombuffer(messages.reserve(), np.uint8)
+        start = perf_counter()
+        np.copyto(slot, message)
+        messages.commit(MESSAGE_BYTES)
+        stop = perf_counter()
+        replies.peek()
+        replies.release()
+        return (stop - start,)
+
+    rounds = [(*_medians(empty, N_EMPTY), *_medians(long, N_LARGE)) for _ in range(N_ROUNDS)]
+    messages.finish()
+    connection.send(_minima(rounds))
+
+
+def _read_all(connection: Channel, cores: tuple[int, ...], messages: Any, replies: Any) -> None:
+    """In the second process: reply to every message, and report the seconds of reading a long one."""
+    os.sched_setaffinity(0, cores)
+    times = []
+    while messages.wait():
+        start = perf_counter()
+        view = messages.peek()
+        assert view is not None
+        if len(view):
+            np.frombuffer(view, np.float32).max()
+            times.append(perf_counter() - start)
+        messages.release()
+        replies.reserve()
+        replies.commit(0)
+    connection.send(_minima([(median(times[n::N_ROUNDS]),) for n in range(N_ROUNDS)]))
+
+
+def _medians(call: Callable[[], tuple[float, ...]], n_times: int) -> tuple[float, ...]:
+    return tuple(median(times) for times in zip(*(call() for _ in range(n_times)), strict=True))
+
+
+def _minima(rounds: Sequence[tuple[float, ...]]) -> tuple[float, ...]:
+    """The minimum of every column: other processes only make times longer."""
+    return tuple(min(times) for times in zip(*rounds, strict=True))
+
 
 RESERVED_DIVISOR = 4
 """1/4 of the memory is reserved for the system and for the parent process with the model and the rings."""

@@ -21,8 +21,7 @@ from autoauto.records.layers import LayerRange, Port, SubModel
 from autoauto.records.profile import PARAMETER, TEMPORARY, SessionOptions
 from autoauto.records.units import Array, format_bytes
 from autoauto.targets.host.memory_budget import data_bytes, machine_bytes, shared_array
-from autoauto.targets.host.runtimes.protocol import InForce, ModelMemory
-from autoauto.targets.host.runtimes.registry import runtime_named
+from autoauto.targets.host.runtimes.registry import InForce, ModelMemory, runtime_named
 from autoauto.targets.host.transport.files import SubModelFile
 
 RUNTIME = "runtime"

@@ -19,7 +19,7 @@ from autoauto.processes.channel import Channel
 from autoauto.records.layers import Port, SubModel
 from autoauto.records.profile import SessionOptions
 from autoauto.records.units import Array
-from autoauto.targets.host.machine.speed_probe import SpeedProbe
+from autoauto.targets.host.machine.machine import SpeedProbe
 from autoauto.targets.host.measure.session import NONE_GIVEN, Session
 from autoauto.targets.host.runtimes.registry import runtime_named
 from autoauto.targets.host.transport.files import SubModelFile

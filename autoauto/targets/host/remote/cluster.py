@@ -9,8 +9,7 @@ from typing import NamedTuple
 
 from autoauto.records.errors import BadInput
 from autoauto.records.hardware import Cluster, Device, Link, Machine
-from autoauto.targets.host.machine.detect import device_memory_bytes
-from autoauto.targets.host.machine.link_times import MESSAGE_BYTES, N_SLOTS, message_times
+from autoauto.targets.host.machine.detect import MESSAGE_BYTES, N_SLOTS, device_memory_bytes, message_times
 from autoauto.targets.host.machine.machine import CLOCK_HZ, MachineCache
 from autoauto.targets.host.machine.machine import cores as all_cores
 from autoauto.targets.host.remote.dask import DaskMachines, ServedMachine

@@ -1,29 +1,38 @@
-"""A plan on real processes until its pace is steady: `OpenPlan`, `SteadyPace`."""
+"""A plan on real processes until its pace is steady: `OpenPlan`, `SteadyPace`.
+
+Plans that stay loaded, because a search soon measures them again: `OpenPlans`.
+
+What a model computes in fp32, and by how much outputs differ from it: `reference_outputs`, `output_error`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import replace
 from itertools import accumulate, chain, pairwise
 from math import inf
 from time import monotonic_ns
+from weakref import finalize
 
 import numpy as np
 
 from autoauto.records.hardware import Cluster
 from autoauto.records.layers import LayerGraph, Source
 from autoauto.records.plan import Plan, Stage
-from autoauto.records.profile import CompileOptions, SessionOptions
+from autoauto.records.profile import CompileOptions, HostPrecision, SessionOptions
 from autoauto.records.schedule import Schedule
 from autoauto.records.target import Origin
 from autoauto.records.timeline import Run, Timeline
 from autoauto.records.trials.study_summary import interval
+from autoauto.records.units import Array, relative_error
 from autoauto.targets.host.machine.machine import core_beside_gpu, cores_of
 from autoauto.targets.host.measure.session import example
+from autoauto.targets.host.memory_budget import machine_bytes
 from autoauto.targets.host.remote.dask import DaskMachines
 from autoauto.targets.host.run.pipelines import Batch, Pipelines
 from autoauto.targets.host.run.stage import StageReady, StageResources, StageSpans
+from autoauto.targets.host.runtimes.registry import installed
 from autoauto.targets.host.samples import InputSamples
 
 N_ATTEMPTS = 2
@@ -255,3 +264,80 @@ def pace_error(times: Sequence[int]) -> float:
     block_means = [(times[stop] - times[start]) / (stop - start) for start, stop in pairwise(bounds)]
     mean, error = interval(block_means)
     return (error or 0.0) / max(mean, 1.0)
+
+
+MAX_OPEN = 8
+"""So those that are measured in turns at the end of a search are mostly still open."""
+
+
+class OpenPlans:
+    """The plans that were measured last, loaded; their processes wait, and end with this object or its process.
+
+    What is loaded takes memory, so all are closed where the machine has less free than they hold.
+    """
+
+    def __init__(self) -> None:
+        self._plans: dict[object, tuple[OpenPlan, ExitStack]] = {}
+        finalize(self, _close, self._plans)  # also at the end of this process
+
+    def get(self, key: object, make: Callable[[], OpenPlan]) -> OpenPlan:
+        """The plan of a key, loaded now unless it is open; the one that was used longest ago is closed for it.
+
+        Raises:
+            OutOfMemory: a stage exceeds its budget.
+            Exception: any other exception of a stage.
+        """
+        if key in self._plans:
+            self._plans[key] = self._plans.pop(key)  # the last is the one that was used last
+            return self._plans[key][0]
+        if sum(plan.private_bytes for plan, _ in self._plans.values()) > machine_bytes():
+            self.close()
+        while len(self._plans) >= MAX_OPEN:
+            self.drop(next(iter(self._plans)))
+        stack = ExitStack()
+        plan = stack.enter_context(make())
+        self._plans[key] = plan, stack
+        return plan
+
+    def drop(self, key: object) -> None:
+        """Close the plan of a key, if it is open."""
+        if key in self._plans:
+            self._plans.pop(key)[1].close()
+
+    def close(self) -> None:
+        """Close all."""
+        _close(self._plans)
+
+
+def _close(plans: dict[object, tuple[OpenPlan, ExitStack]]) -> None:
+    while plans:
+        plans.popitem()[1][1].close()
+
+
+Outputs = Mapping[str, Array]
+
+
+def reference_outputs(
+    source: Source, graph: LayerGraph, plan: Plan, batch_size: int, samples: InputSamples | None = None
+) -> Outputs:
+    """The outputs of the inputs of a run, in fp32 by the first runtime that is installed.
+
+    It computes one stage after the other, all on the first core, so that memory suffices where `plan` does.
+    """
+    session = SessionOptions(1, installed()[0], HostPrecision.FP32)
+    resources = [StageResources(cores_of(0, 1), session, machine_bytes()) for _ in plan.stages]
+    inputs, outputs = inputs_of(source, graph, batch_size, samples), dict[str, Array]()
+    stages, given = [stage.layers for stage in plan.stages], inputs if samples else None
+    with Pipelines(graph, source, stages, batch_size, [resources], given=given) as pipelines:
+        pipelines.stream(iter([inputs]), lambda _pipeline, _number, batch: outputs.update(copy_of(batch)))
+    return outputs
+
+
+def copy_of(batch: Batch) -> dict[str, Array]:
+    """Arrays that stay when the slot of a ring is used again."""
+    return {name: array.copy() for name, array in batch.items()}
+
+
+def output_error(outputs: Outputs, expected: Outputs) -> float:
+    """The largest `relative_error` of all outputs."""
+    return max((relative_error(outputs[name], array) for name, array in expected.items()), default=0.0)

@@ -16,7 +16,7 @@ from autoauto.processes.channel import Channel
 from autoauto.records.layers import LayerRange, Port
 from autoauto.records.profile import SessionOptions
 from autoauto.records.units import Array
-from autoauto.targets.host.machine.speed_probe import SpeedProbe
+from autoauto.targets.host.machine.machine import SpeedProbe
 from autoauto.targets.host.measure.session import (
     Session,
     check_memory,

@@ -23,10 +23,9 @@ from autoauto.records.installation import cache_dir
 from autoauto.records.layers import Port
 from autoauto.records.profile import HostPrecision, SessionOptions
 from autoauto.records.units import Array
-from autoauto.targets.host.gpu.detect import gpus, used_bytes
-from autoauto.targets.host.gpu.driver import CudaDriver, cuda_driver
+from autoauto.targets.host.gpu.driver import CudaDriver, cuda_driver, gpus, used_bytes
 from autoauto.targets.host.runtimes.onnxruntime import LEVELS, in_words
-from autoauto.targets.host.runtimes.protocol import InForce, LoadedModel, ModelMemory, Runtime
+from autoauto.targets.host.runtimes.registry import InForce, LoadedModel, ModelMemory, Runtime
 
 _PROVIDER, _KIND = "CUDAExecutionProvider", "cuda"
 _OUT_OF_MEMORY = re.compile(

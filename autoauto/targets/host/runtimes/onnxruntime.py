@@ -11,7 +11,7 @@ from typing import Any
 from autoauto.records.layers import Port
 from autoauto.records.profile import GraphOptimization, HostPrecision, SessionOptions
 from autoauto.records.units import Array
-from autoauto.targets.host.runtimes.protocol import InForce, LoadedModel, ModelMemory, Runtime
+from autoauto.targets.host.runtimes.registry import InForce, LoadedModel, ModelMemory, Runtime
 
 os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")  # it starts threads and writes files
 

@@ -18,7 +18,7 @@ from autoauto.records.layers import Port
 from autoauto.records.profile import HostPrecision, SessionOptions
 from autoauto.records.units import Array
 from autoauto.targets.host.memory_budget import shared_array
-from autoauto.targets.host.runtimes.protocol import InForce, LoadedModel, ModelMemory, Runtime
+from autoauto.targets.host.runtimes.registry import InForce, LoadedModel, ModelMemory, Runtime
 
 _DEVICE = "CPU"
 STACK_BYTES = 1 << 20

@@ -1,16 +1,149 @@
-"""The runtimes by name: `runtime_named`, and those that are `installed`."""
+"""The runtimes by name: `runtime_named`, and those that are `installed`.
+
+What a runtime of the host is: `Runtime`, the models that it opens, and what is in force there (`InForce`).
+"""
 
 from __future__ import annotations
 
-from functools import cache
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from functools import cache, partial
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
-from typing import NamedTuple
+from pathlib import Path
+from typing import NamedTuple, Protocol
 
 from autoauto.records.errors import missing_extra
-from autoauto.records.profile import HostRuntime
-from autoauto.targets.host.runtimes.protocol import Runtime
+from autoauto.records.layers import Port
+from autoauto.records.profile import HostPrecision, HostRuntime, SessionOptions
+from autoauto.records.units import Array
+from autoauto.targets.host.memory_budget import data_bytes, machine_bytes, status_bytes
+
+
+class InForce(NamedTuple):
+    """Where and how a loaded model computes, read back from the runtime.
+
+    Attributes:
+        device: in the runtime's word.
+        precision: in the runtime's word, of its products.
+        n_threads: that compute at the same time.
+        options: those of `RuntimeOptions` that the runtime has, in words.
+    """
+
+    device: str
+    precision: str
+    n_threads: int
+    options: str
+
+
+class ModelMemory(NamedTuple):
+    """What a loaded model may keep and take.
+
+    Attributes:
+        keeps_freed: whether freed memory may stay for the next run, which saves fresh pages.
+        limit_bytes: of weights, tensors and workspaces together; not used where the process has a limit.
+    """
+
+    keeps_freed: bool = False
+    limit_bytes: int | None = None
+
+
+class LoadedModel(Protocol):
+    """A sub-model that a runtime has loaded in this process."""
+
+    def run(self, inputs: Mapping[str, Array], outputs: Mapping[str, Array], *, tidy: bool = False) -> None:
+        """Compute `outputs` from `inputs` in place, without copies.
+
+        Args:
+            inputs, outputs: arrays by the names of ports; others among them are not used.
+            tidy: afterwards the memory that the runtime keeps for the next run goes back to the system.
+
+        Raises:
+            Exception: of the runtime, which may have no special class for a lack of memory.
+        """
+
+    def resident(self, inputs: Mapping[str, Array], outputs: Mapping[str, Array]) -> Callable[[], None]:
+        """A run whose inputs and outputs lie where the model computes, as those of a layer between others do."""
+        return partial(self.run, inputs, outputs)
+
+    def cpu_time_ns(self) -> int:
+        """CPU time so far of the thread that computes most; the runtime's other threads compute at the same time.
+
+        Where a GPU computes it is the time of that.
+        """
+
+    def moved_ns(self) -> int:
+        """Time so far in which runs moved inputs and outputs to where the model computes, and back."""
+        return 0
+
+    def in_force(self) -> InForce:
+        """Read back what the runtime does.
+
+        Raises:
+            BadInput: parts of the model are computed elsewhere or in another format than the runtime says.
+        """
+
+
+class Runtime(Protocol):
+    """A runtime that is installed; it is imported when it is made.
+
+    Where it computes on the processor, memory is that of this process.
+
+    Attributes:
+        title: its name for people.
+        limits_process: whether a limit of the process bounds the memory of its models; otherwise `load` gets one.
+    """
+
+    title: str
+    limits_process: bool = True
+
+    def precisions(self) -> tuple[HostPrecision, ...]:
+        """The formats in which this machine's processor computes."""
+
+    def expected(self, options: SessionOptions) -> InForce:
+        """What must be in force."""
+
+    def load(
+        self, path: str, inputs: Sequence[Port], outputs: Sequence[Port], options: SessionOptions, memory: ModelMemory
+    ) -> LoadedModel:
+        """Load the sub-model in a file; afterwards the process holds its weights and code, and nothing for runs.
+
+        Args:
+            path: of the file.
+            inputs, outputs: of the sub-model.
+            options: how it computes.
+            memory: what it may keep and take.
+
+        Raises:
+            Exception: of the runtime, which does not run the sub-model.
+        """
+
+    def is_memory_error(self, error: Exception) -> bool:
+        """Whether an exception of the runtime says that an allocation failed."""
+        return isinstance(error, MemoryError) or "alloc" in str(error)  # also std::bad_alloc of the C++ library
+
+    def exclusively(self, options: SessionOptions) -> AbstractContextManager[object]:
+        """Within it no other process of ours changes what `held_bytes` is."""
+        return nullcontext()
+
+    def held_bytes(self) -> int:
+        """Memory that this process holds where its models compute."""
+        return data_bytes()
+
+    def rise_bytes(self, run: Callable[[], None]) -> int:
+        """How far memory rises above what it is now while `run` runs."""
+        Path("/proc/self/clear_refs").write_text("5", encoding="ascii")  # resets VmHWM (man 5 proc)
+        before = status_bytes("VmRSS")
+        run()
+        return max(status_bytes("VmHWM") - before, 0)
+
+    def free_bytes(self) -> int:
+        """Memory that is free."""
+        return machine_bytes()
+
+    def pin(self, memories: Iterable[memoryview]) -> None:
+        """Let tensors move fast between the model and buffers, which the system must not move then."""
 
 
 class _RuntimeEntry(NamedTuple):

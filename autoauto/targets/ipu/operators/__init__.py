@@ -8,8 +8,7 @@ fits, with a rule that is there already or with a new function `OperatorContext 
     products.py        matrix products, attention, recurrent cells
     convolutions.py    windows that slide over a field: convolutions and pooling
     rows.py            normalisation, softmax and reduction along rows
-    data_movement.py   relayouts, slices, interpolation
-    look_ups.py        rows of a table that are read or written by indices
+    data_movement.py   relayouts, slices, interpolation; rows of a table that are read or written by indices
     sequences.py       sorts and scans along an axis
 
 The backward pass follows from the rule: an operator that reuses a rule gets that rule's backward pass, and a new rule

@@ -19,23 +19,87 @@ With dY the gradient of what a layer writes, dX of what it reads and dW of its p
 
 Where an operand was repeated along an axis, its gradient is summed over it. An operator whose rule is not in
 `_BACKWARD_RULES` takes what it takes forward. Weights change once a step, which is no part of the backward pass
-(`autoauto/targets/ipu/weight_update.py`).
+(`weight_update_cycles`).
+
+The parts of the backward pass of a layer: `Gradients`, and how they are put together.
+
+The update of weights at the end of a step of training, `weight_update_cycles`, priced like operators.
+
+With g the gradient summed over micro-batches and replicas, w the weights, and m, v, u of their shape:
+
+    sgd        w -= a g
+    momentum   m = b m + g;                           w -= a m
+    adam       m = b m + (1 - b) g;  v likewise of g^2;  w -= a m / (sqrt v + e)          [adam]
+    lamb       as adam, and the norms of w and of its change scale a                     [lamb]
+
+Every line is a few passes over the elements of each weight tensor, which lie on all tiles; those on states of fp32 run
+in fp32, after a cast of g. Master weights are changed in fp32 and then cast. Not counted: setting accumulators to zero,
+and loads and stores of states that lie in streaming memory.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
+from typing import NamedTuple
 
-from autoauto.records.layers import Derivative
+from autoauto.records.hardware import Device
+from autoauto.records.layers import Derivative, LayerGraph, derivative
+from autoauto.records.profile import CompileOptions, Optimizer, WeightUpdate
+from autoauto.records.units import Precision
 from autoauto.targets.ipu.operator_cost import CostRule, OperatorContext, OperatorCost, Relayout
-from autoauto.targets.ipu.operators import convolutions, data_movement, look_ups, products, rows
+from autoauto.targets.ipu.operators import convolutions, data_movement, products, rows
 from autoauto.targets.ipu.operators.elementwise import PASSES_GRADIENT_ON, derivative_loops, elementwise, one_pass
-from autoauto.targets.ipu.operators.gradients import Gradients, for_operand, join, summed
 from autoauto.targets.ipu.operators.products import GradientsOf, ProductOf, matrix_gradients
 from autoauto.targets.ipu.operators.registry import forward_cost, rule_of
+from autoauto.targets.ipu.operators.rows import reduce_to
 from autoauto.targets.ipu.tiling.split import Product
+
+
+class Gradients(NamedTuple):
+    """The costs of the gradients of what a layer reads: of its inputs, and of its parameters."""
+
+    inputs: tuple[OperatorCost, ...] = ()
+    weights: tuple[OperatorCost, ...] = ()
+
+    @property
+    def costs(self) -> tuple[OperatorCost, ...]:
+        """Those of the inputs, then those of the parameters."""
+        return self.inputs + self.weights
+
+
+def cycles(costs: tuple[OperatorCost, ...]) -> int:
+    """Cycles of passes one after the other; no neighbour saves them a relayout."""
+    return sum(cost.cycles + sum(relayout.cycles for relayout in cost.relayouts) for cost in costs)
+
+
+def join(*parts: Gradients) -> Gradients:
+    """Several gradients of one layer, in order."""
+    return Gradients(
+        tuple(cost for part in parts for cost in part.inputs), tuple(cost for part in parts for cost in part.weights)
+    )
+
+
+def summed(context: OperatorContext, operand: int) -> tuple[OperatorCost, ...]:
+    """The sum of dY over all axes along which the output repeats an operand; nothing where it does not."""
+    n_elements = max(context.n_elements(operand), 1)
+    n_samples = 1 if context.graph.tensors[operand].batch_axis is None else context.options.batch_size
+    return (reduce_to(context, context.n_out, n_elements, n_samples=n_samples),) if n_elements < context.n_out else ()
+
+
+def for_operand(context: OperatorContext, derivative: Derivative, operand: int, *costs: OperatorCost) -> Gradients:
+    """The gradient of one operand, which `costs` make; nothing when the operand has no gradient.
+
+    The gradient of a parameter is then added to the sum of earlier micro-batches, and lies beside it until then.
+    """
+    if not derivative.has_gradient(context.layer, operand):
+        return Gradients()
+    if derivative.needs_gradient(operand):
+        return Gradients(inputs=costs)
+    added = one_pass(context, context.n_elements(operand), ("add",))
+    return Gradients(weights=(*costs, replace(added, working_bytes=context.n_bytes(operand))))
+
 
 BackwardRule = Callable[[OperatorContext, Derivative], Gradients]
 
@@ -240,8 +304,8 @@ def _move(context: OperatorContext, derivative: Derivative) -> Gradients:
 _BACKWARD_RULES: dict[CostRule, BackwardRule] = {
     convolutions.convolution: _convolution,
     convolutions.transposed_convolution: _transposed_convolution,
-    look_ups.look_up: _look_up,
-    look_ups.update: _look_up,
+    data_movement.look_up: _look_up,
+    data_movement.update: _look_up,
     data_movement.move: _move,
     elementwise: _elementwise,
     products.attention: _attention,
@@ -256,3 +320,39 @@ _BACKWARD_RULES: dict[CostRule, BackwardRule] = {
     rows.reduction: _reduction,
     rows.softmax: _softmax,
 }
+
+
+def weight_update_cycles(
+    graph: LayerGraph, device: Device, options: CompileOptions, update: WeightUpdate
+) -> tuple[int, ...]:
+    """Cycles by layer in which a device updates the weights of the layer; of tied weights the first reader counts."""
+    passes, updated, cycles = derivative(graph), set[int](), []
+    for layer in graph.layers:
+        context = OperatorContext(graph, layer, device, options)
+        new = [index for index in passes.parameters(layer) if index not in updated]
+        updated.update(new)
+        sizes = [-(-graph.tensors[index].n_elements(1) // update.n_shards) for index in new]
+        cycles.append(sum(cost.cycles for size in sizes for cost in _passes(context, size, update)))
+    return tuple(cycles)
+
+
+def _passes(context: OperatorContext, n_elements: int, update: WeightUpdate) -> Iterator[OperatorCost]:
+    """The passes over one weight tensor."""
+    single = replace(context, options=replace(context.options, precision=Precision.FP32))
+    copied = update.has_master_weights(context.precision)
+    weights = single if copied else context
+    if update.optimizer is Optimizer.MOMENTUM:
+        yield one_pass(context, n_elements, ("add", "add"))
+    elif update.optimizer is not Optimizer.SGD:
+        if context.precision is not Precision.FP32:
+            yield one_pass(context, n_elements, ("convert",), 1)
+        yield one_pass(single, n_elements, ("add", "add"))
+        yield one_pass(single, n_elements, ("square", "add", "add"))
+        yield one_pass(single, n_elements, ("sqrt", "add", "divide"))
+    if update.optimizer is Optimizer.LAMB:
+        for each in (weights, single):
+            yield one_pass(each, n_elements, ("square",), 1)
+            yield reduce_to(each, n_elements, 1)
+    yield one_pass(weights, n_elements, ("add", "add"))
+    if copied:
+        yield one_pass(context, n_elements, ("convert",), 1)

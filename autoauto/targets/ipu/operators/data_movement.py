@@ -1,11 +1,31 @@
-"""Operators that move data: concatenations, shuffles, interpolation, and whatever has no rule of its own."""
+"""Operators that move data: concatenations, shuffles, interpolation, and whatever has no rule of its own.
+
+Look-ups and updates by indices: Gather and its kin read rows of a table, Scatter and its kin write them.
+
+Both are planned as poplibs plans a multiSlice [poplibs]. A table has groups that are looked up apart: samples of a
+GatherND, all axes but one of a GatherElements. `LookUps` is what the plan divides, `_Split` how:
+
+    groups    a tile takes whole groups, one vertex after the other
+    columns   of every row
+    entries   a tile holds some rows, compares all indices with them, and candidates of an index meet afterwards
+    lookups   tiles divide the indices, and each has a copy of the rows that it may need; not for updates
+
+Indices are known only when the program runs, but exchanges when it is compiled: a tile looks at every index that may
+be its own.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import lru_cache
+from math import inf, prod
+from typing import NamedTuple
 
-from autoauto.targets.ipu.kernels import codelets as kernels
-from autoauto.targets.ipu.operator_cost import CostRule, Family, OperatorContext, OperatorCost, by_operator
+from autoauto.targets.ipu import kernels
+from autoauto.targets.ipu.kernels import WORKERS
+from autoauto.targets.ipu.operator_cost import CostRule, Family, OperatorContext, OperatorCost, by_operator, size
+from autoauto.targets.ipu.tiling.planner import never_falling
 
 _MOVE_SOURCES = 8  # tiles that a tile receives from in a relayout: regular patterns read few neighbours
 
@@ -46,9 +66,230 @@ def move_bytes(context: OperatorContext, n_bytes: int, per_element: bool) -> Ope
     return OperatorCost(Family.MOVE, exchange, round(float(inside)), codelets, context.n_tiles, _MOVE_SOURCES)
 
 
+_COLUMN_PARTS = (1, 2, 4, 8, 16, 32, 64, 128, 192, 256, 384, 512, 768)
+_LOOKUP_PARTS = (1, 4, 12, 32, 100, 300, 1000)
+_SOURCES = 8  # tiles that a tile receives rows from
+_INDEX_BYTES = 4
+_AS_FAST = 1.25  # more cycles than that are worth fewer bytes: an assumption; a look-up is a small part of a model
+_FEW_SLICES = 3  # up to so many slices are taken one by one [poplibs]
+_GRAIN = 2  # elements of a row that stay together: halves are written in pairs [poplibs]
+
+
+class LookUps(NamedTuple):
+    """Rows of `row` elements: in every group `lookups` of the `entries`."""
+
+    groups: int
+    entries: int
+    row: int
+    lookups: int
+
+
+class _Split(NamedTuple):
+    """Into how many parts a plan divides each number of a `LookUps`."""
+
+    groups: int
+    entries: int
+    columns: int
+    lookups: int
+
+
+class _Bytes(NamedTuple):
+    """Temporary bytes on a tile: first indices, a copy of entries and found rows, then found rows and candidates."""
+
+    indices: int
+    rows: int
+    table: int
+    candidates: int
+
+    @property
+    def peak(self) -> int:
+        return max(self.indices + self.rows + self.table, self.rows + self.candidates)
+
+    @property
+    def exchanged(self) -> int:
+        """What a tile receives."""
+        return self.indices + self.table + (self.candidates or self.rows)
+
+
+class _Plan(NamedTuple):
+    exchange_cycles: float
+    compute_cycles: float
+    tile_bytes: float
+
+    @property
+    def cycles(self) -> float:
+        return self.exchange_cycles + self.compute_cycles
+
+
+def look_up(context: OperatorContext) -> OperatorCost:
+    """Gather, GatherND, GatherElements: rows of a table; few whose indices are constants are slices of it."""
+    indices = context.tensor(1)
+    if indices is None or (size(indices.shape) <= _FEW_SLICES and not context.is_activation(context.layer.operands[1])):
+        return move(context)
+    return _cost(context, gathered, updates=False)
+
+
+def update(context: OperatorContext) -> OperatorCost:
+    """ScatterND, ScatterElements, TensorScatter: rows are written into a copy of the table."""
+    return _cost(context, scattered, updates=True)
+
+
+def gathered(context: OperatorContext) -> LookUps:
+    """What a Gather, GatherND or GatherElements reads."""
+    table = context.shape(0)
+    if context.layer.op == "GatherElements":
+        return _elementwise_groups(context, table)
+    if context.layer.op == "GatherND":
+        return _tuples(table, context.shape(1), context.integer("batch_dims", 0))
+    entries = table[context.axis(0, len(table))] if table else 1
+    return LookUps(1, entries, size(table) // max(entries, 1), size(context.shape(1)))
+
+
+def scattered(context: OperatorContext) -> LookUps:
+    """What a ScatterND, ScatterElements or TensorScatter writes."""
+    table = context.shape(0)
+    if context.layer.op == "ScatterND":
+        return _tuples(table, context.shape(1), 0)
+    if context.layer.op == "TensorScatter":  # positions that follow each other in every sample
+        axis = context.axis(-2, len(table))
+        return LookUps(table[0], table[axis], size(table[1:]) // max(table[axis], 1), context.shape(1)[axis])
+    return _elementwise_groups(context, table)
+
+
+def _elementwise_groups(context: OperatorContext, table: tuple[int, ...]) -> LookUps:
+    """Every element has an index of its own: all axes but one are groups."""
+    indices, axis = context.shape(1), context.axis(0, len(table))
+    return LookUps(size(indices) // max(indices[axis], 1), table[axis], 1, indices[axis])
+
+
+def _tuples(table: tuple[int, ...], indices: tuple[int, ...], n_batch: int) -> LookUps:
+    """The last axis of the indices holds tuples that select a row."""
+    inside = n_batch + indices[-1]
+    groups = prod(table[:n_batch])
+    return LookUps(groups, prod(table[n_batch:inside]), prod(table[inside:]), prod(indices[:-1]) // max(groups, 1))
+
+
+def _cost(context: OperatorContext, work_of: Callable[[OperatorContext], LookUps], updates: bool) -> OperatorCost:
+    """A planned look-up or update, whose temporaries do not fall when the batch grows."""
+    plan = _planned(context, work_of(context), updates)
+
+    def bytes_at(n_samples: int) -> float:
+        of_samples = context.at(n_samples)
+        return _planned(of_samples, work_of(of_samples), updates).tile_bytes
+
+    return OperatorCost(
+        Family.GATHER,
+        round(plan.exchange_cycles),
+        round(plan.compute_cycles),
+        ("multiSlice", "copy"),
+        context.n_tiles,
+        4 * _SOURCES,
+        working_bytes=round(never_falling(bytes_at, context.options.batch_size) * context.n_tiles),
+    )
+
+
+def _planned(context: OperatorContext, work: LookUps, updates: bool) -> _Plan:
+    """The fastest plan; a table that another layer wrote is laid out for it, or looked up where it lies."""
+    work = LookUps(*(max(n, 1) for n in work))
+    plan = _fastest(work, updates, context.n_tiles, context.precision.n_bytes, context.bound_bytes)
+    table = context.layer.operands[0]
+    table_share = context.n_bytes(table) / context.n_tiles
+    if updates:  # what no index names stays as it is
+        return plan._replace(compute_cycles=plan.compute_cycles + float(kernels.copy(table_share)))
+    if not context.is_activation(table):
+        return plan
+    laid_out = float(kernels.exchange(table_share, _SOURCES))
+    plan = plan._replace(exchange_cycles=plan.exchange_cycles + laid_out)
+    split, width = _as_it_lies(work, context.n_tiles), context.precision.n_bytes
+    unmoved = _plan(work, split, _slice_bytes(work, split, width), width, updates)
+    return min(plan, unmoved, key=lambda way: way.cycles)
+
+
+def _as_it_lies(work: LookUps, n_tiles: int) -> _Split:
+    """A table that is spread over the tiles from its first element to its last."""
+    groups = min(work.groups, n_tiles)
+    entries = max(1, min(n_tiles // groups, work.entries))
+    return _Split(groups, entries, max(1, min(n_tiles // (groups * entries), work.row // _GRAIN)), 1)
+
+
+@lru_cache(maxsize=1024)
+def _fastest(work: LookUps, updates: bool, n_tiles: int, width: int, bound_bytes: float) -> _Plan:
+    """The fastest plan within the bound on temporary bytes; where none is, without the bound [poplar-docs].
+
+    Of plans that are nearly as fast, the one of fewest bytes. A plan whose bytes alone take longer is not priced.
+    """
+    needed = _update_bytes if updates else _slice_bytes
+    ways = [(split, needed(work, split, width)) for split in _splits(work, updates, n_tiles)]
+    within = [way for way in ways if way[1].peak <= bound_bytes] or ways
+    plans: list[_Plan] = []
+    enough = inf
+    for split, n_bytes in sorted(within, key=lambda way: way[1].exchanged):
+        if n_bytes.exchanged / kernels.EXCHANGE_BYTES_PER_CYCLE > enough:
+            break
+        plan = _plan(work, split, n_bytes, width, updates)
+        enough = min(enough, _AS_FAST * plan.cycles)
+        plans.append(plan)
+    return min((plan for plan in plans if plan.cycles <= enough), key=lambda plan: (plan.tile_bytes, plan.cycles))
+
+
+def _splits(work: LookUps, updates: bool, n_tiles: int) -> Iterator[_Split]:
+    """Groups first, then columns and indices; the tiles that are left divide the entries, or do not."""
+    groups = min(work.groups, n_tiles)
+    for columns in (n for n in _COLUMN_PARTS if n == 1 or (work.row >= n * _GRAIN and n * groups <= n_tiles)):
+        for lookups in (1,) if updates else _LOOKUP_PARTS:
+            left = n_tiles // (groups * columns * lookups)
+            if left and lookups <= work.lookups:
+                yield from (_Split(groups, entries, columns, lookups) for entries in {1, min(left, work.entries)})
+
+
+def _share(work: LookUps, split: _Split) -> LookUps:
+    """The part of one tile."""
+    return LookUps(*(-(-n // parts) for n, parts in zip(work, split, strict=True)))
+
+
+def _plan(work: LookUps, split: _Split, n_bytes: _Bytes, width: int, updates: bool) -> _Plan:
+    """What a split costs.
+
+    For rows that are read, every tile finds those among its entries; where entries are divided, it then picks its own
+    rows from the candidates of the tiles that looked for the same ones. For rows that are written, all six workers of a
+    tile look at all indices, each for its own entries.
+    """
+    part = _share(work, split)
+    vectors, share = -(-part.row * width // 8), 1 / split.entries
+    moved = ((n_bytes.indices, 1), (n_bytes.table, 1), (n_bytes.candidates or n_bytes.rows, _SOURCES))
+    exchange = sum(float(kernels.exchange(amount, n_sources)) for amount, n_sources in moved if amount)
+    if updates:
+        vertex = kernels.gather(WORKERS * part.lookups, vectors, share / WORKERS)
+    else:
+        vertex = kernels.gather(part.lookups, vectors, share)
+    if n_bytes.candidates:
+        vertex += kernels.gather(-(-part.lookups // split.entries), vectors, share)
+    return _Plan(exchange, part.groups * vertex, n_bytes.peak)
+
+
+def _slice_bytes(work: LookUps, split: _Split, width: int) -> _Bytes:
+    part = _share(work, split)
+    row_bytes = part.groups * part.row * width
+    n_own = -(-part.lookups // split.entries)
+    return _Bytes(
+        indices=part.groups * part.lookups * _INDEX_BYTES,
+        rows=part.lookups * row_bytes,
+        table=part.entries * row_bytes if split.lookups > 1 else 0,
+        candidates=split.entries * n_own * row_bytes if split.entries > 1 else 0,
+    )
+
+
+def _update_bytes(work: LookUps, split: _Split, width: int) -> _Bytes:
+    part = _share(work, split)
+    n_updates = part.groups * part.lookups
+    return _Bytes(n_updates * _INDEX_BYTES, n_updates * part.row * width, 0, 0)
+
+
 COST_RULES: dict[str, CostRule] = {
     **by_operator(interpolate, "Resize Upsample GridSample"),
     **by_operator(move, "Concat Slice Split Pad Expand Tile Reshape Flatten Squeeze Unsqueeze ConstantOfShape Range"),
     **by_operator(move, "AffineGrid CenterCropPad Col2Im OneHot Trilu EyeLike Compress ReverseSequence MaxUnpool"),
     **by_operator(shuffle, "Transpose DepthToSpace SpaceToDepth"),
+    **by_operator(look_up, "Gather GatherND GatherElements"),
+    **by_operator(update, "ScatterND ScatterElements Scatter TensorScatter"),
 }

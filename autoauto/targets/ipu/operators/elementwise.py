@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from autoauto.records.units import Precision
-from autoauto.targets.ipu.kernels import codelets as kernels
+from autoauto.targets.ipu import kernels
 from autoauto.targets.ipu.operator_cost import (
     CostRule,
     Family,

@@ -12,7 +12,7 @@ from math import ceil
 from typing import NamedTuple
 
 from autoauto.records.units import Precision
-from autoauto.targets.ipu.kernels import codelets as kernels
+from autoauto.targets.ipu import kernels
 from autoauto.targets.ipu.operator_cost import (
     CostRule,
     Family,

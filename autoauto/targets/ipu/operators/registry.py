@@ -9,13 +9,11 @@ from dataclasses import replace
 
 from autoauto.records.layers import LayerGraph
 from autoauto.records.units import Precision
-from autoauto.targets.ipu.kernels import codelets as kernels
+from autoauto.targets.ipu import kernels
 from autoauto.targets.ipu.operator_cost import CostRule, OperatorContext, OperatorCost, together
-from autoauto.targets.ipu.operators import convolutions, data_movement, elementwise, look_ups, products, rows, sequences
+from autoauto.targets.ipu.operators import convolutions, data_movement, elementwise, products, rows, sequences
 
-TABLES = tuple(
-    module.COST_RULES for module in (convolutions, data_movement, elementwise, look_ups, products, rows, sequences)
-)
+TABLES = tuple(module.COST_RULES for module in (convolutions, data_movement, elementwise, products, rows, sequences))
 COST_RULES: dict[str, CostRule] = {name: rule for table in TABLES for name, rule in table.items()}
 
 

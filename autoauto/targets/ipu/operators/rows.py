@@ -6,8 +6,8 @@ from collections.abc import Callable
 from math import isqrt
 
 from autoauto.records.units import Precision
-from autoauto.targets.ipu.kernels import codelets as kernels
-from autoauto.targets.ipu.kernels.codelets import WORKERS
+from autoauto.targets.ipu import kernels
+from autoauto.targets.ipu.kernels import WORKERS
 from autoauto.targets.ipu.operator_cost import CostRule, Family, OperatorContext, OperatorCost, by_operator, size
 from autoauto.targets.ipu.operators.elementwise import elementwise, grain_share
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from math import ceil, log2
 from typing import NamedTuple
 
-from autoauto.targets.ipu.kernels import codelets as kernels
-from autoauto.targets.ipu.kernels.codelets import WORKERS
+from autoauto.targets.ipu import kernels
+from autoauto.targets.ipu.kernels import WORKERS
 from autoauto.targets.ipu.operator_cost import CostRule, Family, OperatorContext, OperatorCost, by_operator, size
 from autoauto.targets.ipu.operators import products
 from autoauto.targets.ipu.tiling.split import Product

@@ -8,9 +8,8 @@ from typing import NamedTuple
 import numpy as np
 
 from autoauto.records.units import FloatArray, Precision
-from autoauto.targets.ipu.kernels import codelets as kernels
-from autoauto.targets.ipu.kernels.codelets import WORKERS, Amount, ceil_div
-from autoauto.targets.ipu.kernels.inner_loops import loop
+from autoauto.targets.ipu import kernels
+from autoauto.targets.ipu.kernels import WORKERS, Amount, ceil_div, loop
 from autoauto.targets.ipu.tiling.split import Engine, Product, SplitCandidates
 
 

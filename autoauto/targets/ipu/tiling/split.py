@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from autoauto.records.units import FloatArray, Precision
-from autoauto.targets.ipu.kernels.codelets import Amount
+from autoauto.targets.ipu.kernels import Amount
 
 _MAX_PARTS = 24  # values tried for one parallel axis
 _ONE_STEP = ((1, 1),)

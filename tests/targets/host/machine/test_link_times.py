@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from autoauto.records.hardware import Link
-from autoauto.targets.host.machine import link_times, machine
-from autoauto.targets.host.machine.link_times import MESSAGE_BYTES, LinkTimes, measured_links
+from autoauto.targets.host.machine import detect, machine
+from autoauto.targets.host.machine.detect import MESSAGE_BYTES, LinkTimes, measured_links
 from autoauto.targets.host.machine.machine import cores
 
 TIMES = LinkTimes(send_s=2e-6, latency_s=8e-6, write_bytes_per_s=4e9, read_bytes_per_s=1e10, memory_bytes_per_s=2e10)
@@ -24,7 +24,7 @@ def measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[object]:
         return TIMES
 
     monkeypatch.setenv("AUTOAUTO_CACHE_DIR", str(tmp_path / "cache"))
-    monkeypatch.setattr(link_times, "measure", measure)
+    monkeypatch.setattr(detect, "measure", measure)
     return measured
 
 
@@ -66,7 +66,7 @@ def test_impossible_times_in_the_cache_are_measured_again_with_a_line_on_stderr(
 @pytest.mark.slow
 def test_a_long_message_takes_longer_than_an_empty_one_between_real_processes() -> None:
     threads = [number for core in cores() for number in core]
-    times = link_times.measure([(threads[0],), (threads[-1],)])
+    times = detect.measure([(threads[0],), (threads[-1],)])
     assert times.send_s > 0
     assert isfinite(times.latency_s)
     assert MESSAGE_BYTES / times.write_bytes_per_s > times.send_s

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from autoauto.records.errors import BadInput
-from autoauto.targets.host.machine import speed_probe
-from autoauto.targets.host.machine.speed_probe import SpeedProbe
+from autoauto.targets.host.machine import machine
+from autoauto.targets.host.machine.machine import SpeedProbe
 
 
 class SimulatedCore:
@@ -39,8 +39,8 @@ def make_core(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> MakeCore:
 
     def make_core(arithmetic_ns: Callable[[float], int]) -> SimulatedCore:
         core = SimulatedCore(arithmetic_ns)
-        monkeypatch.setattr(speed_probe, "thread_time_ns", core.thread_time_ns)
-        monkeypatch.setattr(speed_probe, "perf_counter", lambda: core.now_s)
+        monkeypatch.setattr(machine, "thread_time_ns", core.thread_time_ns)
+        monkeypatch.setattr(machine, "perf_counter", lambda: core.now_s)
         return core
 
     monkeypatch.setenv("AUTOAUTO_CACHE_DIR", str(tmp_path / "cache"))
@@ -81,7 +81,7 @@ def test_after_a_fast_time_the_former_speed_is_slow(make_core: MakeCore) -> None
     probe = SpeedProbe()
     for _ in range(10):
         core.arithmetic_ns = lambda _: 500_000
-        core.compute(speed_probe.SAMPLE_INTERVAL_S)
+        core.compute(machine.SAMPLE_INTERVAL_S)
         assert probe.factor() == 1.0
     core.arithmetic_ns = lambda _: 1_000_000
     assert probe.factor() == 2.0
@@ -111,15 +111,15 @@ def test_a_core_that_stays_slow_has_a_new_typical_time(make_core: MakeCore) -> N
     core.now_s = 3.0
     while probe.factor() > 1.0:
         probe.wait()
-        core.compute(speed_probe.SAMPLE_INTERVAL_S)
-        assert core.now_s < 3 + speed_probe.N_SAMPLES * speed_probe.SAMPLE_INTERVAL_S
+        core.compute(machine.SAMPLE_INTERVAL_S)
+        assert core.now_s < 3 + machine.N_SAMPLES * machine.SAMPLE_INTERVAL_S
     assert SpeedProbe().factor() == 1.0
 
 
 def test_the_factor_of_a_real_core_is_one_or_more(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("AUTOAUTO_CACHE_DIR", str(tmp_path))
     monkeypatch.delenv("AUTOAUTO_PATIENCE_S")
-    monkeypatch.setattr(speed_probe, "CALIBRATION_S", 0.01)
+    monkeypatch.setattr(machine, "CALIBRATION_S", 0.01)
     probe = SpeedProbe()
     assert all(probe.factor() >= 1.0 for _ in range(20))
 
@@ -136,7 +136,7 @@ def test_without_patience_no_core_is_slow_and_nothing_is_stored(
     assert not (tmp_path / "cache").exists()
 
 
-@pytest.mark.parametrize(("setting", "patience_s"), [("2.5", 2.5), (None, speed_probe.PATIENCE_S)])
+@pytest.mark.parametrize(("setting", "patience_s"), [("2.5", 2.5), (None, machine.PATIENCE_S)])
 def test_a_wait_on_a_slow_core_ends_with_patience(
     setting: str | None, patience_s: float, make_core: MakeCore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -144,8 +144,8 @@ def test_a_wait_on_a_slow_core_ends_with_patience(
     if setting:
         monkeypatch.setenv("AUTOAUTO_PATIENCE_S", setting)
     probe = SpeedProbe()
-    for _ in range(speed_probe.N_SAMPLES):
-        core.compute(speed_probe.SAMPLE_INTERVAL_S)
+    for _ in range(machine.N_SAMPLES):
+        core.compute(machine.SAMPLE_INTERVAL_S)
         assert not probe.wait()
     start_s = core.now_s
     core.arithmetic_ns = lambda _: 1_600_000
@@ -162,9 +162,9 @@ def test_all_waits_take_at_most_twice_as_long_as_everything_else(make_core: Make
         start_s = core.now_s
         if probe.wait():
             waited_s += core.now_s - start_s
-        core.compute(speed_probe.SAMPLE_INTERVAL_S)
+        core.compute(machine.SAMPLE_INTERVAL_S)
     other_s = core.now_s - waited_s
-    assert other_s < waited_s < speed_probe.MAX_WAIT_RATIO * other_s + speed_probe.PATIENCE_S
+    assert other_s < waited_s < machine.MAX_WAIT_RATIO * other_s + machine.PATIENCE_S
 
 
 @pytest.mark.parametrize("text", ["-1", "soon", "nan", "inf", ""])

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from autoauto.targets.host.run import open_plans
-from autoauto.targets.host.run.open_plans import MAX_OPEN, OpenPlans
+from autoauto.targets.host.run import run
+from autoauto.targets.host.run.run import MAX_OPEN, OpenPlans
 
 
 class Plan:
@@ -50,7 +50,7 @@ def test_a_dropped_plan_is_loaded_anew() -> None:
 def test_all_are_closed_where_the_machine_has_less_memory_than_they_hold(monkeypatch: pytest.MonkeyPatch) -> None:
     plans = OpenPlans()
     first = opened(plans, [1, 2])
-    monkeypatch.setattr(open_plans, "machine_bytes", lambda: 199)
+    monkeypatch.setattr(run, "machine_bytes", lambda: 199)
     (third,) = opened(plans, [3])
     assert [plan.is_open for plan in (*first, third)] == [False, False, True]
 

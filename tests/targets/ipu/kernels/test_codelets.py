@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from autoauto.records.units import Precision
-from autoauto.targets.ipu.kernels import codelets as kernels
+from autoauto.targets.ipu import kernels
 
 HALF, SINGLE = Precision.FP16, Precision.FP32
 Vectors = Callable[[str], Any]

@@ -2,7 +2,7 @@ from collections.abc import Callable
 from typing import Any
 
 from autoauto.records.units import Precision
-from autoauto.targets.ipu.kernels.inner_loops import LOOPS, loop
+from autoauto.targets.ipu.kernels import LOOPS, loop
 
 
 def test_every_loop_takes_time_and_half_is_never_slower_than_twice_single() -> None:

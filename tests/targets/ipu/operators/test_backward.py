@@ -7,12 +7,11 @@ import pytest
 from autoauto.records.hardware import Device
 from autoauto.records.layers import derivative
 from autoauto.records.units import Precision
-from autoauto.targets.ipu.kernels import codelets as kernels
+from autoauto.targets.ipu import kernels
 from autoauto.targets.ipu.operator_cost import Family, OperatorContext
 from autoauto.targets.ipu.operators import products
-from autoauto.targets.ipu.operators.backward import backward
+from autoauto.targets.ipu.operators.backward import Gradients, backward, cycles
 from autoauto.targets.ipu.operators.elementwise import PASSES_GRADIENT_ON
-from autoauto.targets.ipu.operators.gradients import Gradients, cycles
 from autoauto.targets.ipu.operators.registry import COST_RULES, forward_cost
 
 Make = Callable[..., tuple[OperatorContext, Gradients]]

@@ -3,8 +3,8 @@ from typing import Any
 
 import pytest
 
-from autoauto.targets.ipu.kernels import codelets as kernels
-from autoauto.targets.ipu.kernels.inner_loops import LOOPS
+from autoauto.targets.ipu import kernels
+from autoauto.targets.ipu.kernels import LOOPS
 from autoauto.targets.ipu.operator_cost import OperatorContext
 from autoauto.targets.ipu.operators import elementwise
 from autoauto.targets.ipu.operators.registry import forward_cost

@@ -5,8 +5,8 @@ from typing import Any
 from autoauto.records.hardware import Device
 from autoauto.records.layers import derivative
 from autoauto.targets.ipu.operator_cost import Family, OperatorContext, OperatorCost, Relayout
+from autoauto.targets.ipu.operators.backward import Gradients, cycles, for_operand, join, summed
 from autoauto.targets.ipu.operators.elementwise import one_pass
-from autoauto.targets.ipu.operators.gradients import Gradients, cycles, for_operand, join, summed
 
 MakeContext = Callable[..., OperatorContext]
 

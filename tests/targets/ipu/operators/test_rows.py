@@ -3,7 +3,7 @@ from dataclasses import replace
 from typing import Any
 
 from autoauto.records.units import Precision
-from autoauto.targets.ipu.kernels import codelets as kernels
+from autoauto.targets.ipu import kernels
 from autoauto.targets.ipu.operator_cost import Family, OperatorContext
 from autoauto.targets.ipu.operators import rows
 from autoauto.targets.ipu.operators.elementwise import elementwise

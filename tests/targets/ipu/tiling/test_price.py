@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from autoauto.records.units import Precision
-from autoauto.targets.ipu.kernels import codelets as kernels
+from autoauto.targets.ipu import kernels
 from autoauto.targets.ipu.tiling.price import SplitCosts, costs
 from autoauto.targets.ipu.tiling.split import Engine, Product, SplitCandidates
 

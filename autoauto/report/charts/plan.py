@@ -1,0 +1,239 @@
+"""A timeline as a chart, `timeline_chart`: a row per device, a bar per action.
+
+Memory by stage against the limit: `memory_by_part` as numbers, `memory_chart` as bars stacked by category.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from autoauto.records.phased import Phase, PhasedPlan
+from autoauto.records.plan import Plan, Stage
+from autoauto.records.schedule import CHECK
+from autoauto.records.timeline import Timeline
+from autoauto.records.trials.trial import Trial
+from autoauto.records.units import MIB, IntArray, format_bytes
+from autoauto.report.charts.chart import OTHER, Axis, Chart, Mark, Panel, Series, Shape, category_axis
+from autoauto.report.reasons import part_names
+from autoauto.report.style import ACTIVITIES, EXCHANGE, spans_besides_actions
+from autoauto.report.wording import shows_stage, timeline_title
+
+N_BARS = 2_000
+"""The most bars of a page or a picture."""
+
+_WIDTH = 1000
+_UNITS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"), (1e-9, "ns"))
+_DEVICE, _ACTIVITY, _STAGE, _MICRO_BATCH, _START, _STOP = range(6)
+
+
+def timeline_chart(timeline: Timeline, clock_hz: float | None, n_bars: int = N_BARS) -> Chart:
+    """The bars of all actions and exchanges, and of the end of a step; of a longer timeline those at both ends.
+
+    Args:
+        timeline: the timeline.
+        clock_hz: turns cycles into time; None shows cycles.
+        n_bars: the most bars.
+    """
+    rows = _rows(timeline)
+    whole = len(rows) <= n_bars
+    parts = {"": rows} if whole else _ends(rows, n_bars // 2)
+    panels = (_panel(timeline, part, clock_hz, name, _WIDTH // len(parts)) for name, part in parts.items())
+    text = _period(timeline, clock_hz) + ("" if whole else f"; {_shown(list(parts.values()), len(rows))}")
+    return Chart("timeline", "Timeline", text, tuple(panels))
+
+
+def _period(timeline: Timeline, clock_hz: float | None) -> str:
+    """Order, micro-batches, origin and period of a timeline."""
+    period = f"{timeline.period_cycles:,.0f} cycles"
+    if clock_hz is not None:
+        unit_s, unit = time_unit(timeline.period_cycles / clock_hz)
+        period = f"{timeline.period_cycles / clock_hz / unit_s:,.3g} {unit}, {period}"
+    return f"{timeline_title(timeline)}; a micro-batch leaves every {period}"
+
+
+def time_unit(seconds: float) -> tuple[float, str]:
+    """The unit for a time: its length in seconds and its name; the longest in which the time is above 1.
+
+    >>> time_unit(0.0119), time_unit(3.5e-5)
+    ((0.001, 'ms'), (1e-06, 'µs'))
+    """
+    return next((unit for unit in _UNITS if seconds > unit[0]), _UNITS[-1])
+
+
+def _rows(timeline: Timeline) -> IntArray:
+    """(n, 6) device, activity, stage, micro-batch, start and stop tick of every bar; actions have the middle two."""
+    codes, rows = timeline.schedule.codes, []
+    columns = zip(timeline.schedule.programs, timeline.starts, timeline.stops, strict=True)
+    for device, (program, starts, stops) in enumerate(columns):
+        action = (codes.kinds(program), codes.stages(program), codes.micro_batches(program), starts, stops)
+        rows.append(np.stack((np.full_like(program, device), *action), axis=1))
+        others = spans_besides_actions(timeline, device)
+        rows.append(np.insert(np.insert(others, 0, device, axis=1), [2] * 2, [device, 0], axis=1))
+    every = np.concatenate(rows)
+    return every[every[:, _STOP] > every[:, _START]]
+
+
+def _ends(rows: IntArray, half: int) -> dict[str, IntArray]:
+    """The rows that start first, and those that stop last."""
+    return {
+        "first": rows[np.argsort(rows[:, _START])[:half]],
+        "last": rows[np.argsort(rows[:, _STOP])[-half:]],
+    }
+
+
+def _shown(parts: list[IntArray], n_rows: int) -> str:
+    """The number of bars that are shown, and the micro-batches in each part."""
+    numbers = [part[part[:, _ACTIVITY] < CHECK, _MICRO_BATCH] for part in parts]
+    ranges = " and ".join(f"{part.min():,} to {part.max():,}" for part in numbers)
+    return f"first and last {len(parts[0]):,} of {n_rows:,} bars, micro-batches {ranges}"
+
+
+def _panel(timeline: Timeline, rows: IntArray, clock_hz: float | None, name: str, width: int) -> Panel:
+    """A row per device, from the first start to the last stop of `rows`."""
+    n_devices, stop_tick = timeline.schedule.n_devices, max(timeline.stop_tick, 1)
+    unit_s, unit = (1.0, "cycles") if clock_hz is None else time_unit(timeline.makespan_cycles / clock_hz)
+    per_tick = 1.0 / timeline.ticks_per_cycle / (1.0 if clock_hz is None else clock_hz * unit_s)
+    ends = (rows[:, _START].min(), rows[:, _STOP].max()) if name else (0, stop_tick)
+    low, high = (float(tick) * per_tick for tick in ends)
+    tracks = Series("", "track", Shape.BAR, tuple(Mark(low, device, stop=high) for device in range(n_devices)))
+    return Panel(
+        name,
+        Axis(f"time ({unit}), {timeline.origin}", low, high),
+        category_axis("", tuple(f"device {device}" for device in range(n_devices))),
+        (tracks, *_series(timeline, rows, per_tick)),
+        width,
+        n_devices * (37.5 if n_devices <= 8 else 27.5),
+    )
+
+
+def _series(timeline: Timeline, rows: IntArray, per_tick: float) -> Iterator[Series]:
+    """One per activity."""
+    with_stage, per_cycle = shows_stage(timeline.schedule), timeline.ticks_per_cycle
+    for number in np.unique(rows[:, _ACTIVITY]).tolist():
+        activity, marks = ACTIVITIES[number], []
+        for device, _, stage, micro_batch, start, stop in rows[rows[:, _ACTIVITY] == number].tolist():
+            action = "" if number >= EXCHANGE else f"{activity.letter}{micro_batch}"
+            name = f"{stage}{action} {activity.name}" if action else activity.name
+            first, last = start / per_cycle, stop / per_cycle
+            hover = f"{name}, {last - first:,.12g} cycles from {first:,.12g} to {last:,.12g}"
+            text = f"{stage}{action}" if with_stage and action else action
+            marks.append(Mark(start * per_tick, device, hover, text, stop * per_tick))
+        yield Series(activity.name, f"do-{activity.name.partition(' ')[0]}", Shape.BAR, tuple(marks))
+
+
+REST = "other"
+N_CATEGORIES = 7
+"""If there are at least two categories more than this, the smallest are summed up as `REST`."""
+
+
+class StageMemory(NamedTuple):
+    """The memory of a stage or phase.
+
+    Attributes:
+        label: the stage or phase.
+        memory_bytes: by category, the largest of the plan first, the smallest together as "other".
+        limit_bytes: the memory of its device.
+        estimated_bytes: the sum over all categories by the estimate; None when there was none.
+        planned_bytes: the limit that the plan was made for; None when there was no estimate.
+    """
+
+    label: str
+    memory_bytes: Mapping[str, int]
+    limit_bytes: int
+    estimated_bytes: int | None
+    planned_bytes: int | None
+
+    @property
+    def total_bytes(self) -> int:
+        """Memory over all categories."""
+        return sum(self.memory_bytes.values())
+
+
+def memory_by_part(measured: Plan | PhasedPlan, estimate: Plan | PhasedPlan | None) -> list[StageMemory]:
+    """The memory of every stage or phase, by the same few categories."""
+    if isinstance(measured, Plan) and isinstance(estimate, Plan):
+        estimate = estimate.in_order_of(measured)
+    parts: tuple[Stage | Phase, ...] = measured.parts
+    estimated: tuple[Stage | Phase, ...] = () if estimate is None else estimate.parts
+    shown = _categories(parts)
+    rows = []
+    for index, (name, part) in enumerate(zip(part_names(measured), parts, strict=True)):
+        memory_bytes = {category: part.memory_bytes.get(category, 0) for category in shown}
+        rest = part.total_bytes - sum(memory_bytes.values())
+        estimated_part = estimated[index] if index < len(estimated) else None
+        rows.append(
+            StageMemory(
+                f"{name} {part.layers}",
+                memory_bytes | ({REST: rest} if rest else {}),
+                part.limit_bytes,
+                None if estimated_part is None else estimated_part.total_bytes,
+                None if estimated_part is None else estimated_part.limit_bytes,
+            )
+        )
+    return rows
+
+
+def _categories(parts: Sequence[Stage | Phase]) -> list[str]:
+    sums: dict[str, int] = {}
+    for part in parts:
+        for category, n_bytes in part.memory_bytes.items():
+            sums[category] = sums.get(category, 0) + n_bytes
+    largest = sorted(sums, key=lambda category: -sums[category])
+    return largest if len(largest) <= N_CATEGORIES + 1 else largest[:N_CATEGORIES]
+
+
+def memory_chart(finalist: Trial, origin: str) -> Chart:
+    """A bar per stage on the track of its limit; ticks show the estimate, the limit and the limit of planning."""
+    rows = memory_by_part(finalist.plan, finalist.estimate)
+    largest_bytes = max(max(row.limit_bytes, row.total_bytes) for row in rows)
+    tracks = (Mark(0.0, y, stop=row.limit_bytes / MIB) for y, row in enumerate(rows))
+    shares = (
+        f"{format_bytes(row.total_bytes)}, {100 * row.total_bytes / max(row.limit_bytes, 1):.0f} %" for row in rows
+    )
+    labels = (
+        Mark(row.total_bytes / MIB, y, "", share) for y, (row, share) in enumerate(zip(rows, shares, strict=True))
+    )
+    series = (
+        Series("", "track", Shape.BAR, tuple(tracks)),
+        *_categories_of(rows),
+        _ticks("estimated", "estimated", [row.estimated_bytes for row in rows]),
+        _ticks("device limit", "limit", [row.limit_bytes for row in rows], is_named=True),
+        _ticks("planned limit", "planned", [row.planned_bytes for row in rows], is_named=True),
+        Series("", "value", Shape.LABEL, tuple(labels)),
+    )
+    height = len(rows) * (42.0 if len(rows) <= 8 else 34.0)
+    across = Axis(f"memory (MiB), {origin}", 0.0, largest_bytes / MIB)
+    panel = Panel("", across, category_axis("", tuple(row.label for row in rows)), series, _WIDTH, height)
+    marks = "the tick is what the estimate promised, orange lines are the limits."
+    text = f"Trial {finalist.number}, {origin}; {marks}"
+    return Chart("memory", "Memory against the limit", text, (panel,))
+
+
+def _categories_of(rows: list[StageMemory]) -> list[Series]:
+    """One series per category, its bars after those of the categories before."""
+    categories = list(dict.fromkeys(category for row in rows for category in row.memory_bytes))
+    starts_bytes, series = [0] * len(rows), []
+    for index, category in enumerate(categories):
+        marks = []
+        for y, row in enumerate(rows):
+            start_bytes, n_bytes = starts_bytes[y], row.memory_bytes.get(category, 0)
+            starts_bytes[y] += n_bytes
+            hover = f"{category}: {format_bytes(n_bytes)}"
+            marks.append(Mark(start_bytes / MIB, y, hover, "", starts_bytes[y] / MIB))
+        series.append(Series(category, OTHER if category == REST else f"s{index}", Shape.BAR, tuple(marks)))
+    return series
+
+
+def _ticks(name: str, style: str, sizes_bytes: Sequence[int | None], is_named: bool = False) -> Series:
+    """A tick for every size; where all stages have the same, its name may be written above, in the axis's unit."""
+    common_bytes = sizes_bytes[0] if is_named and len(set(sizes_bytes)) == 1 else None
+    text = f"{name} {common_bytes / MIB:,.6g}" if common_bytes else ""
+    marks = (
+        Mark(n_bytes / MIB, y, f"{name}: {format_bytes(n_bytes)}", text)
+        for y, n_bytes in enumerate(sizes_bytes)
+        if n_bytes is not None
+    )
+    return Series(name, style, Shape.TICK, tuple(marks))

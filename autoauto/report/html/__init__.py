@@ -1,1 +1,0 @@
-"""Records -> pages for the browser that need no network."""

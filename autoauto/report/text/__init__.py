@@ -1,1 +1,0 @@
-"""Records -> tables, pictures and progress bars for the terminal."""

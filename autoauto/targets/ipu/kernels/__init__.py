@@ -1,1 +1,0 @@
-"""Cycles of one tile: codelets on six workers, copies and exchange."""
