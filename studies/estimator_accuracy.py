@@ -111,7 +111,7 @@ def ipu_flow(model: str, cache: ProfileCache) -> Iterator[Flow]:
 @contextmanager
 def host_flow(model: str, cache: ProfileCache) -> Iterator[Flow]:
     """The model on processes of this machine, one core each."""
-    from autoauto.targets.host.machine.detect import host_cluster
+    from autoauto.targets.host.detect import host_cluster
     from autoauto.targets.host.target import HostTarget
 
     with HostTarget(onnx_source(model)) as target:

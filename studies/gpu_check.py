@@ -40,7 +40,7 @@ from autoauto.targets.host.gpu.driver import gpus_named, used_bytes
 from autoauto.targets.host.measure.session import example
 from autoauto.targets.host.processes import Workers
 from autoauto.targets.host.runtimes.registry import check_cuda_installed
-from autoauto.targets.host.transport.files import SubModelFile
+from autoauto.targets.host.transport.shared_memory import SubModelFile
 
 ROOT = Path(__file__).parents[1]
 SKIPPED = 77

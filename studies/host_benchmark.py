@@ -40,7 +40,7 @@ from autoauto.study.defaults import on_cluster
 from autoauto.study.methods.registry import method_of, predictor
 from autoauto.study.run import run_search
 from autoauto.study.store.study import open_study
-from autoauto.targets.host.machine.detect import host_cluster
+from autoauto.targets.host.detect import host_cluster
 from autoauto.targets.host.run import run as host_run
 from autoauto.targets.host.runtimes.registry import installed
 from autoauto.targets.host.target import HostTarget

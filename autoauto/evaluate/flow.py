@@ -17,7 +17,7 @@ from autoauto.evaluate.plans import PlanCache, Plans
 from autoauto.evaluate.steps import plan_samples_per_s, plan_timeline
 from autoauto.evaluate.whole_model import WholeModelEstimates
 from autoauto.plan.pipeline.problem import check_memory, evaluate
-from autoauto.plan.pipeline.ranges.plans import evaluate_stage_replicas
+from autoauto.plan.pipeline.range_plans import evaluate_stage_replicas
 from autoauto.plan.pipeline.stage_table import StageBytes, device_memory
 from autoauto.profile.profiler import Progress, check_batch_size
 from autoauto.records.correction import WholeRange

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from autoauto.estimate.table import cost_table
 from autoauto.graph.load import find_model, load_graph
-from autoauto.plan.pipeline.ranges.plans import anywhere, best_in_any_order, no_cycles
+from autoauto.plan.pipeline.range_plans import anywhere, best_in_any_order, no_cycles
 from autoauto.profile.importers.imported import ImportedGraph, ImportedProfile, like_devices, linear_orders, order_by
 from autoauto.profile.importers.layer_table import read_layer_table
 from autoauto.profile.importers.onnxruntime_join import FileNode, join_model

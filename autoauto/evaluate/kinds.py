@@ -19,7 +19,7 @@ from itertools import product
 
 from autoauto.evaluate.estimates import Estimates
 from autoauto.plan.pipeline.probe import UNBOUNDED
-from autoauto.plan.pipeline.ranges.plans import anywhere, best_in_any_order
+from autoauto.plan.pipeline.range_plans import anywhere, best_in_any_order
 from autoauto.profile.profiler import Progress
 from autoauto.records.cost import CostTable
 from autoauto.records.errors import Infeasible

@@ -9,10 +9,10 @@ from functools import partial
 from autoauto.evaluate.kinds import best_on_kinds, on_kinds
 from autoauto.evaluate.steps import best_by_simulated_step, pipeline_step_cycles, plan_samples_per_s
 from autoauto.evaluate.whole_model import WholeModelEstimates
-from autoauto.plan.phased.optimal import fits_at_once, phased
+from autoauto.plan.phased import fits_at_once, phased
 from autoauto.plan.pipeline.optimal import anytime
 from autoauto.plan.pipeline.problem import evaluate
-from autoauto.plan.pipeline.ranges.plans import best_with_stage_replicas
+from autoauto.plan.pipeline.range_plans import best_with_stage_replicas
 from autoauto.plan.pipeline.stage_costs import StageCosts
 from autoauto.plan.replicas import placements
 from autoauto.profile.profiler import Progress

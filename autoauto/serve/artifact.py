@@ -17,7 +17,7 @@ from autoauto.records.profile import SessionOptions
 from autoauto.records.target import Origin
 from autoauto.records.units import Array
 from autoauto.serve.protocol import ServedTensor
-from autoauto.targets.host.machine.machine import cores, cores_of
+from autoauto.targets.host.machine import cores, cores_of
 from autoauto.targets.host.run.pipelines import Pipelines
 from autoauto.targets.host.run.stage import StageResources
 from autoauto.targets.host.samples import read_samples

@@ -14,7 +14,7 @@ import pytest
 from autoauto.evaluate.flow import Flow
 from autoauto.evaluate.kinds import best_on_kinds
 from autoauto.evaluate.load import load_flow
-from autoauto.plan.pipeline.ranges import problem as range_problem
+from autoauto.plan.pipeline import range_problem
 from autoauto.profile.cache import ProfileCache
 from autoauto.records.correction import Estimator
 from autoauto.records.errors import BadInput, Infeasible

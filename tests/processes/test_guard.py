@@ -17,8 +17,7 @@ from typing import IO
 import pytest
 
 from autoauto.processes.channel import Channel
-from autoauto.processes.guard import Ending, GuardedProcess
-from autoauto.processes.start import descendants, held_bytes
+from autoauto.processes.start import Ending, GuardedProcess, descendants, held_bytes
 from tests.running import is_running, wait_until
 
 pytestmark = pytest.mark.slow
@@ -111,7 +110,7 @@ def test_all_that_a_process_started_ends_when_it_is_closed(log: IO[bytes]) -> No
 
 PARENT = """
 import sys, time
-from autoauto.processes.guard import GuardedProcess
+from autoauto.processes.start import GuardedProcess
 from tests.processes.test_guard import starts_others
 if __name__ == "__main__":
     process = GuardedProcess(starts_others, (None,), sys.stderr.buffer, None)

@@ -14,7 +14,7 @@ from typing import Any
 import onnx
 import pytest
 
-from autoauto.cli.options.targets import add_target
+from autoauto.cli.options.model import add_target
 from autoauto.evaluate.flow import Flow
 from autoauto.evaluate.flow_config import FlowConfig
 from autoauto.evaluate.load import load_flow, read_cluster

@@ -64,7 +64,7 @@ def _print_machine(args: argparse.Namespace) -> None:
 
 def _print_clusters(args: argparse.Namespace) -> None:
     from autoauto.targets.clusters import builtin_clusters, load_cluster
-    from autoauto.targets.host.machine.detect import host_cluster
+    from autoauto.targets.host.detect import host_cluster
 
     clusters = [load_cluster(name) for name in builtin_clusters()]
     detected = [host_cluster()] if sys.platform == "linux" else []

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from autoauto.cli.options.model import add_configuration, requested_knobs
-from autoauto.cli.options.targets import open_flow
+from autoauto.cli.options.model import add_configuration, open_flow, requested_knobs
 from autoauto.cli.output.lines import print_json
 from autoauto.cli.output.plans import show_infeasible
 from autoauto.records.errors import DoesNotFit

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from autoauto.cli.options.model import add_configuration, requested_knobs
-from autoauto.cli.options.targets import open_flow
+from autoauto.cli.options.model import add_configuration, open_flow, requested_knobs
 from autoauto.cli.options.values import integers
 from autoauto.cli.output.plans import show_infeasible, show_plan, warn_unbounded
 from autoauto.records.errors import DoesNotFit

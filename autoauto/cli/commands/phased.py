@@ -6,8 +6,7 @@ import argparse
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from autoauto.cli.options.model import add_knob, add_model, one_switch, one_value
-from autoauto.cli.options.targets import open_flow
+from autoauto.cli.options.model import add_knob, add_model, one_switch, one_value, open_flow
 from autoauto.cli.output.lines import add_json, print_json, warn
 from autoauto.cli.output.plans import describe_phases, show_infeasible
 from autoauto.records.errors import BadInput, DoesNotFit

@@ -9,8 +9,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from autoauto.cli.commands.plan_queries import QuerySubject, add_queries, best_plan, requested_query
-from autoauto.cli.options.model import PROFILE_OPTIONS, add_knobs, add_model, add_profile, one_value, requested_knobs
-from autoauto.cli.options.targets import config_of, open_flow
+from autoauto.cli.options.model import (
+    PROFILE_OPTIONS,
+    add_knobs,
+    add_model,
+    add_profile,
+    config_of,
+    one_value,
+    open_flow,
+    requested_knobs,
+)
 from autoauto.cli.options.values import positive_number
 from autoauto.cli.output.lines import add_json, print_json, warn
 from autoauto.cli.output.plans import describe_configuration, show_imported, show_infeasible, show_plan

@@ -7,8 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from autoauto.cli.options.model import add_knobs, add_model, requested_knobs
-from autoauto.cli.options.targets import open_flow
+from autoauto.cli.options.model import add_knobs, add_model, open_flow, requested_knobs
 from autoauto.cli.output.lines import add_json, print_json, warn
 from autoauto.cli.output.plans import warn_unbounded
 from autoauto.records.errors import BadInput, OutOfMemory

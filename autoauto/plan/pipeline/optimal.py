@@ -17,7 +17,7 @@ from autoauto.plan.pipeline.problem import (
     prepare,
     transfer_lower_bound,
 )
-from autoauto.plan.pipeline.ranges.plans import best_in_line
+from autoauto.plan.pipeline.range_plans import best_in_line
 from autoauto.records.cost import CostTable
 from autoauto.records.errors import Infeasible
 from autoauto.records.hardware import Period

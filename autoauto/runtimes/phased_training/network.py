@@ -12,7 +12,7 @@ from numpy.random import default_rng
 from sklearn.datasets import load_digits
 
 from autoauto.records.units import Array
-from autoauto.targets.host.transport.files import Buffer
+from autoauto.targets.host.transport.shared_memory import Buffer
 
 STATE = ("first", "second")
 """The names of Adam's two moving averages."""

@@ -13,7 +13,7 @@ import numpy as np
 from autoauto.records.phased import IoMode
 from autoauto.records.units import Array
 from autoauto.runtimes.phased_training.network import STATE, BufferEntry, PhaseCall, adam
-from autoauto.targets.host.transport.files import ArrayFile
+from autoauto.targets.host.transport.shared_memory import ArrayFile
 
 Loaded = TypeVar("Loaded")
 Stored = TypeVar("Stored")

@@ -17,7 +17,7 @@ from typing import NamedTuple
 from autoauto.runtimes.phased_training.network import Network, PhaseCall, Samples
 from autoauto.runtimes.phased_training.phase import add, load_all, mover, store_all, sums_of, update_variables
 from autoauto.runtimes.phased_training.training import UpdateLoop, feed, fill, run_update
-from autoauto.targets.host.transport.files import ArrayFile
+from autoauto.targets.host.transport.shared_memory import ArrayFile
 
 STEPS_ALONE = 3
 """Micro-batches over which the parts of a phase are averaged."""

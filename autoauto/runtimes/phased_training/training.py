@@ -24,7 +24,7 @@ from autoauto.runtimes.phased_training.network import (
 )
 from autoauto.runtimes.phased_training.phase import Mover, mover, run_phase, store_all, sums_of, update_variables
 from autoauto.targets.host.memory_budget import LimitedResult, run_alone
-from autoauto.targets.host.transport.files import ArrayFile, Traffic
+from autoauto.targets.host.transport.shared_memory import ArrayFile, Traffic
 
 
 @dataclass(frozen=True, slots=True)

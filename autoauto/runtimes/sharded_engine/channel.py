@@ -24,7 +24,7 @@ import numpy.typing as npt
 
 from autoauto.records.errors import BadInput, EndOfStream
 from autoauto.records.units import Array
-from autoauto.targets.host.transport.ring import ALIGNMENT, Ring
+from autoauto.targets.host.transport.shared_memory import ALIGNMENT, Ring
 
 _LENGTH_BYTES = 4
 

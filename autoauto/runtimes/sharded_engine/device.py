@@ -15,7 +15,7 @@ from autoauto.records.units import Array, IntArray
 from autoauto.runtimes.sharded_engine.channel import Receiver, Sender, SharedArrays
 from autoauto.runtimes.sharded_engine.engine import ShardedEngine
 from autoauto.runtimes.sharded_engine.peers import Peers, SharedEvent
-from autoauto.targets.host.transport.ring import Ring
+from autoauto.targets.host.transport.shared_memory import Ring
 
 SpanList = list[tuple[int, int]]
 

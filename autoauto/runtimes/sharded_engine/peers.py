@@ -19,7 +19,7 @@ import numpy.typing as npt
 from autoauto.records.errors import BadInput, EndOfStream
 from autoauto.records.units import Array
 from autoauto.runtimes.sharded_engine.channel import Message, Receiver, Sender
-from autoauto.targets.host.transport.ring import Ring
+from autoauto.targets.host.transport.shared_memory import Ring
 
 N_SLOTS, SLOT_BYTES = 4, 128 * 1024
 """Size of a ring between two devices: a device can send their product before the other receives."""

@@ -25,7 +25,7 @@ from autoauto.runtimes.sharded_engine.device import DeviceRun, DeviceTask, serve
 from autoauto.runtimes.sharded_engine.engine import ShardedEngine
 from autoauto.runtimes.sharded_engine.peers import N_SLOTS, SLOT_BYTES, SharedEvent
 from autoauto.targets.host.processes import Workers
-from autoauto.targets.host.transport.ring import Ring
+from autoauto.targets.host.transport.shared_memory import Ring
 
 ENVIRONMENT = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
 """A device is one core, so one thread multiplies its matrices."""

@@ -16,7 +16,7 @@ from time import monotonic
 from typing import IO, NamedTuple
 
 from autoauto.processes.channel import BadMessage, Channel
-from autoauto.processes.guard import Ending, GuardedProcess
+from autoauto.processes.start import Ending, GuardedProcess
 from autoauto.records.errors import WorkerLost
 from autoauto.records.knobs.knobs import Knobs
 from autoauto.records.trials.trial import Status, Trial

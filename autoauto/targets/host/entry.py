@@ -13,9 +13,9 @@ from autoauto.records.errors import BadInput
 from autoauto.records.hardware import Cluster, Period, Topology
 from autoauto.records.target import Target
 from autoauto.records.units import MIB, Precision, format_bytes
+from autoauto.targets.host.detect import total_bytes, usable_cores
 from autoauto.targets.host.gpu.driver import PREFIX, gpu_links, gpus
-from autoauto.targets.host.machine.detect import total_bytes, usable_cores
-from autoauto.targets.host.machine.machine import processor, processor_clock_hz
+from autoauto.targets.host.machine import processor, processor_clock_hz
 from autoauto.targets.target import NamedTarget, OptionValues, Request, TargetOption
 
 if TYPE_CHECKING:
@@ -66,9 +66,9 @@ def _devices(given: Cluster | None, options: OptionValues) -> Cluster:
             contradicts it.
         MissingExtra: there is no runtime for GPUs.
     """
+    from autoauto.targets.host.detect import host_cluster, usable_cores
     from autoauto.targets.host.gpu.cluster import gpu_cluster
-    from autoauto.targets.host.machine.detect import host_cluster, usable_cores
-    from autoauto.targets.host.machine.machine import CLOCK_HZ
+    from autoauto.targets.host.machine import CLOCK_HZ
     from autoauto.targets.host.remote.cluster import check_served, remote_cluster
 
     memory_mib, gpus, machines = options["device_memory_mib"], _gpus(options), _machines(options)

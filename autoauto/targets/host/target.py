@@ -24,7 +24,7 @@ from autoauto.records.profile import (
 from autoauto.records.target import RUNS_PLANS, TargetTraits
 from autoauto.records.timeline import Run
 from autoauto.records.units import Array
-from autoauto.targets.host.machine.machine import CLOCK_HZ, core_beside_gpu, cores_of, identity
+from autoauto.targets.host.machine import CLOCK_HZ, core_beside_gpu, cores_of, identity
 from autoauto.targets.host.measure.client import Meter
 from autoauto.targets.host.measure.session import RUNTIME
 from autoauto.targets.host.measure.worker import Measurement

@@ -12,10 +12,10 @@ from autoauto.records.layers import LayerGraph, LayerRange
 from autoauto.records.profile import OUTLINED, CompiledRange, CompileOptions, ProgramStep, WeightUpdate
 from autoauto.records.target import Origin, TargetTraits
 from autoauto.targets.ipu.kernels import EXCHANGE_BYTES_PER_CYCLE, SHORTEST_EXCHANGE_CYCLES, SYNC_CYCLES, copy
-from autoauto.targets.ipu.liveness import live_bytes
 from autoauto.targets.ipu.memory import (
     LAYER_CODE,
     check_code,
+    live_bytes,
     outlined_bytes,
     outlined_weight_bytes,
     program_bytes,

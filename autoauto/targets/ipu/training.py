@@ -18,8 +18,7 @@ from autoauto.records.checkpoints import checkpoints, first_checkpoint
 from autoauto.records.hardware import Device
 from autoauto.records.layers import Derivative, LayerGraph, LayerRange, derivative
 from autoauto.records.profile import GRADIENT, CompileOptions
-from autoauto.targets.ipu.liveness import live_bytes, live_gradient_bytes
-from autoauto.targets.ipu.memory import working_bytes
+from autoauto.targets.ipu.memory import live_bytes, live_gradient_bytes, working_bytes
 from autoauto.targets.ipu.operator_cost import DEFAULT_SETTINGS, CompilerSettings, OperatorContext, OperatorCost
 from autoauto.targets.ipu.operators.backward import Gradients, backward, cycles
 

@@ -8,8 +8,8 @@ from autoauto.records.errors import BadInput
 from autoauto.records.units import GIB
 from autoauto.targets.clusters import load_cluster
 from autoauto.targets.host import entry
+from autoauto.targets.host.detect import host_cluster
 from autoauto.targets.host.gpu.driver import Gpu
-from autoauto.targets.host.machine.detect import host_cluster
 from tests.cli.conftest import RunCli
 
 

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from autoauto.cli.main import build_parser
+from autoauto.cli.options.model import open_flow
 from autoauto.cli.options.study import bounds_of, executor_maker
-from autoauto.cli.options.targets import open_flow
 from autoauto.profile.cache import ProfileCache
 from autoauto.records.errors import BadInput
 from autoauto.study.execution.process import Bounds

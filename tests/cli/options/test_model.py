@@ -3,8 +3,7 @@
 import pytest
 
 from autoauto.cli.main import build_parser
-from autoauto.cli.options.model import requested_knobs
-from autoauto.cli.options.targets import open_flow
+from autoauto.cli.options.model import open_flow, requested_knobs
 from autoauto.records.errors import BadInput
 from autoauto.records.knobs.knobs import Knobs
 from autoauto.records.schedule import Order

@@ -3,8 +3,7 @@ from __future__ import annotations
 import pytest
 
 from autoauto.estimate.table import cost_table
-from autoauto.plan.phased.assemble import NO_ROWS, number_graphs, share_buffers
-from autoauto.plan.phased.optimal import phased
+from autoauto.plan.phased import NO_ROWS, number_graphs, phased, share_buffers
 from autoauto.records.hardware import Cluster, Device, Link, StreamingMemory
 from autoauto.records.phased import BufferLayout, IoMode, PhasedOptions, PhasedPlan, PhaseKind
 from autoauto.records.profile import CompileOptions, LayerProfile, ModelProfile

@@ -10,7 +10,7 @@ from random import Random
 import numpy as np
 import pytest
 
-from autoauto.plan.phased.optimal import phased
+from autoauto.plan.phased import phased
 from autoauto.records.cost import CostTable
 from autoauto.records.errors import BadInput, Infeasible
 from autoauto.records.hardware import Cluster, Device, Link, StreamingMemory

@@ -11,12 +11,11 @@ from random import Random
 import numpy as np
 import pytest
 
+from autoauto.plan.pipeline import range_plans, range_problem
 from autoauto.plan.pipeline.blocks import contract
 from autoauto.plan.pipeline.optimal import optimal
 from autoauto.plan.pipeline.problem import evaluate, prepare, stage_of
-from autoauto.plan.pipeline.ranges import plans
-from autoauto.plan.pipeline.ranges import problem as range_problem
-from autoauto.plan.pipeline.ranges.plans import best_in_any_order, best_in_line
+from autoauto.plan.pipeline.range_plans import best_in_any_order, best_in_line
 from autoauto.records.cost import CostTable
 from autoauto.records.errors import BadInput, Infeasible
 from autoauto.records.exchange import Exchange, TensorUse
@@ -259,7 +258,7 @@ def test_more_cuts_than_the_limit_have_a_lower_bound(monkeypatch: pytest.MonkeyP
     table = replace(table, period=Period.SERIAL, exchange=Exchange(uses, links, links, 1.0))
     best = best_in_line(table)
     assert best.gap == 0
-    monkeypatch.setattr(plans, "MAX_BLOCKS", 20)
+    monkeypatch.setattr(range_plans, "MAX_BLOCKS", 20)
     coarse = best_in_line(table)
     assert coarse.bound_cycles <= best.plan.cost_cycles <= coarse.plan.cost_cycles
     assert 0 < coarse.gap < 0.5

@@ -6,12 +6,12 @@ from collections.abc import Callable
 from typing import Any
 
 from autoauto.estimate.table import cost_table
-from autoauto.plan.phased.optimal import phased
+from autoauto.plan.phased import phased
 from autoauto.records.hardware import Cluster, Device, Link, StreamingMemory
 from autoauto.records.phased import IoMode, PhasedOptions
 from autoauto.records.profile import CompileOptions, LayerProfile, ModelProfile
 from autoauto.records.units import Precision
-from autoauto.runtimes.batch_serialisation.phases import _offset, phased_program
+from autoauto.runtimes.batch_serialisation.loops import _offset, phased_program
 from autoauto.runtimes.batch_serialisation.program import PhasedProgram, RowHandle, Stream
 
 KINDS = ("fc1", "inner", "inner", "fc4")

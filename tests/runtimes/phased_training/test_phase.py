@@ -25,7 +25,7 @@ from autoauto.runtimes.phased_training.phase import (
     sums_of,
     update_variables,
 )
-from autoauto.targets.host.transport.files import ArrayFile, Buffer
+from autoauto.targets.host.transport.shared_memory import ArrayFile, Buffer
 from tests.running import PATIENCE_S
 
 STEPS = 4

@@ -25,7 +25,7 @@ from autoauto.runtimes.phased_training.training import (
     train_phased,
     train_whole,
 )
-from autoauto.targets.host.transport.files import ArrayFile
+from autoauto.targets.host.transport.shared_memory import ArrayFile
 
 LOOPS = [UpdateLoop(serialised, io_mode) for serialised, io_mode in product((True, False), IoMode)]
 SMALL = Network(n_hidden=32, steps=3)

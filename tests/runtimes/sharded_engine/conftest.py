@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import pytest
 
 from autoauto.runtimes.sharded_engine.peers import Peers, SharedEvent
-from autoauto.targets.host.transport.ring import Ring
+from autoauto.targets.host.transport.shared_memory import Ring
 from tests.running import PATIENCE_S
 
 T = TypeVar("T")

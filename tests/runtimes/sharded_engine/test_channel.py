@@ -13,7 +13,7 @@ import pytest
 from autoauto.records.errors import BadInput, EndOfStream
 from autoauto.records.units import Array
 from autoauto.runtimes.sharded_engine.channel import Receiver, Sender
-from autoauto.targets.host.transport.ring import Ring
+from autoauto.targets.host.transport.shared_memory import Ring
 
 RNG = np.random.default_rng(5)
 ARRAYS: dict[str, Array] = {

@@ -10,7 +10,7 @@ import pytest
 
 from autoauto.records.errors import BadInput
 from autoauto.runtimes.sharded_engine.channel import SharedArrays
-from autoauto.targets.host.transport.ring import ALIGNMENT
+from autoauto.targets.host.transport.shared_memory import ALIGNMENT
 from tests.running import n_descriptors
 
 ARRAYS = {

@@ -16,7 +16,7 @@ from autoauto.records.layers import LayerRange, Port
 from autoauto.records.plan import Plan, Stage
 from autoauto.records.profile import CompileOptions, SessionOptions
 from autoauto.records.units import GIB, MIB, Precision
-from autoauto.targets.host.machine.machine import cores_of
+from autoauto.targets.host.machine import cores_of
 from autoauto.targets.host.measure.client import Meter
 from autoauto.targets.host.run import run as run_module
 from autoauto.targets.host.run.pipelines import Pipelines

@@ -4,7 +4,7 @@ from typing import Any
 from autoauto.records.hardware import Device
 from autoauto.records.layers import LayerGraph, LayerRange, derivative
 from autoauto.records.profile import CompileOptions
-from autoauto.targets.ipu.liveness import live_bytes, live_gradient_bytes
+from autoauto.targets.ipu.memory import live_bytes, live_gradient_bytes
 from autoauto.targets.ipu.target import operator_costs
 
 SHAPE, WEIGHT = (1, 64, 8, 8), (64, 64, 1, 1)

@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from autoauto.cli.commands.studies.commands_to_copy import reproducing_command
-from autoauto.cli.options.model import add_configuration, requested_knobs
+from autoauto.cli.options.model import add_configuration, open_flow, requested_knobs
 from autoauto.cli.options.study import add_storage, requested_study
-from autoauto.cli.options.targets import open_flow
 from autoauto.cli.output.lines import print_json, print_line
 from autoauto.exporters.registry import FORMATS
 from autoauto.records.errors import BadInput, Infeasible, UnreadableModel

@@ -9,9 +9,8 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from autoauto.cli.options.model import add_model, add_profile, add_space, given_values
+from autoauto.cli.options.model import add_model, add_profile, add_space, config_of, given_values, open_flow
 from autoauto.cli.options.study import DEFAULT_STORAGE, add_executor, add_storage, add_workers, executor_maker
-from autoauto.cli.options.targets import config_of, open_flow
 from autoauto.cli.options.values import (
     at_most,
     constraint_text,
@@ -237,7 +236,7 @@ def show_dry_run(args: argparse.Namespace, flow: Flow, space: SearchSpace) -> in
     """Print the estimates and what a search would try; no trial is made."""
     from autoauto.report.tables.table import show
     from autoauto.report.tables.trials import dry_run_table
-    from autoauto.study.analysis.dry_run import dry_run, expected_winner
+    from autoauto.study.analysis.comparisons import dry_run, expected_winner
     from autoauto.study.defaults import baseline_of
     from autoauto.study.execution.pace import known_pace
     from autoauto.study.verify_winner import n_verification_measurements

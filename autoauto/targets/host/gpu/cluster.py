@@ -22,9 +22,9 @@ from autoauto.records.errors import BadInput
 from autoauto.records.hardware import Cluster, Device, Link
 from autoauto.records.units import MIB, Array
 from autoauto.targets.host.gpu.driver import Gpu, cuda_driver
-from autoauto.targets.host.machine.machine import CLOCK_HZ, MachineCache, core_beside_gpu
+from autoauto.targets.host.machine import CLOCK_HZ, MachineCache, core_beside_gpu
 from autoauto.targets.host.processes import Workers
-from autoauto.targets.host.transport.ring import Ring
+from autoauto.targets.host.transport.shared_memory import Ring
 
 VERSION = 1
 MESSAGE_BYTES = 16 * MIB

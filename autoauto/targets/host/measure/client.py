@@ -14,7 +14,7 @@ from autoauto.targets.host.measure.session import NONE_GIVEN, idle_model
 from autoauto.targets.host.measure.worker import FailedMeasurement, Measurement, SubModelPorts, serve
 from autoauto.targets.host.remote.machines import LocalMachine, ProcessHost
 from autoauto.targets.host.runtimes.registry import runtime_named
-from autoauto.targets.host.transport.messages import message_of
+from autoauto.targets.host.transport.shared_memory import message_of
 
 
 class Meter(AbstractContextManager["Meter"]):

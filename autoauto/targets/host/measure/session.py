@@ -22,7 +22,7 @@ from autoauto.records.profile import PARAMETER, TEMPORARY, SessionOptions
 from autoauto.records.units import Array, format_bytes
 from autoauto.targets.host.memory_budget import data_bytes, machine_bytes, shared_array
 from autoauto.targets.host.runtimes.registry import InForce, ModelMemory, runtime_named
-from autoauto.targets.host.transport.files import SubModelFile
+from autoauto.targets.host.transport.shared_memory import SubModelFile
 
 RUNTIME = "runtime"
 """Category of the memory that the first session of a process takes, whatever it computes."""

@@ -19,11 +19,10 @@ from autoauto.processes.channel import Channel
 from autoauto.records.layers import Port, SubModel
 from autoauto.records.profile import SessionOptions
 from autoauto.records.units import Array
-from autoauto.targets.host.machine.machine import SpeedProbe
+from autoauto.targets.host.machine import SpeedProbe
 from autoauto.targets.host.measure.session import NONE_GIVEN, Session
 from autoauto.targets.host.runtimes.registry import runtime_named
-from autoauto.targets.host.transport.files import SubModelFile
-from autoauto.targets.host.transport.messages import arrays_in
+from autoauto.targets.host.transport.shared_memory import SubModelFile, arrays_in
 
 MIN_RUNS, MIN_LONG_RUNS = 5, 3
 """Minimum number of runs, and that of runs which together take `MAX_NS` or longer."""

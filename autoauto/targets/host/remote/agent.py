@@ -23,8 +23,7 @@ from typing import Any, NamedTuple, Protocol
 from autoauto.processes.channel import Channel
 from autoauto.targets.host.memory_budget import ENVIRONMENT
 from autoauto.targets.host.processes import Failed, Workers
-from autoauto.targets.host.transport.files import SubModelFile
-from autoauto.targets.host.transport.ring import Ring
+from autoauto.targets.host.transport.shared_memory import Ring, SubModelFile
 from autoauto.targets.host.transport.tcp import CONTROL, Gate, TcpReader, TcpWriter, dial
 
 

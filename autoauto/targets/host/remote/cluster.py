@@ -9,9 +9,9 @@ from typing import NamedTuple
 
 from autoauto.records.errors import BadInput
 from autoauto.records.hardware import Cluster, Device, Link, Machine
-from autoauto.targets.host.machine.detect import MESSAGE_BYTES, N_SLOTS, device_memory_bytes, message_times
-from autoauto.targets.host.machine.machine import CLOCK_HZ, MachineCache
-from autoauto.targets.host.machine.machine import cores as all_cores
+from autoauto.targets.host.detect import MESSAGE_BYTES, N_SLOTS, device_memory_bytes, message_times
+from autoauto.targets.host.machine import CLOCK_HZ, MachineCache
+from autoauto.targets.host.machine import cores as all_cores
 from autoauto.targets.host.remote.dask import DaskMachines, ServedMachine
 from autoauto.targets.host.remote.machines import LocalMachine, ProcessHost, connect
 

@@ -15,11 +15,11 @@ from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 from autoauto.processes.dask import DEVICE, DaskWorker, open_client, workers_of
-from autoauto.processes.guard import GuardedProcess
+from autoauto.processes.start import GuardedProcess
 from autoauto.records.errors import BadInput, WorkerLost, missing_extra
 from autoauto.records.installation import VERSION
-from autoauto.targets.host.machine.detect import total_bytes
-from autoauto.targets.host.machine.machine import cores, processor
+from autoauto.targets.host.detect import total_bytes
+from autoauto.targets.host.machine import cores, processor
 from autoauto.targets.host.remote.agent import agent
 from autoauto.targets.host.remote.machines import RemoteMachine
 from autoauto.targets.host.runtimes.registry import installed_versions
@@ -35,7 +35,7 @@ class Facts(NamedTuple):
     Attributes:
         software: versions of autoauto and of the installed runtimes.
         processor: its model.
-        cores: as `autoauto.targets.host.machine.machine.cores`.
+        cores: as `autoauto.targets.host.machine.cores`.
         memory_bytes: of the whole machine.
     """
 
@@ -81,7 +81,7 @@ class DaskMachines:
 
     @property
     def identity(self) -> str:
-        """What measured times depend on, as `autoauto.targets.host.machine.machine.identity`."""
+        """What measured times depend on, as `autoauto.targets.host.machine.identity`."""
         facts = self.machines[0].facts
         return f"{facts.processor}, {len(facts.cores)} cores, machines of Dask workers"
 

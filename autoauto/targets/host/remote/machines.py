@@ -34,8 +34,7 @@ from autoauto.targets.host.remote.agent import (
     WriteFile,
     dumps,
 )
-from autoauto.targets.host.transport.files import SubModelFile
-from autoauto.targets.host.transport.ring import FailedMessage, Ring
+from autoauto.targets.host.transport.shared_memory import FailedMessage, Ring, SubModelFile
 from autoauto.targets.host.transport.tcp import CONTROL, MessageReader, MessageWriter, TcpReader, TcpWriter, dial
 
 

@@ -45,8 +45,7 @@ from autoauto.targets.host.measure.session import idle_model
 from autoauto.targets.host.processes import waiter_of
 from autoauto.targets.host.remote.machines import LocalMachine, ProcessHost, connect
 from autoauto.targets.host.run.stage import StageReady, StageResources, StageSpans, StageTask, serve
-from autoauto.targets.host.transport.messages import arrays, message_bytes, message_of
-from autoauto.targets.host.transport.ring import FailedMessage, Ring
+from autoauto.targets.host.transport.shared_memory import FailedMessage, Ring, arrays, message_bytes, message_of
 
 
 def cut_in_parts(source: Source, graph: LayerGraph, layers: LayerRange, batch_size: int, n_parts: int) -> SubModel:

@@ -26,7 +26,7 @@ from autoauto.records.target import Origin
 from autoauto.records.timeline import Run, Timeline
 from autoauto.records.trials.study_summary import interval
 from autoauto.records.units import Array, relative_error
-from autoauto.targets.host.machine.machine import core_beside_gpu, cores_of
+from autoauto.targets.host.machine import core_beside_gpu, cores_of
 from autoauto.targets.host.measure.session import example
 from autoauto.targets.host.memory_budget import machine_bytes
 from autoauto.targets.host.remote.dask import DaskMachines

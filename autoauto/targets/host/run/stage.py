@@ -16,7 +16,7 @@ from autoauto.processes.channel import Channel
 from autoauto.records.layers import LayerRange, Port
 from autoauto.records.profile import SessionOptions
 from autoauto.records.units import Array
-from autoauto.targets.host.machine.machine import SpeedProbe
+from autoauto.targets.host.machine import SpeedProbe
 from autoauto.targets.host.measure.session import (
     Session,
     check_memory,
@@ -25,9 +25,7 @@ from autoauto.targets.host.measure.session import (
 )
 from autoauto.targets.host.memory_budget import data_bytes, shared_array
 from autoauto.targets.host.runtimes.registry import runtime_named
-from autoauto.targets.host.transport.files import SubModelFile
-from autoauto.targets.host.transport.messages import arrays, arrays_in, message_bytes
-from autoauto.targets.host.transport.ring import FailedMessage
+from autoauto.targets.host.transport.shared_memory import FailedMessage, SubModelFile, arrays, arrays_in, message_bytes
 from autoauto.targets.host.transport.tcp import MessageReader, MessageWriter
 
 ROWS_PER_BLOCK = 4096

@@ -25,7 +25,7 @@ from time import monotonic, sleep
 from typing import Any, NoReturn, Protocol
 
 from autoauto.records.errors import WorkerLost
-from autoauto.targets.host.transport.ring import END, FAILED, FailedMessage
+from autoauto.targets.host.transport.shared_memory import END, FAILED, FailedMessage
 
 TOKEN_BYTES = 16
 """Of the secret that both ends of every connection of a run know."""

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from autoauto.cli.main import build_parser
-from autoauto.cli.options.targets import config_of
+from autoauto.cli.options.model import config_of
 from tests.cli.conftest import RunCli
 
 SMALL = (

@@ -5,8 +5,8 @@ import json
 import pytest
 
 from autoauto.cli.main import build_parser
+from autoauto.cli.options.model import open_flow
 from autoauto.cli.options.study import DEFAULT_STORAGE
-from autoauto.cli.options.targets import open_flow
 from autoauto.study.analysis.verification import verifications
 from autoauto.study.store.study import load_study
 from tests.cli.conftest import RunCli

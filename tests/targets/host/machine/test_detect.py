@@ -7,8 +7,8 @@ import pytest
 
 from autoauto.records.errors import BadInput
 from autoauto.records.units import GIB, MIB
-from autoauto.targets.host.machine import detect
-from autoauto.targets.host.machine.detect import LinkTimes, control_groups, host_cluster, total_bytes, usable_cores
+from autoauto.targets.host import detect
+from autoauto.targets.host.detect import LinkTimes, control_groups, host_cluster, total_bytes, usable_cores
 
 TIMES = LinkTimes(send_s=2e-6, latency_s=8e-6, write_bytes_per_s=4e9, read_bytes_per_s=1e10, memory_bytes_per_s=2e10)
 

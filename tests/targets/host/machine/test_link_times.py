@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from autoauto.records.hardware import Link
-from autoauto.targets.host.machine import detect, machine
-from autoauto.targets.host.machine.detect import MESSAGE_BYTES, LinkTimes, measured_links
-from autoauto.targets.host.machine.machine import cores
+from autoauto.targets.host import detect, machine
+from autoauto.targets.host.detect import MESSAGE_BYTES, LinkTimes, measured_links
+from autoauto.targets.host.machine import cores
 
 TIMES = LinkTimes(send_s=2e-6, latency_s=8e-6, write_bytes_per_s=4e9, read_bytes_per_s=1e10, memory_bytes_per_s=2e10)
 

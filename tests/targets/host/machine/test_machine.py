@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from autoauto.targets.host.machine import machine
-from autoauto.targets.host.machine.machine import (
+from autoauto.targets.host import machine
+from autoauto.targets.host.machine import (
     MachineCache,
     core_beside_gpu,
     cores,

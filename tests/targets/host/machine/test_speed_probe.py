@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from autoauto.records.errors import BadInput
-from autoauto.targets.host.machine import machine
-from autoauto.targets.host.machine.machine import SpeedProbe
+from autoauto.targets.host import machine
+from autoauto.targets.host.machine import SpeedProbe
 
 
 class SimulatedCore:

@@ -17,7 +17,7 @@ from autoauto.records.errors import BadInput, OutOfMemory
 from autoauto.records.layers import LayerRange, Port, SubModel
 from autoauto.records.profile import SessionOptions
 from autoauto.records.units import MIB
-from autoauto.targets.host.machine.machine import cores_of
+from autoauto.targets.host.machine import cores_of
 from autoauto.targets.host.measure.client import Meter
 from autoauto.targets.host.measure.session import idle_model
 from autoauto.targets.host.processes import Workers
@@ -140,7 +140,7 @@ PARENT = """
 import sys
 from autoauto.records.profile import SessionOptions
 from autoauto.records.layers import LayerRange
-from autoauto.targets.host.machine.machine import cores_of
+from autoauto.targets.host.machine import cores_of
 from autoauto.targets.host.measure.client import Meter
 from autoauto.targets.host.measure.session import idle_model
 

@@ -19,7 +19,7 @@ from autoauto.targets.host.measure.session import Session, example, idle_model
 from autoauto.targets.host.memory_budget import ENVIRONMENT, data_bytes, shared_array
 from autoauto.targets.host.processes import Workers
 from autoauto.targets.host.runtimes.registry import runtime_named
-from autoauto.targets.host.transport.files import SubModelFile
+from autoauto.targets.host.transport.shared_memory import SubModelFile
 
 Models = Callable[[int, int], Any]
 

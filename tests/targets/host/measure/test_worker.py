@@ -2,7 +2,7 @@
 
 import pytest
 
-from autoauto.targets.host.machine.machine import SpeedProbe
+from autoauto.targets.host.machine import SpeedProbe
 from autoauto.targets.host.measure import worker
 from autoauto.targets.host.measure.worker import Measurement, RunTimes, shortest_attempt, spread, spread_line, time_runs
 

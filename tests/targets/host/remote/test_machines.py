@@ -16,13 +16,12 @@ import numpy as np
 import pytest
 
 from autoauto.processes.channel import Channel
-from autoauto.processes.guard import GuardedProcess
-from autoauto.processes.start import descendants
+from autoauto.processes.start import GuardedProcess, descendants
 from autoauto.records.errors import OutOfMemory, WorkerLost
 from autoauto.records.layers import LayerRange
 from autoauto.records.profile import SessionOptions
 from autoauto.records.units import MIB
-from autoauto.targets.host.machine.machine import cores_of
+from autoauto.targets.host.machine import cores_of
 from autoauto.targets.host.measure.client import Meter
 from autoauto.targets.host.remote.agent import agent
 from autoauto.targets.host.remote.machines import LocalMachine, RemoteMachine, connect

@@ -11,8 +11,7 @@ from autoauto.records.layers import Port
 from autoauto.records.units import Array
 from autoauto.targets.host.memory_budget import data_bytes
 from autoauto.targets.host.run.stage import ROWS_PER_BLOCK, SharedRowLog, _stream
-from autoauto.targets.host.transport.messages import arrays, message_bytes
-from autoauto.targets.host.transport.ring import ALIGNMENT, Ring
+from autoauto.targets.host.transport.shared_memory import ALIGNMENT, Ring, arrays, message_bytes
 
 PORTS = [
     Port("mask", (3,), "bool"),

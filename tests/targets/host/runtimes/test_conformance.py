@@ -21,7 +21,7 @@ from autoauto.records.layers import LayerRange, Port, SubModel
 from autoauto.records.profile import GraphOptimization, HostPrecision, HostRuntime, RuntimeOptions, SessionOptions
 from autoauto.records.units import MIB
 from autoauto.targets.host.gpu.driver import gpus
-from autoauto.targets.host.machine.machine import cores_of
+from autoauto.targets.host.machine import cores_of
 from autoauto.targets.host.measure.client import Meter
 from autoauto.targets.host.measure.session import Session, example, idle_model
 from autoauto.targets.host.memory_budget import ENVIRONMENT, data_bytes, shared_array
@@ -31,7 +31,7 @@ from autoauto.targets.host.run.pipelines import Pipelines, cut_in_parts
 from autoauto.targets.host.run.stage import StageResources
 from autoauto.targets.host.runtimes import registry
 from autoauto.targets.host.runtimes.registry import InForce, check_installed, installed_versions, runtime_named
-from autoauto.targets.host.transport.files import SubModelFile
+from autoauto.targets.host.transport.shared_memory import SubModelFile
 from tests.running import is_running, n_descriptors, wait_until
 
 Models = Callable[[int, int], Any]

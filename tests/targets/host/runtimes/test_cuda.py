@@ -18,7 +18,7 @@ from autoauto.targets.host.gpu.driver import CudaDriver
 from autoauto.targets.host.measure import session as session_module
 from autoauto.targets.host.measure.session import Session, check_memory, idle_model, load_in_budget
 from autoauto.targets.host.runtimes.registry import InForce, LoadedModel, ModelMemory
-from autoauto.targets.host.transport.files import SubModelFile
+from autoauto.targets.host.transport.shared_memory import SubModelFile
 from tests.targets.host.gpu.driver_on_processor import DriverOnProcessor
 
 onnxruntime = pytest.importorskip("onnxruntime", reason="the runtime for GPUs is ONNX Runtime")

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from autoauto.records.errors import BadInput
-from autoauto.targets.host.transport.files import PAGE_BYTES, ArrayFile, Buffer, Traffic
+from autoauto.targets.host.transport.shared_memory import PAGE_BYTES, ArrayFile, Buffer, Traffic
 
 X = Buffer.of("x", (2, 3), rows=3, steps=4)
 LABEL = Buffer.of("label", (5,), steps=2, dtype="int64")

@@ -7,7 +7,7 @@ from multiprocessing import get_context
 import numpy as np
 import pytest
 
-from autoauto.targets.host.transport.ring import ALIGNMENT, FailedMessage, Ring
+from autoauto.targets.host.transport.shared_memory import ALIGNMENT, FailedMessage, Ring
 from tests.running import n_descriptors
 
 

@@ -20,9 +20,9 @@ from autoauto.processes.channel import Channel
 from autoauto.records.errors import BadInput
 from autoauto.records.hardware import Cluster, Device, Link, Machine
 from autoauto.records.units import MIB, format_bytes
-from autoauto.targets.host.machine.machine import CLOCK_HZ, MachineCache, cores, cores_of
+from autoauto.targets.host.machine import CLOCK_HZ, MachineCache, cores, cores_of
 from autoauto.targets.host.processes import WorkerGroup, Workers
-from autoauto.targets.host.transport.ring import Ring
+from autoauto.targets.host.transport.shared_memory import Ring
 
 VERSION = 4
 

@@ -1,6 +1,6 @@
 """The best plans where a stage costs more than its two ends say: `best_in_line`, `best_in_any_order`.
 
-`problem.py` beside this file says which lines of devices these are, and draws how they are searched.
+`range_problem.py` says which lines of devices these are, and draws how they are searched.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from autoauto.plan.pipeline.blocks import Blocks, contract, earliest_starts
 from autoauto.plan.pipeline.infeasible import excess_bytes, out_of_memory, too_few_cuts, why_infeasible
 from autoauto.plan.pipeline.probe import UNBOUNDED, search_smallest_bound
 from autoauto.plan.pipeline.problem import evaluate, prepare, stage_of
-from autoauto.plan.pipeline.ranges.problem import (
+from autoauto.plan.pipeline.range_problem import (
     RangeCosts,
     RangeProblem,
     Route,

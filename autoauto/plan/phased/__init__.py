@@ -1,1 +1,0 @@
-"""The optimal phases of one device that loads them from streaming memory."""

@@ -1,0 +1,361 @@
+"""A bounded ring of slots in memory that two processes share: `Ring`.
+
+The memory and both counters are file descriptors without a name (memfd, eventfd). The kernel drops them with the last
+process that has them open, however it ends, so there is nothing to clean up. A shared mapping does not count under
+RLIMIT_DATA: a ring lies outside the devices, as the buffers of a link do.
+
+    writer  reserve -> fill -> commit          reserve waits while all slots are filled
+    reader  peek -> read -> release            peek waits while no slot is filled
+
+A writer that cannot make a message sends the reason in its slot, with `fail`; `peek` raises it as `FailedMessage`.
+
+Files that processes of this machine share: streaming memory, `ArrayFile`, and a sub-model, `SubModelFile`.
+
+The file of an `ArrayFile` has no name (`tempfile.TemporaryFile`): the kernel removes it with the process that made it,
+however that process ends. A shared mapping of a file does not count under RLIMIT_DATA, so the file is memory outside
+the device; the arrays that `load` returns are memory inside.
+
+The tensors of a message, one behind the other, as rings, connections and files carry it: `arrays`, `message_of`.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import select
+import tempfile
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from multiprocessing.reduction import DupFd
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+
+from autoauto.records.layers import Port
+from autoauto.records.phased import BufferLayout
+from autoauto.records.units import Array
+
+ALIGNMENT = 64
+"""Alignment of tensors in a slot, in bytes: a cache line, and the widest vector registers."""
+
+_PAGE_BYTES = mmap.PAGESIZE
+_HEAD_BYTES = ALIGNMENT
+END = -1
+"""The length that marks the end of the stream."""
+FAILED = -2
+"""The length of an empty reason; longer ones count down from it."""
+
+
+class FailedMessage(Exception):
+    """There is a reason where a message would be; `release` gives its slot back as that of a message."""
+
+
+class Ring:
+    """A one-way channel from one writer to one reader; it can be pickled as an argument of a new process.
+
+    Attributes:
+        n_slots: maximum number of messages in the ring.
+        slot_bytes: maximum length of a message.
+        free_fd, filled_fd: readable while a slot is free, or filled, for use with `poll`.
+
+    >>> ring = Ring.create(n_slots=2, slot_bytes=3)
+    >>> ring.reserve()[:2] = b"ab"; ring.commit(2); ring.finish()
+    >>> bytes(ring.peek()); ring.release(); ring.peek() is None
+    b'ab'
+    True
+    """
+
+    def __init__(self, memory_fd: int, free_fd: int, filled_fd: int, n_slots: int, slot_bytes: int) -> None:
+        self.n_slots, self.slot_bytes = n_slots, slot_bytes
+        self.free_fd, self.filled_fd = free_fd, filled_fd
+        self._memory_fd = memory_fd
+        self._stride = _stride(slot_bytes)
+        self._view = memoryview(mmap.mmap(memory_fd, n_slots * self._stride))
+        self._next_write = self._next_read = 0
+
+    @classmethod
+    def create(cls, n_slots: int, slot_bytes: int) -> Ring:
+        """Make an empty ring.
+
+        Raises:
+            OSError: memory or file descriptors do not suffice.
+        """
+        descriptors = [os.memfd_create("autoauto-ring")]
+        try:
+            n_bytes = n_slots * _stride(slot_bytes)
+            os.posix_fallocate(descriptors[0], 0, n_bytes)  # no memory is an error here, not a signal later
+            descriptors.extend(os.eventfd(n, os.EFD_SEMAPHORE | os.EFD_CLOEXEC) for n in (n_slots, 0))
+            return cls(descriptors[0], descriptors[1], descriptors[2], n_slots, slot_bytes)
+        except BaseException:
+            for descriptor in descriptors:
+                os.close(descriptor)
+            raise
+
+    def __getstate__(self) -> dict[str, Any]:
+        handles = [DupFd(fd) for fd in (self._memory_fd, self.free_fd, self.filled_fd)]
+        return {"handles": handles, "n_slots": self.n_slots, "slot_bytes": self.slot_bytes}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        fds = (handle.detach() for handle in state["handles"])
+        self.__init__(*fds, state["n_slots"], state["slot_bytes"])  # type: ignore[misc]
+
+    @property
+    def memory(self) -> memoryview:
+        """All slots, in this process."""
+        return self._view
+
+    def close(self) -> None:
+        """Close the descriptors; the mapping ends with the last view of it."""
+        self._view = memoryview(b"")
+        for fd in (self._memory_fd, self.free_fd, self.filled_fd):
+            os.close(fd)
+
+    def reserve(self) -> memoryview:
+        """Wait for a free slot and return its `slot_bytes` writable bytes."""
+        os.eventfd_read(self.free_fd)
+        start = self._next_write * self._stride + _HEAD_BYTES
+        return self._view[start : start + self.slot_bytes]
+
+    def commit(self, n_bytes: int) -> None:
+        """Give the first `n_bytes` bytes of the reserved slot to the reader."""
+        assert n_bytes <= self.slot_bytes
+        self._send(n_bytes)
+
+    def fail(self, reason: str) -> None:
+        """Give the reader a reason instead of a message in the reserved slot, as much of it as fits."""
+        start = self._next_write * self._stride + _HEAD_BYTES
+        text = reason.encode()[: self._stride - _HEAD_BYTES]
+        self._view[start : start + len(text)] = text
+        self._send(FAILED - len(text))
+
+    def finish(self) -> None:
+        """Mark the end of the stream: `peek` returns None after the last message."""
+        self.reserve()
+        self._send(END)
+
+    def wait(self) -> bool:
+        """Wait for a message; False at the end of the stream. `peek` does not wait after it."""
+        poll = select.poll()
+        poll.register(self.filled_fd, select.POLLIN)
+        poll.poll()
+        return self._length() != END
+
+    def peek(self) -> memoryview | None:
+        """Wait for a message and return a view of it; None at the end of the stream, and in every later call.
+
+        Raises:
+            FailedMessage: the writer could not make it.
+        """
+        os.eventfd_read(self.filled_fd)
+        start, n_bytes = self._next_read * self._stride, self._length()
+        if n_bytes == END:
+            os.eventfd_write(self.filled_fd, 1)
+            return None
+        start += _HEAD_BYTES
+        if n_bytes <= FAILED:
+            raise FailedMessage(bytes(self._view[start : start + FAILED - n_bytes]).decode(errors="ignore"))
+        return self._view[start : start + n_bytes]
+
+    def restart(self) -> None:
+        """As the reader, take the end of the stream out of the ring, so that another stream may follow.
+
+        It waits for the end; no message may come before it.
+        """
+        os.eventfd_read(self.filled_fd)
+        assert self._length() == END
+        self.release()
+
+    def release(self) -> None:
+        """Give the peeked slot back to the writer; its view must not be read any more."""
+        self._next_read = (self._next_read + 1) % self.n_slots
+        os.eventfd_write(self.free_fd, 1)
+
+    def _length(self) -> int:
+        start = self._next_read * self._stride
+        return int.from_bytes(self._view[start : start + 8], "little", signed=True)
+
+    def _send(self, n_bytes: int) -> None:
+        start = self._next_write * self._stride
+        self._view[start : start + 8] = n_bytes.to_bytes(8, "little", signed=True)
+        self._next_write = (self._next_write + 1) % self.n_slots
+        os.eventfd_write(self.filled_fd, 1)
+
+
+def _stride(slot_bytes: int) -> int:
+    """Bytes from slot to slot: whole pages for the length and the message."""
+    return -(-(_HEAD_BYTES + slot_bytes) // _PAGE_BYTES) * _PAGE_BYTES
+
+
+PAGE_BYTES = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class Buffer:
+    """A buffer of arrays of one shape and type.
+
+    Attributes:
+        layout: name, rows, steps and the size of an entry.
+        shape: shape of an entry.
+        dtype: type of its elements, by NumPy's name.
+    """
+
+    layout: BufferLayout
+    shape: tuple[int, ...]
+    dtype: str
+
+    @classmethod
+    def of(cls, name: str, shape: tuple[int, ...], rows: int = 1, steps: int = 1, dtype: str = "float32") -> Buffer:
+        """Lay out a buffer.
+
+        >>> Buffer.of("x", (8, 512), rows=3, steps=4).layout.n_bytes  # 3 x 4 entries of 8 x 512 x 4 bytes
+        196608
+        """
+        entry_bytes = int(np.prod(shape)) * np.dtype(dtype).itemsize
+        return cls(BufferLayout(name, rows, steps, entry_bytes), shape, dtype)
+
+
+@dataclass(slots=True)
+class Traffic:
+    """Entries moved in one direction."""
+
+    n_entries: int = 0
+    n_bytes: int = 0
+    seconds: float = 0.0
+
+    def add(self, n_bytes: int, seconds: float) -> None:
+        """Count one entry."""
+        self.n_entries += 1
+        self.n_bytes += n_bytes
+        self.seconds += seconds
+
+
+class ArrayFile(AbstractContextManager["ArrayFile"]):
+    """Buffers in a mapped file; entries are copied into private memory and back.
+
+    Attributes:
+        loads, stores: traffic so far.
+        n_bytes: size of the file.
+
+    Raises:
+        OSError: the disk has no room for the file.
+
+    >>> with ArrayFile([Buffer.of("x", (2,), rows=2, steps=3)]) as memory:
+    ...     memory.store("x", 1, 2, np.float32([5, 7]))
+    ...     memory.load("x", 1, 2), memory.load("x", 0, 0), memory.stores.n_bytes
+    (array([5., 7.], dtype=float32), array([0., 0.], dtype=float32), 8)
+    """
+
+    def __init__(self, buffers: Iterable[Buffer]) -> None:
+        self._buffers = {buffer.layout.name: buffer for buffer in buffers}
+        offsets, self.n_bytes = {}, 0
+        for name, buffer in self._buffers.items():
+            offsets[name] = self.n_bytes
+            self.n_bytes += -(-buffer.layout.n_bytes // PAGE_BYTES) * PAGE_BYTES
+        self._file = tempfile.TemporaryFile(prefix="autoauto-")  # noqa: SIM115 (closed in __exit__)
+        os.posix_fallocate(self._file.fileno(), 0, self.n_bytes)  # a full disk is an error here, not a signal later
+        self._arrays = {name: self._mapped(buffer, offsets[name]) for name, buffer in self._buffers.items()}
+        self.loads, self.stores = Traffic(), Traffic()
+
+    def _mapped(self, buffer: Buffer, offset: int) -> Array:
+        shape = (buffer.layout.n_entries, *buffer.shape)
+        return np.memmap(self._file, buffer.dtype, "r+", offset, shape)
+
+    def _entry(self, name: str, row: int, step: int) -> Array:
+        index = self._buffers[name].layout.flat_index(row, step)
+        entry: Array = self._arrays[name][index, ...]
+        return entry
+
+    def load(self, name: str, row: int, step: int = 0) -> Array:
+        """Copy an entry into a new array."""
+        start = perf_counter()
+        array = np.array(self._entry(name, row, step))
+        self.loads.add(array.nbytes, perf_counter() - start)
+        return array
+
+    def store(self, name: str, row: int, step: int, array: Array) -> None:
+        """Copy an array of the buffer's shape into an entry."""
+        start = perf_counter()
+        entry = self._entry(name, row, step)
+        assert entry.shape == array.shape, (name, entry.shape, array.shape)
+        entry[...] = array
+        self.stores.add(entry.nbytes, perf_counter() - start)
+
+    def __exit__(self, *_: object) -> None:
+        self._arrays.clear()
+        self._file.close()
+
+
+class SubModelFile:
+    """A sub-model in a file without a name; it can be pickled as an argument of a new process."""
+
+    def __init__(self, content: bytes = b"") -> None:
+        self._fd = os.memfd_create("autoauto-model")
+        self.write(content)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"handle": DupFd(self._fd)}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self._fd = state["handle"].detach()
+
+    def write(self, content: bytes) -> None:
+        """Replace the content, for every process that has the file."""
+        with open(self.path, "wb") as file:
+            file.write(content)
+
+    def append(self, content: bytes) -> None:
+        """Write behind what is there."""
+        with open(self.path, "ab") as file:
+            file.write(content)
+
+    @property
+    def path(self) -> str:
+        """The path by which this process opens the file."""
+        return f"/proc/self/fd/{self._fd}"
+
+    def close(self) -> None:
+        """Close the file."""
+        os.close(self._fd)
+
+
+def message_bytes(ports: Sequence[Port]) -> int:
+    """Bytes of a message with these tensors, each aligned.
+
+    >>> message_bytes([Port("a", (3,), "int8"), Port("b", (1,), "int64")])
+    72
+    """
+    return max((start + port.n_bytes for start, port in _offsets(ports)), default=0)
+
+
+def arrays(message: memoryview, ports: Sequence[Port]) -> Mapping[str, Array]:
+    """Views of the tensors of a message, by name."""
+    return {
+        port.name: np.frombuffer(message, np.uint8, port.n_bytes, start).view(port.dtype).reshape(port.shape)
+        for start, port in _offsets(ports)
+    }
+
+
+def message_of(batch: Mapping[str, Array], ports: Sequence[Port]) -> bytes:
+    """A message with these tensors of a micro-batch."""
+    message = bytearray(message_bytes(ports))
+    for name, array in arrays(memoryview(message), ports).items():
+        array[...] = batch[name]
+    return bytes(message)
+
+
+def arrays_in(file: SubModelFile, ports: Sequence[Port]) -> Mapping[str, Array]:
+    """The tensors of a message in a file, which stay there: they are no private memory of this process."""
+    with open(file.path, "rb") as opened:
+        return arrays(memoryview(mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ)), ports)
+
+
+def _offsets(ports: Sequence[Port]) -> list[tuple[int, Port]]:
+    """Where in a message every tensor starts, in bytes."""
+    offsets, stop = [], 0
+    for port in ports:
+        start = -(-stop // ALIGNMENT) * ALIGNMENT
+        offsets.append((start, port))
+        stop = start + port.n_bytes
+    return offsets
