@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from autoauto.evaluate.load import load_flow
     from autoauto.graph.load import load_graph
     from autoauto.plan.pipeline.optimal import optimal
-    from autoauto.records.correction import Estimator
+    from autoauto.records.costs.correction import Estimator
     from autoauto.records.errors import (
         AutoautoError,
         BadInput,
@@ -43,11 +43,11 @@ if TYPE_CHECKING:
     from autoauto.records.knobs.space import SearchSpace
     from autoauto.records.knobs.table import Strategy
     from autoauto.records.layers import LayerGraph
-    from autoauto.records.phased import PhasedPlan
-    from autoauto.records.plan import CutAt, Plan, Stage
+    from autoauto.records.plans.phased import PhasedPlan
+    from autoauto.records.plans.plan import CutAt, Plan, Stage
+    from autoauto.records.plans.timeline import Run, Runner, Timeline
     from autoauto.records.schedule import Order, Schedule
     from autoauto.records.target import Target
-    from autoauto.records.timeline import Run, Runner, Timeline
     from autoauto.records.trials.study_summary import StudySummary
     from autoauto.records.trials.trial import Status, Trial
     from autoauto.records.units import Precision
@@ -118,9 +118,9 @@ _HOMES = {
     "BadInput": "autoauto.records.errors",
     "Cluster": "autoauto.records.hardware",
     "Constraint": "autoauto.records.knobs.objectives",
-    "CutAt": "autoauto.records.plan",
+    "CutAt": "autoauto.records.plans.plan",
     "DoesNotFit": "autoauto.records.errors",
-    "Estimator": "autoauto.records.correction",
+    "Estimator": "autoauto.records.costs.correction",
     "Flow": "autoauto.evaluate.flow",
     "Infeasible": "autoauto.records.errors",
     "IpuTarget": "autoauto.targets.ipu.target",
@@ -133,21 +133,21 @@ _HOMES = {
     "Order": "autoauto.records.schedule",
     "OutOfMemory": "autoauto.records.errors",
     "Period": "autoauto.records.hardware",
-    "PhasedPlan": "autoauto.records.phased",
-    "Plan": "autoauto.records.plan",
+    "PhasedPlan": "autoauto.records.plans.phased",
+    "Plan": "autoauto.records.plans.plan",
     "Precision": "autoauto.records.units",
-    "Run": "autoauto.records.timeline",
-    "Runner": "autoauto.records.timeline",
+    "Run": "autoauto.records.plans.timeline",
+    "Runner": "autoauto.records.plans.timeline",
     "Schedule": "autoauto.records.schedule",
     "SearchProgress": "autoauto.study.run",
     "SearchResult": "autoauto.study.run",
     "SearchSpace": "autoauto.records.knobs.space",
-    "Stage": "autoauto.records.plan",
+    "Stage": "autoauto.records.plans.plan",
     "Status": "autoauto.records.trials.trial",
     "Strategy": "autoauto.records.knobs.table",
     "StudySummary": "autoauto.records.trials.study_summary",
     "Target": "autoauto.records.target",
-    "Timeline": "autoauto.records.timeline",
+    "Timeline": "autoauto.records.plans.timeline",
     "Trial": "autoauto.records.trials.trial",
     "UnreadableModel": "autoauto.records.errors",
     "WorkerLost": "autoauto.records.errors",

@@ -17,9 +17,9 @@ from onnx.reference import ReferenceEvaluator
 
 import autoauto
 from autoauto.graph.cut import onnx_source
+from autoauto.records.costs.profile import PARAMETER, CompiledRange, CompileOptions, ProgramStep
 from autoauto.records.hardware import Cluster, Device, Link
 from autoauto.records.layers import LayerGraph, LayerRange
-from autoauto.records.profile import PARAMETER, CompiledRange, CompileOptions, ProgramStep
 
 
 class NumpyTarget:

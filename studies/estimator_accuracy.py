@@ -42,8 +42,8 @@ from autoauto.graph.load import load_graph
 from autoauto.plan.pipeline.problem import evaluate
 from autoauto.plan.queries import k_best
 from autoauto.profile.cache import ProfileCache
-from autoauto.records.correction import Correction, Estimator, PredictionInterval
-from autoauto.records.cost import CostTable
+from autoauto.records.costs.correction import Correction, Estimator, PredictionInterval
+from autoauto.records.costs.cost import CostTable
 from autoauto.records.errors import DoesNotFit, missing_extra
 from autoauto.records.installation import data_dir
 from autoauto.records.knobs.knobs import Knobs

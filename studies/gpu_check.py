@@ -28,11 +28,11 @@ from autoauto.evaluate.flow import Flow
 from autoauto.evaluate.load import load_flow
 from autoauto.graph.cut import onnx_source
 from autoauto.processes.channel import Channel
+from autoauto.records.costs.profile import HostPrecision, HostRuntime
 from autoauto.records.errors import AutoautoError, OutOfMemory
 from autoauto.records.knobs.knobs import Knobs
 from autoauto.records.layers import LayerRange, SubModel
-from autoauto.records.profile import HostPrecision, HostRuntime
-from autoauto.records.timeline import Runner
+from autoauto.records.plans.timeline import Runner
 from autoauto.records.units import GIB, MIB, format_bytes
 from autoauto.study.defaults import default_space
 from autoauto.study.search import search_flow

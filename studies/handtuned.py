@@ -28,13 +28,13 @@ from onnx import TensorProto, helper, save
 from autoauto.evaluate.flow import Flow
 from autoauto.graph.load import load_graph
 from autoauto.plan.pipeline.problem import evaluate
+from autoauto.records.costs.profile import CompiledRange
 from autoauto.records.errors import Infeasible
 from autoauto.records.hardware import Cluster
 from autoauto.records.installation import data_dir
 from autoauto.records.knobs.knobs import Knobs
 from autoauto.records.layers import LayerGraph, LayerRange
-from autoauto.records.plan import Plan, Stage
-from autoauto.records.profile import CompiledRange
+from autoauto.records.plans.plan import Plan, Stage
 from autoauto.records.schedule import Order
 from autoauto.records.units import format_bytes
 from autoauto.schedule.stash import in_flight

@@ -27,13 +27,13 @@ from autoauto.graph.cut import onnx_source
 from autoauto.graph.load import load_graph
 from autoauto.plan.pipeline.optimal import optimal
 from autoauto.plan.pipeline.problem import evaluate
+from autoauto.records.costs.profile import HostPrecision, HostRuntime
 from autoauto.records.errors import Infeasible
 from autoauto.records.knobs.knobs import Knobs
 from autoauto.records.knobs.objectives import Method, Objective
 from autoauto.records.knobs.space import SearchSpace
-from autoauto.records.plan import Plan
-from autoauto.records.profile import HostPrecision, HostRuntime
-from autoauto.records.timeline import Run
+from autoauto.records.plans.plan import Plan
+from autoauto.records.plans.timeline import Run
 from autoauto.records.trials.study_summary import Interval, interval
 from autoauto.records.units import Precision
 from autoauto.study.defaults import on_cluster

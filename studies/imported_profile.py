@@ -28,10 +28,10 @@ from autoauto.evaluate.load import load_flow
 from autoauto.graph.cut import onnx_source
 from autoauto.graph.load import load_graph
 from autoauto.plan.pipeline.problem import evaluate
+from autoauto.records.costs.profile import RecordedFormat
 from autoauto.records.knobs.knobs import Knobs
 from autoauto.records.layers import LayerRange, SubModel
-from autoauto.records.plan import Plan
-from autoauto.records.profile import RecordedFormat
+from autoauto.records.plans.plan import Plan
 from autoauto.targets.host.measure.session import example
 
 LIGHT = Path(onnx.__file__).parent / "backend" / "test" / "data" / "light"

@@ -23,12 +23,12 @@ from typing import Any, NamedTuple
 from autoauto.evaluate.flow import Flow
 from autoauto.graph.load import load_graph
 from autoauto.plan.pipeline.problem import evaluate
+from autoauto.records.costs.profile import CompileOptions
 from autoauto.records.errors import DoesNotFit
 from autoauto.records.hardware import Cluster
 from autoauto.records.installation import data_dir
 from autoauto.records.knobs.knobs import Knobs
 from autoauto.records.layers import LayerRange
-from autoauto.records.profile import CompileOptions
 from autoauto.records.units import Precision
 from autoauto.targets.clusters import load_cluster
 from autoauto.targets.ipu import kernels

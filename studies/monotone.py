@@ -23,10 +23,10 @@ from typing import NamedTuple
 
 from autoauto.graph.kinds import quantise
 from autoauto.graph.load import builtin_models, load_graph
+from autoauto.records.costs.profile import CompiledRange, CompileOptions
 from autoauto.records.errors import OutOfMemory
 from autoauto.records.hardware import Device
 from autoauto.records.layers import LayerGraph, LayerRange
-from autoauto.records.profile import CompiledRange, CompileOptions
 from autoauto.records.units import Precision
 from autoauto.targets.clusters import load_cluster
 from autoauto.targets.ipu.target import IpuTarget

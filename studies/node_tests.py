@@ -19,10 +19,10 @@ import onnx
 from onnx import numpy_helper
 
 from autoauto.graph.load import load_graph
+from autoauto.records.costs.profile import CompileOptions
 from autoauto.records.errors import BadInput
 from autoauto.records.hardware import Device
 from autoauto.records.layers import LayerRange
-from autoauto.records.profile import CompileOptions
 from autoauto.records.units import Precision
 from autoauto.targets.clusters import load_cluster
 from autoauto.targets.ipu.operators.registry import default_notes

@@ -17,10 +17,10 @@ from typing import NamedTuple
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from autoauto.graph.load import load_graph
+from autoauto.records.costs.profile import CompileOptions
 from autoauto.records.errors import BadInput
 from autoauto.records.hardware import Device
 from autoauto.records.layers import LayerGraph
-from autoauto.records.profile import CompileOptions
 from autoauto.records.units import Precision
 from autoauto.targets.clusters import load_cluster
 from autoauto.targets.ipu.operator_cost import OperatorContext

@@ -15,8 +15,8 @@ from itertools import pairwise
 import numpy as np
 
 from autoauto.plan.pipeline.blocks import Blocks, contract, earliest_starts_by_device
-from autoauto.records.cost import CostTable
-from autoauto.records.profile import PARAMETER
+from autoauto.records.costs.cost import CostTable
+from autoauto.records.costs.profile import PARAMETER
 from autoauto.records.units import IntArray
 
 Partition = tuple[int, ...]

@@ -41,11 +41,11 @@ from autoauto.cli.options.values import integers
 from autoauto.estimate.table import cost_table
 from autoauto.plan.pipeline.optimal import anytime, optimal
 from autoauto.plan.pipeline.problem import evaluate
-from autoauto.records.cost import CostTable
-from autoauto.records.exchange import TensorUse
+from autoauto.records.costs.cost import CostTable
+from autoauto.records.costs.exchange import TensorUse
+from autoauto.records.costs.profile import LayerProfile, ModelProfile
 from autoauto.records.hardware import Cluster, Device, Link, Period
-from autoauto.records.plan import BoundedPlan
-from autoauto.records.profile import LayerProfile, ModelProfile
+from autoauto.records.plans.plan import BoundedPlan
 from autoauto.records.units import MIB, bytes_per_s
 from studies.planner_baselines import (
     Partition,

@@ -23,10 +23,10 @@ from autoauto.evaluate.steps import PLANNING_EFFORT, best_by_simulated_step
 from autoauto.graph.load import load_graph
 from autoauto.plan.pipeline.optimal import optimal
 from autoauto.plan.pipeline.stage_table import StageTable
+from autoauto.records.costs.profile import LayerProfile, ModelProfile
 from autoauto.records.hardware import Cluster, Period
 from autoauto.records.knobs.knobs import Knobs
 from autoauto.records.knobs.table import STAGES_PER_DEVICE
-from autoauto.records.profile import LayerProfile, ModelProfile
 from autoauto.records.schedule import Order
 from autoauto.schedule.times import timeline_of
 from autoauto.targets.clusters import load_cluster

@@ -25,7 +25,7 @@ from autoauto.records.knobs.knobs import Knobs
 from autoauto.records.knobs.objectives import Objective
 from autoauto.records.knobs.space import SearchSpace
 from autoauto.records.layers import LayerRange
-from autoauto.records.plan import Plan, Stage
+from autoauto.records.plans.plan import Plan, Stage
 from autoauto.records.trials.trial import measured_trial
 from autoauto.study.execution.process import finished_trial
 from autoauto.study.store.database import database_of

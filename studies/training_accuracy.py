@@ -23,13 +23,13 @@ from typing import Any, NamedTuple
 
 from autoauto.evaluate.flow import Flow
 from autoauto.evaluate.load import load_flow
+from autoauto.records.costs.profile import Optimizer
 from autoauto.records.errors import DoesNotFit
 from autoauto.records.hardware import Cluster
 from autoauto.records.installation import data_dir
 from autoauto.records.knobs.knobs import Knobs
 from autoauto.records.layers import LayerGraph
-from autoauto.records.plan import Plan, Stage
-from autoauto.records.profile import Optimizer
+from autoauto.records.plans.plan import Plan, Stage
 from autoauto.records.schedule import Order
 from autoauto.records.units import Precision, format_bytes
 

@@ -26,7 +26,7 @@ from autoauto.records.knobs.knobs import Knobs
 from autoauto.records.knobs.objectives import Method, Objective
 from autoauto.records.knobs.space import SearchSpace
 from autoauto.records.layers import LayerRange
-from autoauto.records.plan import Plan, Stage
+from autoauto.records.plans.plan import Plan, Stage
 from autoauto.records.trials.trial import Trial, measured_trial, unfit_trial
 from autoauto.records.units import samples_per_s
 from autoauto.study.execution.executors import ProcessExecutor

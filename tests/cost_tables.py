@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from autoauto.records.cost import CostTable, RangeMemory, SharedMemory
+from autoauto.records.costs.cost import CostTable, RangeMemory, SharedMemory
 from autoauto.records.units import BoolArray, IntArray
 
 Column = Sequence[int] | IntArray | None

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from autoauto.estimate.regression import factor
 from autoauto.estimate.table import cost_table
-from autoauto.records.correction import (
+from autoauto.records.costs.correction import (
     MOVED_BYTES_PER_CYCLE,
     WEIGHTS_BYTES_PER_CYCLE,
     Correction,
@@ -15,10 +15,10 @@ from autoauto.records.correction import (
     RangeFeature,
     WholeRange,
 )
-from autoauto.records.cost import CostTable
+from autoauto.records.costs.cost import CostTable
+from autoauto.records.costs.profile import TEMPORARY, CompileOptions, LayerProfile, ModelProfile, category
 from autoauto.records.hardware import Cluster
 from autoauto.records.layers import Layer, LayerGraph
-from autoauto.records.profile import TEMPORARY, CompileOptions, LayerProfile, ModelProfile, category
 
 
 def layer_classes(graph: LayerGraph) -> tuple[str, ...]:

@@ -14,10 +14,18 @@ from operator import add
 
 import numpy as np
 
-from autoauto.records.cost import RangeMemory, SharedMemory
+from autoauto.records.costs.cost import RangeMemory, SharedMemory
+from autoauto.records.costs.profile import (
+    GRADIENT,
+    OUTLINED,
+    PARAMETER,
+    LayerProfile,
+    ModelProfile,
+    WeightUpdate,
+    category,
+)
 from autoauto.records.errors import BadInput
 from autoauto.records.hardware import Cluster
-from autoauto.records.profile import GRADIENT, OUTLINED, PARAMETER, LayerProfile, ModelProfile, WeightUpdate, category
 from autoauto.records.units import MAX_EXACT, BoolArray, IntArray, Precision
 
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from autoauto.records.correction import (
+from autoauto.records.costs.correction import (
     PLAIN_SUM,
     Correction,
     PredictionInterval,

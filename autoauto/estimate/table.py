@@ -42,12 +42,12 @@ from autoauto.estimate.memory import (
     stash_entries,
     weight_prefix_cycles,
 )
-from autoauto.records.correction import MOVED_BYTES_PER_CYCLE, Correction, RangeFeature
-from autoauto.records.cost import CostTable
-from autoauto.records.exchange import Exchange, TensorUse
+from autoauto.records.costs.correction import MOVED_BYTES_PER_CYCLE, Correction, RangeFeature
+from autoauto.records.costs.cost import CostTable
+from autoauto.records.costs.exchange import Exchange, TensorUse
+from autoauto.records.costs.profile import ModelProfile
 from autoauto.records.hardware import Cluster, Link, Period
-from autoauto.records.plan import Stage
-from autoauto.records.profile import ModelProfile
+from autoauto.records.plans.plan import Stage
 from autoauto.records.units import IntArray
 
 

@@ -18,17 +18,17 @@ from autoauto.profile.cache import ProfileCache, RangeStore, local_cache, subjec
 from autoauto.profile.liveness import tensor_uses
 from autoauto.profile.profiler import Progress, profile_model
 from autoauto.profile.sample import SAMPLE_SHARE, is_sampled, sample, sample_batch_sizes, well_known
-from autoauto.records.correction import PLAIN_SUM, Correction, Estimator, WholeRange
-from autoauto.records.cost import CostTable
+from autoauto.records.costs.correction import PLAIN_SUM, Correction, Estimator, WholeRange
+from autoauto.records.costs.cost import CostTable
+from autoauto.records.costs.exchange import TensorUse
+from autoauto.records.costs.profile import CompileOptions, ModelProfile, WeightUpdate
 from autoauto.records.errors import BadInput
-from autoauto.records.exchange import TensorUse
 from autoauto.records.hardware import Cluster, Device, Period, Topology
 from autoauto.records.knobs.knobs import DEFAULT_PLANNING_PROPORTION, Knobs
 from autoauto.records.knobs.table import Recompute
 from autoauto.records.layers import LayerGraph
-from autoauto.records.phased import PhasedOptions
-from autoauto.records.plan import CutAt, Plan
-from autoauto.records.profile import CompileOptions, ModelProfile, WeightUpdate
+from autoauto.records.plans.phased import PhasedOptions
+from autoauto.records.plans.plan import CutAt, Plan
 from autoauto.records.target import Profiled, Target, TargetTraits, UpdatesWeights, traits_of
 from autoauto.records.units import IntArray, Precision, reference_cycles
 from autoauto.schedule.orders.registry import chunks_of, stage_devices_of

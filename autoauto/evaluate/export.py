@@ -10,11 +10,11 @@ from autoauto.evaluate.flow import Flow
 from autoauto.evaluate.load import load_flow
 from autoauto.exporters.registry import Check, Deployment, write_artifact
 from autoauto.graph.cut import onnx_source
+from autoauto.records.costs.profile import HostRuntime
 from autoauto.records.errors import BadInput
 from autoauto.records.hardware import Cluster
 from autoauto.records.knobs.knobs import DEFAULT_PLANNING_PROPORTION
-from autoauto.records.plan import Plan
-from autoauto.records.profile import HostRuntime
+from autoauto.records.plans.plan import Plan
 from autoauto.records.target import Origin
 from autoauto.records.trials.trial import Trial
 from autoauto.targets.host.target import HostTarget

@@ -20,19 +20,19 @@ from autoauto.plan.pipeline.problem import check_memory, evaluate
 from autoauto.plan.pipeline.range_plans import evaluate_stage_replicas
 from autoauto.plan.pipeline.stage_table import StageBytes, device_memory
 from autoauto.profile.profiler import Progress, check_batch_size
-from autoauto.records.correction import WholeRange
-from autoauto.records.cost import CostTable, stash_entry_bytes
+from autoauto.records.costs.correction import WholeRange
+from autoauto.records.costs.cost import CostTable, stash_entry_bytes
+from autoauto.records.costs.profile import CompiledRange, gradient_bytes
 from autoauto.records.errors import BadInput, DoesNotFit
 from autoauto.records.hardware import Period
 from autoauto.records.knobs.knobs import Knobs
 from autoauto.records.knobs.objectives import Constraint
 from autoauto.records.knobs.space import SearchSpace
 from autoauto.records.knobs.table import Strategy
-from autoauto.records.phased import Phase, PhasedOptions, PhasedPlan
-from autoauto.records.plan import CutAt, Plan, Stage, side_by_side
-from autoauto.records.profile import CompiledRange, gradient_bytes
+from autoauto.records.plans.phased import Phase, PhasedOptions, PhasedPlan
+from autoauto.records.plans.plan import CutAt, Plan, Stage, side_by_side
+from autoauto.records.plans.timeline import Run, Runner, Timeline
 from autoauto.records.target import Origin
-from autoauto.records.timeline import Run, Runner, Timeline
 from autoauto.records.trials.trial import Trial, latency_s, measured_trial, run_latency_s, unfit_trial
 from autoauto.records.units import Precision, reference_cycles, samples_per_s
 from autoauto.schedule.stash import in_flight_by_stage

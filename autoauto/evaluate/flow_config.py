@@ -10,15 +10,15 @@ from typing import Any
 from autoauto.evaluate.flow import Flow
 from autoauto.evaluate.imported import ProfileFiles
 from autoauto.evaluate.load import load_flow, read_cluster
-from autoauto.records.correction import Estimator
+from autoauto.records.costs.correction import Estimator
+from autoauto.records.costs.profile import HostPrecision
 from autoauto.records.errors import BadInput
 from autoauto.records.files.fields import stored_form
 from autoauto.records.files.json import from_json, from_plain, to_json
 from autoauto.records.hardware import Period
 from autoauto.records.installation import DEFAULT_MODEL
 from autoauto.records.knobs.objectives import Constraint
-from autoauto.records.plan import CutAt
-from autoauto.records.profile import HostPrecision
+from autoauto.records.plans.plan import CutAt
 from autoauto.records.units import GIB, MAX_MIB, MIB, Precision
 from autoauto.targets.host.entry import HOST
 from autoauto.targets.registry import DEFAULT_TARGET, TARGETS, default_options

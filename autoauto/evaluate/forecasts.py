@@ -23,16 +23,16 @@ from autoauto.evaluate.plans import Plans
 from autoauto.evaluate.steps import no_simulated_step_below, plan_samples_per_s, plan_step_cycles, plan_timeline
 from autoauto.evaluate.whole_model import WholeModelEstimates
 from autoauto.plan.replicas import placements
+from autoauto.records.costs.profile import TEMPORARY, CompileOptions, WeightUpdate
 from autoauto.records.errors import DoesNotFit, Infeasible
 from autoauto.records.hardware import Period, Topology
 from autoauto.records.knobs.knobs import Knobs
 from autoauto.records.knobs.objectives import Constraint
 from autoauto.records.knobs.table import Recompute, Strategy
-from autoauto.records.phased import PhasedPlan
-from autoauto.records.plan import Plan
-from autoauto.records.profile import TEMPORARY, CompileOptions, WeightUpdate
+from autoauto.records.plans.phased import PhasedPlan
+from autoauto.records.plans.plan import Plan
+from autoauto.records.plans.timeline import Timeline
 from autoauto.records.target import Origin
-from autoauto.records.timeline import Timeline
 from autoauto.records.trials.trial import Trial, latency_s, measured_trial, unfit_trial
 from autoauto.records.units import samples_per_s
 from autoauto.schedule.orders.registry import spec_of

@@ -21,12 +21,12 @@ from autoauto.profile.importers.onnxruntime_trace import line_of_nodes, read_onn
 from autoauto.profile.importers.recorded import Layers, ProfileTarget, RecordedProfile, line_graph
 from autoauto.profile.importers.tensorrt import read_tensorrt
 from autoauto.profile.importers.torch_trace import read_torch_trace
-from autoauto.records.cost import CostTable
+from autoauto.records.costs.cost import CostTable
+from autoauto.records.costs.profile import RecordedFormat
 from autoauto.records.errors import BadInput, Infeasible
 from autoauto.records.hardware import Cluster, Link, Period
 from autoauto.records.layers import LayerGraph
-from autoauto.records.plan import BoundedPlan
-from autoauto.records.profile import RecordedFormat
+from autoauto.records.plans.plan import BoundedPlan
 from autoauto.records.units import GIB, Precision
 from autoauto.targets.clusters import PROFILED
 

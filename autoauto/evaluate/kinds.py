@@ -21,11 +21,11 @@ from autoauto.evaluate.estimates import Estimates
 from autoauto.plan.pipeline.probe import UNBOUNDED
 from autoauto.plan.pipeline.range_plans import anywhere, best_in_any_order
 from autoauto.profile.profiler import Progress
-from autoauto.records.cost import CostTable
+from autoauto.records.costs.cost import CostTable
 from autoauto.records.errors import Infeasible
 from autoauto.records.hardware import Cluster, DeviceKind, MachineDevice, Period
 from autoauto.records.knobs.knobs import Knobs
-from autoauto.records.plan import BoundedPlan, Plan, replicated
+from autoauto.records.plans.plan import BoundedPlan, Plan, replicated
 from autoauto.records.units import MAX_EXACT
 
 

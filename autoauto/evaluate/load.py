@@ -13,12 +13,12 @@ from autoauto.evaluate.flow import Flow
 from autoauto.graph.cut import onnx_source
 from autoauto.graph.load import load_graph
 from autoauto.profile.cache import ProfileCache, local_cache
-from autoauto.records.correction import Estimator
+from autoauto.records.costs.correction import Estimator
 from autoauto.records.errors import BadInput
 from autoauto.records.hardware import Cluster, Period
 from autoauto.records.knobs.objectives import Constraint
 from autoauto.records.layers import LayerGraph
-from autoauto.records.plan import CutAt
+from autoauto.records.plans.plan import CutAt
 from autoauto.records.target import Target
 from autoauto.records.units import Precision
 from autoauto.targets.clusters import load_cluster

@@ -7,13 +7,13 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from autoauto.evaluate.flow import Flow
+from autoauto.records.costs.profile import HostPrecision, runtime_for
 from autoauto.records.errors import BadInput, DoesNotFit, WorkerLost
 from autoauto.records.knobs.knobs import Knobs
 from autoauto.records.knobs.space import SearchSpace
 from autoauto.records.layers import LayerRange
-from autoauto.records.plan import Plan
-from autoauto.records.profile import HostPrecision, runtime_for
-from autoauto.records.timeline import Run
+from autoauto.records.plans.plan import Plan
+from autoauto.records.plans.timeline import Run
 from autoauto.records.trials.trial import Trial
 from autoauto.targets.host.target import HostTarget
 

@@ -16,13 +16,13 @@ from autoauto.plan.pipeline.range_plans import best_with_stage_replicas
 from autoauto.plan.pipeline.stage_costs import StageCosts
 from autoauto.plan.replicas import placements
 from autoauto.profile.profiler import Progress
-from autoauto.records.correction import Correction
-from autoauto.records.cost import CostTable
+from autoauto.records.costs.correction import Correction
+from autoauto.records.costs.cost import CostTable
 from autoauto.records.errors import BadInput, DoesNotFit, Infeasible
 from autoauto.records.hardware import Period
 from autoauto.records.knobs.knobs import Knobs
-from autoauto.records.phased import IoMode, PhasedOptions, PhasedPlan
-from autoauto.records.plan import BoundedPlan, Plan, replicated
+from autoauto.records.plans.phased import IoMode, PhasedOptions, PhasedPlan
+from autoauto.records.plans.plan import BoundedPlan, Plan, replicated
 from autoauto.records.units import Precision, format_bytes
 
 _MAX_CONFIGURATIONS = 512  # whose plans are in memory: those of one pipeline, for all numbers of replicas

@@ -12,13 +12,13 @@ from autoauto.plan.pipeline.by_step import best_by_step, best_nearby, no_step_be
 from autoauto.plan.pipeline.stage_costs import StageCosts, shortest_periods, starting_partitions
 from autoauto.plan.pipeline.stage_table import StageTable
 from autoauto.plan.replicas import all_reduce_cycles, placements
+from autoauto.records.costs.profile import gradient_bytes
 from autoauto.records.errors import Infeasible
 from autoauto.records.hardware import Period
 from autoauto.records.knobs.knobs import Knobs
-from autoauto.records.plan import BoundedPlan, Plan
-from autoauto.records.profile import gradient_bytes
+from autoauto.records.plans.plan import BoundedPlan, Plan
+from autoauto.records.plans.timeline import Timeline
 from autoauto.records.schedule import Order, Transfers
-from autoauto.records.timeline import Timeline
 from autoauto.records.units import FloatArray, format_bytes, samples_per_s
 from autoauto.schedule.orders.registry import chunks_of, spec_of, stage_devices_of
 from autoauto.schedule.simulate.simulate import order_step

@@ -28,13 +28,13 @@ from autoauto.plan.pipeline.infeasible import excess_bytes, out_of_memory, too_f
 from autoauto.plan.pipeline.problem import evaluate
 from autoauto.profile.liveness import carried
 from autoauto.profile.profiler import Progress, check_batch_size, interpolate
-from autoauto.records.correction import Estimator
-from autoauto.records.cost import CostTable
+from autoauto.records.costs.correction import Estimator
+from autoauto.records.costs.cost import CostTable
+from autoauto.records.costs.profile import PROFILE_SCHEMA, CompileOptions, LayerProfile, ModelProfile, RuntimeOptions
 from autoauto.records.knobs.knobs import Knobs
 from autoauto.records.knobs.table import Strategy
 from autoauto.records.layers import LayerRange
-from autoauto.records.plan import Plan, Stage
-from autoauto.records.profile import PROFILE_SCHEMA, CompileOptions, LayerProfile, ModelProfile, RuntimeOptions
+from autoauto.records.plans.plan import Plan, Stage
 
 LARGE_BATCH = 8
 """The batch size, beside 1, at which the whole model is measured; between them and beyond, costs are linear in it."""

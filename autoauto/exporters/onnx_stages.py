@@ -18,12 +18,12 @@ import numpy as np
 from autoauto.exporters.pipeline_runner import save
 from autoauto.exporters.registry import Check, Deployment, Exporter
 from autoauto.graph.onnx_file import first_line
+from autoauto.records.costs.profile import HostPrecision, HostRuntime, RuntimeOptions
 from autoauto.records.errors import BadInput, missing_extra
 from autoauto.records.files.json import to_json
 from autoauto.records.hardware import MachineDevice
 from autoauto.records.layers import LayerRange, Port
-from autoauto.records.plan import Plan
-from autoauto.records.profile import HostPrecision, HostRuntime, RuntimeOptions
+from autoauto.records.plans.plan import Plan
 from autoauto.records.target import Origin
 from autoauto.records.units import Array, relative_error
 

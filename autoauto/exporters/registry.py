@@ -12,12 +12,12 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import NamedTuple, Protocol
 
+from autoauto.records.costs.profile import ModelProfile, RuntimeOptions
 from autoauto.records.errors import BadInput
 from autoauto.records.hardware import Cluster
 from autoauto.records.knobs.knobs import Knobs
 from autoauto.records.layers import LayerGraph, LayerRange, Port, Source, SubModel
-from autoauto.records.plan import Plan
-from autoauto.records.profile import ModelProfile, RuntimeOptions
+from autoauto.records.plans.plan import Plan
 from autoauto.records.schedule import Schedule
 from autoauto.records.target import Origin
 from autoauto.records.units import Array, Precision

@@ -23,7 +23,7 @@ from autoauto.exporters.registry import Check, Deployment, Exporter
 from autoauto.records.errors import BadInput
 from autoauto.records.hardware import MachineDevice
 from autoauto.records.layers import Port, SubModel
-from autoauto.records.plan import Stage
+from autoauto.records.plans.plan import Stage
 from autoauto.records.units import Array
 
 TYPES = {

@@ -21,12 +21,12 @@ from autoauto.plan.phased_costs import (
     prepare_phases,
     single_candidate,
 )
-from autoauto.records.cost import CostTable
+from autoauto.records.costs.cost import CostTable
+from autoauto.records.costs.profile import ModelProfile
 from autoauto.records.errors import Infeasible
 from autoauto.records.hardware import Cluster
 from autoauto.records.layers import LayerRange
-from autoauto.records.phased import BufferLayout, BufferRow, Phase, PhasedOptions, PhasedPlan, PhaseKind
-from autoauto.records.profile import ModelProfile
+from autoauto.records.plans.phased import BufferLayout, BufferRow, Phase, PhasedOptions, PhasedPlan, PhaseKind
 from autoauto.records.units import IntArray, format_bytes
 
 # The rows of the buffers x (activations) and dx (their gradients) between four phases P0 to P3, in training:

@@ -9,11 +9,11 @@ from typing import NamedTuple
 import numpy as np
 
 from autoauto.plan.pipeline.blocks import contract, earliest_starts
-from autoauto.records.cost import CostTable, stash_entry_bytes
+from autoauto.records.costs.cost import CostTable, stash_entry_bytes
+from autoauto.records.costs.profile import PARAMETER, ModelProfile
 from autoauto.records.errors import BadInput
 from autoauto.records.hardware import Cluster, Link, StreamingMemory
-from autoauto.records.phased import IoMode, PhasedOptions, PhaseKind, loop_cycles
-from autoauto.records.profile import PARAMETER, ModelProfile
+from autoauto.records.plans.phased import IoMode, PhasedOptions, PhaseKind, loop_cycles
 from autoauto.records.units import IntArray
 
 MAX_CANDIDATES = 50_000  # about as many are priced at once: enough for arrays to be fast, and little memory

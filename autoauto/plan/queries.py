@@ -33,10 +33,10 @@ from autoauto.plan.pipeline.problem import (
     prepare,
     transfer_lower_bound,
 )
-from autoauto.records.cost import CostTable
+from autoauto.records.costs.cost import CostTable
 from autoauto.records.errors import BadInput, Infeasible
 from autoauto.records.hardware import Period
-from autoauto.records.plan import CutMoves, Explanation, Move, Plan, Replicas
+from autoauto.records.plans.plan import CutMoves, Explanation, Move, Plan, Replicas
 from autoauto.records.units import reference_cycles
 
 

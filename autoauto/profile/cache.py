@@ -45,12 +45,12 @@ from autoauto.database import (
     shown,
 )
 from autoauto.profile.codec import example_from_json, example_to_json, layer_from_json, layer_to_json
-from autoauto.records.correction import RangeExample
+from autoauto.records.costs.correction import RangeExample
+from autoauto.records.costs.profile import PROFILE_SCHEMA, CompileOptions, LayerProfile
 from autoauto.records.errors import BadInput
 from autoauto.records.hardware import Device
 from autoauto.records.installation import cache_dir
 from autoauto.records.layers import LayerGraph
-from autoauto.records.profile import PROFILE_SCHEMA, CompileOptions, LayerProfile
 from autoauto.records.target import Target
 
 T = TypeVar("T")

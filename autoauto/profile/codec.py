@@ -7,11 +7,8 @@ from typing import Any
 
 from msgspec.structs import asdict
 
-from autoauto.records.correction import RangeExample
-from autoauto.records.errors import BadInput
-from autoauto.records.files.fields import Positive, PositiveWhole, stored_form
-from autoauto.records.files.json import from_json, from_plain, read_json, to_json, to_plain, write_json
-from autoauto.records.profile import (
+from autoauto.records.costs.correction import RangeExample
+from autoauto.records.costs.profile import (
     PROFILE_SCHEMA,
     CompileOptions,
     HostPrecision,
@@ -20,6 +17,9 @@ from autoauto.records.profile import (
     ModelProfile,
     RuntimeOptions,
 )
+from autoauto.records.errors import BadInput
+from autoauto.records.files.fields import Positive, PositiveWhole, stored_form
+from autoauto.records.files.json import from_json, from_plain, read_json, to_json, to_plain, write_json
 
 _OPTIONS = stored_form(CompileOptions, batch_size=PositiveWhole, memory_proportion=Positive)
 _LAYER: Any = stored_form(LayerProfile, {"stashed_input_bytes": "kept_input_bytes"})

@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from autoauto.records.checkpoints import checkpoints, first_checkpoint
-from autoauto.records.exchange import TensorUse
+from autoauto.records.costs.checkpoints import checkpoints, first_checkpoint
+from autoauto.records.costs.exchange import TensorUse
 from autoauto.records.layers import Derivative, Layer, LayerGraph
 from autoauto.records.units import IntArray, Precision
 

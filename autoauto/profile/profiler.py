@@ -14,10 +14,7 @@ from typing import NamedTuple
 
 from autoauto.profile.cache import ProfileCache
 from autoauto.profile.liveness import carried, checkpointed, gradient_pattern, stashed
-from autoauto.records.errors import BadInput
-from autoauto.records.hardware import Device
-from autoauto.records.layers import Derivative, Layer, LayerGraph, LayerRange, Tensor, derivative
-from autoauto.records.profile import (
+from autoauto.records.costs.profile import (
     GRADIENT,
     PARAMETER,
     PROFILE_SCHEMA,
@@ -27,6 +24,9 @@ from autoauto.records.profile import (
     ModelProfile,
     category,
 )
+from autoauto.records.errors import BadInput
+from autoauto.records.hardware import Device
+from autoauto.records.layers import Derivative, Layer, LayerGraph, LayerRange, Tensor, derivative
 from autoauto.records.target import Target, traits_of
 
 Progress = Callable[[int, int], None]

@@ -9,11 +9,11 @@ from math import fsum, pow
 from random import Random
 
 from autoauto.profile.profiler import Progress
-from autoauto.records.correction import WholeRange
+from autoauto.records.costs.correction import WholeRange
+from autoauto.records.costs.profile import OUTLINED, CompiledRange, ModelProfile
 from autoauto.records.errors import DoesNotFit
 from autoauto.records.hardware import Device
 from autoauto.records.layers import LayerGraph, LayerRange
-from autoauto.records.profile import OUTLINED, CompiledRange, ModelProfile
 from autoauto.records.target import Target, traits_of
 
 N_BISECTION_COMPILES = 63  # configurations that a bisection of the default space compiles whole, at most

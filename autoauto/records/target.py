@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Protocol, runtime_checkable
 
+from autoauto.records.costs.profile import CompiledRange, CompileOptions, ModelProfile, WeightUpdate
 from autoauto.records.hardware import Device, Period
 from autoauto.records.knobs.table import POPLAR_MEMORY_PROPORTION
 from autoauto.records.layers import LayerGraph, LayerRange
-from autoauto.records.profile import CompiledRange, CompileOptions, ModelProfile, WeightUpdate
 
 
 class Origin(StrEnum):
@@ -101,9 +101,9 @@ class Target(Protocol):
     configuration does not fit, and the search continues. Any other exception ends the search. The target is pickled
     where other processes measure.
 
-    A target that also runs whole plans is a `Runner` (`autoauto.records.timeline`): the run is then the measurement, a
-    search has a smaller default space, and the values of its trials have noise. A target that differs from this says so
-    in an attribute `traits`, a `TargetTraits`; without it `traits_of` has the usual ones.
+    A target that also runs whole plans is a `Runner` (`autoauto.records.plans.timeline`): the run is then the
+    measurement, a search has a smaller default space, and the values of its trials have noise. A target that differs
+    from this says so in an attribute `traits`, a `TargetTraits`; without it `traits_of` has the usual ones.
     """
 
     @property

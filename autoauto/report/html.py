@@ -15,9 +15,9 @@ from itertools import groupby
 from pathlib import Path
 
 from autoauto.records.errors import BadInput
-from autoauto.records.plan import Plan
+from autoauto.records.plans.plan import Plan
+from autoauto.records.plans.timeline import Timeline
 from autoauto.records.target import Origin
-from autoauto.records.timeline import Timeline
 from autoauto.records.trials.study_summary import Comparison, StudySummary
 from autoauto.records.trials.trial import Counts, Trial
 from autoauto.report.charts.chart import Chart

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from base64 import b64encode
 
-from autoauto.records.phased import PhasedPlan
-from autoauto.records.plan import Plan
-from autoauto.records.timeline import Timeline
+from autoauto.records.plans.phased import PhasedPlan
+from autoauto.records.plans.plan import Plan
+from autoauto.records.plans.timeline import Timeline
 from autoauto.records.trials.study_summary import StudySummary
 from autoauto.records.trials.trial import Trial
 from autoauto.report.charts.plan import timeline_chart

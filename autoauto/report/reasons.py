@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from autoauto.records.knobs.table import Strategy
-from autoauto.records.phased import Phase, PhasedPlan
-from autoauto.records.plan import Plan, Stage
+from autoauto.records.plans.phased import Phase, PhasedPlan
+from autoauto.records.plans.plan import Plan, Stage
 from autoauto.records.trials.study_summary import StudySummary, Verdict
 from autoauto.records.trials.trial import Cell, Status, Trial
 from autoauto.records.units import format_bytes

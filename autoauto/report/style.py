@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from autoauto.records.plans.timeline import Timeline
 from autoauto.records.schedule import KINDS
-from autoauto.records.timeline import Timeline
 from autoauto.records.units import IntArray, format_bytes
 
 

@@ -17,8 +17,8 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
+from autoauto.records.plans.timeline import Timeline
 from autoauto.records.schedule import KINDS, Action, Schedule
-from autoauto.records.timeline import Timeline
 from autoauto.records.trials.trial import SearchActivity
 from autoauto.records.units import IntArray
 from autoauto.report.style import ACTIVITIES, EXCHANGE, IDLE, printable, spans_besides_actions

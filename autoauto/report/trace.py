@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from autoauto.records.errors import BadInput
+from autoauto.records.plans.timeline import Timeline
 from autoauto.records.schedule import KINDS
-from autoauto.records.timeline import Timeline
 from autoauto.report.style import ACTIVITIES, spans_besides_actions
 from autoauto.report.wording import timeline_title
 

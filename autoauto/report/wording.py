@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from autoauto.records.knobs.knobs import Knobs
 from autoauto.records.knobs.objectives import Method
 from autoauto.records.knobs.table import COLUMNS, Strategy, Use
-from autoauto.records.plan import Plan, Stage
+from autoauto.records.plans.plan import Plan, Stage
+from autoauto.records.plans.timeline import Timeline
 from autoauto.records.schedule import Action, Schedule
 from autoauto.records.target import Origin, studied_origin
-from autoauto.records.timeline import Timeline
 from autoauto.records.trials.study_summary import NOTES, Comparison, Interval, StudySummary
 from autoauto.records.trials.trial import Trial
 

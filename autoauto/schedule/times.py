@@ -18,9 +18,9 @@ import numpy as np
 from autoauto.records.errors import BadInput
 from autoauto.records.hardware import Period
 from autoauto.records.knobs.knobs import Knobs
-from autoauto.records.plan import Plan
+from autoauto.records.plans.plan import Plan
+from autoauto.records.plans.timeline import StepEnd, Timeline
 from autoauto.records.schedule import Order, Schedule, StageTimes, Transfers
-from autoauto.records.timeline import StepEnd, Timeline
 from autoauto.records.units import Array, FloatArray, IntArray
 from autoauto.schedule.orders.registry import chunks_of, make_schedule, spec_of
 from autoauto.schedule.simulate.in_turn import in_turn

@@ -10,10 +10,10 @@ from typing import Any
 from weakref import finalize
 
 from autoauto.exporters.onnx_stages import INPUTS, SCHEMA, ModelPort, PipelineFile, StageFile
+from autoauto.records.costs.profile import SessionOptions
 from autoauto.records.errors import BadInput
 from autoauto.records.files.json import from_json, from_plain
 from autoauto.records.layers import LayerGraph, LayerRange, Port, SubModel
-from autoauto.records.profile import SessionOptions
 from autoauto.records.target import Origin
 from autoauto.records.units import Array
 from autoauto.serve.protocol import ServedTensor

@@ -15,7 +15,7 @@ from autoauto.records.knobs.knobs import Knobs, min_micro_batches
 from autoauto.records.knobs.objectives import Constraint, Objective, Objectives, objective_tuple, objectives_text
 from autoauto.records.knobs.space import SearchSpace, of_global_batch
 from autoauto.records.knobs.table import Strategy
-from autoauto.records.plan import CutAt
+from autoauto.records.plans.plan import CutAt
 from autoauto.records.schedule import Order
 
 MAX_BASELINE_BATCH_SIZE = 8

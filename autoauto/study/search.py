@@ -17,7 +17,7 @@ from optuna import Study
 from autoauto.evaluate.flow import Flow
 from autoauto.evaluate.flow_config import FlowConfig
 from autoauto.evaluate.load import load_flow
-from autoauto.records.correction import Estimator
+from autoauto.records.costs.correction import Estimator
 from autoauto.records.errors import BadInput, Infeasible
 from autoauto.records.hardware import Cluster
 from autoauto.records.knobs.knobs import Knobs
@@ -25,7 +25,7 @@ from autoauto.records.knobs.objectives import Constraint, Objective, Objectives,
 from autoauto.records.knobs.space import SearchSpace
 from autoauto.records.knobs.table import COLUMNS
 from autoauto.records.layers import LayerGraph
-from autoauto.records.plan import CutAt, Plan
+from autoauto.records.plans.plan import CutAt, Plan
 from autoauto.records.target import Target
 from autoauto.records.trials.study_summary import NOTES
 from autoauto.records.trials.trial import Trial

@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
+from autoauto.records.costs.profile import LayerProfile, ModelProfile
 from autoauto.records.hardware import Cluster, Device, Link
-from autoauto.records.profile import LayerProfile, ModelProfile
 
 MakeProfile = Callable[..., ModelProfile]
 MakeCluster = Callable[..., Cluster]

@@ -1,7 +1,7 @@
 """Profiles with what the optimizer holds."""
 
 from autoauto.estimate.memory import range_memory, with_optimizer_state
-from autoauto.records.profile import GRADIENT, PARAMETER, LayerProfile, ModelProfile, Optimizer, WeightUpdate
+from autoauto.records.costs.profile import GRADIENT, PARAMETER, LayerProfile, ModelProfile, Optimizer, WeightUpdate
 from autoauto.records.units import Precision
 
 MOMENTUM, ADAM = WeightUpdate(Optimizer.MOMENTUM), WeightUpdate(Optimizer.ADAM)

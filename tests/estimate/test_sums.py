@@ -16,8 +16,8 @@ from autoauto.estimate.memory import (
     prefix_sums,
     weight_prefix_cycles,
 )
+from autoauto.records.costs.profile import LayerProfile, ModelProfile
 from autoauto.records.errors import BadInput
-from autoauto.records.profile import LayerProfile, ModelProfile
 from autoauto.records.units import MAX_EXACT
 
 

@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 from autoauto.estimate.table import cost_table
+from autoauto.records.costs.profile import LayerProfile, ModelProfile
 from autoauto.records.errors import BadInput
 from autoauto.records.hardware import Cluster, Link
-from autoauto.records.profile import LayerProfile, ModelProfile
 
 MakeProfile = Callable[..., ModelProfile]
 MakeCluster = Callable[..., Cluster]

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from autoauto.estimate.table import receive_cycles, send_cycles
+from autoauto.records.costs.profile import LayerProfile, ModelProfile
 from autoauto.records.errors import BadInput
 from autoauto.records.hardware import Cluster, Link
-from autoauto.records.profile import LayerProfile, ModelProfile
 
 MakeProfile = Callable[..., ModelProfile]
 MakeCluster = Callable[..., Cluster]

@@ -7,7 +7,7 @@ import pytest
 
 from autoauto.evaluate.flow import Flow
 from autoauto.profile.cache import ProfileCache
-from autoauto.records.correction import Estimator
+from autoauto.records.costs.correction import Estimator
 from autoauto.records.hardware import Cluster, Link
 from autoauto.records.layers import LayerGraph
 from tests.evaluate.linear import DEVICE, LinearTarget

@@ -1,8 +1,8 @@
 """A target with costs that can be computed by hand: `LinearTarget`."""
 
+from autoauto.records.costs.profile import GRADIENT, CompiledRange, CompileOptions, ProgramStep
 from autoauto.records.hardware import Device
 from autoauto.records.layers import LayerGraph, LayerRange
-from autoauto.records.profile import GRADIENT, CompiledRange, CompileOptions, ProgramStep
 
 MIB = 1024**2
 DEVICE = Device("small", 1e6, 100 * MIB, 1472, 638976)

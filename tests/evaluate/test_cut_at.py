@@ -13,15 +13,15 @@ from autoauto.evaluate.flow import Flow
 from autoauto.evaluate.flow_config import FlowConfig
 from autoauto.evaluate.load import load_flow
 from autoauto.plan.pipeline.optimal import optimal
-from autoauto.records.cost import CostTable
+from autoauto.records.costs.cost import CostTable
 from autoauto.records.errors import BadInput, Infeasible
 from autoauto.records.hardware import Cluster, DeviceKind
 from autoauto.records.knobs.knobs import Knobs
 from autoauto.records.knobs.space import SearchSpace
 from autoauto.records.knobs.table import Strategy
 from autoauto.records.layers import Block, LayerGraph, LayerRange
-from autoauto.records.phased import IoMode, PhasedOptions
-from autoauto.records.plan import CutAt, Plan
+from autoauto.records.plans.phased import IoMode, PhasedOptions
+from autoauto.records.plans.plan import CutAt, Plan
 from tests.evaluate.linear import DEVICE
 from tests.plan.conftest import _training_table as training_table
 from tests.plan.exhaustive import exhaustive

@@ -11,12 +11,12 @@ import pytest
 from autoauto.evaluate.flow import Flow
 from autoauto.plan.pipeline.problem import evaluate
 from autoauto.profile.cache import ProfileCache
-from autoauto.records.correction import PLAIN_SUM, Estimator
+from autoauto.records.costs.correction import PLAIN_SUM, Estimator
+from autoauto.records.costs.profile import CompiledRange, CompileOptions, ProgramStep
 from autoauto.records.errors import BadInput, Infeasible
 from autoauto.records.hardware import Device, Link, Topology
 from autoauto.records.knobs.knobs import Knobs
 from autoauto.records.layers import LayerGraph, LayerRange
-from autoauto.records.profile import CompiledRange, CompileOptions, ProgramStep
 from autoauto.records.units import Precision
 from tests.evaluate.linear import DEVICE, MIB, LinearTarget
 

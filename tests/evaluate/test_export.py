@@ -8,9 +8,9 @@ import pytest
 
 from autoauto.evaluate.export import deployment
 from autoauto.evaluate.load import load_flow
+from autoauto.records.costs.profile import HostRuntime
 from autoauto.records.errors import BadInput
 from autoauto.records.knobs.knobs import Knobs
-from autoauto.records.profile import HostRuntime
 from tests.targets.host.conftest import residual
 
 

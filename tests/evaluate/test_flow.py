@@ -11,8 +11,9 @@ from autoauto.plan.pipeline.optimal import optimal
 from autoauto.profile.cache import ProfileCache
 from autoauto.profile.profiler import Progress
 from autoauto.profile.sample import sample_batch_sizes
-from autoauto.records.correction import Estimator
-from autoauto.records.cost import CostTable
+from autoauto.records.costs.correction import Estimator
+from autoauto.records.costs.cost import CostTable
+from autoauto.records.costs.profile import STASH, CompiledRange, CompileOptions, Optimizer, WeightUpdate
 from autoauto.records.errors import BadInput, Infeasible, OutOfMemory
 from autoauto.records.hardware import Cluster, Device, Link, Machine, MachineDevice, Period, StreamingMemory
 from autoauto.records.knobs.knobs import Knobs
@@ -20,12 +21,11 @@ from autoauto.records.knobs.objectives import Constraint, Objective
 from autoauto.records.knobs.space import SearchSpace
 from autoauto.records.knobs.table import Strategy
 from autoauto.records.layers import LayerGraph, LayerRange
-from autoauto.records.phased import IoMode, PhasedOptions, PhasedPlan, PhaseKind
-from autoauto.records.plan import Plan
-from autoauto.records.profile import STASH, CompiledRange, CompileOptions, Optimizer, WeightUpdate
+from autoauto.records.plans.phased import IoMode, PhasedOptions, PhasedPlan, PhaseKind
+from autoauto.records.plans.plan import Plan
+from autoauto.records.plans.timeline import Run
 from autoauto.records.schedule import Order
 from autoauto.records.target import RUNS_PLANS, Origin
-from autoauto.records.timeline import Run
 from autoauto.records.trials.trial import Status
 from autoauto.records.units import Precision
 from autoauto.report.reasons import part_names

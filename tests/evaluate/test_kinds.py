@@ -16,16 +16,16 @@ from autoauto.evaluate.kinds import best_on_kinds
 from autoauto.evaluate.load import load_flow
 from autoauto.plan.pipeline import range_problem
 from autoauto.profile.cache import ProfileCache
-from autoauto.records.correction import Estimator
+from autoauto.records.costs.correction import Estimator
+from autoauto.records.costs.profile import CompiledRange, CompileOptions, ProgramStep
 from autoauto.records.errors import BadInput, Infeasible
 from autoauto.records.hardware import Cluster, Device, DeviceKind, Link, Period, Topology
 from autoauto.records.knobs.knobs import Knobs
 from autoauto.records.knobs.space import SearchSpace
 from autoauto.records.knobs.table import Strategy
 from autoauto.records.layers import LayerGraph, LayerRange
-from autoauto.records.phased import PhasedOptions
-from autoauto.records.plan import Plan
-from autoauto.records.profile import CompiledRange, CompileOptions, ProgramStep
+from autoauto.records.plans.phased import PhasedOptions
+from autoauto.records.plans.plan import Plan
 from autoauto.records.schedule import Order
 from autoauto.records.trials.trial import Status
 from autoauto.study.defaults import default_space

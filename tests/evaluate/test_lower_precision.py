@@ -11,13 +11,13 @@ import pytest
 
 from autoauto.evaluate.flow import Flow
 from autoauto.evaluate.lower_precision import LowerPrecision, lower_precisions
+from autoauto.records.costs.profile import CompileOptions, HostPrecision, HostRuntime
 from autoauto.records.errors import WorkerLost
 from autoauto.records.hardware import Cluster, Device, Link
 from autoauto.records.knobs.knobs import Knobs
 from autoauto.records.knobs.space import SearchSpace
 from autoauto.records.layers import LayerGraph, LayerRange
-from autoauto.records.plan import Plan, Stage
-from autoauto.records.profile import CompileOptions, HostPrecision, HostRuntime
+from autoauto.records.plans.plan import Plan, Stage
 from autoauto.records.trials.trial import Status, Trial
 from autoauto.records.units import Precision
 from autoauto.targets.host.target import HostTarget

@@ -17,11 +17,11 @@ from autoauto.evaluate.imported import ProfileFiles
 from autoauto.graph.cut import onnx_source
 from autoauto.graph.load import load_graph
 from autoauto.profile.importers.onnxruntime_trace import read_onnxruntime
+from autoauto.records.costs.profile import RecordedFormat
 from autoauto.records.errors import BadInput
 from autoauto.records.installation import data_dir
 from autoauto.records.knobs.knobs import Knobs
 from autoauto.records.layers import LayerRange
-from autoauto.records.profile import RecordedFormat
 from autoauto.records.units import Precision
 from studies.mutations import mutated_structure, small_trace
 from tests.profile.importers.test_mutations import check_one_line

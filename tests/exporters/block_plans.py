@@ -15,7 +15,7 @@ from autoauto.graph.cut import OnnxSource
 from autoauto.records.hardware import Cluster, Device, Link
 from autoauto.records.knobs.knobs import Knobs
 from autoauto.records.layers import Block, LayerGraph, LayerRange
-from autoauto.records.plan import Plan, Stage
+from autoauto.records.plans.plan import Plan, Stage
 from autoauto.records.target import Origin
 from autoauto.records.units import Precision
 from autoauto.schedule.times import timeline_of

@@ -14,11 +14,11 @@ import pytest
 from autoauto.evaluate.load import load_flow
 from autoauto.exporters.registry import Deployment
 from autoauto.graph.cut import onnx_source
+from autoauto.records.costs.profile import HostPrecision, HostRuntime
 from autoauto.records.hardware import Cluster, MachineDevice
 from autoauto.records.knobs.knobs import Knobs
 from autoauto.records.layers import LayerRange
-from autoauto.records.plan import Plan, Stage
-from autoauto.records.profile import HostPrecision, HostRuntime
+from autoauto.records.plans.plan import Plan, Stage
 from autoauto.records.target import Origin
 from autoauto.schedule.times import timeline_of
 from autoauto.targets.clusters import load_cluster

@@ -20,7 +20,7 @@ from autoauto.evaluate.load import load_flow
 from autoauto.exporters.registry import FORMATS, Deployment, exporter_named, write_artifact
 from autoauto.records.errors import BadInput
 from autoauto.records.knobs.knobs import Knobs
-from autoauto.records.plan import side_by_side
+from autoauto.records.plans.plan import side_by_side
 from autoauto.records.schedule import Order
 from tests.graph.conftest import make
 

@@ -17,11 +17,11 @@ import pytest
 from autoauto.exporters.onnx_stages import RUNNER, check, examples, whole_model
 from autoauto.exporters.registry import Check, Deployment, exporter_named, write_artifact
 from autoauto.graph import cut
+from autoauto.records.costs.profile import GraphOptimization, HostPrecision, HostRuntime
 from autoauto.records.errors import BadInput
 from autoauto.records.knobs.knobs import Knobs
 from autoauto.records.layers import Port
-from autoauto.records.plan import side_by_side
-from autoauto.records.profile import GraphOptimization, HostPrecision, HostRuntime
+from autoauto.records.plans.plan import side_by_side
 from autoauto.records.schedule import Order
 from autoauto.records.units import relative_error
 from autoauto.targets.host.runtimes.registry import runtime_named

@@ -39,8 +39,6 @@ MAY_IMPORT: Mapping[str, frozenset[str]] = {
 }
 TOP_LEVEL = {"pyproject.toml", "README.md", "LICENSE", "autoauto", "tests", "studies", "data", "docs"}
 MAX_ENTRIES = 14
-MAX_ENTRIES_OF = {Path("records"): 22}
-"""The folder with one file a noun may be longer."""
 
 Package = Mapping[Path, ast.Module]
 Function = ast.FunctionDef | ast.AsyncFunctionDef
@@ -173,7 +171,7 @@ def test_the_listing_of_a_room_is_short(files: list[Path]) -> None:
         for folder in path.parents:
             entries[folder].add(path.relative_to(folder).parts[0])
     n_entries = {folder: len(names - {"__init__.py"}) for folder, names in entries.items() if folder != Path()}
-    assert {str(f): n for f, n in n_entries.items() if n > MAX_ENTRIES_OF.get(f, MAX_ENTRIES)} == {}
+    assert {str(f): n for f, n in n_entries.items() if n > MAX_ENTRIES} == {}
 
 
 def test_every_class_name_is_defined_once(package: Package) -> None:

@@ -10,7 +10,7 @@ from random import Random
 import numpy as np
 import pytest
 
-from autoauto.records.cost import CostTable, SharedMemory
+from autoauto.records.costs.cost import CostTable, SharedMemory
 from autoauto.records.hardware import Period
 from tests.cost_tables import make_table, with_memory
 

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from itertools import combinations
 
 from autoauto.plan.pipeline.problem import evaluate
-from autoauto.records.cost import CostTable
+from autoauto.records.costs.cost import CostTable
 from autoauto.records.errors import Infeasible
-from autoauto.records.plan import Plan
+from autoauto.records.plans.plan import Plan
 
 
 def exhaustive(table: CostTable) -> Plan:

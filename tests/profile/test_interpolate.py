@@ -5,7 +5,7 @@ from fractions import Fraction
 import pytest
 
 from autoauto.profile.profiler import interpolate
-from autoauto.records.profile import LayerProfile
+from autoauto.records.costs.profile import LayerProfile
 
 LOW = LayerProfile(100, 10, {"code_a": 4, "code_low": 8}, {"parameter": 16}, 50, 0, 0, 0, 0, 5)
 HIGH = LayerProfile(200, 30, {"code_a": 4, "code_high": 6}, {"parameter": 16, "state": 40}, 10, 0, 0, 0, 0, 15)

@@ -10,10 +10,10 @@ import pytest
 
 from autoauto.profile.cache import ProfileCache
 from autoauto.profile.profiler import isolate, profile_model
+from autoauto.records.costs.profile import CompiledRange, CompileOptions, ProgramStep
 from autoauto.records.errors import BadInput
 from autoauto.records.hardware import Device
 from autoauto.records.layers import Derivative, LayerGraph, LayerRange, derivative
-from autoauto.records.profile import CompiledRange, CompileOptions, ProgramStep
 from autoauto.records.units import Precision
 
 DEVICE = Device("bow", 1.85e9, 894 * 1024**2, 1472, 638976)

@@ -13,13 +13,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from autoauto.profile.sample import MAX_RANGES, choose, is_sampled, sample, sample_batch_sizes
-from autoauto.records.correction import WholeRange
+from autoauto.records.costs.correction import WholeRange
+from autoauto.records.costs.profile import CompiledRange, CompileOptions, LayerProfile, ModelProfile, ProgramStep
 from autoauto.records.errors import OutOfMemory
 from autoauto.records.hardware import Cluster, Device
 from autoauto.records.layers import LayerGraph, LayerRange
-from autoauto.records.plan import Plan
-from autoauto.records.profile import CompiledRange, CompileOptions, LayerProfile, ModelProfile, ProgramStep
-from autoauto.records.timeline import Run
+from autoauto.records.plans.plan import Plan
+from autoauto.records.plans.timeline import Run
 from autoauto.records.units import Precision
 
 DEVICE = Device("small", 1e6, 10**8, 1, 10**8)

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from autoauto.graph.load import load_graph
-from autoauto.records.checkpoints import _fewest_bytes, checkpoints, first_checkpoint
+from autoauto.records.costs.checkpoints import _fewest_bytes, checkpoints, first_checkpoint
 from autoauto.records.layers import Tensor
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from autoauto.records.correction import PLAIN_SUM, Correction, parent_class
+from autoauto.records.costs.correction import PLAIN_SUM, Correction, parent_class
 
 
 def test_every_class_descends_from_the_root() -> None:

@@ -6,7 +6,7 @@ from fractions import Fraction
 
 import numpy as np
 
-from autoauto.records.cost import CostTable, SharedMemory
+from autoauto.records.costs.cost import CostTable, SharedMemory
 from tests.cost_tables import make_table, with_memory
 
 

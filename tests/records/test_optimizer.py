@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autoauto.records.profile import Optimizer, WeightUpdate
+from autoauto.records.costs.profile import Optimizer, WeightUpdate
 from autoauto.records.units import Precision
 
 N = 1000  # weights

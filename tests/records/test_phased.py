@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from autoauto.records.errors import BadInput
 from autoauto.records.layers import LayerRange
-from autoauto.records.phased import (
+from autoauto.records.plans.phased import (
     BufferLayout,
     BufferRow,
     IoMode,

@@ -8,7 +8,7 @@ import pytest
 
 from autoauto.records.hardware import MachineDevice, Period
 from autoauto.records.layers import LayerRange
-from autoauto.records.plan import CutMoves, Explanation, Move, Plan, Stage, replicated
+from autoauto.records.plans.plan import CutMoves, Explanation, Move, Plan, Stage, replicated
 
 
 def stage(start: int, stop: int, compute: int, transfer: int, device: int = 0) -> Stage:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from autoauto.records.profile import CompiledRange, ProgramStep, category
+from autoauto.records.costs.profile import CompiledRange, ProgramStep, category
 
 STEPS = (ProgramStep("a/compute", 100, 30), ProgramStep("b/compute", 20, 70))
 

@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
+from autoauto.records.costs.profile import GraphOptimization, HostPrecision, HostRuntime, RuntimeOptions, runtime_for
 from autoauto.records.errors import BadInput
 from autoauto.records.knobs.knobs import Knobs
 from autoauto.records.knobs.space import SearchSpace
-from autoauto.records.profile import GraphOptimization, HostPrecision, HostRuntime, RuntimeOptions, runtime_for
 
 ORT, OPENVINO, CUDA = HostRuntime
 FP32, BF16, TF32 = HostPrecision

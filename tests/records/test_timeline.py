@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from autoauto.records.layers import LayerRange
-from autoauto.records.plan import Plan, Stage
+from autoauto.records.plans.plan import Plan, Stage
+from autoauto.records.plans.timeline import Run, Span, Timeline
 from autoauto.records.schedule import FORWARD, Action, ActionKind, Codes, Order, Schedule
 from autoauto.records.target import Origin
-from autoauto.records.timeline import Run, Span, Timeline
 
 Row = tuple[str, int, int]
 

@@ -11,9 +11,9 @@ from rich.console import Console, RenderableType
 from autoauto.records.knobs.knobs import Knobs
 from autoauto.records.knobs.objectives import Objective
 from autoauto.records.layers import LayerRange
-from autoauto.records.plan import Plan, Stage
+from autoauto.records.plans.plan import Plan, Stage
+from autoauto.records.plans.timeline import Timeline
 from autoauto.records.schedule import Order, Transfers
-from autoauto.records.timeline import Timeline
 from autoauto.records.trials.study_summary import StudySummary
 from autoauto.records.trials.trial import Status
 from autoauto.report.charts.chart import Chart

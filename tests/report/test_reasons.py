@@ -7,8 +7,8 @@ import pytest
 from autoauto.records.hardware import Period
 from autoauto.records.knobs.knobs import Knobs
 from autoauto.records.layers import LayerRange
-from autoauto.records.phased import IoMode, Phase, PhasedPlan
-from autoauto.records.plan import Plan
+from autoauto.records.plans.phased import IoMode, Phase, PhasedPlan
+from autoauto.records.plans.plan import Plan
 from autoauto.records.trials.study_summary import Repeated, StudySummary, Verdict, Verification
 from autoauto.records.trials.trial import Status
 from autoauto.report.reasons import short_reason, what_binds, why_not

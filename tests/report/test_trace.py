@@ -14,9 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from autoauto.records.errors import BadInput
+from autoauto.records.plans.timeline import Timeline
 from autoauto.records.schedule import Order
 from autoauto.records.target import Origin
-from autoauto.records.timeline import Timeline
 from autoauto.report.trace import chrome_trace, write_chrome_trace
 from autoauto.schedule.times import with_step_end
 

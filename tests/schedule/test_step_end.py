@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from autoauto.records.plans.timeline import Timeline
 from autoauto.records.schedule import Order, Transfers
-from autoauto.records.timeline import Timeline
 from autoauto.schedule.orders.registry import make_schedule
 from autoauto.schedule.simulate.simulate import simulate
 from autoauto.schedule.times import stage_times, with_step_end

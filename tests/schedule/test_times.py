@@ -11,7 +11,7 @@ from autoauto.records.errors import BadInput
 from autoauto.records.hardware import Period
 from autoauto.records.knobs.knobs import Knobs
 from autoauto.records.layers import LayerRange
-from autoauto.records.plan import Plan, Stage
+from autoauto.records.plans.plan import Plan, Stage
 from autoauto.records.schedule import Order, StageTimes, Transfers
 from autoauto.schedule.orders.inference import inference
 from autoauto.schedule.orders.popart import popart

@@ -21,11 +21,11 @@ import pytest
 from autoauto.exporters import onnx_stages
 from autoauto.exporters.registry import Deployment
 from autoauto.graph.cut import onnx_source
+from autoauto.records.costs.profile import HostPrecision, HostRuntime
 from autoauto.records.hardware import Cluster, Device, Link, MachineDevice
 from autoauto.records.knobs.knobs import Knobs
 from autoauto.records.layers import LayerRange
-from autoauto.records.plan import Plan, Stage
-from autoauto.records.profile import HostPrecision, HostRuntime
+from autoauto.records.plans.plan import Plan, Stage
 from autoauto.records.target import Origin
 from autoauto.records.units import MIB, Array, Precision
 from autoauto.schedule.times import timeline_of

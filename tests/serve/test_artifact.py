@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from autoauto.records.costs.profile import HostPrecision, HostRuntime, SessionOptions
 from autoauto.records.errors import BadInput
-from autoauto.records.profile import HostPrecision, HostRuntime, SessionOptions
 from autoauto.records.target import Origin
 from autoauto.serve.artifact import Artifact
 from tests.serve.conftest import WIDTH, write_folder

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from autoauto.runtimes.sharded_engine.device import DeviceRun
+from autoauto.runtimes.sharded_engine.engine import DeviceRun
 from autoauto.runtimes.sharded_engine.run import ShardedRun
 from studies import assembly_line
 

@@ -10,10 +10,10 @@ import onnx
 import pytest
 
 import autoauto
+from autoauto.records.costs.profile import CompileOptions
 from autoauto.records.layers import LayerRange
-from autoauto.records.profile import CompileOptions
+from autoauto.records.plans.timeline import Runner
 from autoauto.records.target import Target
-from autoauto.records.timeline import Runner
 from autoauto.records.units import Precision
 from studies import custom_target
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from autoauto.records.correction import Correction, PredictionInterval
+from autoauto.records.costs.correction import Correction, PredictionInterval
 from autoauto.records.layers import LayerRange
 from autoauto.targets.ipu.target import IpuTarget
 from studies import estimator_accuracy

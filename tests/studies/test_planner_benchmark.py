@@ -14,7 +14,7 @@ import pytest
 
 from autoauto.estimate.table import cost_table
 from autoauto.plan.pipeline.optimal import optimal
-from autoauto.records.cost import CostTable
+from autoauto.records.costs.cost import CostTable
 from studies import planner_benchmark as bench
 
 

@@ -10,6 +10,7 @@ import pytest
 
 from autoauto.evaluate.flow import Flow
 from autoauto.evaluate.load import load_flow
+from autoauto.records.costs.profile import HostPrecision, HostRuntime
 from autoauto.records.errors import BadInput
 from autoauto.records.hardware import Period
 from autoauto.records.installation import VERSION
@@ -18,7 +19,6 @@ from autoauto.records.knobs.objectives import Objective, Objectives
 from autoauto.records.knobs.space import SearchSpace
 from autoauto.records.knobs.table import Strategy
 from autoauto.records.layers import LayerGraph
-from autoauto.records.profile import HostPrecision, HostRuntime
 from autoauto.records.schedule import Order
 from autoauto.records.target import RUNS_PLANS
 from autoauto.study.defaults import (

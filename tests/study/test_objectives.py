@@ -9,8 +9,8 @@ import numpy as np
 
 from autoauto.records.knobs.knobs import Knobs
 from autoauto.records.knobs.objectives import Objective
+from autoauto.records.plans.timeline import Timeline
 from autoauto.records.schedule import Order
-from autoauto.records.timeline import Timeline
 from autoauto.records.trials.trial import measured_trial
 from autoauto.schedule.orders.gpipe import gpipe
 from autoauto.study.objectives import direction, metric_name, objective_value, scores_of, values_of

@@ -15,8 +15,8 @@ from autoauto.records.knobs.knobs import Knobs
 from autoauto.records.knobs.objectives import Objective
 from autoauto.records.knobs.space import SearchSpace
 from autoauto.records.layers import LayerGraph
+from autoauto.records.plans.timeline import Run
 from autoauto.records.target import RUNS_PLANS
-from autoauto.records.timeline import Run
 from autoauto.records.trials.trial import Trial
 from autoauto.study.analysis.verification import ONE_SESSION, RUNNER_UP, WINNER, verifications
 from autoauto.study.execution.executors import InlineExecutor

@@ -22,9 +22,9 @@ from autoauto.records.errors import BadInput
 from autoauto.records.hardware import Period
 from autoauto.records.knobs.objectives import Objective
 from autoauto.records.knobs.space import SearchSpace
+from autoauto.records.plans.timeline import Runner
 from autoauto.records.schedule import Order
 from autoauto.records.target import Origin, studied_origin
-from autoauto.records.timeline import Runner
 from autoauto.report.tables.plans import stages_table
 from autoauto.study.defaults import baseline_of, default_space
 from autoauto.study.search import search_flow

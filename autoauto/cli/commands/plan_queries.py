@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from autoauto.cli.options.values import at_most
 from autoauto.cli.output.plans import describe_plan
 from autoauto.records.errors import DoesNotFit
-from autoauto.records.plan import Plan
+from autoauto.records.plans.plan import Plan
 from autoauto.records.target import Origin
 
 if TYPE_CHECKING:
-    from autoauto.records.cost import CostTable
+    from autoauto.records.costs.cost import CostTable
     from autoauto.report.tables.table import Table
 
 MAX_PLANS = 1_000  # of one answer: some seconds of BERT on eight devices

@@ -15,9 +15,9 @@ from autoauto.records.layers import LayerRange
 
 if TYPE_CHECKING:
     from autoauto.evaluate.flow import Flow
+    from autoauto.records.costs.profile import CompiledRange
     from autoauto.records.knobs.knobs import Knobs
     from autoauto.records.layers import LayerGraph
-    from autoauto.records.profile import CompiledRange
     from autoauto.report.tables.table import Table
 
 

@@ -22,8 +22,8 @@ from autoauto.records.errors import BadInput
 from autoauto.records.schedule import MAX_FORWARDS, MAX_STAGES, Order, Transfers, check_size
 
 if TYPE_CHECKING:
+    from autoauto.records.plans.timeline import Timeline
     from autoauto.records.schedule import Schedule, StageTimes
-    from autoauto.records.timeline import Timeline
 
 EXAMPLE = "schedule --schedule 1f1b --stages 4 --n-micro-batches 8 --forward-cycles 1 --backward-cycles 2"
 

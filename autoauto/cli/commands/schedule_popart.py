@@ -36,7 +36,7 @@ def show_pipeline(args: argparse.Namespace) -> int:
 
 def describe_popart(args: argparse.Namespace) -> dict[str, Any]:
     """The pipeline as plain values."""
-    from autoauto.runtimes.popart.views import devices_view, program_text, stages_view
+    from autoauto.runtimes.popart.transform import devices_view, program_text, stages_view
 
     pipeline = _pipeline(args)
     return {
@@ -52,7 +52,7 @@ def describe_popart(args: argparse.Namespace) -> dict[str, Any]:
 
 def print_popart(args: argparse.Namespace) -> None:
     """Print the program, a view, or both."""
-    from autoauto.runtimes.popart.views import devices_view, program_text, stages_view
+    from autoauto.runtimes.popart.transform import devices_view, program_text, stages_view
 
     pipeline = _pipeline(args)
     texts = [program_text(pipeline)] if args.program else []

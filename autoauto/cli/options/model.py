@@ -22,15 +22,15 @@ from autoauto.cli.options.values import (
     switches_or,
 )
 from autoauto.cli.output.lines import add_json, warn
-from autoauto.records.correction import Estimator
+from autoauto.records.costs.correction import Estimator
+from autoauto.records.costs.profile import HostPrecision, RecordedFormat, runtime_for
 from autoauto.records.errors import BadInput
 from autoauto.records.hardware import MAX_DEVICES, Period
 from autoauto.records.installation import DEFAULT_MODEL
 from autoauto.records.knobs.knobs import Knobs
 from autoauto.records.knobs.space import SearchSpace, of_global_batch
 from autoauto.records.knobs.table import KNOBS, MAX_SAMPLES, MAX_VALUES, STAGES_PER_DEVICE, Knob, Strategy
-from autoauto.records.plan import CutAt
-from autoauto.records.profile import HostPrecision, RecordedFormat, runtime_for
+from autoauto.records.plans.plan import CutAt
 from autoauto.records.units import MAX_MIB, Precision
 from autoauto.targets.registry import DEFAULT_TARGET, TARGETS
 

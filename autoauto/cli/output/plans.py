@@ -10,15 +10,15 @@ from autoauto.cli.output.lines import print_json, warn
 from autoauto.records.errors import DoesNotFit
 from autoauto.records.hardware import Period
 from autoauto.records.layers import LayerRange
-from autoauto.records.phased import PhasedPlan
+from autoauto.records.plans.phased import PhasedPlan
 from autoauto.records.target import Origin
 
 if TYPE_CHECKING:
     from autoauto.evaluate.flow import Flow
     from autoauto.profile.importers.imported import ImportedProfile
     from autoauto.records.knobs.knobs import Knobs
-    from autoauto.records.plan import BoundedPlan, Plan
-    from autoauto.records.timeline import Run, Timeline
+    from autoauto.records.plans.plan import BoundedPlan, Plan
+    from autoauto.records.plans.timeline import Run, Timeline
 
 
 def show_plan(

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 from autoauto.cli.output.lines import print_line
 from autoauto.cli.output.plans import describe_plan
-from autoauto.records.plan import Plan
+from autoauto.records.plans.plan import Plan
 
 if TYPE_CHECKING:
     from autoauto.records.knobs.objectives import Objectives
+    from autoauto.records.plans.timeline import Timeline
     from autoauto.records.target import Origin
-    from autoauto.records.timeline import Timeline
     from autoauto.records.trials.study_summary import Comparison, StudySummary
     from autoauto.records.trials.trial import Cell, Counts, ExpectedCell, Trial
     from autoauto.study.run import SearchResult

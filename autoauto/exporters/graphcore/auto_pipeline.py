@@ -15,9 +15,9 @@ from typing import Any
 
 from autoauto.exporters.graphcore.ipu_plan import ipu_plan, not_run
 from autoauto.exporters.registry import Check, Deployment, Exporter
+from autoauto.records.costs.profile import LayerProfile, ModelProfile
 from autoauto.records.errors import BadInput
 from autoauto.records.hardware import Cluster
-from autoauto.records.profile import LayerProfile, ModelProfile
 from autoauto.records.units import MIB, gbps
 
 MODEL, CLUSTER, CONFIGURATION, PARTITION = "model_info.json", "cluster_info.json", "config.json", "partition.txt"

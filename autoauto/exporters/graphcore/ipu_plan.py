@@ -9,7 +9,7 @@ from typing import Any
 
 from autoauto.exporters.registry import Check, Deployment
 from autoauto.records.errors import BadInput
-from autoauto.records.plan import Plan
+from autoauto.records.plans.plan import Plan
 from autoauto.records.schedule import Order
 from autoauto.records.units import Precision
 

@@ -22,7 +22,7 @@ from autoauto.exporters.graphcore.ipu_plan import (
     recomputes,
 )
 from autoauto.exporters.registry import Check, Deployment, Exporter
-from autoauto.records.checkpoints import checkpoints
+from autoauto.records.costs.checkpoints import checkpoints
 from autoauto.records.errors import BadInput
 from autoauto.records.layers import LayerRange
 from autoauto.records.units import Precision

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from autoauto.records.cost import CostTable, RangeBytes, RangeMemory
+from autoauto.records.costs.cost import CostTable, RangeBytes, RangeMemory
 from autoauto.records.units import IntArray
 
 

@@ -35,7 +35,7 @@ import numpy as np
 from autoauto.plan.pipeline.probe import cut_ranges
 from autoauto.plan.pipeline.problem import Problem, compute_lower_bound
 from autoauto.plan.pipeline.stage_costs import StageCosts
-from autoauto.records.plan import BoundedPlan, Plan
+from autoauto.records.plans.plan import BoundedPlan, Plan
 from autoauto.records.units import BoolArray, FloatArray, IntArray
 
 ROUNDS, FEW_ROUNDS = 8, 4

@@ -9,10 +9,10 @@ import numpy as np
 
 from autoauto.plan.pipeline.blocks import BlockBytes, BlockMemory
 from autoauto.plan.pipeline.problem import Problem, evaluate
-from autoauto.records.cost import CostTable
+from autoauto.records.costs.cost import CostTable
 from autoauto.records.errors import Infeasible
 from autoauto.records.layers import LayerRange
-from autoauto.records.plan import Plan, Stage
+from autoauto.records.plans.plan import Plan, Stage
 from autoauto.records.units import IntArray, format_bytes
 
 NEVER = 2**62  # more bytes than any range can lack

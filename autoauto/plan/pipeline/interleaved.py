@@ -13,10 +13,10 @@ import numpy as np
 
 from autoauto.plan.pipeline.optimal import anytime, incumbents
 from autoauto.plan.pipeline.problem import Problem, check_one_in_flight, compute_lower_bound, evaluate, prepare
-from autoauto.records.cost import CostTable
+from autoauto.records.costs.cost import CostTable
 from autoauto.records.errors import BadInput, Infeasible
 from autoauto.records.hardware import Period
-from autoauto.records.plan import BoundedPlan, Plan
+from autoauto.records.plans.plan import BoundedPlan, Plan
 from autoauto.records.units import format_bytes, reference_cycles
 
 MAX_LOADS = 100_000  # local search ends when so many loads are cached, after a few seconds on large models

@@ -18,10 +18,10 @@ from autoauto.plan.pipeline.problem import (
     transfer_lower_bound,
 )
 from autoauto.plan.pipeline.range_plans import best_in_line
-from autoauto.records.cost import CostTable
+from autoauto.records.costs.cost import CostTable
 from autoauto.records.errors import Infeasible
 from autoauto.records.hardware import Period
-from autoauto.records.plan import BoundedPlan, Plan
+from autoauto.records.plans.plan import BoundedPlan, Plan
 from autoauto.records.units import reference_cycles
 
 

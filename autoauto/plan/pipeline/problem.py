@@ -15,12 +15,12 @@ from itertools import pairwise
 import numpy as np
 
 from autoauto.plan.pipeline.blocks import Blocks, contract, earliest_starts
-from autoauto.records.cost import CostTable, RangeMemory
+from autoauto.records.costs.cost import CostTable, RangeMemory
 from autoauto.records.errors import BadInput, OutOfMemory
 from autoauto.records.hardware import Period
 from autoauto.records.layers import LayerRange
-from autoauto.records.phased import Phase
-from autoauto.records.plan import Plan, Stage
+from autoauto.records.plans.phased import Phase
+from autoauto.records.plans.plan import Plan, Stage
 from autoauto.records.units import IntArray, format_bytes, reference_cycles
 
 

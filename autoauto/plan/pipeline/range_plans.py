@@ -26,10 +26,10 @@ from autoauto.plan.pipeline.range_problem import (
     steps_between,
     usages,
 )
-from autoauto.records.cost import CostTable
+from autoauto.records.costs.cost import CostTable
+from autoauto.records.costs.profile import PARAMETER
 from autoauto.records.errors import BadInput, Infeasible
-from autoauto.records.plan import BoundedPlan, Plan
-from autoauto.records.profile import PARAMETER
+from autoauto.records.plans.plan import BoundedPlan, Plan
 from autoauto.records.units import Amount, IntArray
 
 MAX_BLOCKS = 2_000

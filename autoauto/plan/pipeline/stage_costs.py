@@ -16,9 +16,9 @@ import numpy as np
 from autoauto.plan.pipeline.optimal import best_or_reason
 from autoauto.plan.pipeline.problem import Problem, prepare
 from autoauto.plan.pipeline.stage_table import StageBytes, StageTable
-from autoauto.records.cost import CostTable
+from autoauto.records.costs.cost import CostTable
 from autoauto.records.hardware import Link
-from autoauto.records.plan import BoundedPlan, Plan
+from autoauto.records.plans.plan import BoundedPlan, Plan
 from autoauto.records.units import BoolArray, FloatArray, IntArray
 
 MAX_CHOSEN = 4  # stages of a device all of whose subsets are tried; of more only some

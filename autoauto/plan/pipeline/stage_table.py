@@ -23,11 +23,11 @@ from typing import NamedTuple
 import numpy as np
 
 from autoauto.plan.pipeline.problem import evaluate
-from autoauto.records.cost import CostTable
+from autoauto.records.costs.cost import CostTable
+from autoauto.records.costs.profile import STASH, TEMPORARY, category
 from autoauto.records.errors import BadInput
 from autoauto.records.hardware import Period
-from autoauto.records.plan import Plan
-from autoauto.records.profile import STASH, TEMPORARY, category
+from autoauto.records.plans.plan import Plan
 from autoauto.records.units import IntArray
 
 

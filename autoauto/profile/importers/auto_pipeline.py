@@ -13,11 +13,11 @@ from typing import Any
 from msgspec import Struct, field
 
 from autoauto.profile.codec import read_profile_record
+from autoauto.records.costs.profile import LayerProfile, ModelProfile
 from autoauto.records.errors import BadInput
 from autoauto.records.files.fields import AnyWhole, Positive
 from autoauto.records.files.json import from_plain, read_json
 from autoauto.records.hardware import Cluster, Device, Link
-from autoauto.records.profile import LayerProfile, ModelProfile
 from autoauto.records.units import MIB, bytes_per_s
 
 # IPUClusterInfo does not name the IPU that it describes; the 894 MB of its example are those of a Mk2 [ipu-hardware].

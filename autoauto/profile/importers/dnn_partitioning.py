@@ -17,12 +17,12 @@ from autoauto.profile.importers.imported import (
     like_devices,
     merge_cycles,
 )
+from autoauto.records.costs.exchange import TensorUse
+from autoauto.records.costs.profile import PARAMETER, LayerProfile, ModelProfile
 from autoauto.records.errors import BadInput
-from autoauto.records.exchange import TensorUse
 from autoauto.records.files.fields import MAX_NUMBER, Positive, PositiveWhole
 from autoauto.records.files.json import from_plain, read_json
 from autoauto.records.hardware import Cluster, Link, Period
-from autoauto.records.profile import PARAMETER, LayerProfile, ModelProfile
 
 
 class _Node(Struct, rename="camel"):

@@ -14,10 +14,10 @@ import numpy as np
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
+from autoauto.records.costs.exchange import TensorUse
+from autoauto.records.costs.profile import ModelProfile
 from autoauto.records.errors import BadInput
-from autoauto.records.exchange import TensorUse
 from autoauto.records.hardware import MAX_DEVICES, Cluster, Device, Link, Period
-from autoauto.records.profile import ModelProfile
 
 CLOCK_HZ = 1e9
 """Imported times become nanoseconds: cycles of this clock."""

@@ -23,9 +23,9 @@ from autoauto.profile.importers.imported import (
     like_devices,
     merge_cycles,
 )
+from autoauto.records.costs.profile import PARAMETER, LayerProfile, ModelProfile
 from autoauto.records.errors import BadInput
 from autoauto.records.hardware import Link, Period
-from autoauto.records.profile import PARAMETER, LayerProfile, ModelProfile
 
 CYCLES_PER_MS = CLOCK_HZ / 1000
 _NUMBER = r"[0-9.eE+-]+"

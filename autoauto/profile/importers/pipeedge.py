@@ -9,11 +9,11 @@ from typing import Any
 from msgspec import DecodeError, Struct, field, yaml
 
 from autoauto.profile.importers.imported import CLOCK_HZ, ImportedGraph, ImportedKind, ImportedProfile, like_devices
+from autoauto.records.costs.profile import PARAMETER, LayerProfile, ModelProfile
 from autoauto.records.errors import BadInput
 from autoauto.records.files.fields import Positive, PositiveWhole, Whole
 from autoauto.records.files.json import from_plain
 from autoauto.records.hardware import Link, Period
-from autoauto.records.profile import PARAMETER, LayerProfile, ModelProfile
 from autoauto.records.units import MIB
 
 _BYTES = {"torch.float32": 4, "torch.float16": 2, "torch.bfloat16": 2, "torch.float64": 8}

@@ -13,11 +13,18 @@ from math import ceil
 from pathlib import Path
 from typing import NamedTuple
 
+from autoauto.records.costs.profile import (
+    PARAMETER,
+    CompiledRange,
+    CompileOptions,
+    LayerProfile,
+    ModelProfile,
+    ProgramStep,
+)
 from autoauto.records.errors import BadInput
 from autoauto.records.files.fields import MAX_NUMBER
 from autoauto.records.hardware import Device, Period
 from autoauto.records.layers import Layer, LayerGraph, LayerRange, Tensor
-from autoauto.records.profile import PARAMETER, CompiledRange, CompileOptions, LayerProfile, ModelProfile, ProgramStep
 from autoauto.records.target import Origin, TargetTraits
 
 MAX_S = 1e6

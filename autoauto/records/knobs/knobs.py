@@ -5,6 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from autoauto.records.costs.profile import (
+    GraphOptimization,
+    HostPrecision,
+    HostRuntime,
+    Optimizer,
+    RuntimeOptions,
+    WeightUpdate,
+    runtime_for,
+)
 from autoauto.records.errors import BadInput
 from autoauto.records.knobs.table import (
     KNOB_NAMES,
@@ -15,15 +24,6 @@ from autoauto.records.knobs.table import (
     Knob,
     Recompute,
     Strategy,
-)
-from autoauto.records.profile import (
-    GraphOptimization,
-    HostPrecision,
-    HostRuntime,
-    Optimizer,
-    RuntimeOptions,
-    WeightUpdate,
-    runtime_for,
 )
 from autoauto.records.schedule import Order, check_size
 

@@ -11,6 +11,7 @@ from itertools import product
 from math import prod
 from typing import Any
 
+from autoauto.records.costs.profile import GraphOptimization, HostPrecision, HostRuntime, Optimizer
 from autoauto.records.errors import BadInput
 from autoauto.records.knobs.knobs import Knobs
 from autoauto.records.knobs.objectives import Constraint
@@ -24,7 +25,6 @@ from autoauto.records.knobs.table import (
     Recompute,
     Strategy,
 )
-from autoauto.records.profile import GraphOptimization, HostPrecision, HostRuntime, Optimizer
 from autoauto.records.schedule import Order
 
 MAX_CONFIGURATIONS = 300_000  # of a space: each takes some ten microseconds before anything is measured

@@ -12,7 +12,7 @@ from enum import StrEnum
 from operator import index
 from typing import Any, Protocol
 
-from autoauto.records.profile import GraphOptimization, HostPrecision, HostRuntime, Optimizer
+from autoauto.records.costs.profile import GraphOptimization, HostPrecision, HostRuntime, Optimizer
 from autoauto.records.schedule import MAX_STAGES, Order
 
 MAX_SAMPLES = 2**20  # in a micro-batch; far beyond any device, so that bytes and cycles stay exact integers

@@ -18,10 +18,10 @@ from autoauto.records.errors import DoesNotFit
 from autoauto.records.knobs.knobs import Knobs
 from autoauto.records.knobs.objectives import RESULT_NAMES, Constraint
 from autoauto.records.knobs.table import Strategy
-from autoauto.records.phased import PhasedPlan
-from autoauto.records.plan import Plan
+from autoauto.records.plans.phased import PhasedPlan
+from autoauto.records.plans.plan import Plan
+from autoauto.records.plans.timeline import Run, Timeline
 from autoauto.records.target import Origin
-from autoauto.records.timeline import Run, Timeline
 
 
 class Status(StrEnum):

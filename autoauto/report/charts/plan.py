@@ -10,10 +10,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from autoauto.records.phased import Phase, PhasedPlan
-from autoauto.records.plan import Plan, Stage
+from autoauto.records.plans.phased import Phase, PhasedPlan
+from autoauto.records.plans.plan import Plan, Stage
+from autoauto.records.plans.timeline import Timeline
 from autoauto.records.schedule import CHECK
-from autoauto.records.timeline import Timeline
 from autoauto.records.trials.trial import Trial
 from autoauto.records.units import MIB, IntArray, format_bytes
 from autoauto.report.charts.chart import OTHER, Axis, Chart, Mark, Panel, Series, Shape, category_axis

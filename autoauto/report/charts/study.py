@@ -16,8 +16,8 @@ from typing import NamedTuple
 
 from autoauto.records.knobs.knobs import Knobs
 from autoauto.records.knobs.objectives import Constraint, Objective, objective_tuple
+from autoauto.records.plans.timeline import Timeline
 from autoauto.records.target import Origin
-from autoauto.records.timeline import Timeline
 from autoauto.records.trials.study_summary import StudySummary
 from autoauto.records.trials.trial import Cell, Trial
 from autoauto.report.charts.chart import OTHER, RING, Axis, Chart, Mark, Panel, Series, Shape, category_axis

@@ -9,9 +9,9 @@ from collections.abc import Iterator
 from statistics import fmean
 from typing import NamedTuple, TypedDict
 
-from autoauto.records.plan import Plan, Stage
+from autoauto.records.plans.plan import Plan, Stage
+from autoauto.records.plans.timeline import Run, Timeline
 from autoauto.records.target import Origin
-from autoauto.records.timeline import Run, Timeline
 from autoauto.report.style import difference_percent, format_value
 from autoauto.report.tables.table import Column, Table, Value
 

@@ -9,8 +9,8 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any
 
+from autoauto.records.costs.profile import LayerProfile, ModelProfile
 from autoauto.records.hardware import Cluster, Link
-from autoauto.records.profile import LayerProfile, ModelProfile
 from autoauto.records.target import Origin
 from autoauto.records.units import gbps
 from autoauto.report.tables.table import Column, Style, Table, TableCell

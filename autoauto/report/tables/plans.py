@@ -13,11 +13,11 @@ from itertools import product
 
 from autoauto.records.errors import DoesNotFit
 from autoauto.records.hardware import MachineDevice, Period
-from autoauto.records.phased import BufferRow, Phase, PhasedPlan, PhaseKind
-from autoauto.records.plan import Explanation, Move, Plan, Stage
+from autoauto.records.plans.phased import BufferRow, Phase, PhasedPlan, PhaseKind
+from autoauto.records.plans.plan import Explanation, Move, Plan, Stage
+from autoauto.records.plans.timeline import Timeline
 from autoauto.records.schedule import CHECK
 from autoauto.records.target import Origin
-from autoauto.records.timeline import Timeline
 from autoauto.records.units import format_bytes
 from autoauto.report.style import format_value
 from autoauto.report.tables.table import Column, Style, Table, TableCell, Value

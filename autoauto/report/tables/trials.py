@@ -11,8 +11,8 @@ from math import inf
 from autoauto.records.knobs.knobs import Knobs
 from autoauto.records.knobs.objectives import Objective, Objectives, objective_tuple, objectives_text
 from autoauto.records.knobs.table import COLUMNS, Use
-from autoauto.records.phased import PhasedPlan
-from autoauto.records.plan import Plan
+from autoauto.records.plans.phased import PhasedPlan
+from autoauto.records.plans.plan import Plan
 from autoauto.records.target import Origin
 from autoauto.records.trials.trial import Cell, Counts, ExpectedCell, Trial
 from autoauto.report.style import difference_percent, format_difference, format_value

@@ -9,7 +9,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import TypeVar
 
 from autoauto.records.errors import BadInput
-from autoauto.records.phased import (
+from autoauto.records.plans.phased import (
     DEFAULT_IO_TILES,
     BufferLayout,
     BufferRow,

@@ -8,7 +8,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from autoauto.records.errors import BadInput
-from autoauto.records.phased import BufferLayout, IoMode
+from autoauto.records.plans.phased import BufferLayout, IoMode
 
 RowOffset = int | Callable[[int], int] | None
 """From the row that a loop is called with to the row of a buffer: a number to add, a function, or None for row 0."""

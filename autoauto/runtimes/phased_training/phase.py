@@ -10,7 +10,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from autoauto.records.phased import IoMode
+from autoauto.records.plans.phased import IoMode
 from autoauto.records.units import Array
 from autoauto.runtimes.phased_training.network import STATE, BufferEntry, PhaseCall, adam
 from autoauto.targets.host.transport.shared_memory import ArrayFile

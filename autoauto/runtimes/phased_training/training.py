@@ -9,7 +9,7 @@ from time import perf_counter
 
 import numpy as np
 
-from autoauto.records.phased import IoMode
+from autoauto.records.plans.phased import IoMode
 from autoauto.records.units import Array
 from autoauto.runtimes.phased_training.network import (
     STATE,

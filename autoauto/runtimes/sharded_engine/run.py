@@ -16,13 +16,12 @@ from time import perf_counter_ns
 import numpy.typing as npt
 
 from autoauto.records.errors import BadInput, EndOfStream
+from autoauto.records.plans.timeline import Timeline
 from autoauto.records.schedule import FORWARD, Codes, Order, Schedule
 from autoauto.records.target import Origin
-from autoauto.records.timeline import Timeline
 from autoauto.records.units import Array
 from autoauto.runtimes.sharded_engine.channel import Receiver, Sender, SharedArrays
-from autoauto.runtimes.sharded_engine.device import DeviceRun, DeviceTask, serve
-from autoauto.runtimes.sharded_engine.engine import ShardedEngine
+from autoauto.runtimes.sharded_engine.engine import DeviceRun, DeviceTask, ShardedEngine, serve
 from autoauto.runtimes.sharded_engine.peers import N_SLOTS, SLOT_BYTES, SharedEvent
 from autoauto.targets.host.processes import Workers
 from autoauto.targets.host.transport.shared_memory import Ring

@@ -12,8 +12,8 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
+from autoauto.records.plans.timeline import Timeline
 from autoauto.records.schedule import Schedule, StageTimes
-from autoauto.records.timeline import Timeline
 from autoauto.records.units import IntArray
 from autoauto.schedule.simulate.dependencies import exchange_ticks, in_order, refuse, row_devices
 from autoauto.schedule.simulate.earliest import earliest_starts

@@ -12,8 +12,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from autoauto.records.plans.timeline import Timeline
 from autoauto.records.schedule import Schedule, StageTimes
-from autoauto.records.timeline import Timeline
 
 
 def in_turn(schedule: Schedule, times: StageTimes) -> Timeline:

@@ -24,8 +24,8 @@ from functools import lru_cache
 import numpy as np
 
 from autoauto.records.errors import BadInput
+from autoauto.records.plans.timeline import Timeline
 from autoauto.records.schedule import FORWARD, Order, Schedule, StageTimes, Transfers
-from autoauto.records.timeline import Timeline
 from autoauto.records.units import IntArray
 from autoauto.schedule.orders.registry import make_schedule, spec_of, stage_devices_of
 from autoauto.schedule.simulate.barrier import barrier

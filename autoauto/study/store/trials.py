@@ -42,8 +42,8 @@ from autoauto.records.knobs.knobs import Knobs
 from autoauto.records.knobs.objectives import Objectives
 from autoauto.records.knobs.space import SearchSpace
 from autoauto.records.knobs.table import COLUMNS, KNOBS, Domain, Use
-from autoauto.records.phased import Phase, PhasedPlan
-from autoauto.records.plan import Plan, Stage
+from autoauto.records.plans.phased import Phase, PhasedPlan
+from autoauto.records.plans.plan import Plan, Stage
 from autoauto.records.target import studied_origin
 from autoauto.records.trials.trial import Status, Trial
 from autoauto.study.objectives import values_of

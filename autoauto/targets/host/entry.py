@@ -20,7 +20,7 @@ from autoauto.targets.target import NamedTarget, OptionValues, Request, TargetOp
 
 if TYPE_CHECKING:
     from autoauto.targets.host.gpu.driver import Gpu
-    from autoauto.targets.host.remote.dask import DaskMachines
+    from autoauto.targets.host.remote.cluster import DaskMachines
 
 
 _OPTIONS = (
@@ -137,7 +137,7 @@ def _machines(options: OptionValues) -> DaskMachines | None:
     Raises:
         BadInput: there is none, or no worker has devices.
     """
-    from autoauto.targets.host.remote.dask import machines_of
+    from autoauto.targets.host.remote.cluster import machines_of
 
     return None if options["dask"] is None else machines_of(options["dask"])
 

@@ -7,11 +7,7 @@ from contextlib import AbstractContextManager
 from dataclasses import replace
 from math import gcd
 
-from autoauto.records.errors import BadInput
-from autoauto.records.hardware import Cluster, Device, Period
-from autoauto.records.layers import LayerGraph, LayerRange, Source
-from autoauto.records.plan import Plan
-from autoauto.records.profile import (
+from autoauto.records.costs.profile import (
     PARAMETER,
     CompiledRange,
     CompileOptions,
@@ -21,14 +17,18 @@ from autoauto.records.profile import (
     RuntimeOptions,
     SessionOptions,
 )
+from autoauto.records.errors import BadInput
+from autoauto.records.hardware import Cluster, Device, Period
+from autoauto.records.layers import LayerGraph, LayerRange, Source
+from autoauto.records.plans.plan import Plan
+from autoauto.records.plans.timeline import Run
 from autoauto.records.target import RUNS_PLANS, TargetTraits
-from autoauto.records.timeline import Run
 from autoauto.records.units import Array
 from autoauto.targets.host.machine import CLOCK_HZ, core_beside_gpu, cores_of, identity
 from autoauto.targets.host.measure.client import Meter
 from autoauto.targets.host.measure.session import RUNTIME
 from autoauto.targets.host.measure.worker import Measurement
-from autoauto.targets.host.remote.dask import DaskMachines
+from autoauto.targets.host.remote.cluster import DaskMachines
 from autoauto.targets.host.run.pipelines import cut_in_parts
 from autoauto.targets.host.run.run import (
     OpenPlan,

@@ -22,10 +22,10 @@ from itertools import accumulate
 from math import ceil
 from typing import NamedTuple
 
+from autoauto.records.costs.profile import PARAMETER, CompileOptions
 from autoauto.records.errors import OutOfMemory
 from autoauto.records.hardware import Device
 from autoauto.records.layers import Derivative, Layer, LayerGraph, LayerRange, Tensor
-from autoauto.records.profile import PARAMETER, CompileOptions
 from autoauto.records.units import Precision, format_bytes
 from autoauto.targets.ipu.operator_cost import Family, OperatorCost
 

@@ -11,9 +11,9 @@ from enum import StrEnum
 from math import prod
 from typing import NamedTuple
 
+from autoauto.records.costs.profile import CompileOptions
 from autoauto.records.hardware import Device
 from autoauto.records.layers import Layer, LayerGraph, LayerRange, Tensor
-from autoauto.records.profile import CompileOptions
 from autoauto.records.units import Precision
 
 Shape = tuple[int, ...]

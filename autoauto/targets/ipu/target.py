@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
+from autoauto.records.costs.profile import OUTLINED, CompiledRange, CompileOptions, ProgramStep, WeightUpdate
 from autoauto.records.errors import BadInput
 from autoauto.records.hardware import Cluster, Device, Link
 from autoauto.records.layers import LayerGraph, LayerRange
-from autoauto.records.profile import OUTLINED, CompiledRange, CompileOptions, ProgramStep, WeightUpdate
 from autoauto.records.target import Origin, TargetTraits
 from autoauto.targets.ipu.kernels import EXCHANGE_BYTES_PER_CYCLE, SHORTEST_EXCHANGE_CYCLES, SYNC_CYCLES, copy
 from autoauto.targets.ipu.memory import (

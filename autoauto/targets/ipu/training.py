@@ -2,9 +2,9 @@
 
 The memory of a range that computes its forward pass again, from checkpoint to checkpoint: `recomputation`.
 
-The forward pass stashes what is alive at the checkpoints of the model that lie in the range (`records/checkpoints.py`).
-The backward pass then takes one segment between two checkpoints after the other, from the last one: it computes the
-segment's activations, which stay until it has used them.
+The forward pass stashes what is alive at the checkpoints of the model that lie in the range
+(`records/costs/checkpoints.py`). The backward pass then takes one segment between two checkpoints after the other, from
+the last one: it computes the segment's activations, which stay until it has used them.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from dataclasses import dataclass, field
 from itertools import accumulate, pairwise
 from typing import NamedTuple
 
-from autoauto.records.checkpoints import checkpoints, first_checkpoint
+from autoauto.records.costs.checkpoints import checkpoints, first_checkpoint
+from autoauto.records.costs.profile import GRADIENT, CompileOptions
 from autoauto.records.hardware import Device
 from autoauto.records.layers import Derivative, LayerGraph, LayerRange, derivative
-from autoauto.records.profile import GRADIENT, CompileOptions
 from autoauto.targets.ipu.memory import live_bytes, live_gradient_bytes, working_bytes
 from autoauto.targets.ipu.operator_cost import DEFAULT_SETTINGS, CompilerSettings, OperatorContext, OperatorCost
 from autoauto.targets.ipu.operators.backward import Gradients, backward, cycles

@@ -2,8 +2,8 @@ from pathlib import Path
 
 import pytest
 
+from autoauto.records.costs.profile import HostRuntime
 from autoauto.records.errors import BadInput
-from autoauto.records.profile import HostRuntime
 from autoauto.records.units import GIB
 from autoauto.targets.host import entry
 from autoauto.targets.host.gpu import driver

@@ -2,7 +2,7 @@ from autoauto.cli.output.search_result import describe_best, describe_result
 from autoauto.records.knobs.knobs import Knobs
 from autoauto.records.knobs.space import SearchSpace
 from autoauto.records.layers import LayerRange
-from autoauto.records.plan import Plan, Stage
+from autoauto.records.plans.plan import Plan, Stage
 from autoauto.records.trials.trial import Status, Trial
 from autoauto.study.run import SearchResult
 

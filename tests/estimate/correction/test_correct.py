@@ -7,10 +7,10 @@ from hypothesis import strategies as st
 
 from autoauto.estimate.correct import corrected
 from autoauto.estimate.table import cost_table, with_entry_overhead
-from autoauto.records.correction import PLAIN_SUM, Correction, RangeFeature
+from autoauto.records.costs.correction import PLAIN_SUM, Correction, RangeFeature
+from autoauto.records.costs.profile import CompileOptions, LayerProfile, ModelProfile
 from autoauto.records.hardware import Cluster, Device, Link
 from autoauto.records.layers import LayerGraph
-from autoauto.records.profile import CompileOptions, LayerProfile, ModelProfile
 from autoauto.records.units import Precision
 
 LINK = Link(1e9, 0)

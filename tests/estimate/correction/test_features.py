@@ -4,10 +4,10 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from autoauto.estimate.correct import layer_classes, range_examples
-from autoauto.records.correction import RangeFeature, WholeRange
+from autoauto.records.costs.correction import RangeFeature, WholeRange
+from autoauto.records.costs.profile import CompileOptions, LayerProfile, ModelProfile
 from autoauto.records.hardware import Cluster, Device, Link
 from autoauto.records.layers import LayerGraph, LayerRange
-from autoauto.records.profile import CompileOptions, LayerProfile, ModelProfile
 from autoauto.records.units import Precision
 
 LINK = Link(1e9, 0)

@@ -16,7 +16,7 @@ from autoauto.estimate.regression import (
     predicted,
     prediction_interval,
 )
-from autoauto.records.correction import PLAIN_SUM, RangeExample, RangeFeature, WholeRange
+from autoauto.records.costs.correction import PLAIN_SUM, RangeExample, RangeFeature, WholeRange
 from autoauto.records.layers import LayerRange
 
 

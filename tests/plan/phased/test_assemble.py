@@ -4,9 +4,9 @@ import pytest
 
 from autoauto.estimate.table import cost_table
 from autoauto.plan.phased import NO_ROWS, number_graphs, phased, share_buffers
+from autoauto.records.costs.profile import CompileOptions, LayerProfile, ModelProfile
 from autoauto.records.hardware import Cluster, Device, Link, StreamingMemory
-from autoauto.records.phased import BufferLayout, IoMode, PhasedOptions, PhasedPlan, PhaseKind
-from autoauto.records.profile import CompileOptions, LayerProfile, ModelProfile
+from autoauto.records.plans.phased import BufferLayout, IoMode, PhasedOptions, PhasedPlan, PhaseKind
 from autoauto.records.units import Precision
 
 KINDS = ("fc1", "inner", "inner", "fc4")

@@ -5,11 +5,11 @@ import numpy as np
 import pytest
 
 from autoauto.plan.phased_costs import PassCosts, PhaseCosts, phase_candidates, prepare_phases, single_candidate
-from autoauto.records.cost import CostTable
+from autoauto.records.costs.cost import CostTable
+from autoauto.records.costs.profile import CompileOptions, LayerProfile, ModelProfile
 from autoauto.records.errors import BadInput
 from autoauto.records.hardware import Cluster, Device, Link, StreamingMemory
-from autoauto.records.phased import IoMode, PhasedOptions, PhaseKind
-from autoauto.records.profile import CompileOptions, LayerProfile, ModelProfile
+from autoauto.records.plans.phased import IoMode, PhasedOptions, PhaseKind
 from autoauto.records.units import Precision
 from tests.cost_tables import make_table, with_memory
 

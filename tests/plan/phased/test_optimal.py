@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 
 from autoauto.plan.phased import phased
-from autoauto.records.cost import CostTable
+from autoauto.records.costs.cost import CostTable
+from autoauto.records.costs.profile import CompileOptions, LayerProfile, ModelProfile
 from autoauto.records.errors import BadInput, Infeasible
 from autoauto.records.hardware import Cluster, Device, Link, StreamingMemory
-from autoauto.records.phased import IoMode, PhasedOptions, PhasedPlan
-from autoauto.records.profile import CompileOptions, LayerProfile, ModelProfile
+from autoauto.records.plans.phased import IoMode, PhasedOptions, PhasedPlan
 from autoauto.records.units import Precision
 from autoauto.runtimes.batch_serialisation.sharded_collectives import Sharding
 from tests.cost_tables import make_table, with_memory

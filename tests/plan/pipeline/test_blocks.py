@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from autoauto.plan.pipeline.blocks import contract, earliest_starts, earliest_starts_by_device
-from autoauto.records.cost import CostTable
+from autoauto.records.costs.cost import CostTable
 from tests.cost_tables import one_clock
 
 

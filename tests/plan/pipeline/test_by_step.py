@@ -21,11 +21,11 @@ from autoauto.plan.pipeline import by_step
 from autoauto.plan.pipeline.optimal import optimal
 from autoauto.plan.pipeline.problem import evaluate
 from autoauto.plan.pipeline.stage_table import StageTable, arranged
-from autoauto.records.cost import CostTable
+from autoauto.records.costs.cost import CostTable
 from autoauto.records.errors import Infeasible
 from autoauto.records.hardware import Period
 from autoauto.records.knobs.knobs import Knobs
-from autoauto.records.plan import Plan
+from autoauto.records.plans.plan import Plan
 from autoauto.records.schedule import Order
 from autoauto.schedule.orders.registry import stage_devices_of
 from autoauto.schedule.stash import in_flight_by_stage

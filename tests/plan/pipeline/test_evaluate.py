@@ -6,10 +6,10 @@ from dataclasses import replace
 import pytest
 
 from autoauto.plan.pipeline.problem import check_memory, evaluate
-from autoauto.records.cost import CostTable
+from autoauto.records.costs.cost import CostTable
 from autoauto.records.errors import BadInput, OutOfMemory
 from autoauto.records.layers import LayerRange
-from autoauto.records.plan import Stage
+from autoauto.records.plans.plan import Stage
 from tests.cost_tables import one_clock
 
 MakeTable = Callable[[int], CostTable]

@@ -9,7 +9,7 @@ import pytest
 from autoauto.plan.pipeline.infeasible import why_infeasible
 from autoauto.plan.pipeline.optimal import optimal
 from autoauto.plan.pipeline.problem import prepare
-from autoauto.records.cost import CostTable
+from autoauto.records.costs.cost import CostTable
 from autoauto.records.errors import Infeasible
 from autoauto.records.layers import LayerRange
 from tests.plan.exhaustive import exhaustive

@@ -12,10 +12,10 @@ from autoauto.plan.pipeline.infeasible import why_infeasible
 from autoauto.plan.pipeline.interleaved import chunk_table, evaluate_chunks, interleaved
 from autoauto.plan.pipeline.optimal import incumbents, optimal
 from autoauto.plan.pipeline.problem import prepare
-from autoauto.records.cost import CostTable
+from autoauto.records.costs.cost import CostTable
 from autoauto.records.errors import BadInput, Infeasible
 from autoauto.records.hardware import Period
-from autoauto.records.plan import Plan
+from autoauto.records.plans.plan import Plan
 from tests.cost_tables import make_table, with_memory
 
 MakeTable = Callable[[int], CostTable]

@@ -14,10 +14,10 @@ from autoauto.estimate.table import cost_table
 from autoauto.plan.pipeline.optimal import anytime, incumbents, optimal
 from autoauto.plan.pipeline.problem import evaluate, prepare
 from autoauto.profile.importers.auto_pipeline import cluster_from_auto_pipeline, profile_from_auto_pipeline
-from autoauto.records.cost import CostTable, SharedMemory
+from autoauto.records.costs.cost import CostTable, SharedMemory
 from autoauto.records.errors import Infeasible
 from autoauto.records.hardware import Period
-from autoauto.records.plan import Plan
+from autoauto.records.plans.plan import Plan
 from tests.cost_tables import make_table
 from tests.plan.exhaustive import exhaustive
 

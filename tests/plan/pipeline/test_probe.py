@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from autoauto.plan.pipeline.probe import cheap_cuts, cut_ranges, probe, search_smallest_bound
 from autoauto.plan.pipeline.problem import Problem, prepare
-from autoauto.records.cost import CostTable
+from autoauto.records.costs.cost import CostTable
 
 MakeTable = Callable[[int], CostTable]
 

@@ -10,7 +10,7 @@ import pytest
 from autoauto.plan.pipeline.interleaved import interleaved
 from autoauto.plan.pipeline.problem import compute_lower_bound, evaluate, largest_block, prepare, transfer_lower_bound
 from autoauto.plan.queries import best_per_device_count, replicas
-from autoauto.records.cost import CostTable
+from autoauto.records.costs.cost import CostTable
 from autoauto.records.errors import BadInput
 
 MakeTable = Callable[[int], CostTable]

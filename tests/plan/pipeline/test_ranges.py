@@ -16,11 +16,11 @@ from autoauto.plan.pipeline.blocks import contract
 from autoauto.plan.pipeline.optimal import optimal
 from autoauto.plan.pipeline.problem import evaluate, prepare, stage_of
 from autoauto.plan.pipeline.range_plans import best_in_any_order, best_in_line
-from autoauto.records.cost import CostTable
+from autoauto.records.costs.cost import CostTable
+from autoauto.records.costs.exchange import Exchange, TensorUse
 from autoauto.records.errors import BadInput, Infeasible
-from autoauto.records.exchange import Exchange, TensorUse
 from autoauto.records.hardware import Link, Period
-from autoauto.records.plan import Plan
+from autoauto.records.plans.plan import Plan
 from tests.cost_tables import make_table
 from tests.plan.exhaustive import exhaustive
 

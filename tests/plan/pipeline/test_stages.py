@@ -12,13 +12,13 @@ import pytest
 from autoauto.estimate.table import cost_table
 from autoauto.evaluate.steps import best_by_simulated_step
 from autoauto.plan.pipeline.stage_table import StageTable, arranged, device_memory
-from autoauto.records.cost import CostTable
+from autoauto.records.costs.cost import CostTable
+from autoauto.records.costs.profile import LayerProfile, ModelProfile
 from autoauto.records.errors import BadInput, Infeasible
 from autoauto.records.hardware import Period
 from autoauto.records.knobs.knobs import Knobs
 from autoauto.records.knobs.table import Recompute
-from autoauto.records.plan import Plan
-from autoauto.records.profile import LayerProfile, ModelProfile
+from autoauto.records.plans.plan import Plan
 from autoauto.records.schedule import Order
 from autoauto.schedule.orders.registry import chunks_of, stage_devices_of
 from autoauto.schedule.stash import in_flight_by_stage

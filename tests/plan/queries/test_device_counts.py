@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from autoauto.plan.queries import best_per_device_count, replicas
-from autoauto.records.cost import CostTable
+from autoauto.records.costs.cost import CostTable
 from autoauto.records.errors import Infeasible
-from autoauto.records.plan import Plan
+from autoauto.records.plans.plan import Plan
 from tests.cost_tables import one_clock
 from tests.plan.exhaustive import exhaustive
 

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from autoauto.plan.pipeline.optimal import optimal
 from autoauto.plan.pipeline.problem import evaluate
 from autoauto.plan.queries import explain
-from autoauto.records.cost import CostTable
+from autoauto.records.costs.cost import CostTable
 from autoauto.records.hardware import Period
 from tests.plan.exhaustive import all_fitting
 

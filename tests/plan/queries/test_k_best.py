@@ -10,7 +10,7 @@ import pytest
 from autoauto.plan.pipeline.optimal import optimal
 from autoauto.plan.pipeline.problem import prepare
 from autoauto.plan.queries import k_best, ranked
-from autoauto.records.cost import CostTable
+from autoauto.records.costs.cost import CostTable
 from autoauto.records.errors import BadInput, Infeasible
 from tests.cost_tables import make_table
 from tests.plan.exhaustive import all_fitting

@@ -7,9 +7,9 @@ from itertools import islice
 import pytest
 
 from autoauto.plan.queries import pareto_front
-from autoauto.records.cost import CostTable
+from autoauto.records.costs.cost import CostTable
 from autoauto.records.errors import Infeasible
-from autoauto.records.plan import Plan
+from autoauto.records.plans.plan import Plan
 from tests.plan.exhaustive import all_fitting
 
 MakeTable = Callable[[int], CostTable]

@@ -24,9 +24,9 @@ from autoauto.profile.importers.auto_pipeline import (
     profile_from_auto_pipeline,
     read_profile,
 )
+from autoauto.records.costs.profile import LayerProfile, ModelProfile
 from autoauto.records.errors import BadInput
 from autoauto.records.hardware import Link
-from autoauto.records.profile import LayerProfile, ModelProfile
 
 LAYER = {
     "cycle": {"forward": 70, "backward": 130, "total": 200},

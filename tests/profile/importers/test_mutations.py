@@ -9,9 +9,9 @@ from random import Random
 import pytest
 
 from autoauto.profile.importers.recorded import ProfileTarget, RecordedProfile, line_graph
+from autoauto.records.costs.profile import CompileOptions
 from autoauto.records.errors import BadInput
 from autoauto.records.hardware import Device
-from autoauto.records.profile import CompileOptions
 from autoauto.records.units import Precision
 from studies.mutations import mutated_bytes, mutated_structure, small_trace
 from tests.profile.importers.conftest import Recorded

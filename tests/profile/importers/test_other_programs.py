@@ -11,8 +11,8 @@ import pytest
 from autoauto.profile.importers.dnn_partitioning import read_dnn_partitioning
 from autoauto.profile.importers.pipedream import read_pipedream
 from autoauto.profile.importers.pipeedge import read_pipeedge
+from autoauto.records.costs.exchange import TensorUse
 from autoauto.records.errors import BadInput
-from autoauto.records.exchange import TensorUse
 from autoauto.records.hardware import Link, Period
 
 LINK = Link(1e9, 0)

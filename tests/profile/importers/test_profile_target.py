@@ -17,11 +17,11 @@ from autoauto.profile.importers.recorded import (
     with_boundaries,
 )
 from autoauto.profile.profiler import interpolate
-from autoauto.records.correction import Estimator
+from autoauto.records.costs.correction import Estimator
+from autoauto.records.costs.profile import CompileOptions
 from autoauto.records.errors import BadInput
 from autoauto.records.hardware import Cluster, Device, Link, Period
 from autoauto.records.knobs.knobs import Knobs
-from autoauto.records.profile import CompileOptions
 from autoauto.records.schedule import Order
 from autoauto.records.target import Origin
 from autoauto.records.units import Precision

@@ -21,8 +21,8 @@ from sqlalchemy import Column, MetaData, Table, Text
 from autoauto.profile import cache as cache_module
 from autoauto.profile.cache import ProfileCache, local_cache
 from autoauto.profile.codec import layer_to_json
+from autoauto.records.costs.profile import LayerProfile
 from autoauto.records.errors import BadInput
-from autoauto.records.profile import LayerProfile
 
 
 def entry(cycles: int) -> LayerProfile:

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from autoauto.profile.codec import layer_to_json, load_profile, profile_record, save_profile
+from autoauto.records.costs.profile import CompileOptions, LayerProfile, ModelProfile
 from autoauto.records.errors import BadInput
 from autoauto.records.files.json import write_json
-from autoauto.records.profile import CompileOptions, LayerProfile, ModelProfile
 from autoauto.records.units import Precision
 
 LAYER = LayerProfile(10, 21, {"vertexCode_k": 5}, {"parameter": 7}, 11, 1, 2, 3, 4, 9, 2)

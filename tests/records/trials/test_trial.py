@@ -13,11 +13,11 @@ from autoauto.records.errors import OutOfMemory
 from autoauto.records.knobs.knobs import Knobs
 from autoauto.records.knobs.objectives import Constraint
 from autoauto.records.layers import LayerRange
-from autoauto.records.phased import IoMode, Phase, PhasedPlan
-from autoauto.records.plan import Plan, Stage
+from autoauto.records.plans.phased import IoMode, Phase, PhasedPlan
+from autoauto.records.plans.plan import Plan, Stage
+from autoauto.records.plans.timeline import Run
 from autoauto.records.schedule import Order
 from autoauto.records.target import Origin
-from autoauto.records.timeline import Run
 from autoauto.records.trials.trial import (
     Cell,
     SearchActivity,

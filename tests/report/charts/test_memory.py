@@ -7,7 +7,7 @@ from xml.etree import ElementTree
 import pytest
 
 from autoauto.records.knobs.knobs import Knobs
-from autoauto.records.plan import Plan
+from autoauto.records.plans.plan import Plan
 from autoauto.report.charts import plan as picture
 from autoauto.report.charts.chart import Chart
 from tests.report.made import made

@@ -5,8 +5,8 @@ from xml.etree import ElementTree
 
 import pytest
 
+from autoauto.records.plans.timeline import Timeline
 from autoauto.records.schedule import ActionKind, Order
-from autoauto.records.timeline import Timeline
 from autoauto.report.charts import plan as picture
 from autoauto.report.charts.chart import Chart
 

@@ -11,8 +11,8 @@ import pytest
 
 from autoauto.records.errors import BadInput
 from autoauto.records.knobs.knobs import Knobs
+from autoauto.records.plans.timeline import Timeline
 from autoauto.records.schedule import Order
-from autoauto.records.timeline import Timeline
 from autoauto.records.trials.study_summary import Comparison, Interval, StudySummary
 from autoauto.report.html import study_page, write_page
 from tests.report.made import made

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from autoauto.records.plans.timeline import Timeline
 from autoauto.records.schedule import Order
-from autoauto.records.timeline import Timeline
 from autoauto.report.charts.plan import N_BARS, timeline_chart
 from autoauto.report.html import timeline_page, write_page
 from autoauto.schedule.stash import stash_entries

@@ -10,10 +10,10 @@ import pytest
 from autoauto.records.hardware import Period
 from autoauto.records.knobs.knobs import Knobs
 from autoauto.records.layers import LayerRange
-from autoauto.records.plan import Plan, Stage
+from autoauto.records.plans.plan import Plan, Stage
+from autoauto.records.plans.timeline import Run, Timeline
 from autoauto.records.schedule import FORWARD, Codes, Order, Schedule, Transfers
 from autoauto.records.target import Origin
-from autoauto.records.timeline import Run, Timeline
 from autoauto.report.tables.compare import (
     Speeds,
     busy_fraction,

@@ -3,8 +3,8 @@
 from collections.abc import Callable
 from datetime import datetime
 
+from autoauto.records.costs.profile import LayerProfile, ModelProfile
 from autoauto.records.hardware import Cluster, Device, DeviceKind, Link
-from autoauto.records.profile import LayerProfile, ModelProfile
 from autoauto.records.target import Origin
 from autoauto.report.tables.listings import clusters_table, models_table, profile_table, studies_table
 

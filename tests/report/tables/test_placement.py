@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from autoauto.records.hardware import MachineDevice
 from autoauto.records.layers import LayerRange
-from autoauto.records.plan import Plan, Stage
+from autoauto.records.plans.plan import Plan, Stage
 from autoauto.report.tables.plans import placement_table
 
 STAGES = tuple(Stage(LayerRange(i, i + 1), i, 1, 0, 1, 1, {}, 1) for i in range(2))

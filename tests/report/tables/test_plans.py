@@ -9,8 +9,8 @@ import pytest
 from autoauto.records.errors import DoesNotFit, Infeasible
 from autoauto.records.hardware import Period
 from autoauto.records.layers import LayerRange
-from autoauto.records.phased import BufferLayout, BufferRow, IoMode, Phase, PhasedPlan, PhaseKind
-from autoauto.records.plan import CutMoves, Explanation, Move, Plan
+from autoauto.records.plans.phased import BufferLayout, BufferRow, IoMode, Phase, PhasedPlan, PhaseKind
+from autoauto.records.plans.plan import CutMoves, Explanation, Move, Plan
 from autoauto.records.target import Origin
 from autoauto.report.tables.plans import buffers_table, explanation_table, phases_table, plans_table, stages_table
 

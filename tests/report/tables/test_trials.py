@@ -10,7 +10,7 @@ from typing import Any
 from autoauto.records.knobs.knobs import Knobs
 from autoauto.records.knobs.objectives import Objective, Objectives
 from autoauto.records.knobs.table import Strategy
-from autoauto.records.plan import Plan
+from autoauto.records.plans.plan import Plan
 from autoauto.records.schedule import Order
 from autoauto.records.target import Origin
 from autoauto.records.trials.trial import Cell, Counts, ExpectedCell, Status, Trial

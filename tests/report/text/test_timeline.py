@@ -11,9 +11,9 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from autoauto.records.plans.timeline import Timeline
 from autoauto.records.schedule import Action, Codes, Order, Schedule
 from autoauto.records.target import Origin
-from autoauto.records.timeline import Timeline
 from autoauto.report.style import ACTIVITIES, EXCHANGE, IDLE
 from autoauto.report.tables.plans import timeline_table
 from autoauto.report.text import timeline_picture

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from autoauto.records.errors import BadInput
-from autoauto.records.phased import BufferLayout, IoMode, loop_cycles
+from autoauto.records.plans.phased import BufferLayout, IoMode, loop_cycles
 from autoauto.runtimes.batch_serialisation.loops import (
     batch_serial_buffer,
     batch_serialise,

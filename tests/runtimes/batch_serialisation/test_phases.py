@@ -7,9 +7,9 @@ from typing import Any
 
 from autoauto.estimate.table import cost_table
 from autoauto.plan.phased import phased
+from autoauto.records.costs.profile import CompileOptions, LayerProfile, ModelProfile
 from autoauto.records.hardware import Cluster, Device, Link, StreamingMemory
-from autoauto.records.phased import IoMode, PhasedOptions
-from autoauto.records.profile import CompileOptions, LayerProfile, ModelProfile
+from autoauto.records.plans.phased import IoMode, PhasedOptions
 from autoauto.records.units import Precision
 from autoauto.runtimes.batch_serialisation.loops import _offset, phased_program
 from autoauto.runtimes.batch_serialisation.program import PhasedProgram, RowHandle, Stream

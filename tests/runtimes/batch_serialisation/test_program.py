@@ -4,7 +4,7 @@ from typing import Any
 import pytest
 
 from autoauto.records.errors import BadInput
-from autoauto.records.phased import BufferLayout, IoMode
+from autoauto.records.plans.phased import BufferLayout, IoMode
 from autoauto.runtimes.batch_serialisation.program import (
     BatchSerialResult,
     LoopKind,

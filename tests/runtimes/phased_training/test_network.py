@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from autoauto.records.phased import BufferLayout
+from autoauto.records.plans.phased import BufferLayout
 from autoauto.records.units import Array
 from autoauto.runtimes.phased_training.network import (
     BufferEntry,

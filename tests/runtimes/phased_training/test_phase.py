@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from autoauto.records.phased import IoMode
+from autoauto.records.plans.phased import IoMode
 from autoauto.records.units import Array
 from autoauto.runtimes.phased_training.network import BufferEntry, PhaseCall, PhaseOutput
 from autoauto.runtimes.phased_training.phase import (

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autoauto.records.phased import IoMode
+from autoauto.records.plans.phased import IoMode
 from autoauto.runtimes.phased_training.network import Network, digits
 from autoauto.runtimes.phased_training.phase import Moment, overlapped, serial
 from autoauto.runtimes.phased_training.phase_times import PhaseTimes, measure, medians

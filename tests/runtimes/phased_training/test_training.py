@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from autoauto.records.errors import OutOfMemory
-from autoauto.records.phased import IoMode
+from autoauto.records.plans.phased import IoMode
 from autoauto.records.units import MIB, Array
 from autoauto.runtimes.phased_training import training
 from autoauto.runtimes.phased_training.network import Network, Samples, digits, forward, output

@@ -6,8 +6,7 @@ import pytest
 
 from autoauto.runtimes.popart.graph import PopartPipeline
 from autoauto.runtimes.popart.input import read_pipeline, simple_pipeline
-from autoauto.runtimes.popart.transform import transform
-from autoauto.runtimes.popart.views import devices_view, program_text, stages_view
+from autoauto.runtimes.popart.transform import devices_view, program_text, stages_view, transform
 
 NOTES_START = """\
 poplar::Program::Sequence seq;  // the full pipeline program

@@ -13,8 +13,7 @@ from autoauto.processes.channel import Channel
 from autoauto.records.errors import EndOfStream
 from autoauto.records.units import Array
 from autoauto.runtimes.sharded_engine.channel import Receiver, Sender
-from autoauto.runtimes.sharded_engine.device import DeviceRun, DeviceTask, serve
-from autoauto.runtimes.sharded_engine.engine import Reader, ShardedEngine, Writer
+from autoauto.runtimes.sharded_engine.engine import DeviceRun, DeviceTask, Reader, ShardedEngine, Writer, serve
 from autoauto.runtimes.sharded_engine.run import _tasks
 from tests.runtimes.sharded_engine.engines import Asking, Collectives, Failing, Line
 

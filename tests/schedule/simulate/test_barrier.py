@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from autoauto.records.plans.timeline import Timeline
 from autoauto.records.schedule import Schedule, StageTimes
-from autoauto.records.timeline import Timeline
 from autoauto.schedule.orders.gpipe import gpipe
 from autoauto.schedule.orders.inference import inference
 from autoauto.schedule.orders.one_f_one_b import one_f_one_b

@@ -8,7 +8,7 @@ import pytest
 from autoauto.records.hardware import Period
 from autoauto.records.knobs.knobs import Knobs
 from autoauto.records.layers import LayerRange
-from autoauto.records.plan import Plan, Stage
+from autoauto.records.plans.plan import Plan, Stage
 from autoauto.records.schedule import Order, Schedule
 from autoauto.report.text import timeline_picture
 from autoauto.schedule.orders.registry import make_schedule

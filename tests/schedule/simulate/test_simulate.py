@@ -14,8 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from autoauto.records.errors import BadInput
+from autoauto.records.plans.timeline import Timeline
 from autoauto.records.schedule import Action, ActionKind, Codes, Order, Schedule, StageTimes, Transfers
-from autoauto.records.timeline import Timeline
 from autoauto.records.units import IntArray
 from autoauto.schedule.orders.gpipe import gpipe
 from autoauto.schedule.orders.inference import inference

@@ -11,7 +11,7 @@ import pytest
 from autoauto.records.knobs.knobs import Knobs
 from autoauto.records.knobs.objectives import Objective
 from autoauto.records.knobs.space import SearchSpace
-from autoauto.records.plan import Plan
+from autoauto.records.plans.plan import Plan
 from autoauto.records.schedule import Order
 from autoauto.study.analysis.best import summarise_study
 from autoauto.study.execution.process import Evaluate

@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 from optuna.samplers import RandomSampler, TPESampler
 
+from autoauto.records.costs.profile import HostPrecision, HostRuntime
 from autoauto.records.knobs.knobs import Knobs
 from autoauto.records.knobs.space import SearchSpace
 from autoauto.records.knobs.table import Strategy
-from autoauto.records.profile import HostPrecision, HostRuntime
 from autoauto.records.schedule import Order
 from autoauto.study.methods.protocol import Observation
 from autoauto.study.methods.sampled import MAX_DRAWS_PER_MEASUREMENT, sampled

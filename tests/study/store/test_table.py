@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 import pytest
 from optuna.trial import create_trial
 
+from autoauto.records.costs.profile import HostPrecision, HostRuntime
 from autoauto.records.errors import BadInput
 from autoauto.records.knobs.knobs import Knobs
 from autoauto.records.knobs.objectives import Objective, Objectives
 from autoauto.records.knobs.space import SearchSpace
 from autoauto.records.knobs.table import COLUMNS, Strategy
-from autoauto.records.profile import HostPrecision, HostRuntime
 from autoauto.records.schedule import Order
 from autoauto.study.execution.process import finished_trial
 from autoauto.study.run import run_search

@@ -21,8 +21,8 @@ from autoauto.records.knobs.knobs import Knobs
 from autoauto.records.knobs.objectives import Constraint, Objective, Objectives
 from autoauto.records.knobs.space import SearchSpace
 from autoauto.records.layers import LayerRange
-from autoauto.records.phased import BufferLayout, BufferRow, IoMode, Phase, PhasedPlan, PhaseKind
-from autoauto.records.plan import Plan, Stage
+from autoauto.records.plans.phased import BufferLayout, BufferRow, IoMode, Phase, PhasedPlan, PhaseKind
+from autoauto.records.plans.plan import Plan, Stage
 from autoauto.records.schedule import Order
 from autoauto.records.target import Origin
 from autoauto.records.trials.trial import Status, Trial

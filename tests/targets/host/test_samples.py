@@ -10,11 +10,11 @@ import onnx
 import pytest
 
 from autoauto.graph.cut import OnnxSource, onnx_source
+from autoauto.records.costs.profile import CompileOptions, SessionOptions
 from autoauto.records.errors import BadInput
 from autoauto.records.hardware import Cluster, Device, Link
 from autoauto.records.layers import LayerRange, Port
-from autoauto.records.plan import Plan, Stage
-from autoauto.records.profile import CompileOptions, SessionOptions
+from autoauto.records.plans.plan import Plan, Stage
 from autoauto.records.units import GIB, MIB, Precision
 from autoauto.targets.host.machine import cores_of
 from autoauto.targets.host.measure.client import Meter

@@ -11,11 +11,11 @@ import pytest
 
 from autoauto.profile.cache import ProfileCache
 from autoauto.profile.profiler import profile_model
+from autoauto.records.costs.profile import CompileOptions, HostPrecision, HostRuntime
 from autoauto.records.errors import BadInput, MissingExtra, UnreadableModel
 from autoauto.records.hardware import Cluster, Device, Link
 from autoauto.records.layers import LayerGraph, LayerRange, SubModel
-from autoauto.records.plan import Plan, Stage
-from autoauto.records.profile import CompileOptions, HostPrecision, HostRuntime
+from autoauto.records.plans.plan import Plan, Stage
 from autoauto.records.units import GIB, MIB, Precision
 from autoauto.targets.host import target as host_target
 from autoauto.targets.host.measure.worker import Measurement, RunTimes

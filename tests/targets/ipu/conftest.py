@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
+from autoauto.records.costs.profile import CompileOptions
 from autoauto.records.hardware import Device
 from autoauto.records.layers import AttributeValue, Layer, LayerGraph, Tensor
-from autoauto.records.profile import CompileOptions
 from autoauto.records.units import Precision
 from autoauto.targets.ipu.operator_cost import OperatorContext
 

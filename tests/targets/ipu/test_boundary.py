@@ -7,9 +7,9 @@ from dataclasses import replace
 
 from autoauto.graph.kinds import quantise
 from autoauto.graph.load import load_graph
+from autoauto.records.costs.profile import OUTLINED, CompiledRange, CompileOptions
 from autoauto.records.hardware import Device
 from autoauto.records.layers import Layer, LayerGraph, LayerRange
-from autoauto.records.profile import OUTLINED, CompiledRange, CompileOptions
 from autoauto.records.units import Precision
 from autoauto.targets.ipu.target import IpuTarget
 

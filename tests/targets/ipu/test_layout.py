@@ -1,9 +1,9 @@
 from collections.abc import Callable
 from typing import Any
 
+from autoauto.records.costs.profile import CompileOptions
 from autoauto.records.hardware import Device
 from autoauto.records.layers import LayerGraph, LayerRange
-from autoauto.records.profile import CompileOptions
 from autoauto.targets.ipu.operator_cost import relayout_cycles
 from autoauto.targets.ipu.target import operator_costs
 

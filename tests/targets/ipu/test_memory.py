@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
+from autoauto.records.costs.profile import CompileOptions
 from autoauto.records.errors import OutOfMemory
 from autoauto.records.hardware import Device
 from autoauto.records.layers import LayerGraph, LayerRange
-from autoauto.records.profile import CompileOptions
 from autoauto.records.units import Precision
 from autoauto.targets.ipu.memory import check_code, program_bytes, shared_bytes, weight_bytes
 from autoauto.targets.ipu.target import IpuTarget, operator_costs

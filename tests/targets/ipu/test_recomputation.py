@@ -11,10 +11,10 @@ from autoauto.estimate.memory import range_memory
 from autoauto.graph.load import load_graph
 from autoauto.profile.cache import ProfileCache
 from autoauto.profile.profiler import profile_model
-from autoauto.records.checkpoints import checkpoints
+from autoauto.records.costs.checkpoints import checkpoints
+from autoauto.records.costs.profile import CompiledRange, CompileOptions
 from autoauto.records.hardware import Device
 from autoauto.records.layers import LayerGraph, LayerRange
-from autoauto.records.profile import CompiledRange, CompileOptions
 from autoauto.targets.ipu.target import IpuTarget
 
 SHAPE, WEIGHT = (1, 64, 8, 8), (64, 64, 1, 1)

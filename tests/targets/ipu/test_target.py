@@ -8,10 +8,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from autoauto.graph.load import load_graph
+from autoauto.records.costs.profile import CompiledRange, CompileOptions
 from autoauto.records.errors import BadInput
 from autoauto.records.hardware import Cluster, Device
 from autoauto.records.layers import LayerGraph, LayerRange
-from autoauto.records.profile import CompiledRange, CompileOptions
 from autoauto.records.target import Target
 from autoauto.records.units import Precision
 from autoauto.targets.clusters import load_cluster

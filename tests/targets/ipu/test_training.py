@@ -3,9 +3,9 @@ from typing import Any
 
 import pytest
 
+from autoauto.records.costs.profile import CompileOptions
 from autoauto.records.hardware import Device
 from autoauto.records.layers import LayerGraph, LayerRange
-from autoauto.records.profile import CompileOptions
 from autoauto.targets.ipu.target import operator_costs
 from autoauto.targets.ipu.training import NO_BACKWARD, BackwardPass, backward_pass
 

@@ -5,9 +5,9 @@ from dataclasses import replace
 
 import pytest
 
+from autoauto.records.costs.profile import CompileOptions, Optimizer, WeightUpdate
 from autoauto.records.hardware import Device
 from autoauto.records.layers import LayerGraph
-from autoauto.records.profile import CompileOptions, Optimizer, WeightUpdate
 from autoauto.records.units import Precision
 from autoauto.targets.ipu.kernels import elementwise
 from autoauto.targets.ipu.operators.backward import weight_update_cycles

@@ -14,7 +14,7 @@ from autoauto.cli.output.lines import print_json, print_line
 from autoauto.exporters.registry import FORMATS
 from autoauto.records.errors import BadInput, Infeasible, UnreadableModel
 from autoauto.records.installation import DEFAULT_MODEL
-from autoauto.records.phased import PhasedPlan
+from autoauto.records.plans.phased import PhasedPlan
 
 if TYPE_CHECKING:
     from optuna import Study

@@ -15,8 +15,8 @@ from autoauto.records.errors import UnreadableModel
 from autoauto.records.installation import DEFAULT_MODEL
 from autoauto.records.knobs.knobs import Knobs
 from autoauto.records.knobs.table import COLUMNS
-from autoauto.records.phased import PhasedPlan
-from autoauto.records.plan import Plan
+from autoauto.records.plans.phased import PhasedPlan
+from autoauto.records.plans.plan import Plan
 from autoauto.records.target import Origin, studied_origin
 from autoauto.records.trials.study_summary import StudySummary
 from autoauto.records.trials.trial import Trial

@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, ExitStack
 from weakref import finalize
 
+from autoauto.records.costs.profile import SessionOptions
 from autoauto.records.errors import BadInput, OutOfMemory, WorkerLost
 from autoauto.records.layers import LayerRange, SubModel
-from autoauto.records.profile import SessionOptions
 from autoauto.records.units import Array
 from autoauto.targets.host.measure.session import NONE_GIVEN, idle_model
 from autoauto.targets.host.measure.worker import FailedMeasurement, Measurement, SubModelPorts, serve

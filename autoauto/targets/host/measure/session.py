@@ -16,9 +16,9 @@ from functools import partial
 
 import numpy as np
 
+from autoauto.records.costs.profile import PARAMETER, TEMPORARY, SessionOptions
 from autoauto.records.errors import BadInput, OutOfMemory
 from autoauto.records.layers import LayerRange, Port, SubModel
-from autoauto.records.profile import PARAMETER, TEMPORARY, SessionOptions
 from autoauto.records.units import Array, format_bytes
 from autoauto.targets.host.memory_budget import data_bytes, machine_bytes, shared_array
 from autoauto.targets.host.runtimes.registry import InForce, ModelMemory, runtime_named

@@ -16,8 +16,8 @@ from time import perf_counter_ns, sleep
 from typing import NamedTuple
 
 from autoauto.processes.channel import Channel
+from autoauto.records.costs.profile import SessionOptions
 from autoauto.records.layers import Port, SubModel
-from autoauto.records.profile import SessionOptions
 from autoauto.records.units import Array
 from autoauto.targets.host.machine import SpeedProbe
 from autoauto.targets.host.measure.session import NONE_GIVEN, Session

@@ -17,19 +17,19 @@ from weakref import finalize
 
 import numpy as np
 
+from autoauto.records.costs.profile import CompileOptions, HostPrecision, SessionOptions
 from autoauto.records.hardware import Cluster
 from autoauto.records.layers import LayerGraph, Source
-from autoauto.records.plan import Plan, Stage
-from autoauto.records.profile import CompileOptions, HostPrecision, SessionOptions
+from autoauto.records.plans.plan import Plan, Stage
+from autoauto.records.plans.timeline import Run, Timeline
 from autoauto.records.schedule import Schedule
 from autoauto.records.target import Origin
-from autoauto.records.timeline import Run, Timeline
 from autoauto.records.trials.study_summary import interval
 from autoauto.records.units import Array, relative_error
 from autoauto.targets.host.machine import core_beside_gpu, cores_of
 from autoauto.targets.host.measure.session import example
 from autoauto.targets.host.memory_budget import machine_bytes
-from autoauto.targets.host.remote.dask import DaskMachines
+from autoauto.targets.host.remote.cluster import DaskMachines
 from autoauto.targets.host.run.pipelines import Batch, Pipelines
 from autoauto.targets.host.run.stage import StageReady, StageResources, StageSpans
 from autoauto.targets.host.runtimes.registry import installed

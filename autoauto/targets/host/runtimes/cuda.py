@@ -18,10 +18,10 @@ os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")  # it starts threads and wri
 
 import onnxruntime
 
+from autoauto.records.costs.profile import HostPrecision, SessionOptions
 from autoauto.records.errors import BadInput
 from autoauto.records.installation import cache_dir
 from autoauto.records.layers import Port
-from autoauto.records.profile import HostPrecision, SessionOptions
 from autoauto.records.units import Array
 from autoauto.targets.host.gpu.driver import CudaDriver, cuda_driver, gpus, used_bytes
 from autoauto.targets.host.runtimes.onnxruntime import LEVELS, in_words

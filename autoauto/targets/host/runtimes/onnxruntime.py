@@ -8,8 +8,8 @@ from functools import cache
 from time import thread_time_ns
 from typing import Any
 
+from autoauto.records.costs.profile import GraphOptimization, HostPrecision, SessionOptions
 from autoauto.records.layers import Port
-from autoauto.records.profile import GraphOptimization, HostPrecision, SessionOptions
 from autoauto.records.units import Array
 from autoauto.targets.host.runtimes.registry import InForce, LoadedModel, ModelMemory, Runtime
 

@@ -13,9 +13,9 @@ from typing import Any
 
 import openvino
 
+from autoauto.records.costs.profile import HostPrecision, SessionOptions
 from autoauto.records.errors import BadInput
 from autoauto.records.layers import Port
-from autoauto.records.profile import HostPrecision, SessionOptions
 from autoauto.records.units import Array
 from autoauto.targets.host.memory_budget import shared_array
 from autoauto.targets.host.runtimes.registry import InForce, LoadedModel, ModelMemory, Runtime

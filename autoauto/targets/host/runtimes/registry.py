@@ -14,9 +14,9 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
+from autoauto.records.costs.profile import HostPrecision, HostRuntime, SessionOptions
 from autoauto.records.errors import missing_extra
 from autoauto.records.layers import Port
-from autoauto.records.profile import HostPrecision, HostRuntime, SessionOptions
 from autoauto.records.units import Array
 from autoauto.targets.host.memory_budget import data_bytes, machine_bytes, status_bytes
 

@@ -34,7 +34,7 @@ from typing import Any
 import numpy as np
 
 from autoauto.records.layers import Port
-from autoauto.records.phased import BufferLayout
+from autoauto.records.plans.phased import BufferLayout
 from autoauto.records.units import Array
 
 ALIGNMENT = 64

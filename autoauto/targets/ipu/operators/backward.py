@@ -44,9 +44,9 @@ from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
 
+from autoauto.records.costs.profile import CompileOptions, Optimizer, WeightUpdate
 from autoauto.records.hardware import Device
 from autoauto.records.layers import Derivative, LayerGraph, derivative
-from autoauto.records.profile import CompileOptions, Optimizer, WeightUpdate
 from autoauto.records.units import Precision
 from autoauto.targets.ipu.operator_cost import CostRule, OperatorContext, OperatorCost, Relayout
 from autoauto.targets.ipu.operators import convolutions, data_movement, products, rows

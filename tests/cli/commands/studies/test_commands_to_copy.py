@@ -13,8 +13,8 @@ from autoauto.records.knobs.knobs import Knobs
 from autoauto.records.knobs.objectives import Objective
 from autoauto.records.knobs.table import Strategy
 from autoauto.records.layers import LayerRange
-from autoauto.records.phased import IoMode, Phase, PhasedPlan
-from autoauto.records.plan import Plan, Stage
+from autoauto.records.plans.phased import IoMode, Phase, PhasedPlan
+from autoauto.records.plans.plan import Plan, Stage
 from autoauto.records.schedule import Order
 from autoauto.records.trials.study_summary import StudySummary
 from autoauto.records.trials.trial import Status, Trial

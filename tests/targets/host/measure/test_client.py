@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+from autoauto.records.costs.profile import SessionOptions
 from autoauto.records.errors import BadInput, OutOfMemory
 from autoauto.records.layers import LayerRange, Port, SubModel
-from autoauto.records.profile import SessionOptions
 from autoauto.records.units import MIB
 from autoauto.targets.host.machine import cores_of
 from autoauto.targets.host.measure.client import Meter
@@ -138,7 +138,7 @@ def test_a_meter_that_nobody_holds_leaves_no_process_and_no_descriptor(residual_
 
 PARENT = """
 import sys
-from autoauto.records.profile import SessionOptions
+from autoauto.records.costs.profile import SessionOptions
 from autoauto.records.layers import LayerRange
 from autoauto.targets.host.machine import cores_of
 from autoauto.targets.host.measure.client import Meter

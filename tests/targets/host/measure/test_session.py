@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from autoauto.records.costs.profile import HostRuntime, SessionOptions
 from autoauto.records.errors import OutOfMemory
 from autoauto.records.layers import LayerRange, Port, SubModel
-from autoauto.records.profile import HostRuntime, SessionOptions
 from autoauto.records.units import MIB
 from autoauto.targets.host.measure import session
 from autoauto.targets.host.measure.session import Session, example, idle_model

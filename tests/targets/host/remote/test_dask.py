@@ -21,10 +21,16 @@ from autoauto.records.knobs.knobs import Knobs
 from autoauto.study.defaults import default_space
 from autoauto.targets.clusters import load_cluster
 from autoauto.targets.host.entry import HOST
+from autoauto.targets.host.remote import cluster as remote_dask
 from autoauto.targets.host.remote import cluster as remote_links
-from autoauto.targets.host.remote import dask as remote_dask
-from autoauto.targets.host.remote.cluster import check_served, remote_cluster
-from autoauto.targets.host.remote.dask import DaskMachines, Facts, ServedMachine, check_alike
+from autoauto.targets.host.remote.cluster import (
+    DaskMachines,
+    Facts,
+    ServedMachine,
+    check_alike,
+    check_served,
+    remote_cluster,
+)
 from autoauto.targets.host.run import run
 from autoauto.targets.host.target import HostTarget
 from tests.dask_cluster import DaskCluster, started, wait_for

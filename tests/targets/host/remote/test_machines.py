@@ -17,9 +17,9 @@ import pytest
 
 from autoauto.processes.channel import Channel
 from autoauto.processes.start import GuardedProcess, descendants
+from autoauto.records.costs.profile import SessionOptions
 from autoauto.records.errors import OutOfMemory, WorkerLost
 from autoauto.records.layers import LayerRange
-from autoauto.records.profile import SessionOptions
 from autoauto.records.units import MIB
 from autoauto.targets.host.machine import cores_of
 from autoauto.targets.host.measure.client import Meter

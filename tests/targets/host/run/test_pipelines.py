@@ -15,9 +15,9 @@ import onnx
 import pytest
 
 from autoauto.graph.cut import onnx_source
+from autoauto.records.costs.profile import SessionOptions
 from autoauto.records.errors import OutOfMemory, WorkerLost
 from autoauto.records.layers import LayerGraph, LayerRange, SubModel
-from autoauto.records.profile import SessionOptions
 from autoauto.records.units import MIB
 from autoauto.targets.host.measure.session import example
 from autoauto.targets.host.remote.machines import LocalMachine, ProcessHost

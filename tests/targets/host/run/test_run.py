@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from autoauto.records.costs.profile import CompileOptions
 from autoauto.records.errors import OutOfMemory
 from autoauto.records.hardware import Cluster, Device, Link
 from autoauto.records.layers import LayerRange
-from autoauto.records.plan import Plan, Stage
-from autoauto.records.profile import CompileOptions
+from autoauto.records.plans.plan import Plan, Stage
+from autoauto.records.plans.timeline import Run
 from autoauto.records.target import Origin
-from autoauto.records.timeline import Run
 from autoauto.records.units import MIB, Precision
 from autoauto.targets.host.run import run as run_module
 from autoauto.targets.host.run.run import OpenPlan, repeat_until_undisturbed, timeline_of

@@ -15,10 +15,10 @@ from onnx import TensorProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
 from autoauto.processes.channel import Channel
+from autoauto.records.costs.profile import GraphOptimization, HostPrecision, HostRuntime, RuntimeOptions, SessionOptions
 from autoauto.records.errors import BadInput, MissingExtra, OutOfMemory, WorkerLost
 from autoauto.records.knobs.table import OF_RUNTIMES
 from autoauto.records.layers import LayerRange, Port, SubModel
-from autoauto.records.profile import GraphOptimization, HostPrecision, HostRuntime, RuntimeOptions, SessionOptions
 from autoauto.records.units import MIB
 from autoauto.targets.host.gpu.driver import gpus
 from autoauto.targets.host.machine import cores_of

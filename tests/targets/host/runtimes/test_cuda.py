@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from autoauto.records.costs.profile import PARAMETER, TEMPORARY, HostPrecision, HostRuntime, SessionOptions
 from autoauto.records.errors import BadInput, OutOfMemory
 from autoauto.records.layers import LayerRange, Port, SubModel
-from autoauto.records.profile import PARAMETER, TEMPORARY, HostPrecision, HostRuntime, SessionOptions
 from autoauto.records.units import MIB
 from autoauto.targets.host.gpu.driver import CudaDriver
 from autoauto.targets.host.measure import session as session_module

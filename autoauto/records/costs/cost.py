@@ -20,9 +20,9 @@ from typing import NamedTuple, TypeVar
 
 import numpy as np
 
-from autoauto.records.exchange import Exchange
+from autoauto.records.costs.exchange import Exchange
+from autoauto.records.costs.profile import OUTLINED, STASH, TEMPORARY
 from autoauto.records.hardware import Period
-from autoauto.records.profile import OUTLINED, STASH, TEMPORARY
 from autoauto.records.units import Amount, BoolArray, IntArray, reference_cycles
 
 Stashed = TypeVar("Stashed")

@@ -10,11 +10,11 @@ from typing import NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 
+from autoauto.records.costs.profile import CompileOptions
 from autoauto.records.display import Displayed
 from autoauto.records.hardware import Cluster
 from autoauto.records.layers import LayerGraph
-from autoauto.records.plan import Plan
-from autoauto.records.profile import CompileOptions
+from autoauto.records.plans.plan import Plan
 from autoauto.records.schedule import CHECK, Action, Schedule
 from autoauto.records.target import Origin
 from autoauto.records.units import FloatArray, IntArray

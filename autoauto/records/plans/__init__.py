@@ -1,0 +1,1 @@
+"""What comes of a plan: pipelines and phases, and when their actions run."""
