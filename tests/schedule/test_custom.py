@@ -17,7 +17,7 @@ from autoauto.schedule.simulate.dependencies import check
 from autoauto.schedule.simulate.simulate import simulate
 from autoauto.schedule.times import stage_times
 
-TORCHTITAN = Path(__file__).parents[2] / "vectors" / "torchtitan"
+TORCHTITAN = Path(__file__).parents[1] / "vectors" / "torchtitan"
 OTHERS = [TORCHTITAN / "custom_schedule.csv", TORCHTITAN / "example.csv"]
 
 # Rank 0 has stages 0 and 3, rank 1 has 1 and 2. Rank 0 overlaps, rank 1 splits one backward of two.
