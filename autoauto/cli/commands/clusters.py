@@ -52,7 +52,8 @@ def run(args: argparse.Namespace) -> int:
 
 def _print_machine(args: argparse.Namespace) -> None:
     from autoauto.targets.clusters import cluster_toml
-    from autoauto.targets.host.entry import HOST, machine_comments, machine_source
+    from autoauto.targets.host.detect import machine_comments, machine_source
+    from autoauto.targets.host.entry import HOST
 
     if args.json:
         raise BadInput("--detect prints TOML, got --json; leave one of them out")

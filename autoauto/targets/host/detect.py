@@ -1,6 +1,8 @@
 """This machine as a cluster of devices, `host_cluster`, within the limits of its control groups.
 
 What moving tensors costs on this machine, measured once and cached: `LinkTimes`, `device_links`.
+
+This machine in words, for a file that describes it: `machine_source`, `machine_comments`.
 """
 
 from __future__ import annotations
@@ -9,6 +11,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from statistics import median
 from time import perf_counter
@@ -20,7 +23,8 @@ from autoauto.processes.channel import Channel
 from autoauto.records.errors import BadInput
 from autoauto.records.hardware import Cluster, Device, Link, Machine
 from autoauto.records.units import MIB, format_bytes
-from autoauto.targets.host.machine import CLOCK_HZ, MachineCache, cores, cores_of
+from autoauto.targets.host.gpu.driver import PREFIX, gpu_links, gpus
+from autoauto.targets.host.machine import CLOCK_HZ, MachineCache, cores, cores_of, processor, processor_clock_hz
 from autoauto.targets.host.processes import WorkerGroup, Workers
 from autoauto.targets.host.transport.shared_memory import Ring
 
@@ -320,3 +324,43 @@ def _words(path: Path) -> list[str]:
         return path.read_text(encoding="ascii").split()
     except OSError:
         return []
+
+
+def machine_source(*, on_gpus: bool) -> str:
+    """Where the figures of the machine's cores, or GPUs, come from."""
+    links = "copies between pinned memory of the host and a GPU" if on_gpus else "messages between two cores"
+    origin = "nvidia-smi" if on_gpus else "/proc, /sys and the control groups"
+    return (
+        f"detected on {datetime.now(UTC):%Y-%m-%d} by `autoauto clusters --detect`; memory: {origin}; "
+        f"links: {links}, measured; a cycle is a nanosecond whatever the clock is"
+    )
+
+
+def machine_comments() -> tuple[str, ...]:
+    """Processor and GPUs, one a line: names, memory, clocks, and what connects the GPUs."""
+    return (_processor_line(), *_gpu_lines())
+
+
+def _processor_line() -> str:
+    clock_hz = processor_clock_hz()
+    clock = "" if clock_hz is None else f" at {clock_hz / 1e9:.2f} GHz"
+    return f"{processor()}: {usable_cores()} usable cores{clock}, {format_bytes(total_bytes())} of memory"
+
+
+def _gpu_lines() -> Iterator[str]:
+    try:
+        detected, links = gpus(), {}
+        if len(detected) > 1:
+            links = gpu_links()
+    except BadInput as error:
+        yield f"GPUs: {error}"
+        return
+    if not detected:
+        yield "GPUs: none that nvidia-smi finds"
+    for gpu in detected:
+        clock = f" at {gpu.clock_hz / 1e9:.2f} GHz" if gpu.clock_hz else ""
+        name = f"{PREFIX}{gpu.number}: {gpu.name}{clock}"
+        yield f"{name}, {format_bytes(gpu.memory_bytes)} of memory, driver {gpu.driver}"
+    for (first, second), words in sorted(links.items()):
+        if first < second:
+            yield f"GPU {first} and GPU {second} of nvidia-smi: {words}"

@@ -7,7 +7,7 @@ import pytest
 from autoauto.records.errors import BadInput
 from autoauto.records.units import GIB
 from autoauto.targets.clusters import load_cluster
-from autoauto.targets.host import entry
+from autoauto.targets.host import detect
 from autoauto.targets.host.detect import host_cluster
 from autoauto.targets.host.gpu.driver import Gpu
 from tests.cli.conftest import RunCli
@@ -64,8 +64,8 @@ def test_this_machine_as_a_file_is_this_machine(run_cli: RunCli, tmp_path: Path)
 
 def test_gpus_are_named_in_comments(run_cli: RunCli, monkeypatch: pytest.MonkeyPatch) -> None:
     here = [Gpu(n, f"GPU-{n}", "NVIDIA H100 80GB HBM3", 80 * GIB, 1.98e9, (9, 0), "580.1") for n in range(2)]
-    monkeypatch.setattr(entry, "gpus", lambda: here)
-    monkeypatch.setattr(entry, "gpu_links", lambda: {(0, 1): "NV18", (1, 0): "NV18"})
+    monkeypatch.setattr(detect, "gpus", lambda: here)
+    monkeypatch.setattr(detect, "gpu_links", lambda: {(0, 1): "NV18", (1, 0): "NV18"})
     comments = [line for line in run_cli("clusters", "--detect").out.splitlines() if line.startswith("#")]
     assert comments[1:] == [
         "# cuda:0: NVIDIA H100 80GB HBM3 at 1.98 GHz, 81920.0 MiB of memory, driver 580.1",
@@ -78,7 +78,7 @@ def test_a_driver_that_does_not_answer_is_a_comment(run_cli: RunCli, monkeypatch
     def fails() -> NoReturn:
         raise BadInput("nvidia-smi must list the GPUs, it says: no")
 
-    monkeypatch.setattr(entry, "gpus", fails)
+    monkeypatch.setattr(detect, "gpus", fails)
     code, out, _ = run_cli("clusters", "--detect")
     assert code == 0
     assert out.splitlines()[1] == "# GPUs: nvidia-smi must list the GPUs, it says: no"
