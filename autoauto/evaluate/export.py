@@ -15,9 +15,9 @@ from autoauto.records.errors import BadInput
 from autoauto.records.hardware import Cluster
 from autoauto.records.knobs.knobs import DEFAULT_PLANNING_PROPORTION
 from autoauto.records.plans.plan import Plan
+from autoauto.records.plans.timeline import FileRunner
 from autoauto.records.target import Origin
 from autoauto.records.trials.trial import Trial
-from autoauto.targets.host.target import HostTarget
 from autoauto.targets.registry import DEFAULT_TARGET
 
 
@@ -69,7 +69,6 @@ def deployment(flow: Flow, model: str, trial: Trial) -> Deployment:
         )
     if trial.knobs.session[0] is HostRuntime.CUDA:
         raise BadInput("an artifact runs on processors, got a plan for GPUs; run it with `autoauto measure --device`")
-    samples = flow.target.samples if isinstance(flow.target, HostTarget) else None
     origin = Origin.ESTIMATED if trial.measured is trial.estimate else flow.traits.origin
     return Deployment(
         graph=flow.graph,
@@ -83,5 +82,5 @@ def deployment(flow: Flow, model: str, trial: Trial) -> Deployment:
         origin=origin,
         profile=partial(flow.profile, flow.options(trial.knobs)),
         planning_proportion=flow.planning_proportion or DEFAULT_PLANNING_PROPORTION,
-        inputs=samples.batch if samples else None,
+        inputs=flow.target.given_inputs if isinstance(flow.target, FileRunner) else None,
     )

@@ -13,9 +13,8 @@ from autoauto.records.knobs.knobs import Knobs
 from autoauto.records.knobs.space import SearchSpace
 from autoauto.records.layers import LayerRange
 from autoauto.records.plans.plan import Plan
-from autoauto.records.plans.timeline import Run
+from autoauto.records.plans.timeline import FileRunner, Run
 from autoauto.records.trials.trial import Trial
-from autoauto.targets.host.target import HostTarget
 
 
 class LowerPrecision(NamedTuple):
@@ -38,7 +37,7 @@ def lower_precisions(flow: Flow, space: SearchSpace, winner: Trial) -> Iterator[
 
     Formats that do not run are left out.
     """
-    if not isinstance(flow.target, HostTarget) or space.precision != (HostPrecision.FP32,):
+    if not isinstance(flow.target, FileRunner) or space.precision != (HostPrecision.FP32,):
         return
     plan, others = winner.plan, [each for each in flow.target.precisions() if each is not HostPrecision.FP32]
     assert isinstance(plan, Plan)
@@ -52,7 +51,7 @@ def lower_precisions(flow: Flow, space: SearchSpace, winner: Trial) -> Iterator[
             yield LowerPrecision(precision, in_fp32.period_cycles / run.period_cycles, run.output_error)
 
 
-def _one_session(target: HostTarget, flow: Flow, knobs: Knobs, plan: Plan) -> Run | None:
+def _one_session(target: FileRunner, flow: Flow, knobs: Knobs, plan: Plan) -> Run | None:
     """A run of the whole model as one stage; None where it does not run."""
     stage = replace(plan.stages[0], layers=LayerRange(0, len(flow.graph)), n_replicas=1)
     whole = replace(plan, stages=(stage,), placement=(), other_plans=(), shared_cycles=0)

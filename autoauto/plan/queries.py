@@ -1,10 +1,10 @@
 """What else is asked of the planner than the best plan.
 
-    `k_best`                 the k cheapest plans, exactly: the best, then the best of all others, and so on
-    `pareto_front`           the Pareto front of compute, transfer and peak memory
-    `best_per_device_count`  plans for fewer devices
-    `replicas`               replicas of a shorter pipeline side by side
-    `explain`                why a plan costs what it costs: the stages that bind, and what moving a cut costs
+`k_best`                 the k cheapest plans, exactly: the best, then the best of all others, and so on
+`pareto_front`           the Pareto front of compute, transfer and peak memory
+`best_per_device_count`  plans for fewer devices
+`replicas`               replicas of a shorter pipeline side by side
+`explain`                why a plan costs what it costs: the stages that bind, and what moving a cut costs
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""When actions start and stop, simulated or measured: `Timeline`; and plans that ran: `Run`, `Runner`."""
+"""When actions start and stop, simulated or measured: `Timeline`; and plans that ran: `Run`, `Runner`, `FileRunner`."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from math import lcm
@@ -10,14 +10,14 @@ from typing import NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 
-from autoauto.records.costs.profile import CompileOptions
+from autoauto.records.costs.profile import CompileOptions, HostPrecision
 from autoauto.records.display import Displayed
 from autoauto.records.hardware import Cluster
-from autoauto.records.layers import LayerGraph
+from autoauto.records.layers import LayerGraph, Port
 from autoauto.records.plans.plan import Plan
 from autoauto.records.schedule import CHECK, Action, Schedule
 from autoauto.records.target import Origin
-from autoauto.records.units import FloatArray, IntArray
+from autoauto.records.units import Array, FloatArray, IntArray
 
 STEP_PARTS = ("fill", "main", "flush", "all-reduce", "update")
 UNDISTURBED_FRACTION = 0.95
@@ -255,3 +255,15 @@ class Runner(Protocol):
         Raises:
             OutOfMemory: a stage needs more than its device may use.
         """
+
+
+@runtime_checkable
+class FileRunner(Runner, Protocol):
+    """A runner that runs the model's file, in several formats, on inputs that a user gave or on made-up ones."""
+
+    @property
+    def given_inputs(self) -> Callable[[Sequence[Port]], Mapping[str, Array]] | None:
+        """The user's inputs of a micro-batch, with the shapes of such ports; None where they are made up."""
+
+    def precisions(self) -> tuple[HostPrecision, ...]:
+        """The formats in which its devices compute."""

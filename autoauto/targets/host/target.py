@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from math import gcd
@@ -19,7 +19,7 @@ from autoauto.records.costs.profile import (
 )
 from autoauto.records.errors import BadInput
 from autoauto.records.hardware import Cluster, Device, Period
-from autoauto.records.layers import LayerGraph, LayerRange, Source
+from autoauto.records.layers import LayerGraph, LayerRange, Port, Source
 from autoauto.records.plans.plan import Plan
 from autoauto.records.plans.timeline import Run
 from autoauto.records.target import RUNS_PLANS, TargetTraits
@@ -205,6 +205,11 @@ class HostTarget(AbstractContextManager["HostTarget"]):
                 self._source, graph, plan, options.batch_size, self.samples
             )
         return replace(run, output_error=output_error(outputs, self._references[options.batch_size]))
+
+    @property
+    def given_inputs(self) -> Callable[[Sequence[Port]], Mapping[str, Array]] | None:
+        """As in `FileRunner`."""
+        return self.samples.batch if self.samples else None
 
     def precisions(self) -> tuple[HostPrecision, ...]:
         """The formats in which its devices compute with the runtimes that are installed; of several machines none."""
