@@ -38,8 +38,9 @@ if TYPE_CHECKING:
         WorkerLost,
     )
     from autoauto.records.hardware import Cluster, Period
+    from autoauto.records.knobs.constraint import Constraint
     from autoauto.records.knobs.knobs import Knobs
-    from autoauto.records.knobs.objectives import Constraint, Method, Objective
+    from autoauto.records.knobs.objectives import Method, Objective
     from autoauto.records.knobs.space import SearchSpace
     from autoauto.records.knobs.table import Strategy
     from autoauto.records.layers import LayerGraph
@@ -117,7 +118,7 @@ _HOMES = {
     "AutoautoError": "autoauto.records.errors",
     "BadInput": "autoauto.records.errors",
     "Cluster": "autoauto.records.hardware",
-    "Constraint": "autoauto.records.knobs.objectives",
+    "Constraint": "autoauto.records.knobs.constraint",
     "CutAt": "autoauto.records.plans.plan",
     "DoesNotFit": "autoauto.records.errors",
     "Estimator": "autoauto.records.costs.correction",

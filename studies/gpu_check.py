@@ -36,7 +36,7 @@ from autoauto.records.plans.timeline import Runner
 from autoauto.records.units import GIB, MIB, format_bytes
 from autoauto.study.defaults import default_space
 from autoauto.study.search import search_flow
-from autoauto.targets.host.gpu.driver import gpus_named, used_bytes
+from autoauto.targets.host.gpu.gpus import gpus_named, used_bytes
 from autoauto.targets.host.measure.session import example
 from autoauto.targets.host.processes import Workers
 from autoauto.targets.host.runtimes.registry import check_cuda_installed

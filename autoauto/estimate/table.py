@@ -32,16 +32,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from autoauto.estimate.memory import (
-    backward_prefix_cycles,
-    compute_prefix_cycles,
-    cut_allowed,
-    is_training,
-    memory_limit_bytes,
-    range_memory,
-    stash_entries,
-    weight_prefix_cycles,
-)
+from autoauto.estimate.memory import is_training, memory_limit_bytes, range_memory, stash_entries
+from autoauto.estimate.sums import backward_prefix_cycles, compute_prefix_cycles, cut_allowed, weight_prefix_cycles
 from autoauto.records.costs.correction import MOVED_BYTES_PER_CYCLE, Correction, RangeFeature
 from autoauto.records.costs.cost import CostTable
 from autoauto.records.costs.exchange import Exchange, TensorUse

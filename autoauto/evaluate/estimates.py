@@ -8,8 +8,9 @@ from functools import partial
 from typing import Self
 
 from autoauto.estimate.correct import corrected, range_examples
-from autoauto.estimate.memory import memory_limit_bytes, prefix_sums, with_optimizer_state, without_checkpoints
+from autoauto.estimate.memory import memory_limit_bytes, with_optimizer_state, without_checkpoints
 from autoauto.estimate.regression import fit
+from autoauto.estimate.sums import prefix_sums
 from autoauto.estimate.table import cost_table, on_devices, with_cuts_at, with_entry_overhead
 from autoauto.graph.kinds import quantise
 from autoauto.plan.pipeline.stage_table import StageTable, arranged

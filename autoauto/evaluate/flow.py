@@ -25,8 +25,8 @@ from autoauto.records.costs.cost import CostTable, stash_entry_bytes
 from autoauto.records.costs.profile import CompiledRange, gradient_bytes
 from autoauto.records.errors import BadInput, DoesNotFit
 from autoauto.records.hardware import Period
+from autoauto.records.knobs.constraint import Constraint
 from autoauto.records.knobs.knobs import Knobs
-from autoauto.records.knobs.objectives import Constraint
 from autoauto.records.knobs.space import SearchSpace
 from autoauto.records.knobs.table import Strategy
 from autoauto.records.plans.phased import Phase, PhasedOptions, PhasedPlan

@@ -17,7 +17,7 @@ from autoauto.records.files.fields import stored_form
 from autoauto.records.files.json import from_json, from_plain, to_json
 from autoauto.records.hardware import Period
 from autoauto.records.installation import DEFAULT_MODEL
-from autoauto.records.knobs.objectives import Constraint
+from autoauto.records.knobs.constraint import Constraint
 from autoauto.records.plans.plan import CutAt
 from autoauto.records.units import GIB, MAX_MIB, MIB, Precision
 from autoauto.targets.host.entry import HOST

@@ -26,8 +26,8 @@ from autoauto.plan.replicas import placements
 from autoauto.records.costs.profile import TEMPORARY, CompileOptions, WeightUpdate
 from autoauto.records.errors import DoesNotFit, Infeasible
 from autoauto.records.hardware import Period, Topology
+from autoauto.records.knobs.constraint import Constraint
 from autoauto.records.knobs.knobs import Knobs
-from autoauto.records.knobs.objectives import Constraint
 from autoauto.records.knobs.table import Recompute, Strategy
 from autoauto.records.plans.phased import PhasedPlan
 from autoauto.records.plans.plan import Plan

@@ -16,7 +16,7 @@ from autoauto.profile.cache import ProfileCache, local_cache
 from autoauto.records.costs.correction import Estimator
 from autoauto.records.errors import BadInput
 from autoauto.records.hardware import Cluster, Period
-from autoauto.records.knobs.objectives import Constraint
+from autoauto.records.knobs.constraint import Constraint
 from autoauto.records.layers import LayerGraph
 from autoauto.records.plans.plan import CutAt
 from autoauto.records.target import Target

@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from autoauto.estimate.memory import cut_allowed
+from autoauto.estimate.sums import cut_allowed
 from autoauto.estimate.table import calibrated, cost_table
 from autoauto.evaluate.estimates import Estimates
 from autoauto.plan.pipeline.infeasible import excess_bytes, out_of_memory, too_few_cuts

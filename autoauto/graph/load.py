@@ -7,7 +7,7 @@ from pathlib import Path
 
 from onnx import ModelProto
 
-from autoauto.graph.kinds import infer_facts
+from autoauto.graph.facts import infer_facts
 from autoauto.graph.layers import layers_of
 from autoauto.graph.onnx_file import copy_model, read_model
 from autoauto.records.errors import UnreadableModel, did_you_mean

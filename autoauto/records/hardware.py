@@ -252,12 +252,6 @@ class Cluster:
         return tuple(Fraction(device.clock_hz) / reference for device in self.devices)
 
     @property
-    def kind_of(self) -> tuple[int, ...]:
-        """The index of every device's kind; 0 where the order is given."""
-        sizes = [kind.n_devices for kind in self.kinds] or [len(self)]
-        return tuple(kind for kind, n_devices in enumerate(sizes) for _ in range(n_devices))
-
-    @property
     def by_kind(self) -> tuple[Cluster, ...]:
         """The devices of every kind alone, in a line; none where the order is given."""
         return tuple(replace(self, kinds=(), **_line([kind])) for kind in self.kinds)

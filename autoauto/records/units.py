@@ -1,6 +1,7 @@
 """Units and their conversions: `Precision`, `reference_cycles`, `samples_per_s`, `format_bytes`.
 
-The types of NumPy arrays that all rooms use: `IntArray`, `FloatArray`, `BoolArray`, `Array`; and `Amount`.
+The types of NumPy arrays that all rooms use: `IntArray`, `FloatArray`, `BoolArray`, `Array`; and `Amount`. How far two
+arrays differ: `relative_error`.
 """
 
 from __future__ import annotations
@@ -16,6 +17,13 @@ MIB = 1024**2
 GIB = 1024**3
 MAX_MIB = 2**42  # so many are as many bytes as the operating system can limit
 MAX_EXACT = 2**53  # up to here a float64 and an int64 hold every integer
+IntArray = npt.NDArray[np.int64]
+FloatArray = npt.NDArray[np.float64]
+BoolArray = npt.NDArray[np.bool_]
+Array = npt.NDArray[Any]
+"""An array of any element type, for example a tensor of a model."""
+Amount = TypeVar("Amount", int, IntArray)
+"""A number, or an array of numbers: a function of it answers for both alike."""
 
 
 class Precision(StrEnum):
@@ -79,15 +87,6 @@ def format_bytes(n_bytes: float) -> str:
     if abs(n_bytes) < MIB:
         return f"{n_bytes / 1024:.1f} KiB"
     return f"{n_bytes / MIB:.1f} MiB"
-
-
-IntArray = npt.NDArray[np.int64]
-FloatArray = npt.NDArray[np.float64]
-BoolArray = npt.NDArray[np.bool_]
-Array = npt.NDArray[Any]
-"""An array of any element type, for example a tensor of a model."""
-Amount = TypeVar("Amount", int, IntArray)
-"""A number, or an array of numbers: a function of it answers for both alike."""
 
 
 def relative_error(array: Array, expected: Array) -> float:

@@ -3,8 +3,6 @@
 A timeline as such a file: `timeline_page`.
 
 What pages consist of: `document`, `section`, `table_section` and `figure`; `write_page`.
-
-A page needs no network and, without its theme button, no script.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""Progress bars on stderr, shown only on a terminal: `progress_bar` for a count, `search_bar` for a search.
+"""What a terminal draws besides tables: progress bars and timelines.
+
+Progress bars are on stderr, and only on a terminal: `progress_bar` for a count, `search_bar` for a search.
 
 A timeline in the terminal: `timeline_picture`, a row of characters per device.
 """

@@ -3,10 +3,8 @@
     POST body:  JSON object | tensor of the first binary input | of the second | ...
                 ╰── Inference-Header-Content-Length bytes; all of the body where no input is binary
 
-Binary tensors are little-endian and row-major without gaps. All functions are pure. What a client can mend is a
-`BadInput`.
-
-Bodies of requests, within limits of bytes and of time: `Bodies`.
+Binary tensors are little-endian and row-major without gaps. All functions are pure, and what a client can mend is a
+`BadInput`. `Bodies` reads bodies of requests, within limits of bytes and of time.
 """
 
 from __future__ import annotations

@@ -24,8 +24,9 @@ import msgspec
 from autoauto.records.errors import AutoautoError, BadInput
 from autoauto.records.installation import VERSION
 from autoauto.serve.artifact import Artifact
-from autoauto.serve.batcher import Batcher, Job, MicroBatch, NotServing, QueueFull, ServerMetrics
+from autoauto.serve.batcher import Batcher, Job, MicroBatch, NotServing, QueueFull
 from autoauto.serve.engine import PipelineEngine
+from autoauto.serve.metrics import ServerMetrics
 from autoauto.serve.protocol import Bodies, LargeRequest, SlowRequest, read_request, write_response
 
 if TYPE_CHECKING:

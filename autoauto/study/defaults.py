@@ -11,8 +11,9 @@ from typing import Any
 
 from autoauto.evaluate.flow import Flow
 from autoauto.records.installation import VERSION
+from autoauto.records.knobs.constraint import Constraint
 from autoauto.records.knobs.knobs import Knobs, min_micro_batches
-from autoauto.records.knobs.objectives import Constraint, Objective, Objectives, objective_tuple, objectives_text
+from autoauto.records.knobs.objectives import Objective, Objectives, objective_tuple, objectives_text
 from autoauto.records.knobs.space import SearchSpace, of_global_batch
 from autoauto.records.knobs.table import Strategy
 from autoauto.records.plans.plan import CutAt

@@ -20,8 +20,9 @@ from autoauto.evaluate.load import load_flow
 from autoauto.records.costs.correction import Estimator
 from autoauto.records.errors import BadInput, Infeasible
 from autoauto.records.hardware import Cluster
+from autoauto.records.knobs.constraint import Constraint
 from autoauto.records.knobs.knobs import Knobs
-from autoauto.records.knobs.objectives import Constraint, Objective, Objectives, parse_objectives
+from autoauto.records.knobs.objectives import Objective, Objectives, parse_objectives
 from autoauto.records.knobs.space import SearchSpace
 from autoauto.records.knobs.table import COLUMNS
 from autoauto.records.layers import LayerGraph

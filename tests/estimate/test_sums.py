@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from autoauto.estimate.memory import (
+from autoauto.estimate.sums import (
     backward_prefix_cycles,
     compute_prefix_cycles,
     cut_allowed,

@@ -16,8 +16,9 @@ from autoauto.records.costs.cost import CostTable
 from autoauto.records.costs.profile import STASH, CompiledRange, CompileOptions, Optimizer, WeightUpdate
 from autoauto.records.errors import BadInput, Infeasible, OutOfMemory
 from autoauto.records.hardware import Cluster, Device, Link, Machine, MachineDevice, Period, StreamingMemory
+from autoauto.records.knobs.constraint import Constraint
 from autoauto.records.knobs.knobs import Knobs
-from autoauto.records.knobs.objectives import Constraint, Objective
+from autoauto.records.knobs.objectives import Objective
 from autoauto.records.knobs.space import SearchSpace
 from autoauto.records.knobs.table import Strategy
 from autoauto.records.layers import LayerGraph, LayerRange

@@ -13,8 +13,9 @@ from autoauto.profile.cache import ProfileCache
 from autoauto.records.costs.profile import CompiledRange, CompileOptions, ProgramStep
 from autoauto.records.errors import Infeasible
 from autoauto.records.hardware import Cluster, Device, Link, Period
+from autoauto.records.knobs.constraint import Constraint
 from autoauto.records.knobs.knobs import Knobs
-from autoauto.records.knobs.objectives import Constraint, Objective
+from autoauto.records.knobs.objectives import Objective
 from autoauto.records.knobs.space import SearchSpace
 from autoauto.records.layers import LayerGraph, LayerRange
 from autoauto.records.target import RUNS_PLANS

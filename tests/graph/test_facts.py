@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from autoauto.graph.kinds import batch_axis, infer_facts
+from autoauto.graph.facts import batch_axis, infer_facts
 from autoauto.records.errors import BadInput, UnreadableModel
 
 

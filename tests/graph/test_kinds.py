@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from autoauto.graph.kinds import attributes, digest, infer_facts, quantise
+from autoauto.graph.facts import infer_facts
+from autoauto.graph.kinds import attributes, digest, quantise
 from autoauto.graph.layers import layers_of
 from autoauto.graph.load import load_graph
 from autoauto.records.layers import LayerGraph

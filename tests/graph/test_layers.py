@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from autoauto.graph.kinds import infer_facts
+from autoauto.graph.facts import infer_facts
 from autoauto.graph.layers import is_matrix, is_view, is_weight_view, layers_of, ties
 from autoauto.graph.load import load_graph
 from autoauto.records.errors import UnreadableModel

@@ -102,9 +102,8 @@ KINDS = Cluster.of_kinds(
 
 def test_devices_of_several_kinds_are_listed_kind_by_kind_and_alone() -> None:
     assert (KINDS.receive_links, KINDS.send_links) == ((HOST_IN, A, B), (A, A, HOST_OUT))
-    assert KINDS.kind_of == (0, 0, 1)
     assert KINDS.speeds == (Fraction(1), Fraction(1), Fraction(2))
-    assert (CLUSTER.kind_of, CLUSTER.by_kind) == ((0, 0, 0), ())
+    assert CLUSTER.by_kind == ()
     first, second = KINDS.by_kind
     assert (first.devices, first.receive_links, first.send_links) == (DEVICES[:1] * 2, (HOST_IN, A), (A, HOST_IN))
     assert (second.devices, second.receive_links, second.send_links) == (KINDS.devices[2:], (HOST_OUT,), (HOST_OUT,))

@@ -7,7 +7,7 @@ import onnx
 import pytest
 
 from autoauto.records.errors import AutoautoError
-from autoauto.targets.host.gpu.driver import gpus
+from autoauto.targets.host.gpu.gpus import gpus
 from studies.custom_target import model_of
 from studies.gpu_check import SKIPPED, Session, fits_device, largest, open_flow, prediction, sessions
 

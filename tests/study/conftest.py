@@ -18,8 +18,9 @@ from optuna.storages import RDBStorage
 from sqlalchemy import inspect, text
 
 from autoauto.records.errors import BadInput, MissingExtra, OutOfMemory
+from autoauto.records.knobs.constraint import Constraint
 from autoauto.records.knobs.knobs import Knobs
-from autoauto.records.knobs.objectives import Constraint, Objective
+from autoauto.records.knobs.objectives import Objective
 from autoauto.records.knobs.space import SearchSpace
 from autoauto.records.layers import LayerRange
 from autoauto.records.plans.plan import Plan, Stage

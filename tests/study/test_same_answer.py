@@ -13,8 +13,8 @@ import pytest
 from autoauto.evaluate.flow import Flow
 from autoauto.evaluate.load import load_flow
 from autoauto.profile.cache import ProfileCache
+from autoauto.records.knobs.constraint import Constraint
 from autoauto.records.knobs.knobs import Knobs
-from autoauto.records.knobs.objectives import Constraint
 from autoauto.records.knobs.space import SearchSpace
 from autoauto.records.knobs.table import Strategy
 from autoauto.records.trials.trial import Trial

@@ -20,8 +20,9 @@ from autoauto.evaluate.flow import Flow
 from autoauto.evaluate.load import load_flow
 from autoauto.records.errors import BadInput, Infeasible
 from autoauto.records.hardware import Period
+from autoauto.records.knobs.constraint import Constraint
 from autoauto.records.knobs.knobs import Knobs
-from autoauto.records.knobs.objectives import Constraint, Objective
+from autoauto.records.knobs.objectives import Objective
 from autoauto.records.knobs.space import SearchSpace
 from autoauto.records.knobs.table import Strategy
 from autoauto.records.layers import LayerGraph

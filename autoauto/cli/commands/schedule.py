@@ -213,7 +213,7 @@ def _custom_schedule(args: argparse.Namespace) -> tuple[Schedule, StageTimes]:
         BadInput: options that make an order, or a file that is refused.
     """
     from autoauto.records.schedule import WEIGHT
-    from autoauto.schedule.custom import read_schedule_csv
+    from autoauto.schedule.read_csv import read_schedule_csv
     from autoauto.schedule.times import stage_times
 
     given = [f"--{name.replace('_', '-')}" for name in ORDER_ARGUMENTS if getattr(args, name)]

@@ -9,7 +9,8 @@ from math import isfinite
 from typing import TypeVar
 
 from autoauto.records.errors import BadInput, did_you_mean
-from autoauto.records.knobs.objectives import Constraint, Objectives, parse_objectives
+from autoauto.records.knobs.constraint import Constraint
+from autoauto.records.knobs.objectives import Objectives, parse_objectives
 from autoauto.records.knobs.table import MAX_VALUES
 
 Choice = TypeVar("Choice", bound=StrEnum)

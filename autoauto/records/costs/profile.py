@@ -1,4 +1,7 @@
-"""What targets compile layers to, `CompiledRange`, `ModelProfile`; how: `CompileOptions`, `WeightUpdate`."""
+"""What targets compile layers to, `CompiledRange`, `LayerProfile`, `ModelProfile`.
+
+How they do: `CompileOptions`, with the session of a runtime (`SessionOptions`). At the end of a step: `WeightUpdate`.
+"""
 
 from __future__ import annotations
 
@@ -20,19 +23,6 @@ OUTLINED = "outlined"
 """What a program saves, a number below 0, by one subgraph for equal layers; or the copies of weights that it makes."""
 
 
-class RecordedFormat(StrEnum):
-    """Files in which people have layers that another tool recorded."""
-
-    CSV = "csv"
-    """A table of layers of one's own."""
-    ONNXRUNTIME = "onnxruntime"
-    """What a session of ONNX Runtime writes with profiling enabled [onnxruntime-profiling]."""
-    TORCH = "torch"
-    """A trace of PyTorch with a record_function for every block [torch-profiler]."""
-    TENSORRT = "tensorrt"
-    """What trtexec exports [tensorrt]."""
-
-
 def category(shared_key: str) -> str:
     """The category of a shared key "category_identity".
 
@@ -49,6 +39,19 @@ def gradient_bytes(memory_bytes: Mapping[str, int]) -> int:
     (4, 9)
     """
     return memory_bytes.get(GRADIENT, memory_bytes.get(PARAMETER, 0))
+
+
+class RecordedFormat(StrEnum):
+    """Files in which people have layers that another tool recorded."""
+
+    CSV = "csv"
+    """A table of layers of one's own."""
+    ONNXRUNTIME = "onnxruntime"
+    """What a session of ONNX Runtime writes with profiling enabled [onnxruntime-profiling]."""
+    TORCH = "torch"
+    """A trace of PyTorch with a record_function for every block [torch-profiler]."""
+    TENSORRT = "tensorrt"
+    """What trtexec exports [tensorrt]."""
 
 
 class Optimizer(StrEnum):

@@ -1,6 +1,6 @@
 """The types of stored fields: numbers within bounds, texts, NumPy columns; `stored_form` of a record.
 
-What is said of a stored value that is not as its type has it: where it lies, what it must be, what it is.
+The error for a stored value that does not fit its type: where it lies, what it must be, what it is.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def _limited(hint: Any) -> Any:
     origin, arguments = get_origin(hint), get_args(hint)
     if not arguments or origin is Annotated:
         return hint
-    if origin is Mapping or get_origin(hint) is Mapping:
+    if origin is Mapping:
         origin = dict
     if isinstance(hint, UnionType):
         return reduce(or_, map(_limited, arguments))

@@ -13,8 +13,8 @@ from typing import Any
 
 from autoauto.records.costs.profile import GraphOptimization, HostPrecision, HostRuntime, Optimizer
 from autoauto.records.errors import BadInput
+from autoauto.records.knobs.constraint import Constraint
 from autoauto.records.knobs.knobs import Knobs
-from autoauto.records.knobs.objectives import Constraint
 from autoauto.records.knobs.table import (
     KNOBS,
     MAX_VALUES,

@@ -15,8 +15,8 @@ from typing import NamedTuple
 
 from autoauto.records.display import Displayed
 from autoauto.records.errors import DoesNotFit
+from autoauto.records.knobs.constraint import RESULT_NAMES, Constraint
 from autoauto.records.knobs.knobs import Knobs
-from autoauto.records.knobs.objectives import RESULT_NAMES, Constraint
 from autoauto.records.knobs.table import Strategy
 from autoauto.records.plans.phased import PhasedPlan
 from autoauto.records.plans.plan import Plan

@@ -1,5 +1,6 @@
-"""A timeline as a chart, `timeline_chart`: a row per device, a bar per action.
+"""The charts of one plan: its timeline and its memory.
 
+A timeline, `timeline_chart`, has a row per device and a bar per action.
 Memory by stage against the limit: `memory_by_part` as numbers, `memory_chart` as bars stacked by category.
 """
 
@@ -198,7 +199,7 @@ def memory_chart(finalist: Trial, origin: str) -> Chart:
     )
     series = (
         Series("", "track", Shape.BAR, tuple(tracks)),
-        *_categories_of(rows),
+        *_memory_series(rows),
         _ticks("estimated", "estimated", [row.estimated_bytes for row in rows]),
         _ticks("device limit", "limit", [row.limit_bytes for row in rows], is_named=True),
         _ticks("planned limit", "planned", [row.planned_bytes for row in rows], is_named=True),
@@ -212,7 +213,7 @@ def memory_chart(finalist: Trial, origin: str) -> Chart:
     return Chart("memory", "Memory against the limit", text, (panel,))
 
 
-def _categories_of(rows: list[StageMemory]) -> list[Series]:
+def _memory_series(rows: list[StageMemory]) -> list[Series]:
     """One series per category, its bars after those of the categories before."""
     categories = list(dict.fromkeys(category for row in rows for category in row.memory_bytes))
     starts_bytes, series = [0] * len(rows), []

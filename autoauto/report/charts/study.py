@@ -14,8 +14,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
+from autoauto.records.knobs.constraint import Constraint
 from autoauto.records.knobs.knobs import Knobs
-from autoauto.records.knobs.objectives import Constraint, Objective, objective_tuple
+from autoauto.records.knobs.objectives import Objective, objective_tuple
 from autoauto.records.plans.timeline import Timeline
 from autoauto.records.target import Origin
 from autoauto.records.trials.study_summary import StudySummary
@@ -28,7 +29,8 @@ from autoauto.report.wording import ALL, clock_of, counted, label, origin_of, va
 N_ROWS = 16
 """The most rows; with more values, configurations that differ in knobs other than n_ipu share a row."""
 
-_MAP_WIDTH, _MAP_HEIGHT, _MIN_COLUMN_WIDTH = 420, 230, 76
+_WIDTH, _HEIGHT, _LATENCY_HEIGHT = 420, 224, 234
+_MAP_HEIGHT, _MIN_COLUMN_WIDTH = 230, 76
 
 
 class HeatMap(NamedTuple):
@@ -90,7 +92,7 @@ def heat_map_chart(summary: StudySummary) -> Chart:
     series = [Series("", "heat", Shape.CELL, tuple(full)), Series("", "empty", Shape.CELL, tuple(empty))]
     series += [Series("", RING, Shape.CELL, (frame,)) for frame in frames]
     rows, columns = category_axis("n_ipu", grid.rows), tuple(map(str, grid.columns))
-    width = max(_MAP_WIDTH, 40 + 7 * max(map(len, grid.rows)) + _MIN_COLUMN_WIDTH * len(columns))
+    width = max(_WIDTH, 40 + 7 * max(map(len, grid.rows)) + _MIN_COLUMN_WIDTH * len(columns))
     height = len(grid.rows) * max(44.0, min(76.0, _MAP_HEIGHT / len(grid.rows)))
     panel = Panel("", category_axis("memory proportion", columns), rows, tuple(series), width, height)
     text = (
@@ -144,7 +146,7 @@ def latency_chart(summary: StudySummary) -> Chart | None:
     }
     text = "; ".join(remark for remark, marks in remarks.items() if marks)
     text += f". {len(running):,} of {len(summary.trials):,} configurations run."
-    panel = Panel("", across, up, series, _WIDTH, _HEIGHT)
+    panel = Panel("", across, up, series, _WIDTH, _LATENCY_HEIGHT)
     return Chart("latency", "Latency against throughput", text, (panel,))
 
 
@@ -182,10 +184,8 @@ def _latency_mark(trial: Trial, unit_s: float) -> Mark:
     return Mark(trial.samples_per_s, trial.latency_s / unit_s, hover)
 
 
-_WIDTH, _HEIGHT = 420, 234
 N_SERIES = 8
 """Number of colours. The best cells have one each; further cells are grey."""
-_HEIGHT = 224
 _WIDTHS = {1: 420, 2: 520}
 """Width of a panel by the number of panels; with three and more each has 360."""
 

@@ -1,8 +1,8 @@
-"""A table as data, `Table`: `terminal`, `html` and `markdown` write any of them.
+"""A table as data, `Table`, and what writes any of them.
 
-The writer for the terminal: `show` prints tables and lines, `show_command` a command to copy.
-
-The writers of tables in HTML, `html_table`, and in Markdown as GitHub reads it, `markdown_table`.
+`show`            to the terminal, with lines between tables; `show_command` a command to copy
+`html_table`      in HTML
+`markdown_table`  in Markdown as GitHub reads it
 """
 
 from __future__ import annotations

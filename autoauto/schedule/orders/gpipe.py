@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from autoauto.records.schedule import BACKWARD, FORWARD, Codes, Order, Schedule
-from autoauto.schedule.orders.registry import OrderSpec
+from autoauto.schedule.orders.spec import OrderSpec
 
 # 0F0 0F1 0F2 0F3                         0B3 0B2 0B1 0B0
 #     1F0 1F1 1F2 1F3                 1B3 1B2 1B1 1B0

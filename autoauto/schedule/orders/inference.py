@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from autoauto.records.schedule import Order, Schedule
-from autoauto.schedule.orders.registry import OrderSpec
+from autoauto.schedule.orders.spec import OrderSpec
 
 # 0F0 0F1 0F2 0F3
 #     1F0 1F1 1F2 1F3

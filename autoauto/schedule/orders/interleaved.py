@@ -8,7 +8,7 @@ from autoauto.records.errors import BadInput
 from autoauto.records.schedule import BACKWARD, FORWARD, Codes, Order, Schedule
 from autoauto.records.units import IntArray
 from autoauto.schedule.orders.one_f_one_b import in_turn
-from autoauto.schedule.orders.registry import OrderSpec
+from autoauto.schedule.orders.spec import OrderSpec
 
 # 0F0 0F1 0F2 3F0 3F1 3F2         3B0     3B1     3B2 0B0 0B1 0B2
 #     1F0 1F1 1F2 4F0 4F1 4F2 4B0     4B1     4B2 1B0 1B1 1B2

@@ -14,7 +14,7 @@ import numpy as np
 from autoauto.records.errors import BadInput
 from autoauto.records.schedule import BACKWARD, CHECK, FORWARD, Codes, Order, Schedule, StageTimes
 from autoauto.records.units import IntArray
-from autoauto.schedule.orders.registry import OrderSpec
+from autoauto.schedule.orders.spec import OrderSpec
 
 # 0F0 0F1 0F2 0F3             0B0     0B1     0B2     0B3
 #     1F0 1F1 1F2         1B0 1F3 1B1     1B2     1B3

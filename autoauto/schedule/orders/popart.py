@@ -13,7 +13,7 @@ import numpy as np
 from autoauto.records.errors import BadInput
 from autoauto.records.schedule import BACKWARD, FORWARD, Codes, Order, Schedule
 from autoauto.records.units import IntArray
-from autoauto.schedule.orders.registry import OrderSpec
+from autoauto.schedule.orders.spec import OrderSpec
 
 
 class LockstepRow(NamedTuple):

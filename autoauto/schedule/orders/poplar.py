@@ -14,7 +14,7 @@ import numpy as np
 from autoauto.records.errors import BadInput
 from autoauto.records.schedule import BACKWARD, FORWARD, Order, Schedule
 from autoauto.schedule.orders.popart import LockstepRow, lockstep
-from autoauto.schedule.orders.registry import OrderSpec, ScheduleRequest
+from autoauto.schedule.orders.spec import OrderSpec, ScheduleRequest
 
 # Stages on devices 0 1 | 1 0, a column a timestep. Grouped, offsets 0 1 2 3: all stages run in every timestep.
 #

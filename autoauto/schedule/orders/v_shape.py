@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from autoauto.records.errors import BadInput
 from autoauto.records.schedule import Order, Schedule, StageTimes
-from autoauto.schedule.orders.registry import OrderSpec, ScheduleRequest, there_and_back
+from autoauto.schedule.orders.spec import OrderSpec, ScheduleRequest, there_and_back
 
 # ZBV, two devices, two micro-batches: stages 0 and 3 on device 0, 1 and 2 on device 1
 # 0F0 0F1     3F0 3B0 3F1 3B1 0B0 3W0 0B1 3W1 0W0 0W1

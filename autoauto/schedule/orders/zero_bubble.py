@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from autoauto.records.errors import BadInput
 from autoauto.records.schedule import Order, Schedule, StageTimes
-from autoauto.schedule.orders.registry import OrderSpec, ScheduleRequest
+from autoauto.schedule.orders.spec import OrderSpec, ScheduleRequest
 
 # ZB1P, three devices, four micro-batches, three activations a device:
 # 0F0 0F1 0F2         0B0 0W0 0F3 0B1 0W1 0B2 0W2 0B3 0W3

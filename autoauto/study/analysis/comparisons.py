@@ -3,19 +3,16 @@
 The search of [auto-pipeline] bisects every cell of the grid for its largest batch size that fits, and takes the best of
 these. It does not see that a smaller batch may be faster. Its answer is `estimated_answer`, or by trials
 `measured_answer`.
-
-What a search would do if all measurements equalled the estimates: `dry_run`, `expected_winner`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from math import inf
-from typing import NamedTuple
 
 from autoauto.records.knobs.knobs import Knobs
-from autoauto.records.knobs.objectives import Method, Objective, Objectives
+from autoauto.records.knobs.objectives import Method, Objective
 from autoauto.records.knobs.space import SearchSpace
 from autoauto.records.trials.study_summary import (
     Alternative,
@@ -26,19 +23,17 @@ from autoauto.records.trials.study_summary import (
     StudySummary,
     Verdict,
     Verification,
-    cells_of,
 )
-from autoauto.records.trials.trial import Cell, ExpectedCell, Status, Trial
+from autoauto.records.trials.trial import Cell, Status, Trial
 from autoauto.study.analysis.verification import ONE_SESSION, RUNNER_UP
 from autoauto.study.methods.grid_bisect import largest_feasible
-from autoauto.study.methods.protocol import Observation, drive, observation_of
-from autoauto.study.methods.registry import GivesNoMore, method_of, predictor
-from autoauto.study.methods.simple_uses import simple_uses, use_of
-from autoauto.study.objectives import objective_value, score, scores_of, values_of
+from autoauto.study.methods.registry import GivesNoMore
+from autoauto.study.methods.simple_uses import use_of
+from autoauto.study.objectives import objective_value, score
 from autoauto.study.store.database import reads
 
 GRID_BISECT = str(Method.GRID_BISECT)
-_IS_WINNER = "is the winner"
+IS_WINNER = "is the winner"
 _BY_ESTIMATE = "compared with the winner's estimate"
 _NOTES = {
     Verdict.CLEAR: "the next best configuration",
@@ -142,7 +137,7 @@ def with_best_use(comparisons: Sequence[Comparison]) -> list[Comparison]:
     best = min(uses, key=lambda use: use.gain_percent or 0.0, default=None)
     if best is None:
         return others
-    other = "other " if any(use.is_simple_use and use.note == _IS_WINNER for use in comparisons) else ""
+    other = "other " if any(use.is_simple_use and use.note == IS_WINNER for use in comparisons) else ""
     note = f"the best of the {other}simple uses" + (f"; {_BY_ESTIMATE}" if best.estimated else "")
     return [best._replace(note=note), *others]
 
@@ -173,7 +168,7 @@ def _against_alternative(summary: StudySummary, alternative: Alternative) -> Com
     best = next((trial for trial in summary.ranked if use.has(trial.knobs)), None)
     if best is not None and best.number == winner.number:
         speed = Interval(winner.samples_per_s, None)
-        return Comparison(name, winner.knobs, speed, None, _IS_WINNER, is_simple_use=True)
+        return Comparison(name, winner.knobs, speed, None, IS_WINNER, is_simple_use=True)
     if best is not None and (
         summary.objective is Objective.LATENCY  # of which no estimate is stored
         or best.knobs == alternative.knobs
@@ -225,91 +220,3 @@ def _against_trial(summary: StudySummary, name: str, other: Trial, note: str) ->
     assert summary.winner is not None
     gain_percent = 100.0 * (summary.worth(summary.winner) / summary.worth(other) - 1.0)
     return Comparison(name, other.knobs, Interval(other.samples_per_s, None), gain_percent, note)
-
-
-class DryRun(NamedTuple):
-    """The expected course of a search.
-
-    Attributes:
-        cells: the cells with an estimate, in the order of the grid.
-        n_tried: number of configurations that it would try.
-        n_measured: number of those that are expected to fit their devices, and so would be measured.
-        n_configurations: of the space.
-    """
-
-    cells: tuple[ExpectedCell, ...]
-    n_tried: int
-    n_measured: int
-    n_configurations: int
-
-
-def dry_run(
-    space: SearchSpace,
-    expect: Callable[[Knobs], Trial],
-    objectives: Objectives,
-    method: Method,
-    noise: float = 0.0,
-    n_measurements: int = 30,
-    last: Knobs | None = None,
-    at_best: Callable[[Knobs], Trial | None] = lambda _: None,
-) -> DryRun:
-    """Run a method against the estimate; no trial is made and nothing is compiled whole.
-
-    The arguments are those of `method_of` and `predictor`.
-    """
-    estimates: dict[Knobs, Trial] = {}
-
-    def estimate(knobs: Knobs) -> Trial:
-        if knobs not in estimates:
-            estimates[knobs] = expect(knobs)
-        return estimates[knobs]
-
-    tried: dict[Knobs, Trial] = {}
-
-    def observe(knobs: Knobs) -> Observation:
-        tried[knobs] = estimate(knobs)
-        return observation_of(tried[knobs], objectives)
-
-    estimated = predictor(estimate, objectives, at_best)
-    proposer = method_of(method, estimated, objectives, noise, n_measurements, last)
-    drive(proposer.start(space, {}), observe)
-    in_order = (estimates[knobs] for cell in space.cells for knobs in cell if knobs in estimates)
-    cells = cells_of(in_order, lambda trial: scores_of(objectives, values_of(objectives, trial))[0])
-    return DryRun(
-        tuple(ExpectedCell(cell, sum(trial.knobs in tried for trial in cell.trials)) for cell in cells),
-        len(tried),
-        sum(trial.runs for trial in tried.values()),
-        space.n_configurations,
-    )
-
-
-class ExpectedWinner(NamedTuple):
-    """The best of the estimates of a dry run.
-
-    Attributes:
-        trial: the best.
-        comparisons: with the best of every simple use of the cluster that was estimated and fits.
-    """
-
-    trial: Trial
-    comparisons: tuple[Comparison, ...]
-
-
-def expected_winner(cells: Iterable[ExpectedCell], space: SearchSpace, objectives: Objectives) -> ExpectedWinner | None:
-    """The best of the cells of a dry run, by the first objective; None where nothing fits."""
-
-    def worth(trial: Trial) -> float:
-        return scores_of(objectives, values_of(objectives, trial))[0]
-
-    fitting = [expected.cell.best for expected in cells if expected.cell.best is not None]
-    if not fitting:
-        return None
-    winner, comparisons = max(fitting, key=worth), []
-    for use in simple_uses(space):
-        best = max((trial for trial in fitting if use.has(trial.knobs)), key=worth, default=None)
-        if best is not None:
-            gain_percent = None if best is winner else 100.0 * (worth(winner) / worth(best) - 1.0)
-            note = "is the winner" if best is winner else ""
-            speed = Interval(best.samples_per_s, None)
-            comparisons.append(Comparison(use.name, best.knobs, speed, gain_percent, note, True, is_simple_use=True))
-    return ExpectedWinner(winner, tuple(comparisons))

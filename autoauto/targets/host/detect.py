@@ -23,12 +23,12 @@ from autoauto.processes.channel import Channel
 from autoauto.records.errors import BadInput
 from autoauto.records.hardware import Cluster, Device, Link, Machine
 from autoauto.records.units import MIB, format_bytes
-from autoauto.targets.host.gpu.driver import PREFIX, gpu_links, gpus
+from autoauto.targets.host.gpu.gpus import GPU_PREFIX, gpu_links, gpus
 from autoauto.targets.host.machine import CLOCK_HZ, MachineCache, cores, cores_of, processor, processor_clock_hz
 from autoauto.targets.host.processes import WorkerGroup, Workers
 from autoauto.targets.host.transport.shared_memory import Ring
 
-VERSION = 4
+LINKS_VERSION = 4
 
 MESSAGE_BYTES = 4 * MIB
 """Larger than the caches of one core, as the activations of large models are."""
@@ -84,7 +84,7 @@ def device_links(n_devices: int) -> LinkTimes:
 
 def measured_links(devices: Sequence[tuple[int, ...]]) -> LinkTimes:
     """The times of devices with these cores, from the cache folder where this machine has measured them before."""
-    cache = MachineCache("links", VERSION, *devices)
+    cache = MachineCache("links", LINKS_VERSION, *devices)
     times = cache.read(_link_times)
     if times is None:
         times = measure(devices)
@@ -233,7 +233,7 @@ def host_cluster(memory_bytes: int | None = None, links: LinkTimes | None = None
     equally: first 1/4 is reserved, then 128 MiB a device for the runtime. Memory that is in use now is not subtracted,
     so that the cluster is the same every time. A cycle is a nanosecond. The host has no tiles: `n_tiles` is 1 and
     `tile_memory_bytes` the memory of the device. The links between devices are measured once and cached
-    (`link_times`); the links to and from the parent process use rings of the same kind and count the same. All share
+    (`device_links`); the links to and from the parent process use rings of the same kind and count the same. All share
     the memory's bandwidth, measured too.
 
     Args:
@@ -359,7 +359,7 @@ def _gpu_lines() -> Iterator[str]:
         yield "GPUs: none that nvidia-smi finds"
     for gpu in detected:
         clock = f" at {gpu.clock_hz / 1e9:.2f} GHz" if gpu.clock_hz else ""
-        name = f"{PREFIX}{gpu.number}: {gpu.name}{clock}"
+        name = f"{GPU_PREFIX}{gpu.number}: {gpu.name}{clock}"
         yield f"{name}, {format_bytes(gpu.memory_bytes)} of memory, driver {gpu.driver}"
     for (first, second), words in sorted(links.items()):
         if first < second:

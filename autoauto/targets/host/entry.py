@@ -11,7 +11,7 @@ from autoauto.records.units import MIB, Precision
 from autoauto.targets.target import NamedTarget, OptionValues, Request, TargetOption
 
 if TYPE_CHECKING:
-    from autoauto.targets.host.gpu.driver import Gpu
+    from autoauto.targets.host.gpu.gpus import Gpu
     from autoauto.targets.host.remote.cluster import DaskMachines
 
 
@@ -94,7 +94,7 @@ def _gpus(options: OptionValues) -> tuple[Gpu, ...]:
     """The GPUs of --device; none without it."""
     if options["device"] is None:
         return ()
-    from autoauto.targets.host.gpu.driver import gpus_named
+    from autoauto.targets.host.gpu.gpus import gpus_named
     from autoauto.targets.host.runtimes.registry import check_cuda_installed
 
     check_cuda_installed(f"--device {options['device']}")

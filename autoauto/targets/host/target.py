@@ -58,13 +58,13 @@ class HostTarget(AbstractContextManager["HostTarget"]):
 
     Attributes:
         measurements: all measurements so far, in order.
-        samples: as below.
+        samples: inputs on which everything is measured; None where they are made up.
 
     Args:
         source: cuts sub-models out of the model.
         machines: those of the cluster; by default this machine has all devices.
         gpus: the UUID of the GPU of every device; empty where cores are the devices.
-        samples: inputs on which everything is measured; by default they are made up.
+        samples: as above.
     """
 
     def __init__(

@@ -9,7 +9,7 @@ from autoauto.records.units import GIB
 from autoauto.targets.clusters import load_cluster
 from autoauto.targets.host import detect
 from autoauto.targets.host.detect import host_cluster
-from autoauto.targets.host.gpu.driver import Gpu
+from autoauto.targets.host.gpu.gpus import Gpu
 from tests.cli.conftest import RunCli
 
 

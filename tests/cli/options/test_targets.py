@@ -6,9 +6,9 @@ from autoauto.records.costs.profile import HostRuntime
 from autoauto.records.errors import BadInput
 from autoauto.records.units import GIB
 from autoauto.targets.host import entry
-from autoauto.targets.host.gpu import driver
+from autoauto.targets.host.gpu import gpus as gpu_listing
 from autoauto.targets.host.gpu.cluster import GpuLinkTimes, gpu_cluster
-from autoauto.targets.host.gpu.driver import Gpu
+from autoauto.targets.host.gpu.gpus import Gpu
 from autoauto.targets.host.runtimes import registry
 from tests.cli.conftest import RunCli
 
@@ -143,7 +143,7 @@ def a_gpu(uuid: str) -> Gpu:
 
 def test_a_file_of_gpus_has_as_many_as_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(registry, "installed", lambda: tuple(HostRuntime))
-    monkeypatch.setattr(driver, "gpus_named", lambda text: tuple(map(a_gpu, text.split(","))))
+    monkeypatch.setattr(gpu_listing, "gpus_named", lambda text: tuple(map(a_gpu, text.split(","))))
     times = GpuLinkTimes(1e-6, 1e-6, 1e9, 1e9, 1.0)
     cluster = gpu_cluster([a_gpu("a"), a_gpu("b")], GIB, times)
     assert entry.HOST.devices(cluster, entry.HOST.read_options({"device": "a,b"})) == cluster

@@ -9,8 +9,9 @@ import pytest
 
 from autoauto.records.costs.profile import Optimizer
 from autoauto.records.errors import BadInput
+from autoauto.records.knobs.constraint import Constraint
 from autoauto.records.knobs.knobs import Knobs
-from autoauto.records.knobs.objectives import Constraint, Objective, objectives_text, parse_objectives
+from autoauto.records.knobs.objectives import Objective, objectives_text, parse_objectives
 from autoauto.records.knobs.space import SearchSpace
 from autoauto.records.knobs.table import KNOB_NAMES, Strategy
 from autoauto.records.schedule import Order

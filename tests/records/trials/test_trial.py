@@ -10,8 +10,8 @@ from datetime import UTC, datetime
 import pytest
 
 from autoauto.records.errors import OutOfMemory
+from autoauto.records.knobs.constraint import Constraint
 from autoauto.records.knobs.knobs import Knobs
-from autoauto.records.knobs.objectives import Constraint
 from autoauto.records.layers import LayerRange
 from autoauto.records.plans.phased import IoMode, Phase, PhasedPlan
 from autoauto.records.plans.plan import Plan, Stage

@@ -12,7 +12,7 @@ from autoauto.records.schedule import Order, Schedule
 from autoauto.schedule.orders.gpipe import gpipe
 from autoauto.schedule.orders.popart import popart
 from autoauto.schedule.orders.poplar import compute_offsets, execution_order, poplar
-from autoauto.schedule.orders.registry import there_and_back
+from autoauto.schedule.orders.spec import there_and_back
 from autoauto.schedule.simulate.dependencies import check
 
 ORDERS = {"Grouped": Order.GROUPED, "Interleaved": Order.POPLAR_INTERLEAVED, "Sequential": Order.SEQUENTIAL}

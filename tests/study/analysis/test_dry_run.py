@@ -9,7 +9,7 @@ import pytest
 from autoauto.records.knobs.knobs import Knobs
 from autoauto.records.knobs.objectives import Method, Objective
 from autoauto.records.knobs.space import SearchSpace
-from autoauto.study.analysis.comparisons import dry_run, expected_winner
+from autoauto.study.analysis.dry_run import dry_run, expected_winner
 from autoauto.study.methods.registry import method_of, predictor
 from autoauto.study.run import run_search
 from autoauto.study.store.study import open_study

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from autoauto.records.knobs.constraint import Constraint
 from autoauto.records.knobs.knobs import Knobs
-from autoauto.records.knobs.objectives import Constraint
 from autoauto.records.knobs.space import SearchSpace
 from autoauto.records.knobs.table import Strategy
 from autoauto.records.schedule import Order

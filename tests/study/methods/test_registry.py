@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from autoauto.records.knobs.constraint import Constraint
 from autoauto.records.knobs.knobs import Knobs
-from autoauto.records.knobs.objectives import Constraint, Method, Objective, Objectives
+from autoauto.records.knobs.objectives import Method, Objective, Objectives
 from autoauto.records.knobs.space import SearchSpace
 from autoauto.records.trials.trial import Trial, apply_constraints
 from autoauto.study.methods.registry import exhaustive, method_of, predictor

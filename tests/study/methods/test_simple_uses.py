@@ -2,8 +2,8 @@
 
 import pytest
 
+from autoauto.records.knobs.constraint import Constraint
 from autoauto.records.knobs.knobs import Knobs
-from autoauto.records.knobs.objectives import Constraint
 from autoauto.records.knobs.space import SearchSpace
 from autoauto.records.knobs.table import Strategy
 from autoauto.study.methods.simple_uses import SimpleUse, simple_uses

@@ -13,7 +13,8 @@ import optuna
 import pytest
 
 from autoauto.records.errors import BadInput
-from autoauto.records.knobs.objectives import Constraint, Objective
+from autoauto.records.knobs.constraint import Constraint
+from autoauto.records.knobs.objectives import Objective
 from autoauto.records.knobs.space import SearchSpace
 from autoauto.records.knobs.table import Strategy
 from autoauto.records.schedule import Order

@@ -17,8 +17,9 @@ from sqlalchemy import event
 
 from autoauto.records.errors import WorkerLost
 from autoauto.records.hardware import MachineDevice, Period
+from autoauto.records.knobs.constraint import Constraint
 from autoauto.records.knobs.knobs import Knobs
-from autoauto.records.knobs.objectives import Constraint, Objective, Objectives
+from autoauto.records.knobs.objectives import Objective, Objectives
 from autoauto.records.knobs.space import SearchSpace
 from autoauto.records.layers import LayerRange
 from autoauto.records.plans.phased import BufferLayout, BufferRow, IoMode, Phase, PhasedPlan, PhaseKind

@@ -33,7 +33,8 @@ from autoauto.cli.output.search_result import (
     show_uses_of,
 )
 from autoauto.cli.search_config import add_config
-from autoauto.records.knobs.objectives import RESULT_NAMES, Method, Objective, objectives_text
+from autoauto.records.knobs.constraint import RESULT_NAMES
+from autoauto.records.knobs.objectives import Method, Objective, objectives_text
 from autoauto.records.knobs.space import SearchSpace
 from autoauto.records.knobs.table import KNOB_NAMES, MAX_VALUES
 from autoauto.records.target import RUNS_PLANS, Origin
@@ -236,7 +237,7 @@ def show_dry_run(args: argparse.Namespace, flow: Flow, space: SearchSpace) -> in
     """Print the estimates and what a search would try; no trial is made."""
     from autoauto.report.tables.table import show
     from autoauto.report.tables.trials import dry_run_table
-    from autoauto.study.analysis.comparisons import dry_run, expected_winner
+    from autoauto.study.analysis.dry_run import dry_run, expected_winner
     from autoauto.study.defaults import baseline_of
     from autoauto.study.execution.pace import known_pace
     from autoauto.study.verify_winner import n_verification_measurements

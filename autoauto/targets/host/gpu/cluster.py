@@ -21,7 +21,8 @@ from autoauto.processes.channel import Channel
 from autoauto.records.errors import BadInput
 from autoauto.records.hardware import Cluster, Device, Link
 from autoauto.records.units import MIB, Array
-from autoauto.targets.host.gpu.driver import Gpu, cuda_driver
+from autoauto.targets.host.gpu.driver import cuda_driver
+from autoauto.targets.host.gpu.gpus import Gpu
 from autoauto.targets.host.machine import CLOCK_HZ, MachineCache, core_beside_gpu
 from autoauto.targets.host.processes import Workers
 from autoauto.targets.host.transport.shared_memory import Ring

@@ -1,7 +1,6 @@
-"""Several machines as a cluster of devices, with measured links: `remote_cluster`.
+"""Machines that Dask workers serve, `DaskMachines`, and a cluster of their devices with measured links.
 
-Machines that Dask workers serve: `DaskMachines`. Dask starts processes there; their messages do not pass through it.
-
+Dask starts processes there; their messages do not pass through it. `remote_cluster` measures the links.
 Machine k of a cluster is served by the k-th of the workers that declare devices, in the order of their names.
 """
 
@@ -24,7 +23,6 @@ from autoauto.records.hardware import Cluster, Device, Link, Machine
 from autoauto.records.installation import VERSION
 from autoauto.targets.host.detect import MESSAGE_BYTES, N_SLOTS, device_memory_bytes, message_times, total_bytes
 from autoauto.targets.host.machine import CLOCK_HZ, MachineCache, cores, processor
-from autoauto.targets.host.machine import cores as all_cores
 from autoauto.targets.host.remote.agent import agent
 from autoauto.targets.host.remote.machines import LocalMachine, ProcessHost, RemoteMachine, connect
 from autoauto.targets.host.runtimes.registry import installed_versions
@@ -327,14 +325,17 @@ def _measured(machines: DaskMachines, pairs: Sequence[tuple[int | None, int | No
         hosts: dict[int | None, ProcessHost] = {None: here}
         hosts.update(opened.items())
 
-        def cores(number: int | None, device: int) -> tuple[int, ...]:
-            return (all_cores() if number is None else machines.machines[number].facts.cores)[device]
+        def device_cores(number: int | None, device: int) -> tuple[int, ...]:
+            return (cores() if number is None else machines.machines[number].facts.cores)[device]
 
         def measure(first: int | None, second: int | None) -> list[float]:
             sender, receiver = hosts[first], hosts[second]
             messages = connect(sender, receiver, N_SLOTS, MESSAGE_BYTES)
             replies = connect(receiver, sender, N_SLOTS, 1)
-            from_to = (sender.workers, cores(first, 0)), (receiver.workers, cores(second, int(first == second)))
+            from_to = (
+                (sender.workers, device_cores(first, 0)),
+                (receiver.workers, device_cores(second, int(first == second))),
+            )
             return list(message_times(*from_to, messages, replies))
 
         return [measure(*pair) for pair in pairs]

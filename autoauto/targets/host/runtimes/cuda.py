@@ -23,7 +23,8 @@ from autoauto.records.errors import BadInput
 from autoauto.records.installation import cache_dir
 from autoauto.records.layers import Port
 from autoauto.records.units import Array
-from autoauto.targets.host.gpu.driver import CudaDriver, cuda_driver, gpus, used_bytes
+from autoauto.targets.host.gpu.driver import CudaDriver, cuda_driver
+from autoauto.targets.host.gpu.gpus import gpus, used_bytes
 from autoauto.targets.host.runtimes.onnxruntime import LEVELS, in_words
 from autoauto.targets.host.runtimes.registry import InForce, LoadedModel, ModelMemory, Runtime
 

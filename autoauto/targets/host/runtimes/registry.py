@@ -172,7 +172,7 @@ class _RuntimeEntry(NamedTuple):
             return False
 
 
-_CLASSES = {
+_ENTRIES = {
     HostRuntime.ONNXRUNTIME: _RuntimeEntry("onnxruntime", "OnnxRuntime", "host"),
     HostRuntime.OPENVINO: _RuntimeEntry("openvino", "OpenVino", "openvino"),
     HostRuntime.CUDA: _RuntimeEntry("onnxruntime", "CudaRuntime", "cuda", "onnxruntime-gpu"),
@@ -181,7 +181,7 @@ _CLASSES = {
 
 def installed() -> tuple[HostRuntime, ...]:
     """The runtimes whose packages are installed; nothing is imported."""
-    return tuple(name for name in HostRuntime if _CLASSES[name].is_installed)
+    return tuple(name for name in HostRuntime if _ENTRIES[name].is_installed)
 
 
 def installed_for(gpus: bool) -> tuple[HostRuntime, ...]:
@@ -198,7 +198,7 @@ def installed_versions() -> str:
     """
     if not installed():
         raise missing_extra("running on the host", "host")
-    return ", ".join(f"{name} {_version(_CLASSES[name])}" for name in installed())
+    return ", ".join(f"{name} {_version(_ENTRIES[name])}" for name in installed())
 
 
 def _version(entry: _RuntimeEntry) -> str:
@@ -216,7 +216,7 @@ def check_installed(name: HostRuntime) -> None:
         MissingExtra: it is not installed.
     """
     if name not in installed():
-        raise missing_extra(f"--runtime {name}", _CLASSES[name].extra)
+        raise missing_extra(f"--runtime {name}", _ENTRIES[name].extra)
 
 
 def check_cuda_installed(what: str) -> None:
@@ -226,7 +226,7 @@ def check_cuda_installed(what: str) -> None:
         MissingExtra: none is installed.
     """
     if HostRuntime.CUDA not in installed():
-        raise missing_extra(what, _CLASSES[HostRuntime.CUDA].extra)
+        raise missing_extra(what, _ENTRIES[HostRuntime.CUDA].extra)
 
 
 @cache
@@ -237,6 +237,6 @@ def runtime_named(name: HostRuntime) -> Runtime:
         MissingExtra: it is not installed.
     """
     check_installed(name)
-    entry = _CLASSES[name]
+    entry = _ENTRIES[name]
     made: Runtime = getattr(import_module(f"autoauto.targets.host.runtimes.{name}"), entry.runtime)()
     return made

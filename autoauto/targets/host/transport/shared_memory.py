@@ -1,4 +1,6 @@
-"""A bounded ring of slots in memory that two processes share: `Ring`.
+"""Memory that processes of this machine share: a `Ring` of messages, an `ArrayFile`, the file of a sub-model.
+
+A `Ring` is a bounded ring of slots in memory that two processes share.
 
 The memory and both counters are file descriptors without a name (memfd, eventfd). The kernel drops them with the last
 process that has them open, however it ends, so there is nothing to clean up. A shared mapping does not count under
@@ -9,13 +11,12 @@ RLIMIT_DATA: a ring lies outside the devices, as the buffers of a link do.
 
 A writer that cannot make a message sends the reason in its slot, with `fail`; `peek` raises it as `FailedMessage`.
 
-Files that processes of this machine share: streaming memory, `ArrayFile`, and a sub-model, `SubModelFile`.
-
+Streaming memory is an `ArrayFile`, and a `SubModelFile` is what a stage runs.
 The file of an `ArrayFile` has no name (`tempfile.TemporaryFile`): the kernel removes it with the process that made it,
 however that process ends. A shared mapping of a file does not count under RLIMIT_DATA, so the file is memory outside
 the device; the arrays that `load` returns are memory inside.
 
-The tensors of a message, one behind the other, as rings, connections and files carry it: `arrays`, `message_of`.
+A message is tensors, one behind the other, in rings, connections and files alike: `arrays`, `message_of`.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ from autoauto.records.units import Array
 ALIGNMENT = 64
 """Alignment of tensors in a slot, in bytes: a cache line, and the widest vector registers."""
 
-_PAGE_BYTES = mmap.PAGESIZE
+PAGE_BYTES = mmap.PAGESIZE
 _HEAD_BYTES = ALIGNMENT
 END = -1
 """The length that marks the end of the stream."""
@@ -185,10 +186,7 @@ class Ring:
 
 def _stride(slot_bytes: int) -> int:
     """Bytes from slot to slot: whole pages for the length and the message."""
-    return -(-(_HEAD_BYTES + slot_bytes) // _PAGE_BYTES) * _PAGE_BYTES
-
-
-PAGE_BYTES = 4096
+    return -(-(_HEAD_BYTES + slot_bytes) // PAGE_BYTES) * PAGE_BYTES
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,8 @@ from autoauto.records.hardware import Cluster
 from autoauto.records.units import GIB, MIB, Array
 from autoauto.targets.clusters import cluster_toml, load_cluster
 from autoauto.targets.host.gpu.cluster import Copier, GpuLinkTimes, copy_times, gpu_cluster
-from autoauto.targets.host.gpu.driver import CudaDriver, Gpu
+from autoauto.targets.host.gpu.driver import CudaDriver
+from autoauto.targets.host.gpu.gpus import Gpu
 from tests.targets.host.gpu.driver_on_processor import DriverOnProcessor
 
 A = Gpu(0, "GPU-a", "NVIDIA H100 80GB HBM3", 80 * GIB, 1.98e9, (9, 0), "580.1")

@@ -7,7 +7,7 @@ import pytest
 
 from autoauto.records.errors import BadInput
 from autoauto.records.units import MIB
-from autoauto.targets.host.gpu.driver import Ask, gpu_links, gpus, gpus_named, nvidia_smi, used_bytes
+from autoauto.targets.host.gpu.gpus import Ask, gpu_links, gpus, gpus_named, nvidia_smi, used_bytes
 
 # Values of a GeForce RTX 2080: Ricks-Lab/gpu-utils#83; the driver of that time tells no compute capability.
 RTX_2080 = "GPU-22b2c6ac-2d49-4863-197c-9c469071178a, GeForce RTX 2080, 7979, 1965, [N/A], 440.64"

@@ -20,7 +20,7 @@ from autoauto.records.errors import BadInput, MissingExtra, OutOfMemory, WorkerL
 from autoauto.records.knobs.table import OF_RUNTIMES
 from autoauto.records.layers import LayerRange, Port, SubModel
 from autoauto.records.units import MIB
-from autoauto.targets.host.gpu.driver import gpus
+from autoauto.targets.host.gpu.gpus import gpus
 from autoauto.targets.host.machine import cores_of
 from autoauto.targets.host.measure.client import Meter
 from autoauto.targets.host.measure.session import Session, example, idle_model

@@ -12,7 +12,7 @@ import pytest
 from autoauto.records.errors import BadInput
 from autoauto.records.plans.timeline import Timeline
 from autoauto.records.schedule import WEIGHT, Schedule
-from autoauto.schedule.custom import read_schedule_csv, schedule_from_csv
+from autoauto.schedule.read_csv import read_schedule_csv, schedule_from_csv
 from autoauto.schedule.simulate.dependencies import check
 from autoauto.schedule.simulate.simulate import simulate
 from autoauto.schedule.times import stage_times

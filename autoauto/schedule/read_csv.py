@@ -1,15 +1,13 @@
 """PyTorch's pipeline schedule CSV -> Schedule: `read_schedule_csv`, `schedule_from_csv` [torch-pipelining].
 
-A file may hold any actions in any order; `check_actions` refuses those that are no schedule.
-
-PyTorch's pipeline schedule CSV -> the actions of its cells: `read_cells` [torch-pipelining].
-
-A row is a rank; a cell is an action: the stage, what it does, and the micro-batch.
+A row is a rank; a cell is an action: the stage, what it does, and the micro-batch (`read_cells`).
 
     0F0,0F1,,0I0,0W0,0B1        forward; idle; input gradient; weight gradient; backward, which is both gradients
     (0F2;0B1)OVERLAP_F_B        a forward and a backward that a runtime may overlap
     1RECV_F0 1SEND_F0           the input of a forward is received, its output is sent; RECV_B, SEND_B: of a backward
     0UNSHARD 0RESHARD           weights are gathered and released; 0REDUCE_GRAD: their gradients are summed
+
+A file may hold any actions in any order; `check_actions` refuses those that are no schedule.
 """
 
 from __future__ import annotations

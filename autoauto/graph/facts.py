@@ -1,0 +1,99 @@
+"""What holds for every tensor at any batch size, inferred from the batch sizes 1, 2 and 3: `TensorFact`."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import onnx
+from onnx import helper
+
+from autoauto.graph.rebatch import at_batch, at_own_batch, resolve_batch
+from autoauto.graph.trace import Value, is_float, trace
+from autoauto.records.errors import BadInput, UnreadableModel
+from autoauto.records.units import Array
+
+
+class TensorFact(NamedTuple):
+    """What is known about a tensor, as in `records.layers.Tensor`.
+
+    Attributes:
+        shape: at batch size 1.
+        batch_axis: the axis whose length is multiplied by the batch size, None when there is none.
+        dtype: "float", or NumPy's name.
+        data: its elements at batch size 1, where they are constant and few.
+        constant: whether it depends neither on an input nor, as floats, on the batch size.
+    """
+
+    shape: tuple[int, ...]
+    batch_axis: int | None
+    dtype: str
+    data: Array | None
+    constant: bool
+
+
+class ModelFacts(NamedTuple):
+    """A plain model and the facts about its tensors.
+
+    Attributes:
+        model: at batch size 1, or at its own where other batch sizes are impossible.
+        facts: by tensor name.
+        fixed_batch: why other batch sizes are impossible, None when they are not.
+    """
+
+    model: onnx.ModelProto
+    facts: dict[str, TensorFact]
+    fixed_batch: str | None
+
+
+def infer_facts(model: onnx.ModelProto) -> ModelFacts:
+    """Trace a model at the batch sizes 1, 2 and 3; at its own batch size only, where the others are impossible.
+
+    Raises:
+        UnreadableModel: the model cannot be read at any batch size.
+    """
+    plain, batch = resolve_batch(model)
+    at_own = at_own_batch(plain, batch)
+    try:
+        models = [at_batch(plain, batch, batch_size) for batch_size in (1, 2, 3)]
+        values = [trace(model) for model in models]
+        facts = {name: _fact(name, *(at[name] for at in values)) for name in values[0]}
+        return ModelFacts(models[0], facts, None)
+    except BadInput as reason:
+        facts = {name: _fact(name, value, value, value) for name, value in trace(at_own).items()}
+        return ModelFacts(at_own, facts, str(reason))
+
+
+def batch_axis(name: str, at_one: tuple[int, ...], at_two: tuple[int, ...], at_three: tuple[int, ...]) -> int | None:
+    """The axis that grows with the batch, from the shapes at 1, 2 and 3 samples; None when no axis does.
+
+    >>> batch_axis("x", (12, 64), (24, 64), (36, 64))
+    0
+
+    Raises:
+        BadInput: an axis changes otherwise, or more than one does.
+    """
+    if len(at_one) == len(at_two) == len(at_three):
+        changed = [axis for axis in range(len(at_one)) if not at_one[axis] == at_two[axis] == at_three[axis]]
+        if not changed:
+            return None
+        axis = changed[0]
+        if len(changed) == 1 and (at_two[axis], at_three[axis]) == (2 * at_one[axis], 3 * at_one[axis]):
+            return axis
+    shapes = f"{list(at_one)}, {list(at_two)} and {list(at_three)} at 1, 2 and 3 samples"
+    raise BadInput(f"one axis of a tensor must grow with the batch, {name!r} is {shapes}")
+
+
+def _fact(name: str, at_one: Value, at_two: Value, at_three: Value) -> TensorFact:
+    axis = batch_axis(name, at_one.shape, at_two.shape, at_three.shape)
+    dtype = _dtype(name, at_one.dtype)
+    constant = at_one.constant and not (dtype == "float" and axis is not None)
+    return TensorFact(at_one.shape, axis, dtype, at_one.data, constant)
+
+
+def _dtype(name: str, dtype: int) -> str:
+    if is_float(dtype):
+        return "float"
+    try:
+        return str(helper.tensor_dtype_to_np_dtype(dtype))
+    except KeyError as error:
+        raise UnreadableModel(f"tensor {name!r} has an element type that is not known: {dtype}") from error

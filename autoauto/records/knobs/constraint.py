@@ -1,0 +1,246 @@
+"""Conditions on a configuration or on its results, as expressions: `Constraint`."""
+
+from __future__ import annotations
+
+import ast
+import operator
+import warnings
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from itertools import pairwise
+from math import inf, isnan
+from typing import NamedTuple
+
+from autoauto.records.errors import BadInput, did_you_mean
+from autoauto.records.knobs.table import KNOB_NAMES
+
+RESULT_NAMES = (
+    "samples_per_s",
+    "latency_s",
+    "compute_cycles",
+    "transfer_cycles",
+    "cost_cycles",
+    "peak_memory_bytes",
+    "output_error",
+)
+"""The names of results that a constraint may contain."""
+
+MAX_CHARACTERS = 500  # of an expression
+MAX_DEPTH = 40  # expressions within expressions
+MIN_VIOLATION = 1e-9
+"""The violation of a comparison that does not hold although both sides are equal, for example 1 < 1."""
+
+_ARITHMETIC: dict[type[ast.AST], Callable[[float, float], float]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: operator.truediv,
+}
+_COMPARISONS: dict[type[ast.AST], Callable[[float, float], bool]] = {
+    ast.Lt: operator.lt,
+    ast.LtE: operator.le,
+    ast.Gt: operator.gt,
+    ast.GtE: operator.ge,
+    ast.Eq: operator.eq,
+    ast.NotEq: operator.ne,
+}
+
+
+class ConstraintCheck(NamedTuple):
+    """Whether an expression holds, and how far it is from the opposite, relative to the numbers compared.
+
+    `violation` is above 0 when it does not hold, else at most 0.
+    """
+
+    holds: bool
+    violation: float
+
+
+@dataclass(frozen=True, slots=True)
+class Constraint:
+    """An expression that must hold: numbers, names, `+ - * /`, comparisons, `and`, `or`, `not`, and brackets.
+
+    Attributes:
+        text: the expression as Python formats it, so that spaces and redundant brackets make no difference.
+
+    Raises:
+        BadInput: it is no such expression, or contains an unknown name.
+
+    >>> bound = Constraint("latency_s<=0.02")
+    >>> bound.text, bound.over_knobs, Constraint("n_ipu * replicas <= 16").over_knobs
+    ('latency_s <= 0.02', False, True)
+    >>> round(bound.violation({"latency_s": 0.03}), 6), bound.violation({"latency_s": 0.01})
+    (0.5, -1.0)
+    >>> bound.reason({"latency_s": 0.03})
+    'latency_s <= 0.02 does not hold: latency_s is 0.03'
+    """
+
+    text: str
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.text, str):
+            raise BadInput(f'a constraint is an expression like "latency_s <= 0.02", got {self.text!r}')
+        if len(self.text) > MAX_CHARACTERS:
+            raise BadInput(
+                f"a constraint has at most {MAX_CHARACTERS} characters, got {len(self.text)}; try several constraints"
+            )
+        object.__setattr__(self, "text", ast.unparse(_parsed(self.text)))
+        if not self.names:
+            raise _bad(self.text, "it names nothing")
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names in the expression, each once, in order."""
+        names = (node for node in ast.walk(_parsed(self.text)) if isinstance(node, ast.Name))
+        return tuple(dict.fromkeys(node.id for node in sorted(names, key=lambda node: node.col_offset)))
+
+    @property
+    def over_knobs(self) -> bool:
+        """Whether it contains names of knobs only, so that it can be checked before the configuration is estimated."""
+        return set(self.names) <= set(KNOB_NAMES)
+
+    def bounds(self, name: str) -> tuple[float, ...]:
+        """The numbers that `name` alone is compared with in comparisons that must all hold.
+
+        >>> Constraint("0.001 <= latency_s <= 0.02 and n_ipu > 1").bounds("latency_s")
+        (0.001, 0.02)
+        """
+        tree = _parsed(self.text)
+        parts = tree.values if isinstance(tree, ast.BoolOp) and isinstance(tree.op, ast.And) else [tree]
+        sides = [(part.left, *part.comparators) for part in parts if isinstance(part, ast.Compare)]
+        pairs = [pair for nodes in sides for both in pairwise(nodes) for pair in (both, both[::-1])]
+        return tuple(
+            _number(number, {})
+            for named, number in pairs
+            if isinstance(named, ast.Name) and named.id == name and isinstance(number, ast.Constant)
+        )
+
+    def violation(self, values: Mapping[str, float]) -> float:
+        """How far it is from holding, relative to the numbers compared: above 0 when it does not hold.
+
+        Of parts joined by `and` the largest violation counts, of parts joined by `or` the smallest. An expression that
+        divides by 0 does not hold.
+        """
+        try:
+            check = _check(_parsed(self.text), values)
+        except ZeroDivisionError:
+            return 1.0
+        return max(check.violation, MIN_VIOLATION) if not check.holds else min(check.violation, 0.0)
+
+    def reason(self, values: Mapping[str, float]) -> str:
+        """A line that says that it does not hold, and for which values."""
+        shown = ", ".join(f"{name} is {values[name]:.4g}" for name in self.names)
+        return f"{self.text} does not hold: {shown}"
+
+
+@cache
+def _parsed(text: str) -> ast.expr:
+    """The tree of an expression with a truth value, in which all nodes are allowed."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # for example for "1or 2"
+            tree = ast.parse(text.strip(), mode="eval").body
+    except (SyntaxError, ValueError, MemoryError, RecursionError) as error:
+        problem = error.msg if isinstance(error, SyntaxError) else str(error)
+        raise _bad(text, problem or "it is nested too deeply") from None
+    _check_truth(tree, text, 0)
+    return tree
+
+
+def _check_truth(node: ast.AST, text: str, depth: int) -> None:
+    """Refuse nodes without a truth value."""
+    if depth > MAX_DEPTH:
+        raise _bad(text, f"it is nested more than {MAX_DEPTH} deep")
+    if isinstance(node, ast.BoolOp):
+        for part in node.values:
+            _check_truth(part, text, depth + 1)
+    elif isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
+        _check_truth(node.operand, text, depth + 1)
+    elif isinstance(node, ast.Compare) and all(type(op) in _COMPARISONS for op in node.ops):
+        for part in (node.left, *node.comparators):
+            _check_number(part, text, depth + 1)
+    else:
+        raise _bad(text, f"{_shown(node)} is no comparison")
+
+
+def _check_number(node: ast.AST, text: str, depth: int) -> None:
+    """Refuse nodes without a numeric value."""
+    if depth > MAX_DEPTH:
+        raise _bad(text, f"it is nested more than {MAX_DEPTH} deep")
+    if isinstance(node, ast.BinOp) and type(node.op) in _ARITHMETIC:
+        _check_number(node.left, text, depth + 1)
+        _check_number(node.right, text, depth + 1)
+    elif isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub | ast.UAdd):
+        _check_number(node.operand, text, depth + 1)
+    elif isinstance(node, ast.Name):
+        _check_name(node.id, text)
+    elif not (isinstance(node, ast.Constant) and _is_number(node.value)):
+        raise _bad(text, f"{_shown(node)} is neither a number nor a sum, product or quotient of numbers")
+
+
+def _is_number(value: object) -> bool:
+    """Whether a constant is a number that fits a float; infinity and True, which Python counts as an int, are none."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 1e300
+
+
+def _check_name(name: str, text: str) -> None:
+    known = (*KNOB_NAMES, *RESULT_NAMES)
+    if name not in known:
+        hint = did_you_mean(name, known, f"there are {', '.join(known)}")
+        raise _bad(text, f"there is no {name}; {hint}", "")
+
+
+def _bad(text: str, problem: str, hint: str = '; try for example "latency_s <= 0.02"') -> BadInput:
+    shown = text if len(text) <= 80 else text[:77] + "..."
+    return BadInput(f"a constraint compares numbers and names of knobs and results, got {shown!r}: {problem}{hint}")
+
+
+def _shown(node: ast.AST) -> str:
+    try:
+        text = ast.unparse(node)
+    except (RecursionError, ValueError):  # nested too deeply, or a number of too many digits
+        return "it"
+    return repr(text if len(text) <= 40 else text[:37] + "...")
+
+
+def _check(node: ast.expr, values: Mapping[str, float]) -> ConstraintCheck:
+    if isinstance(node, ast.BoolOp):
+        parts = [_check(part, values) for part in node.values]
+        violations = [part.violation for part in parts]
+        if isinstance(node.op, ast.And):
+            return ConstraintCheck(all(part.holds for part in parts), max(violations))
+        return ConstraintCheck(any(part.holds for part in parts), min(violations))
+    if isinstance(node, ast.UnaryOp):
+        check = _check(node.operand, values)
+        return ConstraintCheck(not check.holds, -check.violation)
+    assert isinstance(node, ast.Compare)
+    numbers = [_number(part, values) for part in (node.left, *node.comparators)]
+    links = [_compare(op, left, right) for op, (left, right) in zip(node.ops, pairwise(numbers), strict=True)]
+    return ConstraintCheck(all(link.holds for link in links), max(link.violation for link in links))
+
+
+def _compare(op: ast.cmpop, left: float, right: float) -> ConstraintCheck:
+    """The violation is the difference relative to the smaller number: 0.03 violates a bound of 0.02 by half."""
+    holds = _COMPARISONS[type(op)](left, right)
+    sizes = sorted((abs(left), abs(right)))
+    share = (left - right) / (sizes[0] or sizes[1] or 1.0)
+    if isnan(share):
+        return ConstraintCheck(holds, -inf if holds else inf)
+    if isinstance(op, ast.Eq | ast.NotEq):
+        return ConstraintCheck(holds, -abs(share) if holds else max(abs(share), MIN_VIOLATION))
+    return ConstraintCheck(holds, share if isinstance(op, ast.Lt | ast.LtE) else -share)
+
+
+def _number(node: ast.expr, values: Mapping[str, float]) -> float:
+    """The value of a node as a float, which overflows to infinity, where an int would grow without bound."""
+    if isinstance(node, ast.BinOp):
+        return _ARITHMETIC[type(node.op)](_number(node.left, values), _number(node.right, values))
+    if isinstance(node, ast.UnaryOp):
+        number = _number(node.operand, values)
+        return -number if isinstance(node.op, ast.USub) else number
+    if isinstance(node, ast.Name):
+        return float(values[node.id])
+    assert isinstance(node, ast.Constant)
+    assert isinstance(node.value, int | float)
+    return float(node.value)

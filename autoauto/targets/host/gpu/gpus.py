@@ -1,0 +1,173 @@
+"""The GPUs of this machine as nvidia-smi describes them: `Gpu`, `gpus`, `gpus_named`, `used_bytes`, `gpu_links`."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from autoauto.records.errors import BadInput, did_you_mean
+from autoauto.records.units import MIB
+
+GPU_PREFIX = "cuda:"
+"""Of the name of a GPU, before its number, as in PyTorch."""
+_FIELDS = ("uuid", "name", "memory.total", "clocks.max.sm", "compute_cap", "driver_version")
+_TIMEOUT_S = 60.0
+"""The first call after a start of the machine loads the driver, which takes seconds."""
+
+Ask = Callable[[Sequence[str]], str | None]
+
+
+class Gpu(NamedTuple):
+    """A GPU.
+
+    Attributes:
+        number: the one after "cuda:", among those that this process may use.
+        uuid: by which a process is given this GPU and no other.
+        name: of the product.
+        memory_bytes: all of it; a part may be reserved.
+        clock_hz: the highest clock of its multiprocessors; 0 where it is not known.
+        compute_capability: as (major, minor); (0, 0) where it is not known.
+        driver: its version.
+    """
+
+    number: int
+    uuid: str
+    name: str
+    memory_bytes: int
+    clock_hz: float
+    compute_capability: tuple[int, int]
+    driver: str
+
+    @property
+    def has_tf32(self) -> bool:
+        """Whether it multiplies in tf32: from the Ampere generation on, which has compute capability 8.0 [tf32]."""
+        return self.compute_capability >= (8, 0)
+
+
+def nvidia_smi(arguments: Sequence[str]) -> str | None:
+    """What nvidia-smi prints; None where it is not installed.
+
+    Raises:
+        BadInput: it fails, for example because the driver is not loaded.
+    """
+    try:
+        done = subprocess.run(
+            ["nvidia-smi", *arguments], capture_output=True, text=True, timeout=_TIMEOUT_S, check=False
+        )
+    except FileNotFoundError:
+        return None
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise BadInput(f"nvidia-smi must list the GPUs, it does not run: {error}; check the driver") from error
+    if done.returncode:
+        reason = " ".join((done.stdout + done.stderr).split())
+        raise BadInput(f"nvidia-smi must list the GPUs, it says: {reason or f'exit code {done.returncode}'}")
+    return done.stdout
+
+
+def gpus(ask: Ask = nvidia_smi) -> tuple[Gpu, ...]:
+    """The GPUs that this process may use, numbered in the order of their places on the bus; none without nvidia-smi.
+
+    Where CUDA_VISIBLE_DEVICES is set they are those that it names, by number or by the beginning of the UUID, in its
+    order and up to the first that is not there [cuda-environment].
+
+    Raises:
+        BadInput: nvidia-smi fails, or prints something else.
+    """
+    text = ask([f"--query-gpu={','.join(_FIELDS)}", "--format=csv,noheader,nounits"])
+    rows = [] if text is None else [line for line in text.splitlines() if line.strip()]
+    detected = [_gpu(number, line) for number, line in enumerate(rows)]
+    return tuple(gpu._replace(number=number) for number, gpu in enumerate(_visible(detected)))
+
+
+def _visible(detected: Sequence[Gpu]) -> list[Gpu]:
+    text = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if text is None:
+        return list(detected)
+    chosen = []
+    for word in map(str.strip, text.split(",")):
+        if not word:
+            break
+        is_number = word.isascii() and word.isdigit()
+        matches = [gpu for gpu in detected if (gpu.number == int(word) if is_number else gpu.uuid.startswith(word))]
+        if len(matches) != 1:
+            break
+        chosen += matches
+    return chosen
+
+
+def _gpu(number: int, line: str) -> Gpu:
+    words = [word.strip() for word in line.split(",")]
+    try:
+        uuid, name, memory_mib, clock_mhz, capability, driver = words
+        major, minor = capability.split(".") if _is_known(capability) else ("0", "0")
+        return Gpu(
+            number=number,
+            uuid=uuid,
+            name=name,
+            memory_bytes=int(memory_mib) * MIB,
+            clock_hz=float(clock_mhz) * 1e6 if _is_known(clock_mhz) else 0.0,
+            compute_capability=(int(major), int(minor)),
+            driver=driver,
+        )
+    except ValueError as error:
+        raise BadInput(
+            f"nvidia-smi must print {', '.join(_FIELDS)} of every GPU, got {line!r}; a newer driver may help"
+        ) from error
+
+
+def _is_known(word: str) -> bool:
+    return not word.startswith("[") and word not in ("", "N/A")
+
+
+def gpus_named(text: str, ask: Ask = nvidia_smi) -> tuple[Gpu, ...]:
+    """The GPUs of a text like "cuda:0,cuda:1"; one may be named several times.
+
+    Raises:
+        BadInput: this machine has no such GPU, or they are not all alike.
+    """
+    known = {f"{GPU_PREFIX}{gpu.number}": gpu for gpu in gpus(ask)}
+    words = [word.strip() for word in text.split(",")]
+    for word in words:
+        if word not in known:
+            here = f"this machine has {', '.join(known)}" if known else "nvidia-smi finds no GPU of NVIDIA here"
+            hint = did_you_mean(word, known, "`autoauto clusters --detect` lists the GPUs")
+            raise BadInput(f"--device takes GPUs of this machine, {here}, got {word!r}; {hint}")
+    chosen = tuple(known[word] for word in words)
+    kinds = sorted({(gpu.name, gpu.memory_bytes) for gpu in chosen})
+    if len(kinds) > 1:
+        names = ", ".join(f"{name} of {n_bytes // MIB} MiB" for name, n_bytes in kinds)
+        raise BadInput(f"the devices of --device must be alike, since layers are profiled on one, got {names}")
+    return chosen
+
+
+def used_bytes(uuid: str, ask: Ask = nvidia_smi) -> int:
+    """Memory of a GPU that is in use now, by all processes.
+
+    Raises:
+        BadInput: nvidia-smi does not tell.
+    """
+    text = ask([f"--id={uuid}", "--query-gpu=memory.used", "--format=csv,noheader,nounits"]) or ""
+    if not text.strip().isdigit():
+        raise BadInput(f"nvidia-smi must print the used memory of {uuid} in MiB, got {text.strip()!r}")
+    return int(text) * MIB
+
+
+def gpu_links(ask: Ask = nvidia_smi) -> dict[tuple[int, int], str]:
+    """How two GPUs are connected, in the words of `nvidia-smi topo -m`, for example "NV18" or "PHB"; by their numbers.
+
+    The numbers are those of nvidia-smi, hence of all GPUs of the machine.
+    """
+    text = re.sub(r"\x1b\[\d*m", "", ask(["topo", "-m"]) or "")  # the first line is underlined
+    rows = [line.split() for line in text.splitlines()]
+    header = next((row for row in rows if row[:1] == ["GPU0"] and "X" not in row[1:2]), [])
+    columns = [word for word in header if word.startswith("GPU") and word[3:].isdigit()]
+    return {
+        (int(row[0][3:]), int(column[3:])): word
+        for row in rows
+        if row and row[0] in columns and row is not header
+        for column, word in zip(columns, row[1:], strict=False)
+        if word != "X"
+    }
