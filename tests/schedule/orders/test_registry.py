@@ -1,6 +1,9 @@
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable
+from pkgutil import iter_modules
 from typing import Any
 
 import numpy as np
@@ -8,6 +11,7 @@ import pytest
 
 from autoauto.records.errors import BadInput
 from autoauto.records.schedule import SPLIT_ORDERS, WEIGHT, Action, ActionKind, Order, Schedule, StageTimes
+from autoauto.schedule import orders
 from autoauto.schedule.orders.gpipe import gpipe
 from autoauto.schedule.orders.interleaved import interleaved
 from autoauto.schedule.orders.popart import popart
@@ -124,3 +128,20 @@ def test_arguments_that_an_order_does_not_take_are_refused(
 def test_default_devices_of_stages() -> None:
     assert stage_devices_of(Order.ONE_F_ONE_B, 3) == (0, 1, 2)
     assert stage_devices_of(Order.V_MIN, 3) == (0, 1, 2, 2, 1, 0)
+
+
+FIRST = """
+import importlib, sys
+for name in sys.argv[1:]:
+    for loaded in [module for module in sys.modules if module.startswith("autoauto.schedule")]:
+        del sys.modules[loaded]
+    importlib.import_module(f"autoauto.schedule.orders.{name}")
+"""
+
+
+def test_the_file_of_an_order_can_be_imported_before_the_registry() -> None:
+    """The registry imports the files of all orders, so none of them may import the registry."""
+    names = [module.name for module in iter_modules(orders.__path__)]
+    assert {"gpipe", "registry"} <= set(names)
+    done = subprocess.run([sys.executable, "-c", FIRST, *names], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
