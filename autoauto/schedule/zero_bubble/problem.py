@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
+from typing import NamedTuple
 
 from autoauto.records.schedule import BACKWARD, WEIGHT, StageTimes
 
@@ -90,7 +91,8 @@ def lower_bound(pipeline: ZeroBubbleProblem) -> int:
     `m (F + B + W) + (p - 1) (F + B - W)` and four messages a link: the bubble of ZB1P
     [zero-bubble].
 
-    *A memory* holds every activation from the start of its F until its W has stopped.
+    *A memory* holds every activation from the start of its F until its W has stopped. Where a V turns it can be neither
+    full all the time nor free of activations that wait (`steady_loss_at_turn`).
 
     *A stage* computes all its forwards and input gradients before the last gradient leaves it.
     """
@@ -135,13 +137,88 @@ def _memory_bound(pipeline: ZeroBubbleProblem, heads: list[int], tails: list[int
     stages = [s for s in range(n) if pipeline.devices[s] == device]
     weights = [ticks[WEIGHT * n + s] for s in stages]
     held = sum(heads[BACKWARD * n + s] - heads[s] + ticks[BACKWARD * n + s] for s in stages) + sum(weights)
+    all_held = pipeline.n_micro_batches * held
     filling, emptying = (
         limit * (limit - 1) // 2 * shortest for shortest in (min(ticks[s] for s in stages), min(weights))
     )
-    filled = pipeline.n_micro_batches * held + filling
-    until_the_end = -(-(filled + emptying) // limit)
-    until_the_last_gradient = -(-filled // limit) - max(weights) + tails[BACKWARD * n + stages[0]]
-    return heads[stages[0]] + max(until_the_end, until_the_last_gradient)
+    until_the_end = all_held + filling + emptying
+    until_the_last_gradient = all_held + filling - limit * max(weights)
+    if is_turn(pipeline, device):
+        loss = _loss_at_turn(pipeline, stages[0])
+        until_the_end = max(until_the_end, all_held + loss.until_the_end)
+        until_the_last_gradient = max(until_the_last_gradient, all_held + loss.until_the_last_gradient)
+    after = tails[BACKWARD * n + stages[0]]
+    return heads[stages[0]] + max(-(-until_the_end // limit), -(-until_the_last_gradient // limit) + after)
+
+
+class _Loss(NamedTuple):
+    """Ticks of memory that are lost on the device where a V turns, in two spans of time from its first forward on.
+
+    Attributes:
+        until_the_end: until its last action stops.
+        until_the_last_gradient: until its last input gradient leaves it, less what is then not yet held in full.
+    """
+
+    until_the_end: int
+    until_the_last_gradient: int
+
+
+def is_turn(pipeline: ZeroBubbleProblem, device: int) -> bool:
+    """Whether a device has two stages of which the second directly follows the first."""
+    stages = [s for s in range(pipeline.n_stages) if pipeline.devices[s] == device]
+    return len(stages) == 2 and stages[1] == stages[0] + 1
+
+
+def steady_loss_at_turn(pipeline: ZeroBubbleProblem, outer: int) -> int:
+    """Ticks of memory that every micro-batch loses on the device whose stages are `outer` and the next.
+
+    The *loss* at a time is how many more activations would fit in, and how many micro-batches wait there for the second
+    forward, for the second input gradient and for each weight gradient although they have come so far. Summed over time
+    it is the memory that is empty, and the time for which activations are held beyond their minimum.
+
+    The loss between two actions is `limit - 2 u`, where u micro-batches have started their second forward and have not
+    yet stopped their first input gradient. For the second forward takes up memory and ends a wait; the first input
+    gradient starts two waits; every other action starts a wait and ends one, or takes up or frees memory instead. While
+    an action runs, what it has ended or taken up is gone and what it starts or frees is still to come:
+
+        limit - 2 u         first input gradient
+        limit - 2 u - 1     first forward, second input gradient, weight gradients
+        limit - 2 u - 2     second forward
+
+    No loss is negative. So with an even limit the middle row is never 0, and with an odd limit the others never are.
+    """
+    inner, others, weights = _ticks_at_turn(pipeline, outer)
+    return inner if pipeline.limit % 2 else others + sum(weights)
+
+
+def _loss_at_turn(pipeline: ZeroBubbleProblem, outer: int) -> _Loss:
+    """The loss of `steady_loss_at_turn`, and more at the start and at the end.
+
+    When i first forwards have started, or i second ones, u is at most i. When i second input gradients or weight
+    gradients of a stage are to come after this, u is at most i; i + 1 where they are first input gradients.
+
+    When the last input gradient leaves, up to `limit` weight gradients remain. Their loss and ticks are still to come.
+    """
+    limit, m = pipeline.limit, pipeline.n_micro_batches
+    inner, others, weights = _ticks_at_turn(pipeline, outer)
+    odd, even = limit % 2, 1 - limit % 2
+    falling = _falling(limit - 1, even, m)
+    gradients = falling * others + _falling(limit - 2, odd, m) * inner
+    still_to_come = limit * max(weights) * (1 + even)
+    return _Loss(gradients + falling * sum(weights), gradients + even * m * sum(weights) - still_to_come)
+
+
+def _ticks_at_turn(pipeline: ZeroBubbleProblem, outer: int) -> tuple[int, int, list[int]]:
+    """Of a micro-batch: the second forward and first input gradient, their opposites, and both weight gradients."""
+    n, ticks = pipeline.n_stages, pipeline.ticks
+    inner, others = (ticks[s] + ticks[BACKWARD * n + s] for s in (outer + 1, outer))
+    return inner, others, [ticks[WEIGHT * n + s] for s in (outer, outer + 1)]
+
+
+def _falling(first: int, last: int, count: int) -> int:
+    """The sum of `count` numbers that fall by two from `first` to `last` and stay there."""
+    falling = range(first, last, -2)
+    return sum(falling) + (count - len(falling)) * last
 
 
 def _heads(pipeline: ZeroBubbleProblem) -> list[int]:

@@ -2,11 +2,16 @@ from __future__ import annotations
 
 from dataclasses import replace
 from itertools import product
+from random import Random
 
 import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from autoauto.records.schedule import StageTimes
-from autoauto.schedule.zero_bubble.problem import ZeroBubbleProblem, lower_bound
+from autoauto.schedule.zero_bubble.list_scheduling import ChoiceRule, Direction
+from autoauto.schedule.zero_bubble.problem import ZeroBubbleProblem, is_turn, lower_bound, steady_loss_at_turn
+from tests.schedule.zero_bubble.test_list_scheduling import pipelines
 
 FOUR = np.arange(4)
 NOTHING = np.zeros(4, dtype=np.int64)
@@ -97,9 +102,49 @@ def test_one_micro_batch_takes_as_long_as_its_path() -> None:
 def test_the_last_device_of_a_v_starts_late_and_stops_early() -> None:
     """Its stages 3 and 4 hold a micro-batch for 5 + 4 forwards, as many B, 2 W and 4 x 3 messages; 4 are held at once.
 
-    Device 3 starts after three forwards and messages; three B and messages and a W follow its last B.
+    Device 3 starts after three forwards and messages; three B and messages and a W follow its last B. Its memory loses
+    4 actions a micro-batch; 2 more of the first F and of the last B, and as many of the second F and of the first B.
+    When the last B leaves, up to 4 W of these actions, and their loss, are still to come.
     """
     slow = equal(4, 24, 4, (100, 100, 100), 200, v=True)
     held = (2 * (5 + 4) + 2) * 100 + 4 * 3 * 200
-    filling = 4 * 3 // 2 * 100
-    assert lower_bound(slow) == 3 * 300 + (24 * held + filling) // 4 - 100 + (3 * 300 + 100)
+    loss = (24 * 4 + 4 * 2) * 100
+    assert lower_bound(slow) == 3 * 300 + (24 * held + loss) // 4 - 2 * 100 + (3 * 300 + 100)
+
+
+def test_the_turn_of_a_v_loses_memory() -> None:
+    """The second F and the first B where the limit is odd, else all other actions; one stage a device has no turn."""
+    v = replace(V, limit=4)
+    assert [is_turn(v, device) for device in (0, 1)] == [False, True]
+    assert steady_loss_at_turn(v, 1) == (11 + 21 + 31) + 32
+    assert steady_loss_at_turn(replace(v, limit=3), 1) == 12 + 22
+    assert not is_turn(equal(2, 4, 2, (1, 1, 1)), 1)
+
+
+@given(pipelines(), st.integers())
+@settings(deadline=None)
+def test_no_order_is_shorter_than_the_bound(problem: ZeroBubbleProblem, seed: int) -> None:
+    random = Random(seed)
+    priorities = [sorted(random.uniform(0, 99) for _ in range(problem.n_micro_batches)) for _ in problem.ticks]
+    draft = Direction(problem, backwards=False).schedule(priorities, ChoiceRule())
+    assert draft is not None
+    assert lower_bound(problem) <= draft.makespan
+
+
+@given(pipelines(), st.integers())
+@settings(deadline=None)
+def test_the_turn_loses_what_the_bound_says(problem: ZeroBubbleProblem, seed: int) -> None:
+    """Counted in an order: memory that is empty, or held although the micro-batch is here and nothing runs for it."""
+    n, ticks, m, turn = problem.n_stages, problem.ticks, problem.n_micro_batches, max(problem.devices)
+    if not is_turn(problem, turn):
+        return
+    random, outer = Random(seed), problem.devices.index(turn)
+    inner = outer + 1
+    priorities = [sorted(random.uniform(0, 99) for _ in range(m)) for _ in ticks]
+    draft = Direction(problem, backwards=False).schedule(priorities, ChoiceRule())
+    assert draft is not None
+    stop = max(draft.starts[2 * n + s][-1] + ticks[2 * n + s] for s in (outer, inner))
+    away = sum(draft.starts[n + inner]) - sum(draft.starts[inner]) - m * ticks[inner]
+    held = 2 * away + m * (problem.work[turn] + ticks[inner] + ticks[n + inner])
+    loss = problem.limit * (stop - draft.starts[outer][0]) - held
+    assert loss >= m * steady_loss_at_turn(problem, outer)
