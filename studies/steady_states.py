@@ -24,7 +24,7 @@ from typing import Any
 from autoauto.records.schedule import BACKWARD, WEIGHT, Order
 from autoauto.schedule.orders.registry import spec_of, stage_devices_of
 from autoauto.schedule.zero_bubble.modulo import modulo_schedule
-from autoauto.schedule.zero_bubble.problem import ZeroBubbleProblem, is_turn, steady_loss_at_turn
+from autoauto.schedule.zero_bubble.problem import ZeroBubbleProblem, memory_taken
 
 COARSE, FINE = 2, 100
 """Ticks of a forward for CP-SAT, which is slow where there are many, and for our own schedule."""
@@ -52,11 +52,7 @@ def period_bound(pipeline: ZeroBubbleProblem, group: int = 1) -> int:
     wires: dict[tuple[int, int], int] = defaultdict(int)
     for job, to in pairwise(pipeline.path):
         wires[devices[job % n], devices[to % n]] += pipeline.link(job, to)
-    held = _held(pipeline)
-    for outer, (device, after) in enumerate(pairwise(devices)):
-        if device == after and is_turn(pipeline, device):
-            held[device] += steady_loss_at_turn(pipeline, outer)
-    by_memory = [-(-group * each // pipeline.limit) for each in held]
+    by_memory = [-(-group * each // pipeline.limit) for each in memory_taken(pipeline)]
     return max(*(group * each for each in (*pipeline.work, *wires.values())), *by_memory)
 
 
@@ -190,7 +186,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         for link in map(float, links.split(",")):
             coarse, fine = (problem(args.order, n_stages, link, ticks) for ticks in (COARSE, FINE))
             ours = modulo_schedule(fine, Random(0))
-            cells = period_bound(fine) / FINE, ours.period / FINE if ours else float("nan")
+            cells = period_bound(fine) / FINE, ours.pace / FINE if ours else float("nan")
             numbers = "".join(f"{cell:9.2f}" for cell in cells)
             for group in map(int, groups.split(",")):
                 shortest = shortest_period(coarse, args.seconds, group)

@@ -10,23 +10,28 @@ only where it would meet another one. Messages take 3 ticks, two activations fit
 Where links are slow, memory limits the period: every activation is held for a round trip. The search looks for the
 shortest period at which no device holds more than it may. It changes the waits of one micro-batch, which takes as long
 as a micro-batch has actions; list scheduling takes as long as all of them have.
+
+Two micro-batches that all others repeat in turn often fit where one alone does not: they set out at uneven intervals,
+and wait in different places. Above, the second can follow after 5 and the third after 11 ticks.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from itertools import pairwise
+from operator import itemgetter
 from random import Random
 from typing import NamedTuple
 
 import numpy as np
 
-from autoauto.records.schedule import WEIGHT
+from autoauto.records.schedule import BACKWARD, WEIGHT
 from autoauto.schedule.zero_bubble.list_scheduling import Priorities
-from autoauto.schedule.zero_bubble.problem import ZeroBubbleProblem
+from autoauto.schedule.zero_bubble.problem import ZeroBubbleProblem, memory_taken
 
-PLACEMENTS = 60_000
-"""How many actions of the one micro-batch are placed before the shortest period so far is the answer."""
+PLACEMENTS = (60_000, 90_000)
+"""How many actions of one and of two repeated micro-batches are placed before the shortest period is the answer."""
 
 PATIENCE = 400
 """How many changes of the waits are tried for one period."""
@@ -34,187 +39,259 @@ PATIENCE = 400
 GRID = 64
 """Periods without waits are tried a 64th apart."""
 
-Busy = list[tuple[int, int]]
-"""(start modulo the period, ticks) of everything that a device or a wire does in a period."""
+ROUND_WAITS = (0.5, 1, 1, 1.5, 2)
+"""Waits are often drawn from these, in units of a mean action: where actions are alike, so are the gaps that fit."""
 
 
 class ModuloSchedule(NamedTuple):
-    """The micro-batch that all others repeat.
+    """The group of micro-batches that all others repeat.
 
     Attributes:
-        period: ticks between a micro-batch and the next.
-        starts: for every job the start of its first action.
+        period: ticks between a group and the next.
+        starts: for every micro-batch of the group, for every job the start of its action.
     """
 
     period: int
-    starts: list[int]
+    starts: list[list[int]]
+
+    @property
+    def pace(self) -> float:
+        """Ticks between a micro-batch and the next, on average."""
+        return self.period / len(self.starts)
 
     def priorities(self, n_micro_batches: int) -> Priorities:
-        """The starts of all micro-batches."""
-        rows: Priorities = np.add.outer(self.starts, self.period * np.arange(n_micro_batches)).tolist()
+        """The starts of all micro-batches; the actions of a job are sorted, as it does not matter which goes first."""
+        periods = self.period * np.arange(-(-n_micro_batches // len(self.starts)))
+        times = np.add.outer(periods, np.array(self.starts)).reshape(-1, len(self.starts[0]))[:n_micro_batches]
+        rows: Priorities = np.sort(times.T).tolist()
         return rows
 
 
 class _Waits(NamedTuple):
-    """What the search changes.
+    """What the search changes of a micro-batch.
 
     Attributes:
+        departure: when the micro-batch could set out.
         before: for every F and B job the ticks that an action waits although its input is there.
         lagging: for every stage whether W takes what time is left when all F and B are placed; else it follows its B.
     """
 
+    departure: int
     before: tuple[int, ...]
     lagging: tuple[bool, ...]
 
 
-def modulo_schedule(pipeline: ZeroBubbleProblem, random: Random) -> ModuloSchedule | None:
-    """The shortest period that the search finds; None if without waits even twice the shortest possible is too short.
+_Group = tuple[_Waits, ...]
+_Attempt = tuple[ModuloSchedule, _Group]
 
-    Every period starts from the best waits of the one before; after a failure the steps between periods are halved.
-    """
-    table = _Table(pipeline)
-    shortest = table.shortest_period()
-    first = min(filter(None, (table.without_waits(shortest, lagging=x) for x in (True, False))), default=None)
-    if first is None:
-        return None
-    best, waits = first
-    tries = PLACEMENTS // len(pipeline.ticks)
-    step = (best.period - shortest) // 4
-    while tries > 0 and step > 0:
-        shorter = table.search(best.period - step, waits, random, min(tries, PATIENCE))
-        tries -= table.n_tried
-        if shorter is not None:
-            best, waits = shorter
-        else:
-            step //= 2
-        step = min(step, best.period - shortest)
-    return best
+
+def modulo_schedule(pipeline: ZeroBubbleProblem, random: Random) -> ModuloSchedule | None:
+    """The fastest pace that the search finds; None if without waits even twice the shortest period is too short."""
+    best: _Attempt | None = None
+    for size, placements in enumerate(PLACEMENTS, start=1):
+        table = _Table(pipeline, size)
+        attempts = [table.without_waits(), None if best is None else _repeated(best, size)]
+        first = min(filter(None, attempts), default=None, key=lambda attempt: attempt[0].period)
+        if first is not None:
+            best = table.shortened(first, random, placements)
+    return None if best is None else best[0]
+
+
+def _repeated(attempt: _Attempt, size: int) -> _Attempt:
+    """The only micro-batch of a group as a group of so many."""
+    (period, (starts,)), (waits,) = attempt
+    departures = [number * period for number in range(size)]
+    again = [[start + departure for start in starts] for departure in departures]
+    return ModuloSchedule(size * period, again), tuple(waits._replace(departure=each) for each in departures)
 
 
 class _Table:
-    """A pipeline laid out for placing one micro-batch."""
+    """A pipeline laid out for placing a group of micro-batches.
 
-    def __init__(self, pipeline: ZeroBubbleProblem) -> None:
-        self.pipeline = pipeline
+    Attributes:
+        shortest: ticks below which a device or a wire has more work than time, or a device more activations than
+            memory.
+    """
+
+    def __init__(self, pipeline: ZeroBubbleProblem, size: int) -> None:
+        self.pipeline, self.size = pipeline, size
         self.device = pipeline.devices * 3
         path = pipeline.path
         self.path = [*((job, to, pipeline.link(job, to)) for job, to in pairwise(path)), (path[-1], path[-1], 0)]
         self.stages = [
             [s for s in range(pipeline.n_stages) if pipeline.devices[s] == d] for d in range(pipeline.n_devices)
         ]
-        self.longest_wait = 2 * (max(pipeline.work) // (3 * len(self.stages[0])) + 1)
-        self.n_tried = 0
-
-    def shortest_period(self) -> int:
-        """Ticks below which a device or a wire has more work than time, or a device more activations than memory."""
-        n, limit = self.pipeline.n_stages, self.pipeline.limit
-        alone = self.travel(1 << 60, _Waits((0,) * (2 * n), (False,) * n))
-        assert alone is not None
+        self.unit = max(1, max(pipeline.work) // (3 * len(self.stages[0])))
         wires: dict[tuple[int, int], int] = defaultdict(int)
         for job, to, link in self.path:
             wires[self.device[job], self.device[to]] += link
-        held = [sum(self.held(s, alone) for s in stages) for stages in self.stages]
-        return max(1, *self.pipeline.work, *wires.values(), *(-(-ticks // limit) for ticks in held))
+        by_memory = [-(-size * ticks // pipeline.limit) for ticks in memory_taken(pipeline)]
+        self.shortest = max(1, *by_memory, *(size * ticks for ticks in (*pipeline.work, *wires.values())))
 
-    def without_waits(self, shortest: int, *, lagging: bool) -> tuple[ModuloSchedule, _Waits] | None:
+    def without_waits(self) -> _Attempt | None:
         """The shortest period on a grid, up to twice the shortest possible, that needs no more memory than there is."""
         n = self.pipeline.n_stages
-        waits = _Waits((0,) * (2 * n), (lagging,) * n)
-        for period in range(shortest, 2 * shortest, shortest // GRID + 1):
-            starts = self.travel(period, waits)
-            if starts is not None and self.excess(starts, period) == 0:
-                return ModuloSchedule(period, starts), waits
+        for period in range(self.shortest, 2 * self.shortest, self.shortest // GRID + 1):
+            departures = [period * number // self.size for number in range(self.size)]
+            for lagging in (True, False):
+                group = tuple(_Waits(departure, (0,) * (2 * n), (lagging,) * n) for departure in departures)
+                starts = self.travel(period, group)
+                if starts is not None and self.excess(starts, period) == 0:
+                    return ModuloSchedule(period, starts), group
         return None
 
-    def search(self, period: int, waits: _Waits, random: Random, n_tries: int) -> tuple[ModuloSchedule, _Waits] | None:
-        """Change the waits until the memory suffices for this period; `n_tried` is how often."""
+    def shortened(self, best: _Attempt, random: Random, placements: int) -> _Attempt:
+        """Every period starts from the best waits of the one before; after a failure the steps are halved."""
+        tries = placements // (self.size * len(self.pipeline.ticks))
+        step = (best[0].period - self.shortest) // 4
+        while tries > 0 and step > 0:
+            period = best[0].period - step
+            shorter, n_tried = self.search(period, _squeezed(best, period), random, min(tries, PATIENCE))
+            tries -= n_tried
+            if shorter is None:
+                step //= 2
+            else:
+                best = shorter
+            step = min(step, best[0].period - self.shortest)
+        return best
+
+    def search(self, period: int, group: _Group, random: Random, n_tries: int) -> tuple[_Attempt | None, int]:
+        """Change the waits until the memory suffices for this period, and how often."""
         cost = float("inf")
-        for self.n_tried in range(1, n_tries + 1):
-            changed = self.changed(waits, random)
+        for n_tried in range(1, n_tries + 1):
+            changed = self.changed(group, period, random) if n_tried > 1 else group
             starts = self.travel(period, changed)
             if starts is None:
                 continue
             excess = self.excess(starts, period)
             if excess == 0:
-                return ModuloSchedule(period, starts), changed
-            held = sum(self.held(s, starts) for s in range(self.pipeline.n_stages))
-            new = excess + held / (held + period * self.pipeline.limit * len(self.stages))
-            if new <= cost + 0.02 * random.random():
-                cost, waits = new, changed
-        return None
+                return (ModuloSchedule(period, starts), changed), n_tried
+            held = sum(self.held(s, each) for s in range(self.pipeline.n_stages) for each in starts)
+            new = excess + 3 * held / (period * self.pipeline.limit * len(self.stages))
+            if new <= cost + 0.05 * random.random():
+                cost, group = new, changed
+        return None, n_tries
 
-    def changed(self, waits: _Waits, random: Random) -> _Waits:
-        """One to four changes: a W lags or no longer does, a wait is dropped or drawn anew."""
-        before, lagging = list(waits.before), list(waits.lagging)
-        for _ in range(random.choice((1, 1, 2, 4))):
-            if random.random() < 0.3:
+    def changed(self, group: _Group, period: int, random: Random) -> _Group:
+        """One to three changes: a micro-batch sets out at another time, a W lags or no longer, a wait is drawn anew."""
+        members = list(group)
+        for _ in range(random.choice((1, 1, 2, 3))):
+            number = random.randrange(self.size)
+            departure, before, lagging = members[number]
+            what = random.random()
+            if what < 0.3 and number:
+                if random.random() < 0.5:
+                    departure = random.randrange(period)
+                else:
+                    departure = (
+                        departure + int(random.choice((-1, 1)) * random.choice(ROUND_WAITS) * self.unit)
+                    ) % period
+            elif what < 0.6:
                 stage = random.randrange(len(lagging))
-                lagging[stage] = not lagging[stage]
+                lagging = (*lagging[:stage], not lagging[stage], *lagging[stage + 1 :])
             else:
-                job = random.randrange(len(before))
-                dropped = before[job] > 0 and random.random() < 0.6
-                before[job] = 0 if dropped else int(random.random() * self.longest_wait)
-        return _Waits(tuple(before), tuple(lagging))
+                before = self.changed_waits(before, random)
+            members[number] = _Waits(departure, before, lagging)
+        return tuple(members)
 
-    def travel(self, period: int, waits: _Waits) -> list[int] | None:
-        """The starts of a micro-batch that sets out at 0; None if a device or a wire has no time left that suffices."""
+    def changed_waits(self, before: tuple[int, ...], random: Random) -> tuple[int, ...]:
+        """Drop a wait or draw another."""
+        waiting = [job for job, ticks in enumerate(before) if ticks]
+        if waiting and random.random() < 0.5:
+            job, wait = random.choice(waiting), 0
+        else:
+            job = random.randrange(len(before))
+            units = 2 * random.random() if random.random() < 0.3 else random.choice(ROUND_WAITS)
+            wait = int(units * self.unit)
+        return (*before[:job], wait, *before[job + 1 :])
+
+    def travel(self, period: int, group: _Group) -> list[list[int]] | None:
+        """The starts of the group; None if a device or a wire has no time left that suffices."""
         n, ticks, device = self.pipeline.n_stages, self.pipeline.ticks, self.device
-        busy: list[Busy] = [[] for _ in self.stages]
-        wires: dict[tuple[int, int], Busy] = defaultdict(list)
-        starts, now = [0] * (3 * n), 0
-        for job, to, link in self.path:
-            followed = job >= n and not waits.lagging[job - n]
-            duration = ticks[job] + (ticks[job + n] if followed else 0)
-            start = _occupy(busy[device[job]], now + waits.before[job], duration, period)
-            if start is None:
-                return None
-            starts[job], now = start, start + ticks[job]
-            if followed:
-                starts[job + n] = now
-            if device[job] != device[to]:
-                sent = _occupy(wires[device[job], device[to]], now, link, period)
-                if sent is None:
-                    return None
-                now = sent + link
-        for job in range(2 * n, 3 * n):
-            if waits.lagging[job - 2 * n]:
-                start = _occupy(busy[device[job]], starts[job - n] + ticks[job - n], ticks[job], period)
+        busy = [_Busy(period) for _ in self.stages]
+        wires: dict[tuple[int, int], _Busy] = defaultdict(lambda: _Busy(period))
+        placed: list[list[int]] = []
+        for departure, before, lagging in group:
+            starts, now = [0] * (3 * n), departure
+            placed.append(starts)
+            for job, to, link in self.path:
+                followed = job >= n and not lagging[job - n]
+                duration = ticks[job] + (ticks[job + n] if followed else 0)
+                start = busy[device[job]].occupy(now + before[job], duration)
                 if start is None:
                     return None
-                starts[job] = start
-        return starts
+                starts[job], now = start, start + ticks[job]
+                if followed:
+                    starts[job + n] = now
+                if device[job] != device[to]:
+                    sent = wires[device[job], device[to]].occupy(now, link)
+                    if sent is None:
+                        return None
+                    now = sent + link
+        for stage in range(n):
+            backward, weight = BACKWARD * n + stage, WEIGHT * n + stage
+            late = [starts for starts, waits in zip(placed, group, strict=True) if waits.lagging[stage]]
+            for starts in sorted(late, key=itemgetter(backward)):
+                start = busy[device[weight]].occupy(starts[backward] + ticks[backward], ticks[weight])
+                if start is None:
+                    return None
+                starts[weight] = start
+        return placed
 
     def held(self, stage: int, starts: list[int]) -> int:
         """For how many ticks a device holds an activation of a stage."""
         weight = WEIGHT * self.pipeline.n_stages + stage
         return starts[weight] + self.pipeline.ticks[weight] - starts[stage]
 
-    def excess(self, starts: list[int], period: int) -> int:
+    def excess(self, group: list[list[int]], period: int) -> int:
         """By how many activations the devices exceed their memory, summed; each holds most when a forward starts."""
         total = 0
         for stages in self.stages:
-            spans = [(starts[s], starts[s] + self.held(s, starts)) for s in stages]
+            spans = [(starts[s], starts[s] + self.held(s, starts)) for s in stages for starts in group]
             peak = max(sum((now - a) // period - (now - b) // period for a, b in spans) for now, _ in spans)
             total += max(0, peak - self.pipeline.limit)
         return total
 
 
-def _occupy(busy: Busy, ready: int, ticks: int, period: int) -> int | None:
-    """Occupy the first free time from `ready` on; its start, or None if there is none."""
-    if ticks == 0:
-        return ready
-    start, moved = ready, True
-    while moved:
-        moved = False
-        for other, other_ticks in busy:
-            since = (start - other) % period  # since the other one started last
-            if since < other_ticks:
-                start, moved = start + other_ticks - since, True
-            elif since + ticks > period:
-                start, moved = start + period - since + other_ticks, True
-        if start - ready > period:
+def _squeezed(attempt: _Attempt, period: int) -> _Group:
+    """The waits, with departures that divide a shorter period as they did this one."""
+    schedule, group = attempt
+    return tuple(waits._replace(departure=waits.departure * period // schedule.period) for waits in group)
+
+
+class _Busy:
+    """What a device or a wire does in a period: disjoint intervals, of which the last may reach into the next period.
+
+    Attributes:
+        period: the period.
+        starts: when each starts, increasing and less than the period.
+        stops: when each stops.
+    """
+
+    __slots__ = ("period", "starts", "stops")
+
+    def __init__(self, period: int) -> None:
+        self.period = period
+        self.starts: list[int] = []
+        self.stops: list[int] = []
+
+    def occupy(self, ready: int, ticks: int) -> int | None:
+        """Occupy the first free time from `ready` on; its start, or None if there is none."""
+        if ticks == 0:
+            return ready
+        period, starts, stops = self.period, self.starts, self.stops
+        if ticks > period:
             return None
-    if ticks > period:
+        start, n = ready % period, len(starts)
+        earlier_periods, here = ready - start, bisect_right(starts, start)
+        if n:
+            start = max(start, stops[here - 1] - (0 if here else period))
+        for turn in range(here, here + n + 1):
+            later = turn // n * period if n else 0
+            if not n or start + ticks <= starts[turn % n] + later:
+                at = bisect_left(starts, start % period)
+                starts.insert(at, start % period)
+                stops.insert(at, start % period + ticks)
+                return earlier_periods + start
+            start = max(start, stops[turn % n] + later)
         return None
-    busy.append((start % period, ticks))
-    return start

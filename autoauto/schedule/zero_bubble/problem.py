@@ -144,7 +144,7 @@ def _memory_bound(pipeline: ZeroBubbleProblem, heads: list[int], tails: list[int
     until_the_end = all_held + filling + emptying
     until_the_last_gradient = all_held + filling - limit * max(weights)
     if is_turn(pipeline, device):
-        loss = _loss_at_turn(pipeline, stages[0])
+        loss = _loss_at_turn(pipeline, device)
         until_the_end = max(until_the_end, all_held + loss.until_the_end)
         until_the_last_gradient = max(until_the_last_gradient, all_held + loss.until_the_last_gradient)
     after = tails[BACKWARD * n + stages[0]]
@@ -169,8 +169,18 @@ def is_turn(pipeline: ZeroBubbleProblem, device: int) -> bool:
     return len(stages) == 2 and stages[1] == stages[0] + 1
 
 
-def steady_loss_at_turn(pipeline: ZeroBubbleProblem, outer: int) -> int:
-    """Ticks of memory that every micro-batch loses on the device whose stages are `outer` and the next.
+def memory_taken(pipeline: ZeroBubbleProblem) -> list[int]:
+    """For every device the ticks of its memory that a micro-batch takes in the long run, in any order."""
+    n, ticks, heads = pipeline.n_stages, pipeline.ticks, _heads(pipeline)
+    taken = [steady_loss_at_turn(pipeline, device) for device in range(pipeline.n_devices)]
+    for stage, device in enumerate(pipeline.devices):
+        backward = BACKWARD * n + stage
+        taken[device] += heads[backward] - heads[stage] + ticks[backward] + ticks[WEIGHT * n + stage]
+    return taken
+
+
+def steady_loss_at_turn(pipeline: ZeroBubbleProblem, device: int) -> int:
+    """Ticks of memory that every micro-batch loses on a device if a V turns there, else 0.
 
     The *loss* at a time is how many more activations would fit in, and how many micro-batches wait there for the second
     forward, for the second input gradient and for each weight gradient although they have come so far. Summed over time
@@ -187,11 +197,13 @@ def steady_loss_at_turn(pipeline: ZeroBubbleProblem, outer: int) -> int:
 
     No loss is negative. So with an even limit the middle row is never 0, and with an odd limit the others never are.
     """
-    inner, others, weights = _ticks_at_turn(pipeline, outer)
+    if not is_turn(pipeline, device):
+        return 0
+    inner, others, weights = _ticks_at_turn(pipeline, device)
     return inner if pipeline.limit % 2 else others + sum(weights)
 
 
-def _loss_at_turn(pipeline: ZeroBubbleProblem, outer: int) -> _Loss:
+def _loss_at_turn(pipeline: ZeroBubbleProblem, device: int) -> _Loss:
     """The loss of `steady_loss_at_turn`, and more at the start and at the end.
 
     When i first forwards have started, or i second ones, u is at most i. When i second input gradients or weight
@@ -200,7 +212,7 @@ def _loss_at_turn(pipeline: ZeroBubbleProblem, outer: int) -> _Loss:
     When the last input gradient leaves, up to `limit` weight gradients remain. Their loss and ticks are still to come.
     """
     limit, m = pipeline.limit, pipeline.n_micro_batches
-    inner, others, weights = _ticks_at_turn(pipeline, outer)
+    inner, others, weights = _ticks_at_turn(pipeline, device)
     odd, even = limit % 2, 1 - limit % 2
     falling = _falling(limit - 1, even, m)
     gradients = falling * others + _falling(limit - 2, odd, m) * inner
@@ -208,9 +220,9 @@ def _loss_at_turn(pipeline: ZeroBubbleProblem, outer: int) -> _Loss:
     return _Loss(gradients + falling * sum(weights), gradients + even * m * sum(weights) - still_to_come)
 
 
-def _ticks_at_turn(pipeline: ZeroBubbleProblem, outer: int) -> tuple[int, int, list[int]]:
+def _ticks_at_turn(pipeline: ZeroBubbleProblem, device: int) -> tuple[int, int, list[int]]:
     """Of a micro-batch: the second forward and first input gradient, their opposites, and both weight gradients."""
-    n, ticks = pipeline.n_stages, pipeline.ticks
+    n, ticks, outer = pipeline.n_stages, pipeline.ticks, pipeline.devices.index(device)
     inner, others = (ticks[s] + ticks[BACKWARD * n + s] for s in (outer + 1, outer))
     return inner, others, [ticks[WEIGHT * n + s] for s in (outer, outer + 1)]
 
