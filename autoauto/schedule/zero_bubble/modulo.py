@@ -90,8 +90,10 @@ def modulo_schedule(pipeline: ZeroBubbleProblem, random: Random) -> ModuloSchedu
     best: _Attempt | None = None
     for size, placements in enumerate(PLACEMENTS, start=1):
         table = _Table(pipeline, size)
-        attempts = [table.without_waits(), None if best is None else _repeated(best, size)]
-        first = min(filter(None, attempts), default=None, key=lambda attempt: attempt[0].period)
+        again = None if best is None else _repeated(best, size)
+        if again is not None and again[0].period <= table.shortest:
+            break
+        first = min(filter(None, (again, table.without_waits())), default=None, key=lambda attempt: attempt[0].period)
         if first is not None:
             best = table.shortened(first, random, placements)
     return None if best is None else best[0]
@@ -197,7 +199,7 @@ class _Table:
     def changed_waits(self, before: tuple[int, ...], random: Random) -> tuple[int, ...]:
         """Drop a wait or draw another."""
         waiting = [job for job, ticks in enumerate(before) if ticks]
-        if waiting and random.random() < 0.5:
+        if waiting and random.random() < 0.35:
             job, wait = random.choice(waiting), 0
         else:
             job = random.randrange(len(before))
@@ -285,7 +287,8 @@ class _Busy:
         start, n = ready % period, len(starts)
         earlier_periods, here = ready - start, bisect_right(starts, start)
         if n:
-            start = max(start, stops[here - 1] - (0 if here else period))
+            stop = stops[here - 1] - (0 if here else period)
+            start = stop if stop > start else start  # max() would take longer
         for turn in range(here, here + n + 1):
             later = turn // n * period if n else 0
             if not n or start + ticks <= starts[turn % n] + later:
@@ -293,5 +296,6 @@ class _Busy:
                 starts.insert(at, start % period)
                 stops.insert(at, start % period + ticks)
                 return earlier_periods + start
-            start = max(start, stops[turn % n] + later)
+            stop = stops[turn % n] + later
+            start = stop if stop > start else start
         return None
