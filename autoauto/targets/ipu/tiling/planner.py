@@ -129,10 +129,10 @@ def unbounded(product: Product, n_tiles: int) -> Split:
 
 def unbounded_each(products: Sequence[Product], n_tiles: int) -> list[Split]:
     """`unbounded` for products that differ in their sizes only: they are priced together, which takes less time."""
+    if len(_UNBOUNDED) > _MAX_UNBOUNDED:
+        _UNBOUNDED.clear()  # before looking: what is known of `products` must stay
     new = [product for product in dict.fromkeys(products) if (product, n_tiles) not in _UNBOUNDED]
     if new:
-        if len(_UNBOUNDED) > _MAX_UNBOUNDED:
-            _UNBOUNDED.clear()
         _UNBOUNDED.update(zip([(product, n_tiles) for product in new], _fastest_each(new, n_tiles), strict=True))
     return [_UNBOUNDED[product, n_tiles] for product in products]
 

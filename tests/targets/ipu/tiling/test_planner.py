@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from autoauto.records.units import Precision
+from autoauto.targets.ipu.tiling import planner
 from autoauto.targets.ipu.tiling.planner import pareto_front, plan
 from autoauto.targets.ipu.tiling.price import costs
 from autoauto.targets.ipu.tiling.split import Engine, Product, SplitCandidates, candidates
@@ -121,3 +122,12 @@ def test_single_precision_is_slower() -> None:
     half = gemm(2048, 768, 768)
     single = half._replace(precision=Precision.FP32)
     assert plan(single, TILES, TILE_BYTES).cycles > 2 * plan(half, TILES, TILE_BYTES).cycles
+
+
+def test_a_full_memory_of_plans_forgets_none_that_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process that compiles many programs fills it, and a product may be known while its neighbour is new."""
+    known, new = gemm(196, 768, 384), gemm(197, 768, 384)
+    expected = [planner.unbounded(known, TILES), planner.unbounded(new, TILES)]
+    monkeypatch.setattr(planner, "_UNBOUNDED", {(known, TILES): expected[0]})
+    monkeypatch.setattr(planner, "_MAX_UNBOUNDED", 0)
+    assert planner.unbounded_each([known, new], TILES) == expected
