@@ -131,7 +131,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = parser.parse_args(argv)
     proportions = QUICK_PROPORTIONS if args.quick else PROPORTIONS
     device, n_falls = load_cluster("c600").devices[0], 0
-    print(f"{'model':24}{'mode':11}{'precision':>9}{'programs':>10}{'falls':>7}{'fits':>12}")
+    print(f"{'model':26}{'mode':11}{'precision':>9}{'programs':>10}{'falls':>7}{'fits':>12}")
     for model in args.models or builtin_models():
         plain = load_graph(model)
         if plain.fixed_batch is not None:
@@ -144,7 +144,7 @@ def main(argv: Sequence[str] | None = None) -> int:
                 n_falls += row.n_falls
                 ends = f"{min(row.largest)} to {max(row.largest)}"
                 mode = "training" if training else "inference"
-                name = f"{Path(model).stem:24}{mode:11}{precision:>9}"
+                name = f"{Path(model).stem:26}{mode:11}{precision:>9}"
                 print(f"{name}{row.n_programs:>10,}{row.n_falls:>7}{ends:>12}", flush=True)
     return 1 if n_falls else 0
 
