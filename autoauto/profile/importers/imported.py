@@ -11,8 +11,6 @@ from heapq import heapify, heappop, heappush
 from typing import NamedTuple
 
 import numpy as np
-from scipy.sparse import coo_array
-from scipy.sparse.csgraph import connected_components
 
 from autoauto.records.costs.exchange import TensorUse
 from autoauto.records.costs.profile import ModelProfile
@@ -99,6 +97,10 @@ def merge_cycles(n_nodes: int, edges: Edges) -> list[int]:
     >>> merge_cycles(4, [(0, 1), (1, 2), (2, 1), (2, 3)])
     [0, 1, 1, 2]
     """
+    # Imported when needed: SciPy takes longer to load than most profiles take to make.
+    from scipy.sparse import coo_array
+    from scipy.sparse.csgraph import connected_components
+
     pairs = np.array([*edges], dtype=np.int64).reshape(-1, 2)
     matrix = coo_array((np.ones(len(pairs)), (pairs[:, 0], pairs[:, 1])), shape=(n_nodes, n_nodes))
     _, labels = connected_components(matrix, directed=True, connection="strong")
