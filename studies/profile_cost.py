@@ -25,10 +25,9 @@ PROGRAM = """
 import sys, time
 from autoauto.evaluate.flow import Flow
 from autoauto.graph.load import load_graph
-from autoauto.records.profile import CompileOptions
 from autoauto.records.units import Precision
 from autoauto.targets.clusters import load_cluster
-from autoauto.targets.ipu.target import IpuTarget
+from autoauto.targets.ipu.target import CompileOptions, IpuTarget
 
 model, batch_size, precision, mode = sys.argv[1:]
 flow = Flow(load_graph(model), load_cluster("c600"), IpuTarget(), Precision(precision))
@@ -36,7 +35,7 @@ start = time.process_time()
 flow.profile(CompileOptions(int(batch_size), 0.6, Precision(precision), mode == "training"))
 print(time.process_time() - start)
 """
-"""It names only what earlier versions of the package have, too."""
+"""It names only what earlier versions of the package have, too, and where they have it."""
 
 
 class Case(NamedTuple):
