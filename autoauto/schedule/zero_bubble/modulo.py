@@ -13,13 +13,18 @@ as a micro-batch has actions; list scheduling takes as long as all of them have.
 
 Two micro-batches that all others repeat in turn often fit where one alone does not: they set out at uneven intervals,
 and wait in different places. Above, the second can follow after 5 and the third after 11 ticks.
+
+Three in turn fit better still, but few changes of their waits lead there. Where all ticks are rounded to a quarter of
+an action, the same gaps recur, and a wait that fits one of them is drawn more often (`three_in_turn`).
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
+from dataclasses import replace
 from itertools import pairwise
+from math import gcd
 from operator import itemgetter
 from random import Random
 from typing import NamedTuple
@@ -35,6 +40,18 @@ PLACEMENTS = (60_000, 90_000)
 
 PATIENCE = 400
 """How many changes of the waits are tried for one period."""
+
+IN_THREES = 450_000
+"""How many actions of three repeated micro-batches are placed, about."""
+
+BEGINNINGS, BEGINNING, GOING_ON = 8, 50, 1000
+"""How many searches begin for one period of three; how many changes each tries; how many more the best of them."""
+
+SMALL = 20
+"""More stages than these are too many for three micro-batches: so few changes of their waits lead nowhere."""
+
+ROUNDED = 4
+"""Ticks of an action, about, in a rounded pipeline."""
 
 GRID = 64
 """Periods without waits are tried a 64th apart."""
@@ -85,6 +102,22 @@ _Group = tuple[_Waits, ...]
 _Attempt = tuple[ModuloSchedule, _Group]
 
 
+class _Searched(NamedTuple):
+    """Where a search for one period ends.
+
+    Attributes:
+        attempt: the schedule, if the memory suffices for it.
+        n_tried: how often waits were changed.
+        cost: by about how many activations the memory is exceeded.
+        group: the waits.
+    """
+
+    attempt: _Attempt | None
+    n_tried: int
+    cost: float
+    group: _Group
+
+
 def modulo_schedule(pipeline: ZeroBubbleProblem, random: Random) -> ModuloSchedule | None:
     """The fastest pace that the search finds; None if without waits even twice the shortest period is too short."""
     best: _Attempt | None = None
@@ -97,6 +130,50 @@ def modulo_schedule(pipeline: ZeroBubbleProblem, random: Random) -> ModuloSchedu
         if first is not None:
             best = table.shortened(first, random, placements)
     return None if best is None else best[0]
+
+
+def three_in_turn(pipeline: ZeroBubbleProblem, random: Random) -> ModuloSchedule | None:
+    """The fastest pace of three micro-batches that the search finds in rounded ticks.
+
+    It is one of the pipeline itself only where all ticks are multiples of the same quarter of an action, or of more.
+    Else its starts give an order, as actions that take a little longer or shorter follow each other in the same way.
+
+    How soon a search succeeds depends on luck more than on the period. So every period is searched from scratch: first
+    a quarter of the way from the shortest to the best so far, after failures half and three quarters. A few searches
+    begin; that which then exceeds the memory by the fewest activations goes on.
+    """
+    if pipeline.n_stages > SMALL:
+        return None
+    rounded, grain = _rounded(pipeline)
+    table = _Table(rounded, 3)
+    best, period, failures = None, table.shortest * 9 // 8, 0
+    tries = IN_THREES // (table.size * len(pipeline.ticks))
+    while tries > 0 and period > table.shortest:
+        shorter = table.shortest + (period - table.shortest) * (1 + min(failures, 2)) // 4
+        searched = table.search_anew(shorter, random)
+        tries -= searched.n_tried
+        if searched.attempt is None:
+            failures += 1
+        else:
+            best, period = searched.attempt[0], shorter
+    if best is None:
+        return None
+    starts = [[int(start * grain) for start in starts] for starts in best.starts]
+    return ModuloSchedule(int(best.period * grain), starts)
+
+
+def _rounded(pipeline: ZeroBubbleProblem) -> tuple[ZeroBubbleProblem, float]:
+    """The pipeline in as few ticks as possible, all actions alike, and how many of its ticks one of these is."""
+    grain = sum(pipeline.ticks) / len(pipeline.ticks) / ROUNDED
+    links = (pipeline.forward_links, pipeline.backward_links)
+    forward_links, backward_links = (tuple(round(ticks / grain) for ticks in each) for each in links)
+    common = gcd(ROUNDED, *forward_links, *backward_links)
+    return replace(
+        pipeline,
+        ticks=(ROUNDED // common,) * len(pipeline.ticks),
+        forward_links=tuple(ticks // common for ticks in forward_links),
+        backward_links=tuple(ticks // common for ticks in backward_links),
+    ), grain * common
 
 
 def _repeated(attempt: _Attempt, size: int) -> _Attempt:
@@ -113,6 +190,7 @@ class _Table:
     Attributes:
         shortest: ticks below which a device or a wire has more work than time, or a device more activations than
             memory.
+        grid: departures are multiples of this.
     """
 
     def __init__(self, pipeline: ZeroBubbleProblem, size: int) -> None:
@@ -124,19 +202,23 @@ class _Table:
             [s for s in range(pipeline.n_stages) if pipeline.devices[s] == d] for d in range(pipeline.n_devices)
         ]
         self.unit = max(1, max(pipeline.work) // (3 * len(self.stages[0])))
+        self.grid = self.unit if self.unit <= ROUNDED else 1
         wires: dict[tuple[int, int], int] = defaultdict(int)
         for job, to, link in self.path:
             wires[self.device[job], self.device[to]] += link
         by_memory = [-(-size * ticks // pipeline.limit) for ticks in memory_taken(pipeline)]
         self.shortest = max(1, *by_memory, *(size * ticks for ticks in (*pipeline.work, *wires.values())))
 
+    def at_even_intervals(self, period: int, *, lagging: bool) -> _Group:
+        """Micro-batches that set out at even intervals and never wait."""
+        n, departures = self.pipeline.n_stages, (period * number // self.size for number in range(self.size))
+        return tuple(_Waits(departure, (0,) * (2 * n), (lagging,) * n) for departure in departures)
+
     def without_waits(self) -> _Attempt | None:
         """The shortest period on a grid, up to twice the shortest possible, that needs no more memory than there is."""
-        n = self.pipeline.n_stages
         for period in range(self.shortest, 2 * self.shortest, self.shortest // GRID + 1):
-            departures = [period * number // self.size for number in range(self.size)]
             for lagging in (True, False):
-                group = tuple(_Waits(departure, (0,) * (2 * n), (lagging,) * n) for departure in departures)
+                group = self.at_even_intervals(period, lagging=lagging)
                 starts = self.travel(period, group)
                 if starts is not None and self.excess(starts, period) == 0:
                     return ModuloSchedule(period, starts), group
@@ -148,17 +230,28 @@ class _Table:
         step = (best[0].period - self.shortest) // 4
         while tries > 0 and step > 0:
             period = best[0].period - step
-            shorter, n_tried = self.search(period, _squeezed(best, period), random, min(tries, PATIENCE))
-            tries -= n_tried
-            if shorter is None:
+            searched = self.search(period, _squeezed(best, period), random, min(tries, PATIENCE))
+            tries -= searched.n_tried
+            if searched.attempt is None:
                 step //= 2
             else:
-                best = shorter
+                best = searched.attempt
             step = min(step, best[0].period - self.shortest)
         return best
 
-    def search(self, period: int, group: _Group, random: Random, n_tries: int) -> tuple[_Attempt | None, int]:
-        """Change the waits until the memory suffices for this period, and how often."""
+    def search_anew(self, period: int, random: Random) -> _Searched:
+        """Begin a few times at even intervals and go on where it went best."""
+        even, beginnings, n_tried = self.at_even_intervals(period, lagging=True), [], 0
+        for _ in range(BEGINNINGS):
+            beginnings.append(self.search(period, even, random, BEGINNING))
+            n_tried += beginnings[-1].n_tried
+            if beginnings[-1].attempt is not None:
+                return beginnings[-1]._replace(n_tried=n_tried)
+        last = self.search(period, min(beginnings, key=lambda search: search.cost).group, random, GOING_ON)
+        return last._replace(n_tried=n_tried + last.n_tried)
+
+    def search(self, period: int, group: _Group, random: Random, n_tries: int) -> _Searched:
+        """Change the waits until the memory suffices for this period."""
         cost = float("inf")
         for n_tried in range(1, n_tries + 1):
             changed = self.changed(group, period, random) if n_tried > 1 else group
@@ -167,12 +260,12 @@ class _Table:
                 continue
             excess = self.excess(starts, period)
             if excess == 0:
-                return (ModuloSchedule(period, starts), changed), n_tried
+                return _Searched((ModuloSchedule(period, starts), changed), n_tried, 0, changed)
             held = sum(self.held(s, each) for s in range(self.pipeline.n_stages) for each in starts)
             new = excess + 3 * held / (period * self.pipeline.limit * len(self.stages))
             if new <= cost + 0.05 * random.random():
                 cost, group = new, changed
-        return None, n_tries
+        return _Searched(None, n_tries, cost, group)
 
     def changed(self, group: _Group, period: int, random: Random) -> _Group:
         """One to three changes: a micro-batch sets out at another time, a W lags or no longer, a wait is drawn anew."""
@@ -183,7 +276,7 @@ class _Table:
             what = random.random()
             if what < 0.3 and number:
                 if random.random() < 0.5:
-                    departure = random.randrange(period)
+                    departure = random.randrange(0, period, self.grid)
                 else:
                     departure = (
                         departure + int(random.choice((-1, 1)) * random.choice(ROUND_WAITS) * self.unit)
@@ -203,7 +296,8 @@ class _Table:
             job, wait = random.choice(waiting), 0
         else:
             job = random.randrange(len(before))
-            units = 2 * random.random() if random.random() < 0.3 else random.choice(ROUND_WAITS)
+            uneven = self.grid == 1 and random.random() < 0.3
+            units = 2 * random.random() if uneven else random.choice(ROUND_WAITS)
             wait = int(units * self.unit)
         return (*before[:job], wait, *before[job + 1 :])
 

@@ -8,6 +8,8 @@
 3. Actions are moved off the critical path (critical_path.py), again and again.
 4. *Stretching.* Many micro-batches are first scheduled as few; the steady state of that order is then repeated. Where
    it is free of bubbles, the long order is as far above the bound as the short one.
+5. Orders that repeat one to three micro-batches (modulo.py). With full effort, orders of a V far above the bound are
+   made once more from three in turn.
 
 The search ends at once when it meets `lower_bound`, which is the common case. Otherwise it ends when its
 effort, counted in scheduled actions, is used up. No clock is involved, so the same input gives the same order.
@@ -25,7 +27,7 @@ from autoauto.schedule.zero_bubble.critical_path import critical_blocks, nudged
 from autoauto.schedule.zero_bubble.fixed_order import in_order, numbered_schedule
 from autoauto.schedule.zero_bubble.itineraries import ONE_STAGE_A_DEVICE, Itinerary, itineraries, steady_priorities
 from autoauto.schedule.zero_bubble.list_scheduling import NEVER, ChoiceRule, Direction, DraftSchedule, Priorities
-from autoauto.schedule.zero_bubble.modulo import modulo_schedule
+from autoauto.schedule.zero_bubble.modulo import ModuloSchedule, modulo_schedule, three_in_turn
 from autoauto.schedule.zero_bubble.problem import ZeroBubbleProblem, lower_bound
 
 EFFORT = 40_000
@@ -41,7 +43,7 @@ LONG_RUNS = 7
 """How often the few micro-batches of a long order are scheduled, about."""
 
 NEAR = 1.05
-"""Up to this ratio to the bound an itinerary alone is good enough for a long order."""
+"""Up to this ratio to the bound an itinerary alone is good enough for a long order, and three in turn are not tried."""
 
 EXPLORING = 0.4
 """The share of the effort for finding a good order; the rest is for improving it."""
@@ -74,6 +76,9 @@ def search(pipeline: ZeroBubbleProblem, share: float = 1.0) -> DraftSchedule:
     assert shorter is not None
     if not shorter.is_optimal:
         shorter.try_modulo_schedule()
+    is_v = pipeline.n_stages > pipeline.n_devices
+    if is_v and share >= 1 and shorter.best.makespan > NEAR * shorter.bound:
+        shorter.try_three_in_turn()
     return shorter.best
 
 
@@ -124,7 +129,7 @@ class _OrderSearch:
         """Spend the effort."""
         self.explore()
         self.try_ideal_pipeline()
-        self.improve()
+        self.improve(self.best)
 
     def is_finished(self, part: float = 1) -> bool:
         """Whether the best order cannot be better, or this part of the effort is used up."""
@@ -132,9 +137,22 @@ class _OrderSearch:
 
     def try_modulo_schedule(self) -> None:
         """Try the order that repeats one micro-batch as often as memory admits."""
-        modulo = modulo_schedule(self.pipeline, Random(0))
-        if modulo is not None:
-            self.keep(in_order(self.pipeline, modulo.priorities(self.pipeline.n_micro_batches)))
+        self.keep_repeated(modulo_schedule(self.pipeline, Random(0)))
+
+    def try_three_in_turn(self) -> None:
+        """Improve the order that repeats three micro-batches, if near the best, with half as much effort."""
+        draft = self.keep_repeated(three_in_turn(self.pipeline, Random(0)))
+        if draft is not None and draft.makespan <= NEAR * self.best.makespan:
+            self.effort = self.spent + self.effort // 2
+            self.improve(draft)
+
+    def keep_repeated(self, modulo: ModuloSchedule | None) -> DraftSchedule | None:
+        """The order of a modulo schedule; it becomes the best if it is."""
+        if modulo is None:
+            return None
+        draft = in_order(self.pipeline, modulo.priorities(self.pipeline.n_micro_batches))
+        self.keep(draft)
+        return draft
 
     def keep(self, draft: DraftSchedule | None) -> None:
         """Make it the best if it is."""
@@ -220,13 +238,13 @@ class _OrderSearch:
             for window, fair in product((8, NEVER, 4), (True, False)):
                 yield stretched, self.rule(window, fair)
 
-    def improve(self) -> None:
+    def improve(self, current: DraftSchedule) -> None:
         """Move actions off the critical path until nothing is left to gain or spend.
 
         A new order that is no longer than the current one replaces it, so that the search moves among equals. Once in a
         while it may be longer than the best, by less than an action.
         """
-        current, random = self.best, self.random
+        random = self.random
         while not self.is_finished() and (blocks := critical_blocks(self.forwards, current, random)):
             draft = None
             while draft is None and not self.is_finished():

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 
 from autoauto.schedule.zero_bubble.fixed_order import in_order
-from autoauto.schedule.zero_bubble.modulo import modulo_schedule
+from autoauto.schedule.zero_bubble.modulo import modulo_schedule, three_in_turn
 from autoauto.schedule.zero_bubble.problem import ZeroBubbleProblem, lower_bound, memory_taken
 from tests.schedule.zero_bubble.test_list_scheduling import assert_legal, pipelines
 
@@ -64,3 +64,38 @@ def test_two_micro_batches_meet_a_bound_that_each_alone_does_not(link: int, pace
     draft = in_order(problem, modulo.priorities(400))
     assert draft is not None
     assert draft.makespan < 1.01 * lower_bound(problem)
+
+
+def test_three_micro_batches_meet_a_bound_that_two_do_not() -> None:
+    """Six devices; the rounded ticks are half an action each, so the period is exact."""
+    problem = v_min(6, 5, 400)
+    three, two = three_in_turn(problem, Random(0)), modulo_schedule(problem, Random(0))
+    assert three is not None
+    assert two is not None
+    assert len(three.starts) == 3
+    assert max(memory_taken(problem)) == three.pace * problem.limit
+    assert three.pace < two.pace
+    draft = in_order(problem, three.priorities(400))
+    assert draft is not None
+    ends = [start + ticks for starts in three.starts for start, ticks in zip(starts, problem.ticks, strict=True)]
+    assert draft.makespan <= max(ends) + 133 * three.period
+
+
+def test_three_micro_batches_need_no_more_than_7_forwards_each() -> None:
+    """8 devices, links of half a forward; studies/steady_states.py proves that three need as much."""
+    three = three_in_turn(v_min(8, 5, 32), Random(0))
+    assert three is not None
+    assert three.pace == 70
+
+
+def test_unequal_stages_are_rounded() -> None:
+    equal = v_min(6, 5, 60)
+    ticks = tuple(ticks + job % 3 - 1 for job, ticks in enumerate(equal.ticks))
+    three = three_in_turn(replace(equal, ticks=ticks), Random(0))
+    assert three == three_in_turn(equal, Random(0))
+    assert three is not None
+    assert in_order(replace(equal, ticks=ticks), three.priorities(60)) is not None
+
+
+def test_many_stages_are_not_searched_for_three_micro_batches() -> None:
+    assert three_in_turn(v_min(11, 5, 44), Random(0)) is None
