@@ -22,6 +22,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
 from math import gcd
@@ -37,6 +38,9 @@ from autoauto.schedule.zero_bubble.problem import ZeroBubbleProblem, memory_take
 
 PLACEMENTS = (60_000, 90_000)
 """How many actions of one and of two repeated micro-batches are placed before the shortest period is the answer."""
+
+FEW_PLACEMENTS = (30_000,)
+"""The same with little effort, where many plans compete."""
 
 PATIENCE = 400
 """How many changes of the waits are tried for one period."""
@@ -118,17 +122,25 @@ class _Searched(NamedTuple):
     group: _Group
 
 
-def modulo_schedule(pipeline: ZeroBubbleProblem, random: Random) -> ModuloSchedule | None:
-    """The fastest pace that the search finds; None if without waits even twice the shortest period is too short."""
+def modulo_schedule(
+    pipeline: ZeroBubbleProblem, random: Random, placements: Sequence[int] = PLACEMENTS
+) -> ModuloSchedule | None:
+    """The fastest pace that the search finds; None if without waits even twice the shortest period is too short.
+
+    Args:
+        pipeline: the devices, their actions and links.
+        random: draws the waits.
+        placements: how many actions are placed, for groups of one micro-batch, of two, and so on.
+    """
     best: _Attempt | None = None
-    for size, placements in enumerate(PLACEMENTS, start=1):
+    for size, n_placements in enumerate(placements, start=1):
         table = _Table(pipeline, size)
         again = None if best is None else _repeated(best, size)
         if again is not None and again[0].period <= table.shortest:
             break
         first = min(filter(None, (again, table.without_waits())), default=None, key=lambda attempt: attempt[0].period)
         if first is not None:
-            best = table.shortened(first, random, placements)
+            best = table.shortened(first, random, n_placements)
     return None if best is None else best[0]
 
 

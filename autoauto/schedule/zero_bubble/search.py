@@ -17,7 +17,7 @@ effort, counted in scheduled actions, is used up. No clock is involved, so the s
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import product
 from random import Random
@@ -27,7 +27,13 @@ from autoauto.schedule.zero_bubble.critical_path import critical_blocks, nudged
 from autoauto.schedule.zero_bubble.fixed_order import in_order, numbered_schedule
 from autoauto.schedule.zero_bubble.itineraries import ONE_STAGE_A_DEVICE, Itinerary, itineraries, steady_priorities
 from autoauto.schedule.zero_bubble.list_scheduling import NEVER, ChoiceRule, Direction, DraftSchedule, Priorities
-from autoauto.schedule.zero_bubble.modulo import ModuloSchedule, modulo_schedule, three_in_turn
+from autoauto.schedule.zero_bubble.modulo import (
+    FEW_PLACEMENTS,
+    PLACEMENTS,
+    ModuloSchedule,
+    modulo_schedule,
+    three_in_turn,
+)
 from autoauto.schedule.zero_bubble.problem import ZeroBubbleProblem, lower_bound
 
 EFFORT = 40_000
@@ -75,7 +81,7 @@ def search(pipeline: ZeroBubbleProblem, share: float = 1.0) -> DraftSchedule:
         shorter = lengthened
     assert shorter is not None
     if not shorter.is_optimal:
-        shorter.try_modulo_schedule()
+        shorter.try_modulo_schedule(PLACEMENTS if share >= 1 else FEW_PLACEMENTS)
     is_v = pipeline.n_stages > pipeline.n_devices
     if is_v and share >= 1 and shorter.best.makespan > NEAR * shorter.bound:
         shorter.try_three_in_turn()
@@ -90,7 +96,7 @@ def _long(pipeline: ZeroBubbleProblem, few: int) -> DraftSchedule:
     else:
         order.try_steady_state(few)
     if not order.is_optimal:
-        order.try_modulo_schedule()
+        order.try_modulo_schedule(PLACEMENTS)
     return order.best
 
 
@@ -135,9 +141,9 @@ class _OrderSearch:
         """Whether the best order cannot be better, or this part of the effort is used up."""
         return self.is_optimal or self.spent > part * self.effort
 
-    def try_modulo_schedule(self) -> None:
-        """Try the order that repeats one micro-batch as often as memory admits."""
-        self.keep_repeated(modulo_schedule(self.pipeline, Random(0)))
+    def try_modulo_schedule(self, placements: Sequence[int]) -> None:
+        """Try the order that repeats a group of micro-batches as often as memory admits."""
+        self.keep_repeated(modulo_schedule(self.pipeline, Random(0), placements))
 
     def try_three_in_turn(self) -> None:
         """Improve the order that repeats three micro-batches, if near the best, with half as much effort."""
