@@ -210,9 +210,7 @@ class _Table:
         self.device = pipeline.devices * 3
         path = pipeline.path
         self.path = [*((job, to, pipeline.link(job, to)) for job, to in pairwise(path)), (path[-1], path[-1], 0)]
-        self.stages = [
-            [s for s in range(pipeline.n_stages) if pipeline.devices[s] == d] for d in range(pipeline.n_devices)
-        ]
+        self.stages = list(map(pipeline.stages_of, range(pipeline.n_devices)))
         self.unit = max(1, max(pipeline.work) // (3 * len(self.stages[0])))
         self.grid = self.unit if self.unit <= ROUNDED else 1
         wires: dict[tuple[int, int], int] = defaultdict(int)

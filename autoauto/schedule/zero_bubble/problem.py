@@ -68,6 +68,10 @@ class ZeroBubbleProblem:
         n = self.n_stages
         return [*range(n), *(BACKWARD * n + stage for stage in reversed(range(n)))]
 
+    def stages_of(self, device: int) -> list[int]:
+        """The stages of a device, in their order."""
+        return [stage for stage, of in enumerate(self.devices) if of == device]
+
     def link(self, job: int, to: int) -> int:
         """Ticks of the message from a job to the next of the path."""
         stage, after = job % self.n_stages, to % self.n_stages
@@ -108,7 +112,7 @@ def lower_bound(pipeline: ZeroBubbleProblem) -> int:
 
 def _device_bound(pipeline: ZeroBubbleProblem, heads: list[int], tails: list[int], device: int) -> int:
     n, ticks, limit = pipeline.n_stages, pipeline.ticks, pipeline.limit
-    stages = [s for s in range(n) if pipeline.devices[s] == device]
+    stages = pipeline.stages_of(device)
     first, last = stages[0], stages[-1]
     forwards = limit * max(ticks[s] for s in stages)
     backwards = limit * max(ticks[BACKWARD * n + s] + ticks[WEIGHT * n + s] for s in stages)
@@ -134,10 +138,9 @@ def _memory_bound(pipeline: ZeroBubbleProblem, heads: list[int], tails: list[int
     way there.
     """
     n, ticks, limit = pipeline.n_stages, pipeline.ticks, pipeline.limit
-    stages = [s for s in range(n) if pipeline.devices[s] == device]
+    stages = pipeline.stages_of(device)
     weights = [ticks[WEIGHT * n + s] for s in stages]
-    held = sum(heads[BACKWARD * n + s] - heads[s] + ticks[BACKWARD * n + s] for s in stages) + sum(weights)
-    all_held = pipeline.n_micro_batches * held
+    all_held = pipeline.n_micro_batches * sum(_held(pipeline, heads, s) for s in stages)
     filling, emptying = (
         limit * (limit - 1) // 2 * shortest for shortest in (min(ticks[s] for s in stages), min(weights))
     )
@@ -165,18 +168,23 @@ class _Loss(NamedTuple):
 
 def is_turn(pipeline: ZeroBubbleProblem, device: int) -> bool:
     """Whether a device has two stages of which the second directly follows the first."""
-    stages = [s for s in range(pipeline.n_stages) if pipeline.devices[s] == device]
+    stages = pipeline.stages_of(device)
     return len(stages) == 2 and stages[1] == stages[0] + 1
 
 
 def memory_taken(pipeline: ZeroBubbleProblem) -> list[int]:
     """For every device the ticks of its memory that a micro-batch takes in the long run, in any order."""
-    n, ticks, heads = pipeline.n_stages, pipeline.ticks, _heads(pipeline)
+    heads = _heads(pipeline)
     taken = [steady_loss_at_turn(pipeline, device) for device in range(pipeline.n_devices)]
     for stage, device in enumerate(pipeline.devices):
-        backward = BACKWARD * n + stage
-        taken[device] += heads[backward] - heads[stage] + ticks[backward] + ticks[WEIGHT * n + stage]
+        taken[device] += _held(pipeline, heads, stage)
     return taken
+
+
+def _held(pipeline: ZeroBubbleProblem, heads: list[int], stage: int) -> int:
+    """The minimum time from the start of a stage's F to the stop of its W, for which its activation is held."""
+    backward, weight = BACKWARD * pipeline.n_stages + stage, WEIGHT * pipeline.n_stages + stage
+    return heads[backward] - heads[stage] + pipeline.ticks[backward] + pipeline.ticks[weight]
 
 
 def steady_loss_at_turn(pipeline: ZeroBubbleProblem, device: int) -> int:
