@@ -99,8 +99,6 @@ class Estimates:
             check_fp8(self.cluster)
             object.__setattr__(self, "graph", quantise(self.graph))
         if self.cluster.kinds:
-            if self.traits.runs_plans:
-                self.check_one_kind("a target that runs whole plans")
             kinds = tuple(replace(self, cluster=cluster) for cluster in self.cluster.by_kind)
             object.__setattr__(self, "_kinds", kinds)
             return
@@ -402,8 +400,11 @@ class Estimates:
             self._corrections.pop((store.subject, ()), None)
 
     def _pipeline_cluster(self, knobs: Knobs, start: int) -> Cluster:
-        """The cluster of one pipeline; of the memory of real devices it has the share `memory_proportion`."""
-        cluster = self.devices(knobs).part(start, knobs.n_ipu)
+        """The cluster of one pipeline."""
+        return self.with_usable_memory(self.devices(knobs).part(start, knobs.n_ipu), knobs)
+
+    def with_usable_memory(self, cluster: Cluster, knobs: Knobs) -> Cluster:
+        """Devices in a line; of the memory of real ones they have the share `memory_proportion`."""
         if not self.traits.runs_plans:
             return cluster
         share = knobs.memory_proportion

@@ -58,7 +58,7 @@ def deployment(flow: Flow, model: str, trial: Trial) -> Deployment:
     """What is exported of a trial that runs; its numbers are estimates when nothing measured it (`Flow.expect`).
 
     Raises:
-        BadInput: the plan is one of phases, of another model, or for GPUs.
+        BadInput: the plan is one of phases, of another model, for GPUs, or for unlike devices of this machine.
     """
     plan = trial.plan
     if not isinstance(plan, Plan):
@@ -69,6 +69,8 @@ def deployment(flow: Flow, model: str, trial: Trial) -> Deployment:
         )
     if trial.knobs.session[0] is HostRuntime.CUDA:
         raise BadInput("an artifact runs on processors, got a plan for GPUs; run it with `autoauto measure --device`")
+    if flow.cluster.kinds and flow.traits.runs_plans:
+        raise BadInput("an artifact runs on like cores, got a plan for unlike devices; run it with `autoauto measure`")
     origin = Origin.ESTIMATED if trial.measured is trial.estimate else flow.traits.origin
     return Deployment(
         graph=flow.graph,

@@ -163,6 +163,14 @@ class Flow(WholeModelEstimates):
         Raises:
             BadInput: more devices than the cluster has, or a batch size that the model cannot run at.
         """
+        for wanted, what in (
+            (space.training, "training"),
+            (Strategy.PHASED in space.strategy, "a plan of phases"),
+            (any(space.stage_replicas), "--stage-replicas"),
+            (max(space.cores_per_device) > 1, "--cores-per-device"),
+        ):
+            if wanted:
+                self.check_one_kind(what)
         if max(space.cores_per_device) > 1 and not self.traits.groups_cores:
             raise BadInput(
                 f"--target {self.cluster.target} has no --cores-per-device; leave it out, or try --target host"
@@ -196,13 +204,6 @@ class Flow(WholeModelEstimates):
             raise BadInput(f"the {self.cluster.target} target runs inference, got --mode training; try --target ipu")
         if space.training and self.precision is Precision.FP8:
             raise BadInput("fp8 is for inference, got --mode training; try --precision fp16")
-        for wanted, what in (
-            (space.training, "training"),
-            (Strategy.PHASED in space.strategy, "a plan of phases"),
-            (any(space.stage_replicas), "--stage-replicas"),
-        ):
-            if wanted:
-                self.check_one_kind(what)
         if Strategy.PHASED in space.strategy:
             self.check_phases_may_begin_anywhere()
         check_batch_size(self.graph, max(space.batch_size))
@@ -280,7 +281,10 @@ class Flow(WholeModelEstimates):
             plan = replace(plan, placement=placement, other_plans=())  # all replicas run one plan, the slowest
             run = self.target.run(self.graph, plan, self.devices(knobs), self.options(knobs), knobs.replicas)
             if run.undisturbed and not self.holds_whole(knobs):
-                self.add_examples(self.options(knobs), map(_whole_stage, run.plan.stages))
+                for kind in self.kinds:
+                    names = "", kind.cluster.devices[0].name
+                    stages = (stage for stage in run.plan.stages if stage.device_kind in names)
+                    kind.add_examples(self.options(knobs), map(_whole_stage, stages))
             return run
         measured = side_by_side(compiled_plan(self, knobs, each) for each in plan.plans)
         check_memory(*(each.stages for each in measured.plans))
@@ -298,7 +302,8 @@ class Flow(WholeModelEstimates):
         measured, and if it is faster, the next plan is calibrated with its stages.
         """
         run = self.measure(knobs, plan)
-        for _ in range(MAX_MOVES if self.traits.runs_plans and plan.n_devices > 1 else 0):
+        may_move = self.traits.runs_plans and plan.n_devices > 1 and not self.cluster.kinds
+        for _ in range(MAX_MOVES if may_move else 0):
             if not run.undisturbed:
                 break
             table = calibrated(self.table(knobs), run.plan.stages)

@@ -1,4 +1,6 @@
-"""Plans on devices of several kinds, which stand in any order: `best_on_kinds`; and those of replicas, `on_kinds`.
+"""Plans on devices of several kinds, which stand in any order: `best_on_kinds`, `whole_on_kinds`.
+
+Those of replicas: `on_kinds`.
 
 Each kind has a profile, a correction and a `CostTable` of its own, of one device that may stand anywhere. Where all
 devices exchange at the same time, all of them wait for the host's links of the first and of the last device
@@ -18,6 +20,7 @@ from dataclasses import replace
 from itertools import product
 
 from autoauto.evaluate.estimates import Estimates
+from autoauto.evaluate.whole_model import WholeModelEstimates
 from autoauto.plan.pipeline.probe import UNBOUNDED
 from autoauto.plan.pipeline.range_plans import anywhere, best_in_any_order
 from autoauto.profile.profiler import Progress
@@ -30,7 +33,7 @@ from autoauto.records.units import MAX_EXACT
 
 
 def on_kinds(
-    cluster: Cluster, knobs: Knobs, plan_on: Callable[[tuple[int, ...]], Plan]
+    cluster: Cluster, knobs: Knobs, plan_on: Callable[[tuple[int, ...]], Plan], *, only_equal: bool
 ) -> Iterator[Callable[[], Plan]]:
     """One or two ways to divide the devices among replicas; of each what makes the plans, or raises Infeasible.
 
@@ -42,9 +45,10 @@ def on_kinds(
         cluster: the devices.
         knobs: the configuration.
         plan_on: plans a pipeline on at most so many devices of every kind.
+        only_equal: whether replicas must be alike, as those that one run measures are.
     """
     yield lambda: _on_cluster([plan_on(_equal_part(cluster, knobs))] * knobs.replicas, cluster)
-    if knobs.replicas > 1:
+    if knobs.replicas > 1 and not only_equal:
         yield lambda: _on_cluster(_one_by_one(cluster, knobs, plan_on), cluster)
 
 
@@ -110,6 +114,24 @@ def best_on_kinds(
         replace(stage, device=index, device_kind=names[stage.device]) for index, stage in enumerate(bounded.plan.stages)
     )
     return replace(bounded, plan=replace(bounded.plan, stages=tuple(stages)))
+
+
+def whole_on_kinds(estimates: WholeModelEstimates, knobs: Knobs, n_devices: Sequence[int]) -> Plan:
+    """The fastest device that runs the whole model, by measurements of it on every kind that has devices left.
+
+    Raises:
+        Infeasible: it needs more memory than any of them has.
+    """
+    plans, failures = [], []
+    for kind, n in zip(estimates.kinds, n_devices, strict=True):
+        try:
+            plans += [(kind.cluster.devices[0].name, kind.whole_plan(knobs))] if n else []
+        except Infeasible as failure:
+            failures.append(failure)
+    if not plans:
+        raise min(failures, key=lambda failure: failure.excess_bytes)
+    name, plan = min(plans, key=lambda named: named[1].cost_cycles)
+    return replace(plan, stages=(replace(plan.stages[0], device_kind=name),))
 
 
 def _cheapest(tables: Sequence[CostTable], n_devices: Sequence[int], n_in_use: int) -> BoundedPlan:
@@ -182,4 +204,4 @@ def _anywhere(
         send_links=(link, link, host),
         reference_hz=reference_hz,
     )
-    return anywhere(alone.table_on(line, knobs, progress))
+    return anywhere(alone.table_on(alone.with_usable_memory(line, knobs), knobs, progress))

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
-from autoauto.evaluate.kinds import best_on_kinds, on_kinds
+from autoauto.evaluate.kinds import best_on_kinds, on_kinds, whole_on_kinds
 from autoauto.evaluate.steps import best_by_simulated_step, pipeline_step_cycles, plan_samples_per_s
 from autoauto.evaluate.whole_model import WholeModelEstimates
 from autoauto.plan.phased import fits_at_once, phased
@@ -67,8 +67,13 @@ class Plans:
         """
         self.check_weights(knobs)
         if self.estimates.holds_whole(knobs):
-            return self.everywhere(knobs, self.estimates.whole_plan(knobs))
+            return self._on_devices(knobs, lambda devices: self._whole_plan(knobs, devices))
         return self._on_devices(knobs, lambda devices: self.of_pipeline(knobs, devices, progress).plan)
+
+    def _whole_plan(self, knobs: Knobs, devices: Devices) -> Plan:
+        if isinstance(devices, tuple):
+            return whole_on_kinds(self.estimates, knobs, devices)
+        return self.estimates.whole_plan(knobs)
 
     def of_pipeline(
         self, knobs: Knobs, devices: Devices | None = None, progress: Progress | None = None
@@ -140,7 +145,8 @@ class Plans:
         """The plan to measure: the best, or on real devices one that may fit although it is predicted not to.
 
         If no predicted plan fits, the memory limits are raised until the lower end of the prediction interval fills the
-        memory, since the estimate may be too high; not where the user has set `planning_proportion`.
+        memory, since the estimate may be too high; not where the user has set `planning_proportion`, nor where devices
+        are of several kinds.
 
         Raises:
             Infeasible: no plan respects the limits.
@@ -150,10 +156,10 @@ class Plans:
         try:
             return self.best(knobs)
         except Infeasible as failure:
-            interval = estimates.correction(knobs).memory_interval
-            if not (estimates.traits.runs_plans and failure.excess_bytes) or estimates.planning_proportion is not None:
+            may_fit = estimates.traits.runs_plans and failure.excess_bytes and not estimates.cluster.kinds
+            if not may_fit or estimates.planning_proportion is not None:
                 raise
-            table = estimates.table(knobs)  # of inference: real devices do not train
+            interval, table = estimates.correction(knobs).memory_interval, estimates.table(knobs)  # of inference
             limits = (table.memory_limit_bytes * (interval.high / interval.low)).astype(table.memory_limit_bytes.dtype)
             return self.by_period(replace(table, memory_limit_bytes=limits), knobs)
 
@@ -242,7 +248,7 @@ class Plans:
         self._check_devices(knobs)
         cluster = self.estimates.cluster
         attempts = (
-            on_kinds(cluster, knobs, plan_on)
+            on_kinds(cluster, knobs, plan_on, only_equal=self.estimates.traits.runs_plans)
             if cluster.kinds
             else (
                 partial(self._in_line, knobs, starts, plan_on)
@@ -306,12 +312,13 @@ class Plans:
         if not self.estimates.traits.runs_plans:
             return
         graph = self.estimates.graph
-        device_bytes = int(self.estimates.device_bytes(knobs) * knobs.memory_proportion)
+        devices, share = self.estimates.devices(knobs).devices, knobs.memory_proportion
+        n_bytes = sum(sorted(int(device.memory_bytes * share) for device in devices)[-knobs.n_ipu :])
         weight_bytes = graph.n_weight_bytes(Precision.FP16)  # the shortest format that a file of floats may have
-        if (excess := weight_bytes - knobs.n_ipu * device_bytes) > 0:
+        if (excess := weight_bytes - n_bytes) > 0:
             raise Infeasible(
-                f"the weights of {graph.name} alone need {format_bytes(weight_bytes)} or more, and "
-                f"{knobs.n_ipu} x {format_bytes(device_bytes)} must hold them; try more devices or more memory",
+                f"the weights of {graph.name} alone need {format_bytes(weight_bytes)} or more, and the "
+                f"{format_bytes(n_bytes)} of {knobs.n_ipu} devices must hold them; try more devices or more memory",
                 excess,
             )
 

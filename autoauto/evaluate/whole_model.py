@@ -31,6 +31,7 @@ from autoauto.profile.profiler import Progress, check_batch_size, interpolate
 from autoauto.records.costs.correction import Estimator
 from autoauto.records.costs.cost import CostTable
 from autoauto.records.costs.profile import PROFILE_SCHEMA, CompileOptions, LayerProfile, ModelProfile, RuntimeOptions
+from autoauto.records.hardware import Cluster
 from autoauto.records.knobs.knobs import Knobs
 from autoauto.records.knobs.table import Strategy
 from autoauto.records.layers import LayerRange
@@ -99,11 +100,14 @@ class WholeModelEstimates(Estimates):
 
         Its stages are equal parts and exchange tensors in no time. Where as many replicas as it has devices were
         measured, they take as much longer than one alone as those did: they share memory and caches in the same way.
+        On devices of several kinds there is none: each may have layers of which it makes more than the others.
 
         Raises:
             Infeasible: too few layers may be parted, or not even equal parts fit.
         """
-        if not self.begins_whole or knobs.strategy is not Strategy.PIPELINE or not self._may_hold_whole(knobs):
+        if not self.begins_whole or self.cluster.kinds or knobs.strategy is not Strategy.PIPELINE:
+            return None
+        if not self._may_hold_whole(knobs):
             return None
         single = replace(knobs, n_ipu=1, replicas=1)
         whole = self._scaled_whole(single)
@@ -121,9 +125,9 @@ class WholeModelEstimates(Estimates):
         if self.holds_whole(knobs):
             self._slow_downs[_working(knobs)] = estimated_per_s / measured_per_s
 
-    def table(self, knobs: Knobs, progress: Progress | None = None, start: int = 0) -> CostTable:
+    def table_on(self, cluster: Cluster, knobs: Knobs, progress: Progress | None = None) -> CostTable:
         """See `Estimates`; all layers together cost what the whole model was measured to take."""
-        table = Estimates.table(self, knobs, progress, start)
+        table = Estimates.table_on(self, cluster, knobs, progress)
         if not self.begins_whole or not self._may_hold_whole(knobs):
             return table
         whole = self._one_stage(replace(knobs, n_ipu=1), self._whole(self.options(knobs))).stages[0]

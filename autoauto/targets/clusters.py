@@ -269,14 +269,13 @@ def _record(table: Struct, kind: type[Record]) -> Record:
 
 
 def cluster_toml(cluster: Cluster, source: str, comments: tuple[str, ...] = ()) -> str:
-    """The text of a file with every device and link of a cluster, in pipeline order.
+    """The text of a file with every device and link of a cluster: in pipeline order, or by kind.
 
     Args:
-        cluster: devices in a line, which have no overlapped host links.
+        cluster: devices without overlapped host links.
         source: where its figures come from; part of the file.
         comments: lines above everything else.
     """
-    assert not cluster.kinds
     assert cluster.overlapped_host_links is None
     return "\n".join(_lines(cluster, source, comments)) + "\n"
 
@@ -289,7 +288,11 @@ def _lines(cluster: Cluster, source: str, comments: tuple[str, ...]) -> Iterator
     for name in ("machine", "streaming_memory"):
         if (value := getattr(cluster, name)) is not None:
             yield from _table(f"[{name}]", asdict(value))
-    for name in ("devices", "receive_links", "send_links"):
+    for kind in cluster.kinds:
+        yield from _table("[[kinds]]", {"n_devices": kind.n_devices})
+        for name in ("device", "device_link", "host_link"):
+            yield from _table(f"[kinds.{name}]", asdict(getattr(kind, name)))
+    for name in () if cluster.kinds else ("devices", "receive_links", "send_links"):
         for value in getattr(cluster, name):
             yield from _table(f"[[{name}]]", asdict(value))
 

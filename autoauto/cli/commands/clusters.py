@@ -28,8 +28,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--device",
-        metavar="cuda:0,cuda:1",
-        help="with --detect: these GPUs in place of the cores, for --device and --cluster FILE",
+        metavar="cuda:0,cuda:1|cpu:4,cuda:0",
+        help="with --detect: these devices in place of all cores, for --device and --cluster FILE",
     )
     add_json(parser)
 
@@ -53,14 +53,18 @@ def run(args: argparse.Namespace) -> int:
 def _print_machine(args: argparse.Namespace) -> None:
     from autoauto.targets.clusters import cluster_toml
     from autoauto.targets.host.detect import machine_comments, machine_source
+    from autoauto.targets.host.devices import CORES
     from autoauto.targets.host.entry import HOST
+    from autoauto.targets.host.gpu.gpus import GPU_PREFIX
 
     if args.json:
         raise BadInput("--detect prints TOML, got --json; leave one of them out")
     if sys.platform != "linux":
         raise BadInput(f"--detect describes a machine with Linux, this one has {sys.platform}")
     cluster = HOST.devices(None, HOST.read_options({} if args.device is None else {"device": args.device}))
-    print(cluster_toml(cluster, machine_source(on_gpus=args.device is not None), machine_comments()), end="")
+    words = args.device or CORES
+    source = machine_source(has_cores=CORES in words, has_gpus=GPU_PREFIX in words)
+    print(cluster_toml(cluster, source, machine_comments()), end="")
 
 
 def _print_clusters(args: argparse.Namespace) -> None:

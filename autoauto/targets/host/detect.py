@@ -326,13 +326,15 @@ def _words(path: Path) -> list[str]:
         return []
 
 
-def machine_source(*, on_gpus: bool) -> str:
-    """Where the figures of the machine's cores, or GPUs, come from."""
-    links = "copies between pinned memory of the host and a GPU" if on_gpus else "messages between two cores"
-    origin = "nvidia-smi" if on_gpus else "/proc, /sys and the control groups"
+def machine_source(*, has_cores: bool, has_gpus: bool) -> str:
+    """Where the figures of the machine's cores and GPUs come from."""
+    links = ["messages between two cores"] * has_cores + [
+        "copies between pinned memory of the host and a GPU"
+    ] * has_gpus
+    origins = ["/proc, /sys and the control groups"] * has_cores + ["nvidia-smi"] * has_gpus
     return (
-        f"detected on {datetime.now(UTC):%Y-%m-%d} by `autoauto clusters --detect`; memory: {origin}; "
-        f"links: {links}, measured; a cycle is a nanosecond whatever the clock is"
+        f"detected on {datetime.now(UTC):%Y-%m-%d} by `autoauto clusters --detect`; memory: {', '.join(origins)}; "
+        f"links: {', '.join(links)}, measured; a cycle is a nanosecond whatever the clock is"
     )
 
 

@@ -11,7 +11,7 @@ from autoauto.records.units import MIB, Precision
 from autoauto.targets.target import NamedTarget, OptionValues, Request, TargetOption
 
 if TYPE_CHECKING:
-    from autoauto.targets.host.gpu.gpus import Gpu
+    from autoauto.targets.host.devices import NamedDevice
     from autoauto.targets.host.remote.cluster import DaskMachines
 
 
@@ -19,10 +19,11 @@ _OPTIONS = (
     TargetOption(
         "device",
         "GPUs of NVIDIA in place of cores, one process each (extra cuda); like ones, as `autoauto clusters --detect` "
-        "numbers them, and twice the same for two processes on it",
+        "numbers them, and twice the same for two processes on it; unlike devices in any order with cpu:N, one of N "
+        "cores",
         kind=str,
         default=None,
-        metavar="cuda:0,cuda:1",
+        metavar="cuda:0,cuda:1|cpu:4,cuda:0",
     ),
     TargetOption(
         "device_memory_mib",
@@ -51,38 +52,39 @@ _OPTIONS = (
 
 
 def _devices(given: Cluster | None, options: OptionValues) -> Cluster:
-    """The cores or the GPUs of this machine, those of Dask workers, or a description of them.
+    """The cores and GPUs of this machine, the devices of Dask workers, or a description of them.
 
     Raises:
         BadInput: the cluster needs more devices than there are, a cycle of it is no nanosecond, or an option
             contradicts it.
         MissingExtra: there is no runtime for GPUs.
     """
-    from autoauto.targets.host.detect import host_cluster, usable_cores
+    from autoauto.targets.host.detect import host_cluster
+    from autoauto.targets.host.devices import check_named, unlike_cluster
     from autoauto.targets.host.gpu.cluster import gpu_cluster
     from autoauto.targets.host.machine import CLOCK_HZ
     from autoauto.targets.host.remote.cluster import check_served, remote_cluster
 
-    memory_mib, gpus, machines = options["device_memory_mib"], _gpus(options), _machines(options)
-    if gpus and machines is not None:
-        raise BadInput("--device takes GPUs of this machine, got --dask with other machines; leave one of them out")
+    memory_mib, named, machines = options["device_memory_mib"], _named(options), _machines(options)
+    if named and machines is not None:
+        raise BadInput("--device takes devices of this machine, got --dask with other machines; leave one of them out")
     if given is None:
         memory_bytes = None if memory_mib is None else memory_mib * MIB
-        if gpus:
-            return gpu_cluster(gpus, memory_bytes)
+        if any(device.n_cores for device in named):
+            if memory_mib is not None:
+                raise BadInput("--device-memory-gib is for like devices; write memory_bytes into a cluster file")
+            return unlike_cluster(named)
+        if named:
+            return gpu_cluster([device.gpu for device in named if device.gpu], memory_bytes)
         return host_cluster(memory_bytes) if machines is None else remote_cluster(machines, memory_bytes)
-    if gpus and len(given) != len(gpus):
-        raise BadInput(f"{given.name} has {len(given)} devices, --device {len(gpus)}; name as many GPUs")
     if machines is not None:
         check_served(given, machines.machines)
     elif given.machine_size < len(given):
         raise BadInput(f"{given.name} has several machines, which Dask workers serve; give --dask HOST:PORT")
-    elif not gpus and len(given) > usable_cores():
-        raise BadInput(f"{given.name} needs {len(given)} cores, this process may use {usable_cores()}")
+    else:
+        check_named(given, named)
     if any(device.clock_hz != CLOCK_HZ for device in given.devices):
         raise BadInput(f"a cycle of a host device is a nanosecond, so clock_hz must be 1e9 in {given.name}")
-    if given.kinds:
-        raise BadInput(f"the cores of a host are all alike, {given.name} has kinds; write n_devices and [device]")
     if given.topology is not Topology.LINE:
         raise BadInput(f"processes of the host pass tensors on in a line, {given.name} has topology {given.topology}")
     if memory_mib is not None:
@@ -90,15 +92,11 @@ def _devices(given: Cluster | None, options: OptionValues) -> Cluster:
     return given
 
 
-def _gpus(options: OptionValues) -> tuple[Gpu, ...]:
-    """The GPUs of --device; none without it."""
-    if options["device"] is None:
-        return ()
-    from autoauto.targets.host.gpu.gpus import gpus_named
-    from autoauto.targets.host.runtimes.registry import check_cuda_installed
+def _named(options: OptionValues) -> tuple[NamedDevice, ...]:
+    """The devices of --device; none without it."""
+    from autoauto.targets.host.devices import devices_named
 
-    check_cuda_installed(f"--device {options['device']}")
-    return gpus_named(options["device"])
+    return () if options["device"] is None else devices_named(options["device"])
 
 
 def _open(request: Request) -> tuple[Target, Cluster]:
@@ -107,6 +105,7 @@ def _open(request: Request) -> tuple[Target, Cluster]:
     Raises:
         BadInput: the model has no file, its file another format than is asked for, or the inputs are not the model's.
     """
+    from autoauto.targets.host.devices import HostDevices
     from autoauto.targets.host.samples import read_model_samples
     from autoauto.targets.host.target import HostTarget
 
@@ -117,10 +116,11 @@ def _open(request: Request) -> tuple[Target, Cluster]:
         )
     if request.source is None:
         raise BadInput("the host runs a model's file, got a model without one; save it, and give its path")
-    gpus = [gpu.uuid for gpu in _gpus(request.options)]
+    gpus = tuple(device.gpu.uuid if device.gpu else "" for device in _named(request.options))
+    devices = HostDevices(gpus if any(gpus) else (), request.cluster.devices if request.cluster.kinds else ())
     path = request.options["inputs"]
     samples = None if path is None else read_model_samples(path, request.source, request.graph)
-    return HostTarget(request.source, _machines(request.options), gpus, samples), request.cluster
+    return HostTarget(request.source, _machines(request.options), devices, samples), request.cluster
 
 
 def _machines(options: OptionValues) -> DaskMachines | None:

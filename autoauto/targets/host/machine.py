@@ -62,9 +62,14 @@ def cores_of(device: int, cores_per_device: int, among: Sequence[tuple[int, ...]
 
     Call it in the parent process: a pinned worker sees its own cores only. `among` are the cores of another machine.
     """
-    device_cores = (among or cores())[device * cores_per_device : (device + 1) * cores_per_device]
-    assert len(device_cores) == cores_per_device, (device, cores_per_device)
-    return tuple(number for core in device_cores for number in core)
+    return cores_from(device * cores_per_device, cores_per_device, among)
+
+
+def cores_from(first: int, n_cores: int, among: Sequence[tuple[int, ...]] = ()) -> tuple[int, ...]:
+    """The hardware threads of so many cores from the first on; see `cores_of`."""
+    chosen = (among or cores())[first : first + n_cores]
+    assert len(chosen) == n_cores, (first, n_cores)
+    return tuple(number for core in chosen for number in core)
 
 
 def core_beside_gpu(device: int) -> tuple[int, ...]:

@@ -17,14 +17,14 @@ from autoauto.records.costs.profile import (
     RuntimeOptions,
     SessionOptions,
 )
-from autoauto.records.errors import BadInput
 from autoauto.records.hardware import Cluster, Device, Period
 from autoauto.records.layers import LayerGraph, LayerRange, Port, Source
 from autoauto.records.plans.plan import Plan
 from autoauto.records.plans.timeline import Run
 from autoauto.records.target import RUNS_PLANS, TargetTraits
 from autoauto.records.units import Array
-from autoauto.targets.host.machine import CLOCK_HZ, core_beside_gpu, cores_of, identity
+from autoauto.targets.host.devices import ALIKE, HostDevices
+from autoauto.targets.host.machine import CLOCK_HZ, identity
 from autoauto.targets.host.measure.client import Meter
 from autoauto.targets.host.measure.session import RUNTIME
 from autoauto.targets.host.measure.worker import Measurement
@@ -38,7 +38,6 @@ from autoauto.targets.host.run.run import (
     output_error,
     reference_outputs,
     repeat_until_undisturbed,
-    session_options,
 )
 from autoauto.targets.host.runtimes.registry import (
     check_installed,
@@ -63,7 +62,7 @@ class HostTarget(AbstractContextManager["HostTarget"]):
     Args:
         source: cuts sub-models out of the model.
         machines: those of the cluster; by default this machine has all devices.
-        gpus: the UUID of the GPU of every device; empty where cores are the devices.
+        devices: what they are.
         samples: as above.
     """
 
@@ -71,13 +70,13 @@ class HostTarget(AbstractContextManager["HostTarget"]):
         self,
         source: Source,
         machines: DaskMachines | None = None,
-        gpus: Sequence[str] = (),
+        devices: HostDevices = ALIKE,
         samples: InputSamples | None = None,
     ) -> None:
-        self._source, self._machines, self._gpus = source, machines, tuple(gpus)
+        self._source, self._machines, self._devices = source, machines, devices
         self.samples = samples
         self._meter: Meter | None = None
-        self._meter_options = SessionOptions()
+        self._meter_key: tuple[int, SessionOptions] | None = None
         self._open = OpenPlans()
         self._references: dict[int, Outputs] = {}
         self.measurements: list[Measurement] = []
@@ -86,14 +85,15 @@ class HostTarget(AbstractContextManager["HostTarget"]):
     def traits(self) -> TargetTraits:
         """Its devices share the caches and the memory of a machine. A search tries all runtimes that are installed.
 
-        Devices with GPUs have one runtime, and are not joined, as cores are.
+        GPUs have one runtime. Cores are joined where all devices are cores, and alike.
         """
-        own = installed_for(bool(self._gpus)) or (HostRuntime.CUDA if self._gpus else HostRuntime.ONNXRUNTIME,)
+        has_cores = self._devices.has_cores
+        own = installed_for(not has_cores) or (HostRuntime.ONNXRUNTIME if has_cores else HostRuntime.CUDA,)
         return replace(
             RUNS_PLANS,
             one_at_a_time=True,
             period=Period.SERIAL,
-            groups_cores=not self._gpus,
+            groups_cores=self._devices == ALIKE,
             stage_replicas=self._machines is None,  # their plans are for a line of like links
             runtimes=True,
             whole_first=True,
@@ -126,9 +126,9 @@ class HostTarget(AbstractContextManager["HostTarget"]):
         return (high,) if high == batch_size else (high // 2, high)
 
     def depends_on(self, device: Device, options: CompileOptions) -> object:
-        """Batch size, session and kind of GPU: limits and proportions of memory matter when a plan runs only."""
-        session = session_options(options)
-        others = [device.name] if self._gpus else []
+        """Batch size, session and kind of device: limits and proportions of memory matter when a plan runs only."""
+        session = self._devices.session(self._devices.number(device), options)
+        others = [] if self._devices == ALIKE else [device.name]
         others += [repr(session.options)] if session.options != RuntimeOptions() else []
         return options.batch_size, str(session.n_threads), str(session.runtime), str(session.precision), *others
 
@@ -146,16 +146,17 @@ class HostTarget(AbstractContextManager["HostTarget"]):
             OutOfMemory: the machine, or its GPU, has not enough memory for the layers.
             WorkerLost: the layers crash the process that runs them.
         """
-        self._check_runtime(options.runtime)
+        self._check(options)
         n_parts = gcd(options.runtime_options.streams, options.batch_size)  # of a layer; a plan has as many as streams
         sub_model = cut_in_parts(self._source, graph, layers, options.batch_size, n_parts)
-        session = session_options(options)._replace(gpu=self._gpus[0] if self._gpus else "")
+        number = self._devices.number(device)
+        session = self._devices.session(number, options)
         inputs = [port for port in sub_model.inputs if self.samples and port.name in self.samples.arrays]
         given = self.samples.batch(inputs) if self.samples else {}
-        measurement = self._open_meter(session).measure(sub_model, layers, given)
+        measurement = self._open_meter(number, session).measure(sub_model, layers, given)
         self.measurements.append(measurement)
         names = [layer.name for layer in graph.layers[slice(*layers)]]
-        counts_ports = len(names) == 1 and not self._gpus  # what a session holds of a GPU includes them
+        counts_ports = len(names) == 1 and not session.gpu  # what a session holds of a GPU includes them
         alive_bytes = sum(port.n_bytes for port in (*sub_model.inputs, *sub_model.outputs)) if counts_ports else 0
         name = names[0] if len(names) == 1 else f"{names[0]} to {names[-1]}"
         step = ProgramStep(
@@ -176,7 +177,7 @@ class HostTarget(AbstractContextManager["HostTarget"]):
             OutOfMemory: a stage needs more than `memory_proportion` of its device's memory.
             WorkerLost: a process was killed, or a machine is lost.
         """
-        self._check_runtime(options.runtime)
+        self._check(options)
         self._close_meter()  # the stages need the memory and the core of the process that measures
         outputs: dict[str, Array] = {}
         arguments = self._source, graph, plan, cluster, options, replicas
@@ -184,10 +185,10 @@ class HostTarget(AbstractContextManager["HostTarget"]):
         key = graph.content, stages, plan.placement, cluster, options, replicas
 
         def attempt() -> Run:
-            if self._machines is None and not self._gpus:
-                return measured(self._open.get(key, lambda: OpenPlan(*arguments, samples=self.samples)))
+            if self._machines is None and not self._devices.has_gpus:
+                return measured(self._open.get(key, lambda: OpenPlan(*arguments, None, self._devices, self.samples)))
             # Between machines a plan has one stream, and the memory of a GPU holds one plan.
-            with OpenPlan(*arguments, self._machines, self._gpus, self.samples) as opened:
+            with OpenPlan(*arguments, self._machines, self._devices, self.samples) as opened:
                 return measured(opened)
 
         def measured(opened: OpenPlan) -> Run:
@@ -215,32 +216,30 @@ class HostTarget(AbstractContextManager["HostTarget"]):
         """The formats in which its devices compute with the runtimes that are installed; of several machines none."""
         if self._machines is not None:
             return ()
-        runtimes = map(runtime_named, installed_for(bool(self._gpus)))
+        if self._devices.has_cores and self._devices.has_gpus:
+            return (HostPrecision.FP32,)
+        runtimes = map(runtime_named, installed_for(self._devices.has_gpus))
         known = {precision for runtime in runtimes for precision in runtime.precisions()}
         return tuple(precision for precision in HostPrecision if precision in known)
 
-    def _check_runtime(self, runtime: HostRuntime) -> None:
-        check_installed(runtime)
-        if (runtime is HostRuntime.CUDA) != bool(self._gpus):
-            given = "--device with GPUs" if self._gpus else "cores"
-            raise BadInput(f"--runtime cuda and --device cuda:0 go together, got {runtime} and {given}")
+    def _check(self, options: CompileOptions) -> None:
+        check_installed(options.runtime)
+        self._devices.check(options)
 
-    def _open_meter(self, options: SessionOptions) -> Meter:
-        """The process that measures on the cores of a device."""
-        if self._meter_options != options:
+    def _open_meter(self, number: int, session: SessionOptions) -> Meter:
+        """The process that measures on a device."""
+        if self._meter_key != (number, session):
             self._close_meter()
         if self._meter is None:
-            self._meter, self._meter_options = self._new_meter(options), options
+            self._meter, self._meter_key = self._new_meter(number, session), (number, session)
         return self._meter
 
-    def _new_meter(self, options: SessionOptions) -> Meter:
+    def _new_meter(self, number: int, session: SessionOptions) -> Meter:
         """On the first machine."""
-        if self._gpus:
-            return Meter(core_beside_gpu(0), options)
         if self._machines is None:
-            return Meter(cores_of(0, options.n_threads), options)
-        cores = cores_of(0, options.n_threads, self._machines.machines[0].facts.cores)
-        return Meter(cores, options, self._machines.open_first)
+            return Meter(self._devices.cores(number, session.n_threads), session)
+        cores = self._devices.cores(number, session.n_threads, self._machines.machines[0].facts.cores)
+        return Meter(cores, session, self._machines.open_first)
 
     def close(self) -> None:
         """End all processes; the next measurement starts new ones."""
@@ -254,7 +253,7 @@ class HostTarget(AbstractContextManager["HostTarget"]):
 
     def __reduce__(self) -> tuple[type[HostTarget], tuple[object, ...]]:
         """Without its processes, for another process that measures."""
-        return HostTarget, (self._source, self._machines, self._gpus, self.samples)
+        return HostTarget, (self._source, self._machines, self._devices, self.samples)
 
     def __exit__(self, *_: object) -> None:
         self.close()

@@ -5,8 +5,8 @@ import pytest
 from autoauto.records.costs.profile import HostRuntime
 from autoauto.records.errors import BadInput
 from autoauto.records.units import GIB
-from autoauto.targets.host import entry
-from autoauto.targets.host.gpu import gpus as gpu_listing
+from autoauto.targets.host import devices, entry
+from autoauto.targets.host.detect import usable_cores
 from autoauto.targets.host.gpu.cluster import GpuLinkTimes, gpu_cluster
 from autoauto.targets.host.gpu.gpus import Gpu
 from autoauto.targets.host.runtimes import registry
@@ -93,15 +93,15 @@ def test_a_host_passes_tensors_on_in_a_line(run_cli: RunCli, tmp_path: Path) -> 
     assert "pass tensors on in a line" in err
 
 
-def test_the_cores_of_a_host_are_of_one_kind(run_cli: RunCli, tmp_path: Path) -> None:
+def test_the_kinds_of_a_host_have_no_more_cores_than_there_are(run_cli: RunCli, tmp_path: Path) -> None:
     head, tables = HOST.format(n_devices=1, clock_hz="1e9").split("n_devices = 1\n")
     path = tmp_path / "host.toml"
     path.write_text(
-        head + "[[kinds]]\nn_devices = 1\n" + tables.replace("\n[", "\n[kinds.").replace("[dev", "[kinds.dev")
+        head + "[[kinds]]\nn_devices = 9999\n" + tables.replace("\n[", "\n[kinds.").replace("[dev", "[kinds.dev")
     )
     code, _, err = run_cli("predict", "resnet50", "--target", "host", "--cluster", str(path))
     assert code == 2
-    assert err == "autoauto: the cores of a host are all alike, four-cores has kinds; write n_devices and [device]\n"
+    assert err == f"autoauto: four-cores needs 9999 cores, this process may use {usable_cores()}\n"
 
 
 @pytest.mark.parametrize(
@@ -143,9 +143,9 @@ def a_gpu(uuid: str) -> Gpu:
 
 def test_a_file_of_gpus_has_as_many_as_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(registry, "installed", lambda: tuple(HostRuntime))
-    monkeypatch.setattr(gpu_listing, "gpus_named", lambda text: tuple(map(a_gpu, text.split(","))))
+    monkeypatch.setattr(devices, "gpus_named", lambda text: tuple(map(a_gpu, text.split(","))))
     times = GpuLinkTimes(1e-6, 1e-6, 1e9, 1e9, 1.0)
     cluster = gpu_cluster([a_gpu("a"), a_gpu("b")], GIB, times)
     assert entry.HOST.devices(cluster, entry.HOST.read_options({"device": "a,b"})) == cluster
-    with pytest.raises(BadInput, match="cuda-x2 has 2 devices, --device 1; name as many GPUs"):
+    with pytest.raises(BadInput, match="cuda-x2 has 2 x H100, --device names 1 x H100; `autoauto clusters --detect"):
         entry.HOST.devices(cluster, entry.HOST.read_options({"device": "a"}))

@@ -16,6 +16,7 @@ from autoauto.records.hardware import Cluster, Device, Link
 from autoauto.records.layers import LayerRange, Port
 from autoauto.records.plans.plan import Plan, Stage
 from autoauto.records.units import GIB, MIB, Precision
+from autoauto.targets.host.devices import HostDevices
 from autoauto.targets.host.machine import cores_of
 from autoauto.targets.host.measure.client import Meter
 from autoauto.targets.host.run import run as run_module
@@ -145,9 +146,9 @@ def test_a_file_that_is_no_npz_is_refused(content: bytes | None, source: OnnxSou
 
 
 def test_another_process_gets_them_with_the_target(source: OnnxSource) -> None:
-    again = pickle.loads(pickle.dumps(HostTarget(source, gpus=["GPU-a"], samples=samples_of())))
+    again = pickle.loads(pickle.dumps(HostTarget(source, devices=HostDevices(("GPU-a",)), samples=samples_of())))
     assert again.samples.arrays["ids"].tolist() == IDS.tolist()
-    assert again._gpus == ("GPU-a",)
+    assert again._devices == HostDevices(("GPU-a",))
 
 
 @pytest.fixture

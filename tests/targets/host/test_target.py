@@ -18,6 +18,7 @@ from autoauto.records.layers import LayerGraph, LayerRange, SubModel
 from autoauto.records.plans.plan import Plan, Stage
 from autoauto.records.units import GIB, MIB, Precision
 from autoauto.targets.host import target as host_target
+from autoauto.targets.host.devices import HostDevices
 from autoauto.targets.host.measure.worker import Measurement, RunTimes
 from autoauto.targets.host.runtimes import registry
 from autoauto.targets.host.target import SESSION, HostTarget
@@ -174,9 +175,13 @@ def test_another_process_gets_the_target_without_the_process_that_measures() -> 
     target._meter = None
 
 
+def on_devices(*gpus: str) -> HostTarget:
+    return HostTarget(NoSource(), devices=HostDevices(gpus))
+
+
 def test_devices_with_gpus_have_one_runtime_and_are_not_joined(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(registry, "installed", lambda: tuple(HostRuntime))
-    on_gpus, on_cores = HostTarget(NoSource(), gpus=["GPU-a", "GPU-b"]).traits, HostTarget(NoSource()).traits
+    on_gpus, on_cores = on_devices("GPU-a", "GPU-b").traits, HostTarget(NoSource()).traits
     assert (on_gpus.groups_cores, on_cores.groups_cores) == (False, True)
     assert on_gpus.space["runtime"] == (HostRuntime.CUDA,)
     assert HostRuntime.CUDA not in on_cores.space["runtime"]
@@ -188,7 +193,7 @@ def test_a_runtime_runs_on_its_own_devices_only(
     gpus: tuple[str, ...], runtime: HostRuntime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(registry, "installed", lambda: tuple(HostRuntime))
-    target = HostTarget(NoSource(), gpus=gpus)
+    target = on_devices(*gpus)
     with pytest.raises(BadInput, match=f"--runtime cuda and --device cuda:0 go together, got {runtime} and "):
         target.compile(LayerGraph("m", (), (), None, ""), LayerRange(0, 1), DEVICE, replace(OPTIONS, runtime=runtime))
 
@@ -196,7 +201,7 @@ def test_a_runtime_runs_on_its_own_devices_only(
 def test_profiles_on_gpus_are_those_of_their_kind() -> None:
     options = replace(OPTIONS, runtime=HostRuntime.CUDA)
     other = replace(DEVICE, name="H100")
-    on_first, on_second = (HostTarget(NoSource(), gpus=[uuid]) for uuid in ("GPU-a", "GPU-b"))
+    on_first, on_second = map(on_devices, ("GPU-a", "GPU-b"))
     assert on_first.depends_on(DEVICE, options) == on_second.depends_on(DEVICE, options)
     assert on_first.depends_on(DEVICE, options) != on_first.depends_on(other, options)
     on_cores = HostTarget(NoSource())

@@ -26,7 +26,8 @@ from autoauto.records.schedule import Schedule
 from autoauto.records.target import Origin
 from autoauto.records.trials.study_summary import interval
 from autoauto.records.units import Array, relative_error
-from autoauto.targets.host.machine import core_beside_gpu, cores_of
+from autoauto.targets.host.devices import ALIKE, HostDevices
+from autoauto.targets.host.machine import cores_of
 from autoauto.targets.host.measure.session import example
 from autoauto.targets.host.memory_budget import machine_bytes
 from autoauto.targets.host.remote.cluster import DaskMachines
@@ -65,7 +66,7 @@ class OpenPlan(AbstractContextManager["OpenPlan"]):
         options: batch size, memory proportion, and cores of a device, which are threads of its session.
         replicas: number of pipelines.
         machines: those of the cluster; by default this machine has all its devices.
-        gpus: the UUID of the GPU of every device; empty where cores are the devices.
+        devices: what they are.
         samples: the inputs; by default they are made up.
 
     Raises:
@@ -82,19 +83,17 @@ class OpenPlan(AbstractContextManager["OpenPlan"]):
         options: CompileOptions,
         replicas: int = 1,
         machines: DaskMachines | None = None,
-        gpus: Sequence[str] = (),
+        devices: HostDevices = ALIKE,
         samples: InputSamples | None = None,
     ) -> None:
-        n_devices, share, n_cores = plan.n_devices, options.memory_proportion, options.cores_per_device
-        session = session_options(options)
+        n_devices, share = plan.n_devices, options.memory_proportion
 
         def resources_of(number: int) -> StageResources:
-            budget_bytes = int(cluster.devices[number].memory_bytes * share)
-            if gpus:
-                return StageResources(core_beside_gpu(number), session._replace(gpu=gpus[number]), budget_bytes)
             machine, device = cluster.machine_device(number)
-            cores = cores_of(device, n_cores, machines.machines[machine].facts.cores if machines else ())
-            return StageResources(cores, session, budget_bytes)
+            session = devices.session(device, options)
+            among = machines.machines[machine].facts.cores if machines else ()
+            budget_bytes = int(cluster.devices[number].memory_bytes * share)
+            return StageResources(devices.cores(device, session.n_threads, among), session, budget_bytes)
 
         packed = (range(first, first + n_devices) for first in range(0, n_devices * replicas, n_devices))
         placement = [list(map(cluster.index, replica)) for replica in plan.placement] or list(map(list, packed))
@@ -164,13 +163,6 @@ def inputs_of(source: Source, graph: LayerGraph, batch_size: int, samples: Input
     """The inputs of a micro-batch, the same every time; without samples they are made up."""
     ports = source.carried(graph, 0, batch_size)
     return samples.batch(ports) if samples else {port.name: example(port) for port in ports}
-
-
-def session_options(options: CompileOptions) -> SessionOptions:
-    """How a session of these options computes."""
-    return SessionOptions(
-        options.cores_per_device, options.runtime, options.computes_in, options=options.runtime_options
-    )
 
 
 def timeline_of(processes: Sequence[StageSpans], n_replicas: Sequence[int]) -> Timeline:

@@ -1,0 +1,205 @@
+"""What the devices of a cluster are on this machine, cores or GPUs: `HostDevices`.
+
+Devices that differ: `devices_named` in --device, and `unlike_cluster`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from autoauto.records.costs.profile import CompileOptions, HostPrecision, HostRuntime, RuntimeOptions, SessionOptions
+from autoauto.records.errors import BadInput
+from autoauto.records.hardware import Cluster, Device, DeviceKind, Link
+from autoauto.targets.host.detect import device_links, device_memory_bytes, total_bytes, usable_cores
+from autoauto.targets.host.gpu.cluster import gpu_cluster
+from autoauto.targets.host.gpu.gpus import GPU_PREFIX, Gpu, gpus_named
+from autoauto.targets.host.machine import CLOCK_HZ, core_beside_gpu, cores_from, cores_of
+from autoauto.targets.host.runtimes.registry import check_cuda_installed
+
+CORES = "cpu"
+"""The word of --device for cores; "cpu:4" is a device of four."""
+
+
+class NamedDevice(NamedTuple):
+    """A device that --device names.
+
+    Attributes:
+        n_cores: that compute; 0 where the GPU does.
+        gpu: the GPU, if it is one.
+    """
+
+    n_cores: int
+    gpu: Gpu | None = None
+
+    @property
+    def name(self) -> str:
+        """That of devices like it."""
+        if self.gpu is not None:
+            return self.gpu.name
+        return "core" if self.n_cores == 1 else f"{self.n_cores} cores"
+
+
+def devices_named(text: str) -> tuple[NamedDevice, ...]:
+    """The devices of a text like "cpu:2,cuda:0": first those with cores, the most cores first, then the GPUs.
+
+    Raises:
+        BadInput: a word names no device of this machine, GPUs are not alike, or all devices are cores and alike.
+        MissingExtra: there is no runtime for GPUs.
+    """
+    words = [word.strip() for word in text.split(",")]
+    on_cores = [word for word in words if word.partition(":")[0] == CORES]
+    on_gpus = [word for word in words if word not in on_cores]
+    n_cores = sorted(map(_n_cores, on_cores), reverse=True)
+    if not on_gpus and len(set(n_cores)) == 1:
+        raise BadInput(
+            f"--device is for GPUs and for unlike devices, got {text!r}; leave it out, and join cores by "
+            f"--cores-per-device {n_cores[0]}"
+        )
+    if not on_gpus:
+        return tuple(map(NamedDevice, n_cores))
+    check_cuda_installed(f"--device {text}")
+    gpus = gpus_named(",".join(on_gpus))
+    return (*map(NamedDevice, n_cores), *(NamedDevice(0, gpu) for gpu in gpus))
+
+
+def _n_cores(word: str) -> int:
+    number = word.partition(":")[2] or "1"
+    if not (number.isascii() and number.isdigit() and int(number)):
+        raise BadInput(f"--device takes {CORES} or {CORES}:N with N cores, 1 or more, and {GPU_PREFIX}0, got {word!r}")
+    return int(number)
+
+
+def unlike_cluster(named: Sequence[NamedDevice]) -> Cluster:
+    """Describe devices of several kinds, which may stand in any order. A cycle is a nanosecond.
+
+    Every core has an equal part of the machine's memory, as in `host_cluster`, and so has the process beside a GPU. A
+    device sends and receives at the mean of the two speeds that are measured for one like it.
+
+    Args:
+        named: as `devices_named` returns them.
+
+    Raises:
+        BadInput: there are fewer cores, or too little memory.
+    """
+    gpus = [device.gpu for device in named if device.gpu]
+    n_cores = sum(device.n_cores for device in named)
+    if n_cores > usable_cores():
+        raise BadInput(f"--device names {n_cores} cores, this process may use {usable_cores()}; name fewer")
+    part_bytes, times = device_memory_bytes(total_bytes(), n_cores + len(gpus)), device_links(usable_cores())
+    kinds = [
+        _kind(
+            Device(device.name, CLOCK_HZ, device.n_cores * part_bytes, device.n_cores, part_bytes),
+            n_devices,
+            times.receive_link,
+            times.send_link,
+        )
+        for device, n_devices in Counter(device for device in named if not device.gpu).items()
+    ]
+    if gpus:
+        alone = gpu_cluster(gpus)
+        kinds.append(_kind(alone.devices[0], len(gpus), alone.receive_links[0], alone.send_links[0]))
+    return Cluster.of_kinds("host-unlike", "host", kinds)
+
+
+def check_named(given: Cluster, named: Sequence[NamedDevice]) -> None:
+    """Refuse a described cluster of other devices than --device names, or with more cores than there are.
+
+    Raises:
+        BadInput: it is one.
+    """
+    described = [(kind.n_devices, kind.device.n_tiles, kind.device.name) for kind in given.kinds]
+    described = described or [(len(given), 1, given.devices[0].name)]
+    counts = Counter((device.n_cores, device.name) for device in named)
+    asked = [(n_devices, n_cores or 1, name) for (n_cores, name), n_devices in counts.items()]
+    if named and [kind[:2] for kind in described] != [kind[:2] for kind in asked]:
+        here, wanted = (", ".join(f"{n} x {name}" for n, _, name in kinds) for kinds in (described, asked))
+        raise BadInput(
+            f"{given.name} has {here}, --device names {wanted}; `autoauto clusters --detect --device ...` writes a "
+            "file that fits"
+        )
+    n_cores = sum(device.n_cores for device in named) if named else sum(n * each for n, each, _ in described)
+    if n_cores > usable_cores():
+        raise BadInput(f"{given.name} needs {n_cores} cores, this process may use {usable_cores()}")
+
+
+def _kind(device: Device, n_devices: int, receive: Link, send: Link) -> DeviceKind:
+    """A kind whose link takes the mean time of the two."""
+    rate = 2 / (1 / receive.bytes_per_s + 1 / send.bytes_per_s)
+    link = Link(rate, (receive.idle_cycles + send.idle_cycles) // 2)
+    return DeviceKind(device, n_devices, link, link)
+
+
+@dataclass(frozen=True, slots=True)
+class HostDevices:
+    """The cores and GPUs of the devices of a cluster; by default cores of which all are alike.
+
+    Attributes:
+        gpus: the UUID of the GPU of every device, empty for one of cores; no entry where all are cores.
+        unlike: every device, where they are of several kinds; `Device.n_tiles` is then how many cores one has.
+    """
+
+    gpus: tuple[str, ...] = ()
+    unlike: tuple[Device, ...] = ()
+
+    @property
+    def has_cores(self) -> bool:
+        """Whether the processor computes."""
+        return not self.gpus or "" in self.gpus
+
+    @property
+    def has_gpus(self) -> bool:
+        """Whether GPUs compute."""
+        return any(self.gpus)
+
+    def number(self, device: Device) -> int:
+        """The first device of a kind."""
+        return next((n for n, other in enumerate(self.unlike) if other.name == device.name), 0)
+
+    def session(self, number: int, options: CompileOptions) -> SessionOptions:
+        """How a session on a device computes; beside cores a GPU has the options of its own runtime only."""
+        if self._gpu(number) and self.has_cores:
+            own = RuntimeOptions(graph_optimization=options.runtime_options.graph_optimization)
+            return SessionOptions(1, HostRuntime.CUDA, options.computes_in, self._gpu(number), own)
+        n_threads = self._n_cores(number) * options.cores_per_device
+        return SessionOptions(
+            n_threads, options.runtime, options.computes_in, self._gpu(number), options.runtime_options
+        )
+
+    def cores(self, number: int, n_threads: int, among: Sequence[tuple[int, ...]] = ()) -> tuple[int, ...]:
+        """The hardware threads of a device that has so many cores, or of the core beside its GPU.
+
+        Args:
+            number: of the device.
+            n_threads: of its session.
+            among: the cores of another machine.
+        """
+        if not self.unlike:
+            return core_beside_gpu(number) if self.gpus else cores_of(number, n_threads, among)
+        first = sum(device.n_tiles for device in self.unlike[:number])  # a GPU counts as the core beside it
+        return core_beside_gpu(first) if self._gpu(number) else cores_from(first, n_threads)
+
+    def check(self, options: CompileOptions) -> None:
+        """Refuse options with which these devices do not compute.
+
+        Raises:
+            BadInput: the runtime computes elsewhere, or cores and GPUs have no such format in common.
+        """
+        if (options.runtime is HostRuntime.CUDA) == self.has_cores:
+            given = "cores" if self.has_cores else "--device with GPUs"
+            raise BadInput(f"--runtime cuda and --device cuda:0 go together, got {options.runtime} and {given}")
+        if self.has_cores and self.has_gpus and options.computes_in is not HostPrecision.FP32:
+            raise BadInput(f"cores and GPUs both compute in fp32 only, got --precision {options.computes_in}; try fp32")
+
+    def _gpu(self, number: int) -> str:
+        return self.gpus[number] if self.gpus else ""
+
+    def _n_cores(self, number: int) -> int:
+        """Cores of a device before any are joined."""
+        return self.unlike[number].n_tiles if self.unlike else 1
+
+
+ALIKE = HostDevices()
+"""Cores of which all are alike."""
