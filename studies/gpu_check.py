@@ -5,6 +5,7 @@
 - search: what it finds in fp32 and tf32 is at least as fast as the best of these sessions.
 - boundary: the largest batch size that a device of `--memory-gib` holds, found by bisection. It is true where a plain
   session of ONNX Runtime, in a process of its own and without a limit, takes about as much memory by nvidia-smi.
+- unlike: a pipeline of all cores together and the GPU runs, each with layers of its own.
 
 It exits with 0 where all of them hold, with 1 where one does not, and with 77, which test drivers take for "skipped",
 where there is no GPU or no runtime for it. Not run on a GPU yet.
@@ -36,6 +37,8 @@ from autoauto.records.plans.timeline import Runner
 from autoauto.records.units import GIB, MIB, format_bytes
 from autoauto.study.defaults import default_space
 from autoauto.study.search import search_flow
+from autoauto.targets.host.detect import usable_cores
+from autoauto.targets.host.devices import CORES
 from autoauto.targets.host.gpu.gpus import gpus_named, used_bytes
 from autoauto.targets.host.measure.session import example
 from autoauto.targets.host.processes import Workers
@@ -169,6 +172,18 @@ def boundary(model: str, device: str, memory_gib: float) -> Check:
     return Check(name, holds, figures)
 
 
+def unlike(model: str, flow: Flow) -> Check:
+    """The best plan on one device of each of two kinds: both compute, and what the estimate said of it."""
+    knobs = Knobs(2, 1.0, BATCH_SIZES[1], runtime=runtime_of(flow), precision=HostPrecision.FP32)
+    plan = flow.predict(knobs)
+    run = flow.measure(knobs, plan)
+    stages = run.plan.stages
+    parts = " and ".join(f"{len(range(*stage.layers))} layers on {stage.device_kind}" for stage in stages)
+    figures = f"{parts}: estimated {flow.samples_per_s(knobs, plan):.1f}/s, "
+    figures += f"measured {flow.measured_samples_per_s(knobs, run):.1f}/s"
+    return Check(f"unlike {model}", len({stage.device_kind for stage in stages}) == 2, figures)
+
+
 def plain_bytes(sub_model: SubModel, uuid: str) -> int:
     """Memory of a GPU that a process with a plain session takes, by nvidia-smi."""
     file = SubModelFile(sub_model.content)
@@ -212,6 +227,7 @@ def checks(args: argparse.Namespace) -> Iterator[Check]:
         yield prediction(model, measured)
         yield searched(model, flow, measured)
         yield boundary(model, args.device, args.memory_gib)
+        yield unlike(model, open_flow(model, f"{CORES}:{usable_cores()},{args.device}"))
 
 
 def main(argv: Sequence[str] | None = None) -> int:

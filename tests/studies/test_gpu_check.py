@@ -6,10 +6,15 @@ from pathlib import Path
 import onnx
 import pytest
 
+from autoauto.evaluate.load import load_flow
 from autoauto.records.errors import AutoautoError
+from autoauto.records.units import MIB
+from autoauto.targets.clusters import cluster_toml
+from autoauto.targets.host.detect import usable_cores
 from autoauto.targets.host.gpu.gpus import gpus
 from studies.custom_target import model_of
-from studies.gpu_check import SKIPPED, Session, fits_device, largest, open_flow, prediction, sessions
+from studies.gpu_check import SKIPPED, Session, fits_device, largest, open_flow, prediction, sessions, unlike
+from tests.targets.host.conftest import unlike_of
 
 
 def has_gpu() -> bool:
@@ -59,3 +64,14 @@ def test_sessions_are_estimated_and_measured(tmp_path: Path) -> None:
     flow = open_flow(str(tmp_path / "small.onnx"), None)
     (session,) = sessions(flow, [16])
     assert min(session.predicted_samples_per_s, session.samples_per_s) > 0
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(usable_cores() < 2, reason="two devices need two cores")
+def test_two_unlike_devices_both_compute(tmp_path: Path) -> None:
+    onnx.save(model_of(n_layers=6, width=1024), tmp_path / "wide.onnx")
+    (tmp_path / "unlike.toml").write_text(cluster_toml(unlike_of(256 * MIB, 16 * MIB), "a test"), encoding="utf-8")
+    flow = load_flow(str(tmp_path / "wide.onnx"), str(tmp_path / "unlike.toml"), "host")
+    check = unlike("wide", flow)
+    assert check.holds
+    assert f"layers on core of {16 * MIB}" in check.figures

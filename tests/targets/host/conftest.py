@@ -14,6 +14,7 @@ from onnx import TensorProto, helper, numpy_helper
 from onnx.utils import Extractor
 
 from autoauto.graph.load import load_graph
+from autoauto.records.hardware import Cluster, Device, DeviceKind, Link
 from autoauto.records.layers import LayerGraph, LayerRange, Port, SubModel
 
 
@@ -40,6 +41,13 @@ class ExtractorSource:
     def _port(self, graph: LayerGraph, index: int, batch_size: int) -> Port:
         tensor = graph.tensors[index]
         return Port(tensor.name, tensor.shape_at(batch_size), "float32")
+
+
+def unlike_of(*sizes: int) -> Cluster:
+    """Single cores that differ in their memory."""
+    link = Link(5e9, 20_000)
+    kinds = (DeviceKind(Device(f"core of {size}", 1e9, size, 1, size), 1, link, link) for size in sizes)
+    return Cluster.of_kinds("unlike", "host", tuple(kinds))
 
 
 def at_batch(model: onnx.ModelProto, batch_size: int) -> onnx.ModelProto:

@@ -14,7 +14,7 @@ from autoauto.graph.load import load_graph
 from autoauto.profile.cache import ProfileCache
 from autoauto.records.costs.profile import CompileOptions, GraphOptimization, HostPrecision, HostRuntime, RuntimeOptions
 from autoauto.records.errors import BadInput, Infeasible
-from autoauto.records.hardware import Cluster, Device, DeviceKind, Link
+from autoauto.records.hardware import Cluster, Link
 from autoauto.records.knobs.knobs import Knobs
 from autoauto.records.plans.plan import Plan, Stage
 from autoauto.records.trials.trial import Status, Trial
@@ -28,7 +28,7 @@ from autoauto.targets.host.gpu.gpus import Gpu
 from autoauto.targets.host.run import run as run_module
 from autoauto.targets.host.runtimes import registry
 from autoauto.targets.host.target import HostTarget
-from tests.targets.host.conftest import residual
+from tests.targets.host.conftest import residual, unlike_of
 
 OPTIONS = CompileOptions(4, 1.0, Precision.FP32)
 NAMED = (
@@ -123,13 +123,6 @@ def test_cores_and_gpus_together_compute_in_fp32(machine: None) -> None:
     options = replace(OPTIONS, runtime=HostRuntime.OPENVINO, computes_in=HostPrecision.BF16)
     with pytest.raises(BadInput, match="compute in fp32 only, got --precision bf16"):
         target._devices.check(options)
-
-
-def unlike_of(*sizes: int) -> Cluster:
-    """Single cores that differ in their memory."""
-    link = Link(5e9, 20_000)
-    kinds = (DeviceKind(Device(f"core of {size}", 1e9, size, 1, size), 1, link, link) for size in sizes)
-    return Cluster.of_kinds("unlike", "host", tuple(kinds))
 
 
 @pytest.fixture
