@@ -29,6 +29,7 @@ from studies.training_heads import (
     with_classifier_loss,
     with_dropout_and_classifier_loss,
     with_masked_language_model,
+    with_squad_loss,
     with_tokens,
 )
 
@@ -237,9 +238,14 @@ def _masked_language_model(model: onnx.ModelProto, n_tokens: int) -> onnx.ModelP
     return with_masked_language_model(with_tokens(model, n_tokens))
 
 
+def _squad(model: onnx.ModelProto, n_tokens: int) -> onnx.ModelProto:
+    return with_squad_loss(with_tokens(model, n_tokens))
+
+
 WITH_HEADS: dict[str, tuple[str, Callable[[onnx.ModelProto], onnx.ModelProto]]] = {
     "resnet50-train": ("resnet50", with_classifier_loss),
     "vit-b16-train": ("vit-b16", with_dropout_and_classifier_loss),
+    "bert-large-384-squad": ("bert-large-128", partial(_squad, n_tokens=384)),
     **{
         f"bert-{size}-{n_tokens}-mlm": (f"bert-{size}-128", partial(_masked_language_model, n_tokens=n_tokens))
         for size in ("base", "large")

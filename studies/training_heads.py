@@ -87,8 +87,22 @@ def with_masked_language_model(model: onnx.ModelProto) -> onnx.ModelProto:
     return head.finish()
 
 
+def with_squad_loss(model: onnx.ModelProto) -> onnx.ModelProto:
+    """BERT with dropout, of attention as well, and its head of SQuAD: where the answer starts and where it ends.
+
+    The loss is the sum of both cross-entropies.
+    """
+    head = _Head(model)
+    _drop_out(head, ("embeddings.LayerNorm.LayerNormalization", "output.dense.Add", "attention.self.Softmax"))
+    head.replace_nodes([node for node in model.graph.node if not node.name.startswith(("Split", "Squeeze"))])
+    logits = next(node for node in model.graph.node if node.name == "qa_outputs.Add").output[0]
+    head.add_input("labels", [1, 2])
+    head.add_loss(logits, "labels", axis=1)
+    return head.finish()
+
+
 def _drop_out(head: _Head, endings: tuple[str, ...]) -> None:
-    """Put a Dropout behind the nodes whose names end so. Attention drops nothing in the configurations that we read."""
+    """Put a Dropout behind the nodes whose names end so; pre-training drops no attention [graphcore-examples]."""
     values = (np.array(0.1, np.float32), np.array(True))
     names = ("dropout__ratio", "dropout__training")
     head.model.graph.initializer.extend(map(numpy_helper.from_array, values, names))
@@ -155,10 +169,10 @@ class _Head:
         """Add an input of integers; the batch is its first axis."""
         self.model.graph.input.append(helper.make_tensor_value_info(name, TensorProto.INT64, ["batch", *shape]))
 
-    def add_loss(self, logits: str, labels: str) -> None:
-        """Add the cross-entropy of every sample, and make it the only output."""
-        self.add("LogSoftmax", "loss.LogSoftmax", [logits], "log_probabilities", axis=-1)
-        self.add("GatherElements", "loss.GatherElements", ["log_probabilities", labels], "of_labels", axis=-1)
+    def add_loss(self, logits: str, labels: str, axis: int = -1) -> None:
+        """Add the cross-entropy of every sample, whose classes lie along an axis, and make it the only output."""
+        self.add("LogSoftmax", "loss.LogSoftmax", [logits], "log_probabilities", axis=axis)
+        self.add("GatherElements", "loss.GatherElements", ["log_probabilities", labels], "of_labels", axis=axis)
         self.add("Neg", "loss.Neg", ["of_labels"], "losses")
         axes = list(
             range(1, len(next(i for i in self.model.graph.input if i.name == labels).type.tensor_type.shape.dim))

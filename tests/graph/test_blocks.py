@@ -121,6 +121,7 @@ def test_all_builtin_models_are_covered() -> None:
         "bert-large-128",
         "bert-large-128-mlm",
         "bert-large-384-mlm",
+        "bert-large-384-squad",
         "bert-large-512-mlm",
         "gpt2-small",
         "resnet50",

@@ -34,6 +34,7 @@ BUILTIN = {  # as published: 25.6, 108.9 with the position embeddings that 128 t
     "bert-large-128-mlm": (692, 366.0, 34),
     "bert-large-384-mlm": (692, 366.3, 34),
     "bert-large-512-mlm": (692, 366.4, 34),
+    "bert-large-384-squad": (711, 334.0, 30),
 }
 
 

@@ -25,6 +25,10 @@ PUBLISHED_SAMPLES = {  # a step: "Batch Size" of the page, 16,384 there for ResN
     "BERT-large 512 PyTorch": 8_192,
     "ViT-B/16 fine-tuning PyTorch": 2_040,
     "ViT-B/16 pre-training PyTorch": 65_536,
+    "BERT-large 128 packed PopART": 54_784,
+    "BERT-large 512 packed PopART": 9_600,
+    "BERT-large SQuAD PopART": 256,
+    "BERT-large SQuAD PyTorch": 256,
 }
 
 
@@ -43,21 +47,29 @@ def test_every_row_is_a_configuration_of_a_model_with_its_loss(rows: dict[str, A
         assert (knobs.n_ipu - row.get("head_on_first", False)) * knobs.replicas == 16
         assert row["source"]
         assert row["differs"]
-        assert row["seen"].startswith("before")
+        assert row["seen"].startswith(("before", "after"))
 
 
 def test_published_cuts_lie_before_encoder_layers_and_the_head(rows: dict[str, Any]) -> None:
-    base, large, vit, resnet = (
+    base, large, vit, squad, resnet = (
         (load_graph(rows[name]["model"]), partition_of(rows[name], load_graph(rows[name]["model"])))
-        for name in ("BERT-base 128 PyTorch", "BERT-large 384 PopART", *list(rows)[-1:], "ResNet-50 PyTorch")
+        for name in (
+            "BERT-base 128 PyTorch",
+            "BERT-large 384 PopART",
+            "ViT-B/16 pre-training PyTorch",
+            "BERT-large SQuAD PopART",
+            "ResNet-50 PyTorch",
+        )
     )
     assert [base[0].layers[i].name.split(".")[:4][-1] for i in base[1][1:-2]] == ["0", "4", "8"]
     assert base[0].layers[base[1][-2]].name == "cls.GatherND"
     assert [large[0].layers[i].name.split(".")[:4][-1] for i in large[1][1:-2]] == ["3", "10", "17"]
     assert [vit[0].layers[i].name.split(".")[2] for i in vit[1][1:-1]] == ["3", "6", "9"]
+    starts = [squad[0].layers[i].name.split(".")[3] for i in squad[1][1:-1]]
+    assert starts == ["2", "5", "8", "11", "14", "17", "20"]
     assert resnet[1] == ()
-    assert [part[1][0] for part in (base, large, vit)] == [0, 0, 0]
-    assert [part[1][-1] for part in (base, large, vit)] == [len(part[0]) for part in (base, large, vit)]
+    assert [part[1][0] for part in (base, large, vit, squad)] == [0] * 4
+    assert [part[1][-1] for part in (base, large, vit, squad)] == [len(part[0]) for part in (base, large, vit, squad)]
 
 
 def test_the_table_says_what_does_not_fit_and_the_errors_of_every_framework() -> None:
