@@ -328,13 +328,12 @@ def _words(path: Path) -> list[str]:
 
 def machine_source(*, has_cores: bool, has_gpus: bool) -> str:
     """Where the figures of the machine's cores and GPUs come from."""
-    links = ["messages between two cores"] * has_cores + [
-        "copies between pinned memory of the host and a GPU"
-    ] * has_gpus
-    origins = ["/proc, /sys and the control groups"] * has_cores + ["nvidia-smi"] * has_gpus
+    of_cores = ("/proc, /sys and the control groups", "messages between two cores")
+    of_gpus = ("nvidia-smi", "copies between pinned memory of the host and a GPU")
+    memory, links = map(", ".join, zip(*([of_cores] * has_cores + [of_gpus] * has_gpus), strict=True))
     return (
-        f"detected on {datetime.now(UTC):%Y-%m-%d} by `autoauto clusters --detect`; memory: {', '.join(origins)}; "
-        f"links: {', '.join(links)}, measured; a cycle is a nanosecond whatever the clock is"
+        f"detected on {datetime.now(UTC):%Y-%m-%d} by `autoauto clusters --detect`; memory: {memory}; "
+        f"links: {links}, measured; a cycle is a nanosecond whatever the clock is"
     )
 
 
