@@ -21,6 +21,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import log
 from random import Random
 from typing import NamedTuple
@@ -63,12 +64,21 @@ FULL = Effort(
 )
 """Where many plans compete; by default; for orders far above the bound."""
 
+TURNS = 2
+"""Micro-batches a device that weigh the ends of an order against its period."""
+
 STRETCHED = 8
 """A group that sets out at uneven intervals may have a period longer by up to so many 32nds."""
 
 
 def steady_state(pipeline: ZeroBubbleProblem, random: Random, effort: Effort = FULL) -> ModuloSchedule | None:
-    """The group whose repetitions stop first; None if a single micro-batch has no room even with twice the period."""
+    """The group whose repetitions stop first; None if a single micro-batch has no room even with twice the period.
+
+    However many micro-batches there are, it is the one that stops first with `TURNS` a device: all orders repeat the
+    same group then, and a longer one is no worse by luck.
+    """
+    few = min(pipeline.n_micro_batches, max(TURNS * pipeline.n_devices, 8))
+    pipeline = replace(pipeline, n_micro_batches=few)
     first = modulo_schedule(pipeline, random, effort.placements)
     if first is None:
         return None
