@@ -5,7 +5,7 @@
 
 All actions take as long as a forward, links so many times that. `bound` is the period of a micro-batch that the work of
 a device, the messages of a link and the memory for activations allow, in any order; `ours` is that of the package's
-modulo schedules (autoauto/schedule/zero_bubble/modulo.py), whatever their group. Both are in forwards, and so is
+search (autoauto/schedule/zero_bubble/steady_state.py), whatever its group. Both are in forwards, and so is
 `shortest`: the period of a group over its micro-batches, the first multiple of half a forward a group of which CP-SAT
 finds an order. Of all smaller multiples it proves that none exists; "-" if it cannot tell of a smaller one in S
 seconds. Needs OR-Tools (pip install ortools).
@@ -23,8 +23,8 @@ from typing import Any
 
 from autoauto.records.schedule import BACKWARD, WEIGHT, Order
 from autoauto.schedule.orders.registry import spec_of, stage_devices_of
-from autoauto.schedule.zero_bubble.modulo import modulo_schedule, three_in_turn
 from autoauto.schedule.zero_bubble.problem import ZeroBubbleProblem, memory_taken
+from autoauto.schedule.zero_bubble.steady_state import steady_state
 
 COARSE, FINE = 2, 100
 """Ticks of a forward for CP-SAT, which is slow where there are many, and for our own schedule."""
@@ -185,9 +185,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     for n_stages in map(int, stages.split(",")):
         for link in map(float, links.split(",")):
             coarse, fine = (problem(args.order, n_stages, link, ticks) for ticks in (COARSE, FINE))
-            ours = [search(fine, Random(0)) for search in (modulo_schedule, three_in_turn)]
-            paces = [schedule.pace for schedule in ours if schedule]
-            cells = period_bound(fine) / FINE, min(paces, default=float("nan")) / FINE
+            ours = steady_state(fine, Random(0))
+            cells = period_bound(fine) / FINE, (float("nan") if ours is None else ours.pace) / FINE
             numbers = "".join(f"{cell:9.2f}" for cell in cells)
             for group in map(int, groups.split(",")):
                 shortest = shortest_period(coarse, args.seconds, group)

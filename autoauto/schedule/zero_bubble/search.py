@@ -8,8 +8,8 @@
 3. Actions are moved off the critical path (critical_path.py), again and again.
 4. *Stretching.* Many micro-batches are first scheduled as few; the steady state of that order is then repeated. Where
    it is free of bubbles, the long order is as far above the bound as the short one.
-5. Orders that repeat one to three micro-batches (modulo.py). With full effort, orders of a V far above the bound are
-   made once more from three in turn.
+5. Orders that repeat a group of one to four micro-batches (steady_state.py). With full effort, this search takes longer
+   for orders of a V that are far above the bound, and the actions of its order are moved as well.
 
 The search ends at once when it meets `lower_bound`, which is the common case. Otherwise it ends when its
 effort, counted in scheduled actions, is used up. No clock is involved, so the same input gives the same order.
@@ -17,7 +17,7 @@ effort, counted in scheduled actions, is used up. No clock is involved, so the s
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 from itertools import product
 from random import Random
@@ -27,14 +27,8 @@ from autoauto.schedule.zero_bubble.critical_path import critical_blocks, nudged
 from autoauto.schedule.zero_bubble.fixed_order import in_order, numbered_schedule
 from autoauto.schedule.zero_bubble.itineraries import ONE_STAGE_A_DEVICE, Itinerary, itineraries, steady_priorities
 from autoauto.schedule.zero_bubble.list_scheduling import NEVER, ChoiceRule, Direction, DraftSchedule, Priorities
-from autoauto.schedule.zero_bubble.modulo import (
-    FEW_PLACEMENTS,
-    PLACEMENTS,
-    ModuloSchedule,
-    modulo_schedule,
-    three_in_turn,
-)
 from autoauto.schedule.zero_bubble.problem import ZeroBubbleProblem, lower_bound
+from autoauto.schedule.zero_bubble.steady_state import FEW, FULL, SOME, Effort, steady_state
 
 EFFORT = 40_000
 """Actions to schedule for each device, counted as 8 to 24, before the best order so far is the answer."""
@@ -49,7 +43,7 @@ LONG_RUNS = 7
 """How often the few micro-batches of a long order are scheduled, about."""
 
 NEAR = 1.05
-"""Up to this ratio to the bound an itinerary alone is good enough for a long order, and three in turn are not tried."""
+"""Up to this ratio to the bound an itinerary alone is good enough for a long order, and little effort for a period."""
 
 EXPLORING = 0.4
 """The share of the effort for finding a good order; the rest is for improving it."""
@@ -81,10 +75,11 @@ def search(pipeline: ZeroBubbleProblem, share: float = 1.0) -> DraftSchedule:
         shorter = lengthened
     assert shorter is not None
     if not shorter.is_optimal:
-        shorter.try_modulo_schedule(PLACEMENTS if share >= 1 else FEW_PLACEMENTS)
-    is_v = pipeline.n_stages > pipeline.n_devices
-    if is_v and share >= 1 and shorter.best.makespan > NEAR * shorter.bound:
-        shorter.try_three_in_turn()
+        is_v = pipeline.n_stages > pipeline.n_devices
+        is_far = is_v and share >= 1 and shorter.best.makespan > NEAR * shorter.bound
+        draft = shorter.try_steady_state(FULL if is_far else SOME if share >= 1 else FEW)
+        if is_far and draft is not None:
+            shorter.improve_anew(draft)
     return shorter.best
 
 
@@ -94,9 +89,9 @@ def _long(pipeline: ZeroBubbleProblem, few: int) -> DraftSchedule:
     if pipeline.n_stages == pipeline.n_devices:
         order.try_forwards(itineraries(pipeline)[0])
     else:
-        order.try_steady_state(few)
+        order.try_few_repeated(few)
     if not order.is_optimal:
-        order.try_modulo_schedule(PLACEMENTS)
+        order.try_steady_state(SOME)
     return order.best
 
 
@@ -141,24 +136,20 @@ class _OrderSearch:
         """Whether the best order cannot be better, or this part of the effort is used up."""
         return self.is_optimal or self.spent > part * self.effort
 
-    def try_modulo_schedule(self, placements: Sequence[int]) -> None:
-        """Try the order that repeats a group of micro-batches as often as memory admits."""
-        self.keep_repeated(modulo_schedule(self.pipeline, Random(0), placements))
-
-    def try_three_in_turn(self) -> None:
-        """Improve the order that repeats three micro-batches, if near the best, with half as much effort."""
-        draft = self.keep_repeated(three_in_turn(self.pipeline, Random(0)))
-        if draft is not None and draft.makespan <= NEAR * self.best.makespan:
-            self.effort = self.spent + self.effort // 2
-            self.improve(draft)
-
-    def keep_repeated(self, modulo: ModuloSchedule | None) -> DraftSchedule | None:
-        """The order of a modulo schedule; it becomes the best if it is."""
-        if modulo is None:
-            return None
-        draft = in_order(self.pipeline, modulo.priorities(self.pipeline.n_micro_batches))
+    def try_steady_state(self, effort: Effort) -> DraftSchedule | None:
+        """Try the order that repeats a group of micro-batches as fast as memory admits."""
+        repeated = steady_state(self.pipeline, Random(0), effort)
+        draft = (
+            None if repeated is None else in_order(self.pipeline, repeated.priorities(self.pipeline.n_micro_batches))
+        )
         self.keep(draft)
         return draft
+
+    def improve_anew(self, draft: DraftSchedule) -> None:
+        """Improve another order, if near the best, with a third of the effort."""
+        if draft.makespan <= NEAR * self.best.makespan:
+            self.effort = self.spent + self.effort // 3
+            self.improve(draft)
 
     def keep(self, draft: DraftSchedule | None) -> None:
         """Make it the best if it is."""
@@ -201,7 +192,7 @@ class _OrderSearch:
             if self.best.makespan <= goal or (attempt and self.is_finished(EXPLORING / 2)):
                 break
 
-    def try_steady_state(self, few: int) -> None:
+    def try_few_repeated(self, few: int) -> None:
         """Repeat the best order of few micro-batches, or follow the itinerary if that made it."""
         n_actions = len(self.pipeline.ticks) * few
         short = _OrderSearch(replace(self.pipeline, n_micro_batches=few), LONG_RUNS * n_actions, rounds=1)
