@@ -119,12 +119,12 @@ def test_a_repeated_group_takes_as_long_as_before() -> None:
 @pytest.mark.parametrize(
     ("row", "gap"),
     [
-        (Instance("v-min", 16, 32, 0, 1), 1.06),
+        (Instance("v-min", 16, 32, 0, 1), 1.075),
         (Instance("v-min", 16, 32, 2, None), 1.04),
-        (Instance("v-min", 8, 16, 0.5, 1), 1.05),
+        (Instance("v-min", 8, 16, 2, 1), 1.03),
     ],
 )
 def test_orders_with_little_memory_stay_near_the_bound(row: Instance, gap: float) -> None:
-    """Rows of studies/zero_bubble_gaps.py that schedules of a single micro-batch leave 7 % and more above it."""
+    """Rows of studies/zero_bubble_gaps.py that schedules of a single micro-batch leave 6 % and more above it."""
     problem = instance_problem(row)
     assert search(problem).makespan < gap * lower_bound(problem)
