@@ -64,8 +64,8 @@ FULL = Effort(
 )
 """Where many plans compete; by default; for orders far above the bound."""
 
-TURNS = 2
-"""Micro-batches a device that weigh the ends of an order against its period."""
+TURNS, FEWEST = 2, 16
+"""Micro-batches a device that weigh the ends of an order against its period, and the fewest of all."""
 
 STRETCHED = 8
 """A group that sets out at uneven intervals may have a period longer by up to so many 32nds."""
@@ -77,7 +77,7 @@ def steady_state(pipeline: ZeroBubbleProblem, random: Random, effort: Effort = F
     However many micro-batches there are, it is the one that stops first with `TURNS` a device: all orders repeat the
     same group then, and a longer one is no worse by luck.
     """
-    few = min(pipeline.n_micro_batches, max(TURNS * pipeline.n_devices, 8))
+    few = min(pipeline.n_micro_batches, max(TURNS * pipeline.n_devices, FEWEST))
     pipeline = replace(pipeline, n_micro_batches=few)
     first = modulo_schedule(pipeline, random, effort.placements)
     if first is None:
