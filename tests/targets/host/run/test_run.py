@@ -19,6 +19,7 @@ from autoauto.records.plans.plan import Plan, Stage
 from autoauto.records.plans.timeline import Run
 from autoauto.records.target import Origin
 from autoauto.records.units import MIB, Precision
+from autoauto.targets.host import devices as devices_module
 from autoauto.targets.host.run import run as run_module
 from autoauto.targets.host.run.run import OpenPlan, repeat_until_undisturbed, timeline_of
 from autoauto.targets.host.run.stage import StageSpans
@@ -85,8 +86,8 @@ def test_pipelines_run_side_by_side(residual_model: Models) -> None:
 def test_a_stage_that_devices_run_in_turn_has_the_medians_of_all_of_them(
     residual_model: Models, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    cores = sorted(os.sched_getaffinity(0))
-    monkeypatch.setattr(run_module, "cores_of", lambda device, *_: (cores[device % len(cores)],))  # fewer may be there
+    cores = sorted(os.sched_getaffinity(0))  # there may be fewer than devices
+    monkeypatch.setattr(devices_module, "cores_of", lambda device, *_: (cores[device % len(cores)],))
     model, options = residual_model(3, 128), CompileOptions(64, 1.0, Precision.FP32)
     first, second = plan(0, 3, 7).stages
     replicated = Plan((first, replace(second, n_replicas=2)))
