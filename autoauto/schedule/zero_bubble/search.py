@@ -139,9 +139,9 @@ class _OrderSearch:
     def try_steady_state(self, effort: Effort) -> DraftSchedule | None:
         """Try the order that repeats a group of micro-batches as fast as memory admits."""
         repeated = steady_state(self.pipeline, Random(0), effort)
-        draft = (
-            None if repeated is None else in_order(self.pipeline, repeated.priorities(self.pipeline.n_micro_batches))
-        )
+        if repeated is None:
+            return None
+        draft = in_order(self.pipeline, repeated.priorities(self.pipeline.n_micro_batches))
         self.keep(draft)
         return draft
 
