@@ -5,7 +5,7 @@ Nodes are cut out of a plain model at one batch size, `BatchedModel`; the file o
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from functools import cached_property, lru_cache
 from math import prod
 from pathlib import Path
@@ -17,8 +17,8 @@ from onnx import helper, numpy_helper
 
 from autoauto.graph.load import find_model, load_graph
 from autoauto.graph.onnx_file import Weights, assemble, fill_value, read_model, stand_in_weight
-from autoauto.graph.rebatch import Batch, at_batch, at_own_batch, resolve_batch
-from autoauto.graph.trace import READS_SHAPE, Value, is_float, trace
+from autoauto.graph.rebatch import PlainModel, TracedModel, resolve_batch
+from autoauto.graph.trace import READS_SHAPE, Value, is_float
 from autoauto.records.errors import BadInput, UnreadableModel
 from autoauto.records.layers import LayerGraph, LayerRange, Port, SubModel
 
@@ -142,15 +142,14 @@ class OnnxSource:
         return batched.ports([*(name for name in batched.inputs if name in read), *made])
 
     @cached_property
-    def _plain(self) -> tuple[onnx.ModelProto, Batch]:
+    def _plain(self) -> PlainModel:
         return resolve_batch(read_model(self._path))
 
     def _at(self, batch_size: int, fixed_batch: str | None) -> BatchedModel:
-        plain, batch = self._plain
         if fixed_batch is None:
-            return BatchedModel(at_batch(plain, batch, batch_size))
+            return BatchedModel(self._plain.at(batch_size))
         if batch_size == 1:
-            return BatchedModel(at_own_batch(plain, batch))
+            return BatchedModel(self._plain.own)
         raise BadInput(f"batch_size must be 1, as {fixed_batch}; got {batch_size}")
 
 
@@ -167,15 +166,11 @@ def _written(graph: LayerGraph, layers: LayerRange, since: int = 0) -> list[str]
 
 
 class BatchedModel:
-    """A plain model with fixed shapes; it is traced once for many subgraphs.
+    """A plain model at one batch size, for many subgraphs."""
 
-    Args:
-        model: plain, at one batch size.
-    """
-
-    def __init__(self, model: onnx.ModelProto) -> None:
+    def __init__(self, traced: TracedModel) -> None:
+        model, self._values = traced
         self._model = model
-        self._values: Mapping[str, Value] = trace(model)
         self._constants = {tensor.name: tensor for tensor in model.graph.initializer}
         self._nodes: list[onnx.NodeProto] = list(model.graph.node)
         self._writers = {name: index for index, node in enumerate(self._nodes) for name in node.output}

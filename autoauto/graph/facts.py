@@ -7,8 +7,8 @@ from typing import NamedTuple
 import onnx
 from onnx import helper
 
-from autoauto.graph.rebatch import at_batch, at_own_batch, resolve_batch
-from autoauto.graph.trace import Value, is_float, trace
+from autoauto.graph.rebatch import resolve_batch
+from autoauto.graph.trace import Value, is_float
 from autoauto.records.errors import BadInput, UnreadableModel
 from autoauto.records.units import Array
 
@@ -51,16 +51,15 @@ def infer_facts(model: onnx.ModelProto) -> ModelFacts:
     Raises:
         UnreadableModel: the model cannot be read at any batch size.
     """
-    plain, batch = resolve_batch(model)
-    at_own = at_own_batch(plain, batch)
+    plain = resolve_batch(model)
+    own = plain.own
     try:
-        models = [at_batch(plain, batch, batch_size) for batch_size in (1, 2, 3)]
-        values = [trace(model) for model in models]
-        facts = {name: _fact(name, *(at[name] for at in values)) for name in values[0]}
-        return ModelFacts(models[0], facts, None)
+        (at_one, values), *others = (plain.at(batch_size) for batch_size in (1, 2, 3))
+        facts = {name: _fact(name, value, *(at.values[name] for at in others)) for name, value in values.items()}
+        return ModelFacts(at_one, facts, None)
     except BadInput as reason:
-        facts = {name: _fact(name, value, value, value) for name, value in trace(at_own).items()}
-        return ModelFacts(at_own, facts, str(reason))
+        facts = {name: _fact(name, value, value, value) for name, value in own.values.items()}
+        return ModelFacts(own.model, facts, str(reason))
 
 
 def batch_axis(name: str, at_one: tuple[int, ...], at_two: tuple[int, ...], at_three: tuple[int, ...]) -> int | None:

@@ -7,7 +7,7 @@ written into the nodes. A file whose samples cannot be tracked is refused.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from functools import cached_property, lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -20,6 +20,8 @@ from autoauto.graph.sample_axes import NodeStep, SampleAxis
 from autoauto.graph.trace import Value, opset, trace
 from autoauto.records.errors import BadInput, UnreadableModel
 from autoauto.records.units import Array
+
+N_TRACED = 3
 
 
 class Batch(NamedTuple):
@@ -34,6 +36,49 @@ class Batch(NamedTuple):
     fixed: int | None
 
 
+class TracedModel(NamedTuple):
+    """A plain model with fixed shapes, and what is known of its tensors, by name."""
+
+    model: onnx.ModelProto
+    values: dict[str, Value]
+
+
+class PlainModel:
+    """A plain model that has any batch size; the last `N_TRACED` that were asked for stay in memory.
+
+    Args:
+        model: in plain form.
+        batch: how it says what the batch is.
+
+    Attributes:
+        batch: as given.
+        at: see `_at`.
+    """
+
+    def __init__(self, model: onnx.ModelProto, batch: Batch) -> None:
+        self._model, self.batch = model, batch
+        self.at = lru_cache(maxsize=N_TRACED)(self._at)
+
+    @cached_property
+    def own(self) -> TracedModel:
+        """As it is: at the batch that it fixes, at one sample when it leaves the batch open."""
+        return self.at(1) if self.batch.fixed is None else _with_batch(self._model, self.batch, self.batch.fixed)
+
+    def _at(self, batch_size: int) -> TracedModel:
+        """The model at any batch size; the nodes are the same at each.
+
+        Raises:
+            BadInput: other batch sizes than the file's own cannot be proven right.
+        """
+        fixed = self.batch.fixed is not None
+        plain = _rewrite(self._model, self._steps, batch_size) if fixed else self._model
+        return _with_batch(plain, self.batch, batch_size)
+
+    @cached_property
+    def _steps(self) -> list[NodeStep]:
+        return _follow(self.own, self.batch)
+
+
 def rebatch(model: onnx.ModelProto, batch_size: int) -> onnx.ModelProto:
     """Make a runnable model for `batch_size` samples, laid side by side on the first axis of its inputs.
 
@@ -43,41 +88,25 @@ def rebatch(model: onnx.ModelProto, batch_size: int) -> onnx.ModelProto:
     """
     if batch_size < 1:
         raise BadInput(f"batch_size must be at least 1, got {batch_size}")
-    plain, batch = resolve_batch(model)
-    return at_own_batch(plain, batch) if batch_size == batch.fixed else at_batch(plain, batch, batch_size)
+    plain = resolve_batch(model)
+    return (plain.own if batch_size == plain.batch.fixed else plain.at(batch_size)).model
 
 
-def resolve_batch(model: onnx.ModelProto) -> tuple[onnx.ModelProto, Batch]:
+def resolve_batch(model: onnx.ModelProto) -> PlainModel:
     """Bring a model to plain form and find its batch; open inputs of a file that is fixed behind them count as fixed.
 
     Raises:
         BadInput: an input has an open axis besides the first.
         UnreadableModel: the model cannot be read.
     """
-    plain = flatten(model)
-    batch = find_batch(plain)
-    if batch.fixed is None:
+    proto = flatten(model)
+    plain = PlainModel(proto, find_batch(proto))
+    if plain.batch.fixed is None:
         try:
-            at_batch(plain, batch, 2)
+            plain.at(2)
         except UnreadableModel:
-            return at_batch(plain, batch, 1), batch._replace(fixed=1)
-    return plain, batch
-
-
-def at_own_batch(plain: onnx.ModelProto, batch: Batch) -> onnx.ModelProto:
-    """A plain model as it is: at the batch that it fixes, at one sample when it leaves the batch open."""
-    return _with_batch(plain, batch, batch.fixed or 1)
-
-
-def at_batch(plain: onnx.ModelProto, batch: Batch, batch_size: int) -> onnx.ModelProto:
-    """A plain model at any batch size; the nodes are the same at each.
-
-    Raises:
-        BadInput: other batch sizes than the file's own cannot be proven right.
-    """
-    if batch.fixed is not None:
-        plain = _rewrite(plain, _follow(plain, batch), batch_size)
-    return _with_batch(plain, batch, batch_size)
+            return PlainModel(plain.at(1).model, plain.batch._replace(fixed=1))
+    return plain
 
 
 def find_batch(model: onnx.ModelProto) -> Batch:
@@ -107,7 +136,7 @@ def find_batch(model: onnx.ModelProto) -> Batch:
     return Batch(frozenset(name for name, length in first.items() if length == n_samples), n_samples)
 
 
-def _with_batch(model: onnx.ModelProto, batch: Batch, batch_size: int) -> onnx.ModelProto:
+def _with_batch(model: onnx.ModelProto, batch: Batch, batch_size: int) -> TracedModel:
     """Copy a plain model with `batch_size` on the first axis of the batch's inputs, and the shapes that follow."""
     copy = onnx.ModelProto()
     copy.CopyFrom(model)
@@ -118,13 +147,13 @@ def _with_batch(model: onnx.ModelProto, batch: Batch, batch_size: int) -> onnx.M
     for entry in copy.graph.output:
         value = values[entry.name]
         entry.type.CopyFrom(helper.make_tensor_type_proto(value.dtype, value.shape))
-    return copy
+    return TracedModel(copy, values)
 
 
-def _follow(model: onnx.ModelProto, batch: Batch) -> list[NodeStep]:
-    """Follow the samples through all nodes of a plain model; a step for each node, in order."""
+def _follow(own: TracedModel, batch: Batch) -> list[NodeStep]:
+    """Follow the samples through all nodes of a plain model at its own batch; a step for each node, in order."""
     assert batch.fixed is not None
-    values: Mapping[str, Value | None] = trace(model)
+    model, values = own
     sample_axes: dict[str, SampleAxis | None] = dict.fromkeys(batch.inputs, SampleAxis(0, 1))
     steps = []
     for node in model.graph.node:

@@ -15,11 +15,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import numpy_helper
 
-from autoauto.graph import cut as source_module
+from autoauto.graph import rebatch as rebatch_module
 from autoauto.graph.cut import OnnxSource, onnx_source
 from autoauto.graph.load import builtin_models, load_graph
 from autoauto.graph.onnx_file import assemble, flatten
-from autoauto.graph.rebatch import at_batch, rebatch
+from autoauto.graph.rebatch import rebatch
+from autoauto.graph.trace import trace
 from autoauto.profile.profiler import isolate
 from autoauto.records.errors import BadInput, UnreadableModel
 from autoauto.records.layers import Derivative, LayerGraph, LayerRange, Port, SubModel, derivative
@@ -225,13 +226,13 @@ def test_the_last_layer_alone_returns_what_it_writes(make: Any, save: Any) -> No
 
 
 def test_a_batch_size_is_written_into_the_model_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    counted = Mock(wraps=at_batch)
-    monkeypatch.setattr(source_module, "at_batch", counted)
     graph, source = load_graph("resnet50"), onnx_source("resnet50")
+    counted = Mock(wraps=trace)
+    monkeypatch.setattr(rebatch_module, "trace", counted)
     for batch_size in (1, 8, 1, 8):
         source.carried(graph, 5, batch_size)
         source.cut(graph, LayerRange(0, 5), batch_size)
-    assert [call.args[-1] for call in counted.call_args_list] == [1, 8]
+    assert counted.call_count == 3  # and whether the batch is open, at 2
 
 
 def test_a_file_that_has_changed_is_one_clear_line() -> None:

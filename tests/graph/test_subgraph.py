@@ -11,6 +11,8 @@ from onnx import TensorProto, helper, numpy_helper
 from autoauto.graph import cut as subgraph_module
 from autoauto.graph.cut import BatchedModel, varint, with_weights
 from autoauto.graph.onnx_file import Weights
+from autoauto.graph.rebatch import TracedModel
+from autoauto.graph.trace import trace
 from autoauto.records.errors import UnreadableModel
 from autoauto.records.layers import Port
 
@@ -21,7 +23,11 @@ NO_WEIGHTS = Weights(Path("nowhere.onnx"))
 def batched(make: Any) -> BatchedModel:
     """a and b are computed; s is the shape of a; d is b under that shape, plus a constant."""
     program = "Relu x > a; MatMul a w > b; Shape a > s; Reshape b s > c; Neg k > l; Add c l > d; Tanh d > y"
-    return BatchedModel(make(program, {"x": [2, 4]}, "y d", {"w": np.ones((4, 4), np.float32), "k": np.float32(1)}))
+    return traced(make(program, {"x": [2, 4]}, "y d", {"w": np.ones((4, 4), np.float32), "k": np.float32(1)}))
+
+
+def traced(model: onnx.ModelProto) -> BatchedModel:
+    return BatchedModel(TracedModel(model, trace(model)))
 
 
 def test_a_subgraph_starts_at_tensors_from_outside(batched: BatchedModel) -> None:
@@ -76,7 +82,7 @@ def test_ports_have_shapes_and_types(batched: BatchedModel) -> None:
 
 
 def test_a_tensor_of_a_type_unknown_to_numpy_cannot_be_a_port(make: Any) -> None:
-    batched = BatchedModel(make(f"Cast x > b to={TensorProto.BFLOAT16}; Cast b > y to=1", {"x": [1]}, "y"))
+    batched = traced(make(f"Cast x > b to={TensorProto.BFLOAT16}; Cast b > y to=1", {"x": [1]}, "y"))
     with pytest.raises(UnreadableModel, match="NumPy knows, 'b' is bfloat16"):
         batched.ports(["b"])
 
@@ -109,7 +115,7 @@ def test_large_constants_stand_in_for_weights_where_they_may(
     model = make(f"Shape x > read; ConstantOfShape {shape} > k; Cast k > y to=1", {"x": [200, 100]}, "y")
     model.graph.initializer.append(numpy_helper.from_array(np.array([200, 100]), "stored"))
     model.graph.node[1].attribute.append(helper.make_attribute("value", numpy_helper.from_array(value.reshape(1))))
-    batched = BatchedModel(model)
+    batched = traced(model)
     subgraph = batched.subgraph(["y"], ())
     assert (subgraph.constants == ["k"]) == stands_in
     file = onnx.load_model_from_string(batched.serialise(subgraph, (), batched.ports(["y"]), NO_WEIGHTS))

@@ -140,7 +140,7 @@ def instance(seed: int, make_table: MakeTable) -> Instance:
     return Instance(table, profile, cluster, PhasedOptions(steps, mode, tiles, random.choice((1, 4)), recompute))
 
 
-@pytest.mark.parametrize("block", range(10))
+@pytest.mark.parametrize("block", range(5))
 def test_no_partition_is_cheaper(training_table: MakeTable, block: int) -> None:
     for seed in range(block * 25, block * 25 + 25):
         problem = instance(seed, training_table)

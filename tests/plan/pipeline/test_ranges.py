@@ -44,7 +44,7 @@ def with_exchange(table: CostTable, seed: int) -> CostTable:
     return replace(table, exchange=exchange)
 
 
-@pytest.mark.parametrize("chunk", range(4))
+@pytest.mark.parametrize("chunk", range(2))
 def test_all_to_all_costs_what_the_cheapest_of_all_partitions_costs(any_table: MakeTable, chunk: int) -> None:
     modes = set()
     for seed in range(400 * chunk, 400 * (chunk + 1)):
@@ -145,7 +145,7 @@ def excess(plan: Plan) -> int:
 
 
 @pytest.mark.parametrize("max_replicas", [1, 3])
-@pytest.mark.parametrize("chunk", range(3))
+@pytest.mark.parametrize("chunk", range(2))
 def test_any_order_costs_what_the_cheapest_of_all_costs(any_table: MakeTable, chunk: int, max_replicas: int) -> None:
     modes = set()
     for seed in range(120 * chunk, 120 * (chunk + 1)):
@@ -170,7 +170,7 @@ def test_any_order_costs_what_the_cheapest_of_all_costs(any_table: MakeTable, ch
 @pytest.mark.parametrize("max_replicas", [1, 2])
 def test_plans_on_so_many_devices_cost_what_the_cheapest_of_all_costs(any_table: MakeTable, max_replicas: int) -> None:
     outcomes = set()
-    for seed in range(300):
+    for seed in range(150):
         tables, counts = kinds_of(any_table, seed)
         if tables[0].n_layers > 6:
             continue
@@ -194,7 +194,7 @@ def test_plans_on_so_many_devices_cost_what_the_cheapest_of_all_costs(any_table:
 
 def test_more_states_than_the_limit_have_a_lower_bound(any_table: MakeTable, monkeypatch: pytest.MonkeyPatch) -> None:
     gaps = []
-    for seed in range(300):
+    for seed in range(150):
         tables, counts = kinds_of(any_table, seed)
         tables, counts = [*tables, tables[0]][:3], [2, 2, 2][: len(tables) + 1]
         try:
@@ -210,7 +210,7 @@ def test_more_states_than_the_limit_have_a_lower_bound(any_table: MakeTable, mon
         assert bounded.bound_cycles <= lowest <= bounded.plan.cost_cycles, seed
         check_devices(bounded.plan, tables, counts)
         gaps.append(bounded.plan.cost_cycles - lowest)
-    assert len(gaps) > 100
+    assert len(gaps) > 50
     assert max(gaps) > 0 == sorted(gaps)[len(gaps) // 2]
 
 

@@ -36,7 +36,7 @@ RTOL = 1e-6
 
 @pytest.fixture(scope="module")
 def whole_losses() -> Array:
-    """Losses of 50 updates of the small network as a whole."""
+    """Losses of 20 updates of the small network as a whole."""
     return training._train_whole(SMALL, digits(), 50)
 
 
@@ -72,14 +72,14 @@ def test_phased_training_fits_a_budget_that_the_whole_network_exceeds() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("loop", LOOPS)
 def test_losses_under_a_budget_are_those_of_the_whole_network(large_losses: Array, loop: UpdateLoop) -> None:
-    losses = train_phased(LARGE, digits(), 50, loop, BUDGET_BYTES).result.losses
+    losses = train_phased(LARGE, digits(), 20, loop, BUDGET_BYTES).result.losses
     np.testing.assert_allclose(losses, large_losses, rtol=RTOL)
 
 
 @pytest.fixture(scope="module")
 def large_losses() -> Array:
-    """Losses of 50 updates of the large network, in a process without a budget."""
-    return train_whole(LARGE, digits(), 50).result
+    """Losses of 20 updates of the large network, in a process without a budget."""
+    return train_whole(LARGE, digits(), 20).result
 
 
 def test_serialised_loads_each_variable_once_and_naive_at_every_step() -> None:
