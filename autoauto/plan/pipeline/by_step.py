@@ -169,17 +169,10 @@ class _Edges(NamedTuple):
 
 
 class _Distances(NamedTuple):
-    """For G weights.
-
-    Attributes:
-        lengths: (G, E) of every stage's edges.
-        onwards: (G, E) the same, and from there to the end.
-        shortest: (G,) from cut 0 to the end.
-    """
+    """For G weights: of every stage's edges the lengths (G, E), and from every cut (G, cuts) that to the end."""
 
     lengths: list[FloatArray]
-    onwards: list[FloatArray]
-    shortest: FloatArray
+    to_end: list[FloatArray]
 
 
 class _StepSearch:
@@ -295,21 +288,20 @@ class _StepSearch:
 
     def answers(self, weights: FloatArray) -> IntArray | None:
         """(G, S + 1) the cheapest plans for G weights, which bound all edges; None if no better plan is left."""
-        known = self._distances(weights)
-        if known.shortest.max() > self.limit:
+        lengths, to_end = self._distances(weights)
+        shortest = to_end[0][:, 0]
+        if shortest.max() > self.limit:
             return None
-        self.weights.extend(zip(known.shortest.tolist(), weights.copy(), strict=True))  # the games go on with theirs
+        self.weights.extend(zip(shortest.tolist(), weights.copy(), strict=True))  # the games go on with theirs
         to_start = np.where(np.arange(self.n_cuts) == 0, 0.0, np.inf)[None]
-        plans = [[0] * len(weights)]
-        for edges, lengths, onwards in zip(self.edges, known.lengths, known.onwards, strict=True):
-            first, after = (np.searchsorted(edges.starts, plans[-1], side).tolist() for side in ("left", "right"))
-            ends = zip(onwards, first, after, strict=True)
-            plans.append([int(edges.stops[i + of_weights[i:j].argmin()]) for of_weights, i, j in ends])
-            before = to_start.take(edges.starts, axis=1)
-            for through in before + onwards:
-                np.maximum(edges.bounds, through, out=edges.bounds)
-            to_start = edges.to_stops.minimum((before + lengths).take(edges.by_stop, axis=1), self.n_cuts)
-        return np.array(plans).T
+        plans = [np.zeros(len(weights), dtype=np.int64)]
+        for edges, length, rest in zip(self.edges, lengths, to_end[1:], strict=True):
+            onwards, before = length + rest.take(edges.stops, axis=1), to_start.take(edges.starts, axis=1)
+            of_plan = np.where(edges.starts == plans[-1][:, None], onwards, np.inf).argmin(axis=1)
+            plans.append(edges.stops[of_plan])
+            np.maximum(edges.bounds, (before + onwards).max(axis=0), out=edges.bounds)
+            to_start = edges.to_stops.minimum((before + length).take(edges.by_stop, axis=1), self.n_cuts)
+        return np.stack(plans, axis=1)
 
     def enumerate(self) -> None:
         """Build the plans that are left, stage by stage."""
@@ -318,14 +310,14 @@ class _StepSearch:
             return
         known = self._distances(np.stack([weights for _, weights in self.weights[:MAX_WEIGHTS]]))
         plans = np.zeros((1, 1), dtype=np.int64)
-        bounds, sums = np.zeros(1), np.zeros((len(known.shortest), 1))
-        for edges, lengths, onwards in zip(self.edges, known.lengths, known.onwards, strict=True):
+        bounds, sums = np.zeros(1), np.zeros((len(known.to_end[0]), 1))
+        for edges, length, rest in zip(self.edges, known.lengths, known.to_end[1:], strict=True):
             first, after = (np.searchsorted(edges.starts, plans[:, -1], side) for side in ("left", "right"))
             n_longer = after - first
             parents = np.repeat(np.arange(len(plans)), n_longer)
             longer = np.arange(len(parents)) + np.repeat(after - n_longer.cumsum(), n_longer)
-            sums = sums.take(parents, axis=1)
-            through = (sums + onwards.take(longer, axis=1)).max(axis=0)
+            sums = sums.take(parents, axis=1) + length.take(longer, axis=1)
+            through = (sums + rest.take(edges.stops[longer], axis=1)).max(axis=0)
             bounds = np.maximum(np.maximum(through, edges.bounds[longer]), bounds[parents])
             remaining = np.flatnonzero(bounds <= self.limit)
             if len(remaining) > MAX_PARTIAL:
@@ -333,8 +325,7 @@ class _StepSearch:
                 self.dropped = min(self.dropped, float(bounds[remaining[MAX_PARTIAL]]))
                 remaining = remaining[:MAX_PARTIAL]
             plans = np.concatenate((plans[parents[remaining]], edges.stops[longer[remaining], None]), axis=1)
-            bounds = bounds[remaining]
-            sums = sums.take(remaining, axis=1) + lengths.take(longer[remaining], axis=1)
+            bounds, sums = bounds[remaining], sums.take(remaining, axis=1)
         for best_first in np.array_split(plans[np.argsort(bounds, kind="stable")], len(plans) // 64 + 1):
             self.dropped = min(self.dropped, self.try_all(best_first))
 
@@ -342,15 +333,14 @@ class _StepSearch:
         """Of (G, S, 5) weights, after edges are removed that no better plan has."""
         limit = self.limit
         self.edges = [edges.below(limit) for edges in self.edges]
-        to_end = np.repeat(np.where(np.arange(self.n_cuts) == self.n_cuts - 1, 0.0, np.inf)[None], len(weights), axis=0)
-        lengths, onwards = [], []
+        at_end = np.where(np.arange(self.n_cuts) == self.n_cuts - 1, 0.0, np.inf)
+        lengths, to_end = [], [np.repeat(at_end[None], len(weights), axis=0)]
         for s in reversed(range(len(self.edges))):
             edges = self.edges[s]
             lengths.append(weights[:, s] @ edges.costs.T)
-            onwards.append(to_end.take(edges.stops, axis=1))
-            onwards[-1] += lengths[-1]
-            to_end = edges.from_starts.minimum(onwards[-1], self.n_cuts)
-        return _Distances(lengths[::-1], onwards[::-1], to_end[:, 0])
+            onwards = lengths[-1] + to_end[-1].take(edges.stops, axis=1)
+            to_end.append(edges.from_starts.minimum(onwards, self.n_cuts))
+        return _Distances(lengths[::-1], to_end[::-1])
 
     def _edges(self, stage: int, starts: IntArray, stops: IntArray) -> _Edges:
         """The ranges between some cuts that fit."""
