@@ -22,6 +22,7 @@ from autoauto.records.errors import BadInput, UnreadableModel
 from autoauto.records.units import Array
 
 N_TRACED = 3
+"""How many batch sizes of a model stay in memory: those that tell how its tensors grow with the batch."""
 
 
 class Batch(NamedTuple):
@@ -52,7 +53,7 @@ class PlainModel:
 
     Attributes:
         batch: as given.
-        at: see `_at`.
+        at: makes the model at a batch size, once (`_at`).
     """
 
     def __init__(self, model: onnx.ModelProto, batch: Batch) -> None:

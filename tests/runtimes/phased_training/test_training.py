@@ -36,7 +36,7 @@ RTOL = 1e-6
 
 @pytest.fixture(scope="module")
 def whole_losses() -> Array:
-    """Losses of 20 updates of the small network as a whole."""
+    """Losses of 50 updates of the small network as a whole."""
     return training._train_whole(SMALL, digits(), 50)
 
 
