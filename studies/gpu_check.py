@@ -6,6 +6,7 @@
 - boundary: the largest batch size that a device of `--memory-gib` holds, found by bisection. It is true where a plain
   session of ONNX Runtime, in a process of its own and without a limit, takes about as much memory by nvidia-smi.
 - unlike: a pipeline of all cores together and the GPU runs, each with layers of its own.
+- export: of both plans, the program of the artifact and the processes that serve it compute what the model computes.
 
 It exits with 0 where all of them hold, with 1 where one does not, and with 77, which test drivers take for "skipped",
 where there is no GPU or no runtime for it. Not run on a GPU yet.
@@ -21,12 +22,16 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from statistics import mean
+from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
 import numpy as np
 
+from autoauto.evaluate.export import deployment
 from autoauto.evaluate.flow import Flow
 from autoauto.evaluate.load import load_flow
+from autoauto.exporters.onnx_stages import compared, examples, whole_model
+from autoauto.exporters.registry import write_artifact
 from autoauto.graph.cut import onnx_source
 from autoauto.processes.channel import Channel
 from autoauto.records.costs.profile import HostPrecision, HostRuntime
@@ -34,7 +39,8 @@ from autoauto.records.errors import AutoautoError, OutOfMemory
 from autoauto.records.knobs.knobs import Knobs
 from autoauto.records.layers import LayerRange, SubModel
 from autoauto.records.plans.timeline import Runner
-from autoauto.records.units import GIB, MIB, format_bytes
+from autoauto.records.units import GIB, MIB, Array, format_bytes
+from autoauto.serve.artifact import Artifact
 from autoauto.study.defaults import default_space
 from autoauto.study.search import search_flow
 from autoauto.targets.host.detect import usable_cores
@@ -42,6 +48,7 @@ from autoauto.targets.host.devices import CORES
 from autoauto.targets.host.gpu.gpus import gpus_named, used_bytes
 from autoauto.targets.host.measure.session import example
 from autoauto.targets.host.processes import Workers
+from autoauto.targets.host.run.run import copy_of
 from autoauto.targets.host.runtimes.registry import check_cuda_installed
 from autoauto.targets.host.transport.shared_memory import SubModelFile
 
@@ -172,9 +179,14 @@ def boundary(model: str, device: str, memory_gib: float) -> Check:
     return Check(name, holds, figures)
 
 
+def of_devices(flow: Flow, n_devices: int) -> Knobs:
+    """A pipeline of so many devices in fp32."""
+    return Knobs(n_devices, 1.0, BATCH_SIZES[1], runtime=runtime_of(flow), precision=HostPrecision.FP32)
+
+
 def unlike(model: str, flow: Flow) -> Check:
     """The best plan on one device of each of two kinds: both compute, and what the estimate said of it."""
-    knobs = Knobs(2, 1.0, BATCH_SIZES[1], runtime=runtime_of(flow), precision=HostPrecision.FP32)
+    knobs = of_devices(flow, 2)
     plan = flow.predict(knobs)
     run = flow.measure(knobs, plan)
     stages = run.plan.stages
@@ -182,6 +194,21 @@ def unlike(model: str, flow: Flow) -> Check:
     figures = f"{parts}: estimated {flow.samples_per_s(knobs, plan):.1f}/s, "
     figures += f"measured {flow.measured_samples_per_s(knobs, run):.1f}/s"
     return Check(f"unlike {model}", len({stage.device_kind for stage in stages}) == 2, figures)
+
+
+def exported(model: str, flow: Flow, n_devices: int) -> Check:
+    """The artifact of the best plan, by its program and by the processes that serve it."""
+    deployed = deployment(flow, model, flow.expect(of_devices(flow, n_devices)))
+    with TemporaryDirectory() as temporary:
+        folder = Path(temporary) / "artifact"
+        checks = write_artifact(deployed, "onnx", folder, check=True)
+        _, inputs = examples(deployed, 1)
+        with Artifact(folder).pipelines() as pipelines:
+            outputs: dict[str, Array] = {}
+            pipelines.stream(iter([inputs]), lambda _pipeline, _number, batch: outputs.update(copy_of(batch)))
+    checks += compared(outputs, whole_model(deployed, inputs), 1)
+    devices = ", ".join(device.name for device in deployed.devices)
+    return Check(f"export {model}, {devices}", all(each.passed for each in checks), "; ".join(c.detail for c in checks))
 
 
 def plain_bytes(sub_model: SubModel, uuid: str) -> int:
@@ -227,7 +254,10 @@ def checks(args: argparse.Namespace) -> Iterator[Check]:
         yield prediction(model, measured)
         yield searched(model, flow, measured)
         yield boundary(model, args.device, args.memory_gib)
-        yield unlike(model, open_flow(model, f"{CORES}:{usable_cores()},{args.device}"))
+        yield exported(model, flow, 1)
+        mixed = open_flow(model, f"{CORES}:{usable_cores()},{args.device}")
+        yield unlike(model, mixed)
+        yield exported(model, mixed, 2)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

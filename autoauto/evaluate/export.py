@@ -10,7 +10,6 @@ from autoauto.evaluate.flow import Flow
 from autoauto.evaluate.load import load_flow
 from autoauto.exporters.registry import Check, Deployment, write_artifact
 from autoauto.graph.cut import onnx_source
-from autoauto.records.costs.profile import HostRuntime
 from autoauto.records.errors import BadInput
 from autoauto.records.hardware import Cluster
 from autoauto.records.knobs.knobs import DEFAULT_PLANNING_PROPORTION
@@ -58,7 +57,7 @@ def deployment(flow: Flow, model: str, trial: Trial) -> Deployment:
     """What is exported of a trial that runs; its numbers are estimates when nothing measured it (`Flow.expect`).
 
     Raises:
-        BadInput: the plan is one of phases, of another model, for GPUs, or for unlike devices of this machine.
+        BadInput: the plan is one of phases, or of another model.
     """
     plan = trial.plan
     if not isinstance(plan, Plan):
@@ -67,10 +66,7 @@ def deployment(flow: Flow, model: str, trial: Trial) -> Deployment:
         raise BadInput(
             f"the plan must be of {model} with {len(flow.graph)} layers, got one of {plan.stages[-1].layers.stop}"
         )
-    if trial.knobs.session[0] is HostRuntime.CUDA:
-        raise BadInput("an artifact runs on processors, got a plan for GPUs; run it with `autoauto measure --device`")
-    if flow.cluster.kinds and flow.traits.runs_plans:
-        raise BadInput("an artifact runs on like cores, got a plan for unlike devices; run it with `autoauto measure`")
+    runner = flow.target if isinstance(flow.target, FileRunner) else None
     origin = Origin.ESTIMATED if trial.measured is trial.estimate else flow.traits.origin
     return Deployment(
         graph=flow.graph,
@@ -84,5 +80,6 @@ def deployment(flow: Flow, model: str, trial: Trial) -> Deployment:
         origin=origin,
         profile=partial(flow.profile, flow.options(trial.knobs)),
         planning_proportion=flow.planning_proportion or DEFAULT_PLANNING_PROPORTION,
-        inputs=flow.target.given_inputs if isinstance(flow.target, FileRunner) else None,
+        inputs=runner.given_inputs if runner else None,
+        devices=runner.device_sessions(flow.options(trial.knobs)) if runner else (),
     )

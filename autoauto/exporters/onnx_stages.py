@@ -31,11 +31,9 @@ SCHEMA = 1
 RUNNER = "run_pipeline.py"
 INPUTS = "inputs.npz"
 """A micro-batch of the inputs that were given, if any were: on these, processes that serve the folder warm up."""
-TOLERANCE = 1e-3
+TOLERANCES = {HostPrecision.FP32: 1e-3, HostPrecision.TF32: 2e-2, HostPrecision.BF16: 0.1}
 """The largest difference that counts as equal, relative to the largest output: a runtime fuses other operators in a
-part of a model than in the whole."""
-BF16_TOLERANCE = 0.1
-"""The same where stages compute in bf16, which has 8 bits: other fusions round at other places."""
+part of a model than in the whole, so that it rounds at other places, to 11 bits in tf32 and to 8 in bf16."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,8 +66,8 @@ class StageFile:
         limit_bytes: the memory that the stage may fill.
         compute_s, receive_s, send_s: of one micro-batch.
         intra_op_threads: threads of the session; 0 lets the runtime choose.
-        providers: execution providers of ONNX Runtime; for a device with a number `[["CUDAExecutionProvider",
-            {"device_id": 1}]]`.
+        providers: execution providers of the runtime "onnxruntime"; for a device with a number
+            `[["CUDAExecutionProvider", {"device_id": 1}]]`.
         runtime, precision, options: with which the stage was measured, so that nothing else runs it.
     """
 
@@ -112,7 +110,11 @@ class PipelineFiles:
 
 @dataclass(frozen=True, slots=True)
 class PipelineFile:
-    """The content of `pipeline.json`; all times and the throughput have one `origin`."""
+    """The content of `pipeline.json`; all times and the throughput have one `origin`.
+
+    Attributes:
+        devices: by their numbers, as --device names them; empty where all are cores and alike, or of another target.
+    """
 
     model: str
     cluster: str
@@ -122,6 +124,7 @@ class PipelineFile:
     inputs: tuple[ModelPort, ...]
     outputs: tuple[ModelPort, ...]
     pipelines: tuple[PipelineFiles, ...]
+    devices: tuple[str, ...] = ()
 
 
 def write(deployment: Deployment, folder: Path) -> None:
@@ -143,6 +146,7 @@ def write(deployment: Deployment, folder: Path) -> None:
         inputs=model_ports(deployment, 0),
         outputs=model_ports(deployment, len(deployment.graph)),
         pipelines=tuple(pipelines),
+        devices=tuple(device.name for device in deployment.devices),
     )
     (folder / "pipeline.json").write_bytes(msgspec.json.format(to_json(content, SCHEMA), indent=1))
     program = Path(__file__).with_name("pipeline_runner.py").read_text(encoding="utf-8")
@@ -154,9 +158,8 @@ def write(deployment: Deployment, folder: Path) -> None:
 def _save(deployment: Deployment, plan: Plan, index: int, prefix: str, folder: Path) -> StageFile:
     """Write the file of a stage."""
     stage, batch_size, clock_hz = plan.stages[index], deployment.knobs.batch_size, deployment.cluster.clock_hz
-    file, names = f"{prefix}stage{index}.onnx", deployment.graph.layers
-    runtime, precision = deployment.knobs.session
-    part_size = batch_size // deployment.knobs.streams
+    file, names, session = f"{prefix}stage{index}.onnx", deployment.graph.layers, deployment.session(plan, stage)
+    part_size = batch_size // session.options.streams
     saved = deployment.source.save(deployment.graph, stage.layers, part_size, folder / file)
     received, sent = (deployment.source.carried(deployment.graph, cut, batch_size) for cut in stage.layers)
     ports = {port.name: port for port in (*received, *sent)}
@@ -174,10 +177,10 @@ def _save(deployment: Deployment, plan: Plan, index: int, prefix: str, folder: P
         compute_s=stage.compute_cycles / clock_hz,
         receive_s=stage.receive_cycles / clock_hz,
         send_s=stage.send_cycles / clock_hz,
-        intra_op_threads=deployment.knobs.cores_per_device if deployment.cluster.target == "host" else 0,
-        runtime=runtime,
-        precision=precision,
-        options=deployment.knobs.runtime_options,
+        intra_op_threads=session.n_threads,
+        runtime=session.runtime,
+        precision=session.precision,
+        options=session.options,
     )
 
 
@@ -206,8 +209,7 @@ def check(deployment: Deployment, folder: Path) -> Iterator[Check]:
         except BadInput as error:
             yield Check(f"{RUNNER} runs all stages", False, str(error))
             return
-    is_short = deployment.knobs.session[1] is HostPrecision.BF16
-    yield from compared(outputs, expected, n, BF16_TOLERANCE if is_short else None)
+    yield from compared(outputs, expected, n, deployment.knobs.session[1])
 
 
 def examples(deployment: Deployment, n: int) -> tuple[int, dict[str, Array]]:
@@ -219,10 +221,13 @@ def examples(deployment: Deployment, n: int) -> tuple[int, dict[str, Array]]:
 
 
 def compared(
-    outputs: Mapping[str, Array], expected: Mapping[str, Array], n: int, tolerance: float | None = None
+    outputs: Mapping[str, Array],
+    expected: Mapping[str, Array],
+    n: int,
+    precision: HostPrecision = HostPrecision.FP32,
 ) -> Iterator[Check]:
     """Whether the stages compute what the whole model computes of n micro-batches."""
-    tolerance = TOLERANCE if tolerance is None else tolerance
+    tolerance = TOLERANCES[precision]
     for name, array in expected.items():
         error = relative_error(outputs[name], array) if name in outputs else float("inf")
         batches = "1 micro-batch differs" if n == 1 else f"{n} micro-batches differ"
@@ -314,7 +319,7 @@ EXPORTERS = (
     Exporter(
         name="onnx",
         summary="ONNX Runtime or OpenVINO, a file a stage",
-        apply=("pip install {runtime}", f"python {RUNNER} INPUTS.npz OUTPUTS.npz"),
+        apply=("pip install {packages}", f"python {RUNNER} INPUTS.npz OUTPUTS.npz"),
         write=write,
         check=check,
         keeps_session=True,

@@ -1,11 +1,12 @@
 """Run the pipeline of this folder: python run_pipeline.py INPUTS.npz OUTPUTS.npz. It needs onnxruntime, or the
-runtime that pipeline.json names, and nothing else.
+runtimes that pipeline.json names, and nothing else.
 
 INPUTS holds the model's inputs by name, with the samples of one or more micro-batches along their batch axes. Every
 device of every stage of every replica has a session and a thread of its own.
 """
 
 import json
+import os
 import sys
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -23,12 +24,37 @@ Tensors = dict[str, Any]
 Session = Callable[[list[str], Tensors], list[Any]]
 
 
-def onnx_runtime(stage: dict[str, Any]) -> Session:
+def onnx_runtime(stage: dict[str, Any], device: str) -> Session:
     """What computes the outputs of some names with ONNX Runtime."""
     import onnxruntime
 
     if stage.get("precision", "fp32") != "fp32":
         raise ValueError(f"ONNX Runtime computes in the formats of the file, got {stage['precision']}")
+    session = onnxruntime.InferenceSession(FOLDER / stage["file"], settings(stage), providers=stage["providers"])
+    compute: Session = session.run
+    return compute
+
+
+def cuda(stage: dict[str, Any], device: str) -> Session:
+    """The same on a GPU, all of it, in the format that was measured."""
+    import onnxruntime
+
+    if "CUDAExecutionProvider" not in onnxruntime.get_available_providers():
+        raise ValueError("stages for GPUs need onnxruntime-gpu[cuda,cudnn], with no onnxruntime installed over it")
+    onnxruntime.preload_dlls()
+    options = settings(stage)
+    options.add_session_config_entry("session.disable_cpu_ep_fallback", "1")
+    provider = {"device_id": device.removeprefix("cuda:"), "use_tf32": str(int(stage["precision"] == "tf32"))}
+    provider["cudnn_conv_algo_search"] = "EXHAUSTIVE"
+    providers = [("CUDAExecutionProvider", provider)]
+    compute: Session = onnxruntime.InferenceSession(FOLDER / stage["file"], options, providers=providers).run
+    return compute
+
+
+def settings(stage: dict[str, Any]) -> Any:
+    """The options of a session of ONNX Runtime."""
+    import onnxruntime
+
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = stage["intra_op_threads"]
     chosen = stage.get("options", {})
@@ -37,12 +63,10 @@ def onnx_runtime(stage: dict[str, Any]) -> Session:
     ]
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.__members__[f"ORT_{level}"]
     options.add_session_config_entry("session.intra_op.allow_spinning", str(int(chosen.get("spinning", True))))
-    session = onnxruntime.InferenceSession(FOLDER / stage["file"], options, providers=stage["providers"])
-    compute: Session = session.run
-    return compute
+    return options
 
 
-def openvino(stage: dict[str, Any]) -> Session:
+def openvino(stage: dict[str, Any], device: str) -> Session:
     """The same with OpenVINO, which computes in the format that was measured, or not at all."""
     import openvino
 
@@ -71,11 +95,14 @@ def openvino(stage: dict[str, Any]) -> Session:
     return compute
 
 
+RUNTIMES = {"onnxruntime": onnx_runtime, "openvino": openvino, "cuda": cuda}
+
+
 class Worker:
     """The thread and the session of a device."""
 
-    def __init__(self, stage: dict[str, Any]) -> None:
-        self.session = {"onnxruntime": onnx_runtime, "openvino": openvino}[stage.get("runtime", "onnxruntime")](stage)
+    def __init__(self, stage: dict[str, Any], device: str) -> None:
+        self.session = RUNTIMES[stage.get("runtime", "onnxruntime")](stage, device)
         self.inputs, self.outputs = ([port["name"] for port in stage[end]] for end in ("inputs", "outputs"))
         self.sends, self.thread = stage["sends"], ThreadPoolExecutor(1)
 
@@ -104,12 +131,23 @@ def micro_batches(inputs: Tensors, ports: list[dict[str, Any]]) -> list[Tensors]
     return [{name: part[i] for name, part in parts.items()} for i in range(n)]
 
 
+def open_replica(pipeline: dict[str, Any], replica: int, names: list[str]) -> list[list[Worker]]:
+    """The workers of all stages; `names` are those of the machine's devices, if they are unlike cores or GPUs."""
+    n = sum(stage["n_replicas"] for stage in pipeline["stages"])
+    placement, devices = pipeline["placement"], ["cpu"] * n
+    if names:
+        numbers = [number for _, number in placement[replica]] if placement else range(replica * n, (replica + 1) * n)
+        devices = [names[number] for number in numbers]
+    rest = iter(devices)
+    return [[Worker(stage, next(rest)) for _ in range(stage["n_replicas"])] for stage in pipeline["stages"]]
+
+
 def run(inputs: Tensors) -> Tensors:
     """The outputs of the model by name; replicas, and in these the devices of a stage, take micro-batches in turn."""
+    os.environ.setdefault("CUDA_DEVICE_ORDER", "PCI_BUS_ID")  # so that CUDA counts GPUs as pipeline.json does
     pipeline = json.loads((FOLDER / "pipeline.json").read_text(encoding="utf-8"))
-    parts = micro_batches(inputs, pipeline["inputs"])
-    pipelines = [p["stages"] for p in pipeline["pipelines"] for _ in range(p["n_replicas"])]
-    replicas = [[[Worker(stage) for _ in range(stage["n_replicas"])] for stage in stages] for stages in pipelines]
+    parts, names = micro_batches(inputs, pipeline["inputs"]), pipeline.get("devices", [])
+    replicas = [open_replica(p, r, names) for p in pipeline["pipelines"] for r in range(p["n_replicas"])]
     results = []
     for i, part in enumerate(parts):
         future: Future[Tensors] = Future()

@@ -12,12 +12,12 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import NamedTuple, Protocol
 
-from autoauto.records.costs.profile import ModelProfile, RuntimeOptions
+from autoauto.records.costs.profile import DeviceSession, HostRuntime, ModelProfile, RuntimeOptions, SessionOptions
 from autoauto.records.errors import BadInput
 from autoauto.records.hardware import Cluster
 from autoauto.records.knobs.knobs import Knobs
 from autoauto.records.layers import LayerGraph, LayerRange, Port, Source, SubModel
-from autoauto.records.plans.plan import Plan
+from autoauto.records.plans.plan import Plan, Stage
 from autoauto.records.schedule import Schedule
 from autoauto.records.target import Origin
 from autoauto.records.units import Array, Precision
@@ -51,6 +51,7 @@ class Deployment:
         profile: profiles the layers at `knobs`, which may take time.
         planning_proportion: the share of a device's memory that a planned stage may fill by plain sums.
         inputs: arrays for inputs of the model, with which files are checked; None where they are to be made up.
+        devices: those of this machine, where they are GPUs or unlike; empty where they are not.
     """
 
     graph: LayerGraph
@@ -65,6 +66,23 @@ class Deployment:
     profile: Callable[[], ModelProfile]
     planning_proportion: float
     inputs: Callable[[Sequence[Port]], Mapping[str, Array]] | None = None
+    devices: tuple[DeviceSession, ...] = ()
+
+    def session(self, plan: Plan, stage: Stage) -> SessionOptions:
+        """How a stage of one of the plans is computed; without threads where its device is not one of this machine."""
+        if self.devices:
+            number = plan.placement[0][stage.device].device if plan.placement else stage.device
+            return self.devices[number].session
+        n_threads = self.knobs.cores_per_device if self.cluster.target == "host" else 0
+        return SessionOptions(n_threads, *self.knobs.session, options=self.knobs.runtime_options)
+
+    @property
+    def packages(self) -> str:
+        """What pip installs for the runtimes of all stages."""
+        runtimes = {self.session(plan, stage).runtime for plan in self.plan.plans for stage in plan.stages}
+        if HostRuntime.CUDA in runtimes:
+            runtimes.discard(HostRuntime.ONNXRUNTIME)  # the package for GPUs has it, too
+        return " ".join(_PACKAGES.get(runtime, runtime) for runtime in sorted(runtimes))
 
     @property
     def layer_names(self) -> tuple[tuple[str, ...], ...]:
@@ -83,6 +101,10 @@ class Deployment:
                 f"this format has one plan for all replicas, got {len(self.plan.plans)} different ones; try --to onnx"
             )
         return self.plan
+
+
+_PACKAGES = {HostRuntime.CUDA: "'onnxruntime-gpu[cuda,cudnn]'"}
+"""Of runtimes that are not called like their package."""
 
 
 class Check(NamedTuple):
@@ -106,7 +128,7 @@ class Exporter:
     Attributes:
         name: of the format.
         summary: what reads it, in a few words.
-        apply: the lines, three at most, by which one applies what was written; {runtime} stands for that of the plan.
+        apply: the lines, three at most, by which one applies what was written; {packages} stands for those that run it.
         write: writes the files into an empty folder; raises `BadInput` for a plan that the format cannot express.
         check: puts what was written into force and reads it back, as far as this machine can.
         trains: whether the format has training.
@@ -183,8 +205,10 @@ def write_artifact(
     if deployment.knobs.training and not exporter.trains:
         raise BadInput(f"--to {to} is for inference, got a plan for training; try --mode inference")
     knobs, has_options = deployment.knobs, deployment.knobs.runtime_options != RuntimeOptions()
-    if not exporter.keeps_session and (has_options or knobs.session != Knobs(1, 1.0, 1).session):
-        session = " in ".join(knobs.session) + " with options" * has_options
+    is_plain = knobs.session == Knobs(1, 1.0, 1).session and not has_options and not deployment.devices
+    if not is_plain and not exporter.keeps_session:
+        where = f" on {', '.join(device.name for device in deployment.devices)}" if deployment.devices else ""
+        session = " in ".join(knobs.session) + " with options" * has_options + where
         raise BadInput(f"--to {to} does not say what runs a stage, got a plan for {session}; try --to onnx")
     folder = folder.absolute()
     existing = next(path for path in (folder, *folder.parents) if path.exists())
@@ -216,7 +240,7 @@ def _read_me(deployment: Deployment, exporter: Exporter) -> str:
     knobs, n_stages = deployment.knobs, len(deployment.plan.stages)
     stages = f"{n_stages} stages" if n_stages > 1 else "one stage"
     replicas = f", {knobs.replicas} replicas" if knobs.replicas > 1 else ""
-    lines = "\n".join(exporter.apply).replace("{runtime}", deployment.knobs.session[0])
+    lines = "\n".join(exporter.apply).replace("{packages}", deployment.packages)
     return (
         f"# {deployment.graph.name} for {exporter.summary}\n\n"
         f"{stages}{replicas}, batch size {knobs.batch_size}, on {deployment.cluster.name}: "

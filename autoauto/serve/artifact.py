@@ -17,7 +17,8 @@ from autoauto.records.layers import LayerGraph, LayerRange, Port, SubModel
 from autoauto.records.target import Origin
 from autoauto.records.units import Array
 from autoauto.serve.protocol import ServedTensor
-from autoauto.targets.host.machine import cores, cores_of
+from autoauto.targets.host.devices import HostDevices
+from autoauto.targets.host.machine import cores
 from autoauto.targets.host.run.pipelines import Pipelines
 from autoauto.targets.host.run.stage import StageResources
 from autoauto.targets.host.samples import read_samples
@@ -79,6 +80,7 @@ class Artifact:
         if len(self._file.pipelines) != 1:
             raise BadInput(f"replicas that are served must be alike, {folder} has {len(self._file.pipelines)} plans")
         [self._pipeline] = self._file.pipelines
+        self._host_devices = self._read_devices()
         self._check_machine()
         self._descriptors = {LayerRange(*stage.layers): self._open(stage) for stage in self._pipeline.stages}
         self._given = self._read_inputs()
@@ -114,14 +116,27 @@ class Artifact:
         return [
             [
                 StageResources(
-                    cores_of(number, stage.intra_op_threads),
-                    SessionOptions(stage.intra_op_threads, stage.runtime, stage.precision, options=stage.options),
+                    self._host_devices.cores(number, stage.intra_op_threads),
+                    SessionOptions(
+                        stage.intra_op_threads,
+                        stage.runtime,
+                        stage.precision,
+                        self._host_devices.gpu(number),
+                        stage.options,
+                    ),
                     stage.limit_bytes,
                 )
                 for number, stage in devices
             ]
             for devices in self._devices()
         ]
+
+    def _read_devices(self) -> HostDevices:
+        """The devices of this machine that the folder names."""
+        try:
+            return HostDevices.listed(self._file.devices)
+        except BadInput as error:
+            raise BadInput(f"{self._folder} is for {', '.join(self._file.devices)}: {error}") from error
 
     def _devices(self) -> list[list[tuple[int, StageFile]]]:
         """The number of every device with its stage, by pipeline: by the plan, or else one after the other."""
@@ -143,7 +158,10 @@ class Artifact:
                 f"a plan of processes of one machine can be served, {self._folder} has one for {n_machines}; "
                 "search without --dask"
             )
-        n_cores = max((number + 1) * stage.intra_op_threads for each in self._devices() for number, stage in each)
+        numbered = [numbered for each in self._devices() for numbered in each]
+        if self._file.devices and max(number for number, _ in numbered) >= len(self._file.devices):
+            raise BadInput(f"{self._folder} must name all its devices, got {', '.join(self._file.devices)}")
+        n_cores = max(self._host_devices.n_cores_through(number, stage.intra_op_threads) for number, stage in numbered)
         if n_cores > len(cores()):
             raise BadInput(
                 f"{self._folder} needs {n_cores} cores, this process may use {len(cores())}; search again here"

@@ -1,25 +1,24 @@
-"""What of a trial is exported, and what is refused."""
+"""What of a trial is exported."""
 
-from dataclasses import replace
 from pathlib import Path
 
 import onnx
-import pytest
 
 from autoauto.evaluate.export import deployment
 from autoauto.evaluate.load import load_flow
-from autoauto.records.costs.profile import HostRuntime
-from autoauto.records.errors import BadInput
+from autoauto.records.costs.profile import DeviceSession, SessionOptions
 from autoauto.records.knobs.knobs import Knobs
-from tests.targets.host.conftest import residual
+from autoauto.records.units import MIB
+from autoauto.targets.clusters import cluster_toml
+from tests.targets.host.conftest import residual, unlike_of
 
 
-def test_a_plan_for_gpus_is_refused_since_no_artifact_runs_there(tmp_path: Path) -> None:
-    model = str(tmp_path / "residual.onnx")
+def test_a_plan_names_the_devices_of_this_machine_where_they_are_unlike(tmp_path: Path) -> None:
+    model, cluster = str(tmp_path / "residual.onnx"), tmp_path / "unlike.toml"
     onnx.save(residual(2, 64), model)
-    flow = load_flow(model)
-    trial = flow.expect(Knobs(1, 0.6, 4))
-    assert deployment(flow, model, trial).knobs == trial.knobs
-    on_gpu = replace(trial, knobs=replace(trial.knobs, runtime=HostRuntime.CUDA))
-    with pytest.raises(BadInput, match="an artifact runs on processors, got a plan for GPUs; run it with"):
-        deployment(flow, model, on_gpu)
+    cluster.write_text(cluster_toml(unlike_of(256 * MIB), "a test"), encoding="utf-8")
+    on_ipus, on_host = load_flow(model), load_flow(model, str(cluster), "host")
+    trial = on_ipus.expect(Knobs(1, 0.6, 4))
+    assert deployment(on_ipus, model, trial).devices == ()
+    assert deployment(on_host, model, trial).devices == (DeviceSession("cpu:1", SessionOptions(1)),)
+    assert deployment(load_flow(model, target="host"), model, trial).devices == ()

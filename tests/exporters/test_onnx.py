@@ -17,7 +17,13 @@ import pytest
 from autoauto.exporters.onnx_stages import RUNNER, check, examples, whole_model
 from autoauto.exporters.registry import Check, Deployment, exporter_named, write_artifact
 from autoauto.graph import cut
-from autoauto.records.costs.profile import GraphOptimization, HostPrecision, HostRuntime
+from autoauto.records.costs.profile import (
+    DeviceSession,
+    GraphOptimization,
+    HostPrecision,
+    HostRuntime,
+    SessionOptions,
+)
 from autoauto.records.errors import BadInput
 from autoauto.records.knobs.knobs import Knobs
 from autoauto.records.layers import Port
@@ -27,7 +33,7 @@ from autoauto.records.units import relative_error
 from autoauto.targets.host.runtimes.registry import runtime_named
 from tests.exporters.conftest import Deploy, plan_of
 
-pytest.importorskip("onnxruntime", reason="artifacts run in ONNX Runtime")
+onnxruntime = pytest.importorskip("onnxruntime", reason="artifacts run in ONNX Runtime")
 W = np.random.default_rng(1).standard_normal((4, 4)).astype(np.float32)
 CHAIN = "MatMul x w > a; Tanh a > b; Neg b > c; Add c x > y"
 X = {"x": ["n", 4]}
@@ -130,6 +136,34 @@ def test_the_program_runs_every_stage_as_it_was_measured(
     assert "pip install openvino\n" in (tmp_path / "artifact" / "README.md").read_text()
     with pytest.raises(BadInput, match=rf"does not say what runs a stage, got a plan for openvino in {precision}"):
         written(deployment, tmp_path / "other", "triton")
+
+
+def on_core_and_gpu(deployment: Deployment) -> Deployment:
+    sessions = SessionOptions(3), SessionOptions(1, HostRuntime.CUDA, gpu="GPU-a")
+    return replace(deployment, devices=tuple(map(DeviceSession, ("cpu:3", "cuda:0"), sessions)))
+
+
+def test_a_stage_is_written_with_the_session_of_its_device(deploy: Deploy, tmp_path: Path) -> None:
+    deployment = on_core_and_gpu(deploy(CHAIN, X, "y", {"w": W}, plan=plan_of((0, 1, 4))))
+    write_artifact(deployment, "onnx", tmp_path / "artifact")
+    content = json.loads((tmp_path / "artifact" / "pipeline.json").read_text())
+    assert content["devices"] == ["cpu:3", "cuda:0"]
+    stages = content["pipelines"][0]["stages"]
+    assert [(stage["runtime"], stage["intra_op_threads"]) for stage in stages] == [("onnxruntime", 3), ("cuda", 1)]
+    assert "pip install 'onnxruntime-gpu[cuda,cudnn]'\n" in (tmp_path / "artifact" / "README.md").read_text()
+    with pytest.raises(BadInput, match=r"got a plan for onnxruntime in fp32 on cpu:3, cuda:0; try --to onnx"):
+        written(deployment, tmp_path / "other", "triton")
+
+
+@pytest.mark.skipif(
+    "CUDAExecutionProvider" in onnxruntime.get_available_providers(), reason="this onnxruntime is for GPUs"
+)
+def test_a_stage_for_a_gpu_runs_nowhere_else(deploy: Deploy, tmp_path: Path) -> None:
+    deployment = on_core_and_gpu(deploy(CHAIN, X, "y", {"w": W}, plan=plan_of((0, 1, 4))))
+    write_artifact(deployment, "onnx", tmp_path / "artifact")
+    done = run(tmp_path / "artifact", {"x": np.zeros((2, 4), np.float32)})
+    assert done.returncode == 1
+    assert done.stderr.startswith("run_pipeline.py: stages for GPUs need onnxruntime-gpu[cuda,cudnn]")
 
 
 @pytest.mark.parametrize(

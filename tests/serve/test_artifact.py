@@ -13,7 +13,11 @@ import pytest
 from autoauto.records.costs.profile import HostPrecision, HostRuntime, SessionOptions
 from autoauto.records.errors import BadInput
 from autoauto.records.target import Origin
+from autoauto.records.units import GIB
 from autoauto.serve.artifact import Artifact
+from autoauto.targets.host import devices as host_devices
+from autoauto.targets.host.gpu.gpus import Gpu
+from autoauto.targets.host.runtimes import registry
 from tests.serve.conftest import WIDTH, write_folder
 
 
@@ -43,6 +47,26 @@ def test_a_stage_is_served_as_it_was_measured_and_in_onnx_runtime_where_the_file
             del stage["runtime"], stage["precision"]
 
     assert sessions(changed(folder, as_before)) == {SessionOptions(1, HostRuntime.ONNXRUNTIME, HostPrecision.FP32)}
+
+
+def on_devices(*names: str, runtime: str = "onnxruntime") -> Callable[[dict[str, Any]], None]:
+    def change(content: dict[str, Any]) -> None:
+        content["devices"] = names
+        content["pipelines"][0]["placement"] = [[[0, 0], [0, 1]]]
+        content["pipelines"][0]["stages"][1]["runtime"] = runtime
+
+    return change
+
+
+def test_stages_are_served_on_the_devices_that_the_folder_names(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(registry, "installed", lambda: tuple(HostRuntime))
+    monkeypatch.setattr(host_devices, "gpus_named", lambda text: (Gpu(0, "GPU-a", "H100", GIB, 0.0, (9, 0), "580"),))
+    artifact = Artifact(changed(write_folder(tmp_path / "folder"), on_devices("cpu:1", "cuda:0", runtime="cuda")))
+    [[on_core, on_gpu]] = artifact._resources()
+    assert on_core.session == SessionOptions(1, HostRuntime.ONNXRUNTIME)
+    assert on_gpu.session == SessionOptions(1, HostRuntime.CUDA, gpu="GPU-a")
 
 
 def changed(folder: Path, change: Callable[[dict[str, Any]], Any]) -> Path:
@@ -83,6 +107,9 @@ def of_unlike_replicas(content: dict[str, Any]) -> None:
         (of_many_cores, "needs 10000 cores, this process may use"),
         (of_two_machines, "a plan of processes of one machine can be served, .* has one for 2; search without --dask"),
         (of_unlike_replicas, "must be alike, .* has 2 plans"),
+        (on_devices("cpu:1"), "must name all its devices, got cpu:1"),
+        (on_devices("cpu:1", "cpu:x"), "folder is for cpu:1, cpu:x: --device takes cpu or cpu:N"),
+        (on_devices("cpu:1", "cpu:10000"), "needs 10001 cores, this process may use"),
         (lambda content: content.pop("schema"), "schema must be 1, got none"),
         (lambda content: content.pop("outputs"), "must have the field outputs"),
     ],

@@ -13,7 +13,7 @@ from autoauto.targets.clusters import cluster_toml
 from autoauto.targets.host.detect import usable_cores
 from autoauto.targets.host.gpu.gpus import gpus
 from studies.custom_target import model_of
-from studies.gpu_check import SKIPPED, Session, fits_device, largest, open_flow, prediction, sessions, unlike
+from studies.gpu_check import SKIPPED, Session, exported, fits_device, largest, open_flow, prediction, sessions, unlike
 from tests.targets.host.conftest import unlike_of
 
 
@@ -75,3 +75,6 @@ def test_two_unlike_devices_both_compute(tmp_path: Path) -> None:
     check = unlike("wide", flow)
     assert check.holds
     assert f"layers on core of {16 * MIB}" in check.figures
+    check = exported(str(tmp_path / "wide.onnx"), flow, 2)
+    assert check.holds
+    assert check.figures.count("of the largest value") == 2  # the program and the served processes

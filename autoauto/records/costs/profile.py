@@ -196,6 +196,18 @@ class SessionOptions(NamedTuple):
     options: RuntimeOptions = RuntimeOptions()
 
 
+class DeviceSession(NamedTuple):
+    """A device of this machine, and how a session on it computes.
+
+    Attributes:
+        name: as --device names it, "cpu:4" or "cuda:0".
+        session: see its type.
+    """
+
+    name: str
+    session: SessionOptions
+
+
 @dataclass(frozen=True, slots=True)
 class CompileOptions:
     """The options with which a target compiles a range of layers.

@@ -10,7 +10,7 @@ from typing import NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 
-from autoauto.records.costs.profile import CompileOptions, HostPrecision
+from autoauto.records.costs.profile import CompileOptions, DeviceSession, HostPrecision
 from autoauto.records.display import Displayed
 from autoauto.records.hardware import Cluster
 from autoauto.records.layers import LayerGraph, Port
@@ -267,3 +267,6 @@ class FileRunner(Runner, Protocol):
 
     def precisions(self) -> tuple[HostPrecision, ...]:
         """The formats in which its devices compute."""
+
+    def device_sessions(self, options: CompileOptions) -> tuple[DeviceSession, ...]:
+        """Its devices, where they are GPUs or unlike; nothing where all are cores and alike."""

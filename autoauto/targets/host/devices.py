@@ -16,6 +16,7 @@ from autoauto.records.hardware import Cluster, Device, DeviceKind, Link
 from autoauto.targets.host.detect import device_links, device_memory_bytes, total_bytes, usable_cores
 from autoauto.targets.host.gpu.cluster import gpu_cluster
 from autoauto.targets.host.gpu.gpus import GPU_PREFIX, Gpu, gpus_named
+from autoauto.targets.host.gpu.gpus import gpus as gpus_here
 from autoauto.targets.host.machine import CLOCK_HZ, core_beside_gpu, cores_from, cores_of
 from autoauto.targets.host.runtimes.registry import check_cuda_installed
 
@@ -49,20 +50,22 @@ def devices_named(text: str) -> tuple[NamedDevice, ...]:
         BadInput: a word names no device of this machine, GPUs are not alike, or all devices are cores and alike.
         MissingExtra: there is no runtime for GPUs.
     """
-    words = [word.strip() for word in text.split(",")]
-    on_cores = [word for word in words if word.partition(":")[0] == CORES]
-    on_gpus = [word for word in words if word not in on_cores]
-    n_cores = sorted(map(_n_cores, on_cores), reverse=True)
-    if not on_gpus and len(set(n_cores)) == 1:
+    named = _each_named([word.strip() for word in text.split(",")])
+    if len(set(named)) == 1 and not named[0].gpu:
         raise BadInput(
             f"--device is for GPUs and for unlike devices, got {text!r}; leave it out, and join cores by "
-            f"--cores-per-device {n_cores[0]}"
+            f"--cores-per-device {named[0].n_cores}"
         )
-    if not on_gpus:
-        return tuple(map(NamedDevice, n_cores))
-    check_cuda_installed(f"--device {text}")
-    gpus = gpus_named(",".join(on_gpus))
-    return (*map(NamedDevice, n_cores), *(NamedDevice(0, gpu) for gpu in gpus))
+    return tuple(sorted(named, key=lambda device: -device.n_cores))
+
+
+def _each_named(words: Sequence[str]) -> list[NamedDevice]:
+    """The device of every word."""
+    on_gpus = [word for word in words if word.partition(":")[0] != CORES]
+    if on_gpus:
+        check_cuda_installed(f"--device {','.join(words)}")
+    gpus = iter(gpus_named(",".join(on_gpus)) if on_gpus else ())
+    return [NamedDevice(0, next(gpus)) if word in on_gpus else NamedDevice(_n_cores(word)) for word in words]
 
 
 def _n_cores(word: str) -> int:
@@ -144,6 +147,32 @@ class HostDevices:
     gpus: tuple[str, ...] = ()
     unlike: tuple[Device, ...] = ()
 
+    @classmethod
+    def listed(cls, names: Sequence[str]) -> HostDevices:
+        """Those with such `names`.
+
+        Raises:
+            BadInput: this machine has no such device.
+            MissingExtra: there is no runtime for GPUs.
+        """
+        named = _each_named(names)
+        gpus = tuple(device.gpu.uuid if device.gpu else "" for device in named)
+        kinds = (Device(device.name, CLOCK_HZ, 1, max(device.n_cores, 1), 1) for device in named)
+        return cls(gpus if any(gpus) else (), () if all(gpus) else tuple(kinds))
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """What --device calls every device; nothing where all are cores and alike.
+
+        Raises:
+            BadInput: nvidia-smi fails.
+        """
+        numbers = {gpu.uuid: gpu.number for gpu in gpus_here()} if self.has_gpus else {}
+        return tuple(
+            f"{GPU_PREFIX}{numbers[self.gpu(number)]}" if self.gpu(number) else f"{CORES}:{self._n_cores(number)}"
+            for number in range(len(self.unlike or self.gpus))
+        )
+
     @property
     def has_cores(self) -> bool:
         """Whether the processor computes."""
@@ -160,12 +189,12 @@ class HostDevices:
 
     def session(self, number: int, options: CompileOptions) -> SessionOptions:
         """How a session on a device computes; beside cores a GPU has the options of its own runtime only."""
-        if self._gpu(number) and self.has_cores:
+        if self.gpu(number) and self.has_cores:
             own = RuntimeOptions(graph_optimization=options.runtime_options.graph_optimization)
-            return SessionOptions(1, HostRuntime.CUDA, options.computes_in, self._gpu(number), own)
+            return SessionOptions(1, HostRuntime.CUDA, options.computes_in, self.gpu(number), own)
         n_threads = self._n_cores(number) * options.cores_per_device
         return SessionOptions(
-            n_threads, options.runtime, options.computes_in, self._gpu(number), options.runtime_options
+            n_threads, options.runtime, options.computes_in, self.gpu(number), options.runtime_options
         )
 
     def cores(self, number: int, n_threads: int, among: Sequence[tuple[int, ...]] = ()) -> tuple[int, ...]:
@@ -179,7 +208,13 @@ class HostDevices:
         if not self.unlike:
             return core_beside_gpu(number) if self.gpus else cores_of(number, n_threads, among)
         first = sum(device.n_tiles for device in self.unlike[:number])  # a GPU counts as the core beside it
-        return core_beside_gpu(first) if self._gpu(number) else cores_from(first, n_threads)
+        return core_beside_gpu(first) if self.gpu(number) else cores_from(first, n_threads)
+
+    def n_cores_through(self, number: int, n_threads: int) -> int:
+        """How many cores a device and those before it have; 0 for a GPU, since the core beside it may be shared."""
+        if self.gpu(number):
+            return 0
+        return sum(device.n_tiles for device in self.unlike[: number + 1]) or (number + 1) * n_threads
 
     def check(self, options: CompileOptions) -> None:
         """Refuse options with which these devices do not compute.
@@ -193,7 +228,8 @@ class HostDevices:
         if self.has_cores and self.has_gpus and options.computes_in is not HostPrecision.FP32:
             raise BadInput(f"cores and GPUs both compute in fp32 only, got --precision {options.computes_in}; try fp32")
 
-    def _gpu(self, number: int) -> str:
+    def gpu(self, number: int) -> str:
+        """The UUID of the GPU of a device; empty for one of cores."""
         return self.gpus[number] if self.gpus else ""
 
     def _n_cores(self, number: int) -> int:

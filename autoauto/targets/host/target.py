@@ -11,6 +11,7 @@ from autoauto.records.costs.profile import (
     PARAMETER,
     CompiledRange,
     CompileOptions,
+    DeviceSession,
     HostPrecision,
     HostRuntime,
     ProgramStep,
@@ -221,6 +222,11 @@ class HostTarget(AbstractContextManager["HostTarget"]):
         runtimes = map(runtime_named, installed_for(self._devices.has_gpus))
         known = {precision for runtime in runtimes for precision in runtime.precisions()}
         return tuple(precision for precision in HostPrecision if precision in known)
+
+    def device_sessions(self, options: CompileOptions) -> tuple[DeviceSession, ...]:
+        """As in `FileRunner`."""
+        names = enumerate(self._devices.names)
+        return tuple(DeviceSession(name, self._devices.session(number, options)) for number, name in names)
 
     def _check(self, options: CompileOptions) -> None:
         check_installed(options.runtime)

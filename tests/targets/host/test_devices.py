@@ -109,6 +109,22 @@ def test_every_device_has_cores_of_its_own_or_its_gpu(machine: None, monkeypatch
     assert [devices.number(device) for device in devices.unlike] == [0, 1, 1, 3]
 
 
+@pytest.mark.parametrize("names", [(), ("cpu:2", "cpu:1", "cpu:1", "cuda:0"), ("cpu:1", "cpu:1"), ("cuda:0", "cuda:0")])
+def test_devices_with_names_have_these_names(
+    names: tuple[str, ...], machine: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(host_devices, "gpus_here", lambda: (NAMED[-1].gpu,))
+    assert HostDevices.listed(names).names == names
+
+
+def test_listed_devices_are_those_of_a_measurement(machine: None) -> None:
+    measured = HostDevices(("", "", "", "GPU-a"), unlike_cluster(NAMED).devices)
+    listed = HostDevices.listed(("cpu:2", "cpu:1", "cpu:1", "cuda:0"))
+    assert [listed.session(n, OPTIONS) for n in range(4)] == [measured.session(n, OPTIONS) for n in range(4)]
+    assert [listed.n_cores_through(n, 1) for n in range(4)] == [2, 3, 4, 0]
+    assert [HostDevices().n_cores_through(n, 2) for n in range(2)] == [2, 4]
+
+
 def test_a_gpu_beside_cores_has_the_optimization_of_the_graph() -> None:
     devices = HostDevices(("", "GPU-a"), unlike_of(2 * MIB, 3 * MIB).devices)
     options = replace(OPTIONS, runtime_options=RuntimeOptions(graph_optimization=GraphOptimization.BASIC))
