@@ -75,7 +75,8 @@ class Point(NamedTuple):
 def flow_of(series: dict[str, Any]) -> Flow:
     """The model on its cluster under the conditions of a series."""
     partials, operators = Precision(series.get("partials", "fp16")), frozenset(series.get("float_operators", ()))
-    settings = CompilerSettings(partials, operators, series.get("erf_gelu", False))
+    passes = (series.get(name, False) for name in ("erf_gelu", "unpadded_attention"))
+    settings = CompilerSettings(partials, operators, *passes)
     cluster = _with_host(load_cluster(series["cluster"]), series["host"])
     precision = Precision(series["precision"])
     return Flow(load_graph(series["model"]), cluster, IpuTarget(settings), precision, planning_proportion=1.0)

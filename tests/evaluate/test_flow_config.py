@@ -77,6 +77,7 @@ def test_the_json_of_earlier_versions_is_read() -> None:
         "device": None,
         "inputs": None,
         "erf_gelu": False,
+        "unpadded_attention": False,
     }
     assert FlowConfig.from_json(text.replace('"overlap": false', '"overlap": true')).period == "overlap"
 

@@ -30,6 +30,7 @@ _OPTIONS = (
         metavar="OP,OP",
     ),
     TargetOption("erf_gelu", "Gelu by the error function, as PopRT's enable_erf_gelu; by default by tanh"),
+    TargetOption("unpadded_attention", "attention of odd lengths without PopRT's attention_padding, as in training"),
 )
 
 
@@ -61,7 +62,7 @@ def _open(request: Request) -> tuple[Target, Cluster]:
     elif options["overlap_io"]:
         cluster = overlap_io(cluster)
     partials = Precision(options["partials"] or Precision.FP16)
-    settings = CompilerSettings(partials, frozenset(operators), options["erf_gelu"])
+    settings = CompilerSettings(partials, frozenset(operators), options["erf_gelu"], options["unpadded_attention"])
     return IpuTarget(settings, default_notes(request.graph)), cluster
 
 

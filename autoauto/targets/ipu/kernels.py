@@ -87,6 +87,11 @@ BINARY_LAUNCH_CYCLES = 504  # measured: "add" [ipu21-kernels]
 UNARY_LAUNCH_CYCLES = 330  # measured: "gelu" [ipu21-kernels]
 REDUCE_LAUNCH_CYCLES = 282
 REORDER_CYCLES_PER_ELEMENT = 3  # the lower end of 3 to 10 for a change of panel order
+WORD_BYTES = 4  # what exchange and stores move at once: Target::getAtomicStoreGranularity [poplar-docs]
+# To move one element that fills a part of a word: one worker loads it and its word, merges and stores them, in five
+# instructions; two workers must not store the same word. CLIP's texts of 77 tokens (data/measurements/throughput.json)
+# would fit 20, ViT's images of 197 in training (training.json) 37.
+PART_OF_WORD_CYCLES = 5 * WORKERS
 
 
 def ceil_div(amount: Amount, parts: Amount) -> Amount:
@@ -118,6 +123,11 @@ def copy(n_bytes: Amount) -> Amount:
 def reorder(n_elements: Amount) -> Amount:
     """A copy within the tile that also transposes, element by element."""
     return COPY_CALL_CYCLES + REORDER_CYCLES_PER_ELEMENT * n_elements
+
+
+def copy_parts_of_words(n_elements: Amount) -> Amount:
+    """A copy within the tile of rows that do not fill words, element by element."""
+    return COPY_CALL_CYCLES + PART_OF_WORD_CYCLES * n_elements
 
 
 def _row_cycles(precision: Precision) -> int:

@@ -1,4 +1,5 @@
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from autoauto.records.units import Precision
@@ -66,9 +67,10 @@ def test_settings_are_part_of_the_version() -> None:
             CompilerSettings(Precision.FP32),
             CompilerSettings(float_operators=frozenset({"Gelu"})),
             CompilerSettings(erf_gelu=True),
+            CompilerSettings(unpadded_attention=True),
         )
     ]
-    assert len(set(versions)) == 4
+    assert len(set(versions)) == 5
     assert versions[0] == IpuTarget().version
 
 
@@ -88,6 +90,30 @@ def test_gelu_by_the_error_function_takes_16_cycles_of_a_worker_an_element(conte
     assert by_tanh < exact / 2
     other = context_of(node("Relu", ["x:1x2048x768"], (1, 2048, 768)))
     assert cycles(other, CompilerSettings(erf_gelu=True)) == cycles(other, CompilerSettings())
+
+
+def test_rows_that_do_not_fill_words_move_element_by_element(context_of: MakeContext, node: Any) -> None:
+    def scores(tokens: int, precision: Precision = Precision.FP16, *, training: bool = False) -> tuple[int, int]:
+        keys = f"x:1x12x64x{tokens}"
+        product = node("MatMul", [f"x:1x12x{tokens}x64", keys], (1, 12, tokens, tokens))
+        context = context_of(product, batch_size=4, precision=precision)
+        context = replace(context, options=replace(context.options, training=training))
+        padded, unpadded = (cycles(context, CompilerSettings(unpadded_attention=is_so)) for is_so in (False, True))
+        return padded, unpadded
+
+    for even in (196, 198):
+        assert len(set(scores(even))) == 1
+        assert len(set(scores(even, training=True))) == 1
+    padded, unpadded = scores(197)
+    share = -(-4 * 12 * 197 * 197 // 1472)
+    assert unpadded - padded == 30 * share + 288
+    assert set(scores(197, training=True)) == {unpadded}  # only PopRT pads, for inference
+    assert len(set(scores(197, Precision.FP32))) == 1  # a word each
+
+
+def test_rows_of_channels_are_not_known_to_need_whole_words(context_of: MakeContext, node: Any) -> None:
+    context = context_of(node("MatMul", ["x:1x197x197", (197, 197)], (1, 197, 197)))
+    assert cycles(context, CompilerSettings(unpadded_attention=True)) == cycles(context, CompilerSettings())
 
 
 def test_float_operators_run_between_casts(context_of: MakeContext, node: Any) -> None:

@@ -210,7 +210,9 @@ def _split_cost(
     return OperatorCost(
         family=Family.PRODUCT,
         exchange_cycles=split.exchange_cycles,
-        compute_cycles=split.compute_cycles + _cast_to_fp8(context, product, operands),
+        compute_cycles=split.compute_cycles
+        + _cast_to_fp8(context, product, operands)
+        + _move_parts_of_words(context, product),
         codelets=tuple(codelets),
         n_tiles=coded.n_tiles,
         n_sources=coded.n_sources,
@@ -237,6 +239,22 @@ def _cast_to_fp8(context: OperatorContext, product: Product, operands: tuple[int
         return 0
     shares = (-(-context.n_elements(index) // context.n_tiles) for index in operands if context.is_activation(index))
     return sum(round(kernels.elementwise(share, ("cast",), 1, Precision.FP16)) for share in shares)
+
+
+def _move_parts_of_words(context: OperatorContext, product: Product) -> int:
+    """Cycles to regroup rows that do not fill words, as those of attention with an odd number of tokens in halves.
+
+    Two words hold parts of two rows each:   |a a|a b|b b|   What a product reads and writes is regrouped in panels, and
+    exchange and stores move words: so every element is loaded, merged into its word and stored by itself. PopRT has a
+    pass that pads such attention [poprt]; nothing is known of products with weights, whose rows are channels.
+    """
+    is_padded = not (context.options.training or context.settings.unpadded_attention)
+    if product.groups == 1 or is_padded:
+        return 0
+    rows = ((product.inputs, context.precision.n_bytes), (product.outputs, context.out_precision.n_bytes))
+    width = sum(n_elements for n_elements, n_bytes in rows if n_elements * n_bytes % kernels.WORD_BYTES)
+    share = -(-product.groups * product.width * width // context.n_tiles)
+    return round(float(kernels.copy_parts_of_words(share))) if share else 0
 
 
 def relayout_to_panels(context: OperatorContext, index: int) -> Relayout:

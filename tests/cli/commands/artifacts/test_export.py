@@ -11,6 +11,8 @@ import onnx
 import pytest
 
 import autoauto
+from autoauto.exporters import onnx_stages
+from autoauto.records.costs.profile import HostPrecision
 from autoauto.records.errors import BadInput, Infeasible
 from autoauto.records.trials.trial import unfit_trial
 from tests.cli.conftest import RunCli
@@ -114,7 +116,7 @@ def test_what_cannot_be_exported_is_refused_in_one_line(
 
 def test_a_check_that_fails_is_the_exit_code(run_cli: RunCli, model: str, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("onnxruntime")
-    monkeypatch.setattr("autoauto.exporters.onnx_stages.TOLERANCE", -1.0)
+    monkeypatch.setitem(onnx_stages.TOLERANCES, HostPrecision.FP32, -1.0)
     done = run_cli("export", model, "--to", "onnx", "--output", "a", "--check")
     assert done.code == 2
     assert "FAILED: output y equals" in done.out
