@@ -80,6 +80,18 @@ def test_the_stages_of_a_special_model_are_the_model(case: str, to: str, deploy:
     assert any(f"output {outputs.split()[0]} " in each.what for each in checks)
 
 
+@pytest.mark.parametrize("runtime", [HostRuntime.ONNXRUNTIME, HostRuntime.OPENVINO])
+def test_stages_of_a_quantised_model_send_its_integers(runtime: HostRuntime, deploy: Deploy, tmp_path: Path) -> None:
+    pytest.importorskip(runtime)
+    constants = {"w": W, "scale": np.array(0.05, np.float32)}
+    program = "QuantizeLinear x scale > q; DequantizeLinear q scale > d; MatMul d w > y"
+    plan = deploy(program, X, "y", constants, plan=plan_of((0, 1, 3)), session=(runtime, None))
+    checks = written(plan, tmp_path / "artifact")
+    assert [each for each in checks if each.passed is False] == []
+    [first, _] = json.loads((tmp_path / "artifact" / "pipeline.json").read_text())["pipelines"][0]["stages"]
+    assert [port["dtype"] for port in first["outputs"]] == ["uint8"]
+
+
 @pytest.mark.parametrize("to", ["onnx", "onnx-annotated", "triton"])
 def test_weights_that_are_too_many_for_a_file_lie_beside_it(
     to: str, deploy: Deploy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
