@@ -68,6 +68,12 @@ def _each_named(words: Sequence[str]) -> list[NamedDevice]:
     return [NamedDevice(0, next(gpus)) if word in on_gpus else NamedDevice(_n_cores(word)) for word in words]
 
 
+def gpus_of(named: Sequence[NamedDevice]) -> tuple[str, ...]:
+    """The UUID of the GPU of every device, empty for one of cores; nothing where all are cores."""
+    gpus = tuple(device.gpu.uuid if device.gpu else "" for device in named)
+    return gpus if any(gpus) else ()
+
+
 def _n_cores(word: str) -> int:
     number = word.partition(":")[2] or "1"
     if not (number.isascii() and number.isdigit() and int(number)):
@@ -156,9 +162,8 @@ class HostDevices:
             MissingExtra: there is no runtime for GPUs.
         """
         named = _each_named(names)
-        gpus = tuple(device.gpu.uuid if device.gpu else "" for device in named)
         kinds = (Device(device.name, CLOCK_HZ, 1, max(device.n_cores, 1), 1) for device in named)
-        return cls(gpus if any(gpus) else (), () if all(gpus) else tuple(kinds))
+        return cls(gpus_of(named), () if all(device.gpu for device in named) else tuple(kinds))
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -105,7 +105,7 @@ def _open(request: Request) -> tuple[Target, Cluster]:
     Raises:
         BadInput: the model has no file, its file another format than is asked for, or the inputs are not the model's.
     """
-    from autoauto.targets.host.devices import HostDevices
+    from autoauto.targets.host.devices import HostDevices, gpus_of
     from autoauto.targets.host.samples import read_model_samples
     from autoauto.targets.host.target import HostTarget
 
@@ -116,8 +116,8 @@ def _open(request: Request) -> tuple[Target, Cluster]:
         )
     if request.source is None:
         raise BadInput("the host runs a model's file, got a model without one; save it, and give its path")
-    gpus = tuple(device.gpu.uuid if device.gpu else "" for device in _named(request.options))
-    devices = HostDevices(gpus if any(gpus) else (), request.cluster.devices if request.cluster.kinds else ())
+    gpus = gpus_of(_named(request.options))
+    devices = HostDevices(gpus, request.cluster.devices if request.cluster.kinds else ())
     path = request.options["inputs"]
     samples = None if path is None else read_model_samples(path, request.source, request.graph)
     return HostTarget(request.source, _machines(request.options), devices, samples), request.cluster

@@ -2,6 +2,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+import pytest
+
 from autoauto.records.units import Precision
 from autoauto.targets.ipu.operator_cost import (
     CompilerSettings,
@@ -111,9 +113,23 @@ def test_rows_that_do_not_fill_words_move_element_by_element(context_of: MakeCon
     assert len(set(scores(197, Precision.FP32))) == 1  # a word each
 
 
-def test_rows_of_channels_are_not_known_to_need_whole_words(context_of: MakeContext, node: Any) -> None:
-    context = context_of(node("MatMul", ["x:1x197x197", (197, 197)], (1, 197, 197)))
+@pytest.mark.parametrize(
+    "layer",
+    [
+        ("MatMul", ["x:1x197x197", (197, 197)], (1, 197, 197)),
+        ("MatMul", ["x:1x12x197x197", (12, 197, 197)], (1, 12, 197, 197)),
+        ("Conv", ["x:1x96x14x14", (96, 3, 3, 3)], (1, 96, 14, 14), 32),
+    ],
+)
+def test_rows_of_channels_are_not_known_to_need_whole_words(layer: Any, context_of: MakeContext, node: Any) -> None:
+    op, operands, shape, *group = layer
+    context = context_of(node(op, operands, shape, **({"group": group[0], "kernel_shape": (3, 3)} if group else {})))
     assert cycles(context, CompilerSettings(unpadded_attention=True)) == cycles(context, CompilerSettings())
+
+
+def test_one_head_of_one_sample_moves_as_many_do(context_of: MakeContext, node: Any) -> None:
+    context = context_of(node("MatMul", ["x:1x197x64", "x:1x64x197"], (1, 197, 197)))
+    assert cycles(context, CompilerSettings(unpadded_attention=True)) > cycles(context, CompilerSettings())
 
 
 def test_float_operators_run_between_casts(context_of: MakeContext, node: Any) -> None:

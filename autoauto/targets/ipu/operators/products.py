@@ -249,7 +249,7 @@ def _move_parts_of_words(context: OperatorContext, product: Product) -> int:
     pass that pads such attention [poprt]; nothing is known of products with weights, whose rows are channels.
     """
     is_padded = not (context.options.training or context.settings.unpadded_attention)
-    if product.groups == 1 or is_padded:
+    if is_padded or not all(map(context.is_activation, context.present[:2])):
         return 0
     rows = ((product.inputs, context.precision.n_bytes), (product.outputs, context.out_precision.n_bytes))
     width = sum(n_elements for n_elements, n_bytes in rows if n_elements * n_bytes % kernels.WORD_BYTES)
